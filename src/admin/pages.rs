@@ -64,11 +64,8 @@ pub(super) fn of_operators(rules: Arc<Rules>, shown: ShownNow) -> Router {
             "the configuration, with defaults and without secrets, and what needs a restart",
             server_info::config,
         )
-        .change(
-            "/config/reload",
-            "reads the configuration file again; ?dry_run only says what would change",
-            server_info::reload,
-        )
+        .change("/config/reload", "reads the configuration file again", server_info::reload)
+        .change("/config/reload/dry_run", "only says what that would change", server_info::foretell)
         .read("/certs", "certificates of listeners and towards servers", certs::certs)
         .call(&format!("{SERVICE}FetchClientStatus"), client_status::fetch)
         .call(&format!("{SERVICE}StreamClientStatus"), client_status::stream)

@@ -11,7 +11,6 @@ use serde::{Serialize, Serializer};
 use serde_json::json;
 
 use super::answer::{json, text};
-use super::query::Query;
 use super::{Dry, Shown};
 use crate::build_facts;
 use crate::downstream::AwaitedAddress;
@@ -112,8 +111,17 @@ pub(super) async fn config(State(shown): State<Shown>) -> Response {
 }
 
 /// Reads the file again. What is wrong with it is in the response; nothing has changed then.
-pub(super) async fn reload(State(shown): State<Shown>, query: Query) -> Response {
-    match (shown.reload)(Dry(query.has("dry_run"))).await {
+pub(super) async fn reload(State(shown): State<Shown>) -> Response {
+    reloaded(&shown, Dry(false)).await
+}
+
+/// Says what a reload would change, or why it would change nothing.
+pub(super) async fn foretell(State(shown): State<Shown>) -> Response {
+    reloaded(&shown, Dry(true)).await
+}
+
+async fn reloaded(shown: &Shown, dry: Dry) -> Response {
+    match (shown.reload)(dry).await {
         Ok(report) => json(&report),
         Err(error) => text(StatusCode::UNPROCESSABLE_ENTITY, &error),
     }

@@ -10,6 +10,7 @@ use serde_json::Value;
 use tokio::time::{Duration, timeout};
 
 use super::endpoint::{EndpointError, TlsArgs};
+use super::printable;
 use crate::upstream::{AdsServer, dial};
 
 #[derive(Debug, Args)]
@@ -57,6 +58,13 @@ impl AdminArgs {
         &self.admin
     }
 
+    /// Returns the words by which another command asks the same relay, at this address.
+    pub(crate) fn typed(&self, address: &str) -> String {
+        let tls = if address.starts_with("https:") { self.tls.typed() } else { Vec::new() };
+        let words = [("--admin", address.to_owned())].into_iter().chain(tls);
+        words.map(|(flag, value)| format!("{flag} {}", shell_word(&value))).collect::<Vec<_>>().join(" ")
+    }
+
     /// Returns a page of the relay's admin address. The values of parameters are encoded.
     pub(crate) async fn get(&self, path: &str, parameters: &[(&str, &str)]) -> Result<Value, AdminError> {
         let server = self.server()?;
@@ -90,6 +98,15 @@ impl AdminArgs {
 
     fn server(&self) -> Result<AdsServer, AdminError> {
         self.tls.endpoint(self.flag, &self.admin).map_err(AdminError::Arguments)
+    }
+}
+
+/// Returns a word as it is typed in a shell.
+pub(super) fn shell_word(word: &str) -> String {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_./:=@%+,-[]".contains(&byte);
+    match !word.is_empty() && word.bytes().all(is_plain) {
+        true => word.to_owned(),
+        false => format!("'{}'", printable(word).replace('\'', "'\\''")),
     }
 }
 

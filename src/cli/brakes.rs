@@ -1,13 +1,14 @@
 //! `weir brakes`: what brakes of a running relay hold, and how it is let go.
 
 use std::fmt::Write;
+use std::path::Path;
 use std::process::ExitCode;
 
 use clap::Args;
 use serde_json::Value;
 use weir_core::xds::short_type_name;
 
-use super::admin::{AdminArgs, AdminError};
+use super::admin::{AdminArgs, AdminError, shell_word};
 use super::output::{OutputArgs, finish};
 use super::table::Table;
 use super::view_words::ViewWords;
@@ -39,18 +40,20 @@ pub(super) async fn answer(relay: &AdminArgs, output: &OutputArgs) -> Result<(St
     if output.is_json() || !found {
         return Ok((output.of(&page, || "nothing is held\n".to_owned()), found));
     }
-    let (words, address) = (ViewWords::ask(relay).await?, changing_address(relay).await);
+    let (words, address) = (ViewWords::ask(relay).await?, where_changes_are_taken(relay).await);
     Ok((text(&page, &words, address.as_deref()), found))
 }
 
-/// Returns where the relay takes changes: where it was asked, or its socket. None if it has none that is known.
-async fn changing_address(relay: &AdminArgs) -> Option<String> {
+/// Returns how a command names the relay that takes changes: as it was asked, or by its socket. None if it has none that is known.
+async fn where_changes_are_taken(relay: &AdminArgs) -> Option<String> {
     let address = relay.address();
     if address.starts_with("unix:") || address.starts_with("https:") {
-        return Some(address.to_owned());
+        return Some(relay.typed(address));
     }
-    let config = relay.get("/config", &[]).await.ok()?;
-    Some(format!("unix:{}", config["config"]["admin"]["socket"].as_str()?))
+    let page = relay.get("/config", &[]).await.ok()?;
+    let socket = Path::new(page["config"]["admin"]["socket"].as_str()?);
+    let socket = Path::new(page["file"].as_str()?).parent()?.join(socket); // relative to the folder of the file
+    Some(relay.typed(&format!("unix:{}", socket.display())))
 }
 
 fn text(page: &Value, words: &ViewWords, address: Option<&str>) -> String {
@@ -63,7 +66,8 @@ fn text(page: &Value, words: &ViewWords, address: Option<&str>) -> String {
         let _ = writeln!(out, "{removals} by {server} held in {views}; to let them go:");
         let _ = match address {
             Some(address) => {
-                writeln!(out, "  weir release --admin {address} --server {server} --generation {}", of["generation"])
+                let word = shell_word(of["server"].as_str().unwrap_or_default());
+                writeln!(out, "  weir release {address} --server {word} --generation {}", of["generation"])
             }
             None => writeln!(
                 out,
@@ -80,7 +84,7 @@ fn text(page: &Value, words: &ViewWords, address: Option<&str>) -> String {
         let more = if names.len() > NAMES { ", …" } else { "" };
         let names = format!("{}{more}", names[..names.len().min(NAMES)].join(", "));
         table.row([
-            words.name(&of("view")).to_owned(),
+            words.full(&of("view")),
             short_type_name(&of("type")),
             of("set"),
             set["held"].to_string(),
@@ -110,19 +114,19 @@ mod tests {
     #[test]
     fn what_is_held_is_shown_with_the_command_that_lets_it_go_where_that_is_possible() {
         let page = json!({
-            "servers": [{"server": "http://cp:1", "views": 1, "held": 480, "generation": 1763}],
+            "servers": [{"server": "http://cp:1 (REST)", "views": 1, "held": 480, "generation": 1763}],
             "sets": [{"view": "7e73", "type": "envoy.config.cluster.v3.Cluster", "set": "*", "seconds": 41, "generation": 1763, "held": 480,
                 "of": 500, "first_release_seconds": 259, "names": ["a", "b", "c", "d"]}],
             "sets_count": 1,
         });
         let words = ViewWords::of(&json!([{"view": "7e73", "key_fields": {"cluster": "shop"}}]));
         let table = "
-VIEW          TYPE  SET  HELD  OF   FOR  LET GO IN  NAMES
-cluster=shop  CDS   *    480   500  41s  4m 19s     a, b, c, …
+VIEW                 TYPE  SET  HELD  OF   FOR  LET GO IN  NAMES
+cluster=shop (7e73)  CDS   *    480   500  41s  4m 19s     a, b, c, …
 ";
-        let head = "480 removals by http://cp:1 held in 1 view; to let them go:\n";
-        let command = "  weir release --admin unix:/run/a --server http://cp:1 --generation 1763\n";
-        assert_eq!(text(&page, &words, Some("unix:/run/a")), format!("{head}{command}{table}"));
+        let head = "480 removals by http://cp:1 (REST) held in 1 view; to let them go:\n";
+        let command = "  weir release --admin unix:/run/a --server 'http://cp:1 (REST)' --generation 1763\n";
+        assert_eq!(text(&page, &words, Some("--admin unix:/run/a")), format!("{head}{command}{table}"));
         let none = "  not over this address, which only reads: set admin.socket, or admin.tls with may_change\n";
         assert_eq!(text(&page, &words, None), format!("{head}{none}{table}"));
     }

@@ -1,5 +1,6 @@
 //! `weir diff`: what one client of a running relay has, against what another one has.
 
+use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::process::ExitCode;
 
@@ -43,49 +44,51 @@ impl Compare {
         Ok((text(one, other, &lines), true))
     }
 
-    /// Returns what a client has, in the order of its types and names.
+    /// Returns what a client has on all its streams.
     async fn dump(&self, client: &str) -> Result<String, AdminError> {
-        let session = self.session(client).await?;
-        let page = self.relay.get("/config_dump", &[("client", &session), ("include_eds", "1")]).await?;
-        Ok(listed(&page))
-    }
-
-    /// Returns the session of a client that is named by its node. The first is taken of several: an aggregated stream has all.
-    async fn session(&self, client: &str) -> Result<String, AdminError> {
-        if client.bytes().all(|byte| byte.is_ascii_digit()) {
-            return Ok(client.to_owned());
+        let mut entries = BTreeSet::new();
+        for session in self.sessions(client).await? {
+            let page = self.relay.get("/config_dump", &[("client", &session), ("include_eds", "1")]).await?;
+            entries.extend(entries_of(&page));
         }
-        let page = self.relay.get("/clients", &[("node", client), ("limit", "1000")]).await?;
-        let found = page["clients"].as_array().into_iter().flatten().find(|found| found["node"] == client);
-        Ok(found.map_or_else(|| client.to_owned(), |found| found["session"].to_string()))
+        Ok(entries.into_iter().collect::<Vec<_>>().join("\n"))
     }
-}
 
-/// Returns a dump line by line: each resource under its type, without what differs from one client to the next though it has the same.
-fn listed(page: &Value) -> String {
-    let mut entries = Vec::new();
-    for part in page["configs"].as_array().into_iter().flatten() {
-        let mut part = part.clone();
-        without_times(&mut part);
-        entries.push(format!("{part:#}"));
-    }
-    entries.join("\n")
-}
-
-fn without_times(value: &mut Value) {
-    match value {
-        Value::Object(fields) => {
-            fields.retain(|key, _| key != "last_updated" && key != "version_info" && key != "node");
-            fields.values_mut().for_each(without_times);
-        }
-        Value::Array(items) => {
-            items.iter_mut().for_each(without_times);
-            if items.iter().all(Value::is_object) {
-                items.sort_by_key(ToString::to_string);
+    /// Returns the streams of a client that is named by its node: those of its newest connection, as an Envoy without an aggregated stream has
+    /// several. What is the id of no node is the number of a session.
+    async fn sessions(&self, client: &str) -> Result<Vec<String>, AdminError> {
+        let (mut found, mut after) = (Vec::new(), "0".to_owned());
+        loop {
+            let page = self.relay.get("/clients", &[("node", client), ("limit", "1000"), ("after", &after)]).await?;
+            let of_node = page["clients"].as_array().into_iter().flatten().filter(|found| found["node"] == client);
+            found.extend(of_node.map(|found| (found["peer"].clone(), found["session"].to_string())));
+            match page["next"].as_u64() {
+                Some(next) => after = next.to_string(),
+                None => break,
             }
         }
-        _ => {}
+        let Some(newest) = found.last().map(|(peer, _)| peer.clone()) else { return Ok(vec![client.to_owned()]) };
+        Ok(found.into_iter().filter(|(peer, _)| *peer == newest).map(|(_, session)| session).collect())
     }
+}
+
+/// Returns the resources of a dump, each below the list that it is in, without when they came and by which version.
+fn entries_of(page: &Value) -> Vec<String> {
+    let mut entries = Vec::new();
+    for part in page["configs"].as_array().into_iter().flatten() {
+        for (list, found) in part.as_object().into_iter().flatten() {
+            for entry in found.as_array().into_iter().flatten() {
+                let mut entry = entry.clone();
+                for of in ["", "/active_state"] {
+                    if let Some(fields) = entry.pointer_mut(of).and_then(Value::as_object_mut) {
+                        fields.retain(|key, _| key != "last_updated" && key != "version_info");
+                    }
+                }
+                entries.push(format!("{list}: {entry:#}"));
+            }
+        }
+    }
+    entries
 }
 
 fn text(one: &str, other: &str, lines: &[Line<'_>]) -> String {
@@ -111,15 +114,28 @@ mod tests {
     #[test]
     fn clients_that_have_the_same_resources_do_not_differ_by_their_order_or_times() {
         let dump = |names: &[&str], at: &str| {
-            let of = |name: &&str| json!({"last_updated": at, "cluster": {"name": name}});
-            listed(
-                &json!({"configs": [{"dynamic_active_clusters": names.iter().map(of).collect::<Vec<_>>(), "version_info": at}]}),
-            )
+            let of = |name: &&str| json!({"last_updated": at, "version_info": at, "cluster": {"name": name}});
+            let clusters: Vec<_> = names.iter().map(of).collect();
+            let page = json!({"configs": [{"dynamic_active_clusters": clusters, "version_info": at}]});
+            entries_of(&page).into_iter().collect::<BTreeSet<_>>().into_iter().collect::<Vec<_>>().join("\n")
         };
         let (one, same, other) = (dump(&["a", "b"], "1"), dump(&["b", "a"], "2"), dump(&["a", "c"], "1"));
         assert_eq!(diff::lines(&one, &same), []);
         let text = text("one", "two", &diff::lines(&one, &other));
         assert!(text.starts_with("--- one\n+++ two\n@@ "), "{text}");
-        assert!(text.contains("\n-        \"name\": \"b\"\n+        \"name\": \"c\"\n"), "{text}");
+        assert!(text.contains("\n-    \"name\": \"b\"\n+    \"name\": \"c\"\n"), "{text}");
+    }
+
+    #[test]
+    fn the_order_within_a_resource_and_all_that_is_in_it_count() {
+        let dump = |routes: &[&str], version: &str| {
+            let routes: Vec<_> = routes.iter().map(|prefix| json!({"prefix": prefix})).collect();
+            let listener = json!({"routes": routes, "metadata": {"version_info": version}});
+            let state = json!({"active_state": {"listener": listener, "version_info": "9"}});
+            entries_of(&json!({"configs": [{"dynamic_listeners": [state]}]}))
+        };
+        assert_eq!(dump(&["/a", "/"], "1"), dump(&["/a", "/"], "1"));
+        assert_ne!(dump(&["/a", "/"], "1"), dump(&["/", "/a"], "1"));
+        assert_ne!(dump(&["/a"], "1"), dump(&["/a"], "2"));
     }
 }

@@ -42,6 +42,13 @@ pub(super) enum EndpointError {
 }
 
 impl TlsArgs {
+    /// Returns what was given, with its flags.
+    pub(super) fn typed(&self) -> Vec<(&'static str, String)> {
+        let path = |path: &Option<PathBuf>| path.as_ref().map(|path| path.display().to_string());
+        let given = [("--ca", path(&self.ca)), ("--cert", path(&self.cert)), ("--key", path(&self.key)), ("--server-name", self.server_name.clone())];
+        given.into_iter().filter_map(|(flag, value)| Some((flag, value?))).collect()
+    }
+
     /// Returns the endpoint at a URI, which was given with this flag.
     pub(crate) fn endpoint(&self, flag: &'static str, text: &str) -> Result<AdsServer, Vec<EndpointError>> {
         let mut faults = Vec::new();

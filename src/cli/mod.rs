@@ -57,16 +57,38 @@ fn say(kind: &str, what: &str) {
 
 /// Prints output to stdout. The reader may have closed the pipe.
 pub fn show(text: &str) -> io::Result<()> {
+    show_more(text).map(|_| ())
+}
+
+/// The same of something that goes on. Returns whether anybody reads it.
+fn show_more(text: &str) -> io::Result<bool> {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        written => written,
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
+        written => written.map(|()| true),
     }
 }
 
-/// Returns clients' text without what would control a terminal.
+/// Returns clients' text without what would control a terminal or reorder a line.
 fn printable(text: &str) -> String {
-    text.chars().map(|letter| if letter.is_control() { char::REPLACEMENT_CHARACTER } else { letter }).collect()
+    text.chars().map(|letter| if is_hostile(letter) { char::REPLACEMENT_CHARACTER } else { letter }).collect()
+}
+
+/// Returns a page as JSON in which nothing controls a terminal.
+fn json_text(page: &serde_json::Value) -> String {
+    let mut out = String::new();
+    for letter in format!("{page:#}\n").chars() {
+        match is_hostile(letter) && letter != '\n' {
+            true => out.push_str(&format!("\\u{:04x}", u32::from(letter))), // in a text: elsewhere there are none
+            false => out.push(letter),
+        }
+    }
+    out
+}
+
+/// Whether a letter controls a terminal, or is not seen and changes how others are.
+fn is_hostile(letter: char) -> bool {
+    letter.is_control() || matches!(letter, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
 }
 
 /// Returns a time as people read it: `0.4s`, `12s`, `3m 5s`.
@@ -79,7 +101,17 @@ fn seconds(seconds: f64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::seconds;
+    use super::{json_text, printable, seconds};
+
+    #[test]
+    fn what_would_control_a_terminal_is_not_printed_and_json_keeps_it_as_a_number() {
+        let hostile = "a\u{1b}[2J\u{9b}\u{202e}b\u{200b}\u{feff}\u{e9}";
+        assert_eq!(printable(hostile), "a\u{fffd}[2J\u{fffd}\u{fffd}b\u{fffd}\u{fffd}\u{e9}");
+        let text = json_text(&serde_json::json!({"node": hostile}));
+        assert_eq!(text, "{\n  \"node\": \"a\\u001b[2J\\u009b\\u202eb\\u200b\\ufeff\u{e9}\"\n}\n");
+        let back: serde_json::Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(back["node"], hostile);
+    }
 
     #[test]
     fn a_time_has_a_fraction_below_ten_seconds_and_none_above() {

@@ -68,8 +68,11 @@ fn text(page: &Value, words: &ViewWords) -> String {
         let (kind, view) = (of_type["type"].as_str().unwrap_or_default(), of_type["view"].as_str().unwrap_or_default());
         *sums.entry(kind).or_default() += of_type["clients"].as_u64().unwrap_or_default();
         for version in of_type["versions"].as_array().into_iter().flatten() {
-            for (reason, clients) in reasons(version) {
-                found.entry((kind, reason)).or_default().add(view, clients, version);
+            let reasons = reasons(version);
+            let of_all = (reasons.len() == 1).then_some(version); // of several, the page does not say which
+            for (reason, clients) in reasons {
+                let seconds = version["nacked_seconds"].as_f64().unwrap_or_default();
+                found.entry((kind, reason)).or_default().add(view, clients, seconds, of_all);
             }
         }
     }
@@ -92,7 +95,9 @@ fn text(page: &Value, words: &ViewWords) -> String {
             let _ = writeln!(out, "  suspected  {}", quoted.collect::<Vec<_>>().join(", "));
         }
         let shown: Vec<_> = nodes.iter().take(NODES).map(|node| printable(node)).collect();
-        let _ = writeln!(out, "  clients    {}", shown.join(", "));
+        if !shown.is_empty() {
+            let _ = writeln!(out, "  clients    {}", shown.join(", "));
+        }
         let _ = writeln!(out, "  views      {}", words.some(views));
     }
     let (total, read) = (page["total"].as_u64().unwrap_or_default(), types.len() as u64);
@@ -115,10 +120,12 @@ fn reasons(version: &Value) -> Vec<(String, u64)> {
 }
 
 impl Rejection {
-    fn add(&mut self, view: &str, clients: u64, version: &Value) {
+    /// `version` names clients and resources, if all of them are of this reason.
+    fn add(&mut self, view: &str, clients: u64, seconds: f64, version: Option<&Value>) {
         self.clients += clients;
         self.views.insert(view.to_owned());
-        self.longest = self.longest.max(version["nacked_seconds"].as_f64().unwrap_or_default());
+        self.longest = self.longest.max(seconds);
+        let Some(version) = version else { return };
         let texts = |key: &str| version[key].as_array().into_iter().flatten();
         self.nodes.extend(texts("nodes").filter_map(|node| node.as_str().map(str::to_owned)));
         for suspect in texts("suspected") {
@@ -164,6 +171,12 @@ mod tests {
   views      cluster=shop and 1 more
 ";
         assert_eq!(text(&page, &words), expected);
+        let two = json!({"nacked_seconds": 1, "nodes": ["one"], "other_reasons": 0, "suspected": [{"name": "cart-v2", "clients": 15}],
+            "reasons": [{"reason": "bad cart-v2", "clients": 15}, {"reason": "unknown filter", "clients": 2}]});
+        let page = json!({"total": 1, "types": [{"view": "a", "type": "envoy.config.cluster.v3.Cluster", "clients": 20, "versions": [two]}]});
+        let both = text(&page, &words);
+        assert!(both.contains("15 of 20") && both.contains("2 of 20"), "{both}");
+        assert!(!both.contains("suspected") && !both.contains("  clients"), "{both}");
         assert_eq!(text(&json!({"total": 0, "types": []}), &words), "no client rejects anything\n");
     }
 }

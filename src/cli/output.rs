@@ -6,7 +6,7 @@ use clap::{Args, ValueEnum};
 use serde_json::Value;
 
 use super::admin::AdminError;
-use super::{CANNOT_ASK, FOUND, error, show};
+use super::{CANNOT_ASK, FOUND, error, json_text, show};
 
 #[derive(Debug, Args)]
 pub(super) struct OutputArgs {
@@ -26,7 +26,7 @@ impl OutputArgs {
     pub(super) fn of(&self, page: &Value, text: impl FnOnce() -> String) -> String {
         match self.form {
             Form::Table => text(),
-            Form::Json => format!("{page:#}\n"),
+            Form::Json => json_text(page),
         }
     }
 

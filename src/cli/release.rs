@@ -7,6 +7,7 @@ use http::StatusCode;
 
 use super::admin::{AdminArgs, AdminError};
 use super::output::{OutputArgs, finish};
+use super::view_words::ViewWords;
 use super::{CANNOT_ASK, FOUND, brakes, error, show};
 
 /// Lets go removals that brakes hold, as a running relay shows them at /brakes
@@ -20,7 +21,7 @@ pub struct Release {
     /// Release nothing that was held after this one
     #[arg(long, value_name = "NUMBER", requires = "of")]
     generation: Option<u64>,
-    /// Release what is held in this view, named as at /brakes
+    /// Release what is held in this view, by its words or its hash, as weir brakes shows them
     #[arg(long, group = "of")]
     view: Option<String>,
     /// Release what this server has removed in all views, named as at /brakes
@@ -55,8 +56,10 @@ impl Release {
 
     async fn send(&self, generation: u64) -> Result<String, AdminError> {
         let generation = generation.to_string();
-        let given = [("view", &self.view), ("server", &self.server), ("type", &self.kind)];
-        let given = given.iter().filter_map(|(key, value)| Some((*key, value.as_deref()?)));
+        let words = if self.view.is_some() { ViewWords::ask(&self.relay).await? } else { ViewWords::default() };
+        let view = self.view.as_deref().map(|view| words.meant(view));
+        let given = [("view", view), ("server", self.server.as_deref()), ("type", self.kind.as_deref())];
+        let given = given.into_iter().filter_map(|(key, value)| Some((key, value?)));
         let parameters: Vec<_> = [("generation", &*generation)].into_iter().chain(given).collect();
         self.relay.post("/brakes/release", &parameters).await
     }

@@ -39,8 +39,8 @@ impl Reload {
     }
 
     async fn answer(&self) -> Result<String, AdminError> {
-        let parameters: &[_] = if self.dry_run { &[("dry_run", "1")] } else { &[] };
-        let said = self.relay.post("/config/reload", parameters).await?;
+        let path = if self.dry_run { "/config/reload/dry_run" } else { "/config/reload" }; // an older relay knows no dry one
+        let said = self.relay.post(path, &[]).await?;
         let page = serde_json::from_str(&said).unwrap_or_default();
         Ok(self.output.of(&page, || text(&page, self.dry_run)))
     }

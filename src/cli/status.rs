@@ -15,7 +15,7 @@ use super::output::OutputArgs;
 use super::summary::Summary;
 use super::table::Table;
 use super::view_words::ViewWords;
-use super::{CANNOT_ASK, FOUND, error, note, seconds, show};
+use super::{CANNOT_ASK, FOUND, error, json_text, note, seconds, show, show_more};
 use crate::plural::plural;
 
 /// Shows the servers and clients of a running relay
@@ -70,19 +70,20 @@ impl Status {
         loop {
             let begin = if self.watch && io::stdout().is_terminal() { CLEAR } else { "" };
             let shown = match self.text().await {
-                Ok(text) => show(&format!("{begin}{text}")).map_err(|error| format!("cannot write: {error}")),
+                Ok(text) => show_more(&format!("{begin}{text}")).map_err(|error| format!("cannot write: {error}")),
                 Err(error) if self.watch && matches!(error, AdminError::Unreachable(..) | AdminError::Late(_)) => {
                     note(&error.to_string());
-                    Ok(()) // it may come back
+                    Ok(true) // it may come back
                 }
                 Err(error) => Err(error.to_string()),
             };
-            if let Err(reason) = shown {
-                error(&reason);
-                return ExitCode::from(CANNOT_ASK);
-            }
-            if !self.watch {
-                return ExitCode::SUCCESS;
+            match shown {
+                Ok(is_read) if self.watch && is_read => {}
+                Ok(_) => return ExitCode::SUCCESS,
+                Err(reason) => {
+                    error(&reason);
+                    return ExitCode::from(CANNOT_ASK);
+                }
             }
             tokio::time::sleep(INTERVAL).await;
         }
@@ -104,16 +105,13 @@ impl Status {
     async fn text(&self) -> Result<String, AdminError> {
         let upstreams = self.relay.get("/upstreams", &[]).await?;
         let (summary, words) = (Summary::ask(&self.relay, &upstreams).await?, ViewWords::of(&upstreams));
-        let (mut clients, open) = self.clients(&words).await?;
+        let is_by_lag = self.sort == Some(Sort::Lag) || self.sort.is_none() && summary.has_laggards();
+        let (clients, open) = self.clients(&words, is_by_lag).await?;
         if self.output.is_json() {
             let page = json!({"summary": summary.json(), "upstreams": upstreams, "clients": clients, "open": open});
-            return Ok(format!("{page:#}\n"));
+            return Ok(json_text(&page));
         }
         let mut out = format!("{}\n{}", summary.text(), ladders(&upstreams, &words));
-        if self.sort == Some(Sort::Lag) || self.sort.is_none() && summary.has_laggards() {
-            let lag = |client: &Value| client["behind_seconds"].as_f64().unwrap_or(-1.0);
-            clients.sort_by(|one, other| lag(other).total_cmp(&lag(one)));
-        }
         if !clients.is_empty() {
             let _ = write!(out, "\n{}", client_table(&clients, &words)); // writing to a String does not fail
         }
@@ -125,25 +123,38 @@ impl Status {
         Ok(out)
     }
 
-    /// Returns the client streams, and how many are open.
-    async fn clients(&self, words: &ViewWords) -> Result<(Vec<Value>, u64), AdminError> {
+    /// Returns the client streams, and how many are open: those that have lacked something for longest first, or by their names.
+    async fn clients(&self, words: &ViewWords, is_by_lag: bool) -> Result<(Vec<Value>, u64), AdminError> {
         let given = [("node", &self.node), ("state", &self.state), ("type", &self.kind)];
         let given = given.iter().filter_map(|(key, value)| Some((*key, value.as_deref()?)));
         let given: Vec<_> = given.chain(self.view.as_deref().map(|view| ("view", words.meant(view)))).collect();
-        let (mut clients, mut after) = (Vec::new(), "0".to_owned());
-        loop {
-            let left = (self.limit - clients.len() as u64).min(PAGE).to_string();
+        let mut clients = Vec::new();
+        if is_by_lag {
+            let most = self.limit.min(PAGE).to_string();
+            let parameters: Vec<_> = given.iter().copied().chain([("limit", most.as_str())]).collect();
+            let page = self.relay.get("/laggards", &parameters).await?;
+            clients = page["clients"].as_array().cloned().unwrap_or_default();
+        }
+        let first: BTreeSet<_> = clients.iter().filter_map(|client| client["session"].as_u64()).collect();
+        let is_other = |of: &Value| of["session"].as_u64().is_none_or(|session| !first.contains(&session));
+        let wanted = self.limit.saturating_sub(clients.len() as u64);
+        let (mut others, mut after) = (Vec::new(), "0".to_owned());
+        let open = loop {
+            let left = (wanted - others.len() as u64).clamp(1, PAGE).to_string();
             let place = [("limit", left.as_str()), ("after", after.as_str())];
             let parameters: Vec<_> = given.iter().copied().chain(place).collect();
             let mut page = self.relay.get("/clients", &parameters).await?;
-            if let Some(found) = page["clients"].as_array_mut() {
-                clients.append(found);
-            }
-            match page["next"].as_u64().filter(|_| (clients.len() as u64) < self.limit) {
+            let found = page["clients"].as_array_mut().map(std::mem::take).unwrap_or_default();
+            others.extend(found.into_iter().filter(is_other).take(wanted as usize - others.len()));
+            match page["next"].as_u64().filter(|_| (others.len() as u64) < wanted) {
                 Some(next) => after = next.to_string(),
-                None => return Ok((clients, page["open"].as_u64().unwrap_or_default())),
+                None => break page["open"].as_u64().unwrap_or_default(),
             }
-        }
+        };
+        let name = |client: &Value| ["node", "peer", "view"].map(|key| client[key].as_str().unwrap_or_default().to_owned());
+        others.sort_by_cached_key(name);
+        clients.extend(others);
+        Ok((clients, open))
     }
 }
 
@@ -218,7 +229,7 @@ fn ladders(upstreams: &Value, words: &ViewWords) -> Table {
             let reason = ladder["reason"].as_str().map(|reason| format!(" ({reason})")).unwrap_or_default();
             let server = format!("{}{reason}", of(&ladder["server"]));
             let since = seconds(ladder["state_seconds"].as_f64().unwrap_or_default());
-            let name = words.name(view["view"].as_str().unwrap_or("-")).to_owned();
+            let name = words.full(view["view"].as_str().unwrap_or("-"));
             table.row([name, view["clients"].to_string(), authority, of(&ladder["state"]), since, server]);
         }
     }

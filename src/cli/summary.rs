@@ -42,7 +42,8 @@ impl Summary {
         let is_away = |ladder: &Value| matches!(ladder["state"].as_str(), Some("cached" | "down"));
         let away = views.iter().filter(|view| list(&view["authorities"]).iter().any(is_away));
         let behind = list(&laggards["clients"]);
-        let held = list(&brakes["servers"]).iter().filter_map(|of| of["held"].as_u64()).sum();
+        // Each once, however many servers have removed it.
+        let held = list(&brakes["sets"]).iter().filter_map(|of| of["held"].as_u64()).sum();
         let names = |page: &Value, key: &str| {
             list(page).iter().filter_map(|row| row[key].as_str().map(str::to_owned)).collect::<BTreeSet<_>>()
         };
@@ -72,7 +73,7 @@ impl Summary {
             vec![format!("{}, up {}: {streams} in {views}", self.state.replace('_', " "), seconds(self.uptime))];
         let mut say = |count: u64, line: String| lines.extend((count > 0).then_some(line));
         let away = self.without_server.len();
-        say(away as u64, format!("{} without a server: VIEW STATE FOR SERVER below", plural(away, "view")));
+        say(away as u64, format!("{} without a server: weir status", plural(away, "view")));
         let more = if self.behind.to_string() == MOST { " or more" } else { "" };
         let lag = format!(
             "{}{more} lacking something, the first for {}",
@@ -130,13 +131,13 @@ mod tests {
         assert_eq!(well.text(), "ready, up 1m 15s: 2 client streams in 1 view\n");
         assert!(!well.has_laggards());
         let laggards = json!({"open": 2, "clients": [{"behind_seconds": 42.3}, {"behind_seconds": 1.0}]});
-        let brakes = json!({"servers": [{"held": 480}]});
+        let brakes = json!({"servers": [{"held": 480}, {"held": 480}], "sets": [{"held": 480}]});
         let dangling = json!([{"cluster": "nowhere"}, {"cluster": "nowhere"}]);
         let views = json!([view("a", "cached"), view("b", "down"), view("c", "active")]);
         let ill = Summary::of(&info, &views, &laggards, [&json!({"total": 1}), &brakes, &dangling]);
         let expected = "\
 ready, up 1m 15s: 2 client streams in 3 views
-2 views without a server: VIEW STATE FOR SERVER below
+2 views without a server: weir status
 2 client streams lacking something, the first for 42s: weir top
 1 type of views with NACKs: weir nacks
 480 removals held by brakes: weir brakes

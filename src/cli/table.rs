@@ -16,9 +16,23 @@ impl Table {
     }
 
     pub(crate) fn row(&mut self, cells: impl IntoIterator<Item = String>) {
-        self.rows.push(cells.into_iter().map(|cell| printable(&cell)).collect());
+        let mut row: Vec<_> = cells.into_iter().map(|cell| printable(&cell)).collect();
+        if let Some((_, padded)) = row.split_last_mut() {
+            padded.iter_mut().for_each(cut); // one client's name must not widen all rows
+        }
+        self.rows.push(row);
     }
 }
+
+fn cut(cell: &mut String) {
+    if let Some((at, _)) = cell.char_indices().nth(WIDEST) {
+        cell.truncate(at);
+        cell.push('…');
+    }
+}
+
+/// Letters of a cell that others follow.
+const WIDEST: usize = 100;
 
 impl fmt::Display for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -5,12 +5,15 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
+use futures_util::StreamExt as _;
+use futures_util::stream::FuturesUnordered;
+use tokio::signal::unix::{SignalKind, signal};
 
 use super::admin::{AdminArgs, AdminError};
 use super::status::{CLEAR, client_table};
 use super::summary::Summary;
 use super::view_words::ViewWords;
-use super::{CANNOT_ASK, error, show};
+use super::{CANNOT_ASK, error, show, show_more};
 
 /// Shows the clients of a running relay that have lacked something for longest, again every two seconds
 ///
@@ -54,7 +57,7 @@ impl Top {
         let screen = Screen::enter();
         let ended = tokio::select! {
             ended = self.repeat(screen.0) => ended,
-            _ = tokio::signal::ctrl_c() => Ok(()),
+            () = interrupted() => Ok(()),
         };
         drop(screen);
         match ended {
@@ -79,9 +82,9 @@ impl Top {
                 Err(error) => return Err(error.to_string()),
             };
             let begin = if is_terminal { CLEAR } else { "" };
-            show(&format!("{begin}{text}")).map_err(|error| format!("cannot write: {error}"))?;
+            let is_read = show_more(&format!("{begin}{text}")).map_err(|error| format!("cannot write: {error}"))?;
             left = left.map(|left| left - 1);
-            if left == Some(0) {
+            if !is_read || left == Some(0) {
                 return Ok(());
             }
             tokio::time::sleep(PERIOD).await;
@@ -98,6 +101,16 @@ impl Top {
             false => client_table(&clients, &ViewWords::of(&upstreams)),
         };
         Ok(format!("{}\n{table}", summary.text()))
+    }
+}
+
+/// Waits for a signal by which somebody, or the end of the terminal, ends the program.
+async fn interrupted() {
+    let kinds = [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup(), SignalKind::quit()];
+    let signals = kinds.into_iter().filter_map(|kind| signal(kind).ok());
+    let mut waits: FuturesUnordered<_> = signals.map(|mut signal| async move { signal.recv().await }).collect();
+    if waits.next().await.is_none() {
+        std::future::pending().await // none can be caught
     }
 }
 

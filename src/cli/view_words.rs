@@ -22,7 +22,7 @@ impl ViewWords {
         let named = views.filter_map(|view| {
             let fields = view["key_fields"].as_object()?.iter();
             let words: Vec<_> =
-                fields.map(|(field, value)| format!("{field}={}", value.as_str().unwrap_or("?"))).collect();
+                fields.map(|(field, value)| format!("{field}={}", quoted(value.as_str().unwrap_or("?")))).collect();
             let words = if words.is_empty() { "all".to_owned() } else { words.join(" ") };
             Some((view["view"].as_str()?.to_owned(), printable(&words)))
         });
@@ -34,6 +34,11 @@ impl ViewWords {
         self.0.get(view).map_or(view, String::as_str)
     }
 
+    /// Returns the same, with the hash.
+    pub(super) fn full(&self, view: &str) -> String {
+        self.0.get(view).map_or_else(|| view.to_owned(), |words| format!("{words} ({view})"))
+    }
+
     /// Returns some views in one cell: the first, and how many more there are.
     pub(super) fn some(&self, views: &BTreeSet<String>) -> String {
         let first = views.iter().next().map_or("-", |view| self.name(view));
@@ -43,10 +48,21 @@ impl ViewWords {
         }
     }
 
-    /// Returns the hash of the view that was meant, by its words or its hash.
+    /// Returns the hash of the view that was meant, by its hash, its words or both. What may be several views is none of them.
     pub(super) fn meant<'a>(&'a self, text: &'a str) -> &'a str {
-        self.0.iter().find(|(_, words)| *words == text).map_or(text, |(view, _)| view)
+        let is_meant = |view: &str, words: &str| words == text || text.strip_prefix(words).is_some_and(|rest| rest == format!(" ({view})"));
+        let mut meant = self.0.iter().filter(|(view, words)| is_meant(view, words)).map(|(view, _)| view.as_str());
+        match (meant.next(), meant.next()) {
+            (Some(view), None) => view,
+            _ => text,
+        }
     }
+}
+
+/// Returns a value of the key, in quotes where it could be taken for more than one.
+fn quoted(value: &str) -> String {
+    let is_plain = !value.is_empty() && !value.contains(|letter: char| letter.is_whitespace() || "=\"()".contains(letter));
+    if is_plain { value.to_owned() } else { format!("\"{value}\"") }
 }
 
 #[cfg(test)]
@@ -65,6 +81,12 @@ mod tests {
         assert_eq!(words.name("7e73"), "cluster=shop locality.region=eu\u{fffd}");
         assert_eq!((words.name("a2b2"), words.name("new")), ("all", "new"));
         assert_eq!((words.meant("all"), words.meant("7e73"), words.meant("typo")), ("a2b2", "7e73", "typo"));
+        assert_eq!((words.full("a2b2"), words.full("new")), ("all (a2b2)".to_owned(), "new".to_owned()));
+        assert_eq!(words.meant("all (a2b2)"), "a2b2");
+        let twice = json!([{"view": "1", "key_fields": {"a": "b c=d"}}, {"view": "2", "key_fields": {"a": "b", "c": "d"}}, {"view": "3", "key_fields": {"a": "b", "c": "d"}}]);
+        let twice = ViewWords::of(&twice);
+        assert_eq!((twice.name("1"), twice.name("2")), ("a=\"b c=d\"", "a=b c=d"));
+        assert_eq!(twice.meant("a=b c=d"), "a=b c=d", "which of them?");
         let views = |views: &[&str]| views.iter().map(ToString::to_string).collect::<BTreeSet<_>>();
         assert_eq!(words.some(&views(&["a2b2"])), "all");
         assert_eq!(words.some(&views(&["a2b2", "b", "c"])), "all and 2 more");

@@ -45,6 +45,7 @@ pub(super) async fn pages(world: &World) {
             "/certs" => vec![("/certs".into(), "server_names"), ("/certs".into(), "own.pem")],
             "/log" => vec![("/log".into(), "trace")],
             "POST /brakes/release" => vec![("POST /brakes/release".into(), "generation")],
+            "POST /config/reload/dry_run" => vec![("POST /config/reload/dry_run".into(), "changed")],
             "POST /config/reload" => continue, // see below
             "POST /v3/discovery:client_status" => vec![("POST /v3/discovery:client_status".into(), "cert-of-web")],
             "POST /log" => vec![("POST /log?filter=trace,x=debug".into(), "trace")],
@@ -145,7 +146,8 @@ pub(super) async fn refused_configurations(world: &World) {
     for (text, expected) in texts {
         world.folder.write("relay.yaml", text);
         let (_, answer) = world.ask("POST", "/config/reload", "").await;
-        for (page, body) in [("reload", answer), ("/config", world.ask("GET", "/config", "").await.1)] {
+        let foretold = world.ask("POST", "/config/reload/dry_run", "").await.1;
+        for (page, body) in [("reload", answer), ("foretold", foretold), ("/config", world.ask("GET", "/config", "").await.1)] {
             expected.iter().for_each(|part| world.secrets.are_not_in(page, body.as_bytes(), part));
         }
         let info = world.ask("GET", "/server_info", "").await.1;
