@@ -45,7 +45,12 @@ impl TlsArgs {
     /// Returns what was given, with its flags.
     pub(super) fn typed(&self) -> Vec<(&'static str, String)> {
         let path = |path: &Option<PathBuf>| path.as_ref().map(|path| path.display().to_string());
-        let given = [("--ca", path(&self.ca)), ("--cert", path(&self.cert)), ("--key", path(&self.key)), ("--server-name", self.server_name.clone())];
+        let given = [
+            ("--ca", path(&self.ca)),
+            ("--cert", path(&self.cert)),
+            ("--key", path(&self.key)),
+            ("--server-name", self.server_name.clone()),
+        ];
         given.into_iter().filter_map(|(flag, value)| Some((flag, value?))).collect()
     }
 

@@ -88,7 +88,8 @@ fn json_text(page: &serde_json::Value) -> String {
 
 /// Whether a letter controls a terminal, or is not seen and changes how others are.
 fn is_hostile(letter: char) -> bool {
-    letter.is_control() || matches!(letter, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
+    letter.is_control()
+        || matches!(letter, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
 }
 
 /// Returns a time as people read it: `0.4s`, `12s`, `3m 5s`.

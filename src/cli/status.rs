@@ -151,7 +151,8 @@ impl Status {
                 None => break page["open"].as_u64().unwrap_or_default(),
             }
         };
-        let name = |client: &Value| ["node", "peer", "view"].map(|key| client[key].as_str().unwrap_or_default().to_owned());
+        let name =
+            |client: &Value| ["node", "peer", "view"].map(|key| client[key].as_str().unwrap_or_default().to_owned());
         others.sort_by_cached_key(name);
         clients.extend(others);
         Ok((clients, open))

@@ -50,7 +50,9 @@ impl ViewWords {
 
     /// Returns the hash of the view that was meant, by its hash, its words or both. What may be several views is none of them.
     pub(super) fn meant<'a>(&'a self, text: &'a str) -> &'a str {
-        let is_meant = |view: &str, words: &str| words == text || text.strip_prefix(words).is_some_and(|rest| rest == format!(" ({view})"));
+        let is_meant = |view: &str, words: &str| {
+            words == text || text.strip_prefix(words).is_some_and(|rest| rest == format!(" ({view})"))
+        };
         let mut meant = self.0.iter().filter(|(view, words)| is_meant(view, words)).map(|(view, _)| view.as_str());
         match (meant.next(), meant.next()) {
             (Some(view), None) => view,
@@ -61,7 +63,8 @@ impl ViewWords {
 
 /// Returns a value of the key, in quotes where it could be taken for more than one.
 fn quoted(value: &str) -> String {
-    let is_plain = !value.is_empty() && !value.contains(|letter: char| letter.is_whitespace() || "=\"()".contains(letter));
+    let is_plain =
+        !value.is_empty() && !value.contains(|letter: char| letter.is_whitespace() || "=\"()".contains(letter));
     if is_plain { value.to_owned() } else { format!("\"{value}\"") }
 }
 

@@ -147,7 +147,9 @@ pub(super) async fn refused_configurations(world: &World) {
         world.folder.write("relay.yaml", text);
         let (_, answer) = world.ask("POST", "/config/reload", "").await;
         let foretold = world.ask("POST", "/config/reload/dry_run", "").await.1;
-        for (page, body) in [("reload", answer), ("foretold", foretold), ("/config", world.ask("GET", "/config", "").await.1)] {
+        for (page, body) in
+            [("reload", answer), ("foretold", foretold), ("/config", world.ask("GET", "/config", "").await.1)]
+        {
             expected.iter().for_each(|part| world.secrets.are_not_in(page, body.as_bytes(), part));
         }
         let info = world.ask("GET", "/server_info", "").await.1;

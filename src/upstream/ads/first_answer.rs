@@ -38,7 +38,8 @@ const NOT_SERVING: i32 = 2;
 pub(super) async fn ask_in_turn(connector: &AdsConnector, attempt: usize, keep: Duration) -> Result<(), String> {
     let AdsServer { tls, tokens, headers, .. } = &*connector.server;
     let has_own = !(tokens.is_empty() && headers.is_empty()) || tls.as_ref().is_some_and(|tls| tls.own.is_some());
-    let of_tenant = connector.of_tenants.get(attempt % connector.of_tenants.len().max(1)).map(|(_, of_tenant)| of_tenant);
+    let of_tenant =
+        connector.of_tenants.get(attempt % connector.of_tenants.len().max(1)).map(|(_, of_tenant)| of_tenant);
     let (first, second) = match of_tenant {
         Some(of_tenant) if has_own => (connector, Some(of_tenant)),
         Some(of_tenant) => (of_tenant, Some(connector)),
@@ -50,7 +51,6 @@ pub(super) async fn ask_in_turn(connector: &AdsConnector, attempt: usize, keep: 
     };
     asked.map_err(|reason| first.redaction(&KeyHeaders::default()).apply(reason))
 }
-
 
 /// Asks the server once. Its connection is kept for the first stream.
 async fn ask(connector: &AdsConnector, keep: Duration) -> Result<(), String> {
