@@ -9,7 +9,9 @@ use tokio::sync::Mutex;
 use weir_core::xds::Permissions;
 
 use crate::admin::{Dry, ReloadCall};
-use crate::config::{Applies, Config, Diagnostic, InUse, Reading, Reloaded, applies, without_environment};
+use crate::config::{
+    Applies, Config, Diagnostic, InUse, Reading, Reloaded, applies, with_lasting_hashes, without_environment,
+};
 use crate::config_status::{ConfigFacts, ConfigStatus};
 use crate::config_watch::{Attempt, Cause, ConfigWatch, Look, Tried, Waits};
 use crate::downstream::{self, DrainReason, DrainTimes, JudgedClients, Service};
@@ -180,7 +182,7 @@ impl ReloadControl {
         let (attempt, result) = reading.await?;
         self.course().attempt = Some(Arc::new(attempt));
         let Reloaded { config, changed, pending } = result?;
-        let config = (self.0.adapt)(config)?;
+        let config = self.adapted(config).await?;
         let has_other_tls = changed.iter().any(|key| key.starts_with("listen.tls"));
         let tls = if has_other_tls { self.read_tls(&config).await? } else { Vec::new() };
         if changed.iter().all(|key| applies(key) == Applies::AtOnce) {
@@ -212,6 +214,13 @@ impl ReloadControl {
         let shown = config.shown;
         self.0.status.taken(shown.sha256, shown.bootstrap, shown.config, pending.clone());
         Ok(ReloadReport { changed, pending })
+    }
+
+    /// Returns a configuration as this process serves it.
+    async fn adapted(&self, config: Config) -> anyhow::Result<Config> {
+        let reloads = self.clone();
+        let adapted = tokio::task::spawn_blocking(move || with_lasting_hashes((reloads.0.adapt)(config)?));
+        adapted.await?
     }
 
     /// Reads the files for TLS of all addresses: none is taken before all are good.
@@ -308,7 +317,7 @@ impl ReloadControl {
         let reading = tokio::task::spawn_blocking(move || in_use.reload(&path).result);
         let foretold = async {
             let Reloaded { config, changed, pending } = reading.await??;
-            let config = (self.0.adapt)(config)?;
+            let config = self.adapted(config).await?;
             if changed.iter().any(|key| key.starts_with("listen.tls")) {
                 self.read_tls(&config).await?;
             }

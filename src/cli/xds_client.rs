@@ -78,6 +78,7 @@ impl Client {
                 | LinkEvent::Unchanged { .. }
                 | LinkEvent::PollFailed { .. }
                 | LinkEvent::Refused(_)
+                | LinkEvent::Taken
                 | LinkEvent::Progress { .. }
                 | LinkEvent::Received { .. }
                 | LinkEvent::Trying { .. }

@@ -3,8 +3,8 @@
 use weir_core::xds::{IdentityPattern, KeyField, KeyRule, PermissionRule, Permissions, Template};
 
 use super::checker::Checker;
-use super::form::{Located, Names, Unquoted};
-use super::raw::{self, HeaderEntry, Server};
+use super::form::Located;
+use super::raw::{self, Headers, Server};
 use crate::relay::HeaderHasher;
 use crate::upstream::{Plan, SourcePlan};
 
@@ -50,7 +50,7 @@ pub(super) fn check_shared(raw: &raw::Root, rule: &KeyRule, permissions: &Permis
         }
         for headers in all {
             let in_key = |name: &&String| rule.headers().any(|of_clients| of_clients.as_str() == name.as_str());
-            if let Some(name) = headers.0.keys().find(in_key) {
+            if let Some(name) = headers.0.0.keys().find(in_key) {
                 let reason = format!("cannot be combined with header.{name} in views.key: clients send their own");
                 checker.fault(&headers.place, reason);
             }
@@ -61,9 +61,7 @@ pub(super) fn check_shared(raw: &raw::Root, rule: &KeyRule, permissions: &Permis
     }
 }
 
-type Headers = Located<Names<Unquoted<HeaderEntry>>>;
-
-fn headers_of(server: &Server) -> impl Iterator<Item = &Headers> {
+fn headers_of(server: &Server) -> impl Iterator<Item = &Located<Headers>> {
     let tenants = server.tenants.iter().flat_map(|tenants| &tenants.0);
     server.headers.iter().chain(tenants.filter_map(|tenant| tenant.headers.as_ref()))
 }
@@ -165,9 +163,18 @@ mod tests {
             ("X-Token: {file: f}", "invalid header \"X-Token\": expected a name of small letters"),
             ("authorization: {file: f}", "invalid header \"authorization\": expected another header"),
             ("x-token: {environment: WEIR_NO_SUCH_VARIABLE}", "undefined environment variable WEIR_NO_SUCH_VARIABLE"),
+            ("x-token: {environment: 4711-ab}", "undefined environment variable: expected the name of one"),
+            ("x-token: {environment: 4711ab}", "undefined environment variable: expected the name of one"),
+            ("x-token: {environment: 4711}", "environment: invalid value \"[redacted]\": expected text in quotes"),
         ] {
             let found = of(entry);
             assert!(found.contains(said) && !found.contains("11"), "{entry}: {found}");
+        }
+        let tenant = "tenants: [{names: [a], headers: 'x-token: 4711'}]";
+        for keys in ["headers: 'x-token: 4711'", "headers: 4711", tenant] {
+            let found = faults_with(&format!("servers: [{{uri: 'https://cp:1', {keys}}}]"), "views: {key: [tenant]}");
+            let said = "headers: invalid value: expected a mapping of names, each with one of value, file, environment";
+            assert!(found.contains(said) && !found.contains("11"), "{keys}: {found}");
         }
     }
 

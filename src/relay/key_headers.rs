@@ -44,7 +44,7 @@ impl KeyHeaders {
 
     /// Hides the values in texts of a server, and everything else that it is shown.
     pub(crate) fn redaction(&self, shown: &ShownValues) -> Redaction {
-        Redaction::of(self.values().chain(&shown.last())).and(shown)
+        Redaction::of(self.values()).and(shown)
     }
 
     /// Has a server's texts hidden from other views, too, for as long as what is returned is kept.

@@ -165,6 +165,8 @@ pub enum LinkEvent {
     },
     /// The server refuses what the view shows it, whatever is polled.
     Refused(ServerStatus),
+    /// The server takes what the view shows it, but has nothing for a poll.
+    Taken,
     /// How much of a collection was sent; only the hub reports it.
     Progress {
         /// The collection's type.

@@ -1,17 +1,18 @@
 //! Texts of servers without the header values that these were shown: they may quote them.
 
-use std::collections::HashSet;
+use std::sync::OnceLock;
 
 use http::HeaderValue;
 
-use super::quotes::quotes_of;
+use super::quotes::Quotes;
 use super::shown_values::ShownValues;
 
 /// What a text must not have in it.
-#[derive(Clone, Default)]
+#[derive(Default)]
 pub(crate) struct Redaction {
-    /// The forms in which these values may be quoted, in parts too.
-    quotes: Vec<String>,
+    values: Vec<HeaderValue>,
+    /// How these may be quoted, once there is a text.
+    own: OnceLock<Quotes>,
     /// The server is shown these as well, on other streams.
     others: ShownValues,
 }
@@ -19,24 +20,35 @@ pub(crate) struct Redaction {
 impl Redaction {
     /// Hides these values, and parts of them.
     pub(crate) fn of<'v>(values: impl IntoIterator<Item = &'v HeaderValue>) -> Self {
-        let quotes = values.into_iter().flat_map(|value| quotes_of(value.as_bytes())).collect();
-        Self { quotes, others: ShownValues::default() }
+        let values = values.into_iter().cloned().collect();
+        Self { values, own: OnceLock::new(), others: ShownValues::default() }
     }
 
-    /// Hides values that other streams to the server show, too.
+    /// Hides what the server is shown otherwise, too.
     pub(crate) fn and(self, others: &ShownValues) -> Self {
         Self { others: others.clone(), ..self }
     }
 
-    /// Returns a text without the values. It is read once, and what replaces a value is not read again.
+    /// Returns a text without the values, and not longer than any text is kept. It is read once, and what replaces a value is not read again.
     pub(crate) fn apply(&self, text: String) -> String {
-        let hidden = self.hidden_in(text.as_bytes());
-        if !hidden.contains(&true) {
+        if text.is_empty() {
             return text;
         }
-        let (mut plain, mut was_hidden) = (String::with_capacity(text.len()), false);
-        for (at, letter) in text.char_indices() {
-            let is_hidden = hidden[at..at + letter.len_utf8()].contains(&true);
+        let own = self.own.get_or_init(|| Quotes::of(&self.values));
+        let others = self.others.now();
+        if own.is_empty() && others.is_empty() {
+            return text;
+        }
+        let bytes = text.as_bytes();
+        let (mut plain, mut was_hidden) = (String::with_capacity(bytes.len().min(KEPT)), false);
+        let mut hidden_to = 0;
+        for (at, letter) in text.char_indices().take_while(|(at, letter)| at + letter.len_utf8() <= KEPT) {
+            let mut is_hidden = false;
+            for at in at..at + letter.len_utf8() {
+                let rest = &bytes[at..];
+                hidden_to = hidden_to.max(at + own.length_at(rest).max(others.length_at(rest)));
+                is_hidden |= at < hidden_to;
+            }
             match is_hidden {
                 true if !was_hidden => plain.push_str(REDACTED),
                 true => {}
@@ -46,24 +58,10 @@ impl Redaction {
         }
         plain
     }
-
-    /// Returns which bytes of a text are of a value.
-    fn hidden_in(&self, text: &[u8]) -> Vec<bool> {
-        let parts: HashSet<&[u8]> = self.quotes.iter().flat_map(|quote| quote.as_bytes().windows(PART)).collect();
-        let mut hidden_to = 0;
-        let hidden = self.others.of_clients_in(text).into_iter().enumerate().map(|(at, of_another)| {
-            let rest = &text[at..];
-            let whole = self.quotes.iter().filter(|quote| rest.starts_with(quote.as_bytes())).map(String::len).max();
-            let part = rest.get(..PART).filter(|part| parts.contains(part)).map_or(0, <[u8]>::len);
-            hidden_to = hidden_to.max(at + whole.unwrap_or_default().max(part).max(of_another));
-            at < hidden_to
-        });
-        hidden.collect()
-    }
 }
 
-/// How many letters of a value are taken for a part of it, and not for a word that others use too.
-const PART: usize = 8;
+/// The core keeps no longer text of an error. A value that goes beyond that is still found.
+const KEPT: usize = 4096;
 const REDACTED: &str = "[redacted]";
 
 #[cfg(test)]
@@ -81,6 +79,8 @@ mod tests {
         assert_eq!(plain(&[b"e", b"d", b"[redacted]"], "need [redacted]"), "n[redacted] [redacted]");
         let text = plain(&[b"e", b"d", b"c"], &"e-".repeat(1000));
         assert_eq!(text.len(), 1000 * ("[redacted]".len() + 1));
+        let long = format!("{}long-value and more", "-".repeat(KEPT - 4));
+        assert_eq!(plain(&[b"long-value"], &long), format!("{}[redacted]", "-".repeat(KEPT - 4)), "cut within it");
         assert_eq!(plain(&[b"ab", b"abcd"], "abcd ab"), "[redacted] [redacted]", "the longest");
         assert_eq!(plain(&[b"ab", b"bcd"], "abcd!"), "[redacted]!", "all of what one covers beside the other");
         assert_eq!(plain(&[b""], "empty"), "empty");
@@ -118,7 +118,7 @@ mod tests {
     fn values_that_other_streams_to_the_server_show_are_hidden_too() {
         let (shown, values) = (ShownValues::default(), ["token-one", "token-other"].map(HeaderValue::from_static));
         let kept = shown.keep(values.to_vec());
-        let redaction = || Redaction::of(&shown.last()).and(&shown);
+        let redaction = || Redaction::default().and(&shown);
         let text = || "token-one and token-other".to_owned();
         assert_eq!(redaction().apply(text()), "[redacted] and [redacted]");
         drop(kept);

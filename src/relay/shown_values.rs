@@ -3,11 +3,12 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::ops::Bound;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use http::HeaderValue;
 
-use super::quotes::quotes_of;
+use super::quotes::{Quotes, quotes_of};
 
 /// What a server was shown of the configuration, and what streams to it show of clients. Clones know the same.
 #[derive(Clone, Default)]
@@ -15,10 +16,32 @@ pub(crate) struct ShownValues(Arc<Mutex<Known>>);
 
 #[derive(Default)]
 struct Known {
-    /// Those of the configuration that were shown last, and those of clients whose streams have ended: a server may speak of them later.
-    last: VecDeque<HeaderValue>,
-    /// How many streams show what may be quoted so.
-    of_clients: BTreeMap<Vec<u8>, usize>,
+    /// Those of the configuration: no more than it has. What clients show replaces none of them.
+    configured: Configured,
+    /// How these may be quoted, since they have changed the last time.
+    quotes: Option<Arc<Quotes>>,
+    /// What streams show, and `left`.
+    of_clients: Arc<OfClients>,
+    /// The last values of clients whose streams have ended: a server may speak of them later.
+    left: VecDeque<HeaderValue>,
+}
+
+#[derive(Clone, Default, PartialEq)]
+struct Configured {
+    /// Written in it, or in the environment.
+    fixed: Vec<HeaderValue>,
+    /// The last ones of each file.
+    of_files: BTreeMap<PathBuf, VecDeque<HeaderValue>>,
+}
+
+/// How many show what may be quoted so.
+#[derive(Clone, Default)]
+struct OfClients(BTreeMap<Arc<[u8]>, usize>);
+
+/// What a server was shown at one moment.
+pub(super) struct ShownNow {
+    configured: Arc<Quotes>,
+    of_clients: Arc<OfClients>,
 }
 
 /// What a stream shows of a client, until it is dropped.
@@ -28,30 +51,56 @@ pub(crate) struct InUse {
 }
 
 impl ShownValues {
-    /// A server is shown a value of the configuration.
+    /// A server is shown a value that the configuration has, or a variable of the environment.
     pub(crate) fn add(&self, value: &HeaderValue) {
-        self.lock().add(value);
+        let mut known = self.lock();
+        if !known.configured.fixed.contains(value) {
+            known.configured.fixed.push(value.clone());
+            known.quotes = None;
+        }
+    }
+
+    /// A server is shown a value that a file of the configuration has now.
+    pub(crate) fn add_of_file(&self, path: &Path, value: &HeaderValue) {
+        let mut known = self.lock();
+        let of_file = match known.configured.of_files.get_mut(path) {
+            Some(of_file) => of_file,
+            None => known.configured.of_files.entry(path.into()).or_default(),
+        };
+        if of_file.contains(value) {
+            return;
+        }
+        if of_file.len() >= OF_FILE {
+            of_file.pop_front();
+        }
+        of_file.push_back(value.clone());
+        known.quotes = None;
     }
 
     /// A server is shown these for as long as what is returned is kept.
     pub(crate) fn keep(&self, values: Vec<HeaderValue>) -> InUse {
         let mut known = self.lock();
-        for quote in values.iter().flat_map(|value| quotes_of(value.as_bytes())) {
-            *known.of_clients.entry(quote.into_bytes()).or_default() += 1;
-        }
+        let of_clients = Arc::make_mut(&mut known.of_clients);
+        values.iter().for_each(|value| of_clients.add(value));
         drop(known);
         InUse { values, shown: self.clone() }
     }
 
-    /// Returns those of the configuration, and of clients that have left.
-    pub(crate) fn last(&self) -> Vec<HeaderValue> {
-        self.lock().last.iter().cloned().collect()
-    }
-
-    /// Returns of how many bytes a value of a client is that begins there, for each byte of a text.
-    pub(super) fn of_clients_in(&self, text: &[u8]) -> Vec<usize> {
+    /// Returns what is known now. Nothing waits for who reads a text by that.
+    pub(super) fn now(&self) -> ShownNow {
         let known = self.lock();
-        (0..text.len()).map(|at| known.longest_at(&text[at..])).collect()
+        let of_clients = known.of_clients.clone();
+        if let Some(configured) = known.quotes.clone() {
+            return ShownNow { configured, of_clients };
+        }
+        let values = known.configured.clone();
+        drop(known);
+        let configured = Arc::new(values.quotes());
+        let mut known = self.lock();
+        if known.configured == values {
+            known.quotes = Some(configured.clone());
+        }
+        ShownNow { configured, of_clients }
     }
 
     fn lock(&self) -> MutexGuard<'_, Known> {
@@ -59,21 +108,62 @@ impl ShownValues {
     }
 }
 
+impl ShownNow {
+    pub(super) fn is_empty(&self) -> bool {
+        self.configured.is_empty() && self.of_clients.0.is_empty()
+    }
+
+    /// Returns how many bytes at the beginning of a text are of a value: of the configuration also a part, of a client the whole.
+    pub(super) fn length_at(&self, text: &[u8]) -> usize {
+        self.configured.length_at(text).max(self.of_clients.longest_at(text))
+    }
+}
+
 impl Known {
+    /// A stream that has shown a value of a client has ended. It is remembered for some time.
+    fn leave(&mut self, value: HeaderValue) {
+        if self.left.contains(&value) {
+            Arc::make_mut(&mut self.of_clients).remove(&value);
+            return;
+        }
+        self.left.push_back(value);
+        if self.left.len() > LEFT
+            && let Some(first) = self.left.pop_front()
+        {
+            Arc::make_mut(&mut self.of_clients).remove(&first);
+        }
+    }
+}
+
+impl Configured {
+    fn quotes(&self) -> Quotes {
+        Quotes::of(self.fixed.iter().chain(self.of_files.values().flatten()))
+    }
+}
+
+impl OfClients {
     fn add(&mut self, value: &HeaderValue) {
-        if !self.last.contains(value) {
-            if self.last.len() >= KNOWN_VALUES {
-                self.last.pop_front();
-            }
-            self.last.push_back(value.clone());
+        for quote in quotes_of(value.as_bytes()) {
+            *self.0.entry(quote.into_bytes().into()).or_default() += 1;
         }
     }
 
-    /// Returns the length of the longest value of a client that a text begins with.
+    fn remove(&mut self, value: &HeaderValue) {
+        for quote in quotes_of(value.as_bytes()) {
+            if let Some(streams) = self.0.get_mut(quote.as_bytes()) {
+                *streams -= 1;
+                if *streams == 0 {
+                    self.0.remove(quote.as_bytes());
+                }
+            }
+        }
+    }
+
+    /// Returns the length of the longest value that a text begins with.
     fn longest_at(&self, mut text: &[u8]) -> usize {
         loop {
             let up_to = (Bound::Unbounded, Bound::Included(text));
-            let Some((value, _)) = self.of_clients.range::<[u8], _>(up_to).next_back() else { return 0 };
+            let Some((value, _)) = self.0.range::<[u8], _>(up_to).next_back() else { return 0 };
             let common = value.iter().zip(text).take_while(|(one, other)| one == other).count();
             if common == value.len() {
                 return common;
@@ -86,17 +176,7 @@ impl Known {
 impl Drop for InUse {
     fn drop(&mut self) {
         let mut known = self.shown.lock();
-        for value in &self.values {
-            for quote in quotes_of(value.as_bytes()) {
-                if let Some(streams) = known.of_clients.get_mut(quote.as_bytes()) {
-                    *streams -= 1;
-                    if *streams == 0 {
-                        known.of_clients.remove(quote.as_bytes());
-                    }
-                }
-            }
-            known.add(value);
-        }
+        self.values.drain(..).for_each(|value| known.leave(value));
     }
 }
 
@@ -115,21 +195,34 @@ impl PartialEq for ShownValues {
 
 impl Eq for ShownValues {}
 
-/// More than a server has headers. A file that is renewed leaves values of before.
-const KNOWN_VALUES: usize = 64;
+/// A file that is renewed leaves the value of before.
+const OF_FILE: usize = 2;
+/// How many values of clients are remembered whose streams have ended.
+const LEFT: usize = 64;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn lengths(shown: &ShownValues, text: &str) -> Vec<usize> {
+        let now = shown.now();
+        (0..text.len()).map(|at| now.length_at(&text.as_bytes()[at..])).collect()
+    }
+
     #[test]
-    fn what_was_shown_is_remembered_up_to_a_limit() {
+    fn values_of_the_configuration_stay_whatever_clients_show_and_a_file_has_its_last_two() {
         let shown = ShownValues::default();
-        for number in 0..=KNOWN_VALUES {
-            shown.add(&HeaderValue::from(number));
-            shown.add(&HeaderValue::from(number));
+        shown.add(&HeaderValue::from_static("fix"));
+        for value in ["f1", "f2", "f2", "f3"] {
+            shown.add_of_file(Path::new("one"), &HeaderValue::from_static(value));
         }
-        assert_eq!((shown.last().len(), &shown.last()[0]), (KNOWN_VALUES, &HeaderValue::from(1)));
+        shown.add_of_file(Path::new("other"), &HeaderValue::from_static("o1"));
+        for number in 1000..=1000 + LEFT {
+            drop(shown.keep(vec![HeaderValue::from(number)]));
+        }
+        let found = |text| lengths(&shown, text)[0];
+        assert_eq!(["fix", "f1", "f2", "f3", "o1"].map(found), [3, 0, 2, 2, 2]);
+        assert_eq!(["1000", "1001", "1064"].map(found), [0, 4, 4], "of clients that have left");
     }
 
     #[test]
@@ -138,16 +231,20 @@ mod tests {
         let values = ["ab", "abc", "abd", "abcde", "b"];
         let kept = shown.keep(values.map(HeaderValue::from_static).to_vec());
         let again = shown.keep(vec![HeaderValue::from_static("abc")]);
-        for (text, found) in
-            [("abcd", [3, 1, 0, 0]), ("abzz", [2, 1, 0, 0]), ("abcz", [3, 1, 0, 0]), ("zabd", [0, 3, 1, 0])]
-        {
-            assert_eq!(shown.of_clients_in(text.as_bytes()), found, "{text}");
-        }
-        assert!(shown.last().is_empty());
+        let cases = [("abcd", [3, 1, 0, 0]), ("abzz", [2, 1, 0, 0]), ("abcz", [3, 1, 0, 0]), ("zabd", [0, 3, 1, 0])];
+        let are_found = || {
+            for (text, found) in cases {
+                assert_eq!(lengths(&shown, text), found, "{text}");
+            }
+        };
+        are_found();
         drop(kept);
-        assert_eq!(shown.of_clients_in(b"abcde"), [3, 0, 0, 0, 0]);
-        assert_eq!(shown.last(), values);
         drop(again);
-        assert_eq!(shown.of_clients_in(b"abc"), [0, 0, 0]);
+        are_found();
+        for number in 1000..1000 + LEFT {
+            drop(shown.keep(vec![HeaderValue::from(number)]));
+        }
+        assert_eq!(lengths(&shown, "abcde"), [0; 5]);
+        assert_eq!(shown.lock().of_clients.0.len(), LEFT, "nothing else is left");
     }
 }

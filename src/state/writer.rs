@@ -307,10 +307,16 @@ impl Work {
             for view in of.to_save() {
                 here.insert(view.key.clone(), view); // one that has begun to run comes last
             }
-            for ViewToSave { key, snapshot, life, responding, brakes } in here.into_values() {
+            for ViewToSave { key, snapshot, life, responding, brakes, is_refused } in here.into_values() {
                 let id = ViewId { shared, key };
                 if !seen.insert(id.clone()) {
                     continue; // a later one follows it
+                }
+                if is_refused {
+                    self.begun_without.remove(&id);
+                    self.unused.remove(&id);
+                    present.remove(&id);
+                    continue;
                 }
                 present.insert(id.clone());
                 if self.begun_without.contains(&id) {

@@ -3,7 +3,8 @@
 use std::io;
 use std::path::PathBuf;
 
-use http::{HeaderMap, HeaderName};
+use http::header::AUTHORIZATION;
+use http::{HeaderMap, HeaderName, HeaderValue};
 use tonic::Code;
 
 use super::headers::{HeaderSource, ServerHeader, header_value};
@@ -39,18 +40,29 @@ pub(super) async fn headers_for(server: &AdsServer) -> Result<HeaderMap, Headers
     let headers = if server.may_be_shown_headers() { server.headers.as_slice() } else { &[] };
     let (known, limit) = (&server.known_files, server.connect_timeout);
     let mut shown = token::metadata(tokens, known, limit).await?.into_headers();
+    for (path, value) in tokens.iter().zip(shown.get_all(AUTHORIZATION)) {
+        // Without the word before it, of which other texts have parts.
+        let token = value.as_bytes().strip_prefix(token::BEARER.as_bytes()).map(HeaderValue::from_bytes);
+        if let Some(Ok(token)) = token {
+            server.shown_values.add_of_file(path, &token);
+        }
+    }
     for ServerHeader { name, value } in headers {
         let value = match value {
-            HeaderSource::Given(value) | HeaderSource::Variable(_, value) => value.clone(),
+            HeaderSource::Given(value) | HeaderSource::Variable(_, value) => {
+                server.shown_values.add(value);
+                value.clone()
+            }
             HeaderSource::File(path) => {
                 let content = known.read(path, limit).await;
                 let content =
                     content.map_err(|source| HeadersError::Read { name: name.clone(), path: path.clone(), source })?;
                 let value = header_value(&content);
-                value.ok_or_else(|| HeadersError::NoValue { name: name.clone(), path: path.clone() })?
+                let value = value.ok_or_else(|| HeadersError::NoValue { name: name.clone(), path: path.clone() })?;
+                server.shown_values.add_of_file(path, &value);
+                value
             }
         };
-        server.shown_values.add(&value);
         shown.append(name.clone(), value);
     }
     Ok(shown)
@@ -61,10 +73,10 @@ mod tests {
     use std::fs;
     use std::time::Duration;
 
-    use http::HeaderValue;
-
     use super::*;
+    use crate::relay::Redaction;
     use crate::upstream::headers::LONGEST;
+    use crate::upstream::tls::{TlsFiles, TlsWords};
 
     fn header(name: &'static str, value: HeaderSource) -> ServerHeader {
         ServerHeader { name: HeaderName::from_static(name), value }
@@ -86,7 +98,9 @@ mod tests {
             assert_eq!((&shown["x-token"], &shown["x-place"]), (&value.parse().unwrap(), &"here".parse().unwrap()));
             assert!(shown.values().all(HeaderValue::is_sensitive));
         }
-        assert_eq!(server.shown_values.last(), ["one", "here", "two"], "a server may quote the one before");
+        let redaction = Redaction::default().and(&server.shown_values);
+        let plain = redaction.apply("one, two: here".into());
+        assert_eq!(plain, "[redacted], [redacted]: [redacted]", "a server may quote the one before");
         for content in ["", " \n", "two\nlines", &"x".repeat(LONGEST + 1)] {
             fs::write(&file, content).unwrap();
             let error = headers_for(&server).await.unwrap_err();
@@ -106,5 +120,18 @@ mod tests {
             assert_eq!(headers_for(&server).await.unwrap().contains_key("x-token"), is_shown, "{uri}");
         }
         assert!(!format!("{headers:?}").contains("hush"), "{headers:?}");
+    }
+    #[tokio::test]
+    async fn a_token_is_hidden_in_what_the_server_says() {
+        let token = "e30.eyJleHAiOjMyNTAzNjgwMDAwfQ.c2ln"; // until the year 3000
+        let file = std::env::temp_dir().join(format!("weir-own-token-{}", std::process::id()));
+        fs::write(&file, token).unwrap();
+        let (server_name, words) = ("cp.example".try_into().unwrap(), TlsWords::CONFIGURATION);
+        let tls = Some(TlsFiles { ca: None, own: None, server_name, words });
+        let server = AdsServer { tls, tokens: vec![file.clone()], ..AdsServer::undialed() };
+        headers_for(&server).await.unwrap();
+        fs::remove_file(file).unwrap();
+        let said = Redaction::default().and(&server.shown_values).apply(format!("Bearer error: no Bearer {token}!"));
+        assert_eq!(said, "Bearer error: no Bearer [redacted]!");
     }
 }

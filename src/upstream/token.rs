@@ -64,7 +64,7 @@ fn bearer(path: &Path, token: &str, now: SystemTime) -> Result<MetadataValue<Asc
     if (now + MARGIN).as_secs_f64() >= expires {
         return Err(TokenError::Expired(path.into()));
     }
-    let mut value: MetadataValue<Ascii> = format!("Bearer {token}").parse().map_err(|_| no_token())?;
+    let mut value: MetadataValue<Ascii> = format!("{BEARER}{token}").parse().map_err(|_| no_token())?;
     value.set_sensitive(true);
     Ok(value)
 }
@@ -82,6 +82,8 @@ fn claims(token: &str) -> Option<Claims> {
     serde_json::from_slice(&claims).ok()
 }
 
+/// What stands before a token in its header.
+pub(super) const BEARER: &str = "Bearer ";
 /// A token that expires within this time could expire on the way.
 const MARGIN: Duration = Duration::from_secs(30);
 

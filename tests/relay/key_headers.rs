@@ -284,22 +284,6 @@ fn listeners(variant: Variant) -> Response {
 }
 
 #[tokio::test]
-async fn a_refusal_ends_when_the_server_leaves_the_next_stream_open_without_a_word() {
-    for up in BOTH {
-        let mut plane = Plane::start(&BOTH).await;
-        let relay = start(&plane, up).await;
-        let channel = channel(&relay).await;
-        let mut known = call(&channel, Some("token")).await.unwrap();
-        let stream = plane.stream().await;
-        say(&stream, "1", &[("a", "1")], &[("a", "1")], &[]);
-        assert_eq!(known.names().await.unwrap(), ["a"]);
-        stream.end_with(PERMISSION_DENIED);
-        let _silent = plane.stream().await;
-        until("new streams are served again", async || first(&channel, "token").await.is_ok()).await;
-    }
-}
-
-#[tokio::test]
 async fn a_refused_token_does_not_lead_its_view_to_other_connections() {
     let mut plane = Plane::start(&BOTH).await;
     let relay = start(&plane, Variant::Delta).await;

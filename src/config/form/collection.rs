@@ -21,7 +21,7 @@ pub(in crate::config) struct OneOrMore<T>(pub(crate) Vec<Located<T>>);
 #[derive(Debug, Clone)]
 pub(in crate::config) struct Names<T>(pub(crate) BTreeMap<String, Located<T>>);
 
-/// A section in the place of which somebody may write the secret itself: no message quotes that.
+/// A section, or a mapping of names, in the place of which somebody may write the secret itself: no message quotes that.
 #[derive(Debug)]
 pub(in crate::config) struct Unquoted<T>(pub(crate) T);
 
@@ -139,8 +139,10 @@ impl<T: Form> Form for Names<T> {
 impl<T: Form> Form for Unquoted<T> {
     fn read(node: &Node, reader: &mut Reader) -> Option<Self> {
         if matches!(&node.value, Value::Scalar(scalar) if !matches!(scalar, Scalar::Null)) {
-            let keys = T::inner().rows.iter().map(|row| row.key).collect::<Vec<_>>().join(", ");
-            reader.found.fault(&node.place, format!("invalid value: expected a mapping with one of {keys}"));
+            let inner = T::inner();
+            let keys = inner.rows.iter().map(|row| row.key).collect::<Vec<_>>().join(", ");
+            let of = if inner.items.is_empty() { "a mapping with" } else { "a mapping of names, each with" };
+            reader.found.fault(&node.place, format!("invalid value: expected {of} one of {keys}"));
             return None;
         }
         T::read(node, reader).map(Self)

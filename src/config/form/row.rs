@@ -53,7 +53,6 @@ pub(in crate::config) struct Pages {
 /// The keys below a key.
 pub(in crate::config) struct Inner {
     /// What stands between them in a path: nothing, `[]` for items of a list, or `.<name>` for entries of a map.
-    #[cfg_attr(not(test), expect(dead_code))]
     pub(crate) items: &'static str,
     pub(crate) rows: Vec<Row>,
 }

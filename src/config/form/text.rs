@@ -15,6 +15,16 @@ use crate::tls::is_trust_domain;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::config) struct Name(pub(crate) String);
 
+/// The name of a variable. Somebody may write the secret itself in its place.
+#[derive(Clone, PartialEq, Eq)]
+pub(in crate::config) struct VariableName(pub(crate) String);
+
+impl fmt::Debug for VariableName {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("VariableName")
+    }
+}
+
 /// Text that may be a secret: neither messages nor pages have it.
 #[derive(Clone, PartialEq, Eq)]
 pub(in crate::config) struct Hidden(pub(crate) String);
@@ -62,6 +72,16 @@ scalar_form!(
         _ => Err(ValueError::new("value", &Scalar::Text(REDACTED.into()), "text in quotes that is not empty")),
     },
     json!({ "type": "string", "minLength": 1, "writeOnly": true })
+);
+
+scalar_form!(
+    VariableName,
+    "name",
+    |scalar| match scalar {
+        Scalar::Text(text) if !text.is_empty() => Ok(VariableName(text.clone())),
+        _ => Err(ValueError::new("value", &Scalar::Text(REDACTED.into()), "text in quotes that is not empty")),
+    },
+    json!({ "type": "string", "minLength": 1 })
 );
 
 scalar_form!(

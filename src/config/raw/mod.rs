@@ -22,6 +22,6 @@ pub(super) use listen::{ClientAuth, Listen, ListenTls, ShownCertificate, TrustDo
 pub(super) use permissions::{IdentityEntry, PermissionEntry};
 pub(super) use proxy::Proxy;
 pub(super) use root::Root;
-pub(super) use server::{Backoff, HeaderEntry, KINDS, Keepalive, Liveness, Server, Tls};
+pub(super) use server::{Backoff, HeaderEntry, Headers, KINDS, Keepalive, Liveness, Server, Tls};
 pub(super) use state::State;
 pub(super) use upstream::{Authority, OnMissing, Upstream};

@@ -8,7 +8,7 @@ use weir_core::protocol::upstream::{BackoffTimes, InitialSet, ServerQuirks};
 use super::proxy::Proxy;
 use crate::config::form::{
     Factor, FilePath, Hidden, HostName, Interval, Jitter, Located, Name, Names, Needed, NonEmpty, OneOrMore, Pause,
-    Positive, Section, ServerUri, Setting, Size, Unquoted, Wait, seconds, section, words_for,
+    Positive, Section, ServerUri, Setting, Size, Unquoted, VariableName, Wait, seconds, section, words_for,
 };
 use crate::upstream::LifeMethod;
 
@@ -53,7 +53,7 @@ section! {
         /// Headers that the server is shown with each stream, poll and call, for all clients.
         ///
         /// Needs `https://`, a Unix socket, or `http://` on this machine without a proxy. See [headers](#headers).
-        headers: Option<Located<Names<Unquoted<HeaderEntry>>>>, only("uri, rest"), example("x-consul-token");
+        headers: Option<Located<Headers>>, only("uri, rest"), example("x-consul-token");
         /// If true, all clients of an id may have what the headers may read, whichever client states it.
         ///
         /// Without it, headers are a fault if `id` is in `views.key` and not tied to identities by each of `permissions`. See
@@ -134,6 +134,9 @@ section! {
     }
 }
 
+/// Headers by their names.
+pub(in crate::config) type Headers = Unquoted<Names<Unquoted<HeaderEntry>>>;
+
 section! {
     /// What a server is shown for clients of some tenants. Connections are not shared with other tenants.
     TenantEntry {
@@ -146,7 +149,7 @@ section! {
         /// JSON web token.
         token_file: Option<Located<FilePath>>, example("payments.token");
         /// Headers, as those of the server.
-        headers: Option<Located<Names<Unquoted<HeaderEntry>>>>, example("x-consul-token");
+        headers: Option<Located<Headers>>, example("x-consul-token");
     }
 }
 
@@ -160,7 +163,7 @@ section! {
         /// Spaces and line breaks around it do not count. At most 4 KiB.
         file: Option<Located<FilePath>>, written("consul.token");
         /// The environment variable that has the value.
-        environment: Option<Located<Name>>, example("CONSUL_TOKEN");
+        environment: Option<Located<VariableName>>, example("CONSUL_TOKEN");
     }
 }
 

@@ -6,13 +6,13 @@ use weir_core::xds::HeaderName as FreeName;
 use crate::config::checker::Checker;
 use crate::config::diagnostic::Place;
 use crate::config::files::look_at_header_value;
-use crate::config::form::{Located, Names, Unquoted};
-use crate::config::raw::HeaderEntry;
+use crate::config::form::{Located, Unquoted};
+use crate::config::raw::{HeaderEntry, Headers};
 use crate::upstream::{HeaderSource, ServerHeader, header_value};
 
 /// Returns the headers in the order of their names.
-pub(super) fn check(raw: &Option<Located<Names<Unquoted<HeaderEntry>>>>, checker: &mut Checker) -> Vec<ServerHeader> {
-    let entries = raw.iter().flat_map(|headers| &headers.0);
+pub(super) fn check(raw: &Option<Located<Headers>>, checker: &mut Checker) -> Vec<ServerHeader> {
+    let entries = raw.iter().flat_map(|headers| &headers.0.0);
     let headers = entries.filter_map(|(name, entry)| {
         let name = name_of(name, &entry.place, checker);
         let value = source(entry, checker);
@@ -45,7 +45,11 @@ fn source(entry: &Located<Unquoted<HeaderEntry>>, checker: &mut Checker) -> Opti
         (None, Some(file), None) => Some(HeaderSource::File(checker.file(file, look_at_header_value))),
         (None, None, Some(name)) => {
             let Some(text) = checker.variable(&name.0) else {
-                checker.fault(&name.place, format!("undefined environment variable {}", name.value.0));
+                let fault = match is_plain(&name.value.0) {
+                    true => format!("undefined environment variable {}", name.value.0),
+                    false => "undefined environment variable: expected the name of one".into(),
+                };
+                checker.fault(&name.place, fault);
                 return None;
             };
             let value = header_value(text.as_bytes());
@@ -60,3 +64,11 @@ fn source(entry: &Located<Unquoted<HeaderEntry>>, checker: &mut Checker) -> Opti
         }
     }
 }
+
+/// Whether a text seems to be the name of a variable, and not the value of a header.
+fn is_plain(name: &str) -> bool {
+    let is_of_word = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
+    is_of_word && name.len() <= LONGEST_NAME && !name.starts_with(|first: char| first.is_ascii_digit())
+}
+
+const LONGEST_NAME: usize = 64;

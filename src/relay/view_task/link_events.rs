@@ -103,7 +103,8 @@ impl<'a> Upstream<'a> {
                 stream.trials().on_end(epoch, serial, end, now);
                 Vec::new()
             }
-            (LinkEvent::Snapshot(_) | LinkEvent::Moving | LinkEvent::Ended { .. }, _) | (_, None) => Vec::new(),
+            (LinkEvent::Snapshot(_) | LinkEvent::Moving | LinkEvent::Taken | LinkEvent::Ended { .. }, _)
+            | (_, None) => Vec::new(),
             (LinkEvent::Relay, Some(epoch)) => {
                 stream.on_relay(epoch);
                 Vec::new()
@@ -196,7 +197,8 @@ impl<'a> Upstream<'a> {
 
 /// Whether the server has answered a request.
 fn is_answer(event: &LinkEvent) -> bool {
-    matches!(event, LinkEvent::Response(_) | LinkEvent::Received { .. } | LinkEvent::Unchanged { .. })
+    use LinkEvent::{Received, Response, Taken, Unchanged};
+    matches!(event, Response(_) | Received { .. } | Unchanged { .. } | Taken)
 }
 
 fn name_mismatches(stream: &Stream) -> u64 {

@@ -315,6 +315,7 @@ impl ViewTask {
         health.record_deliveries(self.sources.take_deliveries());
         self.sources.on_shared_reachability(|server| health.is_unreachable(server));
         self.sources.on_delivery_habits(|server| health.types_in_pieces(server));
+        let has_cache = self.view.tables().sizes().any(|(_, present, _)| present > 0);
         for (id, stream) in self.sources.streams_mut() {
             let mut trials = stream.trials();
             let answered = trials.take_answered();
@@ -323,7 +324,7 @@ impl ViewTask {
             }
             trials.on_answered_in_others(&health.answered(id.server));
             if trials.is_taken() {
-                self.refusals.on_taken(id);
+                self.refusals.on_left_open(id, has_cache);
             }
         }
     }

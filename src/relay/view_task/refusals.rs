@@ -38,9 +38,17 @@ impl Refusals {
         is_refusal
     }
 
-    /// A server has responded on a stream, or left it open for as long as a trial lasts: it takes the view.
+    /// A server has answered on a stream: it takes the view.
     pub(super) fn on_taken(&mut self, stream: StreamId) {
         self.by.remove(&stream);
+    }
+
+    /// A server has left a stream open for as long as a trial lasts. A gateway does so as well while the server behind it is down: what is cached
+    /// has to wait for an answer.
+    pub(super) fn on_left_open(&mut self, stream: StreamId, has_cache: bool) {
+        if !has_cache {
+            self.on_taken(stream);
+        }
     }
 
     /// Has new streams refused while a server refuses the view, and streams that have had nothing yet.
@@ -123,8 +131,13 @@ mod tests {
         assert!(!refusals.by.is_empty(), "that stream is older");
         refusals.on_status(stream(0, 0), &status(code::UNAUTHENTICATED));
         assert_eq!(news(&refusals), Some((0, code::UNAUTHENTICATED)));
+        refusals.on_left_open(stream(0, 0), true);
+        assert!(!refusals.by.is_empty(), "nobody may be behind a gateway");
         refusals.on_taken(stream(0, 0));
         assert_eq!((news(&refusals), published.refusal()), (None, None));
+        refusals.on_status(stream(0, 0), &status(code::UNAUTHENTICATED));
+        refusals.on_left_open(stream(0, 0), false);
+        assert!(refusals.by.is_empty(), "there is nothing that new streams would get");
     }
 
     #[test]

@@ -146,13 +146,13 @@ impl ViewMap {
             .filter(|(key, _)| is_lasting(key))
             .map(|(key, view)| (key.clone(), view.published.clone()))
             .collect();
-        let running = running.into_iter().filter(|(_, published)| published.refusal().is_none());
-        all.extend(running.map(|(key, published)| ViewToSave {
+        all.extend(running.into_iter().map(|(key, published)| ViewToSave {
             key,
             snapshot: published.newest(),
             life: published.life(),
             responding: published.responding(),
             brakes: published.brakes(),
+            is_refused: published.refusal().is_some(),
         }));
         all
     }

@@ -102,6 +102,7 @@ impl WaitingViews {
             life: waiting.life,
             responding: Vec::new(),
             brakes: noted_brakes(&waiting.view, now),
+            is_refused: false,
         });
         of_waiting.collect()
     }
@@ -136,6 +137,8 @@ pub(crate) struct ViewToSave {
     /// Places of the servers that the view has a stream to on which they have responded.
     pub(crate) responding: Vec<u16>,
     pub(crate) brakes: NotedBrakes,
+    /// The server refuses the view: nothing of it is saved, and what was saved before is removed.
+    pub(crate) is_refused: bool,
 }
 
 pub(super) fn authorities_of(sets: &[SavedSet]) -> BTreeSet<Authority> {

@@ -35,6 +35,8 @@ pub(super) struct LifeCalls<'a> {
     pub(crate) incoming: Arc<Incoming>,
     /// The method of the stream.
     pub(crate) method: &'static str,
+    /// What the stream shows of clients: a server may judge each call by that.
+    pub(crate) headers: &'a KeyHeaders,
 }
 
 /// The result of a call.
@@ -67,7 +69,7 @@ enum Reply {
 impl LifeCalls<'_> {
     /// Returns a reason without what the server quotes of the headers that it is shown.
     pub(super) fn without_values(&self, reason: String) -> String {
-        self.connector.redaction(&KeyHeaders::default()).apply(reason)
+        self.connector.redaction(self.headers).apply(reason)
     }
 
     /// Makes a call for a stream that wants to know what is there since `asked`. Nothing follows from one for which there is no room or no
@@ -83,7 +85,7 @@ impl LifeCalls<'_> {
             Err(NoCall::Full) => return Answer::Unrouted("it allows no call beside a stream".into()),
         };
         // That of the start of the stream may have expired since.
-        let metadata = match timeout(self.limit(), self.connector.metadata()).await {
+        let metadata = match timeout(self.limit(), self.connector.metadata_of(self.headers)).await {
             Ok(Ok(metadata)) => metadata,
             Ok(Err(error)) => return Answer::Unrouted(error.message().into()),
             Err(_) => return Answer::Unrouted("a file that is needed for a call cannot be read in time".into()),

@@ -196,6 +196,7 @@ where
             channel: channel.clone(),
             incoming: incoming.clone(),
             method: wire.path,
+            headers: &link.headers,
         },
         incoming: incoming.clone(),
         requested,
@@ -210,8 +211,9 @@ where
     let ((status, ended_by), moved) = match reported {
         Err(_) => ((gone(), EndedBy::Others), None),
         Ok(()) => {
-            let alive =
-                is_alive(LifeCalls { connector, slot: &slot, channel, incoming: incoming.clone(), method: wire.path });
+            let (of_calls, headers, method) = (incoming.clone(), &link.headers, wire.path);
+            let calls = LifeCalls { connector, slot: &slot, channel, incoming: of_calls, method, headers };
+            let alive = is_alive(calls);
             let end = settle(turn, serving.as_mut(), incoming.answered(), || incoming.has_answered(), alive).await;
             match end {
                 Some(status) => (status, None),

@@ -222,8 +222,17 @@ impl RestConnector {
                         let server = self.server.name();
                         tracing::warn!(server, path = question.path, error = %failure, unlogged, "poll failed");
                     }
-                    if let Some(status) = refusal(&failure).filter(|_| subscriptions.refused(&question)) {
-                        report(LinkEvent::Refused(status)).await?;
+                    match Word::of(&failure) {
+                        Some(Word::Refuses(status)) if subscriptions.refused(&question) => {
+                            report(LinkEvent::Refused(status)).await?;
+                        }
+                        Some(Word::Refuses(_)) => {}
+                        word => {
+                            subscriptions.not_refused(&question);
+                            if word == Some(Word::Takes) {
+                                report(LinkEvent::Taken).await?;
+                            }
+                        }
                     }
                     let silent = !matches!(failure, Failure::Refused(_));
                     let too_many = subscriptions.failed(&question, silent, Instant::now(), random());
@@ -335,15 +344,27 @@ fn status_of(reason: &str) -> Option<u16> {
     reason.split_once(' ').and_then(|(status, _)| status.parse().ok())
 }
 
-/// Returns by what a server refuses who polls it, as a status of gRPC.
-fn refusal(failure: &Failure) -> Option<ServerStatus> {
-    let Failure::Refused(reason) = failure else { return None };
-    let code = match status_of(reason)? {
-        401 => code::UNAUTHENTICATED,
-        403 => code::PERMISSION_DENIED,
-        _ => return None,
-    };
-    Some(ServerStatus { code, message: reason.clone() })
+/// What a failed poll says of who polls.
+#[derive(Debug, PartialEq)]
+enum Word {
+    /// The server refuses that, by this status of gRPC.
+    Refuses(ServerStatus),
+    /// The server has gone on to the request itself.
+    Takes,
+}
+
+impl Word {
+    /// Returns none where it is not known who has answered, or before what.
+    fn of(failure: &Failure) -> Option<Self> {
+        let Failure::Refused(reason) = failure else { return None };
+        let code = match status_of(reason)? {
+            401 => code::UNAUTHENTICATED,
+            403 => code::PERMISSION_DENIED,
+            407 | 429 => return None, // of a proxy, or of a limit
+            _ => return Some(Self::Takes),
+        };
+        Some(Self::Refuses(ServerStatus { code, message: reason.clone() }))
+    }
 }
 
 /// A path at which no resources are.

@@ -52,7 +52,7 @@ struct PolledType {
     /// (REST-8).
     versioned: bool,
     ever_answered: bool,
-    /// The last poll was refused, whatever the type.
+    /// The last poll was refused, not for its type.
     is_refused: bool,
     /// None while a poll is under way.
     due: Option<Instant>,
@@ -149,6 +149,13 @@ impl Polls {
             subscription.next(now, pause);
         }
         silent && self.failed_in_a_row >= self.pace.failures
+    }
+
+    /// A poll has failed, and the server does not refuse who polls it by that.
+    pub(crate) fn not_refused(&mut self, question: &Poll) {
+        if let Some(subscription) = self.by_url.get_mut(&question.url) {
+            subscription.is_refused = false;
+        }
     }
 
     /// The server refuses who polls it. Returns whether it does so for every type that is polled.

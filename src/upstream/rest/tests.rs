@@ -87,6 +87,21 @@ async fn after_failures_a_server_is_back_once_it_answers_the_poll_that_tests_it_
 }
 
 #[tokio::test]
+async fn a_server_that_has_refused_takes_who_polls_with_any_word_about_the_request() {
+    let polls = ["403 Forbidden", "503 Service Unavailable", "429 Too Many Requests", "403 Forbidden", "404 Not Found"];
+    let mut reports = link(polls.map(|status| answer(status, "")).into()).await;
+    let _requests = opened(&mut reports).await;
+    for poll in polls {
+        match poll.split_once(' ').map(|(status, _)| status) {
+            Some("403") => assert!(matches!(next(&mut reports).await, LinkEvent::Refused(_)), "{poll}"),
+            Some("404") => assert!(matches!(next(&mut reports).await, LinkEvent::Taken), "{poll}"),
+            _ => {}
+        }
+        assert!(matches!(next(&mut reports).await, LinkEvent::PollFailed { .. }), "{poll}");
+    }
+}
+
+#[tokio::test]
 async fn nothing_new_is_no_answer_to_a_poll_that_states_no_version() {
     let mut reports = link(vec![answer("304 Not Modified", ""), answer("200 OK", "{}")]).await;
     let _requests = opened(&mut reports).await;

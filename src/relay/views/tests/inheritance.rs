@@ -77,6 +77,8 @@ async fn a_view_that_is_refused_leaves_nothing_and_neither_do_those_before_it() 
         let status = ServerStatus { code: 7, message: "revoked".into() };
         let published = middle.map.published(&key(&middle)).unwrap();
         published.note_refusal(is_refused.then(|| Arc::new(status)));
+        let saved: Vec<_> = middle.to_save().iter().map(|view| view.is_refused).collect();
+        assert_eq!(saved, [is_refused], "whoever saves views removes it");
         last.inherit(&key(&last)).await;
         assert_eq!(last.map.has(&key(&last)), !is_refused);
         assert_eq!(waiting(&first), ["a"]);

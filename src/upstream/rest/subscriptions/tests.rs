@@ -137,6 +137,17 @@ fn rest_7_and_up_40_after_a_rejection_and_of_what_has_an_end_everything_is_reque
 }
 
 #[test]
+fn a_type_is_refused_until_its_poll_fails_otherwise() {
+    let mut rig = Rig::new();
+    rig.want(CDS, &[], "");
+    let question = rig.one();
+    assert!(rig.subscriptions.refused(&question));
+    rig.subscriptions.not_refused(&question);
+    let other = Poll { url: "unknown".into(), ..question };
+    assert!(!rig.subscriptions.refused(&other), "one type is not");
+}
+
+#[test]
 fn rest_11_no_names_are_everything_first_and_nothing_after_names() {
     let mut rig = Rig::new();
     rig.want(CDS, &[], "");
