@@ -80,7 +80,7 @@ fn text(page: &Value, words: &ViewWords) -> String {
         return "no client rejects anything\n".to_owned();
     }
     let mut sorted: Vec<_> = found.into_iter().collect();
-    sorted.sort_by(|(_, one), (_, other)| other.clients.cmp(&one.clients));
+    sorted.sort_by_key(|(_, rejection)| std::cmp::Reverse(rejection.clients));
     let mut out = String::new();
     for ((kind, reason), rejection) in &sorted {
         let Rejection { clients, views, longest, nodes, suspected } = rejection;

@@ -72,7 +72,7 @@ fn addresses(config: &Config) -> Vec<Row> {
     };
     for listen in &config.listen {
         let mut details = of_listener(listen);
-        details.extend(listen.tls.as_ref().map(|tls| files(tls)).unwrap_or_default());
+        details.extend(listen.tls.as_ref().map(files).unwrap_or_default());
         let tls = listen.tls.as_ref().map(|tls| format!(", TLS; {}", certificates(&tls.client_auth)));
         put("clients", format!("{}{}", listen.address, tls.unwrap_or_default()), details);
     }
