@@ -79,9 +79,9 @@ fn entries_of(page: &Value) -> Vec<String> {
         for (list, found) in part.as_object().into_iter().flatten() {
             for entry in found.as_array().into_iter().flatten() {
                 let mut entry = entry.clone();
-                for of in ["", "/active_state"] {
+                for of in ["", "/active_state", "/error_state"] {
                     if let Some(fields) = entry.pointer_mut(of).and_then(Value::as_object_mut) {
-                        fields.retain(|key, _| key != "last_updated" && key != "version_info");
+                        fields.retain(|key, _| !["last_updated", "version_info", "last_update_attempt"].contains(&key.as_str()));
                     }
                 }
                 entries.push(format!("{list}: {entry:#}"));

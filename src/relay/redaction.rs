@@ -35,18 +35,20 @@ impl Redaction {
             return text;
         }
         let own = self.own.get_or_init(|| Quotes::of(&self.values));
-        let others = self.others.now();
-        if own.is_empty() && others.is_empty() {
+        let (bytes, others) = (text.as_bytes(), self.others.configured());
+        let of_clients = self.others.of_clients_in(bytes, KEPT);
+        if own.is_empty() && others.is_empty() && of_clients.is_empty() {
             return text;
         }
-        let bytes = text.as_bytes();
+        let of_client = |at: usize| of_clients.get(at).copied().unwrap_or_default();
         let (mut plain, mut was_hidden) = (String::with_capacity(bytes.len().min(KEPT)), false);
         let mut hidden_to = 0;
         for (at, letter) in text.char_indices().take_while(|(at, letter)| at + letter.len_utf8() <= KEPT) {
             let mut is_hidden = false;
             for at in at..at + letter.len_utf8() {
                 let rest = &bytes[at..];
-                hidden_to = hidden_to.max(at + own.length_at(rest).max(others.length_at(rest)));
+                let found = own.length_at(rest).max(others.length_at(rest)).max(of_client(at));
+                hidden_to = hidden_to.max(at + found);
                 is_hidden |= at < hidden_to;
             }
             match is_hidden {

@@ -21,7 +21,7 @@ struct Known {
     /// How these may be quoted, since they have changed the last time.
     quotes: Option<Arc<Quotes>>,
     /// What streams show, and `left`.
-    of_clients: Arc<OfClients>,
+    of_clients: OfClients,
     /// The last values of clients whose streams have ended: a server may speak of them later.
     left: VecDeque<HeaderValue>,
 }
@@ -35,14 +35,8 @@ struct Configured {
 }
 
 /// How many show what may be quoted so.
-#[derive(Clone, Default)]
+#[derive(Default)]
 struct OfClients(BTreeMap<Arc<[u8]>, usize>);
-
-/// What a server was shown at one moment.
-pub(super) struct ShownNow {
-    configured: Arc<Quotes>,
-    of_clients: Arc<OfClients>,
-}
 
 /// What a stream shows of a client, until it is dropped.
 pub(crate) struct InUse {
@@ -67,7 +61,9 @@ impl ShownValues {
             Some(of_file) => of_file,
             None => known.configured.of_files.entry(path.into()).or_default(),
         };
-        if of_file.contains(value) {
+        if let Some(at) = of_file.iter().position(|known| known == value) {
+            let newest = of_file.len() - 1;
+            of_file.swap(at, newest); // which is kept for longest
             return;
         }
         if of_file.len() >= OF_FILE {
@@ -80,18 +76,16 @@ impl ShownValues {
     /// A server is shown these for as long as what is returned is kept.
     pub(crate) fn keep(&self, values: Vec<HeaderValue>) -> InUse {
         let mut known = self.lock();
-        let of_clients = Arc::make_mut(&mut known.of_clients);
-        values.iter().for_each(|value| of_clients.add(value));
+        values.iter().for_each(|value| known.of_clients.add(value));
         drop(known);
         InUse { values, shown: self.clone() }
     }
 
-    /// Returns what is known now. Nothing waits for who reads a text by that.
-    pub(super) fn now(&self) -> ShownNow {
+    /// Returns how values of the configuration may be quoted. They are prepared while nobody waits.
+    pub(super) fn configured(&self) -> Arc<Quotes> {
         let known = self.lock();
-        let of_clients = known.of_clients.clone();
         if let Some(configured) = known.quotes.clone() {
-            return ShownNow { configured, of_clients };
+            return configured;
         }
         let values = known.configured.clone();
         drop(known);
@@ -100,7 +94,17 @@ impl ShownValues {
         if known.configured == values {
             known.quotes = Some(configured.clone());
         }
-        ShownNow { configured, of_clients }
+        configured
+    }
+
+    /// Returns how many bytes are of the whole value of a client, from each of the first so many places of a text on; nothing if there are no such
+    /// values. The text is short, so that nobody waits long.
+    pub(super) fn of_clients_in(&self, text: &[u8], places: usize) -> Vec<usize> {
+        let known = self.lock();
+        if known.of_clients.0.is_empty() {
+            return Vec::new();
+        }
+        (0..text.len().min(places)).map(|at| known.of_clients.longest_at(&text[at..])).collect()
     }
 
     fn lock(&self) -> MutexGuard<'_, Known> {
@@ -108,29 +112,18 @@ impl ShownValues {
     }
 }
 
-impl ShownNow {
-    pub(super) fn is_empty(&self) -> bool {
-        self.configured.is_empty() && self.of_clients.0.is_empty()
-    }
-
-    /// Returns how many bytes at the beginning of a text are of a value: of the configuration also a part, of a client the whole.
-    pub(super) fn length_at(&self, text: &[u8]) -> usize {
-        self.configured.length_at(text).max(self.of_clients.longest_at(text))
-    }
-}
-
 impl Known {
     /// A stream that has shown a value of a client has ended. It is remembered for some time.
     fn leave(&mut self, value: HeaderValue) {
         if self.left.contains(&value) {
-            Arc::make_mut(&mut self.of_clients).remove(&value);
+            self.of_clients.remove(&value);
             return;
         }
         self.left.push_back(value);
         if self.left.len() > LEFT
             && let Some(first) = self.left.pop_front()
         {
-            Arc::make_mut(&mut self.of_clients).remove(&first);
+            self.of_clients.remove(&first);
         }
     }
 }
@@ -195,8 +188,8 @@ impl PartialEq for ShownValues {
 
 impl Eq for ShownValues {}
 
-/// A file that is renewed leaves the value of before.
-const OF_FILE: usize = 2;
+/// Streams may have been opened with values that a file had long ago.
+const OF_FILE: usize = 32;
 /// How many values of clients are remembered whose streams have ended.
 const LEFT: usize = 64;
 
@@ -205,23 +198,28 @@ mod tests {
     use super::*;
 
     fn lengths(shown: &ShownValues, text: &str) -> Vec<usize> {
-        let now = shown.now();
-        (0..text.len()).map(|at| now.length_at(&text.as_bytes()[at..])).collect()
+        let (configured, text) = (shown.configured(), text.as_bytes());
+        let of_clients = shown.of_clients_in(text, text.len());
+        let of_client = |at| of_clients.get(at).copied().unwrap_or_default();
+        (0..text.len()).map(|at| configured.length_at(&text[at..]).max(of_client(at))).collect()
     }
 
     #[test]
-    fn values_of_the_configuration_stay_whatever_clients_show_and_a_file_has_its_last_two() {
+    fn values_of_the_configuration_stay_whatever_clients_show_and_a_file_has_its_last_ones() {
         let shown = ShownValues::default();
         shown.add(&HeaderValue::from_static("fix"));
-        for value in ["f1", "f2", "f2", "f3"] {
+        for value in ["f1", "f2", "f1", "f3"] {
             shown.add_of_file(Path::new("one"), &HeaderValue::from_static(value));
+        }
+        for number in 100..100 + OF_FILE - 2 {
+            shown.add_of_file(Path::new("one"), &HeaderValue::from(number));
         }
         shown.add_of_file(Path::new("other"), &HeaderValue::from_static("o1"));
         for number in 1000..=1000 + LEFT {
             drop(shown.keep(vec![HeaderValue::from(number)]));
         }
         let found = |text| lengths(&shown, text)[0];
-        assert_eq!(["fix", "f1", "f2", "f3", "o1"].map(found), [3, 0, 2, 2, 2]);
+        assert_eq!(["fix", "f1", "f2", "f3", "o1"].map(found), [3, 2, 0, 2, 2], "f1 was shown again");
         assert_eq!(["1000", "1001", "1064"].map(found), [0, 4, 4], "of clients that have left");
     }
 

@@ -9,7 +9,7 @@ use weir_core::protocol::sources::{Sources, StreamEnd, StreamId, UpdateBatch};
 use weir_core::protocol::upstream::{Epoch, ReceivedResponse, ResponseMessage, Room, Stream};
 use weir_core::protocol::view::View;
 
-use super::refusals::Refusals;
+use super::refusals::{Refusals, has_of};
 use super::reports::ViewReporter;
 use super::traces::TracedChanges;
 use crate::limit::Limit;
@@ -86,6 +86,9 @@ impl<'a> Upstream<'a> {
         let Some(stream) = self.sources.stream(id) else { return Arrival::default() };
         if is_answer(&event) && epoch.is_some() {
             self.refusals.on_taken(id);
+        }
+        if matches!(event, LinkEvent::Taken) {
+            self.refusals.on_left_open(id, |server| has_of(self.view, server));
         }
         let batches = match (event, epoch) {
             (LinkEvent::Opened { variant, requests, life }, _) => {
@@ -197,8 +200,8 @@ impl<'a> Upstream<'a> {
 
 /// Whether the server has answered a request.
 fn is_answer(event: &LinkEvent) -> bool {
-    use LinkEvent::{Received, Response, Taken, Unchanged};
-    matches!(event, Response(_) | Received { .. } | Unchanged { .. } | Taken)
+    use LinkEvent::{Received, Response, Unchanged};
+    matches!(event, Response(_) | Received { .. } | Unchanged { .. })
 }
 
 fn name_mismatches(stream: &Stream) -> u64 {

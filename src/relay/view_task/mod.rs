@@ -20,7 +20,7 @@ use weir_core::protocol::view::{KeptByView, Scarcity, View};
 use weir_core::xds::{Authority, SharingKey};
 
 use self::link_events::{Arrival, Upstream};
-use self::refusals::Refusals;
+use self::refusals::{Refusals, has_of};
 use self::reports::ViewReporter;
 use self::traces::{TracedChanges, trace_changes};
 use self::types_apart::NotedTypes;
@@ -315,7 +315,6 @@ impl ViewTask {
         health.record_deliveries(self.sources.take_deliveries());
         self.sources.on_shared_reachability(|server| health.is_unreachable(server));
         self.sources.on_delivery_habits(|server| health.types_in_pieces(server));
-        let has_cache = self.view.tables().sizes().any(|(_, present, _)| present > 0);
         for (id, stream) in self.sources.streams_mut() {
             let mut trials = stream.trials();
             let answered = trials.take_answered();
@@ -324,7 +323,7 @@ impl ViewTask {
             }
             trials.on_answered_in_others(&health.answered(id.server));
             if trials.is_taken() {
-                self.refusals.on_left_open(id, has_cache);
+                self.refusals.on_left_open(id, |server| has_of(&self.view, server));
             }
         }
     }

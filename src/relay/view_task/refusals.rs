@@ -43,10 +43,10 @@ impl Refusals {
         self.by.remove(&stream);
     }
 
-    /// A server has left a stream open for as long as a trial lasts. A gateway does so as well while the server behind it is down: what is cached
-    /// has to wait for an answer.
-    pub(super) fn on_left_open(&mut self, stream: StreamId, has_cache: bool) {
-        if !has_cache {
+    /// A server has left a stream open for as long as a trial lasts, or refuses what it is asked for otherwise than before. A gateway does so as
+    /// well while the server behind it is down: what that server gave has to wait for an answer.
+    pub(super) fn on_left_open(&mut self, stream: StreamId, has_cache: impl Fn(usize) -> bool) {
+        if self.by.contains_key(&stream) && !has_cache(stream.server) {
             self.on_taken(stream);
         }
     }
@@ -81,6 +81,12 @@ impl Refusals {
         let is_news = published.note_refusal(found.as_ref().map(|(_, status)| status.clone()));
         found.filter(|_| is_news)
     }
+}
+
+/// Whether a view has something that this server gave.
+pub(super) fn has_of(view: &View, server: usize) -> bool {
+    let by_server = view.tables().cached_by_server();
+    by_server.iter().any(|(of, count)| usize::from(*of) == server && *count > 0)
 }
 
 /// Whether the word of a server is about the view: it is one for what clients request without an authority, or nothing of that is requested. What it gave
@@ -131,13 +137,13 @@ mod tests {
         assert!(!refusals.by.is_empty(), "that stream is older");
         refusals.on_status(stream(0, 0), &status(code::UNAUTHENTICATED));
         assert_eq!(news(&refusals), Some((0, code::UNAUTHENTICATED)));
-        refusals.on_left_open(stream(0, 0), true);
+        refusals.on_left_open(stream(0, 0), |server| server == 0);
         assert!(!refusals.by.is_empty(), "nobody may be behind a gateway");
         refusals.on_taken(stream(0, 0));
         assert_eq!((news(&refusals), published.refusal()), (None, None));
         refusals.on_status(stream(0, 0), &status(code::UNAUTHENTICATED));
-        refusals.on_left_open(stream(0, 0), false);
-        assert!(refusals.by.is_empty(), "there is nothing that new streams would get");
+        refusals.on_left_open(stream(0, 0), |server| server == 1);
+        assert!(refusals.by.is_empty(), "what new streams get is of others");
     }
 
     #[test]
