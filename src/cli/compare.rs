@@ -81,7 +81,9 @@ fn entries_of(page: &Value) -> Vec<String> {
                 let mut entry = entry.clone();
                 for of in ["", "/active_state", "/error_state"] {
                     if let Some(fields) = entry.pointer_mut(of).and_then(Value::as_object_mut) {
-                        fields.retain(|key, _| !["last_updated", "version_info", "last_update_attempt"].contains(&key.as_str()));
+                        fields.retain(|key, _| {
+                            !["last_updated", "version_info", "last_update_attempt"].contains(&key.as_str())
+                        });
                     }
                 }
                 entries.push(format!("{list}: {entry:#}"));

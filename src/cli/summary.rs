@@ -43,7 +43,8 @@ impl Summary {
         let away = views.iter().filter(|view| list(&view["authorities"]).iter().any(is_away));
         let behind = list(&laggards["clients"]);
         // Each once, however many servers have removed it; the page may not have all sets.
-        let held_of = |key: &str| list(&brakes[key]).into_iter().filter_map(|of| of["held"].as_u64()).collect::<Vec<_>>();
+        let held_of =
+            |key: &str| list(&brakes[key]).into_iter().filter_map(|of| of["held"].as_u64()).collect::<Vec<_>>();
         let held = held_of("sets").iter().sum::<u64>().max(held_of("servers").into_iter().max().unwrap_or_default());
         let names = |page: &Value, key: &str| {
             list(page).iter().filter_map(|row| row[key].as_str().map(str::to_owned)).collect::<BTreeSet<_>>()
