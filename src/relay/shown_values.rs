@@ -211,7 +211,7 @@ mod tests {
         for value in ["f1", "f2", "f1", "f3"] {
             shown.add_of_file(Path::new("one"), &HeaderValue::from_static(value));
         }
-        for number in 100..100 + OF_FILE - 2 {
+        for number in 500..500 + OF_FILE - 2 {
             shown.add_of_file(Path::new("one"), &HeaderValue::from(number));
         }
         shown.add_of_file(Path::new("other"), &HeaderValue::from_static("o1"));
