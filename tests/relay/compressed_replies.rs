@@ -182,12 +182,18 @@ async fn between_tiers(variant: Variant, compression: &str, accepts: bool) -> us
     let mut stream = plane.stream().await;
     for version in ["1", "2"] {
         let all = clusters(4000, version); // several pieces, also when it is compressed
-        // Where that takes long, the relay has asked again meanwhile, on a stream that it opened for that.
-        while let Ok(newer) = plane.streams.try_recv() {
-            stream = newer;
-        }
         say(&stream, version, &borrowed(&all), &borrowed(&all), &[]);
-        take(&mut client, all.len()).await;
+        let mut taken = std::pin::pin!(take(&mut client, all.len()));
+        // Where that takes long, the relay asks again meanwhile, on a stream that it opens for that.
+        loop {
+            tokio::select! {
+                () = &mut taken => break,
+                Some(newer) = plane.streams.recv() => {
+                    say(&newer, version, &borrowed(&all), &borrowed(&all), &[]);
+                    stream = newer;
+                }
+            }
+        }
     }
     assert_eq!(compressed(&upper).await > 0, compression != "off" && accepts);
     way.bytes()
