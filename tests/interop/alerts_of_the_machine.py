@@ -98,7 +98,8 @@ def one_server(options, folder, authority):
     certificate = authority.sign(addresses=["127.0.0.1"], days=60)
     (folder / "shown.key").write_text(certificate.key)
     (folder / "shown.pem").write_text(certificate.pem)
-    more = f"state: {{path: {folder / 'state'}}}"
+    # The stream of the one client outlives the reload at the beginning.
+    more = f"state: {{path: {folder / 'state'}}}\nreload: {{spread: 20m}}"
 
     def listen(_):
         tls = {"certificate": str(folder / "shown.pem"), "key": str(folder / "shown.key")}
