@@ -20,10 +20,15 @@ impl ViewWords {
     pub(super) fn of(upstreams: &Value) -> Self {
         let views = upstreams.as_array().into_iter().flatten();
         let named = views.filter_map(|view| {
-            let fields = view["key_fields"].as_object()?.iter();
-            let words: Vec<_> =
-                fields.map(|(field, value)| format!("{field}={}", quoted(value.as_str().unwrap_or("?")))).collect();
-            let words = if words.is_empty() { "all".to_owned() } else { words.join(" ") };
+            let fields = view["key_fields"].as_object()?;
+            let stated = fields.iter().map(|(field, value)| (field, value.as_str().unwrap_or("?")));
+            let stated = stated.filter(|(_, value)| !value.is_empty());
+            let words: Vec<_> = stated.map(|(field, value)| format!("{field}={}", quoted(value))).collect();
+            let words = match words.is_empty() {
+                true if fields.is_empty() => "all".to_owned(),
+                true => "nothing stated".to_owned(),
+                false => shortened(words.join(" ")),
+            };
             Some((view["view"].as_str()?.to_owned(), printable(&words)))
         });
         Self(named.collect())
@@ -50,16 +55,28 @@ impl ViewWords {
 
     /// Returns the hash of the view that was meant, by its hash, its words or both. What may be several views is none of them.
     pub(super) fn meant<'a>(&'a self, text: &'a str) -> &'a str {
-        let is_meant = |view: &str, words: &str| {
-            words == text || text.strip_prefix(words).is_some_and(|rest| rest == format!(" ({view})"))
-        };
-        let mut meant = self.0.iter().filter(|(view, words)| is_meant(view, words)).map(|(view, _)| view.as_str());
+        let hash = text.rsplit_once(" (").and_then(|(_, hash)| hash.strip_suffix(')'));
+        if let Some((view, _)) = hash.and_then(|hash| self.0.get_key_value(hash)) {
+            return view;
+        }
+        let mut meant = self.0.iter().filter(|(_, words)| *words == text).map(|(view, _)| view.as_str());
         match (meant.next(), meant.next()) {
             (Some(view), None) => view,
             _ => text,
         }
     }
 }
+
+/// Returns words of at most [`LONGEST`] letters.
+fn shortened(words: String) -> String {
+    match words.char_indices().nth(LONGEST) {
+        Some((at, _)) => format!("{}…", &words[..at]),
+        None => words,
+    }
+}
+
+/// A name in a table: clients decide how long theirs are.
+const LONGEST: usize = 60;
 
 /// Returns a value of the key, in quotes where it could be taken for more than one.
 fn quoted(value: &str) -> String {
@@ -79,10 +96,14 @@ mod tests {
         let page = json!([
             {"view": "7e73", "key_fields": {"cluster": "shop", "locality.region": "eu\u{7}"}},
             {"view": "a2b2", "key_fields": {}},
+            {"view": "c", "key_fields": {"cluster": "", "locality": ""}},
+            {"view": "d", "key_fields": {"cluster": "x".repeat(100), "locality": ""}},
         ]);
         let words = ViewWords::of(&page);
         assert_eq!(words.name("7e73"), "cluster=shop locality.region=eu\u{fffd}");
-        assert_eq!((words.name("a2b2"), words.name("new")), ("all", "new"));
+        assert_eq!((words.name("a2b2"), words.name("new"), words.name("c")), ("all", "new", "nothing stated"));
+        assert_eq!(words.name("d"), format!("cluster={}…", "x".repeat(52)));
+        assert_eq!(words.meant(&words.full("d")), "d");
         assert_eq!((words.meant("all"), words.meant("7e73"), words.meant("typo")), ("a2b2", "7e73", "typo"));
         assert_eq!((words.full("a2b2"), words.full("new")), ("all (a2b2)".to_owned(), "new".to_owned()));
         assert_eq!(words.meant("all (a2b2)"), "a2b2");
