@@ -61,15 +61,15 @@ impl ShownValues {
             Some(of_file) => of_file,
             None => known.configured.of_files.entry(path.into()).or_default(),
         };
-        if let Some(at) = of_file.iter().position(|known| known == value) {
-            let newest = of_file.len() - 1;
-            of_file.swap(at, newest); // which is kept for longest
+        let before = of_file.iter().position(|known| known == value);
+        let was_known = before.and_then(|at| of_file.remove(at)).is_some();
+        of_file.push_back(value.clone()); // the newest is kept for longest
+        if was_known {
             return;
         }
-        if of_file.len() >= OF_FILE {
+        if of_file.len() > OF_FILE {
             of_file.pop_front();
         }
-        of_file.push_back(value.clone());
         known.quotes = None;
     }
 
@@ -208,7 +208,7 @@ mod tests {
     fn values_of_the_configuration_stay_whatever_clients_show_and_a_file_has_its_last_ones() {
         let shown = ShownValues::default();
         shown.add(&HeaderValue::from_static("fix"));
-        for value in ["f1", "f2", "f1", "f3"] {
+        for value in ["f1", "f2", "f3", "f1"] {
             shown.add_of_file(Path::new("one"), &HeaderValue::from_static(value));
         }
         for number in 500..500 + OF_FILE - 2 {
