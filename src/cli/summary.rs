@@ -20,6 +20,8 @@ pub(super) struct Summary {
     /// Clients that lack something, [`MOST`] at most, and for how long the first of them does.
     behind: u64,
     longest: f64,
+    /// Those that have lacked something for longest, first.
+    laggards: Vec<Value>,
     nacked_types: u64,
     held: u64,
     dangling: BTreeSet<String>,
@@ -57,6 +59,7 @@ impl Summary {
             open: laggards["open"].as_u64().unwrap_or_default(),
             behind: behind.len() as u64,
             longest: behind.iter().filter_map(|client| client["behind_seconds"].as_f64()).fold(0.0, f64::max),
+            laggards: behind,
             nacked_types: nacks["total"].as_u64().unwrap_or_default(),
             held,
             dangling: names(dangling, "cluster"),
@@ -66,6 +69,11 @@ impl Summary {
     /// Whether clients lack something.
     pub(super) fn has_laggards(&self) -> bool {
         self.behind > 0
+    }
+
+    /// Returns the clients that have lacked something for longest, so many at most.
+    pub(super) fn laggards(&self, most: usize) -> &[Value] {
+        &self.laggards[..self.laggards.len().min(most)]
     }
 
     /// Returns the first line, and one for each trouble.

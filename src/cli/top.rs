@@ -94,11 +94,10 @@ impl Top {
     async fn picture(&self) -> Result<String, AdminError> {
         let upstreams = self.relay.get("/upstreams", &[]).await?;
         let summary = Summary::ask(&self.relay, &upstreams).await?;
-        let page = self.relay.get("/laggards", &[("limit", &self.limit.to_string())]).await?;
-        let clients = page["clients"].as_array().cloned().unwrap_or_default();
+        let clients = summary.laggards(usize::from(self.limit));
         let table = match clients.is_empty() {
             true => "every client has what there is for it\n".to_owned(),
-            false => client_table(&clients, &ViewWords::of(&upstreams)),
+            false => client_table(clients, &ViewWords::of(&upstreams)),
         };
         Ok(format!("{}\n{table}", summary.text()))
     }
