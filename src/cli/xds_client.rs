@@ -78,7 +78,7 @@ impl Client {
                 | LinkEvent::Unchanged { .. }
                 | LinkEvent::PollFailed { .. }
                 | LinkEvent::Refused(_)
-                | LinkEvent::Taken
+                | LinkEvent::RefusedOtherwise
                 | LinkEvent::Progress { .. }
                 | LinkEvent::Received { .. }
                 | LinkEvent::Trying { .. }

@@ -165,8 +165,8 @@ pub enum LinkEvent {
     },
     /// The server refuses what the view shows it, whatever is polled.
     Refused(ServerStatus),
-    /// The server takes what the view shows it, but has nothing for a poll.
-    Taken,
+    /// A poll was refused for another reason than what the view shows: by the server, which takes that, or by a gateway.
+    RefusedOtherwise,
     /// How much of a collection was sent; only the hub reports it.
     Progress {
         /// The collection's type.

@@ -138,7 +138,7 @@ impl Opened {
                 | LinkEvent::Progress { .. }
                 | LinkEvent::Trying { .. }
                 | LinkEvent::Tried { .. }
-                | LinkEvent::Taken
+                | LinkEvent::RefusedOtherwise
                 | LinkEvent::Outage { .. } => {}
             }
         }

@@ -67,20 +67,14 @@ scalar_form!(
 scalar_form!(
     Hidden,
     "text",
-    |scalar| match scalar {
-        Scalar::Text(text) if !text.is_empty() => Ok(Hidden(text.clone())),
-        _ => Err(ValueError::new("value", &Scalar::Text(REDACTED.into()), "text in quotes that is not empty")),
-    },
+    |scalar| unquoted(scalar).map(Hidden),
     json!({ "type": "string", "minLength": 1, "writeOnly": true })
 );
 
 scalar_form!(
     VariableName,
     "name",
-    |scalar| match scalar {
-        Scalar::Text(text) if !text.is_empty() => Ok(VariableName(text.clone())),
-        _ => Err(ValueError::new("value", &Scalar::Text(REDACTED.into()), "text in quotes that is not empty")),
-    },
+    |scalar| unquoted(scalar).map(VariableName),
     json!({ "type": "string", "minLength": 1 })
 );
 
@@ -121,6 +115,14 @@ pub(super) fn text<'s>(what: &'static str, scalar: &'s Scalar) -> Result<&'s str
         Scalar::Text(text) => Ok(text),
         Scalar::Null => Err(ValueError::new(what, scalar, "text")),
         scalar => Err(ValueError::new(what, scalar, format!("text; quotes make it text: \"{scalar}\""))),
+    }
+}
+
+/// Returns a text that a message must not quote.
+fn unquoted(scalar: &Scalar) -> Result<String, ValueError> {
+    match scalar {
+        Scalar::Text(text) if !text.is_empty() => Ok(text.clone()),
+        _ => Err(ValueError::new("value", &Scalar::Text(REDACTED.into()), "text in quotes that is not empty")),
     }
 }
 

@@ -87,7 +87,7 @@ impl<'a> Upstream<'a> {
         if is_answer(&event) && epoch.is_some() {
             self.refusals.on_taken(id);
         }
-        if matches!(event, LinkEvent::Taken) {
+        if matches!(event, LinkEvent::RefusedOtherwise) {
             self.refusals.on_left_open(id, |server| has_of(self.view, server));
         }
         let batches = match (event, epoch) {
@@ -106,7 +106,7 @@ impl<'a> Upstream<'a> {
                 stream.trials().on_end(epoch, serial, end, now);
                 Vec::new()
             }
-            (LinkEvent::Snapshot(_) | LinkEvent::Moving | LinkEvent::Taken | LinkEvent::Ended { .. }, _)
+            (LinkEvent::Snapshot(_) | LinkEvent::Moving | LinkEvent::RefusedOtherwise | LinkEvent::Ended { .. }, _)
             | (_, None) => Vec::new(),
             (LinkEvent::Relay, Some(epoch)) => {
                 stream.on_relay(epoch);

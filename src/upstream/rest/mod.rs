@@ -229,8 +229,8 @@ impl RestConnector {
                         Some(Word::Refuses(_)) => {}
                         word => {
                             subscriptions.not_refused(&question);
-                            if word == Some(Word::Takes) {
-                                report(LinkEvent::Taken).await?;
+                            if word == Some(Word::RefusesOtherwise) {
+                                report(LinkEvent::RefusedOtherwise).await?;
                             }
                         }
                     }
@@ -349,8 +349,8 @@ fn status_of(reason: &str) -> Option<u16> {
 enum Word {
     /// The server refuses that, by this status of gRPC.
     Refuses(ServerStatus),
-    /// The server has gone on to the request itself.
-    Takes,
+    /// The request itself is refused.
+    RefusesOtherwise,
 }
 
 impl Word {
@@ -361,7 +361,7 @@ impl Word {
             401 => code::UNAUTHENTICATED,
             403 => code::PERMISSION_DENIED,
             407 | 429 => return None, // of a proxy, or of a limit
-            _ => return Some(Self::Takes),
+            _ => return Some(Self::RefusesOtherwise),
         };
         Some(Self::Refuses(ServerStatus { code, message: reason.clone() }))
     }

@@ -94,7 +94,7 @@ async fn a_server_that_has_refused_takes_who_polls_with_any_word_about_the_reque
     for poll in polls {
         match poll.split_once(' ').map(|(status, _)| status) {
             Some("403") => assert!(matches!(next(&mut reports).await, LinkEvent::Refused(_)), "{poll}"),
-            Some("404") => assert!(matches!(next(&mut reports).await, LinkEvent::Taken), "{poll}"),
+            Some("404") => assert!(matches!(next(&mut reports).await, LinkEvent::RefusedOtherwise), "{poll}"),
             _ => {}
         }
         assert!(matches!(next(&mut reports).await, LinkEvent::PollFailed { .. }), "{poll}");
