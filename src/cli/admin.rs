@@ -16,7 +16,7 @@ use crate::upstream::{AdsServer, dial};
 #[derive(Debug, Args)]
 pub(super) struct AdminArgs {
     /// Admin address of the relay: HOST:PORT, http://HOST:PORT, https://HOST:PORT, or unix:PATH for its admin socket
-    #[arg(long, value_name = "URI", env = "WEIR_ADMIN", default_value = "http://127.0.0.1:19000")]
+    #[arg(long, value_name = "URI", env = "WEIR_ADMIN", default_value = DEFAULT)]
     admin: String,
     #[command(flatten)]
     tls: TlsArgs,
@@ -56,6 +56,11 @@ impl AdminArgs {
     /// Returns the address as it was given.
     pub(crate) fn address(&self) -> &str {
         &self.admin
+    }
+
+    /// Whether commands ask it without being told to.
+    pub(crate) fn is_default(&self) -> bool {
+        self.admin == DEFAULT
     }
 
     /// Returns the words by which another command asks the same relay, at this address.
@@ -181,6 +186,7 @@ async fn exchange(
     Ok((status, body))
 }
 
+const DEFAULT: &str = "http://127.0.0.1:19000";
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Who probes asks again soon.
 const PROBE_PATIENCE: Duration = Duration::from_secs(5);

@@ -14,6 +14,7 @@ pub mod nacks;
 mod node_json;
 mod output;
 mod printer;
+pub mod problems;
 mod query_args;
 mod query_state;
 pub mod release;

@@ -111,7 +111,7 @@ impl Status {
             let page = json!({"summary": summary.json(), "upstreams": upstreams, "clients": clients, "open": open});
             return Ok(json_text(&page));
         }
-        let mut out = format!("{}\n{}", summary.text(), ladders(&upstreams, &words));
+        let mut out = format!("{}\n{}", summary.text(&self.relay), ladders(&upstreams, &words));
         if !clients.is_empty() {
             let _ = write!(out, "\n{}", client_table(&clients, &words)); // writing to a String does not fail
         }

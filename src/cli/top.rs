@@ -99,7 +99,7 @@ impl Top {
             true => "every client has what there is for it\n".to_owned(),
             false => client_table(clients, &ViewWords::of(&upstreams)),
         };
-        Ok(format!("{}\n{table}", summary.text()))
+        Ok(format!("{}\n{table}", summary.text(&self.relay)))
     }
 }
 

@@ -10,6 +10,8 @@ use weir_core::xds::{Type, TypeTable};
 
 use super::brakes::BrakeWatch;
 use super::report::{Totals, WaitKey};
+use super::troubles::TroubleWatch;
+use crate::problems::ProblemBoard;
 
 /// One for the process, shared by the views and the hub.
 #[derive(Debug, Default)]
@@ -20,6 +22,9 @@ pub(crate) struct Incidents {
     /// By server.
     upstream: Mutex<BTreeMap<String, Totals>>,
     pub(crate) brakes: Arc<BrakeWatch>,
+    pub(crate) troubles: Arc<TroubleWatch>,
+    /// What is wrong now, in this process.
+    pub(crate) problems: ProblemBoard,
     pub(crate) waits: WaitWatch,
 }
 
@@ -93,6 +98,11 @@ impl WaitWatch {
             let type_url = subject.kind.as_ref().map(|kind| kind.name());
             tracing::warn!(wait = kind.name(), count = of_kind.len(), view, session, type_url, "wait beyond its bound");
         }
+    }
+
+    /// Returns those that were beyond their bounds at the last look.
+    pub(crate) fn beyond(&self) -> Vec<WaitKey> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).known.iter().cloned().collect()
     }
 
     /// Returns how many there were, by kind.

@@ -227,7 +227,8 @@ impl Links {
     }
 
     /// Returns the last error of a server.
-    fn last_error(&self, server: usize) -> Option<&str> {
+    /// Returns why a server was last not connected.
+    pub(crate) fn last_error(&self, server: usize) -> Option<&str> {
         let mut links = self.open.iter().filter(|(id, _)| id.server == server);
         links.find_map(|(_, link)| link.last_error.as_deref())
     }

@@ -41,6 +41,7 @@ mod state_load;
 mod subscriber;
 mod tenants;
 pub(crate) mod traces;
+mod troubles;
 mod view_task;
 mod view_usage;
 mod view_watch;
@@ -70,7 +71,7 @@ pub(crate) use report::{AuthorityReport, MissingReport, StreamReport, TypeReport
 pub(crate) use report::{
     Census, ClientHoldings, ClientQuery, ExplainQuery, LAGS, LadderMetrics, NackQuery, RejectedReport, ReleaseQuery,
     Released, ResourceQuery, ServerMetrics, Spread, StateCounts, Totals, UnknownState, ViewMetrics, ViewReport,
-    ViewSnapshot, WaitReport,
+    ViewSnapshot, WaitKey, WaitReport,
 };
 pub use response_reader::{ResponseReader, Turn};
 pub(crate) use session_handle::{
@@ -80,6 +81,7 @@ pub(crate) use shared::ViewsOptions;
 pub(crate) use shown_values::{InUse, ShownValues};
 pub(crate) use state_load::StateLoad;
 pub(crate) use tenants::{TenantLimits, TenantStream};
+pub(crate) use troubles::{Instead, WatchedView};
 pub(crate) use view_watch::retire_idle;
 #[cfg(test)]
 pub(crate) use views::tests::{views_to, views_to_all};

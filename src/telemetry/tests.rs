@@ -255,7 +255,7 @@ fn config_facts() -> ConfigFacts {
         file: "relay.yaml".into(),
         sha256: "9f86d0".into(),
         bootstrap: None,
-        config: serde_json::Value::Null,
+        config: serde_json::Value::Null.into(),
         command_line: serde_json::Value::Null,
         read: std::time::SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(1_800_000_000),
         pending: vec!["listen".into()],

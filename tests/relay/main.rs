@@ -67,6 +67,7 @@ mod pieces;
 mod plane;
 mod poller;
 mod probes;
+mod problems;
 mod proxy_protocol;
 mod readiness;
 mod refused_types;

@@ -55,6 +55,20 @@ pub(crate) async fn measure(views: &Views) -> Measured {
     Measured { view_count, views: merged, waits: report }
 }
 
+/// Looks for waits beyond their bounds. Each is counted when it is first read.
+pub(crate) async fn look_at_waits(views: &Views) {
+    let (mut report, mut left_out) = (WaitReport::keeping(0), 0);
+    let until = Instant::now() + PATIENCE;
+    let hub_tasks = views.shown_hub().iter().flat_map(|hub| hub.tasks()).collect();
+    for tasks in [views.tasks(), hub_tasks] {
+        let answers = ask_together(tasks, until, |view| inspection::waits(view, 0)).await;
+        left_out += answers.left_out;
+        answers.of.into_iter().for_each(|of| report.add(&of.view, None, &of.servers, of.list));
+    }
+    add_session_waits(views, &mut report).await;
+    views.incidents().waits.note(&report.beyond, left_out == 0);
+}
+
 /// Returns how many views there are, and the metrics of those that answer.
 pub(crate) async fn metrics(views: &Views) -> (usize, Vec<ViewMetrics>) {
     let until = Instant::now() + PATIENCE;

@@ -11,7 +11,7 @@ use tokio::sync::{mpsc, oneshot};
 pub(crate) use self::clients::{
     census, client, client_of, clients, differences, explain, is_open, laggards, sessions_of,
 };
-pub(crate) use self::measure::{Measured, measure, metrics};
+pub(crate) use self::measure::{Measured, look_at_waits, measure, metrics};
 use super::command::{Command, ask};
 use super::inspection;
 use super::report::{

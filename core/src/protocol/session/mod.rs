@@ -42,7 +42,7 @@ mod wildcard_additions;
 
 use std::sync::Arc;
 
-pub use acks::{Ack, Answered, Answers, NackChange};
+pub use acks::{Ack, Answered, Answers, NackChange, Nacked};
 pub use client::{Client, Identity, IdentityError, Variant};
 pub use client_stream::Session;
 pub use delays::{Delay, DelayReason};

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use super::acks::{Ack, AckTracker, Answered};
+use super::acks::{Ack, AckTracker, Answered, Nacked, StandingNack};
 use super::additions::additions;
 use super::client::{Client, Variant};
 use super::client_snapshot::{Books, ClientSnapshot, claim_held};
@@ -20,7 +20,7 @@ use crate::protocol::moment::{Clock, Moment, earliest};
 use crate::protocol::session::options::SessionOptions;
 use crate::protocol::view::{Claimed, Class, Completeness, InterestChange, NamedError, Revision, Selector, Snapshot};
 use crate::protocol::visits::visit;
-use crate::xds::{Authority, Name, SetVersion, Type};
+use crate::xds::{Authority, Name, Type};
 
 /// Boxed: a node of the tree has room for eleven, and most sessions have one or a few.
 pub(super) type Subscriptions = BTreeMap<Type, Box<Subscription>>;
@@ -380,9 +380,9 @@ impl Subscription {
         }
     }
 
-    /// Returns the version that the client NACKs.
-    pub(super) fn nacked_version(&self) -> Option<SetVersion> {
-        Some(self.acks.standing()?.reply.version)
+    /// Returns what the client NACKs.
+    pub(super) fn nacked(&self) -> Option<Nacked> {
+        self.acks.standing().map(StandingNack::nacked)
     }
 
     /// Ends the NACK that stands if it is about nothing that the client still wants.
@@ -392,8 +392,8 @@ impl Subscription {
         self.acks.settle(wants_any, |name| wildcard.is_some() || names.contains(name));
     }
 
-    /// Ends the NACK that stands. Returns the version that it was about.
-    pub(super) fn end_nack(&mut self) -> Option<SetVersion> {
-        Some(self.acks.end_standing()?.reply.version)
+    /// Ends the NACK that stands, and returns it.
+    pub(super) fn end_nack(&mut self) -> Option<Nacked> {
+        self.acks.end_standing().as_deref().map(StandingNack::nacked)
     }
 }
