@@ -104,7 +104,8 @@ impl Status {
 
     async fn text(&self) -> Result<String, AdminError> {
         let upstreams = self.relay.get("/upstreams", &[]).await?;
-        let (summary, words) = (Summary::ask(&self.relay, &upstreams).await?, ViewWords::of(&upstreams));
+        let (summary, words) =
+            (Summary::ask(&self.relay, &upstreams, self.output.is_json()).await?, ViewWords::of(&upstreams));
         let is_by_lag = self.sort == Some(Sort::Lag) || self.sort.is_none() && summary.has_laggards();
         let (clients, open) = self.clients(&words, is_by_lag).await?;
         if self.output.is_json() {

@@ -30,15 +30,20 @@ pub(super) struct Summary {
 }
 
 impl Summary {
-    /// Asks the relay. The page of the views has been read.
-    pub(super) async fn ask(relay: &AdminArgs, upstreams: &Value) -> Result<Self, AdminError> {
+    /// Asks the relay. The page of the views has been read. What only JSON shows is asked for that alone: `/nacks` goes through all clients.
+    pub(super) async fn ask(relay: &AdminArgs, upstreams: &Value, is_json: bool) -> Result<Self, AdminError> {
         let info = relay.get("/server_info", &[]).await?;
         let laggards = relay.get("/laggards", &[("limit", MOST)]).await?;
-        let nacks = relay.get("/nacks", &[("nacked", "1"), ("limit", "1")]).await?;
-        let brakes = relay.get("/brakes", &[]).await?;
-        let dangling = relay.get("/dangling", &[]).await?;
         let problems = relay.get("/problems", &[]).await?;
-        Ok(Self { problems, ..Self::of(&info, upstreams, &laggards, [&nacks, &brakes, &dangling]) })
+        let mut others = [const { Value::Null }; 3];
+        if is_json {
+            others = [
+                relay.get("/nacks", &[("nacked", "1"), ("limit", "1")]).await?,
+                relay.get("/brakes", &[]).await?,
+                relay.get("/dangling", &[]).await?,
+            ];
+        }
+        Ok(Self { problems, ..Self::of(&info, upstreams, &laggards, others.each_ref()) })
     }
 
     fn of(info: &Value, upstreams: &Value, laggards: &Value, [nacks, brakes, dangling]: [&Value; 3]) -> Self {
@@ -92,10 +97,14 @@ impl Summary {
             lines.push(format!("{behind}{more} lacking something, the first for {} -> {top}", seconds(self.longest)));
         }
         let problems: Vec<_> = self.problems["problems"].as_array().into_iter().flatten().take(WORST).collect();
-        lines.extend(problems.iter().map(|of| format!("{} -> {}", problems::line(of), problems::next(of, relay))));
+        let all = problems::next(&json!({"next": ["weir", "problems"]}), relay);
+        // Who reads this has asked for the status.
+        let next =
+            |of: &Value| if of["next"] == json!(["weir", "status"]) { all.clone() } else { problems::next(of, relay) };
+        lines.extend(problems.iter().map(|of| format!("{} -> {}", problems::line(of), next(of))));
         let more = (self.problems["count"].as_u64().unwrap_or_default() as usize).saturating_sub(problems.len());
         if more > 0 {
-            lines.push(format!("and {} -> weir problems", plural(more, "more problem")));
+            lines.push(format!("and {} -> {all}", plural(more, "more problem")));
         }
         lines.join("\n") + "\n"
     }
@@ -156,7 +165,7 @@ mod tests {
             [
                 "ready, up 1m 15s: 2 client streams in 3 views",
                 "2 client streams lacking something, the first for 42s -> weir top",
-                "server away: http://cp:1: 2 views, 9 client streams, for 12s -> weir status",
+                "server away: http://cp:1: 2 views, 9 client streams, for 12s -> weir problems",
             ]
         );
         assert_eq!((lines.len(), lines[12]), (13, "and 4 more problems -> weir problems"));

@@ -21,15 +21,17 @@ struct Board {
     left_out: BTreeMap<ProblemKind, usize>,
 }
 
-/// Kind, subject and reason.
-type ProblemId = (ProblemKind, String, String);
+/// Kind and group.
+type ProblemId = (ProblemKind, String);
 
 #[derive(Debug)]
 struct Known {
     seen: Sighting,
     since: Instant,
+    /// When it has begun the last time.
+    began: Instant,
     /// How often it has begun, each time soon after its end.
-    begun: usize,
+    times: usize,
     /// When it ended, if it is not there now.
     ended: Option<Instant>,
 }
@@ -98,11 +100,11 @@ impl Board {
         }
         let mut there = BTreeSet::new();
         for of in seen {
-            let id = (of.kind, of.subject.clone(), of.reason.clone());
+            let id = (of.kind, of.group.clone());
             there.insert(id.clone());
             match self.known.get_mut(&id) {
-                Some(known) => known.see(of),
-                None => drop(self.known.insert(id, Known { seen: of, since: now, begun: 1, ended: None })),
+                Some(known) => known.see(of, now),
+                None => drop(self.known.insert(id, Known { seen: of, since: now, began: now, times: 1, ended: None })),
             }
         }
         for (id, known) in &mut self.known {
@@ -136,17 +138,21 @@ impl Board {
 }
 
 impl Known {
-    fn see(&mut self, seen: Sighting) {
+    fn see(&mut self, seen: Sighting, now: Instant) {
         self.seen = seen;
-        self.begun += usize::from(self.ended.take().is_some());
+        if self.ended.take().is_some() {
+            (self.began, self.times) = (now, self.times + 1);
+        } else if now.saturating_duration_since(self.began) >= AGAIN {
+            (self.since, self.times) = (self.began, 1); // it stays now
+        }
     }
 
     fn flaps(&self) -> bool {
-        self.begun >= FLAPS
+        self.times >= FLAPS
     }
 
     fn problem(&self, now: Instant) -> Problem {
-        let Sighting { kind, subject, reason, servers, views, times, clients, names, noticed, next } =
+        let Sighting { kind, group: _, subject, reason, servers, views, times, clients, names, noticed, next } =
             self.seen.clone();
         let since_seconds = now.saturating_duration_since(self.since).as_secs_f64();
         let (flaps, section, title, kind) = (self.flaps(), kind.section(), kind.title(), kind.word());
@@ -236,10 +242,25 @@ mod tests {
     }
 
     #[test]
+    fn what_stays_flaps_no_more_and_another_word_of_a_server_is_the_same_problem() {
+        let (mut board, start) = (Board::default(), Instant::now());
+        for round in 0..3 {
+            board.note(vec![away("a", 1)], start + 2 * round * SECOND);
+            board.note(Vec::new(), start + (2 * round + 1) * SECOND);
+        }
+        let stays = start + 6 * SECOND;
+        board.note(vec![away("a", 1)], stays);
+        assert!(board.page(9, stays).problems[0].flaps);
+        board.note(vec![Sighting { reason: "timed out".into(), ..away("a", 1) }], stays + 10 * SECOND);
+        let problem = &board.page(9, stays + 11 * SECOND).problems[0];
+        assert_eq!((problem.flaps, problem.since_seconds, problem.reason.as_str()), (false, 11.0, "timed out"));
+    }
+
+    #[test]
     fn peers_that_invent_reasons_do_not_make_it_grow() {
         let (board, now) = (ProblemBoard::default(), Instant::now());
         for round in 0..20 {
-            let seen = |number| Sighting::new(ProblemKind::Nacks, "CDS", format!("{round} {number}"));
+            let seen = |number| Sighting::new(ProblemKind::Nacks, format!("{round} {number}"), "no");
             let mut all: Vec<_> = (0..3 * MOST).map(seen).collect();
             all.push(away("a", 0));
             board.note(all, now + round * SECOND);

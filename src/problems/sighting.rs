@@ -4,10 +4,12 @@ use serde::Serialize;
 
 use super::kind::ProblemKind;
 
-/// A problem as it is seen now. Equal ones are of one kind and subject, and have one reason.
+/// A problem as it is seen now.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Sighting {
     pub(crate) kind: ProblemKind,
+    /// What tells it from others of its kind, and stays the same while it lasts.
+    pub(crate) group: String,
     /// What it is about: a server, a type, a limit, a file.
     pub(crate) subject: String,
     /// Why, in the words of whoever said so.
@@ -43,19 +45,21 @@ impl Several {
         }
     }
 
-    /// Adds one, unless it is among those that are named.
-    pub(crate) fn add_other(&mut self, one: &str) {
-        if !self.first.iter().any(|known| known == one) {
-            self.add(one);
-        }
+    pub(crate) fn of(all: impl IntoIterator<Item = String>) -> Self {
+        let mut several = Self::default();
+        all.into_iter().for_each(|one| several.add(one));
+        several
     }
 }
 
 impl Sighting {
+    /// One that is alone of its subject.
     pub(crate) fn new(kind: ProblemKind, subject: impl Into<String>, reason: impl Into<String>) -> Self {
+        let subject = subject.into();
         Self {
             kind,
-            subject: subject.into(),
+            group: subject.clone(),
+            subject,
             reason: shortened(reason.into()),
             servers: Several::default(),
             views: Several::default(),
@@ -81,7 +85,7 @@ impl Sighting {
 }
 
 /// Returns a text of at most [`LONGEST`] letters: peers decide how long theirs are.
-fn shortened(mut text: String) -> String {
+pub(crate) fn shortened(mut text: String) -> String {
     if let Some((at, _)) = text.char_indices().nth(LONGEST) {
         text.truncate(at);
         text.push('…');

@@ -226,9 +226,17 @@ impl Links {
         servers.filter(|server| server.streams > 0 || server.totals != Totals::default()).collect()
     }
 
+    /// Returns why a server gives nothing, as far as that is known.
+    pub(crate) fn why_away(&self, server: usize) -> &str {
+        let mut links = self.open.iter().filter(|(id, _)| id.server == server);
+        match links.any(|(_, link)| link.state.is_some()) {
+            true => "it is connected, and what it has to answer first has not come",
+            false => self.last_error(server).unwrap_or("no response"),
+        }
+    }
+
     /// Returns the last error of a server.
-    /// Returns why a server was last not connected.
-    pub(crate) fn last_error(&self, server: usize) -> Option<&str> {
+    fn last_error(&self, server: usize) -> Option<&str> {
         let mut links = self.open.iter().filter(|(id, _)| id.server == server);
         links.find_map(|(_, link)| link.last_error.as_deref())
     }

@@ -53,6 +53,8 @@ pub(crate) use clock::Clock;
 pub(crate) use counters::{CompressionCounters, ProcessCounters, ProxyFault};
 pub(crate) use deliveries::TypePlace;
 pub(crate) use hub::HubConnector;
+#[cfg(test)]
+pub(crate) use incidents::Answered;
 pub(crate) use incidents::{Incidents, WaitWatch};
 pub use key_headers::KeyHeaders;
 pub(crate) use key_headers::{HeaderHasher, UnfitHeaders};
@@ -81,6 +83,8 @@ pub(crate) use shared::ViewsOptions;
 pub(crate) use shown_values::{InUse, ShownValues};
 pub(crate) use state_load::StateLoad;
 pub(crate) use tenants::{TenantLimits, TenantStream};
+#[cfg(test)]
+pub(crate) use troubles::{AwayServer, TroubleWatch, ViewTroubles};
 pub(crate) use troubles::{Instead, WatchedView};
 pub(crate) use view_watch::retire_idle;
 #[cfg(test)]

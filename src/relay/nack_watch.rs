@@ -10,7 +10,7 @@ use weir_core::protocol::session::{NackChange, Nacked};
 use weir_core::xds::{Type, VersionText};
 
 #[derive(Debug, Default)]
-pub(super) struct NackWatch(Mutex<BTreeMap<Type, TypeWatch>>);
+pub(crate) struct NackWatch(Mutex<BTreeMap<Type, TypeWatch>>);
 
 #[derive(Debug, Default)]
 struct TypeWatch {

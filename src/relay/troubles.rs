@@ -18,6 +18,8 @@ pub(crate) struct TroubleWatch {
 /// A view, from its start to its end.
 #[derive(Debug)]
 pub(crate) struct WatchedView {
+    /// Tells it from all others of the process.
+    pub(crate) number: u64,
     /// The hash of its sharing key.
     pub(crate) view: Arc<str>,
     pub(crate) words: String,
@@ -30,10 +32,10 @@ pub(crate) struct WatchedView {
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(crate) struct ViewTroubles {
     pub(crate) away: Vec<AwayServer>,
-    /// The status by which a server refuses the view.
-    pub(crate) refused: Option<String>,
+    /// The code and the words by which a server refuses the view.
+    pub(crate) refused: Option<(i32, String)>,
     /// The same by type.
-    pub(crate) refused_types: BTreeMap<Type, String>,
+    pub(crate) refused_types: BTreeMap<Type, (i32, String)>,
     /// Clusters that routing refers to and that do not exist: the first few, and how many there are.
     pub(crate) dangling: Vec<Name>,
     pub(crate) dangling_count: usize,
@@ -57,21 +59,20 @@ pub(crate) enum Instead {
 
 /// One view's part, removed with the view.
 #[derive(Debug)]
-pub(super) struct TroubleReporter {
+pub(crate) struct TroubleReporter {
     watch: Arc<TroubleWatch>,
-    number: u64,
     view: Arc<WatchedView>,
     /// Whether anything was wrong when it was last reported.
     is_ill: bool,
 }
 
 impl TroubleWatch {
-    pub(super) fn view(self: &Arc<Self>, view: Arc<str>, words: String, nacks: Arc<NackWatch>) -> TroubleReporter {
+    pub(crate) fn view(self: &Arc<Self>, view: Arc<str>, words: String, nacks: Arc<NackWatch>) -> TroubleReporter {
         let number = self.next_view.fetch_add(1, Ordering::Relaxed);
         let (clients, troubles) = Default::default();
-        let view = Arc::new(WatchedView { view, words, clients, troubles, nacks });
+        let view = Arc::new(WatchedView { number, view, words, clients, troubles, nacks });
         self.views.lock().unwrap_or_else(PoisonError::into_inner).insert(number, view.clone());
-        TroubleReporter { watch: self.clone(), number, view, is_ill: false }
+        TroubleReporter { watch: self.clone(), view, is_ill: false }
     }
 
     /// Returns all views.
@@ -96,7 +97,7 @@ impl WatchedView {
 }
 
 impl TroubleReporter {
-    pub(super) fn report(&mut self, clients: usize, troubles: ViewTroubles) {
+    pub(crate) fn report(&mut self, clients: usize, troubles: ViewTroubles) {
         self.view.clients.store(clients, Ordering::Relaxed);
         let is_ill = troubles != ViewTroubles::default();
         if is_ill || self.is_ill {
@@ -108,7 +109,7 @@ impl TroubleReporter {
 
 impl Drop for TroubleReporter {
     fn drop(&mut self) {
-        self.watch.views.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.number);
+        self.watch.views.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.view.number);
     }
 }
 
@@ -121,7 +122,7 @@ mod tests {
         let watch = Arc::new(TroubleWatch::default());
         let mut one = watch.view("1a".into(), "cluster=a".into(), Arc::default());
         let _other = watch.view("2b".into(), "cluster=b".into(), Arc::default());
-        let troubles = ViewTroubles { refused: Some("no".into()), ..ViewTroubles::default() };
+        let troubles = ViewTroubles { refused: Some((2, "no".into())), ..ViewTroubles::default() };
         one.report(7, troubles.clone());
         let seen = watch.views();
         assert_eq!((seen[0].clients(), seen[0].troubles()), (7, troubles));

@@ -67,7 +67,7 @@ fn written(views: &[ViewMetrics]) -> String {
     let (age, bound) = (std::time::Duration::from_millis(2500), std::time::Duration::from_secs(1));
     list.add(WaitKind::Ack, age, Some(bound), WaitSubject::default);
     waits.add("abc", Some(1), &[], list);
-    incidents.waits.note(&waits.beyond, true);
+    incidents.waits.note(&waits.beyond, &crate::relay::Answered::All);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
     let (probe, workers) = runtime.block_on(async { (RuntimeProbe::start(), WorkerHealth::new()) });
     text(&MetricsSnapshot {

@@ -82,8 +82,11 @@ fn changes_at(config: &Json, file: &Path) -> Option<String> {
 
 /// What operators call the views that are named in lists.
 fn words_of(reports: &[ViewReport], named: &[Json]) -> BTreeMap<String, String> {
-    let named: BTreeSet<_> =
-        named.iter().flat_map(|list| list.as_array().into_iter().flatten()).filter_map(|row| row["view"].as_str()).collect();
+    let named: BTreeSet<_> = named
+        .iter()
+        .flat_map(|list| list.as_array().into_iter().flatten())
+        .filter_map(|row| row["view"].as_str())
+        .collect();
     let of = |report: &ViewReport| {
         let fields = report.key_fields.iter().map(|(field, value)| (&**field, &**value));
         (report.view.clone(), view_words(fields))

@@ -299,7 +299,9 @@ impl ViewTask {
         let KeptByView { resources, lingering, removal_bytes } = self.view.kept();
         self.charge.set(resources * costs::TABLE_ENTRY + lingering * costs::LINGERING + removal_bytes);
         let Self { view, sources, links, published, .. } = self;
-        self.troubles.report(self.sessions.len(), (view, sources), links, published);
+        // The streams of the hub are of other views.
+        let clients = if self.facts.is_hub { 0 } else { self.sessions.len() };
+        self.troubles.report(clients, (view, sources), links, published);
     }
 
     fn run_timers(&mut self, now: Moment) {

@@ -5,6 +5,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 use weir_core::protocol::ladder::LadderState;
 use weir_core::protocol::sources::{LadderSummary, Sources};
+use weir_core::protocol::upstream::ServerStatus;
 use weir_core::protocol::view::{Revision, View};
 use weir_core::xds::Name;
 
@@ -48,12 +49,13 @@ impl Troubles {
     ) {
         self.dangling.look(view, Instant::now());
         let apart = published.types_apart();
-        let refused = apart.iter().filter_map(|(kind, status)| Some((kind.clone(), status.as_ref()?.to_string())));
+        let said = |status: &ServerStatus| (status.code, status.to_string());
+        let refused = apart.iter().filter_map(|(kind, status)| Some((kind.clone(), said(status.as_ref()?))));
         self.reporter.report(
             clients,
             ViewTroubles {
                 away: away(sources, links),
-                refused: published.refusal().map(|status| status.to_string()),
+                refused: published.refusal().map(|status| said(&status)),
                 refused_types: refused.collect(),
                 dangling: self.dangling.first.clone(),
                 dangling_count: self.dangling.count,
@@ -88,7 +90,7 @@ fn away(sources: &Sources, links: &Links) -> Vec<AwayServer> {
         let (lost, instead) = lost_rungs(&ladder, down.contains(ladder.authority));
         let lost = ladder.servers.iter().take(lost).filter(|server| !links.is_hub(**server));
         for server in lost {
-            let error = links.last_error(*server).unwrap_or(NO_WORD).to_owned();
+            let error = links.why_away(*server).to_owned();
             let server = links.server(*server);
             match away.iter_mut().find(|known| known.server == server) {
                 Some(known) => known.instead = known.instead.max(instead),
@@ -111,10 +113,9 @@ fn lost_rungs(ladder: &LadderSummary<'_>, is_down: bool) -> (usize, Instead) {
     }
 }
 
-const NO_WORD: &str = "no response";
 /// How often it is looked for missing clusters at most.
 const EVERY: Duration = Duration::from_secs(1);
-const NAMED: usize = 5;
+const NAMED: usize = 100;
 
 #[cfg(test)]
 mod tests {

@@ -35,11 +35,12 @@ impl Look {
     async fn at(&mut self, sources: &MetricsSources) {
         let views = &*sources.views;
         self.look_at_waits(views).await;
-        self.files.look(&sources.certificate_files).await;
+        self.files.look(&sources.certificate_files);
         let (incidents, counters) = (views.incidents(), views.counters());
         let now = Instant::now();
-        let mut seen = views::troubles(&incidents.troubles.views(), views.types(), &incidents.brakes);
-        seen.extend(process::waits(&incidents.waits.beyond()));
+        let watched = incidents.troubles.views();
+        let mut seen = views::troubles(&watched, views.types(), &incidents.brakes);
+        seen.extend(process::waits(&incidents.waits.beyond(), &watched));
         seen.extend(process::laggards(&counters.deliveries));
         seen.extend(process::certificates(&sources.process.tls, self.files.ends()));
         seen.extend(process::state_file(sources.process.state.as_deref(), &sources.config));

@@ -1,6 +1,7 @@
 //! What is wrong in the process as a whole.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -9,29 +10,41 @@ use weir_core::protocol::wait::WaitKind;
 use weir_core::xds::{WILDCARD, short_type_name};
 
 use crate::config_status::ConfigFacts;
-use crate::problems::{ProblemKind, Sighting};
-use crate::relay::WaitKey;
+use crate::problems::{ProblemKind, Several, Sighting};
 use crate::relay::deliveries::{Deliveries, UNANSWERED_FOR};
+use crate::relay::{WaitKey, WatchedView};
 use crate::state::StateCounters;
 use crate::tls::ListenerTls;
 
-/// Waits beyond their bounds, those of a kind together.
-pub(super) fn waits(beyond: &[WaitKey]) -> Vec<Sighting> {
-    let mut kinds: BTreeMap<WaitKind, Sighting> = BTreeMap::new();
+/// Waits beyond their bounds, those of a kind together. A view that has ended may have left some behind.
+pub(super) fn waits(beyond: &[WaitKey], views: &[Arc<WatchedView>]) -> Vec<Sighting> {
+    let words: BTreeMap<_, _> = views.iter().map(|view| (&*view.view, &view.words)).collect();
+    let mut kinds: BTreeMap<WaitKind, Vec<(&WaitKey, &String)>> = BTreeMap::new();
     for key in beyond {
-        let of = kinds.entry(key.kind).or_insert_with(|| {
-            let row = key.kind.row();
-            let sighting = Sighting::new(ProblemKind::WaitBeyondBound, row.name, row.what);
-            Sighting { next: next_for(key), ..sighting.with(MAYBE_LATE, &[]) }
-        });
-        of.times += 1;
-        of.clients += usize::from(key.session.is_some());
-        of.views.add_other(&key.view);
-        if let Some(Selector::Name(name)) = &key.subject.of {
-            of.names.add(name.as_str());
+        if let Some(words) = words.get(&*key.view) {
+            kinds.entry(key.kind).or_default().push((key, words));
         }
     }
-    kinds.into_values().collect()
+    kinds.into_iter().map(|(kind, keys)| waits_of(kind, &keys)).collect()
+}
+
+fn waits_of(kind: WaitKind, keys: &[(&WaitKey, &String)]) -> Sighting {
+    let sessions: BTreeSet<_> = keys.iter().filter_map(|(key, _)| key.session).collect();
+    let views: BTreeMap<_, _> = keys.iter().map(|(key, words)| (&key.view, *words)).collect();
+    let name = |(key, _): &(&WaitKey, &String)| match &key.subject.of {
+        Some(Selector::Name(name)) => Some(name.as_str().to_owned()),
+        Some(Selector::Wildcard) | None => None,
+    };
+    let names: BTreeSet<_> = keys.iter().filter_map(name).collect();
+    let row = kind.row();
+    Sighting {
+        times: keys.len() as u64,
+        clients: sessions.len(),
+        views: Several::of(views.into_values().cloned()),
+        names: Several::of(names),
+        next: next_for(keys[0].0),
+        ..Sighting::new(ProblemKind::WaitBeyondBound, row.name, row.what).with(MAYBE_LATE, &[])
+    }
 }
 
 /// Returns what explains a wait.
@@ -56,32 +69,40 @@ pub(super) fn laggards(deliveries: &Deliveries) -> Vec<Sighting> {
 }
 
 /// Certificates that end within a week: the listeners' own, and those that servers are shown.
-pub(super) fn certificates(listeners: &[Arc<ListenerTls>], of_servers: &[(String, SystemTime)]) -> Vec<Sighting> {
+pub(super) fn certificates<'a>(
+    listeners: &[Arc<ListenerTls>],
+    of_servers: impl Iterator<Item = (&'a Path, SystemTime)>,
+) -> Vec<Sighting> {
     let now = SystemTime::now();
-    let mut seen = Vec::new();
+    let mut files: BTreeMap<String, (SystemTime, BTreeSet<String>)> = BTreeMap::new();
     for report in listeners.iter().map(|tls| tls.report()) {
         for (file, until) in report.expires {
-            let noticed = "clients that verify it cannot connect once it has ended";
-            seen.extend(ending(file, until, now, noticed).map(|mut of| {
-                of.servers.add(format!("listener {}", report.listener));
-                of
-            }));
+            let (end, of) = files.entry(file).or_insert_with(|| (until, BTreeSet::new()));
+            *end = until.min(*end);
+            of.insert(format!("listener {}", report.listener));
         }
     }
+    let noticed = "clients that verify it cannot connect once it has ended";
+    let of_listeners = files.into_iter().filter_map(|(file, (until, of))| {
+        Some(Sighting { servers: Several::of(of), ..ending(&file, until, now, noticed)? })
+    });
     let noticed = "servers that verify it take no stream once it has ended; then the cache is served";
-    seen.extend(of_servers.iter().filter_map(|(file, until)| ending(file.clone(), *until, now, noticed)));
-    seen
+    let of_servers = of_servers.filter_map(|(file, until)| {
+        let file = file.display().to_string();
+        Some(Sighting { group: format!("to servers {file}"), ..ending(&file, until, now, noticed)? })
+    });
+    of_listeners.chain(of_servers).collect()
 }
 
-fn ending(file: String, until: SystemTime, now: SystemTime, noticed: &'static str) -> Option<Sighting> {
+fn ending(file: &str, until: SystemTime, now: SystemTime, noticed: &'static str) -> Option<Sighting> {
     let left = until.duration_since(now).unwrap_or_default();
     if left >= ENDS_SOON {
         return None;
     }
     let at = humantime::format_rfc3339_seconds(until);
     let reason = if left.is_zero() { format!("it ended at {at}") } else { format!("it ends at {at}") };
-    let next = ["openssl", "x509", "-noout", "-subject", "-enddate", "-in", &file];
-    Some(Sighting::new(ProblemKind::CertificateEnding, &*file, reason).with(noticed, &next))
+    let next = ["openssl", "x509", "-noout", "-subject", "-enddate", "-in", file];
+    Some(Sighting::new(ProblemKind::CertificateEnding, file, reason).with(noticed, &next))
 }
 
 /// The state file, if it is not written.
@@ -97,7 +118,8 @@ pub(super) fn configuration(config: &ConfigFacts) -> Option<Sighting> {
     let error = config.error.clone()?;
     let noticed = "nothing: the configuration before is in use";
     let file = config.file.display().to_string();
-    Some(Sighting::new(ProblemKind::ReloadFailed, file, error).with(noticed, &["weir", "reload", "--dry-run"]))
+    let next = ["weir", "check", &file];
+    Some(Sighting::new(ProblemKind::ReloadFailed, &*file, error).with(noticed, &next))
 }
 
 const MAYBE_LATE: &str = "what waits comes late";

@@ -32,7 +32,10 @@ async fn reload_failed_has_the_reason_until_a_file_is_taken() {
     assert!(world.reloads.reload().await.is_err());
     let failed = appears(world.relay.admin, "reload_failed").await;
     assert!(failed["reason"].as_str().unwrap().contains("nonsense"), "{failed:#}");
-    assert_eq!(failed["next"], serde_json::json!(["weir", "reload", "--dry-run"]));
+    assert_eq!(
+        failed["next"],
+        serde_json::json!(["weir", "check", world.folder.0.join("relay.yaml").display().to_string()])
+    );
     world.change(&text(&[plane.address], "")).await;
     goes(world.relay.admin, "reload_failed").await;
 }
