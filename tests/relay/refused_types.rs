@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 use tokio::sync::mpsc;
 use weir_core::proto::node::Node;
 
+use super::explain::situation;
 use super::reload::{World, text};
 use super::*;
 
@@ -137,6 +138,9 @@ async fn a_type_outside_of_the_table_that_the_server_refuses_never_ends_the_stre
             let curious = Client::connect(relay.address, Variant::Delta).await;
             curious.ask(MADE_UP, &["x"], Some("web"));
             until("the type is refused", async || upstreams(&relay).await.contains("\"REFUSED\"")).await;
+            let path = format!("/explain?client=2&type={MADE_UP}&name=x");
+            let page: serde_json::Value = serde_json::from_str(&get(relay.admin, &path).await).unwrap();
+            situation(&page[0], "The server refuses the type", "unknown", "ends streams that request the type");
             assert!(get(relay.admin, "/clients?state=refused").await.contains("own.Debug"));
             plane.change.send("2").unwrap();
             has(&mut honest, &mut changes).await;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use weir_core::protocol::moment::Moment;
 use weir_core::protocol::sources::Sources;
-use weir_core::protocol::view::{BrakeReport, Selector, View};
+use weir_core::protocol::view::{BrakeReport, Class, Lookup, Selector, View};
 use weir_core::protocol::wait::{Wait, WaitList};
 use weir_core::xds::{Name, Type, TypeTable, WILDCARD};
 
@@ -72,6 +72,17 @@ pub(super) fn dangling(of: &Inspection<'_>) -> DanglingClusters {
     let clusters = of.view.holds().dangling().take(MAX_DANGLING);
     let clusters = clusters.map(|(name, since)| (name.clone(), (of.now - since).as_secs())).collect();
     DanglingClusters { view: of.facts.view_id.to_string(), clusters, state: of.view.snapshot().clone() }
+}
+
+/// Returns what to call the view and the words of its key, if a resource is present there.
+pub(super) fn words_if_present(of: &Inspection<'_>, kind: &Type, name: &Name) -> Option<(String, String)> {
+    let state = of.view.snapshot();
+    let mut found = [Class::Wildcard, Class::Named].into_iter().map(|class| state.lookup(kind, class, name));
+    found.any(|found| matches!(found, Lookup::Present(_))).then(|| {
+        let stated = of.facts.key_fields.iter().filter(|(_, value)| !value.is_empty());
+        let words: Vec<_> = stated.map(|(field, value)| format!("{field}={value}")).collect();
+        (of.facts.view_id.to_string(), words.join(" "))
+    })
 }
 
 /// Returns all waits but those of sessions, with so many of the oldest.

@@ -1,6 +1,7 @@
 //! Questions of operators over all views: the hub's behind those of clients, and behind them those of an earlier configuration.
 
 mod clients;
+mod explain;
 mod measure;
 
 use std::collections::BTreeMap;
@@ -9,8 +10,9 @@ use std::sync::Arc;
 use tokio::sync::{mpsc, oneshot};
 
 pub(crate) use self::clients::{
-    census, client, client_of, clients, differences, explain, is_open, laggards, sessions_of,
+    census, client, client_of, clients, differences, is_open, laggards, sessions_of, similar_nodes,
 };
+pub(crate) use self::explain::explain;
 pub(crate) use self::measure::{Measured, look_at_waits, measure, metrics};
 use super::command::{Command, ask};
 use super::incidents::Answered;

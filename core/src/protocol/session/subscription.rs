@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use super::acks::{Ack, AckTracker, Answered, Nacked, StandingNack};
+use super::acks::{Ack, AckTracker, Answered, Nacked};
+use super::standing_nack::StandingNack;
 use super::additions::additions;
 use super::client::{Client, Variant};
 use super::client_snapshot::{Books, ClientSnapshot, claim_held};
@@ -17,6 +18,7 @@ use super::requested_names::Wording;
 use super::stated::{Claims, InitialVersions, Stated};
 use crate::protocol::faults::Fault;
 use crate::protocol::moment::{Clock, Moment, earliest};
+use crate::protocol::reply_names::ReplyNames;
 use crate::protocol::session::options::SessionOptions;
 use crate::protocol::view::{Claimed, Class, Completeness, InterestChange, NamedError, Revision, Selector, Snapshot};
 use crate::protocol::visits::visit;
@@ -317,11 +319,11 @@ impl Subscription {
     }
 
     /// Records a reply, and sets it to the client's own spelling.
-    pub(super) fn on_reply(&mut self, sent: SentReply, reply: &mut Reply, now: Moment, options: &SessionOptions) {
+    pub(super) fn on_reply(&mut self, sent: SentReply, names: ReplyNames, reply: &mut Reply, options: &SessionOptions) {
         let is_awaited = !self.asks_once && self.acks.unanswered_since().is_none();
-        reply.begins_wait = is_awaited.then_some(now);
-        self.acks.sent(sent, now, options);
-        self.acks.note_content(sent, reply, options);
+        reply.begins_wait = is_awaited.then_some(sent.sent);
+        self.acks.sent(sent, sent.sent, options);
+        self.acks.note_content(sent, names, reply, options);
         self.books.wording.spell(reply);
     }
 
