@@ -12,7 +12,8 @@ use weir::build_facts;
 use weir::cli::check::{Against, AsClient, Shows};
 use weir::cli::{
     CANNOT_ASK, FOUND, brakes::Brakes, compare::Compare, dangling::Dangling, explain::Explain, get::Get, nacks::Nacks,
-    release::Release, reload::Reload, show, snapshot::Snapshot, split::Split, status::Status, top::Top, watch::Watch,
+    release::Release, reload::Reload, show, snapshot::Snapshot, split::Split, status::Status, tap::Tap, top::Top,
+    watch::Watch,
 };
 use weir::config::{Config, admin_address, listen_address, size};
 use weir::telemetry::{LogControl, LogFilter, LogFormat};
@@ -84,6 +85,7 @@ pub enum Task {
     Watch(Watch),
     Status(Status),
     Top(Top),
+    Tap(Tap),
     Explain(Explain),
     #[command(name = "diff")]
     Compare(Compare),
@@ -157,6 +159,7 @@ impl Task {
             Self::Explain(explain) => explain.run().await,
             Self::Snapshot(snapshot) => weir::cli::snapshot::run(&snapshot),
             Self::Top(top) => top.run().await,
+            Self::Tap(tap) => tap.run().await,
             Self::Compare(compare) => compare.run().await,
             Self::Nacks(nacks) => nacks.run().await,
             Self::Dangling(dangling) => dangling.run().await,
@@ -186,6 +189,7 @@ impl Task {
             Self::Get(_) => "get",
             Self::Watch(_) => "watch",
             Self::Top(_) => "top",
+            Self::Tap(_) => "tap",
             Self::Compare(_) => "diff",
             Self::Nacks(_) => "nacks",
             Self::Dangling(_) => "dangling",

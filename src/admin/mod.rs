@@ -27,6 +27,7 @@ mod probes;
 mod query;
 mod resources;
 mod server_info;
+mod tap;
 mod upstreams;
 mod waits;
 

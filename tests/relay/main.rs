@@ -96,6 +96,7 @@ mod storm;
 mod storm_far;
 mod strict_plane;
 mod symptoms;
+mod tap;
 mod tenants;
 mod tiers;
 mod tls;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use tokio::sync::{mpsc, oneshot};
 
 pub(crate) use self::clients::{
-    census, client, client_of, clients, differences, explain, is_open, laggards, sessions_of,
+    census, client, client_of, clients, differences, explain, is_open, laggards, sessions_of, tap,
 };
 pub(crate) use self::measure::{Measured, measure, metrics};
 use super::command::{Command, ask};
