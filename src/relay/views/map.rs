@@ -270,6 +270,7 @@ impl ViewHandle {
             metric_label: shared.metric_labels.assign(&view_id),
             view_id,
             key_fields: fields.into_iter().collect(),
+            node: key.upstream_node(),
             from_disk: from_disk.clone(),
         };
         let channels =
