@@ -99,6 +99,12 @@ pub enum Task {
     Version,
     /// Prints the JSON schema of the configuration, for editors and other tools.
     Schema,
+    /// Writes manual pages: weir.1, and one for each command.
+    Man {
+        /// Folder for the pages; it is made if it is not there
+        #[arg(value_name = "FOLDER")]
+        folder: PathBuf,
+    },
     /// Prints a completion script for a shell.
     Completions {
         shell: Shell,
@@ -171,6 +177,7 @@ impl Task {
                 let schema = format!("{:#}\n", weir::config::schema());
                 done(log, show(&schema).context("cannot write"))
             }
+            Self::Man { folder } => done(log, weir::cli::manual::write(Arguments::command(), &folder)),
             Self::Completions { shell } => {
                 let mut script = Vec::new();
                 clap_complete::generate(shell, &mut Arguments::command(), "weir", &mut script);
@@ -198,6 +205,7 @@ impl Task {
             Self::Reload(_) => "reload",
             Self::Version => "version",
             Self::Schema => "schema",
+            Self::Man { .. } => "man",
             Self::Completions { .. } => "completions",
         }
     }

@@ -13,6 +13,7 @@ pub mod explain;
 pub mod get;
 pub mod key;
 mod listening;
+pub mod manual;
 pub mod nacks;
 mod node_json;
 mod output;
