@@ -13,7 +13,7 @@ use weir::cli::check::{Against, AsClient, Shows};
 use weir::cli::{
     CANNOT_ASK, FOUND, brakes::Brakes, compare::Compare, dangling::Dangling, explain::Explain, get::Get, nacks::Nacks,
     problems::Problems, release::Release, reload::Reload, show, snapshot::Snapshot, split::Split, status::Status,
-    top::Top, watch::Watch,
+    tap::Tap, top::Top, watch::Watch,
 };
 use weir::config::{Config, admin_address, listen_address, size};
 use weir::telemetry::{LogControl, LogFilter, LogFormat};
@@ -85,6 +85,7 @@ pub enum Task {
     Watch(Watch),
     Status(Status),
     Top(Top),
+    Tap(Tap),
     Explain(Explain),
     #[command(name = "diff")]
     Compare(Compare),
@@ -99,6 +100,12 @@ pub enum Task {
     Version,
     /// Prints the JSON schema of the configuration, for editors and other tools.
     Schema,
+    /// Writes manual pages: weir.1, and one for each command.
+    Man {
+        /// Folder for the pages; it is made if it is not there
+        #[arg(value_name = "FOLDER")]
+        folder: PathBuf,
+    },
     /// Prints a completion script for a shell.
     Completions {
         shell: Shell,
@@ -159,6 +166,7 @@ impl Task {
             Self::Explain(explain) => explain.run().await,
             Self::Snapshot(snapshot) => weir::cli::snapshot::run(&snapshot),
             Self::Top(top) => top.run().await,
+            Self::Tap(tap) => tap.run().await,
             Self::Compare(compare) => compare.run().await,
             Self::Nacks(nacks) => nacks.run().await,
             Self::Dangling(dangling) => dangling.run().await,
@@ -171,6 +179,7 @@ impl Task {
                 let schema = format!("{:#}\n", weir::config::schema());
                 done(log, show(&schema).context("cannot write"))
             }
+            Self::Man { folder } => done(log, weir::cli::manual::write(Arguments::command(), &folder)),
             Self::Completions { shell } => {
                 let mut script = Vec::new();
                 clap_complete::generate(shell, &mut Arguments::command(), "weir", &mut script);
@@ -189,6 +198,7 @@ impl Task {
             Self::Get(_) => "get",
             Self::Watch(_) => "watch",
             Self::Top(_) => "top",
+            Self::Tap(_) => "tap",
             Self::Compare(_) => "diff",
             Self::Nacks(_) => "nacks",
             Self::Dangling(_) => "dangling",
@@ -198,6 +208,7 @@ impl Task {
             Self::Reload(_) => "reload",
             Self::Version => "version",
             Self::Schema => "schema",
+            Self::Man { .. } => "man",
             Self::Completions { .. } => "completions",
         }
     }

@@ -28,6 +28,7 @@ mod problems;
 mod query;
 mod resources;
 mod server_info;
+mod tap;
 mod upstreams;
 mod waits;
 

@@ -104,7 +104,7 @@ impl Top {
 }
 
 /// Waits for a signal by which somebody, or the end of the terminal, ends the program.
-async fn interrupted() {
+pub(super) async fn interrupted() {
     let kinds = [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup(), SignalKind::quit()];
     let signals = kinds.into_iter().filter_map(|kind| signal(kind).ok());
     let mut waits: FuturesUnordered<_> = signals.map(|mut signal| async move { signal.recv().await }).collect();

@@ -39,6 +39,7 @@ mod shared;
 mod shown_values;
 mod state_load;
 mod subscriber;
+pub(crate) mod taps;
 mod tenants;
 pub(crate) mod traces;
 mod troubles;
@@ -77,7 +78,8 @@ pub(crate) use report::{
 };
 pub use response_reader::{ResponseReader, Turn};
 pub(crate) use session_handle::{
-    Obstruction, SessionGuard, SessionHandle, fetch_reply, reply_is_late, reply_waits, session_changed,
+    Obstruction, SessionGuard, SessionHandle, fetch_reply, glance_at_reply, is_tapped, reply_is_late, reply_waits,
+    session_changed, tap_end, tap_reply, tap_request, tap_unchanged,
 };
 pub(crate) use shared::ViewsOptions;
 pub(crate) use shown_values::{InUse, ShownValues};

@@ -242,6 +242,7 @@ mod tests {
         ViewReport {
             view: name.into(),
             key_fields: BTreeMap::from([("cluster".into(), "web".into())]),
+            node: String::new(),
             clients: 3,
             cached: BTreeMap::from([("one".into(), 5), ("two".into(), 6)]),
             from_disk: None,

@@ -6,6 +6,7 @@ mod report;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use weir_core::protocol::moment::Moment;
 use weir_core::protocol::sources::Sources;
 use weir_core::protocol::view::{BrakeReport, Class, Lookup, Selector, View};
@@ -28,6 +29,8 @@ pub(super) struct ViewFacts {
     pub(super) metric_label: MetricLabel,
     /// The node fields that form the sharing key.
     pub(super) key_fields: BTreeMap<String, String>,
+    /// The encoded node that servers are shown.
+    pub(super) node: Bytes,
     /// What was loaded for it from disk.
     pub(super) from_disk: FromDisk,
 }

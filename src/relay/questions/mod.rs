@@ -10,7 +10,7 @@ use std::sync::Arc;
 use tokio::sync::{mpsc, oneshot};
 
 pub(crate) use self::clients::{
-    census, client, client_of, clients, differences, is_open, laggards, sessions_of, similar_nodes,
+    census, client, client_of, clients, differences, is_open, laggards, sessions_of, similar_nodes, tap,
 };
 pub(crate) use self::explain::explain;
 pub(crate) use self::measure::{Measured, look_at_waits, measure, metrics};

@@ -271,6 +271,7 @@ impl ViewHandle {
             view_id,
             is_hub: shared.is_hub,
             key_fields: fields.into_iter().collect(),
+            node: key.upstream_node(),
             from_disk: from_disk.clone(),
         };
         let nacks = Arc::<NackWatch>::default();

@@ -51,7 +51,7 @@ pub use client_stream::Session;
 pub use delays::{Delay, DelayReason};
 pub use explain::{Answer, Differences, Known, NameBook, Names, Obstacle, Sent, similar_to};
 pub use holdings::{HeldState, Holding, Holdings, NackHolding};
-pub use nack_reason::names_quoted_by;
+pub use nack_reason::{clean as shown_reason, names_quoted_by};
 pub use options::{OnRefusedType, SessionOptions};
 pub use reply::{Heartbeat, Reply};
 pub use reports::{Estimate, Footprint, Summary};

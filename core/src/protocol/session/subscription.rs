@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use super::acks::{Ack, AckTracker, Answered, Nacked};
-use super::standing_nack::StandingNack;
 use super::additions::additions;
 use super::client::{Client, Variant};
 use super::client_snapshot::{Books, ClientSnapshot, claim_held};
@@ -15,6 +14,7 @@ use super::pending::RepliesDue;
 use super::removals::removals;
 use super::reply::{Attempt, Reply, ReplyContext, SendScope, SentReply};
 use super::requested_names::Wording;
+use super::standing_nack::StandingNack;
 use super::stated::{Claims, InitialVersions, Stated};
 use crate::protocol::faults::Fault;
 use crate::protocol::moment::{Clock, Moment, earliest};
