@@ -330,7 +330,14 @@ def screenshots(browser, folder):
         time.sleep(1.5)
         browser.screenshot(folder / f"{name}.png")
     browser.run("location.hash = ''")
+    stage.world.has_all_kinds = True
     browser.window(1440, 1000)
+    time.sleep(1.5)
+    browser.click("#more-problems")
+    for kind in browser.run("[...document.querySelectorAll('#problems > li')].map((row, at) => at)"):
+        browser.run(f"document.querySelectorAll('#problems > li')[{kind}].scrollIntoView({{ block: 'center' }})")
+        browser.screenshot(folder / f"problem-{kind:02}.png")
+    stage.world.has_all_kinds = False
     browser.run("document.querySelector('#query').focus()")
     browser.type("cart")
     time.sleep(1)

@@ -35,10 +35,13 @@ VIEWS = [("7e735f75ea494f2f", "web", 0.55), ("a2b2746f5950a4d2", "batch", 0.3), 
 SERVERS = ["http://cp-1.eu.example:18000", "http://cp-2.eu.example:18000"]
 
 
+OTHER_KINDS = ["refused", "wait_beyond_bound", "limit_reached", "certificate_ending", "state_not_written", "reload_failed", "log_dropped"]
+
+
 class World:
     def __init__(self, clients=500, is_hostile=False):
         self.clients, self.is_hostile = clients, is_hostile
-        self.is_troubled = True
+        self.is_troubled, self.has_all_kinds = True, False
         self.alter = lambda picture: picture
         self.begin("first")
 
@@ -179,7 +182,8 @@ class World:
                 ["weir", "brakes"], names=("cart", "checkout")),
             problem("dangling", "routes to clusters that do not exist", "clusters", "no server has them", "requests on these routes fail",
                 ["weir", "dangling"], names=("web-v2", hostile)),
-            problem("laggards", "clients leave replies unanswered", "LDS", "for more than 10 s", "they keep what they have", ["weir", "top"], clients=1)]
+            problem("laggards", "clients leave replies unanswered", "LDS", "for more than 10 s", "they keep what they have", ["weir", "top"], clients=1),
+            *([problem(kind, kind.replace("_", " "), "of this kind", f"why: {kind}", "something", ["weir", "status"]) for kind in OTHER_KINDS] if self.has_all_kinds else [])]
         return {"problems": all, "count": len(all), "kinds": {one["kind"]: 1 for one in all}}
 
     def in_an_outage(self, picture, count):

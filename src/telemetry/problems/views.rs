@@ -54,7 +54,8 @@ pub(super) fn troubles(views: &[Arc<WatchedView>], types: &TypeTable, brakes: &B
             gathered.add(view, view.clients());
             gathered.told("no server has them");
             gathered.sighting.names.count = gathered.sighting.names.count.max(troubles.dangling_count);
-            gathered.names.extend(troubles.dangling.iter().map(|name| name.as_str().to_owned()));
+            let room = MOST_NAMES.saturating_sub(gathered.names.len());
+            gathered.names.extend(troubles.dangling.iter().take(room).map(|name| name.as_str().to_owned()));
         }
         for (kind, reasons) in view.nacks() {
             let name = word(&kind, types);
@@ -144,6 +145,8 @@ impl Gathered {
     }
 }
 
+/// Names that are told apart over all views. Of more there are at least so many.
+const MOST_NAMES: usize = 1_000;
 const REFUSED_VIEW: &str = "new streams get this status; those that are connected keep what they have";
 const REFUSED_TYPE: &str = "clients lack resources of this type, and have all others";
 const ERRORS: &str = "requests on these routes fail";
@@ -153,6 +156,7 @@ const HELD: &str = "nothing: they keep what would be removed";
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::problems::ProblemBoard;
     use crate::relay::{AwayServer, TroubleWatch, ViewTroubles};
 
     fn seen(troubles: &[(usize, ViewTroubles)]) -> Vec<Sighting> {
@@ -197,6 +201,44 @@ mod tests {
         let (first, others) = (dangling(&["a", "b", "c", "d", "e"]), dangling(&["f", "g", "h"]));
         let found = seen(&[(1, first), (1, others.clone()), (1, others)]);
         assert_eq!((found[0].names.count, found[0].views.count, found[0].clients), (8, 3, 3));
+    }
+
+    /// What a look and a page take in the worst case: 1,000 views, each with troubles of its own. The number of clients does not matter: none
+    /// is asked. docs/performance.md has the figures.
+    #[test]
+    #[ignore = "means something only in a release build, and alone"]
+    fn figures_of_a_look() {
+        let (watch, board, table) = (Arc::new(TroubleWatch::default()), ProblemBoard::default(), TypeTable::new());
+        let views: Vec<_> = (0..1_000)
+            .map(|at| {
+                let away = (0..3).map(|server| AwayServer {
+                    server: format!("http://cp-{server}"),
+                    error: format!("Unavailable: request {at}: connection refused"),
+                    instead: Instead::Cache,
+                });
+                let dangling = (0..100).map(|name| format!("cluster-{at}-{name}").as_str().into()).collect();
+                let refused_types =
+                    [(table.resolve(&format!("made.Up{at}")), (2, format!("no such type {at}")))].into();
+                let troubles =
+                    ViewTroubles { away: away.collect(), refused: None, refused_types, dangling, dangling_count: 100 };
+                let mut view = watch.view(format!("{at}").into(), format!("cluster=c{at}"), Arc::default());
+                view.report(100, troubles);
+                view
+            })
+            .collect();
+        let mut times: Vec<_> = (0..20)
+            .map(|_| {
+                let began = std::time::Instant::now();
+                let seen = super::troubles(&watch.views(), &table, &BrakeWatch::default());
+                board.note(seen, began);
+                let page = serde_json::to_vec(&board.page(200, began)).unwrap();
+                assert!(!page.is_empty());
+                began.elapsed()
+            })
+            .collect();
+        times.sort();
+        println!("a look and a page: {:?} ({:?} to {:?})", times[10], times[0], times[19]);
+        drop(views);
     }
 
     #[test]
