@@ -12,8 +12,8 @@ use weir::build_facts;
 use weir::cli::check::{Against, AsClient, Shows};
 use weir::cli::{
     CANNOT_ASK, FOUND, brakes::Brakes, compare::Compare, dangling::Dangling, explain::Explain, get::Get, nacks::Nacks,
-    release::Release, reload::Reload, show, snapshot::Snapshot, split::Split, status::Status, tap::Tap, top::Top,
-    watch::Watch,
+    problems::Problems, release::Release, reload::Reload, show, snapshot::Snapshot, split::Split, status::Status,
+    tap::Tap, top::Top, watch::Watch,
 };
 use weir::config::{Config, admin_address, listen_address, size};
 use weir::telemetry::{LogControl, LogFilter, LogFormat};
@@ -91,6 +91,7 @@ pub enum Task {
     Compare(Compare),
     Nacks(Nacks),
     Dangling(Dangling),
+    Problems(Problems),
     Brakes(Brakes),
     Release(Release),
     Reload(Reload),
@@ -169,6 +170,7 @@ impl Task {
             Self::Compare(compare) => compare.run().await,
             Self::Nacks(nacks) => nacks.run().await,
             Self::Dangling(dangling) => dangling.run().await,
+            Self::Problems(problems) => problems.run().await,
             Self::Brakes(brakes) => brakes.run().await,
             Self::Release(release) => release.run().await,
             Self::Reload(reload) => reload.run().await,
@@ -200,6 +202,7 @@ impl Task {
             Self::Compare(_) => "diff",
             Self::Nacks(_) => "nacks",
             Self::Dangling(_) => "dangling",
+            Self::Problems(_) => "problems",
             Self::Brakes(_) => "brakes",
             Self::Release(_) => "release",
             Self::Reload(_) => "reload",

@@ -51,7 +51,7 @@ async fn find(query: &Query, views: &Views) -> Result<Vec<u64>, Response> {
         Some(session) => vec![session],
         None => questions::sessions_of(views, client, MAX_STREAMS).await,
     };
-    if sessions.is_empty() { Err(not_found()) } else { Ok(sessions) }
+    if sessions.is_empty() { Err(unknown(views, client).await) } else { Ok(sessions) }
 }
 
 #[expect(clippy::result_large_err, reason = "it is made once, and sent")]
@@ -66,12 +66,20 @@ fn client_query(query: &Query, views: &Views) -> Result<ClientQuery, Response> {
     Ok(ClientQuery { node, identity, view, kind, state, limit, after })
 }
 
-fn not_found() -> Response {
-    text(
-        StatusCode::NOT_FOUND,
-        "no such client: expected the number of a session or the id of a node, as /clients and weir status have them",
-    )
+/// Names the clients that are probably meant.
+async fn unknown(views: &Views, client: &str) -> Response {
+    let similar = questions::similar_nodes(views, client).await;
+    let hint =
+        if similar.is_empty() { String::new() } else { format!("; connected: {}", similar.join(", ").escape_debug()) };
+    text(StatusCode::NOT_FOUND, &format!("{NOT_FOUND}{hint}"))
 }
+
+fn not_found() -> Response {
+    text(StatusCode::NOT_FOUND, NOT_FOUND)
+}
+
+const NOT_FOUND: &str =
+    "no such client: expected the number of a session or the id of a node, as /clients and weir status have them";
 
 const PAGE: usize = 100;
 const MAX_PAGE: usize = 1_000;

@@ -24,6 +24,7 @@ mod places;
 mod probe_thread;
 mod probe_values;
 mod probes;
+mod problems;
 mod query;
 mod resources;
 mod server_info;

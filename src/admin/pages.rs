@@ -18,7 +18,7 @@ use super::grpc::Status;
 use super::guard::{self, Does, Rules};
 use super::{
     ProbeValues, ShownNow, brakes, certs, client_status, clients, dump, files, live, logs, nacks, page, probes,
-    resources, server_info, tap, upstreams, waits,
+    problems, resources, server_info, tap, upstreams, waits,
 };
 use crate::client_status::SERVICE;
 
@@ -47,6 +47,7 @@ pub(super) fn of_operators(rules: Arc<Rules>, shown: ShownNow) -> Router {
             "cached resources: ?type=clusters &name= &contains= &view= &limit= &after=",
             resources::page,
         )
+        .read("/problems", "what is wrong now, worst first: ?limit=", problems::problems)
         .read("/nacks", "versions that clients ACK and NACK: ?type=clusters &view= &nacked &limit=", nacks::nacks)
         .read("/dangling", "clusters that routing refers to and that do not exist", upstreams::dangling)
         .read("/waits", "what waits: sums by view and kind, and the 100 oldest", waits::waits)

@@ -19,7 +19,7 @@ use crate::upstream::{AdsServer, dial};
 #[derive(Debug, Args)]
 pub(super) struct AdminArgs {
     /// Admin address of the relay: HOST:PORT, http://HOST:PORT, https://HOST:PORT, or unix:PATH for its admin socket
-    #[arg(long, value_name = "URI", env = "WEIR_ADMIN", default_value = "http://127.0.0.1:19000")]
+    #[arg(long, value_name = "URI", env = "WEIR_ADMIN", default_value = DEFAULT)]
     admin: String,
     #[command(flatten)]
     tls: TlsArgs,
@@ -72,6 +72,11 @@ impl AdminArgs {
     /// Returns the address as it was given.
     pub(crate) fn address(&self) -> &str {
         &self.admin
+    }
+
+    /// Whether commands ask it without being told to.
+    pub(crate) fn is_default(&self) -> bool {
+        self.admin == DEFAULT
     }
 
     /// Returns the words by which another command asks the same relay, at this address.
@@ -231,6 +236,7 @@ async fn begin(
 
 type AnyError = Box<dyn std::error::Error + Send + Sync>;
 
+const DEFAULT: &str = "http://127.0.0.1:19000";
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Who probes asks again soon.
 const PROBE_PATIENCE: Duration = Duration::from_secs(5);

@@ -7,7 +7,7 @@ use clap::Args;
 use serde_json::Value;
 
 use super::admin::AdminArgs;
-use super::{CANNOT_ASK, FOUND, error, printable, show};
+use super::{CANNOT_ASK, FOUND, error, one_line, printable, show};
 
 /// Explains why a client of a running relay has a resource, or lacks it
 ///
@@ -21,7 +21,7 @@ pub struct Explain {
     /// Resource type: lds or listeners, cds or clusters, eds, rds, sds, …, or a type URL
     #[arg(value_name = "TYPE")]
     kind: String,
-    /// Resource name
+    /// Resource name, or `*` for the whole set of the type
     #[arg(value_name = "NAME")]
     name: String,
     /// Print the page of the relay as JSON
@@ -71,7 +71,9 @@ fn text(page: &Value) -> String {
         let verdict = of("verdict").replace('_', " ");
         let _ = writeln!(out, "{kind} {} at {node} (session {session}, view {view}): {verdict}", of("name"));
         for reason in stream["reasons"].as_array().into_iter().flatten() {
-            let text = printable(reason["text"].as_str().unwrap_or_default());
+            let text = reason["text"].as_str().unwrap_or_default();
+            let quotes_client = reason["code"].as_str().is_some_and(|code| code.ends_with("nacked"));
+            let text = if quotes_client { one_line(text) } else { printable(text) };
             let _ = writeln!(out, "  - {text}{}", times(reason));
         }
         // A client that has it waits for nothing.
@@ -98,7 +100,8 @@ fn waiting(wait: &Value) -> String {
 fn times(reason: &Value) -> String {
     let since = reason["since_seconds"].as_f64().map(|seconds| format!("for {}", super::seconds(seconds)));
     let until = reason["until_seconds"].as_f64().map(|seconds| format!("at most {} more", super::seconds(seconds)));
-    let times: Vec<_> = since.into_iter().chain(until).collect();
+    let heard = reason["heard_seconds"].as_f64().map(|ago| format!("last heard {} ago", super::seconds(ago)));
+    let times: Vec<_> = since.into_iter().chain(until).chain(heard).collect();
     if times.is_empty() { String::new() } else { format!(" ({})", times.join(", ")) }
 }
 
@@ -143,6 +146,7 @@ mod tests {
         assert_eq!(shown(json!(null), json!(3.0)), " (at most 3.0s more)");
         assert_eq!(shown(json!(90.0), json!(null)), " (for 1m 30s)");
         assert_eq!(shown(json!(null), json!(null)), "");
+        assert_eq!(times(&json!({"heard_seconds": 39.4})), " (last heard 39s ago)");
     }
 
     #[test]

@@ -18,6 +18,7 @@ pub mod nacks;
 mod node_json;
 mod output;
 mod printer;
+pub mod problems;
 mod query_args;
 mod query_state;
 pub mod release;
@@ -79,6 +80,17 @@ fn printable(text: &str) -> String {
     text.chars().map(|letter| if is_hostile(letter) { char::REPLACEMENT_CHARACTER } else { letter }).collect()
 }
 
+/// Returns a text of a client on one line: the relay keeps its line breaks as `\n`, which nobody wants to read.
+fn one_line(text: &str) -> String {
+    let words: Vec<_> = ["\\r", "\\n", "\\t"]
+        .iter()
+        .fold(text.to_owned(), |text, broken| text.replace(broken, " "))
+        .split_whitespace()
+        .map(printable)
+        .collect();
+    words.join(" ")
+}
+
 /// Returns a page as JSON in which nothing controls a terminal.
 fn json_text(page: &serde_json::Value) -> String {
     harmless(&format!("{page:#}\n"))
@@ -116,7 +128,7 @@ fn seconds(seconds: f64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{json_text, printable, seconds};
+    use super::{json_text, one_line, printable, seconds};
 
     #[test]
     fn what_would_control_a_terminal_is_not_printed_and_json_keeps_it_as_a_number() {
@@ -126,6 +138,11 @@ mod tests {
         assert_eq!(text, "{\n  \"node\": \"a\\u001b[2J\\u009b\\u202eb\\u200b\\ufeff\u{e9}\"\n}\n");
         let back: serde_json::Value = serde_json::from_str(&text).unwrap();
         assert_eq!(back["node"], hostile);
+    }
+
+    #[test]
+    fn the_line_breaks_of_a_reason_are_spaces() {
+        assert_eq!(one_line("bad\\ncluster:\\r\\n  \\tno \u{1b}x"), "bad cluster: no \u{fffd}x");
     }
 
     #[test]

@@ -11,12 +11,13 @@ use weir_core::xds::short_type_name;
 use super::admin::{AdminArgs, AdminError};
 use super::output::{OutputArgs, finish};
 use super::view_words::ViewWords;
-use super::{printable, seconds};
+use super::{one_line, printable, seconds};
 use crate::plural::plural;
 
 /// Shows what clients of a running relay reject, and why
 ///
-/// A paragraph for each type and reason, over all views. A resource is suspected if the reason of a client quotes its name. Exit code: 0 if
+/// A paragraph for each type and reason, over all views. A resource is suspected if the reason of a client quotes its name, or if the rejected reply
+/// had no other; `in reply` is what else was in it. Exit code: 0 if
 /// no client rejects anything, 1 if one does, 2 if the relay cannot be asked.
 #[derive(Debug, Args)]
 pub struct Nacks {
@@ -40,6 +41,8 @@ struct Rejection {
     longest: f64,
     nodes: BTreeSet<String>,
     suspected: BTreeMap<String, u64>,
+    /// What else was in rejected replies.
+    in_reply: BTreeMap<String, u64>,
 }
 
 impl Nacks {
@@ -83,16 +86,20 @@ fn text(page: &Value, words: &ViewWords) -> String {
     sorted.sort_by_key(|(_, rejection)| std::cmp::Reverse(rejection.clients));
     let mut out = String::new();
     for ((kind, reason), rejection) in &sorted {
-        let Rejection { clients, views, longest, nodes, suspected } = rejection;
+        let Rejection { clients, views, longest, nodes, suspected, in_reply } = rejection;
         let (kind, of) = (short_type_name(kind), sums.get(kind).copied().unwrap_or_default());
         // Writing to a String does not fail.
         let (since, many) = (seconds(*longest), plural(views.len(), "view"));
         let _ =
             writeln!(out, "{clients} of {} reject {kind} in {many} for {since}", plural(of as usize, "client stream"));
-        let _ = writeln!(out, "  reason     {}", printable(reason));
+        let _ = writeln!(out, "  reason     {reason}");
         if !suspected.is_empty() {
             let quoted = suspected.iter().map(|(name, count)| format!("{} ({count})", printable(name)));
             let _ = writeln!(out, "  suspected  {}", quoted.collect::<Vec<_>>().join(", "));
+        }
+        if !in_reply.is_empty() {
+            let named = in_reply.iter().map(|(name, count)| format!("{} ({count})", printable(name)));
+            let _ = writeln!(out, "  in reply   {}", named.collect::<Vec<_>>().join(", "));
         }
         let shown: Vec<_> = nodes.iter().take(NODES).map(|node| printable(node)).collect();
         if !shown.is_empty() {
@@ -110,8 +117,11 @@ fn text(page: &Value, words: &ViewWords) -> String {
 /// Returns the reasons that are given for a version, on one line each, and how many clients give them.
 fn reasons(version: &Value) -> Vec<(String, u64)> {
     let reason = |of: &Value| {
-        let text = of["reason"].as_str().unwrap_or_default().replace("\\n", " ");
-        (if text.is_empty() { "none was given".to_owned() } else { text }, of["clients"].as_u64().unwrap_or_default())
+        let text = of["reason"].as_str().unwrap_or_default();
+        (
+            if text.is_empty() { "none was given".to_owned() } else { one_line(text) },
+            of["clients"].as_u64().unwrap_or_default(),
+        )
     };
     let listed = version["reasons"].as_array().into_iter().flatten().map(reason);
     let others =
@@ -128,9 +138,11 @@ impl Rejection {
         let Some(version) = version else { return };
         let texts = |key: &str| version[key].as_array().into_iter().flatten();
         self.nodes.extend(texts("nodes").filter_map(|node| node.as_str().map(str::to_owned)));
-        for suspect in texts("suspected") {
-            let name = suspect["name"].as_str().unwrap_or_default().to_owned();
-            *self.suspected.entry(name).or_default() += suspect["clients"].as_u64().unwrap_or_default();
+        for (key, sums) in [("suspected", &mut self.suspected), ("in_reply", &mut self.in_reply)] {
+            for named in texts(key) {
+                let name = named["name"].as_str().unwrap_or_default().to_owned();
+                *sums.entry(name).or_default() += named["clients"].as_u64().unwrap_or_default();
+            }
         }
     }
 }
@@ -151,7 +163,7 @@ mod tests {
         let of_view = |view: &str, nodes: &[&str], reason: &str, clients: u64| {
             json!({"view": view, "type": "envoy.config.cluster.v3.Cluster", "clients": 10, "nacked": clients, "versions": [{
                 "nacked_seconds": 63, "nodes": nodes, "reasons": [{"reason": reason, "clients": clients}], "other_reasons": 0,
-                "suspected": [{"name": "cart-v2", "clients": clients}],
+                "suspected": [{"name": "cart-v2", "clients": clients}], "in_reply": [{"name": "cart-v1", "clients": clients}],
             }]})
         };
         let page = json!({"total": 3, "types": [
@@ -162,11 +174,13 @@ mod tests {
 5 of 30 client streams reject CDS in 1 view for 1m 3s
   reason     none was given
   suspected  cart-v2 (5)
+  in reply   cart-v1 (5)
   clients    four
   views      cluster=shop
 3 of 30 client streams reject CDS in 2 views for 1m 3s
   reason     bad cluster
   suspected  cart-v2 (3)
+  in reply   cart-v1 (3)
   clients    one, three, two
   views      cluster=shop and 1 more
 ";

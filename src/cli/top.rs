@@ -93,13 +93,13 @@ impl Top {
 
     async fn picture(&self) -> Result<String, AdminError> {
         let upstreams = self.relay.get("/upstreams", &[]).await?;
-        let summary = Summary::ask(&self.relay, &upstreams).await?;
+        let summary = Summary::ask(&self.relay, &upstreams, false).await?;
         let clients = summary.laggards(usize::from(self.limit));
         let table = match clients.is_empty() {
             true => "every client has what there is for it\n".to_owned(),
             false => client_table(clients, &ViewWords::of(&upstreams)),
         };
-        Ok(format!("{}\n{table}", summary.text()))
+        Ok(format!("{}\n{table}", summary.text(&self.relay)))
     }
 }
 

@@ -68,6 +68,7 @@ mod pieces;
 mod plane;
 mod poller;
 mod probes;
+mod problems;
 mod proxy_protocol;
 mod readiness;
 mod refused_types;

@@ -6,17 +6,18 @@ use std::sync::{Arc, Mutex};
 use tokio::sync::mpsc;
 use weir_core::proto::node::Node;
 
+use super::explain::situation;
 use super::reload::{World, text};
 use super::*;
 
-const MADE_UP: &str = "type.googleapis.com/own.Debug";
+pub(super) const MADE_UP: &str = "type.googleapis.com/own.Debug";
 const ROUTES: &str = "type.googleapis.com/envoy.config.route.v3.RouteConfiguration";
-const UNKNOWN: u8 = 2;
+pub(super) const UNKNOWN: u8 = 2;
 const UNAUTHENTICATED: u8 = 16;
 
 /// A control plane that serves clusters, and ends each stream that requests a type which it refuses.
-struct Refusing {
-    address: SocketAddr,
+pub(super) struct Refusing {
+    pub(super) address: SocketAddr,
     /// The types that were requested on each stream, in order.
     streams: Arc<Mutex<Vec<BTreeSet<String>>>>,
     /// What clusters are from now on.
@@ -25,7 +26,7 @@ struct Refusing {
 }
 
 impl Refusing {
-    async fn start(refused: &'static [&'static str], status: u8) -> Self {
+    pub(super) async fn start(refused: &'static [&'static str], status: u8) -> Self {
         let mut plane = Plane::start(&BOTH).await;
         let (address, streams) = (plane.address, Arc::<Mutex<Vec<BTreeSet<String>>>>::default());
         let (change, mut changes) = mpsc::unbounded_channel::<&'static str>();
@@ -137,6 +138,9 @@ async fn a_type_outside_of_the_table_that_the_server_refuses_never_ends_the_stre
             let curious = Client::connect(relay.address, Variant::Delta).await;
             curious.ask(MADE_UP, &["x"], Some("web"));
             until("the type is refused", async || upstreams(&relay).await.contains("\"REFUSED\"")).await;
+            let path = format!("/explain?client=2&type={MADE_UP}&name=x");
+            let page: serde_json::Value = serde_json::from_str(&get(relay.admin, &path).await).unwrap();
+            situation(&page[0], "The server refuses the type", "unknown", "ends streams that request the type");
             assert!(get(relay.admin, "/clients?state=refused").await.contains("own.Debug"));
             plane.change.send("2").unwrap();
             has(&mut honest, &mut changes).await;

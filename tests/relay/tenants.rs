@@ -202,6 +202,19 @@ async fn a_tenant_has_what_its_limits_say_over_all_its_clients_and_others_have_t
 }
 
 #[tokio::test]
+async fn explain_says_that_permissions_keep_a_name_from_a_client() {
+    let world = World::start("files: resources.yaml").await;
+    let pay = world.workload("pay");
+    let client = world.client(Some(&pay), Variant::Delta).await;
+    client.ask(SDS, &["pay/key", "bill/key"], Some("pay-web"));
+    let path = "/explain?client=test&type=secrets&name=bill/key";
+    until("it is said", async || get(world.relay.admin, path).await.contains("\"verdict\": \"not_allowed\"")).await;
+    let page: serde_json::Value = serde_json::from_str(&get(world.relay.admin, path).await).unwrap();
+    let sentence = "permissions or access rules do not allow this client to have it";
+    super::explain::situation(&page[0], "Permissions hide it", "not_allowed", sentence);
+}
+
+#[tokio::test]
 async fn a_lie_in_the_first_node_or_in_a_later_one_ends_the_stream_and_names_the_field() {
     let world = World::start("files: resources.yaml").await;
     let pay = world.workload("pay");

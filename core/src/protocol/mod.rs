@@ -10,6 +10,7 @@ pub mod loads;
 pub mod local_set;
 pub mod moment;
 pub mod options;
+mod reply_names;
 mod server_status;
 pub mod session;
 pub mod set_mark;

@@ -34,7 +34,7 @@ pub(crate) use key::{NodeError, RELAY_MARKER};
 pub(crate) use name::END_OF_SET;
 pub use name::{Name, WILDCARD};
 pub use name_pattern::NamePattern;
-pub use nearest::nearest;
+pub use nearest::{nearest, nearest_few};
 pub use network::Network;
 pub use peer::{CertificateNames, Peer, Proven};
 pub use permissions::{

@@ -1,14 +1,36 @@
-//! Finds the known word that a misspelt one probably stands for.
+//! The words that differ least from a given one.
 
-/// Returns the known word with the fewest single-letter changes, if it needs at most `limit`.
+/// Returns the word that differs least from `text`, by at most `limit` letters.
 pub fn nearest<'a>(text: &str, known: impl Iterator<Item = &'a str>, limit: usize) -> Option<&'a str> {
-    let measured = known.map(|word| (distance(text, word), word)).filter(|(distance, _)| *distance <= limit);
-    measured.min().map(|(_, word)| word)
+    nearest_few(text, known, limit, 1).pop()
 }
 
-/// Letters that have to be added, removed, replaced, or swapped with the next one.
-fn distance(one: &str, other: &str) -> usize {
+/// Returns so many of the words that differ least from `text`, by at most `limit` letters, the nearest first.
+pub fn nearest_few<'a>(text: &str, known: impl Iterator<Item = &'a str>, limit: usize, count: usize) -> Vec<&'a str> {
+    let mut few: Vec<(usize, &str)> = Vec::new();
+    for word in known {
+        let Some(distance) = distance(text, word, limit) else { continue };
+        let place = few.partition_point(|known| *known <= (distance, word));
+        let is_listed = place > 0 && few[place - 1].1 == word;
+        if place < count && !is_listed {
+            few.insert(place, (distance, word));
+            few.truncate(count);
+        }
+    }
+    few.into_iter().map(|(_, word)| word).collect()
+}
+
+/// Letters that have to be added, removed, replaced, or swapped with the next one; none if these are more than `limit`. A word that differs
+/// much is found to by its first few letters that differ.
+fn distance(one: &str, other: &str, limit: usize) -> Option<usize> {
+    let (one, other) = differing(one, other);
+    if one.len().abs_diff(other.len()) > LONGEST_LETTER * limit {
+        return None;
+    }
     let (one, other): (Vec<char>, Vec<char>) = (one.chars().collect(), other.chars().collect());
+    if one.len().abs_diff(other.len()) > limit {
+        return None;
+    }
     let mut before: Vec<usize> = Vec::new();
     let mut last: Vec<usize> = (0..=other.len()).collect();
     for (row, letter) in one.iter().enumerate() {
@@ -22,9 +44,26 @@ fn distance(one: &str, other: &str) -> usize {
             line.push(least);
         }
         before = std::mem::replace(&mut last, line);
+        // A line comes of the two before it.
+        if [&before, &last].into_iter().flatten().all(|distance| *distance > limit) {
+            return None;
+        }
     }
-    last[other.len()]
+    Some(last[other.len()]).filter(|distance| *distance <= limit)
 }
+
+/// Returns two words without what they have in common at their beginnings and their ends.
+fn differing<'a>(one: &'a str, other: &'a str) -> (&'a str, &'a str) {
+    let same = |pair: &(char, char)| pair.0 == pair.1;
+    let begin: usize = one.chars().zip(other.chars()).take_while(same).map(|(letter, _)| letter.len_utf8()).sum();
+    let (one, other) = (&one[begin..], &other[begin..]);
+    let end = one.chars().rev().zip(other.chars().rev()).take_while(same).map(|(letter, _)| letter.len_utf8());
+    let end: usize = end.sum();
+    (&one[..one.len() - end], &other[..other.len() - end])
+}
+
+/// In bytes.
+const LONGEST_LETTER: usize = 4;
 
 #[cfg(test)]
 mod tests {
@@ -36,8 +75,29 @@ mod tests {
         assert_eq!(nearest("limist", known.into_iter(), 2), Some("limits"), "a swap is one change");
         assert_eq!(nearest("view", known.into_iter(), 2), Some("views"));
         assert_eq!(nearest("servers", known.into_iter(), 2), None);
+        let distance = |one: &str, other: &str| distance(one, other, 9).unwrap();
         assert_eq!((distance("", "abc"), distance("ab", "a"), distance("a", "ab")), (3, 1, 1));
-        assert_eq!(distance("ab", "ba"), 1, "a swap");
+        assert_eq!((distance("ab", "ba"), distance("xaby", "xbay")), (1, 1), "a swap");
         assert_eq!((distance("ab", "xa"), distance("ab", "bx")), (2, 2), "no swap");
+        assert_eq!((distance("näme", "name"), distance("aa", "a"), distance("abab", "ab")), (1, 1, 2));
+    }
+
+    #[test]
+    fn the_nearest_few_are_in_order_and_each_is_there_once() {
+        let known = ["cart-22", "cart-1", "card-2", "cart-3", "far", "cart-1"];
+        assert_eq!(nearest_few("cart-2", known.into_iter(), 2, 3), ["card-2", "cart-1", "cart-22"]);
+        assert_eq!(nearest_few("cart-2", known.into_iter(), 2, 9).len(), 4);
+        assert_eq!(nearest_few("cart-2", known.into_iter(), 2, 0), [""; 0]);
+    }
+
+    #[test]
+    fn what_is_far_off_is_left_early_and_a_limit_is_no_other_distance() {
+        let words = ["", "a", "ab", "ba", "abc", "bac", "acb", "cab", "xabc", "abcx", "axbycz", "zzz"];
+        for (one, other) in words.iter().flat_map(|one| words.iter().map(move |other| (one, other))) {
+            let whole = distance(one, other, 99).unwrap();
+            for limit in 0..5 {
+                assert_eq!(distance(one, other, limit), Some(whole).filter(|whole| *whole <= limit), "{one} {other}");
+            }
+        }
     }
 }

@@ -243,7 +243,7 @@ impl TypeTable {
     }
 
     /// Returns the type that references of `from` refer to.
-    pub(crate) fn referred_by(&self, from: &Type) -> Option<Type> {
+    pub fn referred_by(&self, from: &Type) -> Option<Type> {
         let name = match from.info().references {
             References::None => return None,
             References::ClusterEndpoints => ENDPOINTS,

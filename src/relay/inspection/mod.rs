@@ -9,7 +9,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use weir_core::protocol::moment::Moment;
 use weir_core::protocol::sources::Sources;
-use weir_core::protocol::view::{BrakeReport, Selector, View};
+use weir_core::protocol::view::{BrakeReport, Class, Lookup, Selector, View};
 use weir_core::protocol::wait::{Wait, WaitList};
 use weir_core::xds::{Name, Type, TypeTable, WILDCARD};
 
@@ -20,10 +20,12 @@ use super::metric_labels::MetricLabel;
 use super::published::FromDisk;
 use super::report::{DanglingClusters, OrderMetrics, SetBrakeReport, ViewSessions, ViewSnapshot, ViewWaits};
 use super::subscriber::Subscribers;
+use crate::view_words::view_words;
 
 /// What is known of a view from its start.
 pub(super) struct ViewFacts {
     pub(super) view_id: Arc<str>,
+    pub(super) is_hub: bool,
     pub(super) metric_label: MetricLabel,
     /// The node fields that form the sharing key.
     pub(super) key_fields: BTreeMap<String, String>,
@@ -31,6 +33,16 @@ pub(super) struct ViewFacts {
     pub(super) node: Bytes,
     /// What was loaded for it from disk.
     pub(super) from_disk: FromDisk,
+}
+
+impl ViewFacts {
+    /// What operators call it.
+    pub(super) fn words(&self) -> String {
+        if self.is_hub {
+            return self.view_id.to_string();
+        }
+        view_words(self.key_fields.iter().map(|(field, value)| (&**field, &**value)))
+    }
 }
 
 /// A view as it is now.
@@ -63,6 +75,17 @@ pub(super) fn dangling(of: &Inspection<'_>) -> DanglingClusters {
     let clusters = of.view.holds().dangling().take(MAX_DANGLING);
     let clusters = clusters.map(|(name, since)| (name.clone(), (of.now - since).as_secs())).collect();
     DanglingClusters { view: of.facts.view_id.to_string(), clusters, state: of.view.snapshot().clone() }
+}
+
+/// Returns what to call the view and the words of its key, if a resource is present there.
+pub(super) fn words_if_present(of: &Inspection<'_>, kind: &Type, name: &Name) -> Option<(String, String)> {
+    let state = of.view.snapshot();
+    let mut found = [Class::Wildcard, Class::Named].into_iter().map(|class| state.lookup(kind, class, name));
+    found.any(|found| matches!(found, Lookup::Present(_))).then(|| {
+        let stated = of.facts.key_fields.iter().filter(|(_, value)| !value.is_empty());
+        let words: Vec<_> = stated.map(|(field, value)| format!("{field}={value}")).collect();
+        (of.facts.view_id.to_string(), words.join(" "))
+    })
 }
 
 /// Returns all waits but those of sessions, with so many of the oldest.

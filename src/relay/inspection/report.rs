@@ -8,25 +8,15 @@ use weir_core::protocol::local_set::LocalSet;
 use weir_core::protocol::session::Variant;
 use weir_core::protocol::sources::StreamId;
 use weir_core::protocol::upstream::{Stream, TypePlace, TypeSummary};
-use weir_core::protocol::view::{Completeness, Selector, View};
+use weir_core::protocol::view::{Selector, View};
 use weir_core::xds::{Authority, Name, Type, WILDCARD};
 
 use super::{Inspection, waits_of};
 use crate::relay::links::LinkFacts;
 use crate::relay::report::{
     AuthorityReport, FromDiskReport, LadderBook, MissingReport, RejectedReport, ServerBook, StreamReport, SyncState,
-    TypeReport, ViewBook, ViewReport,
+    TypeReport, ViewBook, ViewReport, completeness_name,
 };
-
-fn completeness_name(completeness: Completeness) -> &'static str {
-    match completeness {
-        Completeness::Unknown => "unknown",
-        Completeness::Arriving => "arriving",
-        Completeness::FirstResponse => "first_response",
-        Completeness::Settled => "settled",
-        Completeness::Complete => "complete",
-    }
-}
 
 fn type_report(of: &TypeSummary, rejected: (Vec<RejectedReport>, usize), view: &View) -> TypeReport {
     let (rejected, rejected_count) = rejected;
@@ -146,7 +136,8 @@ pub(in crate::relay) fn explain(of: &Inspection<'_>, kind: &Type, name: &Name) -
         })
     });
     let (holds, waits) = (view.holds().of_name(kind, name), waits_of(of, kind, name));
-    ViewBook { now: *now, holds, ladder, requests: requests.collect(), waits }
+    let references = view.holds().references_to(kind, name);
+    ViewBook { now: *now, holds, references, ladder, requests: requests.collect(), waits }
 }
 
 /// How many rejected resources of a type are shown.

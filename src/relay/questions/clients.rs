@@ -2,15 +2,12 @@
 
 use std::sync::Arc;
 
-use weir_core::xds::WILDCARD;
+use weir_core::xds::nearest_few;
 
 use super::CHUNK;
 use crate::relay::clients::Clients;
-use crate::relay::command::ask;
-use crate::relay::inspection;
 use crate::relay::report::{
-    Census, ClientHoldings, ClientPage, ClientQuery, ClientReport, DifferenceReport, ExplainQuery, Explanation,
-    HoldingsSource as _, Verdict, WaitRow, reasons,
+    Census, ClientHoldings, ClientPage, ClientQuery, ClientReport, DifferenceReport, HoldingsSource as _,
 };
 use crate::relay::session_handle::{SessionHandle, report, tapping};
 use crate::relay::taps::{OpenedStream, TapReader, TappedClient};
@@ -78,6 +75,19 @@ pub(crate) async fn sessions_of(views: &Views, node: &str, limit: usize) -> Vec<
     sessions
 }
 
+/// Returns the ids of connected nodes that differ from a given one by a letter or two.
+pub(crate) async fn similar_nodes(views: &Views, node: &str) -> Vec<String> {
+    let mut similar: Vec<String> = Vec::new();
+    walk(views.clients(), 0, |chunk| {
+        let ids = chunk.iter().map(|session| session.client().node_id.as_str());
+        let nearest = nearest_few(node, ids.chain(similar.iter().map(String::as_str)), MAX_TYPOS, SIMILAR);
+        similar = nearest.into_iter().map(str::to_owned).collect();
+        false
+    })
+    .await;
+    similar
+}
+
 /// Opens a tap on a client: the stream with this number, or all streams of a node, also those that come. Returns it with the streams that are
 /// open; none if there are too many taps.
 pub(crate) async fn tap(views: &Views, client: &str, whole: bool) -> Option<(TapReader, Vec<OpenedStream>)> {
@@ -134,40 +144,13 @@ pub(crate) async fn client_of(views: &Views, session: u64) -> Option<ClientHoldi
     tokio::task::spawn_blocking(move || client.holdings()).await.ok()
 }
 
-/// Returns why a client has a resource, or lacks it; none if there is no such stream.
-pub(crate) async fn explain(views: &Views, query: &ExplainQuery) -> Option<Explanation> {
-    let ExplainQuery { session, kind, name } = query;
-    let handle = views.clients().get(*session)?;
-    let client = handle.client();
-    let asked = (kind.clone(), name.clone());
-    let view = ask(handle.view_task(), move |view| inspection::explain(view, &asked.0, &asked.1)).await;
-    // Read after the view's: what the view has let go meanwhile is seen at the client.
-    let (verdict, reasons, book_waits) = if name.as_str() == WILDCARD {
-        let book = report::explain_set(&handle, kind);
-        (book.verdict(), book.reasons(view.as_ref()), book.waits)
-    } else {
-        let book = report::explain(&handle, kind, name);
-        (Verdict::of(&book.name), reasons(&book, view.as_ref(), &views.servers().collect::<Vec<_>>()), book.waits)
-    };
-    let servers: Vec<_> = views.servers().collect();
-    let of_view = view.iter().flat_map(|view| &view.waits).map(|wait| (wait, None));
-    let of_session = book_waits.iter().map(|wait| (wait, Some(*session)));
-    let waits = of_view.chain(of_session);
-    Some(Explanation {
-        session: *session,
-        node: client.node_id.clone(),
-        view: client.key.clone(),
-        kind: kind.name().to_owned(),
-        name: name.to_string(),
-        verdict,
-        reasons,
-        waits: waits.map(|(wait, session)| WaitRow::of(wait, &client.key, session, &servers)).collect(),
-    })
-}
-
 fn reported(session: &SessionHandle, query: &ClientQuery) -> Option<ClientReport> {
     let client = session.client();
     let identity = client.peer.identity();
     let is_meant = query.takes(&client.node_id, identity.as_deref(), &client.key);
     is_meant.then(|| report::report(session)).and_then(|client| query.narrow(client))
 }
+
+/// How many ids are suggested, and by how many letters they may differ.
+const SIMILAR: usize = 3;
+const MAX_TYPOS: usize = 2;

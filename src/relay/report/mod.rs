@@ -19,12 +19,14 @@ pub(crate) use clients::{
 };
 pub(crate) use dangling::{Dangling, DanglingClusters};
 pub(crate) use explain::{
-    ExplainQuery, Explanation, LadderBook, ServerBook, SessionBook, SetBook, Verdict, ViewBook, reasons,
+    Around, Books, ExplainQuery, Explanation, LadderBook, OtherViews, Search, ServerBook, SessionBook, SetBook,
+    ViewBook,
 };
 pub(crate) use lookup::{ResourcePage, ResourceQuery, ViewSnapshot};
 pub(crate) use metrics::{LadderMetrics, OrderMetrics, RemovalMetrics, ServerMetrics, Totals, TypeSize, ViewMetrics};
 pub(crate) use nacks::{AnswersSource, NackCounts, NackPage, NackQuery, NackReport, ViewSessions};
 pub(crate) use upstreams::{
     AuthorityReport, FromDiskReport, MissingReport, RejectedReport, StreamReport, TypeReport, ViewReport,
+    completeness_name,
 };
 pub(crate) use waits::{ViewWaits, WaitKey, WaitReport, WaitRow};

@@ -70,6 +70,7 @@ struct VersionCounts {
     reasons: BTreeMap<Arc<str>, usize>,
     other_reasons: usize,
     suspected: BTreeMap<Name, usize>,
+    in_reply: BTreeMap<Name, usize>,
 }
 
 #[derive(Debug, Default, Serialize)]
@@ -119,7 +120,10 @@ pub(crate) struct VersionReport {
     pub(crate) reasons: Vec<ReasonReport>,
     /// Clients with other reasons.
     pub(crate) other_reasons: usize,
+    /// Resources that reasons quote, or that were alone in a reply.
     pub(crate) suspected: Vec<SuspectReport>,
+    /// What else the rejected replies had, as far as that is remembered.
+    pub(crate) in_reply: Vec<SuspectReport>,
 }
 
 #[derive(Debug, Serialize)]
@@ -128,7 +132,7 @@ pub(crate) struct ReasonReport {
     pub(crate) clients: usize,
 }
 
-/// A resource that reasons quote.
+/// A resource, and for how many clients that is so.
 #[derive(Debug, Serialize)]
 pub(crate) struct SuspectReport {
     pub(crate) name: String,
@@ -189,6 +193,9 @@ impl TypeCounts {
         for name in nack.suspects() {
             count_one(&mut version.suspected, name, MOST_SUSPECTED); // a bounded number is shown
         }
+        for name in nack.others_in_reply() {
+            count_one(&mut version.in_reply, name, MOST_SUSPECTED);
+        }
     }
 
     fn report(self, view: &str, kind: &Type, now: Moment) -> NackReport {
@@ -236,10 +243,6 @@ impl VersionCounts {
             .map(|(reason, clients)| ReasonReport { reason: truncate(&reason, REASON_BYTES), clients })
             .collect();
         reasons.sort_by_key(|reason| Reverse(reason.clients));
-        let suspected = self.suspected.into_iter();
-        let mut suspected: Vec<_> =
-            suspected.map(|(name, clients)| SuspectReport { name: name.to_string(), clients }).collect();
-        suspected.sort_by_key(|suspect| Reverse(suspect.clients));
         VersionReport {
             version: String::from_utf8_lossy(version).into_owned(),
             newest: self.newest,
@@ -250,9 +253,18 @@ impl VersionCounts {
             nodes: self.nodes,
             reasons,
             other_reasons: self.other_reasons,
-            suspected,
+            suspected: suspects(self.suspected),
+            in_reply: suspects(self.in_reply),
         }
     }
+}
+
+/// Returns those with most clients first.
+fn suspects(counts: BTreeMap<Name, usize>) -> Vec<SuspectReport> {
+    let all = counts.into_iter();
+    let mut all: Vec<_> = all.map(|(name, clients)| SuspectReport { name: name.to_string(), clients }).collect();
+    all.sort_by_key(|suspect| Reverse(suspect.clients));
+    all
 }
 
 impl NackQuery {

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
+use weir_core::protocol::view::Completeness;
 
 #[derive(Debug, Serialize)]
 pub(crate) struct ViewReport {
@@ -103,4 +104,15 @@ pub(crate) struct RejectedReport {
     pub(crate) name: Option<String>,
     pub(crate) version: Option<String>,
     pub(crate) reason: String,
+}
+
+/// Returns how much is known of a set, in a word.
+pub(crate) fn completeness_name(completeness: Completeness) -> &'static str {
+    match completeness {
+        Completeness::Unknown => "unknown",
+        Completeness::Arriving => "arriving",
+        Completeness::FirstResponse => "first_response",
+        Completeness::Settled => "settled",
+        Completeness::Complete => "complete",
+    }
 }

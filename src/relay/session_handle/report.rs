@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use weir_core::protocol::moment::Moment;
-use weir_core::protocol::session::{Answer, Differences, Known, Summary, similar_to};
+use weir_core::protocol::session::{Answer, Differences, InRejected, Summary};
 use weir_core::protocol::view::Class;
 use weir_core::protocol::wait::WaitList;
 use weir_core::xds::{Name, Type, WILDCARD};
@@ -99,14 +99,9 @@ pub(in crate::relay) fn explain(handle: &SessionHandle, kind: &Type, name: &Name
         session.add_waits(now, &mut waits);
         session.report().explain(kind, name, &newest, now)
     });
-    let similar = match book.known {
-        Known::Present { .. } => None,
-        Known::Unknown | Known::Absent { .. } => {
-            let tables = [Class::Wildcard, Class::Named].into_iter().filter_map(|class| newest.resources(kind, class));
-            similar_to(name, tables.flat_map(|table| table.present_names()))
-        }
-    };
-    SessionBook { now, name: book, obstruction: handle.obstruction(), similar, waits: waits.into_oldest() }
+    let present = newest.resources(kind, Class::Wildcard).filter(|_| book.completeness.is_some());
+    let present = present.map_or(0, |table| table.present());
+    SessionBook { now, name: book, obstruction: handle.obstruction(), present, waits: waits.into_oldest() }
 }
 
 /// Returns what the session knows of the wildcard set of a type.
@@ -121,7 +116,9 @@ pub(in crate::relay) fn explain_set(handle: &SessionHandle, kind: &Type) -> SetB
         let summary = summary.map(|of| (of.wildcard, of.delay.cloned()));
         let differences = report.differences(&newest, MAX_SET_NAMES, now).find(|(of, _)| *of == kind);
         let answer = report.answers().find(|of| of.kind == kind).map_or(Answer::None, |of| match of.nack {
-            Some(nack) => Answer::Nacked { reason: nack.reason.to_string(), since: nack.since, is_suspect: false },
+            Some(nack) => {
+                Answer::Nacked { reason: nack.reason.to_string(), since: nack.since, of: InRejected::Unknown }
+            }
             None if of.is_pending => Answer::Pending,
             None => Answer::Accepted,
         });

@@ -313,7 +313,7 @@ impl Views {
         self.shared.store.bytes()
     }
 
-    pub(crate) fn types(&self) -> &TypeTable {
+    pub(crate) fn types(&self) -> &Arc<TypeTable> {
         &self.shared.table
     }
 

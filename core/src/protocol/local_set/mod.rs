@@ -186,7 +186,7 @@ impl LocalSet {
             subscription.state_of(name, self.absence_counts())
         };
         let state = [Class::Named, Class::Wildcard].into_iter().find_map(state_in)?;
-        Some(NameRequest { state, rejected: None, error: None })
+        Some(NameRequest { state, rejected: None, error: None, heard: None })
     }
 
     /// Adds what waits for the source: everything while it is unreachable, and sets that may have more than came.

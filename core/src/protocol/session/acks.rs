@@ -1,16 +1,16 @@
 //! Which replies of one type are unanswered, and how the client answered the others; what operators are shown of that.
 //!
-//! A NACK stands until the client accepts a newer reply that has what it may be about. It concerns a whole reply and names the bad resource in
-//! its text alone, and the client may use the others (DELTA-51, SOTW-18). So the resources that the text quotes are *suspected*. A newer reply
-//! that the client accepts ends the suspicion of the resources in it; a full set has them all. Without suspects, any newer reply that the
-//! client accepts ends the NACK.
+//! What of a NACK stands, and until when: [`StandingNack`].
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use super::reply::{Lag, Reply, SentReply};
+use super::carried::Lag;
+use super::reply::{Reply, SentReply};
+use super::standing_nack::{InRejected, StandingNack};
 use crate::protocol::faults::Fault;
 use crate::protocol::moment::Moment;
+use crate::protocol::reply_names::ReplyNames;
 use crate::protocol::session::options::SessionOptions;
 use crate::protocol::view::Revision;
 use crate::xds::{Name, SetVersion, Type};
@@ -81,16 +81,27 @@ pub struct Answered {
 pub struct NackChange {
     /// The type.
     pub kind: Type,
-    /// The version whose NACK stands no longer.
-    pub ended: Option<SetVersion>,
-    /// The version whose NACK stands from now on.
-    pub began: Option<SetVersion>,
+    /// The NACK that stands no longer.
+    pub ended: Option<Nacked>,
+    /// The NACK that stands from now on.
+    pub began: Option<Nacked>,
+}
+
+/// What a client NACKs, and why.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Nacked {
+    /// The version of the reply.
+    pub version: SetVersion,
+    /// Redacted and escaped.
+    pub reason: Arc<str>,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct AckTracker {
     /// The latest unanswered replies, oldest first.
-    sent: VecDeque<SentReply>,
+    sent: VecDeque<Unanswered>,
+    /// The newest one that is forgotten without an answer; 0 if none is.
+    forgotten: u64,
     last: Option<SentReply>,
     /// Since when replies are unanswered, those included that are not remembered. An answer settles all earlier replies.
     unanswered_since: Option<Moment>,
@@ -101,12 +112,20 @@ pub(super) struct AckTracker {
     standing: Option<Box<StandingNack>>,
 }
 
+/// A reply on its way.
+#[derive(Debug)]
+struct Unanswered {
+    reply: SentReply,
+    /// What it has. None for a full set, which has everything.
+    names: Option<ReplyNames>,
+}
+
 impl AckTracker {
     pub(crate) fn sent(&mut self, reply: SentReply, now: Moment, options: &SessionOptions) {
         if self.sent.len() >= options.answers && !options.faults.has(Fault::KeepEveryNonce) {
-            self.sent.pop_front();
+            self.forgotten = self.sent.pop_front().map_or(self.forgotten, |forgotten| forgotten.reply.nonce);
         }
-        self.sent.push_back(reply);
+        self.sent.push_back(Unanswered { reply, names: None });
         self.unanswered_since.get_or_insert(now);
         self.last = Some(reply);
         // The time runs from the first unanswered reply: an ACK in between does not delay a change again.
@@ -118,13 +137,15 @@ impl AckTracker {
     /// want to see a late NACK too.
     pub(crate) fn answer(&mut self, nonce: &str, nack: Option<(i32, Arc<str>)>, now: Moment) -> Ack {
         let nonce = nonce.parse().ok();
-        let known = self.sent.iter().chain(&self.last).find(|sent| Some(sent.nonce) == nonce);
-        let Some(reply) = known.copied() else {
+        let place = self.sent.iter().position(|sent| Some(sent.reply.nonce) == nonce);
+        let known = place.and_then(|place| self.sent.remove(place));
+        let again =
+            || self.last.filter(|last| Some(last.nonce) == nonce).map(|reply| Unanswered { reply, names: None });
+        let Some(Unanswered { reply, names }) = known.or_else(again) else {
             self.settle_forgotten(nonce);
             return Ack::UnknownNonce;
         };
         let nonce = reply.nonce;
-        self.sent.retain(|sent| sent.nonce != nonce);
         self.settle_to(nonce);
         let stale = self.last != Some(reply);
         if !stale {
@@ -136,16 +157,21 @@ impl AckTracker {
                 if self.standing.as_ref().is_none_or(|nack| nack.reply.nonce != nonce) {
                     self.accepted = self.accepted.filter(|accepted| accepted.nonce > nonce).or(Some(reply));
                 }
-                self.standing.take_if(|nack| !nack.stands_after(reply));
+                self.standing.take_if(|nack| !nack.stands_after(reply, names.as_ref()));
                 Ack::Ack { nonce, stale }
             }
             Some((code, message)) => {
                 if self.accepted.is_none_or(|accepted| accepted.nonce <= nonce) {
-                    let nack = StandingNack::new(reply, message.clone(), now);
-                    let nack = match self.standing.take() {
+                    let only = names.as_ref().and_then(|names| names.only()).cloned();
+                    let nack = StandingNack::new(reply, names, message.clone(), now);
+                    let mut nack = match self.standing.take() {
                         Some(earlier) => nack.after(*earlier),
                         None => nack,
                     };
+                    if let Some(only) = only {
+                        let again = self.sent_with(&only).collect();
+                        nack.suspect_only(only, again);
+                    }
                     self.standing = Some(Box::new(nack));
                 }
                 self.last_nack = Some(Nack { nonce, code, message, at: now });
@@ -159,14 +185,16 @@ impl AckTracker {
         let nacked = self.last_nack.as_ref().map(|nack| nack.nonce);
         let newest = self.accepted.map(|accepted| accepted.nonce).max(nacked);
         if newest.is_none_or(|newest| newest < nonce) {
-            self.unanswered_since = self.sent.iter().find(|sent| sent.nonce > nonce).map(|sent| sent.sent);
+            let next = self.replies().find(|sent| sent.nonce > nonce);
+            self.unanswered_since = next.map(|sent| sent.sent);
         }
     }
 
     /// The answer may be to a reply that is forgotten, since many more were sent until it came.
     fn settle_forgotten(&mut self, nonce: Option<u64>) {
-        let is_forgotten = |first: &&SentReply| nonce.is_some_and(|nonce| 0 < nonce && nonce < first.nonce);
-        if let Some(first) = self.sent.front().filter(is_forgotten) {
+        let is_forgotten = |first: &SentReply| nonce.is_some_and(|nonce| 0 < nonce && nonce < first.nonce);
+        let first = self.replies().next();
+        if let Some(first) = first.filter(is_forgotten) {
             self.unanswered_since = self.unanswered_since.map(|since| since.max(first.sent));
         }
     }
@@ -174,7 +202,7 @@ impl AckTracker {
     /// Returns the reply of a nonce, if it has no answer yet and is remembered.
     pub(super) fn unanswered(&self, nonce: &str) -> Option<SentReply> {
         let nonce: u64 = nonce.parse().ok()?;
-        self.sent.iter().find(|sent| sent.nonce == nonce).copied()
+        self.replies().find(|sent| sent.nonce == nonce)
     }
 
     /// Expects no answer any more, and returns since when one was missing. A client that has ended its subscription need not send it.
@@ -190,12 +218,15 @@ impl AckTracker {
     /// Suspects a resource that the reason of the standing NACK quotes, which last changed at a revision.
     pub(crate) fn suspect(&mut self, name: &Name, changed: Revision) {
         if let Some(nack) = &mut self.standing {
-            nack.suspect(name, changed, self.sent.iter().copied());
+            nack.suspect(name, changed, self.sent.iter().map(|sent| sent.reply));
         }
     }
 
-    /// Notes what a reply has, if that may end the standing NACK.
-    pub(crate) fn note_content(&mut self, sent: SentReply, reply: &Reply, options: &SessionOptions) {
+    /// Notes what the last reply has: a NACK of it may be about that, and an ACK may end the standing one.
+    pub(crate) fn note_content(&mut self, sent: SentReply, names: ReplyNames, reply: &Reply, options: &SessionOptions) {
+        if let Some(last) = self.sent.back_mut().filter(|_| !sent.is_full_set) {
+            last.names = Some(names);
+        }
         if let Some(nack) = &mut self.standing {
             nack.note_sent(sent, reply, options.answers);
         }
@@ -211,13 +242,35 @@ impl AckTracker {
         self.standing.as_deref()
     }
 
+    fn replies(&self) -> impl DoubleEndedIterator<Item = SentReply> {
+        self.sent.iter().map(|sent| sent.reply)
+    }
+
+    /// Returns the unanswered replies that are known to have a resource.
+    fn sent_with(&self, name: &Name) -> impl Iterator<Item = u64> {
+        let has = |sent: &&Unanswered| sent.names.as_ref().is_none_or(|names| names.has(name) == Some(true));
+        self.sent.iter().filter(has).map(|sent| sent.reply.nonce)
+    }
+
+    /// Returns how a resource that the client was sent stands to what it rejects.
+    pub(crate) fn in_rejected(&self, name: &Name) -> Option<InRejected> {
+        let in_rejected = self.standing.as_ref()?.in_rejected(name);
+        let InRejected::Not { .. } = in_rejected else { return Some(in_rejected) };
+        // What is unanswered may have it, unless it is known not to.
+        let may_have = |sent: &Unanswered| sent.names.as_ref().is_none_or(|names| names.has(name) != Some(false));
+        let is_pending = self.sent.iter().any(may_have);
+        // An answer settles all earlier replies. Of what was forgotten without one, nobody knows.
+        let has_answered = self.accepted.is_some_and(|accepted| self.forgotten < accepted.nonce);
+        Some(if is_pending || has_answered { InRejected::Not { is_pending } } else { InRejected::Unknown })
+    }
+
     pub(super) fn end_standing(&mut self) -> Option<Box<StandingNack>> {
         self.standing.take()
     }
 
     /// Returns the last reply, and whether it is unanswered.
     pub(crate) fn newest(&self) -> Option<(SentReply, bool)> {
-        self.last.map(|last| (last, self.sent.contains(&last)))
+        self.last.map(|last| (last, self.replies().any(|sent| sent == last)))
     }
 
     /// Returns the newest reply that the client accepted.
@@ -249,96 +302,12 @@ impl AckTracker {
     }
 }
 
-/// The NACK of a client that has accepted nothing newer.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct StandingNack {
-    /// The reply that was NACKed, the latest of several.
-    pub reply: SentReply,
-    pub reason: Arc<str>,
-    pub at: Moment,
-    /// When the first of the NACKs came that stand.
-    pub since: Moment,
-    suspects: Vec<Suspect>,
-}
-
-/// A resource that the text of a NACK quotes.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Suspect {
-    name: Name,
-    /// The newer replies that had it, the latest few.
-    sent_in: Vec<u64>,
-}
-
-impl StandingNack {
-    pub(super) fn new(reply: SentReply, reason: Arc<str>, at: Moment) -> Self {
-        Self { reply, reason, at, since: at, suspects: Vec::new() }
-    }
-
-    /// Takes over what stands of an earlier NACK.
-    pub(super) fn after(self, earlier: Self) -> Self {
-        if earlier.reply.nonce > self.reply.nonce {
-            return Self { since: earlier.since.min(self.since), ..earlier }; // a late one
-        }
-        Self { since: earlier.since, suspects: earlier.suspects, ..self }
-    }
-
-    pub fn suspects(&self) -> impl Iterator<Item = &Name> {
-        self.suspects.iter().map(|suspect| &suspect.name)
-    }
-
-    /// Suspects a resource, which last changed at a revision. `later` are the replies after the NACKed one that were sent by then: those
-    /// from a snapshot with that change had the resource too.
-    pub(super) fn suspect(&mut self, name: &Name, changed: Revision, later: impl Iterator<Item = SentReply>) {
-        let nacked = self.reply;
-        let changed_later = changed > nacked.revision;
-        let had_it = |reply: &SentReply| reply.is_full_set || changed_later && changed <= reply.revision;
-        let sent_in =
-            later.filter(|reply| reply.nonce > nacked.nonce && had_it(reply)).map(|reply| reply.nonce).collect();
-        self.suspects.retain(|suspect| suspect.name != *name);
-        if self.suspects.len() == MOST_SUSPECTS {
-            self.suspects.remove(0);
-        }
-        self.suspects.push(Suspect { name: name.clone(), sent_in });
-    }
-
-    /// Notes which suspected resources a newer reply has.
-    pub(super) fn note_sent(&mut self, sent: SentReply, reply: &Reply, most: usize) {
-        let has = |name: &Name| {
-            let names = reply.resources.iter().map(|resource| &resource.name).chain(&reply.removed);
-            names.chain(reply.constrained.iter().map(|(name, _)| name)).any(|had| had == name)
-        };
-        for suspect in &mut self.suspects {
-            if sent.is_full_set || has(&suspect.name) {
-                if suspect.sent_in.len() == most {
-                    suspect.sent_in.remove(0);
-                }
-                suspect.sent_in.push(sent.nonce);
-            }
-        }
-    }
-
-    /// Notes that the client accepted a reply. Returns whether the NACK still stands.
-    pub(super) fn stands_after(&mut self, accepted: SentReply) -> bool {
-        self.suspects.retain(|suspect| !suspect.sent_in.contains(&accepted.nonce));
-        accepted.nonce <= self.reply.nonce || !self.suspects.is_empty() && !accepted.is_full_set
-    }
-
-    /// Ends suspicions of resources that the client no longer wants. Returns whether the NACK still stands.
-    pub(super) fn stands_for(&mut self, wants: impl Fn(&Name) -> bool) -> bool {
-        let had_some = !self.suspects.is_empty();
-        self.suspects.retain(|suspect| wants(&suspect.name));
-        !(had_some && self.suspects.is_empty())
-    }
-}
-
-const MOST_SUSPECTS: usize = 8;
-
 #[cfg(test)]
 mod ack_tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::protocol::session::reply::Carried;
+    use crate::protocol::session::carried::Carried;
     use crate::xds::SetVersion;
 
     fn reply(nonce: u64) -> SentReply {
@@ -453,8 +422,9 @@ mod ack_tests {
 #[cfg(test)]
 mod standing_tests {
     use super::*;
+    use crate::protocol::session::carried::Carried;
     use crate::protocol::session::options::SessionOptions;
-    use crate::protocol::session::reply::Carried;
+    use crate::protocol::session::standing_nack::MOST_SUSPECTS;
     use crate::xds::{SetVersion, TypeTable};
 
     const NOW: Moment = Moment::START;
@@ -474,8 +444,9 @@ mod standing_tests {
             let sent = SentReply { nonce, version, revision: self.revision, is_full_set, sent: NOW, carried };
             self.acks.sent(sent, NOW, &self.options);
             let kind = TypeTable::new().resolve("envoy.config.cluster.v3.Cluster");
-            let removed = removed.iter().map(|name| (*name).into()).collect();
-            self.acks.note_content(sent, &Reply { removed, ..Reply::sample(kind, Vec::new()) }, &self.options);
+            let removed: Vec<Name> = removed.iter().map(|name| (*name).into()).collect();
+            let names = ReplyNames::of(removed.iter());
+            self.acks.note_content(sent, names, &Reply { removed, ..Reply::sample(kind, Vec::new()) }, &self.options);
         }
 
         fn nack(&mut self, nonce: u64, suspects: &[(&str, Revision)]) {
@@ -518,7 +489,7 @@ mod standing_tests {
     #[test]
     fn without_a_suspect_and_for_full_sets_any_newer_reply_ends_it() {
         let mut client = Client::default();
-        client.send(1, &["a"], false);
+        client.send(1, &["a", "b"], false);
         client.nack(1, &[]);
         client.send(2, &[], false);
         client.ack(2);
@@ -528,6 +499,90 @@ mod standing_tests {
         client.send(4, &[], true);
         client.ack(4);
         assert_eq!(client.suspects(), None);
+    }
+
+    #[test]
+    fn the_one_resource_of_a_reply_is_suspected_and_what_was_in_no_rejected_reply_is_not_concerned() {
+        let mut client = Client::default();
+        let of = |client: &Client, name: &str| client.acks.in_rejected(&name.into());
+        client.send(1, &["a", "b"], false);
+        client.ack(1);
+        client.send(2, &["c"], false);
+        client.nack(2, &[]);
+        assert_eq!(client.suspects().unwrap(), ["c"]);
+        let not = |is_pending| Some(InRejected::Not { is_pending });
+        assert_eq!((of(&client, "a"), of(&client, "c")), (not(false), Some(InRejected::Alone)));
+        client.send(3, &["a"], false);
+        assert_eq!((of(&client, "a"), of(&client, "b")), (not(true), not(false)));
+        client.ack(3);
+        assert_eq!(
+            (of(&client, "a"), client.suspects().unwrap()),
+            (not(false), vec!["c".to_owned()]),
+            "c was not in it"
+        );
+        client.send(4, &["a", "d"], false);
+        client.nack(4, &[("d", FIRST)]);
+        let among = Some(InRejected::Among { quotes_others: true });
+        assert_eq!((of(&client, "d"), of(&client, "a")), (Some(InRejected::Quoted), among));
+        assert_eq!((of(&client, "c"), of(&client, "b")), (Some(InRejected::Alone), not(false)), "the first one stands");
+        client.send(5, &["a"], false);
+        client.ack(5);
+        assert_eq!(of(&client, "a"), not(false), "it was accepted since");
+        client.send(6, &["c", "d"], false);
+        client.ack(6);
+        assert_eq!((client.suspects(), of(&client, "c")), (None, None));
+    }
+
+    #[test]
+    fn a_reply_that_is_rejected_twice_has_what_it_had() {
+        let mut client = Client::default();
+        client.send(1, &["a", "b"], false);
+        client.nack(1, &[]);
+        client.nack(1, &[]);
+        let of = |name: &str| client.acks.in_rejected(&name.into());
+        assert_eq!(of("a"), Some(InRejected::Among { quotes_others: false }));
+        assert!(client.acks.standing().unwrap().others_in_reply().eq(&[Name::from("a"), Name::from("b")]));
+    }
+
+    #[test]
+    fn a_reply_that_was_on_its_way_ends_the_suspicion_of_the_resource_that_was_alone_in_an_earlier_one() {
+        let mut client = Client::default();
+        client.send(1, &["a"], false);
+        client.send(2, &["a", "b"], false);
+        client.nack(1, &[]);
+        assert_eq!(client.suspects().unwrap(), ["a"]);
+        client.ack(2);
+        assert_eq!(client.suspects(), None);
+    }
+
+    #[test]
+    fn what_is_not_remembered_of_replies_is_not_concluded() {
+        let mut client = Client::default();
+        let of = |client: &Client, name: &str| client.acks.in_rejected(&name.into());
+        let many: Vec<_> = (0..20).map(|number| number.to_string()).collect();
+        client.send(1, &["a"], false);
+        client.ack(1);
+        client.send(2, &many.iter().map(String::as_str).collect::<Vec<_>>(), false);
+        client.nack(2, &[]);
+        assert_eq!(
+            (of(&client, "0"), of(&client, "a")),
+            (Some(InRejected::Among { quotes_others: false }), Some(InRejected::Unknown))
+        );
+        assert_eq!(client.acks.standing().unwrap().others_in_reply().count(), 16);
+        let mut full = Client::default();
+        full.send(1, &["a"], true);
+        full.nack(1, &[]);
+        assert_eq!((of(&full, "a"), full.suspects().unwrap().len()), (Some(InRejected::Unknown), 0), "a full set");
+        let mut slow = Client::default();
+        (1..=9).for_each(|nonce| slow.send(nonce, &[&nonce.to_string()], false));
+        slow.nack(9, &[]);
+        assert_eq!(of(&slow, "1"), Some(InRejected::Unknown), "it is forgotten, and has no answer");
+        (2..=8).for_each(|nonce| slow.ack(nonce));
+        assert_eq!(
+            (of(&slow, "1"), of(&slow, "2")),
+            (Some(InRejected::Not { is_pending: false }), Some(InRejected::Not { is_pending: false })),
+            "an answer settles all before it"
+        );
     }
 
     #[test]

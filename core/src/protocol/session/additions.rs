@@ -3,11 +3,12 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use super::carried::Carried;
 use super::client::Variant;
 use super::client_snapshot::{Books, ClientSnapshot};
 use super::pending::Pending;
 use super::removals::{RemovalRound, has_no_removals_left, note_set_mark};
-use super::reply::{Attempt, Carried, Draft, ReplyContext, SendScope, remaining_ttl};
+use super::reply::{Attempt, Draft, ReplyContext, SendScope, remaining_ttl};
 use super::wildcard_additions::{LongerLife, WildcardRound};
 use crate::protocol::faults::Fault;
 use crate::protocol::moment::Moment;

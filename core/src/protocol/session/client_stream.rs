@@ -290,14 +290,14 @@ impl Session {
         let (nonce, revision) = (self.beginning.next_nonce(), state.revision);
         let view = ReplyContext { state, client: &self.client, options: &self.options, now };
         self.order.on_draft(kind, &draft, nonce, &mut self.subscriptions, &self.table, &view);
-        let carried = draft.carried();
+        let (carried, names) = (draft.carried(), draft.names());
         let mut reply = Reply::new(kind.clone(), nonce, revision, self.client.wrappers, draft);
         reply.progress = self.lease.progress();
         let is_full_set = self.client.variant == Variant::Sotw && kind.info().full_state;
         if let Some(subscription) = self.subscriptions.get_mut(kind) {
             let sent = SentReply { nonce, version: reply.version, revision, is_full_set, sent: now, carried };
             reply.lag = carried.lag(now);
-            subscription.on_reply(sent, &mut reply, now, &self.options);
+            subscription.on_reply(sent, names, &mut reply, &self.options);
         }
         reply
     }

@@ -10,10 +10,11 @@ use super::acks::AckTracker;
 use super::client_snapshot::{Books, ClientSnapshot};
 use super::delays::{Delay, Delays};
 use super::requested_names::NameParser;
+use super::standing_nack::InRejected;
 use super::wildcard::Wildcard;
 use crate::protocol::moment::Moment;
 use crate::protocol::view::{AbsenceEvidence, Class, Completeness, Entry, Lookup, Presence, Revision, Snapshot};
-use crate::xds::{Name, Resource, Type, Xdstp, nearest};
+use crate::xds::{Name, Resource, Type, Xdstp, nearest_few};
 
 /// What a session knows of one name.
 #[derive(Debug)]
@@ -32,6 +33,8 @@ pub struct NameBook {
     pub delay: Option<Delay>,
     /// How much is known of the wildcard set, if the client subscribes to that.
     pub completeness: Option<Completeness>,
+    /// The set that it would be in is complete, and does not have it.
+    pub is_outside: bool,
 }
 
 /// How a client subscribes to a name.
@@ -108,14 +111,14 @@ pub enum Answer {
     Pending,
     /// It has accepted it.
     Accepted,
-    /// It has rejected it.
+    /// It has rejected a reply, and accepted nothing newer.
     Nacked {
         /// Its words.
         reason: String,
         /// Since when the NACK stands.
         since: Moment,
-        /// The reason quotes the name.
-        is_suspect: bool,
+        /// How the resource stands to what it has rejected.
+        of: InRejected,
     },
 }
 
@@ -125,14 +128,16 @@ pub(super) fn explain(snapshot: &ClientSnapshot, acks: &AckTracker, delays: &Del
     let subscribed = subscribed(snapshot.books(), name);
     let entry = snapshot.entry(name).or_else(|| known_entry(kind, name, state));
     let known = snapshot.known(name);
+    let is_outside = matches!(known, Lookup::Absent(_)) && is_outside(snapshot, name);
     let sent = if subscribed.is_any() { sent(snapshot, name, entry) } else { Sent::Nothing };
     NameBook {
         obstacle: obstacle(snapshot, name, known),
-        known: Known::of(entry, !known.is_unknown()),
+        known: Known::of(entry.filter(|_| !is_outside), !known.is_unknown()),
         sent,
         answer: if sent == Sent::Nothing { Answer::None } else { answer(acks, name) },
         delay: delay(delays, kind, matches!(known, Lookup::Absent(_))),
         completeness: snapshot.books().wildcard.as_ref().map(|_| snapshot.completeness()),
+        is_outside,
         subscribed,
     }
 }
@@ -147,6 +152,7 @@ pub(super) fn explain_unsubscribed(kind: &Type, name: &Name, state: &Snapshot) -
         answer: Answer::None,
         delay: None,
         completeness: None,
+        is_outside: false,
     }
 }
 
@@ -192,8 +198,18 @@ fn subscribed(books: &Books, name: &Name) -> Subscribed {
     let by_wildcard = wildcard.as_ref().is_some_and(|wildcard| wildcard.covers(name));
     let by_collection = names.collection(name).cloned();
     let is_any = by_name || by_wildcard || by_collection.is_some();
-    let similar = if is_any { None } else { similar_to(name, names.keys()) };
+    let similar = if is_any { None } else { similar_to(name, names.keys().take(COMPARED), 1).pop() };
     Subscribed { to_type: true, by_name, by_wildcard, by_collection, similar }
+}
+
+/// Whether all of the set is known that an absent name would be in, and nothing was ever known of the name itself.
+fn is_outside(snapshot: &ClientSnapshot, name: &Name) -> bool {
+    let Books { names, wildcard, .. } = snapshot.books();
+    let has_own = |class| snapshot.table(class).is_some_and(|table| table.get(name).is_some());
+    match wildcard {
+        Some(_) if !names.contains(name) => snapshot.is_complete() && !has_own(Class::Wildcard),
+        _ => snapshot.collection_completeness(name) == Some(Completeness::Complete) && !has_own(Class::Named),
+    }
 }
 
 fn obstacle(snapshot: &ClientSnapshot, name: &Name, known: Lookup) -> Option<Obstacle> {
@@ -256,9 +272,8 @@ fn known_entry<'a>(kind: &Type, name: &Name, state: &'a Snapshot) -> Option<&'a 
 }
 
 fn answer(acks: &AckTracker, name: &Name) -> Answer {
-    if let Some(nack) = acks.standing() {
-        let is_suspect = nack.suspects().any(|suspect| suspect == name);
-        return Answer::Nacked { reason: nack.reason.to_string(), since: nack.since, is_suspect };
+    if let Some((nack, of)) = acks.standing().zip(acks.in_rejected(name)) {
+        return Answer::Nacked { reason: nack.reason.to_string(), since: nack.since, of };
     }
     match acks.newest() {
         None => Answer::None,
@@ -267,15 +282,15 @@ fn answer(acks: &AckTracker, name: &Name) -> Answer {
     }
 }
 
-/// Returns the name that is probably meant, if a few letters differ.
-pub fn similar_to<'a>(name: &Name, among: impl Iterator<Item = &'a Name>) -> Option<Name> {
+/// Returns so many of the names that are probably meant, since a few letters differ.
+pub fn similar_to<'a>(name: &Name, among: impl Iterator<Item = &'a Name>, count: usize) -> Vec<Name> {
     let limit = (name.as_str().len() / 3).clamp(1, MAX_TYPOS);
-    let alike = |other: &&Name| other.as_str().len().abs_diff(name.as_str().len()) <= limit;
-    nearest(name.as_str(), among.filter(alike).take(COMPARED).map(Name::as_str), limit).map(Name::from)
+    let found = nearest_few(name.as_str(), among.map(Name::as_str), limit, count);
+    found.into_iter().map(Name::from).collect()
 }
 
-const MAX_TYPOS: usize = 3;
-/// How many names are compared.
+const MAX_TYPOS: usize = 2;
+/// How many names of a session are compared.
 const COMPARED: usize = 10_000;
 
 /// The differences of one type: the first names of each kind, and how many there are.

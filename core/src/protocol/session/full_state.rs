@@ -8,10 +8,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::additions::add_rejected;
+use super::carried::Carried;
 use super::client_snapshot::{Books, ClientSnapshot, is_the_same_for_all};
 use super::pending::Pending;
 use super::removals::would_delete_unknown;
-use super::reply::{Attempt, Carried, Draft, ReplyContext, SendScope, remaining_ttl};
+use super::reply::{Attempt, Draft, ReplyContext, SendScope, remaining_ttl};
 use super::sent_state::SentState;
 use crate::protocol::faults::Fault;
 use crate::protocol::moment::Moment;

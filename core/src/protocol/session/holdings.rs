@@ -99,7 +99,7 @@ impl Holding {
         let has_accepted = self.accepted.is_some_and(|accepted| accepted.revision >= changed);
         let is_rejected = self.nack.as_ref().is_some_and(|nack| match nack.suspects.is_empty() {
             true => nack.reply.revision >= changed && !has_accepted,
-            false => nack.suspects.contains(name),
+            false => nack.suspects.contains(name) && nack.reply.revision >= changed,
         });
         match is_rejected {
             true => HeldState::Rejected,

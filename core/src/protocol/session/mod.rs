@@ -16,6 +16,7 @@ mod acks;
 mod additions;
 mod beginning;
 mod burst;
+pub(crate) mod carried;
 mod client;
 mod client_snapshot;
 mod client_stream;
@@ -34,6 +35,7 @@ mod reports;
 mod requested_names;
 mod requests;
 mod sent_state;
+mod standing_nack;
 mod stated;
 mod subscription;
 mod uncounted;
@@ -42,7 +44,8 @@ mod wildcard_additions;
 
 use std::sync::Arc;
 
-pub use acks::{Ack, Answered, Answers, NackChange};
+pub use acks::{Ack, Answered, Answers, NackChange, Nacked};
+pub use carried::Lag;
 pub use client::{Client, Identity, IdentityError, Variant};
 pub use client_stream::Session;
 pub use delays::{Delay, DelayReason};
@@ -50,10 +53,11 @@ pub use explain::{Answer, Differences, Known, NameBook, Names, Obstacle, Sent, s
 pub use holdings::{HeldState, Holding, Holdings, NackHolding};
 pub use nack_reason::{clean as shown_reason, names_quoted_by};
 pub use options::{OnRefusedType, SessionOptions};
-pub use reply::{Heartbeat, Lag, Reply};
+pub use reply::{Heartbeat, Reply};
 pub use reports::{Estimate, Footprint, Summary};
 pub use requested_names::Authorities;
 pub use sent_state::KeptNames;
+pub use standing_nack::{InRejected, StandingNack};
 
 use super::moment::Moment;
 use super::server_status::ServerStatus;

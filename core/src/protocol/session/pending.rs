@@ -1,6 +1,7 @@
 //! Why something has to be sent: of one name, and of a type whatever its names.
 
-use super::reply::{Carried, ReplyContext};
+use super::carried::Carried;
+use super::reply::ReplyContext;
 use crate::protocol::moment::Moment;
 use crate::protocol::view::Revision;
 use crate::xds::SetVersion;

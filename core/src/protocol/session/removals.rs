@@ -2,9 +2,10 @@
 
 use std::collections::HashSet;
 
+use super::carried::Carried;
 use super::client::Variant;
 use super::client_snapshot::{Books, ClientSnapshot};
-use super::reply::{Attempt, Carried, Draft, ReplyContext};
+use super::reply::{Attempt, Draft, ReplyContext};
 use super::sent_state::SentState;
 use crate::protocol::faults::Fault;
 use crate::protocol::set_mark::SetMark;

@@ -1,5 +1,5 @@
-//! A reply before it is encoded: handles to shared resources and names, how this client has to be sent them, and how old what it carries is. Of
-//! what was sent, a few numbers are remembered.
+//! A reply before it is encoded: handles to shared resources and names, how this client has to be sent them. Of what was sent, a few numbers are
+//! remembered, and until the answer a few names.
 //!
 //! What a reply is made of comes first, and what may come of trying to make one.
 
@@ -9,8 +9,10 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
+use super::carried::{Carried, Lag};
 use super::client::Client;
-use crate::protocol::moment::{Moment, earliest};
+use crate::protocol::moment::Moment;
+use crate::protocol::reply_names::ReplyNames;
 use crate::protocol::session::options::SessionOptions;
 use crate::protocol::set_mark::SetMark;
 use crate::protocol::view::{Batch, Entry, LeaseProgress, NamedError, Revision, Snapshot};
@@ -158,7 +160,8 @@ impl Draft {
     pub(super) fn into_batch(self, cut_after: Option<Revision>, oldest_change: Option<Moment>) -> Batch {
         let refers_to = self.warms.into_iter().map(|(name, _)| name).collect();
         let Self { resources, bytes, version, .. } = self;
-        Batch { resources: resources.into(), refers_to, bytes, version, cut_after, oldest_change }
+        let names = ReplyNames::of(resources.iter().map(|resource| &resource.name));
+        Batch { resources: resources.into(), names, refers_to, bytes, version, cut_after, oldest_change }
     }
 
     pub(super) fn resources(&self) -> impl Iterator<Item = &Arc<Resource>> {
@@ -169,6 +172,15 @@ impl Draft {
     pub(super) fn warms(&self) -> impl Iterator<Item = (&Name, bool)> {
         let of_batch = self.batch.iter().flat_map(|batch| &batch.refers_to).map(|name| (name, self.first));
         of_batch.chain(self.warms.iter().map(|(name, first)| (name, *first)))
+    }
+
+    /// Returns what is remembered of it by name. The names of a batch are shared.
+    pub(super) fn names(&self) -> ReplyNames {
+        let Self { batch, resources, heartbeats, removed, constrained, unresolved, errors, .. } = self;
+        let named = resources.iter().map(|resource| &resource.name).chain(heartbeats.iter().map(|beat| &beat.name));
+        let gone = removed.iter().chain(unresolved).chain(constrained.iter().map(|(name, _)| name));
+        let own = named.chain(gone).chain(errors.iter().map(|(name, _)| name));
+        batch.as_ref().map(|batch| batch.names.clone()).unwrap_or_default().with(own)
     }
 
     pub(super) fn removed(&self) -> impl Iterator<Item = &Name> {
@@ -345,48 +357,6 @@ pub struct SentReply {
     /// When it was handed to the transport.
     pub sent: Moment,
     pub(crate) carried: Carried,
-}
-
-/// What a reply carries. The first reply to a subscription, and what follows a reconnect, answer a request, however old the resources are.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Carried {
-    /// When the oldest change was received from a server.
-    pub(crate) change: Option<Moment>,
-    /// When the oldest request that it answers was received.
-    pub(crate) request: Option<Moment>,
-}
-
-/// How long something took, for each of the two.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Lag {
-    /// Since the change was received.
-    pub change: Option<Duration>,
-    /// Since the client requested it.
-    pub request: Option<Duration>,
-}
-
-impl Carried {
-    pub(super) fn of_request(asked: Moment) -> Self {
-        Self { request: Some(asked), change: None }
-    }
-
-    pub(super) fn of_change(received: Option<Moment>) -> Self {
-        Self { request: None, change: received }
-    }
-
-    /// Returns the older of the two.
-    pub(super) fn oldest(&self) -> Option<Moment> {
-        earliest(self.change, self.request)
-    }
-
-    pub(super) fn note(&mut self, other: Self) {
-        self.change = earliest(self.change, other.change);
-        self.request = earliest(self.request, other.request);
-    }
-
-    pub(super) fn lag(&self, now: Moment) -> Lag {
-        Lag { change: self.change.map(|from| now - from), request: self.request.map(|from| now - from) }
-    }
 }
 
 #[cfg(test)]

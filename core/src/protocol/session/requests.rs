@@ -5,9 +5,9 @@ use std::collections::{BTreeSet, VecDeque};
 use super::BadRequest;
 use super::acks::{Ack, Answered, NackChange};
 use super::burst::SendOrder;
+use super::carried::Lag;
 use super::client::{Client, Variant};
 use super::nack_reason::clean;
-use super::reply::Lag;
 use super::requested_names::{Authorities, NameParser, RequestedNames};
 use super::subscription::{Subscription, Subscriptions};
 use crate::proto::Request;
@@ -89,7 +89,7 @@ impl Requests {
         if context.subscriptions.len() >= options.types && !context.subscriptions.contains_key(&kind) {
             return Err(BadRequest::TooManyTypes(options.types));
         }
-        let nacked = |subscriptions: &Subscriptions| subscriptions.get(&kind).and_then(|of| of.nacked_version());
+        let nacked = |subscriptions: &Subscriptions| subscriptions.get(&kind).and_then(|of| of.nacked());
         let before = nacked(context.subscriptions);
         let answer = self.apply_ack(&kind, nonce, error.as_ref(), context);
         let is_nacked = before.is_some() || nacked(context.subscriptions).is_some();

@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::carried::Carried;
 use super::client::{Client, Variant};
-use super::reply::Carried;
 use super::stated::InitialVersions;
 use crate::protocol::moment::Moment;
 use crate::protocol::view::{Entry, ResourceTable, Revision};

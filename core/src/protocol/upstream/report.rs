@@ -100,6 +100,8 @@ pub struct NameRequest {
     pub rejected: Option<Arc<str>>,
     /// The error that the server reported for it.
     pub error: Option<String>,
+    /// When the last response of the type came on this opening.
+    pub heard: Option<Moment>,
 }
 
 /// How far a request for a name has come.
@@ -162,6 +164,7 @@ impl NameRequest {
             state,
             rejected: rejected.map(|(_, rejection)| rejection.reason.clone()),
             error: subscription.rejected().errors().get(name).map(|error| error.message.clone()),
+            heard: subscription.progress().heard(),
         })
     }
 }

@@ -17,6 +17,8 @@ use crate::xds::{Name, Type};
 
 #[derive(Debug, Default)]
 pub(super) struct SetProgress {
+    /// When the last response came.
+    heard: Option<Moment>,
     /// When the last response with new content came. The first response always counts.
     news: Option<Moment>,
     /// When a response last confirmed a name that a client may hold.
@@ -71,6 +73,11 @@ impl SetProgress {
         self.news.is_some()
     }
 
+    /// When the server was last heard about the type on this opening.
+    pub(crate) fn heard(&self) -> Option<Moment> {
+        self.heard
+    }
+
     pub(crate) fn news(&self) -> Option<Moment> {
         self.news
     }
@@ -97,6 +104,7 @@ impl SetProgress {
     /// size. A single name may be a change, and so may what follows a response without content.
     pub(crate) fn on_response(&mut self, new: bool, held: bool, content: NewContent, now: Moment) -> bool {
         let NewContent { names, bytes } = content;
+        self.heard = Some(now);
         self.growth = if held { Some(now) } else { self.growth };
         self.first.get_or_insert(now);
         if self.news.is_some() && !new {

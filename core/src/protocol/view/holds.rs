@@ -35,6 +35,13 @@ pub struct NameHolds {
     pub after_outage: Option<HoldTimes>,
 }
 
+impl NameHolds {
+    /// Whether what clients are sent is not what the server has said last.
+    pub fn is_any(&self) -> bool {
+        self.doomed.is_some() || self.awaits.is_some() || self.braked.is_some() || self.after_outage.is_some()
+    }
+}
+
 impl<'a> Holds<'a> {
     pub(super) fn new(brakes: &'a Brakes, after_outage: &'a AfterOutage, order: &'a Order, facts: Facts<'a>) -> Self {
         Self { brakes, after_outage, order, facts }
@@ -115,6 +122,12 @@ impl<'a> Holds<'a> {
     /// Returns the dangling clusters, each with since when.
     pub fn dangling(self) -> impl Iterator<Item = (&'a Name, Moment)> {
         self.order.dangling(self.facts)
+    }
+
+    /// Returns how many present resources refer to a name. None if that is not counted.
+    pub fn references_to(self, kind: &Type, name: &Name) -> Option<usize> {
+        let is_cluster = kind == self.facts.clusters();
+        if is_cluster { self.order.references_to(name, &self.facts) } else { None }
     }
 
     /// Returns what is held back of a name, of either class.

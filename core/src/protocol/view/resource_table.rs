@@ -131,7 +131,7 @@ impl ResourceTable {
     }
 
     /// Returns how many resources are present.
-    pub(super) fn present(&self) -> usize {
+    pub fn present(&self) -> usize {
         self.journal.present()
     }
 

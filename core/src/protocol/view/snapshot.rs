@@ -11,6 +11,7 @@ use super::tables::Tables;
 use super::update::NamedError;
 use crate::protocol::keys::{Class, Revision};
 use crate::protocol::moment::Moment;
+use crate::protocol::reply_names::ReplyNames;
 use crate::xds::{Authority, Name, Resource, Role, SetVersion, Type};
 
 /// What a snapshot has of a name.
@@ -173,6 +174,8 @@ pub struct BatchKey {
 #[derive(Debug)]
 pub struct Batch {
     pub(crate) resources: Arc<[Arc<Resource>]>,
+    /// What sessions that send it remember of it until they have the answer.
+    pub(crate) names: ReplyNames,
     /// Names that the new resources make a client subscribe to next.
     pub(crate) refers_to: Vec<Name>,
     pub(crate) bytes: usize,

@@ -1,7 +1,7 @@
 //! The client's end of the chain: what it subscribes to, what it was sent, what it answered.
 
 use weir_core::protocol::moment::Moment;
-use weir_core::protocol::session::{Answer, Delay, DelayReason, Known, Obstacle, Sent};
+use weir_core::protocol::session::{Answer, Delay, DelayReason, InRejected, Known, Obstacle, Sent};
 use weir_core::protocol::view::Completeness;
 
 use super::{Reason, SessionBook};
@@ -71,7 +71,7 @@ pub(super) fn delivery(book: &SessionBook) -> Vec<Reason> {
         reasons.extend(book.name.delay.as_ref().map(|of| delay(of, book.name.completeness, book.now)));
     }
     reasons.extend(book.obstruction.map(|(what, since)| obstruction(what, since, book.now)));
-    reasons.extend(answer(&book.name.answer, book.now));
+    reasons.extend(answers(&book.name.answer, book.now));
     reasons
 }
 
@@ -113,17 +113,39 @@ pub(super) fn obstruction(what: Obstruction, since: Moment, now: Moment) -> Reas
     .since(since, now)
 }
 
+/// Returns how the client answered. Of a resource that is not in what it rejects, both are said.
+fn answers(answer: &Answer, now: Moment) -> impl Iterator<Item = Reason> {
+    let beside = match answer {
+        Answer::Nacked { of: InRejected::Not { is_pending: true }, .. } => {
+            Some(Reason::of("unacked", "the client has not answered a newer reply that may have it"))
+        }
+        Answer::Nacked { of: InRejected::Not { is_pending: false }, .. } => {
+            Some(Reason::of("acked", "the client has accepted what it was sent of it"))
+        }
+        _ => None,
+    };
+    beside.into_iter().chain(self::answer(answer, now))
+}
+
 pub(super) fn answer(answer: &Answer, now: Moment) -> Option<Reason> {
     match answer {
         Answer::None => None,
         Answer::Pending => Some(Reason::of("unacked", "the client has not answered the newest reply of the type")),
         Answer::Accepted => Some(Reason::of("acked", "the client has accepted the newest reply of the type")),
-        Answer::Nacked { reason, since, is_suspect } => {
-            let text = match is_suspect {
-                true => format!("the client rejected a reply and named this resource: {reason}"),
-                false => format!("the client rejected a reply of the type: {reason}"),
+        Answer::Nacked { reason, since, of } => {
+            let (code, what) = match of {
+                InRejected::Quoted => ("nacked", "rejected a reply and named this resource"),
+                InRejected::Alone => ("nacked", "rejected a reply that had this resource alone"),
+                InRejected::Among { quotes_others: true } => {
+                    ("type_nacked", "rejected a reply that had this resource too, and named another")
+                }
+                InRejected::Among { quotes_others: false } => {
+                    ("type_nacked", "rejected a reply that had this resource and others")
+                }
+                InRejected::Unknown => ("type_nacked", "rejected a reply of the type"),
+                InRejected::Not { .. } => ("others_nacked", "rejected a reply that did not have this resource"),
             };
-            Some(Reason::of(if *is_suspect { "nacked" } else { "type_nacked" }, text).since(*since, now))
+            Some(Reason::of(code, format!("the client {what}: {reason}")).since(*since, now))
         }
     }
 }

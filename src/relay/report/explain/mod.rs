@@ -1,20 +1,23 @@
 //! What `/explain` shows: why a client has a resource, or lacks it. Each reason is one fact from the books of the session, the view or an upstream
 //! stream; nothing is concluded here that they have not concluded.
 
+mod around;
 mod client;
 mod server;
 mod set;
 
 use serde::Serialize;
 use weir_core::protocol::moment::Moment;
-use weir_core::protocol::session::{Answer, Known, NameBook, Obstacle, Sent};
+use weir_core::protocol::session::{Answer, InRejected, Known, NameBook, Obstacle, Sent};
 use weir_core::protocol::upstream::NameRequest;
-use weir_core::protocol::view::NameHolds;
+use weir_core::protocol::view::{Completeness, NameHolds};
 use weir_core::protocol::wait::Wait;
 use weir_core::xds::Name;
 
-pub(crate) use self::set::SetBook;
+pub(crate) use self::around::{Around, OtherViews, Search};
+pub(crate) use self::set::{SetBook, SetReport};
 use super::WaitRow;
+use super::upstreams::completeness_name;
 use crate::relay::Obstruction;
 
 /// What is asked: one resource of one client.
@@ -35,6 +38,11 @@ pub(crate) struct Explanation {
     pub(crate) kind: String,
     pub(crate) name: String,
     pub(crate) verdict: Verdict,
+    /// The wildcard set, if the client subscribes to that.
+    pub(crate) set: Option<SetReport>,
+    /// What refers to it, what it refers to and the view lacks, and names that are like it. Nothing is looked for around a set.
+    #[serde(flatten)]
+    pub(crate) around: Around,
     /// From the client's subscription to the server and back to the client.
     pub(crate) reasons: Vec<Reason>,
     /// What waits for or with the resource now.
@@ -57,6 +65,12 @@ pub(crate) enum Verdict {
     Absent,
     /// Nothing is known of the resource.
     Unknown,
+    /// The set that it would be in is complete, and does not have it.
+    NotInSet,
+    /// The same, and something refers to it.
+    Missing,
+    /// The client has what the view keeps, and the server has said something else since.
+    Held,
     NotSubscribed,
     NotAllowed,
     /// The name cannot be requested, or there is no room for it.
@@ -74,6 +88,9 @@ pub(crate) struct Reason {
     /// After how long it ends at the latest.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) until_seconds: Option<f64>,
+    /// How long ago the server was last heard about the type.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) heard_seconds: Option<f64>,
 }
 
 /// What a view task knows of a name.
@@ -81,6 +98,8 @@ pub(crate) struct Reason {
 pub(crate) struct ViewBook {
     pub(crate) now: Moment,
     pub(crate) holds: NameHolds,
+    /// How many resources refer to the name, if that is counted.
+    pub(crate) references: Option<usize>,
     pub(crate) ladder: Option<LadderBook>,
     pub(crate) requests: Vec<ServerBook>,
     pub(crate) waits: Vec<Wait>,
@@ -112,14 +131,23 @@ pub(crate) struct SessionBook {
     pub(crate) now: Moment,
     pub(crate) name: NameBook,
     pub(crate) obstruction: Option<(Obstruction, Moment)>,
-    /// A name in the view that differs little from one that does not exist.
-    pub(crate) similar: Option<Name>,
+    /// How many resources of the wildcard set are there, if the client subscribes to that.
+    pub(crate) present: usize,
     pub(crate) waits: Vec<Wait>,
+}
+
+/// What is known of a name at all the places where something is.
+pub(crate) struct Books<'a> {
+    pub(crate) session: &'a SessionBook,
+    pub(crate) view: Option<&'a ViewBook>,
+    pub(crate) around: &'a Around,
+    /// The names of the servers, by their place in the plan.
+    pub(crate) servers: &'a [String],
 }
 
 impl Reason {
     fn of(code: &'static str, text: impl Into<String>) -> Self {
-        Self { code, text: text.into(), since_seconds: None, until_seconds: None }
+        Self { code, text: text.into(), since_seconds: None, until_seconds: None, heard_seconds: None }
     }
 
     fn since(self, since: impl Into<Option<Moment>>, now: Moment) -> Self {
@@ -128,6 +156,23 @@ impl Reason {
 
     fn until(self, until: impl Into<Option<Moment>>, now: Moment) -> Self {
         Self { until_seconds: until.into().map(|until| (until - now).as_secs_f64()), ..self }
+    }
+}
+
+impl SessionBook {
+    /// Whether nothing of the resource is there for the client, although it may have it.
+    pub(crate) fn lacks_it(&self) -> bool {
+        !matches!(self.name.known, Known::Present { .. })
+            && self.name.obstacle.is_none()
+            && self.name.subscribed.is_any()
+    }
+}
+
+impl ViewBook {
+    /// Returns how long ago the active server was last heard about the type.
+    fn heard_seconds(&self) -> Option<f64> {
+        let heard = self.requests.iter().filter(|server| server.is_active).find_map(|server| server.request.heard);
+        heard.map(|heard| (self.now - heard).as_secs_f64())
     }
 }
 
@@ -142,8 +187,13 @@ impl Verdict {
             (None, _) => {}
         }
         match (&book.known, book.sent, &book.answer) {
-            (_, Sent::Current | Sent::Earlier, Answer::Nacked { .. }) => Self::Nacked,
             (Known::Present { .. }, Sent::Current, Answer::Pending) => Self::Unacked,
+            (Known::Present { .. }, Sent::Current, Answer::Nacked { of: InRejected::Not { is_pending: true }, .. }) => {
+                Self::Unacked
+            }
+            (_, Sent::Current | Sent::Earlier, Answer::Nacked { of, .. }) if !matches!(of, InRejected::Not { .. }) => {
+                Self::Nacked
+            }
             (Known::Present { .. }, Sent::Current, _) => Self::Acked,
             (Known::Absent { suffices: true, .. }, Sent::Current | Sent::Nothing, _) => Self::Absent,
             (Known::Unknown, Sent::Nothing | Sent::HeldBefore, _) => Self::Unknown,
@@ -152,17 +202,43 @@ impl Verdict {
     }
 }
 
-/// Returns the chain of reasons.
-pub(crate) fn reasons(session: &SessionBook, view: Option<&ViewBook>, servers: &[String]) -> Vec<Reason> {
-    let verdict = Verdict::of(&session.name);
-    let mut reasons = client::subscription(session);
-    if matches!(verdict, Verdict::NotAllowed | Verdict::Rejected) {
-        return reasons;
+impl Books<'_> {
+    /// Sums up what is known.
+    pub(crate) fn verdict(&self) -> Verdict {
+        let book = &self.session.name;
+        let is_held = self.view.is_some_and(|view| view.holds.is_any());
+        match Verdict::of(book) {
+            Verdict::Acked | Verdict::Unacked if is_held => Verdict::Held,
+            Verdict::Unknown if book.is_outside && self.around.from_count > 0 => Verdict::Missing,
+            Verdict::Unknown if book.is_outside => Verdict::NotInSet,
+            verdict => verdict,
+        }
     }
-    reasons.extend(view.into_iter().flat_map(|view| server::of_view(view, &session.name.known)));
-    reasons.extend(server::known(session, servers));
-    if verdict != Verdict::NotSubscribed {
-        reasons.extend(client::delivery(session));
+
+    /// Returns the wildcard set, if the client subscribes to that and something has come of it.
+    pub(crate) fn set(&self) -> Option<SetReport> {
+        let SessionBook { name, present, .. } = self.session;
+        let completeness = name.completeness.filter(|of| *of > Completeness::Unknown)?;
+        let heard_seconds = self.view.and_then(ViewBook::heard_seconds);
+        Some(SetReport { cached: *present, completeness: completeness_name(completeness), heard_seconds })
     }
-    reasons
+
+    /// Returns the chain of reasons.
+    pub(crate) fn reasons(&self) -> Vec<Reason> {
+        let Self { session, view, around, servers } = self;
+        let verdict = self.verdict();
+        let mut reasons = client::subscription(session);
+        if matches!(verdict, Verdict::NotAllowed | Verdict::Rejected) {
+            return reasons;
+        }
+        reasons.extend(view.into_iter().flat_map(|view| server::of_view(view, &session.name.known)));
+        reasons.extend(server::known(session, around, servers));
+        let is_there = matches!(session.name.known, Known::Present { .. });
+        reasons.extend(self.set().filter(|_| !is_there).map(|set| set.reason()));
+        reasons.extend(around.reasons());
+        if verdict != Verdict::NotSubscribed {
+            reasons.extend(client::delivery(session));
+        }
+        reasons
+    }
 }

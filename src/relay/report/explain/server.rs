@@ -6,7 +6,7 @@ use weir_core::protocol::upstream::RequestState;
 use weir_core::protocol::view::{AbsenceEvidence, HoldTimes};
 use weir_core::xds::Name;
 
-use super::{LadderBook, Reason, ServerBook, SessionBook, ViewBook};
+use super::{Around, LadderBook, Reason, ServerBook, SessionBook, ViewBook};
 
 /// Returns what the view does about the name, and what its servers say.
 pub(super) fn of_view(book: &ViewBook, known: &Known) -> Vec<Reason> {
@@ -102,10 +102,13 @@ fn of_server(book: &ServerBook, known: &Known, now: Moment) -> Vec<Reason> {
 }
 
 /// Returns what the view knows of the name.
-pub(super) fn known(book: &SessionBook, servers: &[String]) -> Option<Reason> {
+pub(super) fn known(book: &SessionBook, around: &Around, servers: &[String]) -> Option<Reason> {
     let now = book.now;
-    let similar = book.similar.as_ref().map(|name| format!("; {name} exists")).unwrap_or_default();
+    let similar = around.similar();
     Some(match &book.name.known {
+        Known::Unknown if book.name.is_outside => {
+            Reason::of("not_in_set", format!("the set of its server is complete and does not have it{similar}"))
+        }
         Known::Unknown => Reason::of("unknown", format!("nothing is known of the name yet{similar}")),
         Known::Absent { evidence, since, suffices } => {
             let by = match evidence {

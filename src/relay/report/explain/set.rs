@@ -1,12 +1,24 @@
 //! The same for `*`: what is known of the wildcard set of a type, how complete it is, and what the client lacks of it.
 
+use serde::Serialize;
 use weir_core::protocol::moment::Moment;
 use weir_core::protocol::session::{Answer, Delay, Differences, Known, Names};
 use weir_core::protocol::view::Completeness;
 use weir_core::protocol::wait::Wait;
 
 use super::{Reason, Verdict, ViewBook, client, server};
+use crate::plural::plural;
 use crate::relay::Obstruction;
+use crate::relay::report::upstreams::completeness_name;
+
+/// How much there is of a wildcard set.
+#[derive(Debug, Serialize)]
+pub(crate) struct SetReport {
+    pub(crate) cached: usize,
+    pub(crate) completeness: &'static str,
+    /// How long ago the server was last heard about the type.
+    pub(crate) heard_seconds: Option<f64>,
+}
 
 /// What a session handle knows of a wildcard set.
 #[derive(Debug)]
@@ -26,6 +38,18 @@ pub(crate) struct SetBook {
     pub(crate) waits: Vec<Wait>,
 }
 
+impl SetReport {
+    /// Returns it for a name that is not in the set.
+    pub(super) fn reason(&self) -> Reason {
+        let (code, how) = match self.completeness {
+            "complete" => ("set_complete", "is complete"),
+            _ => ("set_not_complete", "is not known to be complete"),
+        };
+        let text = format!("the set has {}, and {how}", plural(self.cached, "resource"));
+        Reason { heard_seconds: self.heard_seconds, ..Reason::of(code, text) }
+    }
+}
+
 impl SetBook {
     /// Sums up what the session knows.
     pub(crate) fn verdict(&self) -> Verdict {
@@ -42,6 +66,13 @@ impl SetBook {
         }
     }
 
+    /// Returns how much there is of it, if something has come.
+    pub(crate) fn set(&self, view: Option<&ViewBook>) -> Option<SetReport> {
+        let completeness = Some(self.completeness).filter(|of| self.is_subscribed && *of > Completeness::Unknown)?;
+        let heard_seconds = view.and_then(ViewBook::heard_seconds);
+        Some(SetReport { cached: self.present, completeness: completeness_name(completeness), heard_seconds })
+    }
+
     /// Returns the chain of reasons.
     pub(crate) fn reasons(&self, view: Option<&ViewBook>) -> Vec<Reason> {
         let mut reasons = vec![match (self.is_requested, self.is_subscribed) {
@@ -53,7 +84,7 @@ impl SetBook {
         if !self.is_subscribed {
             return reasons;
         }
-        reasons.push(self.known());
+        reasons.push(Reason { heard_seconds: view.and_then(ViewBook::heard_seconds), ..self.known() });
         reasons.extend(self.lacking());
         let is_due = matches!(self.verdict(), Verdict::Waiting | Verdict::Unknown);
         reasons.extend(
@@ -97,6 +128,8 @@ fn shown(names: &Names) -> String {
 
 #[cfg(test)]
 mod tests {
+    use weir_core::protocol::session::InRejected;
+
     use super::*;
 
     fn book(completeness: Completeness, answer: Answer) -> SetBook {
@@ -128,7 +161,7 @@ mod tests {
         {
             assert_eq!(book(Completeness::Settled, answer).verdict(), verdict);
         }
-        let nacked = Answer::Nacked { reason: "no".into(), since: Moment::START, is_suspect: false };
+        let nacked = Answer::Nacked { reason: "no".into(), since: Moment::START, of: InRejected::Unknown };
         assert_eq!(book(Completeness::Complete, nacked).verdict(), Verdict::Nacked);
         let differences = Differences { outdated: names(&["a"], 1), ..Differences::default() };
         let lacks = SetBook { differences, ..book(Completeness::Complete, Answer::Accepted) };

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::proto::code::UNAVAILABLE;
+use crate::protocol::session::InRejected;
 use crate::protocol::session::delays::DelayReason;
 use crate::protocol::view::ViewOptions;
 use crate::protocol::view::{AbsenceEvidence, NamedError};
@@ -209,12 +210,13 @@ fn a_name_has_the_answer_of_its_type_and_a_suspected_one_its_nack() {
     let nonce = world.take_replies().unwrap();
     world.later(5_000);
     world.answer(CDS, &[], nonce, Some("cluster 'b' is bad"));
-    let nacked = |is_suspect, since| Answer::Nacked { reason: "cluster 'b' is bad".into(), since, is_suspect };
-    assert_eq!(world.book(CDS, "a").answer, nacked(false, world.now));
-    assert_eq!(world.book(CDS, "b").answer, nacked(true, world.now));
+    let nacked = |of, since| Answer::Nacked { reason: "cluster 'b' is bad".into(), since, of };
+    let elsewhere = InRejected::Not { is_pending: false };
+    assert_eq!(world.book(CDS, "a").answer, nacked(elsewhere, world.now), "it was accepted before");
+    assert_eq!(world.book(CDS, "b").answer, nacked(InRejected::Quoted, world.now));
     world.set(CDS, "b", "2");
     let nonce = world.take_replies().unwrap();
-    assert_eq!(world.book(CDS, "b").answer, nacked(true, world.now), "it is sent, and not accepted");
+    assert_eq!(world.book(CDS, "b").answer, nacked(InRejected::Quoted, world.now), "it is sent, and not accepted");
     world.answer(CDS, &[], nonce, None);
     assert_eq!(world.book(CDS, "b").answer, Answer::Accepted);
 }

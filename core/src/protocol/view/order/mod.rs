@@ -304,6 +304,11 @@ impl Order {
         self.references.dangling().filter(move |(name, _)| knows_all_clusters_with(name, &facts) || is_gone(name))
     }
 
+    /// Returns how many resources in the tables refer to a cluster. None without the order, which counts them.
+    pub(super) fn references_to(&self, cluster: &Name, facts: &Facts) -> Option<usize> {
+        keeps_order(facts).then(|| self.references.count(cluster))
+    }
+
     /// Adds removals and changes that wait. `bound` is `limits.reference_hold`.
     pub(super) fn add_waits(&self, bound: Duration, now: Moment, list: &mut WaitList) {
         let subject = |(kind, _, name): &Key| WaitSubject::name(kind, name);

@@ -131,6 +131,11 @@ impl References {
         self.ends.front().map(|(end, _)| *end)
     }
 
+    /// Returns how many resources in the tables refer to a cluster.
+    pub(super) fn count(&self, cluster: &Name) -> usize {
+        self.live.get(cluster).map_or(0, |count| *count as usize)
+    }
+
     pub(super) fn is_live(&self, cluster: &Name) -> bool {
         self.live.contains_key(cluster)
     }

@@ -1,0 +1,47 @@
+//! How old what a reply carries is.
+
+use std::time::Duration;
+
+use crate::protocol::moment::{Moment, earliest};
+
+/// What a reply carries. The first reply to a subscription, and what follows a reconnect, answer a request, however old the resources are.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Carried {
+    /// When the oldest change was received from a server.
+    pub(crate) change: Option<Moment>,
+    /// When the oldest request that it answers was received.
+    pub(crate) request: Option<Moment>,
+}
+
+/// How long something took, for each of the two.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Lag {
+    /// Since the change was received.
+    pub change: Option<Duration>,
+    /// Since the client requested it.
+    pub request: Option<Duration>,
+}
+
+impl Carried {
+    pub(super) fn of_request(asked: Moment) -> Self {
+        Self { request: Some(asked), change: None }
+    }
+
+    pub(super) fn of_change(received: Option<Moment>) -> Self {
+        Self { request: None, change: received }
+    }
+
+    /// Returns the older of the two.
+    pub(super) fn oldest(&self) -> Option<Moment> {
+        earliest(self.change, self.request)
+    }
+
+    pub(super) fn note(&mut self, other: Self) {
+        self.change = earliest(self.change, other.change);
+        self.request = earliest(self.request, other.request);
+    }
+
+    pub(super) fn lag(&self, now: Moment) -> Lag {
+        Lag { change: self.change.map(|from| now - from), request: self.request.map(|from| now - from) }
+    }
+}

@@ -1,0 +1,123 @@
+//! What the servers have said of a name, and whether they are there.
+
+use super::super::unix::Folder;
+use super::*;
+
+#[tokio::test]
+async fn a_name_that_was_requested_is_waited_for_until_its_server_speaks_or_is_silent() {
+    let mut plane = Plane::start(&[Variant::Delta]).await;
+    let timer = |options: &mut ProtocolOptions| options.upstream.resource_timer = Duration::from_secs(2);
+    let relay = relay_with_options(&servers(&[plane.address], ", variant: delta"), "", timer).await;
+    let client = Client::connect(relay.address, Variant::Delta).await;
+    client.ask(CDS, &["here", "gone", "silent"], Some("web"));
+    let stream = plane.stream().await;
+    let of = cluster_of(&relay);
+    let waits = ["subscribed_by_name", "server_unheard", "requested", "unknown", "not_sent"];
+    let page = of("gone").is("unknown", &waits).await;
+    situation(&page, "Asked for, and the server is silent", "unknown", "was asked for the name, and has not answered");
+    say(&stream, "1", &[], &[("here", "1")], &["gone"]);
+    of("here").is("unacked", &["subscribed_by_name", ACTIVE, "present", "sent", "unacked"]).await;
+    let told = ["subscribed_by_name", ACTIVE, "server_reports_absent", "absent", "removal_sent", "unacked"];
+    let page = of("gone").is("absent", &told).await;
+    assert!(text(&page, "absent").contains("its server says so"), "{page:#}");
+    let silent = ["subscribed_by_name", ACTIVE, "server_silent", "absent", "removal_sent", "unacked"];
+    let page = of("silent").is("absent", &silent).await;
+    assert!(text(&page, "absent").contains("was silent about it"), "{page:#}");
+}
+
+#[tokio::test]
+async fn a_server_that_is_away_is_said_to_be_and_the_cache_is_served() {
+    let (relay, plane, stream, client, sent) = two_clusters("").await;
+    client.ack(CDS, &[], &sent);
+    drop((plane.kill().await, stream));
+    let of = cluster_of(&relay);
+    let page = of("a").is("acked", &[STAR, "servers_down", "present", "sent", "acked"]).await;
+    situation(&page, "The server is away, and it is cached", "acked", "no server is reachable");
+    advised(&page, "servers_down", "no server is reachable");
+    let last_error = async || {
+        let report: Value = serde_json::from_str(&get(relay.admin, "/upstreams").await).unwrap();
+        report[0]["streams"][0]["last_error"].as_str().unwrap_or_default().to_owned()
+    };
+    until("the reason is the last error of the server", async || {
+        let (page, error) = (of("a").page().await, last_error().await);
+        !error.is_empty() && text(&page, "servers_down").contains(&format!("({error})"))
+    })
+    .await;
+    client.ask(EDS, &["e"], None);
+    let endpoints = Asked { kind: "endpoints", ..of("e") };
+    let page = endpoints.is("unknown", &["subscribed_by_name", "servers_down", "unknown", "not_sent"]).await;
+    situation(&page, "The server is away, and it is not cached", "unknown", "nothing is known of the name yet");
+}
+
+#[tokio::test]
+async fn a_fallback_server_is_named_with_the_reason() {
+    let nowhere = super::scripts::any_address().await;
+    let mut plane = Plane::start(&[Variant::Delta]).await;
+    let relay = relay_with_options(&servers(&[nowhere, plane.address], ", variant: delta"), "", |_| {}).await;
+    let mut client = Client::connect(relay.address, Variant::Delta).await;
+    client.ask(CDS, &[], Some("web"));
+    let stream = plane.stream().await;
+    say(&stream, "1", &TWO, &TWO, &[]);
+    client.sent().await;
+    let page = cluster_of(&relay)("a").is("unacked", &[STAR, "fallback_active", "present", "sent", "unacked"]).await;
+    assert!(text(&page, "fallback_active").contains("Connection refused"), "{page:#}");
+    situation(&page, "It comes from a fallback server", "unacked", "a fallback server is active");
+    advised(&page, "fallback_active", "a fallback server is active");
+}
+
+#[tokio::test]
+async fn a_server_that_is_unreachable_while_all_is_cached_is_said_to_be() {
+    let (mut plane, other) = (Plane::start(&[Variant::Delta]).await, Plane::start(&[Variant::Delta]).await);
+    let upstream = servers(&[plane.address, other.address], ", variant: delta");
+    let relay = relay_with_options(&upstream, "", |_| {}).await;
+    let mut client = Client::connect(relay.address, Variant::Delta).await;
+    client.ask(CDS, &[], Some("web"));
+    let stream = plane.stream().await;
+    say(&stream, "1", &TWO, &TWO, &[]);
+    let sent = client.sent().await;
+    client.ack(CDS, &[], &sent);
+    drop((plane.kill().await, stream));
+    let of = cluster_of(&relay);
+    let page = of("a").is("acked", &[STAR, "server_unreachable", "present", "sent", "acked"]).await;
+    advised(&page, "server_unreachable", "the server is unreachable");
+}
+
+#[tokio::test]
+async fn what_comes_from_disk_is_said_to() {
+    let folder = Folder::new("explain-disk");
+    let state = format!("state: {{path: {}}}\ndrain: {{grace: 0s, spread: 0s}}\n", folder.0.join("state").display());
+    let (relay, plane, _stream, client, sent) = two_clusters(&state).await;
+    client.ack(CDS, &[], &sent);
+    until("the set is settled", async || get(relay.admin, "/upstreams").await.contains("\"settled\"")).await;
+    let settled = std::time::UNIX_EPOCH.elapsed().unwrap().as_secs_f64();
+    until("everything is saved", async || {
+        let metrics = get(relay.admin, "/metrics").await;
+        let current = metrics.lines().find_map(|line| line.strip_prefix("weir_state_current_timestamp_seconds "));
+        current.is_some_and(|at| at.parse::<f64>().unwrap() > settled)
+    })
+    .await;
+    let address = plane.kill().await;
+    drop(relay);
+    let config = || config(address, ", variant: delta", &format!("views: {{key: [cluster]}}\n{state}"));
+    let relay = loop {
+        // The file is free once the first relay has ended.
+        let relay = run(crate::bind(config()).await.unwrap(), std::future::pending());
+        if get(relay.admin, "/ready").await.contains("from disk") {
+            break relay;
+        }
+        drop(relay);
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    };
+    let mut client = Client::connect(relay.address, Variant::Delta).await;
+    client.ask(CDS, &[], Some("web"));
+    client.sent().await;
+    let asked = cluster_of(&relay);
+    until("it is from disk", async || codes_of(&asked("a").page().await).contains(&"from_disk")).await;
+    let page = asked("a").page().await;
+    situation(
+        &page,
+        "It comes from disk, unconfirmed",
+        "unacked",
+        "loaded from disk or kept over a reload, and not confirmed",
+    );
+}
