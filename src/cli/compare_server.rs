@@ -119,6 +119,7 @@ impl ServerArgs {
             note("the server is not shown the headers in the key of the view, which the relay has of its clients");
         }
         let (requested, left_out) = requested(relay, view, found).await?;
+        let not_asked = missing_beyond(found);
         if left_out > 0 {
             note(&format!("{} of other authorities are left out", plural(left_out, "name")));
         }
@@ -126,6 +127,10 @@ impl ServerArgs {
         let of_relay = shown_in(&dump);
         let (mut of_server, mut failures) = (ShownByName::new(), Vec::new());
         let whom = server.name();
+        if not_asked > 0 {
+            let count = plural(not_asked, "missing name");
+            failures.push(format!("{whom}: not asked for {count}, as the relay lists only the first"));
+        }
         for (kind, requested) in requested {
             let kind = TypeTable::new().resolve(&kind);
             // What a server says to `*` and to a name may differ.
@@ -221,6 +226,16 @@ async fn requested(
     requested.retain(|_, of| *of != Requested::default());
     let left: usize = requested.values().map(|of| of.names.len()).sum();
     Ok((requested, before - left))
+}
+
+/// Returns how many missing names of the top-level list of servers `/upstreams` counts and does not list.
+fn missing_beyond(view: &Value) -> usize {
+    let authorities = view["authorities"].as_array().into_iter().flatten();
+    let of = |authority: &Value| {
+        let listed = authority["missing"].as_array().map_or(0, Vec::len);
+        (authority["missing_count"].as_u64().unwrap_or_default() as usize).saturating_sub(listed)
+    };
+    authorities.filter(|of| of["authority"] == "").map(of).sum()
 }
 
 /// Returns the resources of a dump.
@@ -331,6 +346,14 @@ mod tests {
         assert_eq!(compared.server, format!("CDS changed: {{\n  \"a\": 2\n}}\nCDS other: {{}}\n{}", secret(2)));
         let same = super::compared(relay.clone(), relay, "server".into(), Vec::new());
         assert_eq!((same.relay.as_str(), same.server.as_str(), same.same.as_str()), ("", "", "5 resources of 1 type"));
+    }
+
+    #[test]
+    fn missing_names_that_the_relay_only_counts_are_counted() {
+        let of = |authority: &str, count: usize| json!({"authority": authority, "missing": [{}, {}], "missing_count": count});
+        assert_eq!(missing_beyond(&json!({"authorities": [of("", 9), of("other", 30)]})), 7);
+        assert_eq!(missing_beyond(&json!({"authorities": [of("", 2)]})), 0);
+        assert_eq!(missing_beyond(&json!({})), 0);
     }
 
     #[test]
