@@ -124,7 +124,7 @@ impl ServerArgs {
             note(&format!("{} of other authorities are left out", plural(left_out, "name")));
         }
         let dump = relay.get("/config_dump", &[("view", view), ("include_eds", "1")]).await?;
-        let of_relay = shown_in(&dump);
+        let mut of_relay = shown_in(&dump);
         let (mut of_server, mut failures) = (ShownByName::new(), Vec::new());
         let whom = server.name();
         if not_asked > 0 {
@@ -153,6 +153,9 @@ impl ServerArgs {
                     received.map(|(name, of)| ((kind.name().to_owned(), name.clone()), shown(&kind, name, of))),
                 );
             }
+        }
+        for all in [&mut of_relay, &mut of_server] {
+            all.retain(|(_, name), _| is_compared(name));
         }
         Ok(compared(of_relay, of_server, whom, failures))
     }
@@ -222,10 +225,15 @@ async fn requested(
         }
     }
     let before: usize = requested.values().map(|of| of.names.len()).sum();
-    requested.values_mut().for_each(|of| of.names.retain(|name| !name.starts_with("xdstp:")));
+    requested.values_mut().for_each(|of| of.names.retain(|name| is_compared(name)));
     requested.retain(|_, of| *of != Requested::default());
     let left: usize = requested.values().map(|of| of.names.len()).sum();
     Ok((requested, before - left))
+}
+
+/// Whether a name is of the top-level list of servers. Other authorities have servers of their own.
+fn is_compared(name: &str) -> bool {
+    !name.starts_with("xdstp:")
 }
 
 /// Returns how many missing names of the top-level list of servers `/upstreams` counts and does not list.
