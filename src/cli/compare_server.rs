@@ -19,7 +19,7 @@ use super::listening::{Patience, listen};
 use super::note;
 use super::printer::Printer;
 use super::query_args::Output;
-use super::query_state::{QueryState, Question, ReceivedResource};
+use super::query_state::{NameStatus, QueryState, Question, ReceivedResource};
 use super::xds_client::Client;
 use crate::plural::plural;
 use crate::transcode::Transcoder;
@@ -125,7 +125,7 @@ impl ServerArgs {
         }
         let dump = relay.get("/config_dump", &[("view", view), ("include_eds", "1")]).await?;
         let mut of_relay = shown_in(&dump);
-        let (mut of_server, mut failures) = (ShownByName::new(), Vec::new());
+        let (mut of_server, mut failures, mut unknown) = (ShownByName::new(), Vec::new(), Vec::new());
         let whom = server.name();
         if not_asked > 0 {
             let count = plural(not_asked, "missing name");
@@ -147,6 +147,7 @@ impl ServerArgs {
                 let patience = Patience { timeout: self.timeout, quiet_period: QUIET_PERIOD };
                 if let Err(error) = listen(&mut client, patience).await {
                     failures.push(format!("{whom}: {}: {error}", short_type_name(kind.name())));
+                    unknown.push((kind.name().to_owned(), unanswered(client.query())));
                 }
                 let received = client.query().received().iter();
                 of_server.extend(
@@ -156,6 +157,7 @@ impl ServerArgs {
         }
         for all in [&mut of_relay, &mut of_server] {
             all.retain(|(_, name), _| is_compared(name));
+            unknown.iter().for_each(|(kind, names)| drop_unknown(all, kind, names.as_ref()));
         }
         Ok(compared(of_relay, of_server, whom, failures))
     }
@@ -167,7 +169,7 @@ impl ServerArgs {
         let top = authorities.into_iter().find(|of| of["authority"] == "");
         let used = top.and_then(|top| top["server"].as_str());
         let uri = match given.or(used) {
-            Some(uri) if given.is_some() || uri.contains("://") => uri,
+            Some(uri) if given.is_some() || uri.contains("://") && !uri.ends_with(" (REST)") => uri,
             other => return Err(CompareError::NoServer(other.unwrap_or("none is active").to_owned())),
         };
         let tls = TlsArgs::of(self.server_ca.clone(), self.server_cert.clone().zip(self.server_key.clone()));
@@ -229,6 +231,17 @@ async fn requested(
     requested.retain(|_, of| *of != Requested::default());
     let left: usize = requested.values().map(|of| of.names.len()).sum();
     Ok((requested, before - left))
+}
+
+/// Returns the names that a server has not answered; none if it was asked for all.
+fn unanswered(query: &QueryState) -> Option<BTreeSet<String>> {
+    let names = query.statuses().iter().filter(|(_, status)| **status == NameStatus::Unknown);
+    (!query.is_open_ended()).then(|| names.map(|(name, _)| name.to_string()).collect())
+}
+
+/// What is not known of a server is no difference: these names of a type, or all of it.
+fn drop_unknown(all: &mut ShownByName, kind: &str, names: Option<&BTreeSet<String>>) {
+    all.retain(|(of, name), _| of != kind || names.is_some_and(|names| !names.contains(name)));
 }
 
 /// Whether a name is of the top-level list of servers. Other authorities have servers of their own.
@@ -354,6 +367,20 @@ mod tests {
         assert_eq!(compared.server, format!("CDS changed: {{\n  \"a\": 2\n}}\nCDS other: {{}}\n{}", secret(2)));
         let same = super::compared(relay.clone(), relay, "server".into(), Vec::new());
         assert_eq!((same.relay.as_str(), same.server.as_str(), same.same.as_str()), ("", "", "5 resources of 1 type"));
+    }
+
+    #[test]
+    fn what_is_not_known_of_a_server_is_left_out() {
+        let all = by_name(&[("a", "1", json!({}), false), ("b", "1", json!({}), false)]);
+        let left = |kind: &str, names: Option<&BTreeSet<String>>| {
+            let mut all = all.clone();
+            drop_unknown(&mut all, kind, names);
+            all.into_keys().map(|(_, name)| name).collect::<Vec<_>>()
+        };
+        let cluster = "envoy.config.cluster.v3.Cluster";
+        assert_eq!(left(cluster, Some(&BTreeSet::from(["a".to_owned()]))), ["b"]);
+        assert!(left(cluster, None).is_empty());
+        assert_eq!(left("other", None), ["a", "b"]);
     }
 
     #[test]
