@@ -88,8 +88,17 @@ struct Shown {
     is_part: bool,
 }
 
-/// Resources by their types and names.
-type ShownByName = BTreeMap<(String, String), Shown>;
+/// A resource by its type and name, and by what brings it: what a server says to `*` and to the name may differ.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct Key {
+    kind: String,
+    name: String,
+    by_name: bool,
+}
+
+type ShownByName = BTreeMap<Key, Shown>;
+/// The versions of what the relay has.
+type Versions = BTreeMap<Key, String>;
 
 /// What a view requests of one type.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -118,13 +127,13 @@ impl ServerArgs {
         {
             note("the server is not shown the headers in the key of the view, which the relay has of its clients");
         }
-        let (requested, left_out) = requested(relay, view, found).await?;
+        let (requested, versions, left_out) = requested(relay, view, found).await?;
         let not_asked = missing_beyond(found);
         if left_out > 0 {
             note(&format!("{} of other authorities are left out", plural(left_out, "name")));
         }
         let dump = relay.get("/config_dump", &[("view", view), ("include_eds", "1")]).await?;
-        let mut of_relay = shown_in(&dump);
+        let mut of_relay = shown_in(&dump, versions);
         let (mut of_server, mut failures, mut unknown) = (ShownByName::new(), Vec::new(), Vec::new());
         let whom = server.name();
         if not_asked > 0 {
@@ -133,10 +142,10 @@ impl ServerArgs {
         }
         for (kind, requested) in requested {
             let kind = TypeTable::new().resolve(&kind);
-            // What a server says to `*` and to a name may differ.
             let all = requested.wildcard.then(Vec::new);
             let named = Some(requested.names.into_iter().collect::<Vec<_>>()).filter(|names| !names.is_empty());
             for names in named.into_iter().chain(all) {
+                let by_name = !names.is_empty();
                 let question = Question {
                     type_url: kind.url().into_owned(),
                     kind: kind.clone(),
@@ -149,14 +158,13 @@ impl ServerArgs {
                     failures.push(format!("{whom}: {}: {error}", short_type_name(kind.name())));
                     unknown.push((kind.name().to_owned(), unanswered(client.query())));
                 }
+                let key = |name: &String| Key { kind: kind.name().to_owned(), name: name.clone(), by_name };
                 let received = client.query().received().iter();
-                of_server.extend(
-                    received.map(|(name, of)| ((kind.name().to_owned(), name.clone()), shown(&kind, name, of))),
-                );
+                of_server.extend(received.map(|(name, of)| (key(name), shown(&kind, name, of))));
             }
         }
         for all in [&mut of_relay, &mut of_server] {
-            all.retain(|(_, name), _| is_compared(name));
+            all.retain(|key, _| is_compared(&key.name));
             unknown.iter().for_each(|(kind, names)| drop_unknown(all, kind, names.as_ref()));
         }
         Ok(compared(of_relay, of_server, whom, failures))
@@ -191,13 +199,13 @@ impl ServerArgs {
     }
 }
 
-/// Returns what a view requests of the top-level list of servers, by type, and of how many names the servers are others.
+/// Returns what a view requests of the top-level list of servers, by type, what it has, and of how many names the servers are others.
 async fn requested(
     relay: &AdminArgs,
     view: &str,
     found: &Value,
-) -> Result<(BTreeMap<String, Requested>, usize), AdminError> {
-    let mut requested: BTreeMap<String, Requested> = BTreeMap::new();
+) -> Result<(BTreeMap<String, Requested>, Versions, usize), AdminError> {
+    let (mut requested, mut versions): (BTreeMap<String, Requested>, _) = (BTreeMap::new(), Versions::new());
     let of = |row: &Value, key: &str| row[key].as_str().unwrap_or_default().to_owned();
     let streams = found["streams"].as_array().into_iter().flatten();
     for kind in streams.flat_map(|stream| stream["types"].as_array().into_iter().flatten()) {
@@ -216,10 +224,12 @@ async fn requested(
         let parameters: Vec<_> = [("view", view), ("limit", "10000")].into_iter().chain(next).collect();
         let page = relay.get("/resources", &parameters).await?;
         for row in page["resources"].as_array().into_iter().flatten() {
-            match row["subscription"] == "wildcard" {
-                true => requested.entry(of(row, "type")).or_default().wildcard = true,
-                false => drop(requested.entry(of(row, "type")).or_default().names.insert(of(row, "name"))),
+            let key = Key { kind: of(row, "type"), name: of(row, "name"), by_name: row["subscription"] != "wildcard" };
+            match key.by_name {
+                false => requested.entry(of(row, "type")).or_default().wildcard = true,
+                true => drop(requested.entry(of(row, "type")).or_default().names.insert(of(row, "name"))),
             }
+            versions.extend(row["version"].as_str().map(|version| (key, version.to_owned())));
         }
         after = page["next"].as_str().map(str::to_owned);
         if after.is_none() {
@@ -230,7 +240,7 @@ async fn requested(
     requested.values_mut().for_each(|of| of.names.retain(|name| is_compared(name)));
     requested.retain(|_, of| *of != Requested::default());
     let left: usize = requested.values().map(|of| of.names.len()).sum();
-    Ok((requested, before - left))
+    Ok((requested, versions, before - left))
 }
 
 /// Returns the names that a server has not answered; none if it was asked for all.
@@ -241,7 +251,10 @@ fn unanswered(query: &QueryState) -> Option<BTreeSet<String>> {
 
 /// What is not known of a server is no difference: these names of a type, or all of it.
 fn drop_unknown(all: &mut ShownByName, kind: &str, names: Option<&BTreeSet<String>>) {
-    all.retain(|(of, name), _| of != kind || names.is_some_and(|names| !names.contains(name)));
+    all.retain(|key, _| {
+        let is_asked = key.kind == kind && key.by_name == names.is_some();
+        !is_asked || names.is_some_and(|names| !names.contains(&key.name))
+    });
 }
 
 /// Whether a name is of the top-level list of servers. Other authorities have servers of their own.
@@ -259,19 +272,28 @@ fn missing_beyond(view: &Value) -> usize {
     authorities.filter(|of| of["authority"] == "").map(of).sum()
 }
 
-/// Returns the resources of a dump.
-fn shown_in(dump: &Value) -> ShownByName {
-    let mut all = ShownByName::new();
+/// Returns what the relay has, with its bodies from a dump.
+fn shown_in(dump: &Value, versions: Versions) -> ShownByName {
+    let bodies = bodies_in(dump);
+    let of = |(key, version): (Key, String)| {
+        let body = bodies.get(&(key.kind.clone(), version.clone())).cloned();
+        let body = body.unwrap_or_else(|| serde_json::json!({"[not shown]": "the relay has replaced it meanwhile"}));
+        (key, Shown { version, body, is_part: false })
+    };
+    versions.into_iter().map(of).collect()
+}
+
+/// Returns the bodies of a dump by their types and versions. Their names are not in all lists.
+fn bodies_in(dump: &Value) -> BTreeMap<(String, String), Value> {
+    let (mut all, types) = (BTreeMap::new(), TypeTable::new());
     for part in dump["configs"].as_array().into_iter().flatten() {
         for entry in part.as_object().into_iter().flat_map(|part| part.values()).filter_map(Value::as_array).flatten() {
             let state = entry.get("active_state").unwrap_or(entry);
             let single = BODIES.iter().find_map(|key| state.get(*key));
             let Some(body) = single.or_else(|| entry["scoped_route_configs"].get(0)) else { continue };
-            let kind = body["@type"].as_str().and_then(|url| url.rsplit('/').next()).unwrap_or_default();
-            let name = [&entry["name"], &body["name"], &body["cluster_name"]].into_iter().find_map(Value::as_str);
-            let (version, is_part) = (state["version_info"].as_str().unwrap_or_default().to_owned(), false);
-            let key = (kind.to_owned(), name.unwrap_or_default().to_owned());
-            all.insert(key, Shown { version, body: body.clone(), is_part });
+            let kind = types.resolve(body["@type"].as_str().unwrap_or_default());
+            let version = state["version_info"].as_str().unwrap_or_default();
+            all.insert((kind.name().to_owned(), version.to_owned()), body.clone());
         }
     }
     all
@@ -306,14 +328,17 @@ fn compared(of_relay: ShownByName, of_server: ShownByName, whom: String, failure
         if let (Some(one), Some(other)) = (one, other)
             && (one.version == other.version || one.body == other.body && !other.is_part)
         {
-            *same.entry(&key.0).or_default() += 1;
+            *same.entry(&key.kind).or_default() += 1;
             continue;
         }
         let is_shown = one.map(|of| &of.body) != other.map(|of| &of.body);
+        let other_class = Key { by_name: false, ..(*key).clone() };
+        let is_second = key.by_name && (of_relay.contains_key(&other_class) || of_server.contains_key(&other_class));
+        let by_name = if is_second { ", requested by name" } else { "" };
         let text = |of: &Shown| {
             let hidden =
                 if is_shown { String::new() } else { format!("\nversion {}, by what is not shown", of.version) };
-            format!("{} {}: {:#}{hidden}", short_type_name(&key.0), key.1, of.body)
+            format!("{} {}{by_name}: {:#}{hidden}", short_type_name(&key.kind), key.name, of.body)
         };
         relay.extend(one.map(text));
         server.extend(other.map(text));
@@ -337,7 +362,8 @@ mod tests {
     fn by_name(all: &[(&str, &str, Value, bool)]) -> ShownByName {
         let of = |(name, version, body, is_part): &(&str, &str, Value, bool)| {
             let shown = Shown { version: (*version).into(), body: body.clone(), is_part: *is_part };
-            (("envoy.config.cluster.v3.Cluster".to_owned(), (*name).to_owned()), shown)
+            let kind = "envoy.config.cluster.v3.Cluster".to_owned();
+            (Key { kind, name: (*name).to_owned(), by_name: false }, shown)
         };
         all.iter().map(of).collect()
     }
@@ -369,18 +395,35 @@ mod tests {
         assert_eq!((same.relay.as_str(), same.server.as_str(), same.same.as_str()), ("", "", "5 resources of 1 type"));
     }
 
+    fn also_named(all: ShownByName) -> ShownByName {
+        let named = all.clone().into_iter().map(|(key, of)| (Key { by_name: true, ..key }, of));
+        named.chain(all).collect()
+    }
+
+    #[test]
+    fn what_is_said_to_a_name_is_not_compared_with_what_is_said_to_the_wildcard() {
+        let relay = also_named(by_name(&[("a", "1", json!({"a": 1}), false)]));
+        let server = by_name(&[("a", "1", json!({"a": 1}), false)]);
+        let changed = by_name(&[("a", "2", json!({"a": 2}), false)]);
+        let changed = changed.into_iter().map(|(key, of)| (Key { by_name: true, ..key }, of));
+        let compared = compared(relay, server.into_iter().chain(changed).collect(), "server".into(), Vec::new());
+        assert_eq!(compared.same, "1 resource of 1 type");
+        assert_eq!(compared.relay, "CDS a, requested by name: {\n  \"a\": 1\n}");
+        assert_eq!(compared.server, "CDS a, requested by name: {\n  \"a\": 2\n}");
+    }
+
     #[test]
     fn what_is_not_known_of_a_server_is_left_out() {
-        let all = by_name(&[("a", "1", json!({}), false), ("b", "1", json!({}), false)]);
+        let all = also_named(by_name(&[("a", "1", json!({}), false), ("b", "1", json!({}), false)]));
         let left = |kind: &str, names: Option<&BTreeSet<String>>| {
             let mut all = all.clone();
             drop_unknown(&mut all, kind, names);
-            all.into_keys().map(|(_, name)| name).collect::<Vec<_>>()
+            all.into_keys().map(|key| format!("{} {}", key.name, key.by_name)).collect::<Vec<_>>()
         };
         let cluster = "envoy.config.cluster.v3.Cluster";
-        assert_eq!(left(cluster, Some(&BTreeSet::from(["a".to_owned()]))), ["b"]);
-        assert!(left(cluster, None).is_empty());
-        assert_eq!(left("other", None), ["a", "b"]);
+        assert_eq!(left(cluster, Some(&BTreeSet::from(["a".to_owned()]))), ["a false", "b false", "b true"]);
+        assert_eq!(left(cluster, None), ["a true", "b true"]);
+        assert_eq!(left("other", None).len(), 4);
     }
 
     #[test]
@@ -392,7 +435,7 @@ mod tests {
     }
 
     #[test]
-    fn resources_are_found_in_every_list_of_a_dump() {
+    fn bodies_are_found_in_every_list_of_a_dump() {
         let body = |kind: &str| json!({"@type": format!("type.googleapis.com/{kind}"), "name": "own"});
         let dump = json!({"configs": [
             {"@type": "x", "version_info": "9", "dynamic_active_clusters": [{"version_info": "1", "cluster": body("a.Cluster")}]},
@@ -401,10 +444,11 @@ mod tests {
             {"dynamic_scoped_route_configs": [{"name": "s", "version_info": "4", "scoped_route_configs": [body("a.Scope")]}]},
             {"generic_xds_configs": [{"name": "g", "version_info": "5", "xds_config": body("a.Own")}]},
         ]});
-        let found: Vec<_> = shown_in(&dump)
-            .into_iter()
-            .map(|((kind, name), shown)| format!("{kind} {name} {}", shown.version))
-            .collect();
-        assert_eq!(found, ["a.Cluster own 1", "a.Listener l 2", "a.Load e 3", "a.Own g 5", "a.Scope s 4"]);
+        let found: Vec<_> = bodies_in(&dump).into_keys().map(|(kind, version)| format!("{kind} {version}")).collect();
+        assert_eq!(found, ["a.Cluster 1", "a.Listener 2", "a.Own 5", "a.Scope 4", "t/a.Load 3"]);
+        let key = |kind: &str| Key { kind: kind.to_owned(), name: "wrapped".to_owned(), by_name: true };
+        let versions = Versions::from([(key("a.Cluster"), "1".to_owned()), (key("a.Own"), "6".to_owned())]);
+        let shown: Vec<_> = shown_in(&dump, versions).into_values().map(|shown| shown.body).collect();
+        assert_eq!(shown, [body("a.Cluster"), json!({"[not shown]": "the relay has replaced it meanwhile"})]);
     }
 }
