@@ -23,7 +23,7 @@ use super::query_state::{NameStatus, QueryState, Question, ReceivedResource};
 use super::xds_client::Client;
 use crate::plural::plural;
 use crate::transcode::Transcoder;
-use crate::upstream::AdsServer;
+use crate::upstream::{AdsServer, TlsFiles, TlsWords};
 
 #[derive(Debug, Args)]
 pub(super) struct ServerArgs {
@@ -46,6 +46,9 @@ pub(super) struct ServerArgs {
     /// With --server: JSON web token to send it; TLS only
     #[arg(long, value_name = "FILE", requires = "server")]
     server_token_file: Option<PathBuf>,
+    /// With --server: name expected in its certificate [default: host of its URI]
+    #[arg(long, value_name = "NAME", requires = "server")]
+    server_certificate_name: Option<String>,
     /// With --server: longest wait for each type
     #[arg(long, value_parser = humantime::parse_duration, default_value = "15s")]
     timeout: Duration,
@@ -177,10 +180,11 @@ impl ServerArgs {
         let top = authorities.into_iter().find(|of| of["authority"] == "");
         let used = top.and_then(|top| top["server"].as_str());
         let uri = match given.or(used) {
-            Some(uri) if given.is_some() || uri.contains("://") && !uri.ends_with(" (REST)") => uri,
+            Some(uri) if given.is_some() || can_be_asked(uri) => uri,
             other => return Err(CompareError::NoServer(other.unwrap_or("none is active").to_owned())),
         };
-        let tls = TlsArgs::of(self.server_ca.clone(), self.server_cert.clone().zip(self.server_key.clone()));
+        let own = self.server_cert.clone().zip(self.server_key.clone());
+        let tls = TlsArgs::of(self.server_ca.clone(), own, self.server_certificate_name.clone());
         let mut faults = Vec::new();
         if !uri.starts_with("https://") {
             let files = [
@@ -188,14 +192,16 @@ impl ServerArgs {
                 ("--server-cert", &self.server_cert),
                 ("--server-token-file", &self.server_token_file),
             ];
-            let unused = files.into_iter().filter(|(_, file)| file.is_some());
-            faults.extend(unused.map(|(flag, _)| EndpointError::RequiresTls(flag, "--server")));
+            let unused = files.into_iter().filter(|(_, file)| file.is_some()).map(|(flag, _)| flag);
+            let name = self.server_certificate_name.as_ref().map(|_| "--server-certificate-name");
+            faults.extend(unused.chain(name).map(|flag| EndpointError::RequiresTls(flag, "--server")));
         }
         if !faults.is_empty() {
             return Err(CompareError::Arguments(faults));
         }
         let server = tls.endpoint("--server", uri).map_err(CompareError::Arguments)?;
-        Ok(AdsServer { tokens: self.server_token_file.iter().cloned().collect(), ..server })
+        let tls = server.tls.map(|files| TlsFiles { words: WORDS, ..files });
+        Ok(AdsServer { tokens: self.server_token_file.iter().cloned().collect(), tls, ..server })
     }
 }
 
@@ -241,6 +247,11 @@ async fn requested(
     requested.retain(|_, of| *of != Requested::default());
     let left: usize = requested.values().map(|of| of.names.len()).sum();
     Ok((requested, versions, before - left))
+}
+
+/// Whether a server of a view is one over gRPC, by its name.
+fn can_be_asked(server: &str) -> bool {
+    (server.contains("://") || server.starts_with("unix:")) && !server.ends_with(" (REST)")
 }
 
 /// Returns the names that a server has not answered; none if it was asked for all.
@@ -350,6 +361,12 @@ fn compared(of_relay: ShownByName, of_server: ShownByName, whom: String, failure
 /// Under which keys a dump has bodies.
 const BODIES: [&str; 7] =
     ["cluster", "ecds_filter", "endpoint_config", "listener", "route_config", "secret", "xds_config"];
+const WORDS: TlsWords = TlsWords {
+    client: "the client",
+    no_ca: "--server-ca is not given",
+    no_certificate: "--server-cert is not given",
+    server_name: "--server-certificate-name",
+};
 /// The silence after a response that ends a set.
 const QUIET_PERIOD: Duration = Duration::from_millis(500);
 
@@ -393,6 +410,16 @@ mod tests {
         assert_eq!(compared.server, format!("CDS changed: {{\n  \"a\": 2\n}}\nCDS other: {{}}\n{}", secret(2)));
         let same = super::compared(relay.clone(), relay, "server".into(), Vec::new());
         assert_eq!((same.relay.as_str(), same.server.as_str(), same.same.as_str()), ("", "", "5 resources of 1 type"));
+    }
+
+    #[test]
+    fn a_server_over_grpc_is_known_by_its_name() {
+        for server in ["http://cp:1", "https://cp", "unix:/run/cp.sock"] {
+            assert!(can_be_asked(server), "{server}");
+        }
+        for server in ["http://cp:1 (REST)", "unix:/run/cp.sock (REST)", "unix-abstract:cp", "what all views share"] {
+            assert!(!can_be_asked(server), "{server}");
+        }
     }
 
     fn also_named(all: ShownByName) -> ShownByName {
