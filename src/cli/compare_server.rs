@@ -313,11 +313,15 @@ fn bodies_in(dump: &Value) -> BTreeMap<(String, String), Value> {
 /// Returns what a server has sent, in the form of a dump, and under the version that the relay gives to it.
 fn shown(kind: &Type, name: &str, received: &ReceivedResource) -> Shown {
     let transcoder = Transcoder::envoy();
-    let mut body = match transcoder.dumped_json(kind.name(), &received.resource.value) {
-        Ok(body) => body,
-        Err(error) => serde_json::json!({"[not shown]": error.to_string()}),
+    let url = kind.url();
+    let body = match transcoder.dumped_json(kind.name(), &received.resource.value) {
+        Ok(Value::Object(mut fields)) => {
+            fields.insert("@type".to_owned(), (*url).into());
+            Value::Object(fields)
+        }
+        Ok(other) => serde_json::json!({"@type": url, "value": other}),
+        Err(error) => serde_json::json!({"@type": url, "[not shown]": error.to_string()}),
     };
-    body["@type"] = kind.url().into_owned().into();
     let wrapper = discovery::Resource {
         name: name.to_owned(),
         aliases: received.aliases.clone(),
@@ -373,6 +377,8 @@ const QUIET_PERIOD: Duration = Duration::from_millis(500);
 #[cfg(test)]
 mod tests {
     use serde_json::json;
+    use weir_core::proto::discovery::DeltaDiscoveryResponse;
+    use weir_core::proto::{Any, Response};
 
     use super::*;
 
@@ -459,6 +465,22 @@ mod tests {
         assert_eq!(missing_beyond(&json!({"authorities": [of("", 9), of("other", 30)]})), 7);
         assert_eq!(missing_beyond(&json!({"authorities": [of("", 2)]})), 0);
         assert_eq!(missing_beyond(&json!({})), 0);
+    }
+
+    #[test]
+    fn a_body_that_is_no_object_in_json_is_shown_as_a_dump_has_it() {
+        let kind = TypeTable::new().resolve("google.protobuf.StringValue");
+        let resource = Any { type_url: kind.url().into_owned(), value: Bytes::from_static(b"\x0a\x01a") };
+        let wrapper = discovery::Resource { name: "s".into(), resource: Some(resource), ..Default::default() };
+        let mut query = QueryState::new(Question {
+            type_url: kind.url().into_owned(),
+            kind: kind.clone(),
+            names: Vec::new(),
+            node: Bytes::new(),
+        });
+        query.apply(Response::Delta(DeltaDiscoveryResponse { resources: vec![wrapper], ..Default::default() }));
+        let shown = shown(&kind, "s", &query.received()["s"]);
+        assert_eq!(shown.body, json!({"@type": "type.googleapis.com/google.protobuf.StringValue", "value": "a"}));
     }
 
     #[test]
