@@ -322,10 +322,16 @@ fn shown(kind: &Type, name: &str, received: &ReceivedResource) -> Shown {
         Ok(other) => serde_json::json!({"@type": url, "value": other}),
         Err(error) => serde_json::json!({"@type": url, "[not shown]": error.to_string()}),
     };
+    let constraints = received.constraints.clone();
     let wrapper = discovery::Resource {
         name: name.to_owned(),
+        resource_name: constraints.map(|constraints| discovery::ResourceName {
+            name: name.to_owned(),
+            dynamic_parameter_constraints: Some(constraints),
+        }),
         aliases: received.aliases.clone(),
         metadata: received.metadata.clone(),
+        cache_control: received.do_not_cache.then_some(discovery::resource::CacheControl { do_not_cache: true }),
         resource: Some(received.resource.clone()),
         ..Default::default()
     };
@@ -377,7 +383,7 @@ const QUIET_PERIOD: Duration = Duration::from_millis(500);
 #[cfg(test)]
 mod tests {
     use serde_json::json;
-    use weir_core::proto::discovery::DeltaDiscoveryResponse;
+    use weir_core::proto::discovery::{DeltaDiscoveryResponse, ResourceName};
     use weir_core::proto::{Any, Response};
 
     use super::*;
@@ -467,20 +473,42 @@ mod tests {
         assert_eq!(missing_beyond(&json!({})), 0);
     }
 
+    /// Returns what is shown of a resource that is received as `s`.
+    fn received(kind: &Type, wrapper: discovery::Resource) -> Shown {
+        let (type_url, names) = (kind.url().into_owned(), Vec::new());
+        let mut query = QueryState::new(Question { type_url, kind: kind.clone(), names, node: Bytes::new() });
+        query.apply(Response::Delta(DeltaDiscoveryResponse { resources: vec![wrapper], ..Default::default() }));
+        shown(kind, "s", &query.received()["s"])
+    }
+
+    #[test]
+    fn a_version_is_made_from_all_that_travels_beside_the_body() {
+        let kind = TypeTable::new().resolve("google.protobuf.StringValue");
+        let constraints = Some(Bytes::from_static(b"\x0a\x00"));
+        let name = ResourceName { name: "s".into(), dynamic_parameter_constraints: constraints };
+        let wrapper = discovery::Resource {
+            name: "s".into(),
+            resource_name: Some(name),
+            aliases: vec!["t".into()],
+            cache_control: Some(discovery::resource::CacheControl { do_not_cache: true }),
+            resource: Some(Any { type_url: kind.url().into_owned(), value: Bytes::new() }),
+            ..Default::default()
+        };
+        let relays = Resource::from_wrapper(0, wrapper.clone(), &kind, &BodyStore::default()).unwrap();
+        assert_eq!(received(&kind, wrapper.clone()).version, relays.full.to_string());
+        let other = discovery::Resource { cache_control: None, ..wrapper };
+        assert_ne!(received(&kind, other).version, relays.full.to_string());
+    }
+
     #[test]
     fn a_body_that_is_no_object_in_json_is_shown_as_a_dump_has_it() {
         let kind = TypeTable::new().resolve("google.protobuf.StringValue");
         let resource = Any { type_url: kind.url().into_owned(), value: Bytes::from_static(b"\x0a\x01a") };
         let wrapper = discovery::Resource { name: "s".into(), resource: Some(resource), ..Default::default() };
-        let mut query = QueryState::new(Question {
-            type_url: kind.url().into_owned(),
-            kind: kind.clone(),
-            names: Vec::new(),
-            node: Bytes::new(),
-        });
-        query.apply(Response::Delta(DeltaDiscoveryResponse { resources: vec![wrapper], ..Default::default() }));
-        let shown = shown(&kind, "s", &query.received()["s"]);
-        assert_eq!(shown.body, json!({"@type": "type.googleapis.com/google.protobuf.StringValue", "value": "a"}));
+        assert_eq!(
+            received(&kind, wrapper).body,
+            json!({"@type": "type.googleapis.com/google.protobuf.StringValue", "value": "a"})
+        );
     }
 
     #[test]
