@@ -66,7 +66,8 @@ fn of_request(glance: &RequestGlance, transcoder: Option<&Transcoder>) -> Json {
 }
 
 fn of_reply(glance: &ReplyGlance, transcoder: Option<&Transcoder>) -> Json {
-    let ReplyGlance { kind, variant, nonce, version, resources, removed, errors, heartbeats, bytes, body } = glance;
+    let ReplyGlance { kind, variant, nonce, version, resources, removed, unresolved, errors, heartbeats, bytes, body } =
+        glance;
     let mut line = json!({
         "event": "reply",
         "variant": variant.name(),
@@ -75,8 +76,9 @@ fn of_reply(glance: &ReplyGlance, transcoder: Option<&Transcoder>) -> Json {
         "version": version,
         "names": of_names(resources),
         "removed": of_names(removed),
+        "unresolved": of_names(unresolved),
         "errors": of_names(errors),
-        "heartbeats": heartbeats,
+        "heartbeats": of_names(heartbeats),
         "bytes": bytes,
     });
     if let Some(transcoder) = transcoder {
@@ -137,9 +139,14 @@ fn whole_reply(reply: &Reply, transcoder: &Transcoder) -> Json {
         .errors
         .iter()
         .map(|(name, error)| json!({"name": name.as_str(), "code": error.code, "message": shown(&error.message)}));
+    let removed = reply.removed.iter().chain(reply.constrained.iter().map(|(name, _)| name));
+    let unresolved = reply.unresolved.iter().map(|name| name.as_str());
+    let heartbeats = reply.heartbeats.iter().map(|beat| beat.name.as_str());
     json!({
         "resources": resources.collect::<Vec<_>>(),
-        "removed_resources": reply.removed.iter().map(|name| name.as_str()).collect::<Vec<_>>(),
+        "removed_resources": removed.map(|name| name.as_str()).collect::<Vec<_>>(),
+        "unresolved": unresolved.collect::<Vec<_>>(),
+        "heartbeats": heartbeats.collect::<Vec<_>>(),
         "resource_errors": errors.collect::<Vec<_>>(),
     })
 }
@@ -231,8 +238,9 @@ mod tests {
             version: None,
             resources: names(1, &["a"]),
             removed: NameList::default(),
+            unresolved: NameList::default(),
             errors: NameList::default(),
-            heartbeats: 0,
+            heartbeats: NameList::default(),
             bytes: 10,
             body: Some(Arc::new(Reply::sample(kind, vec![resource]))),
         };
