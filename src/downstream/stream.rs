@@ -72,7 +72,9 @@ pub(super) fn read(mut frames: Frames, slot: Arc<Slot>, mut call: Call) -> impl 
             slot.end(status);
         }
         if let Some(handle) = slot.handle() {
-            if let Some(Status { code, message }) = slot.ended().filter(|_| handle.client().is_stream) {
+            // The body reports an end without an error.
+            let ended = slot.ended().filter(|status| handle.client().is_stream && *status != Status::ok());
+            if let Some(Status { code, message }) = ended {
                 tap_end(handle, Some(code), &message);
             }
             handle.leave().await;
