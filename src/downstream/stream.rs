@@ -73,8 +73,7 @@ pub(super) fn read(mut frames: Frames, slot: Arc<Slot>, mut call: Call) -> impl 
         }
         if let Some(handle) = slot.handle() {
             // The body reports an end without an error.
-            let ended = slot.ended().filter(|status| handle.client().is_stream && *status != Status::ok());
-            if let Some(Status { code, message }) = ended {
+            if let Some(Status { code, message }) = slot.ended().filter(|status| *status != Status::ok()) {
                 tap_end(handle, Some(code), &message);
             }
             handle.leave().await;
