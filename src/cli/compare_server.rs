@@ -19,11 +19,11 @@ use super::listening::{Patience, listen};
 use super::note;
 use super::printer::Printer;
 use super::query_args::Output;
-use super::query_state::{QueryState, Question, ReceivedResource};
+use super::query_state::{NameStatus, QueryState, Question, ReceivedResource};
 use super::xds_client::Client;
 use crate::plural::plural;
 use crate::transcode::Transcoder;
-use crate::upstream::AdsServer;
+use crate::upstream::{AdsServer, TlsFiles, TlsWords};
 
 #[derive(Debug, Args)]
 pub(super) struct ServerArgs {
@@ -46,6 +46,9 @@ pub(super) struct ServerArgs {
     /// With --server: JSON web token to send it; TLS only
     #[arg(long, value_name = "FILE", requires = "server")]
     server_token_file: Option<PathBuf>,
+    /// With --server: name expected in its certificate [default: host of its URI]
+    #[arg(long, value_name = "NAME", requires = "server")]
+    server_certificate_name: Option<String>,
     /// With --server: longest wait for each type
     #[arg(long, value_parser = humantime::parse_duration, default_value = "15s")]
     timeout: Duration,
@@ -88,8 +91,17 @@ struct Shown {
     is_part: bool,
 }
 
-/// Resources by their types and names.
-type ShownByName = BTreeMap<(String, String), Shown>;
+/// A resource by its type and name, and by what brings it: what a server says to `*` and to the name may differ.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct Key {
+    kind: String,
+    name: String,
+    by_name: bool,
+}
+
+type ShownByName = BTreeMap<Key, Shown>;
+/// The versions of what the relay has.
+type Versions = BTreeMap<Key, String>;
 
 /// What a view requests of one type.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -118,20 +130,25 @@ impl ServerArgs {
         {
             note("the server is not shown the headers in the key of the view, which the relay has of its clients");
         }
-        let (requested, left_out) = requested(relay, view, found).await?;
+        let (requested, versions, left_out) = requested(relay, view, found).await?;
+        let not_asked = missing_beyond(found);
         if left_out > 0 {
             note(&format!("{} of other authorities are left out", plural(left_out, "name")));
         }
         let dump = relay.get("/config_dump", &[("view", view), ("include_eds", "1")]).await?;
-        let of_relay = shown_in(&dump);
-        let (mut of_server, mut failures) = (ShownByName::new(), Vec::new());
+        let mut of_relay = shown_in(&dump, versions);
+        let (mut of_server, mut failures, mut unknown) = (ShownByName::new(), Vec::new(), Vec::new());
         let whom = server.name();
+        if not_asked > 0 {
+            let count = plural(not_asked, "missing name");
+            failures.push(format!("{whom}: not asked for {count}, as the relay lists only the first"));
+        }
         for (kind, requested) in requested {
             let kind = TypeTable::new().resolve(&kind);
-            // What a server says to `*` and to a name may differ.
             let all = requested.wildcard.then(Vec::new);
             let named = Some(requested.names.into_iter().collect::<Vec<_>>()).filter(|names| !names.is_empty());
             for names in named.into_iter().chain(all) {
+                let by_name = !names.is_empty();
                 let question = Question {
                     type_url: kind.url().into_owned(),
                     kind: kind.clone(),
@@ -142,12 +159,16 @@ impl ServerArgs {
                 let patience = Patience { timeout: self.timeout, quiet_period: QUIET_PERIOD };
                 if let Err(error) = listen(&mut client, patience).await {
                     failures.push(format!("{whom}: {}: {error}", short_type_name(kind.name())));
+                    unknown.push((kind.name().to_owned(), unanswered(client.query())));
                 }
+                let key = |name: &String| Key { kind: kind.name().to_owned(), name: name.clone(), by_name };
                 let received = client.query().received().iter();
-                of_server.extend(
-                    received.map(|(name, of)| ((kind.name().to_owned(), name.clone()), shown(&kind, name, of))),
-                );
+                of_server.extend(received.map(|(name, of)| (key(name), shown(&kind, name, of))));
             }
+        }
+        for all in [&mut of_relay, &mut of_server] {
+            all.retain(|key, _| is_compared(&key.name));
+            unknown.iter().for_each(|(kind, names)| drop_unknown(all, kind, names.as_ref()));
         }
         Ok(compared(of_relay, of_server, whom, failures))
     }
@@ -159,10 +180,11 @@ impl ServerArgs {
         let top = authorities.into_iter().find(|of| of["authority"] == "");
         let used = top.and_then(|top| top["server"].as_str());
         let uri = match given.or(used) {
-            Some(uri) if given.is_some() || uri.contains("://") => uri,
+            Some(uri) if given.is_some() || can_be_asked(uri) => uri,
             other => return Err(CompareError::NoServer(other.unwrap_or("none is active").to_owned())),
         };
-        let tls = TlsArgs::of(self.server_ca.clone(), self.server_cert.clone().zip(self.server_key.clone()));
+        let own = self.server_cert.clone().zip(self.server_key.clone());
+        let tls = TlsArgs::of(self.server_ca.clone(), own, self.server_certificate_name.clone());
         let mut faults = Vec::new();
         if !uri.starts_with("https://") {
             let files = [
@@ -170,24 +192,26 @@ impl ServerArgs {
                 ("--server-cert", &self.server_cert),
                 ("--server-token-file", &self.server_token_file),
             ];
-            let unused = files.into_iter().filter(|(_, file)| file.is_some());
-            faults.extend(unused.map(|(flag, _)| EndpointError::RequiresTls(flag, "--server")));
+            let unused = files.into_iter().filter(|(_, file)| file.is_some()).map(|(flag, _)| flag);
+            let name = self.server_certificate_name.as_ref().map(|_| "--server-certificate-name");
+            faults.extend(unused.chain(name).map(|flag| EndpointError::RequiresTls(flag, "--server")));
         }
         if !faults.is_empty() {
             return Err(CompareError::Arguments(faults));
         }
         let server = tls.endpoint("--server", uri).map_err(CompareError::Arguments)?;
-        Ok(AdsServer { tokens: self.server_token_file.iter().cloned().collect(), ..server })
+        let tls = server.tls.map(|files| TlsFiles { words: WORDS, ..files });
+        Ok(AdsServer { tokens: self.server_token_file.iter().cloned().collect(), tls, ..server })
     }
 }
 
-/// Returns what a view requests of the top-level list of servers, by type, and of how many names the servers are others.
+/// Returns what a view requests of the top-level list of servers, by type, what it has, and of how many names the servers are others.
 async fn requested(
     relay: &AdminArgs,
     view: &str,
     found: &Value,
-) -> Result<(BTreeMap<String, Requested>, usize), AdminError> {
-    let mut requested: BTreeMap<String, Requested> = BTreeMap::new();
+) -> Result<(BTreeMap<String, Requested>, Versions, usize), AdminError> {
+    let (mut requested, mut versions): (BTreeMap<String, Requested>, _) = (BTreeMap::new(), Versions::new());
     let of = |row: &Value, key: &str| row[key].as_str().unwrap_or_default().to_owned();
     let streams = found["streams"].as_array().into_iter().flatten();
     for kind in streams.flat_map(|stream| stream["types"].as_array().into_iter().flatten()) {
@@ -206,10 +230,12 @@ async fn requested(
         let parameters: Vec<_> = [("view", view), ("limit", "10000")].into_iter().chain(next).collect();
         let page = relay.get("/resources", &parameters).await?;
         for row in page["resources"].as_array().into_iter().flatten() {
-            match row["subscription"] == "wildcard" {
-                true => requested.entry(of(row, "type")).or_default().wildcard = true,
-                false => drop(requested.entry(of(row, "type")).or_default().names.insert(of(row, "name"))),
+            let key = Key { kind: of(row, "type"), name: of(row, "name"), by_name: row["subscription"] != "wildcard" };
+            match key.by_name {
+                false => requested.entry(of(row, "type")).or_default().wildcard = true,
+                true => drop(requested.entry(of(row, "type")).or_default().names.insert(of(row, "name"))),
             }
+            versions.extend(row["version"].as_str().map(|version| (key, version.to_owned())));
         }
         after = page["next"].as_str().map(str::to_owned);
         if after.is_none() {
@@ -217,25 +243,68 @@ async fn requested(
         }
     }
     let before: usize = requested.values().map(|of| of.names.len()).sum();
-    requested.values_mut().for_each(|of| of.names.retain(|name| !name.starts_with("xdstp:")));
+    requested.values_mut().for_each(|of| of.names.retain(|name| is_compared(name)));
     requested.retain(|_, of| *of != Requested::default());
     let left: usize = requested.values().map(|of| of.names.len()).sum();
-    Ok((requested, before - left))
+    Ok((requested, versions, before - left))
 }
 
-/// Returns the resources of a dump.
-fn shown_in(dump: &Value) -> ShownByName {
-    let mut all = ShownByName::new();
+/// Whether a server of a view is one over gRPC, by its name.
+fn can_be_asked(server: &str) -> bool {
+    (server.contains("://") || server.starts_with("unix:")) && !server.ends_with(" (REST)")
+}
+
+/// Returns the names that a server has not answered; none if it was asked for all.
+fn unanswered(query: &QueryState) -> Option<BTreeSet<String>> {
+    let names = query.statuses().iter().filter(|(_, status)| **status == NameStatus::Unknown);
+    (!query.is_open_ended()).then(|| names.map(|(name, _)| name.to_string()).collect())
+}
+
+/// What is not known of a server is no difference: these names of a type, or all of it.
+fn drop_unknown(all: &mut ShownByName, kind: &str, names: Option<&BTreeSet<String>>) {
+    all.retain(|key, _| {
+        let is_asked = key.kind == kind && key.by_name == names.is_some();
+        !is_asked || names.is_some_and(|names| !names.contains(&key.name))
+    });
+}
+
+/// Whether a name is of the top-level list of servers. Other authorities have servers of their own.
+fn is_compared(name: &str) -> bool {
+    !name.starts_with("xdstp:")
+}
+
+/// Returns how many missing names of the top-level list of servers `/upstreams` counts and does not list.
+fn missing_beyond(view: &Value) -> usize {
+    let authorities = view["authorities"].as_array().into_iter().flatten();
+    let of = |authority: &Value| {
+        let listed = authority["missing"].as_array().map_or(0, Vec::len);
+        (authority["missing_count"].as_u64().unwrap_or_default() as usize).saturating_sub(listed)
+    };
+    authorities.filter(|of| of["authority"] == "").map(of).sum()
+}
+
+/// Returns what the relay has, with its bodies from a dump.
+fn shown_in(dump: &Value, versions: Versions) -> ShownByName {
+    let bodies = bodies_in(dump);
+    let of = |(key, version): (Key, String)| {
+        let body = bodies.get(&(key.kind.clone(), version.clone())).cloned();
+        let body = body.unwrap_or_else(|| serde_json::json!({"[not shown]": "the relay has replaced it meanwhile"}));
+        (key, Shown { version, body, is_part: false })
+    };
+    versions.into_iter().map(of).collect()
+}
+
+/// Returns the bodies of a dump by their types and versions. Their names are not in all lists.
+fn bodies_in(dump: &Value) -> BTreeMap<(String, String), Value> {
+    let (mut all, types) = (BTreeMap::new(), TypeTable::new());
     for part in dump["configs"].as_array().into_iter().flatten() {
         for entry in part.as_object().into_iter().flat_map(|part| part.values()).filter_map(Value::as_array).flatten() {
             let state = entry.get("active_state").unwrap_or(entry);
             let single = BODIES.iter().find_map(|key| state.get(*key));
             let Some(body) = single.or_else(|| entry["scoped_route_configs"].get(0)) else { continue };
-            let kind = body["@type"].as_str().and_then(|url| url.rsplit('/').next()).unwrap_or_default();
-            let name = [&entry["name"], &body["name"], &body["cluster_name"]].into_iter().find_map(Value::as_str);
-            let (version, is_part) = (state["version_info"].as_str().unwrap_or_default().to_owned(), false);
-            let key = (kind.to_owned(), name.unwrap_or_default().to_owned());
-            all.insert(key, Shown { version, body: body.clone(), is_part });
+            let kind = types.resolve(body["@type"].as_str().unwrap_or_default());
+            let version = state["version_info"].as_str().unwrap_or_default();
+            all.insert((kind.name().to_owned(), version.to_owned()), body.clone());
         }
     }
     all
@@ -244,15 +313,25 @@ fn shown_in(dump: &Value) -> ShownByName {
 /// Returns what a server has sent, in the form of a dump, and under the version that the relay gives to it.
 fn shown(kind: &Type, name: &str, received: &ReceivedResource) -> Shown {
     let transcoder = Transcoder::envoy();
-    let mut body = match transcoder.dumped_json(kind.name(), &received.resource.value) {
-        Ok(body) => body,
-        Err(error) => serde_json::json!({"[not shown]": error.to_string()}),
+    let url = kind.url();
+    let body = match transcoder.dumped_json(kind.name(), &received.resource.value) {
+        Ok(Value::Object(mut fields)) => {
+            fields.insert("@type".to_owned(), (*url).into());
+            Value::Object(fields)
+        }
+        Ok(other) => serde_json::json!({"@type": url, "value": other}),
+        Err(error) => serde_json::json!({"@type": url, "[not shown]": error.to_string()}),
     };
-    body["@type"] = kind.url().into_owned().into();
+    let constraints = received.constraints.clone();
     let wrapper = discovery::Resource {
         name: name.to_owned(),
+        resource_name: constraints.map(|constraints| discovery::ResourceName {
+            name: name.to_owned(),
+            dynamic_parameter_constraints: Some(constraints),
+        }),
         aliases: received.aliases.clone(),
         metadata: received.metadata.clone(),
+        cache_control: received.do_not_cache.then_some(discovery::resource::CacheControl { do_not_cache: true }),
         resource: Some(received.resource.clone()),
         ..Default::default()
     };
@@ -270,14 +349,17 @@ fn compared(of_relay: ShownByName, of_server: ShownByName, whom: String, failure
         if let (Some(one), Some(other)) = (one, other)
             && (one.version == other.version || one.body == other.body && !other.is_part)
         {
-            *same.entry(&key.0).or_default() += 1;
+            *same.entry(&key.kind).or_default() += 1;
             continue;
         }
         let is_shown = one.map(|of| &of.body) != other.map(|of| &of.body);
+        let other_class = Key { by_name: false, ..(*key).clone() };
+        let is_second = key.by_name && (of_relay.contains_key(&other_class) || of_server.contains_key(&other_class));
+        let by_name = if is_second { ", requested by name" } else { "" };
         let text = |of: &Shown| {
             let hidden =
                 if is_shown { String::new() } else { format!("\nversion {}, by what is not shown", of.version) };
-            format!("{} {}: {:#}{hidden}", short_type_name(&key.0), key.1, of.body)
+            format!("{} {}{by_name}: {:#}{hidden}", short_type_name(&key.kind), key.name, of.body)
         };
         relay.extend(one.map(text));
         server.extend(other.map(text));
@@ -289,19 +371,28 @@ fn compared(of_relay: ShownByName, of_server: ShownByName, whom: String, failure
 /// Under which keys a dump has bodies.
 const BODIES: [&str; 7] =
     ["cluster", "ecds_filter", "endpoint_config", "listener", "route_config", "secret", "xds_config"];
+const WORDS: TlsWords = TlsWords {
+    client: "the client",
+    no_ca: "--server-ca is not given",
+    no_certificate: "--server-cert is not given",
+    server_name: "--server-certificate-name",
+};
 /// The silence after a response that ends a set.
 const QUIET_PERIOD: Duration = Duration::from_millis(500);
 
 #[cfg(test)]
 mod tests {
     use serde_json::json;
+    use weir_core::proto::discovery::{DeltaDiscoveryResponse, ResourceName};
+    use weir_core::proto::{Any, Response};
 
     use super::*;
 
     fn by_name(all: &[(&str, &str, Value, bool)]) -> ShownByName {
         let of = |(name, version, body, is_part): &(&str, &str, Value, bool)| {
             let shown = Shown { version: (*version).into(), body: body.clone(), is_part: *is_part };
-            (("envoy.config.cluster.v3.Cluster".to_owned(), (*name).to_owned()), shown)
+            let kind = "envoy.config.cluster.v3.Cluster".to_owned();
+            (Key { kind, name: (*name).to_owned(), by_name: false }, shown)
         };
         all.iter().map(of).collect()
     }
@@ -334,7 +425,94 @@ mod tests {
     }
 
     #[test]
-    fn resources_are_found_in_every_list_of_a_dump() {
+    fn a_server_over_grpc_is_known_by_its_name() {
+        for server in ["http://cp:1", "https://cp", "unix:/run/cp.sock"] {
+            assert!(can_be_asked(server), "{server}");
+        }
+        for server in ["http://cp:1 (REST)", "unix:/run/cp.sock (REST)", "unix-abstract:cp", "what all views share"] {
+            assert!(!can_be_asked(server), "{server}");
+        }
+    }
+
+    fn also_named(all: ShownByName) -> ShownByName {
+        let named = all.clone().into_iter().map(|(key, of)| (Key { by_name: true, ..key }, of));
+        named.chain(all).collect()
+    }
+
+    #[test]
+    fn what_is_said_to_a_name_is_not_compared_with_what_is_said_to_the_wildcard() {
+        let relay = also_named(by_name(&[("a", "1", json!({"a": 1}), false)]));
+        let server = by_name(&[("a", "1", json!({"a": 1}), false)]);
+        let changed = by_name(&[("a", "2", json!({"a": 2}), false)]);
+        let changed = changed.into_iter().map(|(key, of)| (Key { by_name: true, ..key }, of));
+        let compared = compared(relay, server.into_iter().chain(changed).collect(), "server".into(), Vec::new());
+        assert_eq!(compared.same, "1 resource of 1 type");
+        assert_eq!(compared.relay, "CDS a, requested by name: {\n  \"a\": 1\n}");
+        assert_eq!(compared.server, "CDS a, requested by name: {\n  \"a\": 2\n}");
+    }
+
+    #[test]
+    fn what_is_not_known_of_a_server_is_left_out() {
+        let all = also_named(by_name(&[("a", "1", json!({}), false), ("b", "1", json!({}), false)]));
+        let left = |kind: &str, names: Option<&BTreeSet<String>>| {
+            let mut all = all.clone();
+            drop_unknown(&mut all, kind, names);
+            all.into_keys().map(|key| format!("{} {}", key.name, key.by_name)).collect::<Vec<_>>()
+        };
+        let cluster = "envoy.config.cluster.v3.Cluster";
+        assert_eq!(left(cluster, Some(&BTreeSet::from(["a".to_owned()]))), ["a false", "b false", "b true"]);
+        assert_eq!(left(cluster, None), ["a true", "b true"]);
+        assert_eq!(left("other", None).len(), 4);
+    }
+
+    #[test]
+    fn missing_names_that_the_relay_only_counts_are_counted() {
+        let of = |authority: &str, count: usize| json!({"authority": authority, "missing": [{}, {}], "missing_count": count});
+        assert_eq!(missing_beyond(&json!({"authorities": [of("", 9), of("other", 30)]})), 7);
+        assert_eq!(missing_beyond(&json!({"authorities": [of("", 2)]})), 0);
+        assert_eq!(missing_beyond(&json!({})), 0);
+    }
+
+    /// Returns what is shown of a resource that is received as `s`.
+    fn received(kind: &Type, wrapper: discovery::Resource) -> Shown {
+        let (type_url, names) = (kind.url().into_owned(), Vec::new());
+        let mut query = QueryState::new(Question { type_url, kind: kind.clone(), names, node: Bytes::new() });
+        query.apply(Response::Delta(DeltaDiscoveryResponse { resources: vec![wrapper], ..Default::default() }));
+        shown(kind, "s", &query.received()["s"])
+    }
+
+    #[test]
+    fn a_version_is_made_from_all_that_travels_beside_the_body() {
+        let kind = TypeTable::new().resolve("google.protobuf.StringValue");
+        let constraints = Some(Bytes::from_static(b"\x0a\x00"));
+        let name = ResourceName { name: "s".into(), dynamic_parameter_constraints: constraints };
+        let wrapper = discovery::Resource {
+            name: "s".into(),
+            resource_name: Some(name),
+            aliases: vec!["t".into()],
+            cache_control: Some(discovery::resource::CacheControl { do_not_cache: true }),
+            resource: Some(Any { type_url: kind.url().into_owned(), value: Bytes::new() }),
+            ..Default::default()
+        };
+        let relays = Resource::from_wrapper(0, wrapper.clone(), &kind, &BodyStore::default()).unwrap();
+        assert_eq!(received(&kind, wrapper.clone()).version, relays.full.to_string());
+        let other = discovery::Resource { cache_control: None, ..wrapper };
+        assert_ne!(received(&kind, other).version, relays.full.to_string());
+    }
+
+    #[test]
+    fn a_body_that_is_no_object_in_json_is_shown_as_a_dump_has_it() {
+        let kind = TypeTable::new().resolve("google.protobuf.StringValue");
+        let resource = Any { type_url: kind.url().into_owned(), value: Bytes::from_static(b"\x0a\x01a") };
+        let wrapper = discovery::Resource { name: "s".into(), resource: Some(resource), ..Default::default() };
+        assert_eq!(
+            received(&kind, wrapper).body,
+            json!({"@type": "type.googleapis.com/google.protobuf.StringValue", "value": "a"})
+        );
+    }
+
+    #[test]
+    fn bodies_are_found_in_every_list_of_a_dump() {
         let body = |kind: &str| json!({"@type": format!("type.googleapis.com/{kind}"), "name": "own"});
         let dump = json!({"configs": [
             {"@type": "x", "version_info": "9", "dynamic_active_clusters": [{"version_info": "1", "cluster": body("a.Cluster")}]},
@@ -343,10 +521,11 @@ mod tests {
             {"dynamic_scoped_route_configs": [{"name": "s", "version_info": "4", "scoped_route_configs": [body("a.Scope")]}]},
             {"generic_xds_configs": [{"name": "g", "version_info": "5", "xds_config": body("a.Own")}]},
         ]});
-        let found: Vec<_> = shown_in(&dump)
-            .into_iter()
-            .map(|((kind, name), shown)| format!("{kind} {name} {}", shown.version))
-            .collect();
-        assert_eq!(found, ["a.Cluster own 1", "a.Listener l 2", "a.Load e 3", "a.Own g 5", "a.Scope s 4"]);
+        let found: Vec<_> = bodies_in(&dump).into_keys().map(|(kind, version)| format!("{kind} {version}")).collect();
+        assert_eq!(found, ["a.Cluster 1", "a.Listener 2", "a.Own 5", "a.Scope 4", "t/a.Load 3"]);
+        let key = |kind: &str| Key { kind: kind.to_owned(), name: "wrapped".to_owned(), by_name: true };
+        let versions = Versions::from([(key("a.Cluster"), "1".to_owned()), (key("a.Own"), "6".to_owned())]);
+        let shown: Vec<_> = shown_in(&dump, versions).into_values().map(|shown| shown.body).collect();
+        assert_eq!(shown, [body("a.Cluster"), json!({"[not shown]": "the relay has replaced it meanwhile"})]);
     }
 }

@@ -43,9 +43,9 @@ pub(super) enum EndpointError {
 
 impl TlsArgs {
     /// Returns those of a command that has them in other options.
-    pub(super) fn of(ca: Option<PathBuf>, own: Option<(PathBuf, PathBuf)>) -> Self {
+    pub(super) fn of(ca: Option<PathBuf>, own: Option<(PathBuf, PathBuf)>, server_name: Option<String>) -> Self {
         let (cert, key) = own.unzip();
-        Self { ca, cert, key, server_name: None }
+        Self { ca, cert, key, server_name }
     }
 
     /// Returns what was given, with its flags.

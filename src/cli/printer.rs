@@ -128,6 +128,8 @@ mod tests {
             aliases: vec!["x".into(), "y".into()],
             ttl: Some(Duration::from_millis(1500)),
             metadata: Some(encoded.unwrap()),
+            constraints: None,
+            do_not_cache: false,
             resource: body.clone(),
         };
         let printer = Printer { transcoder: Transcoder::envoy(), output: Output::Json, secrets: false };

@@ -143,10 +143,9 @@ fn reply(line: &Value) -> String {
     version(line).into_iter().for_each(&mut add);
     list(line, "names", "resources").into_iter().for_each(&mut add);
     list(line, "removed", "removed").into_iter().for_each(&mut add);
+    list(line, "unresolved", "absent").into_iter().for_each(&mut add);
     list(line, "errors", "errors").into_iter().for_each(&mut add);
-    if let Some(beats) = line["heartbeats"].as_u64().filter(|beats| *beats > 0) {
-        add(plural(beats as usize, "heartbeat"));
-    }
+    list(line, "heartbeats", "heartbeats").into_iter().for_each(&mut add);
     add(format!("{} bytes", line["bytes"]));
     words
 }
@@ -208,12 +207,14 @@ mod tests {
         );
         let reply = json!({
             "at": at, "event": "reply", "session": 7, "variant": "sotw", "type": "envoy.config.cluster.v3.Cluster", "nonce": "6",
-            "version": "1.x", "names": of(&["a"], 30), "removed": of(&["r"], 1), "errors": of(&["e"], 1), "heartbeats": 2, "bytes": 99,
+            "version": "1.x", "names": of(&["a"], 30), "removed": of(&["r"], 1), "unresolved": of(&["u"], 1),
+            "errors": of(&["e"], 1), "heartbeats": of(&["h", "i"], 2), "bytes": 99,
             "body": {"resources": ["\u{7}"]},
         });
         assert_eq!(
             text(&reply),
-            "12:00:01.250       7  reply    CDS  nonce 6  version 1.x  30 resources: a, …  1 removed: r  1 errors: e  2 heartbeats  99 bytes\n    \
+            "12:00:01.250       7  reply    CDS  nonce 6  version 1.x  30 resources: a, …  1 removed: r  1 absent: u  \
+             1 errors: e  2 heartbeats: h, i  99 bytes\n    \
              {\n      \"resources\": [\n        \"\\u0007\"\n      ]\n    }\n"
         );
         let ended = json!({"at": at, "event": "ended", "session": 7, "status": 14, "reason": "draining"});

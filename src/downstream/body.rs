@@ -22,7 +22,7 @@ use super::turns::{LARGE, Turn, Turns};
 use super::unfinished_replies::{NextPiece, Unfinished, UnfinishedReplies};
 use crate::compression::{Compression, END};
 use crate::grpc_message;
-use crate::relay::{Obstruction, glance_at_reply, reply_is_late, reply_waits, tap_reply};
+use crate::relay::{Obstruction, glance_at_reply, reply_is_late, reply_waits, tap_end, tap_reply};
 
 pub(super) struct SessionBody {
     slot: Arc<Slot>,
@@ -90,6 +90,8 @@ enum Ending {
     GivenUp,
 }
 
+/// Why a reply is given up, for those who tap the stream.
+const UNREAD: &str = "the client does not read its reply";
 /// How many shared pieces may be in flight. With more of them the connection is polled less often.
 const SHARED_PIECES_OUT: usize = 8;
 
@@ -261,8 +263,17 @@ impl Body for SessionBody {
             Some(rest) => rest.next_piece(self.now()).ok_or(Ending::GivenUp),
             None => ready!(self.poll_session(cx)).map_err(Ending::Status),
         };
-        if let Err(Ending::Status(status)) = &piece {
-            self.slot.end(status.clone()); // for the reader of requests
+        match &piece {
+            Err(Ending::Status(status)) => {
+                self.slot.end(status.clone()); // for the reader of requests
+                if *status == Status::ok()
+                    && let Some(handle) = self.slot.handle().filter(|handle| handle.client().is_stream)
+                {
+                    tap_end(handle, Some(status.code), &status.message);
+                }
+            }
+            Err(Ending::GivenUp) => self.slot.end(Status::exhausted(UNREAD)),
+            Ok(_) => {}
         }
         if piece.is_err() {
             self.over = true;
@@ -279,7 +290,15 @@ impl Body for SessionBody {
 impl Drop for SessionBody {
     /// Runs also when the client resets the stream.
     fn drop(&mut self) {
-        self.slot.end(Status::ok());
+        let left = Status::cancelled();
+        self.slot.end(left.clone());
+        // A reset may look like a half-close to the reader of requests, which reports every other end.
+        if !self.over
+            && self.slot.ended() == Some(Status::ok())
+            && let Some(handle) = self.slot.handle()
+        {
+            tap_end(handle, Some(left.code), &left.message);
+        }
         self.slot.finish();
     }
 }
@@ -444,7 +463,8 @@ pub(super) mod tests {
 
         let dropped = Arc::<Slot>::default();
         drop(SessionBody::new(dropped.clone(), shared(), false, Compression::Off));
-        assert!(dropped.finished().now_or_never().is_some() && dropped.ended().is_some());
+        assert!(dropped.finished().now_or_never().is_some());
+        assert_eq!(dropped.ended(), Some(Status::cancelled()), "its client has left");
     }
 
     #[tokio::test]

@@ -107,6 +107,11 @@ impl Status {
         Self { code: code::OK, message: String::new() }
     }
 
+    /// The end of a client that has left, which is sent no status.
+    pub(crate) fn cancelled() -> Self {
+        Self { code: CANCELLED, message: "the client has left".into() }
+    }
+
     pub(crate) fn invalid(message: impl Into<String>) -> Self {
         Self { code: code::INVALID_ARGUMENT, message: message.into() }
     }
@@ -193,6 +198,9 @@ fn denial(denied: &Denied, text: String) -> Status {
         _ => Status::denied(text),
     }
 }
+
+/// As gRPC clients see a call that they have cancelled.
+const CANCELLED: i32 = 1;
 
 #[cfg(test)]
 mod tests {

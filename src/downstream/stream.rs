@@ -72,7 +72,8 @@ pub(super) fn read(mut frames: Frames, slot: Arc<Slot>, mut call: Call) -> impl 
             slot.end(status);
         }
         if let Some(handle) = slot.handle() {
-            if let Some(Status { code, message }) = slot.ended().filter(|_| handle.client().is_stream) {
+            // The body reports an end without an error.
+            if let Some(Status { code, message }) = slot.ended().filter(|status| *status != Status::ok()) {
                 tap_end(handle, Some(code), &message);
             }
             handle.leave().await;

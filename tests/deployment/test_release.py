@@ -69,7 +69,8 @@ class Release(unittest.TestCase):
             self.assertEqual(read(f"{release()}/{path}"), read(path))
         self.assertIn("weir-status", read(f"{release()}/man/weir.1").replace("\\-", "-"))
         commands = set(re.findall(r"^  ([a-z]+) ", output(WEIR, "--help"), re.M)) - {"help"}
-        self.assertEqual(set(os.listdir(f"{release()}/man")), {"weir.1"} | {f"weir-{command}.1" for command in commands})
+        pages = {page for page in os.listdir(f"{release()}/man") if page.count("-") < 2}  # `weir snapshot` has commands of its own
+        self.assertEqual(pages, {"weir.1"} | {f"weir-{command}.1" for command in commands})
         self.assertEqual(sorted(os.listdir(f"{release()}/deploy/systemd")), ["weir.service", "weir.socket", "weir.sysusers"])
 
 

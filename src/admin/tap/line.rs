@@ -66,7 +66,8 @@ fn of_request(glance: &RequestGlance, transcoder: Option<&Transcoder>) -> Json {
 }
 
 fn of_reply(glance: &ReplyGlance, transcoder: Option<&Transcoder>) -> Json {
-    let ReplyGlance { kind, variant, nonce, version, resources, removed, errors, heartbeats, bytes, body } = glance;
+    let ReplyGlance { kind, variant, nonce, version, resources, removed, unresolved, errors, heartbeats, bytes, body } =
+        glance;
     let mut line = json!({
         "event": "reply",
         "variant": variant.name(),
@@ -75,8 +76,9 @@ fn of_reply(glance: &ReplyGlance, transcoder: Option<&Transcoder>) -> Json {
         "version": version,
         "names": of_names(resources),
         "removed": of_names(removed),
+        "unresolved": of_names(unresolved),
         "errors": of_names(errors),
-        "heartbeats": heartbeats,
+        "heartbeats": of_names(heartbeats),
         "bytes": bytes,
     });
     if let Some(transcoder) = transcoder {
@@ -95,15 +97,14 @@ fn left_out() -> Json {
     Json::from("[left out: too large]")
 }
 
-/// Returns a request with all names. What a client says of itself in the metadata of its node has no type by which secrets were found.
+/// Returns a request with all names. What a client says of itself in the metadata of its node and its parts has no type by which secrets
+/// were found.
 fn whole_request(variant: Variant, body: &[u8], transcoder: &Transcoder) -> Json {
     let unreadable = |error: &dyn std::fmt::Display| json!({"[not shown]": error.to_string()});
     let node = |node: &Option<bytes::Bytes>| {
         let Some(node) = node else { return Json::Null };
         let mut shown = transcoder.dumped_json(NODE, node).unwrap_or_else(|error| unreadable(&error));
-        if let Some(metadata) = shown.get_mut("metadata").and_then(Json::as_object_mut) {
-            metadata.values_mut().for_each(|value| *value = REDACTED.into());
-        }
+        redact_metadata(&mut shown);
         shown
     };
     match variant {
@@ -126,6 +127,24 @@ fn whole_request(variant: Variant, body: &[u8], transcoder: &Transcoder) -> Json
     }
 }
 
+/// Redacts the values of all metadata in a message.
+fn redact_metadata(message: &mut Json) {
+    match message {
+        Json::Object(fields) => {
+            for (name, value) in fields.iter_mut() {
+                match value.as_object_mut() {
+                    Some(metadata) if name == "metadata" => {
+                        metadata.values_mut().for_each(|value| *value = REDACTED.into());
+                    }
+                    _ => redact_metadata(value),
+                }
+            }
+        }
+        Json::Array(items) => items.iter_mut().for_each(redact_metadata),
+        Json::Null | Json::Bool(_) | Json::Number(_) | Json::String(_) => {}
+    }
+}
+
 /// Returns a reply with all names, and its resources without what is sensitive in them.
 fn whole_reply(reply: &Reply, transcoder: &Transcoder) -> Json {
     let resources = reply.resources.iter().map(|resource| {
@@ -137,9 +156,14 @@ fn whole_reply(reply: &Reply, transcoder: &Transcoder) -> Json {
         .errors
         .iter()
         .map(|(name, error)| json!({"name": name.as_str(), "code": error.code, "message": shown(&error.message)}));
+    let removed = reply.removed.iter().chain(reply.constrained.iter().map(|(name, _)| name));
+    let unresolved = reply.unresolved.iter().map(|name| name.as_str());
+    let heartbeats = reply.heartbeats.iter().map(|beat| beat.name.as_str());
     json!({
         "resources": resources.collect::<Vec<_>>(),
-        "removed_resources": reply.removed.iter().map(|name| name.as_str()).collect::<Vec<_>>(),
+        "removed_resources": removed.map(|name| name.as_str()).collect::<Vec<_>>(),
+        "unresolved": unresolved.collect::<Vec<_>>(),
+        "heartbeats": heartbeats.collect::<Vec<_>>(),
         "resource_errors": errors.collect::<Vec<_>>(),
     })
 }
@@ -231,8 +255,9 @@ mod tests {
             version: None,
             resources: names(1, &["a"]),
             removed: NameList::default(),
+            unresolved: NameList::default(),
             errors: NameList::default(),
-            heartbeats: 0,
+            heartbeats: NameList::default(),
             bytes: 10,
             body: Some(Arc::new(Reply::sample(kind, vec![resource]))),
         };
@@ -243,7 +268,13 @@ mod tests {
         let line = of_event(&at(TapWhat::Reply(Box::new(without))), Some(&transcoder));
         assert_eq!(line["body"], "[left out: too large]");
 
-        let node = json!({"id": "n", "metadata": {"password": "hush", "deep": {"er": "hush"}}});
+        let version = json!({"version": {"majorNumber": 1}, "metadata": {"token": "hush"}});
+        let node = json!({
+            "id": "n",
+            "metadata": {"password": "hush", "deep": {"er": "hush"}},
+            "userAgentBuildVersion": version,
+            "extensions": [{"name": "e", "version": version}],
+        });
         let node = transcoder.from_json(NODE, &node, Strictness::Strict).unwrap();
         let whole = DeltaDiscoveryRequest {
             node: Some(node),
@@ -254,7 +285,14 @@ mod tests {
         let glance = RequestGlance { body: Some(whole.encode_to_vec().into()), ..request("", None) };
         let line = of_event(&at(TapWhat::Request(Box::new(glance))), Some(&transcoder));
         assert!(!line.to_string().contains("hush"), "{line}");
-        assert_eq!(line["body"]["node"], json!({"id": "n", "metadata": {"password": REDACTED, "deep": REDACTED}}));
+        let version = json!({"version": {"major_number": 1}, "metadata": {"token": REDACTED}});
+        let node = json!({
+            "id": "n",
+            "metadata": {"password": REDACTED, "deep": REDACTED},
+            "user_agent_build_version": version,
+            "extensions": [{"name": "e", "version": version}],
+        });
+        assert_eq!(line["body"]["node"], node);
         assert_eq!(line["body"]["resource_names_subscribe"], json!(["a", "b"]));
         assert_eq!(line["body"]["initial_resource_versions"], json!({"c": "1"}));
     }

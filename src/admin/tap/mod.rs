@@ -25,7 +25,7 @@ use super::guard::Does;
 use super::query::Query;
 use super::{Shown, ShownNow};
 use crate::relay::questions;
-use crate::relay::taps::{MAX_TAPS, OpenedStream, Taken, TapReader};
+use crate::relay::taps::{MAX_TAPS, OpenedStream, Taken, TapReader, TapWhat};
 
 /// One who taps, as the log names it, and what it was sent.
 struct Use {
@@ -41,6 +41,8 @@ struct Lines {
     to: mpsc::Sender<Frame<Bytes>>,
     now: ShownNow,
     caller: Caller,
+    /// The sessions of the first line. One that has opened meanwhile is among them, and among what is read.
+    listed: Vec<u64>,
 }
 
 /// Sends lines until the caller leaves, may not see them any more, or the relay drains.
@@ -59,8 +61,9 @@ pub(super) async fn tap(
     used.log_begin();
     let (to, from) = mpsc::channel(1);
     let first = beginning(client, full, &streams);
+    let listed = streams.iter().take(MAX_STREAMS).map(|stream| stream.session).collect();
     tokio::spawn(async move {
-        let lines = Lines { to, now, caller };
+        let lines = Lines { to, now, caller, listed };
         let reason = lines.send_all(first, &reader, &mut used).await;
         drop(reader);
         used.log_end(reason);
@@ -134,7 +137,7 @@ impl Lines {
                 return false;
             }
         }
-        let Some(event) = event else { return true };
+        let Some(event) = event.filter(|event| !is_listed(&event.what, &self.listed)) else { return true };
         used.lines += 1;
         let line = match used.full {
             false => line::of_event(&event, None),
@@ -154,6 +157,11 @@ impl Lines {
     }
 }
 
+/// Whether a stream that has opened is in the first line.
+fn is_listed(what: &TapWhat, listed: &[u64]) -> bool {
+    matches!(what, TapWhat::Opened(stream) if listed.contains(&stream.session))
+}
+
 impl Use {
     fn log_begin(&self) {
         let Self { by, client, full, .. } = self;
@@ -171,3 +179,16 @@ const LEFT: &str = "the caller has left";
 const LOOKS: Duration = Duration::from_secs(1);
 /// How many streams the first line lists.
 const MAX_STREAMS: usize = 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stream_of_the_first_line_does_not_open_again() {
+        let (node, peer, view) = Default::default();
+        let opened = TapWhat::Opened(OpenedStream { session: 7, node, peer, view, variant: "delta" });
+        assert!(is_listed(&opened, &[6, 7]) && !is_listed(&opened, &[6]));
+        assert!(!is_listed(&TapWhat::Unchanged, &[7]));
+    }
+}

@@ -17,6 +17,9 @@ pub(in crate::cli) struct ReceivedResource {
     pub(crate) aliases: Vec<String>,
     pub(crate) ttl: Option<Duration>,
     pub(crate) metadata: Option<Bytes>,
+    /// Of the parameters by which it was chosen.
+    pub(crate) constraints: Option<Bytes>,
+    pub(crate) do_not_cache: bool,
     pub(crate) resource: Any,
 }
 
@@ -33,7 +36,16 @@ pub(super) fn unwrapped(any: Any, kind: &Type, version: &str) -> (Option<String>
         }
     }
     let name = name_in(&any, kind);
-    (name, ReceivedResource { version: version.into(), aliases: Vec::new(), ttl: None, metadata: None, resource: any })
+    let received = ReceivedResource {
+        version: version.into(),
+        aliases: Vec::new(),
+        ttl: None,
+        metadata: None,
+        constraints: None,
+        do_not_cache: false,
+        resource: any,
+    };
+    (name, received)
 }
 
 pub(super) fn name_in(any: &Any, kind: &Type) -> Option<String> {
@@ -56,8 +68,10 @@ pub(super) fn wrapper_name(resource: &Resource) -> Option<String> {
 
 pub(super) fn received_of(resource: Resource) -> Option<ReceivedResource> {
     let ttl = resource.ttl.and_then(|ttl| Duration::try_from(ttl).ok());
-    let Resource { version, aliases, metadata, .. } = resource;
-    Some(ReceivedResource { version, aliases, ttl, metadata, resource: resource.resource? })
+    let Resource { version, aliases, metadata, resource_name, cache_control, resource, .. } = resource;
+    let constraints = resource_name.and_then(|name| name.dynamic_parameter_constraints);
+    let do_not_cache = cache_control.is_some_and(|control| control.do_not_cache);
+    Some(ReceivedResource { version, aliases, ttl, metadata, constraints, do_not_cache, resource: resource? })
 }
 
 fn type_name(type_url: &str) -> &str {

@@ -251,7 +251,9 @@ impl Rest {
                 let place = deliveries.place(&reply.kind);
                 let is_for_all = cache::is_for_all(&reply);
                 let compression = if reply.kind.is_secret() { Compression::Off } else { poll.compression };
-                let plain = self.shared.body(wanted.clone(), *reply).await?.map_err(|nack| (*nack).clone())?;
+                let plain = self.shared.body(wanted.clone(), *reply).await;
+                let plain = plain.and_then(|made| made.map_err(|nack| (*nack).clone()));
+                let plain = plain.map_err(|why| refused(&handle, why))?;
                 let gzip = match is_for_all {
                     true => self.shared.gzip(wanted, &plain, compression, &poll.views.counters().compression).await,
                     false => None,

@@ -75,10 +75,13 @@ pub(crate) struct ReplyGlance {
     /// None in delta, where each resource has its own.
     pub(crate) version: Option<String>,
     pub(crate) resources: NameList,
+    /// With the names that had constraints.
     pub(crate) removed: NameList,
+    /// Aliases that lead to nothing.
+    pub(crate) unresolved: NameList,
     pub(crate) errors: NameList,
     /// Resources whose TTL is extended.
-    pub(crate) heartbeats: usize,
+    pub(crate) heartbeats: NameList,
     /// Its bytes as they are sent.
     pub(crate) bytes: usize,
     /// The whole reply.
@@ -111,11 +114,18 @@ impl TapEvent {
 
 impl NameList {
     fn of<'a>(names: impl ExactSizeIterator<Item = &'a str>) -> Self {
-        Self { count: names.len(), first: names.take(NAMES).map(|name| truncate(name, TEXT_BYTES)).collect() }
+        Self::default().with(names)
     }
 
     fn of_names(names: &[Name]) -> Self {
         Self::of(names.iter().map(Name::as_str))
+    }
+
+    fn with<'a>(mut self, names: impl ExactSizeIterator<Item = &'a str>) -> Self {
+        self.count += names.len();
+        let room = NAMES.saturating_sub(self.first.len());
+        self.first.extend(names.take(room).map(|name| truncate(name, TEXT_BYTES)));
+        self
     }
 }
 
@@ -155,7 +165,7 @@ impl RequestGlance {
 impl ReplyGlance {
     /// `whole`: with a handle of all that is in it.
     pub(in crate::relay) fn of(reply: &Reply, variant: Variant, whole: bool) -> Self {
-        let Reply { resources, removed, errors, .. } = reply;
+        let Reply { resources, removed, constrained, unresolved, errors, heartbeats, .. } = reply;
         let body = whole.then(|| Arc::new(Reply { progress: None, ..reply.clone() })); // it keeps no snapshot
         Self {
             kind: reply.kind.clone(),
@@ -163,9 +173,10 @@ impl ReplyGlance {
             nonce: reply.nonce,
             version: (variant == Variant::Sotw).then(|| reply.version.to_string()),
             resources: NameList::of(resources.iter().map(|resource| resource.name.as_str())),
-            removed: NameList::of_names(removed),
+            removed: NameList::of_names(removed).with(constrained.iter().map(|(name, _)| name.as_str())),
+            unresolved: NameList::of_names(unresolved),
             errors: NameList::of(errors.iter().map(|(name, _)| name.as_str())),
-            heartbeats: reply.heartbeats.len(),
+            heartbeats: NameList::of(heartbeats.iter().map(|beat| beat.name.as_str())),
             bytes: 0,
             body,
         }
@@ -178,3 +189,31 @@ const NAMES: usize = 20;
 const TEXT_BYTES: usize = 512;
 /// How much of a reason is kept until it is shown.
 const REASON_BYTES: usize = 4096 + 64;
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use weir_core::protocol::session::Heartbeat;
+    use weir_core::xds::{ContentHash, TypeTable};
+
+    use super::*;
+
+    #[test]
+    fn every_name_of_a_reply_is_counted() {
+        let beat = Heartbeat { name: "beat".into(), version: ContentHash::from_bytes([1; 16]), ttl: Duration::ZERO };
+        let reply = Reply {
+            removed: vec!["gone".into(); NAMES],
+            constrained: vec![("constrained".into(), Bytes::new())],
+            unresolved: vec!["alias".into()],
+            heartbeats: vec![beat],
+            ..Reply::sample(TypeTable::new().clusters(), Vec::new())
+        };
+        let glance = ReplyGlance::of(&reply, Variant::Delta, false);
+        assert_eq!((glance.removed.count, glance.removed.first.len()), (NAMES + 1, NAMES));
+        let list = |name: &str| NameList { count: 1, first: vec![name.to_owned()] };
+        assert_eq!((glance.unresolved, glance.heartbeats), (list("alias"), list("beat")));
+        let few = Reply { removed: vec!["gone".into()], ..reply };
+        assert_eq!(ReplyGlance::of(&few, Variant::Delta, false).removed.first, ["gone", "constrained"]);
+    }
+}
