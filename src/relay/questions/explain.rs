@@ -2,8 +2,8 @@
 
 use weir_core::xds::WILDCARD;
 
-use super::inspection;
 use crate::relay::command::ask;
+use crate::relay::inspection;
 use crate::relay::report::{Around, Books, ExplainQuery, Explanation, OtherViews, Search, WaitRow};
 use crate::relay::session_handle::{SessionHandle, report};
 use crate::relay::views::Views;
