@@ -22,7 +22,7 @@ use crate::memory::{LiveBytes, MemoryWatch};
 use crate::open_files::{self, Shares, Spare};
 use crate::reload::{Adapt, PermissionsControl, PutLimits, ReloadControl, Serving};
 use crate::state::StateWriter;
-use crate::telemetry::{self, LogControl, MetricsSources, Traces, WorkerHealth, WorkerWatch};
+use crate::telemetry::{self, LogControl, ProcessSources, Traces, WorkerHealth, WorkerWatch};
 use crate::tls::ListenerTls;
 
 /// A relay that is bound and not yet running.
@@ -262,15 +262,15 @@ impl App {
             beside.spawn(state.watch());
         }
         if !self.admin.is_empty() {
-            let state = self.state.as_ref().map(StateWriter::counters);
-            let (status, serving, tls) = (self.config_status.clone(), self.serving.clone(), self.tls.clone());
-            let (log, of_metrics) = (self.log.clone(), workers.clone());
-            let sources = move || {
-                let Generation { views, loads, files, .. } = &*serving.generation.get();
-                let (tls, state, log, workers) = (tls.clone(), state.clone(), log.clone(), of_metrics.clone());
-                let (views, loads, files, config) = (views.clone(), loads.clone(), files.clone(), status.get());
-                MetricsSources { views, loads, files, tls, state, config, log, workers }
+            let of_process = ProcessSources {
+                tls: self.tls.clone(),
+                state: self.state.as_ref().map(StateWriter::counters),
+                log: self.log.clone(),
+                workers: workers.clone(),
             };
+            let (status, serving) = (self.config_status.clone(), self.serving.clone());
+            let sources = move || serving.generation.get().metrics_sources(of_process.clone(), status.get());
+            beside.spawn(telemetry::watch_problems(sources.clone()));
             let now = self.serving.views.clone();
             let probes = ProbeValues::new(&now.get(), telemetry::exposition(sources), workers);
             beside.spawn(probes.clone().keep(move || now.get()));

@@ -12,7 +12,8 @@ use weir::build_facts;
 use weir::cli::check::{Against, AsClient, Shows};
 use weir::cli::{
     CANNOT_ASK, FOUND, brakes::Brakes, compare::Compare, dangling::Dangling, explain::Explain, get::Get, nacks::Nacks,
-    release::Release, reload::Reload, show, snapshot::Snapshot, split::Split, status::Status, top::Top, watch::Watch,
+    problems::Problems, release::Release, reload::Reload, show, snapshot::Snapshot, split::Split, status::Status,
+    tap::Tap, top::Top, watch::Watch,
 };
 use weir::config::{Config, admin_address, listen_address, size};
 use weir::telemetry::{LogControl, LogFilter, LogFormat};
@@ -84,11 +85,13 @@ pub enum Task {
     Watch(Watch),
     Status(Status),
     Top(Top),
+    Tap(Tap),
     Explain(Explain),
     #[command(name = "diff")]
     Compare(Compare),
     Nacks(Nacks),
     Dangling(Dangling),
+    Problems(Problems),
     Brakes(Brakes),
     Release(Release),
     Reload(Reload),
@@ -97,6 +100,12 @@ pub enum Task {
     Version,
     /// Prints the JSON schema of the configuration, for editors and other tools.
     Schema,
+    /// Writes manual pages: weir.1, and one for each command.
+    Man {
+        /// Folder for the pages; it is made if it is not there
+        #[arg(value_name = "FOLDER")]
+        folder: PathBuf,
+    },
     /// Prints a completion script for a shell.
     Completions {
         shell: Shell,
@@ -157,9 +166,11 @@ impl Task {
             Self::Explain(explain) => explain.run().await,
             Self::Snapshot(snapshot) => weir::cli::snapshot::run(&snapshot),
             Self::Top(top) => top.run().await,
+            Self::Tap(tap) => tap.run().await,
             Self::Compare(compare) => compare.run().await,
             Self::Nacks(nacks) => nacks.run().await,
             Self::Dangling(dangling) => dangling.run().await,
+            Self::Problems(problems) => problems.run().await,
             Self::Brakes(brakes) => brakes.run().await,
             Self::Release(release) => release.run().await,
             Self::Reload(reload) => reload.run().await,
@@ -168,6 +179,7 @@ impl Task {
                 let schema = format!("{:#}\n", weir::config::schema());
                 done(log, show(&schema).context("cannot write"))
             }
+            Self::Man { folder } => done(log, weir::cli::manual::write(Arguments::command(), &folder)),
             Self::Completions { shell } => {
                 let mut script = Vec::new();
                 clap_complete::generate(shell, &mut Arguments::command(), "weir", &mut script);
@@ -186,14 +198,17 @@ impl Task {
             Self::Get(_) => "get",
             Self::Watch(_) => "watch",
             Self::Top(_) => "top",
+            Self::Tap(_) => "tap",
             Self::Compare(_) => "diff",
             Self::Nacks(_) => "nacks",
             Self::Dangling(_) => "dangling",
+            Self::Problems(_) => "problems",
             Self::Brakes(_) => "brakes",
             Self::Release(_) => "release",
             Self::Reload(_) => "reload",
             Self::Version => "version",
             Self::Schema => "schema",
+            Self::Man { .. } => "man",
             Self::Completions { .. } => "completions",
         }
     }

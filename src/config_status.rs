@@ -1,7 +1,7 @@
 //! What is known of the configuration file, for pages and metrics: what is in use, and how the last attempt to read it again went.
 
 use std::path::PathBuf;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
 use serde_json::Value as Json;
@@ -16,7 +16,7 @@ pub(crate) struct ConfigFacts {
     /// SHA-256 of the file that is in use.
     pub(crate) sha256: String,
     /// The configuration in use, as operators may see it.
-    pub(crate) config: Json,
+    pub(crate) config: Arc<Json>,
     /// SHA-256 of the bootstrap, if the servers come from one.
     pub(crate) bootstrap: Option<String>,
     /// What the command line says in place of the file.
@@ -44,7 +44,7 @@ impl ConfigStatus {
     /// Notes that the file was taken.
     pub(crate) fn taken(&self, sha256: String, bootstrap: Option<String>, config: Json, pending: Vec<String>) {
         let mut facts = self.facts();
-        (facts.sha256, facts.config, facts.bootstrap, facts.pending) = (sha256, config, bootstrap, pending);
+        (facts.sha256, facts.config, facts.bootstrap, facts.pending) = (sha256, config.into(), bootstrap, pending);
         (facts.read, facts.error) = (SystemTime::now(), None);
         facts.reloads += 1;
     }
@@ -73,7 +73,7 @@ mod tests {
         let facts = ConfigFacts {
             file: "relay.yaml".into(),
             sha256: "first".into(),
-            config: json!(1),
+            config: json!(1).into(),
             bootstrap: None,
             command_line: json!({"listen": "x"}),
             read: SystemTime::UNIX_EPOCH,
@@ -99,7 +99,8 @@ mod tests {
             }
             assert_eq!(status.get().read, read, "when the file in use was read");
             status.taken(format!("next {round}"), None, json!(round), vec!["types".into()]);
-            let expected = (format!("next {round}"), json!(round), vec!["types".into()], None, (round, 2 * round));
+            let expected =
+                (format!("next {round}"), Arc::new(json!(round)), vec!["types".into()], None, (round, 2 * round));
             assert_eq!(all(&status), expected);
             assert!(status.get().read > read);
         }

@@ -1,6 +1,7 @@
 //! What one configuration sets up to serve clients: sources, views, and the services in front of them. A reload sets up another one beside it,
 //! which takes over sources that are the same and what the views have; the earlier one serves its streams until they have ended.
 
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -9,8 +10,10 @@ use tokio::task::JoinSet;
 use crate::admin::ServerCertificates;
 use crate::client_status::ClientStatus;
 use crate::config::Config;
+use crate::config_status::ConfigFacts;
 use crate::downstream::{Drain, DrainReason, DrainTimes, DrainTrigger, Rest, Service};
 use crate::relay::{HubConnector, Loads, SharedConnector, Views, retire_idle};
+use crate::telemetry::{MetricsSources, ProcessSources};
 use crate::transcode::{Descriptors, Transcoder};
 use crate::upstream::{
     AdsConnector, Dialer, FilesConnector, FilesServer, FilesSource, FirstQuestion, LoadsConnector, Parser,
@@ -26,6 +29,8 @@ pub(crate) struct Generation {
     pub(crate) service: Arc<Service>,
     pub(crate) descriptors: Descriptors,
     pub(crate) server_certificates: Arc<[ServerCertificates]>,
+    /// Those that servers are shown.
+    own_certificates: Arc<[PathBuf]>,
     sources: Sources,
     trigger: DrainTrigger,
     /// How long a connection without a stream is kept at the start.
@@ -71,6 +76,7 @@ impl Generation {
         let mut beside = JoinSet::new();
         let (idle_views, idle) = (views.clone(), config.views_idle);
         beside.spawn(async move { retire_idle(&idle_views, idle).await });
+        let server_certificates: Arc<[_]> = config.upstream.servers.iter().flat_map(server_certificates).collect();
         Self {
             views,
             loads,
@@ -79,11 +85,24 @@ impl Generation {
             client_status,
             service: Arc::new(service),
             descriptors,
-            server_certificates: config.upstream.servers.iter().flat_map(server_certificates).collect(),
+            own_certificates: server_certificates.iter().filter_map(|of| of.own.clone()).collect(),
+            server_certificates,
             sources,
             trigger,
             keep: config.views.protocol.view.linger,
             beside: Mutex::new(beside),
+        }
+    }
+
+    /// Returns what metrics and problems are made of.
+    pub(crate) fn metrics_sources(&self, process: ProcessSources, config: ConfigFacts) -> MetricsSources {
+        MetricsSources {
+            views: self.views.clone(),
+            loads: self.loads.clone(),
+            files: self.files.clone(),
+            certificate_files: self.own_certificates.clone(),
+            config,
+            process,
         }
     }
 

@@ -21,8 +21,10 @@ pub(crate) mod log_pace;
 pub(crate) mod memory;
 pub mod open_files;
 pub(crate) mod plural;
+pub(crate) mod problems;
 pub mod reload;
 pub mod telemetry;
+pub(crate) mod view_words;
 
 pub(crate) mod admin;
 pub(crate) mod client_status;

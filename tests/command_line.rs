@@ -166,6 +166,13 @@ fn schema_and_completions_are_printed() {
         let (code, out, _) = folder.output(&["completions", shell]);
         assert!(code == 0 && out.contains("completions") && out.contains("config"), "{shell}: {out}");
     }
+    let (code, out, said) = folder.output(&["man", "pages"]);
+    assert_eq!((code, out.as_str(), said.as_str()), (0, "", ""));
+    let page = |name: &str| std::fs::read_to_string(folder.0.join("pages").join(name)).unwrap().replace("\\-", "-");
+    assert!(page("weir.1").contains("weir-get(1)") && page("weir-get.1").contains("--quiet-period"));
+    folder.write("file", "");
+    let (code, _, said) = folder.output(&["man", "file/pages"]);
+    assert!(code == 2 && said.contains("cannot write manual pages to file/pages"), "{said}");
     let (code, _, said) = folder.output(&["completions", "shell"]);
     assert!(code == 2 && said.contains("bash"), "{said}");
 }

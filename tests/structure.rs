@@ -47,6 +47,8 @@ const LAYERS: [(&str, Layers); 2] = [
                 "limit",
                 "log_pace",
                 "plural",
+                "problems",
+                "view_words",
                 "memory",
                 "written",
             ],

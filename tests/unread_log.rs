@@ -157,6 +157,11 @@ async fn i10_a_log_that_nobody_reads_delays_nobody_and_who_reads_it_again_learns
     flood(address, &admin, 1).await;
     send(&stream, "two");
     receives(&mut client, "two").await;
+    let begun = Instant::now();
+    while !page(&admin, "/problems").await.1.contains("\"log_dropped\"") {
+        assert!(begun.elapsed() < PATIENCE, "it is no problem");
+        flood(address, &admin, dropped_lines(&admin).await + 1).await; // it is one while lines are dropped
+    }
     let mut newcomer = asks(address).await;
     receives(&mut newcomer, "two").await;
     assert_eq!(page(&admin, "/healthz").await, (200, "ok\n".into()));

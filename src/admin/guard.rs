@@ -32,14 +32,16 @@ pub(crate) struct Rules {
     pub(crate) may_read: Vec<IdentityPattern>,
     /// `admin.tls.may_change`.
     pub(crate) may_change: Vec<IdentityPattern>,
-    pub(crate) refused_changes: RefusedChanges,
+    /// `admin.tls.may_tap`.
+    pub(crate) may_tap: Vec<IdentityPattern>,
+    pub(crate) refused: RefusedRequests,
 }
 
-/// Which refused changes have a log line: whoever reaches the address can try them. Those that are made all have one.
+/// Which refused changes and taps have a log line: whoever reaches the address can try them. Those that are not refused all have one.
 #[derive(Debug, Clone)]
-pub(crate) struct RefusedChanges(Arc<LogPace>);
+pub(crate) struct RefusedRequests(Arc<LogPace>);
 
-impl Default for RefusedChanges {
+impl Default for RefusedRequests {
     fn default() -> Self {
         Self(Arc::new(LogPace::of_client()))
     }
@@ -52,6 +54,8 @@ pub(super) enum Does {
     Probe,
     Read,
     Change,
+    /// Shows what a single client requests and is sent.
+    Tap,
 }
 
 /// Why a request is refused.
@@ -70,25 +74,31 @@ pub(super) async fn find(
     next.run(request).await
 }
 
-/// The layer around one path. Each change is logged with who made it.
+/// The layer around one path. Each change is logged with who made it. A tap has lines of its own, unless it is refused here.
 pub(super) async fn enter(
     State((rules, does)): State<(Arc<Rules>, Does)>,
     Extension(caller): Extension<Caller>,
     request: Request,
     next: Next,
 ) -> Response {
-    let is_change = does == Does::Change;
-    let target = is_change.then(|| request.uri().path_and_query().map(ToString::to_string)).flatten();
+    let (is_change, is_tap) = (does == Does::Change, does == Does::Tap);
+    let target = (is_change || is_tap).then(|| request.uri().path_and_query().map(ToString::to_string)).flatten();
     let (response, line) = match rules.check_right(&request, &caller, does) {
         Ok(()) => (next.run(request).await, Some(None)),
         Err((status, reason)) => {
-            let line = is_change.then(|| rules.refused_changes.0.line(Instant::now())).flatten();
+            let line = (is_change || is_tap).then(|| rules.refused.0.line(Instant::now())).flatten();
             (text(status, &reason), line.map(Some))
         }
     };
-    if let Some(unlogged) = line.filter(|_| is_change) {
-        let (status, target) = (response.status().as_u16(), target.unwrap_or_default());
-        tracing::info!(by = %caller.peer, target = %target, status, unlogged, "change requested");
+    let (status, target) = (response.status().as_u16(), target.unwrap_or_default());
+    match line {
+        Some(unlogged) if is_change => {
+            tracing::info!(by = %caller.peer, target = %target, status, unlogged, "change requested");
+        }
+        Some(Some(unlogged)) if is_tap => {
+            tracing::info!(by = %caller.peer, target = %target, status, unlogged, "tap of a client refused");
+        }
+        _ => {}
     }
     response
 }
@@ -120,23 +130,22 @@ impl Rules {
     }
 
     fn check_right<B>(&self, request: &http::Request<B>, caller: &Caller, does: Does) -> Result<(), Refusal> {
-        if does == Does::Change && is_foreign(request, caller.via) {
-            return Err((
-                StatusCode::FORBIDDEN,
-                "a page of another origin made this request: changes are refused".into(),
-            ));
+        if matches!(does, Does::Change | Does::Tap) && is_foreign(request, caller.via) {
+            let reason = "a page of another origin made this request: changes and taps are refused";
+            return Err((StatusCode::FORBIDDEN, reason.into()));
         }
         match (caller.via, does) {
             (_, Does::Probe) | (Via::Socket, _) | (Via::Loopback, Does::Read) => Ok(()),
             (Via::Probes, _) => Err((StatusCode::NOT_FOUND, "unknown path".into())),
-            (Via::Loopback, Does::Change) => Err((StatusCode::FORBIDDEN, self.where_changes_go())),
-            (Via::Tls, Does::Read | Does::Change) => self.check_certificate(caller, does),
+            (Via::Loopback, Does::Change) => Err((StatusCode::FORBIDDEN, self.elsewhere("changes", "need"))),
+            (Via::Loopback, Does::Tap) => Err((StatusCode::FORBIDDEN, self.elsewhere("a tap", "needs"))),
+            (Via::Tls, Does::Read | Does::Change | Does::Tap) => self.check_certificate(caller, does),
         }
     }
 
-    /// Whether a caller may still read: a stream outlives many requests.
-    pub(super) fn check_reader(&self, caller: &Caller) -> Result<(), Refusal> {
-        if caller.via == Via::Tls { self.check_certificate(caller, Does::Read) } else { Ok(()) }
+    /// Whether a caller may still do what it does: a stream outlives many requests.
+    pub(super) fn check_still(&self, caller: &Caller, does: Does) -> Result<(), Refusal> {
+        if caller.via == Via::Tls { self.check_certificate(caller, does) } else { Ok(()) }
     }
 
     /// A certificate is judged at each request: connections outlive revocations.
@@ -149,6 +158,11 @@ impl Rules {
         let is_among = |listed: &[IdentityPattern]| listed.iter().any(|identity| identity.is_of(&caller.peer));
         let who = caller.peer.identity().unwrap_or_else(|| "this certificate".into());
         match does {
+            Does::Tap if is_among(&self.may_tap) => Ok(()),
+            Does::Tap => {
+                let reason = format!("{who} may tap no client: admin.tls.may_tap lists who may");
+                Err((StatusCode::FORBIDDEN, reason))
+            }
             _ if is_among(&self.may_change) => Ok(()),
             Does::Change => {
                 Err((StatusCode::FORBIDDEN, format!("{who} may change nothing: admin.tls.may_change lists who may")))
@@ -158,16 +172,16 @@ impl Rules {
         }
     }
 
-    fn where_changes_go(&self) -> String {
+    /// Returns where something is asked for that this address does not do.
+    fn elsewhere(&self, what: &str, needs: &str) -> String {
         match &self.socket {
             Some(path) => format!(
-                "this address only reads: send changes over the Unix socket of admin.socket (curl --unix-socket {})",
+                "this address only reads: {what} {needs} the Unix socket of admin.socket (curl --unix-socket {})",
                 path.display()
             ),
-            None => {
-                "this address only reads: changes need a Unix socket (admin.socket) or certificates (admin.tls), which are not configured"
-                    .into()
-            }
+            None => format!(
+                "this address only reads: {what} {needs} a Unix socket (admin.socket) or certificates (admin.tls), which are not configured"
+            ),
         }
     }
 }
@@ -270,6 +284,8 @@ mod tests {
         assert_eq!(right(Via::Loopback, Does::Change, &[localhost]), 403);
         assert_eq!(right(Via::Tls, Does::Change, &[localhost]), 401, "a certificate that is not there");
         assert_eq!([Does::Read, Does::Change].map(|does| right(Via::Probes, does, &[])), [404, 404]);
+        let tap = [Via::Loopback, Via::Socket, Via::Probes, Via::Tls].map(|via| right(via, Does::Tap, &[]));
+        assert_eq!(tap, [403, 200, 404, 401]);
         assert_eq!(right(Via::Socket, Does::Change, &[localhost]), 200);
         assert_eq!(right(Via::Socket, Does::Change, &[localhost, ("origin", "http://localhost")]), 200);
         for foreign in ["http://evil.example", "https://localhost", "null", "http://localhost.evil.example"] {

@@ -24,9 +24,11 @@ mod places;
 mod probe_thread;
 mod probe_values;
 mod probes;
+mod problems;
 mod query;
 mod resources;
 mod server_info;
+mod tap;
 mod upstreams;
 mod waits;
 

@@ -49,8 +49,9 @@ pub(crate) fn open_sockets(
 /// Returns who may do what.
 pub(crate) fn rules_of(options: AdminOptions) -> Rules {
     let AdminOptions { address: _, socket, hosts, tls } = options;
-    let (may_read, may_change) = tls.map(|tls| (tls.may_read, tls.may_change)).unwrap_or_default();
-    Rules { hosts: hosts.into(), socket, may_read, may_change, ..Rules::default() }
+    let (may_read, may_change, may_tap) =
+        tls.map(|tls| (tls.may_read, tls.may_change, tls.may_tap)).unwrap_or_default();
+    Rules { hosts: hosts.into(), socket, may_read, may_change, may_tap, ..Rules::default() }
 }
 
 /// Returns where a socket listens, with the port that was chosen for port 0.

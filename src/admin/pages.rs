@@ -18,7 +18,7 @@ use super::grpc::Status;
 use super::guard::{self, Does, Rules};
 use super::{
     ProbeValues, ShownNow, brakes, certs, client_status, clients, dump, files, live, logs, nacks, page, probes,
-    resources, server_info, upstreams, waits,
+    problems, resources, server_info, tap, upstreams, waits,
 };
 use crate::client_status::SERVICE;
 
@@ -40,12 +40,14 @@ pub(super) fn of_operators(rules: Arc<Rules>, shown: ShownNow) -> Router {
         )
         .read("/diff", "what a client was sent, against what there is for it: ?client=", clients::differences)
         .read("/explain", "why a client has a resource, or lacks it: ?client= &type= &name=", clients::explain)
+        .tap("/tap", "requests and replies of one client as they go, as lines of JSON: ?client= &full", tap::tap)
         .read("/upstreams", "views: ladders, upstream streams, rejected resources", upstreams::upstreams)
         .read(
             "/resources",
             "cached resources: ?type=clusters &name= &contains= &view= &limit= &after=",
             resources::page,
         )
+        .read("/problems", "what is wrong now, worst first: ?limit=", problems::problems)
         .read("/nacks", "versions that clients ACK and NACK: ?type=clusters &view= &nacked &limit=", nacks::nacks)
         .read("/dangling", "clusters that routing refers to and that do not exist", upstreams::dangling)
         .read("/waits", "what waits: sums by view and kind, and the 100 oldest", waits::waits)
@@ -127,6 +129,11 @@ impl<S: Clone + Send + Sync + 'static> Pages<S> {
     /// A path that operators read.
     fn read<T: 'static>(self, path: &'static str, about: &'static str, handler: impl Handler<T, S>) -> Self {
         self.add(path, about, (Does::Read, false), get(handler))
+    }
+
+    /// A path that shows what a single client is sent.
+    fn tap<T: 'static>(self, path: &'static str, about: &'static str, handler: impl Handler<T, S>) -> Self {
+        self.add(path, about, (Does::Tap, false), get(handler))
     }
 
     /// A path that operators read, by a request with a body. It changes nothing.

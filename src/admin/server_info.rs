@@ -106,7 +106,7 @@ pub(super) async fn config(State(shown): State<Shown>) -> Response {
         "error": facts.error,
         "bootstrap_sha256": facts.bootstrap,
         "command_line": facts.command_line,
-        "config": facts.config,
+        "config": *facts.config,
     }))
 }
 

@@ -2,13 +2,16 @@
 
 use bytes::Bytes;
 use clap::Args;
-use http::{Method, Request, StatusCode};
+use http::{Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Empty, Limited};
+use hyper::body::Incoming;
 use hyper_util::rt::TokioIo;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
+use tokio::task::JoinHandle;
 use tokio::time::{Duration, timeout};
 
+use super::admin_lines::AdminLines;
 use super::endpoint::{EndpointError, TlsArgs};
 use super::printable;
 use crate::upstream::{AdsServer, dial};
@@ -16,7 +19,7 @@ use crate::upstream::{AdsServer, dial};
 #[derive(Debug, Args)]
 pub(super) struct AdminArgs {
     /// Admin address of the relay: HOST:PORT, http://HOST:PORT, https://HOST:PORT, or unix:PATH for its admin socket
-    #[arg(long, value_name = "URI", env = "WEIR_ADMIN", default_value = "http://127.0.0.1:19000")]
+    #[arg(long, value_name = "URI", env = "WEIR_ADMIN", default_value = DEFAULT)]
     admin: String,
     #[command(flatten)]
     tls: TlsArgs,
@@ -31,7 +34,7 @@ pub(super) enum AdminError {
     #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))]
     Arguments(Vec<EndpointError>),
     #[error("cannot reach {0}: {1}")]
-    Unreachable(String, Box<dyn std::error::Error + Send + Sync>),
+    Unreachable(String, AnyError),
     #[error("no response from {0}")]
     Late(String),
     #[error("{reason}")]
@@ -47,6 +50,19 @@ pub(super) enum AdminError {
     ForClients(String),
 }
 
+/// A page that goes on, and the relay that it is of.
+pub(super) struct FollowedPage {
+    name: String,
+    lines: AdminLines,
+}
+
+impl FollowedPage {
+    /// Returns the next line; none at the end.
+    pub(crate) async fn next(&mut self) -> Result<Option<Value>, AdminError> {
+        self.lines.next().await.map_err(|error| AdminError::Unreachable(self.name.clone(), error.into()))
+    }
+}
+
 impl AdminArgs {
     /// Returns those of a command that has the address in another option.
     pub(crate) fn of(flag: &'static str, admin: String, tls: TlsArgs) -> Self {
@@ -56,6 +72,11 @@ impl AdminArgs {
     /// Returns the address as it was given.
     pub(crate) fn address(&self) -> &str {
         &self.admin
+    }
+
+    /// Whether commands ask it without being told to.
+    pub(crate) fn is_default(&self) -> bool {
+        self.admin == DEFAULT
     }
 
     /// Returns the words by which another command asks the same relay, at this address.
@@ -96,6 +117,23 @@ impl AdminArgs {
         Ok(String::from_utf8_lossy(&said).into_owned())
     }
 
+    /// Returns a page that goes on, line by line.
+    pub(crate) async fn follow(&self, path: &str, parameters: &[(&str, &str)]) -> Result<FollowedPage, AdminError> {
+        let server = self.server()?;
+        let beginning = timeout(PATIENCE, begin(&server, Method::GET, &with_parameters(path, parameters))).await;
+        let (response, driver) = match beginning {
+            Ok(begun) => begun.map_err(|error| AdminError::Unreachable(server.name(), error))?,
+            Err(_) => return Err(AdminError::Late(server.name())),
+        };
+        let status = response.status();
+        if status.is_success() {
+            return Ok(FollowedPage { name: server.name(), lines: AdminLines::of(response.into_body(), driver) });
+        }
+        let read = timeout(PATIENCE, whole(response, driver)).await.map_err(|_| AdminError::Late(server.name()))?;
+        let (_, reason) = read.map_err(|error| AdminError::Unreachable(server.name(), error))?;
+        Err(refused(&server, status, &words(&reason)))
+    }
+
     fn server(&self) -> Result<AdsServer, AdminError> {
         self.tls.endpoint(self.flag, &self.admin).map_err(AdminError::Arguments)
     }
@@ -116,13 +154,16 @@ async fn request(
     path: &str,
     parameters: &[(&str, &str)],
 ) -> Result<Bytes, AdminError> {
-    let encode = |text: &str| utf8_percent_encode(text, NON_ALPHANUMERIC).to_string();
-    let query: Vec<_> = parameters.iter().map(|(key, value)| format!("{key}={}", encode(value))).collect();
-    let path = if query.is_empty() { path.to_owned() } else { format!("{path}?{}", query.join("&")) };
-    match response(server, method, &path, PATIENCE).await? {
+    match response(server, method, &with_parameters(path, parameters), PATIENCE).await? {
         (status, body) if status.is_success() => Ok(body),
         (status, reason) => Err(refused(server, status, &words(&reason))),
     }
+}
+
+fn with_parameters(path: &str, parameters: &[(&str, &str)]) -> String {
+    let encode = |text: &str| utf8_percent_encode(text, NON_ALPHANUMERIC).to_string();
+    let query: Vec<_> = parameters.iter().map(|(key, value)| format!("{key}={}", encode(value))).collect();
+    if query.is_empty() { path.to_owned() } else { format!("{path}?{}", query.join("&")) }
 }
 
 /// Returns a response, whatever its status.
@@ -154,14 +195,29 @@ fn refused(server: &AdsServer, status: StatusCode, reason: &str) -> AdminError {
     AdminError::Refused { status, reason }
 }
 
-async fn exchange(
+async fn exchange(server: &AdsServer, method: Method, path: &str) -> Result<(StatusCode, Bytes), AnyError> {
+    let (response, driver) = begin(server, method, path).await?;
+    whole(response, driver).await
+}
+
+async fn whole(response: Response<Incoming>, driver: JoinHandle<()>) -> Result<(StatusCode, Bytes), AnyError> {
+    let status = response.status();
+    let body = Limited::new(response.into_body(), MAX_PAGE_BYTES).collect().await?.to_bytes();
+    driver.abort();
+    Ok((status, body))
+}
+
+/// Returns a response whose body is still to come, and the task of its connection.
+async fn begin(
     server: &AdsServer,
     method: Method,
     path: &str,
-) -> Result<(StatusCode, Bytes), Box<dyn std::error::Error + Send + Sync>> {
+) -> Result<(Response<Incoming>, JoinHandle<()>), AnyError> {
     let socket = dial(server, b"http/1.1").await?;
     let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(socket)).await?;
-    let driver = tokio::spawn(connection);
+    let driver = tokio::spawn(async move {
+        let _ = connection.await; // whoever reads the response sees its end
+    });
     let host = server.uri.authority().map_or("localhost", |authority| authority.as_str());
     let request =
         Request::builder().method(method).uri(path).header(http::header::HOST, host).body(Empty::<Bytes>::new())?;
@@ -175,12 +231,12 @@ async fn exchange(
         };
         format!("{:#}{hint}", anyhow::Error::from(error))
     })?;
-    let status = response.status();
-    let body = Limited::new(response.into_body(), MAX_PAGE_BYTES).collect().await?.to_bytes();
-    driver.abort();
-    Ok((status, body))
+    Ok((response, driver))
 }
 
+type AnyError = Box<dyn std::error::Error + Send + Sync>;
+
+const DEFAULT: &str = "http://127.0.0.1:19000";
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Who probes asks again soon.
 const PROBE_PATIENCE: Duration = Duration::from_secs(5);

@@ -1,4 +1,4 @@
-//! `weir diff`: what one client of a running relay has, against what another one has.
+//! `weir diff`: what one client of a running relay has, against what another one has, or what its view has against its server.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -8,19 +8,23 @@ use clap::Args;
 use serde_json::Value;
 
 use super::admin::{AdminArgs, AdminError};
+use super::compare_server::{CompareError, Compared, ServerArgs};
 use super::diff::{self, Line};
 use super::output::finish;
+use super::view_words::ViewWords;
 use super::{CANNOT_ASK, error, printable};
 
-/// Compares what two clients of a running relay have, as `diff -u` does
+/// Compares what two clients of a running relay have, or what it has with what its server says, as `diff -u` does
 ///
-/// Both are compared as /config_dump has them, without secrets. Exit code: 0 if they have the same, 1 if not, 2 if the relay cannot be asked
-/// or knows no such client.
+/// What is compared is shown as /config_dump has it, without secrets; with --server secrets are compared too, by their versions. Exit code: 0
+/// if both have the same, 1 if not, 2 if the relay or the server cannot be asked, or the relay knows no such client.
 #[derive(Debug, Args)]
 pub struct Compare {
-    /// A client: the number of its session, or the id of its node. Given twice
-    #[arg(long = "client", value_name = "ID", required = true)]
+    /// A client: the number of its session, or the id of its node. Given twice, or once with --server
+    #[arg(long = "client", value_name = "ID", required_unless_present = "view")]
     clients: Vec<String>,
+    #[command(flatten)]
+    server: ServerArgs,
     #[command(flatten)]
     relay: AdminArgs,
 }
@@ -28,11 +32,45 @@ pub struct Compare {
 impl Compare {
     /// Asks the relay and prints the difference.
     pub async fn run(self) -> ExitCode {
-        let [one, other] = self.clients.as_slice() else {
-            error("expected --client twice: which two clients are compared?");
-            return ExitCode::from(CANNOT_ASK);
+        match (self.server.is_given(), self.clients.as_slice()) {
+            (true, [_] | []) => self.with_server().await,
+            (true, _) => refused("expected --client once with --server: which client's view is compared?"),
+            (false, [one, other]) => finish(self.answer(one, other).await),
+            (false, _) => refused("expected --client twice, or --server: what is compared?"),
+        }
+    }
+
+    async fn with_server(&self) -> ExitCode {
+        let Compared { relay, server, whom, same, failures } = match self.compared().await {
+            Ok(compared) => compared,
+            Err(fault) => return refused(&fault.to_string()),
         };
-        finish(self.answer(one, other).await)
+        let lines = diff::lines(&relay, &server);
+        let same = format!("the relay and {} have the same: {}\n", printable(&whom), printable(&same));
+        let shown = if lines.is_empty() { same } else { text("the relay", &whom, &lines) };
+        // What could not be found out may differ.
+        let is_said = failures.is_empty() || !lines.is_empty();
+        let ended = finish::<AdminError>(Ok((if is_said { shown } else { String::new() }, !lines.is_empty())));
+        failures.iter().for_each(|failure| error(&printable(failure)));
+        if failures.is_empty() { ended } else { ExitCode::from(CANNOT_ASK) }
+    }
+
+    async fn compared(&self) -> Result<Compared, CompareError> {
+        let upstreams = self.relay.get("/upstreams", &[]).await?;
+        let words = ViewWords::of(&upstreams);
+        let view = match (&self.server.view, self.clients.as_slice()) {
+            (Some(view), _) => words.meant(view).to_owned(),
+            (None, [client, ..]) => self.view_of(client).await?,
+            (None, []) => String::new(), // one of both is required
+        };
+        self.server.compare(&self.relay, &view, &upstreams).await
+    }
+
+    /// Returns the view of a client: that of its newest stream.
+    async fn view_of(&self, client: &str) -> Result<String, AdminError> {
+        let page = self.relay.get("/diff", &[("client", client)]).await?;
+        let newest = page.as_array().and_then(|sessions| sessions.last());
+        Ok(newest.and_then(|session| session["view"].as_str()).unwrap_or_default().to_owned())
     }
 
     async fn answer(&self, one: &str, other: &str) -> Result<(String, bool), AdminError> {
@@ -70,6 +108,11 @@ impl Compare {
         let Some(newest) = found.last().map(|(peer, _)| peer.clone()) else { return Ok(vec![client.to_owned()]) };
         Ok(found.into_iter().filter(|(peer, _)| *peer == newest).map(|(_, session)| session).collect())
     }
+}
+
+fn refused(reason: &str) -> ExitCode {
+    error(reason);
+    ExitCode::from(CANNOT_ASK)
 }
 
 /// Returns the resources of a dump, each below the list that it is in, without when they came and by which version.

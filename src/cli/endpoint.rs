@@ -42,6 +42,12 @@ pub(super) enum EndpointError {
 }
 
 impl TlsArgs {
+    /// Returns those of a command that has them in other options.
+    pub(super) fn of(ca: Option<PathBuf>, own: Option<(PathBuf, PathBuf)>) -> Self {
+        let (cert, key) = own.unzip();
+        Self { ca, cert, key, server_name: None }
+    }
+
     /// Returns what was given, with its flags.
     pub(super) fn typed(&self) -> Vec<(&'static str, String)> {
         let path = |path: &Option<PathBuf>| path.as_ref().map(|path| path.display().to_string());

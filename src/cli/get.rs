@@ -6,16 +6,16 @@ use std::time::Duration;
 
 use clap::Args;
 use prost::Message;
-use tokio::time::{Instant, timeout_at};
 use weir_core::proto::Any;
 use weir_core::proto::discovery::{DiscoveryResponse, Resource};
 use weir_core::xds::WRAPPER_TYPE;
 
+use super::listening::{Patience, listen};
 use super::printer::{Printer, plain};
 use super::query_args::{Checked, Output, QueryArgs};
-use super::query_state::{Change, NameStatus, QueryState};
-use super::xds_client::{Client, Event};
-use super::{CANNOT_ASK, FOUND, error, note, warning};
+use super::query_state::{NameStatus, QueryState};
+use super::xds_client::Client;
+use super::{CANNOT_ASK, FOUND, error, note};
 
 /// Requests resources from an xDS server and prints them
 ///
@@ -45,7 +45,8 @@ impl Get {
         };
         let printer = Printer { transcoder, output: self.asking.output, secrets: self.asking.show_secrets };
         let mut client = Client::start(server, QueryState::new(question));
-        let failure = self.listen(&mut client).await.err();
+        let patience = Patience { timeout: self.timeout, quiet_period: self.quiet_period };
+        let failure = listen(&mut client, patience).await.err();
         let query = client.query();
         let absent = |status: &NameStatus| matches!(status, NameStatus::Absent);
         let trouble = query.statuses().values().any(|status| *status == NameStatus::Trouble);
@@ -85,59 +86,6 @@ impl Get {
             Ok(()) if query.statuses().values().any(absent) => ExitCode::from(FOUND),
             Ok(()) => ExitCode::SUCCESS,
         }
-    }
-
-    /// Reads until everything is known, or cannot become known any more.
-    async fn listen(&self, client: &mut Client) -> Result<(), GetError> {
-        let deadline = Instant::now() + self.timeout;
-        let mut heard = Instant::now();
-        loop {
-            let known = client.query().is_known();
-            if known && !client.query().is_open_ended() {
-                return Ok(());
-            }
-            let until = if known { deadline.min(heard + self.quiet_period) } else { deadline };
-            match timeout_at(until, client.next()).await {
-                Err(_) if known => return Ok(()),
-                Err(_) => return Err(self.late(client.query())),
-                Ok(Event::Open(_)) => {}
-                Ok(Event::News(changes)) => {
-                    heard = Instant::now();
-                    changes.iter().for_each(note_change);
-                }
-                Ok(Event::Lost { turns: true, .. }) => note("the server does not support delta; using sotw"),
-                Ok(Event::Lost { reason, .. }) => return Err(GetError::Lost(reason)),
-            }
-        }
-    }
-
-    fn late(&self, query: &QueryState) -> GetError {
-        let unknown = query.statuses().iter().filter(|(_, status)| **status == NameStatus::Unknown);
-        match unknown.map(|(name, _)| plain(name.as_str())).collect::<Vec<_>>() {
-            none if none.is_empty() => GetError::NoResponse { timeout: self.timeout },
-            // In SotW only complete sets can show that a name is absent.
-            names => GetError::NoResponseFor { names, timeout: self.timeout },
-        }
-    }
-}
-
-/// Why the requested resources are not known.
-#[derive(Debug, thiserror::Error)]
-enum GetError {
-    #[error("no response within {}", humantime::format_duration(*timeout))]
-    NoResponse { timeout: Duration },
-    #[error("no response for {} within {}", names.join(", "), humantime::format_duration(*timeout))]
-    NoResponseFor { names: Vec<String>, timeout: Duration },
-    #[error("{0}")]
-    Lost(String),
-}
-
-fn note_change(change: &Change) {
-    match change {
-        Change::Removed { name, .. } => note(&format!("{} was removed", plain(name))),
-        Change::Trouble { name, reason } => warning(&format!("{}: {}", plain(name), plain(reason))),
-        Change::Unasked { type_url } => warning(&format!("the server sent {} without a request", plain(type_url))),
-        Change::Set { .. } | Change::Absent { .. } => {}
     }
 }
 

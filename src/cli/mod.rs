@@ -1,19 +1,24 @@
 //! The commands of the program beside the relay.
 
 mod admin;
+mod admin_lines;
 pub mod brakes;
 pub mod check;
 pub mod compare;
+mod compare_server;
 pub mod dangling;
 mod diff;
 mod endpoint;
 pub mod explain;
 pub mod get;
 pub mod key;
+mod listening;
+pub mod manual;
 pub mod nacks;
 mod node_json;
 mod output;
 mod printer;
+pub mod problems;
 mod query_args;
 mod query_state;
 pub mod release;
@@ -23,6 +28,7 @@ pub mod split;
 pub mod status;
 mod summary;
 mod table;
+pub mod tap;
 pub mod top;
 mod view_words;
 pub mod watch;
@@ -87,8 +93,17 @@ fn one_line(text: &str) -> String {
 
 /// Returns a page as JSON in which nothing controls a terminal.
 fn json_text(page: &serde_json::Value) -> String {
+    harmless(&format!("{page:#}\n"))
+}
+
+/// Returns a page as JSON on one line in which nothing controls a terminal.
+fn json_line(page: &serde_json::Value) -> String {
+    harmless(&format!("{page}\n"))
+}
+
+fn harmless(json: &str) -> String {
     let mut out = String::new();
-    for letter in format!("{page:#}\n").chars() {
+    for letter in json.chars() {
         match is_hostile(letter) && letter != '\n' {
             true => out.push_str(&format!("\\u{:04x}", u32::from(letter))), // in a text: elsewhere there are none
             false => out.push(letter),

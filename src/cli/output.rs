@@ -1,11 +1,11 @@
 //! The form in which a command shows what a relay has told it, and the exit code for it.
 
+use std::fmt::Display;
 use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
 use serde_json::Value;
 
-use super::admin::AdminError;
 use super::{CANNOT_ASK, FOUND, error, json_text, show};
 
 #[derive(Debug, Args)]
@@ -36,7 +36,7 @@ impl OutputArgs {
 }
 
 /// Prints what was found, or why nothing could be asked. The exit code says whether there was something.
-pub(super) fn finish(answer: Result<(String, bool), AdminError>) -> ExitCode {
+pub(super) fn finish<E: Display>(answer: Result<(String, bool), E>) -> ExitCode {
     let (text, found) = match answer {
         Ok(answer) => answer,
         Err(fault) => {

@@ -104,14 +104,15 @@ impl Status {
 
     async fn text(&self) -> Result<String, AdminError> {
         let upstreams = self.relay.get("/upstreams", &[]).await?;
-        let (summary, words) = (Summary::ask(&self.relay, &upstreams).await?, ViewWords::of(&upstreams));
+        let (summary, words) =
+            (Summary::ask(&self.relay, &upstreams, self.output.is_json()).await?, ViewWords::of(&upstreams));
         let is_by_lag = self.sort == Some(Sort::Lag) || self.sort.is_none() && summary.has_laggards();
         let (clients, open) = self.clients(&words, is_by_lag).await?;
         if self.output.is_json() {
             let page = json!({"summary": summary.json(), "upstreams": upstreams, "clients": clients, "open": open});
             return Ok(json_text(&page));
         }
-        let mut out = format!("{}\n{}", summary.text(), ladders(&upstreams, &words));
+        let mut out = format!("{}\n{}", summary.text(&self.relay), ladders(&upstreams, &words));
         if !clients.is_empty() {
             let _ = write!(out, "\n{}", client_table(&clients, &words)); // writing to a String does not fail
         }

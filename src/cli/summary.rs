@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde_json::{Value, json};
 
 use super::admin::{AdminArgs, AdminError};
-use super::seconds;
+use super::{problems, seconds};
 use crate::plural::plural;
 
 /// What `weir status` and `weir top` begin with.
@@ -25,17 +25,25 @@ pub(super) struct Summary {
     nacked_types: u64,
     held: u64,
     dangling: BTreeSet<String>,
+    /// The page of problems.
+    problems: Value,
 }
 
 impl Summary {
-    /// Asks the relay. The page of the views has been read.
-    pub(super) async fn ask(relay: &AdminArgs, upstreams: &Value) -> Result<Self, AdminError> {
+    /// Asks the relay. The page of the views has been read. What only JSON shows is asked for that alone: `/nacks` goes through all clients.
+    pub(super) async fn ask(relay: &AdminArgs, upstreams: &Value, is_json: bool) -> Result<Self, AdminError> {
         let info = relay.get("/server_info", &[]).await?;
         let laggards = relay.get("/laggards", &[("limit", MOST)]).await?;
-        let nacks = relay.get("/nacks", &[("nacked", "1"), ("limit", "1")]).await?;
-        let brakes = relay.get("/brakes", &[]).await?;
-        let dangling = relay.get("/dangling", &[]).await?;
-        Ok(Self::of(&info, upstreams, &laggards, [&nacks, &brakes, &dangling]))
+        let problems = relay.get("/problems", &[]).await?;
+        let mut others = [const { Value::Null }; 3];
+        if is_json {
+            others = [
+                relay.get("/nacks", &[("nacked", "1"), ("limit", "1")]).await?,
+                relay.get("/brakes", &[]).await?,
+                relay.get("/dangling", &[]).await?,
+            ];
+        }
+        Ok(Self { problems, ..Self::of(&info, upstreams, &laggards, others.each_ref()) })
     }
 
     fn of(info: &Value, upstreams: &Value, laggards: &Value, [nacks, brakes, dangling]: [&Value; 3]) -> Self {
@@ -63,6 +71,7 @@ impl Summary {
             nacked_types: nacks["total"].as_u64().unwrap_or_default(),
             held,
             dangling: names(dangling, "cluster"),
+            problems: Value::Null,
         }
     }
 
@@ -76,31 +85,27 @@ impl Summary {
         &self.laggards[..self.laggards.len().min(most)]
     }
 
-    /// Returns the first line, and one for each trouble.
-    pub(super) fn text(&self) -> String {
+    /// Returns the first line, and one for each of the worst problems, with the command that says more of it.
+    pub(super) fn text(&self, relay: &AdminArgs) -> String {
         let (streams, views) = (plural(self.open as usize, "client stream"), plural(self.views, "view"));
         let mut lines =
             vec![format!("{}, up {}: {streams} in {views}", self.state.replace('_', " "), seconds(self.uptime))];
-        let mut say = |count: u64, line: String| lines.extend((count > 0).then_some(line));
-        let away = self.without_server.len();
-        say(away as u64, format!("{} without a server: weir status", plural(away, "view")));
-        let more = if self.behind.to_string() == MOST { " or more" } else { "" };
-        let lag = format!(
-            "{}{more} lacking something, the first for {}",
-            plural(self.behind as usize, "client stream"),
-            seconds(self.longest)
-        );
-        say(self.behind, format!("{lag}: weir top"));
-        say(
-            self.nacked_types,
-            format!("{} of views with NACKs: weir nacks", plural(self.nacked_types as usize, "type")),
-        );
-        say(self.held, format!("{} held by brakes: weir brakes", plural(self.held as usize, "removal")));
-        let dangling = self.dangling.len();
-        say(
-            dangling as u64,
-            format!("{} that routing refers to and that no server has: weir dangling", plural(dangling, "cluster")),
-        );
+        if self.behind > 0 {
+            let more = if self.behind.to_string() == MOST { " or more" } else { "" };
+            let behind = plural(self.behind as usize, "client stream");
+            let top = problems::next(&json!({"next": ["weir", "top"]}), relay);
+            lines.push(format!("{behind}{more} lacking something, the first for {} -> {top}", seconds(self.longest)));
+        }
+        let problems: Vec<_> = self.problems["problems"].as_array().into_iter().flatten().take(WORST).collect();
+        let all = problems::next(&json!({"next": ["weir", "problems"]}), relay);
+        // Who reads this has asked for the status.
+        let next =
+            |of: &Value| if of["next"] == json!(["weir", "status"]) { all.clone() } else { problems::next(of, relay) };
+        lines.extend(problems.iter().map(|of| format!("{} -> {}", problems::line(of), next(of))));
+        let more = (self.problems["count"].as_u64().unwrap_or_default() as usize).saturating_sub(problems.len());
+        if more > 0 {
+            lines.push(format!("and {} -> {all}", plural(more, "more problem")));
+        }
         lines.join("\n") + "\n"
     }
 
@@ -116,19 +121,24 @@ impl Summary {
             "nacked_types": self.nacked_types,
             "held_removals": self.held,
             "dangling_clusters": self.dangling,
+            "problems": self.problems,
         })
     }
 }
 
+/// Problems that are shown at the beginning.
+const WORST: usize = 10;
 /// Laggards to count.
 const MOST: &str = "1000";
 
 #[cfg(test)]
 mod tests {
+    use super::super::endpoint::TlsArgs;
     use super::*;
 
     #[test]
-    fn each_trouble_has_a_line_with_its_command_and_what_is_well_has_none() {
+    fn each_problem_has_a_line_with_its_command_and_what_is_well_has_none() {
+        let relay = AdminArgs::of("--admin", "http://127.0.0.1:19000".into(), TlsArgs::default());
         let info = json!({"state": "ready", "uptime_seconds": 75});
         let view = |name: &str, state: &str| json!({"view": name, "authorities": [{"state": state}]});
         let none = json!([]);
@@ -138,22 +148,26 @@ mod tests {
             &json!({"open": 2, "clients": []}),
             [&json!({"total": 0}), &json!({}), &none],
         );
-        assert_eq!(well.text(), "ready, up 1m 15s: 2 client streams in 1 view\n");
+        assert_eq!(well.text(&relay), "ready, up 1m 15s: 2 client streams in 1 view\n");
         assert!(!well.has_laggards());
         let laggards = json!({"open": 2, "clients": [{"behind_seconds": 42.3}, {"behind_seconds": 1.0}]});
         let brakes = json!({"servers": [{"held": 480}, {"held": 480}], "sets": [{"held": 480}]});
         let dangling = json!([{"cluster": "nowhere"}, {"cluster": "nowhere"}]);
         let views = json!([view("a", "cached"), view("b", "down"), view("c", "active")]);
         let ill = Summary::of(&info, &views, &laggards, [&json!({"total": 1}), &brakes, &dangling]);
-        let expected = "\
-ready, up 1m 15s: 2 client streams in 3 views
-2 views without a server: weir status
-2 client streams lacking something, the first for 42s: weir top
-1 type of views with NACKs: weir nacks
-480 removals held by brakes: weir brakes
-1 cluster that routing refers to and that no server has: weir dangling
-";
-        assert_eq!(ill.text(), expected);
-        assert_eq!(ill.json()["views_without_server"], json!(["a", "b"]));
+        let away = json!({"title": "server away", "subject": "http://cp:1", "views": {"count": 2, "first": []}, "clients": 9,
+            "since_seconds": 12.0, "next": ["weir", "status"]});
+        let problems = json!({"problems": vec![away; 11], "count": 14});
+        let text = Summary { problems, ..ill }.text(&relay);
+        let lines: Vec<_> = text.lines().collect();
+        assert_eq!(
+            lines[..3],
+            [
+                "ready, up 1m 15s: 2 client streams in 3 views",
+                "2 client streams lacking something, the first for 42s -> weir top",
+                "server away: http://cp:1: 2 views, 9 client streams, for 12s -> weir problems",
+            ]
+        );
+        assert_eq!((lines.len(), lines[12]), (13, "and 4 more problems -> weir problems"));
     }
 }

@@ -93,18 +93,18 @@ impl Top {
 
     async fn picture(&self) -> Result<String, AdminError> {
         let upstreams = self.relay.get("/upstreams", &[]).await?;
-        let summary = Summary::ask(&self.relay, &upstreams).await?;
+        let summary = Summary::ask(&self.relay, &upstreams, false).await?;
         let clients = summary.laggards(usize::from(self.limit));
         let table = match clients.is_empty() {
             true => "every client has what there is for it\n".to_owned(),
             false => client_table(clients, &ViewWords::of(&upstreams)),
         };
-        Ok(format!("{}\n{table}", summary.text()))
+        Ok(format!("{}\n{table}", summary.text(&self.relay)))
     }
 }
 
 /// Waits for a signal by which somebody, or the end of the terminal, ends the program.
-async fn interrupted() {
+pub(super) async fn interrupted() {
     let kinds = [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup(), SignalKind::quit()];
     let signals = kinds.into_iter().filter_map(|kind| signal(kind).ok());
     let mut waits: FuturesUnordered<_> = signals.map(|mut signal| async move { signal.recv().await }).collect();

@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use super::admin::{AdminArgs, AdminError};
 use super::printable;
+use crate::view_words::view_words;
 
 /// What to call each view, by its hash.
 #[derive(Debug, Default)]
@@ -21,14 +22,7 @@ impl ViewWords {
         let views = upstreams.as_array().into_iter().flatten();
         let named = views.filter_map(|view| {
             let fields = view["key_fields"].as_object()?;
-            let stated = fields.iter().map(|(field, value)| (field, value.as_str().unwrap_or("?")));
-            let stated = stated.filter(|(_, value)| !value.is_empty());
-            let words: Vec<_> = stated.map(|(field, value)| format!("{field}={}", quoted(value))).collect();
-            let words = match words.is_empty() {
-                true if fields.is_empty() => "all".to_owned(),
-                true => "nothing stated".to_owned(),
-                false => shortened(words.join(" ")),
-            };
+            let words = view_words(fields.iter().map(|(field, value)| (&**field, value.as_str().unwrap_or("?"))));
             Some((view["view"].as_str()?.to_owned(), printable(&words)))
         });
         Self(named.collect())
@@ -65,24 +59,6 @@ impl ViewWords {
             _ => text,
         }
     }
-}
-
-/// Returns words of at most [`LONGEST`] letters.
-fn shortened(words: String) -> String {
-    match words.char_indices().nth(LONGEST) {
-        Some((at, _)) => format!("{}…", &words[..at]),
-        None => words,
-    }
-}
-
-/// A name in a table: clients decide how long theirs are.
-const LONGEST: usize = 60;
-
-/// Returns a value of the key, in quotes where it could be taken for more than one.
-fn quoted(value: &str) -> String {
-    let is_plain =
-        !value.is_empty() && !value.contains(|letter: char| letter.is_whitespace() || "=\"()".contains(letter));
-    if is_plain { value.to_owned() } else { format!("\"{value}\"") }
 }
 
 #[cfg(test)]

@@ -32,6 +32,8 @@ pub(crate) struct AdminTls {
     pub(crate) may_read: Vec<IdentityPattern>,
     /// Who may read and change.
     pub(crate) may_change: Vec<IdentityPattern>,
+    /// Who may tap clients. It is a right beside the others.
+    pub(crate) may_tap: Vec<IdentityPattern>,
 }
 
 pub(super) fn check(raw: &Located<raw::Admin>, checker: &mut Checker) -> AdminOptions {
@@ -60,13 +62,14 @@ fn admin_tls(raw: &Located<raw::AdminTls>, checker: &mut Checker) -> Option<Admi
     if raw.client_ca.is_none() && raw.trust_domains.is_none() {
         checker.lacks(&raw.place, "missing client_ca or trust_domains: by which are certificates judged?");
     }
-    if raw.may_read.is_none() && raw.may_change.is_none() {
-        checker.fault(&raw.place, "missing may_read or may_change: who may do anything?");
+    if raw.may_read.is_none() && raw.may_change.is_none() && raw.may_tap.is_none() {
+        checker.fault(&raw.place, "missing may_read, may_change or may_tap: who may do anything?");
     }
     let (may_read, may_change) = (operators(raw, &raw.may_read, checker), operators(raw, &raw.may_change, checker));
+    let may_tap = operators(raw, &raw.may_tap, checker);
     let pair = (&raw.certificate, &raw.key);
     let own = listen_tls::shown_certificates(&raw.place, pair, &raw.certificates, checker)?;
-    Some(AdminTls { tls: ListenTls { own, client_auth: ClientAuth::Required(trust) }, may_read, may_change })
+    Some(AdminTls { tls: ListenTls { own, client_auth: ClientAuth::Required(trust) }, may_read, may_change, may_tap })
 }
 
 /// Returns the identities of a list.

@@ -43,7 +43,18 @@ impl ShownConfig {
         let Self { file, sha256, config, bootstrap, command_line } = self;
         let (pending, error, reloads, failures) = (Vec::new(), None, 0, 0);
         let command_line = command_line.into();
-        ConfigFacts { file, sha256, config, bootstrap, command_line, read, pending, error, reloads, failures }
+        ConfigFacts {
+            file,
+            sha256,
+            config: config.into(),
+            bootstrap,
+            command_line,
+            read,
+            pending,
+            error,
+            reloads,
+            failures,
+        }
     }
 }
 

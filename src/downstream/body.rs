@@ -22,7 +22,7 @@ use super::turns::{LARGE, Turn, Turns};
 use super::unfinished_replies::{NextPiece, Unfinished, UnfinishedReplies};
 use crate::compression::{Compression, END};
 use crate::grpc_message;
-use crate::relay::{Obstruction, reply_is_late, reply_waits};
+use crate::relay::{Obstruction, glance_at_reply, reply_is_late, reply_waits, tap_reply};
 
 pub(super) struct SessionBody {
     slot: Arc<Slot>,
@@ -128,7 +128,11 @@ impl SessionBody {
     fn deliver(&mut self, reply: Reply, variant: Variant, cx: &mut Context<'_>) -> Poll<NextPiece> {
         let (kind, lag, begins_wait) = (reply.kind.clone(), reply.lag, reply.begins_wait);
         let count = self.slot.handle().map(|to| Count { place: to.deliveries().place(&kind), lag, begins_wait });
+        let tapped = self.slot.handle().and_then(|to| Some((to, glance_at_reply(to, &reply, variant)?)));
         let outgoing = Outgoing::new(reply, variant, &self.shared.messages);
+        if let Some((to, glance)) = tapped {
+            tap_reply(to, glance, outgoing.bytes());
+        }
         let Some(taker) = self.taker() else { return Poll::Ready(self.begin(outgoing, count)) };
         match self.shared.forms.compress(outgoing, taker) {
             Ok(outgoing) => Poll::Ready(self.begin(outgoing, count)),
@@ -257,6 +261,9 @@ impl Body for SessionBody {
             Some(rest) => rest.next_piece(self.now()).ok_or(Ending::GivenUp),
             None => ready!(self.poll_session(cx)).map_err(Ending::Status),
         };
+        if let Err(Ending::Status(status)) = &piece {
+            self.slot.end(status.clone()); // for the reader of requests
+        }
         if piece.is_err() {
             self.over = true;
             self.slot.finish();

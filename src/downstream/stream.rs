@@ -23,7 +23,10 @@ use super::slot::{Slot, Status};
 use crate::limit::Limit;
 use crate::memory::{Charge, StreamPlace, costs};
 use crate::relay::heavy::{HeavyTurn, beside_others};
-use crate::relay::{ClientInfo, KeyHeaders, SessionHandle, TenantStream, ViewQuota, Views, fetch_reply, open_session};
+use crate::relay::{
+    ClientInfo, KeyHeaders, SessionHandle, TenantStream, ViewQuota, Views, fetch_reply, is_tapped, open_session,
+    tap_end, tap_request,
+};
 
 /// The context of a call.
 pub(super) struct Call {
@@ -69,6 +72,9 @@ pub(super) fn read(mut frames: Frames, slot: Arc<Slot>, mut call: Call) -> impl 
             slot.end(status);
         }
         if let Some(handle) = slot.handle() {
+            if let Some(Status { code, message }) = slot.ended().filter(|_| handle.client().is_stream) {
+                tap_end(handle, Some(code), &message);
+            }
             handle.leave().await;
         }
         // What is still on its way is read and dropped: data for a stream that was reset would count against the connection.
@@ -92,6 +98,7 @@ async fn converse(frames: &mut Frames, slot: &Arc<Slot>, call: &mut Call) -> Opt
             Ok(new) => new,
             Err(status) => return Some(rejected(call, status)),
         };
+        let tapped = may_be_tapped(slot, call).then(|| message.clone());
         frames.keep_pace(call.pace.as_ref(), 1, Limit::RequestsPerSecond).await;
         let turn = large_turn(frames, call, entries).await;
         let decoded = beside_others(entries, || decode_stating(message, slot, call));
@@ -108,6 +115,9 @@ async fn converse(frames: &mut Frames, slot: &Arc<Slot>, call: &mut Call) -> Opt
             },
         };
         let Some(handle) = slot.handle() else { continue };
+        if let Some(message) = tapped {
+            tap_request(handle, &request, stated.as_ref().map_or(0, |stated| stated.len()), || message);
+        }
         if let Some(tenant) = handle.tenant() {
             let turn = tenant.request_turn(Instant::now());
             frames.wait(turn.delay(), Limit::RequestsPerTenant).await;
@@ -144,6 +154,11 @@ async fn converse(frames: &mut Frames, slot: &Arc<Slot>, call: &mut Call) -> Opt
             });
         }
     }
+}
+
+/// Whether a request may be one that somebody taps. Whose the first one is, is not known yet.
+fn may_be_tapped(slot: &Slot, call: &Call) -> bool {
+    slot.handle().map_or_else(|| call.views.clients().taps().is_any_open(), |handle| is_tapped(handle))
 }
 
 /// Opens the session of a stream. A view may have to wait for what is on disk; only then is a pause noted, which stops the clock of the least

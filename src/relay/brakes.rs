@@ -22,11 +22,17 @@ pub(crate) struct BrakeWatch {
 #[derive(Debug, Default)]
 struct BrakeSums {
     /// How many removals each view holds, by type. Views that hold none have no entry.
-    held: BTreeMap<u64, BTreeMap<String, usize>>,
+    held: BTreeMap<u64, HeldOfView>,
     engaged: BTreeMap<String, u64>,
     released: BTreeMap<(String, ReleaseReason), u64>,
     /// What has happened since the last log line, over all views.
     news: BTreeMap<EventKind, EventSum>,
+}
+
+#[derive(Debug)]
+struct HeldOfView {
+    view: Arc<str>,
+    by_type: BTreeMap<String, usize>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -93,10 +99,15 @@ impl BrakeWatch {
     pub(crate) fn held(&self) -> BTreeMap<String, usize> {
         let state = self.state();
         let mut sum: BTreeMap<String, usize> = state.engaged.keys().map(|name| (name.clone(), 0)).collect();
-        for (name, count) in state.held.values().flatten() {
+        for (name, count) in state.held.values().flat_map(|of| &of.by_type) {
             *sum.entry(name.clone()).or_default() += count;
         }
         sum
+    }
+
+    /// Returns how many removals each view holds of each type.
+    pub(crate) fn held_by_view(&self) -> Vec<(Arc<str>, BTreeMap<String, usize>)> {
+        self.state().held.values().map(|of| (of.view.clone(), of.by_type.clone())).collect()
     }
 
     /// Returns how many views hold removals.
@@ -213,7 +224,7 @@ impl ViewBrakes {
         }
         match held.is_empty() {
             true => drop(state.held.remove(&self.number)),
-            false => drop(state.held.insert(self.number, held)),
+            false => drop(state.held.insert(self.number, HeldOfView { view: self.view.clone(), by_type: held })),
         }
         drop(state);
         if is_news {

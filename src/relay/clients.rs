@@ -10,6 +10,8 @@ use weir_core::protocol::session::Variant;
 use weir_core::protocol::view::SessionId;
 use weir_core::xds::Peer;
 
+use super::taps::Taps;
+
 /// What is known of a client stream from its start.
 #[derive(Debug)]
 pub(crate) struct ClientFacts {
@@ -30,13 +32,14 @@ pub(crate) struct Clients<T> {
     last: AtomicU64,
     /// Locked for one entry, or to copy the handles of one chunk.
     open: Mutex<BTreeMap<u64, Weak<T>>>,
+    taps: Arc<Taps>,
     /// The streams for which something waits. Several, since streams enter and leave with each burst.
     waiting: [Mutex<HashSet<u64>>; SHARDS],
 }
 
 impl<T> Default for Clients<T> {
     fn default() -> Self {
-        Self { last: AtomicU64::new(0), open: Mutex::default(), waiting: Default::default() }
+        Self { last: AtomicU64::new(0), open: Mutex::default(), taps: Arc::default(), waiting: Default::default() }
     }
 }
 
@@ -71,6 +74,11 @@ impl<T> Clients<T> {
 
     fn waiting_like(&self, id: u64) -> MutexGuard<'_, HashSet<u64>> {
         self.waiting[id as usize % SHARDS].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns those who see what single clients request and are sent.
+    pub(crate) fn taps(&self) -> &Arc<Taps> {
+        &self.taps
     }
 
     pub(crate) fn len(&self) -> usize {

@@ -10,6 +10,8 @@ use weir_core::xds::{Type, TypeTable};
 
 use super::brakes::BrakeWatch;
 use super::report::{Totals, WaitKey};
+use super::troubles::TroubleWatch;
+use crate::problems::ProblemBoard;
 
 /// One for the process, shared by the views and the hub.
 #[derive(Debug, Default)]
@@ -20,6 +22,9 @@ pub(crate) struct Incidents {
     /// By server.
     upstream: Mutex<BTreeMap<String, Totals>>,
     pub(crate) brakes: Arc<BrakeWatch>,
+    pub(crate) troubles: Arc<TroubleWatch>,
+    /// What is wrong now, in this process.
+    pub(crate) problems: ProblemBoard,
     pub(crate) waits: WaitWatch,
 }
 
@@ -66,6 +71,13 @@ pub(crate) struct WaitWatch {
     state: Mutex<State>,
 }
 
+/// Which views have answered in a look.
+#[derive(Debug)]
+pub(crate) enum Answered {
+    All,
+    Some(BTreeSet<String>),
+}
+
 #[derive(Debug, Default)]
 struct State {
     /// Those of the last look that were beyond their bounds.
@@ -74,18 +86,21 @@ struct State {
 }
 
 impl WaitWatch {
-    /// Counts those that were not beyond their bounds at the last look, and logs them: a line for each kind. A look that is not complete says
-    /// nothing of those that it lacks.
-    pub(crate) fn note(&self, beyond: &BTreeSet<WaitKey>, is_complete: bool) {
+    /// Counts those that were not beyond their bounds at the last look, and logs them: a line for each kind. A look says nothing of the waits
+    /// of a view that has not answered; those of its sessions are looked at without it.
+    pub(crate) fn note(&self, beyond: &BTreeSet<WaitKey>, answered: &Answered) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let new: Vec<_> = beyond.difference(&state.known).cloned().collect();
         for key in &new {
             state.counts[key.kind as usize] += 1;
         }
-        if !is_complete {
-            state.known.extend(new.iter().cloned());
-        } else if !new.is_empty() || beyond.len() != state.known.len() {
-            state.known.clone_from(beyond);
+        match answered {
+            Answered::All if new.is_empty() && beyond.len() == state.known.len() => {}
+            Answered::All => state.known.clone_from(beyond),
+            Answered::Some(views) => {
+                state.known.retain(|key| key.session.is_none() && !views.contains(&key.view));
+                state.known.extend(beyond.iter().cloned());
+            }
         }
         drop(state);
         for of_kind in new.chunk_by(|one, other| one.kind == other.kind) {
@@ -93,6 +108,11 @@ impl WaitWatch {
             let type_url = subject.kind.as_ref().map(|kind| kind.name());
             tracing::warn!(wait = kind.name(), count = of_kind.len(), view, session, type_url, "wait beyond its bound");
         }
+    }
+
+    /// Returns those that were beyond their bounds at the last look.
+    pub(crate) fn beyond(&self) -> Vec<WaitKey> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).known.iter().cloned().collect()
     }
 
     /// Returns how many there were, by kind.
@@ -115,19 +135,32 @@ mod tests {
     #[test]
     fn a_wait_beyond_its_bound_is_counted_once_however_often_it_is_read_and_again_if_it_comes_back() {
         let watch = WaitWatch::default();
-        let count_of = |beyond: &[WaitKey], is_complete| {
-            watch.note(&beyond.iter().cloned().collect(), is_complete);
+        let count_of = |beyond: &[WaitKey], answered| {
+            watch.note(&beyond.iter().cloned().collect(), &answered);
             let counts: Vec<_> = watch.counts().filter(|(_, count)| *count > 0).collect();
             counts
         };
-        let count = |beyond: &[WaitKey]| count_of(beyond, true);
+        let count = |beyond: &[WaitKey]| count_of(beyond, Answered::All);
         assert_eq!(count(&[]), []);
         let (one, two, other) = (key(1, WaitKind::Ack), key(2, WaitKind::Ack), key(1, WaitKind::RoutingHold));
         assert_eq!(count(std::slice::from_ref(&one)), [(WaitKind::Ack, 1)]);
         assert_eq!(count(std::slice::from_ref(&one)), [(WaitKind::Ack, 1)], "it is the same one");
-        assert_eq!(count_of(std::slice::from_ref(&two), false), [(WaitKind::Ack, 2)]);
-        assert_eq!(count(&[one.clone(), two.clone()]), [(WaitKind::Ack, 2)], "the first one was only not looked at");
+        assert_eq!(count(&[one.clone(), two.clone()]), [(WaitKind::Ack, 2)]);
         assert_eq!(count(&[two.clone(), other.clone()]), [(WaitKind::Ack, 2), (WaitKind::RoutingHold, 1)]);
         assert_eq!(count(&[one, two, other]), [(WaitKind::Ack, 3), (WaitKind::RoutingHold, 1)], "another wait");
+    }
+
+    #[test]
+    fn only_waits_of_views_that_have_not_answered_are_there_unseen() {
+        let watch = WaitWatch::default();
+        let of = |view: &str, session| WaitKey { view: view.into(), session, ..key(1, WaitKind::Name) };
+        let all = [of("one", None), of("one", Some(1)), of("two", None)];
+        watch.note(&all.iter().cloned().collect(), &Answered::All);
+        watch.note(&BTreeSet::new(), &Answered::Some(BTreeSet::from(["two".to_owned()])));
+        assert_eq!(watch.beyond(), [of("one", None)]);
+        watch.note(&BTreeSet::from([of("one", None)]), &Answered::All);
+        assert_eq!(watch.counts().map(|(_, count)| count).sum::<u64>(), 3, "it was there all the time");
+        watch.note(&BTreeSet::new(), &Answered::All);
+        assert!(watch.beyond().is_empty());
     }
 }

@@ -226,6 +226,15 @@ impl Links {
         servers.filter(|server| server.streams > 0 || server.totals != Totals::default()).collect()
     }
 
+    /// Returns why a server gives nothing, as far as that is known.
+    pub(crate) fn why_away(&self, server: usize) -> &str {
+        let mut links = self.open.iter().filter(|(id, _)| id.server == server);
+        match links.any(|(_, link)| link.state.is_some()) {
+            true => "it is connected, and what it has to answer first has not come",
+            false => self.last_error(server).unwrap_or("no response"),
+        }
+    }
+
     /// Returns the last error of a server.
     fn last_error(&self, server: usize) -> Option<&str> {
         let mut links = self.open.iter().filter(|(id, _)| id.server == server);

@@ -39,8 +39,10 @@ mod shared;
 mod shown_values;
 mod state_load;
 mod subscriber;
+pub(crate) mod taps;
 mod tenants;
 pub(crate) mod traces;
+mod troubles;
 mod view_task;
 mod view_usage;
 mod view_watch;
@@ -52,6 +54,8 @@ pub(crate) use clock::Clock;
 pub(crate) use counters::{CompressionCounters, ProcessCounters, ProxyFault};
 pub(crate) use deliveries::TypePlace;
 pub(crate) use hub::HubConnector;
+#[cfg(test)]
+pub(crate) use incidents::Answered;
 pub(crate) use incidents::{Incidents, WaitWatch};
 pub use key_headers::KeyHeaders;
 pub(crate) use key_headers::{HeaderHasher, UnfitHeaders};
@@ -70,16 +74,20 @@ pub(crate) use report::{AuthorityReport, MissingReport, StreamReport, TypeReport
 pub(crate) use report::{
     Census, ClientHoldings, ClientQuery, ExplainQuery, LAGS, LadderMetrics, NackQuery, RejectedReport, ReleaseQuery,
     Released, ResourceQuery, ServerMetrics, Spread, StateCounts, Totals, UnknownState, ViewMetrics, ViewReport,
-    ViewSnapshot, WaitReport,
+    ViewSnapshot, WaitKey, WaitReport,
 };
 pub use response_reader::{ResponseReader, Turn};
 pub(crate) use session_handle::{
-    Obstruction, SessionGuard, SessionHandle, fetch_reply, reply_is_late, reply_waits, session_changed,
+    Obstruction, SessionGuard, SessionHandle, fetch_reply, glance_at_reply, is_tapped, reply_is_late, reply_waits,
+    session_changed, tap_end, tap_reply, tap_request, tap_unchanged,
 };
 pub(crate) use shared::ViewsOptions;
 pub(crate) use shown_values::{InUse, ShownValues};
 pub(crate) use state_load::StateLoad;
 pub(crate) use tenants::{TenantLimits, TenantStream};
+#[cfg(test)]
+pub(crate) use troubles::{AwayServer, TroubleWatch, ViewTroubles};
+pub(crate) use troubles::{Instead, WatchedView};
 pub(crate) use view_watch::retire_idle;
 #[cfg(test)]
 pub(crate) use views::tests::{views_to, views_to_all};

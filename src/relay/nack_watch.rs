@@ -3,25 +3,33 @@
 //! NACKs are rare, so the sessions of a view share one lock for them; an ACK takes it only if it ends a NACK.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use weir_core::protocol::session::NackChange;
+use weir_core::protocol::session::{NackChange, Nacked};
 use weir_core::xds::{Type, VersionText};
 
 #[derive(Debug, Default)]
-pub(super) struct NackWatch(Mutex<BTreeMap<Type, TypeWatch>>);
+pub(crate) struct NackWatch(Mutex<BTreeMap<Type, TypeWatch>>);
 
 #[derive(Debug, Default)]
 struct TypeWatch {
     /// Streams that NACK a version, by version.
     streams: BTreeMap<VersionText, usize>,
+    reasons: Reasons,
     /// When a version was first NACKed that was not when the last line was written.
     new_since: Option<Instant>,
     /// The last line, until one says that it is over.
     last: Option<Line>,
     /// When lines about new versions were written, the latest few.
     written: Vec<Instant>,
+}
+
+/// For how many streams each reason stands: the first few, since clients can invent them, and all others together.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub(crate) struct Reasons {
+    pub(crate) named: BTreeMap<Arc<str>, usize>,
+    pub(crate) others: usize,
 }
 
 /// A line about a type: when it was due, and how many streams NACKed then.
@@ -47,9 +55,16 @@ impl NackWatch {
         let mut types = self.lock();
         for NackChange { kind, ended, began } in changes {
             let watch = types.entry(kind).or_default();
-            began.iter().for_each(|version| watch.begin(version.text(), now));
-            ended.iter().for_each(|version| watch.end(&version.text()));
+            began.iter().for_each(|nacked| watch.begin(nacked, now));
+            ended.iter().for_each(|nacked| watch.end(nacked));
         }
+    }
+
+    /// Returns why streams NACK, by type.
+    pub(super) fn reasons(&self) -> Vec<(Type, Reasons)> {
+        let types = self.lock();
+        let standing = types.iter().filter(|(_, watch)| !watch.streams.is_empty());
+        standing.map(|(kind, watch)| (kind.clone(), watch.reasons.clone())).collect()
     }
 
     /// Returns how many streams NACK, by type.
@@ -76,19 +91,22 @@ impl NackWatch {
 }
 
 impl TypeWatch {
-    fn begin(&mut self, version: VersionText, now: Instant) {
-        let streams = self.streams.entry(version).or_default();
+    fn begin(&mut self, nacked: &Nacked, now: Instant) {
+        self.reasons.begin(&nacked.reason);
+        let streams = self.streams.entry(nacked.version.text()).or_default();
         if *streams == 0 {
             self.new_since.get_or_insert(now);
         }
         *streams += 1;
     }
 
-    fn end(&mut self, version: &VersionText) {
-        if let Some(streams) = self.streams.get_mut(version) {
+    fn end(&mut self, nacked: &Nacked) {
+        self.reasons.end(&nacked.reason);
+        let version = nacked.version.text();
+        if let Some(streams) = self.streams.get_mut(&version) {
             *streams -= 1;
             if *streams == 0 {
-                self.streams.remove(version);
+                self.streams.remove(&version);
             }
         }
         self.new_since = self.new_since.filter(|_| !self.streams.is_empty());
@@ -134,11 +152,34 @@ impl TypeWatch {
     }
 }
 
+impl Reasons {
+    fn begin(&mut self, reason: &Arc<str>) {
+        if let Some(streams) = self.named.get_mut(reason) {
+            *streams += 1;
+        } else if self.named.len() < MOST_REASONS {
+            self.named.insert(reason.clone(), 1);
+        } else {
+            self.others += 1;
+        }
+    }
+
+    /// A reason without a place when it began may have one since: then one of the others keeps its own for longer. The sum is right.
+    fn end(&mut self, reason: &Arc<str>) {
+        match self.named.get_mut(reason) {
+            Some(streams) if *streams > 1 => *streams -= 1,
+            Some(_) => drop(self.named.remove(reason)),
+            None => self.others = self.others.saturating_sub(1),
+        }
+    }
+}
+
 const MINUTE: Duration = Duration::from_secs(60);
 /// How long after the first NACK of a version its line is written.
 const SETTLE: Duration = Duration::from_secs(2);
 /// Lines a minute about versions that are newly NACKed, for each view and type.
 const NEW_PER_MINUTE: usize = 5;
+/// Reasons that are told apart for each view and type.
+const MOST_REASONS: usize = 16;
 
 #[cfg(test)]
 mod tests {
@@ -154,7 +195,8 @@ mod tests {
 
     fn change(ended: Option<u64>, began: Option<u64>) -> Vec<NackChange> {
         let kind = TypeTable::new().resolve("envoy.config.cluster.v3.Cluster");
-        vec![NackChange { kind, ended: ended.map(version), began: began.map(version) }]
+        let nacked = |number| Nacked { version: version(number), reason: format!("no {}", number % 20).into() };
+        vec![NackChange { kind, ended: ended.map(nacked), began: began.map(nacked) }]
     }
 
     fn news(watch: &NackWatch, now: Instant) -> Option<NackNews> {
@@ -182,6 +224,24 @@ mod tests {
         assert_eq!(news(&watch, began + 203 * SECOND), Some(NackNews::Over));
         assert_eq!(news(&watch, began + 300 * SECOND), None);
         assert!(watch.lock().is_empty(), "nothing is kept");
+    }
+
+    #[test]
+    fn the_first_reasons_are_told_apart_and_the_sum_is_right() {
+        let (watch, now) = (NackWatch::default(), Instant::now());
+        let sum = |watch: &NackWatch| {
+            let of = watch.reasons();
+            let (named, others) = of.first().map_or((0, 0), |(_, of)| (of.named.values().sum::<usize>(), of.others));
+            (of.first().map_or(0, |(_, of)| of.named.len()), named + others)
+        };
+        (0..20).chain(0..20).for_each(|number| watch.apply(change(None, Some(number)), now));
+        assert_eq!(sum(&watch), (MOST_REASONS, 40));
+        (0..20).for_each(|number| watch.apply(change(Some(number), None), now));
+        assert_eq!(sum(&watch), (MOST_REASONS, 20));
+        (0..19).for_each(|number| watch.apply(change(Some(number), None), now));
+        assert_eq!(sum(&watch), (0, 1), "it has no place of its own");
+        watch.apply(change(Some(19), None), now);
+        assert!(watch.reasons().is_empty());
     }
 
     #[test]

@@ -54,6 +54,11 @@ impl StateCounters {
         is_news
     }
 
+    /// Returns why the file is not being written, if it is not.
+    pub(crate) fn fault(&self) -> Option<String> {
+        self.fault.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     pub(crate) fn commits(&self) -> u64 {
         self.commits.load(Ordering::Relaxed)
     }

@@ -15,6 +15,7 @@ mod log_panics;
 mod log_queue;
 mod metric;
 mod page;
+mod problems;
 mod process;
 mod relay;
 mod runtime;
@@ -28,6 +29,7 @@ mod waits;
 mod workers;
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -36,6 +38,7 @@ pub(crate) use self::format::MetricsFormat;
 pub use self::log::{LogControl, LogEnd, LogFilter};
 pub use self::log_format::LogFormat;
 use self::page::Page;
+pub(crate) use self::problems::watch_problems;
 pub(crate) use self::process::resident_bytes;
 use self::runtime::RuntimeProbe;
 pub use self::traces::Traces;
@@ -84,9 +87,17 @@ pub(crate) struct MetricsSources {
     pub(crate) views: Arc<Views>,
     pub(crate) loads: Arc<Loads>,
     pub(crate) files: Arc<[FilesSource]>,
+    /// Certificates that servers are shown.
+    pub(crate) certificate_files: Arc<[PathBuf]>,
+    pub(crate) config: ConfigFacts,
+    pub(crate) process: ProcessSources,
+}
+
+/// What of that stays the same for as long as the process runs.
+#[derive(Clone)]
+pub(crate) struct ProcessSources {
     pub(crate) tls: Arc<[Arc<ListenerTls>]>,
     pub(crate) state: Option<Arc<StateCounters>>,
-    pub(crate) config: ConfigFacts,
     pub(crate) log: LogControl,
     pub(crate) workers: Arc<WorkerHealth>,
 }
@@ -95,7 +106,8 @@ pub(crate) struct MetricsSources {
 pub(crate) fn exposition(sources: impl Fn() -> MetricsSources + Send + Sync + 'static) -> Exposition {
     let probe = Arc::new(RuntimeProbe::start());
     Exposition::new(move || {
-        let MetricsSources { views, loads, files, tls, state, config, log, workers } = sources();
+        let MetricsSources { views, loads, files, config, process, .. } = sources();
+        let ProcessSources { tls, state, log, workers } = process;
         let probe = probe.clone();
         async move {
             let Measured { view_count, views: metrics, waits } = questions::measure(&views).await;

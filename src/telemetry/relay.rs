@@ -16,6 +16,9 @@ pub(super) fn add(page: &mut Page, snapshot: &MetricsSnapshot<'_>) {
     }
     page.add(VIEW_PANICS, [], snapshot.incidents.view_panics());
     page.add(LOG_LINES_DROPPED, [], snapshot.log_lines_dropped);
+    for (kind, count) in snapshot.incidents.problems.counts() {
+        page.count(PROBLEMS, [kind.word()], count);
+    }
     page.count(CACHED_BYTES, [], snapshot.cached_bytes);
     add_memory(page, &snapshot.book);
     add_types(page, snapshot);

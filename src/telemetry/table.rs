@@ -16,6 +16,10 @@ metrics! {
     ///
     /// Their clients reconnect to a new view.
     VIEW_PANICS: Counter = "weir_view_panics_total" [], "0.1.0";
+    /// Problems that there are now, by kind
+    ///
+    /// `weir problems` lists them. See [problems](operations.md#problems).
+    PROBLEMS: Gauge = "weir_problems" ["kind"], "0.1.0";
     /// Log lines that were dropped, because the log was not read, or could not be written
     ///
     /// See [logs](operations.md#logs).

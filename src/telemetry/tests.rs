@@ -67,7 +67,7 @@ fn written(views: &[ViewMetrics]) -> String {
     let (age, bound) = (std::time::Duration::from_millis(2500), std::time::Duration::from_secs(1));
     list.add(WaitKind::Ack, age, Some(bound), WaitSubject::default);
     waits.add("abc", Some(1), &[], list);
-    incidents.waits.note(&waits.beyond, true);
+    incidents.waits.note(&waits.beyond, &crate::relay::Answered::All);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
     let (probe, workers) = runtime.block_on(async { (RuntimeProbe::start(), WorkerHealth::new()) });
     text(&MetricsSnapshot {
@@ -255,7 +255,7 @@ fn config_facts() -> ConfigFacts {
         file: "relay.yaml".into(),
         sha256: "9f86d0".into(),
         bootstrap: None,
-        config: serde_json::Value::Null,
+        config: serde_json::Value::Null.into(),
         command_line: serde_json::Value::Null,
         read: std::time::SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(1_800_000_000),
         pending: vec!["listen".into()],

@@ -67,6 +67,9 @@ class Release(unittest.TestCase):
         output(self.program, "check", "--quiet", f"{release()}/config/relay.yaml")
         for path in ("LICENSE", "README.md", "CHANGELOG.md", "docs/operations.md", "deploy/prometheus/weir-alerts.yaml"):
             self.assertEqual(read(f"{release()}/{path}"), read(path))
+        self.assertIn("weir-status", read(f"{release()}/man/weir.1").replace("\\-", "-"))
+        commands = set(re.findall(r"^  ([a-z]+) ", output(WEIR, "--help"), re.M)) - {"help"}
+        self.assertEqual(set(os.listdir(f"{release()}/man")), {"weir.1"} | {f"weir-{command}.1" for command in commands})
         self.assertEqual(sorted(os.listdir(f"{release()}/deploy/systemd")), ["weir.service", "weir.socket", "weir.sysusers"])
 
 
@@ -128,6 +131,7 @@ class DebianPackage(unittest.TestCase):
         self.assertEqual([name for name in modes if name.endswith(".debug")], [])
         self.assertEqual(output("dpkg-deb", "--info", self.package, "conffiles"), "/etc/weir/relay.yaml\n")
         self.assertEqual(read(f"{self.root}/etc/weir/relay.yaml"), read("config/relay.yaml"))
+        self.assertIn("/usr/share/man/man1/weir-tap.1.gz", modes)
         self.assertIn("TERMS AND CONDITIONS", read(f"{self.root}/usr/share/doc/weir/copyright"))
         sums = output("dpkg-deb", "--info", self.package, "md5sums")
         self.assertIn("  usr/bin/weir\n", sums)

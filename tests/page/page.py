@@ -259,11 +259,46 @@ def stays_smooth_with_10_000(browser, stage):
     assert all("limit=20" in name for name in asked if "/clients?" in name or "/laggards?" in name or "/resources?" in name), asked
 
 
+def problems_come_first_with_commands_that_work(browser, stage):
+    opened(browser, stage)
+    browser.wait_text("server away", "#problems")
+    first = browser.run("document.querySelector('#picture section').querySelector('h2').textContent")
+    assert first == "Problems", first
+    commands = browser.run("[...document.querySelectorAll('#problems code')].map((one) => one.textContent)")
+    assert commands[0] == f"weir status --admin {stage.url.rstrip('/')}" and len(commands) == 4, commands
+    browser.click("#more-problems")
+    browser.wait_text("clients leave replies unanswered", "#problems")
+    browser.wait_text("--admin unix:/run/weir/admin.sock", "#brakes")
+    browser.wait_text("cluster=batch", "#nacks")
+
+
+def an_outage_of_60_views_fits(browser, stage):
+    stage.world.alter = lambda picture: stage.world.in_an_outage(picture, 60)
+    opened(browser, stage, width=1400, height=1000)
+    browser.wait_text("60 views", "#problems")
+    headline = browser.text("#summary-title")
+    assert "All" not in headline and "a server is away" in headline, headline
+    bottom = browser.run("document.querySelector('#river').getBoundingClientRect().bottom")
+    assert bottom <= 1000, f"the views end at {bottom}"
+    assert browser.text("#main").count("Connection refused") <= 9, "one line for each view that is shown, one for the server, one for the problem"
+
+
+def thirty_nacking_clients_are_few_blocks(browser, stage):
+    types = [stub.CLUSTER, stub.ENDPOINTS, stub.LISTENER, stub.ROUTES]
+    stage.world.alter = lambda picture: stage.world.with_many_nacks(picture, 30, 7, types)
+    opened(browser, stage, width=420, height=900)
+    browser.wait_text("cluster=team-0 and 4 more views", "#nacks")
+    assert browser.run("document.querySelectorAll('#nacks > li').length") == 4, "one for each type and reason"
+    height = browser.run("document.querySelector('#nacks').closest('section').getBoundingClientRect().height + document.querySelector('#problems').closest('section').getBoundingClientRect().height")
+    assert height <= 2000, f"{height} px"
+
+
 # By the real program; the last of them leaves no NACK behind.
 REAL = [loads_without_errors, change_spreads, stuck_client_is_found, nack_is_followed, clients_in_a_state_are_listed, resource_is_found, the_policy_holds,
         all_by_keyboard, survives_a_restart]
 PLAYED = [
-    (nack_leads_to_the_resource_it_quotes, {}), (says_when_the_relay_is_silent_or_refuses, {}), (lets_go_while_it_is_not_seen, {}), (hostile_names_are_text, {"is_hostile": True}),
+    (nack_leads_to_the_resource_it_quotes, {}), (problems_come_first_with_commands_that_work, {}), (an_outage_of_60_views_fits, {}),
+    (thirty_nacking_clients_are_few_blocks, {}), (says_when_the_relay_is_silent_or_refuses, {}), (lets_go_while_it_is_not_seen, {}), (hostile_names_are_text, {"is_hostile": True}),
     (fits_narrow_windows, {"is_hostile": True}), (stays_smooth_with_10_000, {"clients": 10_000}),
 ]
 

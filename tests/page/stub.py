@@ -39,6 +39,7 @@ class World:
     def __init__(self, clients=500, is_hostile=False):
         self.clients, self.is_hostile = clients, is_hostile
         self.is_troubled = True
+        self.alter = lambda picture: picture
         self.begin("first")
 
     def begin(self, instance):
@@ -150,17 +151,56 @@ class World:
             len([one for one in behind if one["behind_seconds"] < 60]),
                   len([one for one in behind if one["behind_seconds"] >= 60])]
         now = time.time()
-        return {
+        return self.alter({
             "at": time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now)) + f".{int(now * 1000) % 1000:03}Z",
-            "relay": {"instance": self.instance, "version": "0.1.0", "commit": "unknown", "state": "ready", "reasons": [],
+            "relay": {"instance": self.instance, "version": "0.1.0", "commit": "unknown", "state": "ready", "reasons": [], "changes_at": "unix:/run/weir/admin.sock",
                 "uptime_seconds": int(age)},
+            "problems": self.problems() if trouble else {"problems": [], "count": 0, "kinds": {}},
+            "view_words": {view: f"cluster={cluster} locality.region=eu-west-1" for view, cluster, _ in VIEWS},
             "totals": totals, "servers": servers, "views": views, "more_views": 0, "types": types,
             "lags": [{"up_to_seconds": limit, "clients": number} for limit, number in zip(lags, counts)],
             "laggards": behind, "nacks": self.nacks() if trouble else [], "brakes": self.brakes() if trouble else {"servers": [],
                 "sets": [], "sets_count": 0},
             "dangling": [{"view": VIEWS[0][0], "cluster": "web-v2", "seconds": 312,
                 "from": [f"{ROUTES} web", f"{ROUTES} {HTML if self.is_hostile else 'web-canary'}"], "from_count": 2}] if trouble else [],
-            "more_dangling": 0}
+            "more_dangling": 0})
+
+    def problems(self):
+        def problem(kind, title, subject, reason, noticed, next, names=(), clients=0):
+            return {"kind": kind, "title": title, "subject": subject, "reason": reason, "servers": {"count": 0, "first": []},
+                "views": {"count": 1, "first": ["cluster=web"]}, "times": 0, "clients": clients, "names": {"count": len(names), "first": list(names)},
+                "since_seconds": 17.2 + time.time() - self.started, "flaps": False, "noticed": noticed, "next": next, "section": f"docs/operations.md#{kind}"}
+        hostile = HTML if self.is_hostile else "web-v2"
+        all = [
+            problem("server_away", "server away", "http://10.0.0.9:18000", "Unavailable: 10.0.0.9:18000: Connection refused (os error 111)",
+                "what is not cached is missing", ["weir", "status"], clients=75),
+            problem("nacks", "clients NACK", "CDS", REASON, "they keep what they had before", ["weir", "nacks", "--type", CLUSTER], clients=12),
+            problem("brake_held", "removals held by brakes", "CDS", "a push would remove much of a set", "nothing: they keep what would be removed",
+                ["weir", "brakes"], names=("cart", "checkout")),
+            problem("dangling", "routes to clusters that do not exist", "clusters", "no server has them", "requests on these routes fail",
+                ["weir", "dangling"], names=("web-v2", hostile)),
+            problem("laggards", "clients leave replies unanswered", "LDS", "for more than 10 s", "they keep what they have", ["weir", "top"], clients=1)]
+        return {"problems": all, "count": len(all), "kinds": {one["kind"]: 1 for one in all}}
+
+    def in_an_outage(self, picture, count):
+        """So many views, whose server is away; nothing else is wrong."""
+        error = "Unavailable: tcp connect error: 10.0.0.9:18000: Connection refused (os error 111)"
+        views = [{**picture["views"][0], "view": f"{at:016x}", "key_fields": {"cluster": f"team-{at}"}, "clients": self.clients // count,
+            "states": {"SYNCED": self.clients // count, "NOT_SENT": 0, "STALE": 0, "NACKED": 0},
+            "ladders": [{"authority": "", "state": "cached", "server": None, "state_seconds": 61, "reason": error}]} for at in range(count)]
+        servers = [{"server": SERVERS[0], "connections": 0, "streams": count, "connected": 0, "last_response_seconds": 70, "error": error}]
+        away = {**self.problems()["problems"][0], "reason": error, "views": {"count": count, "first": ["cluster=team-0"]}, "clients": self.clients}
+        types = [{**of, "acked": of["clients"], "sent": of["clients"], "nacked": 0, "spreading_seconds": None} for of in picture["types"]]
+        return {**picture, "views": views[:20], "more_views": count - 20, "servers": servers, "types": types, "laggards": [], "nacks": [], "dangling": [],
+            "brakes": {"servers": [], "sets": [], "sets_count": 0}, "problems": {"problems": [away], "count": 1, "kinds": {"server_away": 1}}}
+
+    def with_many_nacks(self, picture, clients, views, types):
+        """Clients of several views NACK several types, all for one reason."""
+        of = [{**self.nacks()[0], "view": f"{view:016x}", "type": kind, "nacked": clients // views} for view in range(views) for kind in types]
+        return {**self.in_an_outage(picture, 20), "nacks": of[:20], "laggards": [],
+            "types": [{**one, "nacked": clients if one["type"] in types else 0} for one in picture["types"]],
+            "view_words": {f"{view:016x}": f"cluster=team-{view}" for view in range(views)},
+            "problems": {"problems": [{**self.problems()["problems"][1], "subject": kind} for kind in types], "count": len(types), "kinds": {"nacks": len(types)}}}
 
     def nacks(self):
         clients, sessions = int(self.clients * VIEWS[1][2]), self.nacking()

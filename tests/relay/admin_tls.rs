@@ -36,6 +36,7 @@ admin:
     crl: operators.crl
     may_read: [{{dns: reader.example}}]
     may_change: [{{dns: '{{name}}.oncall.example'}}]
+    may_tap: [{{dns: tapper.example}}]
 upstream: {{servers: [{{uri: 'http://{}'}}]}}
 ",
             plane.address
@@ -46,7 +47,7 @@ upstream: {{servers: [{{uri: 'http://{}'}}]}}
     }
 
     /// Returns the answer to a request of an operator with this certificate.
-    async fn ask(&self, identity: Option<&Identity>, line: &str, more: &[&str]) -> (u16, String) {
+    pub async fn ask(&self, identity: Option<&Identity>, line: &str, more: &[&str]) -> (u16, String) {
         let alpn = "http/1.1";
         let connecting =
             Connecting { roots: self.own.pem.clone(), identity: identity.cloned(), versions: VERSIONS.to_vec(), alpn };

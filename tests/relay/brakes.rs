@@ -14,7 +14,7 @@ use super::unix::Folder;
 use super::*;
 
 /// The control plane's end of one stream, with what it has sent there.
-struct Server {
+pub(super) struct Server {
     stream: Stream,
     url: &'static str,
     sent: BTreeSet<String>,
@@ -22,14 +22,14 @@ struct Server {
 }
 
 impl Server {
-    async fn of(plane: &mut Plane, url: &'static str) -> Self {
+    pub(super) async fn of(plane: &mut Plane, url: &'static str) -> Self {
         let mut stream = plane.stream().await;
         stream.request().await;
         Self { stream, url, sent: BTreeSet::new(), version: 0 }
     }
 
     /// Sends the set: whole in SotW, the difference in delta.
-    fn set(&mut self, names: &BTreeSet<String>) {
+    pub(super) fn set(&mut self, names: &BTreeSet<String>) {
         self.version += 1;
         let version = self.version.to_string();
         let body = |name: &String| Any { type_url: self.url.into(), ..cluster(name, "") };
@@ -65,14 +65,14 @@ impl Server {
 /// Tests run side by side, each with a socket of its own.
 static NUMBER: AtomicUsize = AtomicUsize::new(0);
 
-struct Bench {
-    relay: Relay,
-    plane: Plane,
+pub(super) struct Bench {
+    pub(super) relay: Relay,
+    pub(super) plane: Plane,
     folder: Folder,
 }
 
 impl Bench {
-    async fn start(up: Variant, keys: &str) -> Self {
+    pub(super) async fn start(up: Variant, keys: &str) -> Self {
         let plane = Plane::start(&BOTH).await;
         let folder = Folder::new(&format!("brakes-{}", NUMBER.fetch_add(1, Ordering::Relaxed)));
         let text = format!(
@@ -132,7 +132,7 @@ async fn release_by_command(admin: &str, arguments: &[String]) -> (i32, String, 
     weir(&["release", "--admin", admin].into_iter().chain(arguments).collect::<Vec<_>>()).await
 }
 
-fn names(numbers: std::ops::Range<usize>) -> BTreeSet<String> {
+pub(super) fn names(numbers: std::ops::Range<usize>) -> BTreeSet<String> {
     numbers.map(|number| format!("c{number:03}")).collect()
 }
 
@@ -143,7 +143,7 @@ fn with(mut names: BTreeSet<String>, more: &str) -> BTreeSet<String> {
 
 const LISTENERS: Wish = Wish { url: LDS, names: &[], cluster: "web" };
 
-async fn has(holder: &Holder, what: &str, names: &BTreeSet<String>) {
+pub(super) async fn has(holder: &Holder, what: &str, names: &BTreeSet<String>) {
     holder.until(what, |record| record.holds == *names).await;
 }
 

@@ -20,6 +20,7 @@ mod connections;
 #[path = "../../core/tests/model/content.rs"]
 #[allow(dead_code)] // the model uses the rest
 mod content;
+mod diff_server;
 mod differential;
 mod documented;
 mod drains;
@@ -67,6 +68,7 @@ mod pieces;
 mod plane;
 mod poller;
 mod probes;
+mod problems;
 mod proxy_protocol;
 mod readiness;
 mod refused_types;
@@ -96,6 +98,7 @@ mod storm;
 mod storm_far;
 mod strict_plane;
 mod symptoms;
+mod tap;
 mod tenants;
 mod tiers;
 mod tls;

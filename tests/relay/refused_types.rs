@@ -10,14 +10,14 @@ use super::explain::situation;
 use super::reload::{World, text};
 use super::*;
 
-const MADE_UP: &str = "type.googleapis.com/own.Debug";
+pub(super) const MADE_UP: &str = "type.googleapis.com/own.Debug";
 const ROUTES: &str = "type.googleapis.com/envoy.config.route.v3.RouteConfiguration";
-const UNKNOWN: u8 = 2;
+pub(super) const UNKNOWN: u8 = 2;
 const UNAUTHENTICATED: u8 = 16;
 
 /// A control plane that serves clusters, and ends each stream that requests a type which it refuses.
-struct Refusing {
-    address: SocketAddr,
+pub(super) struct Refusing {
+    pub(super) address: SocketAddr,
     /// The types that were requested on each stream, in order.
     streams: Arc<Mutex<Vec<BTreeSet<String>>>>,
     /// What clusters are from now on.
@@ -26,7 +26,7 @@ struct Refusing {
 }
 
 impl Refusing {
-    async fn start(refused: &'static [&'static str], status: u8) -> Self {
+    pub(super) async fn start(refused: &'static [&'static str], status: u8) -> Self {
         let mut plane = Plane::start(&BOTH).await;
         let (address, streams) = (plane.address, Arc::<Mutex<Vec<BTreeSet<String>>>>::default());
         let (change, mut changes) = mpsc::unbounded_channel::<&'static str>();

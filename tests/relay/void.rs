@@ -76,7 +76,7 @@ async fn ord_1_a_route_waits_for_its_cluster_and_a_cluster_for_its_route_and_wha
 }
 
 /// A delta client that holds a cluster, and the listener that refers to it.
-async fn led_to(plane: &mut Plane, relay: &Relay, cluster: &str) -> (Stream, Client) {
+pub(super) async fn led_to(plane: &mut Plane, relay: &Relay, cluster: &str) -> (Stream, Client) {
     let mut client = Client::connect(relay.address, Variant::Delta).await;
     client.ask(CDS, &[], Some("web"));
     let mut stream = plane.stream().await;

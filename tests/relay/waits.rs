@@ -157,12 +157,14 @@ async fn a_wait_beyond_its_bound_is_counted_once_however_often_the_list_is_read(
             assert_eq!(counted().await, 1, "the page has counted it, or an earlier reading of the metrics");
             assert!(wait(&relay, "removal").await.is_some_and(|row| row["beyond"] == true));
         }
+        problems::appears(relay.admin, "wait_beyond_bound").await;
     };
     tokio::select! {
         () = change() => {}
         () = look() => {}
     }
     ends(&relay, "removal").await;
+    problems::goes(relay.admin, "wait_beyond_bound").await;
     assert_eq!(counted().await, 1);
 }
 

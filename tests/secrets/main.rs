@@ -86,6 +86,7 @@ async fn no_secret_is_shown_on_any_surface() {
     .await;
     pages(&world).await;
     metrics_and_live(&world).await;
+    taps(&world).await;
     client_status(&world).await;
     polls(&world).await;
     refused_configurations(&world).await;

@@ -15,7 +15,7 @@ pub(super) async fn pages(world: &World) {
     for row in index.lines() {
         let title = row.split("  ").next().unwrap();
         let asked: Vec<(String, &str)> = match title {
-            "/live" => continue, // see below
+            "/live" | "/tap" => continue, // see below
             "/healthz" => vec![("/healthz".into(), "ok")],
             "/ready" => vec![("/ready".into(), "ready"), ("/ready?strict".into(), "ready")],
             "/metrics" => vec![("/metrics".into(), "weir_build_info")],
@@ -93,6 +93,31 @@ pub(super) async fn metrics_and_live(world: &World) {
         read
     });
     world.secrets.are_not_in("/live", &live.await.unwrap(), "data: ");
+}
+
+/// What of a client is shown as it goes: with its secrets in both directions.
+pub(super) async fn taps(world: &World) {
+    let tapped = tokio::time::timeout(PATIENCE, async {
+        let mut socket = UnixStream::connect(world.folder.0.join("admin.sock")).await.unwrap();
+        let request = b"GET /tap?client=test&full HTTP/1.1\r\nhost: localhost\r\n\r\n";
+        tokio::io::AsyncWriteExt::write_all(&mut socket, request).await.unwrap();
+        let mut read = Vec::new();
+        let mut until = async |part: &str| {
+            while !has(&read, part.as_bytes()) {
+                tokio::io::AsyncReadExt::read_buf(&mut socket, &mut read).await.unwrap();
+            }
+        };
+        until("\"event\":\"tap\"").await;
+        let others = world::clients(world).await;
+        until("tickets").await; // of the last request
+        until("{\"name\":\"words\",\"resource\"").await;
+        until("cannot use [redacted]").await;
+        drop(others);
+        read
+    });
+    let tapped = tapped.await.expect("it shows all");
+    world.secrets.are_not_in("/tap", &tapped, "[redacted]");
+    assert!(has(&tapped, b"client_secret") && has(&tapped, b"shop"), "messages have bodies");
 }
 
 pub(super) async fn client_status(world: &World) {

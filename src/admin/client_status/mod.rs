@@ -10,6 +10,7 @@ use axum::response::Response;
 pub(super) use self::rest::rest;
 use super::caller::Caller;
 use super::grpc::{Requests, Responses, Status};
+use super::guard::Does;
 use super::{Shown, ShownNow};
 use crate::client_status::Failure;
 
@@ -38,7 +39,7 @@ fn answer(now: ShownNow, caller: Caller, mut requests: Requests, is_stream: bool
             };
             // A stream may outlive what its certificate may do, and the configuration.
             let shown = Shown::from_ref(&now);
-            if let Err((_, reason)) = shown.rules.check_reader(&caller) {
+            if let Err((_, reason)) = shown.rules.check_still(&caller, Does::Read) {
                 break Status::new(Status::PERMISSION_DENIED, reason);
             }
             let made = match shown.client_status.answer(&request).await {

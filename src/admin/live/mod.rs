@@ -21,6 +21,7 @@ use tokio_stream::wrappers::ReceiverStream;
 
 use super::answer::text;
 use super::caller::Caller;
+use super::guard::Does;
 use super::{Shown, ShownNow};
 
 /// The pictures that all watchers share.
@@ -58,7 +59,7 @@ pub(super) async fn live(State(now): State<ShownNow>, Extension(caller): Extensi
             };
             // It may outlive what its certificate may do, and the configuration.
             let shown = Shown::from_ref(&now);
-            if shown.rules.check_reader(&caller).is_err() || to.send(Frame::data(picture)).await.is_err() {
+            if shown.rules.check_still(&caller, Does::Read).is_err() || to.send(Frame::data(picture)).await.is_err() {
                 return;
             }
             let is_last = shown.views.readiness().is_draining();

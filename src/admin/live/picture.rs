@@ -1,7 +1,8 @@
 //! What the page shows at one moment. All lists are bounded, and say how many are left out.
 
-use std::collections::BTreeMap;
-use std::time::{Duration, SystemTime};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::time::{Duration, Instant, SystemTime};
 
 use serde::Serialize;
 use serde_json::{Value as Json, json};
@@ -11,6 +12,7 @@ use crate::admin::server_info::state;
 use crate::build_facts;
 use crate::relay::{Census, LAGS, NackQuery, ServerMetrics, StateCounts, ViewMetrics, ViewReport, questions};
 use crate::telemetry::resident_bytes;
+use crate::view_words::view_words;
 
 /// Returns the picture as JSON on one line.
 pub(super) async fn of(shown: &Shown, instance: &str) -> Vec<u8> {
@@ -33,9 +35,12 @@ pub(super) async fn of(shown: &Shown, instance: &str) -> Vec<u8> {
     let mut dangling = if dangles { questions::dangling(views).await } else { Vec::new() };
     let more_dangling = dangling.len().saturating_sub(ROWS);
     dangling.truncate(ROWS);
+    let (nacks, brakes, dangling) = (json!(nacks), json!(brakes), json!(dangling));
     let picture = json!({
+        "view_words": words_of(&reports, &[nacks.clone(), brakes["sets"].clone(), dangling.clone()]),
         "at": humantime::format_rfc3339_millis(SystemTime::now()).to_string(),
         "relay": relay(shown, instance),
+        "problems": views.incidents().problems.page(ROWS, Instant::now()),
         "totals": totals(shown, &census, view_count, &measures),
         "servers": servers(shown, &measures, &errors),
         "views": reports.iter().take(ROWS).map(|report| view(report, &census)).collect::<Vec<_>>(),
@@ -53,7 +58,8 @@ pub(super) async fn of(shown: &Shown, instance: &str) -> Vec<u8> {
 
 fn relay(shown: &Shown, instance: &str) -> Json {
     let readiness = shown.views.readiness();
-    let (reasons, _) = readiness.reasons(true, ROWS);
+    let (reasons, _) = readiness.reasons(false, ROWS); // the list of problems has what strict readiness adds
+    let facts = shown.config.get();
     json!({
         "instance": instance,
         "version": build_facts::VERSION,
@@ -61,7 +67,31 @@ fn relay(shown: &Shown, instance: &str) -> Json {
         "state": state(readiness),
         "reasons": reasons.iter().map(ToString::to_string).collect::<Vec<_>>(),
         "uptime_seconds": shown.info.since.elapsed().as_secs(),
+        "changes_at": changes_at(&facts.config, &facts.file),
     })
+}
+
+/// Returns where changes are taken, as commands name it; none if they are not.
+fn changes_at(config: &Json, file: &Path) -> Option<String> {
+    let admin = &config["admin"];
+    let socket = admin["socket"].as_str().map(|socket| file.parent().unwrap_or(Path::new("")).join(socket));
+    let may_change = admin["tls"]["may_change"].as_array().is_some_and(|who| !who.is_empty());
+    let address = admin["address"].as_str().filter(|_| may_change);
+    socket.map(|socket| format!("unix:{}", socket.display())).or_else(|| Some(format!("https://{}", address?)))
+}
+
+/// What operators call the views that are named in lists.
+fn words_of(reports: &[ViewReport], named: &[Json]) -> BTreeMap<String, String> {
+    let named: BTreeSet<_> = named
+        .iter()
+        .flat_map(|list| list.as_array().into_iter().flatten())
+        .filter_map(|row| row["view"].as_str())
+        .collect();
+    let of = |report: &ViewReport| {
+        let fields = report.key_fields.iter().map(|(field, value)| (&**field, &**value));
+        (report.view.clone(), view_words(fields))
+    };
+    reports.iter().filter(|report| named.contains(&*report.view)).map(of).collect()
 }
 
 fn totals(shown: &Shown, census: &Census, views: usize, measures: &[ViewMetrics]) -> Json {
@@ -212,6 +242,7 @@ mod tests {
         ViewReport {
             view: name.into(),
             key_fields: BTreeMap::from([("cluster".into(), "web".into())]),
+            node: String::new(),
             clients: 3,
             cached: BTreeMap::from([("one".into(), 5), ("two".into(), 6)]),
             from_disk: None,

@@ -80,10 +80,14 @@ fn addresses(config: &Config) -> Vec<Row> {
     if let Some(address) = admin.address {
         let mut details = vec![listed("hosts", &admin.hosts)];
         let mut tls = String::new();
-        if let Some(AdminTls { tls: of, may_read, may_change }) = &admin.tls {
+        if let Some(AdminTls { tls: of, may_read, may_change, may_tap }) = &admin.tls {
             tls = format!(", TLS; {}", certificates(&of.client_auth));
             details.extend(files(of));
-            details.extend([listed("may_read", may_read), listed("may_change", may_change)]);
+            details.extend([
+                listed("may_read", may_read),
+                listed("may_change", may_change),
+                listed("may_tap", may_tap),
+            ]);
         }
         put("operators", format!("{address}{tls}"), details);
     }
@@ -364,7 +368,7 @@ permissions:
         let shown = |rest: &str| addresses(&parsed(rest)).into_iter().skip(1).collect::<Vec<_>>();
         let row = |who: &str, place: &str| (who.to_owned(), place.to_owned());
         assert_eq!(shown(""), [row("operators", "none: no reports")]);
-        let tls = "tls: {certificate: c, key: k, client_ca: ca, may_read: [{dns: a.b}, {dns: c.d}], may_change: [{dns: e.f}]}";
+        let tls = "tls: {certificate: c, key: k, client_ca: ca, may_read: [{dns: a.b}, {dns: c.d}], may_change: [{dns: e.f}], may_tap: [{dns: g.h}]}";
         let text = format!(
             "admin: {{address: '0.0.0.0:2', hosts: [x.y], socket: /run/admin.sock, {tls}}}\nprobes: {{address: ':3'}}\n"
         );
@@ -376,6 +380,7 @@ permissions:
                 row("", "certificate c, key k"),
                 row("", "may_read dns:a.b, dns:c.d"),
                 row("", "may_change dns:e.f"),
+                row("", "may_tap dns:g.h"),
                 row("operators", "unix:/run/admin.sock"),
                 row("probes", "[::]:3"),
             ]

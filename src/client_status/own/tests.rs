@@ -61,6 +61,7 @@ fn report(authorities: Vec<AuthorityReport>, streams: Vec<StreamReport>) -> View
     ViewReport {
         view: "3f2a".into(),
         key_fields: BTreeMap::from([("cluster".into(), "web".into())]),
+        node: String::new(),
         clients: 1,
         cached: BTreeMap::new(),
         from_disk: None,

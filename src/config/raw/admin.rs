@@ -49,6 +49,10 @@ section! {
         may_read: Option<Located<NonEmpty<OperatorEntry>>>, written("");
         /// Who may read and change: any of these identities.
         may_change: Option<Located<NonEmpty<OperatorEntry>>>, example("");
+        /// Who may tap clients: any of these identities. It is a right beside the others.
+        ///
+        /// A tap shows what a single client requests and is sent. See [`/tap`](admin-api.md#tap).
+        may_tap: Option<Located<NonEmpty<OperatorEntry>>>, example("");
     }
 }
 

@@ -34,7 +34,7 @@ fn an_address_that_other_machines_reach_needs_certificates_and_the_fault_names_p
 #[test]
 fn every_fault_of_certificates_towards_operators_is_reported() {
     let missing = "admin.tls: missing client_ca or trust_domains: by which are certificates judged?";
-    assert_eq!(of_tls(""), [missing, "admin.tls: missing may_read or may_change: who may do anything?"]);
+    assert_eq!(of_tls(""), [missing, "admin.tls: missing may_read, may_change or may_tap: who may do anything?"]);
     assert_eq!(of_tls("client_ca: ca, may_change: [{dns: a.b}]"), [""; 0]);
     assert_eq!(
         of_tls("client_ca: ca, may_read: [{spiffe: 'spiffe://a/b'}, {}, {dns: a.b, uri: 'x://y'}]"),

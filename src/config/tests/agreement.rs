@@ -49,6 +49,7 @@ admin:
     trust_domains: [{name: prod.example, bundle: prod.pem}]
     may_read: [{spiffe: 'spiffe://prod.example/a'}, {uri: 'x://a'}, {dns: a.example}]
     may_change: [{spiffe: 'spiffe://prod.example/a'}, {uri: 'x://a'}, {dns: a.example}]
+    may_tap: [{spiffe: 'spiffe://prod.example/a'}, {uri: 'x://a'}, {dns: a.example}]
 probes: {address: ':19001'}
 upstream:
   servers:

@@ -89,6 +89,7 @@ fn the_tables_of_keys_are_written_from_their_declarations() {
         "admin.tls.certificates[]",
         "admin.tls.trust_domains[]",
         "admin.tls.may_change[]",
+        "admin.tls.may_tap[]",
         "upstream.servers[].backoff",
         "upstream.servers[].tenants[].headers.<name>",
     ];

@@ -19,6 +19,7 @@ use bytes::Bytes;
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
 use http::{HeaderValue, Request, Response, StatusCode};
 use hyper::body::Incoming;
+use prost::Message;
 use serde::Serialize;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
@@ -38,7 +39,8 @@ use crate::log_pace::LogPace;
 use crate::memory::costs;
 use crate::relay::traces::{POLL, SpanIds, SpanRecord, SpanTime};
 use crate::relay::{
-    ClientInfo, KeyHeaders, SessionGuard, UnfitHeaders, ViewQuota, Views, fetch_reply, open_session, session_changed,
+    ClientInfo, KeyHeaders, SessionGuard, SessionHandle, UnfitHeaders, ViewQuota, Views, fetch_reply, glance_at_reply,
+    is_tapped, open_session, session_changed, tap_end, tap_reply, tap_request, tap_unchanged,
 };
 use crate::transcode::Descriptors;
 
@@ -223,21 +225,27 @@ impl Rest {
     async fn find(&self, request: DiscoveryRequest, path: RestPath, mut poll: Poll) -> Result<Answer, Rejection> {
         let (requested, held) = (asked_for(&request.resource_names), request.version_info.clone());
         let until = Instant::now() + self.options.long_poll;
+        let mut is_first = true;
         loop {
             let handle = self.long_poll(&request, path, &poll).await?;
+            if std::mem::take(&mut is_first) && is_tapped(&handle) {
+                tap_request(&handle, &proto::Request::Sotw(request.clone()), 0, || request.encode_to_vec().into());
+            }
             if self.options.long_poll.is_zero() && handle.is_current(&held) {
-                return Ok(Answer::Unchanged);
+                return Ok(unchanged(&handle));
             }
             let reply = match fetch_reply(&handle, self.options.timeout).await {
                 Fetched::Reply(reply) => reply,
-                Fetched::End(end) => return Err(end.into()),
+                Fetched::End(end) => return Err(refused(&handle, end.into())),
                 Fetched::Waiting(_) | Fetched::Unknown => {
-                    return Err(Rejection::unavailable(NOT_YET));
+                    return Err(refused(&handle, Rejection::unavailable(NOT_YET)));
                 }
             };
             let version = format!("{}{requested}", reply.version);
             if version != held {
                 let (view, spelling) = (handle.client().key.as_str().into(), reply.spelling.clone());
+                let mut tapped = glance_at_reply(&handle, &reply, Variant::Sotw);
+                tapped.iter_mut().for_each(|glance| glance.version = Some(version.clone()));
                 let wanted = CacheKey { view, spelling, version, wrappers: reply.wrappers };
                 let (deliveries, lag) = (handle.deliveries(), reply.lag);
                 let place = deliveries.place(&reply.kind);
@@ -250,16 +258,19 @@ impl Rest {
                 };
                 let sent = gzip.as_ref().map_or(plain.len(), Bytes::len);
                 deliveries.sent(place, sent, lag, None);
+                if let Some(glance) = tapped {
+                    tap_reply(&handle, glance, sent);
+                }
                 return Ok(gzip.map_or(Answer::Content(plain), Answer::Gzip));
             }
             if self.options.long_poll.is_zero() {
-                return Ok(Answer::Unchanged);
+                return Ok(unchanged(&handle));
             }
             handle.handle_request(taken(&request, &reply)).await;
             tokio::select! {
                 () = session_changed(&handle) => {}
-                () = tokio::time::sleep_until(until) => return Ok(Answer::Unchanged),
-                () = poll.drain.begins() => return Ok(Answer::Unchanged),
+                () = tokio::time::sleep_until(until) => return Ok(unchanged(&handle)),
+                () = poll.drain.begins() => return Ok(unchanged(&handle)),
             }
             tokio::time::sleep(PAUSE).await; // wakes may concern other clients, many times in a row
         }
@@ -290,6 +301,16 @@ impl Rest {
         handle.handle_request(request).await;
         Ok(handle)
     }
+}
+
+fn unchanged(handle: &SessionHandle) -> Answer {
+    tap_unchanged(handle);
+    Answer::Unchanged
+}
+
+fn refused(handle: &SessionHandle, why: Rejection) -> Rejection {
+    tap_end(handle, Some(why.status.as_u16().into()), &why.message);
+    why
 }
 
 fn count(of: &AtomicU64) {

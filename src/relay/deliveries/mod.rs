@@ -122,6 +122,17 @@ impl Deliveries {
         (0..=self.types.len()).map(|place| self.counts_of(place, now)).collect()
     }
 
+    /// Returns how many streams have left a reply of each type unanswered for longer than the first of [`UNANSWERED_FOR`].
+    pub(crate) fn unanswered(&self) -> impl Iterator<Item = (&str, usize)> {
+        let now = self.clock.now();
+        (0..=self.types.len()).filter_map(move |place| {
+            let shards = self.shards.iter().filter_map(|shard| shard.0[place].get());
+            let count: i64 = shards.map(|of| of.waits.older_than(Duration::from_secs(UNANSWERED_FOR[0]), now)).sum();
+            let count = usize::try_from(count).unwrap_or_default(); // the shards are not read at one moment
+            (count > 0).then(|| (self.types.get(place).map_or(OTHER, Type::name), count))
+        })
+    }
+
     fn counts_of(&self, place: usize, now: Moment) -> TypeDeliveries {
         let type_name = self.types.get(place).map_or(OTHER, Type::name).to_owned();
         let mut sum = TypeDeliveries { type_name, ..TypeDeliveries::default() };

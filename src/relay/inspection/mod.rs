@@ -6,6 +6,7 @@ mod report;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use weir_core::protocol::moment::Moment;
 use weir_core::protocol::sources::Sources;
 use weir_core::protocol::view::{BrakeReport, Class, Lookup, Selector, View};
@@ -19,15 +20,29 @@ use super::metric_labels::MetricLabel;
 use super::published::FromDisk;
 use super::report::{DanglingClusters, OrderMetrics, SetBrakeReport, ViewSessions, ViewSnapshot, ViewWaits};
 use super::subscriber::Subscribers;
+use crate::view_words::view_words;
 
 /// What is known of a view from its start.
 pub(super) struct ViewFacts {
     pub(super) view_id: Arc<str>,
+    pub(super) is_hub: bool,
     pub(super) metric_label: MetricLabel,
     /// The node fields that form the sharing key.
     pub(super) key_fields: BTreeMap<String, String>,
+    /// The encoded node that servers are shown.
+    pub(super) node: Bytes,
     /// What was loaded for it from disk.
     pub(super) from_disk: FromDisk,
+}
+
+impl ViewFacts {
+    /// What operators call it.
+    pub(super) fn words(&self) -> String {
+        if self.is_hub {
+            return self.view_id.to_string();
+        }
+        view_words(self.key_fields.iter().map(|(field, value)| (&**field, &**value)))
+    }
 }
 
 /// A view as it is now.

@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use weir_core::protocol::local_set::LocalSet;
 use weir_core::protocol::session::Variant;
 use weir_core::protocol::sources::StreamId;
@@ -101,6 +103,7 @@ pub(in crate::relay) fn report(of: &Inspection<'_>) -> ViewReport {
     ViewReport {
         view: facts.view_id.to_string(),
         key_fields: facts.key_fields.clone(),
+        node: STANDARD.encode(&facts.node),
         clients: sessions.len(),
         cached: cached.map(|(server, count)| (links.server_name(server), count)).collect(),
         from_disk,

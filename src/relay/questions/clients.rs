@@ -9,7 +9,8 @@ use crate::relay::clients::Clients;
 use crate::relay::report::{
     Census, ClientHoldings, ClientPage, ClientQuery, ClientReport, DifferenceReport, HoldingsSource as _,
 };
-use crate::relay::session_handle::{SessionHandle, report};
+use crate::relay::session_handle::{SessionHandle, report, tapping};
+use crate::relay::taps::{OpenedStream, TapReader, TappedClient};
 use crate::relay::views::Views;
 
 /// Goes through all client streams from a number on, until `stop` says so of a chunk. Other tasks have their turns meanwhile.
@@ -85,6 +86,29 @@ pub(crate) async fn similar_nodes(views: &Views, node: &str) -> Vec<String> {
     })
     .await;
     similar
+}
+
+/// Opens a tap on a client: the stream with this number, or all streams of a node, also those that come. Returns it with the streams that are
+/// open; none if there are too many taps.
+pub(crate) async fn tap(views: &Views, client: &str, whole: bool) -> Option<(TapReader, Vec<OpenedStream>)> {
+    let clients = views.clients();
+    let session = client.parse().ok().and_then(|id| clients.get(id));
+    if let Some(handle) = session {
+        let tap = clients.taps().open(TappedClient::Session(handle.client().id.0), whole)?;
+        tapping::mark(&handle);
+        return Some((tap, vec![tapping::opened(&handle)]));
+    }
+    let tap = clients.taps().open(TappedClient::Node(client.to_owned()), whole)?;
+    let mut streams = Vec::new();
+    walk(clients, 0, |chunk| {
+        for session in chunk.iter().filter(|session| session.client().node_id == client) {
+            tapping::mark(session);
+            streams.push(tapping::opened(session));
+        }
+        false
+    })
+    .await;
+    Some((tap, streams))
 }
 
 /// Counts all client streams, and keeps so many of those that have been behind for longest.

@@ -10,8 +10,9 @@ use tokio::time::{Instant, sleep_until};
 
 use super::add_session_waits;
 use crate::relay::command::{Command, ask};
+use crate::relay::incidents::Answered;
 use crate::relay::inspection::{self, Inspection};
-use crate::relay::report::{ViewMetrics, WaitReport};
+use crate::relay::report::{ViewMetrics, ViewWaits, WaitReport};
 use crate::relay::views::Views;
 
 /// All views at one moment.
@@ -47,12 +48,36 @@ pub(crate) async fn measure(views: &Views) -> Measured {
         merged.extend(hub.merge_metrics(of_hub));
     }
     let mut report = WaitReport::keeping(0);
-    for of in waits.into_iter().chain(waits_of_hub) {
+    let waits: Vec<_> = waits.into_iter().chain(waits_of_hub).collect();
+    let answered = answered(&waits, left_out);
+    for of in waits {
         report.add(&of.view, None, &of.servers, of.list);
     }
     add_session_waits(views, &mut report).await;
-    views.incidents().waits.note(&report.beyond, left_out == 0);
+    views.incidents().waits.note(&report.beyond, &answered);
     Measured { view_count, views: merged, waits: report }
+}
+
+/// Looks for waits beyond their bounds. Each is counted when it is first read.
+pub(crate) async fn look_at_waits(views: &Views) {
+    let until = Instant::now() + PATIENCE;
+    let question = |view: &Inspection<'_>| inspection::waits(view, 0);
+    let hub_tasks = views.shown_hub().iter().flat_map(|hub| hub.tasks()).collect();
+    let asked = join(ask_together(views.tasks(), until, question), ask_together(hub_tasks, until, question));
+    let (mut own, of_hub) = asked.await;
+    own.of.extend(of_hub.of);
+    let answered = answered(&own.of, own.left_out + of_hub.left_out);
+    let mut report = WaitReport::keeping(0);
+    own.of.into_iter().for_each(|of| report.add(&of.view, None, &of.servers, of.list));
+    add_session_waits(views, &mut report).await;
+    views.incidents().waits.note(&report.beyond, &answered);
+}
+
+fn answered(waits: &[ViewWaits], left_out: usize) -> Answered {
+    match left_out {
+        0 => Answered::All,
+        _ => Answered::Some(waits.iter().map(|of| of.view.clone()).collect()),
+    }
 }
 
 /// Returns how many views there are, and the metrics of those that answer.

@@ -10,11 +10,12 @@ use std::sync::Arc;
 use tokio::sync::{mpsc, oneshot};
 
 pub(crate) use self::clients::{
-    census, client, client_of, clients, differences, is_open, laggards, sessions_of, similar_nodes,
+    census, client, client_of, clients, differences, is_open, laggards, sessions_of, similar_nodes, tap,
 };
 pub(crate) use self::explain::explain;
-pub(crate) use self::measure::{Measured, measure, metrics};
+pub(crate) use self::measure::{Measured, look_at_waits, measure, metrics};
 use super::command::{Command, ask};
+use super::incidents::Answered;
 use super::inspection;
 use super::report::{
     AnswersSource, BrakesReport, Dangling, DanglingClusters, NackPage, NackQuery, NackReport, ReleaseQuery, Released,
@@ -89,7 +90,7 @@ pub(crate) async fn waits(views: &Views, limit: usize) -> WaitReport {
         }
     }
     add_session_waits(views, &mut report).await;
-    views.incidents().waits.note(&report.beyond, true);
+    views.incidents().waits.note(&report.beyond, &Answered::All);
     report
 }
 

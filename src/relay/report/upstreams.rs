@@ -10,6 +10,8 @@ pub(crate) struct ViewReport {
     pub(crate) view: String,
     /// The node fields that form the sharing key.
     pub(crate) key_fields: BTreeMap<String, String>,
+    /// The encoded node that servers are shown, in base64.
+    pub(crate) node: String,
     pub(crate) clients: usize,
     /// How many cached resources came from each server.
     pub(crate) cached: BTreeMap<String, usize>,

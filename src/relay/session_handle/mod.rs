@@ -4,7 +4,9 @@
 mod charging;
 mod interest;
 mod locked;
+mod place;
 pub(super) mod report;
+pub(super) mod tapping;
 mod transit;
 mod waiting;
 
@@ -25,18 +27,17 @@ use weir_core::xds::{HeldVersions, Type};
 pub(super) use self::charging::SessionCharge;
 use self::interest::InterestForwarding;
 use self::locked::LockedSession;
+pub(super) use self::place::SessionPlace;
+pub(crate) use self::tapping::{glance_at_reply, is_tapped, tap_end, tap_reply, tap_request, tap_unchanged};
 pub(crate) use self::transit::Obstruction;
 use self::transit::Transit;
 pub(crate) use self::waiting::{SessionGuard, fetch_reply, reply_is_late, reply_waits, session_changed};
-use super::client_log::{ClientLog, NackLine};
-use super::clients::{ClientFacts, Clients};
+use super::client_log::NackLine;
+use super::clients::ClientFacts;
 use super::clock::Clock;
 use super::command::Command;
-use super::counters::ProcessCounters;
 use super::deliveries::Deliveries;
 use super::heavy::beside_others;
-use super::nack_watch::NackWatch;
-use super::published::Published;
 use super::subscriber::Notice;
 use super::tenants::TenantStream;
 use super::traces::{OpenChange, SessionTraces};
@@ -53,25 +54,13 @@ pub(crate) struct SessionHandle {
     /// Whether it is among the sessions for which something waits.
     has_waits: AtomicBool,
     transit: Transit,
+    /// Whether somebody taps it, or has.
+    is_tapped: AtomicBool,
     /// Its claims wait for a place in the queue of the view task.
     awaits_place: AtomicBool,
     itself: Weak<Self>,
     nack_pace: LogPace,
     traces: SessionTraces,
-}
-
-/// What a session has to do with in the relay: its view, and what counts and logs.
-pub(super) struct SessionPlace {
-    pub(super) published: Arc<Published>,
-    pub(super) commands: mpsc::Sender<Command>,
-    /// Which versions the clients of the view NACK.
-    pub(super) nacks: Arc<NackWatch>,
-    /// Has this session until it leaves.
-    pub(super) clients: Arc<Clients<SessionHandle>>,
-    pub(super) clock: Clock,
-    pub(super) counters: Arc<ProcessCounters>,
-    pub(super) log: Arc<ClientLog>,
-    pub(super) charge: SessionCharge,
 }
 
 impl SessionHandle {
@@ -86,6 +75,7 @@ impl SessionHandle {
             is_blocked: AtomicBool::new(false),
             has_waits: AtomicBool::new(false),
             transit: Transit::default(),
+            is_tapped: AtomicBool::new(false),
             awaits_place: AtomicBool::new(false),
             itself: itself.clone(),
             nack_pace: LogPace::of_client(),
@@ -94,6 +84,7 @@ impl SessionHandle {
         let span = handle.traces.is_active().then(|| handle.traces.stream_ids()).flatten();
         handle.place.log.stream_opened(&handle.client, span);
         handle.place.clients.enter(handle.client.id, &handle);
+        tapping::begin(&handle);
         handle
     }
 

@@ -11,7 +11,9 @@ use weir_core::protocol::view::{Claim, Claimed, Class, InterestChange, Selector,
 use weir_core::xds::{BodyStore, Peer, Resource, TypeTable};
 
 use super::*;
+use crate::relay::counters::ProcessCounters;
 use crate::relay::member::Member;
+use crate::relay::published::Published;
 use crate::relay::view_usage::Stay;
 
 const RDS: &str = "type.googleapis.com/envoy.config.route.v3.RouteConfiguration";

@@ -5,6 +5,7 @@ mod refusals;
 mod reports;
 mod supervision;
 mod traces;
+mod troubles;
 mod types_apart;
 
 use std::collections::BTreeSet;
@@ -20,9 +21,10 @@ use weir_core::protocol::view::{KeptByView, Scarcity, View};
 use weir_core::xds::{Authority, SharingKey};
 
 use self::link_events::{Arrival, Upstream};
-use self::refusals::{Refusals, has_of};
+use self::refusals::Refusals;
 use self::reports::ViewReporter;
 use self::traces::{TracedChanges, trace_changes};
+use self::troubles::Troubles;
 use self::types_apart::NotedTypes;
 use super::command::Command;
 use super::heavy::beside_others;
@@ -30,6 +32,7 @@ use super::inspection::{self, Inspection, ViewFacts};
 use super::key_headers::KeyHeaders;
 use super::link::LinkReport;
 use super::links::Links;
+use super::nack_watch::NackWatch;
 use super::published::Published;
 use super::reachability::ViewReachability;
 use super::shared::Shared;
@@ -54,6 +57,7 @@ pub(super) struct ViewTask {
     /// Types for which no server is asked.
     types_apart: NotedTypes,
     refusals: Refusals,
+    troubles: Troubles,
     /// The traced changes that are not published yet.
     traced: TracedChanges,
     /// Resources were rejected for want of memory, and there is still too little.
@@ -69,6 +73,7 @@ pub(super) struct ViewChannels {
     pub(super) usage: Arc<ViewUsage>,
     /// The server for `*` and old-style names, by its place in the plan.
     pub(super) active: Arc<AtomicUsize>,
+    pub(super) nacks: Arc<NackWatch>,
 }
 
 enum Event {
@@ -95,10 +100,11 @@ impl ViewTask {
         headers: KeyHeaders,
         channels: ViewChannels,
     ) -> Self {
-        let ViewChannels { commands, published, usage, active } = channels;
+        let ViewChannels { commands, published, usage, active, nacks } = channels;
         let refusals = Refusals::of(&shared.rule);
         let (view_id, answered) = (facts.view_id.clone(), facts.from_disk.answered.clone());
         let options = shared.stream_options.clone();
+        let troubles = shared.incidents.troubles.view(view_id.clone(), facts.words(), nacks);
         let mut sources = Sources::new(shared.plan.clone(), key.upstream_node(), shared.table.clone(), options);
         sources.go_on_fallen(fallen);
         Self {
@@ -113,6 +119,7 @@ impl ViewTask {
             sessions: Subscribers::none(shared.counters.limits.clone()),
             links: Links::none(&shared, view_id, key.tenant(), headers),
             refusals,
+            troubles: Troubles::reported_by(troubles),
             types_apart: NotedTypes::default(),
             traced: TracedChanges::of(shared.counters.clone()),
             lacks_room: false,
@@ -180,7 +187,7 @@ impl ViewTask {
         let moment = earliest(sources, self.view.next_deadline());
         let timers = moment.map(|moment| self.shared.clock.instant(moment));
         let room = self.lacks_room.then(|| Instant::now() + ROOM_CHECK);
-        timers.into_iter().chain(self.links.next_deadline()).chain(room).min()
+        timers.into_iter().chain(self.links.next_deadline()).chain(self.troubles.next_deadline()).chain(room).min()
     }
 
     /// Returns how many changes of interest were applied.
@@ -291,6 +298,10 @@ impl ViewTask {
         self.sessions.confirm_interest();
         let KeptByView { resources, lingering, removal_bytes } = self.view.kept();
         self.charge.set(resources * costs::TABLE_ENTRY + lingering * costs::LINGERING + removal_bytes);
+        let Self { view, sources, links, published, .. } = self;
+        // The streams of the hub are of other views.
+        let clients = if self.facts.is_hub { 0 } else { self.sessions.len() };
+        self.troubles.report(clients, (view, sources), links, published);
     }
 
     fn run_timers(&mut self, now: Moment) {
@@ -315,17 +326,7 @@ impl ViewTask {
         health.record_deliveries(self.sources.take_deliveries());
         self.sources.on_shared_reachability(|server| health.is_unreachable(server));
         self.sources.on_delivery_habits(|server| health.types_in_pieces(server));
-        for (id, stream) in self.sources.streams_mut() {
-            let mut trials = stream.trials();
-            let answered = trials.take_answered();
-            if !answered.is_empty() {
-                health.record_answered(id.server, answered);
-            }
-            trials.on_answered_in_others(&health.answered(id.server));
-            if trials.is_taken() {
-                self.refusals.on_left_open(id, |server| has_of(&self.view, server));
-            }
-        }
+        self.refusals.exchange_trials(&mut self.sources, &self.view, health);
     }
 
     fn request_interest(&mut self, now: Moment) {

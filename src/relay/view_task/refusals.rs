@@ -13,6 +13,7 @@ use weir_core::xds::{Authority, KeyRule};
 use super::reports::ViewReporter;
 use crate::relay::links::Links;
 use crate::relay::published::Published;
+use crate::relay::reachability::SharedReachability;
 use crate::relay::subscriber::Subscribers;
 
 /// By the streams that were ended so: a response on another one was asked for before. Views whose key has no headers have none: nothing tells
@@ -48,6 +49,21 @@ impl Refusals {
     pub(super) fn on_left_open(&mut self, stream: StreamId, has_cache: impl Fn(usize) -> bool) {
         if self.by.contains_key(&stream) && !has_cache(stream.server) {
             self.on_taken(stream);
+        }
+    }
+
+    /// Tells other views which types servers have answered in trials, and hears of theirs.
+    pub(super) fn exchange_trials(&mut self, sources: &mut Sources, view: &View, health: &SharedReachability) {
+        for (id, stream) in sources.streams_mut() {
+            let mut trials = stream.trials();
+            let answered = trials.take_answered();
+            if !answered.is_empty() {
+                health.record_answered(id.server, answered);
+            }
+            trials.on_answered_in_others(&health.answered(id.server));
+            if trials.is_taken() {
+                self.on_left_open(id, |server| has_of(view, server));
+            }
         }
     }
 

@@ -269,16 +269,24 @@ impl ViewHandle {
         let facts = ViewFacts {
             metric_label: shared.metric_labels.assign(&view_id),
             view_id,
+            is_hub: shared.is_hub,
             key_fields: fields.into_iter().collect(),
+            node: key.upstream_node(),
             from_disk: from_disk.clone(),
         };
-        let channels =
-            ViewChannels { commands, published: published.clone(), usage: usage.clone(), active: active.clone() };
+        let nacks = Arc::<NackWatch>::default();
+        let channels = ViewChannels {
+            commands,
+            published: published.clone(),
+            usage: usage.clone(),
+            active: active.clone(),
+            nacks: nacks.clone(),
+        };
         let task = ViewTask::new(shared.clone(), key, facts, view, fallen, headers.clone(), channels);
         tokio::spawn(task.run_supervised());
         Self {
             published,
-            nacks: Arc::default(),
+            nacks,
             commands: sender,
             usage,
             active,

@@ -327,7 +327,7 @@ impl Views {
         &self.limits
     }
 
-    pub(super) fn clients(&self) -> &Arc<Clients<SessionHandle>> {
+    pub(crate) fn clients(&self) -> &Arc<Clients<SessionHandle>> {
         &self.clients
     }
 

@@ -66,7 +66,8 @@ impl Bench {
             made.fetch_add(1, Ordering::SeqCst);
             let (files, tls) = (Arc::new([]), Arc::new([]));
             let (config, log, workers) = (config_facts(), LogControl::none(), workers.clone());
-            MetricsSources { views, loads: loads.clone(), files, tls, state: None, config, log, workers }
+            let process = ProcessSources { tls, state: None, log, workers };
+            MetricsSources { views, loads: loads.clone(), files, certificate_files: Arc::new([]), config, process }
         });
         Self { views, _clients: clients, made, exposition }
     }

@@ -81,10 +81,19 @@ pub struct Answered {
 pub struct NackChange {
     /// The type.
     pub kind: Type,
-    /// The version whose NACK stands no longer.
-    pub ended: Option<SetVersion>,
-    /// The version whose NACK stands from now on.
-    pub began: Option<SetVersion>,
+    /// The NACK that stands no longer.
+    pub ended: Option<Nacked>,
+    /// The NACK that stands from now on.
+    pub began: Option<Nacked>,
+}
+
+/// What a client NACKs, and why.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Nacked {
+    /// The version of the reply.
+    pub version: SetVersion,
+    /// Redacted and escaped.
+    pub reason: Arc<str>,
 }
 
 #[derive(Debug, Default)]

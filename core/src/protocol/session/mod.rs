@@ -44,14 +44,14 @@ mod wildcard_additions;
 
 use std::sync::Arc;
 
-pub use acks::{Ack, Answered, Answers, NackChange};
+pub use acks::{Ack, Answered, Answers, NackChange, Nacked};
 pub use carried::Lag;
 pub use client::{Client, Identity, IdentityError, Variant};
 pub use client_stream::Session;
 pub use delays::{Delay, DelayReason};
 pub use explain::{Answer, Differences, Known, NameBook, Names, Obstacle, Sent, similar_to};
 pub use holdings::{HeldState, Holding, Holdings, NackHolding};
-pub use nack_reason::names_quoted_by;
+pub use nack_reason::{clean as shown_reason, names_quoted_by};
 pub use options::{OnRefusedType, SessionOptions};
 pub use reply::{Heartbeat, Reply};
 pub use reports::{Estimate, Footprint, Summary};

@@ -11,7 +11,7 @@ use crate::xds::Name;
 use crate::xds::truncate;
 
 /// Returns the reason as it is kept: redacted, without control characters, and of at most `limit` bytes.
-pub(super) fn clean(text: &str, limit: usize) -> Box<str> {
+pub fn clean(text: &str, limit: usize) -> Box<str> {
     // What the limit cuts has to be long enough to be recognized.
     let redacted = redact(&truncate(text, limit + SHORTEST_RUN));
     escape(&redacted, limit).into()

@@ -89,7 +89,7 @@ impl Requests {
         if context.subscriptions.len() >= options.types && !context.subscriptions.contains_key(&kind) {
             return Err(BadRequest::TooManyTypes(options.types));
         }
-        let nacked = |subscriptions: &Subscriptions| subscriptions.get(&kind).and_then(|of| of.nacked_version());
+        let nacked = |subscriptions: &Subscriptions| subscriptions.get(&kind).and_then(|of| of.nacked());
         let before = nacked(context.subscriptions);
         let answer = self.apply_ack(&kind, nonce, error.as_ref(), context);
         let is_nacked = before.is_some() || nacked(context.subscriptions).is_some();

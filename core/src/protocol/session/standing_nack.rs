@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use super::acks::Nacked;
 use super::reply::{Reply, SentReply};
 use crate::protocol::moment::Moment;
 use crate::protocol::reply_names::ReplyNames;
@@ -62,6 +63,10 @@ struct Suspect {
 impl StandingNack {
     pub(super) fn new(reply: SentReply, names: Option<ReplyNames>, reason: Arc<str>, at: Moment) -> Self {
         Self { reply, reason, at, since: at, suspects: Vec::new(), names }
+    }
+
+    pub(super) fn nacked(&self) -> Nacked {
+        Nacked { version: self.reply.version, reason: self.reason.clone() }
     }
 
     /// Takes over what stands of an earlier NACK.

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use super::acks::{Ack, AckTracker, Answered};
+use super::acks::{Ack, AckTracker, Answered, Nacked};
 use super::additions::additions;
 use super::client::{Client, Variant};
 use super::client_snapshot::{Books, ClientSnapshot, claim_held};
@@ -14,6 +14,7 @@ use super::pending::RepliesDue;
 use super::removals::removals;
 use super::reply::{Attempt, Reply, ReplyContext, SendScope, SentReply};
 use super::requested_names::Wording;
+use super::standing_nack::StandingNack;
 use super::stated::{Claims, InitialVersions, Stated};
 use crate::protocol::faults::Fault;
 use crate::protocol::moment::{Clock, Moment, earliest};
@@ -21,7 +22,7 @@ use crate::protocol::reply_names::ReplyNames;
 use crate::protocol::session::options::SessionOptions;
 use crate::protocol::view::{Claimed, Class, Completeness, InterestChange, NamedError, Revision, Selector, Snapshot};
 use crate::protocol::visits::visit;
-use crate::xds::{Authority, Name, SetVersion, Type};
+use crate::xds::{Authority, Name, Type};
 
 /// Boxed: a node of the tree has room for eleven, and most sessions have one or a few.
 pub(super) type Subscriptions = BTreeMap<Type, Box<Subscription>>;
@@ -381,9 +382,9 @@ impl Subscription {
         }
     }
 
-    /// Returns the version that the client NACKs.
-    pub(super) fn nacked_version(&self) -> Option<SetVersion> {
-        Some(self.acks.standing()?.reply.version)
+    /// Returns what the client NACKs.
+    pub(super) fn nacked(&self) -> Option<Nacked> {
+        self.acks.standing().map(StandingNack::nacked)
     }
 
     /// Ends the NACK that stands if it is about nothing that the client still wants.
@@ -393,8 +394,8 @@ impl Subscription {
         self.acks.settle(wants_any, |name| wildcard.is_some() || names.contains(name));
     }
 
-    /// Ends the NACK that stands. Returns the version that it was about.
-    pub(super) fn end_nack(&mut self) -> Option<SetVersion> {
-        Some(self.acks.end_standing()?.reply.version)
+    /// Ends the NACK that stands, and returns it.
+    pub(super) fn end_nack(&mut self) -> Option<Nacked> {
+        self.acks.end_standing().as_deref().map(StandingNack::nacked)
     }
 }

@@ -1,7 +1,7 @@
 //! What views take over from those of an earlier process or configuration, and what they do not.
 
 use weir_core::proto::{Any, discovery};
-use weir_core::protocol::session::NackChange;
+use weir_core::protocol::session::{NackChange, Nacked};
 use weir_core::protocol::upstream::ServerStatus;
 use weir_core::protocol::view::{BrakeState, SavedResource, SavedSet};
 use weir_core::xds::{ContentHash, KeyField, Resource, SetVersion};
@@ -170,7 +170,7 @@ async fn nacks_of_the_clients_of_an_earlier_configuration_and_of_what_views_shar
         let entrance = views.enter(&key(views), &first_request(), &visit()).unwrap();
         for kind in [CLUSTER, "made.Up"] {
             let kind = views.shared.table.resolve(kind);
-            let change = NackChange { kind, ended: None, began: Some(version) };
+            let change = NackChange { kind, ended: None, began: Some(Nacked { version, reason: "no".into() }) };
             (0..count).for_each(|_| entrance.nacks.apply(vec![change.clone()], std::time::Instant::now()));
         }
     }

@@ -97,22 +97,27 @@ fn each_nack_is_news_when_it_begins_when_another_version_takes_its_place_and_whe
             (reply.nonce, reply.version)
         };
         let changes = |world: &mut World| -> Vec<_> {
-            world.session.take_nack_changes().into_iter().map(|change| (change.ended, change.began)).collect()
+            world
+                .session
+                .take_nack_changes()
+                .into_iter()
+                .map(|change| [change.ended, change.began].map(|of| of.map(|of| of.version)))
+                .collect()
         };
         let (nonce, _) = send(&mut world, "1");
         world.answer(CDS, &["a"], nonce, None);
-        assert_eq!(changes(&mut world), [], "{variant:?}: an ACK");
+        assert!(changes(&mut world).is_empty(), "{variant:?}: an ACK");
         let (nonce, bad) = send(&mut world, "2");
         world.answer(CDS, &["a"], nonce, Some("no"));
-        assert_eq!(changes(&mut world), [(None, Some(bad))], "{variant:?}");
+        assert_eq!(changes(&mut world), [[None, Some(bad)]], "{variant:?}");
         world.answer(CDS, &["a"], nonce, Some("no"));
-        assert_eq!(changes(&mut world), [], "{variant:?}: the same again");
+        assert!(changes(&mut world).is_empty(), "{variant:?}: the same again");
         let (nonce, worse) = send(&mut world, "3");
         world.answer(CDS, &["a"], nonce, Some("no"));
-        assert_eq!(changes(&mut world), [(Some(bad), Some(worse))], "{variant:?}");
+        assert_eq!(changes(&mut world), [[Some(bad), Some(worse)]], "{variant:?}");
         let (nonce, _) = send(&mut world, "4");
         world.answer(CDS, &["a"], nonce, None);
-        assert_eq!(changes(&mut world), [(Some(worse), None)], "{variant:?}");
+        assert_eq!(changes(&mut world), [[Some(worse), None]], "{variant:?}");
         let (nonce, last) = send(&mut world, "5");
         world.answer(CDS, &["a"], nonce, Some("no"));
         changes(&mut world);
@@ -120,9 +125,9 @@ fn each_nack_is_news_when_it_begins_when_another_version_takes_its_place_and_whe
             Variant::Sotw => world.subscribe(CDS, &["b"], &[]),
             Variant::Delta => world.subscribe(CDS, &["b"], &["a"]),
         }
-        assert_eq!(changes(&mut world), [], "{variant:?}: a NACK without a quoted name is of all that it wants");
+        assert!(changes(&mut world).is_empty(), "{variant:?}: a NACK without a quoted name is of all that it wants");
         end(&mut world);
-        assert_eq!(changes(&mut world), [(Some(last), None)], "{variant:?}: with the stream or the last subscription");
+        assert_eq!(changes(&mut world), [[Some(last), None]], "{variant:?}: with the stream or the last subscription");
     }
 }
 

@@ -1,0 +1,18 @@
+//! What is wrong now.
+
+use std::time::Instant;
+
+use axum::extract::State;
+use axum::response::Response;
+
+use super::Shown;
+use super::answer::json;
+use super::query::Query;
+
+pub(super) async fn problems(State(shown): State<Shown>, query: Query) -> Result<Response, Response> {
+    let limit = query.limit(MOST, MOST)?;
+    Ok(json(&shown.views.incidents().problems.page(limit, Instant::now())))
+}
+
+/// Problems on one page.
+pub(super) const MOST: usize = 200;

@@ -1,0 +1,173 @@
+//! `/tap`: the requests and replies of one client as they go, a line of JSON for each.
+
+mod line;
+
+use std::convert::Infallible;
+use std::time::{Duration, SystemTime};
+
+use axum::Extension;
+use axum::body::Body;
+use axum::extract::{FromRef, State};
+use axum::response::Response;
+use bytes::Bytes;
+use http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER};
+use http::{HeaderValue, StatusCode};
+use http_body::Frame;
+use http_body_util::StreamBody;
+use serde_json::{Value as Json, json};
+use tokio::sync::mpsc;
+use tokio_stream::StreamExt;
+use tokio_stream::wrappers::ReceiverStream;
+
+use super::answer::{bad_request, text};
+use super::caller::Caller;
+use super::guard::Does;
+use super::query::Query;
+use super::{Shown, ShownNow};
+use crate::relay::questions;
+use crate::relay::taps::{MAX_TAPS, OpenedStream, Taken, TapReader};
+
+/// One who taps, as the log names it, and what it was sent.
+struct Use {
+    by: String,
+    client: String,
+    full: bool,
+    lines: u64,
+    dropped: u64,
+}
+
+/// Where the lines go.
+struct Lines {
+    to: mpsc::Sender<Frame<Bytes>>,
+    now: ShownNow,
+    caller: Caller,
+}
+
+/// Sends lines until the caller leaves, may not see them any more, or the relay drains.
+pub(super) async fn tap(
+    State(now): State<ShownNow>,
+    Extension(caller): Extension<Caller>,
+    query: Query,
+) -> Result<Response, Response> {
+    let Some(client) = query.get("client").filter(|client| !client.is_empty()) else {
+        return Err(bad_request("client missing: expected the number of a session or the id of a node"));
+    };
+    let full = query.has("full");
+    let shown = Shown::from_ref(&now);
+    let Some((reader, streams)) = questions::tap(&shown.views, client, full).await else { return Err(too_many()) };
+    let mut used = Use { by: caller.peer.to_string(), client: client.to_owned(), full, lines: 0, dropped: 0 };
+    used.log_begin();
+    let (to, from) = mpsc::channel(1);
+    let first = beginning(client, full, &streams);
+    tokio::spawn(async move {
+        let lines = Lines { to, now, caller };
+        let reason = lines.send_all(first, &reader, &mut used).await;
+        drop(reader);
+        used.log_end(reason);
+    });
+    let frames = ReceiverStream::new(from).map(Ok::<_, Infallible>);
+    let mut response = Response::new(Body::new(StreamBody::new(frames)));
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/x-ndjson"));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    Ok(response)
+}
+
+fn too_many() -> Response {
+    let reason = format!("too many taps: the limit is {MAX_TAPS}; end another one");
+    let mut response = text(StatusCode::SERVICE_UNAVAILABLE, &reason);
+    response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("10"));
+    response
+}
+
+/// Returns the first line: whether the client is there.
+fn beginning(client: &str, full: bool, streams: &[OpenedStream]) -> Json {
+    let shown: Vec<_> = streams.iter().take(MAX_STREAMS).map(line::of_stream).collect();
+    json!({
+        "at": line::time(SystemTime::now()),
+        "event": "tap",
+        "client": client,
+        "full": full,
+        "connected": !streams.is_empty(),
+        "count": streams.len(),
+        "streams": shown,
+    })
+}
+
+impl Lines {
+    /// Returns why it ends.
+    async fn send_all(&self, first: Json, reader: &TapReader, used: &mut Use) -> &'static str {
+        if !self.send(first).await {
+            return LEFT;
+        }
+        loop {
+            let taken = tokio::select! {
+                taken = reader.next() => Some(taken),
+                () = self.to.closed() => return LEFT,
+                () = tokio::time::sleep(LOOKS) => None,
+            };
+            // It may outlive what its certificate may do, and the configuration.
+            let shown = Shown::from_ref(&self.now);
+            if shown.rules.check_still(&self.caller, Does::Tap).is_err() {
+                return "the caller may not tap any more";
+            }
+            if let Some(taken) = taken
+                && !self.send_taken(taken, &shown, used).await
+            {
+                return LEFT;
+            }
+            if shown.views.readiness().is_draining() {
+                let reason = "the relay drains";
+                let last = json!({"at": line::time(SystemTime::now()), "event": "end", "reason": reason});
+                self.send(last).await;
+                return reason;
+            }
+        }
+    }
+
+    /// Returns false if nobody reads any more.
+    async fn send_taken(&self, Taken { dropped, event }: Taken, shown: &Shown, used: &mut Use) -> bool {
+        if dropped > 0 {
+            used.dropped += dropped;
+            let line = json!({"at": line::time(SystemTime::now()), "event": "dropped", "dropped": dropped});
+            if !self.send(line).await {
+                return false;
+            }
+        }
+        let Some(event) = event else { return true };
+        used.lines += 1;
+        let line = match used.full {
+            false => line::of_event(&event, None),
+            true => {
+                let descriptors = shown.descriptors.clone();
+                let making = tokio::task::spawn_blocking(move || line::of_event(&event, Some(&descriptors())));
+                making.await.unwrap_or_default()
+            }
+        };
+        self.send(line).await
+    }
+
+    async fn send(&self, line: Json) -> bool {
+        let mut line = line.to_string();
+        line.push('\n');
+        self.to.send(Frame::data(line.into())).await.is_ok()
+    }
+}
+
+impl Use {
+    fn log_begin(&self) {
+        let Self { by, client, full, .. } = self;
+        tracing::info!(by = %by, client = %client, full, "tap of a client begins");
+    }
+
+    fn log_end(&self, reason: &str) {
+        let Self { by, client, lines, dropped, .. } = self;
+        tracing::info!(by = %by, client = %client, lines, dropped, reason, "tap of a client ends");
+    }
+}
+
+const LEFT: &str = "the caller has left";
+/// How long a silent tap goes without looking at the relay and at the rights of its caller.
+const LOOKS: Duration = Duration::from_secs(1);
+/// How many streams the first line lists.
+const MAX_STREAMS: usize = 20;

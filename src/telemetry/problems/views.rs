@@ -1,0 +1,209 @@
+//! What is wrong in views: equal troubles of several views are one.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use weir_core::xds::{Type, TypeTable, short_type_name};
+
+use crate::problems::{ProblemKind, Several, Sighting, shortened};
+use crate::relay::{BrakeWatch, Instead, WatchedView};
+
+/// What is seen of one problem in all views.
+struct Gathered {
+    sighting: Sighting,
+    views: BTreeSet<u64>,
+    names: BTreeSet<String>,
+    /// Views by what they have been told.
+    reasons: BTreeMap<String, usize>,
+}
+
+/// Sightings of all views, by kind and what tells those of a kind apart.
+#[derive(Default)]
+struct Together(BTreeMap<(ProblemKind, String), Gathered>);
+
+/// Returns what is wrong in the views. Types that are not known are one, since clients can invent them.
+pub(super) fn troubles(views: &[Arc<WatchedView>], types: &TypeTable, brakes: &BrakeWatch) -> Vec<Sighting> {
+    let mut seen = Together::default();
+    let mut instead: BTreeMap<String, Instead> = BTreeMap::new();
+    for view in views {
+        let troubles = view.troubles();
+        for away in troubles.away {
+            let of = instead.entry(away.server.clone()).or_insert(away.instead);
+            *of = away.instead.max(*of);
+            let gathered = seen.of(ProblemKind::ServerAway, &away.server, &away.server);
+            gathered.sighting.say(noticed(*of), &["weir", "status"]);
+            gathered.add(view, view.clients());
+            gathered.told(&away.error);
+        }
+        if let Some((code, status)) = troubles.refused {
+            let gathered = seen.of(ProblemKind::Refused, &format!("views {code}"), "views");
+            gathered.sighting.say(REFUSED_VIEW, &["weir", "status"]);
+            gathered.add(view, view.clients());
+            gathered.told(&status);
+        }
+        for (kind, (code, status)) in troubles.refused_types {
+            let name = word(&kind, types);
+            let gathered = seen.of(ProblemKind::Refused, &format!("{name} {code}"), &name);
+            gathered.sighting.say(REFUSED_TYPE, &["weir", "status", "--type", kind.name()]);
+            gathered.add(view, 0);
+            gathered.told(&status);
+        }
+        if troubles.dangling_count > 0 {
+            let gathered = seen.of(ProblemKind::Dangling, "", "clusters");
+            gathered.sighting.say(ERRORS, &["weir", "dangling"]);
+            gathered.add(view, view.clients());
+            gathered.told("no server has them");
+            gathered.sighting.names.count = gathered.sighting.names.count.max(troubles.dangling_count);
+            gathered.names.extend(troubles.dangling.iter().map(|name| name.as_str().to_owned()));
+        }
+        for (kind, reasons) in view.nacks() {
+            let name = word(&kind, types);
+            let others = (reasons.others > 0).then_some(("other reasons", reasons.others));
+            let named = reasons.named.iter().map(|(reason, streams)| (&**reason, *streams));
+            for (reason, streams) in named.chain(others) {
+                let reason = shortened(reason.to_owned());
+                let gathered = seen.of(ProblemKind::Nacks, &format!("{name} {reason}"), &name);
+                gathered.sighting.say(NACKS, &["weir", "nacks", "--type", kind.name()]);
+                gathered.add(view, streams);
+                gathered.told(&reason);
+            }
+        }
+    }
+    add_brakes(&mut seen, views, brakes);
+    seen.0.into_values().map(Gathered::seen).collect()
+}
+
+fn add_brakes(seen: &mut Together, views: &[Arc<WatchedView>], brakes: &BrakeWatch) {
+    let held = brakes.held_by_view();
+    if held.is_empty() {
+        return;
+    }
+    let by_hash: BTreeMap<_, _> = views.iter().map(|view| (&*view.view, view)).collect();
+    for (hash, by_type) in held {
+        for (kind, removals) in by_type {
+            let name = short_type_name(&kind);
+            let gathered = seen.of(ProblemKind::BrakeHeld, &name, &name);
+            gathered.sighting.say(HELD, &["weir", "brakes"]);
+            gathered.told("a push would remove much of a set");
+            gathered.sighting.names.count += removals;
+            if let Some(view) = by_hash.get(&*hash) {
+                gathered.add(view, view.clients());
+            }
+        }
+    }
+}
+
+/// Returns the short name of a type of the table.
+fn word(kind: &Type, types: &TypeTable) -> String {
+    if types.knows(kind.name()) { short_type_name(kind.name()) } else { "other types".into() }
+}
+
+fn noticed(instead: Instead) -> &'static str {
+    match instead {
+        Instead::Fallback => "nothing: another server serves them",
+        Instead::Cache => "they keep what they have, and changes do not arrive; new ones are served from the cache",
+        Instead::Nothing => "what is not cached is missing",
+    }
+}
+
+impl Together {
+    fn of(&mut self, kind: ProblemKind, group: &str, subject: &str) -> &mut Gathered {
+        self.0.entry((kind, group.to_owned())).or_insert_with(|| Gathered {
+            sighting: Sighting { group: group.to_owned(), ..Sighting::new(kind, subject, "") },
+            views: BTreeSet::new(),
+            names: BTreeSet::new(),
+            reasons: BTreeMap::new(),
+        })
+    }
+}
+
+impl Gathered {
+    /// Adds a view, once, and clients of it.
+    fn add(&mut self, view: &WatchedView, clients: usize) {
+        if self.views.insert(view.number) {
+            self.sighting.views.add(&*view.words);
+        }
+        self.sighting.clients += clients;
+    }
+
+    fn told(&mut self, reason: &str) {
+        *self.reasons.entry(shortened(reason.to_owned())).or_default() += 1;
+    }
+
+    /// Returns the sighting with what most views were told.
+    fn seen(self) -> Sighting {
+        let Self { mut sighting, names, reasons, .. } = self;
+        let others = reasons.len().saturating_sub(1);
+        let most = reasons.into_iter().max_by_key(|(_, views)| *views).map(|(reason, _)| reason).unwrap_or_default();
+        sighting.reason = if others > 0 { format!("{most}; others differ") } else { most };
+        if !names.is_empty() {
+            let count = sighting.names.count.max(names.len()); // the views name some of theirs
+            sighting.names = Several { count, ..Several::of(names) };
+        }
+        sighting
+    }
+}
+
+const REFUSED_VIEW: &str = "new streams get this status; those that are connected keep what they have";
+const REFUSED_TYPE: &str = "clients lack resources of this type, and have all others";
+const ERRORS: &str = "requests on these routes fail";
+const NACKS: &str = "they keep what they had before";
+const HELD: &str = "nothing: they keep what would be removed";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::relay::{AwayServer, TroubleWatch, ViewTroubles};
+
+    fn seen(troubles: &[(usize, ViewTroubles)]) -> Vec<Sighting> {
+        let watch = Arc::new(TroubleWatch::default());
+        let views = troubles.iter().enumerate().map(|(at, (clients, troubles))| {
+            let mut view = watch.view(format!("{at}").into(), format!("cluster=c{at}"), Arc::default());
+            view.report(*clients, troubles.clone());
+            view
+        });
+        let _kept: Vec<_> = views.collect();
+        super::troubles(&watch.views(), &TypeTable::new(), &BrakeWatch::default())
+    }
+
+    #[test]
+    fn a_server_is_one_problem_whatever_its_views_were_told() {
+        let away = |error: &str, instead| {
+            let (server, error) = ("http://a".into(), error.into());
+            ViewTroubles { away: vec![AwayServer { server, error, instead }], ..ViewTroubles::default() }
+        };
+        let all = [
+            (3, away("refused", Instead::Cache)),
+            (2, away("refused", Instead::Nothing)),
+            (1, away("reset", Instead::Fallback)),
+        ];
+        let [seen] = &seen(&all)[..] else { panic!("one problem") };
+        assert_eq!((seen.reason.as_str(), seen.clients, seen.views.count), ("refused; others differ", 6, 3));
+        assert_eq!(seen.noticed, noticed(Instead::Nothing), "what is worst");
+    }
+
+    #[test]
+    fn refusals_are_one_by_their_code_and_missing_clusters_by_name() {
+        let refused =
+            |code, words: &str| ViewTroubles { refused: Some((code, words.into())), ..ViewTroubles::default() };
+        let found =
+            seen(&[(1, refused(7, "request 7: no")), (1, refused(7, "request 8: no")), (1, refused(16, "who?"))]);
+        assert_eq!(found.iter().map(|of| of.clients).collect::<Vec<_>>(), [1, 2]);
+        let dangling = |names: &[&str]| ViewTroubles {
+            dangling: names.iter().map(|name| (*name).into()).collect(),
+            dangling_count: names.len(),
+            ..ViewTroubles::default()
+        };
+        let (first, others) = (dangling(&["a", "b", "c", "d", "e"]), dangling(&["f", "g", "h"]));
+        let found = seen(&[(1, first), (1, others.clone()), (1, others)]);
+        assert_eq!((found[0].names.count, found[0].views.count, found[0].clients), (8, 3, 3));
+    }
+
+    #[test]
+    fn one_view_with_many_types_that_clients_have_made_up_is_one_view() {
+        let table = TypeTable::new();
+        let types = (0..10).map(|number| (table.resolve(&format!("made.Up{number}")), (2, "no such type".to_owned())));
+        let found = seen(&[(4, ViewTroubles { refused_types: types.collect(), ..ViewTroubles::default() })]);
+        assert_eq!((found.len(), found[0].subject.as_str(), found[0].views.count), (1, "other types", 1));
+    }
+}
