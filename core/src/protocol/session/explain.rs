@@ -14,7 +14,7 @@ use super::standing_nack::InRejected;
 use super::wildcard::Wildcard;
 use crate::protocol::moment::Moment;
 use crate::protocol::view::{AbsenceEvidence, Class, Completeness, Entry, Lookup, Presence, Revision, Snapshot};
-use crate::xds::{Name, Resource, Type, Xdstp, nearest_few};
+use crate::xds::{Authority, Name, Resource, Type, Xdstp, nearest_few};
 
 /// What a session knows of one name.
 #[derive(Debug)]
@@ -202,12 +202,14 @@ fn subscribed(books: &Books, name: &Name) -> Subscribed {
     Subscribed { to_type: true, by_name, by_wildcard, by_collection, similar }
 }
 
-/// Whether all of the set is known that an absent name would be in, and nothing was ever known of the name itself.
+/// Whether all of the set is known that an absent name would be in, and nothing was ever known of the name itself. `*` says nothing of names
+/// of other authorities: those may be in a collection.
 fn is_outside(snapshot: &ClientSnapshot, name: &Name) -> bool {
     let Books { names, wildcard, .. } = snapshot.books();
     let has_own = |class| snapshot.table(class).is_some_and(|table| table.get(name).is_some());
+    let is_of_wildcard = Authority::of(name) == Authority::TopLevel;
     match wildcard {
-        Some(_) if !names.contains(name) => snapshot.is_complete() && !has_own(Class::Wildcard),
+        Some(_) if is_of_wildcard && !names.contains(name) => snapshot.is_complete() && !has_own(Class::Wildcard),
         _ => snapshot.collection_completeness(name) == Some(Completeness::Complete) && !has_own(Class::Named),
     }
 }

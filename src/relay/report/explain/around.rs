@@ -8,7 +8,7 @@ use std::sync::Arc;
 use serde::Serialize;
 use weir_core::protocol::session::similar_to;
 use weir_core::protocol::view::{Class, Completeness, Lookup, Snapshot};
-use weir_core::xds::{Name, Type, TypeTable, truncate};
+use weir_core::xds::{Authority, Name, Type, TypeTable, truncate};
 
 use super::Reason;
 
@@ -176,9 +176,10 @@ fn missing_state(kind: &Type, name: &Name, state: &Snapshot) -> Option<MissingSt
         return Some(MissingState::Absent);
     }
     let coverage = state.resources(kind, Class::Wildcard)?.coverage();
+    let is_of_wildcard = Authority::of(name) == Authority::TopLevel; // `*` says nothing of names of other authorities
     match coverage.completeness() {
         Completeness::Unknown => None,
-        Completeness::Complete if coverage.is_readable() => Some(MissingState::NotInSet),
+        Completeness::Complete if coverage.is_readable() && is_of_wildcard => Some(MissingState::NotInSet),
         _ => Some(MissingState::Unknown),
     }
 }

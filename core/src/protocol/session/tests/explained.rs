@@ -266,6 +266,16 @@ fn how_a_client_subscribes_to_a_name_and_what_keeps_the_name_from_it_follows_its
     assert!(matches!(obstacle(&world, "xdstp://y/envoy.config.cluster.v3.Cluster/a"), Some(Obstacle::Rejected(_))));
 }
 
+#[test]
+fn a_complete_wildcard_set_says_nothing_of_names_of_other_authorities() {
+    let mut world = World::plain(Variant::Delta);
+    world.subscribe(CDS, &["*"], &[]);
+    world.whole(CDS, &["a"]);
+    assert!(world.book(CDS, "other").is_outside);
+    let book = world.book(CDS, "xdstp://x/envoy.config.cluster.v3.Cluster/other");
+    assert_eq!((book.is_outside, book.known), (false, Known::Unknown));
+}
+
 /// Its body has another name, which only the wrapper corrects.
 #[test]
 fn a_resource_that_a_client_cannot_read_is_said_to_be_so_and_only_to_that_client() {
