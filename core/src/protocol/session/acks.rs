@@ -564,10 +564,10 @@ mod standing_tests {
         client.ack(1);
         client.send(2, &many.iter().map(String::as_str).collect::<Vec<_>>(), false);
         client.nack(2, &[]);
-        assert_eq!(
-            (of(&client, "0"), of(&client, "a")),
-            (Some(InRejected::Among { quotes_others: false }), Some(InRejected::Unknown))
-        );
+        let among = Some(InRejected::Among { quotes_others: false });
+        let not = Some(InRejected::Not { is_pending: false });
+        assert_eq!((of(&client, "0"), of(&client, "19")), (among, Some(InRejected::Unknown)));
+        assert_eq!(of(&client, "a"), not, "it is known not to be in the reply");
         assert_eq!(client.acks.standing().unwrap().others_in_reply().count(), 16);
         let mut full = Client::default();
         full.send(1, &["a"], true);
