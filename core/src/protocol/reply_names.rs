@@ -53,8 +53,14 @@ impl ReplyNames {
 
     /// Adds those of another reply.
     pub(crate) fn and(self, other: &Self) -> Self {
+        self.and_those(other, |_| true)
+    }
+
+    /// Adds those of another reply that matter, and all that are not remembered.
+    pub(crate) fn and_those(self, other: &Self, matters: impl Fn(&Name) -> bool) -> Self {
         let others = self.0.others.and(&other.0.others);
-        let new: Vec<_> = other.first().iter().filter(|name| !self.first().contains(name)).collect();
+        let new = other.first().iter().filter(|name| matters(name) && !self.first().contains(name));
+        let new: Vec<_> = new.collect();
         Self::listing(self.0.first.to_vec(), others).with(new.into_iter())
     }
 
@@ -73,6 +79,11 @@ impl ReplyNames {
             true => Some(true),
             false => (!self.0.others.may_have(name)).then_some(false),
         }
+    }
+
+    /// Whether all of them are known to be in others.
+    pub(crate) fn are_all_in(&self, others: &Self) -> bool {
+        self.0.others.count == 0 && self.first().iter().all(|name| others.has(name) == Some(true))
     }
 
     /// Returns the name if there is one alone.

@@ -7,8 +7,10 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::acks::AckTracker;
+use super::client::Variant;
 use super::client_snapshot::{Books, ClientSnapshot};
 use super::delays::{Delay, Delays};
+use super::rejections::{RejectedIn, SentResource};
 use super::requested_names::NameParser;
 use super::standing_nack::InRejected;
 use super::wildcard::Wildcard;
@@ -113,7 +115,7 @@ pub enum Answer {
     Accepted,
     /// It has rejected a reply, and accepted nothing newer.
     Nacked {
-        /// Its words.
+        /// Its words. Empty if it is not known which of several they are.
         reason: String,
         /// Since when the NACK stands.
         since: Moment,
@@ -130,11 +132,12 @@ pub(super) fn explain(snapshot: &ClientSnapshot, acks: &AckTracker, delays: &Del
     let known = snapshot.known(name);
     let is_outside = matches!(known, Lookup::Absent(_)) && is_outside(snapshot, name);
     let sent = if subscribed.is_any() { sent(snapshot, name, entry) } else { Sent::Nothing };
+    let current = entry.filter(|_| sent == Sent::Current);
     NameBook {
         obstacle: obstacle(snapshot, name, known),
         known: Known::of(entry.filter(|_| !is_outside), !known.is_unknown()),
         sent,
-        answer: if sent == Sent::Nothing { Answer::None } else { answer(acks, name) },
+        answer: if sent == Sent::Nothing { Answer::None } else { answer(snapshot, acks, name, current) },
         delay: delay(delays, kind, matches!(known, Lookup::Absent(_))),
         completeness: snapshot.books().wildcard.as_ref().map(|_| snapshot.completeness()),
         is_outside,
@@ -273,9 +276,15 @@ fn known_entry<'a>(kind: &Type, name: &Name, state: &'a Snapshot) -> Option<&'a 
     of(Class::Named).or_else(|| of(Class::Wildcard))
 }
 
-fn answer(acks: &AckTracker, name: &Name) -> Answer {
-    if let Some((nack, of)) = acks.standing().zip(acks.in_rejected(name)) {
-        return Answer::Nacked { reason: nack.reason.to_string(), since: nack.since, of };
+/// Returns how the client has answered a resource. `current` is what it was sent, if it was sent what is there now.
+fn answer(snapshot: &ClientSnapshot, acks: &AckTracker, name: &Name, current: Option<&Entry>) -> Answer {
+    let client = snapshot.view().client;
+    let reads_wrappers = client.variant == Variant::Delta || client.wrappers;
+    let changed = |entry: &Entry| if reads_wrappers { entry.changed } else { entry.body_changed };
+    let changed = current.map_or(Revision::ZERO, changed);
+    let sent = SentResource::of(snapshot.kind(), name, current, changed);
+    if let Some(RejectedIn { of, reason, since }) = acks.in_rejected(&sent) {
+        return Answer::Nacked { reason: reason.to_owned(), since, of };
     }
     match acks.newest() {
         None => Answer::None,

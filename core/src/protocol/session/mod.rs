@@ -30,6 +30,7 @@ mod names;
 mod options;
 mod pending;
 mod removals;
+mod rejections;
 pub(crate) mod reply;
 mod reports;
 mod requested_names;
