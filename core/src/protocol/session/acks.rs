@@ -119,6 +119,14 @@ struct Unanswered {
     reply: SentReply,
     /// What it has. None for a full set, which has everything.
     names: Option<ReplyNames>,
+    /// The one resource that it has, whatever it removes beside that; else the one name.
+    only: Option<Name>,
+}
+
+impl Unanswered {
+    fn new(reply: SentReply) -> Self {
+        Self { reply, names: None, only: None }
+    }
 }
 
 impl AckTracker {
@@ -126,7 +134,7 @@ impl AckTracker {
         if self.sent.len() >= options.answers && !options.faults.has(Fault::KeepEveryNonce) {
             self.forgotten = self.sent.pop_front().map_or(self.forgotten, |forgotten| forgotten.reply.nonce);
         }
-        self.sent.push_back(Unanswered { reply, names: None });
+        self.sent.push_back(Unanswered::new(reply));
         self.unanswered_since.get_or_insert(now);
         self.last = Some(reply);
         // The time runs from the first unanswered reply: an ACK in between does not delay a change again.
@@ -140,9 +148,8 @@ impl AckTracker {
         let nonce = nonce.parse().ok();
         let place = self.sent.iter().position(|sent| Some(sent.reply.nonce) == nonce);
         let known = place.and_then(|place| self.sent.remove(place));
-        let again =
-            || self.last.filter(|last| Some(last.nonce) == nonce).map(|reply| Unanswered { reply, names: None });
-        let Some(Unanswered { reply, names }) = known.or_else(again) else {
+        let again = || self.last.filter(|last| Some(last.nonce) == nonce).map(Unanswered::new);
+        let Some(Unanswered { reply, names, only }) = known.or_else(again) else {
             self.settle_forgotten(nonce);
             return Ack::UnknownNonce;
         };
@@ -163,7 +170,6 @@ impl AckTracker {
                 Ack::Ack { nonce, stale }
             }
             Some((code, message)) => {
-                let only = names.as_ref().and_then(|names| names.only()).cloned();
                 let newer = self.accepted.filter(|accepted| accepted.nonce > nonce);
                 if newer.is_none_or(|newer| !newer.is_full_set) {
                     let words = (message.clone(), now);
@@ -234,6 +240,11 @@ impl AckTracker {
     /// Notes what the last reply has: a NACK of it may be about that, and an ACK may end the standing one.
     pub(crate) fn note_content(&mut self, sent: SentReply, names: ReplyNames, reply: &Reply, options: &SessionOptions) {
         if let Some(last) = self.sent.back_mut().filter(|_| !sent.is_full_set) {
+            last.only = match &*reply.resources {
+                [] => names.only().cloned(),
+                [one] => Some(one.name.clone()),
+                _ => None,
+            };
             last.names = Some(names);
         }
         if let Some(nack) = &mut self.standing {
