@@ -34,11 +34,8 @@ pub(super) async fn explain(State(shown): State<Shown>, query: Query) -> Result<
     let (Some(kind), Some(name)) = (query.kind(&shown.views)?, query.get("name").map(Name::canonical)) else {
         return Err(bad_request("type or name missing: expected ?client=ID&type=clusters&name=NAME"));
     };
-    let mut explanations = Vec::new();
-    for session in find(&query, &shown.views).await? {
-        let query = ExplainQuery { session, kind: kind.clone(), name: name.clone() };
-        explanations.extend(questions::explain(&shown.views, &query).await);
-    }
+    let sessions = find(&query, &shown.views).await?;
+    let explanations = questions::explain(&shown.views, &ExplainQuery { sessions, kind, name }).await;
     if explanations.is_empty() { Err(not_found()) } else { Ok(json(&explanations)) }
 }
 

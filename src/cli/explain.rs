@@ -76,9 +76,10 @@ fn text(page: &Value) -> String {
             let text = if quotes_client { one_line(text) } else { printable(text) };
             let _ = writeln!(out, "  - {text}{}", times(reason));
         }
-        // A client that has it waits for nothing.
-        let is_missing = matches!(stream["verdict"].as_str(), Some("waiting" | "unknown"));
-        for wait in stream["waits"].as_array().into_iter().flatten().filter(|_| is_missing) {
+        // A client that has the newest version waits for nothing.
+        let awaits = ["waiting", "unknown", "missing", "not_in_set", "held"];
+        let is_awaiting = stream["verdict"].as_str().is_some_and(|verdict| awaits.contains(&verdict));
+        for wait in stream["waits"].as_array().into_iter().flatten().filter(|_| is_awaiting) {
             let _ = writeln!(out, "  - {}", waiting(wait));
         }
     }
@@ -134,7 +135,8 @@ mod tests {
             let waits = json!([wait(json!(15.0), Value::Null)]);
             json!([{"session": 1, "type": "x.Cluster", "name": "c", "verdict": verdict, "reasons": [], "waits": waits}])
         };
-        for (verdict, shown) in [("waiting", 1), ("unknown", 1), ("acked", 0)] {
+        let awaiting = ["waiting", "unknown", "missing", "not_in_set", "held"].map(|verdict| (verdict, 1));
+        for (verdict, shown) in awaiting.into_iter().chain([("acked", 0), ("nacked", 0)]) {
             assert_eq!(text(&stream(verdict)).matches("wait `").count(), shown, "{verdict}");
         }
     }

@@ -1,17 +1,36 @@
 //! Why a client has a resource, or lacks it: what its session, its view and what is around the name in that view show.
 
+use tokio::time::Instant;
 use weir_core::xds::WILDCARD;
 
-use super::inspection;
+use super::measure::{Answers, PATIENCE, ask_together};
 use crate::relay::command::ask;
+use crate::relay::inspection::{self, Inspection};
 use crate::relay::report::{Around, Books, ExplainQuery, Explanation, OtherViews, Search, WaitRow};
 use crate::relay::session_handle::{SessionHandle, report};
 use crate::relay::views::Views;
 
-/// Returns why a client has a resource, or lacks it; none if there is no such stream.
-pub(crate) async fn explain(views: &Views, query: &ExplainQuery) -> Option<Explanation> {
-    let ExplainQuery { session, kind, name } = query;
-    let handle = views.clients().get(*session)?;
+/// What the views answer that may have a resource: the name of each that has it, and the words of its key.
+type HavingIt = Answers<Option<(String, String)>>;
+
+/// Returns why a client has a resource, or lacks it, for each of the streams that is open.
+pub(crate) async fn explain(views: &Views, query: &ExplainQuery) -> Vec<Explanation> {
+    let (mut explanations, mut having_it) = (Vec::new(), None);
+    for session in &query.sessions {
+        explanations.extend(explain_one(views, *session, query, &mut having_it).await);
+    }
+    explanations
+}
+
+/// Other views are asked for the first stream that lacks the resource.
+async fn explain_one(
+    views: &Views,
+    session_id: u64,
+    query: &ExplainQuery,
+    having_it: &mut Option<HavingIt>,
+) -> Option<Explanation> {
+    let ExplainQuery { sessions: _, kind, name } = query;
+    let handle = views.clients().get(session_id)?;
     let client = handle.client();
     let asked = (kind.clone(), name.clone());
     let view = ask(handle.view_task(), move |view| inspection::explain(view, &asked.0, &asked.1)).await;
@@ -24,16 +43,16 @@ pub(crate) async fn explain(views: &Views, query: &ExplainQuery) -> Option<Expla
         let session = report::explain(&handle, kind, name);
         let mut around = look_around(views, &handle, query, view.and_then(|view| view.references)).await;
         if session.lacks_it() {
-            around.other_views = other_views(views, &client.key, query).await;
+            around.other_views = other_views(views, &client.key, query, having_it).await;
         }
         let books = Books { session: &session, view, around: &around, servers: &servers };
         (books.verdict(), books.reasons(), session.waits.clone(), books.set(), around)
     };
     let of_view = view.iter().flat_map(|view| &view.waits).map(|wait| (wait, None));
-    let of_session = book_waits.iter().map(|wait| (wait, Some(*session)));
+    let of_session = book_waits.iter().map(|wait| (wait, Some(session_id)));
     let waits = of_view.chain(of_session);
     Some(Explanation {
-        session: *session,
+        session: session_id,
         node: client.node_id.clone(),
         view: client.key.clone(),
         kind: kind.name().to_owned(),
@@ -53,15 +72,15 @@ async fn look_around(views: &Views, handle: &SessionHandle, query: &ExplainQuery
     tokio::task::spawn_blocking(move || search.run()).await.unwrap_or_default()
 }
 
-/// Returns which other views have a resource.
-async fn other_views(views: &Views, own: &str, query: &ExplainQuery) -> OtherViews {
-    let mut found = OtherViews::default();
-    for task in views.tasks() {
+/// Returns which other views have a resource. There may be very many views: they are asked together, once for all streams.
+async fn other_views(views: &Views, own: &str, query: &ExplainQuery, having_it: &mut Option<HavingIt>) -> OtherViews {
+    if having_it.is_none() {
         let (kind, name) = (query.kind.clone(), query.name.clone());
-        let words = ask(&task, move |view| inspection::words_if_present(view, &kind, &name)).await.flatten();
-        if let Some((view, words)) = words.filter(|(view, _)| view != own) {
-            found.add(&view, &words);
-        }
+        let question = move |view: &Inspection<'_>| inspection::words_if_present(view, &kind, &name);
+        *having_it = Some(ask_together(views.tasks(), Instant::now() + PATIENCE, question).await);
     }
+    let Some(Answers { of, left_out }) = having_it else { return OtherViews::default() };
+    let mut found = OtherViews::leaving_out(*left_out);
+    of.iter().flatten().filter(|(view, _)| view != own).for_each(|(view, words)| found.add(view, words));
     found
 }

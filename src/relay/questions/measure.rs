@@ -25,9 +25,9 @@ pub(crate) struct Measured {
 }
 
 /// The answers of some views, in the order of their tasks.
-struct Answers<T> {
-    of: Vec<T>,
-    left_out: usize,
+pub(super) struct Answers<T> {
+    pub(super) of: Vec<T>,
+    pub(super) left_out: usize,
 }
 
 /// Returns the metrics and the waits of all views. A wait beyond its bound is counted when it is first read, and so is a view that is left out.
@@ -97,16 +97,19 @@ pub(crate) async fn metrics(views: &Views) -> (usize, Vec<ViewMetrics>) {
 ///
 /// As long as they answer, some are asked at a time: all other tasks would be late if thousands were at work at once. If none of them
 /// answers for a moment, more are asked.
-async fn ask_together<T: Send + 'static>(
+pub(super) async fn ask_together<T: Send + 'static>(
     tasks: Vec<mpsc::Sender<Command>>,
     until: Instant,
-    question: impl Fn(&Inspection<'_>) -> T + Copy + Send + 'static,
+    question: impl Fn(&Inspection<'_>) -> T + Clone + Send + 'static,
 ) -> Answers<T> {
     let (mut answers, mut asked, mut at_a_time) = (Vec::new(), FuturesUnordered::new(), AT_A_TIME);
     let mut others = tasks.iter().enumerate();
     loop {
         let room = at_a_time.saturating_sub(asked.len());
-        asked.extend(others.by_ref().take(room).map(async |(place, task)| (place, ask(task, question).await)));
+        asked.extend(others.by_ref().take(room).map(|(place, task)| {
+            let question = question.clone();
+            async move { (place, ask(task, question).await) }
+        }));
         let moment = Instant::now() + MOMENT;
         tokio::select! {
             biased;
@@ -124,6 +127,6 @@ async fn ask_together<T: Send + 'static>(
 }
 
 /// How long all views together have for their answers.
-const PATIENCE: Duration = Duration::from_secs(1);
+pub(super) const PATIENCE: Duration = Duration::from_secs(1);
 const AT_A_TIME: usize = 64;
 const MOMENT: Duration = Duration::from_millis(20);

@@ -1,18 +1,18 @@
 //! Which replies of one type are unanswered, and how the client answered the others; what operators are shown of that.
 //!
-//! What of a NACK stands, and until when: [`StandingNack`].
+//! What of a NACK stands, and until when: [`StandingNack`]. What it says of one resource, also later: [`Rejections`].
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::carried::Lag;
+use super::rejections::{RejectedIn, Rejections, SentResource};
 use super::reply::{Reply, SentReply};
 use super::standing_nack::{InRejected, StandingNack};
 use crate::protocol::faults::Fault;
 use crate::protocol::moment::Moment;
 use crate::protocol::reply_names::ReplyNames;
 use crate::protocol::session::options::SessionOptions;
-use crate::protocol::view::Revision;
 use crate::xds::{Name, SetVersion, Type};
 
 /// How a request answers a reply. It counts for its own reply, stale or not.
@@ -110,6 +110,7 @@ pub(super) struct AckTracker {
     last_nack: Option<Nack>,
     accepted: Option<SentReply>,
     standing: Option<Box<StandingNack>>,
+    rejections: Rejections,
 }
 
 /// A reply on its way.
@@ -118,6 +119,14 @@ struct Unanswered {
     reply: SentReply,
     /// What it has. None for a full set, which has everything.
     names: Option<ReplyNames>,
+    /// The one resource that it has, whatever it removes beside that; else the one name.
+    only: Option<Name>,
+}
+
+impl Unanswered {
+    fn new(reply: SentReply) -> Self {
+        Self { reply, names: None, only: None }
+    }
 }
 
 impl AckTracker {
@@ -125,7 +134,7 @@ impl AckTracker {
         if self.sent.len() >= options.answers && !options.faults.has(Fault::KeepEveryNonce) {
             self.forgotten = self.sent.pop_front().map_or(self.forgotten, |forgotten| forgotten.reply.nonce);
         }
-        self.sent.push_back(Unanswered { reply, names: None });
+        self.sent.push_back(Unanswered::new(reply));
         self.unanswered_since.get_or_insert(now);
         self.last = Some(reply);
         // The time runs from the first unanswered reply: an ACK in between does not delay a change again.
@@ -139,9 +148,8 @@ impl AckTracker {
         let nonce = nonce.parse().ok();
         let place = self.sent.iter().position(|sent| Some(sent.reply.nonce) == nonce);
         let known = place.and_then(|place| self.sent.remove(place));
-        let again =
-            || self.last.filter(|last| Some(last.nonce) == nonce).map(|reply| Unanswered { reply, names: None });
-        let Some(Unanswered { reply, names }) = known.or_else(again) else {
+        let again = || self.last.filter(|last| Some(last.nonce) == nonce).map(Unanswered::new);
+        let Some(Unanswered { reply, names, only }) = known.or_else(again) else {
             self.settle_forgotten(nonce);
             return Ack::UnknownNonce;
         };
@@ -158,11 +166,16 @@ impl AckTracker {
                     self.accepted = self.accepted.filter(|accepted| accepted.nonce > nonce).or(Some(reply));
                 }
                 self.standing.take_if(|nack| !nack.stands_after(reply, names.as_ref()));
+                self.rejections.accept(reply, names.as_ref());
                 Ack::Ack { nonce, stale }
             }
             Some((code, message)) => {
-                if self.accepted.is_none_or(|accepted| accepted.nonce <= nonce) {
-                    let only = names.as_ref().and_then(|names| names.only()).cloned();
+                let newer = self.accepted.filter(|accepted| accepted.nonce > nonce);
+                if newer.is_none_or(|newer| !newer.is_full_set) {
+                    let words = (message.clone(), now);
+                    self.rejections.reject(reply, names.clone(), only.clone(), words, newer.is_some());
+                }
+                if newer.is_none() {
                     let nack = StandingNack::new(reply, names, message.clone(), now);
                     let mut nack = match self.standing.take() {
                         Some(earlier) => nack.after(*earlier),
@@ -215,16 +228,23 @@ impl AckTracker {
         self.unanswered_since
     }
 
-    /// Suspects a resource that the reason of the standing NACK quotes, which last changed at a revision.
-    pub(crate) fn suspect(&mut self, name: &Name, changed: Revision) {
-        if let Some(nack) = &mut self.standing {
-            nack.suspect(name, changed, self.sent.iter().map(|sent| sent.reply));
+    /// Suspects a resource that the reason of the standing NACK quotes, unless the rejected reply is known not to have it.
+    pub(super) fn suspect(&mut self, of: &SentResource) {
+        if let Some(nack) = &mut self.standing
+            && self.rejections.quote(nack.reply.nonce, of)
+        {
+            nack.suspect(of.name, of.changed, self.sent.iter().map(|sent| sent.reply));
         }
     }
 
     /// Notes what the last reply has: a NACK of it may be about that, and an ACK may end the standing one.
     pub(crate) fn note_content(&mut self, sent: SentReply, names: ReplyNames, reply: &Reply, options: &SessionOptions) {
         if let Some(last) = self.sent.back_mut().filter(|_| !sent.is_full_set) {
+            last.only = match &*reply.resources {
+                [] => names.only().cloned(),
+                [one] => Some(one.name.clone()),
+                _ => None,
+            };
             last.names = Some(names);
         }
         if let Some(nack) = &mut self.standing {
@@ -234,6 +254,9 @@ impl AckTracker {
 
     /// Ends the standing NACK if it is about nothing that the client still wants.
     pub(crate) fn settle(&mut self, wants_any: bool, wants: impl Fn(&Name) -> bool) {
+        if !wants_any {
+            self.rejections.forget_all();
+        }
         self.standing.take_if(|nack| !wants_any || !nack.stands_for(wants));
     }
 
@@ -253,15 +276,18 @@ impl AckTracker {
     }
 
     /// Returns how a resource that the client was sent stands to what it rejects.
-    pub(crate) fn in_rejected(&self, name: &Name) -> Option<InRejected> {
-        let in_rejected = self.standing.as_ref()?.in_rejected(name);
-        let InRejected::Not { .. } = in_rejected else { return Some(in_rejected) };
+    pub(super) fn in_rejected(&self, of: &SentResource) -> Option<RejectedIn<'_>> {
+        if let Some(found) = self.rejections.of(of) {
+            return Some(found);
+        }
+        let nack = self.standing.as_ref()?;
         // What is unanswered may have it, unless it is known not to.
-        let may_have = |sent: &Unanswered| sent.names.as_ref().is_none_or(|names| names.has(name) != Some(false));
+        let may_have = |sent: &Unanswered| sent.names.as_ref().is_none_or(|names| of.is_in(names) != Some(false));
         let is_pending = self.sent.iter().any(may_have);
         // An answer settles all earlier replies. Of what was forgotten without one, nobody knows.
         let has_answered = self.accepted.is_some_and(|accepted| self.forgotten < accepted.nonce);
-        Some(if is_pending || has_answered { InRejected::Not { is_pending } } else { InRejected::Unknown })
+        let of = if is_pending || has_answered { InRejected::Not { is_pending } } else { InRejected::Unknown };
+        Some(RejectedIn { of, reason: &nack.reason, since: nack.since })
     }
 
     pub(super) fn end_standing(&mut self) -> Option<Box<StandingNack>> {
@@ -308,6 +334,7 @@ mod ack_tests {
 
     use super::*;
     use crate::protocol::session::carried::Carried;
+    use crate::protocol::view::Revision;
     use crate::xds::SetVersion;
 
     fn reply(nonce: u64) -> SentReply {
@@ -425,6 +452,7 @@ mod standing_tests {
     use crate::protocol::session::carried::Carried;
     use crate::protocol::session::options::SessionOptions;
     use crate::protocol::session::standing_nack::MOST_SUSPECTS;
+    use crate::protocol::view::Revision;
     use crate::xds::{SetVersion, TypeTable};
 
     const NOW: Moment = Moment::START;
@@ -452,16 +480,26 @@ mod standing_tests {
         fn nack(&mut self, nonce: u64, suspects: &[(&str, Revision)]) {
             let nack = self.acks.answer(&nonce.to_string(), Some((3, "no".into())), NOW);
             assert!(matches!(nack, Ack::Nack { .. }));
-            suspects.iter().for_each(|(name, changed)| self.acks.suspect(&(*name).into(), *changed));
+            for (name, changed) in suspects {
+                self.acks.suspect(&sent(&(*name).into(), *changed));
+            }
         }
 
         fn ack(&mut self, nonce: u64) {
             assert!(matches!(self.acks.answer(&nonce.to_string(), None, NOW), Ack::Ack { .. }));
         }
 
+        fn rejected(&self, name: &str) -> Option<InRejected> {
+            Some(self.acks.in_rejected(&sent(&name.into(), FIRST))?.of)
+        }
+
         fn suspects(&self) -> Option<Vec<String>> {
             Some(self.acks.standing()?.suspects().map(Name::to_string).collect())
         }
+    }
+
+    fn sent(name: &Name, changed: Revision) -> SentResource<'_> {
+        SentResource { name, own_name: None, is_alias: false, changed }
     }
 
     const FIRST: Revision = Revision::ZERO;
@@ -504,7 +542,7 @@ mod standing_tests {
     #[test]
     fn the_one_resource_of_a_reply_is_suspected_and_what_was_in_no_rejected_reply_is_not_concerned() {
         let mut client = Client::default();
-        let of = |client: &Client, name: &str| client.acks.in_rejected(&name.into());
+        let of = Client::rejected;
         client.send(1, &["a", "b"], false);
         client.ack(1);
         client.send(2, &["c"], false);
@@ -539,7 +577,7 @@ mod standing_tests {
         client.send(1, &["a", "b"], false);
         client.nack(1, &[]);
         client.nack(1, &[]);
-        let of = |name: &str| client.acks.in_rejected(&name.into());
+        let of = |name: &str| client.rejected(name);
         assert_eq!(of("a"), Some(InRejected::Among { quotes_others: false }));
         assert!(client.acks.standing().unwrap().others_in_reply().eq(&[Name::from("a"), Name::from("b")]));
     }
@@ -558,16 +596,16 @@ mod standing_tests {
     #[test]
     fn what_is_not_remembered_of_replies_is_not_concluded() {
         let mut client = Client::default();
-        let of = |client: &Client, name: &str| client.acks.in_rejected(&name.into());
+        let of = Client::rejected;
         let many: Vec<_> = (0..20).map(|number| number.to_string()).collect();
         client.send(1, &["a"], false);
         client.ack(1);
         client.send(2, &many.iter().map(String::as_str).collect::<Vec<_>>(), false);
         client.nack(2, &[]);
-        assert_eq!(
-            (of(&client, "0"), of(&client, "a")),
-            (Some(InRejected::Among { quotes_others: false }), Some(InRejected::Unknown))
-        );
+        let among = Some(InRejected::Among { quotes_others: false });
+        let not = Some(InRejected::Not { is_pending: false });
+        assert_eq!((of(&client, "0"), of(&client, "19")), (among, Some(InRejected::Unknown)));
+        assert_eq!(of(&client, "a"), not, "it is known not to be in the reply");
         assert_eq!(client.acks.standing().unwrap().others_in_reply().count(), 16);
         let mut full = Client::default();
         full.send(1, &["a"], true);
@@ -583,6 +621,64 @@ mod standing_tests {
             (Some(InRejected::Not { is_pending: false }), Some(InRejected::Not { is_pending: false })),
             "an answer settles all before it"
         );
+    }
+
+    #[test]
+    fn what_was_rejected_is_not_accepted_with_a_reply_that_does_not_have_it() {
+        let mut client = Client::default();
+        client.send(1, &["a", "b"], false);
+        client.nack(1, &[]);
+        client.send(2, &["z"], false);
+        client.ack(2);
+        let among = Some(InRejected::Among { quotes_others: false });
+        assert_eq!((client.suspects(), client.rejected("a"), client.rejected("z")), (None, among, None));
+        client.send(3, &["a"], false);
+        assert_eq!(client.rejected("a"), among, "sent is not accepted");
+        client.ack(3);
+        assert_eq!((client.rejected("a"), client.rejected("b")), (None, among));
+        for nonce in 4..20 {
+            client.send(nonce, &[&nonce.to_string()], false);
+            client.nack(nonce, &[]);
+        }
+        assert_eq!(
+            (client.rejected("b"), client.rejected("4")),
+            (Some(InRejected::Unknown), Some(InRejected::Unknown))
+        );
+        assert_eq!(client.rejected("19"), Some(InRejected::Alone), "however many are rejected");
+        client.send(20, &["b"], false);
+        client.ack(20);
+        assert!(matches!(client.rejected("b"), Some(InRejected::Not { .. })));
+    }
+
+    #[test]
+    fn a_resource_that_the_rejected_reply_does_not_have_is_not_suspected_although_it_is_quoted() {
+        let mut client = Client::default();
+        client.send(1, &["a"], false);
+        client.ack(1);
+        client.send(2, &["b", "c"], false);
+        client.nack(2, &[("a", FIRST), ("b", FIRST)]);
+        assert_eq!(
+            (client.suspects().unwrap(), client.rejected("b")),
+            (vec!["b".to_owned()], Some(InRejected::Quoted))
+        );
+        client.send(3, &["d", "e"], false);
+        client.nack(3, &[]);
+        let among = |quotes_others| Some(InRejected::Among { quotes_others });
+        assert_eq!((client.rejected("c"), client.rejected("d")), (among(true), among(false)), "each by its own reply");
+    }
+
+    #[test]
+    fn what_is_sent_anew_in_a_large_reply_and_accepted_is_not_rejected_any_more() {
+        let mut client = Client::default();
+        let many: Vec<_> = (0..20).map(|number| number.to_string()).collect();
+        let many: Vec<_> = many.iter().map(String::as_str).collect();
+        client.send(1, &many, false);
+        client.nack(1, &[]);
+        client.send(2, &many, false);
+        client.ack(2);
+        let (name, changed) = (Name::from("19"), client.revision);
+        assert_eq!(client.rejected("19"), Some(InRejected::Unknown), "it may not have been in the second one");
+        assert!(client.acks.in_rejected(&sent(&name, changed)).is_none(), "it has changed, so it was");
     }
 
     #[test]
@@ -615,7 +711,7 @@ mod standing_tests {
     #[test]
     fn what_the_client_no_longer_wants_is_not_suspected_and_their_number_is_bounded() {
         let mut client = Client::default();
-        client.send(1, &[], false);
+        client.send(1, &[], true);
         let names: Vec<_> = (0..100).map(|number| number.to_string()).collect();
         client.nack(1, &names.iter().map(|name| (name.as_str(), FIRST)).collect::<Vec<_>>());
         assert_eq!(client.suspects().unwrap().len(), MOST_SUSPECTS);

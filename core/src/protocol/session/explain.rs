@@ -7,14 +7,16 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::acks::AckTracker;
+use super::client::Variant;
 use super::client_snapshot::{Books, ClientSnapshot};
 use super::delays::{Delay, Delays};
+use super::rejections::{RejectedIn, SentResource};
 use super::requested_names::NameParser;
 use super::standing_nack::InRejected;
 use super::wildcard::Wildcard;
 use crate::protocol::moment::Moment;
 use crate::protocol::view::{AbsenceEvidence, Class, Completeness, Entry, Lookup, Presence, Revision, Snapshot};
-use crate::xds::{Name, Resource, Type, Xdstp, nearest_few};
+use crate::xds::{Authority, Name, Resource, Type, Xdstp, nearest_few};
 
 /// What a session knows of one name.
 #[derive(Debug)]
@@ -113,7 +115,7 @@ pub enum Answer {
     Accepted,
     /// It has rejected a reply, and accepted nothing newer.
     Nacked {
-        /// Its words.
+        /// Its words. Empty if it is not known which of several they are.
         reason: String,
         /// Since when the NACK stands.
         since: Moment,
@@ -130,11 +132,12 @@ pub(super) fn explain(snapshot: &ClientSnapshot, acks: &AckTracker, delays: &Del
     let known = snapshot.known(name);
     let is_outside = matches!(known, Lookup::Absent(_)) && is_outside(snapshot, name);
     let sent = if subscribed.is_any() { sent(snapshot, name, entry) } else { Sent::Nothing };
+    let current = entry.filter(|_| sent == Sent::Current);
     NameBook {
         obstacle: obstacle(snapshot, name, known),
         known: Known::of(entry.filter(|_| !is_outside), !known.is_unknown()),
         sent,
-        answer: if sent == Sent::Nothing { Answer::None } else { answer(acks, name) },
+        answer: if sent == Sent::Nothing { Answer::None } else { answer(snapshot, acks, name, current) },
         delay: delay(delays, kind, matches!(known, Lookup::Absent(_))),
         completeness: snapshot.books().wildcard.as_ref().map(|_| snapshot.completeness()),
         is_outside,
@@ -202,12 +205,14 @@ fn subscribed(books: &Books, name: &Name) -> Subscribed {
     Subscribed { to_type: true, by_name, by_wildcard, by_collection, similar }
 }
 
-/// Whether all of the set is known that an absent name would be in, and nothing was ever known of the name itself.
+/// Whether all of the set is known that an absent name would be in, and nothing was ever known of the name itself. `*` says nothing of names
+/// of other authorities: those may be in a collection.
 fn is_outside(snapshot: &ClientSnapshot, name: &Name) -> bool {
     let Books { names, wildcard, .. } = snapshot.books();
     let has_own = |class| snapshot.table(class).is_some_and(|table| table.get(name).is_some());
+    let is_of_wildcard = Authority::of(name) == Authority::TopLevel;
     match wildcard {
-        Some(_) if !names.contains(name) => snapshot.is_complete() && !has_own(Class::Wildcard),
+        Some(_) if is_of_wildcard && !names.contains(name) => snapshot.is_complete() && !has_own(Class::Wildcard),
         _ => snapshot.collection_completeness(name) == Some(Completeness::Complete) && !has_own(Class::Named),
     }
 }
@@ -271,9 +276,15 @@ fn known_entry<'a>(kind: &Type, name: &Name, state: &'a Snapshot) -> Option<&'a 
     of(Class::Named).or_else(|| of(Class::Wildcard))
 }
 
-fn answer(acks: &AckTracker, name: &Name) -> Answer {
-    if let Some((nack, of)) = acks.standing().zip(acks.in_rejected(name)) {
-        return Answer::Nacked { reason: nack.reason.to_string(), since: nack.since, of };
+/// Returns how the client has answered a resource. `current` is what it was sent, if it was sent what is there now.
+fn answer(snapshot: &ClientSnapshot, acks: &AckTracker, name: &Name, current: Option<&Entry>) -> Answer {
+    let client = snapshot.view().client;
+    let reads_wrappers = client.variant == Variant::Delta || client.wrappers;
+    let changed = |entry: &Entry| if reads_wrappers { entry.changed } else { entry.body_changed };
+    let changed = current.map_or(Revision::ZERO, changed);
+    let sent = SentResource::of(snapshot.kind(), name, current, changed);
+    if let Some(RejectedIn { of, reason, since }) = acks.in_rejected(&sent) {
+        return Answer::Nacked { reason: reason.to_owned(), since, of };
     }
     match acks.newest() {
         None => Answer::None,

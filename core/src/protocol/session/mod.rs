@@ -29,6 +29,7 @@ mod nack_reason;
 mod names;
 mod options;
 mod pending;
+mod rejections;
 mod removals;
 pub(crate) mod reply;
 mod reports;

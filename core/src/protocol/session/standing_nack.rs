@@ -93,20 +93,6 @@ impl StandingNack {
         first.filter(|name| self.suspects.iter().all(|suspect| suspect.name != **name))
     }
 
-    /// Returns how a resource stands to what is rejected.
-    pub(super) fn in_rejected(&self, name: &Name) -> InRejected {
-        let suspect = self.suspects.iter().find(|suspect| suspect.name == *name);
-        match (suspect, self.names.as_ref().map(|names| names.has(name))) {
-            (Some(suspect), _) if suspect.is_quoted => InRejected::Quoted,
-            (Some(_), _) => InRejected::Alone,
-            (None, Some(Some(true))) => {
-                InRejected::Among { quotes_others: self.suspects.iter().any(|of| of.is_quoted) }
-            }
-            (None, Some(Some(false))) => InRejected::Not { is_pending: false },
-            (None, _) => InRejected::Unknown,
-        }
-    }
-
     /// Suspects a resource that the reason quotes and that last changed at a revision. `later` are the replies after the NACKed one that were
     /// sent by then: those from a snapshot with that change had the resource too.
     pub(super) fn suspect(&mut self, name: &Name, changed: Revision, later: impl Iterator<Item = SentReply>) {

@@ -11,6 +11,7 @@ use super::full_state::{reduced_set, set_with_additions, unsent_since};
 use super::interest_changes::InterestChanges;
 use super::names::SubscribedNames;
 use super::pending::RepliesDue;
+use super::rejections::SentResource;
 use super::removals::removals;
 use super::reply::{Attempt, Reply, ReplyContext, SendScope, SentReply};
 use super::requested_names::Wording;
@@ -137,12 +138,9 @@ impl Subscription {
         let by_name = self.books.names.keys().all(|name| {
             state.lookup(kind, Class::Named, name).is_unknown() && state.down.contains(&Authority::of(name))
         });
-        let cold = || {
-            state
-                .resources(kind, Class::Wildcard)
-                .is_none_or(|table| table.coverage().completeness() == Completeness::Unknown)
-        };
-        by_name && (self.books.wildcard.is_none() || cold() && state.down.contains(&Authority::TopLevel))
+        let of_wildcard = state.resources(kind, Class::Wildcard).map(|table| table.coverage().completeness());
+        let is_cold = of_wildcard.is_none_or(|of| of == Completeness::Unknown);
+        by_name && (self.books.wildcard.is_none() || is_cold && state.down.contains(&Authority::TopLevel))
     }
 
     /// Whether no reply is due, whichever snapshot there is.
@@ -376,8 +374,7 @@ impl Subscription {
             let named = self.books.names.contains(name).then(|| entry(Class::Named));
             let wildcard = self.books.wildcard.as_ref().and_then(|_| entry(Class::Wildcard));
             if named.is_some() || wildcard.is_some() {
-                let changed = wildcard.or(named.flatten()).map(|entry| entry.changed).unwrap_or_default();
-                self.acks.suspect(name, changed);
+                self.acks.suspect(&SentResource::quoted(kind, name, wildcard.or(named.flatten())));
             }
         }
     }

@@ -8,9 +8,10 @@ use std::sync::Arc;
 use serde::Serialize;
 use weir_core::protocol::session::similar_to;
 use weir_core::protocol::view::{Class, Completeness, Lookup, Snapshot};
-use weir_core::xds::{Name, Type, TypeTable, truncate};
+use weir_core::xds::{Authority, Name, Type, TypeTable, truncate};
 
 use super::Reason;
+use crate::plural::plural;
 
 /// What is looked for around a name.
 pub(crate) struct Search {
@@ -46,6 +47,8 @@ pub(crate) struct Around {
 pub(crate) struct OtherViews {
     views: Vec<String>,
     count: usize,
+    /// How many views did not answer in time.
+    left_out: usize,
     #[serde(skip)]
     words: Vec<String>,
 }
@@ -140,6 +143,10 @@ impl Search {
 }
 
 impl OtherViews {
+    pub(crate) fn leaving_out(left_out: usize) -> Self {
+        Self { left_out, ..Self::default() }
+    }
+
     pub(crate) fn add(&mut self, view: &str, words: &str) {
         self.count += 1;
         if self.views.len() < SHORT {
@@ -153,8 +160,9 @@ impl OtherViews {
     }
 
     fn reason(&self) -> Option<Reason> {
+        let left_out = (self.left_out > 0).then(|| format!("{} did not answer in time", plural(self.left_out, "view")));
         let text = match self.count {
-            0 => return None,
+            0 => return left_out.map(|text| Reason::of("views_left_out", text)),
             1 => format!("another view has it: {}", self.words.join(", ")),
             count => {
                 let more = count - self.words.len();
@@ -162,7 +170,8 @@ impl OtherViews {
                 format!("{count} other views have it: {}{more}", self.words.join(", "))
             }
         };
-        Some(Reason::of("in_other_views", text))
+        let left_out = left_out.map(|text| format!("; {text}")).unwrap_or_default();
+        Some(Reason::of("in_other_views", format!("{text}{left_out}")))
     }
 }
 
@@ -176,9 +185,10 @@ fn missing_state(kind: &Type, name: &Name, state: &Snapshot) -> Option<MissingSt
         return Some(MissingState::Absent);
     }
     let coverage = state.resources(kind, Class::Wildcard)?.coverage();
+    let is_of_wildcard = Authority::of(name) == Authority::TopLevel; // `*` says nothing of names of other authorities
     match coverage.completeness() {
         Completeness::Unknown => None,
-        Completeness::Complete if coverage.is_readable() => Some(MissingState::NotInSet),
+        Completeness::Complete if coverage.is_readable() && is_of_wildcard => Some(MissingState::NotInSet),
         _ => Some(MissingState::Unknown),
     }
 }

@@ -145,7 +145,8 @@ pub(super) fn answer(answer: &Answer, now: Moment) -> Option<Reason> {
                 InRejected::Unknown => ("type_nacked", "rejected a reply of the type"),
                 InRejected::Not { .. } => ("others_nacked", "rejected a reply that did not have this resource"),
             };
-            Some(Reason::of(code, format!("the client {what}: {reason}")).since(*since, now))
+            let reason = if reason.is_empty() { String::new() } else { format!(": {reason}") };
+            Some(Reason::of(code, format!("the client {what}{reason}")).since(*since, now))
         }
     }
 }

@@ -20,10 +20,10 @@ use super::WaitRow;
 use super::upstreams::completeness_name;
 use crate::relay::Obstruction;
 
-/// What is asked: one resource of one client.
+/// What is asked: one resource of one client, at each of its streams.
 #[derive(Debug, Clone)]
 pub(crate) struct ExplainQuery {
-    pub(crate) session: u64,
+    pub(crate) sessions: Vec<u64>,
     pub(crate) kind: weir_core::xds::Type,
     pub(crate) name: Name,
 }

@@ -2,10 +2,15 @@
 
 use super::*;
 use crate::proto::code::UNAVAILABLE;
+use crate::protocol::reply_names::ReplyNames;
 use crate::protocol::session::InRejected;
+use crate::protocol::session::acks::AckTracker;
+use crate::protocol::session::carried::Carried;
 use crate::protocol::session::delays::DelayReason;
+use crate::protocol::session::rejections::SentResource;
+use crate::protocol::session::reply::SentReply;
 use crate::protocol::view::ViewOptions;
-use crate::protocol::view::{AbsenceEvidence, NamedError};
+use crate::protocol::view::{AbsenceEvidence, NamedError, Revision};
 use crate::xds::{Access, AccessRule, NamePattern};
 
 impl World {
@@ -222,6 +227,25 @@ fn a_name_has_the_answer_of_its_type_and_a_suspected_one_its_nack() {
 }
 
 #[test]
+fn a_rejected_reply_of_one_resource_is_about_that_one_whatever_it_removes() {
+    let mut acks = AckTracker::default();
+    let options = SessionOptions::default();
+    let world = World::plain(Variant::Delta);
+    let kind = world.kind(CDS);
+    let reply =
+        Reply { removed: vec!["gone".into()], ..Reply::sample(kind.clone(), vec![world.resource(CDS, "a", "1")]) };
+    let (version, revision, carried) = (reply.version, reply.revision, Carried::default());
+    let sent = SentReply { nonce: 1, version, revision, is_full_set: false, sent: world.now, carried };
+    acks.sent(sent, world.now, &options);
+    acks.note_content(sent, ReplyNames::of(["a".into(), "gone".into()].iter()), &reply, &options);
+    acks.answer("1", Some((3, "no".into())), world.now);
+    let of =
+        |name: &str| acks.in_rejected(&SentResource::of(&kind, &name.into(), None, Revision::ZERO)).map(|of| of.of);
+    assert_eq!(of("a"), Some(InRejected::Alone));
+    assert_eq!(of("gone"), Some(InRejected::Among { quotes_others: false }));
+}
+
+#[test]
 fn an_error_of_a_name_without_a_value_is_no_reason_to_show_it_as_sent() {
     let mut world = World::new(Client { errors: true, ..Client::plain(Variant::Delta) });
     world.subscribe(EDS, &["a"], &[]);
@@ -264,6 +288,16 @@ fn how_a_client_subscribes_to_a_name_and_what_keeps_the_name_from_it_follows_its
     world.subscribe(CDS, &["more"], &[]);
     assert_eq!(obstacle(&world, "more"), None, "there is room, and it was requested again");
     assert!(matches!(obstacle(&world, "xdstp://y/envoy.config.cluster.v3.Cluster/a"), Some(Obstacle::Rejected(_))));
+}
+
+#[test]
+fn a_complete_wildcard_set_says_nothing_of_names_of_other_authorities() {
+    let mut world = World::plain(Variant::Delta);
+    world.subscribe(CDS, &["*"], &[]);
+    world.whole(CDS, &["a"]);
+    assert!(world.book(CDS, "other").is_outside);
+    let book = world.book(CDS, "xdstp://x/envoy.config.cluster.v3.Cluster/other");
+    assert_eq!((book.is_outside, book.known), (false, Known::Unknown));
 }
 
 /// Its body has another name, which only the wrapper corrects.

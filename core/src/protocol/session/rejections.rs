@@ -1,0 +1,202 @@
+//! Which replies of one type the client has rejected, and what it has accepted since: how one resource stands to them, for operators.
+//!
+//! The NACK that stands ends earlier, with any newer reply that is accepted if no resource is suspected. That reply need not have what was rejected.
+
+use std::sync::Arc;
+
+use super::reply::SentReply;
+use super::standing_nack::InRejected;
+use crate::protocol::moment::Moment;
+use crate::protocol::reply_names::ReplyNames;
+use crate::protocol::view::{Entry, Revision};
+use crate::xds::{Name, Type};
+
+/// The rejected replies of which something is not accepted, in the order of their nonces.
+#[derive(Debug, Default)]
+pub(super) struct Rejections(Vec<Rejection>);
+
+/// A rejected reply.
+#[derive(Debug)]
+struct Rejection {
+    reply: SentReply,
+    /// Redacted and escaped.
+    reason: Arc<str>,
+    at: Moment,
+    /// What it has. None if it is a full set, or if that is not known.
+    names: Option<ReplyNames>,
+    /// The resource that it has alone.
+    only: Option<Name>,
+    /// What the reason quotes.
+    quoted: Vec<Name>,
+    /// What of it newer replies have that were accepted.
+    accepted: ReplyNames,
+    /// Nothing else is mixed into it, and all that was accepted since is known.
+    is_exact: bool,
+}
+
+/// A resource that the client was sent.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct SentResource<'a> {
+    pub(super) name: &'a Name,
+    /// Its name in replies, if that may be another and is known.
+    pub(super) own_name: Option<&'a Name>,
+    /// Its name in replies may be another.
+    pub(super) is_alias: bool,
+    /// When what the client was sent last changed. Zero if that is not known.
+    pub(super) changed: Revision,
+}
+
+/// How a resource stands to what the client rejects.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct RejectedIn<'a> {
+    pub(super) of: InRejected,
+    /// The reason of the reply that it is about. Empty if it is not known which one that is.
+    pub(super) reason: &'a str,
+    pub(super) since: Moment,
+}
+
+impl Rejections {
+    /// Adds a rejected reply. `is_late` is set if a newer one was accepted before, of which the names are forgotten.
+    pub(super) fn reject(
+        &mut self,
+        reply: SentReply,
+        names: Option<ReplyNames>,
+        only: Option<Name>,
+        (reason, at): (Arc<str>, Moment),
+        is_late: bool,
+    ) {
+        if let Some(known) = self.of_nonce(reply.nonce) {
+            known.reason = reason;
+            return; // it is rejected once more
+        }
+        if self.0.len() == MOST_REJECTIONS {
+            let oldest = self.0.remove(0);
+            self.0[0].absorb(oldest);
+        }
+        let only = only.filter(|_| !is_late);
+        let (quoted, accepted) = (Vec::new(), ReplyNames::default());
+        let new = Rejection { reply, reason, at, names, only, quoted, accepted, is_exact: !is_late };
+        let place = self.0.partition_point(|of| of.reply.nonce < reply.nonce);
+        self.0.insert(place, new);
+    }
+
+    /// Notes that the client accepted a reply.
+    pub(super) fn accept(&mut self, accepted: SentReply, names: Option<&ReplyNames>) {
+        if self.of_nonce(accepted.nonce).is_some() {
+            return; // after a NACK, Envoy changes its names under the same nonce (SOTW-12)
+        }
+        self.0.retain_mut(|of| {
+            if of.reply.nonce > accepted.nonce {
+                return true;
+            }
+            if let Some(names) = names {
+                of.accept(names);
+            }
+            !accepted.is_full_set && !of.is_accepted()
+        });
+    }
+
+    /// Notes that the reason quotes a resource. Returns `false` if the rejected reply is known not to have it.
+    pub(super) fn quote(&mut self, nonce: u64, of: &SentResource) -> bool {
+        let Some(rejection) = self.of_nonce(nonce) else { return true };
+        if rejection.names.as_ref().is_some_and(|names| of.is_in(names) == Some(false)) {
+            return false;
+        }
+        if !rejection.quoted.contains(of.name) && rejection.quoted.len() < MOST_QUOTED {
+            rejection.quoted.push(of.name.clone());
+        }
+        true
+    }
+
+    /// Returns how a resource stands to the reply that says most about it, the newest of several. None if it is in no rejected reply.
+    pub(super) fn of(&self, of: &SentResource) -> Option<RejectedIn<'_>> {
+        let newest_first = self.0.iter().rev().map(|rejection| rejection.of(of));
+        newest_first.filter(|found| !matches!(found.of, InRejected::Not { .. })).min_by_key(|found| match found.of {
+            InRejected::Quoted | InRejected::Alone => 0,
+            InRejected::Among { .. } => 1,
+            InRejected::Unknown | InRejected::Not { .. } => 2,
+        })
+    }
+
+    /// The client wants nothing of the type any more.
+    pub(super) fn forget_all(&mut self) {
+        self.0 = Vec::new();
+    }
+
+    fn of_nonce(&mut self, nonce: u64) -> Option<&mut Rejection> {
+        self.0.iter_mut().find(|of| of.reply.nonce == nonce)
+    }
+}
+
+impl Rejection {
+    fn accept(&mut self, names: &ReplyNames) {
+        let own = self.names.as_ref();
+        let may_have = |name: &Name| own.is_none_or(|own| own.has(name) != Some(false));
+        self.accepted = std::mem::take(&mut self.accepted).and_those(names, may_have);
+    }
+
+    fn is_accepted(&self) -> bool {
+        self.names.as_ref().is_some_and(|names| names.are_all_in(&self.accepted))
+    }
+
+    /// Takes over what is left of an earlier one, of which no more is known than that it was rejected.
+    fn absorb(&mut self, earlier: Self) {
+        let left = earlier.names.map(|mut names| {
+            names.without(&earlier.accepted);
+            names
+        });
+        self.names = self.names.take().zip(left).map(|(own, left)| own.and(&left));
+        self.is_exact = false;
+    }
+
+    fn of(&self, of: &SentResource) -> RejectedIn<'_> {
+        let is_in = self.names.as_ref().and_then(|names| of.is_in(names));
+        let is_accepted = of.is_in(&self.accepted);
+        let has_changed = of.changed > self.reply.revision;
+        let is_quoted = || self.quoted.iter().any(|name| of.is(name));
+        let is_alone = || self.only.as_ref().is_some_and(|only| of.is(only));
+        let found = match (is_in, is_accepted) {
+            (Some(false), _) | (_, Some(true)) => InRejected::Not { is_pending: false },
+            // It was sent again since, in a reply that may be an accepted one.
+            (_, None) if has_changed => InRejected::Not { is_pending: false },
+            _ if is_quoted() => InRejected::Quoted,
+            _ if is_alone() => InRejected::Alone,
+            (Some(true), Some(false)) if self.is_exact => InRejected::Among { quotes_others: !self.quoted.is_empty() },
+            _ => InRejected::Unknown,
+        };
+        let is_of_this = self.is_exact || matches!(found, InRejected::Quoted | InRejected::Alone);
+        RejectedIn { of: found, reason: if is_of_this { &*self.reason } else { "" }, since: self.at }
+    }
+}
+
+impl<'a> SentResource<'a> {
+    /// Returns that of an entry. Where aliases are requested, replies have the resource's own name.
+    pub(super) fn of(kind: &Type, name: &'a Name, entry: Option<&'a Entry>, changed: Revision) -> Self {
+        let is_alias = kind.info().by_alias;
+        let own_name = entry.and_then(Entry::resource).map(|resource| &resource.name).filter(|_| is_alias);
+        Self { name, own_name, is_alias, changed }
+    }
+
+    pub(super) fn quoted(kind: &Type, name: &'a Name, entry: Option<&'a Entry>) -> Self {
+        Self::of(kind, name, entry, entry.map(|entry| entry.changed).unwrap_or_default())
+    }
+
+    /// Whether it has this name.
+    fn is(&self, name: &Name) -> bool {
+        self.name == name || self.own_name == Some(name)
+    }
+
+    /// Whether it is among those of a reply. None if that is not known.
+    pub(super) fn is_in(&self, names: &ReplyNames) -> Option<bool> {
+        match (names.has(self.name), self.own_name.map(|own| names.has(own))) {
+            (Some(true), _) | (_, Some(Some(true))) => Some(true),
+            (Some(false), Some(Some(false))) => Some(false),
+            (Some(false), None) if !self.is_alias => Some(false),
+            _ => None,
+        }
+    }
+}
+
+/// How many rejected replies are told apart.
+const MOST_REJECTIONS: usize = 8;
+const MOST_QUOTED: usize = 64;
