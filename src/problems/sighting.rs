@@ -12,7 +12,7 @@ pub(crate) struct Sighting {
     pub(crate) group: String,
     /// What it is about: a server, a type, a limit, a file.
     pub(crate) subject: String,
-    /// Why, in the words of whoever said so.
+    /// Why, in the words of the server, the client or the system.
     pub(crate) reason: String,
     pub(crate) servers: Several,
     /// By the words of their keys.
