@@ -93,7 +93,7 @@ impl Board {
     fn note(&mut self, mut seen: Vec<Sighting>, now: Instant) {
         self.left_out.clear();
         if seen.len() > MOST {
-            seen.sort_by_key(Sighting::badness);
+            seen.sort_by_key(badness);
             for of in seen.drain(MOST..) {
                 *self.left_out.entry(of.kind).or_default() += 1;
             }
@@ -128,7 +128,7 @@ impl Board {
     fn page(&self, limit: usize, now: Instant) -> ProblemPage {
         let counts = self.counts();
         let mut shown: Vec<_> = self.shown().collect();
-        shown.sort_by_key(|known| (known.seen.badness(), known.since));
+        shown.sort_by_key(|known| (badness(&known.seen), known.since));
         ProblemPage {
             problems: shown.into_iter().take(limit).map(|known| known.problem(now)).collect(),
             count: counts.values().sum(),
@@ -175,11 +175,9 @@ impl Known {
     }
 }
 
-impl Sighting {
-    /// The worst first: by kind, then those that concern most.
-    fn badness(&self) -> (ProblemKind, Reverse<usize>, Reverse<usize>) {
-        (self.kind, Reverse(self.clients), Reverse(self.views.count))
-    }
+/// The worst first: by kind, then those that concern most.
+fn badness(of: &Sighting) -> (ProblemKind, Reverse<usize>, Reverse<usize>) {
+    (of.kind, Reverse(of.clients), Reverse(of.views.count))
 }
 
 /// What begins again within this time after its end is the same problem.

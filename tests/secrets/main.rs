@@ -82,6 +82,7 @@ async fn no_secret_is_shown_on_any_surface() {
     let _clients = clients(&world).await;
     until("the NACKs are known", async || {
         world.ask("GET", "/nacks?nacked", "").await.1.matches("\"reason\"").count() >= 3
+            && world.ask("GET", "/problems", "").await.1.contains("[redacted]")
     })
     .await;
     pages(&world).await;

@@ -31,6 +31,7 @@ pub(super) async fn pages(world: &World) {
             "/upstreams" => vec![("/upstreams".into(), "https://localhost")],
             "/resources" => vec![("/resources".into(), "cert-of-web"), ("/resources?type=secrets".into(), "words")],
             "/nacks" => vec![("/nacks".into(), "[redacted]"), ("/nacks?nacked".into(), "[redacted]")],
+            "/problems" => vec![("/problems".into(), "[redacted]")],
             "/dangling" => vec![("/dangling".into(), "[")],
             "/waits" => vec![("/waits".into(), "{")],
             "/brakes" => vec![("/brakes".into(), "[")],

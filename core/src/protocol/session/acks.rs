@@ -8,12 +8,12 @@ use std::sync::Arc;
 use super::carried::Lag;
 use super::rejections::{RejectedIn, Rejections, SentResource};
 use super::reply::{Reply, SentReply};
-use super::standing_nack::{InRejected, StandingNack};
+use super::standing_nack::{InRejected, Nacked, StandingNack};
 use crate::protocol::faults::Fault;
 use crate::protocol::moment::Moment;
 use crate::protocol::reply_names::ReplyNames;
 use crate::protocol::session::options::SessionOptions;
-use crate::xds::{Name, SetVersion, Type};
+use crate::xds::{Name, Type};
 
 /// How a request answers a reply. It counts for its own reply, stale or not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -85,15 +85,6 @@ pub struct NackChange {
     pub ended: Option<Nacked>,
     /// The NACK that stands from now on.
     pub began: Option<Nacked>,
-}
-
-/// What a client NACKs, and why.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Nacked {
-    /// The version of the reply.
-    pub version: SetVersion,
-    /// Redacted and escaped.
-    pub reason: Arc<str>,
 }
 
 #[derive(Debug, Default)]

@@ -45,7 +45,7 @@ mod wildcard_additions;
 
 use std::sync::Arc;
 
-pub use acks::{Ack, Answered, Answers, NackChange, Nacked};
+pub use acks::{Ack, Answered, Answers, NackChange};
 pub use carried::Lag;
 pub use client::{Client, Identity, IdentityError, Variant};
 pub use client_stream::Session;
@@ -58,7 +58,7 @@ pub use reply::{Heartbeat, Reply};
 pub use reports::{Estimate, Footprint, Summary};
 pub use requested_names::Authorities;
 pub use sent_state::KeptNames;
-pub use standing_nack::{InRejected, StandingNack};
+pub use standing_nack::{InRejected, Nacked, StandingNack};
 
 use super::moment::Moment;
 use super::server_status::ServerStatus;

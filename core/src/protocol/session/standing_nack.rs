@@ -6,12 +6,20 @@
 
 use std::sync::Arc;
 
-use super::acks::Nacked;
 use super::reply::{Reply, SentReply};
 use crate::protocol::moment::Moment;
 use crate::protocol::reply_names::ReplyNames;
 use crate::protocol::view::Revision;
-use crate::xds::Name;
+use crate::xds::{Name, SetVersion};
+
+/// What a client NACKs, and why.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Nacked {
+    /// The version of the reply.
+    pub version: SetVersion,
+    /// Redacted and escaped.
+    pub reason: Arc<str>,
+}
 
 /// The NACK of a client that has accepted nothing newer.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use super::acks::{Ack, AckTracker, Answered, Nacked};
+use super::acks::{Ack, AckTracker, Answered};
 use super::additions::additions;
 use super::client::{Client, Variant};
 use super::client_snapshot::{Books, ClientSnapshot, claim_held};
@@ -15,7 +15,7 @@ use super::rejections::SentResource;
 use super::removals::removals;
 use super::reply::{Attempt, Reply, ReplyContext, SendScope, SentReply};
 use super::requested_names::Wording;
-use super::standing_nack::StandingNack;
+use super::standing_nack::{Nacked, StandingNack};
 use super::stated::{Claims, InitialVersions, Stated};
 use crate::protocol::faults::Fault;
 use crate::protocol::moment::{Clock, Moment, earliest};
