@@ -165,7 +165,7 @@ impl Rejection {
             _ => InRejected::Unknown,
         };
         let is_of_this = self.is_exact || matches!(found, InRejected::Quoted | InRejected::Alone);
-        RejectedIn { of: found, reason: if is_of_this { &*self.reason } else { "" }, since: self.at }
+        RejectedIn { of: found, reason: if is_of_this { &self.reason } else { "" }, since: self.at }
     }
 }
 

@@ -231,7 +231,7 @@ impl Books<'_> {
         if matches!(verdict, Verdict::NotAllowed | Verdict::Rejected) {
             return reasons;
         }
-        reasons.extend(view.into_iter().flat_map(|view| server::of_view(view, &session.name.known)));
+        reasons.extend(view.iter().flat_map(|view| server::of_view(view, &session.name.known)));
         reasons.extend(server::known(session, around, servers));
         let is_there = matches!(session.name.known, Known::Present { .. });
         reasons.extend(self.set().filter(|_| !is_there).map(|set| set.reason()));
