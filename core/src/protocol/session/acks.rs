@@ -668,7 +668,7 @@ mod standing_tests {
     }
 
     #[test]
-    fn what_is_sent_anew_in_a_large_reply_and_accepted_is_not_rejected_any_more() {
+    fn what_is_sent_again_in_a_large_reply_and_accepted_is_not_rejected_any_more() {
         let mut client = Client::default();
         let many: Vec<_> = (0..20).map(|number| number.to_string()).collect();
         let many: Vec<_> = many.iter().map(String::as_str).collect();
