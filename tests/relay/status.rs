@@ -67,7 +67,9 @@ async fn status_has_a_line_for_each_ladder_and_client_and_explain_says_why() {
     let (_, out, _) = weir(&["status", "--admin", &admin, "--state", "nacked"]).await;
     assert!(out.contains("  NACKED\n") && out.contains("\ntest  "), "{out}");
     let (code, out, _) = weir(&["explain", "--admin", &admin, "--client", "test", "clusters", "a"]).await;
-    assert!(code == 1 && out.contains("\n  - the client rejected a reply of the type: no"), "{code} {out}");
+    let rejected =
+        "\n  - the client rejected a reply of the type, and it is not known whether because of this resource: no";
+    assert!(code == 1 && out.contains(rejected), "{code} {out}");
 
     troubles_have_commands(&admin).await;
 

@@ -140,7 +140,7 @@ fn places(name: &Name) -> impl Iterator<Item = (usize, u64)> {
     name.hash(&mut hasher);
     let hash = hasher.finish();
     let place = move |part: u32| (hash >> (16 * part)) as usize % (WORDS * 64);
-    (0..3).map(place).map(|place| (place / 64, 1 << (place % 64)))
+    (0..3).map(place).map(|place| (place / 64, 1_u64 << (place % 64)))
 }
 
 const MOST_NAMES: usize = 16;

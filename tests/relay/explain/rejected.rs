@@ -107,7 +107,10 @@ async fn a_sotw_reply_has_the_whole_set_and_its_reason_says_what_is_bad() {
         "the client rejected a reply and named this resource",
     );
     let page = of("b").is("nacked", &[STAR, ACTIVE, "present", "sent", "type_nacked"]).await;
-    assert!(text(&page, "type_nacked").starts_with("the client rejected a reply of the type: "), "{page:#}");
+    assert!(
+        text(&page, "type_nacked").starts_with("the client rejected a reply of the type, and it is not known "),
+        "{page:#}"
+    );
     assert_eq!(nacked(&relay).await["in_reply"], named(&[]), "it would be the whole set");
 }
 

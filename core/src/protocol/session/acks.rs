@@ -243,12 +243,12 @@ impl AckTracker {
         }
     }
 
-    /// Ends the standing NACK if it is about nothing that the client still wants.
-    pub(crate) fn settle(&mut self, wants_any: bool, wants: impl Fn(&Name) -> bool) {
+    /// Ends the standing NACK if it is about nothing that the client still wants. It may want resources by `aliases`.
+    pub(crate) fn settle(&mut self, wants_any: bool, aliases: bool, wants: impl Fn(&Name) -> bool) {
         if !wants_any {
             self.rejections.forget_all();
         }
-        self.standing.take_if(|nack| !wants_any || !nack.stands_for(wants));
+        self.standing.take_if(|nack| !wants_any || !nack.stands_for(aliases, wants));
     }
 
     /// Returns the NACK that stands: the client has accepted nothing newer.
@@ -659,7 +659,7 @@ mod standing_tests {
     }
 
     #[test]
-    fn what_is_sent_anew_in_a_large_reply_and_accepted_is_not_rejected_any_more() {
+    fn what_is_sent_again_in_a_large_reply_and_accepted_is_not_rejected_any_more() {
         let mut client = Client::default();
         let many: Vec<_> = (0..20).map(|number| number.to_string()).collect();
         let many: Vec<_> = many.iter().map(String::as_str).collect();
@@ -700,15 +700,28 @@ mod standing_tests {
     }
 
     #[test]
+    fn a_nack_of_the_one_resource_of_a_reply_ends_when_the_client_no_longer_wants_that() {
+        let mut client = Client::default();
+        client.send(1, &["a"], false);
+        client.nack(1, &[]);
+        client.acks.settle(true, true, |_| false);
+        assert_eq!(client.suspects().unwrap(), ["a"], "it may be wanted by an alias");
+        client.acks.settle(true, false, |name| name.as_str() == "a");
+        assert_eq!(client.suspects().unwrap(), ["a"]);
+        client.acks.settle(true, false, |_| false);
+        assert_eq!(client.suspects(), None);
+    }
+
+    #[test]
     fn what_the_client_no_longer_wants_is_not_suspected_and_their_number_is_bounded() {
         let mut client = Client::default();
         client.send(1, &[], true);
         let names: Vec<_> = (0..100).map(|number| number.to_string()).collect();
         client.nack(1, &names.iter().map(|name| (name.as_str(), FIRST)).collect::<Vec<_>>());
         assert_eq!(client.suspects().unwrap().len(), MOST_SUSPECTS);
-        client.acks.settle(true, |name| name.as_str() == "99");
+        client.acks.settle(true, false, |name| name.as_str() == "99");
         assert_eq!(client.suspects().unwrap(), ["99"]);
-        client.acks.settle(true, |_| false);
+        client.acks.settle(true, false, |_| false);
         assert_eq!(client.suspects(), None);
     }
 }

@@ -200,3 +200,19 @@ impl<'a> SentResource<'a> {
 /// How many rejected replies are told apart.
 const MOST_REJECTIONS: usize = 8;
 const MOST_QUOTED: usize = 64;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_requested_by_an_alias_is_looked_for_by_both_names_and_not_concluded_from_the_alias_alone() {
+        let (alias, own, other) = (Name::from("r/alias"), Name::from("r/own"), Name::from("r/other"));
+        let of = SentResource { name: &alias, own_name: Some(&own), is_alias: true, changed: Revision::ZERO };
+        let unknown = SentResource { own_name: None, ..of };
+        let (has_own, has_other) = (ReplyNames::of([&own].into_iter()), ReplyNames::of([&other].into_iter()));
+        assert_eq!((of.is_in(&has_own), of.is_in(&has_other)), (Some(true), Some(false)));
+        assert_eq!((unknown.is_in(&has_own), unknown.is_in(&ReplyNames::of([&alias].into_iter()))), (None, Some(true)));
+        assert_eq!(SentResource { is_alias: false, ..unknown }.is_in(&has_own), Some(false));
+    }
+}

@@ -103,7 +103,7 @@ impl Requests {
         }
         if is_nacked {
             if let Some(subscription) = context.subscriptions.get_mut(&kind) {
-                subscription.settle_nack();
+                subscription.settle_nack(&kind);
             }
             let began = nacked(context.subscriptions);
             if before != began {

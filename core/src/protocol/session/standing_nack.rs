@@ -153,11 +153,11 @@ impl StandingNack {
         accepted.nonce <= self.reply.nonce || !self.suspects.is_empty() && !accepted.is_full_set
     }
 
-    /// Ends suspicions of resources that the client no longer wants. Returns whether the NACK still stands.
-    pub(super) fn stands_for(&mut self, wants: impl Fn(&Name) -> bool) -> bool {
-        // What was alone in a reply need not have the name by which the client wants it.
-        let had_some = self.suspects.iter().any(|suspect| suspect.is_quoted);
-        self.suspects.retain(|suspect| wants(&suspect.name));
+    /// Ends suspicions of resources that the client no longer wants. Returns whether the NACK still stands. If it requests `aliases`, what was
+    /// alone in a reply need not have the name by which the client wants it, and stays.
+    pub(super) fn stands_for(&mut self, aliases: bool, wants: impl Fn(&Name) -> bool) -> bool {
+        let had_some = !self.suspects.is_empty();
+        self.suspects.retain(|suspect| aliases && !suspect.is_quoted || wants(&suspect.name));
         !(had_some && self.suspects.is_empty())
     }
 }

@@ -385,10 +385,10 @@ impl Subscription {
     }
 
     /// Ends the NACK that stands if it is about nothing that the client still wants.
-    pub(super) fn settle_nack(&mut self) {
+    pub(super) fn settle_nack(&mut self, kind: &Type) {
         let Books { names, wildcard, .. } = &self.books;
         let wants_any = wildcard.is_some() || !names.is_empty();
-        self.acks.settle(wants_any, |name| wildcard.is_some() || names.contains(name));
+        self.acks.settle(wants_any, kind.info().by_alias, |name| wildcard.is_some() || names.contains(name));
     }
 
     /// Ends the NACK that stands, and returns it.

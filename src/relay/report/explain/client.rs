@@ -124,10 +124,11 @@ fn answers(answer: &Answer, now: Moment) -> impl Iterator<Item = Reason> {
         }
         _ => None,
     };
-    beside.into_iter().chain(self::answer(answer, now))
+    beside.into_iter().chain(self::answer(answer, UNKNOWN, now))
 }
 
-pub(super) fn answer(answer: &Answer, now: Moment) -> Option<Reason> {
+/// Returns how the client answered, with these words if it is not known what it rejects.
+pub(super) fn answer(answer: &Answer, unknown: &str, now: Moment) -> Option<Reason> {
     match answer {
         Answer::None => None,
         Answer::Pending => Some(Reason::of("unacked", "the client has not answered the newest reply of the type")),
@@ -142,7 +143,7 @@ pub(super) fn answer(answer: &Answer, now: Moment) -> Option<Reason> {
                 InRejected::Among { quotes_others: false } => {
                     ("type_nacked", "rejected a reply that had this resource and others")
                 }
-                InRejected::Unknown => ("type_nacked", "rejected a reply of the type"),
+                InRejected::Unknown => ("type_nacked", unknown),
                 InRejected::Not { .. } => ("others_nacked", "rejected a reply that did not have this resource"),
             };
             let reason = if reason.is_empty() { String::new() } else { format!(": {reason}") };
@@ -150,3 +151,5 @@ pub(super) fn answer(answer: &Answer, now: Moment) -> Option<Reason> {
         }
     }
 }
+
+const UNKNOWN: &str = "rejected a reply of the type, and it is not known whether because of this resource";

@@ -91,7 +91,7 @@ impl SetBook {
             self.delay.as_ref().filter(|_| is_due).map(|of| client::delay(of, Some(self.completeness), self.now)),
         );
         reasons.extend(self.obstruction.map(|(what, since)| client::obstruction(what, since, self.now)));
-        reasons.extend(client::answer(&self.answer, self.now));
+        reasons.extend(client::answer(&self.answer, "rejected a reply of the type", self.now));
         reasons
     }
 
