@@ -162,6 +162,14 @@ mod tests {
             ("x-token: {}", "headers[\"x-token\"]: expected exactly one of value, file, environment"),
             ("X-Token: {file: f}", "invalid header \"X-Token\": expected a name of small letters"),
             ("authorization: {file: f}", "invalid header \"authorization\": expected another header"),
+            (
+                "'x-token=4711': {file: f}",
+                "servers[0].headers: invalid name of a header: expected a name of small letters",
+            ),
+            (
+                "'x-token: 4711': {file: f}",
+                "servers[0].headers: invalid name of a header: expected a name of small letters",
+            ),
             ("x-token: {environment: WEIR_NO_SUCH_VARIABLE}", "undefined environment variable WEIR_NO_SUCH_VARIABLE"),
             ("x-token: {environment: 4711-ab}", "undefined environment variable: expected the name of one"),
             ("x-token: {environment: 4711ab}", "undefined environment variable: expected the name of one"),
@@ -175,6 +183,40 @@ mod tests {
             let found = faults_with(&format!("servers: [{{uri: 'https://cp:1', {keys}}}]"), "views: {key: [tenant]}");
             let said = "headers: invalid value: expected a mapping of names, each with one of value, file, environment";
             assert!(found.contains(said) && !found.contains("11"), "{keys}: {found}");
+        }
+    }
+
+    #[test]
+    fn every_header_that_cannot_be_shown_is_a_fault_with_its_place_and_name_all_at_once() {
+        let reserved = "a header of the client's own: this one belongs to HTTP, to gRPC or to relays";
+        let names = [
+            ("te", reserved),
+            ("content-type", reserved),
+            ("grpc-timeout", reserved),
+            ("host", reserved),
+            (":path", "a name of small letters, digits, hyphens, underscores and points"),
+            ("x-data-bin", "a header of text: values of names that end with -bin are bytes"),
+            ("authorization", "another header: authorization has a key of its own, token_file"),
+        ];
+        let fields: String = names.iter().map(|(name, _)| format!("  - 'header.{name}'\n")).collect();
+        let entries: String = names.iter().map(|(name, _)| format!("      '{name}': {{value: '4711'}}\n")).collect();
+        let start = "listen: [{address: ':9'}]\nviews:\n  key:\n  - cluster\n";
+        let servers = "upstream:\n  servers:\n  - uri: 'https://cp:1'\n    shared_credential: true\n    headers:\n";
+        let text = format!("{start}{fields}{servers}{entries}");
+        let Err(error) = Config::parse(Path::new("relay.yaml"), &text) else { panic!("no fault in {text}") };
+        let said = error.to_string();
+        assert!(!said.contains("4711"), "{said}");
+        for (at, (name, expected)) in names.into_iter().enumerate() {
+            let is_plain = name.bytes().all(|byte| byte.is_ascii_alphanumeric());
+            let key = if is_plain { format!(".{name}") } else { format!("[{name:?}]") };
+            for (line, path, written) in [
+                (5 + at, format!("views.key[{}]", at + 1), format!("header.{name}")),
+                (10 + names.len() + at, format!("upstream.servers[0].headers{key}"), name.to_owned()),
+            ] {
+                let start = format!("relay.yaml:{line}:");
+                let end = format!(": {path}: invalid header {written:?}: expected {expected}");
+                assert!(said.lines().any(|fault| fault.starts_with(&start) && fault.ends_with(&end)), "{end}: {said}");
+            }
         }
     }
 

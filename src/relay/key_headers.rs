@@ -106,6 +106,11 @@ impl HeaderHasher {
         self.is_lasting
     }
 
+    /// Returns what tells its key from others, and says nothing of it.
+    pub(crate) fn id(&self) -> String {
+        self.hash("", b"") // no header has an empty name
+    }
+
     /// Takes the headers in the key from those of a call.
     pub(crate) fn take(&self, rule: &KeyRule, given: &HeaderMap) -> Result<KeyHeaders, UnfitHeaders> {
         let (mut values, mut hashes) = (Vec::new(), Vec::new());
@@ -183,6 +188,8 @@ mod tests {
         let (lasting, later) = (HeaderHasher::lasting(b"secret"), HeaderHasher::lasting(b"secret"));
         assert_eq!(hash(&lasting, &[("x-token", "a")]), hash(&later, &[("x-token", "a")]));
         assert_ne!(hash(&lasting, &[("x-token", "a")]), hash(&HeaderHasher::lasting(b"other"), &[("x-token", "a")]));
+        assert_eq!(lasting.id(), later.id());
+        assert_ne!(lasting.id(), HeaderHasher::lasting(b"other").id());
     }
 
     #[test]

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use weir_core::protocol::sources::ServerHistory;
 use weir_core::protocol::upstream::ServerStatus;
 use weir_core::protocol::view::{BrakeState, LeaseAccess, Leases, Snapshot, ViewOptions};
 use weir_core::xds::{Authority, Type};
@@ -25,8 +26,8 @@ pub(super) struct Published {
     types_apart: Mutex<Arc<TypesApart>>,
     /// The status by which a server refuses the headers of the view.
     refusal: Mutex<Option<Arc<ServerStatus>>>,
-    /// Authorities that have fallen back.
-    fallen: Mutex<BTreeSet<Authority>>,
+    /// What a later view is to know of the servers.
+    history: Mutex<ServerHistory>,
     /// Tells this view from those of the same key before and after it, whose revisions are others.
     life: u64,
 }
@@ -62,9 +63,9 @@ impl FromDisk {
 
 impl Published {
     pub(super) fn new(options: Arc<ViewOptions>, life: u64) -> Self {
-        let (newest, responding, brakes, types_apart, refusal, fallen) = Default::default();
+        let (newest, responding, brakes, types_apart, refusal, history) = Default::default();
         let (blocked, leases) = (AtomicUsize::new(0), Mutex::new(Leases::new(options)));
-        Self { blocked, newest, leases, responding, brakes, types_apart, refusal, fallen, life }
+        Self { blocked, newest, leases, responding, brakes, types_apart, refusal, history, life }
     }
 
     /// One more session is blocked, or one less.
@@ -120,12 +121,13 @@ impl Published {
         self.refusal.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    pub(super) fn note_fallen(&self, authorities: BTreeSet<Authority>) {
-        *self.fallen.lock().unwrap_or_else(PoisonError::into_inner) = authorities;
+    pub(super) fn note_history(&self, history: ServerHistory) {
+        *self.history.lock().unwrap_or_else(PoisonError::into_inner) = history;
     }
 
-    pub(super) fn fallen(&self) -> BTreeSet<Authority> {
-        self.fallen.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    /// Returns what a later view is to know of the servers, by their places in the plan of this one.
+    pub(super) fn history(&self) -> ServerHistory {
+        self.history.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     pub(super) fn note_responding(&self, servers: impl Iterator<Item = u16>) {

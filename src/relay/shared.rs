@@ -204,6 +204,11 @@ impl Shared {
         self.header_hasher.as_ref().is_some_and(HeaderHasher::is_lasting)
     }
 
+    /// Returns what tells the key of lasting hashes from others; none if there are no such hashes.
+    pub(crate) fn hashes_id(&self) -> Option<String> {
+        self.header_hasher.as_ref().filter(|hasher| hasher.is_lasting()).map(HeaderHasher::id)
+    }
+
     /// Returns how long it is until a moment of the views.
     pub(crate) fn time_until(&self, moment: Moment) -> Duration {
         moment - self.clock.now()

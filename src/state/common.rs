@@ -2,7 +2,7 @@
 
 use weir_core::xds::{HeaderName, SharingKey};
 
-use super::load::StoredView;
+use super::load::{NotUsed, StoredView};
 use super::records::{HeaderRecord, ViewRecord};
 use super::save::{Written, WrittenSet};
 use crate::relay::Views;
@@ -12,26 +12,36 @@ pub(super) struct Common {
     key_fields: String,
     types: u64,
     shared: bool,
+    /// What tells the key of hashes from others.
+    hashes: String,
 }
 
 impl Common {
     pub(super) fn of(views: &Views, shared: bool) -> Self {
         let fields: Vec<_> = views.shared().rule.fields().iter().map(ToString::to_string).collect();
-        Self { key_fields: fields.join(" "), types: views.types().fingerprint(), shared }
+        let hashes = views.shared().hashes_id().unwrap_or_default();
+        Self { key_fields: fields.join(" "), types: views.types().fingerprint(), shared, hashes }
     }
 
     /// Returns the record of a view without what changes.
     pub(super) fn record(&self, key: &SharingKey) -> ViewRecord {
-        let Self { key_fields, types, shared } = self;
+        let Self { key_fields, types, shared, hashes } = self;
         let (key_fields, node) = (key_fields.clone(), key.upstream_node());
         let header = |(name, hash): (&HeaderName, &str)| HeaderRecord { name: name.to_string(), hash: hash.into() };
-        let headers = key.headers().iter().map(header).collect();
-        ViewRecord { key_fields, types: *types, shared: *shared, node, headers, ..ViewRecord::default() }
+        let headers: Vec<_> = key.headers().iter().map(header).collect();
+        let hashes = if headers.is_empty() { String::new() } else { hashes.clone() };
+        ViewRecord { key_fields, types: *types, shared: *shared, node, headers, hashes, ..ViewRecord::default() }
     }
 
-    /// Whether a view is for the clients that it was for when it was saved.
-    pub(super) fn fits(&self, record: &ViewRecord) -> bool {
-        (&self.key_fields, self.types) == (&record.key_fields, record.types)
+    /// Returns why a view is not for the clients that it was for when it was saved, if it is not.
+    pub(super) fn fits(&self, record: &ViewRecord) -> Result<(), NotUsed> {
+        if (&self.key_fields, self.types) != (&record.key_fields, record.types) {
+            return Err(NotUsed::OtherKey);
+        }
+        if !record.headers.is_empty() && (self.hashes.is_empty() || self.hashes != record.hashes) {
+            return Err(NotUsed::OtherHashes);
+        }
+        Ok(())
     }
 }
 

@@ -54,6 +54,8 @@ pub(super) struct Stored {
 pub(super) enum NotUsed {
     #[error("the fields of views.key, or types, are others now")]
     OtherKey,
+    #[error("the headers in its key were hashed under another state.key")]
+    OtherHashes,
     #[error("its secrets are not in the file (state.key, state.serve_without_secrets)")]
     LacksSecrets,
     #[error("its servers were not heard for longer than state.max_age")]

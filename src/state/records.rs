@@ -40,6 +40,9 @@ pub(super) struct ViewRecord {
     /// What its clients have shown of the headers in the key.
     #[prost(message, repeated, tag = "10")]
     pub(crate) headers: Vec<HeaderRecord>,
+    /// Tells the key of their hashes from others. Under another one nobody finds the view.
+    #[prost(string, tag = "11")]
+    pub(crate) hashes: String,
 }
 
 /// A header in the key of a view. Its value is not in the file.

@@ -206,9 +206,9 @@ impl Work {
         let (common, of_hub) = (Common::of(views, false), views.hub().map(|hub| Common::of(hub, true)));
         for view in &stored.views {
             let of = if view.record.shared { of_hub.as_ref() } else { Some(&common) };
-            let restored = match of.is_some_and(|of| of.fits(&view.record)) {
-                true => self.restore(&stored, view, views, &clock)?,
-                false => Err((NotUsed::OtherKey, None)),
+            let restored = match of.map_or(Err(NotUsed::OtherKey), |of| of.fits(&view.record)) {
+                Ok(()) => self.restore(&stored, view, views, &clock)?,
+                Err(why) => Err((why, None)),
             };
             match restored {
                 Ok((id, written, count)) => {

@@ -408,6 +408,41 @@ async fn a_relay_that_starts_with_its_state_doubts_a_control_plane_that_it_finds
     }
 }
 
+/// The view of the next configuration opens its first stream, and knows of the outage from the view before it.
+#[tokio::test]
+async fn a_reload_soon_after_an_outage_does_not_end_the_doubt() {
+    for up in BOTH {
+        let mut plane = Plane::start(&BOTH).await;
+        let address = plane.address;
+        let text = |linger: &str| {
+            format!(
+                "listen: [{{address: '127.0.0.1:0'}}]\nadmin: {{address: '127.0.0.1:0'}}\nviews: {{key: [cluster]}}\n{NEVER}\
+                 upstream: {{servers: [{{uri: 'http://{address}'{}, backoff: {{initial: 10ms, max: 10ms}}}}]}}\n\
+                 drain: {{grace: 0s, spread: 0s}}\nreload: {{spread: 0s}}\nlimits: {{linger: {linger}}}\n",
+                protocol_of(up)
+            )
+        };
+        let world = reload::World::start(&format!("after-outage-{up:?}"), &text("30s")).await;
+        let client = Holder::new(world.relay.address, Variant::Delta, ALL_CLUSTERS).await;
+        let mut server = Server::of(&mut plane, BTreeMap::new()).await;
+        server.has(CDS, set(&["c0", "c1"])).await;
+        has(&client, "all clusters", &["c0", "c1"]).await;
+        is_settled(&world.relay).await;
+        plane.kill().await;
+        let mut plane = Plane::start_at(address, &BOTH).await;
+        let mut server = Server::of(&mut plane, server.sent).await;
+        server.has(CDS, set(&["c0", "c1", "c2"])).await;
+        has(&client, "it is back", &["c0", "c1", "c2"]).await;
+        world.change(&text("1m")).await;
+        let client = Holder::new(world.relay.address, Variant::Delta, ALL_CLUSTERS).await;
+        has(&client, "what is cached", &["c0", "c1", "c2"]).await;
+        let mut server = Server::of(&mut plane, server.sent).await;
+        server.has(CDS, set(&["c0", "c2"])).await;
+        waits(&world.relay, "after_outage", 1).await;
+        client.has_lost_nothing();
+    }
+}
+
 #[tokio::test]
 async fn another_relay_is_believed_at_once() {
     each_translation(async |up, down| {

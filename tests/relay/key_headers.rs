@@ -367,3 +367,41 @@ async fn a_view_comes_back_from_disk_for_those_alone_that_show_its_header_if_the
         relay.stop().await;
     }
 }
+
+/// Nobody finds a view by hashes that were made with another key, so it is not loaded, and makes no relay ready.
+#[tokio::test]
+async fn a_state_that_was_imported_under_another_key_brings_no_view_with_headers() {
+    let folder = Folder::new("header-import");
+    let key = |number: u8| {
+        let path = folder.0.join(format!("key-{number}"));
+        std::fs::write(&path, [number; 32]).unwrap();
+        path.display().to_string()
+    };
+    let (state, copy) = (folder.0.join("state").display().to_string(), folder.0.join("copy").display().to_string());
+    let (own, other) = (key(5), key(6));
+    let rest = |key: &str| state_in(&folder, &format!(", key: {key}")).replace("views: {key: [cluster]}\n", KEY);
+    let mut plane = Plane::start(&BOTH).await;
+    let before = Stoppable::start(plane.address, ", variant: sotw", &rest(&own)).await;
+    for token in [Some("own-token"), None] {
+        let mut caller = call(&channel(&before.0).await, token).await.unwrap();
+        say(&plane.stream().await, "1", &[("a", "1")], &[], &[]);
+        assert_eq!(caller.names().await.unwrap(), ["a"]);
+    }
+    is_saved(&before.0).await;
+    before.stop().await;
+    let address = plane.kill().await;
+    let (code, _, said) = super::status::weir(&["snapshot", "export", "--state", &state, "--key", &own, &copy]).await;
+    assert_eq!(code, 0, "{said}");
+    for (key, loaded) in [(&own, 2), (&other, 1)] {
+        std::fs::remove_file(&state).unwrap();
+        let import = ["snapshot", "import", "--state", &state, "--key", key, &copy];
+        let (code, _, said) = super::status::weir(&import).await;
+        assert_eq!(code, 0, "{said}");
+        let relay = Stoppable::start(address, ", variant: sotw", &rest(key)).await;
+        let names = call(&channel(&relay.0).await, None).await.unwrap().names().await.unwrap();
+        assert_eq!(names, ["a"], "those that show no header find their view");
+        let metrics = get(relay.0.admin, "/metrics").await;
+        assert!(metrics.contains(&format!("\nweir_state_views_loaded_total {loaded}\n")), "{metrics}");
+        relay.stop().await;
+    }
+}

@@ -2,6 +2,7 @@
 //! empty list.
 
 use prost::Message;
+use weir_core::proto::discovery::{ResourceError, Status as ErrorDetail};
 
 use super::files::{Folder as Files, relay_over};
 use super::unix::Folder;
@@ -38,6 +39,22 @@ fn give(stream: &Stream, version: &str, content: Option<&str>) {
                 removed_resources,
                 ..Default::default()
             })
+        }
+    });
+}
+
+/// Reports an error of the table, which has no name.
+fn report(stream: &Stream, version: &str, code: i32) {
+    let (type_url, nonce) = (NDS.to_owned(), version.to_owned());
+    let error_detail = Some(ErrorDetail { code, message: "no table".into() });
+    let resource_errors = vec![ResourceError { error_detail, ..Default::default() }];
+    stream.respond(&match stream.variant {
+        Variant::Sotw => {
+            let version_info = version.into();
+            Response::Sotw(DiscoveryResponse { version_info, type_url, nonce, resource_errors, ..Default::default() })
+        }
+        Variant::Delta => {
+            Response::Delta(DeltaDiscoveryResponse { type_url, nonce, resource_errors, ..Default::default() })
         }
     });
 }
@@ -104,6 +121,25 @@ async fn type_4_and_xlat_26_an_agent_gets_the_unnamed_resource_its_changes_and_i
         assert!(clients.to_string().contains("istio.networking.nds.v1.NameTable"), "{clients}");
         give(&stream, "3", None);
         assert_eq!((agent.table().await, late.table().await), (None, None));
+    })
+    .await;
+}
+
+/// SOTW-54: errors are of names, and the agent asks for everything. What an error means for the table reaches it.
+#[tokio::test]
+async fn up_44_and_up_45_an_agent_keeps_the_unnamed_resource_in_a_passing_error_and_loses_one_that_is_not_found() {
+    each_translation(async |up, down| {
+        let mut plane = Plane::start(&BOTH).await;
+        let relay = relay(plane.address, protocol_of(up)).await;
+        let mut agent = Agent::start(relay.address, down).await;
+        let stream = plane.stream().await;
+        give(&stream, "1", Some("1"));
+        assert_eq!(agent.table().await, Some(table("1")));
+        report(&stream, "2", 14);
+        give(&stream, "3", Some("2"));
+        assert_eq!(agent.table().await, Some(table("2")), "nothing came between");
+        report(&stream, "4", 5);
+        assert_eq!(agent.table().await, None);
     })
     .await;
 }

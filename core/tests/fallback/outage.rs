@@ -6,20 +6,25 @@ use weir_core::protocol::ladder::Rule;
 use weir_core::protocol::options::ProtocolOptions;
 use weir_core::protocol::session::Variant;
 use weir_core::protocol::sources::{StreamEnd, StreamId};
-use weir_core::protocol::view::{BrakeRules, Class};
+use weir_core::protocol::view::{BrakeRules, Class, SavedSet};
 
 use super::bench::{Bench, delta, plan, sotw};
 use super::support::CDS;
 
 const HOLD: Duration = Duration::from_secs(10);
 
-/// A server that has sent two clusters, a while ago, and perhaps another one below it.
-fn served(servers: usize, variant: Variant) -> Bench {
+/// A view that nothing is requested of yet.
+fn empty(servers: usize, variant: Variant) -> Bench {
     let options = ProtocolOptions::default().with(|options| {
         options.hold_referenced(Duration::ZERO);
         options.view.brakes = BrakeRules { after_outage: HOLD, ..BrakeRules::default() };
     });
-    let mut bench = Bench::with(plan(servers, variant, Rule::Reachability), options);
+    Bench::with(plan(servers, variant, Rule::Reachability), options)
+}
+
+/// A server that has sent two clusters, a while ago, and perhaps another one below it.
+fn served(servers: usize, variant: Variant) -> Bench {
+    let mut bench = empty(servers, variant);
     bench.want(CDS, "*", true);
     bench.open(0);
     half(&mut bench, variant, &[("a", "1"), ("b", "1")], &[]);
@@ -117,6 +122,28 @@ fn a_server_that_is_lost_again_says_again_what_is_held_of_it() {
     assert!(has_b(&bench));
     bench.later(Duration::from_millis(1));
     assert!(!has_b(&bench), "it was there for all of the time");
+}
+
+/// A reload makes another view of the same key, whose stream is opened for the first time.
+#[test]
+fn a_view_that_follows_another_one_doubts_a_server_that_was_away_in_its_time() {
+    for (is_back, seconds, is_doubted) in [(true, 14, true), (true, 15, false), (false, 3600, true)] {
+        let mut before = served(1, Variant::Sotw);
+        before.lose(0);
+        if is_back {
+            before.open(0);
+        }
+        before.now = before.now + Duration::from_secs(seconds);
+        let (now, sets) = (before.now, SavedSet::all_of(before.view.snapshot(), before.now));
+        let mut after = empty(1, Variant::Sotw);
+        after.now = now;
+        after.view.restore(sets, now + Duration::from_secs(3600), now);
+        after.sources.go_on(before.sources.history(now));
+        after.want(CDS, "*", true);
+        after.open(0);
+        half(&mut after, Variant::Sotw, &[("a", "1")], &[]);
+        assert_eq!(has_b(&after), is_doubted, "{is_back}, {seconds} s");
+    }
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! When a server has sent its routing since it is back: names that do not exist, types that are never answered, answers in parts.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use weir_core::proto::Any;
@@ -9,7 +10,7 @@ use weir_core::protocol::ladder::Rule;
 use weir_core::protocol::options::ProtocolOptions;
 use weir_core::protocol::session::Variant;
 use weir_core::protocol::sources::{Plan, ServerPlan, StreamId};
-use weir_core::protocol::upstream::{OnResourceTimeout, PollFailure, ServerQuirks};
+use weir_core::protocol::upstream::{OnResourceTimeout, PollFailure, ServerQuirks, ServerStatus, TrialEnd};
 use weir_core::protocol::view::Class;
 use weir_core::xds::Authority;
 
@@ -113,6 +114,38 @@ fn ord_1_a_name_of_the_first_request_counts_until_its_answer_or_one_silence_of_a
         later(&mut bench, 3);
         say(&mut bench, variant, RDS, &[("late", "1")]);
         assert!(steady(&bench), "{variant:?} {means:?}");
+    }
+}
+
+/// A server that takes one stream of a node may not be asked for a type for ten minutes.
+#[test]
+fn ord_1_a_type_that_the_server_is_not_asked_for_yet_holds_nothing_up_and_counts_from_its_first_request_on() {
+    for variant in [Variant::Delta, Variant::Sotw] {
+        let mut bench = Bench::new(one(variant, ServerQuirks { tries_types_apart: true, ..ServerQuirks::default() }));
+        [(CDS, "*"), (LDS, "*"), (RDS, "r")].iter().for_each(|(url, name)| bench.want(url, name, true));
+        assert_eq!(bench.open(0).len(), 3);
+        say(&mut bench, variant, CDS, &[("a", "1")]);
+        say(&mut bench, variant, LDS, &[("l", "1")]);
+        let id = StreamId { server: 0, at: 0 };
+        let unknown = ServerStatus { code: 2, message: "no such type".into() };
+        let (epoch, now) = (bench.up[&id], bench.now);
+        assert!(bench.sources.stream(id).unwrap().trials().on_stream_ended(epoch, Some(&unknown), now));
+        bench.end(0, true);
+        assert_eq!(bench.open(0).len(), 2, "the routes are off the stream");
+        say(&mut bench, variant, CDS, &[("a", "1")]);
+        assert!(!steady(&bench), "{variant:?}: the listeners are still to come");
+        say(&mut bench, variant, LDS, &[("l", "1")]);
+        assert!(steady(&bench), "{variant:?}");
+
+        let mut trials = bench.sources.stream(id).unwrap().trials();
+        let trial = trials.take_due(now).expect("the routes are tried");
+        trials.on_begun(trial.epoch, trial.serial, now);
+        trials.on_end(trial.epoch, trial.serial, TrialEnd::Taken(BTreeSet::from([0])), now);
+        assert_eq!(bench.requested(0).len(), 1);
+        bench.settle();
+        assert!(!steady(&bench), "{variant:?}: now it is asked");
+        say(&mut bench, variant, RDS, &[("r", "1")]);
+        assert!(steady(&bench), "{variant:?}");
     }
 }
 

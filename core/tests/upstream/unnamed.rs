@@ -1,10 +1,13 @@
 //! Resources without a name: the one of a type that has no names, and errors of types that have them.
 
 use bytes::Bytes;
-use weir_core::proto::discovery::{DeltaDiscoveryResponse, DiscoveryResponse, Resource};
+use weir_core::proto::discovery::{
+    DeltaDiscoveryResponse, DiscoveryResponse, Resource, ResourceError, ResourceName, Status,
+};
 use weir_core::proto::{Any, Response};
 use weir_core::protocol::session::Variant;
 use weir_core::protocol::upstream::ServerQuirks;
+use weir_core::protocol::view::Class;
 
 use super::support::{CDS, EDS};
 use super::{delta, requested, sotw};
@@ -85,4 +88,40 @@ fn up_25_an_entry_without_a_name_among_others_that_have_one_removes_nothing() {
     bench.requests(0);
     let updates = bench.respond(0, unnamed(Variant::Sotw, NDS, &[b"one", b"two"], &[]));
     assert!(updates.iter().all(|update| !update.contains("whole") && !update.contains("gone")), "{updates:?}");
+}
+
+/// A response without resources that reports an error, with an empty name or without one.
+fn reporting(variant: Variant, url: &str, has_name: bool, code: i32) -> Response {
+    let error_detail = Some(Status { code, message: "later".into() });
+    let resource_errors = vec![ResourceError { resource_name: has_name.then(ResourceName::default), error_detail }];
+    match unnamed(variant, url, &[], &[]) {
+        Response::Sotw(response) => Response::Sotw(DiscoveryResponse { resource_errors, ..response }),
+        Response::Delta(response) => Response::Delta(DeltaDiscoveryResponse { resource_errors, ..response }),
+    }
+}
+
+#[test]
+fn up_44_and_up_45_an_error_without_a_name_is_about_the_one_resource_of_a_type_without_names() {
+    for (variant, has_name) in [Variant::Sotw, Variant::Delta].into_iter().flat_map(|of| [(of, true), (of, false)]) {
+        for (code, gone) in [(5, true), (14, false)] {
+            let mut bench = requested(variant, NDS, &["*"], ServerQuirks::default());
+            bench.respond(0, unnamed(variant, NDS, &[b"one"], &[]));
+            bench.requests(0);
+            let updates = bench.respond(0, reporting(variant, NDS, has_name, code));
+            assert_eq!(updates.contains(&"Wildcard  gone".to_owned()), gone, "{variant:?} {code}: {updates:?}");
+            let held = bench.view.holds().here(&bench.table.resolve(NDS), Class::Wildcard).count();
+            assert_eq!(held, usize::from(!gone), "{variant:?} {code}");
+            assert!(!bench.requests(0)[0].ends_with("NACK"), "{variant:?} {code}");
+        }
+    }
+}
+
+#[test]
+fn up_22_an_error_without_a_name_of_a_type_with_names_is_rejected() {
+    for variant in [Variant::Sotw, Variant::Delta] {
+        let mut bench = requested(variant, EDS, &["a"], ServerQuirks::default());
+        let updates = bench.respond(0, reporting(variant, EDS, true, 5));
+        assert!(updates.iter().all(|update| !update.contains("gone")), "{updates:?}");
+        assert!(bench.requests(0)[0].ends_with("NACK"), "{variant:?}");
+    }
 }

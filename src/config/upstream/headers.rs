@@ -12,18 +12,23 @@ use crate::upstream::{HeaderSource, ServerHeader, header_value};
 
 /// Returns the headers in the order of their names.
 pub(super) fn check(raw: &Option<Located<Headers>>, checker: &mut Checker) -> Vec<ServerHeader> {
-    let entries = raw.iter().flat_map(|headers| &headers.0.0);
-    let headers = entries.filter_map(|(name, entry)| {
-        let name = name_of(name, &entry.place, checker);
+    let entries = raw.iter().flat_map(|headers| headers.0.0.iter().map(|entry| (&headers.place, entry)));
+    let headers = entries.filter_map(|(all, (name, entry))| {
+        let name = name_of(name, &entry.place, all, checker);
         let value = source(entry, checker);
         Some(ServerHeader { name: name?, value: value? })
     });
     headers.collect()
 }
 
-fn name_of(name: &str, place: &Place, checker: &mut Checker) -> Option<HeaderName> {
+fn name_of(name: &str, place: &Place, all: &Place, checker: &mut Checker) -> Option<HeaderName> {
     match FreeName::parse(name) {
         Ok(_) => HeaderName::from_bytes(name.as_bytes()).ok(),
+        Err(fault) if may_have_value(name) => {
+            let place = Place { path: all.path.clone(), ..place.clone() }; // the path has the name
+            checker.fault(&place, format!("invalid name of a header: expected {fault}"));
+            None
+        }
         Err(fault) => {
             checker.fault(place, format!("invalid header {name:?}: expected {fault}"));
             None
@@ -63,6 +68,12 @@ fn source(entry: &Located<Unquoted<HeaderEntry>>, checker: &mut Checker) -> Opti
             None
         }
     }
+}
+
+/// Whether what stands in the place of a name may have the value too, which no message quotes.
+fn may_have_value(name: &str) -> bool {
+    let is_of_name = |byte: u8| byte.is_ascii_alphanumeric() || b":!#$%&'*+-.^_`|~".contains(&byte);
+    name.len() > LONGEST_NAME || !name.bytes().all(is_of_name)
 }
 
 /// Whether a text seems to be the name of a variable, and not the value of a header.

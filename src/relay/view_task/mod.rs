@@ -8,7 +8,6 @@ mod traces;
 mod troubles;
 mod types_apart;
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
@@ -16,9 +15,9 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 use weir_core::protocol::moment::{Moment, earliest};
-use weir_core::protocol::sources::{SetUpdates, Sources, UpdateBatch};
+use weir_core::protocol::sources::{ServerHistory, SetUpdates, Sources, UpdateBatch};
 use weir_core::protocol::view::{KeptByView, Scarcity, View};
-use weir_core::xds::{Authority, SharingKey};
+use weir_core::xds::SharingKey;
 
 use self::link_events::{Arrival, Upstream};
 use self::refusals::Refusals;
@@ -90,13 +89,13 @@ const EVENT: usize = MAX_BATCH / 256;
 const ROOM_CHECK: Duration = Duration::from_secs(2);
 
 impl ViewTask {
-    /// Begins with a view, which may have something from an earlier one, and with the authorities that had fallen back in that.
+    /// Begins with a view, which may have something from an earlier one, and with what that knew of the servers.
     pub(super) fn new(
         shared: Arc<Shared>,
         key: &SharingKey,
         facts: ViewFacts,
         view: View,
-        fallen: BTreeSet<Authority>,
+        history: ServerHistory,
         headers: KeyHeaders,
         channels: ViewChannels,
     ) -> Self {
@@ -106,7 +105,7 @@ impl ViewTask {
         let options = shared.stream_options.clone();
         let troubles = shared.incidents.troubles.view(view_id.clone(), facts.words(), nacks);
         let mut sources = Sources::new(shared.plan.clone(), key.upstream_node(), shared.table.clone(), options);
-        sources.go_on_fallen(fallen);
+        sources.go_on(history);
         Self {
             facts,
             view,
@@ -340,7 +339,7 @@ impl ViewTask {
     fn note_servers(&mut self) {
         self.reachability.replace(self.sources.reachability());
         self.published.note_responding(self.sources.responding());
-        self.published.note_fallen(self.sources.fallen());
+        self.published.note_history(self.sources.history(self.shared.clock.now()));
         self.reporter.report_ladders(&self.sources, &self.links);
         let down = self.sources.down();
         self.reporter.report_readiness(&self.sources, &self.links, &down);

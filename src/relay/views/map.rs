@@ -259,7 +259,7 @@ impl ViewHandle {
             key.parts(&shared.rule).into_iter().map(|(field, value)| (field.to_string(), value)).collect();
         let values = view_values(fields.iter().map(|(_, value)| value.as_str()));
         let begins_empty = || WaitingView::new(shared.empty_view(), FromDisk::default());
-        let WaitingView { view, from_disk, fallen, life } = waiting.unwrap_or_else(begins_empty);
+        let WaitingView { view, from_disk, history, life } = waiting.unwrap_or_else(begins_empty);
         let published = Arc::new(Published::new(shared.view_options.clone(), life));
         published.replace(view.snapshot());
         let usage = Arc::new(ViewUsage::new(Instant::now()));
@@ -282,7 +282,7 @@ impl ViewHandle {
             active: active.clone(),
             nacks: nacks.clone(),
         };
-        let task = ViewTask::new(shared.clone(), key, facts, view, fallen, headers.clone(), channels);
+        let task = ViewTask::new(shared.clone(), key, facts, view, history, headers.clone(), channels);
         tokio::spawn(task.run_supervised());
         Self {
             published,

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 use weir_core::protocol::moment::Moment;
+use weir_core::protocol::sources::ServerHistory;
 use weir_core::protocol::view::{BrakeState, Class, SavedSet, Snapshot, View};
 use weir_core::xds::{Authority, SharingKey};
 
@@ -28,15 +29,15 @@ pub(crate) struct SavedView {
 pub(super) struct WaitingView {
     pub(super) view: View,
     pub(super) from_disk: FromDisk,
-    /// Authorities that had fallen back.
-    pub(super) fallen: BTreeSet<Authority>,
+    /// What the view before it knew of the servers.
+    pub(super) history: ServerHistory,
     /// See [`Published`].
     pub(super) life: u64,
 }
 
 impl WaitingView {
     pub(super) fn new(view: View, from_disk: FromDisk) -> Self {
-        Self { view, from_disk, fallen: BTreeSet::new(), life: LIVES.fetch_add(1, Ordering::Relaxed) }
+        Self { view, from_disk, history: ServerHistory::default(), life: LIVES.fetch_add(1, Ordering::Relaxed) }
     }
 
     /// Puts what was saved into an empty view. It is dropped if its clients do not come within `keep`.

@@ -4,14 +4,16 @@
 //! comes, its view begins with what the earlier one has then, as the views of a process begin with what is on disk: it is served, and proves
 //! nothing. So a server that is not configured any more takes no resource with it before another one has spoken.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::time::Instant;
 use weir_core::protocol::moment::Moment;
+use weir_core::protocol::sources::ServerHistory;
+use weir_core::protocol::upstream::Recovery;
 use weir_core::protocol::view::{BrakeState, Class, Origin, SavedResource, SavedSet, Snapshot};
-use weir_core::xds::{Authority, Name, SharingKey};
+use weir_core::xds::{Name, SharingKey};
 
 use super::saved::{WaitingView, authorities_of, noted_brakes};
 use crate::relay::published::{FromDisk, NotedBrakes, Published};
@@ -22,8 +24,7 @@ pub(super) struct InheritedView {
     snapshot: Arc<Snapshot>,
     brakes: NotedBrakes,
     from_disk: FromDisk,
-    /// Authorities that have fallen back.
-    fallen: BTreeSet<Authority>,
+    history: ServerHistory,
     has_responded: bool,
     /// The servers of its configuration by their places.
     servers: Vec<String>,
@@ -35,7 +36,7 @@ impl InheritedView {
             snapshot: waiting.view.snapshot().clone(),
             brakes: noted_brakes(&waiting.view, shared.clock.now()),
             from_disk: waiting.from_disk.clone(),
-            fallen: waiting.fallen.clone(),
+            history: waiting.history.clone(),
             has_responded: false,
             servers: shared.servers().collect(),
         }
@@ -46,7 +47,7 @@ impl InheritedView {
             snapshot: published.newest(),
             brakes: published.brakes(),
             from_disk,
-            fallen: published.fallen(),
+            history: published.history(),
             has_responded: !published.responding().is_empty(),
             servers: shared.servers().collect(),
         }
@@ -108,7 +109,8 @@ impl ViewSeed {
         view.restore(sets, self.now + self.keep, self.now);
         view.restore_brakes(&self.placed_brakes(&inherited.brakes, &places), self.now);
         let from_disk = FromDisk { answered, age, loaded: Some(Instant::now()) };
-        WaitingView { fallen: inherited.fallen.clone(), ..WaitingView::new(view, from_disk) }
+        let history = placed_history(&inherited.history, &places);
+        WaitingView { history, ..WaitingView::new(view, from_disk) }
     }
 
     /// What a server gave that is not in a list any more ranks behind all that are: any of them may take its place.
@@ -144,6 +146,13 @@ impl ViewSeed {
         }
         state
     }
+}
+
+/// What is known of a server that is not in a list any more is of no use.
+fn placed_history(of: &ServerHistory, places: &[Option<u16>]) -> ServerHistory {
+    let placed =
+        |(server, recovery): (&u16, &Recovery)| Some((places.get(usize::from(*server)).copied().flatten()?, *recovery));
+    ServerHistory { fallen: of.fallen.clone(), recoveries: of.recoveries.iter().filter_map(placed).collect() }
 }
 
 const GONE: (u16, u8) = (Origin::GONE.server, Origin::GONE.rank);

@@ -18,7 +18,7 @@ use ladders::{AuthorityContext, Ladders};
 pub use ladders::{LadderSummary, SetUpdates, UpdateBatch};
 use plan::authority_of;
 pub use plan::{AuthorityPlan, Plan, ServerPlan};
-pub use servers::{Reachability, StreamEnd, StreamId};
+pub use servers::{Reachability, ServerHistory, StreamEnd, StreamId};
 use servers::{ServerFindings, Servers};
 
 use super::faults::{Fault, Faults};
@@ -106,7 +106,7 @@ impl Sources {
     }
 
     /// Returns until when each server may still be reading its state after an outage, by its place in the plan.
-    pub fn recovering(&self) -> BTreeMap<u16, Moment> {
+    pub fn recovering(&mut self) -> BTreeMap<u16, Moment> {
         self.servers.recovering()
     }
 
@@ -155,14 +155,15 @@ impl Sources {
         self.ladders.summaries()
     }
 
-    /// Returns the authorities that have fallen back.
-    pub fn fallen(&self) -> BTreeSet<Authority> {
-        self.ladders.fallen()
+    /// Returns what a later view of the same key is to know.
+    pub fn history(&mut self, now: Moment) -> ServerHistory {
+        ServerHistory { fallen: self.ladders.fallen(), recoveries: self.servers.recoveries(now) }
     }
 
-    /// Lets these authorities fall back again as soon as their first choice is unreachable, although everything may be cached.
-    pub fn go_on_fallen(&mut self, authorities: BTreeSet<Authority>) {
-        self.ladders.go_on_fallen(authorities);
+    /// Goes on from an earlier view. What had fallen back may do so again at once, although everything may be cached.
+    pub fn go_on(&mut self, history: ServerHistory) {
+        self.ladders.go_on_fallen(history.fallen);
+        self.servers.go_on_recovering(history.recoveries);
     }
 
     /// Returns authorities with interest whose servers are all unreachable.
@@ -210,14 +211,13 @@ impl Sources {
         }
         let is_concluded = self.faults.has(Fault::AbsentWhileDown) && !self.down().is_empty();
         let updates = is_concluded.then(|| derived_updates::absent_while_down(view));
-        let mut batches: Vec<_> =
-            updates.map(|updates| UpdateBatch { origin: Origin::default(), updates }).into_iter().collect();
+        let batch = |updates| UpdateBatch { origin: Origin::default(), updates };
+        let mut batches: Vec<_> = updates.map(batch).into_iter().collect();
         for server in 0..self.plan.servers.len() {
             batches.extend(self.run_stream_timers(server, view, now));
             if may_reopen(server) {
-                for updates in self.servers.reopen_due(server, view, now) {
-                    batches.extend(self.authoritative_updates(server, updates));
-                }
+                let reopened = self.servers.reopen_due(server, view, now).into_iter();
+                batches.extend(reopened.flat_map(|updates| self.authoritative_updates(server, updates)));
             }
         }
         batches

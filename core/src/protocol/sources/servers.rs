@@ -10,7 +10,7 @@ use super::source::Source;
 use crate::protocol::local_set::{LocalSet, SetPart, SourceSnapshot};
 use crate::protocol::moment::Moment;
 use crate::protocol::session::Variant;
-use crate::protocol::upstream::{Epoch, ReceivedResponse, Stream, UpstreamOptions, ViewContext};
+use crate::protocol::upstream::{Epoch, ReceivedResponse, Recovery, Stream, UpstreamOptions, ViewContext};
 use crate::protocol::view::{InterestChange, Origin, Selector, Update, View};
 use crate::xds::{Authority, Type, TypeTable};
 
@@ -36,6 +36,15 @@ impl From<bool> for StreamEnd {
     fn from(answered: bool) -> Self {
         Self { answered, is_lost: false }
     }
+}
+
+/// What a later view of the same key is to know of the servers.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ServerHistory {
+    /// Authorities that have fallen back.
+    pub fallen: BTreeSet<Authority>,
+    /// The servers that are away, or were so a moment ago, by their places in the plan.
+    pub recoveries: BTreeMap<u16, Recovery>,
 }
 
 /// The result of the last attempt to reach a server since it was opened.
@@ -92,6 +101,8 @@ pub(super) struct Servers {
     closed: BTreeSet<usize>,
     /// Streams that were given up in order to be opened again.
     reopened: BTreeSet<StreamId>,
+    /// What an earlier view knows of servers that this one has not opened yet.
+    recoveries: BTreeMap<u16, Recovery>,
     table: Arc<TypeTable>,
     options: Arc<UpstreamOptions>,
 }
@@ -100,8 +111,8 @@ impl Servers {
     pub(super) fn new(plan: Arc<Plan>, node: Bytes, table: Arc<TypeTable>, options: Arc<UpstreamOptions>) -> Self {
         let sources = plan.servers.iter().map(|_| None).collect();
         let findings = plan.servers.iter().map(|_| ServerFindings::default()).collect();
-        let (closed, reopened) = Default::default();
-        Self { plan, node, sources, findings, closed, reopened, table, options }
+        let (closed, reopened, recoveries) = Default::default();
+        Self { plan, node, sources, findings, closed, reopened, recoveries, table, options }
     }
 
     /// Requests everything of an authority from a server (FB-7). Names that are cached start no timer (FB-15).
@@ -114,6 +125,9 @@ impl Servers {
         }
         for (kind, class, name) in view.tables().unconfirmed_from_disk(server, authority) {
             source.note_given_earlier(kind, class, name);
+        }
+        if let Some(recovery) = u16::try_from(server).ok().and_then(|server| self.recoveries.remove(&server)) {
+            source.streams_mut().iter_mut().for_each(|stream| *stream.recovery() = recovery);
         }
     }
 
@@ -167,15 +181,32 @@ impl Servers {
     }
 
     /// Returns until when each server may still be reading its state after an outage, by its place in the plan.
-    pub(super) fn recovering(&self) -> BTreeMap<u16, Moment> {
+    pub(super) fn recovering(&mut self) -> BTreeMap<u16, Moment> {
         let mut servers = BTreeMap::new();
         let until =
-            |(id, stream): (StreamId, &Stream)| Some((u16::try_from(id.server).ok()?, stream.recovers_until()?));
-        for (server, until) in self.streams().filter_map(until) {
+            |(id, stream): (StreamId, &mut Stream)| Some((u16::try_from(id.server).ok()?, stream.recovery().until()?));
+        for (server, until) in self.streams_mut().filter_map(until) {
             let latest: &mut Moment = servers.entry(server).or_insert(until);
             *latest = until.max(*latest);
         }
         servers
+    }
+
+    /// Returns what is known of the servers that are away, or may still be reading their state.
+    pub(super) fn recoveries(&mut self, now: Moment) -> BTreeMap<u16, Recovery> {
+        let mut servers = self.recoveries.clone();
+        for (id, stream) in self.streams_mut() {
+            let (Ok(server), recovery) = (u16::try_from(id.server), *stream.recovery()) else { continue };
+            let latest = servers.entry(server).or_default();
+            *latest = recovery.max(*latest);
+        }
+        servers.retain(|_, recovery| recovery.lasts(now));
+        servers
+    }
+
+    /// An earlier view knows this of its servers, by their places in this plan. It counts for the streams that are opened first.
+    pub(super) fn go_on_recovering(&mut self, recoveries: BTreeMap<u16, Recovery>) {
+        self.recoveries = recoveries;
     }
 
     pub(super) fn streams_mut(&mut self) -> impl Iterator<Item = (StreamId, &mut Stream)> {

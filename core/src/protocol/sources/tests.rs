@@ -115,7 +115,7 @@ fn what_comes_late_from_an_earlier_opening_of_a_stream_says_nothing() {
 fn fb_7_what_had_fallen_back_before_a_reload_goes_on_so_only_until_a_server_is_active() {
     let mut world = World::new();
     let x = Authority::Named("x".into());
-    world.sources.go_on_fallen([x.clone()].into());
+    world.sources.go_on(ServerHistory { fallen: [x.clone()].into(), ..ServerHistory::default() });
     world.want(true);
     let goes_on = |world: &mut World| {
         let mut goes_on = None;

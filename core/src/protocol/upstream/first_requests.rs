@@ -36,10 +36,12 @@ pub(super) enum Suspicion {
     None,
     /// One of these was why: the others were there before, or are known to be taken.
     Of(Vec<Type>),
-    /// It may be any type, or the view. The next opening has `on` alone.
+    /// It may be any type. The next opening has `on` alone.
     Turn {
         on: Vec<Type>,
         off: Vec<Type>,
+        /// All were on the opening that has ended, so that it may be the view as well.
+        may_be_view: bool,
     },
 }
 
@@ -127,15 +129,16 @@ impl FirstRequests {
         if suspects.len() < requested.len() {
             return Suspicion::Of(suspects);
         }
-        // The first time may have been a bad moment. Then each has its turn alone, and after that all have: it may be the view.
-        self.bad_starts += 1;
+        // Each has its turn alone, and after that all have: it may be the view, or have been a bad moment.
         let mut all: Vec<_> = suspects.into_iter().chain(off).collect();
         all.sort();
-        let turn = self.bad_starts.checked_sub(2).map_or(all.len(), |turn| turn % (all.len() + 1));
+        let turn = self.bad_starts % (all.len() + 1);
+        self.bad_starts += 1;
+        let may_be_view = turn == 0 || all.len() == 1;
         let (on, off) = match all.get(turn) {
             Some(_) if all.len() > 1 => (vec![all.swap_remove(turn)], all),
             _ => (all, Vec::new()),
         };
-        Suspicion::Turn { on, off }
+        Suspicion::Turn { on, off, may_be_view }
     }
 }

@@ -46,6 +46,7 @@ pub use options::UpstreamOptions;
 pub use parser::{ReceivedResponse, ResponseMessage, ResponseParser, ResponseSummary, Room, UnreadableResponse};
 pub use quirks::{InitialSet, OnResourceTimeout, ServerQuirks};
 pub use recent_sets::RecentSets;
+pub use recovery::Recovery;
 pub use report::{NameRequest, RequestState, TypePlace, TypeSummary};
 pub use set_progress::{Delivery, DeliveryHabits};
 pub use stream::Stream;

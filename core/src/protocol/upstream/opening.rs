@@ -104,9 +104,9 @@ impl Opening {
         }
     }
 
-    /// Returns until when the server may still be reading its state after an outage. A relay waits for its own servers by itself.
-    pub(crate) fn recovers_until(&self) -> Option<Moment> {
-        self.recovery.until().filter(|_| self.open && !self.is_relay)
+    /// Whether the server was away before it.
+    pub(crate) fn recovery(&mut self) -> &mut Recovery {
+        &mut self.recovery
     }
 
     pub(crate) fn on_response(&mut self, now: Moment) {
@@ -119,8 +119,11 @@ impl Opening {
         self.receiving |= self.is_current(epoch);
     }
 
+    /// The server is a relay, which waits for its own servers by itself.
     pub(crate) fn on_relay(&mut self, epoch: Epoch) {
-        self.is_relay |= self.is_current(epoch);
+        if self.is_current(epoch) {
+            (self.is_relay, self.recovery) = (true, Recovery::default());
+        }
     }
 
     pub(crate) fn on_liveness_answer(&mut self, epoch: Epoch) {

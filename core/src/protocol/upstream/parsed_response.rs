@@ -158,15 +158,19 @@ impl ParsedResponse {
         true
     }
 
-    /// Takes the errors that the server reports of single resources. They count as present. An error that makes no sense is
-    /// rejected (UP-22).
-    pub(crate) fn take_errors(&mut self, errors: Vec<discovery::ResourceError>) -> Vec<(Name, NamedError)> {
+    /// Takes the errors that the server reports of single resources. They count as present. An error that makes no sense is rejected (UP-22);
+    /// one without a name is about the one resource of a type that has no names.
+    pub(crate) fn take_errors(
+        &mut self,
+        kind: &Type,
+        errors: Vec<discovery::ResourceError>,
+    ) -> Vec<(Name, NamedError)> {
         let mut reported = Vec::new();
         for error in errors {
             let name = Name::canonical(&error.resource_name.map(|name| name.name).unwrap_or_default());
             let detail = error.error_detail.unwrap_or_default();
             let code = detail.code;
-            if name.as_str().is_empty() || code == OK {
+            if name.as_str().is_empty() && kind.unnamed().is_none() || code == OK {
                 let why = if code == OK { "that all is well" } else { "of nothing" };
                 self.faults.push(Malformed::Error { name, why });
                 continue;

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use crate::protocol::moment::Moment;
 
-/// The last outage of a stream.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Recovery {
+/// The last outage of a server, as one stream has seen it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Recovery {
     /// The stream was lost, or could not be opened, and has had no request since.
     is_lost: bool,
     /// When the first request was made after that.
@@ -26,8 +26,13 @@ impl Recovery {
     }
 
     /// Returns until when the server counts as one that reads its state.
-    pub(super) fn until(&self) -> Option<Moment> {
+    pub(crate) fn until(&self) -> Option<Moment> {
         self.back_since.map(|since| since + TIME)
+    }
+
+    /// Whether the server is away, or may still be reading its state.
+    pub(crate) fn lasts(&self, now: Moment) -> bool {
+        self.is_lost || self.until().is_some_and(|until| now < until)
     }
 }
 
@@ -56,5 +61,14 @@ mod tests {
         recovery.note_lost();
         recovery.on_request(at(112));
         assert_eq!(recovery.until(), Some(at(127)), "it was away once more");
+    }
+    #[test]
+    fn it_lasts_while_the_server_is_away_and_for_its_time_after_that() {
+        let mut recovery = Recovery::default();
+        assert!(!recovery.lasts(at(1)));
+        recovery.note_lost();
+        assert!(recovery.lasts(at(1)) && recovery.lasts(at(3600)));
+        recovery.on_request(at(100));
+        assert!(recovery.lasts(at(114)) && !recovery.lasts(at(115)));
     }
 }

@@ -12,6 +12,7 @@ use super::ViewContext;
 use super::opening::{Epoch, Opening, PollFailure};
 use super::parser::{ReceivedResponse, ResponseMessage, Room};
 use super::quirks::ServerQuirks;
+use super::recovery::Recovery;
 use super::rejected::Rejection;
 use super::report::{NameRequest, TypeRejections, TypeSummary, WaitContext, add_waits, findings};
 use super::response::ResponseContext;
@@ -65,9 +66,9 @@ impl Stream {
         self.opening.note_lost(now);
     }
 
-    /// Returns until when the server may still be reading its state after an outage.
-    pub(crate) fn recovers_until(&self) -> Option<Moment> {
-        self.opening.recovers_until()
+    /// Returns what it knows of the last outage of the server. An earlier stream may have known of one.
+    pub(crate) fn recovery(&mut self) -> &mut Recovery {
+        self.opening.recovery()
     }
 
     /// The stream is connected; the next request opens it for the server.

@@ -338,9 +338,9 @@ impl Subscriptions {
         OtherTypes { come_in_until, fresh_until, news }
     }
 
-    /// The routing types that the server is asked for, or will be.
+    /// The routing types that the server is asked for. One that is tried apart may be so for minutes, and counts from its first request on.
     fn routing(&self, variant: Variant) -> impl Iterator<Item = &TypeSubscription> + Clone {
-        let of = self.types.iter().filter(|(kind, _)| self.trials.refusal(kind).is_none());
+        let of = self.types.iter().filter(move |(kind, _)| self.place(kind) == TypePlace::OnStream);
         of.filter(move |(kind, of)| is_routing(kind, of, variant)).map(|(_, of)| of)
     }
 
@@ -348,9 +348,7 @@ impl Subscriptions {
     pub(crate) fn has_answered_routing(&self, terms: &Terms) -> bool {
         let all = terms.options.faults.has(Fault::LateNamesHoldUpOrder);
         let waits = |of: &TypeSubscription| all && of.names().is_any_waiting();
-        let is_untried = |kind: &Type| kind.is(Role::Routing) && self.place(kind) == TypePlace::NotAsked;
-        !self.types.keys().any(is_untried)
-            && self.routing(terms.variant).all(|of| of.names().has_answered_first() && !waits(of))
+        self.routing(terms.variant).all(|of| of.names().has_answered_first() && !waits(of))
     }
 
     /// Judges the server's silence about its routing.

@@ -323,10 +323,10 @@ impl TypeTrials {
                 self.suspect(&kinds, if doubts { Why::Doubted } else { Why::New }, kinds.len() == 1, status, now);
                 true
             }
-            Suspicion::Turn { on, off } => {
+            Suspicion::Turn { on, off, may_be_view } => {
                 self.suspect(&off, Why::Turn, false, status, now);
                 self.apart.retain(|kind, of| of.refusal.is_some() || !on.contains(kind));
-                !off.is_empty() // with all of them on, it may be the view as well
+                !may_be_view
             }
         }
     }

@@ -1,11 +1,9 @@
 //! What goes wrong, and what changes, until the quiet end.
 
-use std::collections::BTreeSet;
 use std::time::Duration;
 
-use weir_core::protocol::sources::StreamId;
+use weir_core::protocol::sources::{ServerHistory, StreamId};
 use weir_core::protocol::view::{BrakeState, SavedSet, SessionId};
-use weir_core::xds::Authority;
 
 use super::{Event, World};
 use crate::content::{Content, Key, Kind};
@@ -17,7 +15,7 @@ use crate::tier::{LinkKey, Place, Tier};
 pub struct Saved {
     sets: Vec<SavedSet>,
     brakes: BrakeState,
-    fallen: BTreeSet<Authority>,
+    history: ServerHistory,
 }
 
 /// One kind of trouble.
@@ -169,7 +167,7 @@ impl World {
         Saved {
             sets: SavedSet::all_of(of.view.snapshot(), now),
             brakes: of.view.holds().brake_state(now),
-            fallen: of.sources.fallen(),
+            history: of.sources.history(now),
         }
     }
 
@@ -180,9 +178,9 @@ impl World {
         }
         let mut saved = self.save(tier);
         if !is_warm {
-            saved = Saved { sets: Vec::new(), brakes: BrakeState::default(), fallen: BTreeSet::new() };
+            saved = Saved { sets: Vec::new(), brakes: BrakeState::default(), history: ServerHistory::default() };
         }
-        saved.fallen.clear();
+        saved.history = ServerHistory::default();
         self.stop(tier);
         self.tiers[tier].is_down = true;
         let wait = self.random.millis(50, 2000);
@@ -223,7 +221,7 @@ impl World {
         of.is_down = false;
         of.view.restore(saved.sets, now + KEEP, now);
         of.view.restore_brakes(&saved.brakes, now);
-        of.sources.go_on_fallen(saved.fallen);
+        of.sources.go_on(saved.history);
         self.judge.restarts += 1;
         self.disturbed("restarted");
         self.wake_tier(tier);

@@ -1,7 +1,9 @@
+use std::collections::{BTreeMap, BTreeSet};
+
 use bytes::Bytes;
 use weir_core::proto::{Any, discovery};
 use weir_core::protocol::view::{HeldRemoval, InterestChange, SavedSet, Selector, SessionId, SetState, Update, View};
-use weir_core::xds::{BodyStore, Resource, Type, TypeTable};
+use weir_core::xds::{Authority, BodyStore, Resource, Type, TypeTable};
 
 use super::super::Views;
 use super::*;
@@ -37,7 +39,7 @@ fn left_by(view: &View, servers: &[&str]) -> InheritedView {
         snapshot: view.snapshot().clone(),
         brakes: NotedBrakes::default(),
         from_disk: FromDisk { answered: BTreeSet::new(), age: Some(HOUR), loaded: Some(loaded) },
-        fallen: BTreeSet::new(),
+        history: ServerHistory::default(),
         has_responded: false,
         servers: servers.iter().map(ToString::to_string).collect(),
     }
@@ -89,11 +91,11 @@ async fn a_view_counts_for_readiness_after_a_reload_if_a_server_has_responded_or
         let mut inherited = left_by(&view, &[SERVER]);
         inherited.has_responded = has_responded;
         inherited.from_disk.answered = if answered_before { of_names.clone() } else { BTreeSet::new() };
-        inherited.fallen = of_names.clone();
+        inherited.history.fallen = of_names.clone();
         let left = seed(&views).view(&inherited);
         let counts = has_responded || answered_before;
         assert_eq!(left.from_disk.answered, if counts { of_names.clone() } else { BTreeSet::new() });
-        assert_eq!(left.fallen, of_names);
+        assert_eq!(left.history.fallen, of_names);
     }
 }
 
@@ -110,6 +112,14 @@ async fn a_server_is_known_by_its_name_though_its_place_in_the_list_is_another()
         sets[0].resources.iter().map(|saved| (saved.key.as_str(), saved.server, saved.rank)).collect();
     origins.sort_unstable();
     assert_eq!(origins, [("a", 2, 2), ("b", 0, 0), ("c", GONE.0, GONE.1)]);
+}
+
+#[test]
+fn a_server_that_was_away_is_known_by_its_name_too() {
+    let recoveries = BTreeMap::from([(0, Recovery::default()), (2, Recovery::default())]);
+    let history = ServerHistory { fallen: BTreeSet::new(), recoveries };
+    let placed = placed_history(&history, &[Some(2), Some(0), None]);
+    assert_eq!(placed.recoveries.into_keys().collect::<Vec<_>>(), [2], "and nothing of one that is gone");
 }
 
 #[tokio::test]

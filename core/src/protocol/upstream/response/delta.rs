@@ -35,7 +35,7 @@ pub(in crate::protocol::upstream) fn read_delta(
     let constrained = response.removed_resource_names.into_iter().map(|name| name.name);
     let removed = response.removed_resources.into_iter().chain(constrained);
     let removed = take_removed(parts, &mut read, removed, context);
-    let mut errors = read.take_errors(response.resource_errors);
+    let mut errors = read.take_errors(kind, response.resource_errors);
     errors.retain(|(name, _)| !name.asks_for_end());
     if read.drop_end_questions() {
         parts.end_question.on_nonsense();

@@ -1,5 +1,7 @@
 //! SotW responses: a full set, or the requested names.
 
+use std::collections::BTreeMap;
+
 use super::{
     ResponseContext, completeness_update, error_updates, record_progress, record_readable, record_rejected,
     refresh_updates, reported_names, unreadable_names, unreadable_updates, upserts,
@@ -26,7 +28,7 @@ pub(in crate::protocol::upstream) fn read_sotw(
     if options.faults.has(Fault::VersionsFromUpstream) {
         read.overwrite_versions(&version);
     }
-    let errors = read.take_errors(response.resource_errors);
+    let errors = read.take_errors(kind, response.resource_errors);
     let nack = read.nack_message();
     if nack.is_none() {
         parts.given.accept(&version);
@@ -55,7 +57,7 @@ pub(in crate::protocol::upstream) fn read_sotw(
     parts.rejected.clear_unnamed(); // without full sets, a missing name is no evidence
     record_readable(parts, &read, &version, options);
     // With an entry that has no readable name, it is not known what is missing (UP-25).
-    let gap = read.unnamed.is_some() || has_nameless_beside_names(parts, &read);
+    let gap = read.unnamed.is_some() || has_nameless_beside_names(parts, &read, &reported);
     let unread = parts.rejected.take_unreadable(|name| parts.given.has(name));
     let unreadable = unreadable_names(&read, &reported);
     if class == Class::Wildcard && full && read.alive.is_empty() && !gap {
@@ -95,10 +97,13 @@ pub(in crate::protocol::upstream) fn read_sotw(
 
 /// Whether a resource has no name although the server has others of the type that do, or several without one: then it is not known what it is
 /// (a type whose names are beside the resources, and one that came without).
-fn has_nameless_beside_names(parts: &Parts, read: &ParsedResponse) -> bool {
+/// Of one whose error the server reports it is known.
+fn has_nameless_beside_names(parts: &Parts, read: &ParsedResponse, reported: &BTreeMap<Name, bool>) -> bool {
     let none = Name::from("");
-    let is_nameless = read.good.get(&none).is_some() || read.rejected.contains_key(&none);
-    is_nameless && (read.rejected.contains_key(&none) || read.good.len() > 1 || parts.given.has_other_than(&none))
+    let (is_good, is_reported) = (read.good.get(&none).is_some(), reported.contains_key(&none));
+    let is_rejected = read.rejected.contains_key(&none) && !is_reported;
+    let has_others = read.good.len() > usize::from(is_good) || parts.given.has_other_than(&none);
+    is_rejected || (is_good || is_reported) && has_others
 }
 
 /// A heartbeat has the version that was accepted last, in the wrapper or in the response.
