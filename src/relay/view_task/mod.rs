@@ -354,13 +354,14 @@ impl ViewTask {
         self.view.set_list_limit(self.sources.list_limit());
         let is_full = store.bytes() >= view_options.cached_bytes;
         self.view.set_full_cache(is_full.then_some(view_options.cached_bytes));
-        self.view.set_scarcity(match () {
+        let lacked: usize = self.sources.streams().map(|(_, stream)| stream.lacked_room()).sum();
+        self.lacks_room = lacked > 0 && !memory.has_room_for_resources(lacked);
+        let scarcity = match () {
             () if memory.is_full() => Scarcity::Full,
             () if memory.is_scarce() => Scarcity::Some,
             () => Scarcity::None,
-        });
-        let lacked: usize = self.sources.streams().map(|(_, stream)| stream.lacked_room()).sum();
-        self.lacks_room = lacked > 0 && !memory.has_room_for_resources(lacked);
+        };
+        self.view.set_scarcity(scarcity, !self.lacks_room);
         if lacked > 0 && !self.lacks_room {
             self.sources.streams_mut().for_each(|(_, stream)| stream.on_room());
         }

@@ -90,7 +90,8 @@ impl Order {
             | Update::Unchanged { .. }
             | Update::Unreadable { .. }
             | Update::RemovalHeld { .. }
-            | Update::PartHeld { .. } => {}
+            | Update::PartHeld { .. }
+            | Update::WithoutRoom { .. } => {}
         }
         Some(update)
     }
