@@ -296,8 +296,9 @@ impl ViewTask {
         self.note_for_later_views(now);
         self.sessions.admit_claims(&mut self.view);
         self.sessions.confirm_interest();
-        let KeptByView { resources, lingering, removal_bytes } = self.view.kept();
-        self.charge.set(resources * costs::TABLE_ENTRY + lingering * costs::LINGERING + removal_bytes);
+        let KeptByView { resources, lingering, removal_bytes, without_room } = self.view.kept();
+        let names = lingering * costs::LINGERING + without_room * costs::WITHOUT_ROOM;
+        self.charge.set(resources * costs::TABLE_ENTRY + names + removal_bytes);
         let Self { view, sources, links, published, .. } = self;
         // The streams of the hub are of other views.
         let clients = if self.facts.is_hub { 0 } else { self.sessions.len() };

@@ -147,18 +147,12 @@ fn unreadable_updates(
     }
 }
 
-/// What had no room is known to be that: its lack is no fault of the server. Of a `*` set no more of it is remembered than of all that is
-/// rejected.
-fn without_room_updates(
-    parts: &Parts,
-    kind: &Type,
-    names: BTreeMap<Name, Vec<Name>>,
-    options: &UpstreamOptions,
-) -> Vec<Update> {
+/// What had no room is known to be that: its lack is no fault of the server.
+fn without_room_updates(parts: &Parts, kind: &Type, names: BTreeMap<Name, Vec<Name>>) -> Vec<Update> {
     let class = parts.wanted.class();
     let update = |key: Name| Update::WithoutRoom { kind: kind.clone(), class, key };
     if class == Class::Wildcard {
-        return names.into_keys().take(options.rejected_names).map(update).collect();
+        return names.into_keys().map(update).collect();
     }
     let is_requested = |key: &Name| parts.wanted.names().contains(key);
     let mut updates = Vec::new();

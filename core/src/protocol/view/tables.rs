@@ -32,6 +32,8 @@ pub struct KeptByView {
     pub lingering: usize,
     /// Bytes of what is remembered of removed ones.
     pub removal_bytes: usize,
+    /// Names for whose resources there was no room.
+    pub without_room: usize,
 }
 
 impl Tables {
@@ -130,7 +132,8 @@ impl Tables {
     /// Returns how much they keep besides bodies.
     pub(super) fn kept(&self) -> KeptByView {
         let resources = self.all().map(|(_, table)| table.journal().present()).sum();
-        KeptByView { resources, removal_bytes: self.removal_bytes(), ..KeptByView::default() }
+        let without_room = self.without_room.len();
+        KeptByView { resources, removal_bytes: self.removal_bytes(), without_room, ..KeptByView::default() }
     }
 
     /// Returns what the remembered removals of sets take, without bodies.

@@ -3,10 +3,10 @@
 //! Owns their names, until something else is known of each. What follows is decided by who asks: their lack is no reason for a fallback
 //! (`wants.rs`), they count in the size of their set (`stage.rs`), and routing waits longer for a cluster among them (`order`).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, btree_map};
 
 use super::update::{Completeness, Update};
-use crate::protocol::keys::{Class, Selector};
+use crate::protocol::keys::{Class, MORE, Selector};
 use crate::xds::{Name, Type};
 
 /// The names without room of a view.
@@ -31,12 +31,25 @@ impl WithoutRoom {
 
     /// Returns the names of a set.
     pub(super) fn names<'a>(&'a self, kind: &Type, of: &'a Selector) -> impl Iterator<Item = &'a Name> {
-        let class = match of {
-            Selector::Wildcard => Class::Wildcard,
-            Selector::Name(_) => Class::Named,
-        };
-        let names = if self.of.is_empty() { None } else { self.of.get(&(kind.clone(), class)) };
-        names.into_iter().flatten().map(|(name, _)| name).filter(|name| is_in(of, name))
+        self.all(kind, of).map(|(name, _)| name).filter(move |name| is_in(of, name))
+    }
+
+    /// Returns how many names of a set there are.
+    pub(super) fn count(&self, kind: &Type, of: &Selector) -> usize {
+        match of {
+            Selector::Wildcard => self.all(kind, of).len(),
+            Selector::Name(_) => self.names(kind, of).count(),
+        }
+    }
+
+    /// Returns how many names there are.
+    pub(super) fn len(&self) -> usize {
+        self.of.values().map(BTreeMap::len).sum()
+    }
+
+    fn all(&self, kind: &Type, of: &Selector) -> btree_map::Iter<'_, Name, Said> {
+        let names = if self.of.is_empty() { None } else { self.of.get(&(kind.clone(), class_of(of))) };
+        names.map(BTreeMap::iter).unwrap_or_default()
     }
 
     /// Whether there is room by now for what had none.
@@ -52,7 +65,10 @@ impl WithoutRoom {
     pub(super) fn note(&mut self, update: &Update) {
         if let Update::WithoutRoom { kind, class, key } = update {
             self.has_room = false;
-            self.of.entry((kind.clone(), *class)).or_default().insert(key.clone(), Said::Now);
+            let names = self.of.entry((kind.clone(), *class)).or_default();
+            if names.len() < MOST || names.contains_key(key) {
+                names.insert(key.clone(), Said::Now);
+            }
             return;
         }
         if self.of.is_empty() {
@@ -66,13 +82,12 @@ impl WithoutRoom {
             Update::Upsert { kind, class, key, .. }
             | Update::Absent { kind, class, key, .. }
             | Update::Kept { kind, class, key } => self.remove(kind, *class, key),
-            // It has all that could not be used and of which nothing is here.
-            Update::Unreadable { kind, of: Selector::Wildcard, names } => {
+            // It has all that could not be used and of which nothing is here, unless that is too much.
+            Update::Unreadable { kind, of: Selector::Wildcard, names } if !names.contains(&Name::from(MORE)) => {
                 self.retain(kind, Class::Wildcard, |name, _| names.contains(name));
             }
             Update::Interrupted { kind, of } => {
-                let class = if *of == Selector::Wildcard { Class::Wildcard } else { Class::Named };
-                self.retain(kind, class, |name, said| {
+                self.retain(kind, class_of(of), |name, said| {
                     if is_in(of, name) {
                         *said = Said::Earlier;
                     }
@@ -81,8 +96,7 @@ impl WithoutRoom {
             }
             // All that the server has was said on this opening.
             Update::Progress { kind, of, completeness: Completeness::Complete } => {
-                let class = if *of == Selector::Wildcard { Class::Wildcard } else { Class::Named };
-                self.retain(kind, class, |name, said| *said == Said::Now || !is_in(of, name));
+                self.retain(kind, class_of(of), |name, said| *said == Said::Now || !is_in(of, name));
             }
             _ => {}
         }
@@ -118,6 +132,16 @@ impl WithoutRoom {
         if names.is_empty() {
             self.of.remove(&key);
         }
+    }
+}
+
+/// How many names of a type and class are remembered.
+const MOST: usize = 100_000;
+
+fn class_of(of: &Selector) -> Class {
+    match of {
+        Selector::Wildcard => Class::Wildcard,
+        Selector::Name(_) => Class::Named,
     }
 }
 

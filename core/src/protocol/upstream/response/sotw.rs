@@ -91,7 +91,7 @@ pub(in crate::protocol::upstream) fn read_sotw(
         }
     }
     updates.extend(unreadable_updates(parts, kind, &unreadable, unread));
-    updates.extend(without_room_updates(parts, kind, without_room, options));
+    updates.extend(without_room_updates(parts, kind, without_room));
     updates
 }
 
