@@ -54,6 +54,7 @@ fn of_views(limits: &raw::Limits, brakes: BrakeRules, memory: &Budget) -> ViewOp
         linger: limits.linger.0,
         lingering: limits.lingering.0,
         reference_hold: limits.reference_hold.0,
+        clusters_timeout: limits.clusters_timeout.0,
         brakes,
         ..ViewOptions::default()
     }

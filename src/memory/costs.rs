@@ -30,6 +30,8 @@ pub(crate) const KEYS_OF_VIEW: usize = 4;
 pub(crate) const TABLE_ENTRY: usize = 400;
 /// A subscription that lingers, with its name.
 pub(crate) const LINGERING: usize = 850;
+/// What is remembered of a resource for which there was no room.
+pub(crate) const WITHOUT_ROOM: usize = 150;
 
 /// Returns what a client costs with so many streams, and so many names on each of which it has the resources.
 pub(crate) const fn client(streams: usize, names_of_each: usize) -> usize {

@@ -20,6 +20,9 @@ pub enum Selector {
     Name(Name),
 }
 
+/// Stands for the names of a set that cannot be used, beyond those that are remembered. No resource has this name.
+pub(crate) const MORE: &str = "weir.more";
+
 /// A name in a table.
 pub(crate) type Key = (Type, Class, Name);
 

@@ -9,6 +9,7 @@ mod kept;
 mod lacks;
 mod outage;
 mod returns;
+mod room;
 mod steady;
 #[path = "../support/mod.rs"]
 mod support;

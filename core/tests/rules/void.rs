@@ -6,6 +6,7 @@ use std::time::Duration;
 use weir_core::protocol::options::ProtocolOptions;
 use weir_core::protocol::session::Variant;
 use weir_core::protocol::view::{Class, Evidence, Lookup, OrderLosses, Selector, SessionId, Update};
+use weir_core::protocol::wait::WaitList;
 use weir_core::xds::Authority;
 
 use super::support::{Bench, CDS, EDS, RDS, lead};
@@ -14,6 +15,8 @@ const HOLD: u64 = 5_000;
 const QUIET: u64 = 50;
 /// What a change of routing waits for its clusters at most.
 const WAIT: u64 = 1_000;
+/// What it waits for them at most if there is no room for one.
+const LONG_WAIT: u64 = 20_000;
 
 /// A view whose route `r` leads to cluster `a`, and a client that subscribes to everything.
 fn led() -> (Bench, SessionId) {
@@ -47,6 +50,43 @@ fn leads(bench: &Bench) -> Vec<String> {
 
 fn dangling(bench: &Bench) -> Vec<String> {
     bench.view.holds().dangling().map(|(name, _)| name.to_string()).collect()
+}
+
+/// The server sends a cluster for which there is no room.
+fn crowd_out(bench: &mut Bench, name: &str) {
+    let (kind, class) = (bench.kind(CDS), Class::Wildcard);
+    bench.apply(vec![Update::WithoutRoom { kind, class, key: name.into() }]);
+}
+
+#[test]
+fn a_change_of_routing_waits_longer_for_a_cluster_without_room_than_for_one_that_does_not_exist() {
+    let (mut bench, client) = led();
+    crowd_out(&mut bench, "b");
+    lead(&mut bench, "r", &["b"]);
+    bench.later(LONG_WAIT - 1);
+    assert_eq!((bench.said(client), leads(&bench)), (vec![], vec!["a".to_owned()]));
+    let mut list = WaitList::keeping(1);
+    bench.view.holds().add_waits(bench.now, &mut list);
+    assert_eq!(list.into_oldest()[0].bound, Some(Duration::from_millis(LONG_WAIT)));
+    bench.later(1);
+    assert_eq!((bench.said(client), leads(&bench)), (vec!["R r".to_owned()], vec!["b".to_owned()]));
+}
+
+#[test]
+fn what_waits_already_waits_longer_when_its_cluster_comes_and_has_no_room_and_no_longer_when_it_has() {
+    let (mut bench, _client) = led();
+    lead(&mut bench, "r", &["b"]);
+    bench.later(WAIT - 1);
+    crowd_out(&mut bench, "b");
+    bench.later(LONG_WAIT / 2);
+    assert_eq!(leads(&bench), ["a"]);
+    bench.set(CDS, &[("b", "1")]);
+    assert_eq!(leads(&bench), ["b"], "there is room");
+    lead(&mut bench, "r", &["a"]);
+    bench.later(10 * HOLD);
+    lead(&mut bench, "r", &["other"]);
+    bench.later(WAIT);
+    assert_eq!(leads(&bench), ["other"], "nothing is known of that one");
 }
 
 #[test]

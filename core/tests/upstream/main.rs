@@ -198,6 +198,7 @@ fn fact_text(update: &Update) -> String {
         Update::Interrupted { of: Selector::Name(glob), .. } => format!("interrupted {glob}"),
         Update::Refresh { class, key, ttl, .. } => format!("{class:?} {key} lives for {ttl:?}"),
         Update::Error { key, error, .. } => format!("{key} error {}", error.code),
+        Update::WithoutRoom { class, key, .. } => format!("{class:?} {key} without room"),
         Update::Expired { .. } | Update::RemovalHeld { .. } | Update::PartHeld { .. } => {
             unreachable!("no stream says so")
         }

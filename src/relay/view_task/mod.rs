@@ -295,8 +295,9 @@ impl ViewTask {
         self.note_for_later_views(now);
         self.sessions.admit_claims(&mut self.view);
         self.sessions.confirm_interest();
-        let KeptByView { resources, lingering, removal_bytes } = self.view.kept();
-        self.charge.set(resources * costs::TABLE_ENTRY + lingering * costs::LINGERING + removal_bytes);
+        let KeptByView { resources, lingering, removal_bytes, without_room } = self.view.kept();
+        let names = lingering * costs::LINGERING + without_room * costs::WITHOUT_ROOM;
+        self.charge.set(resources * costs::TABLE_ENTRY + names + removal_bytes);
         let Self { view, sources, links, published, .. } = self;
         // The streams of the hub are of other views.
         let clients = if self.facts.is_hub { 0 } else { self.sessions.len() };
@@ -353,13 +354,14 @@ impl ViewTask {
         self.view.set_list_limit(self.sources.list_limit());
         let is_full = store.bytes() >= view_options.cached_bytes;
         self.view.set_full_cache(is_full.then_some(view_options.cached_bytes));
-        self.view.set_scarcity(match () {
+        let lacked: usize = self.sources.streams().map(|(_, stream)| stream.lacked_room()).sum();
+        self.lacks_room = lacked > 0 && !memory.has_room_for_resources(lacked);
+        let scarcity = match () {
             () if memory.is_full() => Scarcity::Full,
             () if memory.is_scarce() => Scarcity::Some,
             () => Scarcity::None,
-        });
-        let lacked: usize = self.sources.streams().map(|(_, stream)| stream.lacked_room()).sum();
-        self.lacks_room = lacked > 0 && !memory.has_room_for_resources(lacked);
+        };
+        self.view.set_scarcity(scarcity, !self.lacks_room);
         if lacked > 0 && !self.lacks_room {
             self.sources.streams_mut().for_each(|(_, stream)| stream.on_room());
         }

@@ -53,7 +53,7 @@ fn absent(kind: &Type, class: Class, key: &Name) -> Update {
     Update::Absent { kind: kind.clone(), class, key: key.clone(), evidence: Evidence::Reported }
 }
 
-/// Whether an update shows that a server has something.
+/// Whether an update shows that a server has something. That there is no room for it is no fault of the server.
 pub(super) fn has_content(update: &Update) -> bool {
-    matches!(update, Update::Upsert { .. } | Update::FullSet { .. })
+    matches!(update, Update::Upsert { .. } | Update::FullSet { .. } | Update::WithoutRoom { .. })
 }

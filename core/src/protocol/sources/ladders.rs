@@ -148,7 +148,7 @@ impl Ladders {
         let authority = authority_of(&change.selector);
         let held =
             |ladder: &Ladder| matches!(ladder.state(), LadderState::Cached(_)) && ladder.next_deadline().is_none();
-        if self.ladders.get(&authority).is_some_and(held) && view.wants().is_missing(&change.kind, &change.selector) {
+        if self.ladders.get(&authority).is_some_and(held) && view.wants().is_reason(&change.kind, &change.selector) {
             self.missed.insert(authority);
         }
     }
@@ -267,7 +267,7 @@ pub(super) struct AuthorityContext<'a> {
 
 impl LadderContext for AuthorityContext<'_> {
     fn anything_uncached(&self) -> bool {
-        self.goes_on || self.view.wants().misses_any(|wanted| authority_of(wanted) == *self.authority)
+        self.goes_on || self.view.wants().has_reason(|wanted| authority_of(wanted) == *self.authority)
     }
 
     fn is_unreachable(&self, rung: usize) -> bool {

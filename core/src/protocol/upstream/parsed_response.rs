@@ -27,6 +27,8 @@ pub(super) struct ParsedResponse {
     /// Why an entry could not be matched to a name.
     pub(crate) unnamed: Option<Arc<str>>,
     pub(crate) faults: Vec<Malformed>,
+    /// Rejected names for which there was no room, each with its aliases.
+    pub(crate) without_room: BTreeMap<Name, Vec<Name>>,
 }
 
 /// An entry without a body: a heartbeat, an alias that resolves to nothing, or an error.
@@ -146,6 +148,7 @@ impl ParsedResponse {
             self.rejected.insert(name.clone(), Arc::from("no room"));
         }
         let (name, bytes) = (resource.name.clone(), resource.body.bytes().len());
+        self.without_room.insert(name.clone(), resource.aliases().to_vec());
         self.faults.push(Malformed::NoRoom { name, bytes, why: why.clone() });
     }
 

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use crate::protocol::keys::MORE;
 use crate::protocol::server_status::ServerStatus;
 use crate::protocol::view::{NamedError, Update};
 use crate::protocol::visits::visit;
@@ -195,9 +196,6 @@ impl Rejected {
         std::mem::take(&mut self.news)
     }
 }
-
-/// Stands for the rejected names beyond those that are remembered. No resource has this name.
-const MORE: &str = "weir.more";
 
 #[cfg(test)]
 mod tests {

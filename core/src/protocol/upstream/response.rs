@@ -147,6 +147,22 @@ fn unreadable_updates(
     }
 }
 
+/// What had no room is known to be that: its lack is no fault of the server.
+fn without_room_updates(parts: &Parts, kind: &Type, names: BTreeMap<Name, Vec<Name>>) -> Vec<Update> {
+    let class = parts.wanted.class();
+    let update = |key: Name| Update::WithoutRoom { kind: kind.clone(), class, key };
+    if class == Class::Wildcard {
+        return names.into_keys().map(update).collect();
+    }
+    let is_requested = |key: &Name| parts.wanted.names().contains(key);
+    let mut updates = Vec::new();
+    for (name, aliases) in names {
+        updates.extend(aliases.into_iter().filter(is_requested).map(update));
+        updates.extend(Some(name).filter(|name| parts.wanted.wants(name)).map(update));
+    }
+    updates
+}
+
 /// Names that came and cannot be read, without those that the server reports errors of.
 fn unreadable_names(read: &ParsedResponse, reported: &BTreeMap<Name, bool>) -> BTreeSet<Name> {
     read.rejected.keys().filter(|name| !reported.contains_key(*name)).cloned().collect()

@@ -38,6 +38,7 @@ pub(super) fn apply(update: Update, to: &mut TableWriter) {
         Update::FullSet { .. } => {}   // it came as its differences
         Update::Unchanged { .. } => {} // brakes alone depend on it
         Update::Unreadable { kind, of, names } => to.set_unreadable(&kind, &of, names),
+        Update::WithoutRoom { .. } => {} // it stays unknown
     }
 }
 

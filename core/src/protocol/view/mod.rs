@@ -29,6 +29,7 @@ mod table_writer;
 mod tables;
 mod update;
 mod wants;
+mod without_room;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -116,6 +117,7 @@ impl View {
             let Self { row, tables, interest, sought, setup, .. } = self;
             let mut surroundings = Surroundings::new(tables, interest, sought, setup);
             let Some(Passed { update, origin, received }) = row.next(&mut surroundings, now) else { return };
+            self.tables.without_room_mut().note(&update);
             apply::apply(update, &mut self.writer(Occasion { origin, received, now }));
         }
     }
@@ -300,10 +302,8 @@ impl View {
 
     /// Puts the sets of an earlier process into a new view, and publishes them. What no session wants until `until` is forgotten.
     pub fn restore(&mut self, sets: Vec<SavedSet>, until: Moment, now: Moment) {
-        let known = match self.setup.options().faults.has(Fault::DiskIsComplete) {
-            true => Completeness::Complete,
-            false => Completeness::Settled,
-        };
+        let is_believed = self.setup.options().faults.has(Fault::DiskIsComplete);
+        let known = if is_believed { Completeness::Complete } else { Completeness::Settled };
         let mut writer = self.writer(Occasion { origin: Origin::default(), received: now, now });
         for set in &sets {
             set.expect(until, &mut writer);
@@ -324,9 +324,10 @@ impl View {
         self.interest.set_full_cache(limit);
     }
 
-    /// Sets how scarce memory is.
-    pub fn set_scarcity(&mut self, memory: Scarcity) {
+    /// Sets how scarce memory is, and whether there is room by now for what was rejected because there was none.
+    pub fn set_scarcity(&mut self, memory: Scarcity, has_room: bool) {
         self.interest.memory = memory;
+        self.tables.without_room_mut().set_has_room(has_room);
     }
 
     /// Returns how much it keeps besides bodies, and besides what its sessions want and were not sent.
@@ -369,6 +370,7 @@ impl View {
     pub fn on_time(&mut self, now: Moment) {
         let forgets = !self.setup.options().faults.has(Fault::ServeForgottenNames);
         for (kind, wanted) in self.interest.expire(now).into_iter().filter(|_| forgets) {
+            self.tables.without_room_mut().forget(&kind, &wanted);
             self.writer(Occasion { origin: Origin::default(), received: now, now }).forget(&kind, &wanted);
         }
         self.row.on_time();

@@ -15,6 +15,8 @@ pub struct ViewOptions {
     /// The longest time that a cluster stays after upstream removed it, while routing refers to it. Zero: it is removed at once, and routing
     /// does not wait for clusters.
     pub reference_hold: Duration,
+    /// The longest time that a change of routing waits for a cluster that the server has sent and for which there is no room.
+    pub clusters_timeout: Duration,
     /// Unknown names per type that clients hold and Weir requests from the server.
     pub sought_names: usize,
     /// Bytes of the removals that the `*` tables remember; a session further behind starts over.
@@ -49,6 +51,7 @@ impl Default for ViewOptions {
             leased_states: 4,
             lease_patience: Duration::from_secs(1),
             reference_hold: Duration::from_secs(5),
+            clusters_timeout: Duration::from_secs(20),
             sought_names: 100_000,
             history_bytes: 64 << 20,
             history_age: Duration::from_secs(600),

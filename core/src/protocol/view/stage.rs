@@ -168,7 +168,7 @@ impl<'a> Facts<'a> {
         }
     }
 
-    /// Returns how many resources a set has, but for those that go once nothing refers to them.
+    /// Returns how many resources a set has, those without room included, but for those that go once nothing refers to them.
     pub(super) fn size_of(&self, (kind, of): &SetKey) -> usize {
         let class = class_of(of);
         let present = match of {
@@ -181,7 +181,12 @@ impl<'a> Facts<'a> {
             Selector::Wildcard => true,
             Selector::Name(glob) => name.collection().as_ref() == Some(glob),
         });
-        present.saturating_sub(removed.count())
+        (present + self.tables.without_room().count(kind, of)).saturating_sub(removed.count())
+    }
+
+    /// Whether a name is one of those that [`Self::size_of`] counts.
+    pub(super) fn is_counted(&self, kind: &Type, class: Class, name: &Name) -> bool {
+        self.is_intended(kind, class, name) || self.tables.without_room().has(kind, class, name)
     }
 
     /// Whether upstream has it, as far as is known: it is present, and not only because a removal waits for others.

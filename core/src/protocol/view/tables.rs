@@ -7,6 +7,7 @@ use super::collections::Collection;
 use super::interest::InterestChange;
 use super::resource_table::{Entry, Presence, ResourceTable};
 use super::update::{Completeness, Origin};
+use super::without_room::WithoutRoom;
 use crate::protocol::keys::{Class, Key, Revision, Selector};
 use crate::protocol::moment::Moment;
 use crate::xds::{Authority, Name, Resource, Type};
@@ -18,6 +19,8 @@ pub struct Tables {
     /// When a wildcard set of any type was last forgotten. Kept once for all types, since clients can make up any number of
     /// types.
     forgotten: Revision,
+    /// Names that are in no table, because there was no room for their resources.
+    without_room: WithoutRoom,
 }
 
 /// What a view keeps, in numbers.
@@ -29,12 +32,23 @@ pub struct KeptByView {
     pub lingering: usize,
     /// Bytes of what is remembered of removed ones.
     pub removal_bytes: usize,
+    /// Names for whose resources there was no room.
+    pub without_room: usize,
 }
 
 impl Tables {
     /// Returns the resources of a type and class, if there is a table of them.
     pub(super) fn table(&self, kind: &Type, class: Class) -> Option<&ResourceTable> {
         self.of.get(&(kind.clone(), class))
+    }
+
+    /// Returns the names for whose resources there was no room.
+    pub(super) fn without_room(&self) -> &WithoutRoom {
+        &self.without_room
+    }
+
+    pub(super) fn without_room_mut(&mut self) -> &mut WithoutRoom {
+        &mut self.without_room
     }
 
     /// Returns what is known of a name, if anything is.
@@ -118,7 +132,8 @@ impl Tables {
     /// Returns how much they keep besides bodies.
     pub(super) fn kept(&self) -> KeptByView {
         let resources = self.all().map(|(_, table)| table.journal().present()).sum();
-        KeptByView { resources, removal_bytes: self.removal_bytes(), ..KeptByView::default() }
+        let without_room = self.without_room.len();
+        KeptByView { resources, removal_bytes: self.removal_bytes(), without_room, ..KeptByView::default() }
     }
 
     /// Returns what the remembered removals of sets take, without bodies.

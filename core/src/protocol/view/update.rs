@@ -41,6 +41,8 @@ pub enum Update {
     PartHeld { kind: Type, of: Selector },
     /// The names of a set that came, cannot be read, and of which nothing is cached. It replaces the earlier list.
     Unreadable { kind: Type, of: Selector, names: BTreeSet<Name> },
+    /// The server has a resource under this name, and there was no room for it.
+    WithoutRoom { kind: Type, class: Class, key: Name },
 }
 
 /// How it is known that a resource does not exist.
@@ -156,6 +158,7 @@ impl Update {
             | Self::Kept { kind, class, key }
             | Self::Expired { kind, class, key }
             | Self::RemovalHeld { kind, class, key }
+            | Self::WithoutRoom { kind, class, key }
             | Self::Refresh { kind, class, key, .. } => (kind, Some((*class, key))),
             Self::Error { kind, key, .. } => (kind, Some((Class::Named, key))),
             Self::Progress { kind, of, .. }

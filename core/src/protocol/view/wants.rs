@@ -51,10 +51,22 @@ impl<'a> Wants<'a> {
         }
     }
 
-    /// Returns whether this is wanted, not cached, and a reason for a fallback. It is not a reason if no client wants it any more,
-    /// or only sessions that request more absent names than the limit.
+    /// Returns whether this is wanted and not cached. It does not count if no client wants it any more, or only sessions that request more
+    /// absent names than the limit.
     pub(crate) fn is_missing(self, kind: &Type, wanted: &Selector) -> bool {
         !self.is_cached(kind, wanted) && self.interest.awaits(kind, wanted)
+    }
+
+    /// Returns whether this is missing and a reason for a fallback. What the server has sent and for which there is no room is none: another
+    /// server's would have no room either.
+    pub(crate) fn is_reason(self, kind: &Type, wanted: &Selector) -> bool {
+        self.is_missing(kind, wanted) && !self.lacks_room(kind, wanted)
+    }
+
+    fn lacks_room(self, kind: &Type, wanted: &Selector) -> bool {
+        let without_room = self.tables.without_room();
+        let has = |name: &Name| without_room.has(kind, Class::Named, name);
+        !without_room.has_room() && matches!(wanted, Selector::Name(name) if has(name))
     }
 
     /// Sessions that request more absent names than the limit: those names do not trigger fallback.
@@ -62,9 +74,9 @@ impl<'a> Wants<'a> {
         self.interest.over_absent_limit()
     }
 
-    /// Returns whether any matching selector is missing.
-    pub(crate) fn misses_any(self, of: impl Fn(&Selector) -> bool) -> bool {
-        self.interest.all().any(|(kind, wanted)| of(&wanted) && self.is_missing(kind, &wanted))
+    /// Returns whether any matching selector is a reason for a fallback.
+    pub(crate) fn has_reason(self, of: impl Fn(&Selector) -> bool) -> bool {
+        self.interest.all().any(|(kind, wanted)| of(&wanted) && self.is_reason(kind, &wanted))
     }
 
     /// Returns the sessions that subscribe to anything of a type that an authority has.

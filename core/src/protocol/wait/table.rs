@@ -118,10 +118,15 @@ impl WaitKind {
             Self::Removal => (
                 "removal",
                 "A removed cluster or its endpoints, until nothing refers to it",
-                "the reference hold and 1 s; twice the hold if a change of routing has waited meanwhile",
+                "the reference hold and 1 s; twice the hold if a change of routing has waited meanwhile, or longer if for room",
                 "limits.reference_hold",
             ),
-            Self::Change => ("change", "A change of routing, for clusters that do not exist yet", "1 s", ""),
+            Self::Change => (
+                "change",
+                "A change of routing, for clusters that do not exist yet, or for which there is no room",
+                "1 s; the timeout for clusters if one has no room",
+                "limits.clusters_timeout",
+            ),
             Self::Brake => (
                 "brake",
                 "A removal or change that a brake holds, for a later statement that agrees",

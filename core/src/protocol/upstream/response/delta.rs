@@ -89,6 +89,7 @@ pub(in crate::protocol::upstream) fn read_delta(
     updates.extend(opens_again.then(|| Update::Interrupted { kind: kind.clone(), of: Selector::Wildcard }));
     updates.extend(sets.into_iter().map(|of| completeness_update(parts, of, ends, context))); // complete with its removals
     updates.extend(unreadable_updates(parts, kind, &unreadable, unread));
+    updates.extend(without_room_updates(parts, kind, read.without_room));
     updates
 }
 

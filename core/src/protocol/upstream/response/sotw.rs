@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::{
     ResponseContext, completeness_update, error_updates, record_progress, record_readable, record_rejected,
-    refresh_updates, reported_names, unreadable_names, unreadable_updates, upserts,
+    refresh_updates, reported_names, unreadable_names, unreadable_updates, upserts, without_room_updates,
 };
 use crate::proto::discovery::DiscoveryResponse;
 use crate::protocol::faults::Fault;
@@ -60,6 +60,7 @@ pub(in crate::protocol::upstream) fn read_sotw(
     let gap = read.unnamed.is_some() || has_nameless_beside_names(parts, &read, &reported);
     let unread = parts.rejected.take_unreadable(|name| parts.given.has(name));
     let unreadable = unreadable_names(&read, &reported);
+    let without_room = std::mem::take(&mut read.without_room);
     if class == Class::Wildcard && full && read.alive.is_empty() && !gap {
         if !same_names {
             parts.given.retain(|name| read.rejected.contains_key(name));
@@ -92,6 +93,7 @@ pub(in crate::protocol::upstream) fn read_sotw(
         }
     }
     updates.extend(unreadable_updates(parts, kind, &unreadable, unread));
+    updates.extend(without_room_updates(parts, kind, without_room));
     updates
 }
 

@@ -102,7 +102,8 @@ impl<'a> Judgement<'a> {
             | Update::Unchanged { .. }
             | Update::Unreadable { .. }
             | Update::RemovalHeld { .. }
-            | Update::PartHeld { .. } => self.passing.push(update),
+            | Update::PartHeld { .. }
+            | Update::WithoutRoom { .. } => self.passing.push(update),
         }
     }
 

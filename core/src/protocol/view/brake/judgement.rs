@@ -19,8 +19,10 @@ use crate::xds::{Name, Resource};
 pub(super) struct Statement {
     /// Present resources that it removes, those included that are held.
     removed: BTreeSet<Name>,
-    /// How many names it adds.
+    /// How many names it adds, whether there is room for them or not.
     added: usize,
+    /// How many names without room it removes. No client has these.
+    lost: usize,
 }
 
 impl Statement {
@@ -42,18 +44,22 @@ impl Statement {
     fn add(&mut self, set: &SetKey, update: &Update, origin: Origin, hold: Option<&Hold>, facts: &Facts) {
         let (kind, class) = (&set.0, class_of(&set.1));
         let is_removable = |name: &Name| is_removable(set, name, origin, facts);
+        let without_room = facts.tables().without_room();
         match update {
             Update::Absent { key, evidence: Evidence::Reported, .. } => match &set.1 {
                 Selector::Name(glob) if glob == key => {
                     let members = facts.tables().collection(kind, glob).into_iter().flat_map(Collection::members);
                     self.removed.extend(members.filter(|name| is_removable(name)).cloned());
+                    self.lost += without_room.count(kind, &set.1);
                 }
                 _ if is_removable(key) => drop(self.removed.insert(key.clone())),
-                _ => {}
+                _ => self.lost += usize::from(without_room.has(kind, class, key)),
             },
-            Update::Upsert { key, .. } => self.added += usize::from(!facts.is_intended(kind, class, key)),
+            Update::Upsert { key, .. } | Update::WithoutRoom { key, .. } => {
+                self.added += usize::from(!facts.is_counted(kind, class, key));
+            }
             Update::FullSet { resources, retain, .. } => {
-                let is_new = |name: &Name| !facts.is_intended(kind, class, name);
+                let is_new = |name: &Name| !facts.is_counted(kind, class, name);
                 self.added += resources.iter().filter(|resource| is_new(&resource.name)).count();
                 if let Retain::These(retained) = retain {
                     // It removes members by lacking them.
@@ -61,6 +67,7 @@ impl Statement {
                     let here = facts.tables().table(kind, class).into_iter().flat_map(ResourceTable::present_names);
                     let vanished = here.filter(|name| !sent.contains(name) && is_removable(name));
                     self.removed.extend(vanished.cloned());
+                    self.lost += without_room.names(kind, &set.1).filter(|name| !sent.contains(name)).count();
                 }
             }
             Update::Unchanged { .. } => {
@@ -70,13 +77,14 @@ impl Statement {
         }
     }
 
+    /// Whether it takes away more than it brings, and something of that is here.
     pub(super) fn shrinks(&self, before: usize) -> bool {
-        self.size_after(before) < before
+        !self.removed.is_empty() && self.size_after(before) < before
     }
 
     /// Returns the size of the set after it. Counts as if nothing were held yet.
     pub(super) fn size_after(&self, before: usize) -> usize {
-        (before + self.added).saturating_sub(self.removed.len())
+        (before + self.added).saturating_sub(self.removed.len() + self.lost)
     }
 }
 
@@ -119,7 +127,7 @@ impl<'a> Judgement<'a> {
         let Unit { origin, received, updates } = unit;
         updates.into_iter().for_each(|update| self.pass(update));
         let Self { set, hold, facts, now, passing, added, removed, agreed, removes_more, .. } = self;
-        let intended = hold.intended_size(facts.size_of(set) + added, removed);
+        let intended = hold.intended_size(facts.size_of(set) + added, removed + statement.lost);
         let (let_go, reason) = if !hold.is_too_much(intended, rules) {
             (hold.take_all(rules), ReleaseReason::Recovered)
         } else if !agreed.is_empty() && !removes_more && intended > 0 {
@@ -176,7 +184,11 @@ impl<'a> Judgement<'a> {
                     return;
                 }
                 self.hold.cancel(key, rules);
-                self.added += usize::from(!facts.is_intended(kind, class, key));
+                self.added += usize::from(!facts.is_counted(kind, class, key));
+                self.passing.push(update);
+            }
+            Update::WithoutRoom { ref key, .. } => {
+                self.added += usize::from(!facts.is_counted(kind, class, key));
                 self.passing.push(update);
             }
             Update::Refresh { ref key, .. } => {
@@ -206,7 +218,7 @@ impl<'a> Judgement<'a> {
         if !kind.can_conflict() {
             for resource in &resources {
                 self.hold.take_back(&resource.name, rules);
-                self.added += usize::from(!facts.is_intended(kind, class, &resource.name));
+                self.added += usize::from(!facts.is_counted(kind, class, &resource.name));
             }
             return self.passing.push(Update::FullSet { kind: kind.clone(), resources, retain });
         }

@@ -58,7 +58,9 @@ impl Order {
                 let key = (kind.clone(), *class, key.clone());
                 let missing = self.missing_for(&key, resource, facts);
                 if !missing.is_empty() && !facts.options().faults.has(Fault::RoutingGoesAhead) {
-                    self.keep_back(key, resource.clone(), origin, missing, now);
+                    let any = missing.iter().any(|cluster| lacks_room(cluster, facts));
+                    let longest = if any { longest_without_room(facts) } else { WAIT };
+                    self.keep_back(key, resource.clone(), origin, (missing, longest), now);
                     return None;
                 }
                 self.drop_waiting(&key);
@@ -76,6 +78,9 @@ impl Order {
             Update::Expired { kind, class, key } => {
                 self.drop_waiting(&(kind.clone(), *class, key.clone()));
             }
+            Update::WithoutRoom { kind, key, .. } if kind == facts.clusters() => {
+                self.waiting.note_without_room(key, longest_without_room(facts));
+            }
             // The active server sends its own set, and another one has removed nothing of it.
             Update::Interrupted { kind, of: Selector::Wildcard } => self.removals.cancel_all(kind),
             Update::Interrupted { kind, of: Selector::Name(name) } => {
@@ -90,12 +95,14 @@ impl Order {
             | Update::Unchanged { .. }
             | Update::Unreadable { .. }
             | Update::RemovalHeld { .. }
-            | Update::PartHeld { .. } => {}
+            | Update::PartHeld { .. }
+            | Update::WithoutRoom { .. } => {}
         }
         Some(update)
     }
 
-    /// Returns the clusters that a change newly refers to and that are not present, although the set of clusters is known.
+    /// Returns the clusters that a change newly refers to and that are not present, although the set of clusters is known, or the server has
+    /// sent them and there is no room.
     fn missing_for(&self, (kind, class, name): &Key, resource: &Resource, facts: &Facts) -> BTreeSet<Name> {
         let refers_to = resource.body.clusters(kind);
         let Some(old) = facts.tables().resource(kind, *class, name).filter(|_| !refers_to.is_empty()) else {
@@ -106,14 +113,22 @@ impl Order {
         let is_missing = |cluster: &&Name| {
             before.binary_search(cluster).is_err()
                 && Authority::of(cluster) == authority
-                && knows_all_clusters_with(cluster, facts)
+                && (knows_all_clusters_with(cluster, facts) || lacks_room(cluster, facts))
                 && !has_cluster(cluster, facts)
         };
         let missing = refers_to.iter().filter(is_missing);
         missing.filter(|name| self.references.is_worth_waiting(name)).cloned().collect()
     }
 
-    fn keep_back(&mut self, key: Key, resource: Arc<Resource>, origin: Origin, missing: BTreeSet<Name>, now: Moment) {
+    /// Lets a change wait for missing clusters, and for how long at most.
+    fn keep_back(
+        &mut self,
+        key: Key,
+        resource: Arc<Resource>,
+        origin: Origin,
+        missing: (BTreeSet<Name>, Duration),
+        now: Moment,
+    ) {
         self.times.note_changed(now);
         self.waiting.keep_back(key, resource, origin, missing, now);
         self.look_by(now);
@@ -313,15 +328,15 @@ impl Order {
     pub(super) fn add_waits(&self, bound: Duration, now: Moment, list: &mut WaitList) {
         let subject = |(kind, _, name): &Key| WaitSubject::name(kind, name);
         let mut is_away = false;
-        for (key, since) in self.waiting.iter() {
-            let age = self.times.age(&key.2, since, now);
+        for (key, waiting) in self.waiting.iter() {
+            let age = self.times.age(&key.2, waiting.since(), now);
             is_away |= age.is_none();
-            list.add(WaitKind::Change, age.unwrap_or_default(), age.and(Some(WAIT)), || subject(key));
+            list.add(WaitKind::Change, age.unwrap_or_default(), age.and(Some(waiting.longest())), || subject(key));
         }
         for (key, since) in self.removals.iter() {
             // While a change waits for an authority that is away, no removal's time runs.
             let age = self.times.age(&key.2, since, now).filter(|_| !is_away);
-            let longest = bound + WAIT + self.times.second_bound(since, bound);
+            let longest = bound + self.waiting.longest() + self.times.second_bound(since, bound);
             list.add(WaitKind::Removal, age.unwrap_or_default(), age.and(Some(longest)), || subject(key));
         }
     }
@@ -336,7 +351,7 @@ impl Order {
     /// Returns the clusters that a change of routing waits for.
     pub(super) fn awaited_by(&self, key: &Key) -> Option<(Vec<Name>, HoldTimes)> {
         let waiting = self.waiting.get(key)?;
-        let until = self.times.change_end(&key.2, waiting.since());
+        let until = self.times.change_end(&key.2, waiting.since(), waiting.longest());
         Some((waiting.missing_clusters().cloned().collect(), HoldTimes { since: Some(waiting.since()), until }))
     }
 }
@@ -352,6 +367,18 @@ fn knows_all_clusters_with(cluster: &Name, facts: &Facts) -> bool {
     let Some(set) = facts.set_around(clusters, cluster) else { return false };
     // A client that requests a cluster by name does so because of the route.
     !facts.has_name(clusters, cluster) && facts.tables().completeness_of(clusters, &set) >= Completeness::Settled
+}
+
+/// Whether the server has sent a cluster for which there was no room. A client that requests it by name does so because of the route.
+fn lacks_room(cluster: &Name, facts: &Facts) -> bool {
+    let (clusters, without_room) = (facts.clusters(), facts.tables().without_room());
+    let has = |class| without_room.has(clusters, class, cluster);
+    [Class::Wildcard, Class::Named].into_iter().any(has) && !facts.has_name(clusters, cluster)
+}
+
+/// For how long a change waits for a cluster without room.
+fn longest_without_room(facts: &Facts) -> Duration {
+    facts.options().clusters_timeout.max(WAIT)
 }
 
 fn has_cluster(name: &Name, facts: &Facts) -> bool {
@@ -399,7 +426,7 @@ mod tests {
         let mut order = Order::default();
         order.references.replace(&[], &[old], |_| true, at(0), BOUND);
         order.defer_removal(cluster.clone(), Origin::default(), at(0));
-        order.keep_back(change.clone(), resource, Origin::default(), [new].into(), at(0));
+        order.keep_back(change.clone(), resource, Origin::default(), ([new].into(), WAIT), at(0));
         let removed = |order: &mut Order, seconds| {
             let ended = order.take_ended(at(seconds), BOUND, |_| true).into_iter().map(|(key, _)| key);
             ended.collect::<Vec<_>>()
@@ -442,7 +469,7 @@ mod tests {
         let mut order = Order::default();
         order.defer_removal((clusters, Class::Wildcard, "old".into()), Origin::default(), at(0));
         let change = (routes, Class::Named, "route".into());
-        order.keep_back(change, resource, Origin::default(), ["new".into()].into(), at_millis(500));
+        order.keep_back(change, resource, Origin::default(), (["new".into()].into(), WAIT), at_millis(500));
         order
     }
 

@@ -22,6 +22,8 @@ pub(super) struct WaitingChanges {
 #[derive(Debug, Clone)]
 pub(super) struct WaitingChange {
     since: Moment,
+    /// For how long it waits at most: longer if one of its clusters exists, and there is no room for it.
+    longest: Duration,
     resource: Arc<Resource>,
     origin: Origin,
     /// Clusters that are missing.
@@ -31,6 +33,10 @@ pub(super) struct WaitingChange {
 impl WaitingChange {
     pub(super) fn since(&self) -> Moment {
         self.since
+    }
+
+    pub(super) fn longest(&self) -> Duration {
+        self.longest
     }
 
     pub(super) fn missing_clusters(&self) -> impl Iterator<Item = &Name> {
@@ -53,9 +59,13 @@ impl WaitingChanges {
         self.changes.get(key)
     }
 
-    /// Returns since when each waits.
-    pub(super) fn iter(&self) -> impl Iterator<Item = (&Key, Moment)> {
-        self.changes.iter().map(|(key, waiting)| (key, waiting.since))
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&Key, &WaitingChange)> {
+        self.changes.iter()
+    }
+
+    /// Returns for how long any of them waits at most.
+    pub(super) fn longest(&self) -> Duration {
+        self.changes.values().map(WaitingChange::longest).max().unwrap_or(WAIT)
     }
 
     pub(super) fn keep_back(
@@ -63,7 +73,7 @@ impl WaitingChanges {
         key: Key,
         resource: Arc<Resource>,
         origin: Origin,
-        left: BTreeSet<Name>,
+        (left, longest): (BTreeSet<Name>, Duration),
         now: Moment,
     ) {
         // A server that changes it again and again does not make it wait longer.
@@ -71,8 +81,17 @@ impl WaitingChanges {
         for name in &left {
             self.missing.entry(name.clone()).or_default().insert(key.clone());
         }
-        self.changes.insert(key, WaitingChange { since, resource, origin, left });
+        self.changes.insert(key, WaitingChange { since, longest, resource, origin, left });
         self.have_waited = true;
+    }
+
+    /// A cluster exists, and there is no room for it: the changes that wait for it do so for longer.
+    pub(super) fn note_without_room(&mut self, cluster: &Name, longest: Duration) {
+        for key in self.missing.get(cluster).into_iter().flatten() {
+            if let Some(waiting) = self.changes.get_mut(key) {
+                waiting.longest = waiting.longest.max(longest);
+            }
+        }
     }
 
     /// Ends the wait of a change: another one has come for the name, or its time is over.
@@ -109,7 +128,9 @@ impl WaitingChanges {
     /// Takes out changes that have waited long enough, although their clusters did not arrive. While a server is unreachable, changes of its
     /// names wait: the clusters may come when it is back.
     pub(super) fn take_overdue(&mut self, times: &WaitTimes, now: Moment) -> Vec<(Key, WaitingChange)> {
-        let is_over = |(key, since): &(&Key, Moment)| times.change_end(&key.2, *since).is_some_and(|at| at <= now);
+        let is_over = |(key, waiting): &(&Key, &WaitingChange)| {
+            times.change_end(&key.2, waiting.since, waiting.longest).is_some_and(|at| at <= now)
+        };
         let over: Vec<Key> = self.iter().filter(is_over).map(|(key, _)| key.clone()).collect();
         self.take_all(over)
     }
@@ -125,7 +146,7 @@ impl WaitingChanges {
 
     /// Returns when the first of them has waited long enough.
     pub(super) fn next_end(&self, times: &WaitTimes) -> Option<Moment> {
-        self.iter().filter_map(|(key, since)| times.change_end(&key.2, since)).min()
+        self.iter().filter_map(|(key, waiting)| times.change_end(&key.2, waiting.since, waiting.longest)).min()
     }
 }
 
@@ -180,8 +201,8 @@ impl WaitTimes {
 
     /// Until when a change waits at most; `None` while its authority is unsteady. That the server is quiet ends no wait: one that pauses
     /// between a route and its cluster looks just like one that has no such cluster.
-    pub(super) fn change_end(&self, name: &Name, since: Moment) -> Option<Moment> {
-        Some(since.max(self.steady_since(name)?) + WAIT)
+    pub(super) fn change_end(&self, name: &Name, since: Moment, longest: Duration) -> Option<Moment> {
+        Some(since.max(self.steady_since(name)?) + longest)
     }
 
     /// Until when a removed resource stays at most. `None` while changes wait (`bound`), or while a server that could send another reference has
@@ -192,7 +213,7 @@ impl WaitTimes {
 
     /// Returns how much longer a removal may wait that a change was released after: its time begins anew once.
     pub(super) fn second_bound(&self, since: Moment, bound: Duration) -> Duration {
-        if self.released > since { bound } else { Duration::ZERO }
+        if self.released > since { bound.max(self.released - since) } else { Duration::ZERO }
     }
 }
 
@@ -200,5 +221,5 @@ impl WaitTimes {
 pub(super) const QUIET: Duration = Duration::from_millis(50);
 /// A server that is never quiet delays nothing for longer than this.
 const LONGEST: Duration = Duration::from_secs(1);
-/// A change waits for no longer than this while its server could send the clusters.
+/// A change waits for no longer than this while its server could send the clusters, unless it has sent one for which there was no room.
 pub(super) const WAIT: Duration = Duration::from_secs(1);

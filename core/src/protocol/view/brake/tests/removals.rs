@@ -1,6 +1,9 @@
 //! What is too much, and when it is let go.
 
+use std::ops::Range;
+
 use super::*;
+use crate::xds::Name;
 
 #[test]
 fn what_a_later_set_has_and_cannot_be_read_is_held_no_longer() {
@@ -12,6 +15,45 @@ fn what_a_later_set_has_and_cannot_be_read_is_held_no_longer() {
     let unread = (50..60).map(|number| format!("r{number}").as_str().into()).collect();
     bench.apply(vec![Update::FullSet { kind, resources, retain: Retain::These(unread) }]);
     assert_eq!((bench.count(), bench.held()), (100, 40));
+}
+
+/// The server sends its whole set, of which some has no room.
+fn set_without_room(bench: &mut Bench, fits: Range<usize>, lacks: Range<usize>) {
+    let (kind, class) = (bench.kind.clone(), Class::Wildcard);
+    let resources = fits.map(|number| bench.resource(number, "")).collect();
+    let names: BTreeSet<Name> = lacks.map(|number| format!("r{number}").as_str().into()).collect();
+    let without_room = |key: &Name| Update::WithoutRoom { kind: kind.clone(), class, key: key.clone() };
+    let without_room: Vec<_> = names.iter().map(without_room).collect();
+    let retain = Retain::These(names.clone());
+    let set = Update::FullSet { kind: kind.clone(), resources, retain };
+    let unreadable = Update::Unreadable { kind: kind.clone(), of: Selector::Wildcard, names };
+    bench.apply([set, unreadable].into_iter().chain(without_room).collect());
+}
+
+#[test]
+fn what_replaces_a_set_and_has_no_room_is_no_loss() {
+    let mut bench = Bench::new(CDS, 100);
+    set_without_room(&mut bench, 0..0, 100..200);
+    assert_eq!((bench.count(), bench.held()), (0, 0), "the set is as large as before");
+    set_without_room(&mut bench, 100..150, 150..200);
+    assert_eq!((bench.count(), bench.held()), (50, 0), "half of it has room now");
+    set_without_room(&mut bench, 101..150, 150..200);
+    assert_eq!((bench.count(), bench.held()), (49, 0), "one of a hundred is removed");
+    set_without_room(&mut bench, 101..121, 0..0);
+    assert_eq!((bench.count(), bench.held()), (49, 29), "a fifth is left, and what is here of the rest is held");
+    set_without_room(&mut bench, 101..121, 150..230);
+    assert_eq!((bench.count(), bench.held()), (20, 0), "it is whole again, with or without room");
+}
+
+#[test]
+fn the_end_of_what_had_no_room_holds_nothing_that_is_not_here() {
+    let mut bench = Bench::new(CDS, 20);
+    set_without_room(&mut bench, 0..20, 100..180);
+    bench.pass(100);
+    set_without_room(&mut bench, 0..20, 0..0);
+    assert_eq!((bench.count(), bench.held(), bench.releases().len()), (20, 0, 0));
+    bench.remove([0]);
+    assert_eq!((bench.count(), bench.held()), (19, 0), "nor is an ordinary removal held for it");
 }
 
 #[test]
