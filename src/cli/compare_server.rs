@@ -23,7 +23,7 @@ use super::query_state::{NameStatus, QueryState, Question, ReceivedResource};
 use super::xds_client::Client;
 use crate::plural::plural;
 use crate::transcode::Transcoder;
-use crate::upstream::{AdsServer, TlsFiles, TlsWords};
+use crate::upstream::{AdsServer, TlsWords};
 
 #[derive(Debug, Args)]
 pub(super) struct ServerArgs {
@@ -199,9 +199,8 @@ impl ServerArgs {
         if !faults.is_empty() {
             return Err(CompareError::Arguments(faults));
         }
-        let server = tls.endpoint("--server", uri).map_err(CompareError::Arguments)?;
-        let tls = server.tls.map(|files| TlsFiles { words: WORDS, ..files });
-        Ok(AdsServer { tokens: self.server_token_file.iter().cloned().collect(), tls, ..server })
+        let server = tls.endpoint_in(WORDS, "--server", uri).map_err(CompareError::Arguments)?;
+        Ok(AdsServer { tokens: self.server_token_file.iter().cloned().collect(), ..server })
     }
 }
 

@@ -107,6 +107,10 @@ async fn what_cannot_be_compared_is_named() {
     let plain = ["diff", "--admin", &admin, "--client", "test", "--server", "http://127.0.0.1:1", "--server-ca", "x"];
     let (code, _, error) = weir(&plain).await;
     assert!(code == 2 && error.contains("--server-ca requires TLS: expected --server https://…"), "{error}");
+    let named = ["--server", "https://127.0.0.1:1", "--server-certificate-name", "no name"];
+    let (code, _, error) = weir(&[&["diff", "--admin", &admin, "--client", "test"], &named[..]].concat()).await;
+    let expected = "error: invalid --server-certificate-name \"no name\": expected a host name or an address";
+    assert!(code == 2 && error.contains(expected), "{error}");
     let away = ["diff", "--admin", &admin, "--client", "test", "--server", "http://127.0.0.1:1"];
     let (code, _, error) = weir(&away).await;
     assert!(code == 2 && error.contains("error: http://127.0.0.1:1: CDS: "), "{error}");
