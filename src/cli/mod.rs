@@ -8,6 +8,7 @@ pub mod compare;
 mod compare_server;
 pub mod dangling;
 mod diff;
+mod differences;
 mod endpoint;
 pub mod explain;
 pub mod get;
