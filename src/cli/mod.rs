@@ -24,6 +24,7 @@ mod query_args;
 mod query_state;
 pub mod release;
 pub mod reload;
+mod screen;
 pub mod snapshot;
 pub mod split;
 pub mod status;
