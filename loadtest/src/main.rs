@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, ensure};
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 use tokio::signal::unix::{SignalKind, signal};
 use weir_loadtest::baseline::Baseline;
 use weir_loadtest::bench;
@@ -56,6 +56,12 @@ enum Command {
         first: PathBuf,
         second: PathBuf,
     },
+    /// Writes manual pages: weir-loadtest.1, and one for each command.
+    Man {
+        /// Folder for the pages; it is made if it is not there
+        #[arg(value_name = "FOLDER")]
+        folder: PathBuf,
+    },
     /// Runs a server to compare a relay with.
     #[command(subcommand, hide = true)]
     Baseline(Baseline),
@@ -77,6 +83,7 @@ impl Command {
     fn writes_files(&self) -> bool {
         match self {
             Self::Clients { measures, .. } | Self::Run { measures, .. } => measures.writes_files(),
+            Self::Man { .. } => true,
             _ => false,
         }
     }
@@ -102,6 +109,7 @@ impl Command {
                 until_stopped(async { bench::command(&options).await.unwrap_or_else(failed) }).await
             }
             Self::Compare { first, second } => compare(&first, &second).map_or_else(failed, done),
+            Self::Man { folder } => write_manual(&folder).map_or_else(failed, done),
             Self::Baseline(baseline) => baseline.run().await.map_or_else(failed, done),
         }
     }
@@ -129,6 +137,13 @@ fn compare(first: &Path, second: &Path) -> anyhow::Result<()> {
     };
     output::line(report::compare(&report(first)?, &report(second)?).trim_end());
     Ok(())
+}
+
+/// Writes a page for the program, and one for each of its commands, into a folder, which is made if it is not there.
+fn write_manual(folder: &Path) -> anyhow::Result<()> {
+    let cannot = || format!("cannot write manual pages to {}", folder.display());
+    std::fs::create_dir_all(folder).with_context(cannot)?;
+    clap_mangen::generate_to(Arguments::command().disable_help_subcommand(true), folder).with_context(cannot)
 }
 
 fn failed(error: anyhow::Error) -> ExitCode {

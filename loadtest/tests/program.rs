@@ -55,6 +55,25 @@ async fn server(answer: &'static [u8]) -> String {
 }
 
 #[test]
+fn the_program_and_each_command_that_is_shown_have_a_manual_page() {
+    let folder = std::env::temp_dir().join(format!("weir-loadtest-manual-{}", std::process::id()));
+    let man = |folder: &std::path::Path| {
+        let Output { status, stdout, stderr } = program(&["man", folder.to_str().unwrap()]);
+        (status.code(), String::from_utf8([stdout, stderr].concat()).unwrap())
+    };
+    assert_eq!(man(&folder), (Some(0), String::new()));
+    let page = |name: &str| std::fs::read_to_string(folder.join(name)).unwrap().replace("\\-", "-");
+    assert!(page("weir-loadtest.1").contains("weir-loadtest-clients(1)"), "{}", page("weir-loadtest.1"));
+    assert!(page("weir-loadtest-clients.1").contains("--min-synced"), "{}", page("weir-loadtest-clients.1"));
+    assert!(!folder.join("weir-loadtest-baseline.1").exists() && !folder.join("weir-loadtest-help.1").exists());
+    let in_a_file = folder.join("weir-loadtest.1/pages");
+    let (code, said) = man(&in_a_file);
+    let expected = format!("error: cannot write manual pages to {}: ", in_a_file.display());
+    assert!(code == Some(2) && said.starts_with(&expected), "{said}");
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
+#[test]
 fn what_cannot_run_or_ask_ends_with_2_and_says_why() {
     for (arguments, expected) in [
         (

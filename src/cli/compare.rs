@@ -1,6 +1,6 @@
 //! `weir diff`: what one client of a running relay has, against what another one has, or what its view has against its server.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::process::ExitCode;
 
@@ -10,7 +10,8 @@ use serde_json::Value;
 use super::admin::{AdminArgs, AdminError};
 use super::compare_server::{CompareError, Compared, ServerArgs};
 use super::diff::{self, Line};
-use super::output::finish;
+use super::differences::{Difference, page};
+use super::output::{OutputArgs, finish};
 use super::view_words::ViewWords;
 use super::{CANNOT_ASK, error, printable};
 
@@ -26,7 +27,19 @@ pub struct Compare {
     #[command(flatten)]
     server: ServerArgs,
     #[command(flatten)]
+    output: OutputArgs,
+    #[command(flatten)]
     relay: AdminArgs,
+}
+
+/// What a client has, by the text of each entry.
+type Entries = BTreeMap<String, Entry>;
+
+/// A resource in a list of a dump, without when it came and by which version.
+#[derive(Debug)]
+struct Entry {
+    list: String,
+    shown: Value,
 }
 
 impl Compare {
@@ -41,16 +54,19 @@ impl Compare {
     }
 
     async fn with_server(&self) -> ExitCode {
-        let Compared { relay, server, whom, same, failures } = match self.compared().await {
+        let Compared { relay, server, whom, same, equal, differences, failures } = match self.compared().await {
             Ok(compared) => compared,
             Err(fault) => return refused(&fault.to_string()),
         };
         let lines = diff::lines(&relay, &server);
-        let same = format!("the relay and {} have the same: {}\n", printable(&whom), printable(&same));
-        let shown = if lines.is_empty() { same } else { text("the relay", &whom, &lines) };
-        // What could not be found out may differ.
-        let is_said = failures.is_empty() || !lines.is_empty();
-        let ended = finish::<AdminError>(Ok((if is_said { shown } else { String::new() }, !lines.is_empty())));
+        let differs = !lines.is_empty();
+        let text = || match (differs, failures.is_empty()) {
+            (true, _) => text(RELAY, &whom, &lines),
+            (false, true) => format!("{RELAY} and {} have the same: {}\n", printable(&whom), printable(&same)),
+            (false, false) => String::new(), // what could not be found out may differ
+        };
+        let page = page((RELAY, &whom), equal, &differences, &failures);
+        let ended = finish::<AdminError>(Ok((self.output.of(&page, text), differs)));
         failures.iter().for_each(|failure| error(&printable(failure)));
         if failures.is_empty() { ended } else { ExitCode::from(CANNOT_ASK) }
     }
@@ -75,21 +91,23 @@ impl Compare {
 
     async fn answer(&self, one: &str, other: &str) -> Result<(String, bool), AdminError> {
         let [before, after] = [self.dump(one).await?, self.dump(other).await?];
-        let lines = diff::lines(&before, &after);
-        if lines.is_empty() {
-            return Ok((format!("{} and {} have the same\n", printable(one), printable(other)), false));
-        }
-        Ok((text(one, other, &lines), true))
+        let (differences, same) = differences(&before, &after);
+        let text = || match differences.is_empty() {
+            true => format!("{} and {} have the same\n", printable(one), printable(other)),
+            false => text(one, other, &diff::lines(&joined(&before), &joined(&after))),
+        };
+        let shown = self.output.of(&page((one, other), same, &differences, &[]), text);
+        Ok((shown, !differences.is_empty()))
     }
 
     /// Returns what a client has on all its streams.
-    async fn dump(&self, client: &str) -> Result<String, AdminError> {
-        let mut entries = BTreeSet::new();
+    async fn dump(&self, client: &str) -> Result<Entries, AdminError> {
+        let mut entries = Entries::new();
         for session in self.sessions(client).await? {
             let page = self.relay.get("/config_dump", &[("client", &session), ("include_eds", "1")]).await?;
             entries.extend(entries_of(&page));
         }
-        Ok(entries.into_iter().collect::<Vec<_>>().join("\n"))
+        Ok(entries)
     }
 
     /// Returns the streams of a client that is named by its node: those of its newest connection, as an Envoy without an aggregated stream has
@@ -116,8 +134,8 @@ fn refused(reason: &str) -> ExitCode {
 }
 
 /// Returns the resources of a dump, each below the list that it is in, without when they came and by which version.
-fn entries_of(page: &Value) -> Vec<String> {
-    let mut entries = Vec::new();
+fn entries_of(page: &Value) -> Entries {
+    let mut entries = Entries::new();
     for part in page["configs"].as_array().into_iter().flatten() {
         for (list, found) in part.as_object().into_iter().flatten() {
             for entry in found.as_array().into_iter().flatten() {
@@ -129,11 +147,44 @@ fn entries_of(page: &Value) -> Vec<String> {
                         });
                     }
                 }
-                entries.push(format!("{list}: {entry:#}"));
+                entries.insert(format!("{list}: {entry:#}"), Entry { list: list.clone(), shown: entry });
             }
         }
     }
     entries
+}
+
+fn joined(entries: &Entries) -> String {
+    entries.keys().map(String::as_str).collect::<Vec<_>>().join("\n")
+}
+
+/// Returns what differs, and how many entries are equal. What has one name in one list of both is one difference.
+fn differences(first: &Entries, second: &Entries) -> (Vec<Difference>, usize) {
+    let mut found = BTreeMap::<(&str, &str), [Vec<&Value>; 2]>::new();
+    for (side, (own, others)) in [(first, second), (second, first)].into_iter().enumerate() {
+        for entry in own.iter().filter(|(text, _)| !others.contains_key(*text)).map(|(_, entry)| entry) {
+            let of_name = found.entry((entry.list.as_str(), name_in(&entry.shown))).or_default();
+            of_name[side].push(&entry.shown);
+        }
+    }
+    let mut differences = Vec::new();
+    for ((list, name), [ones, others]) in found {
+        for at in 0..ones.len().max(others.len()) {
+            let sides = [&ones, &others].map(|side| side.get(at).map(|shown| (*shown).clone()));
+            differences.push(Difference::in_dump(list, name, sides));
+        }
+    }
+    (differences, first.keys().filter(|text| second.contains_key(*text)).count())
+}
+
+/// Returns the name of a resource in a dump: some lists have it beside the body, and some in it.
+fn name_in(entry: &Value) -> &str {
+    let bodies = entry.as_object().into_iter().flat_map(|fields| fields.values());
+    std::iter::once(entry).chain(bodies).find_map(own_name).unwrap_or_default()
+}
+
+fn own_name(of: &Value) -> Option<&str> {
+    ["name", "cluster_name"].into_iter().find_map(|key| of.get(key)?.as_str())
 }
 
 fn text(one: &str, other: &str, lines: &[Line<'_>]) -> String {
@@ -150,6 +201,9 @@ fn text(one: &str, other: &str, lines: &[Line<'_>]) -> String {
     out
 }
 
+/// What the first side is called where a server is the second.
+const RELAY: &str = "the relay";
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -161,8 +215,7 @@ mod tests {
         let dump = |names: &[&str], at: &str| {
             let of = |name: &&str| json!({"last_updated": at, "version_info": at, "cluster": {"name": name}});
             let clusters: Vec<_> = names.iter().map(of).collect();
-            let page = json!({"configs": [{"dynamic_active_clusters": clusters, "version_info": at}]});
-            entries_of(&page).into_iter().collect::<BTreeSet<_>>().into_iter().collect::<Vec<_>>().join("\n")
+            joined(&entries_of(&json!({"configs": [{"dynamic_active_clusters": clusters, "version_info": at}]})))
         };
         let (one, same, other) = (dump(&["a", "b"], "1"), dump(&["b", "a"], "2"), dump(&["a", "c"], "1"));
         assert_eq!(diff::lines(&one, &same), []);
@@ -177,10 +230,34 @@ mod tests {
             let routes: Vec<_> = routes.iter().map(|prefix| json!({"prefix": prefix})).collect();
             let listener = json!({"routes": routes, "metadata": {"version_info": version}});
             let state = json!({"active_state": {"listener": listener, "version_info": "9"}});
-            entries_of(&json!({"configs": [{"dynamic_listeners": [state]}]}))
+            joined(&entries_of(&json!({"configs": [{"dynamic_listeners": [state]}]})))
         };
         assert_eq!(dump(&["/a", "/"], "1"), dump(&["/a", "/"], "1"));
         assert_ne!(dump(&["/a", "/"], "1"), dump(&["/", "/a"], "1"));
         assert_ne!(dump(&["/a"], "1"), dump(&["/a"], "2"));
+    }
+
+    #[test]
+    fn what_differs_is_listed_by_its_list_and_name_with_what_both_have() {
+        let cluster = |name: &str, timeout: &str| json!({"version_info": "1", "cluster": {"name": name, "connect_timeout": timeout}});
+        let dump = |clusters: &[Value]| {
+            let endpoints = json!([{"endpoint_config": {"cluster_name": "e"}}]);
+            let lists = json!({"dynamic_active_clusters": clusters, "dynamic_endpoint_configs": endpoints});
+            entries_of(&json!({"configs": [lists]}))
+        };
+        let one = dump(&[cluster("a", "1s"), cluster("b", "1s"), cluster("same", "1s")]);
+        let other = dump(&[cluster("same", "1s"), cluster("b", "2s"), cluster("c", "1s")]);
+        let (found, same) = differences(&one, &other);
+        let body = |name: &str, timeout: &str| json!({"cluster": {"name": name, "connect_timeout": timeout}});
+        let list = "dynamic_active_clusters";
+        let expected = json!({"first": "1", "second": "two", "same": 2, "errors": [], "differences": [
+            {"list": list, "name": "a", "first": body("a", "1s"), "second": null},
+            {"list": list, "name": "b", "first": body("b", "1s"), "second": body("b", "2s")},
+            {"list": list, "name": "c", "first": null, "second": body("c", "1s")},
+        ]});
+        assert_eq!(page(("1", "two"), same, &found, &[]), expected);
+        assert!(differences(&one, &one).0.is_empty());
+        assert_eq!(name_in(&json!({"endpoint_config": {"cluster_name": "e"}})), "e");
+        assert_eq!(name_in(&json!({"name": "l", "active_state": {"listener": {"name": "other"}}})), "l");
     }
 }

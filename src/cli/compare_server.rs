@@ -14,6 +14,7 @@ use weir_core::proto::discovery;
 use weir_core::xds::{BodyStore, Resource, Type, TypeTable, short_type_name};
 
 use super::admin::{AdminArgs, AdminError};
+use super::differences::Difference;
 use super::endpoint::{EndpointError, TlsArgs};
 use super::listening::{Patience, listen};
 use super::note;
@@ -23,7 +24,7 @@ use super::query_state::{NameStatus, QueryState, Question, ReceivedResource};
 use super::xds_client::Client;
 use crate::plural::plural;
 use crate::transcode::Transcoder;
-use crate::upstream::{AdsServer, TlsFiles, TlsWords};
+use crate::upstream::{AdsServer, TlsWords};
 
 #[derive(Debug, Args)]
 pub(super) struct ServerArgs {
@@ -78,6 +79,9 @@ pub(super) struct Compared {
     pub(super) whom: String,
     /// How many resources of how many types are equal.
     pub(super) same: String,
+    pub(super) equal: usize,
+    /// What both have of what differs.
+    pub(super) differences: Vec<Difference>,
     /// What could not be found out.
     pub(super) failures: Vec<String>,
 }
@@ -199,9 +203,8 @@ impl ServerArgs {
         if !faults.is_empty() {
             return Err(CompareError::Arguments(faults));
         }
-        let server = tls.endpoint("--server", uri).map_err(CompareError::Arguments)?;
-        let tls = server.tls.map(|files| TlsFiles { words: WORDS, ..files });
-        Ok(AdsServer { tokens: self.server_token_file.iter().cloned().collect(), tls, ..server })
+        let server = tls.endpoint_in(WORDS, "--server", uri).map_err(CompareError::Arguments)?;
+        Ok(AdsServer { tokens: self.server_token_file.iter().cloned().collect(), ..server })
     }
 }
 
@@ -344,6 +347,7 @@ fn shown(kind: &Type, name: &str, received: &ReceivedResource) -> Shown {
 fn compared(of_relay: ShownByName, of_server: ShownByName, whom: String, failures: Vec<String>) -> Compared {
     let keys: BTreeSet<_> = of_relay.keys().chain(of_server.keys()).collect();
     let (mut relay, mut server, mut same) = (Vec::new(), Vec::new(), BTreeMap::<&str, usize>::new());
+    let mut differences = Vec::new();
     for key in &keys {
         let (one, other) = (of_relay.get(*key), of_server.get(*key));
         if let (Some(one), Some(other)) = (one, other)
@@ -363,9 +367,12 @@ fn compared(of_relay: ShownByName, of_server: ShownByName, whom: String, failure
         };
         relay.extend(one.map(text));
         server.extend(other.map(text));
+        let sides = [one, other].map(|of| of.map(|of| serde_json::json!({"version": of.version, "body": of.body})));
+        differences.push(Difference::in_view(&key.kind, key.by_name, &key.name, sides));
     }
-    let same = format!("{} of {}", plural(same.values().sum(), "resource"), plural(same.len(), "type"));
-    Compared { relay: relay.join("\n"), server: server.join("\n"), whom, same, failures }
+    let equal: usize = same.values().sum();
+    let same = format!("{} of {}", plural(equal, "resource"), plural(same.len(), "type"));
+    Compared { relay: relay.join("\n"), server: server.join("\n"), whom, same, equal, differences, failures }
 }
 
 /// Under which keys a dump has bodies.
@@ -420,6 +427,14 @@ mod tests {
         let relays = format!("CDS changed: {{\n  \"a\": 1\n}}\nCDS only: {{\n  \"a\": 1\n}}\n{}", secret(1));
         assert_eq!(compared.relay, relays);
         assert_eq!(compared.server, format!("CDS changed: {{\n  \"a\": 2\n}}\nCDS other: {{}}\n{}", secret(2)));
+        let found = serde_json::to_value(&compared.differences).unwrap();
+        let names: Vec<_> = found.as_array().unwrap().iter().map(|of| of["name"].as_str().unwrap()).collect();
+        assert_eq!((names, compared.equal), (vec!["changed", "only", "other", "secret"], 2));
+        let changed = json!({
+            "type": "envoy.config.cluster.v3.Cluster", "subscription": "wildcard", "name": "changed",
+            "first": {"version": "1", "body": {"a": 1}}, "second": {"version": "2", "body": {"a": 2}},
+        });
+        assert_eq!((&found[0], &found[1]["second"], &found[2]["first"]), (&changed, &Value::Null, &Value::Null));
         let same = super::compared(relay.clone(), relay, "server".into(), Vec::new());
         assert_eq!((same.relay.as_str(), same.server.as_str(), same.same.as_str()), ("", "", "5 resources of 1 type"));
     }

@@ -31,12 +31,12 @@ pub(super) struct TlsArgs {
 pub(super) enum EndpointError {
     #[error("{0}: {1}")]
     Uri(&'static str, ValueError),
-    #[error("invalid --server-name {0:?}: expected a host name or an address")]
-    ServerName(String),
+    #[error("invalid {0} {1:?}: expected a host name or an address")]
+    ServerName(&'static str, String),
     #[error("{0}: expected the path of a socket after unix:, such as unix:/run/weir.sock")]
     NoPath(&'static str),
-    #[error("{0} has no host for a certificate; use --server-name")]
-    NoHost(&'static str),
+    #[error("{0} has no host for a certificate; use {1}")]
+    NoHost(&'static str, &'static str),
     #[error("{0} requires TLS: expected {1} https://…")]
     RequiresTls(&'static str, &'static str),
 }
@@ -62,6 +62,16 @@ impl TlsArgs {
 
     /// Returns the endpoint at a URI, which was given with this flag.
     pub(crate) fn endpoint(&self, flag: &'static str, text: &str) -> Result<AdsServer, Vec<EndpointError>> {
+        self.endpoint_in(WORDS, flag, text)
+    }
+
+    /// Returns the endpoint at a URI for a command that has the files and the name in other options, which the words name.
+    pub(super) fn endpoint_in(
+        &self,
+        words: TlsWords,
+        flag: &'static str,
+        text: &str,
+    ) -> Result<AdsServer, Vec<EndpointError>> {
         let mut faults = Vec::new();
         if let Some(path) = text.strip_prefix("unix:") {
             faults.extend(self.without_tls(flag));
@@ -83,7 +93,7 @@ impl TlsArgs {
         };
         let uri = server_uri(&with_scheme).map_err(|error| faults.push(EndpointError::Uri(flag, error))).ok();
         let tls = match uri.as_ref().filter(|uri| uri.scheme_str() == Some("https")) {
-            Some(uri) => self.tls(flag, uri).map_err(|fault| faults.push(fault)).ok(),
+            Some(uri) => self.tls(words, flag, uri).map_err(|fault| faults.push(fault)).ok(),
             None => {
                 faults.extend(self.without_tls(flag));
                 None
@@ -95,14 +105,15 @@ impl TlsArgs {
         }
     }
 
-    fn tls(&self, flag: &'static str, uri: &Uri) -> Result<TlsFiles, EndpointError> {
+    fn tls(&self, words: TlsWords, flag: &'static str, uri: &Uri) -> Result<TlsFiles, EndpointError> {
+        let invalid = |name: &String| EndpointError::ServerName(words.server_name, name.clone());
         let server_name = match &self.server_name {
-            Some(name) => ServerName::try_from(name.clone()).map_err(|_| EndpointError::ServerName(name.clone()))?,
-            None => name_in(uri).ok_or(EndpointError::NoHost(flag))?,
+            Some(name) => ServerName::try_from(name.clone()).map_err(|_| invalid(name))?,
+            None => name_in(uri).ok_or(EndpointError::NoHost(flag, words.server_name))?,
         };
         let own = self.cert.clone().zip(self.key.clone());
         let own = own.map(|(certificate, key)| OwnCertificate { certificate, key });
-        Ok(TlsFiles { ca: self.ca.clone(), own, server_name, words: WORDS })
+        Ok(TlsFiles { ca: self.ca.clone(), own, server_name, words })
     }
 
     fn without_tls(&self, flag: &'static str) -> impl Iterator<Item = EndpointError> {

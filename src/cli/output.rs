@@ -10,7 +10,7 @@ use super::{CANNOT_ASK, FOUND, error, json_text, show};
 
 #[derive(Debug, Args)]
 pub(super) struct OutputArgs {
-    /// Form of the output: a text for people, or the page of the relay
+    /// Form of the output: a text for people, or JSON
     #[arg(short = 'o', long = "output", value_name = "FORM", value_enum, default_value = "table")]
     form: Form,
 }

@@ -9,7 +9,7 @@ use weir_core::xds::short_type_name;
 
 use super::admin::{AdminArgs, AdminError};
 use super::output::OutputArgs;
-use super::top::interrupted;
+use super::screen::interrupted;
 use super::{CANNOT_ASK, error, json_line, note, printable, show_more};
 use crate::plural::plural;
 

@@ -1,23 +1,23 @@
 //! `weir top`: the clients of a running relay that have lacked something for longest, live.
 
-use std::io::{self, IsTerminal};
+use std::pin::pin;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
-use futures_util::StreamExt as _;
-use futures_util::stream::FuturesUnordered;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::Notify;
 
 use super::admin::{AdminArgs, AdminError};
+use super::screen::Screen;
 use super::status::{CLEAR, client_table};
 use super::summary::Summary;
 use super::view_words::ViewWords;
-use super::{CANNOT_ASK, error, show, show_more};
+use super::{CANNOT_ASK, error, show_more};
 
 /// Shows the clients of a running relay that have lacked something for longest, again every two seconds
 ///
-/// It ends by Ctrl-C, and leaves the terminal as it was. Exit code: 0, or 2 if the relay was never reached.
+/// It ends by Ctrl-C, is stopped by Ctrl-Z until the shell continues it, and leaves the terminal as it was. Exit code: 0, or 2 if the relay
+/// was never reached.
 #[derive(Debug, Args)]
 pub struct Top {
     /// Clients to show
@@ -30,34 +30,21 @@ pub struct Top {
     relay: AdminArgs,
 }
 
-/// The other screen of a terminal, for as long as this lives.
-struct Screen(bool);
-
-impl Screen {
-    fn enter() -> Self {
-        let is_terminal = io::stdout().is_terminal();
-        if is_terminal {
-            let _ = show(ENTER); // a closed stdout is noticed at the next picture
-        }
-        Self(is_terminal)
-    }
-}
-
-impl Drop for Screen {
-    fn drop(&mut self) {
-        if self.0 {
-            let _ = show(LEAVE); // nothing can be done about a terminal that is gone
-        }
-    }
-}
-
 impl Top {
     /// Prints the picture again and again.
     pub async fn run(self) -> ExitCode {
-        let screen = Screen::enter();
-        let ended = tokio::select! {
-            ended = self.repeat(screen.0) => ended,
-            () = interrupted() => Ok(()),
+        let (mut screen, continued) = (Screen::enter(), Notify::new());
+        let ended = {
+            let mut repeat = pin!(self.repeat(screen.is_terminal(), &continued));
+            loop {
+                tokio::select! {
+                    ended = &mut repeat => break ended,
+                    is_continued = screen.is_continued() => match is_continued {
+                        true => continued.notify_one(),
+                        false => break Ok(()),
+                    },
+                }
+            }
         };
         drop(screen);
         match ended {
@@ -69,7 +56,7 @@ impl Top {
         }
     }
 
-    async fn repeat(&self, is_terminal: bool) -> Result<(), String> {
+    async fn repeat(&self, is_terminal: bool, continued: &Notify) -> Result<(), String> {
         let mut was_reached = false;
         let mut left = self.count;
         loop {
@@ -87,7 +74,10 @@ impl Top {
             if !is_read || left == Some(0) {
                 return Ok(());
             }
-            tokio::time::sleep(PERIOD).await;
+            tokio::select! {
+                () = tokio::time::sleep(PERIOD) => {}
+                () = continued.notified() => {}
+            }
         }
     }
 
@@ -103,16 +93,4 @@ impl Top {
     }
 }
 
-/// Waits for a signal by which somebody, or the end of the terminal, ends the program.
-pub(super) async fn interrupted() {
-    let kinds = [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup(), SignalKind::quit()];
-    let signals = kinds.into_iter().filter_map(|kind| signal(kind).ok());
-    let mut waits: FuturesUnordered<_> = signals.map(|mut signal| async move { signal.recv().await }).collect();
-    if waits.next().await.is_none() {
-        std::future::pending().await // none can be caught
-    }
-}
-
 const PERIOD: Duration = Duration::from_secs(2);
-const ENTER: &str = "\x1b[?1049h\x1b[?25l";
-const LEAVE: &str = "\x1b[?25h\x1b[?1049l";

@@ -7,6 +7,7 @@ import subprocess
 import tempfile
 
 WEIR = os.path.abspath(os.environ["WEIR"])
+LOADTEST = os.path.join(os.path.dirname(WEIR), "weir-loadtest")
 
 
 @functools.cache

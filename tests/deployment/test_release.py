@@ -12,7 +12,7 @@ import urllib.request
 
 import yaml
 
-from release import WEIR, release
+from release import LOADTEST, WEIR, release
 
 
 def output(*command, **options):
@@ -68,9 +68,14 @@ class Release(unittest.TestCase):
         for path in ("LICENSE", "README.md", "CHANGELOG.md", "docs/operations.md", "deploy/prometheus/weir-alerts.yaml"):
             self.assertEqual(read(f"{release()}/{path}"), read(path))
         self.assertIn("weir-status", read(f"{release()}/man/weir.1").replace("\\-", "-"))
-        commands = set(re.findall(r"^  ([a-z]+) ", output(WEIR, "--help"), re.M)) - {"help"}
-        pages = {page for page in os.listdir(f"{release()}/man") if page.count("-") < 2}  # `weir snapshot` has commands of its own
-        self.assertEqual(pages, {"weir.1"} | {f"weir-{command}.1" for command in commands})
+        self.assertTrue(os.access(LOADTEST, os.X_OK), "weir-loadtest is built beside the program")
+        expected = set()
+        for name, program in (("weir", WEIR), ("weir-loadtest", LOADTEST)):
+            commands = set(re.findall(r"^  ([a-z]+) ", output(program, "--help"), re.M)) - {"help"}
+            expected |= {f"{name}.1"} | {f"{name}-{command}.1" for command in commands}
+        # `weir snapshot` has commands of its own, with pages such as weir-snapshot-show.1
+        pages = {page for page in os.listdir(f"{release()}/man") if re.fullmatch(r"weir(-loadtest)?(-[a-z]+)?\.1", page)}
+        self.assertEqual(pages, expected)
         self.assertEqual(sorted(os.listdir(f"{release()}/deploy/systemd")), ["weir.service", "weir.socket", "weir.sysusers"])
 
 
@@ -133,6 +138,7 @@ class DebianPackage(unittest.TestCase):
         self.assertEqual(output("dpkg-deb", "--info", self.package, "conffiles"), "/etc/weir/relay.yaml\n")
         self.assertEqual(read(f"{self.root}/etc/weir/relay.yaml"), read("config/relay.yaml"))
         self.assertIn("/usr/share/man/man1/weir-tap.1.gz", modes)
+        self.assertIn("/usr/share/man/man1/weir-loadtest-clients.1.gz", modes)
         self.assertIn("TERMS AND CONDITIONS", read(f"{self.root}/usr/share/doc/weir/copyright"))
         sums = output("dpkg-deb", "--info", self.package, "md5sums")
         self.assertIn("  usr/bin/weir\n", sums)

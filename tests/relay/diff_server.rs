@@ -78,11 +78,34 @@ async fn what_the_relay_has_is_compared_with_what_its_server_says_to_the_node_of
     }
     assert!(out.contains("by what is not shown") && !out.contains("hush"), "{out}");
 
+    let asked = compare(&["--client", "test", "--server", "-o", "json"]);
+    for _ in 0..2 {
+        let changed = vec![("b", cluster_of("b", "2s"))];
+        answer_all(plane.stream().await, vec![(CDS, changed), (SDS, vec![("s", secret("hush-one"))])]);
+    }
+    let (code, out, _) = asked.await.unwrap();
+    let page: serde_json::Value = serde_json::from_str(&out).unwrap();
+    let names: Vec<_> = page["differences"].as_array().unwrap().iter().map(|of| of["name"].as_str().unwrap()).collect();
+    assert_eq!((code, names, &page["same"]), (1, vec!["a", "b"], &json!(1)), "{page:#}");
+    let of_b = &page["differences"][1];
+    assert_eq!(
+        (&of_b["subscription"], &of_b["type"]),
+        (&json!("wildcard"), &json!(&CDS["type.googleapis.com/".len()..]))
+    );
+    let timeout = |side: &str| &of_b[side]["body"]["connect_timeout"];
+    assert_eq!((timeout("first"), timeout("second")), (&json!("1s"), &json!("2s")), "{page:#}");
+    assert!(page["differences"][0]["second"].is_null() && page["errors"] == json!([]), "{page:#}");
+
     let asked = compare(&["--client", "test", "--server", "--timeout", "500ms"]);
     let _silent = [plane.stream().await, plane.stream().await];
     let (code, out, error) = asked.await.unwrap();
     assert!(code == 2 && error.contains("no response within 500ms"), "{error}");
     assert!(out.is_empty(), "what is unknown is no difference: {out}");
+    let asked = compare(&["--client", "test", "--server", "--timeout", "500ms", "-o", "json"]);
+    let _silent = [plane.stream().await, plane.stream().await];
+    let (code, out, _) = asked.await.unwrap();
+    let page: serde_json::Value = serde_json::from_str(&out).unwrap();
+    assert_eq!((code, &page["differences"], page["errors"].as_array().unwrap().len()), (2, &json!([]), 2), "{page:#}");
 }
 
 #[tokio::test]
@@ -107,6 +130,10 @@ async fn what_cannot_be_compared_is_named() {
     let plain = ["diff", "--admin", &admin, "--client", "test", "--server", "http://127.0.0.1:1", "--server-ca", "x"];
     let (code, _, error) = weir(&plain).await;
     assert!(code == 2 && error.contains("--server-ca requires TLS: expected --server https://…"), "{error}");
+    let named = ["--server", "https://127.0.0.1:1", "--server-certificate-name", "no name"];
+    let (code, _, error) = weir(&[&["diff", "--admin", &admin, "--client", "test"], &named[..]].concat()).await;
+    let expected = "error: invalid --server-certificate-name \"no name\": expected a host name or an address";
+    assert!(code == 2 && error.contains(expected), "{error}");
     let away = ["diff", "--admin", &admin, "--client", "test", "--server", "http://127.0.0.1:1"];
     let (code, _, error) = weir(&away).await;
     assert!(code == 2 && error.contains("error: http://127.0.0.1:1: CDS: "), "{error}");

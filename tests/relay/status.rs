@@ -138,6 +138,15 @@ async fn troubles_have_commands(admin: &str) {
     assert_eq!((code, out.as_str()), (0, "1 and 1 have the same\n"));
     let (code, out) = ask(&["diff", "--client", "1", "--client", "test"]).await;
     assert!(code == 1 && out.starts_with("--- 1\n+++ test\n@@ ") && out.contains("NACKED"), "{out}");
+    let (code, page) = ask(&["diff", "--client", "1", "--client", "test", "-o", "json"]).await;
+    let page: serde_json::Value = serde_json::from_str(&page).unwrap();
+    assert_eq!((code, &page["first"], &page["second"]), (1, &"1".into(), &"test".into()));
+    let is_nacked = |of: &serde_json::Value| of["name"] == "a" && of["second"]["client_status"] == "NACKED";
+    assert!(page["differences"].as_array().unwrap().iter().any(is_nacked), "{page:#}");
+    let (code, page) = ask(&["diff", "--client", "1", "--client", "1", "-o", "json"]).await;
+    let page: serde_json::Value = serde_json::from_str(&page).unwrap();
+    assert!(code == 0 && page["differences"].as_array().unwrap().is_empty(), "{page:#}");
+    assert!(page["same"].as_u64().unwrap() > 0, "{page:#}");
 }
 
 #[tokio::test]

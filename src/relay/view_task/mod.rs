@@ -287,7 +287,7 @@ impl ViewTask {
         self.reporter.report_brakes(&mut self.view, &self.links);
         self.exchange_reachability();
         self.request_interest(now);
-        self.note_servers();
+        let down = self.note_servers();
         self.send_requests(now);
         self.publish();
         let Self { refusals, view, sources, links, sessions, published, reporter, .. } = self;
@@ -301,7 +301,7 @@ impl ViewTask {
         let Self { view, sources, links, published, .. } = self;
         // The streams of the hub are of other views.
         let clients = if self.facts.is_hub { 0 } else { self.sessions.len() };
-        self.troubles.report(clients, (view, sources), links, published);
+        self.troubles.report(clients, (view, sources), &down, (links, published));
     }
 
     fn run_timers(&mut self, now: Moment) {
@@ -336,16 +336,18 @@ impl ViewTask {
         self.sources.close_unused(&self.view, now);
     }
 
-    /// Passes on what is known of the servers now: to other views, to sessions, to operators, and to the view itself.
-    fn note_servers(&mut self) {
+    /// Passes on what is known of the servers now: to other views, to sessions, to operators, and to the view itself. Returns the authorities
+    /// whose servers are all unreachable.
+    fn note_servers(&mut self) -> BTreeSet<Authority> {
         self.reachability.replace(self.sources.reachability());
         self.published.note_responding(self.sources.responding());
         self.published.note_history(self.sources.history(self.shared.clock.now()));
         self.reporter.report_ladders(&self.sources, &self.links);
         let down = self.sources.down();
         self.reporter.report_readiness(&self.sources, &self.links, &down);
-        self.view.on_source(down, self.sources.repeats());
+        self.view.on_source(down.clone(), self.sources.repeats());
         self.note_room();
+        down
     }
 
     /// Tells the view what new names have room for.

@@ -1,5 +1,6 @@
 //! What of a view's state is wrong.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -7,7 +8,7 @@ use weir_core::protocol::ladder::LadderState;
 use weir_core::protocol::sources::{LadderSummary, Sources};
 use weir_core::protocol::upstream::ServerStatus;
 use weir_core::protocol::view::{Revision, View};
-use weir_core::xds::Name;
+use weir_core::xds::{Authority, Name};
 
 use crate::relay::links::Links;
 use crate::relay::published::Published;
@@ -44,8 +45,8 @@ impl Troubles {
         &mut self,
         clients: usize,
         (view, sources): (&View, &Sources),
-        links: &Links,
-        published: &Published,
+        down: &BTreeSet<Authority>,
+        (links, published): (&Links, &Published),
     ) {
         self.dangling.look(view, Instant::now());
         let apart = published.types_apart();
@@ -54,7 +55,7 @@ impl Troubles {
         self.reporter.report(
             clients,
             ViewTroubles {
-                away: away(sources, links),
+                away: away(sources, down, links),
                 refused: published.refusal().map(|status| said(&status)),
                 refused_types: refused.collect(),
                 dangling: self.dangling.first.clone(),
@@ -84,8 +85,8 @@ impl DanglingLook {
 }
 
 /// Returns the servers that should be active, or were, and are not.
-fn away(sources: &Sources, links: &Links) -> Vec<AwayServer> {
-    let (mut away, down) = (Vec::<AwayServer>::new(), sources.down());
+fn away(sources: &Sources, down: &BTreeSet<Authority>, links: &Links) -> Vec<AwayServer> {
+    let mut away = Vec::<AwayServer>::new();
     for ladder in sources.ladders() {
         let (lost, instead) = lost_rungs(&ladder, down.contains(ladder.authority));
         let lost = ladder.servers.iter().take(lost).filter(|server| !links.is_hub(**server));
@@ -120,7 +121,6 @@ const NAMED: usize = 100;
 #[cfg(test)]
 mod tests {
     use weir_core::protocol::moment::Moment;
-    use weir_core::xds::Authority;
 
     use super::*;
 

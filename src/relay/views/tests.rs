@@ -1,3 +1,4 @@
+mod explained;
 mod inheritance;
 mod leaving;
 mod life;

@@ -1,0 +1,44 @@
+//! What `weir diff` finds, as JSON: for each resource that differs, what both sides have of it.
+
+use serde::Serialize;
+use serde_json::{Value, json};
+
+/// What both sides have of one resource that differs. One of them may have nothing.
+#[derive(Debug, Serialize)]
+pub(super) struct Difference {
+    #[serde(flatten)]
+    place: Place,
+    name: String,
+    first: Option<Value>,
+    second: Option<Value>,
+}
+
+/// Where a resource is found.
+#[derive(Debug, Serialize)]
+#[serde(untagged)]
+enum Place {
+    /// In a list of `/config_dump`.
+    Dump { list: String },
+    /// In a table of a view.
+    View {
+        #[serde(rename = "type")]
+        kind: String,
+        subscription: &'static str,
+    },
+}
+
+impl Difference {
+    pub(super) fn in_dump(list: &str, name: &str, [first, second]: [Option<Value>; 2]) -> Self {
+        Self { place: Place::Dump { list: list.to_owned() }, name: name.to_owned(), first, second }
+    }
+
+    pub(super) fn in_view(kind: &str, by_name: bool, name: &str, [first, second]: [Option<Value>; 2]) -> Self {
+        let subscription = if by_name { "named" } else { "wildcard" };
+        Self { place: Place::View { kind: kind.to_owned(), subscription }, name: name.to_owned(), first, second }
+    }
+}
+
+/// Returns the whole page: who is compared, how many resources are equal, which differ, and what could not be found out.
+pub(super) fn page((first, second): (&str, &str), same: usize, differences: &[Difference], errors: &[String]) -> Value {
+    json!({"first": first, "second": second, "same": same, "differences": differences, "errors": errors})
+}

@@ -1,0 +1,138 @@
+//! The other screen of a terminal, for what is drawn there again and again, and the signals by which somebody ends, stops or continues it.
+
+use std::future::poll_fn;
+use std::io::{self, IsTerminal};
+use std::task::Poll;
+
+use nix::sys::signal::{Signal as Raised, raise};
+use nix::unistd::{getpgrp, getsid, tcgetpgrp};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+use super::show;
+
+/// The other screen of a terminal, for as long as this lives and the program is not stopped. Without a terminal nothing is done to it.
+pub(super) struct Screen {
+    is_terminal: bool,
+    signals: Signals,
+}
+
+/// What somebody wants of a program that goes on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Wish {
+    End,
+    Stop,
+    GoOn,
+}
+
+struct Signals(Vec<(Wish, Signal)>);
+
+impl Screen {
+    pub(super) fn enter() -> Self {
+        let is_terminal = io::stdout().is_terminal();
+        // What draws on no terminal is stopped and continued as any other program.
+        let stops = STOPS.into_iter().filter(|_| is_terminal);
+        let this = Self { is_terminal, signals: Signals::of(ENDS.into_iter().chain(stops)) };
+        this.write(ENTER);
+        this
+    }
+
+    pub(super) fn is_terminal(&self) -> bool {
+        self.is_terminal
+    }
+
+    /// Returns `true` when all has to be drawn again, since the program was stopped and continued, and `false` when it has to end.
+    pub(super) async fn is_continued(&mut self) -> bool {
+        loop {
+            match self.signals.next().await {
+                Wish::End => return false,
+                Wish::Stop if is_job() => {
+                    self.write(LEAVE);
+                    if raise(Raised::SIGSTOP).is_err() {
+                        self.write(ENTER);
+                    }
+                }
+                Wish::Stop => {} // nobody could continue it
+                // Somebody else has the terminal.
+                Wish::GoOn if is_in_background() && raise(Raised::SIGSTOP).is_ok() => {}
+                Wish::GoOn => {
+                    self.write(ENTER);
+                    return true;
+                }
+            }
+        }
+    }
+
+    fn write(&self, sequence: &str) {
+        if self.is_terminal {
+            let _ = show(sequence); // nothing can be done about a terminal that is gone, and the next picture notices
+        }
+    }
+}
+
+impl Drop for Screen {
+    fn drop(&mut self) {
+        self.write(LEAVE);
+    }
+}
+
+/// Waits for a signal by which somebody, or the end of the terminal, ends the program.
+pub(super) async fn interrupted() {
+    Signals::of(ENDS).next().await;
+}
+
+impl Signals {
+    /// Of signals that cannot be caught nothing is heard.
+    fn of(kinds: impl IntoIterator<Item = (Wish, SignalKind)>) -> Self {
+        Self(kinds.into_iter().filter_map(|(wish, kind)| Some((wish, signal(kind).ok()?))).collect())
+    }
+
+    async fn next(&mut self) -> Wish {
+        poll_fn(|cx| {
+            for (wish, signal) in &mut self.0 {
+                if signal.poll_recv(cx).is_ready() {
+                    return Poll::Ready(*wish);
+                }
+            }
+            Poll::Pending
+        })
+        .await
+    }
+}
+
+/// Whether there is a shell that has started the program as a job, which it can continue. A shell that runs one command, as ssh and containers
+/// have it, has none.
+fn is_job() -> bool {
+    getsid(None).is_ok_and(|session| session != getpgrp())
+}
+
+fn is_in_background() -> bool {
+    tcgetpgrp(io::stdout()).is_ok_and(|foreground| foreground != getpgrp())
+}
+
+const ENDS: [(Wish, SignalKind); 4] = [
+    (Wish::End, SignalKind::interrupt()),
+    (Wish::End, SignalKind::terminate()),
+    (Wish::End, SignalKind::hangup()),
+    (Wish::End, SignalKind::quit()),
+];
+const STOPS: [(Wish, SignalKind); 2] =
+    [(Wish::Stop, SignalKind::from_raw(libc::SIGTSTP)), (Wish::GoOn, SignalKind::from_raw(libc::SIGCONT))];
+const ENTER: &str = "\x1b[?1049h\x1b[?25l";
+const LEAVE: &str = "\x1b[?25h\x1b[?1049l";
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_signal_to_stop_is_caught_and_one_to_continue_follows() {
+        let mut signals = Signals::of(STOPS);
+        for (raised, wish) in [(Raised::SIGTSTP, Wish::Stop), (Raised::SIGCONT, Wish::GoOn)] {
+            raise(raised).unwrap();
+            let next = tokio::time::timeout(Duration::from_secs(60), signals.next()).await;
+            assert_eq!(next, Ok(wish), "{raised}");
+        }
+    }
+}
