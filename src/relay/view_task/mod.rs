@@ -8,6 +8,7 @@ mod traces;
 mod troubles;
 mod types_apart;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
@@ -17,7 +18,7 @@ use tokio::time::Instant;
 use weir_core::protocol::moment::{Moment, earliest};
 use weir_core::protocol::sources::{ServerHistory, SetUpdates, Sources, UpdateBatch};
 use weir_core::protocol::view::{KeptByView, Scarcity, View};
-use weir_core::xds::SharingKey;
+use weir_core::xds::{Authority, SharingKey};
 
 use self::link_events::{Arrival, Upstream};
 use self::refusals::Refusals;

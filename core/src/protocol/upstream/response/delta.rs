@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
     ResponseContext, completeness_update, error_updates, record_progress, record_readable, record_rejected,
-    refresh_updates, reported_names, unreadable_names, unreadable_updates, upserts,
+    refresh_updates, reported_names, unreadable_names, unreadable_updates, upserts, without_room_updates,
 };
 use crate::proto::discovery::DeltaDiscoveryResponse;
 use crate::protocol::faults::Fault;
