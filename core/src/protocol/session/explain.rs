@@ -302,9 +302,12 @@ pub(super) fn answer_of_set(snapshot: &ClientSnapshot, acks: &AckTracker) -> Ans
             return None;
         }
         let sent = sent(snapshot, name, Some(entry));
-        let found = answer(snapshot, acks, name, Some(entry).filter(|_| sent == Sent::Current));
-        let is_rejected = matches!(&found, Answer::Nacked { of, .. } if !matches!(of, InRejected::Not { .. }));
-        (is_rejected && matches!(sent, Sent::Current | Sent::Earlier)).then_some(found)
+        match answer(snapshot, acks, name, Some(entry).filter(|_| sent == Sent::Current)) {
+            _ if !matches!(sent, Sent::Current | Sent::Earlier) => None,
+            Answer::Nacked { of: InRejected::Not { .. }, .. } => None,
+            Answer::Nacked { reason, since, .. } => Some(Answer::Nacked { reason, since, of: InRejected::Unknown }),
+            Answer::None | Answer::Pending | Answer::Accepted => None,
+        }
     });
     rejected.unwrap_or_else(|| answer_of_newest(acks))
 }

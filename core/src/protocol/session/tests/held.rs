@@ -84,8 +84,7 @@ fn what_was_rejected_stays_so_when_a_reply_without_it_is_accepted_also_in_the_se
     answer(&mut world, None);
     assert!(world.session.report().answers().all(|of| of.nack.is_none()), "no NACK stands");
     assert_eq!(world.held(CDS), ["a Accepted", "b Rejected", "c Rejected", "z Accepted"]);
-    let nacked =
-        Answer::Nacked { reason: "no".into(), since: world.now, of: InRejected::Among { quotes_others: false } };
+    let nacked = Answer::Nacked { reason: "no".into(), since: world.now, of: InRejected::Unknown };
     assert_eq!(of_set(&world), nacked);
     world.set(CDS, "b", "2");
     answer(&mut world, None);
