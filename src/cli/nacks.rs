@@ -45,6 +45,15 @@ struct Rejection {
     in_reply: BTreeMap<String, u64>,
 }
 
+/// A reason that is given for one version of a view.
+struct GivenReason<'p> {
+    /// On one line.
+    text: String,
+    clients: u64,
+    /// The clients that give it; none if the page does not say that.
+    nodes: Option<&'p Vec<Value>>,
+}
+
 impl Nacks {
     /// Asks the relay and prints the answer.
     pub async fn run(self) -> ExitCode {
@@ -72,10 +81,10 @@ fn text(page: &Value, words: &ViewWords) -> String {
         *sums.entry(kind).or_default() += of_type["clients"].as_u64().unwrap_or_default();
         for version in of_type["versions"].as_array().into_iter().flatten() {
             let reasons = reasons(version);
-            let of_all = (reasons.len() == 1).then_some(version); // of several, the page does not say which
-            for (reason, clients) in reasons {
+            let of_all = (reasons.len() == 1).then_some(version); // of several, the page does not say which resources
+            for given in reasons {
                 let seconds = version["nacked_seconds"].as_f64().unwrap_or_default();
-                found.entry((kind, reason)).or_default().add(view, clients, seconds, of_all);
+                found.entry((kind, given.text.clone())).or_default().add(view, &given, seconds, of_all);
             }
         }
     }
@@ -114,30 +123,36 @@ fn text(page: &Value, words: &ViewWords) -> String {
     out
 }
 
-/// Returns the reasons that are given for a version, on one line each, and how many clients give them.
-fn reasons(version: &Value) -> Vec<(String, u64)> {
-    let reason = |of: &Value| {
-        let text = of["reason"].as_str().unwrap_or_default();
-        (
-            if text.is_empty() { "none was given".to_owned() } else { one_line(text) },
-            of["clients"].as_u64().unwrap_or_default(),
-        )
-    };
-    let listed = version["reasons"].as_array().into_iter().flatten().map(reason);
-    let others =
-        version["other_reasons"].as_u64().filter(|others| *others > 0).map(|others| ("other reasons".into(), others));
+/// Returns the reasons that are given for a version.
+fn reasons(version: &Value) -> Vec<GivenReason<'_>> {
+    let listed = version["reasons"].as_array().into_iter().flatten().map(GivenReason::of);
+    let others = version["other_reasons"].as_u64().filter(|others| *others > 0);
+    let others = others.map(|clients| GivenReason { text: "other reasons".to_owned(), clients, nodes: None });
     listed.chain(others).collect()
+}
+
+impl<'p> GivenReason<'p> {
+    fn of(row: &'p Value) -> Self {
+        let text = row["reason"].as_str().unwrap_or_default();
+        Self {
+            text: if text.is_empty() { "none was given".to_owned() } else { one_line(text) },
+            clients: row["clients"].as_u64().unwrap_or_default(),
+            nodes: row["nodes"].as_array(),
+        }
+    }
 }
 
 impl Rejection {
     /// `version` names clients and resources, if all of them are of this reason.
-    fn add(&mut self, view: &str, clients: u64, seconds: f64, version: Option<&Value>) {
-        self.clients += clients;
+    fn add(&mut self, view: &str, given: &GivenReason<'_>, seconds: f64, version: Option<&Value>) {
+        self.clients += given.clients;
         self.views.insert(view.to_owned());
         self.longest = self.longest.max(seconds);
+        // Earlier relays say it of a version alone.
+        let nodes = given.nodes.or_else(|| version.and_then(|version| version["nodes"].as_array()));
+        self.nodes.extend(nodes.into_iter().flatten().filter_map(|node| node.as_str().map(str::to_owned)));
         let Some(version) = version else { return };
         let texts = |key: &str| version[key].as_array().into_iter().flatten();
-        self.nodes.extend(texts("nodes").filter_map(|node| node.as_str().map(str::to_owned)));
         for (key, sums) in [("suspected", &mut self.suspected), ("in_reply", &mut self.in_reply)] {
             for named in texts(key) {
                 let name = named["name"].as_str().unwrap_or_default().to_owned();
@@ -191,6 +206,19 @@ mod tests {
         let both = text(&page, &words);
         assert!(both.contains("15 of 20") && both.contains("2 of 20"), "{both}");
         assert!(!both.contains("suspected") && !both.contains("  clients"), "{both}");
+        let named = json!({"nacked_seconds": 1, "nodes": ["one", "two", "three"], "other_reasons": 1, "suspected": [], "reasons": [
+            {"reason": "bad cart-v2", "clients": 2, "nodes": ["one", "three"]}, {"reason": "unknown filter", "clients": 1, "nodes": ["two"]}]});
+        let page = json!({"total": 1, "types": [{"view": "a", "type": "envoy.config.cluster.v3.Cluster", "clients": 20, "versions": [named]}]});
+        let each = text(&page, &words);
+        let clients: Vec<_> =
+            each.lines().filter(|line| line.starts_with("  reason") || line.starts_with("  clients")).collect();
+        let bad = ["  reason     bad cart-v2", "  clients    one, three"];
+        let unknown = ["  reason     unknown filter", "  clients    two"];
+        assert_eq!(clients[..2], bad, "{each}");
+        assert!(
+            clients.windows(2).any(|lines| lines == unknown) && clients.contains(&"  reason     other reasons"),
+            "{each}"
+        );
         assert_eq!(text(&json!({"total": 0, "types": []}), &words), "no client rejects anything\n");
     }
 }

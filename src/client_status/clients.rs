@@ -48,9 +48,9 @@ fn add(client: &ClientHoldings, rows: &mut Rows) -> Result<(), Failure> {
                 HeldState::Rejected => ConfigStatus::Error,
             };
             row.config_status = status.into();
-            if let Some(nack) = of.nack.as_ref().filter(|_| held.state == HeldState::Rejected) {
+            if let Some(nack) = held.nack {
                 let version = nack.reply.version.to_string();
-                row.error_state = Some(failure(&nack.reason, &version, Some(client.now - nack.at)));
+                row.error_state = Some(failure(nack.reason, &version, Some(client.now - nack.at)));
             }
             added = rows.add(row);
         });

@@ -63,6 +63,35 @@ async fn push(stream: &Stream, version: &str, news: &[(&str, &str)], clients: &m
 }
 
 #[tokio::test]
+async fn each_of_several_reasons_has_the_clients_that_give_it() {
+    let mut plane = Plane::start(&BOTH).await;
+    let relay = start(&plane).await;
+    let mut clients = Vec::new();
+    for number in 0..3 {
+        let client = Client::connect(relay.address, Variant::Delta).await;
+        client.ask_as(&envoy(number, "1.31.0"), CDS, &[]);
+        clients.push(client);
+    }
+    let stream = plane.stream().await;
+    let received = push(&stream, "1", &[("a", "1"), ("bad", "1")], &mut clients).await;
+    for (number, client) in clients.iter().enumerate() {
+        client.refuse_for(CDS, &[], &received[number], if number == 1 { "unknown filter" } else { ENVOY });
+    }
+    let type_row = first_type(&relay, "all have answered", |row| counts(row) == [0, 3, 0]).await;
+    let reasons = type_row["versions"][0]["reasons"].as_array().unwrap();
+    assert_eq!((&reasons[0]["reason"], &reasons[1]["reason"]), (&ENVOY.into(), &"unknown filter".into()));
+    let nodes = |reason: &Value| {
+        let mut nodes: Vec<_> = reason["nodes"].as_array().unwrap().iter().map(|node| node.to_string()).collect();
+        nodes.sort();
+        nodes
+    };
+    assert_eq!(
+        (nodes(&reasons[0]), nodes(&reasons[1])),
+        (vec!["\"envoy-0\"".into(), "\"envoy-2\"".into()], vec!["\"envoy-1\"".into()])
+    );
+}
+
+#[tokio::test]
 async fn seventeen_of_four_hundred_clients_nack_a_version_and_are_shown_counted_and_logged_until_they_accept_another() {
     let _turn = super::HEAVY.lock().await;
     let (lines, _guard) = Lines::of_this_thread();
@@ -103,8 +132,9 @@ async fn seventeen_of_four_hundred_clients_nack_a_version_and_are_shown_counted_
     assert_eq!((counts(bad), counts(before)), ([383, 17, 0], [17, 0, 0]));
     assert_eq!((&bad["newest"], &before["newest"], &before["version"]), (&400.into(), &0.into(), &version));
     assert_eq!(bad["suspected"], serde_json::json!([{"name": "bad", "clients": 17}]));
-    assert_eq!(bad["reasons"], serde_json::json!([{"reason": ENVOY, "clients": 17}]));
-    assert_eq!(bad["nodes"].as_array().unwrap().len(), 10);
+    let reasons = bad["reasons"].as_array().unwrap();
+    assert_eq!((reasons.len(), &reasons[0]["reason"], &reasons[0]["clients"]), (1, &ENVOY.into(), &17.into()));
+    assert_eq!([&bad["nodes"], &reasons[0]["nodes"]].map(|nodes| nodes.as_array().unwrap().len()), [10, 10]);
     assert!(bad["nodes"][0].as_str().unwrap().starts_with("envoy-") && bad["nacked_seconds"].is_number());
     assert!(before["suspected"].as_array().unwrap().is_empty() && before["nacked_seconds"].is_null());
     let resource: Value = serde_json::from_str(&get(relay.admin, "/resources?name=bad").await).unwrap();

@@ -9,7 +9,7 @@ use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 use weir_core::protocol::moment::Moment;
-use weir_core::protocol::session::{HeldState, Holding, NackHolding};
+use weir_core::protocol::session::{HeldState, Holding, RejectedReply};
 use weir_core::protocol::view::{Class, Entry, Snapshot};
 use weir_core::xds::{Name, Type};
 
@@ -175,13 +175,12 @@ impl List<'_> {
         let writer = self.writer;
         client.holdings.each(of, &writer.source.snapshot, |held| {
             let Some(entry) = held.entry.filter(|_| held.state != HeldState::NotSent) else { return };
-            let nack = of.nack.as_ref().filter(|_| held.state == HeldState::Rejected);
             let status = match held.state {
                 HeldState::Accepted => Some("ACKED"),
                 HeldState::Rejected => Some("NACKED"),
                 HeldState::Unanswered | HeldState::NotSent => None,
             };
-            self.entry(&of.kind, held.name, entry, status, nack);
+            self.entry(&of.kind, held.name, entry, status, held.nack);
         });
     }
 
@@ -208,7 +207,7 @@ impl List<'_> {
         name: &Name,
         entry: &Entry,
         status: Option<&'static str>,
-        nack: Option<&NackHolding>,
+        nack: Option<RejectedReply<'_>>,
     ) {
         if !self.is_read {
             return;

@@ -67,10 +67,17 @@ struct VersionCounts {
     pending: usize,
     since: Option<Moment>,
     nodes: Vec<String>,
-    reasons: BTreeMap<Arc<str>, usize>,
+    reasons: BTreeMap<Arc<str>, ReasonCounts>,
     other_reasons: usize,
     suspected: BTreeMap<Name, usize>,
     in_reply: BTreeMap<Name, usize>,
+}
+
+/// Who gives a reason.
+#[derive(Debug, Default)]
+struct ReasonCounts {
+    clients: usize,
+    nodes: Vec<String>,
 }
 
 #[derive(Debug, Default, Serialize)]
@@ -130,6 +137,8 @@ pub(crate) struct VersionReport {
 pub(crate) struct ReasonReport {
     pub(crate) reason: String,
     pub(crate) clients: usize,
+    /// The first few clients that give it.
+    pub(crate) nodes: Vec<String>,
 }
 
 /// A resource, and for how many clients that is so.
@@ -187,9 +196,7 @@ impl TypeCounts {
         if version.nodes.len() < MOST_NODES {
             version.nodes.push(truncate(node, NODE_BYTES));
         }
-        if !count_one(&mut version.reasons, &nack.reason, MOST_REASONS) {
-            version.other_reasons += 1;
-        }
+        version.add_reason(&nack.reason, node);
         for name in nack.suspects() {
             count_one(&mut version.suspected, name, MOST_SUSPECTED); // a bounded number is shown
         }
@@ -237,10 +244,27 @@ fn count_one<K: Ord + Clone>(counts: &mut BTreeMap<K, usize>, key: &K, most: usi
 }
 
 impl VersionCounts {
+    /// Counts a client for its reason, or among the others if there is no room for another reason.
+    fn add_reason(&mut self, reason: &Arc<str>, node: &str) {
+        if !self.reasons.contains_key(reason) && self.reasons.len() >= MOST_REASONS {
+            self.other_reasons += 1;
+            return;
+        }
+        let of_reason = self.reasons.entry(reason.clone()).or_default();
+        of_reason.clients += 1;
+        if of_reason.nodes.len() < MOST_NODES {
+            of_reason.nodes.push(truncate(node, NODE_BYTES));
+        }
+    }
+
     fn report(self, version: &VersionText, now: Moment) -> VersionReport {
         let reasons = self.reasons.into_iter();
         let mut reasons: Vec<_> = reasons
-            .map(|(reason, clients)| ReasonReport { reason: truncate(&reason, REASON_BYTES), clients })
+            .map(|(reason, ReasonCounts { clients, nodes })| ReasonReport {
+                reason: truncate(&reason, REASON_BYTES),
+                clients,
+                nodes,
+            })
             .collect();
         reasons.sort_by_key(|reason| Reverse(reason.clients));
         VersionReport {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use weir_core::protocol::moment::Moment;
-use weir_core::protocol::session::{Answer, Differences, InRejected, Summary};
+use weir_core::protocol::session::{Differences, Summary};
 use weir_core::protocol::view::Class;
 use weir_core::protocol::wait::WaitList;
 use weir_core::xds::{Name, Type, WILDCARD};
@@ -115,14 +115,7 @@ pub(in crate::relay) fn explain_set(handle: &SessionHandle, kind: &Type) -> SetB
         let summary = report.summaries(&newest, now).find(|of| of.kind == kind);
         let summary = summary.map(|of| (of.wildcard, of.delay.cloned()));
         let differences = report.differences(&newest, MAX_SET_NAMES, now).find(|(of, _)| *of == kind);
-        let answer = report.answers().find(|of| of.kind == kind).map_or(Answer::None, |of| match of.nack {
-            Some(nack) => {
-                Answer::Nacked { reason: nack.reason.to_string(), since: nack.since, of: InRejected::Unknown }
-            }
-            None if of.is_pending => Answer::Pending,
-            None => Answer::Accepted,
-        });
-        (summary, differences.map(|(_, of)| of).unwrap_or_default(), answer)
+        (summary, differences.map(|(_, of)| of).unwrap_or_default(), report.set_answer(kind, &newest, now))
     });
     SetBook {
         now,

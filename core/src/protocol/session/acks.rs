@@ -164,7 +164,7 @@ impl AckTracker {
                 let newer = self.accepted.filter(|accepted| accepted.nonce > nonce);
                 if newer.is_none_or(|newer| !newer.is_full_set) {
                     let words = (message.clone(), now);
-                    self.rejections.reject(reply, names.clone(), only.clone(), words, newer.is_some());
+                    self.rejections.reject(reply, names.clone(), only.clone(), words, self.accepted);
                 }
                 if newer.is_none() {
                     let nack = StandingNack::new(reply, names, message.clone(), now);
@@ -279,6 +279,11 @@ impl AckTracker {
         let has_answered = self.accepted.is_some_and(|accepted| self.forgotten < accepted.nonce);
         let of = if is_pending || has_answered { InRejected::Not { is_pending } } else { InRejected::Unknown };
         Some(RejectedIn { of, reason: &nack.reason, since: nack.since })
+    }
+
+    /// Returns what the client rejects, also when no NACK stands any more.
+    pub(super) fn rejections(&self) -> &Rejections {
+        &self.rejections
     }
 
     pub(super) fn end_standing(&mut self) -> Option<Box<StandingNack>> {

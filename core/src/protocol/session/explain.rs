@@ -286,6 +286,33 @@ fn answer(snapshot: &ClientSnapshot, acks: &AckTracker, name: &Name, current: Op
     if let Some(RejectedIn { of, reason, since }) = acks.in_rejected(&sent) {
         return Answer::Nacked { reason: reason.to_owned(), since, of };
     }
+    answer_of_newest(acks)
+}
+
+/// Returns how the client has answered the wildcard set. A NACK ends with any newer reply that is accepted, if it suspects nothing: what it
+/// rejected may still be in none of those.
+pub(super) fn answer_of_set(snapshot: &ClientSnapshot, acks: &AckTracker) -> Answer {
+    if let Some(nack) = acks.standing() {
+        return Answer::Nacked { reason: nack.reason.to_string(), since: nack.since, of: InRejected::Unknown };
+    }
+    let rejected = acks.rejections().named().find_map(|name| {
+        let (wildcard, table) = snapshot.wildcard()?;
+        let entry = table.get(name).filter(|entry| entry.resource().is_some())?;
+        if !wildcard.covers(name) || !snapshot.allows(name) {
+            return None;
+        }
+        let sent = sent(snapshot, name, Some(entry));
+        match answer(snapshot, acks, name, Some(entry).filter(|_| sent == Sent::Current)) {
+            _ if !matches!(sent, Sent::Current | Sent::Earlier) => None,
+            Answer::Nacked { of: InRejected::Not { .. }, .. } => None,
+            Answer::Nacked { reason, since, .. } => Some(Answer::Nacked { reason, since, of: InRejected::Unknown }),
+            Answer::None | Answer::Pending | Answer::Accepted => None,
+        }
+    });
+    rejected.unwrap_or_else(|| answer_of_newest(acks))
+}
+
+fn answer_of_newest(acks: &AckTracker) -> Answer {
     match acks.newest() {
         None => Answer::None,
         Some((_, true)) => Answer::Pending,

@@ -1,12 +1,11 @@
 //! What a client was sent and how it answered, for operators. The bodies are those of a snapshot: a session keeps none.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 
 use super::client::{Client, Variant};
+use super::rejections::{RejectedReply, Rejections, SentResource};
 use super::reply::SentReply;
 use super::subscription::Subscription;
-use crate::protocol::moment::Moment;
 use crate::protocol::view::{Class, Entry, Revision, Snapshot};
 use crate::xds::{Clearance, Name, Resource, SetVersion, Type};
 
@@ -30,8 +29,7 @@ pub struct Holding {
     /// The newest reply.
     pub newest: Option<SentReply>,
     accepted: Option<SentReply>,
-    /// The NACK that stands, if one does.
-    pub nack: Option<NackHolding>,
+    rejections: Rejections,
 }
 
 #[derive(Debug)]
@@ -42,18 +40,6 @@ struct WildcardHolding {
     under: Option<BTreeSet<Name>>,
 }
 
-/// A NACK that stands.
-#[derive(Debug)]
-pub struct NackHolding {
-    /// The reply that it rejects.
-    pub reply: SentReply,
-    /// The words of the client.
-    pub reason: Arc<str>,
-    /// When it came.
-    pub at: Moment,
-    suspects: Vec<Name>,
-}
-
 /// One resource, as far as a client is concerned.
 #[derive(Debug, Clone, Copy)]
 pub struct Held<'a> {
@@ -61,6 +47,8 @@ pub struct Held<'a> {
     /// What the view has under the name, if anything.
     pub entry: Option<&'a Entry>,
     pub state: HeldState,
+    /// The reply with it that the client rejected, if it did.
+    pub nack: Option<RejectedReply<'a>>,
 }
 
 /// How far a resource has come.
@@ -72,8 +60,14 @@ pub enum HeldState {
     Unanswered,
     /// The client has accepted it.
     Accepted,
-    /// It is in a reply that the client rejected.
+    /// It is in a reply that the client rejected, and in none that it accepted since.
     Rejected,
+}
+
+impl<'a> Held<'a> {
+    fn not_sent(name: &'a Name, entry: Option<&'a Entry>) -> Self {
+        Self { name, entry, state: HeldState::NotSent, nack: None }
+    }
 }
 
 impl Holding {
@@ -83,29 +77,21 @@ impl Holding {
             sent: wildcard.removals_sent().map(|_| wildcard.added()),
             under: wildcard.under().cloned(),
         });
-        let nack = acks.standing().map(|nack| NackHolding {
-            reply: nack.reply,
-            reason: nack.reason.clone(),
-            at: nack.at,
-            suspects: nack.suspects().cloned().collect(),
-        });
         let names = books.names.iter().map(|(name, sent)| (name.clone(), sent.holds())).collect();
         let (newest, accepted) = (acks.newest().map(|(newest, _)| newest), acks.accepted());
-        Self { kind: kind.clone(), wildcard, names, newest, accepted, nack }
+        Self { kind: kind.clone(), wildcard, names, newest, accepted, rejections: acks.rejections().clone() }
     }
 
-    /// Returns how the client answered a resource that it was sent, by the snapshots that replies were made from.
-    fn answer(&self, name: &Name, changed: Revision) -> HeldState {
+    /// Returns how the client answered a resource that it was sent and that last changed at a revision.
+    fn answer<'a>(&'a self, name: &'a Name, entry: &'a Entry, changed: Revision) -> Held<'a> {
+        let nack = self.rejections.rejecting(&SentResource::of(&self.kind, name, Some(entry), changed));
         let has_accepted = self.accepted.is_some_and(|accepted| accepted.revision >= changed);
-        let is_rejected = self.nack.as_ref().is_some_and(|nack| match nack.suspects.is_empty() {
-            true => nack.reply.revision >= changed && !has_accepted,
-            false => nack.suspects.contains(name) && nack.reply.revision >= changed,
-        });
-        match is_rejected {
-            true => HeldState::Rejected,
-            false if has_accepted => HeldState::Accepted,
-            false => HeldState::Unanswered,
-        }
+        let state = match (nack.is_some(), has_accepted) {
+            (true, _) => HeldState::Rejected,
+            (false, true) => HeldState::Accepted,
+            (false, false) => HeldState::Unanswered,
+        };
+        Held { name, entry: Some(entry), state, nack }
     }
 }
 
@@ -128,20 +114,20 @@ impl Holdings {
                     continue;
                 }
                 let changed = changed(entry);
-                let state = match wildcard.sent {
-                    Some(sent) if changed <= sent => of.answer(name, changed),
-                    _ => HeldState::NotSent,
-                };
-                each(Held { name, entry: Some(entry), state });
+                each(match wildcard.sent {
+                    Some(sent) if changed <= sent => of.answer(name, entry, changed),
+                    _ => Held::not_sent(name, Some(entry)),
+                });
             }
         }
         for (name, holds) in of.names.iter().filter(|(name, _)| self.clearance.allows(&of.kind, name)) {
             let entry = table(Class::Named).and_then(|table| table.get(name));
-            let state = match entry.and_then(|entry| Some((entry, entry.resource()?))) {
-                Some((entry, resource)) if self.share(name, resource) == *holds => of.answer(name, changed(entry)),
-                _ => HeldState::NotSent,
-            };
-            each(Held { name, entry, state });
+            each(match entry.and_then(|entry| Some((entry, entry.resource()?))) {
+                Some((entry, resource)) if self.share(name, resource) == *holds => {
+                    of.answer(name, entry, changed(entry))
+                }
+                _ => Held::not_sent(name, entry),
+            });
         }
     }
 

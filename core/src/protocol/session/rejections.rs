@@ -12,11 +12,11 @@ use crate::protocol::view::{Entry, Revision};
 use crate::xds::{Name, Type};
 
 /// The rejected replies of which something is not accepted, in the order of their nonces.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Rejections(Vec<Rejection>);
 
 /// A rejected reply.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Rejection {
     reply: SentReply,
     /// Redacted and escaped.
@@ -30,6 +30,8 @@ struct Rejection {
     quoted: Vec<Name>,
     /// What of it newer replies have that were accepted.
     accepted: ReplyNames,
+    /// Up to which revision the client had accepted everything before.
+    accepted_before: Revision,
     /// Nothing else is mixed into it, and all that was accepted since is known.
     is_exact: bool,
 }
@@ -55,16 +57,29 @@ pub(super) struct RejectedIn<'a> {
     pub(super) since: Moment,
 }
 
+/// A reply that a client rejected, as it is shown beside a resource in it.
+#[derive(Debug, Clone, Copy)]
+pub struct RejectedReply<'a> {
+    pub reply: SentReply,
+    /// The words of the client.
+    pub reason: &'a str,
+    /// When they came.
+    pub at: Moment,
+}
+
 impl Rejections {
-    /// Adds a rejected reply. `is_late` is set if a newer one was accepted before, of which the names are forgotten.
+    /// Adds a rejected reply. `accepted` is the newest one that was accepted by then: of one newer than this, the names are forgotten.
     pub(super) fn reject(
         &mut self,
         reply: SentReply,
         names: Option<ReplyNames>,
         only: Option<Name>,
         (reason, at): (Arc<str>, Moment),
-        is_late: bool,
+        accepted: Option<SentReply>,
     ) {
+        let is_late = accepted.is_some_and(|accepted| accepted.nonce > reply.nonce);
+        let before = accepted.filter(|accepted| accepted.nonce < reply.nonce);
+        let accepted_before = before.map_or(Revision::ZERO, |accepted| accepted.revision);
         if let Some(known) = self.of_nonce(reply.nonce) {
             known.reason = reason;
             return; // it is rejected once more
@@ -75,7 +90,8 @@ impl Rejections {
         }
         let only = only.filter(|_| !is_late);
         let (quoted, accepted) = (Vec::new(), ReplyNames::default());
-        let new = Rejection { reply, reason, at, names, only, quoted, accepted, is_exact: !is_late };
+        let is_exact = !is_late;
+        let new = Rejection { reply, reason, at, names, only, quoted, accepted, accepted_before, is_exact };
         let place = self.0.partition_point(|of| of.reply.nonce < reply.nonce);
         self.0.insert(place, new);
     }
@@ -118,6 +134,25 @@ impl Rejections {
         })
     }
 
+    /// Returns the newest rejected reply that has a resource as it is now, or may have it, unless the client accepted it before or since.
+    pub(super) fn rejecting(&self, of: &SentResource) -> Option<RejectedReply<'_>> {
+        let has = |rejection: &&Rejection| {
+            rejection.reply.revision >= of.changed
+                && match rejection.of(of).of {
+                    InRejected::Quoted | InRejected::Alone | InRejected::Among { .. } => true,
+                    InRejected::Unknown => rejection.accepted_before < of.changed,
+                    InRejected::Not { .. } => false,
+                }
+        };
+        let found = self.0.iter().rev().find(has)?;
+        Some(RejectedReply { reply: found.reply, reason: &found.reason, at: found.at })
+    }
+
+    /// Returns the resources of which it is known that they are in rejected replies, those of the newest first.
+    pub(super) fn named(&self) -> impl Iterator<Item = &Name> {
+        self.0.iter().rev().flat_map(|of| of.names.iter().flat_map(|names| names.first()).chain(&of.quoted))
+    }
+
     /// The client wants nothing of the type any more.
     pub(super) fn forget_all(&mut self) {
         self.0 = Vec::new();
@@ -146,6 +181,7 @@ impl Rejection {
             names
         });
         self.names = self.names.take().zip(left).map(|(own, left)| own.and(&left));
+        self.accepted_before = self.accepted_before.min(earlier.accepted_before);
         self.is_exact = false;
     }
 

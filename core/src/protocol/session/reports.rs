@@ -7,7 +7,9 @@ use super::burst::SendOrder;
 use super::client::{Client, Variant};
 use super::client_snapshot::Books;
 use super::delays::Delay;
-use super::explain::{Differences, NameBook, differences, explain, explain_unsubscribed, rejected_name};
+use super::explain::{
+    Answer, Differences, NameBook, answer_of_set, differences, explain, explain_unsubscribed, rejected_name,
+};
 use super::full_state::{has_unsent, is_current};
 use super::holdings::Holdings;
 use super::reply::{ReplyContext, SentReply};
@@ -140,6 +142,12 @@ impl<'s> SessionReport<'s> {
         let parser = NameParser::new(kind, self.client, self.authorities);
         let book = explain(&of.snapshot(kind, &view), of.acks(), self.order.delays(), name);
         NameBook { obstacle: rejected_name(&parser, name).or(book.obstacle), ..book }
+    }
+
+    /// Returns how the client has answered the wildcard set of a type. Clients that poll send no answers.
+    pub fn set_answer(self, kind: &Type, state: &Snapshot, now: Moment) -> Answer {
+        let of = self.subscriptions.get(kind).filter(|of| !of.asks_once());
+        of.map_or(Answer::None, |of| answer_of_set(&of.snapshot(kind, &self.view(state, now)), of.acks()))
     }
 
     /// Compares what the client was sent with the newest snapshot of its view, by type. Of each list it keeps so many names.

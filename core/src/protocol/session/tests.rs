@@ -1,6 +1,7 @@
 //! What a session says of itself, to its view, to operators and to the scheduler, over several changes of one thing.
 
 mod explained;
+mod figures;
 mod held;
 mod refusals;
 mod rests;

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::proto::discovery::resource::CacheControl;
+use crate::protocol::session::InRejected;
 use crate::protocol::view::{InterestChange, Selector};
 
 impl World {
@@ -59,7 +60,56 @@ fn a_nack_rejects_what_its_reason_quotes_or_else_what_changed_since_the_last_ack
     let nonce = world.take_replies().unwrap();
     assert_eq!(world.held(CDS), ["a Rejected", "b Unanswered", "c Accepted"], "the NACK is not of that");
     world.answer(CDS, &[], nonce, Some("'b' is bad"));
-    assert_eq!(world.held(CDS), ["a Unanswered", "b Rejected", "c Accepted"]);
+    assert_eq!(world.held(CDS), ["a Rejected", "b Rejected", "c Accepted"], "a is in no reply that was accepted since");
+}
+
+#[test]
+fn what_was_rejected_stays_so_when_a_reply_without_it_is_accepted_also_in_the_set_as_a_whole() {
+    let mut world = World::plain(Variant::Delta);
+    world.subscribe(CDS, &["*"], &[]);
+    world.whole(CDS, &["a"]);
+    let of_set = |world: &World| world.session.report().set_answer(&world.kind(CDS), world.view.snapshot(), world.now);
+    assert_eq!(of_set(&world), Answer::None);
+    let answer = |world: &mut World, reason: Option<&str>| {
+        let nonce = world.take_replies().unwrap();
+        world.answer(CDS, &[], nonce, reason);
+    };
+    answer(&mut world, None);
+    world.set(CDS, "b", "1");
+    world.set(CDS, "c", "1");
+    assert_eq!(of_set(&world), Answer::Accepted, "of what was sent");
+    answer(&mut world, Some("no"));
+    assert!(matches!(of_set(&world), Answer::Nacked { .. }));
+    world.set(CDS, "z", "1");
+    answer(&mut world, None);
+    assert!(world.session.report().answers().all(|of| of.nack.is_none()), "no NACK stands");
+    assert_eq!(world.held(CDS), ["a Accepted", "b Rejected", "c Rejected", "z Accepted"]);
+    let nacked = Answer::Nacked { reason: "no".into(), since: world.now, of: InRejected::Unknown };
+    assert_eq!(of_set(&world), nacked);
+    world.set(CDS, "b", "2");
+    answer(&mut world, None);
+    assert_eq!(world.held(CDS), ["a Accepted", "b Accepted", "c Rejected", "z Accepted"]);
+    assert_eq!(of_set(&world), nacked, "the other has not come again");
+    world.remove(CDS, "c");
+    world.take_replies();
+    assert_ne!(of_set(&world), nacked, "it is in the set no more");
+}
+
+#[test]
+fn what_a_client_had_accepted_is_not_rejected_with_a_full_set_that_has_it_too() {
+    let mut world = World::plain(Variant::Sotw);
+    world.subscribe(CDS, &["*"], &[]);
+    world.whole(CDS, &["a"]);
+    for (name, reason) in [("b", None), ("c", Some("no"))] {
+        let nonce = world.take_replies().unwrap();
+        world.answer(CDS, &["*"], nonce, None);
+        world.set(CDS, name, "1");
+        let nonce = world.take_replies().unwrap();
+        world.answer(CDS, &["*"], nonce, reason);
+        world.set(CDS, "a", name);
+    }
+    world.take_replies();
+    assert_eq!(world.held(CDS), ["a Unanswered", "b Accepted", "c Rejected"]);
 }
 
 #[test]
