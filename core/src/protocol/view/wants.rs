@@ -63,8 +63,8 @@ impl<'a> Wants<'a> {
     }
 
     /// Returns whether any matching selector is missing.
-    pub(crate) fn misses_any(self, of: impl Fn(&Selector) -> bool) -> bool {
-        self.interest.all().any(|(kind, wanted)| of(&wanted) && self.is_missing(kind, &wanted))
+    pub(crate) fn misses_any(self, of: impl Fn(&Type, &Selector) -> bool) -> bool {
+        self.interest.all().any(|(kind, wanted)| of(kind, &wanted) && self.is_missing(kind, &wanted))
     }
 
     /// Returns the sessions that subscribe to anything of a type that an authority has.
