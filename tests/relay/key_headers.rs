@@ -24,12 +24,12 @@ async fn start(plane: &Plane, up: Variant) -> Relay {
     run(crate::bind(config(plane.address, protocol_of(up), KEY)).await.unwrap(), std::future::pending())
 }
 
-async fn channel(relay: &Relay) -> Channel {
+pub(super) async fn channel(relay: &Relay) -> Channel {
     Endpoint::from_shared(format!("http://{}", relay.address)).unwrap().connect().await.unwrap()
 }
 
-/// A client that shows this token, and wants all clusters.
-struct Caller {
+/// A client that shows a token, and wants all clusters.
+pub(super) struct Caller {
     requests: Requests,
     responses: Streaming<DeltaDiscoveryResponse>,
 }
@@ -39,10 +39,14 @@ async fn call(channel: &Channel, token: Option<&str>) -> Result<Caller, Status> 
 }
 
 async fn call_showing(channel: &Channel, tokens: &[&str]) -> Result<Caller, Status> {
+    call_as(channel, "web", tokens).await
+}
+
+pub(super) async fn call_as(channel: &Channel, cluster: &str, tokens: &[&str]) -> Result<Caller, Status> {
     let mut grpc = Grpc::new(channel.clone());
     grpc.ready().await.map_err(|error| Status::unknown(error.to_string()))?;
     let (requests, stream) = mpsc::unbounded_channel();
-    let first = DeltaDiscoveryRequest { node: client::node("web"), type_url: CDS.into(), ..Default::default() };
+    let first = DeltaDiscoveryRequest { node: client::node(cluster), type_url: CDS.into(), ..Default::default() };
     requests.send(first).unwrap();
     let mut call = Call::new(UnboundedReceiverStream::new(stream));
     for token in tokens {
@@ -59,7 +63,14 @@ impl Caller {
         self.requests.send(DeltaDiscoveryRequest { type_url: url.into(), ..Default::default() }).unwrap();
     }
 
-    async fn names(&mut self) -> Result<Vec<String>, Status> {
+    pub(super) fn ask_for(&self, url: &str, name: &str) {
+        let (type_url, names) = (url.into(), vec![name.to_owned()]);
+        let request =
+            DeltaDiscoveryRequest { type_url, resource_names_subscribe: names, ..DeltaDiscoveryRequest::default() };
+        self.requests.send(request).unwrap();
+    }
+
+    pub(super) async fn names(&mut self) -> Result<Vec<String>, Status> {
         let response = tokio::time::timeout(client::PATIENCE, self.responses.message()).await.expect("no response")?;
         let response = response.ok_or_else(|| Status::ok("the end"))?;
         Ok(response.resources.into_iter().map(|resource| resource.name).collect())

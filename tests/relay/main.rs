@@ -46,6 +46,7 @@ mod hung_files;
 mod identity;
 mod identity_limits;
 mod ignored_files;
+mod judged_calls;
 mod key_headers;
 mod ladder;
 mod large;
