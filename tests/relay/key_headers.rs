@@ -379,6 +379,64 @@ async fn a_view_comes_back_from_disk_for_those_alone_that_show_its_header_if_the
     }
 }
 
+/// What pages and logs call the views of the clients that are connected.
+async fn view_names(relay: &Relay) -> Vec<String> {
+    let clients: serde_json::Value = serde_json::from_str(&get(relay.admin, "/clients").await).unwrap();
+    clients["clients"].as_array().unwrap().iter().map(|row| row["view"].to_string()).collect()
+}
+
+/// The hash is in the name. With a reload that ends no stream nothing happens to a view; with another one, and a restart, its clients find it.
+#[tokio::test]
+async fn a_view_with_a_header_has_one_name_over_reloads_and_restarts_with_one_state_key() {
+    let folder = Folder::new("header-names");
+    std::fs::write(folder.0.join("key"), [5; 32]).unwrap();
+    let state = state_in(&folder, &format!(", key: {}", folder.0.join("key").display()))
+        .replace("views: {key: [cluster]}\ndrain: {grace: 0s, spread: 0s}\n", KEY);
+    let mut plane = Plane::start(&BOTH).await;
+    let address = plane.address;
+    let text = |more: &str| {
+        format!(
+            "listen: [{{address: '127.0.0.1:0'}}]\nadmin: {{address: '127.0.0.1:0'}}\n\
+             upstream: {{servers: [{{uri: 'http://{address}', variant: sotw}}]}}\nbrakes: {{enabled: false}}\n{state}{more}"
+        )
+    };
+    let drain = "drain: {grace: 0s, spread: 0s}\nreload: {spread: 0s}\n";
+    let world = super::reload::World::start("header-names", &text(drain)).await;
+    let mut caller = call(&channel(&world.relay).await, Some("own-token")).await.unwrap();
+    let stream = plane.stream().await;
+    say(&stream, "1", &[("a", "1")], &[], &[]);
+    assert_eq!(caller.names().await.unwrap(), ["a"]);
+    let names = view_names(&world.relay).await;
+    assert_eq!(names.len(), 1);
+
+    let report = world.change(&text("drain: {grace: 0s, spread: 1ms}\nreload: {spread: 0s}\n")).await;
+    assert!(report.changed.iter().all(|key| key.starts_with("drain")), "{report:?}");
+    say(&stream, "2", &[("a", "2")], &[], &[]);
+    assert_eq!(caller.names().await.unwrap(), ["a"], "the same stream, on both sides");
+    assert_eq!(view_names(&world.relay).await, names);
+
+    world.change(&text(&format!("{drain}limits: {{linger: 1m}}\n"))).await;
+    assert_eq!(caller.names().await.unwrap_err().code(), tonic::Code::Unavailable, "come back");
+    let mut caller = call(&channel(&world.relay).await, Some("own-token")).await.unwrap();
+    assert_eq!(caller.names().await.unwrap(), ["a"], "what is cached");
+    until("the earlier stream has left", async || view_names(&world.relay).await.len() == 1).await;
+    assert_eq!(view_names(&world.relay).await, names);
+    let stream = plane.stream().await;
+    assert_eq!(stream.headers["x-consul-token"], "own-token");
+    say(&stream, "3", &[("a", "3")], &[], &[]);
+    assert_eq!(caller.names().await.unwrap(), ["a"]);
+
+    is_saved(&world.relay).await;
+    let super::reload::World { mut relay, stop, .. } = world;
+    drop(stop);
+    tokio::time::timeout(client::PATIENCE, &mut relay.task).await.expect("the relay does not stop").unwrap();
+    plane.kill().await;
+    let world = super::reload::World::start("header-names-after", &text(drain)).await;
+    let mut caller = call(&channel(&world.relay).await, Some("own-token")).await.unwrap();
+    assert_eq!(caller.names().await.unwrap(), ["a"], "from disk");
+    assert_eq!(view_names(&world.relay).await, names);
+}
+
 /// Nobody finds a view by hashes that were made with another key, so it is not loaded, and makes no relay ready.
 #[tokio::test]
 async fn a_state_that_was_imported_under_another_key_brings_no_view_with_headers() {
