@@ -188,7 +188,7 @@ impl TypeSubscription {
         if !is_unopened && !self.wire.is_due(context.now) {
             return None;
         }
-        if context.variant == Variant::Delta && self.wire.is_opened() && self.wire.has_pending_acks() {
+        if context.variant == Variant::Delta && self.wire.is_opened() && self.wire.has_ack(context.options) {
             return self.wire.delta_ack(context).map(Request::Delta);
         }
         if is_unopened || self.wire.has_changed() {
