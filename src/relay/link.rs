@@ -280,6 +280,11 @@ pub trait Connector: Send + Sync {
     /// Returns the server's name in reports.
     fn describe(&self) -> String;
 
+    /// Returns the number of the credentials that the server is shown for a tenant. What it gives to one of them says nothing of the others.
+    fn credentials(&self, _tenant: Option<&str>) -> usize {
+        0
+    }
+
     /// Returns the configured variant of the server, if there is one.
     fn variant(&self) -> Option<Variant>;
 

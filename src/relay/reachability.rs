@@ -1,7 +1,7 @@
 //! What the views have found of the servers: observations are shared, decisions are not (FB-20). A view that has not tried a server yet
 //! uses the observations of those that have, so that it does not wait for each server that is known to be unreachable.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -23,8 +23,8 @@ struct Counts {
     answered: AtomicUsize,
     unreachable: AtomicUsize,
     habits: Mutex<DeliveryHabits>,
-    /// Types that the server has answered in any view.
-    answered_types: Mutex<Arc<BTreeSet<Type>>>,
+    /// Types that the server has answered in any view, by the credentials that it was shown.
+    answered_types: Mutex<BTreeMap<usize, Arc<BTreeSet<Type>>>>,
 }
 
 /// The findings of one view, removed with the view.
@@ -32,6 +32,8 @@ struct Counts {
 pub(super) struct ViewReachability {
     health: Arc<SharedReachability>,
     found: Vec<Option<Reachability>>,
+    /// Which of its credentials each server is shown. What it gives to one tenant may be refused to another.
+    credentials: Vec<usize>,
 }
 
 impl SharedReachability {
@@ -55,25 +57,25 @@ impl SharedReachability {
         seen.into_iter().for_each(|(server, kind, seen)| self.habits(server).note(&kind, seen));
     }
 
-    /// Returns the types that the server has answered in any view, as far as that says something of others.
-    pub(crate) fn answered(&self, server: usize) -> Arc<BTreeSet<Type>> {
-        self.answered_by(server).clone()
+    fn answered(&self, server: usize, credentials: usize) -> Arc<BTreeSet<Type>> {
+        self.answered_by(server).entry(credentials).or_default().clone()
     }
 
-    pub(crate) fn record_answered(&self, server: usize, seen: Vec<Type>) {
+    fn record_answered(&self, server: usize, credentials: usize, seen: Vec<Type>) {
         if self.shows_headers {
             return;
         }
-        let mut types = self.answered_by(server);
+        let mut answered = self.answered_by(server);
+        let types = answered.entry(credentials).or_default();
         let news =
             seen.into_iter().filter(|kind| !types.contains(kind)).take(ANSWERED_TYPES.saturating_sub(types.len()));
         let news: Vec<_> = news.collect();
         if !news.is_empty() {
-            Arc::make_mut(&mut types).extend(news);
+            Arc::make_mut(types).extend(news);
         }
     }
 
-    fn answered_by(&self, server: usize) -> MutexGuard<'_, Arc<BTreeSet<Type>>> {
+    fn answered_by(&self, server: usize) -> MutexGuard<'_, BTreeMap<usize, Arc<BTreeSet<Type>>>> {
         self.servers[server].answered_types.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -92,13 +94,27 @@ impl SharedReachability {
 }
 
 impl ViewReachability {
-    pub(crate) fn none(health: Arc<SharedReachability>) -> Self {
+    /// Returns those of a view that has tried no server, for which the servers are shown these credentials.
+    pub(crate) fn none(health: Arc<SharedReachability>, credentials: Vec<usize>) -> Self {
         let found = vec![None; health.servers.len()];
-        Self { health, found }
+        Self { health, found, credentials }
     }
 
     pub(crate) fn health(&self) -> &SharedReachability {
         &self.health
+    }
+
+    /// Returns the types that the server has answered in any view, as far as that says something of this one.
+    pub(crate) fn answered(&self, server: usize) -> Arc<BTreeSet<Type>> {
+        self.health.answered(server, self.credentials_at(server))
+    }
+
+    pub(crate) fn record_answered(&self, server: usize, seen: Vec<Type>) {
+        self.health.record_answered(server, self.credentials_at(server), seen);
+    }
+
+    fn credentials_at(&self, server: usize) -> usize {
+        self.credentials.get(server).copied().unwrap_or_default()
     }
 
     pub(crate) fn replace(&mut self, findings: impl Iterator<Item = Option<Reachability>>) {
@@ -128,10 +144,14 @@ const ANSWERED_TYPES: usize = 1024;
 mod tests {
     use super::*;
 
+    fn none(health: &Arc<SharedReachability>) -> ViewReachability {
+        ViewReachability::none(health.clone(), Vec::new())
+    }
+
     #[test]
     fn fb_20_a_server_is_unreachable_if_some_say_so_and_nobody_knows_better() {
         let health = Arc::new(SharedReachability::of(2, false));
-        let (mut one, mut two) = (ViewReachability::none(health.clone()), ViewReachability::none(health.clone()));
+        let (mut one, mut two) = (none(&health), none(&health));
         one.replace([Some(Reachability::Unreachable), None].into_iter());
         assert!(health.is_unreachable(0) && !health.is_unreachable(1));
         two.replace([Some(Reachability::Responded), Some(Reachability::Unreachable)].into_iter());
@@ -147,7 +167,7 @@ mod tests {
     #[test]
     fn what_one_view_has_seen_of_how_a_server_sends_its_sets_all_views_know_of_that_server() {
         let health = Arc::new(SharedReachability::of(2, false));
-        let (one, two) = (ViewReachability::none(health.clone()), ViewReachability::none(health));
+        let (one, two) = (none(&health), none(&health));
         let kind = weir_core::xds::TypeTable::new().clusters();
         one.health().record_deliveries(vec![(1, kind.clone(), Delivery::Piece)]);
         drop(one);
@@ -159,9 +179,24 @@ mod tests {
     fn what_a_server_answers_in_one_view_it_answers_in_all_unless_they_show_it_headers_of_their_own() {
         let kind = weir_core::xds::TypeTable::new().clusters();
         for shows_headers in [false, true] {
-            let health = SharedReachability::of(1, shows_headers);
-            health.record_answered(0, vec![kind.clone()]);
-            assert_eq!(health.answered(0).contains(&kind), !shows_headers);
+            let health = Arc::new(SharedReachability::of(1, shows_headers));
+            none(&health).record_answered(0, vec![kind.clone()]);
+            assert_eq!(none(&health).answered(0).contains(&kind), !shows_headers);
         }
+    }
+
+    #[test]
+    fn what_a_server_answers_to_one_tenant_s_credentials_says_nothing_of_another_s_at_that_server() {
+        let kind = weir_core::xds::TypeTable::new().clusters();
+        let health = Arc::new(SharedReachability::of(2, false));
+        let of = |credentials: [usize; 2]| ViewReachability::none(health.clone(), credentials.to_vec());
+        for server in [0, 1] {
+            of([1, 0]).record_answered(server, vec![kind.clone()]);
+        }
+        let knows = |credentials| [0, 1].map(|server| of(credentials).answered(server).contains(&kind));
+        assert_eq!(knows([1, 0]), [true, true]);
+        assert_eq!(knows([2, 0]), [false, true], "the second server is shown the same for both");
+        assert_eq!(knows([0, 0]), [false, true]);
+        assert!(Arc::ptr_eq(&of([0, 0]).answered(0), &of([0, 0]).answered(0)), "nothing is no news");
     }
 }

@@ -162,6 +162,12 @@ impl Shared {
         View::new(self.table.clone(), self.view_options.clone())
     }
 
+    /// Returns which of its credentials each server is shown for a view, by the servers' places in the plan.
+    pub(super) fn credentials_for(&self, key: &SharingKey) -> Vec<usize> {
+        let tenant = key.tenant();
+        self.connectors.iter().map(|connector| connector.credentials(tenant.as_deref())).collect()
+    }
+
     /// Returns the names of the plan's servers in metrics and logs.
     pub(super) fn servers(&self) -> impl Iterator<Item = String> {
         self.connectors.iter().map(|connector| connector.describe())

@@ -24,12 +24,12 @@ async fn start(plane: &Plane, up: Variant) -> Relay {
     run(crate::bind(config(plane.address, protocol_of(up), KEY)).await.unwrap(), std::future::pending())
 }
 
-async fn channel(relay: &Relay) -> Channel {
+pub(super) async fn channel(relay: &Relay) -> Channel {
     Endpoint::from_shared(format!("http://{}", relay.address)).unwrap().connect().await.unwrap()
 }
 
-/// A client that shows this token, and wants all clusters.
-struct Caller {
+/// A client that shows a token, and wants all clusters.
+pub(super) struct Caller {
     requests: Requests,
     responses: Streaming<DeltaDiscoveryResponse>,
 }
@@ -39,10 +39,14 @@ async fn call(channel: &Channel, token: Option<&str>) -> Result<Caller, Status> 
 }
 
 async fn call_showing(channel: &Channel, tokens: &[&str]) -> Result<Caller, Status> {
+    call_as(channel, "web", tokens).await
+}
+
+pub(super) async fn call_as(channel: &Channel, cluster: &str, tokens: &[&str]) -> Result<Caller, Status> {
     let mut grpc = Grpc::new(channel.clone());
     grpc.ready().await.map_err(|error| Status::unknown(error.to_string()))?;
     let (requests, stream) = mpsc::unbounded_channel();
-    let first = DeltaDiscoveryRequest { node: client::node("web"), type_url: CDS.into(), ..Default::default() };
+    let first = DeltaDiscoveryRequest { node: client::node(cluster), type_url: CDS.into(), ..Default::default() };
     requests.send(first).unwrap();
     let mut call = Call::new(UnboundedReceiverStream::new(stream));
     for token in tokens {
@@ -59,7 +63,14 @@ impl Caller {
         self.requests.send(DeltaDiscoveryRequest { type_url: url.into(), ..Default::default() }).unwrap();
     }
 
-    async fn names(&mut self) -> Result<Vec<String>, Status> {
+    pub(super) fn ask_for(&self, url: &str, name: &str) {
+        let (type_url, names) = (url.into(), vec![name.to_owned()]);
+        let request =
+            DeltaDiscoveryRequest { type_url, resource_names_subscribe: names, ..DeltaDiscoveryRequest::default() };
+        self.requests.send(request).unwrap();
+    }
+
+    pub(super) async fn names(&mut self) -> Result<Vec<String>, Status> {
         let response = tokio::time::timeout(client::PATIENCE, self.responses.message()).await.expect("no response")?;
         let response = response.ok_or_else(|| Status::ok("the end"))?;
         Ok(response.resources.into_iter().map(|resource| resource.name).collect())
@@ -366,6 +377,64 @@ async fn a_view_comes_back_from_disk_for_those_alone_that_show_its_header_if_the
         }
         relay.stop().await;
     }
+}
+
+/// What pages and logs call the views of the clients that are connected.
+async fn view_names(relay: &Relay) -> Vec<String> {
+    let clients: serde_json::Value = serde_json::from_str(&get(relay.admin, "/clients").await).unwrap();
+    clients["clients"].as_array().unwrap().iter().map(|row| row["view"].to_string()).collect()
+}
+
+/// The hash is in the name. With a reload that ends no stream nothing happens to a view; with another one, and a restart, its clients find it.
+#[tokio::test]
+async fn a_view_with_a_header_has_one_name_over_reloads_and_restarts_with_one_state_key() {
+    let folder = Folder::new("header-names");
+    std::fs::write(folder.0.join("key"), [5; 32]).unwrap();
+    let state = state_in(&folder, &format!(", key: {}", folder.0.join("key").display()))
+        .replace("views: {key: [cluster]}\ndrain: {grace: 0s, spread: 0s}\n", KEY);
+    let mut plane = Plane::start(&BOTH).await;
+    let address = plane.address;
+    let text = |more: &str| {
+        format!(
+            "listen: [{{address: '127.0.0.1:0'}}]\nadmin: {{address: '127.0.0.1:0'}}\n\
+             upstream: {{servers: [{{uri: 'http://{address}', variant: sotw}}]}}\nbrakes: {{enabled: false}}\n{state}{more}"
+        )
+    };
+    let drain = "drain: {grace: 0s, spread: 0s}\nreload: {spread: 0s}\n";
+    let world = super::reload::World::start("header-names", &text(drain)).await;
+    let mut caller = call(&channel(&world.relay).await, Some("own-token")).await.unwrap();
+    let stream = plane.stream().await;
+    say(&stream, "1", &[("a", "1")], &[], &[]);
+    assert_eq!(caller.names().await.unwrap(), ["a"]);
+    let names = view_names(&world.relay).await;
+    assert_eq!(names.len(), 1);
+
+    let report = world.change(&text("drain: {grace: 0s, spread: 1ms}\nreload: {spread: 0s}\n")).await;
+    assert!(report.changed.iter().all(|key| key.starts_with("drain")), "{report:?}");
+    say(&stream, "2", &[("a", "2")], &[], &[]);
+    assert_eq!(caller.names().await.unwrap(), ["a"], "the same stream, on both sides");
+    assert_eq!(view_names(&world.relay).await, names);
+
+    world.change(&text(&format!("{drain}limits: {{linger: 1m}}\n"))).await;
+    assert_eq!(caller.names().await.unwrap_err().code(), tonic::Code::Unavailable, "come back");
+    let mut caller = call(&channel(&world.relay).await, Some("own-token")).await.unwrap();
+    assert_eq!(caller.names().await.unwrap(), ["a"], "what is cached");
+    until("the earlier stream has left", async || view_names(&world.relay).await.len() == 1).await;
+    assert_eq!(view_names(&world.relay).await, names);
+    let stream = plane.stream().await;
+    assert_eq!(stream.headers["x-consul-token"], "own-token");
+    say(&stream, "3", &[("a", "3")], &[], &[]);
+    assert_eq!(caller.names().await.unwrap(), ["a"]);
+
+    is_saved(&world.relay).await;
+    let super::reload::World { mut relay, stop, .. } = world;
+    drop(stop);
+    tokio::time::timeout(client::PATIENCE, &mut relay.task).await.expect("the relay does not stop").unwrap();
+    plane.kill().await;
+    let world = super::reload::World::start("header-names-after", &text(drain)).await;
+    let mut caller = call(&channel(&world.relay).await, Some("own-token")).await.unwrap();
+    assert_eq!(caller.names().await.unwrap(), ["a"], "from disk");
+    assert_eq!(view_names(&world.relay).await, names);
 }
 
 /// Nobody finds a view by hashes that were made with another key, so it is not loaded, and makes no relay ready.

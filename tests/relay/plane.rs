@@ -4,8 +4,8 @@ use std::convert::Infallible;
 use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::pin::pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::{BufMut, Bytes, BytesMut};
@@ -22,6 +22,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_stream::StreamExt;
 use tokio_stream::wrappers::UnboundedReceiverStream;
 use weir_core::proto::discovery::{DeltaDiscoveryRequest, DeltaDiscoveryResponse, DiscoveryRequest};
+use weir_core::proto::node::Node;
 use weir_core::proto::{Request, Response};
 use weir_core::protocol::session::Variant;
 use weir_core::protocol::set_mark::RELAY_HEADER;
@@ -39,8 +40,21 @@ pub struct Plane {
     pub address: SocketAddr,
     pub streams: mpsc::UnboundedReceiver<Stream>,
     pub loads: mpsc::UnboundedReceiver<LoadStream>,
+    /// All calls so far.
+    pub calls: Calls,
     server: JoinHandle<()>,
     drains: Drains,
+}
+
+pub type Calls = Arc<Mutex<Vec<SeenCall>>>;
+
+/// A call of any method.
+#[derive(Debug, Clone)]
+pub struct SeenCall {
+    pub path: String,
+    pub headers: http::HeaderMap,
+    /// What the node of its first request is in.
+    pub cluster: Option<String>,
 }
 
 /// Lets connections announce their end, and has one number for each that has.
@@ -53,9 +67,12 @@ struct Speaks {
     nack: u16,
     encoding: Option<&'static str>,
     is_relay: bool,
+    /// Says by the headers of a call whether it is taken.
+    judge: Option<fn(&http::HeaderMap) -> bool>,
 }
 
 const UNIMPLEMENTED: u16 = 12;
+const UNAUTHENTICATED: u16 = 16;
 
 /// Returns an address to listen at, with any port, whose IP no other test uses: while a server is away, no other takes its port, and no
 /// relay of another test connects to the one that comes back.
@@ -98,31 +115,60 @@ impl Plane {
     }
 
     pub async fn start_at(address: SocketAddr, speaks: &'static [Variant]) -> Self {
-        Self::listen(address, None, Speaks { variants: speaks, nack: UNIMPLEMENTED, encoding: None, is_relay: false })
-            .await
+        Self::listen(
+            address,
+            None,
+            Speaks { variants: speaks, nack: UNIMPLEMENTED, encoding: None, is_relay: false, judge: None },
+        )
+        .await
     }
 
     /// Says that it is a relay.
     pub async fn relay_at(address: SocketAddr, speaks: &'static [Variant]) -> Self {
-        Self::listen(address, None, Speaks { variants: speaks, nack: UNIMPLEMENTED, encoding: None, is_relay: true })
-            .await
+        Self::listen(
+            address,
+            None,
+            Speaks { variants: speaks, nack: UNIMPLEMENTED, encoding: None, is_relay: true, judge: None },
+        )
+        .await
     }
 
     /// Names the encoding of its responses. Whether one is encoded, the test decides.
     pub async fn compressing(speaks: &'static [Variant], encoding: Option<&'static str>) -> Self {
-        Self::listen(own_address(), None, Speaks { variants: speaks, nack: UNIMPLEMENTED, encoding, is_relay: false })
-            .await
+        Self::listen(
+            own_address(),
+            None,
+            Speaks { variants: speaks, nack: UNIMPLEMENTED, encoding, is_relay: false, judge: None },
+        )
+        .await
     }
 
     /// Ends every stream with this status, before any response.
     pub async fn refusing_at(address: SocketAddr, status: u16) -> Self {
-        Self::listen(address, None, Speaks { variants: &[], nack: status, encoding: None, is_relay: false }).await
+        Self::listen(
+            address,
+            None,
+            Speaks { variants: &[], nack: status, encoding: None, is_relay: false, judge: None },
+        )
+        .await
+    }
+
+    /// Takes a call of any method by its headers alone.
+    pub async fn judging(speaks: &'static [Variant], judge: fn(&http::HeaderMap) -> bool) -> Self {
+        let judge = Some(judge);
+        let speaks = Speaks { variants: speaks, nack: UNIMPLEMENTED, encoding: None, is_relay: false, judge };
+        Self::listen(own_address(), None, speaks).await
     }
 
     pub async fn start_with_tls(tls: rustls::ServerConfig) -> Self {
         let tls = TlsAcceptor::from(Arc::new(tls));
-        let speaks =
-            Speaks { variants: &[Variant::Sotw, Variant::Delta], nack: UNIMPLEMENTED, encoding: None, is_relay: false };
+        let speaks = Speaks {
+            variants: &[Variant::Sotw, Variant::Delta],
+            nack: UNIMPLEMENTED,
+            encoding: None,
+            is_relay: false,
+            judge: None,
+        };
         Self::listen("127.0.0.1:0".parse().unwrap(), Some(tls), speaks).await
     }
 
@@ -132,8 +178,10 @@ impl Plane {
         let (accepted, streams) = mpsc::unbounded_channel();
         let (of_loads, loads) = mpsc::unbounded_channel();
         let drains: Drains = Arc::new((Notify::new(), Semaphore::new(0)));
-        let server = tokio::spawn(serve(listener, tls, Arc::new((accepted, of_loads)), speaks, drains.clone()));
-        Self { address, streams, loads, server, drains }
+        let calls = Calls::default();
+        let seen = Arc::new((accepted, of_loads, calls.clone()));
+        let server = tokio::spawn(serve(listener, tls, seen, speaks, drains.clone()));
+        Self { address, streams, loads, calls, server, drains }
     }
 
     pub async fn stream(&mut self) -> Stream {
@@ -235,15 +283,20 @@ async fn serve(
     }
 }
 
-/// The channels by which streams of discovery and of loads reach the test.
-type Accepted = (mpsc::UnboundedSender<Stream>, mpsc::UnboundedSender<LoadStream>);
+/// The channels by which streams of discovery and of loads reach the test, and all calls.
+type Accepted = (mpsc::UnboundedSender<Stream>, mpsc::UnboundedSender<LoadStream>, Calls);
 
 type Body = Either<
     StreamBody<std::pin::Pin<Box<dyn tokio_stream::Stream<Item = Result<Frame<Bytes>, Infallible>> + Send>>>,
     Empty<Bytes>,
 >;
 
-fn open(call: Call<Incoming>, from: SocketAddr, (accepted, of_loads): &Accepted, speaks: Speaks) -> Reply<Body> {
+fn open(call: Call<Incoming>, from: SocketAddr, (accepted, of_loads, calls): &Accepted, speaks: Speaks) -> Reply<Body> {
+    let at = note(calls, &call);
+    let grpc = || Reply::builder().header("content-type", "application/grpc");
+    if speaks.judge.is_some_and(|takes| !takes(call.headers())) {
+        return grpc().header("grpc-status", UNAUTHENTICATED).body(Either::Right(Empty::new())).unwrap();
+    }
     if call.uri().path() == LOADS_PATH {
         return named(load_plane::open(call, of_loads), speaks).map(Either::Left);
     }
@@ -252,7 +305,6 @@ fn open(call: Call<Incoming>, from: SocketAddr, (accepted, of_loads): &Accepted,
         Some("DeltaAggregatedResources") => Some(Variant::Delta),
         _ => None,
     };
-    let grpc = || Reply::builder().header("content-type", "application/grpc");
     let Some(variant) = variant.filter(|variant| speaks.variants.contains(variant)) else {
         return grpc().header("grpc-status", speaks.nack).body(Either::Right(Empty::new())).unwrap();
     };
@@ -260,7 +312,7 @@ fn open(call: Call<Incoming>, from: SocketAddr, (accepted, of_loads): &Accepted,
     let (seen, requests) = mpsc::unbounded_channel();
     let (head, body) = call.into_parts();
     accepted.send(Stream { variant, requests, responses, headers: head.headers, from }).ok();
-    tokio::spawn(read(body, variant, seen));
+    tokio::spawn(read(body, variant, seen, (calls.clone(), at)));
     let out: std::pin::Pin<Box<dyn tokio_stream::Stream<Item = _> + Send>> =
         Box::pin(UnboundedReceiverStream::new(out).map(|bytes| Ok(frame(bytes))));
     named(grpc().body(Either::Left(StreamBody::new(out))).unwrap(), speaks)
@@ -288,7 +340,15 @@ fn named<B>(mut reply: Reply<B>, speaks: Speaks) -> Reply<B> {
     reply
 }
 
-async fn read(mut body: Incoming, variant: Variant, seen: mpsc::UnboundedSender<Request>) {
+/// Returns its place among the calls.
+fn note(calls: &Calls, call: &Call<Incoming>) -> usize {
+    let mut calls = calls.lock().unwrap();
+    let (path, headers) = (call.uri().path().to_owned(), call.headers().clone());
+    calls.push(SeenCall { path, headers, cluster: None });
+    calls.len() - 1
+}
+
+async fn read(mut body: Incoming, variant: Variant, seen: mpsc::UnboundedSender<Request>, (calls, at): (Calls, usize)) {
     let mut buffer = BytesMut::new();
     while let Some(Ok(frame)) = body.frame().await {
         buffer.extend_from_slice(&frame.into_data().unwrap_or_default());
@@ -302,6 +362,10 @@ async fn read(mut body: Incoming, variant: Variant, seen: mpsc::UnboundedSender<
                 Variant::Sotw => Request::Sotw(DiscoveryRequest::decode(message).unwrap()),
                 Variant::Delta => Request::Delta(DeltaDiscoveryRequest::decode(message).unwrap()),
             };
+            if let Some(node) = request.node() {
+                let cluster = Node::decode(&node[..]).unwrap_or_default().cluster;
+                calls.lock().unwrap()[at].cluster.get_or_insert(cluster);
+            }
             seen.send(request).ok();
         }
     }

@@ -11,7 +11,7 @@ use super::reload::{World, text};
 use super::*;
 
 pub(super) const MADE_UP: &str = "type.googleapis.com/own.Debug";
-const ROUTES: &str = "type.googleapis.com/envoy.config.route.v3.RouteConfiguration";
+pub(super) const ROUTES: &str = "type.googleapis.com/envoy.config.route.v3.RouteConfiguration";
 pub(super) const UNKNOWN: u8 = 2;
 const UNAUTHENTICATED: u8 = 16;
 
@@ -21,7 +21,7 @@ pub(super) struct Refusing {
     /// The types that were requested on each stream, in order.
     streams: Arc<Mutex<Vec<BTreeSet<String>>>>,
     /// What clusters are from now on.
-    change: mpsc::UnboundedSender<&'static str>,
+    pub(super) change: mpsc::UnboundedSender<&'static str>,
     task: tokio::task::JoinHandle<()>,
 }
 
@@ -57,7 +57,7 @@ impl Refusing {
     }
 
     /// How many streams have requested a type and others.
-    fn shared(&self, url: &str) -> usize {
+    pub(super) fn shared(&self, url: &str) -> usize {
         let streams = self.streams.lock().unwrap();
         streams.iter().filter(|types| types.contains(url) && types.len() > 1).count()
     }
@@ -101,7 +101,7 @@ async fn serve(
     }
 }
 
-async fn upstreams(relay: &Relay) -> String {
+pub(super) async fn upstreams(relay: &Relay) -> String {
     get(relay.admin, "/upstreams").await
 }
 
@@ -200,6 +200,64 @@ async fn a_server_that_ends_every_stream_refuses_no_type_and_is_left() {
     until("the server is tried again", async || all.streams.lock().unwrap().len() > 2).await;
     let shown = upstreams(&relay).await;
     assert!(!shown.contains("\"REFUSED\""), "{shown}");
+}
+
+/// It is down, limits the rate of streams, or fails for a while: none of that is proof, whatever was requested.
+#[tokio::test]
+async fn a_server_that_is_not_well_at_the_start_refuses_no_type_and_is_asked_for_all_in_the_end() {
+    const RESOURCE_EXHAUSTED: u8 = 8;
+    const UNAVAILABLE: u8 = 14;
+    for status in [None, Some(RESOURCE_EXHAUSTED), Some(UNAVAILABLE), Some(UNKNOWN)] {
+        println!("{status:?}");
+        let mut plane = Plane::start(&BOTH).await;
+        let address = plane.address;
+        let is_down = status.is_none();
+        if is_down {
+            plane.kill().await;
+            plane = Plane::start(&BOTH).await; // another one, which nobody asks
+        }
+        let relay = relay(address, ", variant: delta, backoff: {initial: 10ms, max: 10ms}").await;
+        let client = Client::connect(relay.address, Variant::Delta).await;
+        client.ask(CDS, &[], Some("web"));
+        client.ask(ROUTES, &["x"], None);
+        client.ask(MADE_UP, &["x"], None);
+        if let Some(status) = status {
+            for _ in 0..8 {
+                let mut stream = plane.stream().await;
+                stream.request().await;
+                stream.end_with(status);
+                assert!(!upstreams(&relay).await.contains("REFUSED"), "{status}");
+            }
+        } else {
+            until("it is found to be down", async || upstreams(&relay).await.contains("\"state\": \"down\"")).await;
+            assert!(!upstreams(&relay).await.contains("REFUSED"));
+            plane = Plane::start_at(address, &BOTH).await;
+        }
+        let mut open = tokio::task::JoinSet::new();
+        let serves = async {
+            loop {
+                let mut stream = plane.stream().await;
+                open.spawn(async move {
+                    while let Some(request) = stream.requests.recv().await {
+                        if request.type_url() == CDS && nonce_of(&request).is_empty() {
+                            say(&stream, "1", &[("a", "1")], &[("a", "1")], &[]);
+                        }
+                    }
+                });
+            }
+        };
+        let joins = until("all types are on the stream", async || {
+            let shown = upstreams(&relay).await;
+            assert!(!shown.contains("REFUSED"), "{status:?}: {shown}");
+            [ROUTES, MADE_UP].iter().all(|url| shown.contains(url.rsplit('/').next().unwrap()))
+                && shown.contains("\"state\": \"active\"")
+                && !shown.contains("NOT_ASKED")
+        });
+        tokio::select! {
+            () = serves => {}
+            () = joins => {}
+        }
+    }
 }
 
 #[tokio::test]

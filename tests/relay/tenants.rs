@@ -442,4 +442,18 @@ async fn a_server_is_shown_each_tenants_header_and_no_others() {
         assert_eq!(headers, shown, "{tenant}");
         clients.push((client, stream));
     }
+    // And so is every other call, of which some are for no view.
+    let calls = plane.calls.lock().unwrap();
+    assert!(calls.len() >= clients.len());
+    let all = [[Some("of-pay"), None], [None, Some("of-bill")], [Some("of-all"), None]];
+    for call in calls.iter() {
+        let headers = ["x-token", "x-other"].map(|name| call.headers.get(name).map(|value| value.to_str().unwrap()));
+        let expected = match call.cluster.as_deref() {
+            Some("pay-web") => &all[..1],
+            Some("bill-web") => &all[1..2],
+            Some("else-web") => &all[2..],
+            _ => &all[..],
+        };
+        assert!(expected.contains(&headers), "{}: {headers:?}", call.path);
+    }
 }

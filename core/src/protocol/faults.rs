@@ -77,6 +77,14 @@ pub enum Fault {
     OneStreamForAll,
     /// Streams become quiet: an ACK is answered like a new request.
     AnswerEveryAck,
+    /// KEY-11: a type of the table under another prefix is another type, so that a spelling evades what is decided by type.
+    SpellingIsAnotherType,
+    /// A client is sent the table's URL of a type, and not its own spelling.
+    TableUrlForClients,
+    /// DELTA-2: an ACK carries a change of subscription.
+    AckCarriesChange,
+    /// A type that nothing is known of is requested on the stream of others before it was tried.
+    TypesJoinUntried,
     /// SOTW-45: the names of a stale request are dropped.
     DropStaleNames,
     /// UP-14: a new stream does not request again what was wanted on the last.

@@ -1,10 +1,11 @@
 //! What counts as cached, so that there is no fallback (FB-4 to FB-6), and which updates make a name known.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::*;
 use weir_core::protocol::sources::ServerPlan;
-use weir_core::protocol::upstream::{InitialSet, ServerQuirks};
+use weir_core::protocol::upstream::{InitialSet, ServerQuirks, ServerStatus, TrialEnd};
 
 const GLOB: &str = "xdstp://x/envoy.config.endpoint.v3.ClusterLoadAssignment/*";
 const MEMBER: &str = "xdstp://x/envoy.config.endpoint.v3.ClusterLoadAssignment/a";
@@ -45,6 +46,34 @@ fn xlat_15_and_delta_30_a_fallback_server_says_that_there_is_none_of_a_name_in_e
         }
         bench.say(1, delta(EDS, &[], &["x"]));
         assert_eq!(bench.held(EDS, Class::Named, "x"), "gone", "server {troubled} had trouble with it");
+    }
+}
+
+/// FB-5: an error of a name is no reason to leave a server, and neither is its word on a type. A type that it was not asked for may be elsewhere.
+#[test]
+fn fb_4_a_type_that_the_server_refuses_is_no_reason_to_leave_it() {
+    const OWN: &str = "type.googleapis.com/own.Debug";
+    let unknown = ServerStatus { code: 2, message: "no such type".into() };
+    for (name, is_refused) in [("*", true), ("x", true), ("*", false), ("x", false)] {
+        let quirks = Arc::new(ServerQuirks { tries_types_apart: true, ..ServerQuirks::default() });
+        let server = || ServerPlan::Streams { variant: Variant::Delta, quirks: quirks.clone() };
+        let mut bench =
+            Bench::new(Plan { servers: vec![server(), server()], ..plan(2, Variant::Delta, Rule::Uncached) });
+        bench.want(CDS, "*", true);
+        bench.want(OWN, name, true);
+        assert_eq!(bench.open(0).len(), 1, "the other type is tried apart");
+        bench.say(0, delta(CDS, &[("a", "1")], &[]));
+        if is_refused {
+            let (id, now) = (StreamId { server: 0, at: 0 }, bench.now);
+            let mut trials = bench.sources.stream(id).unwrap().trials();
+            let trial = trials.take_due(now).expect("it is tried");
+            trials.on_begun(trial.epoch, trial.serial, now);
+            trials.on_end(trial.epoch, trial.serial, TrialEnd::Refused(unknown.clone()), now);
+            bench.settle();
+        }
+        bench.end(0, false);
+        let expected = if is_refused { LadderState::Cached(0) } else { LadderState::Trying(1) };
+        assert_eq!(bench.standing(), expected, "{name}");
     }
 }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 use weir_core::proto::Any;
 use weir_core::proto::Response;
 use weir_core::proto::discovery::{DeltaDiscoveryResponse, DiscoveryResponse, Resource as Wrapper};
+use weir_core::protocol::faults::{Fault, Faults};
 use weir_core::protocol::ladder::Rule;
 use weir_core::protocol::options::ProtocolOptions;
 use weir_core::protocol::session::Variant;
@@ -117,6 +118,18 @@ fn ord_1_a_name_of_the_first_request_counts_until_its_answer_or_one_silence_of_a
     }
 }
 
+#[test]
+fn a_type_that_nothing_is_known_of_is_not_requested_on_the_stream_of_others() {
+    for faults in [Faults::NONE, Faults::planted(Fault::TypesJoinUntried)] {
+        let mut options = ProtocolOptions::default();
+        options.plant(faults);
+        let quirks = ServerQuirks { tries_types_apart: true, ..ServerQuirks::default() };
+        let mut bench = Bench::with(one(Variant::Delta, quirks), options);
+        [(CDS, "*"), ("own.Debug", "x")].iter().for_each(|(url, name)| bench.want(url, name, true));
+        assert_eq!(bench.open(0).len(), if faults == Faults::NONE { 1 } else { 2 });
+    }
+}
+
 /// A server that takes one stream of a node may not be asked for a type for ten minutes.
 #[test]
 fn ord_1_a_type_that_the_server_is_not_asked_for_yet_holds_nothing_up_and_counts_from_its_first_request_on() {
@@ -136,6 +149,7 @@ fn ord_1_a_type_that_the_server_is_not_asked_for_yet_holds_nothing_up_and_counts
         assert!(!steady(&bench), "{variant:?}: the listeners are still to come");
         say(&mut bench, variant, LDS, &[("l", "1")]);
         assert!(steady(&bench), "{variant:?}");
+        bench.requested(0); // the ACKs
 
         let mut trials = bench.sources.stream(id).unwrap().trials();
         let trial = trials.take_due(now).expect("the routes are tried");

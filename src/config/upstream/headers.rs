@@ -12,7 +12,7 @@ use crate::upstream::{HeaderSource, ServerHeader, header_value};
 
 /// Returns the headers in the order of their names.
 pub(super) fn check(raw: &Option<Located<Headers>>, checker: &mut Checker) -> Vec<ServerHeader> {
-    let entries = raw.iter().flat_map(|headers| headers.0.0.iter().map(|entry| (&headers.place, entry)));
+    let entries = raw.iter().flat_map(|headers| headers.0.0.iter().map(move |entry| (&headers.place, entry)));
     let headers = entries.filter_map(|(all, (name, entry))| {
         let name = name_of(name, &entry.place, all, checker);
         let value = source(entry, checker);

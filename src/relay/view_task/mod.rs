@@ -111,7 +111,7 @@ impl ViewTask {
             facts,
             view,
             sources,
-            reachability: ViewReachability::none(shared.reachability.clone()),
+            reachability: ViewReachability::none(shared.reachability.clone(), shared.credentials_for(key)),
             reporter: ViewReporter::new(shared.clone(), view_id.clone(), active, answered),
             published,
             commands,
@@ -327,7 +327,7 @@ impl ViewTask {
         health.record_deliveries(self.sources.take_deliveries());
         self.sources.on_shared_reachability(|server| health.is_unreachable(server));
         self.sources.on_delivery_habits(|server| health.types_in_pieces(server));
-        self.refusals.exchange_trials(&mut self.sources, &self.view, health);
+        self.refusals.exchange_trials(&mut self.sources, &self.view, &self.reachability);
     }
 
     fn request_interest(&mut self, now: Moment) {

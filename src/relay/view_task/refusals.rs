@@ -13,7 +13,7 @@ use weir_core::xds::{Authority, KeyRule};
 use super::reports::ViewReporter;
 use crate::relay::links::Links;
 use crate::relay::published::Published;
-use crate::relay::reachability::SharedReachability;
+use crate::relay::reachability::ViewReachability;
 use crate::relay::subscriber::Subscribers;
 
 /// By the streams that were ended so: a response on another one was asked for before. Views whose key has no headers have none: nothing tells
@@ -53,14 +53,14 @@ impl Refusals {
     }
 
     /// Tells other views which types servers have answered in trials, and hears of theirs.
-    pub(super) fn exchange_trials(&mut self, sources: &mut Sources, view: &View, health: &SharedReachability) {
+    pub(super) fn exchange_trials(&mut self, sources: &mut Sources, view: &View, others: &ViewReachability) {
         for (id, stream) in sources.streams_mut() {
             let mut trials = stream.trials();
             let answered = trials.take_answered();
             if !answered.is_empty() {
-                health.record_answered(id.server, answered);
+                others.record_answered(id.server, answered);
             }
-            trials.on_answered_in_others(&health.answered(id.server));
+            trials.on_answered_in_others(&others.answered(id.server));
             if trials.is_taken() {
                 self.on_left_open(id, |server| has_of(view, server));
             }

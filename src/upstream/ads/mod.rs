@@ -77,14 +77,16 @@ impl AdsConnector {
 
     /// The same; it knows what others know of addresses.
     pub(crate) fn dialing_by(server: AdsServer, dialer: &Arc<Dialer>) -> Self {
-        Self::leaving_by(server, dialer, &Arc::new(Moves::new(dialer.pause())))
+        let (moves, trials) = (Arc::new(Moves::new(dialer.pause())), Arc::new(Semaphore::new(1)));
+        Self::taking_turns(server, dialer, (&moves, &trials))
     }
 
-    /// The same; its connections are left in turn with those of other tenants.
-    fn leaving_by(server: AdsServer, dialer: &Arc<Dialer>, moves: &Arc<Moves>) -> Self {
-        let shared = Arc::new(Shared::new(server.life));
+    /// The same; its connections are left, and types tried, in turn with those of other tenants.
+    fn taking_turns(server: AdsServer, dialer: &Arc<Dialer>, turns: (&Arc<Moves>, &Arc<Semaphore>)) -> Self {
+        let (moves, trials) = turns;
+        let shared = Arc::new(Shared::new(server.life, trials.clone()));
         let of_tenants = server.tenants.iter().map(|credentials| {
-            (credentials.tenants.clone(), Self::leaving_by(server.with_credentials(credentials), dialer, moves))
+            (credentials.tenants.clone(), Self::taking_turns(server.with_credentials(credentials), dialer, turns))
         });
         let of_tenants = of_tenants.collect();
         let server = Arc::new(server);
@@ -95,10 +97,12 @@ impl AdsConnector {
 
     /// Returns the connector with the credentials for a tenant.
     pub(super) fn of_tenant(&self, tenant: Option<&str>) -> &Self {
-        let is_for = |patterns: &[NamePattern]| {
-            tenant.is_some_and(|tenant| patterns.iter().any(|pattern| pattern.matches(tenant)))
-        };
-        self.of_tenants.iter().find(|(patterns, _)| is_for(patterns)).map_or(self, |(_, connector)| connector)
+        self.place_of(tenant).map_or(self, |at| &self.of_tenants[at].1)
+    }
+
+    fn place_of(&self, tenant: Option<&str>) -> Option<usize> {
+        let tenant = tenant?;
+        self.of_tenants.iter().position(|(patterns, _)| patterns.iter().any(|pattern| pattern.matches(tenant)))
     }
 
     /// Returns all connectors to the server.
@@ -313,6 +317,10 @@ impl Connector for AdsConnector {
 
     fn describe(&self) -> String {
         self.server.name()
+    }
+
+    fn credentials(&self, tenant: Option<&str>) -> usize {
+        self.place_of(tenant).map_or(0, |at| at + 1)
     }
 
     fn variant(&self) -> Option<Variant> {

@@ -18,8 +18,8 @@ pub(super) struct Shared {
     duty: tokio::sync::Mutex<()>,
     /// Leave to open a stream again that is open.
     reopenings: Arc<Semaphore>,
-    /// Leave to try types on a stream of their own.
-    trials: Semaphore,
+    /// Leave to try types on a stream of their own, for all tenants.
+    trials: Arc<Semaphore>,
     doubts: watch::Sender<u64>,
     last_doubt: Mutex<Option<Instant>>,
     signs: watch::Sender<Signs>,
@@ -75,12 +75,12 @@ impl Doubts {
 }
 
 impl Shared {
-    pub(crate) fn new(life: LifeTimes) -> Self {
+    pub(crate) fn new(life: LifeTimes, trials: Arc<Semaphore>) -> Self {
         Self {
             life,
             duty: tokio::sync::Mutex::new(()),
             reopenings: Arc::new(Semaphore::new(REOPENINGS)),
-            trials: Semaphore::new(1),
+            trials,
             doubts: watch::Sender::new(0),
             last_doubt: Mutex::new(None),
             signs: watch::Sender::new(Signs::default()),

@@ -1,3 +1,4 @@
+use futures_util::FutureExt;
 use rustls::pki_types::ServerName;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep};
@@ -16,7 +17,8 @@ use crate::upstream::tls::{TlsFiles, TlsWords};
 const SHORT: Duration = Duration::from_secs(29);
 
 fn shared() -> Shared {
-    Shared::new(LifeTimes { interval: None, timeout: Duration::from_secs(1), method: LifeMethod::Call })
+    let life = LifeTimes { interval: None, timeout: Duration::from_secs(1), method: LifeMethod::Call };
+    Shared::new(life, Arc::new(Semaphore::new(1)))
 }
 
 impl<'a> Retry<'a> {
@@ -72,6 +74,17 @@ fn with_tenants() -> AdsServer {
     };
     let tenants = vec![entry(&["pay"], Some(own("pay")), &[]), entry(&["bill", "p*"], None, &["token"])];
     AdsServer { tls: Some(tls), tokens: vec!["own token".into()], tenants, ..AdsServer::undialed() }
+}
+
+#[tokio::test]
+async fn types_are_tried_in_turn_at_a_server_for_all_tenants_and_what_each_credential_shows_is_kept_apart() {
+    let connector = AdsConnector::new(with_tenants());
+    let numbers = [None, Some("other"), Some("pay"), Some("bill"), Some("pool")];
+    assert_eq!(numbers.map(|tenant| connector.credentials(tenant)), [0, 0, 1, 2, 2]);
+    let _turn = connector.of_tenant(Some("pay")).shared().trial_turn().await;
+    for tenant in [None, Some("bill")] {
+        assert!(connector.of_tenant(tenant).shared().trial_turn().now_or_never().is_none(), "{tenant:?}");
+    }
 }
 
 #[test]

@@ -82,7 +82,10 @@ impl Requests {
             Request::Sotw(request) => (&request.type_url, &request.response_nonce, &request.error_detail),
             Request::Delta(request) => (&request.type_url, &request.response_nonce, &request.error_detail),
         };
-        let (kind, url) = meant_type(url, client, table)?;
+        let (mut kind, url) = meant_type(url, client, table)?;
+        if options.faults.has(Fault::SpellingIsAnotherType) && *url != *kind.url() {
+            kind = table.resolve(&format!("{url}~"));
+        }
         if let Some(rule) = client.clearance.rule_against(&kind) {
             return Err(BadRequest::TypeNotPermitted { kind: kind.name().to_owned(), rule: rule.clone() });
         }

@@ -322,7 +322,7 @@ impl Subscription {
         reply.begins_wait = is_awaited.then_some(sent.sent);
         self.acks.sent(sent, sent.sent, options);
         self.acks.note_content(sent, names, reply, options);
-        self.books.wording.spell(reply);
+        self.books.wording.spell(reply, options.faults);
     }
 
     /// Records the ACK of a nonce, or the NACK, with its code and reason. Returns what that settled.

@@ -8,10 +8,10 @@ use super::servers::ServerFindings;
 use crate::protocol::faults::{Fault, Faults};
 use crate::protocol::ladder::{Ladder, LadderAction, LadderContext, LadderState, Switches};
 use crate::protocol::moment::Moment;
-use crate::protocol::upstream::ResponseSummary;
-use crate::protocol::view::{Class, InterestChange, Origin, Update, View};
+use crate::protocol::upstream::{Recovery, ResponseSummary};
+use crate::protocol::view::{Class, InterestChange, Origin, Selector, Update, View};
 use crate::protocol::wait::{WaitKind, WaitList, WaitSubject};
-use crate::xds::Authority;
+use crate::xds::{Authority, Type};
 
 /// The updates of one response, and where they come from.
 #[derive(Debug)]
@@ -50,6 +50,15 @@ pub struct LadderSummary<'a> {
     pub server: Option<usize>,
     /// All servers of the list by their places in the plan, first choice first.
     pub servers: &'a [usize],
+}
+
+/// What a later view of the same key is to know of the servers.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ServerHistory {
+    /// Authorities that have fallen back.
+    pub fallen: BTreeSet<Authority>,
+    /// The servers that are away, or were so a moment ago, by their places in the plan.
+    pub recoveries: BTreeMap<u16, Recovery>,
 }
 
 /// The ladders of a view, by authority: whose updates count, and which authorities are to be looked at again.
@@ -119,7 +128,10 @@ impl Ladders {
         let is_unreachable =
             |(rung, server): (usize, &usize)| findings[*server].is_unreachable(rung + 1 == servers.len());
         let unreachable = servers.iter().enumerate().map(is_unreachable).collect();
-        let around = AuthorityContext { authority, goes_on: self.fallen.contains(authority), unreachable, view };
+        let lowest = self.ladders.get(authority).and_then(|ladder| servers.get(ladder.open().next_back()?));
+        let refused = lowest.map(|server| findings[*server].refused());
+        let goes_on = self.fallen.contains(authority);
+        let around = AuthorityContext { authority, goes_on, unreachable, refused, view };
         let ladder = self.ladder(authority);
         let actions = event(ladder, &around);
         if ladder.active().is_some() {
@@ -262,12 +274,16 @@ pub(super) struct AuthorityContext<'a> {
     /// A fallback that has begun is not undone because everything is cached.
     pub(super) goes_on: bool,
     unreachable: Vec<bool>,
+    /// The types that the lowest open server refuses. They are unknown, and as little a reason to leave it as names that it reports in error (FB-5).
+    refused: Option<&'a BTreeSet<Type>>,
     view: &'a View,
 }
 
 impl LadderContext for AuthorityContext<'_> {
     fn anything_uncached(&self) -> bool {
-        self.goes_on || self.view.wants().has_reason(|wanted| authority_of(wanted) == *self.authority)
+        let is_refused = |kind: &Type| self.refused.is_some_and(|refused| refused.contains(kind));
+        let counts = |kind: &Type, wanted: &Selector| authority_of(wanted) == *self.authority && !is_refused(kind);
+        self.goes_on || self.view.wants().has_reason(counts)
     }
 
     fn is_unreachable(&self, rung: usize) -> bool {

@@ -15,10 +15,10 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use ladders::{AuthorityContext, Ladders};
-pub use ladders::{LadderSummary, SetUpdates, UpdateBatch};
+pub use ladders::{LadderSummary, ServerHistory, SetUpdates, UpdateBatch};
 use plan::authority_of;
 pub use plan::{AuthorityPlan, Plan, ServerPlan};
-pub use servers::{Reachability, ServerHistory, StreamEnd, StreamId};
+pub use servers::{Reachability, StreamEnd, StreamId};
 use servers::{ServerFindings, Servers};
 
 use super::faults::{Fault, Faults};

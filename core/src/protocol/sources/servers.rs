@@ -38,15 +38,6 @@ impl From<bool> for StreamEnd {
     }
 }
 
-/// What a later view of the same key is to know of the servers.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct ServerHistory {
-    /// Authorities that have fallen back.
-    pub fallen: BTreeSet<Authority>,
-    /// The servers that are away, or were so a moment ago, by their places in the plan.
-    pub recoveries: BTreeMap<u16, Recovery>,
-}
-
 /// The result of the last attempt to reach a server since it was opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reachability {
@@ -67,6 +58,8 @@ pub(super) struct ServerFindings {
     unreachable_to_others: bool,
     /// Authorities for which the server reported that no server behind it is reachable. Only the hub does.
     without: BTreeSet<Authority>,
+    /// The types for which it ends streams.
+    refused: BTreeSet<Type>,
 }
 
 impl ServerFindings {
@@ -81,6 +74,10 @@ impl ServerFindings {
     /// Each view tries the last server itself: shared reachability alone does not rule it out.
     pub(super) fn is_unreachable(&self, is_last: bool) -> bool {
         self.reachability.map_or(self.unreachable_to_others && !is_last, |found| found != Reachability::Responded)
+    }
+
+    pub(super) fn refused(&self) -> &BTreeSet<Type> {
+        &self.refused
     }
 
     /// Whether no server behind this one is reachable for an authority.
@@ -149,8 +146,9 @@ impl Servers {
     /// Releases a server. Its versions are forgotten with it, and what was found of it.
     pub(super) fn close(&mut self, server: usize) {
         if self.sources[server].take().is_some() {
-            self.findings[server].reachability = None;
-            self.findings[server].without.clear();
+            let ServerFindings { reachability, unreachable_to_others: _, without, refused } =
+                &mut self.findings[server];
+            (*reachability, *without, *refused) = Default::default();
             self.closed.insert(server);
         }
     }
@@ -322,6 +320,9 @@ impl Servers {
         origin: impl Fn(&Authority, &[ServerFindings]) -> Option<Origin>,
         now: Moment,
     ) -> (Vec<Update>, bool) {
+        let apart = self.streams_to(server).iter().flat_map(Stream::types_apart);
+        let refused = apart.filter_map(|(kind, status)| status.map(|_| kind.clone())).collect();
+        self.findings[server].refused = refused;
         let origin = |wanted: &Selector| origin(&authority_of(wanted), &self.findings);
         let at = ViewContext { view, authority_of: &origin };
         self.sources[server].as_mut().map_or_else(Default::default, |source| source.on_time(&at, now))

@@ -24,6 +24,8 @@ pub(super) struct Rejected {
     unreadable: BTreeSet<Name>,
     /// The last error that the server reported for a wanted name on this opening, if it has sent nothing else for the name since.
     errors: BTreeMap<Name, Arc<NamedError>>,
+    /// The last status by which it refuses the type, and the error of names that follows from it.
+    refusal: Option<(ServerStatus, Arc<NamedError>)>,
 }
 
 /// The version of a rejected resource, and the reason.
@@ -100,8 +102,8 @@ impl Rejected {
         let names = std::mem::take(&mut self.names);
         let before = if names.is_empty() { std::mem::take(&mut self.before) } else { names };
         let (news, errors) = (std::mem::take(&mut self.news), std::mem::take(&mut self.errors));
-        let unnamed_before = self.unnamed_before.take();
-        *self = Self { news, before, unnamed_before, errors, ..Self::default() };
+        let (unnamed_before, refusal) = (self.unnamed_before.take(), self.refusal.take());
+        *self = Self { news, before, unnamed_before, errors, refusal, ..Self::default() };
     }
 
     /// The server has no other names than these.
@@ -137,10 +139,17 @@ impl Rejected {
         }
     }
 
-    /// The server refuses the type. Returns the error of each of the names that has none.
+    /// Whether some of the names may have no error yet that follows from this refusal.
+    pub(crate) fn is_news(&self, status: &ServerStatus) -> bool {
+        self.errors.is_empty() || self.refusal.as_ref().is_none_or(|(known, _)| known != status)
+    }
+
+    /// The server refuses the type. Returns the error of each of the names that has none, or one by an earlier status.
     pub(crate) fn report_refusal(&mut self, kind: &Type, names: &BTreeSet<Name>, status: &ServerStatus) -> Vec<Update> {
         let error = Arc::new(NamedError::of_refusal(status));
-        let names: Vec<_> = names.iter().filter(|name| !self.errors.contains_key(*name)).cloned().collect();
+        let before = self.refusal.replace((status.clone(), error.clone())).map(|(_, error)| error);
+        let is_due = |name: &&Name| self.errors.get(*name).is_none_or(|known| before.as_ref() == Some(known));
+        let names: Vec<_> = names.iter().filter(is_due).cloned().collect();
         let report = |key: Name| {
             self.errors.insert(key.clone(), error.clone());
             Update::Error { kind: kind.clone(), key, error: error.clone() }
@@ -158,6 +167,7 @@ impl Rejected {
 
     pub(crate) fn clear_errors(&mut self) {
         self.errors.clear();
+        self.refusal = None;
     }
 
     pub(crate) fn errors(&self) -> &BTreeMap<Name, Arc<NamedError>> {
@@ -230,6 +240,32 @@ mod tests {
         rejected.remove(&name);
         rejected.insert(&name, rejection("2"), LIMIT);
         assert_eq!(names(&rejected.take_news()), ["a"], "it was good in between");
+    }
+
+    #[test]
+    fn the_newest_status_of_a_refusal_takes_the_place_of_the_one_before_it_and_of_no_other_error() {
+        let (kind, mut rejected) = (crate::xds::TypeTable::new().clusters(), Rejected::default());
+        let names = ["a", "b"].map(Name::from);
+        rejected.insert_error(names[1].clone(), Arc::new(NamedError::not_found()));
+        let mut reported = |message: &str| {
+            let status = ServerStatus { code: 2, message: message.into() };
+            let is_news = rejected.is_news(&status);
+            let updates = rejected.report_refusal(&kind, &BTreeSet::from(names.clone()), &status);
+            rejected.disconnect();
+            let of = |update: Update| match update {
+                Update::Error { key, error, .. } => format!("{key}: {}", error.message),
+                update => format!("{update:?}"),
+            };
+            (is_news, updates.into_iter().map(of).collect::<Vec<_>>())
+        };
+        let (is_news, first) = reported("one");
+        assert!(is_news && first.len() == 1 && first[0].starts_with("a: ") && first[0].contains("one"), "{first:?}");
+        assert!(!reported("one").0);
+        let (is_news, second) = reported("two");
+        assert!(
+            is_news && second.len() == 1 && second[0].starts_with("a: ") && second[0].contains("two"),
+            "{second:?}"
+        );
     }
 
     #[test]

@@ -125,7 +125,7 @@ impl Subscriptions {
     ) -> Option<Request> {
         let (variant, quirks, options) = (terms.variant, &*terms.quirks, &*terms.options);
         let Self { types, trials, .. } = self;
-        if quirks.tries_types_apart {
+        if quirks.tries_types_apart && !options.faults.has(Fault::TypesJoinUntried) {
             let is_asked = |(kind, of): &(&Type, &TypeSubscription)| {
                 is_spoken(kind, variant) && (of.wire().is_opened() || of.wanted().is_requestable(variant))
             };

@@ -188,7 +188,7 @@ impl TypeSubscription {
         if !is_unopened && !self.wire.is_due(context.now) {
             return None;
         }
-        if context.variant == Variant::Delta && self.wire.is_opened() && self.wire.has_pending_acks() {
+        if context.variant == Variant::Delta && self.wire.is_opened() && self.wire.has_ack(context.options) {
             return self.wire.delta_ack(context).map(Request::Delta);
         }
         if is_unopened || self.wire.has_changed() {
@@ -285,10 +285,10 @@ impl TypeSubscription {
 
     /// It is not requested. If the server refuses it, reports that as an error of each wanted name, once.
     pub(crate) fn report_refusal(&mut self, kind: &Type, status: Option<&ServerStatus>) -> Vec<Update> {
-        let is_first = self.rejected.errors().is_empty();
-        let Some(status) = status.filter(|_| is_first || self.wire.has_changed()) else { return Vec::new() };
+        let is_news = status.is_some_and(|status| self.rejected.is_news(status));
+        let Some(status) = status.filter(|_| is_news || self.wire.has_changed()) else { return Vec::new() };
         let news = self.wire.take_unsent();
-        self.rejected.report_refusal(kind, if is_first { self.wanted.names() } else { &news }, status)
+        self.rejected.report_refusal(kind, if is_news { self.wanted.names() } else { &news }, status)
     }
 
     /// Handles due timers.

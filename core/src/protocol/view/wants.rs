@@ -75,8 +75,8 @@ impl<'a> Wants<'a> {
     }
 
     /// Returns whether any matching selector is a reason for a fallback.
-    pub(crate) fn has_reason(self, of: impl Fn(&Selector) -> bool) -> bool {
-        self.interest.all().any(|(kind, wanted)| of(&wanted) && self.is_reason(kind, &wanted))
+    pub(crate) fn has_reason(self, of: impl Fn(&Type, &Selector) -> bool) -> bool {
+        self.interest.all().any(|(kind, wanted)| of(kind, &wanted) && self.is_reason(kind, &wanted))
     }
 
     /// Returns the sessions that subscribe to anything of a type that an authority has.

@@ -7,7 +7,8 @@ use super::*;
 const LONG: Duration = Duration::from_secs(3600);
 
 fn shared(timeout: Duration) -> Arc<Shared> {
-    Arc::new(Shared::new(LifeTimes { interval: None, timeout, method: LifeMethod::Call }))
+    let life = LifeTimes { interval: None, timeout, method: LifeMethod::Call };
+    Arc::new(Shared::new(life, Arc::new(Semaphore::new(1))))
 }
 
 /// Returns how a wait of an hour has ended after a second and a half, if it has.

@@ -75,7 +75,7 @@ struct InterruptedWord {
     passed: Duration,
 }
 
-/// How many words of one type and class are held, of those that matter to others.
+/// How many words of one set are held, of those that matter to others of it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Counts {
     removals: usize,
@@ -89,7 +89,8 @@ pub(in crate::protocol::view) struct HeldWords {
     words: BTreeMap<Key, HeldWord>,
     interrupted: BTreeMap<Key, InterruptedWord>,
     by_age: BTreeSet<(Moment, Key)>,
-    counts: BTreeMap<(Type, Class), Counts>,
+    /// Of each set by itself: another one may be of another server. A name outside of a set matters to no other.
+    counts: BTreeMap<SetKey, Counts>,
     /// Sets that would be complete if no new name of them waited, with who said so.
     incomplete: BTreeMap<SetKey, Origin>,
 }
@@ -157,40 +158,44 @@ impl HeldWords {
         }
     }
 
-    fn counts(&self, kind: &Type, class: Class) -> Counts {
-        if self.counts.is_empty() {
-            return Counts::default(); // the usual case
-        }
-        self.counts.get(&(kind.clone(), class)).copied().unwrap_or_default()
+    fn counts(&self, set: &SetKey) -> Counts {
+        self.counts.get(set).copied().unwrap_or_default() // of none, in the usual case
     }
 
-    pub(super) fn has_removals(&self, kind: &Type, class: Class) -> bool {
-        self.counts(kind, class).removals > 0
+    /// Whether removals from the set that a name is of are held.
+    pub(super) fn has_removals_beside(&self, key: &Key) -> bool {
+        !self.counts.is_empty() && set_with(key).is_some_and(|set| self.counts(&set).removals > 0)
     }
 
-    /// The same of one collection.
-    pub(super) fn has_removals_of(&self, kind: &Type, set: &Name) -> bool {
-        self.has_removals(kind, Class::Named)
-            && self.removed_names(kind, Class::Named).any(|name| name.collection().as_ref() == Some(set))
+    /// Whether names of a set wait that are not present.
+    pub(super) fn has_new_names(&self, set: &SetKey) -> bool {
+        self.counts(set).new_names > 0
     }
 
-    /// Whether names wait that are not present.
-    pub(super) fn has_new_names(&self, kind: &Type, class: Class) -> bool {
-        self.counts(kind, class).new_names > 0
-    }
-
-    /// Returns where changes wait for no removal any more.
-    pub(super) fn without_reason(&self) -> Vec<(Type, Class)> {
+    /// Takes out the changes of sets that wait for no removal any more.
+    pub(super) fn take_free(&mut self) -> Vec<(Key, HeldWord)> {
         let is_free = |counts: &Counts| counts.changes > 0 && counts.removals == 0;
-        self.counts.iter().filter(|(_, counts)| is_free(counts)).map(|(of, _)| of.clone()).collect()
+        let free = self.counts.iter().filter(|(_, counts)| is_free(counts)).map(|(set, _)| set.clone());
+        let free: Vec<SetKey> = free.collect();
+        let take = |(kind, of): SetKey| {
+            let (class, glob) = match of {
+                Selector::Wildcard => (Class::Wildcard, None),
+                Selector::Name(glob) => (Class::Named, Some(glob)),
+            };
+            let is_of = |name: &Name| glob.is_none() || name.collection() == glob;
+            self.take(&kind, class, |name, word| !word.is_removal() && is_of(name))
+        };
+        free.into_iter().flat_map(take).collect()
     }
 
     pub(super) fn insert(&mut self, key: Key, word: HeldWord) {
         self.remove(&key);
-        let counts = self.counts.entry((key.0.clone(), key.1)).or_default();
-        counts.removals += usize::from(word.is_removal());
-        counts.changes += usize::from(word.is_change());
-        counts.new_names += usize::from(word.is_new());
+        if let Some(set) = set_with(&key) {
+            let counts = self.counts.entry(set).or_default();
+            counts.removals += usize::from(word.is_removal());
+            counts.changes += usize::from(word.is_change());
+            counts.new_names += usize::from(word.is_new());
+        }
         self.by_age.insert((word.since, key.clone()));
         self.words.insert(key, word);
     }
@@ -198,13 +203,14 @@ impl HeldWords {
     pub(super) fn remove(&mut self, key: &Key) -> Option<HeldWord> {
         self.interrupted.remove(key);
         let word = self.words.remove(key)?;
-        let at = (key.0.clone(), key.1);
-        if let Some(counts) = self.counts.get_mut(&at) {
+        if let Some(set) = set_with(key)
+            && let Some(counts) = self.counts.get_mut(&set)
+        {
             counts.removals -= usize::from(word.is_removal());
             counts.changes -= usize::from(word.is_change());
             counts.new_names -= usize::from(word.is_new());
             if *counts == Counts::default() {
-                self.counts.remove(&at);
+                self.counts.remove(&set);
             }
         }
         self.by_age.remove(&(word.since, key.clone()));
@@ -292,10 +298,8 @@ impl HeldWords {
 
     /// Takes out the sets of which no new name waits any more.
     pub(super) fn take_complete(&mut self) -> Vec<(SetKey, Origin)> {
-        let class = |of: &Selector| if *of == Selector::Wildcard { Class::Wildcard } else { Class::Named };
-        let (complete, left) = std::mem::take(&mut self.incomplete)
-            .into_iter()
-            .partition(|((kind, of), _)| !self.has_new_names(kind, class(of)));
+        let (complete, left) =
+            std::mem::take(&mut self.incomplete).into_iter().partition(|(set, _)| !self.has_new_names(set));
         self.incomplete = left;
         let complete: BTreeMap<_, _> = complete;
         complete.into_iter().collect()
@@ -304,6 +308,15 @@ impl HeldWords {
     pub(super) fn oldest(&self) -> Option<Moment> {
         self.by_age.first().map(|(since, _)| *since)
     }
+}
+
+/// Returns the set that a name is of, if it is of one.
+fn set_with((kind, class, name): &Key) -> Option<SetKey> {
+    let of = match class {
+        Class::Wildcard => Selector::Wildcard,
+        Class::Named => Selector::Name(name.collection()?),
+    };
+    Some((kind.clone(), of))
 }
 
 /// Returns the part of a map that is about one type and class.

@@ -8,7 +8,7 @@ use crate::protocol::faults::Fault;
 use crate::protocol::keys::{Class, Key, Selector, SetKey};
 use crate::protocol::moment::Moment;
 use crate::protocol::view::resource_table::ResourceTable;
-use crate::protocol::view::stage::{Facts, class_of};
+use crate::protocol::view::stage::Facts;
 use crate::protocol::view::update::{Completeness, Evidence, Origin, Retain, Update};
 use crate::xds::{Name, Resource, Type};
 
@@ -90,9 +90,10 @@ impl<'a> Judgement<'a> {
                 self.passing.push(update);
             }
             Update::Progress { kind, of, completeness: Completeness::Complete } => {
-                let is_part = self.held.has_new_names(&kind, class_of(&of));
+                let set = (kind.clone(), of.clone());
+                let is_part = self.held.has_new_names(&set);
                 if is_part {
-                    self.held.note_incomplete((kind.clone(), of.clone()), self.origin);
+                    self.held.note_incomplete(set, self.origin);
                 }
                 let completeness = if is_part { Completeness::Settled } else { Completeness::Complete };
                 self.passing.push(Update::Progress { kind, of, completeness });
@@ -190,14 +191,11 @@ impl<'a> Judgement<'a> {
     }
 
     /// Whether a change may exclude something whose removal is held.
-    fn excludes_held(&self, (kind, class, name): &Key, sent: &Resource) -> bool {
+    fn excludes_held(&self, key: &Key, sent: &Resource) -> bool {
+        let (kind, class, name) = key;
         let is_same = || self.facts.tables().resource(kind, *class, name).is_some_and(|of| of.full == sent.full);
         // A listener that is requested by name has no address: only those of a set can be in each other's way.
-        let has_removal = || match class {
-            Class::Wildcard => self.held.has_removals(kind, *class),
-            Class::Named => name.collection().is_some_and(|set| self.held.has_removals_of(kind, &set)),
-        };
-        kind.can_conflict() && has_removal() && !is_same()
+        kind.can_conflict() && self.held.has_removals_beside(key) && !is_same()
     }
 
     /// Lets a change wait with the removals that are held. A set without it is not complete.
@@ -246,7 +244,7 @@ impl<'a> Judgement<'a> {
             !waits
         });
         let of = Selector::Wildcard;
-        let is_part = self.held.has_new_names(&kind, class);
+        let is_part = self.held.has_new_names(&(kind.clone(), of.clone()));
         let set = Update::FullSet { kind: kind.clone(), resources, retain: Retain::These(retained) };
         // Before the set, whose end confirms what was loaded from disk and not removed since.
         for name in held {

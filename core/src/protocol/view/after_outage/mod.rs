@@ -75,11 +75,8 @@ impl AfterOutage {
 
     /// Lets go what waited for others that are held no longer.
     fn let_free(&mut self, now: Moment) -> Vec<Unit> {
-        let mut units = Vec::new();
-        for (kind, class) in self.held.without_reason() {
-            let free = self.held.take(&kind, class, |_, word| !word.is_removal());
-            units.extend(free.into_iter().map(|(key, word)| unit_of(word.into_passed(key, now))));
-        }
+        let free = self.held.take_free().into_iter();
+        let mut units: Vec<_> = free.map(|(key, word)| unit_of(word.into_passed(key, now))).collect();
         for ((kind, of), origin) in self.held.take_complete() {
             let update = Update::Progress { kind, of, completeness: Completeness::Complete };
             units.push(unit_of(Passed { update, origin, received: now }));

@@ -219,6 +219,41 @@ fn a_collection_that_is_removed_keeps_its_members_for_the_time() {
     assert!(!is_there(&bench) && bench.waits().is_empty());
 }
 
+/// Each may be of another server: what waits of one says nothing of the other, and what is held of one keeps nothing of the other waiting.
+#[test]
+fn what_is_held_of_a_collection_is_no_matter_to_another_one() {
+    let mut bench = Bench::new();
+    let kind = bench.kind(LDS);
+    let [one, two] = ["one", "two"].map(|authority| format!("xdstp://{authority}/{LDS}/web/*"));
+    let (in_one, in_two) = (|name: &str| one.replace('*', name), |name: &str| two.replace('*', name));
+    let of = |glob: &str| Selector::Name(glob.into());
+    let complete = |glob: &str| {
+        let (kind, of) = (kind.clone(), of(glob));
+        vec![Update::Progress { kind, of, completeness: Completeness::Complete }]
+    };
+    for glob in [&one, &two] {
+        let wanted = InterestChange { kind: kind.clone(), selector: of(glob), on: true };
+        bench.view.change_interest(SessionId(1), wanted, bench.now);
+    }
+    bench.apply(vec![bench.upsert(LDS, Class::Named, &in_one("a"), b"")]);
+    bench.apply(complete(&one));
+    bench.outage(LDS);
+    let gone = bench.absent(LDS, Class::Named, &in_one("a"));
+    bench.apply(vec![gone]);
+    bench.apply(vec![bench.upsert(LDS, Class::Named, &in_one("b"), b"")]);
+    assert_eq!(bench.waits().len(), 2, "the second may have the address of the first");
+
+    bench.origin = Origin { server: 1, ..Origin::default() };
+    bench.apply(vec![bench.upsert(LDS, Class::Named, &in_two("x"), b"")]);
+    bench.apply(complete(&two));
+    assert_eq!(bench.waits().len(), 2);
+    let completeness = |bench: &Bench, glob: &str| bench.view.tables().completeness_of(&kind, &of(glob));
+    assert_eq!(completeness(&bench, &two), Completeness::Complete);
+    assert_ne!(completeness(&bench, &one), Completeness::Complete, "a name of it waits");
+    bench.pass(10_000);
+    assert_eq!((bench.waits().len(), completeness(&bench, &one)), (0, Completeness::Complete));
+}
+
 #[test]
 fn an_event_under_a_hold_costs_what_it_concerns() {
     let all: Vec<String> = (0..2_000).map(|number| format!("c{number:04}")).collect();
