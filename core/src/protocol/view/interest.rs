@@ -393,7 +393,7 @@ impl Interest {
 /// The end of what does not linger.
 const ENDED: Moment = Moment::START;
 /// How many names end at a time.
-const ENDS_AT_ONCE: usize = 256;
+const ENDS_AT_ONCE: usize = 128;
 
 #[cfg(test)]
 mod tests;
