@@ -43,6 +43,27 @@ fn a_name_that_turns_silent_costs_what_it_concerns() {
     }
 }
 
+/// One client may request as many: what they lead to is not done in one go.
+#[test]
+fn names_that_turn_silent_together_do_so_in_parts() {
+    let names = names(1_000);
+    let mut bench = requested(Variant::Delta, EDS, &texts(&names), ServerQuirks::default());
+    bench.now = bench.now + TIMER;
+    assert_eq!(bench.judge().len(), 0, "the server has to show life first");
+    assert!(bench.upstream.streams_mut()[0].take_liveness_call());
+    bench.answers_call();
+    let mut parts = Vec::new();
+    loop {
+        parts.push(bench.judge().len());
+        match bench.upstream.streams_mut()[0].next_deadline() {
+            Some(due) if due <= bench.now => {}
+            _ => break,
+        }
+    }
+    assert_eq!(parts.iter().sum::<usize>(), 1_000, "{parts:?}");
+    assert!(parts.iter().all(|part| *part <= 128), "{parts:?}");
+}
+
 /// Asserts that an event looks at little, and beside many others at no more than beside few.
 fn assert_law(event: &str, visits: impl Fn(usize) -> u64) {
     let few = visits(1_000);

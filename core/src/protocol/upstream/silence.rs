@@ -69,7 +69,8 @@ fn needs_set(parts: &Parts, context: &TimerContext) -> bool {
     parts.wanted.has_wildcard() && context.at.view.sought().has_set(context.kind) && speaks()
 }
 
-/// Handles requested names about which the server was silent for the resource timer (XLAT-15).
+/// Handles requested names about which the server was silent for the resource timer (XLAT-15). They may be a hundred thousand of one client:
+/// then only some are, and others have their turn before the next.
 fn expire(parts: &mut Parts, context: &mut TimerContext, updates: &mut Vec<Update>) {
     let (quirks, opening, now) = (context.quirks, &mut *context.opening, context.now);
     let mut judge = |end| match quirks.per_type_liveness {
@@ -77,7 +78,8 @@ fn expire(parts: &mut Parts, context: &mut TimerContext, updates: &mut Vec<Updat
         true => parts.poll_liveness.judge(end, now),
         false => opening.judge(end, now),
     };
-    while let Some(name) = parts.names.next_silent(now, &mut judge) {
+    for _ in 0..AT_ONCE {
+        let Some(name) = parts.names.next_silent(now, &mut judge) else { return parts.names.note_behind(false) };
         parts.second_request.recheck_name(&name); // a client may hold it
         let kind = context.kind.clone();
         updates.push(match quirks.on_resource_timeout {
@@ -98,6 +100,7 @@ fn expire(parts: &mut Parts, context: &mut TimerContext, updates: &mut Vec<Updat
             }
         });
     }
+    parts.names.note_behind(true);
 }
 
 /// If the type is polled, each response answers all that is requested: what other servers sent and it lacks is absent.
@@ -327,3 +330,6 @@ fn is_unconfirmed(parts: &Parts, name: &Name, entry: &Entry, context: &TimerCont
         && !parts.names.is_waiting(name)
         && context.at.origin_for(&parts.wanted.selector_of(name)).is_some_and(speaks)
 }
+
+/// How many timers of names are handled before others have their turn.
+const AT_ONCE: usize = 128;
