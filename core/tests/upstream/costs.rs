@@ -133,6 +133,25 @@ fn a_claim_costs_nothing_of_those_that_wait() {
 }
 
 #[test]
+fn while_a_server_shows_no_life_an_event_costs_nothing_of_what_clients_hold() {
+    assert_law("an event", |claims| {
+        let mut bench = with_set(1);
+        bench.reopen();
+        bench.mute = true;
+        names(claims + 1)[1..].iter().for_each(|name| bench.claim(CDS, Class::Wildcard, name));
+        bench.later(4 * TIMER);
+        assert!(!bench.asks_again());
+        take_visits();
+        bench.later(Duration::from_secs(1));
+        let visits = take_visits();
+        bench.mute = false;
+        bench.later(Duration::from_secs(1));
+        assert!(bench.asks_again(), "it is alive");
+        visits
+    });
+}
+
+#[test]
 fn while_the_end_of_a_set_is_asked_for_an_event_costs_nothing_of_the_set() {
     assert_law("an event", |others| {
         let mut bench = with_set(others);

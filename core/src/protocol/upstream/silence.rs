@@ -216,6 +216,10 @@ pub(super) fn plan_second_request(parts: &mut Parts, context: &mut TimerContext)
     if silence.is_none() && !at_once {
         return; // too early for anything else
     }
+    // What is asked may be much: it is not collected with each event while only the proof of life is missing.
+    if parts.second_request.awaits_life(end) && !has_shown_life(context, end) {
+        return;
+    }
     let repeats = parts.progress.repeats() && !context.opening.is_relay();
     if silence.is_some() && repeats && !context.options.faults.has(Fault::RepeatingConfirmsAll) {
         // The server has not confirmed what it has not sent again by now.
@@ -227,11 +231,17 @@ pub(super) fn plan_second_request(parts: &mut Parts, context: &mut TimerContext)
     }
     if question.is_empty() {
         parts.second_request.looked(generation);
-    } else if quirks.is_hub() || context.opening.judge(end, context.now) == SilenceVerdict::Proven {
-        // The hub is alive.
+    } else if has_shown_life(context, end) {
         parts.second_request.looked(generation);
         parts.second_request.ask_next(question, at_once);
+    } else {
+        parts.second_request.await_life(end);
     }
+}
+
+/// Whether the server has shown life since the end of a silence. The hub is alive.
+fn has_shown_life(context: &mut TimerContext, end: Moment) -> bool {
+    context.quirks.is_hub() || context.opening.judge(end, context.now) == SilenceVerdict::Proven
 }
 
 /// The set is needed, and its end is not known: requests it again with another set.
