@@ -194,6 +194,21 @@ fn a_poll_and_a_claim_cost_nothing_of_what_a_polled_server_has() {
 }
 
 #[test]
+fn an_event_costs_nothing_of_the_collections_that_a_server_of_sotw_cannot_serve() {
+    assert_law("an event", |globs| {
+        let globs: Vec<_> =
+            (0..globs).map(|at| format!("xdstp://x/envoy.config.endpoint.v3.ClusterLoadAssignment/{at}/*")).collect();
+        let mut bench = requested(Variant::Sotw, EDS, &texts(&globs), ServerQuirks::default());
+        assert_eq!(bench.later(Duration::ZERO).len(), globs.len(), "each has an error, once");
+        bench.want(EDS, "a", true);
+        take_visits();
+        bench.later(Duration::ZERO);
+        bench.upstream.streams_mut()[0].next_deadline();
+        take_visits()
+    });
+}
+
+#[test]
 fn a_look_at_a_stream_costs_nothing_of_what_is_rejected() {
     assert_law("a look", |rejected| {
         let mut bench = with_set(1);
