@@ -48,6 +48,7 @@ mod turns;
 mod unfinished_replies;
 mod unix_options;
 mod unix_socket;
+mod unsent;
 mod waves;
 mod write_timeout;
 

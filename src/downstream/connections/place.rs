@@ -135,7 +135,8 @@ impl Place {
         let _ = self.charge.set(charge); // once for each connection
     }
 
-    fn account(&self) -> Option<&Arc<Account>> {
+    /// Returns what the connection is charged to, once that is known.
+    pub(in crate::downstream) fn account(&self) -> Option<&Arc<Account>> {
         self.quota.get()?.account()
     }
 
