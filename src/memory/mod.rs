@@ -145,6 +145,11 @@ impl Memory {
         Account::new(self.clone(), self.common.clone()).charge(0)
     }
 
+    /// Returns the charge of a TLS handshake. It belongs to no client: none is known before its end.
+    pub(crate) fn handshake(self: &Arc<Self>) -> Charge {
+        Account::new(self.clone(), self.common.clone()).charge_with_kernel(costs::HANDSHAKE, costs::SOCKET)
+    }
+
     /// Returns the bytes in use, as far as they are known, corrected by what the allocator says.
     pub(crate) fn used(&self) -> usize {
         self.scale.apply(self.charged() + self.kernel.load(Ordering::Relaxed))

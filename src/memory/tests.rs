@@ -266,6 +266,19 @@ fn what_control_planes_send_has_room_up_to_the_last_twentieth_and_is_worth_a_sec
 }
 
 #[test]
+fn a_handshake_is_charged_to_nobody_and_until_it_ends() {
+    let memory = memory(100);
+    let fleet = memory.connect(of("fleet"));
+    let before = memory.used();
+    let some: Vec<_> = (0..10).map(|_| memory.handshake()).collect();
+    assert_eq!(memory.used() - before, 10 * (costs::HANDSHAKE + costs::SOCKET));
+    drop(some);
+    assert_eq!(memory.used(), before);
+    drop(fleet);
+    assert!(memory.is_empty());
+}
+
+#[test]
 fn what_files_newly_have_has_room_as_far_as_it_fits_beside_what_is_in_use() {
     let memory = memory(1000);
     let held = memory.common();
