@@ -37,6 +37,7 @@ mod refusal;
 mod report_limits;
 mod request_limits;
 mod rest;
+mod sent_ahead;
 mod server;
 mod service;
 mod slot;

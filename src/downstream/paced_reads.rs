@@ -36,7 +36,10 @@ impl<T: AsyncRead + Unpin> AsyncRead for PacedReads<T> {
             ready!(pause.as_mut().poll(cx));
         }
         self.pause = None;
-        Pin::new(&mut self.inner).poll_read(cx, buffer)
+        let before = buffer.filled().len();
+        let read = Pin::new(&mut self.inner).poll_read(cx, buffer);
+        self.place.sent_ahead().note_came(buffer.filled().len().saturating_sub(before));
+        read
     }
 }
 
