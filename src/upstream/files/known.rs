@@ -236,6 +236,11 @@ impl Known {
         &self.lacking
     }
 
+    /// Whether an error of the file says that a resource has no room.
+    pub(crate) fn is_without_room(&self, fault: &FileError) -> bool {
+        self.too_much.contains(fault)
+    }
+
     fn forget_lacking(&mut self) {
         self.lacking.clear();
         self.too_much.clear();

@@ -275,6 +275,9 @@ impl Loader {
         let new: Vec<_> = faults.difference(&self.reported).collect();
         for fault in new.iter().take(LOGGED_AT_ONCE) {
             match self.files.range(fault.file.clone()..).take_while(|(path, _)| path.starts_with(&fault.file)).next() {
+                Some((_, file)) if file.is_without_room(fault) => {
+                    tracing::warn!(source = %self.options, error = %fault, "no room for a resource of a file; serving the others");
+                }
                 Some((_, file)) if file.has_good() => {
                     tracing::warn!(source = %self.options, error = %fault, "cannot load resource file; serving its last good version");
                 }
