@@ -55,6 +55,7 @@ impl Generation {
     }
 
     fn of(config: &Config, sources: Sources, views: Views, loads_before: Option<&Loads>) -> Self {
+        sources.parser.bound_by(views.memory());
         // What is held has other numbers than before, in this process and in those before it.
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         config.views.protocol.view.brakes.generations.skip_to(u64::try_from(now.as_millis()).unwrap_or_default());

@@ -6,10 +6,12 @@ mod program;
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
 use program::Program;
+use rcgen::{CertificateParams, KeyPair};
 use weir_loadtest::kind::Kind;
 use weir_loadtest::link::{ADS_DELTA, Event, Link, LinkOptions, scan};
 use weir_loadtest::origin::{Counts, LOADS, Origin};
@@ -44,13 +46,19 @@ impl World {
 
     /// Starts the program with more in its configuration.
     async fn start_with(name: &str, more: &str) -> Self {
+        Self::start_at(name, "{address: '127.0.0.1:0'}", more).await
+    }
+
+    /// Starts the program with a listener of this form.
+    async fn start_at(name: &str, listener: &str, more: &str) -> Self {
         let counts = Counts { clusters: CLUSTERS, routes: 1, listeners: 1, size: 100 };
         let plane = Origin::start(([127, 0, 0, 1], 0).into(), counts, None).await.unwrap();
         let clusters = plane.shared().world().set(Kind::Cluster).keys().map(ToString::to_string).collect();
         let config = format!(
-            "listen: [{{address: '127.0.0.1:0'}}]\nadmin: {{address: '127.0.0.1:0'}}\nviews: {{key: [cluster]}}\n\
+            "listen: [{listener}]\nadmin: {{address: '127.0.0.1:0'}}\nviews: {{key: [cluster]}}\n\
              upstream: {{servers: [{{uri: 'http://{}'}}]}}\n\
-             limits: {{memory: 8GiB, new_streams_per_second: 0, new_names_per_second: 0}}\n{more}",
+             limits: {{memory: 8GiB, new_streams_per_second: 0, new_names_per_second: 0, handshake_timeout: 60s, \
+             handshakes_per_address: 0}}\n{more}",
             plane.address
         );
         // `WEIR`: another build of the program.
@@ -193,6 +201,34 @@ async fn what_a_name_costs() {
         |stream| (0..10_000).map(|number| format!("made-up-with-a-long-name-{stream:06}-{number:06}")).collect();
     world.connect(20, 1, EDS, made_up).await;
     check("a name that nobody has", each(sent, world.settled().await, 200_000));
+}
+
+#[tokio::test]
+async fn what_a_handshake_costs() {
+    let key = KeyPair::generate().unwrap();
+    let certificate = CertificateParams::new(["localhost".to_owned()]).unwrap().self_signed(&key).unwrap();
+    let file = |name: &str, content: String| {
+        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+        std::fs::write(&path, content).unwrap();
+        path.display().to_string()
+    };
+    let (certificate, key) =
+        (file("memory-certificate.pem", certificate.pem()), file("memory-key.pem", key.serialize_pem()));
+    let listener = format!("{{address: '127.0.0.1:0', tls: {{certificate: '{certificate}', key: '{key}'}}}}");
+    let world = World::start_at("handshakes", &listener, "").await;
+    // The beginning of a message of 512 bytes.
+    let begin = |count: usize| -> Vec<TcpStream> {
+        let one = || {
+            let mut socket = TcpStream::connect(&world.program.address).unwrap();
+            socket.write_all(b"\x16\x03\x01\x02\x00\x01").unwrap();
+            socket
+        };
+        (0..count).map(|_| one()).collect()
+    };
+    let _some = begin(100);
+    let before = world.settled().await;
+    let _more = begin(2000);
+    check("a TLS handshake", each(before, world.settled().await, 2000));
 }
 
 #[tokio::test]

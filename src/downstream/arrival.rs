@@ -85,7 +85,9 @@ impl Arrivals {
         let (stream, chain) = match &tls {
             None => (ClientStream::Plain(socket), None),
             Some(tls) => {
+                let handshake = self.service.get().views().memory().handshake();
                 let (stream, chain) = self.secure(socket, tls, &mut peer, &place).await?;
+                drop(handshake); // from here on the connection has a charge of its own
                 (stream, Some(chain))
             }
         };

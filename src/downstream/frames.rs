@@ -83,6 +83,7 @@ impl<B: Body<Data = Bytes> + Unpin> Frames<B> {
             let Some(Ok(frame)) = frame else { return Ok(None) };
             let Ok(data) = frame.into_data() else { continue };
             self.first.take_if(|_| !data.is_empty());
+            self.inbound.note_taken(data.len());
             self.buffer.extend_from_slice(&data);
         }
     }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::pin::pin;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -11,6 +11,7 @@ use futures_util::future::poll_immediate;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
+use super::sent_ahead::SentAhead;
 use super::slot::Status;
 use crate::limit::{Limit, LimitCounters};
 use crate::relay::heavy::{HeavyTurn, HeavyTurns};
@@ -33,8 +34,8 @@ pub(super) struct IncompleteRequests {
 pub(super) struct Inbound {
     requests: Arc<IncompleteRequests>,
     number: u64,
-    /// Streams whose next request is not read now.
-    paused: AtomicUsize,
+    /// What comes while the next request of a stream is not read.
+    ahead: Arc<SentAhead>,
     last_paused: Mutex<Option<Instant>>,
     /// One of its requests at a time is large and inflated.
     inflating: Arc<Semaphore>,
@@ -114,10 +115,15 @@ impl IncompleteRequests {
     }
 
     pub(super) fn connection(self: &Arc<Self>) -> Arc<Inbound> {
+        self.connection_with(Arc::default())
+    }
+
+    /// Returns what counts the requests of one connection, and what it has sent ahead.
+    pub(super) fn connection_with(self: &Arc<Self>, ahead: Arc<SentAhead>) -> Arc<Inbound> {
         Arc::new(Inbound {
             requests: self.clone(),
             number: self.connections.fetch_add(1, Ordering::Relaxed),
-            paused: AtomicUsize::new(0),
+            ahead,
             last_paused: Mutex::default(),
             inflating: Arc::new(Semaphore::new(1)),
         })
@@ -165,8 +171,13 @@ impl Inbound {
 
     /// Notes that a stream is not read for a while. What others send may have to wait for that, since they share a window.
     pub(super) fn pause(&self) -> Pause<'_> {
-        self.paused.fetch_add(1, Ordering::Relaxed);
+        self.ahead.pause();
         Pause(self)
+    }
+
+    /// A stream has taken bytes of what its client has sent.
+    pub(super) fn note_taken(&self, bytes: usize) {
+        self.ahead.note_taken(bytes);
     }
 
     pub(super) fn requests(&self) -> &IncompleteRequests {
@@ -175,14 +186,14 @@ impl Inbound {
 
     fn has_paused_since(&self, moment: Instant) -> bool {
         let last = *self.last_paused.lock().unwrap_or_else(PoisonError::into_inner);
-        self.paused.load(Ordering::Relaxed) > 0 || last.is_some_and(|last| last >= moment)
+        self.ahead.is_paused() || last.is_some_and(|last| last >= moment)
     }
 }
 
 impl Drop for Pause<'_> {
     fn drop(&mut self) {
         *self.0.last_paused.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
-        self.0.paused.fetch_sub(1, Ordering::Relaxed);
+        self.0.ahead.resume();
     }
 }
 

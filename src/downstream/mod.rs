@@ -37,6 +37,7 @@ mod refusal;
 mod report_limits;
 mod request_limits;
 mod rest;
+mod sent_ahead;
 mod server;
 mod service;
 mod slot;
@@ -48,6 +49,7 @@ mod turns;
 mod unfinished_replies;
 mod unix_options;
 mod unix_socket;
+mod unsent;
 mod waves;
 mod write_timeout;
 

@@ -1,4 +1,4 @@
-//! Reads nothing from a connection for a while, when it opens streams too fast.
+//! Reads nothing from a connection for a while, when it opens streams too fast; and notes when its client takes nothing.
 
 use std::future::Future;
 use std::io::{self, IoSlice};
@@ -10,16 +10,19 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::connections::Place;
+use super::unsent::Unsent;
 
 pub(super) struct PacedReads<T> {
     inner: T,
     place: Arc<Place>,
     pause: Option<Pin<Box<Sleep>>>,
+    unsent: Unsent,
 }
 
 impl<T> PacedReads<T> {
     pub(crate) fn new(inner: T, place: Arc<Place>) -> Self {
-        Self { inner, place, pause: None }
+        let unsent = Unsent::of(place.account().cloned());
+        Self { inner, place, pause: None, unsent }
     }
 }
 
@@ -33,13 +36,18 @@ impl<T: AsyncRead + Unpin> AsyncRead for PacedReads<T> {
             ready!(pause.as_mut().poll(cx));
         }
         self.pause = None;
-        Pin::new(&mut self.inner).poll_read(cx, buffer)
+        let before = buffer.filled().len();
+        let read = Pin::new(&mut self.inner).poll_read(cx, buffer);
+        self.place.sent_ahead().note_came(buffer.filled().len().saturating_sub(before));
+        read
     }
 }
 
 impl<T: AsyncWrite + Unpin> AsyncWrite for PacedReads<T> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.inner).poll_write(cx, bytes)
+        let written = Pin::new(&mut self.inner).poll_write(cx, bytes);
+        self.unsent.note(written.is_pending());
+        written
     }
 
     fn poll_write_vectored(
@@ -47,7 +55,9 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for PacedReads<T> {
         cx: &mut Context<'_>,
         pieces: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.inner).poll_write_vectored(cx, pieces)
+        let written = Pin::new(&mut self.inner).poll_write_vectored(cx, pieces);
+        self.unsent.note(written.is_pending());
+        written
     }
 
     fn is_write_vectored(&self) -> bool {

@@ -95,7 +95,7 @@ impl Downstream {
         // Boxed, since the task would keep room for a handshake as long as the connection lives.
         let Some((stream, peer, place)) = Box::pin(self.arrivals.arrive(accepted, tls)).await else { return };
         let drain = self.drain.clone();
-        let inbound = self.incomplete.connection();
+        let inbound = self.incomplete.connection_with(place.sent_ahead().clone());
         let answering = place.clone();
         let of_call = peer.clone();
         let call = move |request, open: &OpenStream| {

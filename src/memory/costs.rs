@@ -8,8 +8,14 @@ pub(crate) const LOG_QUEUE: usize = 4 << 20;
 pub(crate) const CONNECTION: usize = 39 << 10;
 /// What TLS adds.
 pub(crate) const TLS: usize = 10 << 10;
+/// A TLS handshake in progress, with its task.
+pub(crate) const HANDSHAKE: usize = 20 << 10;
 /// What the kernel keeps for a connection at rest.
 pub(crate) const SOCKET: usize = 4 << 10;
+/// What a connection has made of replies that its client does not take.
+pub(crate) const UNSENT: usize = 40 << 10;
+/// What the kernel keeps of them besides, when it takes no more.
+pub(crate) const UNSENT_IN_KERNEL: usize = 396 << 10;
 /// A stream that has sent nothing.
 pub(crate) const STREAM: usize = 3700;
 /// The session of a stream, without names.

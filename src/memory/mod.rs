@@ -145,6 +145,11 @@ impl Memory {
         Account::new(self.clone(), self.common.clone()).charge(0)
     }
 
+    /// Returns the charge of a TLS handshake. It belongs to no client: none is known before its end.
+    pub(crate) fn handshake(self: &Arc<Self>) -> Charge {
+        Account::new(self.clone(), self.common.clone()).charge_with_kernel(costs::HANDSHAKE, costs::SOCKET)
+    }
+
     /// Returns the bytes in use, as far as they are known, corrected by what the allocator says.
     pub(crate) fn used(&self) -> usize {
         self.scale.apply(self.charged() + self.kernel.load(Ordering::Relaxed))
@@ -181,6 +186,18 @@ impl Memory {
         let [more, less] = [more, less].map(|bytes| i64::try_from(self.scale.undo(bytes)).unwrap_or(i64::MAX));
         let why = format!("{} of {} MiB are in use ({})", used >> 20, budget >> 20, Limit::Memory.key());
         Some((more - less, self.scale.undo(budget - most), why))
+    }
+
+    /// Returns by how many bytes of the book so many new ones of files are too many, and why, if they are. They are not in it yet.
+    pub(crate) fn excess_of(&self, more: usize) -> Option<(usize, String)> {
+        let (budget, used) = (self.budget(), self.used());
+        let (wanted, most) = (used.saturating_add(self.scale.apply(more)), budget / 100 * FULL);
+        if budget == 0 || wanted <= most {
+            return None;
+        }
+        self.counters.reached(Limit::Memory);
+        let why = format!("{} of {} MiB are in use ({})", used >> 20, budget >> 20, Limit::Memory.key());
+        Some((self.scale.undo(wanted - most).min(more), why))
     }
 
     /// Whether rejected resources are worth another try: so many bytes have room, or more than the odd one.

@@ -266,6 +266,35 @@ fn what_control_planes_send_has_room_up_to_the_last_twentieth_and_is_worth_a_sec
 }
 
 #[test]
+fn a_handshake_is_charged_to_nobody_and_until_it_ends() {
+    let memory = memory(100);
+    let fleet = memory.connect(of("fleet"));
+    let before = memory.used();
+    let some: Vec<_> = (0..10).map(|_| memory.handshake()).collect();
+    assert_eq!(memory.used() - before, 10 * (costs::HANDSHAKE + costs::SOCKET));
+    drop(some);
+    assert_eq!(memory.used(), before);
+    drop(fleet);
+    assert!(memory.is_empty());
+}
+
+#[test]
+fn what_files_newly_have_has_room_as_far_as_it_fits_beside_what_is_in_use() {
+    let memory = memory(1000);
+    let held = memory.common();
+    held.set(900 * MIB);
+    held.tell();
+    assert!(memory.excess_of(50 * MIB).is_none());
+    let (excess, why) = memory.excess_of(80 * MIB).unwrap();
+    assert_eq!((excess / MIB, why.as_str()), (30, "900 of 1000 MiB are in use (limits.memory)"));
+    held.set(990 * MIB);
+    held.tell();
+    assert_eq!(memory.excess_of(MIB).unwrap().0, MIB, "what is there already is not theirs");
+    memory.set_budget(Budget::on(MemorySetting::Percent(75), None));
+    assert!(memory.excess_of(1 << 40).is_none(), "no budget is known");
+}
+
+#[test]
 fn without_a_known_limit_and_after_a_larger_one_nothing_is_refused() {
     let unknown = Memory::new(Budget::on(MemorySetting::Percent(75), None), Arc::default(), Arc::default());
     assert!(unknown.connect(of("a")).admit(1 << 50).is_ok());

@@ -21,6 +21,9 @@ pub(super) enum Command {
     Release(ReleaseQuery, oneshot::Sender<Released>),
 }
 
+/// How many changes of interest a command has at most. A view applies that in about a millisecond, and then what others have sent meanwhile.
+pub(super) const PART: usize = 128;
+
 /// Puts a question to a view; none if it has ended.
 pub(super) async fn ask<T: Send + 'static>(
     view: &mpsc::Sender<Command>,

@@ -54,6 +54,22 @@ async fn slow_handshakes_keep_nobody_from_being_served() {
 }
 
 #[tokio::test]
+async fn handshakes_are_charged_until_they_end() {
+    let world = World::with(Folder::new(), "", "").await;
+    let charged = async || world.metric("weir_memory_charged_bytes{to=\"common\"}").await;
+    let before = charged().await;
+    let mut slow = Vec::new();
+    for _ in 0..100 {
+        let mut socket = TcpStream::connect(world.relay.address).await.unwrap();
+        socket.write_all(b"\x16\x03\x01\x02\x00\x01").await.unwrap();
+        slow.push(socket);
+    }
+    crate::until("they are charged", async || charged().await >= before + 100 * (20 << 10)).await;
+    drop(slow);
+    crate::until("they have ended", async || charged().await < before + 10 * (20 << 10)).await;
+}
+
+#[tokio::test]
 async fn handshakes_beyond_the_limit_wait_and_none_is_refused() {
     let mut world = World::with(Folder::new(), "", "limits: {handshakes: 1}").await;
     let mut neighbour = world.served(None).await;

@@ -43,6 +43,27 @@ fn a_name_that_turns_silent_costs_what_it_concerns() {
     }
 }
 
+/// One client may request as many: what they lead to is not done in one go.
+#[test]
+fn names_that_turn_silent_together_do_so_in_parts() {
+    let names = names(1_000);
+    let mut bench = requested(Variant::Delta, EDS, &texts(&names), ServerQuirks::default());
+    bench.now = bench.now + TIMER;
+    assert_eq!(bench.judge().len(), 0, "the server has to show life first");
+    assert!(bench.upstream.streams_mut()[0].take_liveness_call());
+    bench.answers_call();
+    let mut parts = Vec::new();
+    loop {
+        parts.push(bench.judge().len());
+        match bench.upstream.streams_mut()[0].next_deadline() {
+            Some(due) if due <= bench.now => {}
+            _ => break,
+        }
+    }
+    assert_eq!(parts.iter().sum::<usize>(), 1_000, "{parts:?}");
+    assert!(parts.iter().all(|part| *part <= 128), "{parts:?}");
+}
+
 /// Asserts that an event looks at little, and beside many others at no more than beside few.
 fn assert_law(event: &str, visits: impl Fn(usize) -> u64) {
     let few = visits(1_000);
@@ -112,6 +133,25 @@ fn a_claim_costs_nothing_of_those_that_wait() {
 }
 
 #[test]
+fn while_a_server_shows_no_life_an_event_costs_nothing_of_what_clients_hold() {
+    assert_law("an event", |claims| {
+        let mut bench = with_set(1);
+        bench.reopen();
+        bench.mute = true;
+        names(claims + 1)[1..].iter().for_each(|name| bench.claim(CDS, Class::Wildcard, name));
+        bench.later(4 * TIMER);
+        assert!(!bench.asks_again());
+        take_visits();
+        bench.later(Duration::from_secs(1));
+        let visits = take_visits();
+        bench.mute = false;
+        bench.later(Duration::from_secs(1));
+        assert!(bench.asks_again(), "it is alive");
+        visits
+    });
+}
+
+#[test]
 fn while_the_end_of_a_set_is_asked_for_an_event_costs_nothing_of_the_set() {
     assert_law("an event", |others| {
         let mut bench = with_set(others);
@@ -149,6 +189,21 @@ fn a_poll_and_a_claim_cost_nothing_of_what_a_polled_server_has() {
         bench.later(TIMER);
         assert_eq!(polled(&mut bench), ["Named silent gone"]);
         assert_eq!(polled(&mut bench), [""; 0]);
+        take_visits()
+    });
+}
+
+#[test]
+fn an_event_costs_nothing_of_the_collections_that_a_server_of_sotw_cannot_serve() {
+    assert_law("an event", |globs| {
+        let globs: Vec<_> =
+            (0..globs).map(|at| format!("xdstp://x/envoy.config.endpoint.v3.ClusterLoadAssignment/{at}/*")).collect();
+        let mut bench = requested(Variant::Sotw, EDS, &texts(&globs), ServerQuirks::default());
+        assert_eq!(bench.later(Duration::ZERO).len(), globs.len(), "each has an error, once");
+        bench.want(EDS, "a", true);
+        take_visits();
+        bench.later(Duration::ZERO);
+        bench.upstream.streams_mut()[0].next_deadline();
         take_visits()
     });
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use weir_core::proto::Request;
 use weir_core::protocol::faults::{Fault, Faults};
 use weir_core::protocol::options::ProtocolOptions;
 use weir_core::protocol::session::Variant;
@@ -40,6 +41,35 @@ fn up_5_changes_of_interest_are_merged_and_the_first_goes_at_once() {
     bench.later(WINDOW);
     bench.want(EDS, "d", true);
     assert_eq!(bench.requests(0), ["C +[d] -[] {} n"], "nothing to merge it with");
+}
+
+/// A list of SotW has all names: with each part of what one client newly wants, all were sent again.
+#[test]
+fn a_long_list_is_sent_again_less_often_than_a_short_one_and_has_all_names_in_the_end() {
+    for (count, lists) in [(10, 10), (40_000, 1)] {
+        let names: Vec<_> = (0..count).map(|number| format!("name-{number:06}-{}", "x".repeat(40))).collect();
+        let names: Vec<_> = names.iter().map(String::as_str).collect();
+        let mut bench = requested(Variant::Sotw, EDS, &names, ServerQuirks::default());
+        let mut sent = 0;
+        for number in 0..10 {
+            bench.want(EDS, &format!("more-{number}"), true);
+            bench.later(WINDOW);
+            sent += bench.requests(0).len();
+        }
+        assert!(sent <= lists, "{sent} lists of {count} names");
+        bench.later(Duration::from_secs(1));
+        let last = bench.raw_requests(0).pop();
+        assert_eq!(last.is_some(), count > 10, "what is left goes together");
+        if let Some(Request::Sotw(last)) = last {
+            assert_eq!(last.resource_names.len(), count + 10);
+        }
+        bench.want(EDS, "later", true);
+        bench.later(Duration::from_secs(1));
+        bench.requests(0);
+        bench.later(Duration::from_secs(1));
+        bench.want(EDS, "alone", true);
+        assert_eq!(bench.requests(0).len(), 1, "a change by itself goes at once");
+    }
 }
 
 #[test]

@@ -17,6 +17,7 @@ use crate::downstream::judged_clients::{Entered, JudgedClient};
 use crate::downstream::lifetime::{Age, AgeLimit, Lifetime};
 use crate::downstream::pace::Pace;
 use crate::downstream::refusal::Refusal;
+use crate::downstream::sent_ahead::SentAhead;
 use crate::limit::Limit;
 use crate::memory::{Account, Charge, costs};
 use crate::relay::ViewQuota;
@@ -35,6 +36,7 @@ pub(in crate::downstream) struct Place {
     quota: OnceLock<Arc<ViewQuota>>,
     /// What it is charged with itself.
     charge: OnceLock<Charge>,
+    ahead: Arc<SentAhead>,
     /// Set by the first request.
     first: SetOnce<()>,
     leave: Arc<Notify>,
@@ -93,6 +95,7 @@ impl Place {
             pace,
             quota: OnceLock::new(),
             charge: OnceLock::new(),
+            ahead: Arc::default(),
             first: SetOnce::new(),
             leave: Arc::default(),
             judged: OnceLock::new(),
@@ -132,10 +135,17 @@ impl Place {
         }
         let charge = account.charge_with_kernel(bytes, costs::SOCKET);
         charge.tell();
+        self.ahead.charge_to(account.charge(0));
         let _ = self.charge.set(charge); // once for each connection
     }
 
-    fn account(&self) -> Option<&Arc<Account>> {
+    /// Returns what counts the bytes that have come and are not read.
+    pub(in crate::downstream) fn sent_ahead(&self) -> &Arc<SentAhead> {
+        &self.ahead
+    }
+
+    /// Returns what the connection is charged to, once that is known.
+    pub(in crate::downstream) fn account(&self) -> Option<&Arc<Account>> {
         self.quota.get()?.account()
     }
 

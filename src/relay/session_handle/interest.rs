@@ -5,7 +5,7 @@ use tokio::sync::mpsc;
 use weir_core::protocol::view::SessionId;
 
 use super::locked::LockedSession;
-use crate::relay::command::Command;
+use crate::relay::command::{Command, PART};
 
 pub(super) struct InterestForwarding<'s> {
     pub(super) session: &'s LockedSession,
@@ -46,6 +46,3 @@ impl InterestForwarding<'_> {
         }
     }
 }
-
-/// How many changes go at a time: what a view applies before it publishes. In SotW each part makes the server read the whole list again.
-const PART: usize = 1024;

@@ -11,6 +11,7 @@ use weir_core::protocol::view::{Claim, Claimed, Class, InterestChange, Selector,
 use weir_core::xds::{BodyStore, Peer, Resource, TypeTable};
 
 use super::*;
+use crate::relay::command::PART;
 use crate::relay::counters::ProcessCounters;
 use crate::relay::member::Member;
 use crate::relay::published::Published;
@@ -113,6 +114,21 @@ fn request() -> Request {
     let url = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment";
     let resource_names_subscribe = vec!["a".into()];
     Request::Delta(DeltaDiscoveryRequest { type_url: url.into(), resource_names_subscribe, ..Default::default() })
+}
+
+/// What one client wants is not in the way of what others do for longer than a part takes.
+#[test]
+fn what_a_client_newly_wants_and_leaves_reaches_its_view_in_small_parts() {
+    let mut bench = Bench::new(100);
+    let names: Vec<_> = (0..1000).map(|number| format!("n{number}")).collect();
+    assert_eq!(bench.request(|request| request.resource_names_subscribe.clone_from(&names)), 1000);
+    assert_eq!(bench.request(|request| request.resource_names_unsubscribe.clone_from(&names)), 0);
+    let mut sizes = Vec::new();
+    while let Ok(Command::Interest(_, changes)) = bench.commands.try_recv() {
+        sizes.push(changes.len());
+    }
+    assert_eq!(sizes.iter().sum::<usize>(), 2000);
+    assert!(sizes.iter().all(|size| *size <= PART), "{sizes:?}");
 }
 
 #[test]

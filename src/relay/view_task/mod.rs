@@ -26,7 +26,7 @@ use self::reports::ViewReporter;
 use self::traces::{TracedChanges, trace_changes};
 use self::troubles::Troubles;
 use self::types_apart::NotedTypes;
-use super::command::Command;
+use super::command::{Command, PART};
 use super::heavy::beside_others;
 use super::inspection::{self, Inspection, ViewFacts};
 use super::key_headers::KeyHeaders;
@@ -82,10 +82,11 @@ enum Event {
     Time,
 }
 
-/// How much is applied together before the result is published: 256 events, or so many changes of interest. A client that changes its
-/// own as fast as it can would otherwise keep all others waiting.
-const MAX_BATCH: usize = 1024;
-const EVENT: usize = MAX_BATCH / 256;
+/// How many events are applied together before the result is published.
+const MAX_EVENTS: usize = 256;
+/// After how many changes of interest no more are, which take about a millisecond. A client that changes its own as fast as it can would
+/// otherwise keep all others waiting.
+const MAX_CHANGES: usize = PART;
 /// How often it is looked whether rejected resources have room, if nothing else happens.
 const ROOM_CHECK: Duration = Duration::from_secs(2);
 
@@ -137,29 +138,29 @@ impl ViewTask {
     async fn run(mut self) {
         self.note_room();
         loop {
-            let (mut batch, mut names) = (0, 0);
+            let (mut changes, mut names) = (0, 0);
             match self.next().await {
                 Event::Command(None) => {
                     let last = inspection::metrics(&self.inspection());
                     return self.facts.metric_label.retire(last);
                 }
-                Event::Command(Some(command)) => batch += self.handle_command(command),
+                Event::Command(Some(command)) => changes += self.handle_command(command),
                 Event::Link(report) => names += self.on_link(report),
                 Event::Time => {}
             }
-            names += batch;
-            // Applies what has queued up meanwhile, and publishes once.
-            while batch < MAX_BATCH {
-                batch += EVENT;
+            // Applies what has queued up meanwhile, and publishes once. However much one client wants, what servers have sent goes along.
+            for _ in 0..MAX_EVENTS {
                 if let Some(report) = self.links.try_next() {
                     names += self.on_link(report);
-                } else if let Ok(command) = self.commands.try_recv() {
-                    let changed = self.handle_command(command);
-                    (batch, names) = (batch + changed, names + changed);
+                } else if changes < MAX_CHANGES
+                    && let Ok(command) = self.commands.try_recv()
+                {
+                    changes += self.handle_command(command);
                 } else {
                     break;
                 }
             }
+            names += changes;
             beside_others(names, || self.flush());
         }
     }

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
-use weir_core::xds::{Name, Type};
+use weir_core::xds::{Malformed, Name, Type};
 use xxhash_rust::xxh3::xxh3_128;
 
 use super::FileError;
@@ -31,8 +31,19 @@ pub(super) struct Known {
     fault: Option<FileError>,
     /// Another file defines a resource of this one.
     conflict: Option<FileError>,
+    /// What the file has and for which there was no room, and the errors that say so.
+    lacking: Vec<Lacking>,
+    too_much: Vec<FileError>,
     /// Since when the file is missing.
     missing: Option<Instant>,
+}
+
+/// A resource for which there was no room.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Lacking {
+    pub(crate) kind: Type,
+    pub(crate) name: Name,
+    pub(crate) bytes: usize,
 }
 
 /// The time of a reading: by the clock that stamps are compared with, and by one that nobody sets.
@@ -186,13 +197,57 @@ impl Known {
     }
 
     pub(crate) fn take_over(&mut self) {
-        if self.conflict.is_none() && self.missing.is_none() && self.new.is_some() {
+        if self.is_to_be_taken_over() {
             self.good = self.new.take();
         }
     }
 
+    fn is_to_be_taken_over(&self) -> bool {
+        self.conflict.is_none() && self.missing.is_none() && self.new.is_some()
+    }
+
+    /// Returns the entries that are served from now on in place of others.
+    pub(crate) fn to_be_served(&self) -> impl Iterator<Item = &Entry> {
+        let new = self.new.as_ref().filter(|_| self.is_to_be_taken_over());
+        new.into_iter().flat_map(|entries| entries.iter())
+    }
+
+    /// Leaves out of the new version what has no room: the rest of it is served.
+    pub(crate) fn leave_out(&mut self, path: &Path, has_room: impl Fn(&Entry) -> bool, why: &str) {
+        if !self.is_to_be_taken_over() {
+            return;
+        }
+        self.forget_lacking();
+        let Some(new) = self.new.take() else { return };
+        let (stays, out): (Vec<_>, Vec<_>) = new.iter().cloned().partition(has_room);
+        self.new = Some(if out.is_empty() { new } else { stays.into() });
+        for Entry { kind, name, resource, line } in out {
+            let bytes = resource.body.bytes().len();
+            if self.too_much.len() < REPORTED {
+                let error = Malformed::NoRoom { name: name.clone(), bytes, why: why.into() };
+                self.too_much.push(FileError { line, ..FileError::of(path, &error.to_string()) });
+            }
+            self.lacking.push(Lacking { kind, name, bytes });
+        }
+    }
+
+    /// Returns what the file has and for which there was no room.
+    pub(crate) fn lacking(&self) -> &[Lacking] {
+        &self.lacking
+    }
+
+    /// Whether an error of the file says that a resource has no room.
+    pub(crate) fn is_without_room(&self, fault: &FileError) -> bool {
+        self.too_much.contains(fault)
+    }
+
+    fn forget_lacking(&mut self) {
+        self.lacking.clear();
+        self.too_much.clear();
+    }
+
     pub(crate) fn faults(&self) -> impl Iterator<Item = &FileError> {
-        self.fault.iter().chain(&self.conflict)
+        self.fault.iter().chain(&self.conflict).chain(&self.too_much)
     }
 }
 
@@ -222,3 +277,6 @@ fn bytes_of(path: &Path, stamp: Stamp, limit: u64) -> Result<Option<Vec<u8>>, Re
     let same = file.metadata().is_ok_and(|metadata| Stamp::of(&metadata) == stamp);
     Ok(same.then_some(bytes))
 }
+
+/// Resources of one file without room that are reported one by one.
+const REPORTED: usize = 20;

@@ -8,15 +8,16 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use weir_core::protocol::local_set::{Items, SourceSnapshot};
+use weir_core::protocol::local_set::{Items, NamesWithoutRoom, SourceSnapshot};
 use weir_core::xds::{Name, Type};
 
-use super::known::{Clocks, Known, Reading};
-use super::parse::Parser;
+use super::known::{Clocks, Known, Lacking, Reading};
+use super::parse::{Entry, Parser};
 use super::walk::{Sought, Walk};
 use super::watch::Watcher;
 use super::{FileError, FilesOptions, Loaded, Report, State};
 use crate::file_access::Stamp;
+use crate::memory::costs;
 
 pub(super) struct Loader {
     options: Arc<FilesOptions>,
@@ -62,6 +63,7 @@ impl Loader {
     /// Looks at all files, reads those that have changed, and returns the result for all of them. Slow; blocks.
     pub(crate) fn look(&mut self) -> Look {
         let start = Instant::now();
+        self.try_again();
         let mut watch = self.watcher.look();
         let mut walk = Walk::over(&self.options.paths, self.options.files, &Parser::takes, &mut watch);
         watch.done();
@@ -77,13 +79,16 @@ impl Loader {
         }
         if changed {
             self.settle_conflicts();
+            self.make_room();
             self.files.values_mut().for_each(Known::take_over);
             self.settle_moves();
         }
         let deleted = |lost: &FileError| walk.absent.contains(&lost.file) && self.seen.contains(&lost.file);
         let complete = walk.lost.iter().all(deleted) && self.files.values().all(|file| file.has_good());
         if changed || complete && !self.snapshot.is_complete() {
-            self.snapshot = Arc::new(self.snapshot.next(self.items(), complete));
+            let items = self.items();
+            let lacking = self.without_room(&items);
+            self.snapshot = Arc::new(self.snapshot.next_lacking(items, lacking, complete));
         }
         let state = self.state(&walk, &mut unsettled);
         let missing = |lost: &&FileError| self.files.get(&lost.file).is_some_and(|file| file.is_missing());
@@ -197,6 +202,49 @@ impl Loader {
         }
     }
 
+    /// Reads files again for whose resources there was no room, if there is by now.
+    fn try_again(&mut self) {
+        let lacking = || self.files.values().flat_map(Known::lacking);
+        let bytes: usize = lacking().map(|of| of.bytes + costs::TABLE_ENTRY).sum();
+        let has_room = || self.parser.memory().is_none_or(|memory| memory.has_room_for_resources(bytes));
+        if bytes > 0 && has_room() {
+            let lacks = |file: &&mut Known| !file.lacking().is_empty();
+            self.files.values_mut().filter(lacks).for_each(Known::forget_reading);
+        }
+    }
+
+    /// Leaves out what is new and has no room: changes of what is served, and removals, never are. The last by name go first.
+    fn make_room(&mut self) {
+        let size = |entry: &Entry| entry.resource.body.bytes().len() + costs::TABLE_ENTRY;
+        let served: HashSet<_> = self.files.values().flat_map(Known::served).map(|of| (&of.kind, &of.name)).collect();
+        let is_new = |entry: &&Entry| !served.contains(&(&entry.kind, &entry.name));
+        let mut new: Vec<_> = self.files.values().flat_map(Known::to_be_served).filter(is_new).collect();
+        let more = new.iter().map(|entry| size(entry)).sum();
+        let excess = self.parser.memory().and_then(|memory| memory.excess_of(more));
+        let (mut excess, why) = excess.unwrap_or_default();
+        new.sort_unstable_by(|one, other| one.name.cmp(&other.name));
+        let mut out = HashSet::new();
+        while excess > 0
+            && let Some(entry) = new.pop()
+        {
+            excess = excess.saturating_sub(size(entry));
+            out.insert((entry.kind.clone(), entry.name.clone()));
+        }
+        let has_room = |entry: &Entry| out.is_empty() || !out.contains(&(entry.kind.clone(), entry.name.clone()));
+        self.files.iter_mut().for_each(|(path, file)| file.leave_out(path, has_room, &why));
+    }
+
+    /// Returns the names that files have and that are not served, since there was no room.
+    fn without_room(&self, items: &BTreeMap<Type, Items>) -> BTreeMap<Type, NamesWithoutRoom> {
+        let mut all = BTreeMap::<Type, NamesWithoutRoom>::new();
+        for Lacking { kind, name, .. } in self.files.values().flat_map(Known::lacking) {
+            if items.get(kind).is_none_or(|items| !items.contains_key(name)) {
+                all.entry(kind.clone()).or_default().insert(name.clone(), ());
+            }
+        }
+        all
+    }
+
     /// A missing file causes no conflict: a resource that another file now has has moved there.
     fn settle_moves(&mut self) {
         let (mut missing, there): (Vec<_>, Vec<_>) =
@@ -227,6 +275,9 @@ impl Loader {
         let new: Vec<_> = faults.difference(&self.reported).collect();
         for fault in new.iter().take(LOGGED_AT_ONCE) {
             match self.files.range(fault.file.clone()..).take_while(|(path, _)| path.starts_with(&fault.file)).next() {
+                Some((_, file)) if file.is_without_room(fault) => {
+                    tracing::warn!(source = %self.options, error = %fault, "no room for a resource of a file; serving the others");
+                }
                 Some((_, file)) if file.has_good() => {
                     tracing::warn!(source = %self.options, error = %fault, "cannot load resource file; serving its last good version");
                 }

@@ -2,12 +2,13 @@
 
 use std::collections::HashSet;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use weir_core::proto::discovery;
 use weir_core::xds::{BodyStore, Malformed, Name, Resource, Type, TypeTable, name_of_entry};
 
 use super::FileError;
+use crate::memory::Memory;
 use crate::transcode::Transcoder;
 use crate::transcode::document::{DocumentError, FileResource, Format, read_resources};
 
@@ -28,11 +29,22 @@ pub(crate) struct Parser {
     pub(crate) transcoder: Option<Arc<Transcoder>>,
     /// The bodies of all files. They are in memory whatever clients request, so they are not in the store that is limited.
     store: Arc<BodyStore>,
+    /// What there is room in, once that is known.
+    memory: Arc<OnceLock<Arc<Memory>>>,
 }
 
 impl Parser {
     pub(crate) fn new(table: TypeTable, transcoder: Option<Arc<Transcoder>>) -> Self {
-        Self { table: Arc::new(table), transcoder, store: Arc::default() }
+        Self { table: Arc::new(table), transcoder, store: Arc::default(), memory: Arc::default() }
+    }
+
+    /// From now on files have room as far as there is memory.
+    pub(crate) fn bound_by(&self, memory: &Arc<Memory>) {
+        let _ = self.memory.set(memory.clone()); // it is the same in each generation
+    }
+
+    pub(super) fn memory(&self) -> Option<&Arc<Memory>> {
+        self.memory.get()
     }
 
     /// Returns the bytes of all bodies.

@@ -5,6 +5,7 @@
 //! complete, before everything that the set should have has been read once.
 
 mod part;
+mod queue;
 mod renewals;
 mod set_subscription;
 mod snapshot;
@@ -15,7 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub(crate) use part::SetPart;
-pub use snapshot::{Items, Set, SourceSnapshot};
+pub use snapshot::{Items, NamesWithoutRoom, Set, SourceSnapshot};
 
 use self::set_subscription::{BYTES_AT_ONCE, NAMES_AT_ONCE, SetSubscription};
 use self::snapshot::Absence;

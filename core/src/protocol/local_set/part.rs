@@ -1,5 +1,6 @@
 //! A bounded part of what a local set reports: of one type.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::protocol::upstream::ResponseSummary;
@@ -33,6 +34,16 @@ impl SetPart {
     pub(super) fn remove(&mut self, class: Class, key: Name) {
         self.summary.removed += 1;
         self.updates.push(Update::Absent { kind: self.kind(), class, key, evidence: Evidence::Reported });
+    }
+
+    /// There is no room for a resource of the set.
+    pub(super) fn add_without_room(&mut self, class: Class, key: Name) {
+        self.updates.push(Update::WithoutRoom { kind: self.kind(), class, key });
+    }
+
+    /// These names of `*` are there, and nothing is known of their resources.
+    pub(super) fn add_unreadable(&mut self, names: BTreeSet<Name>) {
+        self.updates.push(Update::Unreadable { kind: self.kind(), of: Selector::Wildcard, names });
     }
 
     pub(super) fn add_progress(&mut self, of: Selector, completeness: Completeness) {

@@ -3,11 +3,11 @@
 //! Invariant: what is remembered is bounded by what is wanted, by the set, and by what the view has.
 
 use std::collections::BTreeSet;
-use std::ops::Bound::{Excluded, Unbounded};
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::part::SetPart;
+use super::queue::Queue;
 use super::renewals::Renewals;
 use super::snapshot::{Absence, Set};
 use crate::protocol::moment::Moment;
@@ -24,9 +24,9 @@ pub(super) struct SetSubscription {
     globs: BTreeSet<Name>,
     set: Arc<Set>,
     /// Names to report as present or absent.
-    due: BTreeSet<Name>,
-    /// A pass over everything: the last name that was looked at, or none yet.
-    sweep: Option<Option<Name>>,
+    due: Queue,
+    /// The names of `*` for which there was no room are to be reported.
+    lack_is_due: bool,
     /// Names that the set lacks. They are reported last, if the set still lacks them by then.
     missing: BTreeSet<Name>,
     /// Sets of which the view may have resources that this source does not have, from another source or from disk.
@@ -51,7 +51,7 @@ impl SetSubscription {
             globs,
             set,
             due,
-            sweep: None,
+            lack_is_due: false,
             missing,
             unlisted_in,
             begun,
@@ -67,11 +67,13 @@ impl SetSubscription {
         match of {
             Selector::Wildcard if self.wildcard => {}
             Selector::Wildcard => {
-                (self.wildcard, self.sweep) = (true, Some(None));
+                self.wildcard = true;
+                self.look_at_all();
                 self.begin(Selector::Wildcard);
             }
             Selector::Name(glob) if glob.is_glob() => {
                 self.due.extend(glob.members_in(self.set.items()).map(|(name, _)| name.clone()));
+                self.due.extend(glob.members_in(self.set.without_room()).map(|(name, ())| name.clone()));
                 self.globs.insert(glob.clone());
                 self.begin(Selector::Name(glob));
             }
@@ -101,6 +103,7 @@ impl SetSubscription {
         }
         // What a set had queued may be without number, and its turn may never come.
         let (mut due, mut missing) = (std::mem::take(&mut self.due), std::mem::take(&mut self.missing));
+        self.lack_is_due &= self.wildcard;
         let mut renewals = std::mem::take(&mut self.renewals);
         due.retain(|name| self.wants(name));
         missing.retain(|name| self.wants(name));
@@ -142,26 +145,39 @@ impl SetSubscription {
 
     /// Goes on with another set. Only the differences are reported, if they are known.
     pub(super) fn replace_set(&mut self, set: Arc<Set>) {
-        if Arc::ptr_eq(&set, &self.set) || set.items().is_empty() && self.set.items().is_empty() {
+        if Arc::ptr_eq(&set, &self.set) || set.is_empty() && self.set.is_empty() {
             return;
         }
-        match set.changed_since(&self.set) {
+        let before = std::mem::replace(&mut self.set, set);
+        if before.without_room() != self.set.without_room() {
+            self.lack_is_due |= self.wildcard;
+            self.unreported_ends.extend(self.globs.iter().cloned().map(Selector::Name));
+        }
+        match self.set.changed_since(&before) {
             Some(changed) => {
                 let changed: Vec<_> = changed.iter().filter(|name| self.wants(name)).cloned().collect();
                 self.due.extend(changed);
             }
             None => {
-                self.sweep = Some(None);
+                self.look_at_all();
                 self.unlisted_in = self.sets().collect();
             }
         }
-        self.set = set;
+    }
+
+    /// Looks at everything that the set has, and at everything that is wanted.
+    fn look_at_all(&mut self) {
+        self.due.begin_pass();
+        let lacking: Vec<_> = self.set.without_room().keys().filter(|name| self.wants(name)).cloned().collect();
+        self.lack_is_due |= self.wildcard && !lacking.is_empty();
+        self.due.extend(lacking);
     }
 
     /// The source is reachable: everything is to be reported.
     pub(super) fn on_reachable(&mut self) {
         self.clear();
-        (self.sweep, self.has_first_pending) = (Some(None), true);
+        self.has_first_pending = true;
+        self.look_at_all();
         self.sets().collect::<Vec<_>>().into_iter().for_each(|of| self.begin(of));
     }
 
@@ -179,11 +195,10 @@ impl SetSubscription {
     }
 
     fn clear(&mut self) {
-        self.due.clear();
         self.missing.clear();
         self.begun.clear();
-        self.renewals = Renewals::default();
-        (self.sweep, self.last_reported) = (None, None);
+        (self.due, self.renewals) = Default::default();
+        (self.lack_is_due, self.last_reported) = (false, None);
     }
 
     /// Queues the resources whose TTL is to be renewed by now.
@@ -208,7 +223,7 @@ impl SetSubscription {
     }
 
     pub(super) fn has_additions(&self) -> bool {
-        !self.due.is_empty() || self.sweep.is_some()
+        !self.due.is_empty() || self.lack_is_due
     }
 
     /// Whether something is not reported that was wanted when the source became reachable. What is wanted later does not count.
@@ -230,7 +245,12 @@ impl SetSubscription {
     /// for [`Self::removals`] if it may be absent, now or later.
     pub(super) fn additions(&mut self, kind: &Type, absence: Absence, view: &View, now: Moment) -> SetPart {
         let (mut part, mut given) = (SetPart::of(kind), BTreeSet::new());
-        let candidates = self.candidates();
+        if std::mem::take(&mut self.lack_is_due) {
+            let is_here = |name: &&Name| view.holds().entry_here(kind, Class::Wildcard, name).is_some();
+            part.add_unreadable(self.set.without_room().keys().filter(|name| !is_here(name)).cloned().collect());
+        }
+        let items = (self.wildcard || !self.globs.is_empty()).then(|| self.set.items());
+        let candidates = self.due.next(NAMES_AT_ONCE, &self.names, items);
         part.looked += candidates.len();
         for name in candidates {
             if part.summary.bytes >= BYTES_AT_ONCE {
@@ -238,7 +258,9 @@ impl SetSubscription {
                 continue;
             }
             let Some(resource) = self.resource_for(&name).cloned() else {
-                if absence != Absence::Never {
+                if self.set.lacks_room(&name) {
+                    part.add_without_room(self.class, name); // it is there, and nobody has it
+                } else if absence != Absence::Never {
                     self.missing.insert(name);
                 }
                 continue;
@@ -277,7 +299,7 @@ impl SetSubscription {
         while part.looked < NAMES_AT_ONCE {
             let Some(name) = self.missing.pop_first() else { break };
             part.looked += 1;
-            if self.resource_for(&name).is_none() && self.wants(&name) {
+            if self.resource_for(&name).is_none() && !self.set.lacks_room(&name) && self.wants(&name) {
                 self.renewals.remove(&name);
                 part.remove(self.class, name);
             }
@@ -286,6 +308,9 @@ impl SetSubscription {
             let Some(of) = self.unreported_ends.pop_first() else { break };
             part.looked += 1;
             match of {
+                Selector::Name(glob) if glob.members_in(self.set.without_room()).next().is_some() => {
+                    part.add_progress(Selector::Name(glob), Completeness::FirstResponse); // until there is room
+                }
                 Selector::Name(glob) if self.is_empty(&Selector::Name(glob.clone())) => part.remove(self.class, glob),
                 of => part.add_progress(of, Completeness::Complete),
             }
@@ -339,7 +364,7 @@ impl SetSubscription {
         Some(match is_present {
             _ if self.wildcard => RequestState::OfWildcard,
             true => RequestState::Given,
-            false if absence_counts => RequestState::Absent,
+            false if absence_counts && !self.set.lacks_room(name) => RequestState::Absent,
             false => RequestState::Waiting(None),
         })
     }
@@ -364,27 +389,6 @@ impl SetSubscription {
     /// Returns how many resources of the set have another name in their body (TYPE-10).
     pub(super) fn misnamed(&self) -> u64 {
         self.set.misnamed()
-    }
-
-    /// The next names to look at, in order.
-    fn candidates(&mut self) -> BTreeSet<Name> {
-        if !self.due.is_empty() {
-            let rest = self.due.iter().nth(NAMES_AT_ONCE).cloned();
-            let rest = rest.map(|rest| self.due.split_off(&rest)).unwrap_or_default();
-            return std::mem::replace(&mut self.due, rest);
-        }
-        let Some(after) = self.sweep.take() else { return BTreeSet::new() };
-        let from = (after.as_ref().map_or(Unbounded, Excluded), Unbounded);
-        let mut names: BTreeSet<Name> = self.names.range::<Name, _>(from).take(NAMES_AT_ONCE).cloned().collect();
-        if self.wildcard || !self.globs.is_empty() {
-            names.extend(self.set.items().range::<Name, _>(from).take(NAMES_AT_ONCE).map(|(name, _)| name.clone()));
-        }
-        // Both gave their first names, so the first of all are among them.
-        if let Some(rest) = names.iter().nth(NAMES_AT_ONCE).cloned() {
-            names.split_off(&rest);
-        }
-        self.sweep = names.last().map(|last| Some(last.clone()));
-        names
     }
 }
 

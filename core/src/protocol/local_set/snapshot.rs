@@ -8,12 +8,17 @@ use crate::xds::{Name, Resource, Type};
 /// The resources of one type, by name.
 pub type Items = BTreeMap<Name, Arc<Resource>>;
 
+/// Names for whose resources there was no room.
+pub type NamesWithoutRoom = BTreeMap<Name, ()>;
+
 /// The resources of one type.
 #[derive(Debug, Default)]
 pub struct Set {
     items: Items,
     /// The same resources by their aliases.
     aliases: Items,
+    /// Names of the set that have no resource in it, since there was no room.
+    without_room: NamesWithoutRoom,
     /// The number of the snapshot that this set was new in, and the number of the set before it.
     number: u64,
     follows: Option<u64>,
@@ -44,19 +49,32 @@ pub struct SourceSnapshot {
 }
 
 impl Set {
-    fn of(items: Items, number: u64) -> Self {
+    fn of(items: Items, without_room: NamesWithoutRoom, number: u64) -> Self {
         let of_one = |resource: &Arc<Resource>| {
             let aliases = resource.aliases().iter();
             aliases.map(|alias| (alias.clone(), resource.clone())).collect::<Vec<_>>()
         };
         let aliases = items.values().flat_map(of_one).collect();
         let misnamed = items.values().filter(|resource| resource.name_mismatch).count() as u64;
-        Self { items, aliases, number, follows: None, changed: Vec::new(), misnamed }
+        Self { items, aliases, without_room, number, follows: None, changed: Vec::new(), misnamed }
     }
 
     /// Returns them by their own names, without aliases.
     pub fn items(&self) -> &Items {
         &self.items
+    }
+
+    /// Returns the names without a resource, because there was no room.
+    pub(super) fn without_room(&self) -> &NamesWithoutRoom {
+        &self.without_room
+    }
+
+    pub(super) fn lacks_room(&self, name: &Name) -> bool {
+        self.without_room.contains_key(name)
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.items.is_empty() && self.without_room.is_empty()
     }
 
     pub(super) fn misnamed(&self) -> u64 {
@@ -78,15 +96,33 @@ impl SourceSnapshot {
     /// Returns the snapshot that follows this one. A complete snapshot is followed by complete ones: what becomes unreadable later was
     /// present before, or is new.
     pub fn next(&self, items: BTreeMap<Type, Items>, complete: bool) -> Self {
+        self.next_lacking(items, BTreeMap::new(), complete)
+    }
+
+    /// Does the same with names that are there, and for whose resources there was no room: they are not absent, and no set is whole without
+    /// them.
+    pub fn next_lacking(
+        &self,
+        mut items: BTreeMap<Type, Items>,
+        mut without_room: BTreeMap<Type, NamesWithoutRoom>,
+        complete: bool,
+    ) -> Self {
         let number = self.number + 1;
         let mut sets = BTreeMap::new();
+        for kind in without_room.keys() {
+            items.entry(kind.clone()).or_default();
+        }
         for (kind, items) in items {
-            let new = Set::of(items, number);
+            let new = Set::of(items, without_room.remove(&kind).unwrap_or_default(), number);
             let set = match self.sets.get(&kind) {
                 None => new.into(),
                 Some(before) => {
-                    let changed =
+                    let mut changed =
                         [differences(&before.items, &new.items), differences(&before.aliases, &new.aliases)].concat();
+                    let (lacked, lacks) = (&before.without_room, &new.without_room);
+                    let either = lacked.keys().chain(lacks.keys());
+                    changed
+                        .extend(either.filter(|name| lacked.contains_key(*name) != lacks.contains_key(*name)).cloned());
                     match changed.is_empty() {
                         true => before.clone(),
                         false => Set { follows: Some(before.number), changed, ..new }.into(),

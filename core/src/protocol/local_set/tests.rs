@@ -99,6 +99,8 @@ impl Bench {
                     let known = self.view.tables().completeness_of(&part.summary.kind, of);
                     (known < Completeness::Complete).then(|| "...".into()) // it was complete before, and stays so
                 }
+                Update::WithoutRoom { key, .. } => Some(format!("?{key}")),
+                Update::Unreadable { names, .. } => Some(format!("lacks {}", names.len())),
                 other => panic!("{other:?}"),
             });
         }
@@ -136,6 +138,28 @@ fn fs_4_everything_of_a_type_is_reported_at_once_and_later_only_what_differs() {
     assert_eq!(bench.said(), ["C* +a +c", "C* -b"]);
     bench.hold(&[(CDS, "a", "2"), (CDS, "c", "1"), (RDS, "r", "3")], true);
     assert_eq!(bench.said(), [""; 0], "nothing that is wanted has changed");
+}
+
+#[test]
+fn what_has_no_room_is_not_absent_no_set_is_whole_without_it_and_it_comes_when_there_is_room() {
+    let mut bench = Bench::new(true);
+    let kind = bench.table.resolve(CDS);
+    let items = [(kind.clone(), Items::from([resource(&kind, "a", b"1", |_| {})]))].into();
+    let lacking = [(kind.clone(), NamesWithoutRoom::from([("b".into(), ())]))].into();
+    bench.snapshot = Arc::new(bench.snapshot.next_lacking(items, lacking, true));
+    bench.set.on_snapshot(bench.set.epoch, bench.snapshot.clone());
+    bench.ask(CDS, &["*", "b", "c"], &[]);
+    assert_eq!(bench.said(), ["C* lacks 1 ?b", "C* +a ...", "C ?b", "C -c", "C* all"]);
+    bench.view.publish();
+    let snapshot = bench.view.snapshot().clone();
+    let table = snapshot.resources(&kind, Class::Wildcard).unwrap();
+    assert!(!table.coverage().is_readable(), "no client takes this for the whole set");
+    bench.ask(CDS, &["b"], &[]);
+    assert_eq!(bench.said(), ["C ?b"], "nor does asking again make it absent");
+    bench.hold(&[(CDS, "a", "1"), (CDS, "b", "1")], true);
+    assert_eq!(bench.said(), ["C* lacks 0 +b", "C +b"]);
+    bench.hold(&[(CDS, "a", "1")], true);
+    assert_eq!(bench.said(), ["C -b", "C* -b"], "it has been removed since");
 }
 
 #[test]

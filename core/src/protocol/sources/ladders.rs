@@ -172,10 +172,9 @@ impl Ladders {
     /// Returns the authorities that have servers open and no interest, if any interest has ended since the last call.
     pub(super) fn take_unused(&mut self, view: &View) -> Vec<Authority> {
         if !std::mem::take(&mut self.dropped) {
-            return Vec::new(); // runs after every change, and the rest goes through all interest
+            return Vec::new(); // runs after every change
         }
-        let wanted =
-            |authority: &Authority| view.wants().all().any(|(_, wanted, _)| authority_of(&wanted) == *authority);
+        let wanted = |authority: &Authority| view.wants().is_any_of(authority);
         let awake = self.ladders.iter().filter(|(_, ladder)| ladder.state() != LadderState::Idle);
         awake.map(|(authority, _)| authority.clone()).filter(|of| !wanted(of)).collect()
     }

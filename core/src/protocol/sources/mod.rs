@@ -242,8 +242,7 @@ impl Sources {
     ) -> Vec<UpdateBatch> {
         let nothing_left = response.is_empty_set();
         let Some(updates) = self.servers.on_received(id, epoch, response, now) else { return Vec::new() };
-        let usable = nothing_left || updates.iter().any(derived_updates::has_content);
-        let updates = self.on_heard(id.server, usable, updates, view, now);
+        let updates = self.on_heard(id.server, nothing_left, updates, view, now);
         self.authoritative_updates(id.server, updates)
     }
 
@@ -256,6 +255,7 @@ impl Sources {
         view: &View,
         now: Moment,
     ) -> Vec<Update> {
+        let usable = usable || updates.iter().any(derived_updates::has_content);
         let newly = self.on_server_responded(server, usable, view, now);
         if !newly.is_empty() {
             updates.splice(..0, derived_updates::interrupted_sets(view, &newly));
@@ -323,7 +323,7 @@ impl Sources {
         let mut all = Vec::new();
         for server in 0..self.plan.servers.len() {
             for SetPart { updates, summary, misnamed, .. } in self.servers.next_parts(server, view, now) {
-                let updates = self.on_heard(server, summary.resources > 0, updates, view, now);
+                let updates = self.on_heard(server, false, updates, view, now);
                 let batches = self.authoritative_updates(server, updates);
                 all.push(SetUpdates { server, batches, summary, misnamed });
             }

@@ -24,6 +24,8 @@ pub(super) struct NameStates {
     due: BTreeSet<Name>,
     first_answer: FirstAnswer,
     left: RecentlyLeft,
+    /// More timers may have ended than were handled.
+    is_behind: bool,
 }
 
 /// The state of a name that the server has not given.
@@ -188,7 +190,7 @@ impl NameStates {
         self.timers.clear();
         self.handed_out.clear();
         self.due.clear();
-        (self.first_answer, self.left) = Default::default();
+        (self.first_answer, self.left, self.is_behind) = Default::default();
         self.open.values_mut().for_each(|state| *state = NameState::Waiting { until: None, first: false });
     }
 
@@ -208,6 +210,15 @@ impl NameStates {
         self.due.remove(&name);
         self.open.insert(name.clone(), NameState::Silent);
         Some(name)
+    }
+
+    /// Notes whether more timers may have ended than were handled.
+    pub(crate) fn note_behind(&mut self, is_behind: bool) {
+        self.is_behind = is_behind;
+    }
+
+    pub(crate) fn is_behind(&self) -> bool {
+        self.is_behind
     }
 
     /// Returns the names whose timers run, with the end of each, the first end first.

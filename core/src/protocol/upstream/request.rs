@@ -1,6 +1,7 @@
 //! Requests of one type in either variant: what the server was sent on this opening, and what is still to be sent.
 
 use std::collections::{BTreeSet, VecDeque};
+use std::time::Duration;
 
 use prost::Message;
 use xxhash_rust::xxh3::xxh3_64;
@@ -76,6 +77,8 @@ pub(super) struct Wire {
     changed: bool,
     /// No change is sent before this: changes until then are merged (UP-5).
     next_at: Moment,
+    /// The bytes of the names in the last list, in SotW.
+    listed: usize,
 }
 
 /// An ACK, or a NACK with its text.
@@ -185,8 +188,14 @@ impl Wire {
         if self.changed {
             self.next_at = self.next_at.min(context.now);
         } else if had_change {
-            self.next_at = context.now + context.options.interest_window;
+            self.next_at = context.now + context.options.interest_window.max(self.pause());
         }
+    }
+
+    /// How long the next list waits. While one client has its many names counted, each would be as long as all that it has so far.
+    fn pause(&self) -> Duration {
+        let bytes = if self.listed < SHORT_LIST { 0 } else { self.listed };
+        Duration::from_micros((bytes / LISTED_IN_A_MICROSECOND) as u64)
     }
 
     /// The stream has ended: nothing counts as sent, and its ACKs are dropped.
@@ -222,6 +231,7 @@ impl Wire {
             true => self.wildcard_list(context.kind, is_first, wanted.has_wildcard()),
             false => self.name_list(is_first, context.quirks, wanted, names),
         };
+        self.listed = request.resource_names.iter().map(String::len).sum();
         self.opened = true;
         request
     }
@@ -355,5 +365,9 @@ fn nack_status(message: String) -> Status {
 
 /// A name that no resource has, for servers that read an empty list as everything (UP-9).
 const NOTHING: &str = "weir.nothing";
+/// A list with fewer bytes waits for no longer than other changes.
+const SHORT_LIST: usize = 64 << 10;
+/// Longer lists take 10 MB of each second at most: one of 3 MiB waits for 0.3 s.
+const LISTED_IN_A_MICROSECOND: usize = 10;
 /// An error text has 4 KiB at most; servers keep nonces and versions short.
 const OTHER_FIELDS: usize = 8 << 10;

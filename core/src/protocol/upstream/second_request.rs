@@ -29,6 +29,8 @@ pub(super) struct SecondRequest {
     seen: Option<u64>,
     /// Names about which the server has been silent since, and that may be cached.
     silent: BTreeSet<Name>,
+    /// There are open questions by a silence that ended then, and the server has yet to show that it was alive.
+    unproven: Option<Moment>,
 }
 
 /// What clients hold and the server has not answered.
@@ -79,8 +81,18 @@ impl SecondRequest {
     }
 
     pub(crate) fn looked(&mut self, generation: u64) {
-        (self.looked, self.seen) = (Some(generation), Some(generation));
+        (self.looked, self.seen, self.unproven) = (Some(generation), Some(generation), None);
         self.silent.clear();
+    }
+
+    /// Questions are open, and nothing is known of the life of the server since a silence has ended. They are collected again when it is.
+    pub(crate) fn await_life(&mut self, end: Moment) {
+        self.unproven = Some(end);
+    }
+
+    /// Whether it is known already that questions are open by the silence that ended then.
+    pub(crate) fn awaits_life(&self, end: Moment) -> bool {
+        self.unproven == Some(end)
     }
 
     pub(crate) fn has_looked(&self) -> bool {
@@ -89,7 +101,7 @@ impl SecondRequest {
 
     /// There may be more open questions than were collected.
     pub(crate) fn recheck(&mut self) {
-        (self.looked, self.seen) = (None, None);
+        (self.looked, self.seen, self.unproven) = (None, None, None);
     }
 
     /// The server has been silent about a name: it may be an open question.
@@ -138,6 +150,7 @@ impl SecondRequest {
 
     /// The server has answered for a name.
     pub(crate) fn answered(&mut self, name: &Name) {
+        self.unproven = None; // perhaps no question is open any more
         self.names.remove(name);
         self.next.names.remove(name);
     }

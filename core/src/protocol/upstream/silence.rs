@@ -69,7 +69,8 @@ fn needs_set(parts: &Parts, context: &TimerContext) -> bool {
     parts.wanted.has_wildcard() && context.at.view.sought().has_set(context.kind) && speaks()
 }
 
-/// Handles requested names about which the server was silent for the resource timer (XLAT-15).
+/// Handles requested names about which the server was silent for the resource timer (XLAT-15). They may be a hundred thousand of one client:
+/// then only some are, and others have their turn before the next.
 fn expire(parts: &mut Parts, context: &mut TimerContext, updates: &mut Vec<Update>) {
     let (quirks, opening, now) = (context.quirks, &mut *context.opening, context.now);
     let mut judge = |end| match quirks.per_type_liveness {
@@ -77,7 +78,8 @@ fn expire(parts: &mut Parts, context: &mut TimerContext, updates: &mut Vec<Updat
         true => parts.poll_liveness.judge(end, now),
         false => opening.judge(end, now),
     };
-    while let Some(name) = parts.names.next_silent(now, &mut judge) {
+    for _ in 0..AT_ONCE {
+        let Some(name) = parts.names.next_silent(now, &mut judge) else { return parts.names.note_behind(false) };
         parts.second_request.recheck_name(&name); // a client may hold it
         let kind = context.kind.clone();
         updates.push(match quirks.on_resource_timeout {
@@ -98,6 +100,7 @@ fn expire(parts: &mut Parts, context: &mut TimerContext, updates: &mut Vec<Updat
             }
         });
     }
+    parts.names.note_behind(true);
 }
 
 /// If the type is polled, each response answers all that is requested: what other servers sent and it lacks is absent.
@@ -213,6 +216,10 @@ pub(super) fn plan_second_request(parts: &mut Parts, context: &mut TimerContext)
     if silence.is_none() && !at_once {
         return; // too early for anything else
     }
+    // What is asked may be much: it is not collected with each event while only the proof of life is missing.
+    if parts.second_request.awaits_life(end) && !has_shown_life(context, end) {
+        return;
+    }
     let repeats = parts.progress.repeats() && !context.opening.is_relay();
     if silence.is_some() && repeats && !context.options.faults.has(Fault::RepeatingConfirmsAll) {
         // The server has not confirmed what it has not sent again by now.
@@ -224,11 +231,17 @@ pub(super) fn plan_second_request(parts: &mut Parts, context: &mut TimerContext)
     }
     if question.is_empty() {
         parts.second_request.looked(generation);
-    } else if quirks.is_hub() || context.opening.judge(end, context.now) == SilenceVerdict::Proven {
-        // The hub is alive.
+    } else if has_shown_life(context, end) {
         parts.second_request.looked(generation);
         parts.second_request.ask_next(question, at_once);
+    } else {
+        parts.second_request.await_life(end);
     }
+}
+
+/// Whether the server has shown life since the end of a silence. The hub is alive.
+fn has_shown_life(context: &mut TimerContext, end: Moment) -> bool {
+    context.quirks.is_hub() || context.opening.judge(end, context.now) == SilenceVerdict::Proven
 }
 
 /// The set is needed, and its end is not known: requests it again with another set.
@@ -327,3 +340,6 @@ fn is_unconfirmed(parts: &Parts, name: &Name, entry: &Entry, context: &TimerCont
         && !parts.names.is_waiting(name)
         && context.at.origin_for(&parts.wanted.selector_of(name)).is_some_and(speaks)
 }
+
+/// How many timers of names are handled before others have their turn.
+const AT_ONCE: usize = 128;

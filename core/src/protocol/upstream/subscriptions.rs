@@ -202,7 +202,7 @@ impl Subscriptions {
     pub(crate) fn next_deadline(&self, terms: &Terms, opening: &Opening, judged_at: Moment) -> Option<Moment> {
         let unreported = |of: &TypeSubscription| {
             let globs = terms.variant == Variant::Sotw && of.wanted().globs().any_unasked();
-            globs || of.wanted().left_out().is_to_report()
+            globs || of.wanted().left_out().is_to_report() || of.names().is_behind()
         };
         let others = self.others(opening, &terms.options);
         let deadline = |of: &TypeSubscription| match unreported(of) {

@@ -7,6 +7,7 @@ use super::request_room::{LeftOut, RequestRoom, name_bytes};
 use crate::proto::code::UNIMPLEMENTED;
 use crate::protocol::session::Variant;
 use crate::protocol::view::{Class, Completeness, NamedError, Selector, Update};
+use crate::protocol::visits::visit;
 use crate::xds::{Name, Resource, Type};
 
 #[derive(Debug)]
@@ -204,7 +205,11 @@ fn unspeakable() -> NamedError {
 
 /// The collections that are requested.
 #[derive(Debug, Default)]
-pub(super) struct Globs(BTreeMap<Name, GlobState>);
+pub(super) struct Globs {
+    all: BTreeMap<Name, GlobState>,
+    /// Those for which no error was reported.
+    unasked: BTreeSet<Name>,
+}
 
 #[derive(Debug, Default)]
 struct GlobState {
@@ -217,65 +222,68 @@ struct GlobState {
 impl Globs {
     pub(crate) fn insert(&mut self, name: &Name) {
         if name.is_glob() {
-            self.0.insert(name.clone(), GlobState::default());
+            self.all.insert(name.clone(), GlobState::default());
+            self.unasked.insert(name.clone());
         }
     }
 
     /// Returns whether it was there.
     pub(crate) fn remove(&mut self, name: &Name) -> bool {
-        self.0.remove(name).is_some()
+        self.unasked.remove(name);
+        self.all.remove(name).is_some()
     }
 
     pub(crate) fn has(&self, name: &Name) -> bool {
-        self.0.contains_key(name)
+        self.all.contains_key(name)
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.0.len()
+        self.all.len()
     }
 
     pub(crate) fn all(&self) -> impl Iterator<Item = &Name> {
-        self.0.keys()
+        self.all.keys()
     }
 
     /// The collection that a name is in.
     pub(crate) fn of(&self, name: &Name) -> Option<&Name> {
-        if self.0.is_empty() {
+        if self.all.is_empty() {
             return None; // the usual case; a look-up costs time
         }
-        self.0.get_key_value(&name.collection()?).map(|(glob, _)| glob)
+        self.all.get_key_value(&name.collection()?).map(|(glob, _)| glob)
     }
 
     /// Notes that the server has sent something of it. Returns whether that is the first time.
     pub(crate) fn begin(&mut self, glob: &Name) -> bool {
-        self.0.get_mut(glob).is_some_and(|state| !std::mem::replace(&mut state.begun, true))
+        self.all.get_mut(glob).is_some_and(|state| !std::mem::replace(&mut state.begun, true))
     }
 
     /// Returns those that the server has sent something of.
     pub(crate) fn begun(&self) -> impl Iterator<Item = &Name> {
-        self.0.iter().filter(|(_, state)| state.begun).map(|(name, _)| name)
+        self.all.iter().filter(|(_, state)| state.begun).map(|(name, _)| name)
     }
 
     /// Returns those for which an error was reported.
     pub(crate) fn rejected(&self) -> impl Iterator<Item = &Name> {
-        self.0.iter().filter(|(_, state)| state.rejected).map(|(name, _)| name)
+        self.all.iter().filter(|(_, state)| state.rejected).map(|(name, _)| name)
     }
 
     pub(crate) fn any_unasked(&self) -> bool {
-        self.0.values().any(|state| !state.rejected)
+        !self.unasked.is_empty()
     }
 
     pub(crate) fn take_unasked(&mut self) -> Vec<Name> {
-        let unasked = self.0.iter_mut().filter(|(_, state)| !state.rejected);
-        let refuse = |(name, state): (&Name, &mut GlobState)| {
-            state.rejected = true;
-            name.clone()
-        };
-        unasked.map(refuse).collect()
+        let unasked = std::mem::take(&mut self.unasked);
+        for name in &unasked {
+            visit();
+            self.all.get_mut(name).into_iter().for_each(|state| state.rejected = true);
+        }
+        unasked.into_iter().collect()
     }
 
     /// Another server may answer next, or the same one in another variant.
     pub(crate) fn disconnect(&mut self) {
-        self.0.values_mut().for_each(|state| *state = GlobState::default());
+        self.all.values_mut().for_each(|state| *state = GlobState::default());
+        self.unasked = self.all.keys().cloned().collect();
     }
 }

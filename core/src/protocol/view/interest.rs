@@ -4,12 +4,16 @@
 //! asked for what it does not have.
 
 mod absent_names;
+mod authorities;
+mod of_type;
 mod watchers;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use self::absent_names::AbsentNames;
+use self::authorities::WantedAuthorities;
+use self::of_type::OfType;
 use self::watchers::Watchers;
 use super::lingering::{Leaving, Scarcity};
 use super::name_room::{NameRoom, Shares, listed_bytes};
@@ -35,6 +39,7 @@ pub struct InterestChange {
 #[derive(Debug)]
 pub(super) struct Interest {
     types: BTreeMap<Type, OfType>,
+    authorities: WantedAuthorities,
     /// Interest without sessions, ordered by when it is dropped.
     lingering: BTreeSet<(Moment, Type, Selector)>,
     absent: AbsentNames,
@@ -51,22 +56,11 @@ pub(super) struct Interest {
     options: Arc<ViewOptions>,
 }
 
-#[derive(Debug, Default)]
-struct OfType {
-    wildcard: Option<Watchers>,
-    /// Includes globs.
-    names: HashMap<Name, Watchers>,
-    globs: usize,
-    /// Counts the bytes of names.
-    list: NameRoom,
-    /// Bytes of names that linger.
-    lingering: usize,
-}
-
 impl Interest {
     pub(crate) fn new(options: Arc<ViewOptions>) -> Self {
         let (types, lingering, absent, room, list_limit, full_cache, void, memory, changes) = Default::default();
-        Self { types, lingering, absent, room, list_limit, full_cache, void, memory, changes, options }
+        let authorities = WantedAuthorities::default();
+        Self { types, authorities, lingering, absent, room, list_limit, full_cache, void, memory, changes, options }
     }
 
     /// Sets how many bytes of names of one type a server takes in a request, if it takes whole lists.
@@ -240,6 +234,11 @@ impl Interest {
         !self.types.is_empty()
     }
 
+    /// Whether anything of an authority is wanted.
+    pub(crate) fn is_any_of(&self, authority: &Authority) -> bool {
+        self.authorities.has(authority)
+    }
+
     pub(crate) fn any_name(&self, kind: &Type) -> bool {
         self.types.get(kind).is_some_and(|of| !of.names.is_empty())
     }
@@ -353,6 +352,7 @@ impl Interest {
                     self.types.remove(&kind);
                 }
             }
+            self.authorities.note(&wanted, false);
             self.changes.push(InterestChange { kind: kind.clone(), selector: wanted.clone(), on: false });
             expired.push((kind, wanted));
         }
@@ -373,7 +373,10 @@ impl Interest {
 
     fn watchers_or_ask(&mut self, kind: &Type, wanted: &Selector) -> &mut Watchers {
         let of = self.types.entry(kind.clone()).or_default();
-        let mut ask = || self.changes.push(InterestChange { kind: kind.clone(), selector: wanted.clone(), on: true });
+        let mut ask = || {
+            self.authorities.note(wanted, true);
+            self.changes.push(InterestChange { kind: kind.clone(), selector: wanted.clone(), on: true });
+        };
         match wanted {
             Selector::Wildcard => of.wildcard.get_or_insert_with(|| {
                 ask();
@@ -393,7 +396,7 @@ impl Interest {
 /// The end of what does not linger.
 const ENDED: Moment = Moment::START;
 /// How many names end at a time.
-const ENDS_AT_ONCE: usize = 256;
+const ENDS_AT_ONCE: usize = 128;
 
 #[cfg(test)]
 mod tests;

@@ -36,6 +36,11 @@ impl<'a> Wants<'a> {
         self.interest.is_any()
     }
 
+    /// Returns the same of one authority.
+    pub(crate) fn is_any_of(self, authority: &Authority) -> bool {
+        self.interest.is_any_of(authority)
+    }
+
     /// Returns whether a name has a value, an error or known absence, or whether a set is complete enough for clients without
     /// state. An expired resource is neither a value nor known absence, and the set that it was in is not cached.
     pub(crate) fn is_cached(self, kind: &Type, wanted: &Selector) -> bool {

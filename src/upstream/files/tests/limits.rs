@@ -1,6 +1,7 @@
 //! How many files there may be, whose names count, how often they are looked at, and what is reported.
 
 use super::*;
+use crate::memory::{Budget, Memory, MemorySetting};
 
 #[test]
 fn a_folder_with_too_many_files_is_left_out_alone_until_it_has_fewer() {
@@ -22,6 +23,36 @@ fn a_folder_with_too_many_files_is_left_out_alone_until_it_has_fewer() {
     fs::remove_file(folder.at("two/b.json")).unwrap();
     until(&mut loader, "a,c");
     assert_eq!(look(&mut loader).1, [""; 0]);
+}
+
+#[test]
+fn what_files_newly_have_and_has_no_room_is_an_error_of_its_file_and_is_served_when_there_is_room() {
+    let folder = Folder::new();
+    let memory = Memory::new(Budget::on(MemorySetting::Bytes(100 << 20), None), Arc::default(), Arc::default());
+    let parser = parser();
+    parser.bound_by(&memory);
+    let mut loader = Loader::new(Arc::new(folder.options()), parser, Watcher::new(mpsc::channel(1).0));
+    folder.put("a.json", &["a"]);
+    folder.put("b.json", &["b"]);
+    assert_eq!(look(&mut loader), ("a,b".into(), vec![]));
+    let held = memory.common();
+    held.set(200 << 20);
+    held.tell();
+    folder.put("a.json", &["a", "c"]);
+    folder.put("b.json", &["d"]);
+    until(&mut loader, "a");
+    let lacking = "c: no room for its 3 bytes: ";
+    assert!(reasons(&mut loader).contains(lacking), "{}", reasons(&mut loader));
+    let faults = look(&mut loader).1;
+    let files: Vec<_> = faults.iter().filter_map(|fault| fault.split(':').next()).collect();
+    assert_eq!(files, ["a.json", "b.json"], "what is removed is removed all the same");
+    let kind = TypeTable::new().resolve(CLUSTER);
+    let State::Ready(snapshot) = loader.look().loaded.state else { panic!("it is there") };
+    assert_eq!(snapshot.resources(), 1);
+    assert!(!snapshot.set(&kind).items().contains_key(&Name::from("c")));
+    held.set(0);
+    held.tell();
+    assert_eq!(look(&mut loader), ("a,c,d".into(), vec![]));
 }
 
 #[test]

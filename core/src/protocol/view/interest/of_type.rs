@@ -1,0 +1,19 @@
+//! The interest in one type.
+
+use std::collections::HashMap;
+
+use super::watchers::Watchers;
+use crate::protocol::view::name_room::NameRoom;
+use crate::xds::Name;
+
+#[derive(Debug, Default)]
+pub(super) struct OfType {
+    pub(super) wildcard: Option<Watchers>,
+    /// Includes globs.
+    pub(super) names: HashMap<Name, Watchers>,
+    pub(super) globs: usize,
+    /// Counts the bytes of names.
+    pub(super) list: NameRoom,
+    /// Bytes of names that linger.
+    pub(super) lingering: usize,
+}

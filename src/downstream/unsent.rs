@@ -1,0 +1,55 @@
+//! What a connection keeps for a client that takes no more for now: a full buffer of the kernel, and what is made of its replies.
+
+use std::sync::Arc;
+
+use crate::memory::{Account, Charge, costs};
+
+/// The charge for that, for as long as the client takes nothing.
+pub(super) struct Unsent {
+    /// None: nothing is charged to the connection.
+    account: Option<Arc<Account>>,
+    charge: Option<Charge>,
+}
+
+impl Unsent {
+    pub(super) fn of(account: Option<Arc<Account>>) -> Self {
+        Self { account, charge: None }
+    }
+
+    /// Notes whether there was no room for what was to be written. Most writes find room, and then nothing changes.
+    pub(super) fn note(&mut self, is_full: bool) {
+        if is_full == self.charge.is_some() {
+            return;
+        }
+        let account = self.account.as_ref().filter(|_| is_full);
+        self.charge = account.map(|account| account.charge_with_kernel(costs::UNSENT, costs::UNSENT_IN_KERNEL));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::{Belonging, Budget, Memory};
+
+    #[test]
+    fn a_client_that_takes_nothing_is_charged_for_it_until_it_does_or_its_connection_ends() {
+        let memory = Memory::new(Budget::unlimited(), Arc::default(), Arc::default());
+        let account = memory.connect(Belonging::default());
+        let before = memory.used();
+        let mut unsent = Unsent::of(Some(account.clone()));
+        unsent.note(false);
+        assert_eq!(memory.used(), before);
+        for is_full in [true, true] {
+            unsent.note(is_full);
+            assert_eq!(memory.used(), before + costs::UNSENT + costs::UNSENT_IN_KERNEL);
+        }
+        unsent.note(false);
+        assert_eq!(memory.used(), before, "it takes them again");
+        unsent.note(true);
+        drop(unsent);
+        assert_eq!(memory.used(), before, "its connection has ended");
+        drop(account);
+        assert!(memory.is_empty());
+        Unsent::of(None).note(true);
+    }
+}
