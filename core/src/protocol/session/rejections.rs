@@ -60,6 +60,7 @@ pub(super) struct RejectedIn<'a> {
 /// A reply that a client rejected, as it is shown beside a resource in it.
 #[derive(Debug, Clone, Copy)]
 pub struct RejectedReply<'a> {
+    /// Which one.
     pub reply: SentReply,
     /// The words of the client.
     pub reason: &'a str,
