@@ -1,7 +1,6 @@
 """Real control planes, each put through the same steps directly and through Weir. Dumps have to be equal after each step, and no request may
 fail that would not have without Weir."""
 
-import argparse
 import difflib
 import functools
 import pathlib
@@ -9,8 +8,8 @@ import subprocess
 import tempfile
 import threading
 
-from real import steps
-from real.build import VERSIONS, older_envoy
+from real import clients, steps
+from real.build import VERSIONS
 from real.consul import Consul
 from real.course import Course
 from real.envoy_gateway import EnvoyGateway
@@ -40,17 +39,15 @@ def scenarios(wanted):
         version, plane, make = VERSIONS["clients"]["older_envoy"], GoControlPlane, functools.partial(GoControlPlane, cache="snapshot")
         for variant in plane.VARIANTS:
             source = Source(aggregated=True, delta=variant == "delta")
-            yield f"real, Envoy {version}, go-control-plane, {variant}", run_older_envoy, (plane, make, source, variant)
+            yield f"real, Envoy {version}, go-control-plane, {variant}", clients.run_older_envoy, (plane, run, make, source, variant)
+        for language in [clients.GrpcGo, clients.GrpcJava]:
+            for variant in plane.VARIANTS:
+                yield f"real, {language.NAME}, upstream {variant}", clients.run_grpc, (language, variant)
     for name, plane, make in kinds():
         for variant in plane.VARIANTS:
             whole = f"real, {name}, {variant}"
             if wanted in ["all", plane.NAME] or (wanted == "always" and whole in ALWAYS):
                 yield whole, run, (plane, make, Source(aggregated=True, delta=variant == "delta"), variant)
-
-
-def run_older_envoy(options, plane, make, source, upstream):
-    options = argparse.Namespace(**{**vars(options), "envoy": str(older_envoy())})
-    run(options, plane, make, source, upstream)
 
 
 def build(chosen):
