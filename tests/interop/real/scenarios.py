@@ -8,7 +8,7 @@ import subprocess
 import tempfile
 import threading
 
-from real import clients, steps
+from real import clients, consul_acls, record, steps
 from real.build import VERSIONS
 from real.consul import Consul
 from real.course import Course
@@ -35,6 +35,9 @@ def kinds():
 
 
 def scenarios(wanted):
+    if wanted == "record":
+        for name, (plane, _, _) in record.RECORDINGS.items():
+            yield f"real, record, {name}", record.run, (plane, name)
     if wanted == "clients":
         version, plane, make = VERSIONS["clients"]["older_envoy"], GoControlPlane, functools.partial(GoControlPlane, cache="snapshot")
         for variant in plane.VARIANTS:
@@ -43,6 +46,10 @@ def scenarios(wanted):
         for language in [clients.GrpcGo, clients.GrpcJava]:
             for variant in plane.VARIANTS:
                 yield f"real, {language.NAME}, upstream {variant}", clients.run_grpc, (language, variant)
+    if wanted in ["all", Consul.NAME]:
+        source = Source(aggregated=True, delta=True)
+        yield "real, consul, ACLs", consul_acls.run, (Consul, source)
+        yield "real, consul, killed five times", run, (Consul, Consul, source, "delta", steps.five_kills())
     for name, plane, make in kinds():
         for variant in plane.VARIANTS:
             whole = f"real, {name}, {variant}"
@@ -59,15 +66,17 @@ def build(chosen):
             print(f"{plane.NAME}: {error}", flush=True)
 
 
-def run(options, plane, make, source, upstream):
+def run(options, plane, make, source, upstream, made=None):
+    """`made` are the steps, each with its name; without it, all of them."""
     plane.build()
+    made = made or steps.all_steps()
     with tempfile.TemporaryDirectory() as folder:
         courses = {way: Course(make, options, source, upstream, way, pathlib.Path(folder, way)) for way in WAYS}
         errors = {}
 
         def go(way, course):
             try:
-                course.run(steps.all_steps())
+                course.run(made)
             except Exception as error:
                 errors[way] = error
 
@@ -78,16 +87,16 @@ def run(options, plane, make, source, upstream):
                 thread.join()
         for thread in threads:
             thread.join()
-        compare(courses, plane.EXCEPTIONS)
+        compare(courses, plane.EXCEPTIONS, made)
         if errors:
             raise next(iter(errors.values()))
 
 
-def compare(courses, exceptions):
+def compare(courses, exceptions, made):
     """Prints a row for each step. What differs is an error, unless it is an exception of this control plane."""
     direct, weir = courses.values()
     different = []
-    for name, _ in steps.all_steps():
+    for name, _ in made:
         if name not in direct.dumps or name not in weir.dumps:
             print(f"  {name}: not compared")
             continue

@@ -79,6 +79,17 @@ def control_plane_killed(course):
     course.has_timeout("s2", 120)
 
 
+def killed_again(course):
+    """With a change meanwhile that differs from the last."""
+    course.plane.kill()
+    course.traffic.flows()
+    service = course.state.services["s1"]
+    service.backend, service.timeout = "b" if service.backend == "a" else "a", service.timeout % 8 + 1
+    course.plane.start(course.state)
+    course.answers("s1", service.backend, 120)
+    course.has_timeout("s1", 120)
+
+
 def relay_killed(course):
     if course.relay:
         course.relay.kill()
@@ -140,3 +151,7 @@ def all_steps():
     made = [start, endpoints, cluster_with_unchanged_endpoints, route, listener, delete_and_add_again, refusal_and_recovery,
             control_plane_killed, relay_killed, late_client, two_tiers, churn]
     return [(step.__name__.replace("_", " "), step) for step in made]
+
+
+def five_kills():
+    return [("start", start), *((f"control plane killed, {number} of 5", killed_again) for number in range(1, 6))]
