@@ -24,10 +24,7 @@ class Consul:
     SERVER = {"liveness": {"interval": "0s"}}
     VARIANTS = ["delta"]  # it has no other
     ACLS = {}
-    EXCEPTIONS = {
-        "control plane killed": "Consul that has just started sends half a configuration, and the rest seconds later, directly as well; "
-                                "until brakes.after_outage exists, Weir passes that on",
-        "late client": "the same; in this step Consul starts again in the run through Weir alone"}
+    EXCEPTIONS = {}
 
     def __init__(self, options, processes, ports, source):
         self.processes, self.ports, self.port = processes, ports, ports["plane"]

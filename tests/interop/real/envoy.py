@@ -8,8 +8,8 @@ from google.protobuf import json_format
 from processes import Envoy, base_id, bootstrap, free_port
 from web import get
 
-# These say when, under which version, which each server makes for itself, and what was refused.
-NOT_COMPARED = {"version_info", "last_updated", "last_update_attempt", "client_status", "error_state"}
+# These say when, under which version, which each server makes for itself, what was refused, and what is used no more.
+NOT_COMPARED = {"version_info", "last_updated", "last_update_attempt", "client_status", "error_state", "draining_state"}
 # What an Envoy calls itself, for what only pretends to be one.
 AGENT = {"user_agent_name": "envoy", "user_agent_build_version": {"version": {"major_number": 1, "minor_number": 40}}}
 SECTIONS = ["dynamic_listeners", "dynamic_active_clusters", "dynamic_warming_clusters", "dynamic_route_configs", "dynamic_endpoint_configs"]

@@ -82,7 +82,7 @@ def control_plane_killed(course):
 def killed_again(course):
     """With a change meanwhile that differs from the last."""
     course.plane.kill()
-    course.traffic.flows()
+    course.traffic.goes_on()
     service = course.state.services["s1"]
     service.backend, service.timeout = "b" if service.backend == "a" else "a", service.timeout % 8 + 1
     course.plane.start(course.state)
