@@ -71,6 +71,7 @@ mod probes;
 mod problems;
 mod proxy_protocol;
 mod readiness;
+mod recordings;
 mod refused_types;
 mod reload;
 mod reload_again;

@@ -197,6 +197,7 @@ def run(options, make, name):
             plane.start(state)
             recorder = Recorder(plane.port, plane.NODE, also)
             recorder.open()
+            wait_for("the first routes", lambda: recorder.held.get(RDS), 60)
             recorder.rests(3)
             happens(plane, state, recorder)
             assert not recorder.ended, recorder.ended
