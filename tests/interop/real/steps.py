@@ -71,7 +71,7 @@ def refusal_and_recovery(course):
 
 def control_plane_killed(course):
     course.plane.kill()
-    course.traffic.flows()
+    course.traffic.goes_on()
     course.state.services["s1"].backend = "b"
     course.state.services["s2"].timeout = 5
     course.plane.start(course.state)
@@ -93,7 +93,7 @@ def killed_again(course):
 def relay_killed(course):
     if course.relay:
         course.relay.kill()
-    course.traffic.flows()
+    course.traffic.goes_on()
     course.service("s1", backend="a")
     if course.relay:
         course.relay.start()
