@@ -87,6 +87,8 @@ def run(options, plane, make, source, upstream, made=None):
                 thread.join()
         for thread in threads:
             thread.join()
+        for way, error in errors.items():
+            print(f"  {way}, {courses[way].step_name}: {str(error)[:500]}")
         compare(courses, plane.EXCEPTIONS, made)
         if errors:
             raise next(iter(errors.values()))
