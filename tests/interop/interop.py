@@ -112,7 +112,7 @@ def main():
     parser.add_argument("--promtool", required=True)
     parser.add_argument("--log", default="weir=debug", help="what the relay logs, shown if a scenario fails")
     parser.add_argument("--jobs", type=int, default=1, help="how many scenarios run at the same time")
-    parser.add_argument("--real", metavar="NAME|all|always|clients", help="instead: this real control plane, directly and through the relay")
+    parser.add_argument("--real", metavar="NAME|all|always|clients|record", help="instead: this real control plane, directly and through the relay")
     parser.add_argument("only", nargs="?", default="", help="only scenarios that have this in their names")
     options = parser.parse_args()
     every = real.scenarios(options.real) if options.real else scenarios()

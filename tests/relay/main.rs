@@ -72,6 +72,7 @@ mod probes;
 mod problems;
 mod proxy_protocol;
 mod readiness;
+mod recordings;
 mod refused_pace;
 mod refused_types;
 mod reload;

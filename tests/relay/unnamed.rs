@@ -9,7 +9,7 @@ use super::unix::Folder;
 use super::warm_start::{Stoppable, is_saved, state_in};
 use super::*;
 
-const NDS: &str = "type.googleapis.com/istio.networking.nds.v1.NameTable";
+pub const NDS: &str = "type.googleapis.com/istio.networking.nds.v1.NameTable";
 
 fn table(content: &str) -> Any {
     Any { type_url: NDS.into(), ..cluster("host", content) }
@@ -60,17 +60,17 @@ fn report(stream: &Stream, version: &str, code: i32) {
 }
 
 /// Istio's agent: it reads the first resource of a response, which has to be the message itself, and ACKs without a list.
-struct Agent(Client);
+pub struct Agent(Client);
 
 impl Agent {
-    async fn start(relay: SocketAddr, variant: Variant) -> Self {
+    pub async fn start(relay: SocketAddr, variant: Variant) -> Self {
         let client = Client::connect(relay, variant).await;
         client.ask(NDS, &[], Some("web"));
         Self(client)
     }
 
     /// Waits for the table. None: it is removed.
-    async fn table(&mut self) -> Option<Any> {
+    pub async fn table(&mut self) -> Option<Any> {
         let next = async {
             match &mut self.0 {
                 Client::Sotw(requests, replies) => {

@@ -91,23 +91,36 @@ def main_module(original, wanted):
     return "\n".join([*lines, f"require {wanted['module']} {wanted['version']}", ""])
 
 
-def java_program():
-    """Returns the class path of the control plane that is written in Java."""
+def go_client():
+    """Returns the path of the gRPC client that is written in Go."""
+    needs("go")
+    source, program = HERE / "grpc-go", FOLDER / "bin" / "grpc-go"
+    stamp = program.with_suffix(".built")
+    built_from = "".join((source / file).read_text() for file in ["go.mod", "go.sum", "main.go"])
+    if not (stamp.exists() and stamp.read_text() == built_from):
+        program.parent.mkdir(parents=True, exist_ok=True)
+        gently("go", "build", "-ldflags=-s -w", "-o", str(program), ".", cwd=source, env=go_environment())
+        stamp.write_text(built_from)
+    return program
+
+
+def java_program(name="java-control-plane", folder="java"):
+    """Returns the class path of a program of ours in Java: the control plane, or the gRPC client. `folder` is where its source is."""
     needs("javac", "mvn")
-    source, folder = HERE / "java", FOLDER / "java"
-    versions, stamp = VERSIONS["java-control-plane"], folder / "built"
+    source, folder = HERE / folder, FOLDER / folder
+    versions, stamp = VERSIONS[name], folder / "built"
     built_from = f"{versions}\n" + "".join((source / file).read_text() for file in ["pom.xml", "Main.java"])
     class_path = f"{folder}:{folder}/lib/*"
     if stamp.exists() and stamp.read_text() == built_from:
         return class_path
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    given = [f"-D{name}.version={version}" for name, version in versions.items()]
+    given = [f"-D{library}.version={version}" for library, version in versions.items()]
     try:
         gently("mvn", "--quiet", "--batch-mode", f"-Dmaven.repo.local={FOLDER / 'maven'}", *given, f"-DoutputDirectory={folder / 'lib'}",
                "--file", str(source / "pom.xml"), "dependency:copy-dependencies")
     except subprocess.CalledProcessError as error:
-        raise Skipped("Maven cannot get what java-control-plane consists of") from error
+        raise Skipped(f"Maven cannot get what {name} consists of") from error
     gently("javac", "-cp", class_path, "-d", str(folder), str(source / "Main.java"))
     stamp.write_text(built_from)
     return class_path

@@ -41,13 +41,19 @@ class Course:
 
     def start_envoy(self, name, server=None):
         server = server or self.relay or self.plane
-        self.envoy = RealEnvoy(self.processes, self.options.envoy, name, self.source, server, self.plane.NODE, self.plane_reach(server))
+        node = self.plane.NODE
+        self.envoy = RealEnvoy(self.processes, self.options.envoy, name, self.source, server, node, self.plane_reach(server), self.headers(node))
         return self.envoy
 
     def start_others(self):
         """Envoys that only have to be there."""
         for name, node in getattr(self.plane, "OTHERS", {}).items():
-            RealEnvoy(self.processes, self.options.envoy, name, self.source, self.relay or self.plane, node)
+            server = self.relay or self.plane
+            RealEnvoy(self.processes, self.options.envoy, name, self.source, server, node, headers=self.headers(node))
+
+    def headers(self, node):
+        """What an Envoy with this node shows to the control plane."""
+        return self.plane.headers(node) if hasattr(self.plane, "headers") else None
 
     def plane_reach(self, server):
         """Changes how an Envoy speaks to the control plane itself."""

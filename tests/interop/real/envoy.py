@@ -8,18 +8,23 @@ from google.protobuf import json_format
 from processes import Envoy, base_id, bootstrap, free_port
 from web import get
 
-# These say when, under which version, which each server makes for itself, and what was refused.
-NOT_COMPARED = {"version_info", "last_updated", "last_update_attempt", "client_status", "error_state"}
+# These say when, under which version, which each server makes for itself, what was refused, and what is used no more.
+NOT_COMPARED = {"version_info", "last_updated", "last_update_attempt", "client_status", "error_state", "draining_state"}
+# What an Envoy calls itself, for what only pretends to be one.
+AGENT = {"user_agent_name": "envoy", "user_agent_build_version": {"version": {"major_number": 1, "minor_number": 40}}}
 SECTIONS = ["dynamic_listeners", "dynamic_active_clusters", "dynamic_warming_clusters", "dynamic_route_configs", "dynamic_endpoint_configs"]
 
 
 class RealEnvoy(Envoy):
-    def __init__(self, processes, program, name, source, server, node, reach=None):
+    def __init__(self, processes, program, name, source, server, node, reach=None, headers=None):
+        """`headers` are shown to the control plane on its stream."""
         self.processes, self.admin = processes, free_port()
         made = bootstrap(name, source, self.admin, server.port, reach)
         made.ClearField("layered_runtime")  # most of these servers have none
         made.node.Clear()
         json_format.ParseDict(node, made.node)
+        for key, value in (headers or {}).items():
+            made.dynamic_resources.ads_config.grpc_services[0].initial_metadata.add(key=key, value=value)
         path = processes.folder / f"{name}.json"
         path.write_text(json_format.MessageToJson(made))
         self.process = processes.start(

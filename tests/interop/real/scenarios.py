@@ -1,7 +1,6 @@
 """Real control planes, each put through the same steps directly and through Weir. Dumps have to be equal after each step, and no request may
 fail that would not have without Weir."""
 
-import argparse
 import difflib
 import functools
 import pathlib
@@ -9,8 +8,8 @@ import subprocess
 import tempfile
 import threading
 
-from real import steps
-from real.build import VERSIONS, older_envoy
+from real import clients, consul_acls, record, steps
+from real.build import VERSIONS
 from real.consul import Consul
 from real.course import Course
 from real.envoy_gateway import EnvoyGateway
@@ -36,21 +35,26 @@ def kinds():
 
 
 def scenarios(wanted):
+    if wanted == "record":
+        for name, (plane, _, _) in record.RECORDINGS.items():
+            yield f"real, record, {name}", record.run, (plane, name)
     if wanted == "clients":
         version, plane, make = VERSIONS["clients"]["older_envoy"], GoControlPlane, functools.partial(GoControlPlane, cache="snapshot")
         for variant in plane.VARIANTS:
             source = Source(aggregated=True, delta=variant == "delta")
-            yield f"real, Envoy {version}, go-control-plane, {variant}", run_older_envoy, (plane, make, source, variant)
+            yield f"real, Envoy {version}, go-control-plane, {variant}", clients.run_older_envoy, (plane, run, make, source, variant)
+        for language in [clients.GrpcGo, clients.GrpcJava]:
+            for variant in plane.VARIANTS:
+                yield f"real, {language.NAME}, upstream {variant}", clients.run_grpc, (language, variant)
+    if wanted in ["all", Consul.NAME]:
+        source = Source(aggregated=True, delta=True)
+        yield "real, consul, ACLs", consul_acls.run, (Consul, source)
+        yield "real, consul, killed five times", run, (Consul, Consul, source, "delta", steps.five_kills())
     for name, plane, make in kinds():
         for variant in plane.VARIANTS:
             whole = f"real, {name}, {variant}"
             if wanted in ["all", plane.NAME] or (wanted == "always" and whole in ALWAYS):
                 yield whole, run, (plane, make, Source(aggregated=True, delta=variant == "delta"), variant)
-
-
-def run_older_envoy(options, plane, make, source, upstream):
-    options = argparse.Namespace(**{**vars(options), "envoy": str(older_envoy())})
-    run(options, plane, make, source, upstream)
 
 
 def build(chosen):
@@ -62,15 +66,17 @@ def build(chosen):
             print(f"{plane.NAME}: {error}", flush=True)
 
 
-def run(options, plane, make, source, upstream):
+def run(options, plane, make, source, upstream, made=None):
+    """`made` are the steps, each with its name; without it, all of them."""
     plane.build()
+    made = made or steps.all_steps()
     with tempfile.TemporaryDirectory() as folder:
         courses = {way: Course(make, options, source, upstream, way, pathlib.Path(folder, way)) for way in WAYS}
         errors = {}
 
         def go(way, course):
             try:
-                course.run(steps.all_steps())
+                course.run(made)
             except Exception as error:
                 errors[way] = error
 
@@ -81,16 +87,18 @@ def run(options, plane, make, source, upstream):
                 thread.join()
         for thread in threads:
             thread.join()
-        compare(courses, plane.EXCEPTIONS)
+        for way, error in errors.items():
+            print(f"  {way}, {courses[way].step_name}: {str(error)[:500]}")
+        compare(courses, plane.EXCEPTIONS, made)
         if errors:
             raise next(iter(errors.values()))
 
 
-def compare(courses, exceptions):
+def compare(courses, exceptions, made):
     """Prints a row for each step. What differs is an error, unless it is an exception of this control plane."""
     direct, weir = courses.values()
     different = []
-    for name, _ in steps.all_steps():
+    for name, _ in made:
         if name not in direct.dumps or name not in weir.dumps:
             print(f"  {name}: not compared")
             continue

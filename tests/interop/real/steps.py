@@ -71,7 +71,7 @@ def refusal_and_recovery(course):
 
 def control_plane_killed(course):
     course.plane.kill()
-    course.traffic.flows()
+    course.traffic.goes_on()
     course.state.services["s1"].backend = "b"
     course.state.services["s2"].timeout = 5
     course.plane.start(course.state)
@@ -79,10 +79,21 @@ def control_plane_killed(course):
     course.has_timeout("s2", 120)
 
 
+def killed_again(course):
+    """With a change meanwhile that differs from the last."""
+    course.plane.kill()
+    course.traffic.goes_on()
+    service = course.state.services["s1"]
+    service.backend, service.timeout = "b" if service.backend == "a" else "a", service.timeout % 8 + 1
+    course.plane.start(course.state)
+    course.answers("s1", service.backend, 120)
+    course.has_timeout("s1", 120)
+
+
 def relay_killed(course):
     if course.relay:
         course.relay.kill()
-    course.traffic.flows()
+    course.traffic.goes_on()
     course.service("s1", backend="a")
     if course.relay:
         course.relay.start()
@@ -140,3 +151,7 @@ def all_steps():
     made = [start, endpoints, cluster_with_unchanged_endpoints, route, listener, delete_and_add_again, refusal_and_recovery,
             control_plane_killed, relay_killed, late_client, two_tiers, churn]
     return [(step.__name__.replace("_", " "), step) for step in made]
+
+
+def five_kills():
+    return [("start", start), *((f"control plane killed, {number} of 5", killed_again) for number in range(1, 6))]
