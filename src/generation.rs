@@ -124,7 +124,12 @@ impl Generation {
         }
     }
 
-    /// Returns bytes in memory that have limits of their own, or none: what clients state, load reports, responses for REST, files.
+    /// Charges what of files is held now.
+    pub(crate) fn charge_files(&self) {
+        self.sources.parser.charge_bodies();
+    }
+
+    /// Returns bytes in memory that have limits of their own: what clients state, load reports, responses for REST.
     pub(crate) fn counted_bytes(&self) -> usize {
         let mut stated = self.views.stated_versions().bytes();
         let mut before = self.views.before();
@@ -133,7 +138,7 @@ impl Generation {
             before = views.before();
         }
         let of_rest = self.rest.as_ref().map_or(0, |rest| rest.report().kept_bytes as usize);
-        stated + self.loads.kept() + of_rest + self.sources.parser.bytes()
+        stated + self.loads.kept() + of_rest
     }
 
     /// Ends its streams, each at its turn.
@@ -203,7 +208,7 @@ impl Sources {
         };
         let parser = match earlier {
             Some(earlier) => earlier.parser.clone(),
-            None => Parser::new(config.views.table.clone(), config.transcoder.clone()),
+            None => Parser::new(config.views.table.clone(), config.transcoder.clone()).to_be_bound(),
         };
         let mut sources = Self { all: Vec::new(), files: Vec::new(), parser, descriptors, dialer };
         for plan in &config.upstream.servers {

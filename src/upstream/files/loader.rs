@@ -13,6 +13,7 @@ use weir_core::xds::{Name, Type};
 
 use super::known::{Clocks, Known, Lacking, Reading};
 use super::parse::{Entry, Parser};
+use super::room::RoomTurn;
 use super::walk::{Sought, Walk};
 use super::watch::Watcher;
 use super::{FileError, FilesOptions, Loaded, Report, State};
@@ -79,8 +80,11 @@ impl Loader {
         }
         if changed {
             self.settle_conflicts();
-            self.make_room();
+            let parser = self.parser.clone();
+            let room = parser.room();
+            self.make_room(room.as_ref());
             self.files.values_mut().for_each(Known::take_over);
+            drop(room);
             self.settle_moves();
         }
         let deleted = |lost: &FileError| walk.absent.contains(&lost.file) && self.seen.contains(&lost.file);
@@ -89,6 +93,9 @@ impl Loader {
             let items = self.items();
             let lacking = self.without_room(&items);
             self.snapshot = Arc::new(self.snapshot.next_lacking(items, lacking, complete));
+        }
+        if changed {
+            self.parser.charge_bodies(); // without what the snapshot before had alone
         }
         let state = self.state(&walk, &mut unsettled);
         let missing = |lost: &&FileError| self.files.get(&lost.file).is_some_and(|file| file.is_missing());
@@ -214,13 +221,14 @@ impl Loader {
     }
 
     /// Leaves out what is new and has no room: changes of what is served, and removals, never are. The last by name go first.
-    fn make_room(&mut self) {
+    fn make_room(&mut self, room: Option<&RoomTurn<'_>>) {
         let size = |entry: &Entry| entry.resource.body.bytes().len() + costs::TABLE_ENTRY;
         let served: HashSet<_> = self.files.values().flat_map(Known::served).map(|of| (&of.kind, &of.name)).collect();
         let is_new = |entry: &&Entry| !served.contains(&(&entry.kind, &entry.name));
         let mut new: Vec<_> = self.files.values().flat_map(Known::to_be_served).filter(is_new).collect();
-        let more = new.iter().map(|entry| size(entry)).sum();
-        let excess = self.parser.memory().and_then(|memory| memory.excess_of(more));
+        let bodies: usize = new.iter().map(|entry| entry.resource.body.bytes().len()).sum();
+        let all: usize = new.iter().map(|entry| size(entry)).sum();
+        let excess = room.filter(|_| !new.is_empty()).and_then(|room| room.excess_of(all, bodies));
         let (mut excess, why) = excess.unwrap_or_default();
         new.sort_unstable_by(|one, other| one.name.cmp(&other.name));
         let mut out = HashSet::new();

@@ -7,6 +7,7 @@ mod known;
 mod link;
 mod loader;
 mod parse;
+mod room;
 mod walk;
 mod watch;
 
@@ -110,6 +111,7 @@ impl FilesSource {
         let task = tokio::spawn(async move {
             let absolute = |path: &PathBuf| std::path::absolute(path).unwrap_or_else(|_| path.clone());
             let options = FilesOptions { paths: of.paths.iter().map(absolute).collect(), ..(*of).clone() };
+            parser.bound().await;
             // Starting a watcher blocks for a moment, like all its methods.
             let loader = move || Loader::new(Arc::new(options), parser, Watcher::new(changed));
             match tokio::task::spawn_blocking(loader).await {
