@@ -25,6 +25,8 @@ pub(super) struct Loader {
     parser: Parser,
     watcher: Watcher,
     files: BTreeMap<PathBuf, Known>,
+    /// What sources before this one served, until the first look.
+    before: Vec<Arc<SourceSnapshot>>,
     /// Configured paths that were files at any time.
     seen: BTreeSet<PathBuf>,
     /// The last look found something that can be served.
@@ -52,6 +54,7 @@ impl Loader {
             parser,
             watcher,
             files: BTreeMap::new(),
+            before: Vec::new(),
             seen: BTreeSet::new(),
             reached: false,
             nothing: None,
@@ -59,6 +62,11 @@ impl Loader {
             reported: BTreeSet::new(),
             report: Arc::default(),
         }
+    }
+
+    /// Takes what sources before this one serve: it is not new.
+    pub(crate) fn after(self, before: Vec<Arc<SourceSnapshot>>) -> Self {
+        Self { before, ..self }
     }
 
     /// Looks at all files, reads those that have changed, and returns the result for all of them. Slow; blocks.
@@ -116,7 +124,9 @@ impl Loader {
         }
         self.log_faults(faults);
         let watched = self.watcher.fault().is_none();
-        Look { loaded: Loaded { state, report: self.report.clone() }, unsettled, watched }
+        self.before.clear();
+        let served = vec![self.snapshot.clone()];
+        Look { loaded: Loaded { state, report: self.report.clone(), served }, unsettled, watched }
     }
 
     /// Drops files that are deleted and returns whether there were any. One look is not enough: a program that unlinks a file and
@@ -224,7 +234,10 @@ impl Loader {
     fn make_room(&mut self, room: Option<&RoomTurn<'_>>) {
         let size = |entry: &Entry| entry.resource.body.bytes().len() + costs::TABLE_ENTRY;
         let served: HashSet<_> = self.files.values().flat_map(Known::served).map(|of| (&of.kind, &of.name)).collect();
-        let is_new = |entry: &&Entry| !served.contains(&(&entry.kind, &entry.name));
+        let was_served =
+            |kind: &Type, name: &Name| self.before.iter().any(|before| before.set(kind).items().contains_key(name));
+        let is_new =
+            |entry: &&Entry| !served.contains(&(&entry.kind, &entry.name)) && !was_served(&entry.kind, &entry.name);
         let mut new: Vec<_> = self.files.values().flat_map(Known::to_be_served).filter(is_new).collect();
         let bodies: usize = new.iter().map(|entry| entry.resource.body.bytes().len()).sum();
         let all: usize = new.iter().map(|entry| size(entry)).sum();

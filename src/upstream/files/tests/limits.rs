@@ -92,6 +92,27 @@ fn two_loads_do_not_get_the_same_room() {
     until(&mut loaders[1], "b");
 }
 
+#[test]
+fn what_another_source_serves_already_is_not_new() {
+    let (memory, held) = memory_with(100 << 10);
+    let (folder, other) = (Folder::new(), Folder::new());
+    let parsers = [parser(), parser()]; // the second has other descriptors
+    parsers.iter().for_each(|parser| parser.bound_by(&memory));
+    put_large(&folder, "a.json", "a", 5000);
+    let served = loader_with(folder.options(), &parsers[0]).look().loaded.served;
+    held.set(200 << 20);
+    held.tell();
+    put_large(&other, "b.json", "b", 5000);
+    for parser in &parsers {
+        let both = options(vec![folder.0.clone(), other.0.clone()]);
+        let mut loader = loader_with(both, parser).after(served.clone());
+        for _ in 0..2 {
+            let (seen, faults) = look(&mut loader);
+            assert_eq!((seen.as_str(), faults.len()), ("a", 1), "the other one is");
+        }
+    }
+}
+
 #[tokio::test]
 async fn no_file_is_read_before_it_is_known_what_has_room() {
     let (folder, (memory, _held)) = (Folder::new(), memory_with(0));
