@@ -200,6 +200,12 @@ impl Memory {
         Some((self.scale.undo(wanted - most).min(new), why))
     }
 
+    /// Whether so many bytes of resources have room.
+    pub(crate) fn has_room_for(&self, bytes: usize) -> bool {
+        let budget = self.budget();
+        budget == 0 || self.used().saturating_add(self.scale.apply(bytes)) <= budget / 100 * FULL
+    }
+
     /// Whether rejected resources are worth another try: so many bytes have room, or more than the odd one.
     pub(crate) fn has_room_for_resources(&self, bytes: usize) -> bool {
         let (budget, more) = (self.budget(), self.scale.apply(bytes));

@@ -260,6 +260,7 @@ fn what_control_planes_send_has_room_up_to_the_last_twentieth_and_is_worth_a_sec
         in_use(mib);
         let fits = [10, 400].map(|mib| memory.has_room_for_resources(mib * MIB));
         assert_eq!(fits, [small, large], "{mib}");
+        assert_eq!([10, 400].map(|mib| memory.has_room_for(mib * MIB)), [small, false], "{mib}");
     }
     memory.set_budget(Budget::on(MemorySetting::Percent(75), None));
     assert!(memory.excess().is_none() && memory.has_room_for_resources(1 << 40), "no budget is known");

@@ -219,18 +219,16 @@ impl Loader {
         }
     }
 
-    /// Reads files again for whose resources there was no room, if there is by now.
+    /// Reads files again of whose resources one had no room and has by now.
     fn try_again(&mut self) {
-        let lacking = || self.files.values().flat_map(Known::lacking);
-        let bytes: usize = lacking().map(|of| of.bytes + costs::TABLE_ENTRY).sum();
-        let has_room = || self.parser.memory().is_none_or(|memory| memory.has_room_for_resources(bytes));
-        if bytes > 0 && has_room() {
-            let lacks = |file: &&mut Known| !file.lacking().is_empty();
-            self.files.values_mut().filter(lacks).for_each(Known::forget_reading);
-        }
+        let Some(memory) = self.parser.memory() else { return };
+        let fits = |of: &Lacking| memory.has_room_for(of.bytes + costs::TABLE_ENTRY);
+        let files = self.files.values_mut().filter(|file| file.lacking().iter().any(&fits));
+        files.for_each(Known::forget_reading);
     }
 
-    /// Leaves out what is new and has no room: changes of what is served, and removals, never are. The last by name go first.
+    /// Leaves out what is new and has no room: changes of what is served, and removals, never are. Others have room in the order of their
+    /// names, as far as they fit.
     fn make_room(&mut self, room: Option<&RoomTurn<'_>>) {
         let size = |entry: &Entry| entry.resource.body.bytes().len() + costs::TABLE_ENTRY;
         let served: HashSet<_> = self.files.values().flat_map(Known::served).map(|of| (&of.kind, &of.name)).collect();
@@ -242,14 +240,17 @@ impl Loader {
         let bodies: usize = new.iter().map(|entry| entry.resource.body.bytes().len()).sum();
         let all: usize = new.iter().map(|entry| size(entry)).sum();
         let excess = room.filter(|_| !new.is_empty()).and_then(|room| room.excess_of(all, bodies));
-        let (mut excess, why) = excess.unwrap_or_default();
+        let (excess, why) = excess.unwrap_or_default();
+        let mut left = all.saturating_sub(excess);
         new.sort_unstable_by(|one, other| one.name.cmp(&other.name));
         let mut out = HashSet::new();
-        while excess > 0
-            && let Some(entry) = new.pop()
-        {
-            excess = excess.saturating_sub(size(entry));
-            out.insert((entry.kind.clone(), entry.name.clone()));
+        for entry in new {
+            match left.checked_sub(size(entry)) {
+                Some(less) => left = less,
+                None => {
+                    out.insert((entry.kind.clone(), entry.name.clone()));
+                }
+            }
         }
         let has_room = |entry: &Entry| out.is_empty() || !out.contains(&(entry.kind.clone(), entry.name.clone()));
         self.files.iter_mut().for_each(|(path, file)| file.leave_out(path, has_room, &why));

@@ -113,6 +113,26 @@ fn what_another_source_serves_already_is_not_new() {
     }
 }
 
+#[test]
+fn a_resource_that_is_too_large_keeps_no_other_out_and_is_not_read_again_before_it_fits() {
+    let (memory, held) = memory_with(6 << 20);
+    let (folder, parser) = (Folder::new(), parser());
+    parser.bound_by(&memory);
+    put_large(&folder, "a.json", "a", 7 << 20);
+    put_large(&folder, "b.json", "b", 5000);
+    let mut loader = loader_with(FilesOptions { file_bytes: 10 << 20, ..folder.options() }, &parser);
+    let loaded = |loader: &mut Loader| {
+        let Loaded { state, report, .. } = loader.look().loaded;
+        (clusters(&state), report.loaded)
+    };
+    let first = loaded(&mut loader);
+    assert_eq!(first.0, "b");
+    assert_eq!(loaded(&mut loader), first, "nothing was read");
+    held.set(0);
+    held.tell();
+    assert_eq!(loaded(&mut loader).0, "a,b");
+}
+
 #[tokio::test]
 async fn no_file_is_read_before_it_is_known_what_has_room() {
     let (folder, (memory, _held)) = (Folder::new(), memory_with(0));
