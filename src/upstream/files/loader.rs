@@ -195,12 +195,11 @@ impl Loader {
             let mut owners: HashMap<(&Type, &Name), (&Path, Option<u64>)> = HashMap::new();
             let mut conflicts = Vec::new();
             for (path, file) in self.files.iter().filter(|(_, file)| !file.is_missing()) {
-                for entry in file.candidate() {
-                    let (kind, name) = (&entry.kind, &entry.name);
-                    if let Some((other, line)) = owners.insert((kind, name), (path, entry.line)) {
-                        let twice = |there: &Path| format!("{} {name} is in {}, too", kind.name(), there.display());
-                        conflicts.push(FileError { line: entry.line, ..FileError::of(path, &twice(other)) });
-                        conflicts.push(FileError { line, ..FileError::of(other, &twice(path)) });
+                for (kind, name, line) in file.candidate() {
+                    if let Some((other, there)) = owners.insert((kind, name), (path, line)) {
+                        let twice = |at: &Path| format!("{} {name} is in {}, too", kind.name(), at.display());
+                        conflicts.push(FileError { line, ..FileError::of(path, &twice(other)) });
+                        conflicts.push(FileError { line: there, ..FileError::of(other, &twice(path)) });
                     }
                 }
             }

@@ -133,6 +133,23 @@ fn a_resource_that_is_too_large_keeps_no_other_out_and_is_not_read_again_before_
     assert_eq!(loaded(&mut loader).0, "a,b");
 }
 
+#[test]
+fn a_resource_without_room_is_its_files_all_the_same_when_another_file_has_it() {
+    let (memory, _held) = memory_with(6000 + costs::TABLE_ENTRY);
+    let (folder, parser) = (Folder::new(), parser());
+    parser.bound_by(&memory);
+    put_large(&folder, "a.json", "a", 9000);
+    let mut loader = loader_with(folder.options(), &parser);
+    assert_eq!(look(&mut loader).0, "");
+    put_large(&folder, "b.json", "a", 10);
+    for _ in 0..2 {
+        assert_eq!(look(&mut loader).0, "", "no version of the second file can be used");
+        assert!(reasons(&mut loader).contains("Cluster a is in "), "{}", reasons(&mut loader));
+    }
+    fs::remove_file(folder.at("a.json")).unwrap();
+    until(&mut loader, "a");
+}
+
 #[tokio::test]
 async fn no_file_is_read_before_it_is_known_what_has_room() {
     let (folder, (memory, _held)) = (Folder::new(), memory_with(0));
