@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tokio::task::JoinSet;
+use weir_core::protocol::local_set::SourceSnapshot;
 
 use crate::admin::ServerCertificates;
 use crate::client_status::ClientStatus;
@@ -124,7 +125,12 @@ impl Generation {
         }
     }
 
-    /// Returns bytes in memory that have limits of their own, or none: what clients state, load reports, responses for REST, files.
+    /// Charges what of files is held now.
+    pub(crate) fn charge_files(&self) {
+        self.sources.parser.charge_bodies();
+    }
+
+    /// Returns bytes in memory that have limits of their own: what clients state, load reports, responses for REST.
     pub(crate) fn counted_bytes(&self) -> usize {
         let mut stated = self.views.stated_versions().bytes();
         let mut before = self.views.before();
@@ -133,7 +139,7 @@ impl Generation {
             before = views.before();
         }
         let of_rest = self.rest.as_ref().map_or(0, |rest| rest.report().kept_bytes as usize);
-        stated + self.loads.kept() + of_rest + self.sources.parser.bytes()
+        stated + self.loads.kept() + of_rest
     }
 
     /// Ends its streams, each at its turn.
@@ -196,6 +202,10 @@ impl Sources {
             _ => false,
         };
         let dialer = earlier.map(|earlier| earlier.dialer.clone()).unwrap_or_default();
+        let files = earlier.iter().flat_map(|earlier| &earlier.files);
+        let mut served: Vec<_> = files.flat_map(FilesSource::served).collect();
+        served.sort_by_key(Arc::as_ptr);
+        served.dedup_by(|one, other| Arc::ptr_eq(one, other));
         let earlier = earlier.filter(is_same);
         let descriptors: Descriptors = match earlier {
             Some(earlier) => earlier.descriptors.clone(),
@@ -203,7 +213,7 @@ impl Sources {
         };
         let parser = match earlier {
             Some(earlier) => earlier.parser.clone(),
-            None => Parser::new(config.views.table.clone(), config.transcoder.clone()),
+            None => Parser::new(config.views.table.clone(), config.transcoder.clone()).to_be_bound(),
         };
         let mut sources = Self { all: Vec::new(), files: Vec::new(), parser, descriptors, dialer };
         for plan in &config.upstream.servers {
@@ -211,7 +221,7 @@ impl Sources {
             let opener = match (known, plan) {
                 // Files that are not read any more must not be followed: those that are, are found again below.
                 (Some((_, opener)), SourcePlan::Ads(_) | SourcePlan::Rest(_)) => opener.clone(),
-                _ => sources.open(plan.clone(), earlier),
+                _ => sources.open(plan.clone(), earlier, &served),
             };
             sources.all.push((plan.clone(), opener));
         }
@@ -226,7 +236,8 @@ impl Sources {
         self.all.iter().map(|(_, opener)| opener.loads.clone()).collect()
     }
 
-    fn open(&mut self, plan: SourcePlan, earlier: Option<&Self>) -> Opener {
+    /// `served`: what files of the sources before these serve.
+    fn open(&mut self, plan: SourcePlan, earlier: Option<&Self>, served: &[Arc<SourceSnapshot>]) -> Opener {
         match plan {
             SourcePlan::Ads(server) => {
                 let connector = AdsConnector::dialing_by(*server, &self.dialer);
@@ -246,7 +257,8 @@ impl Sources {
                     Some(files) => files.clone(),
                     None => {
                         let before = earlier.and_then(|earlier| earlier.files.iter().find(is_meant)).cloned();
-                        let files = before.unwrap_or_else(|| FilesSource::start(options, self.parser.clone()));
+                        let start = || FilesSource::start_after(served.to_vec(), options, self.parser.clone());
+                        let files = before.unwrap_or_else(start);
                         self.files.push(files.clone());
                         files
                     }

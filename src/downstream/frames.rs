@@ -130,7 +130,9 @@ impl<B: Body<Data = Bytes> + Unpin> Frames<B> {
 
     /// Reads to the end and drops everything: after a reset, the data still in flight would count against the connection.
     pub(crate) async fn drain(&mut self) {
-        while let Some(Ok(_)) = self.body.frame().await {}
+        while let Some(Ok(frame)) = self.body.frame().await {
+            self.inbound.note_taken(frame.data_ref().map_or(0, Bytes::len));
+        }
     }
 
     /// Inflates a message, with the same limits as a plain one.

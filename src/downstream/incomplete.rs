@@ -11,7 +11,7 @@ use futures_util::future::poll_immediate;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
-use super::sent_ahead::SentAhead;
+use super::sent_ahead::{PausedStream, SentAhead};
 use super::slot::Status;
 use crate::limit::{Limit, LimitCounters};
 use crate::relay::heavy::{HeavyTurn, HeavyTurns};
@@ -58,7 +58,7 @@ pub(super) struct Incomplete {
 }
 
 /// A stream of which nothing is read until this is dropped.
-pub(super) struct Pause<'a>(&'a Inbound);
+pub(super) struct Pause<'a>(&'a Inbound, PausedStream);
 
 /// A time in which a request has to make progress.
 #[derive(Debug, Clone, Copy)]
@@ -171,8 +171,7 @@ impl Inbound {
 
     /// Notes that a stream is not read for a while. What others send may have to wait for that, since they share a window.
     pub(super) fn pause(&self) -> Pause<'_> {
-        self.ahead.pause();
-        Pause(self)
+        Pause(self, self.ahead.pause())
     }
 
     /// A stream has taken bytes of what its client has sent.
@@ -193,7 +192,7 @@ impl Inbound {
 impl Drop for Pause<'_> {
     fn drop(&mut self) {
         *self.0.last_paused.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
-        self.0.ahead.resume();
+        self.0.ahead.resume(self.1);
     }
 }
 

@@ -1,18 +1,29 @@
 //! What a client has sent on a connection of which a stream is not read for now. HTTP/2 lets it send ahead, up to the window of the connection.
 
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use crate::memory::Charge;
 
 /// The bytes of one connection that are not read, as far as a pause is why.
 #[derive(Debug, Default)]
 pub(super) struct SentAhead {
-    /// Streams that are not read now.
-    paused: AtomicUsize,
-    /// Bytes that have come since the first of them was paused, and that no stream has taken.
-    bytes: AtomicUsize,
+    /// The charge is set while this is locked, so that it never is that of an earlier state.
+    book: Mutex<Book>,
     charge: OnceLock<Charge>,
+}
+
+/// A stream that is not read now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct PausedStream(u64);
+
+#[derive(Debug, Default)]
+struct Book {
+    /// Bytes that have come while streams were paused, without those that other streams have taken.
+    came: usize,
+    /// The streams that are not read now, each with what `came` was when it was paused, or less if that was taken since.
+    paused: BTreeMap<PausedStream, usize>,
+    number: u64,
 }
 
 impl SentAhead {
@@ -22,40 +33,79 @@ impl SentAhead {
     }
 
     pub(super) fn is_paused(&self) -> bool {
-        self.paused.load(Ordering::Relaxed) > 0
+        !self.book().paused.is_empty()
     }
 
     /// A stream is not read until [`Self::resume`].
-    pub(super) fn pause(&self) {
-        self.paused.fetch_add(1, Ordering::Relaxed);
+    pub(super) fn pause(&self) -> PausedStream {
+        self.book().pause()
     }
 
-    /// A stream is read again. With the last of them, so is all that has come.
-    pub(super) fn resume(&self) {
-        if self.paused.fetch_sub(1, Ordering::Relaxed) == 1 {
-            self.note(|_| 0);
-        }
+    /// A stream is read again, and what had come before the first one was paused that still is.
+    pub(super) fn resume(&self, stream: PausedStream) {
+        self.change(|book| book.resume(stream));
     }
 
     /// Bytes have come from the client. Nothing is counted while all streams are read.
     pub(super) fn note_came(&self, bytes: usize) {
-        if bytes > 0 && self.is_paused() {
-            self.note(|before| before.saturating_add(bytes).min(WINDOW as usize));
+        if bytes > 0 {
+            self.change(|book| book.note_came(bytes));
         }
     }
 
     /// A stream has taken bytes of its client's.
     pub(super) fn note_taken(&self, bytes: usize) {
-        if self.is_paused() {
-            self.note(|before| before.saturating_sub(bytes));
+        self.change(|book| book.note_taken(bytes));
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Book)) {
+        let mut book = self.book();
+        let before = book.unread();
+        change(&mut book);
+        let unread = book.unread();
+        if let Some(charge) = self.charge.get().filter(|_| unread != before) {
+            charge.set(unread);
         }
     }
 
-    fn note(&self, change: impl Fn(usize) -> usize) {
-        let changed = |before| Some(change(before));
-        let before = self.bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, changed).unwrap_or_default();
-        if let Some(charge) = self.charge.get() {
-            charge.set(change(before));
+    fn book(&self) -> MutexGuard<'_, Book> {
+        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Book {
+    /// Returns how much may be unread: what has come since the first stream was paused that still is. Frames that are not data are among it,
+    /// which no stream takes; they count for as long as that stream is paused.
+    fn unread(&self) -> usize {
+        self.paused.values().next().map_or(0, |before| self.came - before)
+    }
+
+    fn pause(&mut self) -> PausedStream {
+        let stream = PausedStream(self.number);
+        self.number += 1;
+        self.paused.insert(stream, self.came);
+        stream
+    }
+
+    fn resume(&mut self, stream: PausedStream) {
+        self.paused.remove(&stream);
+        if self.paused.is_empty() {
+            self.came = 0;
+        }
+    }
+
+    fn note_came(&mut self, bytes: usize) {
+        if let Some(before) = self.paused.values().next() {
+            self.came = self.came.saturating_add(bytes).min(before.saturating_add(WINDOW as usize));
+        }
+    }
+
+    fn note_taken(&mut self, bytes: usize) {
+        let Some(least) = self.paused.values().next() else { return };
+        self.came = self.came.saturating_sub(bytes).max(*least);
+        // The streams that were paused last have the most before them.
+        for before in self.paused.values_mut().rev().take_while(|before| **before > self.came) {
+            *before = self.came;
         }
     }
 }
@@ -79,22 +129,60 @@ mod tests {
         ahead.charge_to(account.charge(0));
         ahead.note_came(1 << 20);
         assert_eq!(memory.used(), before, "all streams are read");
-        ahead.pause();
+        let first = ahead.pause();
         ahead.note_came(600 << 10);
         assert_eq!(memory.used(), before + (600 << 10));
         ahead.note_taken(200 << 10); // by another stream
         assert_eq!(memory.used(), before + (400 << 10));
-        ahead.pause();
-        ahead.resume();
-        assert_eq!(memory.used(), before + (400 << 10), "another one is paused");
         ahead.note_came(1 << 30);
         assert_eq!(memory.used(), before + WINDOW as usize, "no client can send more");
-        ahead.resume();
+        ahead.resume(first);
         assert_eq!(memory.used(), before);
         ahead.pause();
         ahead.note_came(1 << 20);
         drop((ahead, account));
         assert_eq!(memory.used(), before, "its connection has ended");
         assert!(memory.is_empty());
+    }
+
+    #[test]
+    fn while_some_stream_is_always_paused_no_more_counts_than_what_came_since_that_one_was() {
+        let memory = Memory::new(Budget::unlimited(), Arc::default(), Arc::default());
+        let account = memory.connect(Belonging::default());
+        let before = memory.used();
+        let ahead = SentAhead::default();
+        ahead.charge_to(account.charge(0));
+        let charged = || {
+            account.tell();
+            memory.used() - before
+        };
+        let mut paused = ahead.pause();
+        for _ in 0..1000 {
+            ahead.note_came(5 << 10); // with 1 KiB that no stream takes
+            let next = ahead.pause();
+            ahead.note_came(5 << 10);
+            ahead.note_taken(8 << 10);
+            ahead.resume(std::mem::replace(&mut paused, next));
+            assert!(charged() <= 2 << 10, "{} bytes", charged());
+        }
+        ahead.note_came(3 << 10);
+        assert!((3 << 10..=5 << 10).contains(&charged()), "what is taken was not of a later stream's");
+        ahead.resume(paused);
+        assert_eq!(charged(), 0);
+    }
+
+    #[test]
+    fn whatever_comes_while_a_stream_is_read_again_nothing_stays_charged() {
+        let memory = Memory::new(Budget::unlimited(), Arc::default(), Arc::default());
+        let account = memory.connect(Belonging::default());
+        let before = memory.used();
+        let ahead = SentAhead::default();
+        ahead.charge_to(account.charge(0));
+        std::thread::scope(|scope| {
+            scope.spawn(|| (0..20_000).for_each(|_| ahead.note_came(5)));
+            scope.spawn(|| (0..20_000).for_each(|_| ahead.resume(ahead.pause())));
+        });
+        account.tell();
+        assert_eq!(memory.used(), before);
     }
 }

@@ -188,16 +188,22 @@ impl Memory {
         Some((more - less, self.scale.undo(budget - most), why))
     }
 
-    /// Returns by how many bytes of the book so many new ones of files are too many, and why, if they are. They are not in it yet.
-    pub(crate) fn excess_of(&self, more: usize) -> Option<(usize, String)> {
-        let (budget, used) = (self.budget(), self.used());
-        let (wanted, most) = (used.saturating_add(self.scale.apply(more)), budget / 100 * FULL);
+    /// Returns by how many bytes of the book so many new ones of files are too many, and why, if they are. Some are in it already.
+    pub(crate) fn excess_of(&self, new: usize, charged: usize) -> Option<(usize, String)> {
+        let (budget, used) = (self.budget(), self.used().saturating_sub(self.scale.apply(charged)));
+        let (wanted, most) = (used.saturating_add(self.scale.apply(new)), budget / 100 * FULL);
         if budget == 0 || wanted <= most {
             return None;
         }
         self.counters.reached(Limit::Memory);
         let why = format!("{} of {} MiB are in use ({})", used >> 20, budget >> 20, Limit::Memory.key());
-        Some((self.scale.undo(wanted - most).min(more), why))
+        Some((self.scale.undo(wanted - most).min(new), why))
+    }
+
+    /// Whether so many bytes of resources have room.
+    pub(crate) fn has_room_for(&self, bytes: usize) -> bool {
+        let budget = self.budget();
+        budget == 0 || self.used().saturating_add(self.scale.apply(bytes)) <= budget / 100 * FULL
     }
 
     /// Whether rejected resources are worth another try: so many bytes have room, or more than the odd one.

@@ -260,6 +260,7 @@ fn what_control_planes_send_has_room_up_to_the_last_twentieth_and_is_worth_a_sec
         in_use(mib);
         let fits = [10, 400].map(|mib| memory.has_room_for_resources(mib * MIB));
         assert_eq!(fits, [small, large], "{mib}");
+        assert_eq!([10, 400].map(|mib| memory.has_room_for(mib * MIB)), [small, false], "{mib}");
     }
     memory.set_budget(Budget::on(MemorySetting::Percent(75), None));
     assert!(memory.excess().is_none() && memory.has_room_for_resources(1 << 40), "no budget is known");
@@ -284,14 +285,20 @@ fn what_files_newly_have_has_room_as_far_as_it_fits_beside_what_is_in_use() {
     let held = memory.common();
     held.set(900 * MIB);
     held.tell();
-    assert!(memory.excess_of(50 * MIB).is_none());
-    let (excess, why) = memory.excess_of(80 * MIB).unwrap();
+    assert!(memory.excess_of(50 * MIB, 0).is_none());
+    let (excess, why) = memory.excess_of(80 * MIB, 0).unwrap();
     assert_eq!((excess / MIB, why.as_str()), (30, "900 of 1000 MiB are in use (limits.memory)"));
     held.set(990 * MIB);
     held.tell();
-    assert_eq!(memory.excess_of(MIB).unwrap().0, MIB, "what is there already is not theirs");
+    let (excess, why) = memory.excess_of(80 * MIB, 70 * MIB).unwrap();
+    assert_eq!(
+        (excess / MIB, why.as_str()),
+        (50, "920 of 1000 MiB are in use (limits.memory)"),
+        "most is charged already"
+    );
+    assert_eq!(memory.excess_of(MIB, 0).unwrap().0, MIB, "what is there already is not theirs");
     memory.set_budget(Budget::on(MemorySetting::Percent(75), None));
-    assert!(memory.excess_of(1 << 40).is_none(), "no budget is known");
+    assert!(memory.excess_of(1 << 40, 0).is_none(), "no budget is known");
 }
 
 #[test]

@@ -90,6 +90,32 @@ fn what_waits_already_waits_longer_when_its_cluster_comes_and_has_no_room_and_no
 }
 
 #[test]
+fn a_change_waits_no_longer_for_a_cluster_without_room_once_the_server_has_removed_it() {
+    let (mut bench, _client) = led();
+    for name in ["b", "c"] {
+        crowd_out(&mut bench, name);
+    }
+    lead(&mut bench, "r", &["b", "c"]);
+    bench.later(WAIT);
+    gone(&mut bench, "b");
+    bench.later(WAIT);
+    assert_eq!(leads(&bench), ["a"], "the other one exists");
+    gone(&mut bench, "c");
+    bench.later(1);
+    assert_eq!(leads(&bench), ["b", "c"]);
+}
+
+#[test]
+fn a_change_waits_no_longer_for_a_cluster_without_room_that_a_client_requests_by_name() {
+    let (mut bench, client) = led();
+    lead(&mut bench, "r", &["b"]);
+    bench.delta(client, CDS, &["b"], &[]);
+    crowd_out(&mut bench, "b");
+    bench.later(WAIT);
+    assert_eq!(leads(&bench), ["b"], "it does so because of the route");
+}
+
+#[test]
 fn ord_1_a_cluster_that_nothing_leads_to_goes_when_upstream_is_quiet_and_another_after_the_bound() {
     let (mut bench, client) = led();
     gone(&mut bench, "idle");

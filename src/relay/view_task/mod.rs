@@ -3,6 +3,7 @@
 mod link_events;
 mod refusals;
 mod reports;
+mod room;
 mod supervision;
 mod traces;
 mod troubles;
@@ -11,18 +12,18 @@ mod types_apart;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
-use std::time::Duration;
 
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 use weir_core::protocol::moment::{Moment, earliest};
 use weir_core::protocol::sources::{ServerHistory, SetUpdates, Sources, UpdateBatch};
-use weir_core::protocol::view::{KeptByView, Scarcity, View};
+use weir_core::protocol::view::{KeptByView, View};
 use weir_core::xds::{Authority, SharingKey};
 
 use self::link_events::{Arrival, Upstream};
 use self::refusals::Refusals;
 use self::reports::ViewReporter;
+use self::room::{LackedRoom, ROOM_CHECK, scarcity};
 use self::traces::{TracedChanges, trace_changes};
 use self::troubles::Troubles;
 use self::types_apart::NotedTypes;
@@ -60,8 +61,8 @@ pub(super) struct ViewTask {
     troubles: Troubles,
     /// The traced changes that are not published yet.
     traced: TracedChanges,
-    /// Resources were rejected for want of memory, and there is still too little.
-    lacks_room: bool,
+    /// What was rejected for want of memory.
+    lacked_room: LackedRoom,
     /// What it is charged with besides bodies, and besides what its sessions are.
     charge: Charge,
 }
@@ -87,8 +88,6 @@ const MAX_EVENTS: usize = 256;
 /// After how many changes of interest no more are, which take about a millisecond. A client that changes its own as fast as it can would
 /// otherwise keep all others waiting.
 const MAX_CHANGES: usize = PART;
-/// How often it is looked whether rejected resources have room, if nothing else happens.
-const ROOM_CHECK: Duration = Duration::from_secs(2);
 
 impl ViewTask {
     /// Begins with a view, which may have something from an earlier one, and with what that knew of the servers.
@@ -123,7 +122,7 @@ impl ViewTask {
             troubles: Troubles::reported_by(troubles),
             types_apart: NotedTypes::default(),
             traced: TracedChanges::of(shared.counters.clone()),
-            lacks_room: false,
+            lacked_room: LackedRoom::default(),
             charge: shared.memory.common(),
             shared,
         }
@@ -187,7 +186,7 @@ impl ViewTask {
         let sources = self.sources.next_deadline(|id| self.links.is_blocked(id));
         let moment = earliest(sources, self.view.next_deadline());
         let timers = moment.map(|moment| self.shared.clock.instant(moment));
-        let room = self.lacks_room.then(|| Instant::now() + ROOM_CHECK);
+        let room = self.lacked_room.is_lacking().then(|| Instant::now() + ROOM_CHECK);
         timers.into_iter().chain(self.links.next_deadline()).chain(self.troubles.next_deadline()).chain(room).min()
     }
 
@@ -358,15 +357,10 @@ impl ViewTask {
         self.view.set_list_limit(self.sources.list_limit());
         let is_full = store.bytes() >= view_options.cached_bytes;
         self.view.set_full_cache(is_full.then_some(view_options.cached_bytes));
-        let lacked: usize = self.sources.streams().map(|(_, stream)| stream.lacked_room()).sum();
-        self.lacks_room = lacked > 0 && !memory.has_room_for_resources(lacked);
-        let scarcity = match () {
-            () if memory.is_full() => Scarcity::Full,
-            () if memory.is_scarce() => Scarcity::Some,
-            () => Scarcity::None,
-        };
-        self.view.set_scarcity(scarcity, !self.lacks_room);
-        if lacked > 0 && !self.lacks_room {
+        let rejected: usize = self.sources.streams().map(|(_, stream)| stream.lacked_room()).sum();
+        let has_room = self.lacked_room.note(self.view.kept().without_room, rejected, memory);
+        self.view.set_scarcity(scarcity(memory), has_room);
+        if rejected > 0 && memory.has_room_for_resources(rejected) {
             self.sources.streams_mut().for_each(|(_, stream)| stream.on_room());
         }
     }

@@ -44,6 +44,7 @@ pub(super) struct Lacking {
     pub(crate) kind: Type,
     pub(crate) name: Name,
     pub(crate) bytes: usize,
+    line: Option<u64>,
 }
 
 /// The time of a reading: by the clock that stamps are compared with, and by one that nobody sets.
@@ -190,10 +191,14 @@ impl Known {
         self.conflict = None;
     }
 
-    /// Returns the entries that would be served without conflicts.
-    pub(crate) fn candidate(&self) -> impl Iterator<Item = &Entry> {
+    /// Returns what the file would have without conflicts, each with its line: what is served of it, and what has no room. Otherwise memory
+    /// would decide which of two files has a resource.
+    pub(crate) fn candidate(&self) -> impl Iterator<Item = (&Type, &Name, Option<u64>)> {
         let new = self.new.as_ref().filter(|_| self.conflict.is_none());
-        new.or(self.good.as_ref()).into_iter().flat_map(|entries| entries.iter())
+        let lacking: &[Lacking] = if new.is_some() { &[] } else { &self.lacking }; // that is of the good version
+        let entries = new.or(self.good.as_ref()).into_iter().flat_map(|entries| entries.iter());
+        let lacking = lacking.iter().map(|of| (&of.kind, &of.name, of.line));
+        entries.map(|entry| (&entry.kind, &entry.name, entry.line)).chain(lacking)
     }
 
     pub(crate) fn take_over(&mut self) {
@@ -227,7 +232,7 @@ impl Known {
                 let error = Malformed::NoRoom { name: name.clone(), bytes, why: why.into() };
                 self.too_much.push(FileError { line, ..FileError::of(path, &error.to_string()) });
             }
-            self.lacking.push(Lacking { kind, name, bytes });
+            self.lacking.push(Lacking { kind, name, bytes, line });
         }
     }
 

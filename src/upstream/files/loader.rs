@@ -13,6 +13,7 @@ use weir_core::xds::{Name, Type};
 
 use super::known::{Clocks, Known, Lacking, Reading};
 use super::parse::{Entry, Parser};
+use super::room::RoomTurn;
 use super::walk::{Sought, Walk};
 use super::watch::Watcher;
 use super::{FileError, FilesOptions, Loaded, Report, State};
@@ -24,6 +25,8 @@ pub(super) struct Loader {
     parser: Parser,
     watcher: Watcher,
     files: BTreeMap<PathBuf, Known>,
+    /// What sources before this one served, until the first look.
+    before: Vec<Arc<SourceSnapshot>>,
     /// Configured paths that were files at any time.
     seen: BTreeSet<PathBuf>,
     /// The last look found something that can be served.
@@ -51,6 +54,7 @@ impl Loader {
             parser,
             watcher,
             files: BTreeMap::new(),
+            before: Vec::new(),
             seen: BTreeSet::new(),
             reached: false,
             nothing: None,
@@ -58,6 +62,11 @@ impl Loader {
             reported: BTreeSet::new(),
             report: Arc::default(),
         }
+    }
+
+    /// Takes what sources before this one serve: it is not new.
+    pub(crate) fn after(self, before: Vec<Arc<SourceSnapshot>>) -> Self {
+        Self { before, ..self }
     }
 
     /// Looks at all files, reads those that have changed, and returns the result for all of them. Slow; blocks.
@@ -79,8 +88,11 @@ impl Loader {
         }
         if changed {
             self.settle_conflicts();
-            self.make_room();
+            let parser = self.parser.clone();
+            let room = parser.room();
+            self.make_room(room.as_ref());
             self.files.values_mut().for_each(Known::take_over);
+            drop(room);
             self.settle_moves();
         }
         let deleted = |lost: &FileError| walk.absent.contains(&lost.file) && self.seen.contains(&lost.file);
@@ -89,6 +101,9 @@ impl Loader {
             let items = self.items();
             let lacking = self.without_room(&items);
             self.snapshot = Arc::new(self.snapshot.next_lacking(items, lacking, complete));
+        }
+        if changed {
+            self.parser.charge_bodies(); // without what the snapshot before had alone
         }
         let state = self.state(&walk, &mut unsettled);
         let missing = |lost: &&FileError| self.files.get(&lost.file).is_some_and(|file| file.is_missing());
@@ -109,7 +124,9 @@ impl Loader {
         }
         self.log_faults(faults);
         let watched = self.watcher.fault().is_none();
-        Look { loaded: Loaded { state, report: self.report.clone() }, unsettled, watched }
+        self.before.clear();
+        let served = vec![self.snapshot.clone()];
+        Look { loaded: Loaded { state, report: self.report.clone(), served }, unsettled, watched }
     }
 
     /// Drops files that are deleted and returns whether there were any. One look is not enough: a program that unlinks a file and
@@ -178,12 +195,11 @@ impl Loader {
             let mut owners: HashMap<(&Type, &Name), (&Path, Option<u64>)> = HashMap::new();
             let mut conflicts = Vec::new();
             for (path, file) in self.files.iter().filter(|(_, file)| !file.is_missing()) {
-                for entry in file.candidate() {
-                    let (kind, name) = (&entry.kind, &entry.name);
-                    if let Some((other, line)) = owners.insert((kind, name), (path, entry.line)) {
-                        let twice = |there: &Path| format!("{} {name} is in {}, too", kind.name(), there.display());
-                        conflicts.push(FileError { line: entry.line, ..FileError::of(path, &twice(other)) });
-                        conflicts.push(FileError { line, ..FileError::of(other, &twice(path)) });
+                for (kind, name, line) in file.candidate() {
+                    if let Some((other, there)) = owners.insert((kind, name), (path, line)) {
+                        let twice = |at: &Path| format!("{} {name} is in {}, too", kind.name(), at.display());
+                        conflicts.push(FileError { line, ..FileError::of(path, &twice(other)) });
+                        conflicts.push(FileError { line: there, ..FileError::of(other, &twice(path)) });
                     }
                 }
             }
@@ -202,33 +218,38 @@ impl Loader {
         }
     }
 
-    /// Reads files again for whose resources there was no room, if there is by now.
+    /// Reads files again of whose resources one had no room and has by now.
     fn try_again(&mut self) {
-        let lacking = || self.files.values().flat_map(Known::lacking);
-        let bytes: usize = lacking().map(|of| of.bytes + costs::TABLE_ENTRY).sum();
-        let has_room = || self.parser.memory().is_none_or(|memory| memory.has_room_for_resources(bytes));
-        if bytes > 0 && has_room() {
-            let lacks = |file: &&mut Known| !file.lacking().is_empty();
-            self.files.values_mut().filter(lacks).for_each(Known::forget_reading);
-        }
+        let Some(memory) = self.parser.memory() else { return };
+        let fits = |of: &Lacking| memory.has_room_for(of.bytes + costs::TABLE_ENTRY);
+        let files = self.files.values_mut().filter(|file| file.lacking().iter().any(&fits));
+        files.for_each(Known::forget_reading);
     }
 
-    /// Leaves out what is new and has no room: changes of what is served, and removals, never are. The last by name go first.
-    fn make_room(&mut self) {
+    /// Leaves out what is new and has no room: changes of what is served, and removals, never are. Others have room in the order of their
+    /// names, as far as they fit.
+    fn make_room(&mut self, room: Option<&RoomTurn<'_>>) {
         let size = |entry: &Entry| entry.resource.body.bytes().len() + costs::TABLE_ENTRY;
         let served: HashSet<_> = self.files.values().flat_map(Known::served).map(|of| (&of.kind, &of.name)).collect();
-        let is_new = |entry: &&Entry| !served.contains(&(&entry.kind, &entry.name));
+        let was_served =
+            |kind: &Type, name: &Name| self.before.iter().any(|before| before.set(kind).items().contains_key(name));
+        let is_new =
+            |entry: &&Entry| !served.contains(&(&entry.kind, &entry.name)) && !was_served(&entry.kind, &entry.name);
         let mut new: Vec<_> = self.files.values().flat_map(Known::to_be_served).filter(is_new).collect();
-        let more = new.iter().map(|entry| size(entry)).sum();
-        let excess = self.parser.memory().and_then(|memory| memory.excess_of(more));
-        let (mut excess, why) = excess.unwrap_or_default();
+        let bodies: usize = new.iter().map(|entry| entry.resource.body.bytes().len()).sum();
+        let all: usize = new.iter().map(|entry| size(entry)).sum();
+        let excess = room.filter(|_| !new.is_empty()).and_then(|room| room.excess_of(all, bodies));
+        let (excess, why) = excess.unwrap_or_default();
+        let mut left = all.saturating_sub(excess);
         new.sort_unstable_by(|one, other| one.name.cmp(&other.name));
         let mut out = HashSet::new();
-        while excess > 0
-            && let Some(entry) = new.pop()
-        {
-            excess = excess.saturating_sub(size(entry));
-            out.insert((entry.kind.clone(), entry.name.clone()));
+        for entry in new {
+            match left.checked_sub(size(entry)) {
+                Some(less) => left = less,
+                None => {
+                    out.insert((entry.kind.clone(), entry.name.clone()));
+                }
+            }
         }
         let has_room = |entry: &Entry| out.is_empty() || !out.contains(&(entry.kind.clone(), entry.name.clone()));
         self.files.iter_mut().for_each(|(path, file)| file.leave_out(path, has_room, &why));

@@ -7,6 +7,7 @@ mod known;
 mod link;
 mod loader;
 mod parse;
+mod room;
 mod walk;
 mod watch;
 
@@ -57,6 +58,8 @@ struct Inner {
 struct Loaded {
     state: State,
     report: Arc<Report>,
+    /// What is served, even while the source is missing. Until the first look, it is what sources before it served.
+    served: Vec<Arc<SourceSnapshot>>,
 }
 
 #[derive(Debug, Clone)]
@@ -103,15 +106,22 @@ impl FilesReport {
 
 impl FilesSource {
     pub(crate) fn start(options: FilesOptions, parser: Parser) -> Self {
+        Self::start_after(Vec::new(), options, parser)
+    }
+
+    /// Starts one after others, which served these. What they served is not new: it is served whether there is room or not.
+    pub(crate) fn start_after(served: Vec<Arc<SourceSnapshot>>, options: FilesOptions, parser: Parser) -> Self {
         let options = Arc::new(options);
-        let (tell, loaded) = latest::channel(Loaded { state: State::Loading, report: Arc::default() });
+        let first = Loaded { state: State::Loading, report: Arc::default(), served: served.clone() };
+        let (tell, loaded) = latest::channel(first);
         let (changed, changes) = mpsc::channel(1);
         let of = options.clone();
         let task = tokio::spawn(async move {
             let absolute = |path: &PathBuf| std::path::absolute(path).unwrap_or_else(|_| path.clone());
             let options = FilesOptions { paths: of.paths.iter().map(absolute).collect(), ..(*of).clone() };
+            parser.bound().await;
             // Starting a watcher blocks for a moment, like all its methods.
-            let loader = move || Loader::new(Arc::new(options), parser, Watcher::new(changed));
+            let loader = move || Loader::new(Arc::new(options), parser, Watcher::new(changed)).after(served);
             match tokio::task::spawn_blocking(loader).await {
                 Ok(loader) => follow(loader, changes, tell).await,
                 Err(error) => tracing::error!(%error, "cannot start the file watcher"),
@@ -124,8 +134,13 @@ impl FilesSource {
         &self.0.options
     }
 
+    /// Returns what it serves.
+    pub(crate) fn served(&self) -> Vec<Arc<SourceSnapshot>> {
+        self.0.loaded.borrow().served.clone()
+    }
+
     pub(crate) fn report(&self) -> FilesReport {
-        let Loaded { state, report } = self.0.loaded.borrow().clone();
+        let Loaded { state, report, .. } = self.0.loaded.borrow().clone();
         let (state, reason) = match state {
             State::Loading => ("loading", None),
             State::Missing(reason) => ("missing", Some(reason)),

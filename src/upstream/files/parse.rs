@@ -2,12 +2,14 @@
 
 use std::collections::HashSet;
 use std::path::Path;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
+use tokio::sync::SetOnce;
 use weir_core::proto::discovery;
 use weir_core::xds::{BodyStore, Malformed, Name, Resource, Type, TypeTable, name_of_entry};
 
 use super::FileError;
+use super::room::{FilesRoom, RoomTurn};
 use crate::memory::Memory;
 use crate::transcode::Transcoder;
 use crate::transcode::document::{DocumentError, FileResource, Format, read_resources};
@@ -30,26 +32,45 @@ pub(crate) struct Parser {
     /// The bodies of all files. They are in memory whatever clients request, so they are not in the store that is limited.
     store: Arc<BodyStore>,
     /// What there is room in, once that is known.
-    memory: Arc<OnceLock<Arc<Memory>>>,
+    room: Arc<SetOnce<FilesRoom>>,
+    /// Nothing is read before that.
+    is_bounded: bool,
 }
 
 impl Parser {
     pub(crate) fn new(table: TypeTable, transcoder: Option<Arc<Transcoder>>) -> Self {
-        Self { table: Arc::new(table), transcoder, store: Arc::default(), memory: Arc::default() }
+        Self { table: Arc::new(table), transcoder, store: Arc::default(), room: Arc::default(), is_bounded: false }
     }
 
-    /// From now on files have room as far as there is memory.
+    /// Lets files be read only after [`Self::bound_by`].
+    pub(crate) fn to_be_bound(self) -> Self {
+        Self { is_bounded: true, ..self }
+    }
+
+    /// From now on files have room as far as there is memory, and their bodies are charged.
     pub(crate) fn bound_by(&self, memory: &Arc<Memory>) {
-        let _ = self.memory.set(memory.clone()); // it is the same in each generation
+        let _ = self.room.set(FilesRoom::of(memory)); // it is the same in each generation
+    }
+
+    /// Waits until files may be read.
+    pub(super) async fn bound(&self) {
+        if self.is_bounded {
+            self.room.wait().await;
+        }
     }
 
     pub(super) fn memory(&self) -> Option<&Arc<Memory>> {
-        self.memory.get()
+        self.room.get().map(FilesRoom::memory)
     }
 
-    /// Returns the bytes of all bodies.
-    pub(crate) fn bytes(&self) -> usize {
-        self.store.bytes()
+    /// Charges all bodies, and lets no other load find room until the result is dropped. None: there always is room.
+    pub(super) fn room(&self) -> Option<RoomTurn<'_>> {
+        self.room.get().map(|room| room.turn(&self.store))
+    }
+
+    /// Charges the bodies that are held now: some may have been dropped since they were read.
+    pub(crate) fn charge_bodies(&self) {
+        drop(self.room());
     }
 
     /// Returns whether a file's name is that of a resource file.

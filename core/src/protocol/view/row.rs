@@ -162,6 +162,7 @@ impl Row {
             }
             Step::ReleaseOrdered => {
                 if self.order.is_due(now) {
+                    self.order.bound_changes(&view.facts());
                     let overdue = self.order.take_overdue(now);
                     self.under_way.extend([Step::ReleaseRemovals, Step::Overdue(overdue.into_iter())]);
                 }

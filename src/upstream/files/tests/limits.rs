@@ -1,7 +1,29 @@
 //! How many files there may be, whose names count, how often they are looked at, and what is reported.
 
 use super::*;
-use crate::memory::{Budget, Memory, MemorySetting};
+use crate::memory::{Budget, Charge, Memory, MemorySetting, costs};
+
+/// A memory with room for so many bytes of files, and what holds the rest of it.
+fn memory_with(room: usize) -> (Arc<Memory>, Charge) {
+    let memory = Memory::new(Budget::on(MemorySetting::Bytes(100 << 20), None), Arc::default(), Arc::default());
+    let held = memory.common();
+    held.set((95 << 20) - memory.used() - room);
+    held.tell();
+    (memory, held)
+}
+
+/// A file with a cluster whose body has so many bytes, and a few more.
+fn put_large(folder: &Folder, file: &str, name: &str, bytes: usize) {
+    let text = "x".repeat(bytes);
+    let cluster = format!(
+        "{{\"@type\": \"type.googleapis.com/{CLUSTER}\", \"name\": \"{name}\", \"alt_stat_name\": \"{text}\"}}"
+    );
+    fs::write(folder.at(file), format!("{{\"resources\": [{cluster}]}}")).unwrap();
+}
+
+fn loader_with(options: FilesOptions, parser: &Parser) -> Loader {
+    Loader::new(Arc::new(options), parser.clone(), Watcher::new(mpsc::channel(1).0))
+}
 
 #[test]
 fn a_folder_with_too_many_files_is_left_out_alone_until_it_has_fewer() {
@@ -53,6 +75,94 @@ fn what_files_newly_have_and_has_no_room_is_an_error_of_its_file_and_is_served_w
     held.set(0);
     held.tell();
     assert_eq!(look(&mut loader), ("a,c,d".into(), vec![]));
+}
+
+#[test]
+fn two_loads_do_not_get_the_same_room() {
+    let (memory, _held) = memory_with(6000 + costs::TABLE_ENTRY);
+    let parser = parser();
+    parser.bound_by(&memory);
+    let (folder, other) = (Folder::new(), Folder::new());
+    put_large(&folder, "a.json", "a", 5000);
+    put_large(&other, "b.json", "b", 5000);
+    let mut loaders = [&folder, &other].map(|folder| loader_with(folder.options(), &parser));
+    assert_eq!(loaders.each_mut().map(|loader| look(loader).0), ["a", ""]);
+    put_large(&folder, "a.json", "a", 10);
+    until(&mut loaders[0], "a");
+    until(&mut loaders[1], "b");
+}
+
+#[test]
+fn what_another_source_serves_already_is_not_new() {
+    let (memory, held) = memory_with(100 << 10);
+    let (folder, other) = (Folder::new(), Folder::new());
+    let parsers = [parser(), parser()]; // the second has other descriptors
+    parsers.iter().for_each(|parser| parser.bound_by(&memory));
+    put_large(&folder, "a.json", "a", 5000);
+    let served = loader_with(folder.options(), &parsers[0]).look().loaded.served;
+    held.set(200 << 20);
+    held.tell();
+    put_large(&other, "b.json", "b", 5000);
+    for parser in &parsers {
+        let both = options(vec![folder.0.clone(), other.0.clone()]);
+        let mut loader = loader_with(both, parser).after(served.clone());
+        for _ in 0..2 {
+            let (seen, faults) = look(&mut loader);
+            assert_eq!((seen.as_str(), faults.len()), ("a", 1), "the other one is");
+        }
+    }
+}
+
+#[test]
+fn a_resource_that_is_too_large_keeps_no_other_out_and_is_not_read_again_before_it_fits() {
+    let (memory, held) = memory_with(6 << 20);
+    let (folder, parser) = (Folder::new(), parser());
+    parser.bound_by(&memory);
+    put_large(&folder, "a.json", "a", 7 << 20);
+    put_large(&folder, "b.json", "b", 5000);
+    let mut loader = loader_with(FilesOptions { file_bytes: 10 << 20, ..folder.options() }, &parser);
+    let loaded = |loader: &mut Loader| {
+        let Loaded { state, report, .. } = loader.look().loaded;
+        (clusters(&state), report.loaded)
+    };
+    let first = loaded(&mut loader);
+    assert_eq!(first.0, "b");
+    assert_eq!(loaded(&mut loader), first, "nothing was read");
+    held.set(0);
+    held.tell();
+    assert_eq!(loaded(&mut loader).0, "a,b");
+}
+
+#[test]
+fn a_resource_without_room_is_its_files_all_the_same_when_another_file_has_it() {
+    let (memory, _held) = memory_with(6000 + costs::TABLE_ENTRY);
+    let (folder, parser) = (Folder::new(), parser());
+    parser.bound_by(&memory);
+    put_large(&folder, "a.json", "a", 9000);
+    let mut loader = loader_with(folder.options(), &parser);
+    assert_eq!(look(&mut loader).0, "");
+    put_large(&folder, "b.json", "a", 10);
+    for _ in 0..2 {
+        assert_eq!(look(&mut loader).0, "", "no version of the second file can be used");
+        assert!(reasons(&mut loader).contains("Cluster a is in "), "{}", reasons(&mut loader));
+    }
+    fs::remove_file(folder.at("a.json")).unwrap();
+    until(&mut loader, "a");
+}
+
+#[tokio::test]
+async fn no_file_is_read_before_it_is_known_what_has_room() {
+    let (folder, (memory, _held)) = (Folder::new(), memory_with(0));
+    folder.put("a.json", &["a"]);
+    let parser = parser().to_be_bound();
+    let source = FilesSource::start(folder.options(), parser.clone());
+    let mut loaded = source.subscribe();
+    let early = loaded.wait_for(|loaded| !matches!(loaded.state, State::Loading));
+    assert!(tokio::time::timeout(Duration::from_millis(200), early).await.is_err());
+    parser.bound_by(&memory);
+    let read = loaded.wait_for(|loaded| !matches!(loaded.state, State::Loading));
+    let read = tokio::time::timeout(PATIENCE, read).await.expect("it is read").unwrap().clone();
+    assert_eq!((clusters(&read.state).as_str(), read.report.faults.len()), ("", 1), "there is no room for it");
 }
 
 #[test]

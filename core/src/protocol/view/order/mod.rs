@@ -53,14 +53,15 @@ pub struct OrderLosses {
 impl Order {
     /// Judges an update of which the tables do not show anything yet. Returns what is applied now.
     pub(super) fn judge(&mut self, update: Update, origin: Origin, facts: &Facts, now: Moment) -> Option<Update> {
+        if !self.waiting.is_empty() && update.subject().0 == facts.clusters() {
+            self.look_by(now); // one that changes wait for may have no room now, or may be gone
+        }
         match &update {
             Update::Upsert { kind, class, key, resource } if kind.is(Role::Routing) && keeps_order(facts) => {
                 let key = (kind.clone(), *class, key.clone());
                 let missing = self.missing_for(&key, resource, facts);
                 if !missing.is_empty() && !facts.options().faults.has(Fault::RoutingGoesAhead) {
-                    let any = missing.iter().any(|cluster| lacks_room(cluster, facts));
-                    let longest = if any { longest_without_room(facts) } else { WAIT };
-                    self.keep_back(key, resource.clone(), origin, (missing, longest), now);
+                    self.keep_back(key, resource.clone(), origin, missing, now);
                     return None;
                 }
                 self.drop_waiting(&key);
@@ -77,9 +78,6 @@ impl Order {
             }
             Update::Expired { kind, class, key } => {
                 self.drop_waiting(&(kind.clone(), *class, key.clone()));
-            }
-            Update::WithoutRoom { kind, key, .. } if kind == facts.clusters() => {
-                self.waiting.note_without_room(key, longest_without_room(facts));
             }
             // The active server sends its own set, and another one has removed nothing of it.
             Update::Interrupted { kind, of: Selector::Wildcard } => self.removals.cancel_all(kind),
@@ -120,15 +118,8 @@ impl Order {
         missing.filter(|name| self.references.is_worth_waiting(name)).cloned().collect()
     }
 
-    /// Lets a change wait for missing clusters, and for how long at most.
-    fn keep_back(
-        &mut self,
-        key: Key,
-        resource: Arc<Resource>,
-        origin: Origin,
-        missing: (BTreeSet<Name>, Duration),
-        now: Moment,
-    ) {
+    /// Lets a change wait for missing clusters.
+    fn keep_back(&mut self, key: Key, resource: Arc<Resource>, origin: Origin, missing: BTreeSet<Name>, now: Moment) {
         self.times.note_changed(now);
         self.waiting.keep_back(key, resource, origin, missing, now);
         self.look_by(now);
@@ -243,6 +234,13 @@ impl Order {
     pub(super) fn next_deadline(&self) -> Option<Moment> {
         let is_free = self.look_at.is_none() && !self.removals.is_empty();
         earliest(self.look_at, self.references.next_end().filter(|_| is_free))
+    }
+
+    /// Sets for how long each change waits at most: longer while one of its clusters exists and there is no room for it. Comes before
+    /// [`Self::take_overdue`].
+    pub(super) fn bound_changes(&mut self, facts: &Facts) {
+        let longest = facts.options().clusters_timeout.max(WAIT);
+        self.waiting.set_longest(|cluster| lacks_room(cluster, facts), longest);
     }
 
     /// Returns changes that have waited long enough, each with the clusters that did not arrive: [`Self::waited_for`].
@@ -376,11 +374,6 @@ fn lacks_room(cluster: &Name, facts: &Facts) -> bool {
     [Class::Wildcard, Class::Named].into_iter().any(has) && !facts.has_name(clusters, cluster)
 }
 
-/// For how long a change waits for a cluster without room.
-fn longest_without_room(facts: &Facts) -> Duration {
-    facts.options().clusters_timeout.max(WAIT)
-}
-
 fn has_cluster(name: &Name, facts: &Facts) -> bool {
     [Class::Wildcard, Class::Named]
         .into_iter()
@@ -426,7 +419,7 @@ mod tests {
         let mut order = Order::default();
         order.references.replace(&[], &[old], |_| true, at(0), BOUND);
         order.defer_removal(cluster.clone(), Origin::default(), at(0));
-        order.keep_back(change.clone(), resource, Origin::default(), ([new].into(), WAIT), at(0));
+        order.keep_back(change.clone(), resource, Origin::default(), [new].into(), at(0));
         let removed = |order: &mut Order, seconds| {
             let ended = order.take_ended(at(seconds), BOUND, |_| true).into_iter().map(|(key, _)| key);
             ended.collect::<Vec<_>>()
@@ -469,7 +462,7 @@ mod tests {
         let mut order = Order::default();
         order.defer_removal((clusters, Class::Wildcard, "old".into()), Origin::default(), at(0));
         let change = (routes, Class::Named, "route".into());
-        order.keep_back(change, resource, Origin::default(), (["new".into()].into(), WAIT), at_millis(500));
+        order.keep_back(change, resource, Origin::default(), ["new".into()].into(), at_millis(500));
         order
     }
 

@@ -73,7 +73,7 @@ impl WaitingChanges {
         key: Key,
         resource: Arc<Resource>,
         origin: Origin,
-        (left, longest): (BTreeSet<Name>, Duration),
+        left: BTreeSet<Name>,
         now: Moment,
     ) {
         // A server that changes it again and again does not make it wait longer.
@@ -81,16 +81,14 @@ impl WaitingChanges {
         for name in &left {
             self.missing.entry(name.clone()).or_default().insert(key.clone());
         }
-        self.changes.insert(key, WaitingChange { since, longest, resource, origin, left });
+        self.changes.insert(key, WaitingChange { since, longest: WAIT, resource, origin, left });
         self.have_waited = true;
     }
 
-    /// A cluster exists, and there is no room for it: the changes that wait for it do so for longer.
-    pub(super) fn note_without_room(&mut self, cluster: &Name, longest: Duration) {
-        for key in self.missing.get(cluster).into_iter().flatten() {
-            if let Some(waiting) = self.changes.get_mut(key) {
-                waiting.longest = waiting.longest.max(longest);
-            }
+    /// Changes that wait for a cluster without room do so for longer than others.
+    pub(super) fn set_longest(&mut self, lacks_room: impl Fn(&Name) -> bool, longest: Duration) {
+        for waiting in self.changes.values_mut() {
+            waiting.longest = if waiting.left.iter().any(&lacks_room) { longest } else { WAIT };
         }
     }
 
