@@ -135,13 +135,19 @@ impl Rejections {
         })
     }
 
-    /// Returns the newest rejected reply that has a resource as it is now, or may have it, unless the client accepted it before or since.
-    pub(super) fn rejecting(&self, of: &SentResource) -> Option<RejectedReply<'_>> {
+    /// Returns the newest rejected reply that has a resource as it is now, unless the client accepted it before or since, or may have. `accepted`
+    /// is the newest reply that it accepted: after one, a reason that quotes resources is about those alone.
+    pub(super) fn rejecting(&self, of: &SentResource, accepted: Option<SentReply>) -> Option<RejectedReply<'_>> {
         let has = |rejection: &&Rejection| {
+            let is_followed = accepted.is_some_and(|accepted| accepted.nonce > rejection.reply.nonce);
+            let is_about_all = rejection.quoted.is_empty() || !is_followed;
+            let is_not_accepted =
+                || rejection.accepted_before < of.changed && of.is_in(&rejection.accepted) == Some(false);
             rejection.reply.revision >= of.changed
                 && match rejection.of(of).of {
-                    InRejected::Quoted | InRejected::Alone | InRejected::Among { .. } => true,
-                    InRejected::Unknown => rejection.accepted_before < of.changed,
+                    InRejected::Quoted | InRejected::Alone => true,
+                    InRejected::Among { .. } => is_about_all,
+                    InRejected::Unknown => is_about_all && is_not_accepted(),
                     InRejected::Not { .. } => false,
                 }
         };
