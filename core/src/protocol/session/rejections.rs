@@ -99,9 +99,6 @@ impl Rejections {
 
     /// Notes that the client accepted a reply.
     pub(super) fn accept(&mut self, accepted: SentReply, names: Option<&ReplyNames>) {
-        if self.of_nonce(accepted.nonce).is_some() {
-            return; // after a NACK, Envoy changes its names under the same nonce (SOTW-12)
-        }
         self.0.retain_mut(|of| {
             if of.reply.nonce > accepted.nonce {
                 return true;

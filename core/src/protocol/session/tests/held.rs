@@ -147,6 +147,19 @@ fn what_a_client_had_accepted_is_not_rejected_with_a_full_set_that_has_it_too() 
 }
 
 #[test]
+fn sotw_12_names_that_change_twice_under_the_nonce_of_a_rejected_reply_accept_nothing() {
+    let mut world = World::plain(Variant::Sotw);
+    world.subscribe(EDS, &["a"], &[]);
+    world.set(EDS, "a", "1");
+    let nonce = world.take_replies().unwrap();
+    world.answer(EDS, &["a"], nonce, Some("no"));
+    for names in [&["b"][..], &["b", "c"]] {
+        world.answer(EDS, names, nonce, None);
+        assert!(world.session.report().answers().all(|of| of.accepted.is_none()), "{names:?}");
+    }
+}
+
+#[test]
 fn a_change_beside_the_body_is_none_for_a_client_that_reads_bodies_alone() {
     for (wrappers, state) in [(false, "a Accepted"), (true, "a NotSent")] {
         for on in ["*", "a"] {
