@@ -713,12 +713,26 @@ mod standing_tests {
         let mut client = Client::default();
         client.send(1, &["a"], false);
         client.nack(1, &[]);
-        client.acks.settle(true, true, |_| false);
-        assert_eq!(client.suspects().unwrap(), ["a"], "it may be wanted by an alias");
         client.acks.settle(true, false, |name| name.as_str() == "a");
         assert_eq!(client.suspects().unwrap(), ["a"]);
         client.acks.settle(true, false, |_| false);
         assert_eq!(client.suspects(), None);
+    }
+
+    #[test]
+    fn a_nack_of_the_one_resource_of_a_reply_that_may_be_wanted_by_an_alias_ends_with_any_newer_reply() {
+        let mut client = Client::default();
+        client.send(1, &["a"], false);
+        client.nack(1, &[]);
+        client.acks.settle(true, true, |_| false);
+        assert!(client.suspects().unwrap().is_empty(), "it may still be wanted");
+        client.send(2, &["b"], false);
+        client.ack(2);
+        assert_eq!(
+            (client.suspects(), client.rejected("a")),
+            (None, Some(InRejected::Alone)),
+            "for operators it stays"
+        );
     }
 
     #[test]
