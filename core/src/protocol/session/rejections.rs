@@ -60,11 +60,11 @@ pub(super) struct RejectedIn<'a> {
 /// A reply that a client rejected, as it is shown beside a resource in it.
 #[derive(Debug, Clone, Copy)]
 pub struct RejectedReply<'a> {
-    /// Which one.
-    pub reply: SentReply,
-    /// The words of the client.
+    /// Which one. None if that is one of several.
+    pub reply: Option<SentReply>,
+    /// The words of the client. Empty if it is not known which they are.
     pub reason: &'a str,
-    /// When they came.
+    /// When they came, or those of the latest of several.
     pub at: Moment,
 }
 
@@ -135,21 +135,21 @@ impl Rejections {
     /// Returns the newest rejected reply that has a resource as it is now, unless the client accepted it before or since, or may have. `accepted`
     /// is the newest reply that it accepted: after one, a reason that quotes resources is about those alone.
     pub(super) fn rejecting(&self, of: &SentResource, accepted: Option<SentReply>) -> Option<RejectedReply<'_>> {
-        let has = |rejection: &&Rejection| {
+        self.0.iter().rev().filter(|rejection| rejection.reply.revision >= of.changed).find_map(|rejection| {
             let is_followed = accepted.is_some_and(|accepted| accepted.nonce > rejection.reply.nonce);
             let is_about_all = rejection.quoted.is_empty() || !is_followed;
             let is_not_accepted =
                 || rejection.accepted_before < of.changed && of.is_in(&rejection.accepted) == Some(false);
-            rejection.reply.revision >= of.changed
-                && match rejection.of(of).of {
-                    InRejected::Quoted | InRejected::Alone => true,
-                    InRejected::Among { .. } => is_about_all,
-                    InRejected::Unknown => is_about_all && is_not_accepted(),
-                    InRejected::Not { .. } => false,
-                }
-        };
-        let found = self.0.iter().rev().find(has)?;
-        Some(RejectedReply { reply: found.reply, reason: &found.reason, at: found.at })
+            let RejectedIn { of: found, reason, since } = rejection.of(of);
+            let is_rejected = match found {
+                InRejected::Quoted | InRejected::Alone => true,
+                InRejected::Among { .. } => is_about_all,
+                InRejected::Unknown => is_about_all && is_not_accepted(),
+                InRejected::Not { .. } => false,
+            };
+            let reply = rejection.is_known_to_be_of(found).then_some(rejection.reply);
+            is_rejected.then_some(RejectedReply { reply, reason, at: since })
+        })
     }
 
     /// Returns the resources of which it is known that they are in rejected replies, those of the newest first.
@@ -204,8 +204,13 @@ impl Rejection {
             (Some(true), Some(false)) if self.is_exact => InRejected::Among { quotes_others: !self.quoted.is_empty() },
             _ => InRejected::Unknown,
         };
-        let is_of_this = self.is_exact || matches!(found, InRejected::Quoted | InRejected::Alone);
-        RejectedIn { of: found, reason: if is_of_this { &self.reason } else { "" }, since: self.at }
+        let reason: &str = if self.is_known_to_be_of(found) { &self.reason } else { "" };
+        RejectedIn { of: found, reason, since: self.at }
+    }
+
+    /// Whether it is this reply that a resource was in which is found to stand to it so, and none that is mixed into it.
+    fn is_known_to_be_of(&self, found: InRejected) -> bool {
+        self.is_exact || matches!(found, InRejected::Quoted | InRejected::Alone)
     }
 }
 
@@ -244,6 +249,43 @@ const MOST_QUOTED: usize = 64;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::protocol::session::carried::Carried;
+    use crate::xds::SetVersion;
+
+    fn reply(nonce: u64) -> SentReply {
+        let (version, sent, carried) = (SetVersion::EMPTY, Moment::START, Carried::default());
+        SentReply { nonce, version, revision: revision(nonce), is_full_set: false, sent, carried }
+    }
+
+    fn revision(number: u64) -> Revision {
+        (0..number).fold(Revision::ZERO, |before, _| before.next())
+    }
+
+    /// A client rejects a reply with one resource, which has the name of the nonce.
+    fn reject(rejections: &mut Rejections, nonce: u64, accepted: Option<SentReply>) {
+        let name = Name::from(nonce.to_string());
+        let names = Some(ReplyNames::of([&name].into_iter()));
+        rejections.reject(reply(nonce), names, Some(name), (format!("no {nonce}").into(), Moment::START), accepted);
+    }
+
+    /// Which reply with a resource is shown as rejected, and with which reason.
+    fn shown(rejections: &Rejections, nonce: u64, accepted: Option<SentReply>) -> Option<(Option<u64>, String)> {
+        let name = Name::from(nonce.to_string());
+        let of = SentResource { name: &name, own_name: None, is_alias: false, changed: revision(nonce) };
+        let found = rejections.rejecting(&of, accepted)?;
+        Some((found.reply.map(|reply| reply.nonce), found.reason.to_owned()))
+    }
+
+    #[test]
+    fn what_is_mixed_with_another_rejection_is_shown_without_the_words_of_that() {
+        let mut rejections = Rejections::default();
+        let newest = MOST_REJECTIONS as u64 + 1;
+        (1..=newest).for_each(|nonce| reject(&mut rejections, nonce, None));
+        assert_eq!(shown(&rejections, 1, None), Some((None, String::new())));
+        for nonce in 2..=newest {
+            assert_eq!(shown(&rejections, nonce, None), Some((Some(nonce), format!("no {nonce}"))));
+        }
+    }
 
     #[test]
     fn what_is_requested_by_an_alias_is_looked_for_by_both_names_and_not_concluded_from_the_alias_alone() {
