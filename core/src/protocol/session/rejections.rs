@@ -157,6 +157,13 @@ impl Rejections {
         self.0.iter().rev().flat_map(|of| of.names.iter().flat_map(|names| names.first()).chain(&of.quoted))
     }
 
+    /// Returns the revision of the newest rejected reply of which not all resources are known, if there is one.
+    pub(super) fn unnamed_up_to(&self) -> Option<Revision> {
+        let mut newest_first = self.0.iter().rev();
+        let found = newest_first.find(|of| of.names.as_ref().is_none_or(|names| !names.is_complete()));
+        found.map(|of| of.reply.revision)
+    }
+
     /// The client wants nothing of the type any more.
     pub(super) fn forget_all(&mut self) {
         self.0 = Vec::new();

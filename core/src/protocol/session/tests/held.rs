@@ -130,6 +130,23 @@ fn the_rest_of_a_reply_whose_reason_quotes_a_resource_is_rejected_until_a_newer_
 }
 
 #[test]
+fn a_set_is_rejected_until_all_of_a_large_rejected_reply_is_accepted() {
+    let mut world = World::plain(Variant::Delta);
+    world.subscribe(CDS, &["*"], &[]);
+    let all: Vec<_> = (10..50).map(|number: u32| number.to_string()).collect();
+    world.whole(CDS, &all.iter().map(String::as_str).collect::<Vec<_>>());
+    let first = world.poll().unwrap();
+    world.answer(CDS, &[], first.nonce, Some("no"));
+    for (part, is_rejected) in [(&first.resources[..16], true), (&first.resources[16..], false)] {
+        part.iter().for_each(|resource| world.set(CDS, resource.name.as_str(), "2"));
+        let nonce = world.take_replies().unwrap();
+        world.answer(CDS, &[], nonce, None);
+        let of_set = world.session.report().set_answer(&world.kind(CDS), world.view.snapshot(), world.now);
+        assert_eq!(matches!(of_set, Answer::Nacked { .. }), is_rejected, "{} are accepted", part.len());
+    }
+}
+
+#[test]
 fn what_a_client_had_accepted_is_not_rejected_with_a_full_set_that_has_it_too() {
     let mut world = World::plain(Variant::Sotw);
     world.subscribe(CDS, &["*"], &[]);
