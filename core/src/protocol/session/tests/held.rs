@@ -57,10 +57,19 @@ fn a_nack_rejects_what_its_reason_quotes_or_else_what_changed_since_the_last_ack
     world.answer(CDS, &[], nonce, Some("no"));
     assert_eq!(world.held(CDS), ["a Rejected", "b Rejected", "c Accepted"]);
     world.set(CDS, "b", "3");
+    world.set(CDS, "c", "3");
     let nonce = world.take_replies().unwrap();
-    assert_eq!(world.held(CDS), ["a Rejected", "b Unanswered", "c Accepted"], "the NACK is not of that");
+    assert_eq!(world.held(CDS), ["a Rejected", "b Unanswered", "c Unanswered"], "the NACK is not of that");
     world.answer(CDS, &[], nonce, Some("'b' is bad"));
-    assert_eq!(world.held(CDS), ["a Rejected", "b Rejected", "c Accepted"], "a is in no reply that was accepted since");
+    assert_eq!(world.held(CDS), ["a Rejected", "b Rejected", "c Rejected"], "the client has accepted nothing newer");
+    world.set(CDS, "d", "1");
+    let nonce = world.take_replies().unwrap();
+    world.answer(CDS, &[], nonce, None);
+    assert_eq!(
+        world.held(CDS),
+        ["a Rejected", "b Rejected", "c Accepted", "d Accepted"],
+        "c is not quoted, and a is in no reply that was accepted since"
+    );
 }
 
 #[test]
