@@ -2,6 +2,7 @@
 
 use std::future::poll_fn;
 use std::io::{self, IsTerminal};
+use std::mem;
 use std::task::Poll;
 
 use nix::sys::signal::{Signal as Raised, raise};
@@ -13,6 +14,8 @@ use super::show;
 /// The other screen of a terminal, for as long as this lives and the program is not stopped. Without a terminal nothing is done to it.
 pub(super) struct Screen {
     is_terminal: bool,
+    /// The terminal shows it.
+    is_entered: bool,
     signals: Signals,
 }
 
@@ -31,8 +34,8 @@ impl Screen {
         let is_terminal = io::stdout().is_terminal();
         // What draws on no terminal is stopped and continued as any other program.
         let stops = STOPS.into_iter().filter(|_| is_terminal);
-        let this = Self { is_terminal, signals: Signals::of(ENDS.into_iter().chain(stops)) };
-        this.write(ENTER);
+        let mut this = Self { is_terminal, is_entered: false, signals: Signals::of(ENDS.into_iter().chain(stops)) };
+        this.switch_to();
         this
     }
 
@@ -46,32 +49,48 @@ impl Screen {
             match self.signals.next().await {
                 Wish::End => return false,
                 Wish::Stop if is_job() => {
-                    self.write(LEAVE);
+                    self.leave();
                     if raise(Raised::SIGSTOP).is_err() {
-                        self.write(ENTER);
+                        self.switch_to();
                     }
                 }
                 Wish::Stop => {} // nobody could continue it
                 // Somebody else has the terminal.
                 Wish::GoOn if is_in_background() && raise(Raised::SIGSTOP).is_ok() => {}
                 Wish::GoOn => {
-                    self.write(ENTER);
+                    self.switch_to();
                     return true;
                 }
             }
         }
     }
 
-    fn write(&self, sequence: &str) {
+    fn switch_to(&mut self) {
         if self.is_terminal {
-            let _ = show(sequence); // nothing can be done about a terminal that is gone, and the next picture notices
+            self.is_entered = true;
+            write(ENTER);
         }
+    }
+
+    fn leave(&mut self) {
+        write(self.left());
+    }
+
+    /// Returns what leaves it, once. A shell may end a program that it has stopped: the terminal is the shell's then.
+    fn left(&mut self) -> &'static str {
+        if mem::take(&mut self.is_entered) { LEAVE } else { "" }
     }
 }
 
 impl Drop for Screen {
     fn drop(&mut self) {
-        self.write(LEAVE);
+        self.leave();
+    }
+}
+
+fn write(sequence: &str) {
+    if !sequence.is_empty() {
+        let _ = show(sequence); // nothing can be done about a terminal that is gone, and the next picture notices
     }
 }
 
@@ -125,6 +144,12 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+
+    #[test]
+    fn a_screen_that_was_left_is_not_left_again() {
+        let mut screen = Screen { is_terminal: true, is_entered: true, signals: Signals::of([]) };
+        assert_eq!((screen.left(), screen.left()), (LEAVE, ""));
+    }
 
     #[tokio::test]
     async fn a_signal_to_stop_is_caught_and_one_to_continue_follows() {

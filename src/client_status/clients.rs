@@ -49,7 +49,7 @@ fn add(client: &ClientHoldings, rows: &mut Rows) -> Result<(), Failure> {
             };
             row.config_status = status.into();
             if let Some(nack) = held.nack {
-                let version = nack.reply.version.to_string();
+                let version = nack.reply.map(|reply| reply.version.to_string()).unwrap_or_default();
                 row.error_state = Some(failure(nack.reason, &version, Some(client.now - nack.at)));
             }
             added = rows.add(row);

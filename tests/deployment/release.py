@@ -5,9 +5,11 @@ import functools
 import os
 import subprocess
 import tempfile
+import unittest
 
 WEIR = os.path.abspath(os.environ["WEIR"])
 LOADTEST = os.path.join(os.path.dirname(WEIR), "weir-loadtest")
+needs_loadtest = unittest.skipUnless(os.access(LOADTEST, os.X_OK), "there is no weir-loadtest beside the program")
 
 
 @functools.cache

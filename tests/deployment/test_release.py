@@ -12,7 +12,7 @@ import urllib.request
 
 import yaml
 
-from release import LOADTEST, WEIR, release
+from release import LOADTEST, WEIR, needs_loadtest, release
 
 
 def output(*command, **options):
@@ -68,15 +68,40 @@ class Release(unittest.TestCase):
         for path in ("LICENSE", "README.md", "CHANGELOG.md", "docs/operations.md", "deploy/prometheus/weir-alerts.yaml"):
             self.assertEqual(read(f"{release()}/{path}"), read(path))
         self.assertIn("weir-status", read(f"{release()}/man/weir.1").replace("\\-", "-"))
-        self.assertTrue(os.access(LOADTEST, os.X_OK), "weir-loadtest is built beside the program")
-        expected = set()
-        for name, program in (("weir", WEIR), ("weir-loadtest", LOADTEST)):
-            commands = set(re.findall(r"^  ([a-z]+) ", output(program, "--help"), re.M)) - {"help"}
-            expected |= {f"{name}.1"} | {f"{name}-{command}.1" for command in commands}
-        # `weir snapshot` has commands of its own, with pages such as weir-snapshot-show.1
-        pages = {page for page in os.listdir(f"{release()}/man") if re.fullmatch(r"weir(-loadtest)?(-[a-z]+)?\.1", page)}
-        self.assertEqual(pages, expected)
         self.assertEqual(sorted(os.listdir(f"{release()}/deploy/systemd")), ["weir.service", "weir.socket", "weir.sysusers"])
+
+    def pages_of(self, name, program):
+        commands = set(re.findall(r"^  ([a-z]+) ", output(program, "--help"), re.M)) - {"help"}
+        # `weir snapshot` has commands of its own, with pages such as weir-snapshot-show.1
+        pages = {page for page in os.listdir(f"{release()}/man") if re.fullmatch(rf"{name}(-(?!loadtest)[a-z]+)?\.1", page)}
+        self.assertEqual(pages, {f"{name}.1"} | {f"{name}-{command}.1" for command in commands})
+
+    def test_each_command_has_a_page(self):
+        self.pages_of("weir", WEIR)
+
+    @needs_loadtest
+    def test_each_command_of_the_load_tool_has_a_page(self):
+        self.pages_of("weir-loadtest", LOADTEST)
+
+    def test_the_pages_of_a_load_tool_that_does_not_fit_are_left_out(self):
+        version = output(WEIR, "--version").split()[1]
+        tools = {
+            "there is no weir-loadtest": None,
+            "has another version": 'echo "weir-loadtest 0.0.0-other"; test "$1" = --version || touch "$2/weir-loadtest.1"',
+            "writes no manual": f'echo "weir-loadtest {version}"; test "$1" = --version || {{ touch "$2/weir-loadtest.1"; exit 2; }}',
+        }
+        with tempfile.TemporaryDirectory(dir="target") as folder:
+            shutil.copy(WEIR, f"{folder}/weir")
+            for number, (reason, script) in enumerate(tools.items()):
+                made = f"{folder}/{number}"
+                if script:
+                    with open(f"{folder}/weir-loadtest", "w") as file:
+                        file.write(f"#!/bin/sh\n{script}\n")
+                    os.chmod(f"{folder}/weir-loadtest", 0o755)
+                done = subprocess.run(["deploy/release", f"{folder}/weir", made], check=True, stderr=subprocess.PIPE, text=True)
+                self.assertIn(reason, done.stderr)
+                self.assertEqual([page for page in os.listdir(f"{made}/man") if "loadtest" in page], [], reason)
+                self.assertIn("deploy", os.listdir(made), "the rest is there")
 
 
 # In a copy of the machine's root that is gone afterwards: on a disk in memory, over the root itself.
@@ -138,11 +163,14 @@ class DebianPackage(unittest.TestCase):
         self.assertEqual(output("dpkg-deb", "--info", self.package, "conffiles"), "/etc/weir/relay.yaml\n")
         self.assertEqual(read(f"{self.root}/etc/weir/relay.yaml"), read("config/relay.yaml"))
         self.assertIn("/usr/share/man/man1/weir-tap.1.gz", modes)
-        self.assertIn("/usr/share/man/man1/weir-loadtest-clients.1.gz", modes)
         self.assertIn("TERMS AND CONDITIONS", read(f"{self.root}/usr/share/doc/weir/copyright"))
         sums = output("dpkg-deb", "--info", self.package, "md5sums")
         self.assertIn("  usr/bin/weir\n", sums)
         subprocess.run(["md5sum", "--check", "--quiet", "--strict", "-"], input=sums, text=True, check=True, cwd=self.root)
+
+    @needs_loadtest
+    def test_the_manual_of_the_load_tool_is_there(self):
+        self.assertIn("weir-loadtest-clients.1.gz", os.listdir(f"{self.root}/usr/share/man/man1"))
 
     def test_its_units_fit_its_configuration(self):
         units = f"{self.root}/usr/lib/systemd/system"

@@ -81,15 +81,20 @@ impl ReplyNames {
         }
     }
 
+    /// Whether all of them are remembered.
+    pub(crate) fn is_complete(&self) -> bool {
+        self.0.others.count == 0
+    }
+
     /// Whether all of them are known to be in others.
     pub(crate) fn are_all_in(&self, others: &Self) -> bool {
-        self.0.others.count == 0 && self.first().iter().all(|name| others.has(name) == Some(true))
+        self.is_complete() && self.first().iter().all(|name| others.has(name) == Some(true))
     }
 
     /// Returns the name if there is one alone.
     pub(crate) fn only(&self) -> Option<&Name> {
         match self.first() {
-            [only] if self.0.others.count == 0 => Some(only),
+            [only] if self.is_complete() => Some(only),
             _ => None,
         }
     }

@@ -219,9 +219,12 @@ impl List<'_> {
         }
         if let Some(nack) = nack {
             let at = self.writer.time(self.writer.source.now - nack.at);
-            let version = nack.reply.version.to_string();
-            written["error_state"] =
-                json!({"last_update_attempt": at, "details": *nack.reason, "version_info": version});
+            let mut error = json!({"last_update_attempt": at});
+            if let Some(reply) = nack.reply {
+                error["details"] = nack.reason.into();
+                error["version_info"] = reply.version.to_string().into();
+            }
+            written["error_state"] = error;
         }
         let Wanted { resource, mask, .. } = self.writer.wanted;
         let mask = match resource {

@@ -139,6 +139,7 @@ impl AckTracker {
         let nonce = nonce.parse().ok();
         let place = self.sent.iter().position(|sent| Some(sent.reply.nonce) == nonce);
         let known = place.and_then(|place| self.sent.remove(place));
+        let is_first = known.is_some();
         let again = || self.last.filter(|last| Some(last.nonce) == nonce).map(Unanswered::new);
         let Some(Unanswered { reply, names, only }) = known.or_else(again) else {
             self.settle_forgotten(nonce);
@@ -152,12 +153,12 @@ impl AckTracker {
         }
         match nack {
             None => {
-                // After a NACK, Envoy changes its names under the same nonce: that accepts nothing (SOTW-12).
-                if self.standing.as_ref().is_none_or(|nack| nack.reply.nonce != nonce) {
+                // Envoy changes its names under the nonce of its last answer, also after a NACK: that accepts nothing (SOTW-12).
+                if is_first {
                     self.accepted = self.accepted.filter(|accepted| accepted.nonce > nonce).or(Some(reply));
+                    self.standing.take_if(|nack| !nack.stands_after(reply, names.as_ref()));
+                    self.rejections.accept(reply, names.as_ref());
                 }
-                self.standing.take_if(|nack| !nack.stands_after(reply, names.as_ref()));
-                self.rejections.accept(reply, names.as_ref());
                 Ack::Ack { nonce, stale }
             }
             Some((code, message)) => {
@@ -370,6 +371,9 @@ mod ack_tests {
         assert_eq!(answers.answer("4", None, now), Ack::Ack { nonce: 4, stale: false });
         assert!(answers.is_nacked() && answers.standing().is_some(), "SotW repeats the nonce to change names");
         assert_eq!(answers.accepted(), Some(reply(3)));
+        answers.end_standing();
+        answers.answer("4", None, now);
+        assert!(answers.is_nacked() && answers.accepted() == Some(reply(3)), "also when the NACK stands no more");
     }
 
     #[test]
@@ -709,12 +713,26 @@ mod standing_tests {
         let mut client = Client::default();
         client.send(1, &["a"], false);
         client.nack(1, &[]);
-        client.acks.settle(true, true, |_| false);
-        assert_eq!(client.suspects().unwrap(), ["a"], "it may be wanted by an alias");
         client.acks.settle(true, false, |name| name.as_str() == "a");
         assert_eq!(client.suspects().unwrap(), ["a"]);
         client.acks.settle(true, false, |_| false);
         assert_eq!(client.suspects(), None);
+    }
+
+    #[test]
+    fn a_nack_of_the_one_resource_of_a_reply_that_may_be_wanted_by_an_alias_ends_with_any_newer_reply() {
+        let mut client = Client::default();
+        client.send(1, &["a"], false);
+        client.nack(1, &[]);
+        client.acks.settle(true, true, |_| false);
+        assert!(client.suspects().unwrap().is_empty(), "it may still be wanted");
+        client.send(2, &["b"], false);
+        client.ack(2);
+        assert_eq!(
+            (client.suspects(), client.rejected("a")),
+            (None, Some(InRejected::Alone)),
+            "for operators it stays"
+        );
     }
 
     #[test]

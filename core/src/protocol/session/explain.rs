@@ -290,12 +290,16 @@ fn answer(snapshot: &ClientSnapshot, acks: &AckTracker, name: &Name, current: Op
 }
 
 /// Returns how the client has answered the wildcard set. A NACK ends with any newer reply that is accepted, if it suspects nothing: what it
-/// rejected may still be in none of those.
+/// rejected may still be in none of those. Where not all names of a rejected reply are remembered, it may be any that has not changed since.
 pub(super) fn answer_of_set(snapshot: &ClientSnapshot, acks: &AckTracker) -> Answer {
     if let Some(nack) = acks.standing() {
         return Answer::Nacked { reason: nack.reason.to_string(), since: nack.since, of: InRejected::Unknown };
     }
-    let rejected = acks.rejections().named().find_map(|name| {
+    let unnamed = acks.rejections().unnamed_up_to().zip(snapshot.wildcard());
+    let others = unnamed.into_iter().flat_map(|(up_to, (_, table))| {
+        table.entries().filter(move |(_, entry)| entry.body_changed <= up_to).map(|(name, _)| name)
+    });
+    let rejected = acks.rejections().named().chain(others).find_map(|name| {
         let (wildcard, table) = snapshot.wildcard()?;
         let entry = table.get(name).filter(|entry| entry.resource().is_some())?;
         if !wildcard.covers(name) || !snapshot.allows(name) {

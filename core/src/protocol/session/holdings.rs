@@ -84,7 +84,8 @@ impl Holding {
 
     /// Returns how the client answered a resource that it was sent and that last changed at a revision.
     fn answer<'a>(&'a self, name: &'a Name, entry: &'a Entry, changed: Revision) -> Held<'a> {
-        let nack = self.rejections.rejecting(&SentResource::of(&self.kind, name, Some(entry), changed));
+        let sent = SentResource::of(&self.kind, name, Some(entry), changed);
+        let nack = self.rejections.rejecting(&sent, self.accepted);
         let has_accepted = self.accepted.is_some_and(|accepted| accepted.revision >= changed);
         let state = match (nack.is_some(), has_accepted) {
             (true, _) => HeldState::Rejected,

@@ -30,8 +30,10 @@ struct Rejection {
     quoted: Vec<Name>,
     /// What of it newer replies have that were accepted.
     accepted: ReplyNames,
-    /// Up to which revision the client had accepted everything before.
+    /// Up to which revision the client had accepted everything, or may have, when it rejected this.
     accepted_before: Revision,
+    /// Resources of those that are mixed into it, and of its own, that are known to be rejected.
+    known: Vec<Name>,
     /// Nothing else is mixed into it, and all that was accepted since is known.
     is_exact: bool,
 }
@@ -60,11 +62,11 @@ pub(super) struct RejectedIn<'a> {
 /// A reply that a client rejected, as it is shown beside a resource in it.
 #[derive(Debug, Clone, Copy)]
 pub struct RejectedReply<'a> {
-    /// Which one.
-    pub reply: SentReply,
-    /// The words of the client.
+    /// Which one. None if that is one of several.
+    pub reply: Option<SentReply>,
+    /// The words of the client. Empty if it is not known which they are.
     pub reason: &'a str,
-    /// When they came.
+    /// When they came, or those of the latest of several.
     pub at: Moment,
 }
 
@@ -79,8 +81,8 @@ impl Rejections {
         accepted: Option<SentReply>,
     ) {
         let is_late = accepted.is_some_and(|accepted| accepted.nonce > reply.nonce);
-        let before = accepted.filter(|accepted| accepted.nonce < reply.nonce);
-        let accepted_before = before.map_or(Revision::ZERO, |accepted| accepted.revision);
+        let other = accepted.filter(|accepted| accepted.nonce != reply.nonce);
+        let accepted_before = other.map_or(Revision::ZERO, |accepted| accepted.revision);
         if let Some(known) = self.of_nonce(reply.nonce) {
             known.reason = reason;
             return; // it is rejected once more
@@ -90,18 +92,15 @@ impl Rejections {
             self.0[0].absorb(oldest);
         }
         let only = only.filter(|_| !is_late);
-        let (quoted, accepted) = (Vec::new(), ReplyNames::default());
+        let (quoted, known, accepted) = (Vec::new(), Vec::new(), ReplyNames::default());
         let is_exact = !is_late;
-        let new = Rejection { reply, reason, at, names, only, quoted, accepted, accepted_before, is_exact };
+        let new = Rejection { reply, reason, at, names, only, quoted, accepted, accepted_before, known, is_exact };
         let place = self.0.partition_point(|of| of.reply.nonce < reply.nonce);
         self.0.insert(place, new);
     }
 
     /// Notes that the client accepted a reply.
     pub(super) fn accept(&mut self, accepted: SentReply, names: Option<&ReplyNames>) {
-        if self.of_nonce(accepted.nonce).is_some() {
-            return; // after a NACK, Envoy changes its names under the same nonce (SOTW-12)
-        }
         self.0.retain_mut(|of| {
             if of.reply.nonce > accepted.nonce {
                 return true;
@@ -135,23 +134,37 @@ impl Rejections {
         })
     }
 
-    /// Returns the newest rejected reply that has a resource as it is now, or may have it, unless the client accepted it before or since.
-    pub(super) fn rejecting(&self, of: &SentResource) -> Option<RejectedReply<'_>> {
-        let has = |rejection: &&Rejection| {
-            rejection.reply.revision >= of.changed
-                && match rejection.of(of).of {
-                    InRejected::Quoted | InRejected::Alone | InRejected::Among { .. } => true,
-                    InRejected::Unknown => rejection.accepted_before < of.changed,
-                    InRejected::Not { .. } => false,
-                }
-        };
-        let found = self.0.iter().rev().find(has)?;
-        Some(RejectedReply { reply: found.reply, reason: &found.reason, at: found.at })
+    /// Returns the newest rejected reply that has a resource as it is now, unless the client accepted it before or since, or may have. `accepted`
+    /// is the newest reply that it accepted: after one, a reason that quotes resources is about those alone.
+    pub(super) fn rejecting(&self, of: &SentResource, accepted: Option<SentReply>) -> Option<RejectedReply<'_>> {
+        self.0.iter().rev().filter(|rejection| rejection.reply.revision >= of.changed).find_map(|rejection| {
+            let is_followed = accepted.is_some_and(|accepted| accepted.nonce > rejection.reply.nonce);
+            let is_about_all = rejection.quoted.is_empty() || !is_followed;
+            let is_left = of.is_in(&rejection.accepted) == Some(false);
+            let is_known = || rejection.known.iter().any(|name| of.is(name));
+            let RejectedIn { of: found, reason, since } = rejection.of(of);
+            let is_rejected = match found {
+                InRejected::Quoted | InRejected::Alone => true,
+                InRejected::Among { .. } => is_about_all,
+                InRejected::Unknown if is_left && is_known() => true,
+                InRejected::Unknown => is_left && is_about_all && rejection.accepted_before < of.changed,
+                InRejected::Not { .. } => false,
+            };
+            let reply = rejection.is_known_to_be_of(found).then_some(rejection.reply);
+            is_rejected.then_some(RejectedReply { reply, reason, at: since })
+        })
     }
 
     /// Returns the resources of which it is known that they are in rejected replies, those of the newest first.
     pub(super) fn named(&self) -> impl Iterator<Item = &Name> {
         self.0.iter().rev().flat_map(|of| of.names.iter().flat_map(|names| names.first()).chain(&of.quoted))
+    }
+
+    /// Returns the revision of the newest rejected reply of which not all resources are known, if there is one.
+    pub(super) fn unnamed_up_to(&self) -> Option<Revision> {
+        let mut newest_first = self.0.iter().rev();
+        let found = newest_first.find(|of| of.names.as_ref().is_none_or(|names| !names.is_complete()));
+        found.map(|of| of.reply.revision)
     }
 
     /// The client wants nothing of the type any more.
@@ -175,15 +188,24 @@ impl Rejection {
         self.names.as_ref().is_some_and(|names| names.are_all_in(&self.accepted))
     }
 
-    /// Takes over what is left of an earlier one, of which no more is known than that it was rejected.
+    /// Takes over what is left of an earlier one. Of most of that no more is known than that it may be rejected.
     fn absorb(&mut self, earlier: Self) {
+        self.known =
+            earlier.known_to_be_rejected().chain(self.known_to_be_rejected()).take(MOST_KNOWN).cloned().collect();
         let left = earlier.names.map(|mut names| {
             names.without(&earlier.accepted);
             names
         });
         self.names = self.names.take().zip(left).map(|(own, left)| own.and(&left));
-        self.accepted_before = self.accepted_before.min(earlier.accepted_before);
         self.is_exact = false;
+    }
+
+    /// Returns the resources that are known to be rejected with it, and not to be accepted since.
+    fn known_to_be_rejected(&self) -> impl Iterator<Item = &Name> {
+        let are_all_meant = self.is_exact && self.quoted.is_empty();
+        let first = self.names.iter().flat_map(|names| names.first()).filter(move |_| are_all_meant);
+        let all = first.chain(&self.quoted).chain(&self.only).chain(&self.known);
+        all.filter(|name| self.accepted.has(name) == Some(false))
     }
 
     fn of(&self, of: &SentResource) -> RejectedIn<'_> {
@@ -201,8 +223,13 @@ impl Rejection {
             (Some(true), Some(false)) if self.is_exact => InRejected::Among { quotes_others: !self.quoted.is_empty() },
             _ => InRejected::Unknown,
         };
-        let is_of_this = self.is_exact || matches!(found, InRejected::Quoted | InRejected::Alone);
-        RejectedIn { of: found, reason: if is_of_this { &self.reason } else { "" }, since: self.at }
+        let reason: &str = if self.is_known_to_be_of(found) { &self.reason } else { "" };
+        RejectedIn { of: found, reason, since: self.at }
+    }
+
+    /// Whether it is this reply that a resource was in which is found to stand to it so, and none that is mixed into it.
+    fn is_known_to_be_of(&self, found: InRejected) -> bool {
+        self.is_exact || matches!(found, InRejected::Quoted | InRejected::Alone)
     }
 }
 
@@ -237,10 +264,84 @@ impl<'a> SentResource<'a> {
 /// How many rejected replies are told apart.
 const MOST_REJECTIONS: usize = 8;
 const MOST_QUOTED: usize = 64;
+/// How many resources are known to be rejected of those that are told apart no more.
+const MOST_KNOWN: usize = 64;
 
 #[cfg(test)]
 mod tests {
+    use std::ops::Range;
+
     use super::*;
+    use crate::protocol::session::carried::Carried;
+    use crate::xds::SetVersion;
+
+    fn reply(nonce: u64) -> SentReply {
+        let (version, sent, carried) = (SetVersion::EMPTY, Moment::START, Carried::default());
+        SentReply { nonce, version, revision: revision(nonce), is_full_set: false, sent, carried }
+    }
+
+    fn revision(number: u64) -> Revision {
+        (0..number).fold(Revision::ZERO, |before, _| before.next())
+    }
+
+    fn names(range: Range<u64>) -> ReplyNames {
+        let names: Vec<Name> = range.map(|number| number.to_string().into()).collect();
+        ReplyNames::of(names.iter())
+    }
+
+    /// A client rejects a reply with one resource, which has the name of the nonce.
+    fn reject(rejections: &mut Rejections, nonce: u64, accepted: Option<SentReply>) {
+        let only = Some(nonce.to_string().into());
+        let words = (format!("no {nonce}").into(), Moment::START);
+        rejections.reject(reply(nonce), Some(names(nonce..nonce + 1)), only, words, accepted);
+    }
+
+    /// Which reply with a resource that the client has since a reply is shown as rejected, and with which reason.
+    fn shown(
+        rejections: &Rejections,
+        (name, since): (u64, u64),
+        accepted: Option<SentReply>,
+    ) -> Option<(Option<u64>, String)> {
+        let name = Name::from(name.to_string());
+        let of = SentResource { name: &name, own_name: None, is_alias: false, changed: revision(since) };
+        let found = rejections.rejecting(&of, accepted)?;
+        Some((found.reply.map(|reply| reply.nonce), found.reason.to_owned()))
+    }
+
+    const MOST: u64 = MOST_REJECTIONS as u64;
+
+    #[test]
+    fn what_is_mixed_with_another_rejection_is_shown_without_the_words_of_that() {
+        let mut rejections = Rejections::default();
+        (1..=MOST + 1).for_each(|nonce| reject(&mut rejections, nonce, None));
+        assert_eq!(shown(&rejections, (1, 1), None), Some((None, String::new())));
+        for nonce in 2..=MOST + 1 {
+            assert_eq!(shown(&rejections, (nonce, nonce), None), Some((Some(nonce), format!("no {nonce}"))));
+        }
+    }
+
+    #[test]
+    fn of_what_is_mixed_with_another_rejection_that_is_shown_which_was_known_to_be_rejected() {
+        let mut rejections = Rejections::default();
+        reject(&mut rejections, 1, None);
+        let words = ("no".into(), Moment::START);
+        rejections.reject(reply(2), Some(names(100..140)), None, words, None);
+        let accepted = Some(reply(3));
+        rejections.accept(reply(3), Some(&names(120..160)));
+        (4..4 + MOST).for_each(|nonce| reject(&mut rejections, nonce, accepted));
+        let unknown = Some((None, String::new()));
+        assert_eq!(shown(&rejections, (1, 1), accepted), unknown, "it was alone");
+        assert_eq!(shown(&rejections, (100, 2), accepted), unknown, "it is one of the first");
+        assert_eq!(shown(&rejections, (119, 2), accepted), None, "of the others no more is known");
+        assert_eq!(shown(&rejections, (139, 3), accepted), None, "it was in the accepted one");
+    }
+
+    #[test]
+    fn a_late_nack_is_shown_of_nothing_that_a_newer_accepted_reply_may_have() {
+        let mut rejections = Rejections::default();
+        reject(&mut rejections, 1, Some(reply(2)));
+        assert_eq!(shown(&rejections, (1, 1), Some(reply(2))), None);
+    }
 
     #[test]
     fn what_is_requested_by_an_alias_is_looked_for_by_both_names_and_not_concluded_from_the_alias_alone() {

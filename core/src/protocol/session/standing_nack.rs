@@ -154,10 +154,10 @@ impl StandingNack {
     }
 
     /// Ends suspicions of resources that the client no longer wants. Returns whether the NACK still stands. If it requests `aliases`, what was
-    /// alone in a reply need not have the name by which the client wants it, and stays.
+    /// alone in a reply need not have the name by which the client wants it, so its end does not end the NACK.
     pub(super) fn stands_for(&mut self, aliases: bool, wants: impl Fn(&Name) -> bool) -> bool {
-        let had_some = !self.suspects.is_empty();
-        self.suspects.retain(|suspect| aliases && !suspect.is_quoted || wants(&suspect.name));
+        let had_some = self.suspects.iter().any(|suspect| suspect.is_quoted || !aliases);
+        self.suspects.retain(|suspect| wants(&suspect.name));
         !(had_some && self.suspects.is_empty())
     }
 }

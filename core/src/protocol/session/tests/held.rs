@@ -57,10 +57,19 @@ fn a_nack_rejects_what_its_reason_quotes_or_else_what_changed_since_the_last_ack
     world.answer(CDS, &[], nonce, Some("no"));
     assert_eq!(world.held(CDS), ["a Rejected", "b Rejected", "c Accepted"]);
     world.set(CDS, "b", "3");
+    world.set(CDS, "c", "3");
     let nonce = world.take_replies().unwrap();
-    assert_eq!(world.held(CDS), ["a Rejected", "b Unanswered", "c Accepted"], "the NACK is not of that");
+    assert_eq!(world.held(CDS), ["a Rejected", "b Unanswered", "c Unanswered"], "the NACK is not of that");
     world.answer(CDS, &[], nonce, Some("'b' is bad"));
-    assert_eq!(world.held(CDS), ["a Rejected", "b Rejected", "c Accepted"], "a is in no reply that was accepted since");
+    assert_eq!(world.held(CDS), ["a Rejected", "b Rejected", "c Rejected"], "the client has accepted nothing newer");
+    world.set(CDS, "d", "1");
+    let nonce = world.take_replies().unwrap();
+    world.answer(CDS, &[], nonce, None);
+    assert_eq!(
+        world.held(CDS),
+        ["a Rejected", "b Rejected", "c Accepted", "d Accepted"],
+        "c is not quoted, and a is in no reply that was accepted since"
+    );
 }
 
 #[test]
@@ -96,6 +105,57 @@ fn what_was_rejected_stays_so_when_a_reply_without_it_is_accepted_also_in_the_se
 }
 
 #[test]
+fn what_may_be_in_a_newer_reply_that_was_accepted_is_not_rejected_on_account_of_a_large_one() {
+    let mut world = World::plain(Variant::Delta);
+    let options = SessionOptions { reply_bytes: 100_000, ..SessionOptions::default() };
+    world.session = Session::new(Client::plain(Variant::Delta), world.table.clone(), Arc::new(options));
+    world.subscribe(CDS, &["*"], &[]);
+    let all: Vec<_> = (10_000..20_000).map(|number: u32| number.to_string()).collect();
+    world.whole(CDS, &all.iter().map(String::as_str).collect::<Vec<_>>());
+    let replies: Vec<_> = std::iter::from_fn(|| world.poll()).collect();
+    assert!(replies.len() > 1 && replies[0].resources.len() > 1_100, "more than the filter has room for");
+    let rejected = |world: &World| world.held(CDS).iter().filter(|held| held.ends_with("Rejected")).count();
+    for (number, reply) in replies.iter().enumerate() {
+        world.answer(CDS, &[], reply.nonce, (number == 0).then_some("no"));
+        assert_eq!(rejected(&world) > 0, number == 0, "after {number}");
+    }
+}
+
+#[test]
+fn the_rest_of_a_reply_whose_reason_quotes_a_resource_is_rejected_until_a_newer_one_is_accepted() {
+    let mut world = World::plain(Variant::Delta);
+    world.subscribe(CDS, &["*"], &[]);
+    let all: Vec<_> = (100..600).map(|number: u32| number.to_string()).collect();
+    world.whole(CDS, &all.iter().map(String::as_str).collect::<Vec<_>>());
+    let rejected =
+        |world: &World| -> Vec<_> { world.held(CDS).into_iter().filter(|held| held.ends_with("Rejected")).collect() };
+    let nonce = world.take_replies().unwrap();
+    world.answer(CDS, &[], nonce, Some("'300' is bad"));
+    assert_eq!(rejected(&world).len(), all.len(), "the client has rejected the reply");
+    world.set(CDS, "z", "1");
+    let nonce = world.take_replies().unwrap();
+    world.answer(CDS, &[], nonce, None);
+    assert_eq!(rejected(&world), ["300 Rejected"]);
+}
+
+#[test]
+fn a_set_is_rejected_until_all_of_a_large_rejected_reply_is_accepted() {
+    let mut world = World::plain(Variant::Delta);
+    world.subscribe(CDS, &["*"], &[]);
+    let all: Vec<_> = (10..50).map(|number: u32| number.to_string()).collect();
+    world.whole(CDS, &all.iter().map(String::as_str).collect::<Vec<_>>());
+    let first = world.poll().unwrap();
+    world.answer(CDS, &[], first.nonce, Some("no"));
+    for (part, is_rejected) in [(&first.resources[..16], true), (&first.resources[16..], false)] {
+        part.iter().for_each(|resource| world.set(CDS, resource.name.as_str(), "2"));
+        let nonce = world.take_replies().unwrap();
+        world.answer(CDS, &[], nonce, None);
+        let of_set = world.session.report().set_answer(&world.kind(CDS), world.view.snapshot(), world.now);
+        assert_eq!(matches!(of_set, Answer::Nacked { .. }), is_rejected, "{} are accepted", part.len());
+    }
+}
+
+#[test]
 fn what_a_client_had_accepted_is_not_rejected_with_a_full_set_that_has_it_too() {
     let mut world = World::plain(Variant::Sotw);
     world.subscribe(CDS, &["*"], &[]);
@@ -110,6 +170,19 @@ fn what_a_client_had_accepted_is_not_rejected_with_a_full_set_that_has_it_too() 
     }
     world.take_replies();
     assert_eq!(world.held(CDS), ["a Unanswered", "b Accepted", "c Rejected"]);
+}
+
+#[test]
+fn sotw_12_names_that_change_twice_under_the_nonce_of_a_rejected_reply_accept_nothing() {
+    let mut world = World::plain(Variant::Sotw);
+    world.subscribe(EDS, &["a"], &[]);
+    world.set(EDS, "a", "1");
+    let nonce = world.take_replies().unwrap();
+    world.answer(EDS, &["a"], nonce, Some("no"));
+    for names in [&["b"][..], &["b", "c"]] {
+        world.answer(EDS, names, nonce, None);
+        assert!(world.session.report().answers().all(|of| of.accepted.is_none()), "{names:?}");
+    }
 }
 
 #[test]
