@@ -40,8 +40,6 @@ pub(super) enum Suspicion {
     Turn {
         on: Vec<Type>,
         off: Vec<Type>,
-        /// All were on the opening that has ended, so that it may be the view as well.
-        may_be_view: bool,
     },
 }
 
@@ -134,11 +132,10 @@ impl FirstRequests {
         all.sort();
         let turn = self.bad_starts % (all.len() + 1);
         self.bad_starts += 1;
-        let may_be_view = turn == 0 || all.len() == 1;
         let (on, off) = match all.get(turn) {
             Some(_) if all.len() > 1 => (vec![all.swap_remove(turn)], all),
             _ => (all, Vec::new()),
         };
-        Suspicion::Turn { on, off, may_be_view }
+        Suspicion::Turn { on, off }
     }
 }

@@ -113,7 +113,7 @@ impl TypeTrials {
         now: Moment,
     ) {
         if self.has_one_stream(now) && self.first_requests.is_none() {
-            self.put_back(|of| of.refusal.is_some() && of.is_due(now)); // the stream is opened anyway
+            self.put_back(|of| of.refusal.is_some() && of.next <= now); // the stream is opened anyway
         }
         let is_unknown = |kind: &Type| !is_in_table(kind) && !self.taken.has(kind) && !self.apart.contains_key(kind);
         let is_other = |(kind, opened): (&Type, bool)| opened || !self.is_apart(kind) && !is_unknown(kind);
@@ -197,7 +197,7 @@ impl TypeTrials {
                 of.refuse(status, now);
             }
         }
-        if self.pace.may_put_back(now) && self.put_back(|of| of.refusal.is_none() && of.is_due(now)) {
+        if self.pace.may_put_back(now) && self.put_back(|of| of.refusal.is_none() && of.next <= now) {
             self.pace.on_put_back(now);
         }
     }
@@ -218,7 +218,7 @@ impl TypeTrials {
     /// Returns the types of the trial that is due: the one that has waited for longest, and others that may be tried with it.
     pub(crate) fn due(&self, now: Moment) -> Option<Vec<Type>> {
         self.trial_deadline(now).filter(|at| *at <= now && !self.has_one_stream(now))?;
-        let due = || self.apart.iter().filter(|(_, of)| of.is_wanted && of.is_due(now) && !of.is_back);
+        let due = || self.apart.iter().filter(|(_, of)| of.is_wanted && of.next <= now && !of.is_back);
         let (first, of) = due().min_by_key(|(_, of)| (of.next, of.since))?;
         let others = due().filter(|(kind, other)| of.is_sociable() && other.is_sociable() && *kind != first);
         Some([first].into_iter().chain(others.map(|(kind, _)| kind)).take(TOGETHER).cloned().collect())
@@ -314,6 +314,8 @@ impl TypeTrials {
 
     fn on_ended_by_server(&mut self, status: &ServerStatus, now: Moment) -> bool {
         let off = self.apart.iter().filter(|(_, of)| of.is_wanted && of.refusal.is_none() && !of.is_back);
+        // None of those that may be why was off.
+        let may_be_view = off.clone().all(|(_, of)| of.suspicion.is_none());
         let off = off.map(|(kind, _)| kind.clone()).collect();
         let doubts = self.first_requests.has_doubts();
         match self.first_requests.on_ended(|kind| self.taken.is_answered(kind), off, now) {
@@ -323,7 +325,7 @@ impl TypeTrials {
                 self.suspect(&kinds, if doubts { Why::Doubted } else { Why::New }, kinds.len() == 1, status, now);
                 true
             }
-            Suspicion::Turn { on, off, may_be_view } => {
+            Suspicion::Turn { on, off } => {
                 self.suspect(&off, Why::Turn, false, status, now);
                 self.apart.retain(|kind, of| of.refusal.is_some() || !on.contains(kind));
                 !may_be_view
@@ -369,10 +371,6 @@ impl Apart {
 
     fn why(&self) -> Option<Why> {
         self.suspicion.as_ref().map(|(why, _)| *why)
-    }
-
-    fn is_due(&self, now: Moment) -> bool {
-        self.next <= now
     }
 
     /// Whether it may be tried together with others.

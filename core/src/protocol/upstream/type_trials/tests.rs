@@ -546,3 +546,31 @@ fn an_end_that_a_type_or_a_trial_explains_shows_nothing_of_the_view() {
     assert!(may_be_type(&mut world, DENIED), "it may have been ended for the second stream");
     assert!(!world.trials.on_ended(None, world.now), "it was lost");
 }
+
+#[test]
+fn it_may_be_the_view_whenever_no_type_that_may_be_why_was_off_however_many_there_are_by_then() {
+    const DENIED: i32 = 7;
+    let mut world = World::new(&[CLUSTERS, ROUTES]);
+    world.want(OWN);
+    let mut seen = BTreeSet::new();
+    for opening in 0..12 {
+        match opening {
+            4 | 10 => world.want(LISTENERS),
+            7 => {
+                let listeners = world.kind(LISTENERS);
+                world.wanted.remove(&listeners);
+                world.pass(SOON);
+            }
+            _ => {}
+        }
+        let on: Vec<_> = world.request().into_iter().map(str::to_owned).collect();
+        let of_table = world.wanted.iter().filter(|kind| kind.name() != OWN);
+        let are_all_on = of_table.clone().all(|kind| on.iter().any(|name| name == kind.name()));
+        let may_be_type = world.trials.on_ended(Some(&status(DENIED)), world.now);
+        assert_eq!(may_be_type, !are_all_on, "opening {opening} with {on:?} of {}", of_table.count());
+        seen.insert((are_all_on, on.len()));
+        world.trials.on_closed();
+        world.opened.clear();
+    }
+    assert!(seen.len() > 2, "{seen:?}");
+}
