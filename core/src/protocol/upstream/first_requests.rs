@@ -127,10 +127,10 @@ impl FirstRequests {
         if suspects.len() < requested.len() {
             return Suspicion::Of(suspects);
         }
-        // Each has its turn alone, and after that all have: it may be the view, or have been a bad moment.
+        // The first time may have been a bad moment. Then each has its turn alone, and after that all have: it may be the view.
         let mut all: Vec<_> = suspects.into_iter().chain(off).collect();
         all.sort();
-        let turn = self.bad_starts % (all.len() + 1);
+        let turn = self.bad_starts.checked_sub(1).map_or(all.len(), |turn| turn % (all.len() + 1));
         self.bad_starts += 1;
         let (on, off) = match all.get(turn) {
             Some(_) if all.len() > 1 => (vec![all.swap_remove(turn)], all),
