@@ -24,7 +24,7 @@ pub(super) struct TypeTrials {
     /// How many trials there were.
     count: u64,
     /// Until then the server is taken for one that does not take a second stream of a node.
-    one_stream_until: Option<Moment>,
+    pub(super) one_stream_until: Option<Moment>,
     /// Trials in a row that have shown nothing.
     failures: u32,
     pace: TrialPace,
@@ -176,6 +176,7 @@ impl TypeTrials {
     /// Handles due timers. What is not `kept` was requested long ago, if it was.
     pub(crate) fn on_time(&mut self, is_kept: impl Fn(&Type) -> bool, is_wanted: impl Fn(&Type) -> bool, now: Moment) {
         self.first_requests.on_time(&is_kept, now);
+        self.one_stream_until.take_if(|until| *until <= now);
         self.taken.retain(&is_kept);
         let mut left = REMEMBERED;
         self.apart.retain(|kind, of| {
