@@ -104,6 +104,11 @@ impl TypeTrials {
         apart.map(|(kind, of)| (kind, of.refusal.as_ref()))
     }
 
+    /// Returns the types that the server refuses, wanted or not.
+    pub(crate) fn refused(&self) -> impl Iterator<Item = &Type> {
+        self.apart.iter().filter(|(_, of)| of.refusal.is_some()).map(|(kind, _)| kind)
+    }
+
     /// Decides which of the wanted types may be requested, that were not or were `opened` already. One that nothing is known of is tried
     /// first, unless the stream would have nothing else.
     pub(crate) fn sort<'a>(
@@ -112,7 +117,7 @@ impl TypeTrials {
         is_in_table: impl Fn(&Type) -> bool,
         now: Moment,
     ) {
-        if self.has_one_stream(now) && self.first_requests.is_none() {
+        if self.one_stream_until.is_some_and(|until| now < until) && self.first_requests.is_none() {
             self.put_back(|of| of.refusal.is_some() && of.next <= now); // the stream is opened anyway
         }
         let is_unknown = |kind: &Type| !is_in_table(kind) && !self.taken.has(kind) && !self.apart.contains_key(kind);
@@ -186,7 +191,7 @@ impl TypeTrials {
         for kind in self.first_requests.lasting(now, |kind| self.taken.has_here(kind)) {
             self.on_taken_here(&kind, Taken::Lasted);
         }
-        if self.first_requests.is_live() && self.has_one_stream(now) {
+        if self.first_requests.is_live() && self.one_stream_until.is_some() {
             self.try_on_stream(now);
         }
     }
@@ -212,13 +217,9 @@ impl TypeTrials {
         waiting.min_by_key(|of| of.next).map(|of| of.is_back = true).is_some()
     }
 
-    fn has_one_stream(&self, now: Moment) -> bool {
-        self.one_stream_until.is_some_and(|until| now < until)
-    }
-
     /// Returns the types of the trial that is due: the one that has waited for longest, and others that may be tried with it.
     pub(crate) fn due(&self, now: Moment) -> Option<Vec<Type>> {
-        self.trial_deadline(now).filter(|at| *at <= now && !self.has_one_stream(now))?;
+        self.trial_deadline().filter(|at| *at <= now && self.one_stream_until.is_none())?;
         let due = || self.apart.iter().filter(|(_, of)| of.is_wanted && of.next <= now && !of.is_back);
         let (first, of) = due().min_by_key(|(_, of)| (of.next, of.since))?;
         let others = due().filter(|(kind, other)| of.is_sociable() && other.is_sociable() && *kind != first);
@@ -346,13 +347,13 @@ impl TypeTrials {
     /// When something is next due after `now`.
     pub(crate) fn next_deadline(&self, now: Moment) -> Option<Moment> {
         let lasting = self.first_requests.next_lasting(|kind| self.taken.has_here(kind));
-        let deadlines = lasting.into_iter().chain(self.trial_deadline(now)).chain(self.one_stream_until);
+        let deadlines = lasting.into_iter().chain(self.trial_deadline()).chain(self.one_stream_until);
         deadlines.filter(|at| *at > now).min()
     }
 
     /// When the next trial may begin, or the next type may be put back.
-    fn trial_deadline(&self, now: Moment) -> Option<Moment> {
-        let has_one_stream = self.has_one_stream(now);
+    fn trial_deadline(&self) -> Option<Moment> {
+        let has_one_stream = self.one_stream_until.is_some();
         let is_busy = self.trial.is_some() || has_one_stream && self.apart.values().any(|of| of.is_back);
         if !self.first_requests.is_live() || is_busy {
             return None;
