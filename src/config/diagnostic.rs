@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use super::secrets::without_values;
+use super::secrets::{may_have_value, without_values};
 
 /// One fault or warning.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -107,7 +107,16 @@ impl Diagnostics {
 }
 
 impl Place {
+    /// Whether paths and messages may have a key of this section. Somebody may write the value of a header in the place of its name.
+    pub(crate) fn may_quote(&self, key: &str) -> bool {
+        !self.path.ends_with(".headers") || !may_have_value(key)
+    }
+
+    /// Returns the path of a key of this section.
     pub(crate) fn key(&self, key: &str) -> String {
+        if !self.may_quote(key) {
+            return self.path.clone();
+        }
         let plain = !key.is_empty() && key.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
         match (plain, self.path.is_empty()) {
             (true, true) => key.into(),

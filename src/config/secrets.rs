@@ -20,6 +20,13 @@ pub(super) fn is_secret(text: &str) -> bool {
     text.contains("-----BEGIN ") || is_token()
 }
 
+/// Whether what stands in the place of a header's name may have the value too, which no message quotes.
+pub(super) fn may_have_value(name: &str) -> bool {
+    let is_of_name = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
+    let rest = name.strip_prefix(':').unwrap_or(name); // one of HTTP/2
+    rest.len() > LONGEST_NAME || !rest.bytes().all(is_of_name)
+}
+
 /// Returns a text in which values of the environment are replaced by their variables: a message may quote what it is about.
 pub(super) fn without_values(text: &str, variables: &[(String, String)]) -> String {
     let mut known: Vec<_> = variables.iter().filter(|(_, value)| value.len() > 2).collect();
@@ -31,6 +38,7 @@ pub(super) fn without_values(text: &str, variables: &[(String, String)]) -> Stri
     })
 }
 
+pub(super) const LONGEST_NAME: usize = 64;
 pub(super) const REDACTED: &str = "[redacted]";
 /// Header, claims and signature of a token are longer in any case.
 const SHORTEST_TOKEN: usize = 40;

@@ -54,7 +54,8 @@ fn xlat_15_and_delta_30_a_fallback_server_says_that_there_is_none_of_a_name_in_e
 fn fb_4_a_type_that_the_server_refuses_is_no_reason_to_leave_it() {
     const OWN: &str = "type.googleapis.com/own.Debug";
     let unknown = ServerStatus { code: 2, message: "no such type".into() };
-    for (name, is_refused) in [("*", true), ("x", true), ("*", false), ("x", false)] {
+    for (name, is_refused, is_later) in [("*", true, false), ("x", true, true), ("*", false, false), ("x", false, true)]
+    {
         let quirks = Arc::new(ServerQuirks { tries_types_apart: true, ..ServerQuirks::default() });
         let server = || ServerPlan::Streams { variant: Variant::Delta, quirks: quirks.clone() };
         let mut bench =
@@ -71,7 +72,15 @@ fn fb_4_a_type_that_the_server_refuses_is_no_reason_to_leave_it() {
             trials.on_end(trial.epoch, trial.serial, TrialEnd::Refused(unknown.clone()), now);
             bench.settle();
         }
-        bench.end(0, false);
+        if is_later {
+            bench.want(OWN, name, false);
+            [40, 1].into_iter().for_each(|seconds| bench.later(Duration::from_secs(seconds)));
+            bench.end(0, false);
+            assert_eq!(bench.standing(), LadderState::Cached(0), "{name}");
+            bench.want(OWN, name, true); // by another client, during the outage
+        } else {
+            bench.end(0, false);
+        }
         let expected = if is_refused { LadderState::Cached(0) } else { LadderState::Trying(1) };
         assert_eq!(bench.standing(), expected, "{name}");
     }

@@ -8,32 +8,25 @@ use crate::config::diagnostic::Place;
 use crate::config::files::look_at_header_value;
 use crate::config::form::{Located, Unquoted};
 use crate::config::raw::{HeaderEntry, Headers};
+use crate::config::secrets::{LONGEST_NAME, may_have_value};
 use crate::upstream::{HeaderSource, ServerHeader, header_value};
 
 /// Returns the headers in the order of their names.
 pub(super) fn check(raw: &Option<Located<Headers>>, checker: &mut Checker) -> Vec<ServerHeader> {
-    let entries = raw.iter().flat_map(|headers| headers.0.0.iter().map(move |entry| (&headers.place, entry)));
-    let headers = entries.filter_map(|(all, (name, entry))| {
-        let name = name_of(name, &entry.place, all, checker);
+    let entries = raw.iter().flat_map(|headers| headers.0.0.iter());
+    let headers = entries.filter_map(|(name, entry)| {
+        let name = name_of(name, &entry.place, checker);
         let value = source(entry, checker);
         Some(ServerHeader { name: name?, value: value? })
     });
     headers.collect()
 }
 
-fn name_of(name: &str, place: &Place, all: &Place, checker: &mut Checker) -> Option<HeaderName> {
-    match FreeName::parse(name) {
-        Ok(_) => HeaderName::from_bytes(name.as_bytes()).ok(),
-        Err(fault) if may_have_value(name) => {
-            let place = Place { path: all.path.clone(), ..place.clone() }; // the path has the name
-            checker.fault(&place, format!("invalid name of a header: expected {fault}"));
-            None
-        }
-        Err(fault) => {
-            checker.fault(place, format!("invalid header {name:?}: expected {fault}"));
-            None
-        }
-    }
+fn name_of(name: &str, place: &Place, checker: &mut Checker) -> Option<HeaderName> {
+    let Err(fault) = FreeName::parse(name) else { return HeaderName::from_bytes(name.as_bytes()).ok() };
+    let what = if may_have_value(name) { "name of a header".into() } else { format!("header {name:?}") };
+    checker.fault(place, format!("invalid {what}: expected {fault}"));
+    None
 }
 
 fn source(entry: &Located<Unquoted<HeaderEntry>>, checker: &mut Checker) -> Option<HeaderSource> {
@@ -70,16 +63,8 @@ fn source(entry: &Located<Unquoted<HeaderEntry>>, checker: &mut Checker) -> Opti
     }
 }
 
-/// Whether what stands in the place of a name may have the value too, which no message quotes.
-fn may_have_value(name: &str) -> bool {
-    let is_of_name = |byte: u8| byte.is_ascii_alphanumeric() || b":!#$%&'*+-.^_`|~".contains(&byte);
-    name.len() > LONGEST_NAME || !name.bytes().all(is_of_name)
-}
-
 /// Whether a text seems to be the name of a variable, and not the value of a header.
 fn is_plain(name: &str) -> bool {
     let is_of_word = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
     is_of_word && name.len() <= LONGEST_NAME && !name.starts_with(|first: char| first.is_ascii_digit())
 }
-
-const LONGEST_NAME: usize = 64;

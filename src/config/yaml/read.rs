@@ -60,7 +60,8 @@ fn entries_of(drafts: Vec<(Spanned<String>, Spanned<Draft>)>, map: &Place, found
         let path = map.key(&key.value);
         let place = place(key.referenced, path.clone());
         if let Some(first) = entries.iter().find(|entry| entry.key == key.value) {
-            found.fault(&place, format!("duplicate key {:?}: already in line {}", key.value, first.place.line));
+            let quoted = if map.may_quote(&key.value) { format!(" {:?}", key.value) } else { String::new() };
+            found.fault(&place, format!("duplicate key{quoted}: already in line {}", first.place.line));
             continue;
         }
         entries.push(Entry { key: key.value, place, node: node(value, path, found) });

@@ -320,8 +320,7 @@ impl Servers {
         origin: impl Fn(&Authority, &[ServerFindings]) -> Option<Origin>,
         now: Moment,
     ) -> (Vec<Update>, bool) {
-        let apart = self.streams_to(server).iter().flat_map(Stream::types_apart);
-        let refused = apart.filter_map(|(kind, status)| status.map(|_| kind.clone())).collect();
+        let refused = self.streams_to_mut(server).iter_mut().flat_map(|stream| stream.trials().refused()).collect();
         self.findings[server].refused = refused;
         let origin = |wanted: &Selector| origin(&authority_of(wanted), &self.findings);
         let at = ViewContext { view, authority_of: &origin };

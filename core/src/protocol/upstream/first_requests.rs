@@ -40,8 +40,6 @@ pub(super) enum Suspicion {
     Turn {
         on: Vec<Type>,
         off: Vec<Type>,
-        /// All were on the opening that has ended, so that it may be the view as well.
-        may_be_view: bool,
     },
 }
 
@@ -129,16 +127,15 @@ impl FirstRequests {
         if suspects.len() < requested.len() {
             return Suspicion::Of(suspects);
         }
-        // Each has its turn alone, and after that all have: it may be the view, or have been a bad moment.
+        // The first time may have been a bad moment. Then each has its turn alone, and after that all have: it may be the view.
         let mut all: Vec<_> = suspects.into_iter().chain(off).collect();
         all.sort();
-        let turn = self.bad_starts % (all.len() + 1);
+        let turn = self.bad_starts.checked_sub(1).map_or(all.len(), |turn| turn % (all.len() + 1));
         self.bad_starts += 1;
-        let may_be_view = turn == 0 || all.len() == 1;
         let (on, off) = match all.get(turn) {
             Some(_) if all.len() > 1 => (vec![all.swap_remove(turn)], all),
             _ => (all, Vec::new()),
         };
-        Suspicion::Turn { on, off, may_be_view }
+        Suspicion::Turn { on, off }
     }
 }

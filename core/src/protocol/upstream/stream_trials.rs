@@ -51,6 +51,11 @@ impl<'a> StreamTrials<'a> {
         Self { subscriptions, terms, node, opening }
     }
 
+    /// Returns the types for which the server ends streams, wanted or not.
+    pub(crate) fn refused(&self) -> Vec<Type> {
+        self.subscriptions.trials().refused().cloned().collect()
+    }
+
     /// Takes the trial that is due.
     pub fn take_due(&mut self, now: Moment) -> Option<Trial> {
         if !self.opening.is_open() {

@@ -338,7 +338,7 @@ impl Subscriptions {
         OtherTypes { come_in_until, fresh_until, news }
     }
 
-    /// The routing types that the server is asked for. One that is tried apart may be so for minutes, and counts from its first request on.
+    /// The routing types that the server is asked for.
     fn routing(&self, variant: Variant) -> impl Iterator<Item = &TypeSubscription> + Clone {
         let of = self.types.iter().filter(move |(kind, _)| self.place(kind) == TypePlace::OnStream);
         of.filter(move |(kind, of)| is_routing(kind, of, variant)).map(|(_, of)| of)
@@ -348,7 +348,16 @@ impl Subscriptions {
     pub(crate) fn has_answered_routing(&self, terms: &Terms) -> bool {
         let all = terms.options.faults.has(Fault::LateNamesHoldUpOrder);
         let waits = |of: &TypeSubscription| all && of.names().is_any_waiting();
-        self.routing(terms.variant).all(|of| of.names().has_answered_first() && !waits(of))
+        self.is_all_routing_asked(terms.variant)
+            && self.routing(terms.variant).all(|of| of.names().has_answered_first() && !waits(of))
+    }
+
+    /// Whether no routing type is about to be tried: what the server has of that may refer to anything. One that takes one stream of a node may
+    /// not be asked for a type for minutes, so there it counts from its first request on. A refused one does not count.
+    fn is_all_routing_asked(&self, variant: Variant) -> bool {
+        let is_asked = |kind: &Type| self.place(kind) != TypePlace::NotAsked;
+        let mut routing = self.types.iter().filter(|(kind, of)| is_routing(kind, of, variant));
+        self.trials.one_stream_until.is_some() || routing.all(|(kind, _)| is_asked(kind))
     }
 
     /// Judges the server's silence about its routing.

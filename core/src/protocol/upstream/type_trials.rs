@@ -24,7 +24,7 @@ pub(super) struct TypeTrials {
     /// How many trials there were.
     count: u64,
     /// Until then the server is taken for one that does not take a second stream of a node.
-    one_stream_until: Option<Moment>,
+    pub(super) one_stream_until: Option<Moment>,
     /// Trials in a row that have shown nothing.
     failures: u32,
     pace: TrialPace,
@@ -104,6 +104,11 @@ impl TypeTrials {
         apart.map(|(kind, of)| (kind, of.refusal.as_ref()))
     }
 
+    /// Returns the types that the server refuses, wanted or not.
+    pub(crate) fn refused(&self) -> impl Iterator<Item = &Type> {
+        self.apart.iter().filter(|(_, of)| of.refusal.is_some()).map(|(kind, _)| kind)
+    }
+
     /// Decides which of the wanted types may be requested, that were not or were `opened` already. One that nothing is known of is tried
     /// first, unless the stream would have nothing else.
     pub(crate) fn sort<'a>(
@@ -112,8 +117,8 @@ impl TypeTrials {
         is_in_table: impl Fn(&Type) -> bool,
         now: Moment,
     ) {
-        if self.has_one_stream(now) && self.first_requests.is_none() {
-            self.put_back(|of| of.refusal.is_some() && of.is_due(now)); // the stream is opened anyway
+        if self.one_stream_until.is_some_and(|until| now < until) && self.first_requests.is_none() {
+            self.put_back(|of| of.refusal.is_some() && of.next <= now); // the stream is opened anyway
         }
         let is_unknown = |kind: &Type| !is_in_table(kind) && !self.taken.has(kind) && !self.apart.contains_key(kind);
         let is_other = |(kind, opened): (&Type, bool)| opened || !self.is_apart(kind) && !is_unknown(kind);
@@ -176,6 +181,7 @@ impl TypeTrials {
     /// Handles due timers. What is not `kept` was requested long ago, if it was.
     pub(crate) fn on_time(&mut self, is_kept: impl Fn(&Type) -> bool, is_wanted: impl Fn(&Type) -> bool, now: Moment) {
         self.first_requests.on_time(&is_kept, now);
+        self.one_stream_until.take_if(|until| *until <= now);
         self.taken.retain(&is_kept);
         let mut left = REMEMBERED;
         self.apart.retain(|kind, of| {
@@ -185,7 +191,7 @@ impl TypeTrials {
         for kind in self.first_requests.lasting(now, |kind| self.taken.has_here(kind)) {
             self.on_taken_here(&kind, Taken::Lasted);
         }
-        if self.first_requests.is_live() && self.has_one_stream(now) {
+        if self.first_requests.is_live() && self.one_stream_until.is_some() {
             self.try_on_stream(now);
         }
     }
@@ -197,7 +203,7 @@ impl TypeTrials {
                 of.refuse(status, now);
             }
         }
-        if self.pace.may_put_back(now) && self.put_back(|of| of.refusal.is_none() && of.is_due(now)) {
+        if self.pace.may_put_back(now) && self.put_back(|of| of.refusal.is_none() && of.next <= now) {
             self.pace.on_put_back(now);
         }
     }
@@ -211,14 +217,10 @@ impl TypeTrials {
         waiting.min_by_key(|of| of.next).map(|of| of.is_back = true).is_some()
     }
 
-    fn has_one_stream(&self, now: Moment) -> bool {
-        self.one_stream_until.is_some_and(|until| now < until)
-    }
-
     /// Returns the types of the trial that is due: the one that has waited for longest, and others that may be tried with it.
     pub(crate) fn due(&self, now: Moment) -> Option<Vec<Type>> {
-        self.trial_deadline(now).filter(|at| *at <= now && !self.has_one_stream(now))?;
-        let due = || self.apart.iter().filter(|(_, of)| of.is_wanted && of.is_due(now) && !of.is_back);
+        self.trial_deadline().filter(|at| *at <= now && self.one_stream_until.is_none())?;
+        let due = || self.apart.iter().filter(|(_, of)| of.is_wanted && of.next <= now && !of.is_back);
         let (first, of) = due().min_by_key(|(_, of)| (of.next, of.since))?;
         let others = due().filter(|(kind, other)| of.is_sociable() && other.is_sociable() && *kind != first);
         Some([first].into_iter().chain(others.map(|(kind, _)| kind)).take(TOGETHER).cloned().collect())
@@ -314,6 +316,8 @@ impl TypeTrials {
 
     fn on_ended_by_server(&mut self, status: &ServerStatus, now: Moment) -> bool {
         let off = self.apart.iter().filter(|(_, of)| of.is_wanted && of.refusal.is_none() && !of.is_back);
+        // None of those that may be why was off.
+        let may_be_view = off.clone().all(|(_, of)| of.suspicion.is_none());
         let off = off.map(|(kind, _)| kind.clone()).collect();
         let doubts = self.first_requests.has_doubts();
         match self.first_requests.on_ended(|kind| self.taken.is_answered(kind), off, now) {
@@ -323,7 +327,7 @@ impl TypeTrials {
                 self.suspect(&kinds, if doubts { Why::Doubted } else { Why::New }, kinds.len() == 1, status, now);
                 true
             }
-            Suspicion::Turn { on, off, may_be_view } => {
+            Suspicion::Turn { on, off } => {
                 self.suspect(&off, Why::Turn, false, status, now);
                 self.apart.retain(|kind, of| of.refusal.is_some() || !on.contains(kind));
                 !may_be_view
@@ -343,13 +347,13 @@ impl TypeTrials {
     /// When something is next due after `now`.
     pub(crate) fn next_deadline(&self, now: Moment) -> Option<Moment> {
         let lasting = self.first_requests.next_lasting(|kind| self.taken.has_here(kind));
-        let deadlines = lasting.into_iter().chain(self.trial_deadline(now)).chain(self.one_stream_until);
+        let deadlines = lasting.into_iter().chain(self.trial_deadline()).chain(self.one_stream_until);
         deadlines.filter(|at| *at > now).min()
     }
 
     /// When the next trial may begin, or the next type may be put back.
-    fn trial_deadline(&self, now: Moment) -> Option<Moment> {
-        let has_one_stream = self.has_one_stream(now);
+    fn trial_deadline(&self) -> Option<Moment> {
+        let has_one_stream = self.one_stream_until.is_some();
         let is_busy = self.trial.is_some() || has_one_stream && self.apart.values().any(|of| of.is_back);
         if !self.first_requests.is_live() || is_busy {
             return None;
@@ -369,10 +373,6 @@ impl Apart {
 
     fn why(&self) -> Option<Why> {
         self.suspicion.as_ref().map(|(why, _)| *why)
-    }
-
-    fn is_due(&self, now: Moment) -> bool {
-        self.next <= now
     }
 
     /// Whether it may be tried together with others.
