@@ -162,4 +162,7 @@ impl StandingNack {
     }
 }
 
-pub(super) const MOST_SUSPECTS: usize = 8;
+const MOST_SUSPECTS: usize = 8;
+
+#[cfg(test)]
+mod tests;
