@@ -94,8 +94,12 @@ impl WithoutRoom {
                     true
                 });
             }
-            // All that the server has was said on this opening.
-            Update::Progress { kind, of, completeness: Completeness::Complete } => {
+            // All that the server has was said on this opening. Many never say that `*` is complete. It is quiet then: no version of a name
+            // without room was stated to the server, so that it has sent it again if it has it.
+            Update::Progress { kind, of, completeness }
+                if *completeness == Completeness::Complete
+                    || *completeness == Completeness::Settled && matches!(of, Selector::Wildcard) =>
+            {
                 self.retain(kind, class_of(of), |name, said| *said == Said::Now || !is_in(of, name));
             }
             _ => {}

@@ -57,6 +57,17 @@ fn the_end_of_what_had_no_room_holds_nothing_that_is_not_here() {
 }
 
 #[test]
+fn what_had_no_room_before_a_reopening_hides_no_loss_once_the_set_is_quiet_without_it() {
+    let mut bench = Bench::new(CDS, 50);
+    set_without_room(&mut bench, 0..50, 100..200);
+    let (kind, of, completeness) = (bench.kind.clone(), Selector::Wildcard, Completeness::Settled);
+    bench.apply(vec![Update::Interrupted { kind: kind.clone(), of: of.clone() }]);
+    bench.apply(vec![Update::Progress { kind, of, completeness }]);
+    bench.remove(0..30);
+    assert_eq!((bench.count(), bench.held()), (50, 30));
+}
+
+#[test]
 fn an_empty_push_is_held_for_the_longer_time() {
     let mut bench = Bench::new(CDS, 3);
     bench.set([]);
