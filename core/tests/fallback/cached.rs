@@ -49,28 +49,41 @@ fn xlat_15_and_delta_30_a_fallback_server_says_that_there_is_none_of_a_name_in_e
     }
 }
 
+const OWN: &str = "type.googleapis.com/own.Debug";
+
+/// Two servers that may refuse types.
+fn that_may_refuse() -> Plan {
+    let quirks = Arc::new(ServerQuirks { tries_types_apart: true, ..ServerQuirks::default() });
+    let server = || ServerPlan::Streams { variant: Variant::Delta, quirks: quirks.clone() };
+    Plan { servers: vec![server(), server()], ..plan(2, Variant::Delta, Rule::Uncached) }
+}
+
+/// The type is tried at the first server.
+fn try_own(bench: &mut Bench, end: TrialEnd) {
+    let (id, now) = (StreamId { server: 0, at: 0 }, bench.now);
+    let mut trials = bench.sources.stream(id).unwrap().trials();
+    let trial = trials.take_due(now).expect("it is tried");
+    trials.on_begun(trial.epoch, trial.serial, now);
+    trials.on_end(trial.epoch, trial.serial, end, now);
+    bench.settle();
+}
+
+fn refused() -> TrialEnd {
+    TrialEnd::Refused(ServerStatus { code: 2, message: "no such type".into() })
+}
+
 /// FB-5: an error of a name is no reason to leave a server, and neither is its word on a type. A type that it was not asked for may be elsewhere.
 #[test]
 fn fb_4_a_type_that_the_server_refuses_is_no_reason_to_leave_it() {
-    const OWN: &str = "type.googleapis.com/own.Debug";
-    let unknown = ServerStatus { code: 2, message: "no such type".into() };
     for (name, is_refused, is_later) in [("*", true, false), ("x", true, true), ("*", false, false), ("x", false, true)]
     {
-        let quirks = Arc::new(ServerQuirks { tries_types_apart: true, ..ServerQuirks::default() });
-        let server = || ServerPlan::Streams { variant: Variant::Delta, quirks: quirks.clone() };
-        let mut bench =
-            Bench::new(Plan { servers: vec![server(), server()], ..plan(2, Variant::Delta, Rule::Uncached) });
+        let mut bench = Bench::new(that_may_refuse());
         bench.want(CDS, "*", true);
         bench.want(OWN, name, true);
         assert_eq!(bench.open(0).len(), 1, "the other type is tried apart");
         bench.say(0, delta(CDS, &[("a", "1")], &[]));
         if is_refused {
-            let (id, now) = (StreamId { server: 0, at: 0 }, bench.now);
-            let mut trials = bench.sources.stream(id).unwrap().trials();
-            let trial = trials.take_due(now).expect("it is tried");
-            trials.on_begun(trial.epoch, trial.serial, now);
-            trials.on_end(trial.epoch, trial.serial, TrialEnd::Refused(unknown.clone()), now);
-            bench.settle();
+            try_own(&mut bench, refused());
         }
         if is_later {
             bench.want(OWN, name, false);
@@ -83,6 +96,35 @@ fn fb_4_a_type_that_the_server_refuses_is_no_reason_to_leave_it() {
         }
         let expected = if is_refused { LadderState::Cached(0) } else { LadderState::Trying(1) };
         assert_eq!(bench.standing(), expected, "{name}");
+    }
+}
+
+/// The server may be away when the configuration is read again, so that the next view cannot find it out.
+#[test]
+fn fb_4_a_type_that_the_server_has_refused_before_a_reload_is_no_reason_to_leave_it_until_it_takes_it() {
+    let want = |bench: &mut Bench| [(EDS, "a"), (OWN, "x")].iter().for_each(|(url, name)| bench.want(url, name, true));
+    let mut before = Bench::new(that_may_refuse());
+    want(&mut before);
+    before.open(0);
+    before.say(0, delta(EDS, &[("a", "1")], &[]));
+    try_own(&mut before, refused());
+    let history = before.sources.history(before.now);
+    for knows in [false, true] {
+        let mut bench = before.restarted(that_may_refuse());
+        if knows {
+            bench.sources.go_on(history.clone());
+        }
+        want(&mut bench);
+        bench.end(0, false);
+        assert_eq!(bench.standing(), if knows { LadderState::Cached(0) } else { LadderState::Trying(1) });
+        if knows {
+            assert_eq!(bench.sources.history(bench.now).refused, history.refused, "for another reload");
+            bench.open(0);
+            bench.say(0, delta(EDS, &[("a", "1")], &[]));
+            try_own(&mut bench, TrialEnd::Taken([0].into()));
+            bench.end(0, false);
+            assert_eq!(bench.standing(), LadderState::Trying(1), "it is a type like any other now");
+        }
     }
 }
 

@@ -4,7 +4,7 @@
 //! comes, its view begins with what the earlier one has then, as the views of a process begin with what is on disk: it is served, and proves
 //! nothing. So a server that is not configured any more takes no resource with it before another one has spoken.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use weir_core::protocol::moment::Moment;
 use weir_core::protocol::sources::ServerHistory;
 use weir_core::protocol::upstream::Recovery;
 use weir_core::protocol::view::{BrakeState, Class, Origin, SavedResource, SavedSet, Snapshot};
-use weir_core::xds::{Name, SharingKey};
+use weir_core::xds::{Name, SharingKey, Type};
 
 use super::saved::{WaitingView, authorities_of, noted_brakes};
 use crate::relay::published::{FromDisk, NotedBrakes, Published};
@@ -150,9 +150,11 @@ impl ViewSeed {
 
 /// What is known of a server that is not in a list any more is of no use.
 fn placed_history(of: &ServerHistory, places: &[Option<u16>]) -> ServerHistory {
-    let placed =
-        |(server, recovery): (&u16, &Recovery)| Some((places.get(usize::from(*server)).copied().flatten()?, *recovery));
-    ServerHistory { fallen: of.fallen.clone(), recoveries: of.recoveries.iter().filter_map(placed).collect() }
+    let place = |server: usize| places.get(server).copied().flatten();
+    let recovery = |(server, of): (&u16, &Recovery)| Some((place(usize::from(*server))?, *of));
+    let refused = |(server, of): (&usize, &BTreeSet<Type>)| Some((usize::from(place(*server)?), of.clone()));
+    let (recoveries, refused) = (of.recoveries.iter().filter_map(recovery), of.refused.iter().filter_map(refused));
+    ServerHistory { fallen: of.fallen.clone(), recoveries: recoveries.collect(), refused: refused.collect() }
 }
 
 const GONE: (u16, u8) = (Origin::GONE.server, Origin::GONE.rank);

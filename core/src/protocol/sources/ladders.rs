@@ -59,6 +59,8 @@ pub struct ServerHistory {
     pub fallen: BTreeSet<Authority>,
     /// The servers that are away, or were so a moment ago, by their places in the plan.
     pub recoveries: BTreeMap<u16, Recovery>,
+    /// The types for which each server ends streams, by its place in the plan.
+    pub refused: BTreeMap<usize, BTreeSet<Type>>,
 }
 
 /// The ladders of a view, by authority: whose updates count, and which authorities are to be looked at again.

@@ -7,6 +7,7 @@
 mod derived_updates;
 mod ladders;
 mod plan;
+mod refused_types;
 mod servers;
 mod source;
 
@@ -157,13 +158,14 @@ impl Sources {
 
     /// Returns what a later view of the same key is to know.
     pub fn history(&mut self, now: Moment) -> ServerHistory {
-        ServerHistory { fallen: self.ladders.fallen(), recoveries: self.servers.recoveries(now) }
+        let refused = self.servers.findings().iter().map(|of| of.refused().clone()).enumerate().collect();
+        ServerHistory { fallen: self.ladders.fallen(), recoveries: self.servers.recoveries(now), refused }
     }
 
     /// Goes on from an earlier view. What had fallen back may do so again at once, although everything may be cached.
     pub fn go_on(&mut self, history: ServerHistory) {
         self.ladders.go_on_fallen(history.fallen);
-        self.servers.go_on_recovering(history.recoveries);
+        self.servers.go_on(history.recoveries, history.refused);
     }
 
     /// Returns authorities with interest whose servers are all unreachable.
@@ -173,15 +175,14 @@ impl Sources {
 
     /// Returns authorities whose server is unreachable, or has not sent its routing since. The streams' deadlines say when to read it again.
     pub fn unsteady(&self) -> BTreeSet<Authority> {
-        let is_steady =
-            |of: &LadderSummary| of.server.is_some_and(|server| self.servers.is_steady(server, of.authority));
+        let is_steady = |of: &LadderSummary| of.server.is_some_and(|at| self.servers.is_steady(at, of.authority));
         self.ladders().filter(|ladder| !is_steady(ladder)).map(|ladder| ladder.authority.clone()).collect()
     }
 
     /// Whether the server that serves `*` and old-style names sends the same name twice (UP-17).
     pub fn repeats(&self) -> bool {
-        let active = self.ladders.active(&Authority::TopLevel);
-        active.is_some_and(|rung| self.servers.repeats(self.plan.top.servers[rung]))
+        let servers = &self.plan.top.servers;
+        self.ladders.active(&Authority::TopLevel).is_some_and(|rung| self.servers.repeats(servers[rung]))
     }
 
     /// Adds what waits for servers.
@@ -210,9 +211,8 @@ impl Sources {
             self.step(&authority, view, |ladder, around| ladder.on_time(around, now));
         }
         let is_concluded = self.faults.has(Fault::AbsentWhileDown) && !self.down().is_empty();
-        let updates = is_concluded.then(|| derived_updates::absent_while_down(view));
-        let batch = |updates| UpdateBatch { origin: Origin::default(), updates };
-        let mut batches: Vec<_> = updates.map(batch).into_iter().collect();
+        let absent = || UpdateBatch { origin: Origin::default(), updates: derived_updates::absent_while_down(view) };
+        let mut batches: Vec<_> = is_concluded.then(absent).into_iter().collect();
         for server in 0..self.plan.servers.len() {
             batches.extend(self.run_stream_timers(server, view, now));
             if may_reopen(server) {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::plan::{Plan, ServerPlan, authority_of};
+use super::refused_types::RefusedTypes;
 use super::source::Source;
 use crate::protocol::local_set::{LocalSet, SetPart, SourceSnapshot};
 use crate::protocol::moment::Moment;
@@ -59,7 +60,7 @@ pub(super) struct ServerFindings {
     /// Authorities for which the server reported that no server behind it is reachable. Only the hub does.
     without: BTreeSet<Authority>,
     /// The types for which it ends streams.
-    refused: BTreeSet<Type>,
+    refused: RefusedTypes,
 }
 
 impl ServerFindings {
@@ -77,7 +78,7 @@ impl ServerFindings {
     }
 
     pub(super) fn refused(&self) -> &BTreeSet<Type> {
-        &self.refused
+        self.refused.all()
     }
 
     /// Whether no server behind this one is reachable for an authority.
@@ -146,9 +147,8 @@ impl Servers {
     /// Releases a server. Its versions are forgotten with it, and what was found of it.
     pub(super) fn close(&mut self, server: usize) {
         if self.sources[server].take().is_some() {
-            let ServerFindings { reachability, unreachable_to_others: _, without, refused } =
-                &mut self.findings[server];
-            (*reachability, *without, *refused) = Default::default();
+            let of = &mut self.findings[server];
+            (of.reachability, of.without, of.refused) = Default::default();
             self.closed.insert(server);
         }
     }
@@ -202,9 +202,14 @@ impl Servers {
         servers
     }
 
-    /// An earlier view knows this of its servers, by their places in this plan. It counts for the streams that are opened first.
-    pub(super) fn go_on_recovering(&mut self, recoveries: BTreeMap<u16, Recovery>) {
+    /// An earlier view knows this of its servers, by their places in this plan. Recoveries count for the streams that are opened first.
+    pub(super) fn go_on(&mut self, recoveries: BTreeMap<u16, Recovery>, refused: BTreeMap<usize, BTreeSet<Type>>) {
         self.recoveries = recoveries;
+        for (server, types) in refused {
+            if let Some(of) = self.findings.get_mut(server) {
+                of.refused.go_on(types);
+            }
+        }
     }
 
     pub(super) fn streams_mut(&mut self) -> impl Iterator<Item = (StreamId, &mut Stream)> {
@@ -320,8 +325,8 @@ impl Servers {
         origin: impl Fn(&Authority, &[ServerFindings]) -> Option<Origin>,
         now: Moment,
     ) -> (Vec<Update>, bool) {
-        let refused = self.streams_to_mut(server).iter_mut().flat_map(|stream| stream.trials().refused()).collect();
-        self.findings[server].refused = refused;
+        let streams = self.sources[server].iter_mut().flat_map(|source| source.streams_mut().iter_mut());
+        self.findings[server].refused.follow(streams.map(Stream::trials));
         let origin = |wanted: &Selector| origin(&authority_of(wanted), &self.findings);
         let at = ViewContext { view, authority_of: &origin };
         self.sources[server].as_mut().map_or_else(Default::default, |source| source.on_time(&at, now))

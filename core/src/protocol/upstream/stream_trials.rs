@@ -56,6 +56,11 @@ impl<'a> StreamTrials<'a> {
         self.subscriptions.trials().refused().cloned().collect()
     }
 
+    /// Whether the server was found to take a type in this view.
+    pub(crate) fn has_taken(&self, kind: &Type) -> bool {
+        self.subscriptions.trials().taken.has_here(kind)
+    }
+
     /// Takes the trial that is due.
     pub fn take_due(&mut self, now: Moment) -> Option<Trial> {
         if !self.opening.is_open() {

@@ -18,7 +18,7 @@ use crate::xds::Type;
 #[derive(Debug, Default)]
 pub(super) struct TypeTrials {
     apart: BTreeMap<Type, Apart>,
-    taken: TakenTypes,
+    pub(super) taken: TakenTypes,
     pub(super) first_requests: FirstRequests,
     trial: Option<Trial>,
     /// How many trials there were.

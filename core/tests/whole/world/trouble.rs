@@ -180,7 +180,7 @@ impl World {
         if !is_warm {
             saved = Saved { sets: Vec::new(), brakes: BrakeState::default(), history: ServerHistory::default() };
         }
-        saved.history = ServerHistory::default();
+        saved.history = ServerHistory::default(); // it goes to the views of another configuration, and is in no file
         self.stop(tier);
         self.tiers[tier].is_down = true;
         let wait = self.random.millis(50, 2000);

@@ -117,9 +117,14 @@ async fn a_server_is_known_by_its_name_though_its_place_in_the_list_is_another()
 #[test]
 fn a_server_that_was_away_is_known_by_its_name_too() {
     let recoveries = BTreeMap::from([(0, Recovery::default()), (2, Recovery::default())]);
-    let history = ServerHistory { fallen: BTreeSet::new(), recoveries };
+    let refused =
+        [TypeTable::new().clusters(), TypeTable::new().resolve("own.Debug")].map(|kind| BTreeSet::from([kind]));
+    let [of_first, of_gone] = refused;
+    let refused = BTreeMap::from([(0, of_first.clone()), (1, BTreeSet::new()), (2, of_gone)]);
+    let history = ServerHistory { fallen: BTreeSet::new(), recoveries, refused };
     let placed = placed_history(&history, &[Some(2), Some(0), None]);
     assert_eq!(placed.recoveries.into_keys().collect::<Vec<_>>(), [2], "and nothing of one that is gone");
+    assert_eq!(placed.refused, BTreeMap::from([(0, BTreeSet::new()), (2, of_first)]));
 }
 
 #[tokio::test]

@@ -1,0 +1,38 @@
+//! The types for which a server ends streams, by what this view has found and by what one before it had.
+
+use std::collections::BTreeSet;
+
+use crate::protocol::upstream::StreamTrials;
+use crate::xds::Type;
+
+#[derive(Debug, Default)]
+pub(super) struct RefusedTypes {
+    all: BTreeSet<Type>,
+    /// Those of an earlier view that the server has not taken since.
+    before: BTreeSet<Type>,
+}
+
+/// How many there are at most because of an earlier view.
+const REMEMBERED: usize = 64;
+
+impl RefusedTypes {
+    pub(super) fn all(&self) -> &BTreeSet<Type> {
+        &self.all
+    }
+
+    /// An earlier view has found these.
+    pub(super) fn go_on(&mut self, types: BTreeSet<Type>) {
+        (self.all, self.before) = (types.clone(), types);
+    }
+
+    /// Follows what the streams to the server have found.
+    pub(super) fn follow<'a>(&mut self, streams: impl Iterator<Item = StreamTrials<'a>>) {
+        self.all.clear();
+        for trials in streams {
+            self.all.extend(trials.refused());
+            self.before.retain(|kind| !trials.has_taken(kind));
+        }
+        let room = REMEMBERED.saturating_sub(self.all.len());
+        self.all.extend(self.before.iter().take(room).cloned());
+    }
+}
