@@ -205,7 +205,8 @@ async fn until(what: &str, holds: impl AsyncFn() -> bool) {
 
 /// A cluster whose body contains `content`.
 fn cluster(name: &str, content: &str) -> Any {
-    let mut value = vec![0x0a, u8::try_from(name.len()).unwrap()];
+    let mut value = vec![0x0a];
+    prost::encoding::encode_varint(name.len() as u64, &mut value);
     value.extend(name.bytes());
     value.extend([0xc2, 0x3e]);
     prost::encoding::encode_varint(content.len() as u64, &mut value);
