@@ -221,8 +221,8 @@ impl Order {
     }
 
     fn note_released(&mut self, now: Moment) {
-        if self.waiting.take_release() {
-            self.times.note_released(now);
+        if let Some(could_wait) = self.waiting.take_release() {
+            self.times.note_released(could_wait, now);
             self.look_by(now);
         }
     }

@@ -15,8 +15,8 @@ pub(super) struct WaitingChanges {
     changes: BTreeMap<Key, WaitingChange>,
     /// The missing clusters, each with the changes that wait for it.
     missing: BTreeMap<Name, BTreeSet<Key>>,
-    /// Whether a change has waited since the last release.
-    have_waited: bool,
+    /// For how long a change could wait since the last release.
+    could_wait: Option<Duration>,
 }
 
 #[derive(Debug, Clone)]
@@ -82,13 +82,14 @@ impl WaitingChanges {
             self.missing.entry(name.clone()).or_default().insert(key.clone());
         }
         self.changes.insert(key, WaitingChange { since, longest: WAIT, resource, origin, left });
-        self.have_waited = true;
+        self.could_wait = self.could_wait.max(Some(WAIT));
     }
 
     /// Changes that wait for a cluster without room do so for longer than others.
     pub(super) fn set_longest(&mut self, lacks_room: impl Fn(&Name) -> bool, longest: Duration) {
         for waiting in self.changes.values_mut() {
             waiting.longest = if waiting.left.iter().any(&lacks_room) { longest } else { WAIT };
+            self.could_wait = self.could_wait.max(Some(waiting.longest));
         }
     }
 
@@ -137,9 +138,9 @@ impl WaitingChanges {
         keys.into_iter().filter_map(|key| self.remove(&key).map(|waiting| (key, waiting))).collect()
     }
 
-    /// Whether the last change that waited does so no more, since the last call.
-    pub(super) fn take_release(&mut self) -> bool {
-        self.changes.is_empty() && std::mem::take(&mut self.have_waited)
+    /// Returns for how long changes could wait, if since the last call the last of them has ceased to.
+    pub(super) fn take_release(&mut self) -> Option<Duration> {
+        if self.changes.is_empty() { self.could_wait.take() } else { None }
     }
 
     /// Returns when the first of them has waited long enough.
@@ -153,8 +154,9 @@ impl WaitingChanges {
 pub(super) struct WaitTimes {
     /// When a cluster or a routing resource last changed.
     changed: Moment,
-    /// When the last waiting change of routing was released.
+    /// When the last waiting change of routing was released, and for how long those before it could wait.
     released: Moment,
+    could_wait: Duration,
     /// Authorities whose server is unreachable, or has not sent its routing since it came back; and since when others are steady.
     unsteady: BTreeSet<Authority>,
     steady: BTreeMap<Authority, Moment>,
@@ -165,8 +167,8 @@ impl WaitTimes {
         self.changed = now;
     }
 
-    pub(super) fn note_released(&mut self, now: Moment) {
-        self.released = now;
+    pub(super) fn note_released(&mut self, could_wait: Duration, now: Moment) {
+        (self.released, self.could_wait) = (now, could_wait);
     }
 
     /// Returns whether that changes anything.
@@ -211,7 +213,7 @@ impl WaitTimes {
 
     /// Returns how much longer a removal may wait that a change was released after: its time begins anew once.
     pub(super) fn second_bound(&self, since: Moment, bound: Duration) -> Duration {
-        if self.released > since { bound.max(self.released - since) } else { Duration::ZERO }
+        if self.released > since { bound + self.could_wait.saturating_sub(WAIT) } else { Duration::ZERO }
     }
 }
 
