@@ -290,10 +290,10 @@ impl Stream {
         std::mem::take(&mut self.answered_end)
     }
 
-    /// Whether the server has answered the first request of each routing type on this opening, or was silent about the rest although it
-    /// is alive. True of a stream on which nothing is wanted.
+    /// Whether each routing type has its first answer on this opening, or the server was silent about it. True where nothing is wanted.
     pub(crate) fn has_answered_routing(&self) -> bool {
-        !self.is_wanted() || self.opening.is_open() && self.subscriptions.has_answered_routing(&self.terms)
+        let has_answered = || self.subscriptions.has_answered_routing(&self.terms, &self.opening, self.judged_at);
+        !self.is_wanted() || self.opening.is_open() && has_answered()
     }
 
     /// Returns whether to open the stream again now, to request a second time what clients hold.

@@ -211,8 +211,8 @@ impl Subscriptions {
         };
         let on_stream = self.types.iter().filter(|(kind, _)| !self.trials.is_apart(kind));
         let deadlines = on_stream.filter_map(|(_, of)| deadline(of));
-        let routing = self.routing(terms.variant);
-        deadlines.chain(routing_answers::next_due(routing, terms, opening, judged_at)).min()
+        let due = routing_answers::next_due(self.routing(terms.variant), terms, opening, judged_at);
+        deadlines.chain(due).chain(self.trials_end(terms, opening, judged_at).filter(|at| *at > judged_at)).min()
     }
 
     /// Handles due timers. Returns also whether the server has answered for the end of a set.
@@ -345,19 +345,20 @@ impl Subscriptions {
     }
 
     /// Whether the server has answered the first request of each routing type, or was silent about the rest although it is alive.
-    pub(crate) fn has_answered_routing(&self, terms: &Terms) -> bool {
+    pub(crate) fn has_answered_routing(&self, terms: &Terms, opening: &Opening, now: Moment) -> bool {
         let all = terms.options.faults.has(Fault::LateNamesHoldUpOrder);
         let waits = |of: &TypeSubscription| all && of.names().is_any_waiting();
-        self.is_all_routing_asked(terms.variant)
+        self.trials_end(terms, opening, now).is_none_or(|end| end <= now)
             && self.routing(terms.variant).all(|of| of.names().has_answered_first() && !waits(of))
     }
 
-    /// Whether no routing type is about to be tried: what the server has of that may refer to anything. One that takes one stream of a node may
-    /// not be asked for a type for minutes, so there it counts from its first request on. A refused one does not count.
-    fn is_all_routing_asked(&self, variant: Variant) -> bool {
-        let is_asked = |kind: &Type| self.place(kind) != TypePlace::NotAsked;
-        let mut routing = self.types.iter().filter(|(kind, of)| is_routing(kind, of, variant));
-        self.trials.one_stream_until.is_some() || routing.all(|(kind, _)| is_asked(kind))
+    /// Until when a routing type counts that is about to be tried: what the server has of it may refer to anything. None if none is. A refused one
+    /// does not count, and others have no longer than for an answer: views try one type after another.
+    fn trials_end(&self, terms: &Terms, opening: &Opening, now: Moment) -> Option<Moment> {
+        let mut routing = self.types.iter().filter(|(kind, of)| is_routing(kind, of, terms.variant));
+        let is_any = routing.any(|(kind, _)| self.place(kind) == TypePlace::NotAsked);
+        (is_any && self.trials.one_stream_until.is_none())
+            .then(|| opening.first_request().unwrap_or(now) + terms.options.resource_timer)
     }
 
     /// Judges the server's silence about its routing.

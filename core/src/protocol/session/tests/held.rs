@@ -139,6 +139,19 @@ fn the_rest_of_a_reply_whose_reason_quotes_a_resource_is_rejected_until_a_newer_
 }
 
 #[test]
+fn the_rest_of_a_reply_is_rejected_with_what_is_quoted_if_the_reason_quotes_more_than_is_kept() {
+    let mut world = World::plain(Variant::Delta);
+    world.subscribe(CDS, &["*"], &[]);
+    world.whole(CDS, &["a", "b", "c"]);
+    let nonce = world.take_replies().unwrap();
+    world.answer(CDS, &[], nonce, Some(&format!("'a' is bad {}", "and more ".repeat(1_000))));
+    world.set(CDS, "z", "1");
+    let nonce = world.take_replies().unwrap();
+    world.answer(CDS, &[], nonce, None);
+    assert_eq!(world.held(CDS), ["a Rejected", "b Rejected", "c Rejected", "z Accepted"]);
+}
+
+#[test]
 fn a_set_is_rejected_until_all_of_a_large_rejected_reply_is_accepted() {
     let mut world = World::plain(Variant::Delta);
     world.subscribe(CDS, &["*"], &[]);
