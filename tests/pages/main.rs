@@ -26,6 +26,29 @@ fn links_lead_to_files_and_headings() {
     expect_none(|page| links::faults(page, &root()));
 }
 
+/// Longest line of prose, in characters. Rows of tables cannot be broken.
+const LONGEST_LINE: usize = 200;
+
+#[test]
+fn lines_of_prose_are_short() {
+    expect_none(|page| {
+        let is_long = |text: &str| text.chars().count() > LONGEST_LINE && !text.trim_start().starts_with('|');
+        let long = page.prose().filter(|line| is_long(&line.text));
+        long.map(|line| page.fault(line, format!("more than {LONGEST_LINE} characters"))).collect()
+    });
+}
+
+/// A page that the table of contents lacks is not found.
+#[test]
+fn every_page_is_in_the_table_of_contents() {
+    let pages = pages();
+    let contents = pages.iter().find(|page| page.path == "docs/README.md").unwrap();
+    let has = |path: &str| contents.prose().any(|line| line.text.contains(&format!("]({path})")));
+    let below = pages.iter().filter_map(|page| page.path.strip_prefix("docs/")).filter(|path| *path != "README.md");
+    let missing: Vec<_> = below.filter(|path| !has(path)).collect();
+    assert_eq!(missing, [""; 0]);
+}
+
 #[test]
 fn paths_exist() {
     expect_none(|page| paths::missing(page, &root()));
