@@ -38,6 +38,19 @@ fn lines_of_prose_are_short() {
     });
 }
 
+/// Lines of the README: one screen and a half.
+const README_LINES: std::ops::RangeInclusive<usize> = 60..=80;
+
+/// Words of the README, everything counted.
+const README_WORDS: usize = 700;
+
+#[test]
+fn the_readme_is_read_in_three_minutes() {
+    let text = std::fs::read_to_string(root().join("README.md")).unwrap();
+    let (lines, words) = (text.lines().count(), text.split_whitespace().count());
+    assert!(README_LINES.contains(&lines) && words <= README_WORDS, "{lines} lines, {words} words");
+}
+
 /// A page that the table of contents lacks is not found.
 #[test]
 fn every_page_is_in_the_table_of_contents() {
