@@ -233,7 +233,7 @@ fn in_a_checkout_its_own_files_are_served_and_followed() {
     let relay = Relay::start(&folder.0, "");
     assert!(relay.greeting.contains("in config/demo/resources.\n"), "{}", relay.greeting);
     assert!(
-        include_str!("../README.md").contains(&as_by_default(&relay.greeting)),
+        include_str!("../docs/try.md").contains(&as_by_default(&relay.greeting)),
         "{}",
         as_by_default(&relay.greeting)
     );
@@ -253,24 +253,24 @@ fn in_a_checkout_its_own_files_are_served_and_followed() {
     assert_eq!(first, format!("Weir serves the example resources in {}/resources.\n", demo.display()));
 }
 
-/// Returns the text of the README between two others.
-fn readme(from: &str, to: &str) -> &'static str {
-    let (_, rest) = include_str!("../README.md").split_once(from).unwrap_or_else(|| panic!("no {from}"));
+/// Returns the text of docs/try.md between two others.
+fn page(from: &str, to: &str) -> &'static str {
+    let (_, rest) = include_str!("../docs/try.md").split_once(from).unwrap_or_else(|| panic!("no {from}"));
     rest.split_once(to).unwrap_or_else(|| panic!("no {to} after {from}")).0
 }
 
 #[test]
-fn the_transcripts_of_the_readme_are_what_the_program_prints() {
+fn the_transcripts_of_the_page_are_what_the_program_prints() {
     let (folder, demo) = checkout("readme");
     let relay = Relay::start(&folder.0, "");
     let watch = Running::watch(&folder.0, &format!("routes web --server http://{}", relay.clients()));
     watch.until("weight: 3");
     edit(&demo.join("resources/routes.yaml"), "weight: 3", "weight: 0");
-    let change = readme("config/demo/resources/routes.yaml\n...\n", "```");
+    let change = page("config/demo/resources/routes.yaml\n...\n", "```");
     assert!(change.starts_with("@@ ") && change.contains("+            weight: 0\n"), "{change}");
     watch.until(change);
 
-    let config = readme("cat > shared.yaml <<'END'\n", "END\n").replace("127.0.0.1:18000", relay.clients());
+    let config = page("cat > shared.yaml <<'END'\n", "END\n").replace("127.0.0.1:18000", relay.clients());
     let config = config.replace("127.0.0.1:18001", "127.0.0.1:0").replace("127.0.0.1:19001", "127.0.0.1:0");
     std::fs::write(folder.0.join("shared.yaml"), config).unwrap();
     let second = weir(&folder.0, "--config shared.yaml");
@@ -292,9 +292,9 @@ fn the_transcripts_of_the_readme_are_what_the_program_prints() {
         lines.map(|line| format!("{line}\n")).collect::<String>()
     };
     let upstreams = shown(&field("admin"), "/upstreams", &["\"clients\"", "\"connected\""]);
-    assert_eq!(upstreams, readme("# two clients, one upstream stream\n", "$ curl"));
+    assert_eq!(upstreams, page("# two clients, one upstream stream\n", "$ curl"));
     let nodes = shown(relay.admin(), "/clients", &["\"node\": \"weir-"]);
-    assert_eq!(nodes, readme("# what the control plane sees\n", "```"));
+    assert_eq!(nodes, page("# what the control plane sees\n", "```"));
 }
 
 /// Returns the greeting with the addresses of the example, for an installed program.

@@ -1,4 +1,4 @@
-//! How long clients without state wait for their first set (docs/performance.md).
+//! How long clients without state wait for their first set (docs/record/performance.md).
 //!
 //! `cargo test --release --test first_sync -- --ignored --nocapture` measures; without `--ignored` the test only checks that it works.
 

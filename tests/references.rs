@@ -109,7 +109,7 @@ fn clusters_of_listeners_are_found_in_every_chain() {
 }
 
 #[test]
-fn an_aggregate_cluster_leads_to_its_clusters() {
+fn an_aggregate_cluster_refers_to_its_clusters() {
     let config = json!({"@type": "type.googleapis.com/envoy.extensions.clusters.aggregate.v3.ClusterConfig",
         "clusters": ["one", "two"]});
     let cluster = json!({"name": "a", "cluster_type": {"name": "envoy.clusters.aggregate", "typed_config": config}});

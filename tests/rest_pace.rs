@@ -1,4 +1,4 @@
-//! Polls per second of one core, compared with a server that always sends the same response (docs/performance.md).
+//! Polls per second of one core, compared with a server that always sends the same response (docs/record/performance.md).
 //!
 //! `cargo test --release --test rest_pace -- --ignored --nocapture` measures; without `--ignored` the test only checks that it works.
 

@@ -118,7 +118,7 @@ fn one_change_touches_a_bounded_number_of_entries_however_many_there_are() {
 }
 
 #[test]
-fn a_removal_that_waits_until_nothing_leads_to_it_costs_what_it_touches() {
+fn a_removal_that_waits_until_nothing_refers_to_it_costs_what_it_touches() {
     let cost = |count| {
         let (mut bench, watcher) = resources_in(Bench::with(ProtocolOptions::default()), count);
         let (kind, key) = (bench.kind(CDS), name(count / 2));

@@ -36,7 +36,7 @@ pub struct Reading {
     pub name: String,
     pub stamp: Option<Stamp>,
     /// The names that the body refers to: of endpoints in a cluster, of routes in a listener, of clusters in a route.
-    pub leads_to: Vec<String>,
+    pub refers_to: Vec<String>,
 }
 
 pub fn read(kind: Kind, body: Bytes) -> Option<Reading> {
@@ -46,11 +46,11 @@ pub fn read(kind: Kind, body: Bytes) -> Option<Reading> {
             let eds = cluster.eds.unwrap_or_default().service_name;
             let own = || cluster.name.clone();
             let endpoints = (cluster.discovery == EDS_CLUSTER).then(|| if eds.is_empty() { own() } else { eds });
-            Reading { leads_to: endpoints.into_iter().collect(), stamp: cluster.stamp, name: cluster.name }
+            Reading { refers_to: endpoints.into_iter().collect(), stamp: cluster.stamp, name: cluster.name }
         }
         Kind::Endpoints => {
             let endpoints = Endpoints::decode(body).ok()?;
-            Reading { name: endpoints.name, stamp: endpoints.stamp, leads_to: Vec::new() }
+            Reading { name: endpoints.name, stamp: endpoints.stamp, refers_to: Vec::new() }
         }
         Kind::Listener => {
             let listener = Listener::decode(body).ok()?;
@@ -59,19 +59,19 @@ pub fn read(kind: Kind, body: Bytes) -> Option<Reading> {
             let managers = filters.chain(listener.api.and_then(|api| api.listener));
             let managers = managers.filter_map(|any| HttpManager::decode(any.value).ok());
             let routes = managers.filter_map(|manager| Some(manager.rds?.name)).filter(|name| !name.is_empty());
-            Reading { leads_to: routes.collect(), name: listener.name, stamp: listener.stamp }
+            Reading { refers_to: routes.collect(), name: listener.name, stamp: listener.stamp }
         }
         Kind::Route => {
             let route = Route::decode(body).ok()?;
             let rules = route.hosts.into_iter().flat_map(|host| host.rules);
             let clusters = rules.filter_map(|rule| Some(rule.action?.cluster)).filter(|name| !name.is_empty());
-            Reading { leads_to: clusters.collect(), name: route.name, stamp: route.stamp }
+            Reading { refers_to: clusters.collect(), name: route.name, stamp: route.stamp }
         }
     })
 }
 
 /// Writes a body of about this many bytes, at least what it needs.
-pub fn write(kind: Kind, name: &str, leads_to: &[String], stamp: Stamp, size: usize) -> Bytes {
+pub fn write(kind: Kind, name: &str, refers_to: &[String], stamp: Stamp, size: usize) -> Bytes {
     let body = |padding: Bytes| -> Vec<u8> {
         let (name, stamp) = (name.to_owned(), Some(stamp));
         match kind {
@@ -85,11 +85,11 @@ pub fn write(kind: Kind, name: &str, leads_to: &[String], stamp: Stamp, size: us
             .encode_to_vec(),
             Kind::Endpoints => Endpoints { name, groups: vec![one_endpoint()], stamp, padding }.encode_to_vec(),
             Kind::Listener => {
-                let chains = leads_to.iter().map(|route| Chain { filters: vec![http_filter(route)] }).collect();
+                let chains = refers_to.iter().map(|route| Chain { filters: vec![http_filter(route)] }).collect();
                 Listener { name, chains, api: None, stamp, padding }.encode_to_vec()
             }
             Kind::Route => {
-                let rules = leads_to.iter().map(|cluster| rule(cluster)).collect();
+                let rules = refers_to.iter().map(|cluster| rule(cluster)).collect();
                 let host = Host { name: "all".into(), domains: vec!["*".into()], rules };
                 Route { name, hosts: vec![host], stamp, padding }.encode_to_vec()
             }
@@ -306,16 +306,16 @@ mod tests {
     #[test]
     fn what_is_written_is_read_again_at_about_the_size_that_was_wanted() {
         for kind in Kind::ALL {
-            let leads_to = match kind {
+            let refers_to = match kind {
                 Kind::Cluster => vec!["one".to_owned()], // a cluster refers to endpoints of its own name
                 Kind::Endpoints => vec![],
                 _ => vec!["a".to_owned(), "b".to_owned()],
             };
             let stamp = Stamp { update: 7, unix_nanos: 9 };
             for size in [0, 1000, 100_000] {
-                let body = write(kind, "one", &leads_to, stamp, size);
+                let body = write(kind, "one", &refers_to, stamp, size);
                 assert!(size == 0 || body.len().abs_diff(size) < 8, "{kind:?}: {} instead of {size}", body.len());
-                let expected = Reading { name: "one".into(), stamp: Some(stamp), leads_to: leads_to.clone() };
+                let expected = Reading { name: "one".into(), stamp: Some(stamp), refers_to: refers_to.clone() };
                 assert_eq!(read(kind, body), Some(expected));
             }
         }

@@ -37,7 +37,7 @@ impl Tester {
         self.words(actions)
     }
 
-    /// A response with resources, each with what it leads to, and what the client does then.
+    /// A response with resources, each with what it refers to, and what the client does then.
     fn respond(&mut self, key: StreamKey, kind: Kind, update: u64, resources: &[(&str, &[&str])]) -> Vec<String> {
         let outcome = self.outcome(key, kind, update, resources, &[]);
         self.words(outcome.actions)
@@ -54,15 +54,15 @@ impl Tester {
         self.nonces += 1;
         let nonce = format!("n{}", self.nonces);
         let version = format!("v{update}");
-        let any = |name: &str, leads_to: &[&str]| {
-            let leads_to: Vec<_> = leads_to.iter().map(ToString::to_string).collect();
+        let any = |name: &str, refers_to: &[&str]| {
+            let refers_to: Vec<_> = refers_to.iter().map(ToString::to_string).collect();
             let stamp = Stamp { update, unix_nanos: 0 };
-            Any { type_url: kind.url().into(), value: bodies::write(kind, name, &leads_to, stamp, 0) }
+            Any { type_url: kind.url().into(), value: bodies::write(kind, name, &refers_to, stamp, 0) }
         };
         let message = match self.variant {
             Variant::Sotw => DiscoveryResponse {
                 version_info: version,
-                resources: resources.iter().map(|(name, leads_to)| any(name, leads_to)).collect(),
+                resources: resources.iter().map(|(name, refers_to)| any(name, refers_to)).collect(),
                 type_url: kind.url().into(),
                 nonce,
                 ..Default::default()
@@ -71,10 +71,10 @@ impl Tester {
             Variant::Delta => DeltaDiscoveryResponse {
                 resources: resources
                     .iter()
-                    .map(|(name, leads_to)| Resource {
+                    .map(|(name, refers_to)| Resource {
                         name: name.to_string(),
                         version: version.clone(),
-                        resource: Some(any(name, leads_to)),
+                        resource: Some(any(name, refers_to)),
                         ..Default::default()
                     })
                     .collect(),

@@ -1,4 +1,4 @@
-//! The cost of receiving a large set, and its effect on other views (docs/performance.md).
+//! The cost of receiving a large set, and its effect on other views (docs/record/performance.md).
 //!
 //! `cargo test --release --test ingest_pace -- --ignored --nocapture` measures; without `--ignored` the test only checks that it works.
 

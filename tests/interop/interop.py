@@ -28,6 +28,7 @@ import grpc_by_xds
 import identity
 import leds
 import loads
+import migrate
 import moved
 import on_demand
 import order
@@ -94,6 +95,9 @@ def scenarios():
             yield f"moved, {view} view, go-control-plane, {cache}", moved.run_go, (cache, view == "warm")
         for habit in moved.HABITS:
             yield f"moved, {view} view, sets in pieces, {habit}", moved.run_pieces, (habit, view == "warm")
+    for source in SOURCES:
+        if source.aggregated:
+            yield f"migrate, {source}, upstream delta", migrate.run, (source, "delta")
     for mode in ["pass_through", "aggregate"]:
         yield f"loads, gRPC, {mode}", loads.run, ("delta", mode)
 

@@ -1,5 +1,5 @@
 //! The cost of the order between types for a change that waits for nothing: the same changes through two relays in turn, one of which keeps
-//! no order (docs/performance.md).
+//! no order (docs/record/performance.md).
 //!
 //! `cargo test --release --test relay -- --ignored --nocapture order_pace` measures; without `--ignored` the test only checks that it
 //! works.

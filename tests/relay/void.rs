@@ -93,7 +93,7 @@ pub(super) async fn led_to(plane: &mut Plane, relay: &Relay, cluster: &str) -> (
 }
 
 #[tokio::test]
-async fn a_cluster_that_is_removed_while_a_listener_leads_to_it_goes_after_its_time_and_is_shown_counted_and_logged() {
+async fn a_cluster_that_is_removed_while_a_listener_refers_to_it_goes_after_its_time_and_is_shown_counted_and_logged() {
     let (lines, _guard) = Lines::of_this_thread();
     let mut plane = Plane::start(&[Variant::Delta]).await;
     let relay = run_with(&plane, "limits: {reference_hold: 100ms}").await;
@@ -142,7 +142,7 @@ async fn a_listener_with_too_many_fields_to_look_at_is_served_counted_and_logged
 }
 
 #[tokio::test]
-async fn a_cluster_that_was_rejected_is_shown_as_one_that_routing_leads_to_and_as_rejected() {
+async fn a_cluster_that_was_rejected_is_shown_as_one_that_routing_refers_to_and_as_rejected() {
     let mut plane = Plane::start(&[Variant::Delta]).await;
     let relay = run_with(&plane, "").await;
     let (stream, _client) = led_to(&mut plane, &relay, "a").await;

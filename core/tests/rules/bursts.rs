@@ -45,7 +45,7 @@ fn clusters_are_not_removed_while_listeners_that_the_client_holds_are_unknown() 
     let request = DeltaDiscoveryRequest { type_url: LDS.into(), initial_resource_versions, ..Default::default() };
     bench.request(client, Request::Delta(request));
     bench.whole(CDS, &[("b", "1")]);
-    assert_eq!(bench.said(client), [""; 0], "its listener may lead to it");
+    assert_eq!(bench.said(client), [""; 0], "its listener may refer to it");
     bench.whole(LDS, &[("l", "1")]);
     assert_eq!(bench.said(client), ["L l", "C  -a"]);
 }

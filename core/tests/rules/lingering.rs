@@ -1,4 +1,4 @@
-//! XLAT-31: endpoints linger after their last client, unless no cluster leads to them any more.
+//! XLAT-31: endpoints linger after their last client, unless no cluster refers to them any more.
 
 use std::time::Duration;
 
@@ -51,7 +51,7 @@ fn asked(bench: &mut Bench) -> Vec<String> {
 }
 
 #[test]
-fn xlat_31_endpoints_linger_while_a_cluster_of_either_class_leads_to_them() {
+fn xlat_31_endpoints_linger_while_a_cluster_of_either_class_refers_to_them() {
     for (first, last) in [(Class::Wildcard, Class::Named), (Class::Named, Class::Wildcard)] {
         let mut bench = Bench::with(ProtocolOptions::default());
         let envoy = envoy(&mut bench, &["ep"]);

@@ -97,7 +97,7 @@ fn removed(variant: Variant) -> Vec<&'static str> {
 }
 
 fn without_order() -> ProtocolOptions {
-    // The view lets removals of what nothing leads to go after 50 ms.
+    // The view lets removals of what nothing refers to go after 50 ms.
     ProtocolOptions::default().with(|options| options.hold_referenced(Duration::from_millis(HOLD)))
 }
 
@@ -144,7 +144,7 @@ fn ord_1_the_removals_of_a_client_that_nacked_its_routing_go_when_it_accepts_a_n
 }
 
 #[test]
-fn ord_1_what_a_nack_of_routing_keeps_back_is_routing_and_what_it_leads_to_and_nothing_else() {
+fn ord_1_what_a_nack_of_routing_keeps_back_is_routing_and_what_it_refers_to_and_nothing_else() {
     for variant in [Variant::Sotw, Variant::Delta] {
         let (mut bench, client) = nacking(variant, false, without_order());
         match variant {

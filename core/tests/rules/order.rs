@@ -379,7 +379,7 @@ fn routes_that_were_removed_and_come_again_lead_only_where_they_do_now() {
     lead(&mut bench, "r", &["y"]);
     bench.said(client);
     bench.whole(CDS, &[("y", "1")]);
-    assert_eq!(bench.said(client), ["C  -x"], "nothing leads to it that it would have to wait for");
+    assert_eq!(bench.said(client), ["C  -x"], "nothing refers to it that it would have to wait for");
 }
 
 #[test]
@@ -476,7 +476,7 @@ fn ord_13_a_route_waits_a_short_time_for_endpoints_that_are_known_not_to_exist()
 }
 
 #[test]
-fn up_17_a_route_that_is_back_by_its_ttl_leads_to_its_clusters_again() {
+fn up_17_a_route_that_is_back_by_its_ttl_refers_to_its_clusters_again() {
     let mut bench = Bench::with(ProtocolOptions::default());
     let client = bench.client(Variant::Delta);
     bench.delta(client, CDS, &["*"], &[]);

@@ -54,7 +54,7 @@ fn sotw_21_who_has_missed_removals_that_are_forgotten_is_sent_the_set_without_th
     assert_eq!(bench.said(client), ["C a,b,c,d"]);
     bench.sotw(client, CDS, &["*"], "1");
     bench.whole(CDS, &[("d", "1")]);
-    bench.later(5_000); // nothing leads to them, and they go
+    bench.later(5_000); // nothing refers to them, and they go
     bench.later(55_000); // and are forgotten
     assert_eq!(bench.said(client), ["C d"]);
 }

@@ -18,7 +18,7 @@ const WAIT: u64 = 1_000;
 /// What it waits for them at most if there is no room for one.
 const LONG_WAIT: u64 = 20_000;
 
-/// A view whose route `r` leads to cluster `a`, and a client that subscribes to everything.
+/// A view whose route `r` refers to cluster `a`, and a client that subscribes to everything.
 fn led() -> (Bench, SessionId) {
     let mut bench = Bench::with(ProtocolOptions::default());
     let client = bench.client(Variant::Delta);
@@ -39,7 +39,7 @@ fn gone(bench: &mut Bench, name: &str) {
     bench.apply(vec![Update::Absent { kind, class, key, evidence: Evidence::Reported }]);
 }
 
-/// Returns the clusters that the published route leads to.
+/// Returns the clusters that the published route refers to.
 fn leads(bench: &Bench) -> Vec<String> {
     let kind = bench.kind(RDS);
     match bench.view.snapshot().lookup(&kind, Class::Named, &"r".into()) {
@@ -116,7 +116,7 @@ fn a_change_waits_no_longer_for_a_cluster_without_room_that_a_client_requests_by
 }
 
 #[test]
-fn ord_1_a_cluster_that_nothing_leads_to_goes_when_upstream_is_quiet_and_another_after_the_bound() {
+fn ord_1_a_cluster_that_nothing_refers_to_goes_when_upstream_is_quiet_and_another_after_the_bound() {
     let (mut bench, client) = led();
     gone(&mut bench, "idle");
     bench.later(QUIET - 1);
@@ -126,7 +126,7 @@ fn ord_1_a_cluster_that_nothing_leads_to_goes_when_upstream_is_quiet_and_another
 
     gone(&mut bench, "a");
     bench.later(HOLD - 1);
-    assert_eq!(bench.said(client), [""; 0], "a route leads to it");
+    assert_eq!(bench.said(client), [""; 0], "a route refers to it");
     assert_eq!(bench.view.take_dangled(), OrderLosses::default());
     bench.later(1);
     assert_eq!(bench.said(client), ["C  -a"]);
@@ -220,7 +220,7 @@ fn ord_4_a_route_waits_a_second_for_a_missing_cluster_however_quiet_upstream_is(
     assert_eq!(bench.said(client), ["R r"]);
     assert_eq!((bench.view.take_dangled().waits, dangling(&bench)), (1, vec!["static".to_owned()]));
 
-    // It is not waited for again while a route leads to it.
+    // It is not waited for again while a route refers to it.
     lead(&mut bench, "r2", &["static"]);
     lead(&mut bench, "r", &["static", "a"]);
     assert_eq!(bench.said(client), ["R r"]);

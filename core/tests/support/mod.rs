@@ -326,7 +326,7 @@ pub fn wrapper(url: &str, name: &str, content: &str) -> Wrapper {
     Wrapper { name: name.into(), resource, ..Default::default() }
 }
 
-/// The server sends a route configuration that leads to these clusters.
+/// The server sends a route configuration that refers to these clusters.
 pub fn lead(bench: &mut Bench, name: &str, clusters: &[&str]) {
     lead_for(bench, Class::Named, name, clusters, None);
 }

@@ -53,7 +53,7 @@ impl World {
         let order = if is_away { CHANGE } else { (CHANGE + steady) * tiers };
         let (hold, brake) = (hold(options) * tiers, brake(options));
         match aspect {
-            // What replaces something may wait for what it leads to, and routing for clusters that do not come.
+            // What replaces something may wait for what it refers to, and routing for clusters that do not come.
             Aspect::Has(Kind::Listeners | Kind::Routes | Kind::Scopes) => bound + order + late_clusters(options),
             Aspect::Answered(Kind::Listeners | Kind::Routes | Kind::Scopes) => bound + late_clusters(options),
             Aspect::Has(_) | Aspect::Answered(_) => bound,

@@ -265,7 +265,7 @@ impl Client {
             return reaction;
         }
         reaction.requests.push(self.answer(kind, reply));
-        // An Envoy subscribes to what a resource leads to once it has it.
+        // An Envoy subscribes to what a resource refers to once it has it.
         let led = match kind {
             Kind::Clusters => Some(Kind::Endpoints),
             Kind::Listeners => Some(Kind::Routes),

@@ -1,4 +1,4 @@
-//! The resources of the world: small, and real enough to be scanned for what they lead to.
+//! The resources of the world: small, and real enough to be scanned for what they refer to.
 
 use std::sync::{Arc, OnceLock};
 
@@ -69,7 +69,7 @@ impl Key {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Content {
     pub serial: u32,
-    /// What it leads to: the cluster of a route, the route of a listener.
+    /// What it refers to: the cluster of a route, the route of a listener.
     pub to: u16,
 }
 

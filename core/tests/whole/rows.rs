@@ -15,7 +15,7 @@ use crate::world::World;
 
 const TIMES: u64 = 20;
 const CLUSTER: Key = Key(Kind::Clusters, 0);
-/// Nothing leads to it.
+/// Nothing refers to it.
 const UNUSED: Key = Key(Kind::Clusters, 9);
 const BOTH: [Variant; 2] = [Variant::Sotw, Variant::Delta];
 

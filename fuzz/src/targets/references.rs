@@ -39,7 +39,7 @@ fn sorted(bytes: &[u8]) -> Vec<u8> {
 /// Types whose bodies make a client request another resource: the endpoints of a cluster, the virtual hosts of a route configuration.
 const REFERRING: [&str; 2] = ["envoy.config.cluster.v3.Cluster", "envoy.config.route.v3.RouteConfiguration"];
 
-/// Types whose bodies lead to clusters.
+/// Types whose bodies refer to clusters.
 const LEADING: [&str; 6] = [
     "envoy.config.listener.v3.Listener",
     "envoy.config.listener.v3.FilterChain",

@@ -72,7 +72,7 @@ impl Bench for Fanout {
         }
     }
 
-    /// See docs/performance.md for the derivation.
+    /// See docs/record/performance.md for the derivation.
     fn plausible(&self) -> Option<Plausible> {
         let (against, from, to) = match (self.streams, self.size) {
             (1, ..=4096) => (Subject::Floor, 2.0, 5.7),

@@ -34,7 +34,7 @@ pub enum Check {
     /// A SotW set of listeners or clusters has everything that was there at its newest resource, or of it what a client of names
     /// holds. Needs the origin.
     Completeness,
-    /// No route of the client leads to a cluster that it does not hold.
+    /// No route of the client refers to a cluster that it does not hold.
     MakeBeforeBreak,
     /// What the client has NACKed is not sent again before it has changed.
     ResendAfterNack,

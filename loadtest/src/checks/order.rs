@@ -1,15 +1,15 @@
-//! Make before break: a route leads to clusters that the client holds, before and after each response.
+//! Make before break: a route refers to clusters that the client holds, before and after each response.
 
 use std::collections::BTreeMap;
 
 use crate::subscription::{Name, ReceivedVersion};
 
-/// Returns a route that leads to a missing cluster, with that cluster.
+/// Returns a route that refers to a missing cluster, with that cluster.
 pub fn missing_cluster<'a>(
     routes: impl IntoIterator<Item = &'a BTreeMap<Name, ReceivedVersion>>,
     clusters: &BTreeMap<Name, ReceivedVersion>,
 ) -> Option<(&'a Name, &'a Name)> {
     let routes = routes.into_iter().flatten();
-    let mut led = routes.flat_map(|(route, held)| held.leads_to.iter().map(move |cluster| (route, cluster)));
+    let mut led = routes.flat_map(|(route, held)| held.refers_to.iter().map(move |cluster| (route, cluster)));
     led.find(|(_, cluster)| !clusters.contains_key(*cluster))
 }

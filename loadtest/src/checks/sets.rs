@@ -59,7 +59,7 @@ mod tests {
                 name: name.clone(),
                 version: None,
                 stamp: Some(Stamp::now(1)),
-                leads_to: Vec::new(),
+                refers_to: Vec::new(),
             };
             Response {
                 url: Kind::Cluster.url().into(),

@@ -9,7 +9,7 @@ use crate::content::{CDS, EDS, Item, RDS};
 use crate::wire::{Client, ClientCache};
 
 pub(super) const CHECKS: &[Check] = &[
-    scripted!("ORD-4", EITHER, "a route never comes before the cluster that it leads to", routes_behind_clusters),
+    scripted!("ORD-4", EITHER, "a route never comes before the cluster that it refers to", routes_behind_clusters),
     scripted!("ORD-7", EITHER, "a client that slept through a move never has a route to nowhere", merged),
     scripted!("ORD-5 ORD-6", EITHER, "a cluster goes after the route that led to it has moved", removal_last),
     scripted!("ORD-9", EITHER, "endpoints and routes are answered though no clusters are asked for", no_clusters),
@@ -25,11 +25,11 @@ fn large_cluster(name: &str, text: &str) -> Item {
     Item::eds_cluster(name, &format!("{text} {}", "x".repeat(PADDING)))
 }
 
-/// Checks that the route leads to a cluster that exists.
+/// Checks that the route refers to a cluster that exists.
 fn leads_somewhere(held: &ClientCache) -> anyhow::Result<()> {
     for cluster in ["x", "y"] {
         let broken = held.has(&route_to(cluster)) && !held.has_name(CDS, cluster);
-        ensure!(!broken, "the route leads to {cluster}, which is not there; held: {held}");
+        ensure!(!broken, "the route refers to {cluster}, which is not there; held: {held}");
     }
     Ok(())
 }

@@ -17,7 +17,7 @@ pub struct Item {
     /// The update that added it.
     pub created: u64,
     pub stamp: Stamp,
-    pub leads_to: Vec<String>,
+    pub refers_to: Vec<String>,
     pub body: Bytes,
     /// For the fault that sends it.
     pub previous: Option<Bytes>,
@@ -80,10 +80,10 @@ impl World {
         let stamp = Stamp::now(self.update);
         for change in changes {
             match change {
-                Change::Put(kind, name, leads_to) => self.put(kind, name, leads_to, stamp),
+                Change::Put(kind, name, refers_to) => self.put(kind, name, refers_to, stamp),
                 Change::Touch(kind, name) => {
-                    if let Some(leads_to) = self.set(kind).get(&name).map(|item| item.leads_to.clone()) {
-                        self.put(kind, name, leads_to, stamp);
+                    if let Some(refers_to) = self.set(kind).get(&name).map(|item| item.refers_to.clone()) {
+                        self.put(kind, name, refers_to, stamp);
                     }
                 }
                 Change::Remove(kind, name) => {
@@ -96,14 +96,14 @@ impl World {
         stamp
     }
 
-    fn put(&mut self, kind: Kind, name: Name, leads_to: Vec<String>, stamp: Stamp) {
-        let body = bodies::write(kind, &name, &leads_to, stamp, self.size);
+    fn put(&mut self, kind: Kind, name: Name, refers_to: Vec<String>, stamp: Stamp) {
+        let body = bodies::write(kind, &name, &refers_to, stamp, self.size);
         let old = self.sets[kind as usize].get(&name);
         let created = old.map_or(stamp.update, |item| item.created);
         let item = Item {
             created,
             stamp,
-            leads_to,
+            refers_to,
             body,
             previous: old.filter(|_| self.keeps_previous).map(|item| item.body.clone()),
         };

@@ -31,7 +31,7 @@ pub struct Entry {
     /// The version of the resource, in delta.
     pub version: Option<Name>,
     pub stamp: Option<Stamp>,
-    pub leads_to: Vec<Name>,
+    pub refers_to: Vec<Name>,
 }
 
 impl Entry {
@@ -103,7 +103,7 @@ impl Response {
             return;
         };
         let name = if name.is_empty() { &reading.name } else { name };
-        let leads_to = reading.leads_to.iter().map(|name| names.intern(name)).collect();
-        self.entries.push(Entry { name: names.intern(name), version, stamp: reading.stamp, leads_to });
+        let refers_to = reading.refers_to.iter().map(|name| names.intern(name)).collect();
+        self.entries.push(Entry { name: names.intern(name), version, stamp: reading.stamp, refers_to });
     }
 }

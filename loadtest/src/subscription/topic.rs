@@ -41,7 +41,7 @@ pub struct ReceivedVersion {
     /// The number of the server that sent it.
     pub server: u32,
     pub version: Option<Name>,
-    pub leads_to: Box<[Name]>,
+    pub refers_to: Box<[Name]>,
 }
 
 impl Topic {
@@ -161,12 +161,12 @@ impl Topic {
         let held_before = if is_complete_set { std::mem::take(&mut self.held) } else { BTreeMap::new() };
         for entry in &response.entries {
             if self.is_wildcard || self.names.contains(&entry.name) {
-                let leads_to = entry.leads_to.clone().into_boxed_slice();
+                let refers_to = entry.refers_to.clone().into_boxed_slice();
                 let held = ReceivedVersion {
                     update: entry.update(),
                     server: self.server,
                     version: entry.version.clone(),
-                    leads_to,
+                    refers_to,
                 };
                 self.held.insert(entry.name.clone(), held);
                 self.absent.remove(&entry.name);
@@ -243,7 +243,7 @@ mod tests {
     #[test]
     fn a_name_has_its_answer_when_it_comes_or_is_left_out_after_it_was_there() {
         let set = |names: &[&str]| {
-            let entry = |name: &&str| Entry { name: (*name).into(), version: None, stamp: None, leads_to: Vec::new() };
+            let entry = |name: &&str| Entry { name: (*name).into(), version: None, stamp: None, refers_to: Vec::new() };
             Response { entries: names.iter().map(entry).collect(), ..Response::default() }
         };
         let mut topic = Topic::new(Kind::Cluster, Variant::Sotw, false, ["a", "b"].map(Name::from).into());

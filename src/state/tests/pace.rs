@@ -1,4 +1,4 @@
-//! The figures of docs/performance.md: `cargo test --release --lib state::tests::pace -- --ignored --nocapture`.
+//! The figures of docs/record/performance.md: `cargo test --release --lib state::tests::pace -- --ignored --nocapture`.
 
 use std::time::Instant;
 

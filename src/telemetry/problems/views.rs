@@ -204,7 +204,7 @@ mod tests {
     }
 
     /// What a look and a page take in the worst case: 1,000 views, each with troubles of its own. The number of clients does not matter: none
-    /// is asked. docs/performance.md has the figures.
+    /// is asked. docs/record/performance.md has the figures.
     #[test]
     #[ignore = "means something only in a release build, and alone"]
     fn figures_of_a_look() {

@@ -29,14 +29,14 @@ async fn complete(clusters: &[(&str, &str)], listener_to: &str) -> (Relay, Plane
 }
 
 #[tokio::test]
-async fn a_listener_that_leads_to_a_cluster_which_a_complete_set_lacks_is_said_at_both_ends() {
+async fn a_listener_that_refers_to_a_cluster_which_a_complete_set_lacks_is_said_at_both_ends() {
     let (relay, _plane, _stream, mut client) = complete(&TWO, "nowhere").await;
     let of = cluster_of(&relay);
     let chain = [STAR, ACTIVE, "not_in_set", "set_complete", "referred_by", "not_sent"];
     let page = of("nowhere").is("missing", &chain).await;
     situation(
         &page,
-        "A route leads to a missing cluster",
+        "A route refers to a missing cluster",
         "missing",
         "the set of its server is complete and does not have it",
     );
@@ -72,7 +72,7 @@ async fn a_name_that_differs_by_a_letter_or_two_is_not_in_the_set_and_three_are_
 }
 
 #[tokio::test]
-async fn of_a_set_that_is_not_known_to_be_complete_nothing_is_concluded_whatever_leads_to_the_name() {
+async fn of_a_set_that_is_not_known_to_be_complete_nothing_is_concluded_whatever_refers_to_the_name() {
     let (relay, _plane, stream, mut client, sent) = two_clusters("").await;
     client.ack(CDS, &[], &sent);
     client.ask(LDS, &[], None);

@@ -85,7 +85,7 @@ fn remove(kind: &Type, class: Class, key: &Name, word: Evidence, to: &mut TableW
     }
 }
 
-/// Returns the endpoints that a cluster leads to, if this is one, and is present.
+/// Returns the endpoints that a cluster refers to, if this is one, and is present.
 fn endpoints_of(kind: &Type, class: Class, name: &Name, to: &TableWriter) -> Option<Name> {
     let cluster = kind.is(Role::Clusters).then(|| to.tables().resource(kind, class, name)).flatten()?;
     cluster.refers_to.clone()

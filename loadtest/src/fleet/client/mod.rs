@@ -270,7 +270,7 @@ impl Client {
     fn wanted(&self, kind: Kind) -> BTreeSet<Name> {
         let topics = self.streams.iter().flatten().flat_map(|stream| &stream.topics).filter(|topic| topic.kind == kind);
         let held = topics.flat_map(|topic| topic.held.values());
-        let names = held.flat_map(|held| held.leads_to.iter().cloned());
+        let names = held.flat_map(|held| held.refers_to.iter().cloned());
         match kind == Kind::Cluster && self.is_reduced {
             true => names.step_by(2).collect(),
             false => names.collect(),
@@ -370,7 +370,7 @@ impl Client {
         let of = |kind| stream.topics.iter().filter(move |topic| topic.kind == kind).map(|topic| &topic.held);
         let Some(clusters) = of(Kind::Cluster).next() else { return };
         if let Some((route, cluster)) = checks::missing_cluster(of(Kind::Route), clusters) {
-            let what = format!("{route} leads to {cluster}, which the client does not hold");
+            let what = format!("{route} refers to {cluster}, which the client does not hold");
             self.violate(Check::MakeBeforeBreak, what);
         }
     }

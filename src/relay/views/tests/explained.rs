@@ -63,7 +63,7 @@ fn clusters(numbers: std::ops::Range<usize>) -> Response {
     Response::Delta(DeltaDiscoveryResponse { type_url: type_url.clone(), nonce, resources, ..Default::default() })
 }
 
-/// Prints figures for docs/performance.md: one question of a client that has accepted 100,000 clusters.
+/// Prints figures for docs/record/performance.md: one question of a client that has accepted 100,000 clusters.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "means something only in a release build, and alone"]
 async fn figures_of_explain() {

@@ -9,7 +9,7 @@ use crate::protocol::reply_names::ReplyNames;
 const NAMES: usize = 10_000;
 const ROUNDS: usize = 21;
 
-/// Prints figures for docs/performance.md: a reply to a client that subscribes to 10,000 names, the remembering of its names alone, and its ACK;
+/// Prints figures for docs/record/performance.md: a reply to a client that subscribes to 10,000 names, the remembering of its names alone, and its ACK;
 /// with all names in the reply and with one, and also while the client rejects another resource.
 #[test]
 #[ignore = "means something only in a release build, and alone"]
