@@ -224,7 +224,7 @@ impl Loader {
     fn try_again(&mut self) {
         let Some(memory) = self.parser.memory() else { return };
         let fits = |of: &Lacking| memory.has_room_for(of.bytes + costs::TABLE_ENTRY);
-        let files = self.files.values_mut().filter(|file| file.lacking().iter().any(&fits));
+        let files = self.files.values_mut().filter(|file| file.may_be_taken_anew() && file.lacking().iter().any(&fits));
         files.for_each(Known::forget_reading);
     }
 

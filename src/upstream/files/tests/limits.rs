@@ -161,6 +161,26 @@ fn a_resource_that_is_too_large_keeps_no_other_out_and_is_not_read_again_before_
 }
 
 #[test]
+fn a_file_whose_content_cannot_be_used_is_not_read_again_for_what_its_last_good_version_lacked() {
+    let (memory, held) = memory_with(6000 + costs::TABLE_ENTRY);
+    let (folder, parser) = (Folder::new(), parser());
+    parser.bound_by(&memory);
+    put_large(&folder, "a.json", "a", 9000);
+    folder.put("c.json", &["c"]);
+    let mut loader = loader_with(folder.options(), &parser);
+    assert_eq!(look(&mut loader).0, "c");
+    folder.put("a.json", &["c"]);
+    held.set(0);
+    held.tell();
+    assert!(reasons(&mut loader).contains("Cluster c is in "));
+    let loaded = |loader: &mut Loader| loader.look().loaded.report.loaded;
+    let first = loaded(&mut loader);
+    assert_eq!(loaded(&mut loader), first, "it was read again");
+    put_large(&folder, "a.json", "a", 9000);
+    until(&mut loader, "a,c");
+}
+
+#[test]
 fn a_resource_without_room_is_its_files_all_the_same_when_another_file_has_it() {
     let (memory, _held) = memory_with(6000 + costs::TABLE_ENTRY);
     let (folder, parser) = (Folder::new(), parser());
