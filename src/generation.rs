@@ -203,7 +203,15 @@ impl Sources {
             _ => false,
         };
         let dialer = earlier.map(|earlier| earlier.dialer.clone()).unwrap_or_default();
-        let files = earlier.iter().flat_map(|earlier| &earlier.files);
+        // What goes on beside a new source is not replaced by it, and both take room.
+        let goes_on = |files: &&FilesSource| {
+            let is_it = |plan: &SourcePlan| match plan {
+                SourcePlan::Files(server) => server.options == *files.options(),
+                SourcePlan::Ads(_) | SourcePlan::Rest(_) => false,
+            };
+            earlier.as_ref().is_some_and(is_same) && config.upstream.servers.iter().any(is_it)
+        };
+        let files = earlier.iter().flat_map(|earlier| &earlier.files).filter(|files| !goes_on(files));
         let served = joined(files.map(FilesSource::served).collect());
         let earlier = earlier.filter(is_same);
         let descriptors: Descriptors = match earlier {
@@ -235,7 +243,7 @@ impl Sources {
         self.all.iter().map(|(_, opener)| opener.loads.clone()).collect()
     }
 
-    /// `served`: what files of the sources before these serve.
+    /// `served`: what files of earlier sources serve that do not go on.
     fn open(&mut self, plan: SourcePlan, earlier: Option<&Self>, served: &[Arc<SourceSnapshot>]) -> Opener {
         match plan {
             SourcePlan::Ads(server) => {
