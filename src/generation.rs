@@ -1,6 +1,7 @@
 //! What one configuration sets up to serve clients: sources, views, and the services in front of them. A reload sets up another one beside it,
 //! which takes over sources that are the same and what the views have; the earlier one serves its streams until they have ended.
 
+use std::collections::HashSet;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -202,10 +203,16 @@ impl Sources {
             _ => false,
         };
         let dialer = earlier.map(|earlier| earlier.dialer.clone()).unwrap_or_default();
-        let files = earlier.iter().flat_map(|earlier| &earlier.files);
-        let mut served: Vec<_> = files.flat_map(FilesSource::served).collect();
-        served.sort_by_key(Arc::as_ptr);
-        served.dedup_by(|one, other| Arc::ptr_eq(one, other));
+        // What goes on beside a new source is not replaced by it, and both take room.
+        let goes_on = |files: &&FilesSource| {
+            let is_it = |plan: &SourcePlan| match plan {
+                SourcePlan::Files(server) => server.options == *files.options(),
+                SourcePlan::Ads(_) | SourcePlan::Rest(_) => false,
+            };
+            earlier.as_ref().is_some_and(is_same) && config.upstream.servers.iter().any(is_it)
+        };
+        let files = earlier.iter().flat_map(|earlier| &earlier.files).filter(|files| !goes_on(files));
+        let served = joined(files.map(FilesSource::served).collect());
         let earlier = earlier.filter(is_same);
         let descriptors: Descriptors = match earlier {
             Some(earlier) => earlier.descriptors.clone(),
@@ -236,7 +243,7 @@ impl Sources {
         self.all.iter().map(|(_, opener)| opener.loads.clone()).collect()
     }
 
-    /// `served`: what files of the sources before these serve.
+    /// `served`: what files of earlier sources serve that do not go on.
     fn open(&mut self, plan: SourcePlan, earlier: Option<&Self>, served: &[Arc<SourceSnapshot>]) -> Opener {
         match plan {
             SourcePlan::Ads(server) => {
@@ -270,6 +277,18 @@ impl Sources {
     }
 }
 
+/// Joins what sources of files served, each with what those before it did. However often files are followed anew before all of them could
+/// be read, that has an end.
+fn joined(served: Vec<Vec<Arc<SourceSnapshot>>>) -> Vec<Arc<SourceSnapshot>> {
+    let own = served.iter().flat_map(|of| of.iter().take(1));
+    let before = served.iter().flat_map(|of| of.iter().skip(1));
+    let mut all: Vec<_> = own.chain(before).filter(|of| of.resources() > 0).cloned().collect();
+    let mut known = HashSet::new();
+    all.retain(|of| known.insert(Arc::as_ptr(of)));
+    all.truncate(served.len() + BEFORE);
+    all
+}
+
 /// Returns the files of certificates for a server.
 fn server_certificates(source: &SourcePlan) -> Vec<ServerCertificates> {
     let server = match source {
@@ -293,6 +312,8 @@ fn server_certificates(source: &SourcePlan) -> Vec<ServerCertificates> {
     all
 }
 
+/// Snapshots that are known of sources before those that are followed.
+const BEFORE: usize = 8;
 /// How long the start of the relay waits for its files.
 const AT_START: Duration = Duration::from_millis(300);
 

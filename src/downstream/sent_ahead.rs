@@ -23,6 +23,8 @@ struct Book {
     came: usize,
     /// The streams that are not read now, each with what `came` was when it was paused, or less if that was taken since.
     paused: BTreeMap<PausedStream, usize>,
+    /// What does not count any more, since streams are read again that it may be of, and that they have not taken yet.
+    left: usize,
     number: u64,
 }
 
@@ -88,9 +90,12 @@ impl Book {
     }
 
     fn resume(&mut self, stream: PausedStream) {
+        let unread = self.unread();
         self.paused.remove(&stream);
+        // A stream is read again before it takes anything. No more than a window can be unread.
+        self.left = (self.left + unread - self.unread()).min(WINDOW as usize);
         if self.paused.is_empty() {
-            self.came = 0;
+            (self.came, self.left) = (0, 0);
         }
     }
 
@@ -102,7 +107,9 @@ impl Book {
 
     fn note_taken(&mut self, bytes: usize) {
         let Some(least) = self.paused.values().next() else { return };
-        self.came = self.came.saturating_sub(bytes).max(*least);
+        let of_others = bytes.saturating_sub(self.left);
+        self.left = self.left.saturating_sub(bytes);
+        self.came = self.came.saturating_sub(of_others).max(*least);
         // The streams that were paused last have the most before them.
         for before in self.paused.values_mut().rev().take_while(|before| **before > self.came) {
             *before = self.came;
@@ -161,14 +168,52 @@ mod tests {
             ahead.note_came(5 << 10); // with 1 KiB that no stream takes
             let next = ahead.pause();
             ahead.note_came(5 << 10);
-            ahead.note_taken(8 << 10);
             ahead.resume(std::mem::replace(&mut paused, next));
-            assert!(charged() <= 2 << 10, "{} bytes", charged());
+            ahead.note_taken(8 << 10);
+            assert!(charged() <= 5 << 10, "{} bytes", charged());
         }
         ahead.note_came(3 << 10);
-        assert!((3 << 10..=5 << 10).contains(&charged()), "what is taken was not of a later stream's");
+        assert!((3 << 10..=8 << 10).contains(&charged()), "what is taken was not of a later stream's");
         ahead.resume(paused);
         assert_eq!(charged(), 0);
+    }
+
+    #[test]
+    fn what_a_stream_takes_after_it_is_read_again_is_not_what_came_since_another_one_was_paused() {
+        let memory = Memory::new(Budget::unlimited(), Arc::default(), Arc::default());
+        let account = memory.connect(Belonging::default());
+        let before = memory.used();
+        let ahead = SentAhead::default();
+        ahead.charge_to(account.charge(0));
+        let charged = || {
+            account.tell();
+            memory.used() - before
+        };
+        for _ in 0..2 {
+            let first = ahead.pause();
+            ahead.note_came(2 << 20);
+            let second = ahead.pause();
+            ahead.note_came(2 << 20);
+            assert_eq!(charged(), 4 << 20);
+            ahead.resume(first);
+            assert_eq!(charged(), 2 << 20);
+            ahead.note_taken(1 << 20);
+            assert_eq!(charged(), 2 << 20, "it was of the first stream's");
+            ahead.note_taken(1 << 20);
+            assert_eq!(charged(), 2 << 20, "so was that");
+            ahead.note_taken(1 << 20);
+            assert_eq!(charged(), 1 << 20, "that came later, and another stream has it");
+            ahead.resume(second);
+            assert_eq!(charged(), 0);
+        }
+        let first = ahead.pause();
+        ahead.note_came(1 << 20);
+        let second = ahead.pause();
+        [first, second].map(|stream| ahead.resume(stream));
+        ahead.pause();
+        ahead.note_came(1 << 20);
+        ahead.note_taken(1 << 20);
+        assert_eq!(charged(), 0, "nothing is left of streams before");
     }
 
     #[test]

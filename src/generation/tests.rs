@@ -1,6 +1,7 @@
 use std::path::Path;
 
 use super::*;
+use crate::memory::{Budget, Memory, MemorySetting};
 
 fn config(servers: &str) -> Config {
     let text = format!(
@@ -51,6 +52,73 @@ async fn files_that_are_equal_are_followed_once_and_others_no_more() {
     let third = Sources::new(&config(&[TWO, b.as_str(), a.as_str()].join(", ")), Some(&second));
     assert_eq!(paths(&third), ["b.yaml", "a.yaml"]);
     assert!(is_same(&first.files[1], &third.files[0]) && !is_same(&first.files[0], &third.files[1]));
+}
+
+/// A folder of files that is deleted when the test ends.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("weir-generation-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+
+    /// Writes a file with a cluster whose body has so many bytes, and a few more.
+    fn put(&self, cluster: &str, bytes: usize) {
+        let kind = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
+        let text = "x".repeat(bytes);
+        let cluster_of = format!("{{\"@type\": \"{kind}\", \"name\": \"{cluster}\", \"alt_stat_name\": \"{text}\"}}");
+        std::fs::write(self.0.join(format!("{cluster}.json")), format!("{{\"resources\": [{cluster_of}]}}")).unwrap();
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn files_in(folders: &[&Folder]) -> String {
+    let paths: Vec<_> = folders.iter().map(|folder| format!("'{}'", folder.0.display())).collect();
+    format!("{{files: [{}]}}", paths.join(", "))
+}
+
+fn memory() -> Arc<Memory> {
+    Memory::new(Budget::on(MemorySetting::Bytes(100 << 20), None), Arc::default(), Arc::default())
+}
+
+/// Waits until files were looked at. Returns how many resources they have, and how many errors.
+async fn looked_at(files: &FilesSource) -> (usize, usize) {
+    let looked = async {
+        while files.report().state == "loading" {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), looked).await.expect("they are looked at");
+    let report = files.report();
+    (report.resources, report.errors.len())
+}
+
+#[tokio::test]
+async fn what_goes_on_is_no_reason_to_serve_its_names_from_another_source_without_room() {
+    let (one, two) = (Folder::new("one"), Folder::new("two"));
+    let (memory, plan) = (memory(), files_in(&[&one]));
+    one.put("a", 10);
+    two.put("a", 5000);
+    let first = Sources::new(&config(&plan), None);
+    first.parser.bound_by(&memory);
+    assert_eq!(looked_at(&first.files[0]).await, (1, 0));
+    let held = memory.common();
+    held.set(200 << 20);
+    held.tell();
+    let mut both = config(&[plan, files_in(&[&two])].join(", "));
+    let second = Sources::new(&both, Some(&first));
+    assert_eq!(looked_at(&second.files[1]).await, (0, 1), "it is new");
+    both.transcoder = Some(Transcoder::envoy());
+    let third = Sources::new(&both, Some(&second));
+    third.parser.bound_by(&memory);
+    assert_eq!(looked_at(&third.files[0]).await, (1, 0), "with other descriptors nothing goes on");
 }
 
 /// What is read by other descriptors is another source.

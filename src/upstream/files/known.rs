@@ -241,6 +241,11 @@ impl Known {
         &self.lacking
     }
 
+    /// Whether what the file has now is what is served, as far as there was room. What lacks room is that of the version that is served.
+    pub(crate) fn may_be_taken_anew(&self) -> bool {
+        self.fault.is_none() && self.conflict.is_none() && self.new.is_none()
+    }
+
     /// Whether an error of the file says that a resource has no room.
     pub(crate) fn is_without_room(&self, fault: &FileError) -> bool {
         self.too_much.contains(fault)

@@ -25,7 +25,7 @@ pub(super) struct Loader {
     parser: Parser,
     watcher: Watcher,
     files: BTreeMap<PathBuf, Known>,
-    /// What sources before this one served, until the first look.
+    /// What sources before this one served, until all files could be read.
     before: Vec<Arc<SourceSnapshot>>,
     /// Configured paths that were files at any time.
     seen: BTreeSet<PathBuf>,
@@ -124,8 +124,10 @@ impl Loader {
         }
         self.log_faults(faults);
         let watched = self.watcher.fault().is_none();
-        self.before.clear();
-        let served = vec![self.snapshot.clone()];
+        if self.snapshot.is_complete() {
+            self.before.clear();
+        }
+        let served = [&self.snapshot].into_iter().chain(&self.before).cloned().collect();
         Look { loaded: Loaded { state, report: self.report.clone(), served }, unsettled, watched }
     }
 
@@ -222,7 +224,7 @@ impl Loader {
     fn try_again(&mut self) {
         let Some(memory) = self.parser.memory() else { return };
         let fits = |of: &Lacking| memory.has_room_for(of.bytes + costs::TABLE_ENTRY);
-        let files = self.files.values_mut().filter(|file| file.lacking().iter().any(&fits));
+        let files = self.files.values_mut().filter(|file| file.may_be_taken_anew() && file.lacking().iter().any(&fits));
         files.for_each(Known::forget_reading);
     }
 

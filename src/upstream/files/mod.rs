@@ -58,7 +58,8 @@ struct Inner {
 struct Loaded {
     state: State,
     report: Arc<Report>,
-    /// What is served, even while the source is missing. Until the first look, it is what sources before it served.
+    /// What is served, even while the source is missing. Until all files could be read, what sources before it served comes after it; until
+    /// the first look, that is all.
     served: Vec<Arc<SourceSnapshot>>,
 }
 
@@ -134,7 +135,7 @@ impl FilesSource {
         &self.0.options
     }
 
-    /// Returns what it serves.
+    /// Returns what it serves, and after it what sources before it did, until all files could be read.
     pub(crate) fn served(&self) -> Vec<Arc<SourceSnapshot>> {
         self.0.loaded.borrow().served.clone()
     }

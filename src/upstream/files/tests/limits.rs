@@ -114,6 +114,33 @@ fn what_another_source_serves_already_is_not_new() {
 }
 
 #[test]
+fn what_was_served_is_not_new_until_all_files_could_be_read() {
+    let (memory, held) = memory_with(100 << 10);
+    let (folder, parser) = (Folder::new(), parser());
+    parser.bound_by(&memory);
+    put_large(&folder, "a.json", "a", 5000);
+    put_large(&folder, "b.json", "b", 5000);
+    let served = loader_with(folder.options(), &parser).look().loaded.served;
+    held.set(200 << 20);
+    held.tell();
+    fs::write(folder.at("b.json"), "{").unwrap();
+    let mut loader = loader_with(folder.options(), &parser).after(served);
+    assert_eq!(look(&mut loader).0, "a?");
+    let mut next = loader_with(folder.options(), &parser).after(loader.look().loaded.served);
+    assert_eq!(look(&mut next).0, "a?");
+    put_large(&folder, "b.json", "b", 5000);
+    for loader in [&mut loader, &mut next] {
+        until(loader, "a,b");
+        assert_eq!(loader.look().loaded.served.len(), 1, "nothing before it is needed any more");
+    }
+    fs::remove_file(folder.at("b.json")).unwrap();
+    until(&mut next, "a");
+    put_large(&folder, "b.json", "b", 5000);
+    let (seen, faults) = look(&mut next);
+    assert_eq!((seen.as_str(), faults.len()), ("a", 1), "it is new");
+}
+
+#[test]
 fn a_resource_that_is_too_large_keeps_no_other_out_and_is_not_read_again_before_it_fits() {
     let (memory, held) = memory_with(6 << 20);
     let (folder, parser) = (Folder::new(), parser());
@@ -131,6 +158,26 @@ fn a_resource_that_is_too_large_keeps_no_other_out_and_is_not_read_again_before_
     held.set(0);
     held.tell();
     assert_eq!(loaded(&mut loader).0, "a,b");
+}
+
+#[test]
+fn a_file_whose_content_cannot_be_used_is_not_read_again_for_what_its_last_good_version_lacked() {
+    let (memory, held) = memory_with(6000 + costs::TABLE_ENTRY);
+    let (folder, parser) = (Folder::new(), parser());
+    parser.bound_by(&memory);
+    put_large(&folder, "a.json", "a", 9000);
+    folder.put("c.json", &["c"]);
+    let mut loader = loader_with(folder.options(), &parser);
+    assert_eq!(look(&mut loader).0, "c");
+    folder.put("a.json", &["c"]);
+    held.set(0);
+    held.tell();
+    assert!(reasons(&mut loader).contains("Cluster c is in "));
+    let loaded = |loader: &mut Loader| loader.look().loaded.report.loaded;
+    let first = loaded(&mut loader);
+    assert_eq!(loaded(&mut loader), first, "it was read again");
+    put_large(&folder, "a.json", "a", 9000);
+    until(&mut loader, "a,c");
 }
 
 #[test]

@@ -222,7 +222,8 @@ impl Order {
 
     fn note_released(&mut self, now: Moment) {
         if let Some(could_wait) = self.waiting.take_release() {
-            self.times.note_released(could_wait, now);
+            let oldest = self.removals.iter().map(|(_, since)| since).min();
+            self.times.note_released(could_wait, oldest, now);
             self.look_by(now);
         }
     }
@@ -482,6 +483,39 @@ mod tests {
         ];
         assert_eq!(waits(&order, 1200), expected);
         assert!(Order::default().waiting.is_empty() && waits(&Order::default(), 1200).is_empty());
+    }
+
+    /// A change of routing waits, and is released.
+    fn wait_and_release(order: &mut Order, longest: Duration, from: Moment, until: Moment) {
+        let routes = TypeTable::new().resolve("envoy.config.route.v3.RouteConfiguration");
+        let change = (routes.clone(), Class::Named, Name::from("route"));
+        order.keep_back(change.clone(), route_change(&routes), Origin::default(), ["new".into()].into(), from);
+        order.waiting.set_longest(|_| true, longest);
+        order.drop_waiting(&change);
+        order.note_released(until);
+    }
+
+    #[test]
+    fn a_removal_keeps_the_bound_of_the_longest_wait_and_ever_new_changes_do_not_move_it() {
+        let clusters = TypeTable::new().resolve("envoy.config.cluster.v3.Cluster");
+        let cluster = (clusters, Class::Wildcard, Name::from("old"));
+        let mut order = Order::default();
+        order.defer_removal(cluster.clone(), Origin::default(), at(0));
+        let bounds = |order: &Order| -> Vec<_> { waits(order, 60_000).into_iter().map(|(.., bound)| bound).collect() };
+        assert_eq!(bounds(&order), [Some(BOUND + WAIT)]);
+        let long = Duration::from_secs(15);
+        wait_and_release(&mut order, long, at(0), at(15));
+        assert_eq!(bounds(&order), [Some(BOUND + BOUND + long)]);
+        for second in 25..40 {
+            wait_and_release(&mut order, WAIT, at(second - 1), at(second));
+            assert_eq!(bounds(&order), [Some(BOUND + BOUND + long)], "{second}");
+        }
+        order.cancel_removal(&cluster);
+        order.defer_removal(cluster, Origin::default(), at(50));
+        for second in 52..60 {
+            wait_and_release(&mut order, WAIT, at(second - 1), at(second));
+            assert_eq!(bounds(&order), [Some(BOUND + BOUND + WAIT)], "a later removal has not seen the long wait");
+        }
     }
 
     #[test]

@@ -154,7 +154,7 @@ impl WaitingChanges {
 pub(super) struct WaitTimes {
     /// When a cluster or a routing resource last changed.
     changed: Moment,
-    /// When the last waiting change of routing was released, and for how long those before it could wait.
+    /// When the last waiting change of routing was released, and for how long it could wait, or one before it that a removal has seen, too.
     released: Moment,
     could_wait: Duration,
     /// Authorities whose server is unreachable, or has not sent its routing since it came back; and since when others are steady.
@@ -167,8 +167,10 @@ impl WaitTimes {
         self.changed = now;
     }
 
-    pub(super) fn note_released(&mut self, could_wait: Duration, now: Moment) {
-        (self.released, self.could_wait) = (now, could_wait);
+    /// `oldest`: since when the oldest removal waits. If it has seen the release before, the longer of both waits counts.
+    pub(super) fn note_released(&mut self, could_wait: Duration, oldest: Option<Moment>, now: Moment) {
+        let before = oldest.filter(|since| *since < self.released).map_or(Duration::ZERO, |_| self.could_wait);
+        (self.released, self.could_wait) = (now, could_wait.max(before));
     }
 
     /// Returns whether that changes anything.
