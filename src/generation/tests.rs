@@ -150,6 +150,34 @@ async fn what_goes_on_is_no_reason_to_serve_its_names_from_another_source_withou
     assert_eq!(looked_at(&third.files[0]).await, (1, 0), "with other descriptors nothing goes on");
 }
 
+#[tokio::test]
+async fn of_sources_before_only_so_many_snapshots_are_known_however_often_files_are_followed_again() {
+    let folder = Folder::new("known");
+    folder.put("a", 10);
+    let sources = Sources::new(&config(&files_in(&[&folder])), None);
+    sources.parser.bound_by(&memory());
+    assert_eq!(looked_at(&sources.files[0]).await, (1, 0));
+    let served = sources.files[0].served();
+    let kind = sources.parser.table.resolve("envoy.config.cluster.v3.Cluster");
+    let filled = || {
+        let items = served[0].set(&kind).items().clone();
+        Arc::new(SourceSnapshot::default().next([(kind.clone(), items)].into(), false))
+    };
+    let first = filled();
+    let mut known = vec![first.clone()];
+    for _ in 0..100 {
+        known = joined(vec![[vec![Arc::default()], known].concat()]);
+    }
+    assert!(known.len() == 1 && Arc::ptr_eq(&known[0], &first), "nothing was served since");
+    for _ in 0..100 {
+        let own = filled();
+        let of_one = [vec![own.clone()], known].concat();
+        known = joined(vec![of_one.clone(), of_one]);
+        assert!(Arc::ptr_eq(&known[0], &own) && known.len() <= 2 + BEFORE);
+    }
+    assert_eq!(known.len(), 2 + BEFORE);
+}
+
 /// What is read by other descriptors is another source.
 #[tokio::test]
 async fn with_other_descriptors_every_source_is_opened_again() {
