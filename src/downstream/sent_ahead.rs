@@ -209,7 +209,8 @@ mod tests {
         let first = ahead.pause();
         ahead.note_came(1 << 20);
         let second = ahead.pause();
-        [first, second].map(|stream| ahead.resume(stream));
+        ahead.resume(first);
+        ahead.resume(second);
         ahead.pause();
         ahead.note_came(1 << 20);
         ahead.note_taken(1 << 20);

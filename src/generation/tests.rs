@@ -101,6 +101,35 @@ async fn looked_at(files: &FilesSource) -> (usize, usize) {
 }
 
 #[tokio::test]
+async fn no_file_is_read_before_it_is_known_what_has_room() {
+    let (folder, memory) = (Folder::new("early"), memory());
+    folder.put("a", 10);
+    let sources = Sources::new(&config(&files_in(&[&folder])), None);
+    let early = tokio::time::timeout(Duration::from_millis(200), looked_at(&sources.files[0])).await;
+    assert!(early.is_err(), "{early:?}");
+    let held = memory.common();
+    held.set(200 << 20);
+    held.tell();
+    sources.parser.bound_by(&memory);
+    assert_eq!(looked_at(&sources.files[0]).await, (0, 1));
+}
+
+#[tokio::test]
+async fn what_files_served_before_a_reload_is_served_after_it_whatever_there_is_room_for() {
+    let (one, two, memory) = (Folder::new("before"), Folder::new("after"), memory());
+    one.put("a", 5000);
+    let first = Sources::new(&config(&files_in(&[&one])), None);
+    first.parser.bound_by(&memory);
+    assert_eq!(looked_at(&first.files[0]).await, (1, 0));
+    let held = memory.common();
+    held.set(200 << 20);
+    held.tell();
+    two.put("b", 5000);
+    let second = Sources::new(&config(&files_in(&[&one, &two])), Some(&first));
+    assert_eq!(looked_at(&second.files[0]).await, (1, 1), "only what is new has no room");
+}
+
+#[tokio::test]
 async fn what_goes_on_is_no_reason_to_serve_its_names_from_another_source_without_room() {
     let (one, two) = (Folder::new("one"), Folder::new("two"));
     let (memory, plan) = (memory(), files_in(&[&one]));
@@ -119,6 +148,34 @@ async fn what_goes_on_is_no_reason_to_serve_its_names_from_another_source_withou
     let third = Sources::new(&both, Some(&second));
     third.parser.bound_by(&memory);
     assert_eq!(looked_at(&third.files[0]).await, (1, 0), "with other descriptors nothing goes on");
+}
+
+#[tokio::test]
+async fn of_sources_before_only_so_many_snapshots_are_known_however_often_files_are_followed_again() {
+    let folder = Folder::new("known");
+    folder.put("a", 10);
+    let sources = Sources::new(&config(&files_in(&[&folder])), None);
+    sources.parser.bound_by(&memory());
+    assert_eq!(looked_at(&sources.files[0]).await, (1, 0));
+    let served = sources.files[0].served();
+    let kind = sources.parser.table.resolve("envoy.config.cluster.v3.Cluster");
+    let filled = || {
+        let items = served[0].set(&kind).items().clone();
+        Arc::new(SourceSnapshot::default().next([(kind.clone(), items)].into(), false))
+    };
+    let first = filled();
+    let mut known = vec![first.clone()];
+    for _ in 0..100 {
+        known = joined(vec![[vec![Arc::default()], known].concat()]);
+    }
+    assert!(known.len() == 1 && Arc::ptr_eq(&known[0], &first), "nothing was served since");
+    for _ in 0..100 {
+        let own = filled();
+        let of_one = [vec![own.clone()], known].concat();
+        known = joined(vec![of_one.clone(), of_one]);
+        assert!(Arc::ptr_eq(&known[0], &own) && known.len() <= 2 + BEFORE);
+    }
+    assert_eq!(known.len(), 2 + BEFORE);
 }
 
 /// What is read by other descriptors is another source.

@@ -93,6 +93,24 @@ fn two_loads_do_not_get_the_same_room() {
 }
 
 #[test]
+fn a_load_finds_no_room_while_another_one_does() {
+    let (memory, _held) = memory_with(6000 + costs::TABLE_ENTRY);
+    let (folder, parser) = (Folder::new(), parser());
+    parser.bound_by(&memory);
+    folder.put("a.json", &["a"]);
+    let mut loader = loader_with(folder.options(), &parser);
+    std::thread::scope(|scope| {
+        let turn = parser.room().unwrap();
+        let (tell, seen) = std::sync::mpsc::channel();
+        scope.spawn(move || tell.send(look(&mut loader).0).unwrap());
+        let early = seen.recv_timeout(Duration::from_millis(200));
+        drop(turn);
+        assert!(early.is_err(), "{early:?}");
+        assert_eq!(seen.recv_timeout(PATIENCE).unwrap(), "a");
+    });
+}
+
+#[test]
 fn what_another_source_serves_already_is_not_new() {
     let (memory, held) = memory_with(100 << 10);
     let (folder, other) = (Folder::new(), Folder::new());
