@@ -42,7 +42,8 @@ const TRAPS: &str = "
 const STATES: [&str; 4] = ["done", "partly", "not yet", "not applicable"];
 
 /// The parts of docs/operations.md whose tables say what to do about a symptom.
-const RUNBOOK: [&str; 4] = ["When a view fails", "When a brake holds", "When a region starts cold", "Troubleshooting"];
+const RUNBOOK: [&str; 5] =
+    ["When a view fails", "When a brake holds", "When a region starts cold", "Problems", "Troubleshooting"];
 
 /// The part of docs/testing.md that has a row for each of theirs.
 const SYMPTOMS: &str = "Symptoms: each is made to happen";

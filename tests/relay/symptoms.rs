@@ -201,3 +201,39 @@ async fn fifty_views_of_one_client_each_are_a_line_in_the_log_that_names_the_fie
     let upstreams: Value = serde_json::from_str(&get(relay.admin, "/upstreams").await).unwrap();
     assert!(upstreams[0]["key_fields"]["id"].as_str().is_some_and(|id| id.starts_with("envoy-")), "{upstreams}");
 }
+
+/// Returns what clients notice of a server that is away, if that is a problem.
+async fn noticed(relay: &Relay, server: SocketAddr) -> Option<String> {
+    let page: Value = serde_json::from_str(&get(relay.admin, "/problems").await).unwrap();
+    let subject = format!("http://{server}");
+    let mut problems = page["problems"].as_array().unwrap().iter();
+    let problem = problems.find(|problem| problem["kind"] == "server_away" && problem["subject"] == subject)?;
+    problem["noticed"].as_str().map(str::to_owned)
+}
+
+async fn is_noticed(relay: &Relay, server: SocketAddr, what: &str) {
+    until(what, async || noticed(relay, server).await.is_some_and(|noticed| noticed.starts_with(what))).await;
+}
+
+#[tokio::test]
+async fn a_server_that_is_away_is_a_problem_that_says_what_clients_notice_until_it_is_back() {
+    let (one, two) = (scripts::Server::start(Way::Gives("1")).await, scripts::Server::start(Way::Gives("1")).await);
+    let (first, second) = (one.address, two.address);
+    let each = ", variant: delta, backoff: {initial: 10ms, max: 10ms}";
+    let relay = relay_with_options(&servers(&[first, second], each), "", |_| {}).await;
+    let mut client = Client::connect(relay.address, Variant::Delta).await;
+    client.ask(EDS, &["a"], Some("web"));
+    assert_eq!(content_of(&mut client).await, ["a=1"]);
+    one.kill().await;
+    is_noticed(&relay, first, "they keep what they have, and changes do not arrive").await;
+
+    client.ask(EDS, &["b"], None);
+    assert_eq!(content_of(&mut client).await, ["b=1"], "by the second");
+    is_noticed(&relay, first, "nothing: another server serves them").await;
+
+    two.kill().await;
+    client.ask(EDS, &["c"], None);
+    is_noticed(&relay, second, "what is not cached is missing").await;
+    let _one = scripts::Server::start_at(first, Way::Gives("1")).await;
+    until("the problem ends", async || noticed(&relay, first).await.is_none()).await;
+}
