@@ -9,7 +9,7 @@ use super::standing_nack::InRejected;
 use crate::protocol::moment::Moment;
 use crate::protocol::reply_names::ReplyNames;
 use crate::protocol::view::{Entry, Revision};
-use crate::xds::{ERROR_BYTES, Name, Type};
+use crate::xds::{Name, Type};
 
 /// The rejected replies of which something is not accepted, in the order of their nonces.
 #[derive(Debug, Clone, Default)]
@@ -139,7 +139,7 @@ impl Rejections {
     pub(super) fn rejecting(&self, of: &SentResource, accepted: Option<SentReply>) -> Option<RejectedReply<'_>> {
         self.0.iter().rev().filter(|rejection| rejection.reply.revision >= of.changed).find_map(|rejection| {
             let is_followed = accepted.is_some_and(|accepted| accepted.nonce > rejection.reply.nonce);
-            let is_about_all = rejection.quoted.is_empty() || !is_followed || rejection.is_cut();
+            let is_about_all = rejection.quoted.is_empty() || !is_followed || rejection.may_be_cut();
             let is_left = of.is_in(&rejection.accepted) == Some(false);
             let is_known = || rejection.known.iter().any(|name| of.is(name));
             let RejectedIn { of: found, reason, since } = rejection.of(of);
@@ -188,9 +188,10 @@ impl Rejection {
         self.names.as_ref().is_some_and(|names| names.are_all_in(&self.accepted))
     }
 
-    /// Whether the reason may quote more than is known of it.
-    fn is_cut(&self) -> bool {
-        self.reason.len() + LONGEST_ESCAPE > ERROR_BYTES || self.quoted.len() == MOST_QUOTED
+    /// Whether the reason may quote more than is known of it. Of a long one a part is read, of which little may be left without secrets; and words
+    /// that are no resources take places of those that are.
+    fn may_be_cut(&self) -> bool {
+        self.reason.len() > SURELY_WHOLE || self.quoted.len() > SURELY_ALL
     }
 
     /// Takes over what is left of an earlier one. Of most of that no more is known than that it may be rejected.
@@ -269,8 +270,9 @@ impl<'a> SentResource<'a> {
 /// How many rejected replies are told apart.
 const MOST_REJECTIONS: usize = 8;
 const MOST_QUOTED: usize = 64;
-/// What is kept of a reason that is too long may be so much shorter than the most.
-const LONGEST_ESCAPE: usize = 16;
+/// A reason that is no longer than this, and quotes no more, is whole.
+const SURELY_WHOLE: usize = 1024;
+const SURELY_ALL: usize = 16;
 /// How many resources are known to be rejected of those that are told apart no more.
 const MOST_KNOWN: usize = 64;
 
