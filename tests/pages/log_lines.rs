@@ -1,7 +1,7 @@
 //! Log lines that the program does not write. A quoted one is a code span in double quotes; CONTRIBUTING.md has the notation.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use crate::markdown::Page;
 
@@ -137,8 +137,12 @@ fn stands_for(literal: &str, quoted: &str) -> bool {
         Some(start) => (start.trim_end(), true),
         None => (quoted, false),
     };
-    if !literal.contains('{') {
-        return literal == quoted || is_start && literal.starts_with(quoted);
+    let fixed = literal.split('{').next().unwrap_or_default();
+    if is_start && fixed.starts_with(quoted) {
+        return true;
+    }
+    if fixed == literal {
+        return literal == quoted;
     }
     let mut parts = Vec::new();
     let mut rest = literal;
@@ -154,7 +158,7 @@ fn stands_for(literal: &str, quoted: &str) -> bool {
     for part in &parts[1..] {
         match left.find(*part) {
             Some(at) => left = &left[at + part.len()..],
-            None => return is_start,
+            None => return is_start && fixed.chars().filter(|letter| letter.is_alphabetic()).count() >= ENOUGH,
         }
     }
     is_start || left.is_empty() || last.is_empty()
