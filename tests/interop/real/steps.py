@@ -101,7 +101,8 @@ def relay_killed(course):
 
 
 def late_client(course):
-    """An Envoy that starts while the control plane is away. The direct run has none to compare with: its Envoy starts afterwards."""
+    """An Envoy that starts while the control plane is away. The direct run has none to compare with: its Envoy starts afterwards. The step ends
+    with a change of what this Envoy itself is served: behind Consul, another one has the server of s1."""
     course.stop_traffic()
     if course.relay:
         course.plane.kill()
@@ -109,11 +110,13 @@ def late_client(course):
     course.start_envoy("envoy-2")
     course.start_traffic()
     course.state.services["s1"].backend = "b"
+    course.state.services["s2"].timeout = 6
     if course.relay:
         course.plane.start(course.state)
     else:
         course.apply()
     course.answers("s1", "b", 120)
+    course.has_timeout("s2", 120)
 
 
 def two_tiers(course):

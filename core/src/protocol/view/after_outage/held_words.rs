@@ -66,8 +66,8 @@ impl HeldWord {
     }
 }
 
-/// A word whose server has gone away before it was let go. It counts no more, unless the server says the same when it is back: then
-/// the time goes on that had passed.
+/// A word whose stream has ended before it was let go. It counts no more, unless the server says the same on the next one: then the time
+/// goes on that had passed.
 #[derive(Debug, Clone, Copy)]
 struct InterruptedWord {
     server: u16,
@@ -88,6 +88,8 @@ struct Counts {
 pub(in crate::protocol::view) struct HeldWords {
     words: BTreeMap<Key, HeldWord>,
     interrupted: BTreeMap<Key, InterruptedWord>,
+    /// When the last word of each server was interrupted.
+    interrupted_at: BTreeMap<u16, Moment>,
     by_age: BTreeSet<(Moment, Key)>,
     /// Of each set by itself: another one may be of another server. A name outside of a set matters to no other.
     counts: BTreeMap<SetKey, Counts>,
@@ -246,6 +248,7 @@ impl HeldWords {
         if !word.is_change() {
             let (server, is_removal, passed) = (word.origin.server, word.is_removal(), now - word.since);
             self.interrupted.insert(key, InterruptedWord { server, is_removal, passed });
+            self.interrupted_at.insert(server, now);
         }
     }
 
@@ -259,9 +262,17 @@ impl HeldWords {
         }
     }
 
-    /// Forgets what one server had said before it went away.
-    pub(super) fn forget_interrupted_of(&mut self, server: u16) {
-        self.interrupted.retain(|_, word| word.server != server);
+    /// Whether that server had taken a name or its hosts away, and was interrupted.
+    pub(super) fn was_said_by(&self, server: u16, key: &Key) -> bool {
+        self.interrupted.get(key).is_some_and(|word| word.server == server)
+    }
+
+    /// Forgets what one server had said before it was interrupted, once it had this much time to say it again.
+    pub(super) fn forget_interrupted_of(&mut self, server: u16, time: Duration, now: Moment) {
+        if self.interrupted_at.get(&server).is_some_and(|at| *at + time <= now) {
+            self.interrupted_at.remove(&server);
+            self.interrupted.retain(|_, word| word.server != server);
+        }
     }
 
     /// Takes out what matches of one type and class.

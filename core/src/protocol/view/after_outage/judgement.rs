@@ -122,12 +122,14 @@ impl<'a> Judgement<'a> {
         self.held.take_back(key);
     }
 
-    /// Holds a removal, if it is one of a server that may not have read all of its state, or is held already. Returns whether it is held.
+    /// Holds a removal, if it is one of a server that may not have read all of its state, or is held already, or was until the stream was
+    /// opened again. Returns whether it is held.
     fn holds_removal(&mut self, key: &Key) -> bool {
         let (kind, class, name) = key;
         let is_new = || {
             let is_there = || self.facts.is_intended(kind, *class, name) && self.facts.may_remove(key, self.origin);
-            self.is_doubted && (kind.leads_traffic() || self.has_usable_host(key)) && is_there()
+            let is_doubted = || self.is_doubted && (kind.leads_traffic() || self.has_usable_host(key));
+            (is_doubted() || self.held.was_said_by(self.origin.server, key)) && is_there()
         };
         let earlier = self.held.get(key);
         if earlier.is_some_and(|word| word.is_repeated_by(&Said::Removal, self.origin)) || is_new() {
@@ -179,8 +181,10 @@ impl<'a> Judgement<'a> {
 
     /// Whether an assignment takes the last usable host away, and that is not believed at once.
     fn takes_hosts_away(&self, key: &Key, sent: &Resource) -> bool {
-        let is_held = || self.held.get(key).is_some_and(|word| word.origin.server == self.origin.server);
-        let is_judged = key.0.is_assignment() && (self.is_doubted || is_held());
+        let server = self.origin.server;
+        let is_held = || self.held.get(key).is_some_and(|word| word.origin.server == server);
+        let was_held = || self.held.was_said_by(server, key);
+        let is_judged = key.0.is_assignment() && (self.is_doubted || is_held() || was_held());
         is_judged && !sent.body.has_usable_host() && self.has_usable_host(key)
     }
 

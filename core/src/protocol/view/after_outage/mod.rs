@@ -6,7 +6,8 @@
 //!
 //! Owns what is held, and since when. Reads the tables as facts, and changes nothing in them. Invariants: each name is held for no
 //! longer than `BrakeRules::after_outage`, and until its next word; nothing is let go of a server that is away. If it says the same once it is
-//! back, the time goes on that had passed, so that a server that goes away again and again delays nothing for ever.
+//! back, or once the relay has opened the stream again, the time goes on that had passed, so that a server that goes away again and again
+//! delays nothing for ever.
 
 pub(super) mod held_words;
 mod judgement;
@@ -40,7 +41,8 @@ impl AfterOutage {
     /// Judges what a server says. Returns what passes of it, and what is let go since it says so.
     pub(super) fn judge(&mut self, unit: Unit, facts: &Facts, now: Moment) -> Vec<Unit> {
         if self.recovering.get(&unit.origin.server).is_some_and(|until| *until <= now) {
-            self.held.forget_interrupted_of(unit.origin.server); // it has been there for long enough to say it again
+            // The relay may have opened the stream again since then, which is no outage.
+            self.held.forget_interrupted_of(unit.origin.server, facts.options().brakes.after_outage, now);
         }
         let is_doubted = self.is_doubted(unit.origin, &facts.options().brakes, now);
         if !is_doubted && self.held.is_empty() {

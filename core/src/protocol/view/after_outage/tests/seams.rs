@@ -131,6 +131,40 @@ fn when_the_stream_is_lost_again_nothing_is_held_of_it_and_nothing_goes() {
     }
 }
 
+/// The relay opens a stream again when a client needs to know the end of a set. That is no outage, and the server says again what it lacks.
+#[test]
+fn a_stream_that_the_relay_opens_again_makes_the_time_neither_shorter_nor_longer() {
+    let mut bench = Bench::back(CDS, &["a", "b"], options());
+    bench.assign("web", USABLE);
+    bench.pass(14_000);
+    bench.remove(CDS, "b");
+    bench.assign("web", DRAINED);
+    bench.pass(2_000); // the time after the outage is over
+    bench.interrupt(CDS);
+    bench.apply(vec![Update::Interrupted { kind: bench.kind(EDS), of: Selector::Name("web".into()) }]);
+    bench.pass(1_000);
+    bench.remove(CDS, "b");
+    bench.assign("web", DRAINED);
+    assert_eq!(bench.waits(), [2_000, 2_000]);
+    bench.pass(7_999);
+    assert_eq!((bench.present(CDS), bench.assigned("web")), (names(&["a", "b"]), USABLE.to_vec()));
+    bench.pass(1);
+    assert_eq!((bench.present(CDS), bench.assigned("web")), (names(&["a"]), DRAINED.to_vec()));
+}
+
+#[test]
+fn what_is_said_again_long_after_the_stream_was_opened_again_is_believed_at_once() {
+    let mut bench = Bench::back(CDS, &["a", "b"], options());
+    bench.pass(14_000);
+    bench.remove(CDS, "b");
+    bench.pass(2_000);
+    bench.interrupt(CDS);
+    bench.pass(10_000);
+    assert_eq!(bench.present(CDS), names(&["a", "b"]));
+    bench.remove(CDS, "b");
+    assert_eq!(bench.present(CDS), names(&["a"]));
+}
+
 /// What the end of a stream cancels is requested again, or the server would not say it any more.
 #[test]
 fn what_is_held_is_known_by_its_server() {
