@@ -238,11 +238,7 @@ impl App {
         let mut beside = JoinSet::new();
         let views = self.serving.views.get();
         let (counting, incomplete) = (self.serving.clone(), self.downstream.incomplete());
-        let counted = Box::new(move || {
-            let generation = counting.generation.get();
-            generation.charge_files();
-            generation.counted_bytes() + incomplete()
-        });
+        let counted = Box::new(move || counting.generation.get().sample_bytes() + incomplete());
         let _watch = MemoryWatch::start(views.memory().clone(), counted, self.live_bytes)
             .inspect_err(|error| tracing::error!(%error, "cannot watch the memory: limits.memory is not exact"));
         let workers = Arc::new(WorkerHealth::new());

@@ -126,13 +126,10 @@ impl Generation {
         }
     }
 
-    /// Charges what of files is held now.
-    pub(crate) fn charge_files(&self) {
+    /// Charges what of files is held now, and returns other bytes in memory that have limits of their own: what clients state, load reports,
+    /// responses for REST.
+    pub(crate) fn sample_bytes(&self) -> usize {
         self.sources.parser.charge_bodies();
-    }
-
-    /// Returns bytes in memory that have limits of their own: what clients state, load reports, responses for REST.
-    pub(crate) fn counted_bytes(&self) -> usize {
         let mut stated = self.views.stated_versions().bytes();
         let mut before = self.views.before();
         while let Some(views) = before {
