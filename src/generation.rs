@@ -217,7 +217,7 @@ impl Sources {
         };
         let parser = match earlier {
             Some(earlier) => earlier.parser.clone(),
-            None => Parser::new(config.views.table.clone(), config.transcoder.clone()).to_be_bound(),
+            None => Parser::new(config.views.table.clone(), config.transcoder.clone()).until_bound(),
         };
         let mut sources = Self { all: Vec::new(), files: Vec::new(), parser, descriptors, dialer };
         for plan in &config.upstream.servers {

@@ -43,7 +43,7 @@ impl Parser {
     }
 
     /// Lets files be read only after [`Self::bound_by`].
-    pub(crate) fn to_be_bound(self) -> Self {
+    pub(crate) fn until_bound(self) -> Self {
         Self { is_bounded: true, ..self }
     }
 

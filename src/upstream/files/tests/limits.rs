@@ -219,7 +219,7 @@ fn a_resource_without_room_is_its_files_all_the_same_when_another_file_has_it() 
 async fn no_file_is_read_before_it_is_known_what_has_room() {
     let (folder, (memory, _held)) = (Folder::new(), memory_with(0));
     folder.put("a.json", &["a"]);
-    let parser = parser().to_be_bound();
+    let parser = parser().until_bound();
     let source = FilesSource::start(folder.options(), parser.clone());
     let mut loaded = source.subscribe();
     let early = loaded.wait_for(|loaded| !matches!(loaded.state, State::Loading));
