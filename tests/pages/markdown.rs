@@ -87,7 +87,7 @@ pub fn pages() -> Vec<Page> {
 
 /// Returns the code spans of a line. A line with a part of one has none: the span goes on in the next line.
 pub fn spans(line: &str) -> Vec<&str> {
-    let is_whole = line.matches('`').count() % 2 == 0;
+    let is_whole = line.matches('`').count().is_multiple_of(2);
     line.split('`').skip(1).step_by(2).filter(|_| is_whole).collect()
 }
 
