@@ -48,7 +48,7 @@ struct Options {
     /// Only these test programs
     #[arg(long, value_delimiter = ',', value_name = "NAME")]
     programs: Vec<String>,
-    /// Judges no further mutant after this time
+    /// Judges mutants for no longer than this; to compile them and to look which tests reach them is not counted
     #[arg(long)]
     minutes: Option<u64>,
     /// Does not judge again what an earlier run has judged; for code that has not changed since
@@ -84,7 +84,7 @@ fn main() -> Result<()> {
     eprintln!("{} of {} mutants compile; built in {:.0?}", compiled.viable.len(), mutants.len(), started.elapsed());
     let scratch = target.join("mutants/reached");
     let programs = tests_of::run_each(&compiled, &settings, &tree.root, &scratch)?;
-    let until = options.minutes.map(|minutes| started + Duration::from_secs(60 * minutes));
+    let until = options.minutes.map(|minutes| Instant::now() + Duration::from_secs(60 * minutes));
     let order = in_random_order(&compiled.viable);
     let verdicts = Verdicts::open(target.join("mutants/verdicts.jsonl"), options.resume, &mutants)?;
     let verdicts = verdicts.judge(&order, &mutants, &programs, &settings, &tree.root, until)?;
