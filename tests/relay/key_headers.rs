@@ -451,10 +451,13 @@ async fn a_state_that_was_imported_under_another_key_brings_no_view_with_headers
     let rest = |key: &str| state_in(&folder, &format!(", key: {key}")).replace("views: {key: [cluster]}\n", KEY);
     let mut plane = Plane::start(&BOTH).await;
     let before = Stoppable::start(plane.address, ", variant: sotw", &rest(&own)).await;
+    let mut open = Vec::new();
     for token in [Some("own-token"), None] {
         let mut caller = call(&channel(&before.0).await, token).await.unwrap();
-        say(&plane.stream().await, "1", &[("a", "1")], &[], &[]);
+        let stream = plane.stream().await;
+        say(&stream, "1", &[("a", "1")], &[], &[]);
         assert_eq!(caller.names().await.unwrap(), ["a"]);
+        open.push((caller, stream));
     }
     is_saved(&before.0).await;
     before.stop().await;
