@@ -2,7 +2,7 @@
 
 #[path = "../../tests/pages/commands.rs"]
 mod commands;
-#[allow(dead_code)] // the finders of tests/pages use the rest
+#[allow(dead_code)] // one file for two programs: tests/pages uses the parts that this one does not
 #[path = "../../tests/pages/markdown.rs"]
 mod markdown;
 

@@ -16,7 +16,7 @@ use weir_core::protocol::view::Class;
 use weir_core::xds::Authority;
 
 use super::bench::*;
-use super::support::{CDS, LDS, RDS, VHDS};
+use super::support::{CDS, EDS, LDS, RDS, VHDS};
 
 const SRDS: &str = "type.googleapis.com/envoy.config.route.v3.ScopedRouteConfiguration";
 const SECOND: Duration = Duration::from_secs(1);
@@ -183,7 +183,6 @@ fn take_routes(bench: &mut Bench, variant: Variant) {
 }
 
 const UNKNOWN: i32 = 2;
-const UNAVAILABLE: i32 = 14;
 
 /// Its trial comes soon, and what the server has of it may refer to what is to be removed.
 #[test]
@@ -225,14 +224,26 @@ fn ord_1_a_type_that_has_not_had_its_turn_counts() {
 #[test]
 fn ord_1_a_type_that_a_server_of_one_stream_is_not_asked_for_yet_holds_nothing_up() {
     for variant in [Variant::Delta, Variant::Sotw] {
-        let mut bench = with_routes_off(variant);
+        let mut bench = Bench::new(one(variant, ServerQuirks { tries_types_apart: true, ..ServerQuirks::default() }));
+        // Two types are new on the stream that ends, so that neither is called refused.
+        [(CDS, "*"), (LDS, "*"), (EDS, "e"), (RDS, "r")].iter().for_each(|(url, name)| bench.want(url, name, true));
+        assert_eq!(bench.open(0).len(), 4);
+        say(&mut bench, variant, CDS, &[("a", "1")]);
+        say(&mut bench, variant, LDS, &[("l", "1")]);
+        end_by(&mut bench, UNKNOWN);
+        open_without_routes(&mut bench, variant);
         try_routes(&mut bench, None);
         end_by(&mut bench, UNKNOWN); // for the second stream
         open_without_routes(&mut bench, variant);
-        bench.requested(0); // they are put back
-        end_by(&mut bench, UNAVAILABLE);
-        open_without_routes(&mut bench, variant);
-        assert!(steady(&bench), "{variant:?}: they are put back after a pause");
+        assert!(steady(&bench), "{variant:?}: the routes have not been put back");
+        let is_asked = |of: &String| of.starts_with("+[r]") || of.starts_with("[r]");
+        let seconds = (0..240).find(|_| {
+            bench.later(SECOND);
+            bench.requested(0).iter().any(is_asked)
+        });
+        assert!(seconds.is_some(), "{variant:?}: they are put back in the end");
+        bench.settle();
+        assert!(!steady(&bench), "{variant:?}: now the server is asked");
     }
 }
 
