@@ -88,11 +88,10 @@ impl NodesAgainst {
         if let Err(fault) = &shown {
             error(&format!("cannot write: {fault}"));
         }
-        match () {
-            () if shown.is_err() || !compared.errors.is_empty() => ExitCode::from(CANNOT_ASK),
-            () if compared.differs() => ExitCode::from(FOUND),
-            () => ExitCode::SUCCESS,
+        if shown.is_err() || !compared.errors.is_empty() {
+            return ExitCode::from(CANNOT_ASK);
         }
+        if compared.differs() { ExitCode::from(FOUND) } else { ExitCode::SUCCESS }
     }
 
     async fn compared(&self, rule: &KeyRule, text: &str, tls: &TlsArgs) -> Result<NodeComparison, AgainstError> {
@@ -149,11 +148,11 @@ impl NodesAgainst {
 
     /// Listens until all that each node subscribes to is known, and nothing has changed for a while. Returns what is not known in the end.
     async fn listen(&self, clients: &mut [Client<NodeQuery>], labels: &[String]) -> Vec<String> {
-        let deadline = Instant::now() + self.timeout;
+        let deadline = Instant::now() + self.timeout.min(LONGEST_WAIT);
         let mut changed = Instant::now();
         loop {
             let is_complete = clients.iter().all(|client| client.query().is_complete());
-            let quiet = changed + self.quiet_period;
+            let quiet = changed + self.quiet_period.min(LONGEST_WAIT);
             let until = if is_complete { deadline.min(quiet) } else { deadline };
             let next = select_all(clients.iter_mut().map(|client| Box::pin(client.next())));
             let next = timeout_at(until, next).await.map(|(event, at, _)| (event, at));
@@ -229,6 +228,8 @@ fn printable_lines(text: &str) -> String {
 const FLAG: &str = "--against";
 const MIN_NODES: usize = 2;
 const MAX_NODES: usize = 5;
+/// Longer times do not fit into a clock.
+const LONGEST_WAIT: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
 #[cfg(test)]
 mod tests {
