@@ -233,7 +233,10 @@ fn show_keys(config: &Config, nodes: Option<PathBuf>) -> anyhow::Result<()> {
         Some(path) => std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?,
         None => std::io::read_to_string(std::io::stdin()).context("cannot read standard input")?,
     };
-    show(&weir::cli::key::report(&config.views.rule, &text)?).context("cannot write")
+    let views = &config.views;
+    let report = weir::cli::key::report(&views.rule, &text)?;
+    let about_secrets = weir::cli::key::about_secrets(&views.rule, &views.permissions, &text);
+    show(&(report + &about_secrets)).context("cannot write")
 }
 
 /// Returns the exit code of a relay that has ended.

@@ -1,6 +1,7 @@
 //! `weir key`: the sharing key of a node, the fields that form it, and how a fleet is divided.
 
 mod advice;
+mod secrets;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -8,6 +9,7 @@ use std::fmt::Write;
 use prost::Message;
 use weir_core::xds::{KeyField, KeyRule, SharingKey};
 
+pub use self::secrets::about_secrets;
 use super::node_json::NodeJson;
 
 /// Returns the report for nodes in JSON, one per line; a single node may take several lines.

@@ -53,10 +53,18 @@ fn values(field: &KeyField, nodes: &[Vec<u8>]) -> usize {
 fn parts(field: &KeyField, nodes: &[Vec<u8>]) -> Vec<KeyField> {
     match field {
         KeyField::Locality => vec![KeyField::Region, KeyField::Zone, KeyField::SubZone],
-        KeyField::Metadata => {
+        KeyField::Metadata | KeyField::MetadataExcept(_) => {
+            let is_left_out = |name: &String| match field {
+                KeyField::MetadataExcept(paths) => paths.iter().any(|path| path.iter().eq([name])),
+                _ => false,
+            };
             let metadata = nodes.iter().filter_map(|node| Node::decode(node.as_slice()).ok()?.metadata);
             let names: BTreeSet<_> = metadata.flat_map(|metadata| metadata.fields.into_keys()).collect();
-            names.into_iter().filter_map(|name| KeyField::parse(&format!("metadata.{name}"))).collect()
+            names
+                .into_iter()
+                .filter(|name| !is_left_out(name))
+                .filter_map(|name| KeyField::parse(&format!("metadata.{name}")))
+                .collect()
         }
         _ => Vec::new(),
     }
