@@ -138,7 +138,7 @@ fn key_20_fields_by_what_is_left_out_are_shown_as_they_are_written_and_with_what
     let shown: Vec<_> = rule.parts(&node.encode_to_vec()).into_iter().map(|(_, words)| words).collect();
     assert_eq!(shown, ["", "10.0.0.1", "{\"ZONE\":\"z\"}"]);
     assert!(rule.fields().iter().all(|field| !field.is_text()));
-    assert_eq!(IdPart::new(1.try_into().unwrap(), ""), None);
+    assert_eq!(IdPart::new(1_usize.try_into().unwrap(), ""), None);
 }
 
 #[test]
