@@ -13,6 +13,9 @@ section! {
     /// Which clients share a view.
     Views {
         /// Node fields that must be equal for two clients to share a view. Without it all but id and listening_addresses.
+        ///
+        /// Beside names of fields, entries may be `{metadata: {except: [NAME]}}`, all of the metadata but some values, and `{id: {part: 1,
+        /// of: "~"}}`, one part of the id. See [fields of the key](#fields-of-the-key).
         key: Option<Located<NonEmpty<KeyEntry>>>, absent("all of the node but id and listening_addresses"),
             written("[cluster, locality.region, metadata.tenant]");
         /// The key that fits a control plane, in place of key.
