@@ -12,7 +12,7 @@ pub(in crate::config) enum KeyEntry {
     /// A field by its name.
     Field(KeyField),
     /// A field of which a part counts.
-    Parts(KeyParts),
+    Parts(Box<KeyParts>),
 }
 
 section! {
@@ -46,7 +46,7 @@ section! {
 impl Form for KeyEntry {
     fn read(node: &Node, reader: &mut Reader) -> Option<Self> {
         match &node.value {
-            Value::Map(_) => KeyParts::read(node, reader).map(Self::Parts),
+            Value::Map(_) => KeyParts::read(node, reader).map(Box::new).map(Self::Parts),
             _ => KeyField::read(node, reader).map(Self::Field),
         }
     }
