@@ -11,11 +11,12 @@ use crate::config::form::{Form, Reader};
 use crate::config::{Config, load, raw, schema, yaml};
 use crate::transcode::yaml::parse as yaml_value;
 
-const EXAMPLES: [&str; 6] = [
+const EXAMPLES: [&str; 7] = [
     include_str!("../../../config/relay.yaml"),
     include_str!("../../../config/failover.yaml"),
     include_str!("../../../config/federation.yaml"),
     include_str!("../../../config/files.yaml"),
+    include_str!("../../../config/istio.yaml"),
     include_str!("../../../config/rest.yaml"),
     include_str!("../../../config/demo/relay.yaml"),
 ];

@@ -193,6 +193,18 @@ fn a_preset_stands_for_its_key_and_is_not_beside_one() {
 }
 
 #[test]
+fn the_example_of_istio_is_the_preset_written_out() {
+    let example = Config::parse(Path::new("config/istio.yaml"), include_str!("../../../config/istio.yaml"));
+    let rule = example.unwrap_or_else(|error| panic!("{error}")).views.rule;
+    let free =
+        "free: [id, cluster, locality, metadata, user_agent, extensions, client_features, dynamic_parameters, unknown]";
+    let text = format!(
+        "views: {{preset: istio-gateway}}\npermissions: [{{name: a, identities: [{{network: 10.0.0.0/8}}], {free}}}]\n"
+    );
+    assert_eq!(rule, parsed(&text).views.rule);
+}
+
+#[test]
 fn the_preset_that_shares_needs_permissions() {
     let preset = "views: {preset: istio-gateway}\n";
     assert_eq!(faults(preset), ["views.preset: requires permissions: they say whose a client is"]);
