@@ -257,7 +257,10 @@ fn read_nodes(nodes: Option<PathBuf>) -> anyhow::Result<String> {
 
 fn show_keys(config: &Config, nodes: Option<PathBuf>) -> anyhow::Result<()> {
     let text = read_nodes(nodes)?;
-    show(&weir::cli::key::report(&config.views.rule, &text)?).context("cannot write")
+    let views = &config.views;
+    let report = weir::cli::key::report(&views.rule, &text)?;
+    let about_secrets = weir::cli::key::about_secrets(&views.rule, &views.permissions, &text);
+    show(&(report + &about_secrets)).context("cannot write")
 }
 
 /// Returns the exit code of a relay that has ended.

@@ -6,6 +6,7 @@ mod advice;
 mod node_comparison;
 mod node_query;
 mod referred;
+mod secrets;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -13,6 +14,7 @@ use std::fmt::Write;
 use prost::Message;
 use weir_core::xds::{KeyField, KeyRule, SharingKey};
 
+pub use self::secrets::about_secrets;
 use super::node_json::NodeJson;
 
 /// Returns the report for nodes in JSON, one per line; a single node may take several lines.

@@ -4,16 +4,19 @@ use weir_core::xds::{IdentityPattern, KeyField, KeyRule, PermissionRule, Permiss
 
 use super::checker::Checker;
 use super::form::Located;
-use super::raw::{self, Headers, Server};
+use super::raw::{self, Headers, KeyEntry, Server};
 use crate::relay::HeaderHasher;
 use crate::upstream::{Plan, SourcePlan};
 
 /// Returns what makes the hashes of headers in the key, if there are any.
 pub(super) fn check(raw: &raw::Root, rule: &KeyRule, plan: &Plan, checker: &mut Checker) -> Option<HeaderHasher> {
     rule.headers().next()?;
-    let fields = raw.views.key.iter().flat_map(|fields| &fields.0);
-    let field = fields.into_iter().find(|field| matches!(field.value, KeyField::Header(_)))?;
-    let (place, name) = (&field.place, &field.value);
+    let entries = raw.views.key.iter().flat_map(|entries| &entries.0);
+    let mut headers = entries.filter_map(|entry| match &entry.value {
+        KeyEntry::Field(field @ KeyField::Header(_)) => Some((&entry.place, field)),
+        _ => None,
+    });
+    let (place, name) = headers.next()?;
     for server in &plan.servers {
         let at = match server {
             SourcePlan::Ads(server) => server,
@@ -41,7 +44,7 @@ pub(super) fn check(raw: &raw::Root, rule: &KeyRule, plan: &Plan, checker: &mut 
 /// Checks the headers that servers are shown for all clients, or for those of a tenant.
 pub(super) fn check_shared(raw: &raw::Root, rule: &KeyRule, permissions: &Permissions, checker: &mut Checker) {
     let servers: Vec<_> = raw.upstream.0.iter().flat_map(|upstream| upstream.all_servers()).collect();
-    let are_ids_free = rule.fields().contains(&KeyField::Id) && !ties_ids(permissions);
+    let are_ids_free = rule.fields().iter().any(KeyField::is_of_id) && !ties_ids(permissions);
     for server in servers {
         let all: Vec<_> = headers_of(server).collect();
         let is_meant = server.shared_credential.value;

@@ -19,13 +19,14 @@ use super::admin::{AdminOptions, admin_may_be_at};
 use super::checker::Checker;
 use super::diagnostic::{Diagnostic, Diagnostics};
 use super::in_force::InForce;
+use super::presets::Preset;
 use super::secrets::without_values;
 use super::shown::ShownConfig;
 use super::upstream::{self, SourceLimits};
 use super::yaml::{self, Node};
 use super::{
     access, brakes, clients, consistency, contradictions, files, headers, limits, loops, memory, permissions, protocol,
-    raw, rest, state, types,
+    raw, rest, state, types, views,
 };
 use crate::downstream::{self, DrainTimes, ListenAddress, ListenOptions, RestOptions};
 use crate::file_access;
@@ -73,6 +74,8 @@ pub struct Config {
     /// The file as it was written.
     pub(super) tree: Node,
     pub(crate) reload: ReloadOptions,
+    /// The preset that the sharing key comes from.
+    pub(crate) preset: Option<Preset>,
     /// The values of the sections that `weir check` shows.
     pub(crate) in_force: InForce,
     /// As operators are shown it.
@@ -234,8 +237,9 @@ fn build(raw: &raw::Root, checker: &mut Checker) -> Option<Config> {
     let transcoder = upstream.and_then(|upstream| upstream::transcoder(&upstream.descriptors, checker));
     let table = types::check(raw, checker);
     let access = access::check(&raw.access, &table, checker);
-    let rule = key_rule(&raw.views);
+    let (rule, preset) = views::check(&raw.views, checker);
     let permissions = permissions::check(raw, &rule, &table, checker);
+    views::check_identity(&raw.views, &rule, &permissions, checker);
     headers::check_shared(raw, &rule, &permissions, checker);
     let brakes = brakes::check(&raw.brakes, &table, checker);
     let memory = memory::check(&raw.limits, checker);
@@ -298,6 +302,7 @@ fn build(raw: &raw::Root, checker: &mut Checker) -> Option<Config> {
         loads,
         rest,
         state,
+        preset,
         in_force: InForce::of(raw),
         shown: ShownConfig::default(),
         warnings: Vec::new(),
@@ -306,13 +311,6 @@ fn build(raw: &raw::Root, checker: &mut Checker) -> Option<Config> {
 
 /// The hundredths of the memory that what clients state may have, if nothing is said of it.
 const STATED_VERSIONS: usize = 12;
-
-fn key_rule(raw: &raw::Views) -> KeyRule {
-    match &raw.key {
-        Some(key) => KeyRule::of(key.0.iter().map(|field| field.value.clone()).collect()),
-        None => KeyRule::default(),
-    }
-}
 
 /// The options of the hub: one view for all. Access and permissions are checked in the clients' own views.
 fn hub(upstream: &Plan, views: &ViewsOptions) -> Option<ViewsOptions> {

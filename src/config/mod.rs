@@ -37,6 +37,9 @@ mod rest;
 mod state;
 mod types;
 mod upstream;
+mod views;
+
+mod presets;
 
 mod access;
 mod connection;
@@ -77,6 +80,7 @@ pub use load::Config;
 pub(crate) use load::Review;
 pub(crate) use reload::{InUse, Reading, Reloaded, without_environment};
 pub use schema::schema;
+pub(crate) use views::may_mix_secrets;
 
 pub(crate) use form::{ValueError, server_uri};
 pub(crate) use in_force::{InForce, ShownKey};

@@ -12,7 +12,7 @@ use super::access::known_type;
 use super::checker::Checker;
 use super::diagnostic::Place;
 use super::form::{ListenPlace, Located, Name, NonEmpty};
-use super::raw;
+use super::{raw, views};
 
 pub(super) fn check(raw: &raw::Root, key: &KeyRule, table: &TypeTable, checker: &mut Checker) -> Permissions {
     let mut rules: Vec<PermissionRule> = Vec::new();
@@ -26,11 +26,10 @@ pub(super) fn check(raw: &raw::Root, key: &KeyRule, table: &TypeTable, checker: 
             rules.push(rule);
         }
     }
-    if let Some(keys) = &raw.views.key
-        && raw.permissions.value.is_empty()
-        && let Some(tenant) = keys.0.iter().find(|field| field.value == KeyField::Tenant)
+    if raw.permissions.value.is_empty()
+        && let Some(place) = views::place_of(&raw.views, |field| *field == KeyField::Tenant)
     {
-        checker.fault(&tenant.place, "requires permissions: they say whose a client is");
+        checker.fault(place, "requires permissions: they say whose a client is");
     }
     identities_are_proved(raw, checker);
     if !key.fields().contains(&KeyField::Tenant) {
@@ -198,14 +197,28 @@ fn every_field_is_judged(
         field => bound(field),
     };
     let free = |field: &KeyField| entry.free.value.iter().any(|free| free.value == *field);
-    let open = key.fields().iter().filter(|field| !is_judged(field) && !free(field));
-    let open: Vec<_> = open.map(ToString::to_string).collect();
+    let mut open: Vec<String> = Vec::new();
+    for field in key.fields().iter().map(whole).filter(|field| !is_judged(field) && !free(field)) {
+        let name = field.to_string();
+        if !open.contains(&name) {
+            open.push(name);
+        }
+    }
     if !open.is_empty() {
         let reason = format!(
             "fields of views.key that are neither in node nor in free: {}; a client could state what it likes there",
             open.join(", ")
         );
         checker.lacks(&entry.place, reason);
+    }
+}
+
+/// Returns the field by which one is judged of which a part counts.
+fn whole(field: &KeyField) -> &KeyField {
+    match field {
+        KeyField::IdPart(_) => &KeyField::Id,
+        KeyField::MetadataExcept(_) => &KeyField::Metadata,
+        field => field,
     }
 }
 

@@ -10,6 +10,7 @@ mod parts;
 mod permissions;
 mod recorded;
 mod shown;
+mod views;
 
 use std::path::Path;
 use std::time::Duration;

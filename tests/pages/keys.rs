@@ -10,6 +10,9 @@ use crate::markdown::Page;
 /// Ends of file names: `tls.crt` is no key.
 const EXTENSIONS: [&str; 10] = ["conf", "crt", "html", "json", "md", "png", "rs", "service", "toml", "yaml"];
 
+/// Fields of a node, of which `views.key` may have parts: `metadata.tenant` is a value of it, and no key.
+const NODE_FIELDS: [&str; 2] = ["id", "metadata"];
+
 pub struct Keys(Value);
 
 impl Keys {
@@ -43,6 +46,9 @@ impl Keys {
         let is_word = |step: &&str| {
             !step.is_empty() && step.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_')
         };
+        if NODE_FIELDS.contains(&steps[0]) {
+            return None;
+        }
         if steps.len() < 2 || !steps.iter().all(is_word) || EXTENSIONS.contains(&steps[steps.len() - 1]) {
             return None;
         }

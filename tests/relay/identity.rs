@@ -1,5 +1,9 @@
 //! Which clients share a view, and what is the same for all of them.
 
+use prost::Message;
+use prost_types::{Struct, Value, value::Kind};
+use weir_core::proto::node::Node;
+
 use super::log_lines::Lines;
 use super::*;
 
@@ -32,6 +36,49 @@ async fn clients_of_one_key_share_a_stream_and_clients_of_two_do_not() {
     let report = get(relay.admin, "/clients").await;
     assert_eq!(report.matches("\"wildcard\": true").count(), 40, "{report}");
     assert_eq!(get(relay.admin, "/healthz").await, "ok\n");
+}
+
+/// The gateways of one deployment share, and a field that is not left out splits.
+#[tokio::test]
+async fn key_2_clients_share_by_what_is_left_out_and_the_server_is_shown_the_rest() {
+    const KEY: &str = "views: {key: [{id: {part: 1, of: '~'}}, {id: {part: 4, of: '~'}}, {metadata: {except: [NAME]}}]}\n\
+        permissions: [{name: all, identities: [{network: 127.0.0.0/8}], free: [id, metadata]}]\n";
+    let mut plane = Plane::start(&BOTH).await;
+    let relay = run(crate::bind(config(plane.address, "", KEY)).await.unwrap(), std::future::pending());
+    let text = |value: &str| Value { kind: Some(Kind::StringValue(value.to_owned())) };
+    let mut clients = Vec::new();
+    for (number, zone) in [(1, "a"), (2, "a"), (3, "b")] {
+        let name = format!("gateway-{number}");
+        let fields = [("NAME".to_owned(), text(&name)), ("ZONE".to_owned(), text(zone))];
+        let id = format!("router~10.0.0.{number}~{name}.shop~shop.svc");
+        let node = Node { id, metadata: Some(Struct { fields: fields.into() }), ..Node::default() };
+        let client = Client::connect(relay.address, Variant::Delta).await;
+        let Client::Delta(requests, _) = &client else { unreachable!() };
+        let node = Some(node.encode_to_vec().into());
+        requests.send(DeltaDiscoveryRequest { node, type_url: CDS.into(), ..Default::default() }).unwrap();
+        clients.push((client, zone));
+    }
+    let mut streams = Vec::new(); // a stream that is dropped has ended
+    for _ in 0..2 {
+        let mut stream = plane.stream().await;
+        let first = stream.request().await;
+        let node = Node::decode(first.node().unwrap().clone()).unwrap();
+        assert_eq!(node.id, "router~~~shop.svc");
+        let metadata = node.metadata.unwrap().fields;
+        assert!(!metadata.contains_key("NAME"), "{metadata:?}");
+        let zone = ["a", "b"].into_iter().find(|zone| metadata.get("ZONE") == Some(&text(zone))).unwrap();
+        let own = format!("of-{zone}");
+        say(&stream, "1", &[(&own, "1")], &[(&own, "1")], &[]);
+        streams.push(stream);
+    }
+    for (client, zone) in &mut clients {
+        assert_eq!(client.sent().await.set, [format!("of-{zone}")]);
+    }
+    assert!(plane.streams.try_recv().is_err(), "two views, two streams");
+    let report = get(relay.admin, "/upstreams").await;
+    for shown in ["\"id part 4 of ~\": \"shop.svc\"", "\"metadata except NAME\": "] {
+        assert!(report.contains(shown), "{shown} is missing in {report}");
+    }
 }
 
 #[tokio::test]

@@ -1,22 +1,30 @@
 //! Sharing keys.
 
+use std::num::NonZeroUsize;
+
 use prost::Message;
 use prost::encoding::{WireType, encode_key, encode_varint};
 use prost_types::{Struct, Value, value::Kind};
 use weir_core::proto::node::Node;
-use weir_core::xds::{KeyField, KeyRule, wire};
+use weir_core::xds::{IdPart, KeyField, KeyRule, wire};
 
 /// A rule and two nodes. A key does not depend on the order of map entries, is the key of the node that it stands for upstream, and is
 /// equal for nodes that are equal in its fields, and for those alone.
 pub fn sharing_keys(data: &[u8]) {
     let [rule, split, rest @ ..] = data else { return };
     let (one, other) = rest.split_at(rest.len() * usize::from(*split) / 256);
-    let path = |keys: &[&str]| KeyField::MetadataPath(keys.iter().copied().map(String::from).collect());
-    let rule = match rule % 4 {
+    let keys = |keys: &[&str]| keys.iter().copied().map(String::from).collect::<Vec<_>>();
+    let path = |of: &[&str]| KeyField::MetadataPath(keys(of));
+    let except = || KeyField::metadata_except(vec![keys(&["a"]), keys(&["b", "c"])]);
+    let id = |number| IdPart::new(number, "~").map(KeyField::IdPart);
+    let parts = [NonZeroUsize::MIN, NonZeroUsize::MIN.saturating_add(2)].map(id);
+    let rule = match rule % 6 {
         0 => KeyRule::default(),
         1 => KeyRule::of(vec![KeyField::Id, KeyField::Region, KeyField::Zone, KeyField::SubZone, path(&["a", "b"])]),
         2 => KeyRule::of(vec![path(&["a"]), path(&["a", "b", "c"]), KeyField::ListeningAddresses, KeyField::Unknown]),
-        _ => KeyRule::of(vec![KeyField::Cluster, KeyField::Metadata]),
+        3 => KeyRule::of(vec![KeyField::Cluster, KeyField::Metadata]),
+        4 => KeyRule::of(vec![except(), path(&["a", "b"]), KeyField::Unknown]),
+        _ => KeyRule::of(parts.into_iter().flatten().chain([except()]).collect()),
     };
     let keys = [one, other].map(|node| {
         let key = rule.key(node).ok()?;

@@ -155,7 +155,9 @@ fn views(config: &Config, shows: Shows) -> Vec<Row> {
     let key: Vec<_> = config.views.rule.fields().iter().map(ToString::to_string).collect();
     let is_shown = |of: &&ShownKey| of.key == "key" || of.is_set || shows == Shows::All;
     let own: Vec<_> = config.in_force.views.iter().filter(is_shown).cloned().collect();
-    keys(&own, &[("key", key.join(", "))])
+    let preset = config.preset.as_ref().map(|preset| ("preset", preset.words()));
+    let lists: Vec<_> = [("key", key.join(", "))].into_iter().chain(preset).collect();
+    keys(&own, &lists)
 }
 
 /// Returns what a rule protects, and who has it.
@@ -241,6 +243,7 @@ addresses
   operators  127.0.0.1:2
 views
   key                  cluster, metadata.tenant
+  preset               none
   max                  20 (default 10000)
   max_in_metrics       100
   idle_timeout         1m 30s (default 10m)
@@ -261,6 +264,14 @@ limits
         ] {
             assert!(report.contains(row), "{row} is missing in {report}");
         }
+    }
+
+    #[test]
+    fn a_preset_is_shown_with_what_it_stands_for_and_the_versions_it_was_tried_with() {
+        let report = report(&parsed("views: {preset: consul}\n"), Shows::Set);
+        let expected =
+            "views\n  key     id, cluster, metadata, user_agent\n  preset  consul: tried with Consul 1.21.0 (mesh";
+        assert!(report.contains(expected), "{report}");
     }
 
     #[test]
@@ -325,7 +336,8 @@ limits
             sections.into_iter().flat_map(named).collect::<BTreeMap<_, _>>()
         };
         let (all, schema) = (rows(""), schema());
-        for path in all.keys().filter(|path| *path != "brakes.enabled") {
+        // A switch of all brakes, and what stands for the row of another key.
+        for path in all.keys().filter(|path| !["brakes.enabled", "views.preset"].contains(&path.as_str())) {
             // Limits of tenants need tenants.
             let context = if path.starts_with("limits.") && path.contains("tenant") { TENANTS } else { "" };
             let before = rows(context);

@@ -21,12 +21,18 @@ pub(super) fn for_fleet(rule: &KeyRule, nodes: &[Vec<u8>]) -> String {
     let others: Vec<_> = rule.fields().iter().filter(|field| *field != widest).cloned().collect();
     let without = self::keys(&KeyRule::of(others), nodes);
     let mut out = format!(
-        "\nMost nodes have a view of their own. {widest} splits the fleet most: it has {count} values. Keys without it: {without}\n\
-         If the control plane does not read it, leave it out of views.key.\n"
+        "\nMost nodes have a view of their own. {widest} splits the fleet most: it has {count} values. Keys without it: {without}\n"
     );
+    let is_by_what_is_left_out = matches!(widest, KeyField::MetadataExcept(_));
+    if !is_by_what_is_left_out {
+        out.push_str("If the control plane does not read it, leave it out of views.key.\n");
+    }
     let mut parts: Vec<_> = parts(widest, nodes).into_iter().map(|field| (values(&field, nodes), field)).collect();
     parts.sort_by_key(|(count, _)| *count);
-    if !parts.is_empty() {
+    if is_by_what_is_left_out {
+        parts.reverse();
+        out.push_str("Leave those out too that change nothing in what the control plane sends. Their values:\n");
+    } else if !parts.is_empty() {
         let _ = writeln!(out, "If it reads some parts of it, list those instead of {widest}. Their values:"); // a String does not fail
     }
     let width = parts.iter().take(MOST_PARTS).map(|(_, field)| field.to_string().len()).max().unwrap_or(0);
@@ -53,10 +59,18 @@ fn values(field: &KeyField, nodes: &[Vec<u8>]) -> usize {
 fn parts(field: &KeyField, nodes: &[Vec<u8>]) -> Vec<KeyField> {
     match field {
         KeyField::Locality => vec![KeyField::Region, KeyField::Zone, KeyField::SubZone],
-        KeyField::Metadata => {
+        KeyField::Metadata | KeyField::MetadataExcept(_) => {
+            let is_left_out = |name: &String| match field {
+                KeyField::MetadataExcept(paths) => paths.iter().any(|path| path.iter().eq([name])),
+                _ => false,
+            };
             let metadata = nodes.iter().filter_map(|node| Node::decode(node.as_slice()).ok()?.metadata);
             let names: BTreeSet<_> = metadata.flat_map(|metadata| metadata.fields.into_keys()).collect();
-            names.into_iter().filter_map(|name| KeyField::parse(&format!("metadata.{name}"))).collect()
+            names
+                .into_iter()
+                .filter(|name| !is_left_out(name))
+                .filter_map(|name| KeyField::parse(&format!("metadata.{name}")))
+                .collect()
         }
         _ => Vec::new(),
     }
@@ -68,7 +82,7 @@ const MOST_PARTS: usize = 20;
 
 #[cfg(test)]
 mod tests {
-    use weir_core::xds::KeyRule;
+    use weir_core::xds::{KeyField, KeyRule};
 
     use crate::cli::key::report;
 
@@ -93,6 +107,19 @@ If the control plane does not read it, leave it out of views.key.
 If it reads some parts of it, list those instead of metadata. Their values:
   metadata.NAMESPACE  3
   metadata.NAME       30
+";
+        assert!(report.ends_with(expected), "{report}");
+    }
+
+    #[test]
+    fn a_fleet_that_splits_by_what_is_not_left_out_is_told_by_which_fields_first_by_those_of_most_values() {
+        let rule = KeyRule::of(vec![KeyField::metadata_except(vec![vec!["ZONE".into()]])]);
+        let report = report(&rule, &fleet(30)).unwrap();
+        let expected = "
+Most nodes have a view of their own. metadata except ZONE splits the fleet most: it has 30 values. Keys without it: 1
+Leave those out too that change nothing in what the control plane sends. Their values:
+  metadata.NAME       30
+  metadata.NAMESPACE  3
 ";
         assert!(report.ends_with(expected), "{report}");
     }

@@ -37,7 +37,7 @@ pub(crate) use scalar::ValueError;
 pub(super) use scalar::{words, words_for};
 pub(super) use section::{Section, section};
 pub(super) use setting::Setting;
-pub(super) use text::{FilePath, Hidden, Name, TrustDomainName, VariableName};
+pub(super) use text::{FilePath, Hidden, MetadataPath, Name, TrustDomainName, VariableName};
 
 pub(crate) use network::server_uri;
 pub use network::{admin_address, listen_address};

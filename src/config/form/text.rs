@@ -43,6 +43,10 @@ pub(in crate::config) struct TrustDomainName(pub(crate) String);
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::config) struct FilePath(pub(crate) PathBuf);
 
+/// The path of a value in the metadata of a node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::config) struct MetadataPath(pub(crate) Vec<String>);
+
 scalar_form!(String, "text", |scalar| text("text", scalar).map(String::from), json!({ "type": "string" }), |text| {
     text.as_str().into()
 });
@@ -90,6 +94,18 @@ scalar_form!(
         }
     },
     text_like("[a-z0-9._-]{1,255}")
+);
+
+scalar_form!(
+    MetadataPath,
+    "path",
+    |scalar| {
+        let path = KeyField::metadata_path(text("path", scalar)?);
+        path.map(MetadataPath).ok_or_else(|| {
+            ValueError::new("path", scalar, "keys with points between them, such as NAME or LABELS.hash")
+        })
+    },
+    text_like(r"[^.]+(\.[^.]+)*")
 );
 
 scalar_form!(

@@ -1,8 +1,8 @@
 //! Clients: how they share, what they are sent, what they report, how they poll.
 
 use weir_core::protocol::session::{OnRefusedType, SessionOptions};
-use weir_core::xds::KeyField;
 
+use super::key_entry::KeyEntry;
 use crate::compression::Compression;
 use crate::config::form::{
     Count, Interval, Located, NonEmpty, Positive, Setting, Size, Wait, mib, millis, minutes, seconds, section, words,
@@ -13,8 +13,15 @@ section! {
     /// Which clients share a view.
     Views {
         /// Node fields that must be equal for two clients to share a view. Without it all but id and listening_addresses.
-        key: Option<Located<NonEmpty<KeyField>>>, absent("all of the node but id and listening_addresses"),
+        ///
+        /// Beside names of fields, entries may be `{metadata: {except: [NAME]}}`, all of the metadata but some values, and `{id: {part: 1,
+        /// of: "~"}}`, one part of the id. See [fields of the key](#fields-of-the-key).
+        key: Option<Located<NonEmpty<KeyEntry>>>, absent("all of the node but id and listening_addresses"),
             written("[cluster, locality.region, metadata.tenant]");
+        /// The key that fits a control plane, in place of key.
+        ///
+        /// `weir check` shows what it stands for. See [presets](upstream.md#presets).
+        preset: Option<Located<PresetName>>, absent("none"), example("envoy-gateway");
         /// Views at one time; a client that would need one more gets RESOURCE_EXHAUSTED.
         ///
         /// When the limit is reached, unused views are removed at once, first those that clients with more than their part have made. A client is refused
@@ -113,6 +120,18 @@ section! {
 
 words_for!(OnRefusedType { Ignore = "ignore", End = "end" });
 words_for!(Compression { Off = "off", Auto = "auto", Always = "always" });
+
+words! {
+    /// The control planes and proxies that there is a key for.
+    PresetName {
+        IstioGateway = "istio-gateway",
+        EnvoyGateway = "envoy-gateway",
+        GoControlPlane = "go-control-plane",
+        JavaControlPlane = "java-control-plane",
+        IstioProxy = "istio-proxy",
+        Consul = "consul",
+    }
+}
 
 words! {
     /// What Envoy's empty first VHDS request subscribes to.

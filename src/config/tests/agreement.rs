@@ -11,11 +11,12 @@ use crate::config::form::{Form, Reader};
 use crate::config::{Config, load, raw, schema, yaml};
 use crate::transcode::yaml::parse as yaml_value;
 
-const EXAMPLES: [&str; 6] = [
+const EXAMPLES: [&str; 7] = [
     include_str!("../../../config/relay.yaml"),
     include_str!("../../../config/failover.yaml"),
     include_str!("../../../config/federation.yaml"),
     include_str!("../../../config/files.yaml"),
+    include_str!("../../../config/istio.yaml"),
     include_str!("../../../config/rest.yaml"),
     include_str!("../../../config/demo/relay.yaml"),
 ];
@@ -91,7 +92,7 @@ upstream:
   descriptors: [d.pb]
   fallback: {delay: 1s, hold_down: 1m, on_missing: delete}
   backoff: {initial: 1s, factor: 2, max: 120s, jitter: 0, reset_after: 0s}
-views: {key: [cluster, metadata.tenant], max: 10, max_in_metrics: 0, idle_timeout: 10m, accept_missing_node: true}
+views: {key: [cluster, metadata.tenant, {id: {part: 1, of: '~'}}, {metadata: {except: [NAME, a.b]}}], preset: consul, max: 10, max_in_metrics: 0, idle_timeout: 10m, accept_missing_node: true}
 watchdog: 1m
 ready_after: 5m
 clients: {control_plane_identifier: weir, v2: true, compression: auto, vhds_wildcard: none, grpc_fail_fast: false, on_refused_type: end, max_connection_age: 1h}

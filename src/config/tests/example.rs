@@ -97,7 +97,7 @@ const COLUMN: usize = 40;
 const WIDTH: usize = 140;
 
 /// What cannot be in force beside what is.
-const OTHERWISE: [&str; 14] = [
+const OTHERWISE: [&str; 15] = [
     "mode",
     "owner",
     "group",
@@ -112,6 +112,7 @@ const OTHERWISE: [&str; 14] = [
     "bootstrap_from_environment",
     "shared_authorities",
     "descriptors",
+    "preset",
 ];
 
 #[test]

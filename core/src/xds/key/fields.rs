@@ -5,6 +5,7 @@ use std::fmt;
 use prost_types::value::Kind;
 
 use super::headers::HeaderName;
+use super::id_parts::IdPart;
 use crate::proto::node::{Locality, Node};
 
 /// A part of a node that may be in the key.
@@ -12,6 +13,8 @@ use crate::proto::node::{Locality, Node};
 pub enum KeyField {
     /// `node.id`.
     Id,
+    /// One part of `node.id`.
+    IdPart(IdPart),
     /// `node.cluster`.
     Cluster,
     /// All of `node.locality`.
@@ -24,6 +27,8 @@ pub enum KeyField {
     SubZone,
     /// All of `node.metadata`.
     Metadata,
+    /// All of `node.metadata` but the values at these paths of keys.
+    MetadataExcept(Vec<Vec<String>>),
     /// One value in the metadata, by its path of keys.
     MetadataPath(Vec<String>),
     /// The name and version fields of the user agent.
@@ -71,8 +76,24 @@ impl KeyField {
         if let Some(name) = text.strip_prefix(HEADER) {
             return HeaderName::parse(name).ok().map(Self::Header);
         }
-        let path = text.strip_prefix("metadata.").filter(|path| path.split('.').all(|key| !key.is_empty()))?;
-        Some(Self::MetadataPath(path.split('.').map(String::from).collect()))
+        Self::metadata_path(text.strip_prefix("metadata.")?).map(Self::MetadataPath)
+    }
+
+    /// Reads the path of a value in the metadata: keys with points between them.
+    pub fn metadata_path(text: &str) -> Option<Vec<String>> {
+        text.split('.').map(|key| (!key.is_empty()).then(|| key.to_owned())).collect()
+    }
+
+    /// Returns all of the metadata but the values at these paths, whose order does not count.
+    pub fn metadata_except(mut paths: Vec<Vec<String>>) -> Self {
+        paths.sort_unstable();
+        paths.dedup();
+        Self::MetadataExcept(paths)
+    }
+
+    /// Whether it is the id or a part of it.
+    pub fn is_of_id(&self) -> bool {
+        matches!(self, Self::Id | Self::IdPart(_))
     }
 
     /// Returns all words, for a message about another one.
@@ -126,11 +147,24 @@ impl fmt::Display for KeyField {
         match self {
             Self::MetadataPath(path) => return write!(f, "metadata.{}", path.join(".")),
             Self::Header(name) => return write!(f, "{HEADER}{name}"),
+            Self::IdPart(part) => {
+                return write!(f, "id part {} of {}", part.number(), quoted(part.separator()));
+            }
+            Self::MetadataExcept(paths) => {
+                let paths: Vec<_> = paths.iter().map(|path| quoted(&path.join("."))).collect();
+                return write!(f, "metadata except {}", paths.join(", "));
+            }
             _ => {}
         }
         let name = FIELD_NAMES.iter().find(|(_, field)| field == self).map(|(name, _)| *name);
         f.write_str(name.unwrap_or_default())
     }
+}
+
+/// Returns a text of the configuration, in quotes where it could be taken for more than one.
+fn quoted(text: &str) -> String {
+    let is_plain = |byte: u8| byte.is_ascii_graphic() && !b"\"\\,".contains(&byte);
+    if text.bytes().all(is_plain) { text.to_owned() } else { format!("{text:?}") }
 }
 
 const HEADER: &str = "header.";

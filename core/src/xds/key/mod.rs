@@ -5,20 +5,22 @@
 
 mod fields;
 mod headers;
+mod id_parts;
+mod metadata;
 mod tenant;
 mod words;
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use prost::Message;
-use prost_types::{Struct, Value, value::Kind};
+use prost_types::Struct;
 use xxhash_rust::xxh3::xxh3_128;
 
 pub use self::fields::KeyField;
 pub use self::headers::{HeaderHashes, HeaderName, HeaderNameFault};
+pub use self::id_parts::IdPart;
 pub(super) use self::tenant::claimed_tenant;
 use self::words::words;
 use super::wire;
@@ -53,7 +55,7 @@ pub struct KeyRule {
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SharingKey {
     canonical: Arc<[u8]>,
-    /// Whether the client's id is part of the key, so that the relay must not replace it.
+    /// Whether the client's id, or a part of it, is in the key, so that the relay must not replace it.
     by_id: bool,
     /// What the client has shown of the headers in the key. They are no part of the node: servers are shown them as headers.
     headers: HeaderHashes,
@@ -104,18 +106,17 @@ impl KeyRule {
     }
 
     fn key_for(&self, node: Node, encoded_node: &[u8], tenant: Option<&str>, headers: &HeaderHashes) -> SharingKey {
-        let mut kept = Node::default();
+        let mut kept =
+            Node { id: self.kept_id(&node.id), metadata: self.kept_metadata(&node.metadata), ..Node::default() };
         let mut unknown = Vec::new();
         for field in &self.fields {
             match field {
-                KeyField::Id => kept.id = node.id.clone(),
                 KeyField::Cluster => kept.cluster = node.cluster.clone(),
                 KeyField::Locality => kept.locality = node.locality.clone(),
                 KeyField::Region => part(&mut kept).region = part_of(&node).region,
                 KeyField::Zone => part(&mut kept).zone = part_of(&node).zone,
                 KeyField::SubZone => part(&mut kept).sub_zone = part_of(&node).sub_zone,
-                KeyField::Metadata => kept.metadata = node.metadata.clone(),
-                KeyField::MetadataPath(path) => copy_path(path, &node.metadata, &mut kept.metadata),
+                KeyField::MetadataPath(path) => metadata::copy_path(path, &node.metadata, &mut kept.metadata),
                 KeyField::UserAgent => {
                     kept.build_version = node.build_version.clone();
                     kept.user_agent_name = node.user_agent_name.clone();
@@ -126,6 +127,7 @@ impl KeyRule {
                 KeyField::ListeningAddresses => kept.listening_addresses = node.listening_addresses.clone(),
                 KeyField::DynamicParameters => kept.dynamic_parameters = node.dynamic_parameters.clone(),
                 KeyField::Unknown => unknown = unknown_fields(encoded_node),
+                KeyField::Id | KeyField::IdPart(_) | KeyField::Metadata | KeyField::MetadataExcept(_) => {} // above
                 KeyField::Tenant | KeyField::Header(_) => {}
             }
         }
@@ -138,8 +140,35 @@ impl KeyRule {
         let mut canonical = kept.encode_to_vec();
         canonical.extend(unknown);
         let (by_id, headers) =
-            (self.fields.contains(&KeyField::Id), headers.among(|name| self.headers().any(|of| of == name)));
+            (self.fields.iter().any(KeyField::is_of_id), headers.among(|name| self.headers().any(|of| of == name)));
         SharingKey { canonical: canonical.into(), by_id, headers }
+    }
+
+    /// Returns what the key has of an id.
+    fn kept_id(&self, id: &str) -> String {
+        if self.fields.contains(&KeyField::Id) {
+            return id.to_owned();
+        }
+        let parts = self.fields.iter().filter_map(|field| match field {
+            KeyField::IdPart(part) => Some(part),
+            _ => None,
+        });
+        id_parts::kept(&parts.collect::<Vec<_>>(), id)
+    }
+
+    /// Returns what the key has of metadata, without single values. Two lists of what is left out leave nothing out: the key is rather too
+    /// narrow than too wide.
+    fn kept_metadata(&self, metadata: &Option<Struct>) -> Option<Struct> {
+        let mut lists = self.fields.iter().filter_map(|field| match field {
+            KeyField::MetadataExcept(paths) => Some(paths),
+            _ => None,
+        });
+        match (lists.next(), lists.next()) {
+            _ if self.fields.contains(&KeyField::Metadata) => metadata.clone(),
+            (None, _) => None,
+            (Some(paths), None) => metadata::without(paths, metadata),
+            (Some(_), Some(_)) => metadata.clone(),
+        }
     }
 }
 
@@ -261,37 +290,6 @@ fn major_and_minor(version: &UserAgentVersionType) -> UserAgentVersionType {
             UserAgentVersionType::UserAgentBuildVersion(BuildVersion { version, metadata: None })
         }
     }
-}
-
-/// Copies the value at `path`, with the objects around it, from one metadata to another.
-fn copy_path(path: &[String], from: &Option<Struct>, to: &mut Option<Struct>) {
-    let Some((last, parents)) = path.split_last() else { return };
-    let mut source = from.as_ref();
-    for key in parents {
-        source = source.and_then(|object| object.fields.get(key)).and_then(as_object);
-    }
-    let Some(value) = source.and_then(|object| object.fields.get(last)) else { return };
-    let mut target = to.get_or_insert_default();
-    for key in parents {
-        let child = target.fields.entry(key.clone()).or_insert_with(empty_object);
-        if as_object(child).is_none() {
-            *child = empty_object();
-        }
-        let Some(Kind::StructValue(object)) = &mut child.kind else { return };
-        target = object;
-    }
-    target.fields.insert(last.clone(), value.clone());
-}
-
-fn as_object(value: &Value) -> Option<&Struct> {
-    match &value.kind {
-        Some(Kind::StructValue(object)) => Some(object),
-        _ => None,
-    }
-}
-
-fn empty_object() -> Value {
-    Value { kind: Some(Kind::StructValue(Struct { fields: BTreeMap::new() })) }
 }
 
 const LAST_KNOWN_FIELD: u32 = 12;

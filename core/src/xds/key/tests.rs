@@ -1,5 +1,8 @@
 use super::*;
 use proptest::prelude::*;
+use prost_types::{Value, value::Kind};
+
+mod kept;
 
 fn text(value: &str) -> Value {
     Value { kind: Some(Kind::StringValue(value.into())) }
@@ -127,7 +130,18 @@ fn value() -> impl Strategy<Value = Value> {
 fn field() -> impl Strategy<Value = KeyField> {
     use KeyField::*;
     let plain = vec![Id, Cluster, Region, Locality, SubZone, Metadata, UserAgent, Extensions, ClientFeatures];
-    prop_oneof![prop::sample::select(plain), prop::collection::vec("[a-c]", 1..3).prop_map(MetadataPath), Just(Unknown),]
+    let path = || prop::collection::vec("[a-c]", 1..3);
+    prop_oneof![
+        3 => prop::sample::select(plain),
+        2 => path().prop_map(MetadataPath),
+        2 => prop::collection::vec(path(), 1..4).prop_map(KeyField::metadata_except),
+        2 => (1..4_usize, prop::sample::select(vec!["~", "x", "xx"])).prop_map(|(number, of)| id_part(number, of)),
+        1 => Just(Unknown),
+    ]
+}
+
+fn id_part(number: usize, separator: &str) -> KeyField {
+    KeyField::IdPart(IdPart::new(number.try_into().unwrap(), separator).unwrap())
 }
 
 proptest! {
@@ -136,7 +150,7 @@ proptest! {
     fn the_key_of_an_upstream_node_is_the_key_it_was_made_from(
         fields in prop::collection::vec(field(), 0..5),
         metadata in prop::collection::btree_map("[a-c]", value(), 0..3),
-        id in "[xy]?", region in "[xy]?", agent in "[0-9](\\.[0-9]){0,3}",
+        id in "[xy~]{0,6}", region in "[xy]?", agent in "[0-9](\\.[0-9]){0,3}",
         features in prop::collection::vec("xds.config.resource-in-sotw|f|g", 0..3),
     ) {
         let node = Node {
@@ -148,8 +162,10 @@ proptest! {
             ..Node::default()
         };
         let rule = KeyRule::of(fields);
-        let key = rule.key(&node.encode_to_vec()).unwrap();
+        let encoded = node.encode_to_vec();
+        let key = rule.key(&encoded).unwrap();
         prop_assert_eq!(&rule.key(&key.upstream_node()).unwrap(), &key);
+        prop_assert_eq!(key.parts(&rule), rule.parts(&encoded));
     }
 }
 

@@ -5,6 +5,7 @@ use prost_types::{Struct, Value, value::Kind};
 use xxhash_rust::xxh3::xxh3_128;
 
 use super::fields::KeyField;
+use super::metadata::without;
 use super::tenant::{TENANT, claimed_tenant};
 use super::{content_features, major_and_minor, part_of, sorted_extensions, unknown_fields};
 use crate::proto::node::node::UserAgentVersionType;
@@ -16,12 +17,20 @@ pub(super) fn words(field: &KeyField, node: &Node, encoded: &[u8]) -> String {
     let listed = |parts: Vec<String>| parts.join(" ");
     match field {
         KeyField::Id => node.id.clone(),
+        KeyField::IdPart(part) => part.of(&node.id).to_owned(),
         KeyField::Cluster => node.cluster.clone(),
         KeyField::Locality => [place().region, place().zone, place().sub_zone].join("/").trim_matches('/').to_owned(),
         KeyField::Region => place().region,
         KeyField::Zone => place().zone,
         KeyField::SubZone => place().sub_zone,
         KeyField::Metadata => node.metadata.as_ref().map(|object| as_json(object).to_string()).unwrap_or_default(),
+        KeyField::MetadataExcept(paths) => {
+            let mut metadata = node.metadata.clone();
+            if let Some(object) = &mut metadata {
+                object.fields.remove(TENANT);
+            }
+            without(paths, &metadata).map(|object| as_json(&object).to_string()).unwrap_or_default()
+        }
         KeyField::MetadataPath(path) => {
             let mut value = node.metadata.as_ref().map(as_json);
             for key in path {

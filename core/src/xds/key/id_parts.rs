@@ -1,0 +1,53 @@
+//! Parts of an id in a key, such as the first one of `router~10.0.0.1~gateway.shop~shop.svc`.
+
+use std::iter::repeat_n;
+use std::num::NonZeroUsize;
+
+/// One part of an id whose parts a text separates.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct IdPart {
+    number: NonZeroUsize,
+    separator: Box<str>,
+}
+
+impl IdPart {
+    /// Returns the part of this number, 1 for the first one. There is none if nothing separates the parts.
+    pub fn new(number: NonZeroUsize, separator: &str) -> Option<Self> {
+        (!separator.is_empty()).then(|| Self { number, separator: separator.into() })
+    }
+
+    /// Returns its number: 1 is the first part.
+    pub fn number(&self) -> usize {
+        self.number.get()
+    }
+
+    /// Returns what separates the parts.
+    pub fn separator(&self) -> &str {
+        &self.separator
+    }
+
+    /// Returns it of an id. A part that an id does not have is empty.
+    pub(super) fn of<'i>(&self, id: &'i str) -> &'i str {
+        id.split(self.separator()).nth(self.number() - 1).unwrap_or_default()
+    }
+}
+
+/// Returns an id with these parts in their places and all others empty, so that it has the same parts as `id`. It is no longer than `id`.
+/// Parts that different texts separate have no common place: then it is the whole id.
+pub(super) fn kept(parts: &[&IdPart], id: &str) -> String {
+    let [first, others @ ..] = parts else { return String::new() };
+    let separator = first.separator();
+    if others.iter().any(|other| other.separator() != separator) {
+        return id.to_owned();
+    }
+    let (mut kept, mut due) = (String::new(), 0);
+    for (at, part) in id.split(separator).enumerate() {
+        if !part.is_empty() && parts.iter().any(|of| of.number() == at + 1) {
+            kept.extend(repeat_n(separator, due));
+            kept.push_str(part);
+            due = 0;
+        }
+        due += 1;
+    }
+    kept
+}

@@ -1,0 +1,43 @@
+//! What it means for secrets that nodes share a key.
+
+use std::collections::BTreeSet;
+
+use weir_core::xds::{KeyRule, Permissions};
+
+use crate::config::may_mix_secrets;
+
+/// Returns what there is to say if nodes of these share a key that tells neither whose they are nor what they have shown; else nothing.
+pub fn about_secrets(rule: &KeyRule, permissions: &Permissions, text: &str) -> String {
+    let Ok(nodes) = super::read(rule, text) else { return String::new() };
+    let keys: BTreeSet<_> = nodes.iter().filter_map(|node| rule.key(node).ok()).collect();
+    match keys.len() < nodes.len() && may_mix_secrets(rule, permissions) {
+        true => NOTE.to_owned(),
+        false => String::new(),
+    }
+}
+
+const NOTE: &str = "
+Clients of one key get the same secrets. If the control plane sends any, they need tenant or header.<name> in views.key,
+or permissions of which no rule gives secrets.
+";
+
+#[cfg(test)]
+mod tests {
+    use weir_core::xds::KeyField;
+
+    use super::*;
+
+    #[test]
+    fn nodes_that_share_without_a_tenant_or_a_credential_in_the_key_are_warned_of_their_secrets() {
+        let (node, other) = (r#"{"id": "1", "cluster": "a"}"#, r#"{"id": "2", "cluster": "a"}"#);
+        let said = |fields: &[&str], nodes: &[&str]| {
+            let rule = KeyRule::of(fields.iter().map(|field| KeyField::parse(field).unwrap()).collect());
+            !about_secrets(&rule, &Permissions::default(), &nodes.join("\n")).is_empty()
+        };
+        assert!(said(&["cluster"], &[node, other]));
+        assert!(!said(&["cluster"], &[node]));
+        for tells_apart in ["id", "tenant", "header.x-token"] {
+            assert!(!said(&["cluster", tells_apart], &[node, node]), "{tells_apart}");
+        }
+    }
+}

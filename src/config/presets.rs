@@ -1,0 +1,117 @@
+//! What the presets of `views` stand for.
+
+use std::num::NonZeroUsize;
+
+use weir_core::xds::{IdPart, KeyField};
+
+use super::form::{Form, as_written};
+use super::raw::PresetName;
+
+/// What a preset stands for.
+#[derive(Debug, Clone)]
+pub(crate) struct Preset {
+    name: String,
+    /// In place of `views.key`.
+    pub(super) key: Vec<KeyField>,
+    /// Whether the server makes resources for one proxy, and proxies share a view all the same: such a view has to show the server the node
+    /// of a real client (`views.node: member`).
+    pub(super) member: bool,
+    /// Whether such sharing has to be checked, or the check switched off (`views.audit`).
+    pub(super) needs_audit: bool,
+    /// With which versions it was tried.
+    pub(super) tried: &'static str,
+}
+
+impl Preset {
+    pub(super) fn of(name: PresetName) -> Self {
+        let (key, tried) = match name {
+            PresetName::IstioGateway => (istio_gateway(), "not yet tried"),
+            PresetName::EnvoyGateway => {
+                (fields(&["cluster"]), "tried with Envoy Gateway 1.9.1 (delta) and Envoy 1.40.0")
+            }
+            PresetName::GoControlPlane => (
+                fields(&["cluster"]),
+                "tried with go-control-plane 0.14.0 (snapshot cache by cluster in delta, linear cache in SotW) and Envoy 1.40.0",
+            ),
+            PresetName::JavaControlPlane => (
+                fields(&["cluster"]),
+                "tried with java-control-plane 1.0.49 (groups by cluster, delta and SotW) and Envoy 1.40.0",
+            ),
+            PresetName::IstioProxy => (
+                fields(&["id", "cluster", "locality", "metadata"]),
+                "tried with Istiod at eed52ebb66ad of August 2026 (gateway from files, delta and SotW) and Envoy 1.40.0",
+            ),
+            PresetName::Consul => (
+                fields(&["id", "cluster", "metadata", "user_agent"]),
+                "tried with Consul 1.21.0 (mesh without ACLs, delta) and Envoy 1.40.0",
+            ),
+        };
+        let word = name.json().as_ref().map(as_written).unwrap_or_default();
+        let shares_one_proxy = name == PresetName::IstioGateway;
+        Self { name: word, key, member: shares_one_proxy, needs_audit: shares_one_proxy, tried }
+    }
+
+    /// Returns what `weir check` says of it beside its key.
+    pub(crate) fn words(&self) -> String {
+        let mut words = format!("{}: {}", self.name, self.tried);
+        for (is_part, key) in [(self.member, "views.node: member"), (self.needs_audit, "views.audit")] {
+            if is_part {
+                words = format!("{words}; needs {key}");
+            }
+        }
+        words
+    }
+}
+
+/// All that the default key has, but for what names one pod of a deployment; the kind of the proxy and its domain, which are in its id; and
+/// whose it is, since gateways are given secrets.
+fn istio_gateway() -> Vec<KeyField> {
+    let of_id = |number| NonZeroUsize::new(number).and_then(|number| IdPart::new(number, "~")).map(KeyField::IdPart);
+    let mut key: Vec<_> = [1, 4].into_iter().filter_map(of_id).collect();
+    key.extend(fields(&["cluster", "locality"]));
+    let pod = ["NAME", "INSTANCE_IPS"].into_iter().filter_map(KeyField::metadata_path).collect();
+    key.push(KeyField::metadata_except(pod));
+    key.extend(fields(&["user_agent", "extensions", "client_features", "dynamic_parameters", "unknown", "tenant"]));
+    key
+}
+
+fn fields(names: &[&str]) -> Vec<KeyField> {
+    names.iter().filter_map(|name| KeyField::parse(name)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use weir_core::xds::KeyRule;
+
+    use super::*;
+
+    #[test]
+    fn each_preset_has_the_key_that_the_documents_have() {
+        for (name, expected) in [
+            (
+                PresetName::IstioGateway,
+                "id part 1 of ~, id part 4 of ~, cluster, locality, metadata except INSTANCE_IPS, NAME, user_agent, \
+                 extensions, client_features, dynamic_parameters, unknown, tenant",
+            ),
+            (PresetName::EnvoyGateway, "cluster"),
+            (PresetName::GoControlPlane, "cluster"),
+            (PresetName::JavaControlPlane, "cluster"),
+            (PresetName::IstioProxy, "id, cluster, locality, metadata"),
+            (PresetName::Consul, "id, cluster, metadata, user_agent"),
+        ] {
+            let key = Preset::of(name).key;
+            assert_eq!(key.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "), expected, "{name:?}");
+        }
+    }
+
+    #[test]
+    fn a_preset_that_shares_has_every_field_of_the_default_key() {
+        let key = Preset::of(PresetName::IstioGateway).key;
+        let is_in = |field: &KeyField| match field {
+            KeyField::Metadata => key.iter().any(|of| matches!(of, KeyField::MetadataExcept(_))),
+            field => key.contains(field),
+        };
+        assert!(KeyRule::default().fields().iter().all(is_in));
+        assert!(key.contains(&KeyField::Tenant), "gateways have secrets");
+    }
+}

@@ -1,0 +1,153 @@
+//! The sharing key: the entries of `views.key`, or what a preset stands for, and whether clients who share may have each other's secrets.
+
+use weir_core::xds::{IdPart, KeyField, KeyRule, Permissions};
+
+use super::checker::Checker;
+use super::diagnostic::Place;
+use super::form::{Located, MetadataPath};
+use super::presets::Preset;
+use super::raw::{self, ExceptEntry, IdPartEntry, KeyEntry};
+
+/// Returns the rule of the file, with the preset that it comes from.
+pub(super) fn check(raw: &raw::Views, checker: &mut Checker) -> (KeyRule, Option<Preset>) {
+    let preset = raw.preset.as_ref().map(|name| Preset::of(name.value));
+    if let (Some(name), Some(_)) = (&raw.preset, &raw.key) {
+        checker.fault(&name.place, "cannot be combined with key: a preset stands for a key");
+    }
+    let rule = match (&raw.key, &preset) {
+        (Some(entries), _) => KeyRule::of(fields_of(&entries.0, checker)),
+        (None, Some(preset)) => KeyRule::of(preset.key.clone()),
+        (None, None) => KeyRule::default(),
+    };
+    (rule, preset)
+}
+
+/// Returns where the file has a field of the key that is there by its name, or by a preset.
+pub(super) fn place_of(raw: &raw::Views, is_meant: impl Fn(&KeyField) -> bool) -> Option<&Place> {
+    let entries = raw.key.iter().flat_map(|entries| &entries.0);
+    let mut named = entries.filter(|entry| matches!(&entry.value, KeyEntry::Field(field) if is_meant(field)));
+    let of_preset = raw.preset.as_ref().filter(|name| Preset::of(name.value).key.iter().any(&is_meant));
+    named.next().map(|entry| &entry.place).or(of_preset.map(|name| &name.place))
+}
+
+/// Checks that clients who share a view without stating one id are of one tenant, or have shown the server the same credential.
+pub(super) fn check_identity(raw: &raw::Views, rule: &KeyRule, permissions: &Permissions, checker: &mut Checker) {
+    let Some(place) = place_of_sharing(raw).filter(|_| !checker.has_fault_within("views.key")) else { return };
+    if may_mix_secrets(rule, permissions) {
+        checker.fault(place, MIXED);
+    }
+}
+
+/// Whether clients of one key may be different ones to the control plane, and may have secrets that it gives to one of them.
+pub(crate) fn may_mix_secrets(rule: &KeyRule, permissions: &Permissions) -> bool {
+    let tells_apart = |field: &KeyField| matches!(field, KeyField::Id | KeyField::Tenant | KeyField::Header(_));
+    let rules = permissions.rules();
+    let has_secrets = rules.is_empty() || rules.iter().any(|rule| !rule.secrets.is_empty());
+    has_secrets && !rule.fields().iter().any(tells_apart)
+}
+
+/// Returns where the file says that clients with different ids share what a server makes for one of them. A list of names says it as
+/// well, and is used where the server makes nothing for one client: only that is right in many files of today.
+fn place_of_sharing(raw: &raw::Views) -> Option<&Place> {
+    let entries = raw.key.iter().flat_map(|entries| &entries.0);
+    let mut in_parts = entries.filter(|entry| matches!(entry.value, KeyEntry::Parts(_)));
+    let preset = raw.preset.as_ref().filter(|name| Preset::of(name.value).member);
+    in_parts.next().map(|entry| &entry.place).or(preset.map(|name| &name.place))
+}
+
+const MIXED: &str = "clients who share a view would have each other's secrets: expected tenant or header.<name> in views.key, or permissions \
+                     of which no rule gives secrets";
+
+fn fields_of(entries: &[Located<KeyEntry>], checker: &mut Checker) -> Vec<KeyField> {
+    let mut found: Vec<(&Place, KeyField)> = Vec::new();
+    for entry in entries {
+        let field = match &entry.value {
+            KeyEntry::Field(field) => Some(field.clone()),
+            KeyEntry::Parts(parts) => match (&parts.metadata, &parts.id) {
+                (Some(metadata), None) => metadata_except(metadata, checker),
+                (None, Some(id)) => id_part(id),
+                _ => {
+                    checker.lacks(&entry.place, "expected exactly one of metadata, id");
+                    None
+                }
+            },
+        };
+        found.extend(field.map(|field| (&entry.place, field)));
+    }
+    for (at, (place, field)) in found.iter().enumerate() {
+        if let Some(reason) = contradiction(field, &found[..at], &found) {
+            checker.fault(place, reason);
+        }
+    }
+    found.into_iter().map(|(_, field)| field).collect()
+}
+
+fn id_part(entry: &IdPartEntry) -> Option<KeyField> {
+    let (part, of) = (entry.part.0.as_ref()?, entry.of.0.as_ref()?);
+    IdPart::new(part.value.0.try_into().ok()?, &of.value.0).map(KeyField::IdPart)
+}
+
+fn metadata_except(entry: &ExceptEntry, checker: &mut Checker) -> Option<KeyField> {
+    let paths = &entry.except.0.as_ref()?.value.0;
+    for (at, path) in paths.iter().enumerate() {
+        let covers = |(other, whole): (usize, &Located<MetadataPath>)| {
+            let is_other = if whole.value == path.value { other < at } else { other != at };
+            (is_other && path.value.0.starts_with(&whole.value.0)).then(|| whole.value.0.join("."))
+        };
+        if let Some(whole) = paths.iter().enumerate().find_map(covers) {
+            checker.fault(&path.place, format!("has no effect: {whole:?} is left out"));
+        }
+        if let [first, rest @ ..] = path.value.0.as_slice()
+            && first == "metadata"
+            && !rest.is_empty()
+        {
+            let rest = rest.join(".");
+            let reason = format!("leaves out metadata.metadata.{rest}: expected {rest:?} if metadata.{rest} is meant");
+            checker.warn(&path.place, reason);
+        }
+    }
+    Some(KeyField::metadata_except(paths.iter().map(|path| path.value.0.clone()).collect()))
+}
+
+/// Returns why a field cannot be in a key with the others.
+fn contradiction(field: &KeyField, before: &[(&Place, KeyField)], all: &[(&Place, KeyField)]) -> Option<String> {
+    let has = |field: &KeyField| all.iter().any(|(_, other)| other == field);
+    match field {
+        KeyField::IdPart(_) if has(&KeyField::Id) => {
+            Some("cannot be combined with id, which has all of its parts".into())
+        }
+        KeyField::IdPart(part) => before.iter().find_map(|(place, other)| match other {
+            KeyField::IdPart(other) if other == part => Some(format!("duplicate part of id: it is {} too", place.path)),
+            KeyField::IdPart(other) if other.separator() != part.separator() => {
+                let (of, expected) = (part.separator(), other.separator());
+                Some(format!(
+                    "parts of id have one separator: expected of: {expected:?} as in {}, not {of:?}",
+                    place.path
+                ))
+            }
+            _ => None,
+        }),
+        KeyField::MetadataExcept(_) if has(&KeyField::Metadata) => {
+            Some("cannot be combined with metadata, which leaves nothing out".into())
+        }
+        KeyField::MetadataExcept(paths) => {
+            let other = before.iter().find(|(_, other)| matches!(other, KeyField::MetadataExcept(_)));
+            let listed = all.iter().find_map(|(_, other)| match other {
+                KeyField::MetadataPath(listed) => {
+                    paths.iter().find(|path| path.starts_with(listed)).map(|path| (path, other))
+                }
+                _ => None,
+            });
+            match (other, listed) {
+                (Some((place, _)), _) => {
+                    Some(format!("cannot be combined with {}: expected one list of what is left out", place.path))
+                }
+                (None, Some((path, other))) => {
+                    Some(format!("leaving out {:?} has no effect: {other} is in the key", path.join(".")))
+                }
+                (None, None) => None,
+            }
+        }
+        _ => None,
+    }
+}
