@@ -46,7 +46,7 @@ impl Turns {
     }
 }
 
-/// How many openings types of the table have, at least, before one is for another type.
+/// Of so many openings at most one is for a type outside of the table.
 const BETWEEN: usize = 8;
 /// How many types outside of the table have a turn before it may be the view, where there are no others.
 const SINGLES: usize = 8;
