@@ -254,6 +254,67 @@ async fn a_control_plane_that_drains_a_connection_is_believed_at_once_and_one_be
     .await;
 }
 
+/// The connection ends in between, announced by the server: the stream is opened again, and half of the configuration is said once more.
+#[tokio::test]
+async fn what_is_held_stays_held_when_the_connection_is_drained_before_the_rest_comes() {
+    each_translation(async |up, down| {
+        let mut world = World::start(up, down, &[ALL_CLUSTERS, LISTENERS, ENDPOINTS], NEVER).await;
+        let (all_clusters, all_listeners, host) = (set(&["c0", "c1"]), set(&["l0", "l1"]), one("c0", HOST));
+        world.server.has(CDS, all_clusters.clone()).await;
+        world.server.has(EDS, host.clone()).await;
+        world.server.has(LDS, all_listeners.clone()).await;
+        world.client_has(0, "all clusters", &["c0", "c1"]).await;
+        world.client_has(1, "all listeners", &["l0", "l1"]).await;
+        world.client_has(2, "the hosts", &["c0"]).await;
+        world.restart().await;
+        for is_drained in [false, true] {
+            if is_drained {
+                world.plane.drain().await;
+                world.server.stream.end_with(0);
+                world.next_stream().await;
+                // What is held is requested again.
+                world.server.sent.insert(CDS, all_clusters.clone());
+                world.server.sent.insert(EDS, host.clone());
+                world.server.sent.insert(LDS, all_listeners.clone());
+            }
+            world.server.has(CDS, set(&["c0"])).await;
+            world.server.has(EDS, one("c0", b"")).await;
+            world.server.has(LDS, set(&["l0"])).await;
+            waits(&world.relay, "after_outage", 3).await;
+        }
+        world.server.has(CDS, all_clusters).await;
+        world.server.has(EDS, host).await;
+        world.server.has(LDS, all_listeners).await;
+        waits(&world.relay, "after_outage", 0).await;
+        world.nothing_is_lost();
+        assert_eq!(world.clients[2].record().responses, 1, "the hosts were never taken away");
+    })
+    .await;
+}
+
+/// The lower relay holds what its control plane takes away. The upper one would hold it for ever, but passes on what another relay says.
+#[tokio::test]
+async fn through_two_relays_what_is_meant_is_held_by_the_first_alone() {
+    for (up, between) in BOTH.into_iter().flat_map(|up| BOTH.map(|between| (up, between))) {
+        let mut plane = Plane::start(&BOTH).await;
+        let lower = relay(plane.address, up, "brakes: {after_outage: 2s}\n").await;
+        let upper = relay(lower.address, between, NEVER).await;
+        let clients = vec![Holder::new(upper.address, Variant::Delta, ALL_CLUSTERS).await];
+        let server = Server::of(&mut plane, BTreeMap::new()).await;
+        let mut world = World { relay: lower, plane, server, clients };
+        world.server.has(CDS, set(&["c0", "c1", "c2"])).await;
+        world.client_has(0, "all clusters", &["c0", "c1", "c2"]).await;
+        is_settled(&world.relay).await;
+        world.restart().await;
+        let start = Instant::now();
+        world.server.has(CDS, set(&["c0"])).await;
+        world.server.has(CDS, set(&["c0", "c1"])).await;
+        world.client_has(0, "what is meant goes", &["c0", "c1"]).await;
+        assert!(start.elapsed() >= Duration::from_secs(2), "{up:?}, {between:?}: {:?}", start.elapsed());
+        assert_eq!(world.clients[0].record().lost, ["c2"], "{up:?}, {between:?}");
+    }
+}
+
 #[tokio::test]
 async fn secrets_and_routes_are_believed_at_once() {
     each_translation(async |up, down| {

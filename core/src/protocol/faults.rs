@@ -109,6 +109,8 @@ pub enum Fault {
     BrakeAgreesWithItself,
     /// Each further removal makes all that is held wait from the beginning.
     BrakeStartsOver,
+    /// What a server takes away first after an outage is believed at once.
+    AfterOutageBelievesAll,
     /// What is stated again after an outage is held from the beginning.
     AfterOutageStartsOver,
     /// What the end of a stream leaves held goes on as if the server were there.

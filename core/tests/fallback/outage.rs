@@ -101,6 +101,50 @@ fn another_relay_is_believed_at_once() {
     assert!(!has_b(&bench));
 }
 
+/// Of two streams to it only one has its first answer.
+#[test]
+fn another_relay_is_believed_at_once_whatever_its_other_streams_have_seen() {
+    let mut bench = served(1, Variant::Sotw);
+    bench.want(CDS, "x", true);
+    bench.lose(0);
+    bench.open(0);
+    let id = StreamId { server: 0, at: 0 };
+    let epoch = bench.up[&id];
+    bench.sources.stream(id).unwrap().on_relay(epoch);
+    half(&mut bench, Variant::Sotw, &[("a", "1")], &[]);
+    assert!(!has_b(&bench));
+}
+
+/// The server says on the stream of the next view what it had said on that of the one before, but after the 15 s.
+#[test]
+fn a_view_that_follows_another_one_holds_what_that_one_held() {
+    for is_drained in [false, true] {
+        let mut before = served(1, Variant::Sotw);
+        before.lose(0);
+        before.open(0);
+        before.later(Duration::from_secs(14));
+        half(&mut before, Variant::Sotw, &[("a", "1")], &[]);
+        before.later(Duration::from_secs(2));
+        if is_drained {
+            before.end(0, true);
+        }
+        assert!(has_b(&before));
+        let (now, sets) = (before.now, SavedSet::all_of(before.view.snapshot(), before.now));
+        let mut history = before.sources.history(now);
+        history.note_held(before.view.holds().held_of_servers());
+        let mut after = empty(1, Variant::Sotw);
+        after.now = now;
+        after.view.restore(sets, now + Duration::from_secs(3600), now);
+        after.sources.go_on(history);
+        after.want(CDS, "*", true);
+        after.open(0);
+        half(&mut after, Variant::Sotw, &[("a", "1")], &[]);
+        assert!(has_b(&after), "{is_drained}");
+        after.later(HOLD);
+        assert!(!has_b(&after), "{is_drained}");
+    }
+}
+
 /// What it has removed and is held is requested again, or the server would have no reason to say it again. If it does, the time goes on.
 #[test]
 fn a_server_that_is_lost_again_says_again_what_is_held_of_it() {

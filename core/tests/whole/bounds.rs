@@ -32,6 +32,8 @@ impl World {
         let tiers = of.tier as u32 + 1;
         // Served 2 s after the request with one tier, 3 s with two or three.
         let mut bound = seconds(if tiers == 1 { 2 } else { 3 }) + ways(options) * tiers + pieces(options);
+        // What a server takes away first after an outage, and what may be in its way.
+        bound += options.protocol.view.brakes.after_outage;
         if of.profile == Profile::Polls {
             bound += POLLS;
         }

@@ -8,6 +8,7 @@ mod client;
 mod content;
 mod judge;
 mod options;
+mod outages;
 mod random;
 mod rows;
 mod server;

@@ -16,15 +16,15 @@ use crate::world::World;
 const TIMES: u64 = 20;
 const CLUSTER: Key = Key(Kind::Clusters, 0);
 /// Nothing refers to it.
-const UNUSED: Key = Key(Kind::Clusters, 9);
-const BOTH: [Variant; 2] = [Variant::Sotw, Variant::Delta];
+pub const UNUSED: Key = Key(Kind::Clusters, 9);
+pub const BOTH: [Variant; 2] = [Variant::Sotw, Variant::Delta];
 
 /// A world with one client of each variant at the uppermost tier.
 fn world(seed: u64, options: Options) -> World {
     with_fault(seed, options, crate::fault())
 }
 
-fn with_fault(seed: u64, mut options: Options, faults: Faults) -> World {
+pub fn with_fault(seed: u64, mut options: Options, faults: Faults) -> World {
     options.protocol.plant(faults);
     let top = options.tiers - 1;
     let mut world = World::with(seed, faults, false, |of, _| *of = options);
@@ -34,11 +34,11 @@ fn with_fault(seed: u64, mut options: Options, faults: Faults) -> World {
     world
 }
 
-fn has(world: &World, client: usize, key: Key) -> bool {
+pub fn has(world: &World, client: usize, key: Key) -> bool {
     world.clients[client].held.contains_key(&key)
 }
 
-fn change(world: &mut World, key: Key, to: u16) {
+pub fn change(world: &mut World, key: Key, to: u16) {
     let serial = world.serial();
     world.change(0, key, Some(Content { serial, to }));
 }

@@ -342,7 +342,9 @@ impl ViewTask {
     fn note_servers(&mut self) -> BTreeSet<Authority> {
         self.reachability.replace(self.sources.reachability());
         self.published.note_responding(self.sources.responding());
-        self.published.note_history(self.sources.history(self.shared.clock.now()));
+        let mut history = self.sources.history(self.shared.clock.now());
+        history.note_held(self.view.holds().held_of_servers());
+        self.published.note_history(history);
         self.reporter.report_ladders(&self.sources, &self.links);
         let down = self.sources.down();
         self.reporter.report_readiness(&self.sources, &self.links, &down);

@@ -229,7 +229,7 @@ impl AdsConnector {
         let mut moved = None;
         loop {
             let before = self.shared.signs();
-            let mut end = open_once(self, &link, choice.variant(), least_connection, moved.take()).await;
+            let mut end = open_once(self, &link, choice.variant(), least_connection, moved.take(), may_be_early).await;
             moved = end.moved.take();
             if moved.is_some() {
                 // The relay has ended it, which is no evidence about the server.

@@ -78,9 +78,11 @@ impl End {
         self.stage == Stage::Answered
     }
 
-    /// Whether the server has ended it without a response, and another one may do better.
-    fn is_rejection(&self) -> bool {
-        self.stage == Stage::Rejected && self.moved.is_none() && !is_unspoken(&self.status)
+    /// Whether the server has ended it without a response, and another one may do better. What may be for the stream that it follows shows
+    /// nothing of its address.
+    pub(crate) fn is_of_address(&self, follows_another: bool) -> bool {
+        let is_rejection = self.stage == Stage::Rejected && self.moved.is_none() && !is_unspoken(&self.status);
+        is_rejection && !(follows_another && self.may_be_early())
     }
 
     /// Whether the server refuses what a client has shown it. That says nothing of its address: it may take what others show.
@@ -121,13 +123,15 @@ pub(super) fn delta_request(request: Request) -> Option<DeltaDiscoveryRequest> {
     }
 }
 
-/// Opens the stream where it has moved to, or on a connection with at least this number, and serves it to its end.
+/// Opens the stream where it has moved to, or on a connection with at least this number, and serves it to its end. The server may not have
+/// noticed yet that the one that it follows has ended.
 pub(super) async fn open_once(
     connector: &AdsConnector,
     link: &Link,
     variant: Variant,
     least_connection: u64,
     moved: Option<Moved>,
+    follows_another: bool,
 ) -> End {
     let place = match moved {
         Some(Moved { to, turn }) => Ok((to, Some(turn))),
@@ -140,11 +144,11 @@ pub(super) async fn open_once(
     match variant {
         Variant::Sotw => {
             let wire = Wire { path: SOTW_PATH, inner: sotw_request };
-            run((connector, least_connection), place, link, variant, wire).await
+            run((connector, least_connection), place, (link, follows_another), variant, wire).await
         }
         Variant::Delta => {
             let wire = Wire { path: DELTA_PATH, inner: delta_request };
-            run((connector, least_connection), place, link, variant, wire).await
+            run((connector, least_connection), place, (link, follows_another), variant, wire).await
         }
     }
 }
@@ -152,7 +156,7 @@ pub(super) async fn open_once(
 async fn run<Q>(
     (connector, least_connection): (&AdsConnector, u64),
     (connected, turn): (Connected, Option<MoveTurn>),
-    link: &Link,
+    (link, follows_another): (&Link, bool),
     variant: Variant,
     wire: Wire<Q>,
 ) -> End
@@ -233,7 +237,7 @@ where
     let (is_silent, is_of_server) = (ended_by == EndedBy::Silence, ended_by == EndedBy::Server);
     let lived = opened.elapsed();
     let end = End { stage, status, lived, connection, is_sent_away, is_server_leaving, is_silent, moved, is_of_server };
-    if end.is_rejection() && !end.refuses(&link.headers) {
+    if end.is_of_address(follows_another) && !end.refuses(&link.headers) {
         slot.is_rejecting();
     }
     end

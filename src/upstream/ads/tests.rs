@@ -197,6 +197,20 @@ fn a_loss_is_ascribed_to_the_stream_before_only_where_the_server_itself_has_ende
     assert!(!end(Stage::Unreached, second, false) && !end(Stage::Answered, second, false));
 }
 
+/// The address that a stream has moved to is no worse for it.
+#[test]
+fn a_stream_that_is_rejected_for_the_one_before_it_does_not_count_against_the_address() {
+    let end = |lived| stream::End {
+        stage: Stage::Rejected,
+        lived,
+        is_of_server: true,
+        ..stream::End::unreached(Status::unknown("one stream for each node"))
+    };
+    let soon = end(Duration::from_millis(5));
+    assert!(soon.is_of_address(false) && !soon.is_of_address(true));
+    assert!(end(Duration::from_secs(3)).is_of_address(true), "it has had time to notice");
+}
+
 #[test]
 fn up_34_only_after_a_stream_that_has_lasted_the_end_of_its_connection_is_no_reason_to_wait() {
     let is_replaced = |stage, lived, is_server_leaving, times| {

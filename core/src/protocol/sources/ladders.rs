@@ -63,6 +63,15 @@ pub struct ServerHistory {
     pub refused: BTreeMap<usize, BTreeSet<Type>>,
 }
 
+impl ServerHistory {
+    /// A view still holds what these servers have said first after an outage, until then at most.
+    pub fn note_held(&mut self, until: BTreeMap<u16, Moment>) {
+        for (server, until) in until {
+            self.recoveries.entry(server).or_default().note_held(until);
+        }
+    }
+}
+
 /// The ladders of a view, by authority: whose updates count, and which authorities are to be looked at again.
 #[derive(Debug)]
 pub(super) struct Ladders {

@@ -180,13 +180,12 @@ impl Servers {
 
     /// Returns until when each server may still be reading its state after an outage, by its place in the plan.
     pub(super) fn recovering(&mut self) -> BTreeMap<u16, Moment> {
-        let mut servers = BTreeMap::new();
-        let until =
-            |(id, stream): (StreamId, &mut Stream)| Some((u16::try_from(id.server).ok()?, stream.recovery().until()?));
-        for (server, until) in self.streams_mut().filter_map(until) {
-            let latest: &mut Moment = servers.entry(server).or_insert(until);
-            *latest = until.max(*latest);
-        }
+        let seen = |(id, stream): (StreamId, &mut Stream)| Some((u16::try_from(id.server).ok()?, *stream.recovery()));
+        let mut all: Vec<(u16, Recovery)> = self.streams_mut().filter_map(seen).collect();
+        all.sort_by_key(|(_, of)| of.until()); // the latest counts
+        let mut servers: BTreeMap<_, _> = all.iter().filter_map(|(server, of)| Some((*server, of.until()?))).collect();
+        // Other streams to a relay may not have seen yet that it is one.
+        servers.retain(|server, _| !all.iter().any(|(other, of)| other == server && of.is_of_relay()));
         servers
     }
 

@@ -14,8 +14,6 @@ pub(super) struct FirstRequests {
     is_live: bool,
     /// Openings in a row that the server has ended soon, although it takes all types.
     unexplained: usize,
-    /// The same with nothing but types that may be why.
-    bad_starts: usize,
 }
 
 #[derive(Debug)]
@@ -36,11 +34,8 @@ pub(super) enum Suspicion {
     None,
     /// One of these was why: the others were there before, or are known to be taken.
     Of(Vec<Type>),
-    /// It may be any type. The next opening has `on` alone.
-    Turn {
-        on: Vec<Type>,
-        off: Vec<Type>,
-    },
+    /// Any of these may be why, or the view: nothing else was requested.
+    Any(Vec<Type>),
 }
 
 /// For how long a stream has to last after a request to show that the server takes it.
@@ -65,7 +60,7 @@ impl FirstRequests {
 
     /// The server has answered one of them, or has left the stream open for long enough.
     pub(super) fn on_lived(&mut self) {
-        (self.is_live, self.bad_starts) = (true, 0);
+        self.is_live = true;
     }
 
     /// Whether nothing was requested on this opening.
@@ -111,8 +106,8 @@ impl FirstRequests {
         (self.requested, self.is_live) = Default::default();
     }
 
-    /// The server has ended the stream by a status that may be about a type. `off` was not requested because it may be why, too.
-    pub(super) fn on_ended(&mut self, has_answered: impl Fn(&Type) -> bool, off: Vec<Type>, now: Moment) -> Suspicion {
+    /// The server has ended the stream by a status that may be about a type.
+    pub(super) fn on_ended(&mut self, has_answered: impl Fn(&Type) -> bool, now: Moment) -> Suspicion {
         let requested = std::mem::take(&mut self.requested);
         let doubts = self.has_doubts();
         let is_suspect = |(kind, of): &(&Type, &FirstRequest)| {
@@ -121,21 +116,10 @@ impl FirstRequests {
         let suspects: Vec<Type> = requested.iter().filter(is_suspect).map(|(kind, _)| kind.clone()).collect();
         let is_soon = requested.values().any(|of| of.is_recent(now));
         self.unexplained = if is_soon { self.unexplained + usize::from(suspects.is_empty()) } else { 0 };
-        if suspects.is_empty() {
-            return Suspicion::None;
+        match suspects.len() {
+            0 => Suspicion::None,
+            of_these if of_these < requested.len() => Suspicion::Of(suspects),
+            _ => Suspicion::Any(suspects),
         }
-        if suspects.len() < requested.len() {
-            return Suspicion::Of(suspects);
-        }
-        // The first time may have been a bad moment. Then each has its turn alone, and after that all have: it may be the view.
-        let mut all: Vec<_> = suspects.into_iter().chain(off).collect();
-        all.sort();
-        let turn = self.bad_starts.checked_sub(1).map_or(all.len(), |turn| turn % (all.len() + 1));
-        self.bad_starts += 1;
-        let (on, off) = match all.get(turn) {
-            Some(_) if all.len() > 1 => (vec![all.swap_remove(turn)], all),
-            _ => (all, Vec::new()),
-        };
-        Suspicion::Turn { on, off }
     }
 }

@@ -4,6 +4,7 @@
 //! to [`view`](super::view). Invariants: each response is answered once; `*` and names of one type never share a stream
 //! (XLAT-13); versions of one server are never sent to another.
 
+mod apart;
 mod attempts;
 mod end_question;
 mod first_requests;
@@ -23,6 +24,7 @@ mod request;
 mod request_room;
 mod response;
 mod routing_answers;
+mod running_trial;
 mod second_request;
 mod set_progress;
 mod silence;
@@ -32,6 +34,7 @@ mod subscriptions;
 mod taken_types;
 mod terms;
 mod trial_pace;
+mod turns;
 mod type_subscription;
 mod type_trials;
 mod wanted;
@@ -48,10 +51,10 @@ pub use quirks::{InitialSet, OnResourceTimeout, ServerQuirks};
 pub use recent_sets::RecentSets;
 pub use recovery::Recovery;
 pub use report::{NameRequest, RequestState, TypePlace, TypeSummary};
+pub use running_trial::TrialEnd;
 pub use set_progress::{Delivery, DeliveryHabits};
 pub use stream::Stream;
 pub use stream_trials::{StreamTrials, Trial};
-pub use type_trials::TrialEnd;
 
 use super::faults::Fault;
 pub use super::server_status::ServerStatus;

@@ -98,6 +98,9 @@ impl Opening {
 
     /// The server, or the way to it, was lost. What was requested before that was known is requested after it.
     pub(crate) fn note_lost(&mut self, now: Moment) {
+        if self.open && self.is_relay {
+            return; // another stream was lost, and a relay waits for its own servers by itself
+        }
         self.recovery.note_lost();
         if self.open && self.asked_at.is_some() {
             self.recovery.on_request(now);
@@ -122,7 +125,8 @@ impl Opening {
     /// The server is a relay, which waits for its own servers by itself.
     pub(crate) fn on_relay(&mut self, epoch: Epoch) {
         if self.is_current(epoch) {
-            (self.is_relay, self.recovery) = (true, Recovery::default());
+            self.is_relay = true;
+            self.recovery.note_relay();
         }
     }
 

@@ -11,23 +11,41 @@ pub struct Recovery {
     is_lost: bool,
     /// When the first request was made after that.
     back_since: Option<Moment>,
+    /// Something is held until then that an earlier view has heard from it.
+    held_until: Option<Moment>,
+    /// There is a relay, which waits for its own servers by itself.
+    is_relay: bool,
 }
 
 impl Recovery {
     pub(super) fn note_lost(&mut self) {
-        *self = Self { is_lost: true, back_since: None };
+        *self = Self { is_lost: true, ..Self::default() };
     }
 
     /// A request was made. The first one after an outage begins the time; what is requested on a further opening does not.
     pub(super) fn on_request(&mut self, now: Moment) {
         if self.is_lost {
-            *self = Self { is_lost: false, back_since: Some(now) };
+            *self = Self { back_since: Some(now), ..Self::default() };
         }
     }
 
     /// Returns until when the server counts as one that reads its state.
     pub(crate) fn until(&self) -> Option<Moment> {
-        self.back_since.map(|since| since + TIME)
+        self.back_since.map(|since| since + TIME).max(self.held_until)
+    }
+
+    /// A relay has answered there.
+    pub(super) fn note_relay(&mut self) {
+        *self = Self { is_relay: true, ..Self::default() };
+    }
+
+    pub(crate) fn is_of_relay(&self) -> bool {
+        self.is_relay
+    }
+
+    /// What a view holds of the server lasts until then at most. A later view of the same key, which is told the same, is to hold it too.
+    pub(crate) fn note_held(&mut self, until: Moment) {
+        self.held_until = self.held_until.max(Some(until));
     }
 
     /// Whether the server is away, or may still be reading its state.
@@ -62,6 +80,7 @@ mod tests {
         recovery.on_request(at(112));
         assert_eq!(recovery.until(), Some(at(127)), "it was away once more");
     }
+
     #[test]
     fn it_lasts_while_the_server_is_away_and_for_its_time_after_that() {
         let mut recovery = Recovery::default();
@@ -70,5 +89,8 @@ mod tests {
         assert!(recovery.lasts(at(1)) && recovery.lasts(at(3600)));
         recovery.on_request(at(100));
         assert!(recovery.lasts(at(114)) && !recovery.lasts(at(115)));
+        recovery.note_held(at(120));
+        recovery.note_held(at(118));
+        assert!(recovery.lasts(at(119)) && !recovery.lasts(at(120)));
     }
 }

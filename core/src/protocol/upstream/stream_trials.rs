@@ -7,10 +7,10 @@ use bytes::Bytes;
 
 use super::opening::{Epoch, Opening};
 use super::request::RequestContext;
+use super::running_trial::TrialEnd;
 use super::subscriptions::Subscriptions;
 use super::terms::Terms;
 use super::type_subscription::TypeSubscription;
-use super::type_trials::TrialEnd;
 use crate::proto::Request;
 use crate::protocol::moment::Moment;
 use crate::protocol::server_status::ServerStatus;

@@ -1,9 +1,28 @@
-//! How often types are tried. Clients can make up any number.
+//! How often types are tried. Clients can make up any number, so those of the table have a pace of their own.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use crate::protocol::moment::Moment;
+
+/// The pace of types outside of the table, and that of the others, which wait for nothing that clients make up.
+#[derive(Debug, Default)]
+pub(super) struct TrialPaces {
+    pub(super) outside: TrialPace,
+    table: TrialPace,
+}
+
+impl TrialPaces {
+    pub(super) fn note(&mut self, is_outside: bool, now: Moment) {
+        let pace = if is_outside { &mut self.outside } else { &mut self.table };
+        pace.note(now);
+    }
+
+    /// Returns from when on a trial may begin.
+    pub(super) fn next(&self, is_outside: bool) -> Option<Moment> {
+        if is_outside { self.outside.next() } else { self.table.next() }
+    }
+}
 
 /// When the next trial may begin, of either kind.
 #[derive(Debug, Default)]
@@ -20,14 +39,14 @@ const TRIALS: usize = 8;
 const WITHIN: Duration = Duration::from_secs(30);
 
 impl TrialPace {
-    pub(super) fn note(&mut self, now: Moment) {
+    fn note(&mut self, now: Moment) {
         self.begun.push_back(now);
         if self.begun.len() > TRIALS {
             self.begun.pop_front();
         }
     }
 
-    pub(super) fn next(&self) -> Option<Moment> {
+    fn next(&self) -> Option<Moment> {
         self.begun.front().filter(|_| self.begun.len() >= TRIALS).map(|first| *first + WITHIN)
     }
 

@@ -7,9 +7,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::apart::{Apart, Why};
 use super::first_requests::{FirstRequests, PROOF, Suspicion};
+use super::running_trial::{RunningTrial, TrialEnd};
 use super::taken_types::{Taken, TakenTypes};
-use super::trial_pace::{LONGEST_PAUSE, TrialPace, pause_after};
+use super::trial_pace::{LONGEST_PAUSE, TrialPaces};
+use super::turns::{Turn, Turns};
 use crate::protocol::moment::Moment;
 use crate::protocol::server_status::ServerStatus;
 use crate::xds::Type;
@@ -18,65 +21,23 @@ use crate::xds::Type;
 #[derive(Debug, Default)]
 pub(super) struct TypeTrials {
     apart: BTreeMap<Type, Apart>,
+    /// Those of the types here that are outside of the table.
+    outside: BTreeSet<Type>,
+    turns: Turns,
+    /// The type outside of the table that the next opening is for, and the status by which the last one was ended.
+    turn: Option<(Type, ServerStatus)>,
+    /// This opening is for one of them.
+    is_turn: bool,
     pub(super) taken: TakenTypes,
     pub(super) first_requests: FirstRequests,
-    trial: Option<Trial>,
+    trial: Option<RunningTrial>,
     /// How many trials there were.
     count: u64,
     /// Until then the server is taken for one that does not take a second stream of a node.
     pub(super) one_stream_until: Option<Moment>,
     /// Trials in a row that have shown nothing.
     failures: u32,
-    pace: TrialPace,
-}
-
-/// A type that is kept off the stream.
-#[derive(Debug)]
-struct Apart {
-    since: Moment,
-    /// It is tried from then on.
-    next: Moment,
-    suspicion: Option<(Why, ServerStatus)>,
-    /// It is tried by itself, since others were not why.
-    is_alone: bool,
-    /// The status by which the server refuses it.
-    refusal: Option<ServerStatus>,
-    refusals: u32,
-    /// It is on the view's stream, to be tried there.
-    is_back: bool,
-    is_wanted: bool,
-}
-
-/// Why a type is suspected: the view's stream was ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Why {
-    /// It was new on that, and others were not.
-    New,
-    /// Nothing that others have found of it counts here.
-    Doubted,
-    /// All were, so that it may be anything.
-    Turn,
-}
-
-#[derive(Debug)]
-struct Trial {
-    serial: u64,
-    kinds: Vec<Type>,
-    /// When its stream was opened.
-    begun: Option<Moment>,
-}
-
-/// What a trial has shown.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum TrialEnd {
-    /// The server has answered these of the requests, by their places, and left the stream open for long enough if that is not all.
-    Taken(BTreeSet<usize>),
-    /// The server has ended the stream of one type by this status, but not one of a type that it takes.
-    Refused(ServerStatus),
-    /// The server has ended the stream of several types.
-    EndedForAny,
-    /// There was no such stream, or it was lost, or the server may take no second stream.
-    Lost,
+    paces: TrialPaces,
 }
 
 /// How many types are tried together.
@@ -117,19 +78,50 @@ impl TypeTrials {
         is_in_table: impl Fn(&Type) -> bool,
         now: Moment,
     ) {
-        if self.one_stream_until.is_some_and(|until| now < until) && self.first_requests.is_none() {
-            self.put_back(|of| of.refusal.is_some() && of.next <= now); // the stream is opened anyway
+        for (kind, _) in wanted.clone().filter(|(kind, opened)| !opened && !is_in_table(kind)) {
+            if !self.outside.contains(kind) {
+                self.outside.insert(kind.clone());
+            }
+        }
+        if self.first_requests.is_none() {
+            self.begin_turn(wanted.clone().map(|(kind, _)| kind), now);
+            if self.one_stream_until.is_some_and(|until| now < until) {
+                self.put_back(|of| of.refusal.is_some(), now); // the stream is opened anyway
+            }
         }
         let is_unknown = |kind: &Type| !is_in_table(kind) && !self.taken.has(kind) && !self.apart.contains_key(kind);
         let is_other = |(kind, opened): (&Type, bool)| opened || !self.is_apart(kind) && !is_unknown(kind);
         if wanted.clone().any(is_other) {
             let unknown = wanted.filter(|(kind, opened)| !opened && is_unknown(kind));
             let unknown: Vec<_> = unknown.map(|(kind, _)| kind.clone()).collect();
-            self.apart.extend(unknown.into_iter().map(|kind| (kind, Apart::new(now))));
+            self.apart.extend(unknown.into_iter().map(|kind| (kind, Apart::new(true, now))));
         } else if wanted.clone().all(|(kind, _)| self.apart.contains_key(kind)) {
             let wanted: BTreeSet<_> = wanted.map(|(kind, _)| kind).collect();
-            let first = self.apart.iter_mut().filter(|(kind, _)| wanted.contains(kind)).min_by_key(|(_, of)| of.next);
+            let here = self.apart.iter_mut().filter(|(kind, _)| wanted.contains(kind));
+            // Of those that are refused it is the one whose pause ends first.
+            let place = |of: &Apart| (of.refusal.is_some(), of.refusal.is_none() && of.is_outside, of.next);
+            let first = here.min_by_key(|(_, of)| place(of));
             first.into_iter().for_each(|(_, of)| of.is_back = true);
+        }
+    }
+
+    /// The opening is for one type outside of the table, if that was due for it. Those of the table are tried as soon as the server takes it.
+    fn begin_turn<'a>(&mut self, wanted: impl Iterator<Item = &'a Type> + Clone, now: Moment) {
+        let Some((kind, status)) = self.turn.take().filter(|(kind, _)| wanted.clone().any(|other| other == kind))
+        else {
+            return;
+        };
+        let Some(of) = self.apart.get_mut(&kind).filter(|of| of.refusal.is_none()) else { return };
+        (of.is_back, of.since, self.is_turn) = (true, now, true);
+        let is_beside = |kind: &&Type| !self.outside.contains(*kind) && !self.apart.contains_key(*kind);
+        let table: Vec<Type> = wanted.filter(is_beside).cloned().collect();
+        self.suspect(&table, Why::Turn, false, &status, now);
+    }
+
+    /// Such an opening is over: types of the table have the next one, unless more is known.
+    fn end_turn(&mut self) {
+        if std::mem::take(&mut self.is_turn) {
+            self.apart.retain(|_, of| of.is_outside || of.why() != Some(Why::Turn));
         }
     }
 
@@ -148,12 +140,13 @@ impl TypeTrials {
     fn on_taken_here(&mut self, kind: &Type, how: Taken) {
         if !self.first_requests.is_live() {
             self.first_requests.on_lived();
+            (self.turns, self.turn) = Default::default();
             // It was the server's state that has ended earlier openings, or the type of one.
             let Self { apart, taken, .. } = self;
             apart.retain(|kind, of| of.why() != Some(Why::Turn) || !taken.has(kind));
         }
-        if self.apart.get(kind).is_some_and(|of| of.is_back) {
-            self.pace.on_taken();
+        if self.apart.get(kind).is_some_and(|of| of.is_back && of.is_outside) {
+            self.paces.outside.on_taken();
         }
         self.on_taken(kind, how);
     }
@@ -188,6 +181,7 @@ impl TypeTrials {
             of.is_wanted = is_wanted(kind);
             of.is_wanted || of.is_remembered(&mut left)
         });
+        self.outside.retain(|kind| is_kept(kind) || self.apart.contains_key(kind));
         for kind in self.first_requests.lasting(now, |kind| self.taken.has_here(kind)) {
             self.on_taken_here(&kind, Taken::Lasted);
         }
@@ -203,26 +197,33 @@ impl TypeTrials {
                 of.refuse(status, now);
             }
         }
-        if self.pace.may_put_back(now) && self.put_back(|of| of.refusal.is_none() && of.next <= now) {
-            self.pace.on_put_back(now);
-        }
+        self.put_back(|of| of.refusal.is_none(), now);
     }
 
-    /// Lets the type that has waited for longest go on the view's stream, if none of them is on it.
-    fn put_back(&mut self, may: impl Fn(&Apart) -> bool) -> bool {
+    /// Lets the type that has waited for longest go on the view's stream, if none of them is on it. Those outside of the table have a common
+    /// pace: each may end the stream.
+    fn put_back(&mut self, may: impl Fn(&Apart) -> bool, now: Moment) {
         if self.apart.values().any(|of| of.is_back) {
-            return false;
+            return;
         }
-        let waiting = self.apart.values_mut().filter(|of| of.is_wanted && may(of));
-        waiting.min_by_key(|of| of.next).map(|of| of.is_back = true).is_some()
+        let may_outside = self.paces.outside.may_put_back(now);
+        let is_due = |of: &&mut Apart| of.is_wanted && of.next <= now && (may_outside || !of.is_outside) && may(of);
+        let Some(of) = self.apart.values_mut().filter(is_due).min_by_key(|of| of.place()) else { return };
+        of.is_back = true;
+        if of.is_outside {
+            self.paces.outside.on_put_back(now);
+        }
     }
 
-    /// Returns the types of the trial that is due: the one that has waited for longest, and others that may be tried with it.
+    /// Returns the types of the trial that is due: the one that has waited for longest, and others that may be tried with it. Those of the table
+    /// are tried first, and with each other only.
     pub(crate) fn due(&self, now: Moment) -> Option<Vec<Type>> {
         self.trial_deadline().filter(|at| *at <= now && self.one_stream_until.is_none())?;
-        let due = || self.apart.iter().filter(|(_, of)| of.is_wanted && of.next <= now && !of.is_back);
-        let (first, of) = due().min_by_key(|(_, of)| (of.next, of.since))?;
-        let others = due().filter(|(kind, other)| of.is_sociable() && other.is_sociable() && *kind != first);
+        let is_due = |of: &Apart| of.is_wanted && !of.is_back && self.paced(of) <= now;
+        let due = || self.apart.iter().filter(|(_, of)| is_due(of));
+        let (first, of) = due().min_by_key(|(_, of)| of.place())?;
+        let may_join = |other: &Apart| other.is_outside == of.is_outside && of.is_sociable() && other.is_sociable();
+        let others = due().filter(|(kind, other)| may_join(other) && *kind != first);
         Some([first].into_iter().chain(others.map(|(kind, _)| kind)).take(TOGETHER).cloned().collect())
     }
 
@@ -233,9 +234,10 @@ impl TypeTrials {
 
     /// These are requested on a stream of their own. Returns the number of the trial: what is reported of an earlier one counts no more.
     pub(crate) fn begin(&mut self, kinds: Vec<Type>, now: Moment) -> u64 {
-        self.pace.note(now);
+        let is_outside = kinds.iter().any(|kind| self.apart.get(kind).is_some_and(|of| of.is_outside));
+        self.paces.note(is_outside, now);
         self.count += 1;
-        self.trial = Some(Trial { serial: self.count, kinds, begun: None });
+        self.trial = Some(RunningTrial { serial: self.count, kinds, begun: None });
         self.count
     }
 
@@ -255,7 +257,7 @@ impl TypeTrials {
 
     /// The trial has ended.
     pub(crate) fn on_trial_end(&mut self, serial: u64, end: TrialEnd, now: Moment) {
-        let Some(Trial { kinds, .. }) = self.trial.take_if(|trial| trial.serial == serial) else { return };
+        let Some(RunningTrial { kinds, .. }) = self.trial.take_if(|trial| trial.serial == serial) else { return };
         match end {
             TrialEnd::Taken(answered) => {
                 self.failures = 0;
@@ -279,9 +281,7 @@ impl TypeTrials {
 
     fn on_failure(&mut self, kinds: &[Type], now: Moment) {
         self.failures += 1;
-        self.each(kinds, |of| {
-            of.next = now + if of.refusal.is_some() { pause_after(of.refusals) } else { SHORT_PAUSE }
-        });
+        self.each(kinds, |of| of.retry(SHORT_PAUSE, now));
         if self.failures >= FAILURES {
             self.use_one_stream(now);
         }
@@ -296,7 +296,10 @@ impl TypeTrials {
     pub(crate) fn on_ended(&mut self, status: Option<&ServerStatus>, now: Moment) -> bool {
         let status = status.filter(|status| status.may_concern_request());
         // Whatever the end shows, they were not taken.
-        self.apart.values_mut().filter(|of| of.is_back && of.refusal.is_some()).for_each(|of| of.postpone(now));
+        let shows_nothing = self.first_requests.is_live() && status.is_none();
+        let is_over = |of: &&mut Apart| of.is_back && (of.refusal.is_some() || shows_nothing);
+        self.apart.values_mut().filter(is_over).for_each(|of| of.postpone(now));
+        self.turn = None; // unless it is given again
         match (self.trial.take().filter(|trial| trial.begun.is_some_and(|begun| now < begun + PROOF)), status) {
             // It may have been ended for the other.
             (Some(_), Some(_)) => self.use_one_stream(now),
@@ -309,35 +312,57 @@ impl TypeTrials {
 
     /// The stream is closed.
     pub(crate) fn on_closed(&mut self) {
+        self.end_turn();
         self.trial = None;
         self.first_requests.clear();
         self.apart.values_mut().for_each(|of| of.is_back = false);
     }
 
     fn on_ended_by_server(&mut self, status: &ServerStatus, now: Moment) -> bool {
-        let off = self.apart.iter().filter(|(_, of)| of.is_wanted && of.refusal.is_none() && !of.is_back);
-        // None of those that may be why was off.
-        let may_be_view = off.clone().all(|(_, of)| of.suspicion.is_none());
-        let off = off.map(|(kind, _)| kind.clone()).collect();
         let doubts = self.first_requests.has_doubts();
-        match self.first_requests.on_ended(|kind| self.taken.is_answered(kind), off, now) {
+        match self.first_requests.on_ended(|kind| self.taken.is_answered(kind), now) {
             Suspicion::None => false,
             Suspicion::Of(kinds) => {
                 self.taken.doubt(&kinds);
                 self.suspect(&kinds, if doubts { Why::Doubted } else { Why::New }, kinds.len() == 1, status, now);
                 true
             }
-            Suspicion::Turn { on, off } => {
-                self.suspect(&off, Why::Turn, false, status, now);
-                self.apart.retain(|kind, of| of.refusal.is_some() || !on.contains(kind));
-                !may_be_view
-            }
+            Suspicion::Any(suspects) => self.take_turns(&suspects, status, now),
         }
+    }
+
+    /// It may be any type of the stream, or of those that are off it, or the view. Decides what is on the next opening, and returns whether a
+    /// type may be why. What clients make up is tried apart as soon as the server takes anything, and counts only if there is nothing else.
+    fn take_turns(&mut self, suspects: &[Type], status: &ServerStatus, now: Moment) -> bool {
+        self.is_turn = false; // what it has kept off is among those that have turns now
+        let off = self.apart.iter().filter(|(_, of)| of.is_wanted && !of.is_back).map(|(kind, _)| kind);
+        let all = suspects.iter().chain(off).filter(|kind| self.refusal(kind).is_none());
+        let (outside, table): (Vec<Type>, Vec<Type>) = all.cloned().partition(|kind| self.outside.contains(kind));
+        let judged = if table.is_empty() { &outside } else { &table };
+        let is_suspected = |kind: &Type| self.apart.get(kind).is_some_and(|of| !of.is_back && of.suspicion.is_some());
+        let may_be_type = judged.iter().any(is_suspected); // and was off
+        let since = |kind: &Type| self.apart.get(kind).map_or(now, |of| of.since);
+        let oldest = |kinds: &[Type]| kinds.iter().min_by_key(|kind| (since(kind), *kind)).cloned();
+        let turn = self.turns.next(table.len(), outside.len());
+        let alone = (turn == Turn::One).then(|| oldest(&table)).flatten();
+        let is_of_outside = turn == Turn::Outside || table.is_empty();
+        let next_outside = is_of_outside.then(|| oldest(&outside)).flatten();
+        self.turn = next_outside.map(|kind| (kind, status.clone()));
+        self.suspect(&outside, Why::Turn, false, status, now);
+        if turn == Turn::All && table.is_empty() {
+            self.each(&outside, |of| of.suspicion = None); // it may be the view
+        }
+        let (on, off): (Vec<Type>, Vec<Type>) =
+            table.into_iter().partition(|kind| alone.as_ref().is_none_or(|alone| alone == kind));
+        self.suspect(&off, Why::Turn, false, status, now);
+        self.apart.retain(|kind, of| of.refusal.is_some() || !on.contains(kind));
+        may_be_type
     }
 
     fn suspect(&mut self, kinds: &[Type], why: Why, is_alone: bool, status: &ServerStatus, now: Moment) {
         for kind in kinds {
-            let of = self.apart.entry(kind.clone()).or_insert_with(|| Apart::new(now));
+            let is_outside = self.outside.contains(kind);
+            let of = self.apart.entry(kind.clone()).or_insert_with(|| Apart::new(is_outside, now));
             if of.refusal.is_none() {
                 (of.suspicion, of.is_alone) = (Some((why, status.clone())), is_alone);
             }
@@ -359,42 +384,16 @@ impl TypeTrials {
             return None;
         }
         let may = |of: &&Apart| of.is_wanted && !(of.is_back || has_one_stream && of.refusal.is_some());
-        let next = self.apart.values().filter(may).map(|of| of.next).min()?;
-        let paced = if has_one_stream { self.pace.put_back_at() } else { self.pace.next() };
-        Some(paced.map_or(next, |paced| next.max(paced)))
-    }
-}
-
-impl Apart {
-    fn new(now: Moment) -> Self {
-        let (suspicion, is_alone, refusal, refusals, is_back) = Default::default();
-        Self { since: now, next: now, suspicion, is_alone, refusal, refusals, is_back, is_wanted: true }
+        self.apart.values().filter(may).map(|of| self.paced(of)).min()
     }
 
-    fn why(&self) -> Option<Why> {
-        self.suspicion.as_ref().map(|(why, _)| *why)
-    }
-
-    /// Whether it may be tried together with others.
-    fn is_sociable(&self) -> bool {
-        !self.is_alone && self.refusal.is_none()
-    }
-
-    /// Whether it is kept although nobody wants it: who asks next hears of it at once.
-    fn is_remembered(&self, left: &mut usize) -> bool {
-        let is = self.refusal.is_some() && *left > 0;
-        *left -= usize::from(is);
-        is
-    }
-
-    fn refuse(&mut self, status: ServerStatus, now: Moment) {
-        (self.refusal, self.suspicion) = (Some(status), None);
-        self.postpone(now);
-    }
-
-    fn postpone(&mut self, now: Moment) {
-        self.next = now + pause_after(self.refusals);
-        self.refusals += 1;
+    /// From when on a type may be tried, or put back.
+    fn paced(&self, of: &Apart) -> Moment {
+        let paced = match self.one_stream_until {
+            Some(_) => self.paces.outside.put_back_at().filter(|_| of.is_outside),
+            None => self.paces.next(of.is_outside),
+        };
+        paced.map_or(of.next, |paced| of.next.max(paced))
     }
 }
 

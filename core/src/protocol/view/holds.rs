@@ -1,5 +1,7 @@
 //! What the stages of a view hold, for those who ask: of all names, and of one.
 
+use std::collections::BTreeMap;
+
 use super::after_outage::AfterOutage;
 use super::brake::{BrakeReport, BrakeState, Brakes};
 use super::order::Order;
@@ -73,6 +75,11 @@ impl<'a> Holds<'a> {
     /// Returns what another process needs to go on with the brakes.
     pub fn brake_state(self, now: Moment) -> BrakeState {
         self.brakes.state(&self.facts.options().brakes, now)
+    }
+
+    /// Returns the servers of which something is held that they have said first after an outage, by their places, with until when at most.
+    pub fn held_of_servers(self) -> BTreeMap<u16, Moment> {
+        self.after_outage.held().ends_by_server(self.facts.options().brakes.after_outage)
     }
 
     /// Whether the order depends on authorities whose server is unreachable or has not sent its routing yet.

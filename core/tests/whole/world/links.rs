@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use weir_core::proto::{Request, Response};
 use weir_core::protocol::session::{Client, Session};
+use weir_core::protocol::sources::StreamEnd;
 use weir_core::protocol::upstream::{ReceivedResponse, ResponseMessage};
 use weir_core::protocol::view::{Class, SessionId};
 
@@ -158,7 +159,8 @@ impl World {
         link.backoff.ended(answered, lived);
         let wait = link.backoff.next(share);
         (link.opening, link.reopened, link.failed) = (opening, 0, true);
-        let batches = of.sources.ended(key.id, epoch, answered, &of.view, now);
+        let is_lost = !self.options.protocol.view.brakes.after_outage.is_zero();
+        let batches = of.sources.ended(key.id, epoch, StreamEnd { answered, is_lost }, &of.view, now);
         self.apply(key.tier, batches);
         self.soon(wait, Event::Connect(LinkKey { opening, ..key }));
         self.disturbed("a stream has ended");

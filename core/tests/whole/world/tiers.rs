@@ -28,6 +28,11 @@ impl World {
     }
 
     pub fn apply(&mut self, tier: usize, batches: Vec<UpdateBatch>) {
+        if !batches.is_empty() {
+            let of = &mut self.tiers[tier];
+            let recovering = of.sources.recovering();
+            of.view.note_recovering(recovering);
+        }
         for batch in batches {
             if !batch.updates.is_empty() {
                 self.tell(|_| {

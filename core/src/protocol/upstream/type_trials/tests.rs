@@ -592,3 +592,217 @@ fn it_may_be_the_view_whenever_no_type_that_may_be_why_was_off_however_many_ther
     }
     assert!(seen.len() > 2, "{seen:?}");
 }
+
+/// Types that clients make up, in the number in which they come.
+fn made_up(at: usize) -> String {
+    format!("own.MadeUp{at:04}")
+}
+
+fn owned(names: Vec<&str>) -> Vec<String> {
+    names.into_iter().map(str::to_owned).collect()
+}
+
+/// A hundred are wanted, and each opening is ended.
+#[test]
+fn types_that_are_made_up_take_no_turns_from_those_of_the_table() {
+    const OF_TABLE: [&str; 3] = [CLUSTERS, ROUTES, LISTENERS];
+    let mut world = World::new(&OF_TABLE);
+    (0..100).for_each(|at| world.want(&made_up(at)));
+    let (mut without, mut since_all) = (0, 0);
+    for opening in 0..40 {
+        world.want(&made_up(100 + opening));
+        let on = owned(world.request());
+        let of_table = OF_TABLE.iter().filter(|name| on.iter().any(|other| other == *name)).count();
+        assert!(on.len() == of_table || on.len() == 1, "{on:?}");
+        without += usize::from(of_table == 0);
+        since_all = if of_table == OF_TABLE.len() { 0 } else { since_all + 1 };
+        assert!(since_all <= OF_TABLE.len() + 1, "opening {opening}");
+        world.end(UNKNOWN);
+        world.pass(SOON);
+    }
+    assert!((1..=5).contains(&without), "{without}");
+}
+
+#[test]
+fn once_the_server_takes_something_types_of_the_table_are_tried_before_those_that_are_made_up() {
+    let mut world = World::new(&[CLUSTERS, ROUTES, LISTENERS]);
+    (0..100).for_each(|at| world.want(&made_up(at)));
+    for _ in 0..2 {
+        assert_eq!(world.request().len(), 3);
+        world.end(UNKNOWN);
+        world.pass(SOON);
+    }
+    assert_eq!(world.request(), [CLUSTERS]);
+    world.answer(CLUSTERS);
+    assert_eq!(world.due().len(), 2, "the others of the table, and nothing with them");
+    world.tried(TrialEnd::EndedForAny);
+    for _ in 0..2 {
+        let one = world.due();
+        assert!(one == [ROUTES] || one == [LISTENERS], "{one:?}");
+        world.tried(answered());
+    }
+    assert_eq!(world.request().len(), 3);
+    assert_eq!(world.due().len(), TOGETHER, "now those that are made up");
+}
+
+/// Those that are made up have used up their pace.
+#[test]
+fn a_type_of_the_table_waits_for_no_pace_of_those_that_are_made_up() {
+    let mut world = World::live(&[CLUSTERS]);
+    (0..40).for_each(|at| world.want(&made_up(at)));
+    world.request();
+    while !world.due().is_empty() {
+        world.tried(TrialEnd::EndedForAny);
+    }
+    world.suspect_routes();
+    world.refuse(ROUTES);
+    assert!(world.due().is_empty());
+}
+
+#[test]
+fn a_server_that_takes_nothing_of_the_table_is_asked_for_other_types_in_the_end() {
+    const GOOD: &str = "own.Good";
+    let mut world = World::new(&[CLUSTERS, ROUTES, GOOD]);
+    let mut openings = 0;
+    while world.request() != [GOOD] {
+        world.end(UNKNOWN);
+        openings += 1;
+        assert!(openings < 12);
+        world.want(&made_up(openings));
+        world.pass(SOON);
+    }
+    world.answer(GOOD);
+    assert_eq!(world.due().len(), 2, "those of the table");
+    world.tried(TrialEnd::EndedForAny);
+    for _ in 0..2 {
+        assert_eq!(world.due().len(), 1);
+        world.tried(refused());
+    }
+    assert!(world.is_refused(CLUSTERS) && world.is_refused(ROUTES));
+    assert_eq!(world.request(), [GOOD]);
+}
+
+#[test]
+fn an_opening_for_a_type_outside_of_the_table_is_followed_by_one_for_the_table_however_it_ends() {
+    for code in [None, Some(UNAVAILABLE), Some(UNKNOWN)] {
+        let mut world = World::new(&[CLUSTERS, ROUTES, OWN]);
+        let mut openings = 0;
+        while world.request() != [OWN] {
+            world.end(UNKNOWN);
+            openings += 1;
+            assert!(openings < 12);
+            world.pass(SOON);
+        }
+        match code {
+            Some(code) => world.end(code),
+            None => {
+                world.trials.on_closed();
+                world.opened.clear();
+            }
+        }
+        let on = owned(world.request());
+        assert!(on.iter().any(|name| name == CLUSTERS) && !on.iter().any(|name| name == OWN), "{code:?}: {on:?}");
+        assert!(on.len() == 2 || code == Some(UNKNOWN), "{code:?}: {on:?}");
+    }
+}
+
+/// Where no second stream is taken, each of them would end an opening of all.
+#[test]
+fn many_refused_types_are_put_back_by_a_common_pace() {
+    let mut world = World::live(&[CLUSTERS]);
+    (0..16).for_each(|at| world.want(&made_up(at)));
+    world.request();
+    for _ in 0..120 {
+        match world.due().len() {
+            0 => world.pass(Duration::from_secs(1)),
+            1 => world.tried(refused()),
+            _ => world.tried(TrialEnd::EndedForAny),
+        }
+    }
+    assert!((0..16).all(|at| world.is_refused(&made_up(at))));
+    world.trials.use_one_stream(world.now);
+    world.pass(Duration::from_secs(400));
+    let mut ended = 0;
+    for _ in 0..60 {
+        if world.request().len() > 1 {
+            ended += 1;
+            world.end(UNKNOWN);
+        } else {
+            world.answer(CLUSTERS);
+            world.end(UNAVAILABLE);
+        }
+        world.pass(Duration::from_secs(1));
+    }
+    assert!((1..=3).contains(&ended), "{ended}");
+}
+
+/// Numbers that follow from one.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % bound
+    }
+}
+
+/// The clients of one view, one of which makes up another type each second, and a server that was not well for a while. It refuses some types of
+/// the table, and all that are made up; it may take no second stream.
+#[test]
+fn i8_whatever_one_client_makes_up_what_the_server_takes_of_the_table_is_soon_on_the_stream() {
+    (0..500).for_each(one_adversary);
+}
+
+fn one_adversary(number: u64) {
+    const ENDPOINTS: &str = "envoy.config.endpoint.v3.ClusterLoadAssignment";
+    const SECRETS: &str = "envoy.extensions.transport_sockets.tls.v3.Secret";
+    const OF_TABLE: [&str; 5] = [CLUSTERS, ENDPOINTS, LISTENERS, ROUTES, SECRETS];
+    let mut random = Random(number);
+    let wanted: Vec<&str> = OF_TABLE.into_iter().filter(|_| random.below(4) > 0).collect();
+    let good: BTreeSet<&str> = wanted.iter().copied().filter(|_| random.below(3) > 0).collect();
+    let takes_second_streams = random.below(3) > 0;
+    let (mut bad_openings, mut made, mut ended, mut seconds) = (random.below(30), 0, 0, 0);
+    let mut world = World::new(&wanted);
+    let (first, each) = (random.below(100), 1 + random.below(3));
+    (0..first).for_each(|at| world.want(&format!("own.Early{at}")));
+    while !good.is_empty() {
+        for _ in 0..each {
+            made += 1;
+            world.want(&made_up(made));
+        }
+        let on = owned(world.request());
+        let is_refused = on.iter().any(|name| !good.contains(name.as_str()));
+        if bad_openings > 0 {
+            bad_openings -= 1;
+            world.end([UNKNOWN, UNAUTHENTICATED, UNKNOWN, UNAVAILABLE][random.below(4) as usize]);
+        } else if is_refused {
+            if random.below(2) == 0 {
+                on.iter().filter(|name| good.contains(name.as_str())).for_each(|name| world.answer(name));
+            }
+            ended += 1;
+            world.end(UNKNOWN);
+        } else {
+            on.iter().for_each(|name| world.answer(name));
+            if good.iter().all(|name| on.iter().any(|other| other == name)) {
+                break;
+            }
+            let kinds = world.due();
+            if !kinds.is_empty() && !takes_second_streams {
+                ended += 1;
+                world.end(UNKNOWN);
+            } else if kinds.iter().all(|name| good.contains(name.as_str())) {
+                world.tried(TrialEnd::Taken((0..kinds.len()).collect()));
+            } else {
+                world.tried(if kinds.len() == 1 { refused() } else { TrialEnd::EndedForAny });
+            }
+        }
+        if bad_openings == 0 {
+            seconds += 1;
+        }
+        assert!(
+            ended <= 24 && seconds <= 90,
+            "history {number}: {ended} openings, {seconds} s, {good:?} of {wanted:?}"
+        );
+        world.pass(Duration::from_secs(1));
+    }
+}

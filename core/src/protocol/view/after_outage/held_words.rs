@@ -316,6 +316,21 @@ impl HeldWords {
         complete.into_iter().collect()
     }
 
+    /// Returns until when something may be held of each server, or would be if it said that again, if each word is held for so long.
+    pub(in crate::protocol::view) fn ends_by_server(&self, time: Duration) -> BTreeMap<u16, Moment> {
+        let mut ends = BTreeMap::new();
+        let held = self.words.values().map(|word| (word.origin.server, word.since));
+        let interrupted = self.interrupted.values().filter_map(|word| {
+            let at = self.interrupted_at.get(&word.server)?;
+            Some((word.server, *at))
+        });
+        for (server, since) in held.chain(interrupted) {
+            let end: &mut Moment = ends.entry(server).or_insert(since + time);
+            *end = (since + time).max(*end);
+        }
+        ends
+    }
+
     pub(super) fn oldest(&self) -> Option<Moment> {
         self.by_age.first().map(|(since, _)| *since)
     }

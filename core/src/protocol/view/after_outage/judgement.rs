@@ -8,7 +8,7 @@ use crate::protocol::faults::Fault;
 use crate::protocol::keys::{Class, Key, Selector, SetKey};
 use crate::protocol::moment::Moment;
 use crate::protocol::view::resource_table::ResourceTable;
-use crate::protocol::view::stage::Facts;
+use crate::protocol::view::stage::{Facts, class_of};
 use crate::protocol::view::update::{Completeness, Evidence, Origin, Retain, Update};
 use crate::xds::{Name, Resource, Type};
 
@@ -83,6 +83,10 @@ impl<'a> Judgement<'a> {
                 }
                 self.passing.push(update);
             }
+            Update::Unreadable { ref kind, ref of, ref names } => {
+                names.iter().for_each(|name| self.take_back(&(kind.clone(), class_of(of), name.clone())));
+                self.passing.push(update);
+            }
             Update::Interrupted { ref kind, ref of } => {
                 if !self.facts.options().faults.has(Fault::AfterOutageOutlivesStream) {
                     self.interrupt(kind, of);
@@ -101,7 +105,6 @@ impl<'a> Judgement<'a> {
             Update::Absent { evidence: Evidence::Silence, .. }
             | Update::Progress { .. }
             | Update::Unchanged { .. }
-            | Update::Unreadable { .. }
             | Update::RemovalHeld { .. }
             | Update::PartHeld { .. }
             | Update::WithoutRoom { .. } => self.passing.push(update),

@@ -320,3 +320,17 @@ fn a_listener_that_is_requested_by_name_waits_for_no_other() {
     bench.apply(vec![bench.upsert(LDS, Class::Named, "b", b"new")]);
     assert_eq!((bench.body(LDS, Class::Named, "b"), bench.waits().len()), (b"new".to_vec(), 1));
 }
+
+/// Its server has it, in a form that cannot be used.
+#[test]
+fn a_resource_that_came_and_cannot_be_read_ends_the_hold_of_its_removal() {
+    let mut bench = Bench::back(CDS, &["a", "b", "c"], options());
+    bench.remove(CDS, "b");
+    bench.remove(CDS, "c");
+    assert_eq!(bench.waits().len(), 2);
+    let unread = [Name::from("b")].into();
+    bench.apply(vec![Update::Unreadable { kind: bench.kind(CDS), of: Selector::Wildcard, names: unread }]);
+    assert_eq!(bench.waits().len(), 1);
+    bench.pass(60_000);
+    assert_eq!(bench.present(CDS), names(&["a", "b"]));
+}

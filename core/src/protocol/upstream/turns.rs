@@ -1,0 +1,83 @@
+//! Which types are on the next opening of a stream, when the server has ended the last ones and any type may be why, or the view.
+//!
+//! Types of the table have all openings but few: a client that makes up types must not delay those of others. Invariant: however many types are
+//! made up meanwhile, all of the table are together on one of `1 + n` openings that are theirs, where `n` is how many there are.
+
+/// The turns since the server took a type last.
+#[derive(Debug, Default)]
+pub(super) struct Turns {
+    has_begun: bool,
+    /// How many types had an opening for themselves since all were on one.
+    alone: usize,
+    /// How many openings have ended since one was for a type outside of the table.
+    since_outside: usize,
+}
+
+/// What is on the next opening.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Turn {
+    /// All types of the table, since it may be the view. Of others the one that has waited for longest.
+    All,
+    /// The type of the table that has waited for longest, or another one where there is none of the table.
+    One,
+    /// The type outside of the table that has waited for longest.
+    Outside,
+}
+
+impl Turns {
+    /// An opening was ended. Returns what is on the next one, by how many types there are.
+    pub(super) fn next(&mut self, of_table: usize, outside: usize) -> Turn {
+        self.since_outside += 1;
+        // The first time may have been a bad moment.
+        if !std::mem::replace(&mut self.has_begun, true) {
+            return Turn::All;
+        }
+        if of_table > 0 && outside > 0 && self.alone == 0 && self.since_outside >= BETWEEN {
+            self.since_outside = 0;
+            return Turn::Outside;
+        }
+        let singles = if of_table > 0 { of_table } else { outside.min(SINGLES) };
+        if singles > 1 && self.alone < singles {
+            self.alone += 1;
+            return Turn::One;
+        }
+        self.alone = 0;
+        Turn::All
+    }
+}
+
+/// Of so many openings at most one is for a type outside of the table.
+const BETWEEN: usize = 8;
+/// How many types outside of the table have a turn before it may be the view, where there are no others.
+const SINGLES: usize = 8;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn turns(count: usize, of_table: usize, outside: impl Fn(usize) -> usize) -> Vec<Turn> {
+        let mut turns = Turns::default();
+        (0..count).map(|at| turns.next(of_table, outside(at))).collect()
+    }
+
+    #[test]
+    fn types_that_are_made_up_take_at_most_one_opening_of_eight_whatever_their_number() {
+        for of_table in 1..6 {
+            let without = turns(90, of_table, |_| 0);
+            let with = turns(100, of_table, |at| 1 + at * at);
+            let outside = with.iter().filter(|turn| **turn == Turn::Outside).count();
+            assert!((5..=12).contains(&outside), "{of_table}: {outside}");
+            let others: Vec<_> = with.into_iter().filter(|turn| *turn != Turn::Outside).collect();
+            let common = others.len().min(without.len());
+            assert_eq!(others[..common], without[..common], "{of_table}");
+        }
+    }
+
+    #[test]
+    fn where_there_are_no_others_each_has_its_turn_and_now_and_then_it_may_be_the_view() {
+        let all = turns(100, 0, |at| 1 + at);
+        let between: Vec<_> = all.split(|turn| *turn == Turn::All).map(<[Turn]>::len).collect();
+        assert!(between.iter().all(|singles| *singles <= SINGLES), "{between:?}");
+        assert!(all.iter().filter(|turn| **turn == Turn::One).count() > 80 && !all.contains(&Turn::Outside));
+    }
+}
