@@ -116,15 +116,18 @@ def main():
     parser.add_argument("--promtool", required=True)
     parser.add_argument("--log", default="weir=debug", help="what the relay logs, shown if a scenario fails")
     parser.add_argument("--jobs", type=int, default=1, help="how many scenarios run at the same time")
-    parser.add_argument("--real", metavar="NAME|all|always|clients|record", help="instead: this real control plane, directly and through the relay")
+    parser.add_argument("--real", metavar="NAME|all|always|clients|record",
+                        help="instead: this real control plane, directly and through the relay")
     parser.add_argument("only", nargs="?", default="", help="only scenarios that have this in their names")
     options = parser.parse_args()
     every = real.scenarios(options.real) if options.real else scenarios()
     chosen = [scenario for scenario in every if options.only in scenario[0]]
+    if not chosen:
+        parser.error("no scenario has this name")
     if any("go-control-plane" in name for name, _, _ in chosen):
         go_plane.build()
     if options.real:
-        real.build(chosen)
+        real.build(chosen, options.real)
     outcomes = run_together([scenario for scenario in chosen if scenario[0] not in ALONE], options, options.jobs)
     outcomes += run_together([scenario for scenario in chosen if scenario[0] in ALONE], options, 1)
     passed, skipped = outcomes.count(PASSED), outcomes.count(SKIPPED)

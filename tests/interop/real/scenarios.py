@@ -5,6 +5,7 @@ import difflib
 import functools
 import pathlib
 import subprocess
+import sys
 import tempfile
 import threading
 
@@ -20,6 +21,8 @@ from resources import Source
 from skipped import Skipped
 
 WAYS = ["direct", "Weir"]
+# What is no single control plane.
+GROUPS = ["all", "always", "clients", "record"]
 # What runs with every change: a part that is built and run within four minutes.
 ALWAYS = ["real, go-control-plane, snapshot, delta", "real, go-control-plane, linear, sotw", "real, java-control-plane, delta"]
 
@@ -57,12 +60,15 @@ def scenarios(wanted):
                 yield whole, run, (plane, make, Source(aggregated=True, delta=variant == "delta"), variant)
 
 
-def build(chosen):
-    """Each program once, before scenarios that may run at the same time. One that cannot be built is the trouble of its scenarios."""
+def build(chosen, wanted):
+    """Each program once, before scenarios that may run at the same time. One that cannot be built is the trouble of its scenarios, unless it was
+    named alone."""
     for plane in {arguments[0] for _, _, arguments in chosen}:
         try:
             plane.build()
         except (Skipped, AssertionError, subprocess.CalledProcessError) as error:
+            if wanted not in GROUPS:
+                sys.exit(f"--real {wanted} cannot run: {error}")
             print(f"{plane.NAME}: {error}", flush=True)
 
 
