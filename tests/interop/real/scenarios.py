@@ -10,7 +10,7 @@ import sys
 import tempfile
 import threading
 
-from real import clients, consul_acls, record, report, steps
+from real import clients, consul_acls, istiod_sharing, record, report, steps
 from real.build import VERSIONS
 from real.consul import Consul
 from real.course import Course
@@ -56,6 +56,8 @@ def scenarios(wanted):
         source = Source(aggregated=True, delta=True)
         yield "real, consul, ACLs", consul_acls.run, (Consul, source)
         yield "real, consul, killed five times", run, (Consul, Consul, source, "delta", steps.five_kills())
+    if wanted in ["all", "istiod-sharing"]:
+        yield "real, istiod-sharing", istiod_sharing.run, (Istiod, Source(aggregated=True, delta=True))
     for name, plane, make in kinds():
         for variant in plane.VARIANTS:
             whole = f"real, {name}, {variant}"
