@@ -43,7 +43,12 @@ def proxy(kind, name, ip, workload="gateway", zone=ZONES[0], labels=None):
 
 def gateway(number):
     """One of the deployment."""
-    return proxy("router", f"gateway-{number:03}", f"10.1.0.{number + 1}", zone=ZONES[number % len(ZONES)])
+    name = f"gateway-{number:03}"
+    return proxy("router", name, f"10.1.0.{number + 1}", zone=zone_of(name))
+
+
+def zone_of(name):
+    return ZONES[int(name.rpartition("-")[2]) % len(ZONES)]
 
 
 class IstiodWithMore(Istiod):
@@ -176,8 +181,8 @@ def changes(direct, weir, state):
     for number in range(1, CHANGES + 1):
         victim = None
         if number % 3 == 0:
-            victim = wait_for_two(weir)[len(killed) % len(ZONES)]
-            assert victim in weir.crowd.names, f"{victim} is shown, and was not the first of its zone"
+            victim = next(name for name in wait_for_two(weir) if zone_of(name) == ZONES[len(killed) % len(ZONES)])
+            assert victim in weir.crowd.names, f"{victim} is shown, and has not been there for the longest time"
             for way in [direct, weir]:
                 way.crowd.kill(victim)
             killed.append(victim)
