@@ -29,7 +29,8 @@ INTERVAL = 10  # seconds between audits
 AUDIT = {"interval": f"{INTERVAL}s"}
 SHARED = {"preset": "istio-gateway", "node": "member", "audit": AUDIT}
 # Whose the clients are, which a key without the whole id needs.
-RULE = {"name": "here", "identities": [{"network": "127.0.0.0/8"}], "tenant": "default", "free": ["id", "cluster", "locality", "metadata"]}
+RULE = {"name": "here", "identities": [{"network": "127.0.0.0/8"}], "tenant": "default",
+        "free": ["id", "cluster", "locality", "metadata", "user_agent", "extensions", "client_features", "dynamic_parameters", "unknown"]}
 MORE = f"permissions: {json.dumps([RULE])}\nbrakes: {{enabled: true}}\n"
 
 
