@@ -38,6 +38,8 @@ import refusals
 import reload
 import renamed
 import warm_start
+import web
+from real import report
 from real import scenarios as real
 from resources import Source
 from skipped import Skipped
@@ -104,6 +106,7 @@ def scenarios():
 
 # How the process of a scenario ends; otherwise it has failed.
 PASSED, SKIPPED = 0, 2
+ENDS = {PASSED: "passed", SKIPPED: "skipped"}
 
 # Their machine has to be quiet.
 ALONE = ["alerts of the machine"]
@@ -116,17 +119,24 @@ def main():
     parser.add_argument("--promtool", required=True)
     parser.add_argument("--log", default="weir=debug", help="what the relay logs, shown if a scenario fails")
     parser.add_argument("--jobs", type=int, default=1, help="how many scenarios run at the same time")
-    parser.add_argument("--real", metavar="NAME|all|always|clients|record", help="instead: this real control plane, directly and through the relay")
+    parser.add_argument("--real", metavar="NAME|all|always|clients|record",
+                        help="instead: this real control plane, directly and through the relay")
     parser.add_argument("only", nargs="?", default="", help="only scenarios that have this in their names")
     options = parser.parse_args()
     every = real.scenarios(options.real) if options.real else scenarios()
     chosen = [scenario for scenario in every if options.only in scenario[0]]
+    if not chosen:
+        parser.error("no scenario has this name")
     if any("go-control-plane" in name for name, _, _ in chosen):
         go_plane.build()
     if options.real:
-        real.build(chosen)
-    outcomes = run_together([scenario for scenario in chosen if scenario[0] not in ALONE], options, options.jobs)
-    outcomes += run_together([scenario for scenario in chosen if scenario[0] in ALONE], options, 1)
+        real.build(chosen, options.real)
+    jobs = 1 if options.real == "all" else options.jobs  # one of them has a fixed port, and each wants the machine
+    ended = run_together([scenario for scenario in chosen if scenario[0] not in ALONE], options, jobs)
+    ended += run_together([scenario for scenario in chosen if scenario[0] in ALONE], options, 1)
+    if options.real:
+        report.show([(name, ENDS.get(code, "FAILED"), seconds, rows) for name, code, seconds, rows in ended])
+    outcomes = [code for _, code, _, _ in ended]
     passed, skipped = outcomes.count(PASSED), outcomes.count(SKIPPED)
     failed = len(outcomes) - passed - skipped
     print(f"{passed} passed, {failed} failed" + (f", {skipped} SKIPPED: this machine lacks what they need, see above" if skipped else ""))
@@ -134,40 +144,46 @@ def main():
 
 
 def run_together(waiting, options, jobs):
-    """Runs each scenario in a process of its own, so many at a time. Prints what they print, one after another, and returns how they
-    have ended."""
+    """Runs each scenario in a process of its own, so many at a time. Prints what they print, one after another, and returns of each its name,
+    how it has ended, after how many seconds, and the rows that it has noted."""
     forking = multiprocessing.get_context("fork")  # what is imported is shared; nothing has used gRPC yet
-    parts, running, outcomes = list(range(jobs)), {}, []
+    parts, running, ended = list(range(jobs)), {}, []
     while waiting or running:
         while waiting and parts:
-            scenario, part, output = waiting.pop(0), parts.pop(), tempfile.TemporaryFile()
-            process = forking.Process(target=run_one, args=(scenario, options, (part, jobs), output))
+            scenario, part, output, rows = waiting.pop(0), parts.pop(), tempfile.TemporaryFile(), tempfile.TemporaryFile()
+            process = forking.Process(target=run_one, args=(scenario, options, (part, jobs), output, rows))
             process.start()
-            running[process.sentinel] = process, scenario[0], part, output, time.monotonic()
+            running[process.sentinel] = process, scenario[0], part, output, rows, time.monotonic()
         for sentinel in multiprocessing.connection.wait(running):
-            process, name, part, output, start = running.pop(sentinel)
+            process, name, part, output, rows, start = running.pop(sentinel)
             process.join()
             output.seek(0)
-            printed = output.read().decode(errors="replace")
-            print(f"{name}\n{printed}  {time.monotonic() - start:.1f} s", flush=True)
+            printed, seconds = output.read().decode(errors="replace"), time.monotonic() - start
+            print(f"{name}\n{printed}  {seconds:.1f} s", flush=True)
             parts.append(part)
-            outcomes.append(process.exitcode)
-    return outcomes
+            ended.append((name, process.exitcode, seconds, report.read(rows)))
+    return ended
 
 
-def run_one(scenario, options, part, output):
+def run_one(scenario, options, part, output, rows):
     os.dup2(output.fileno(), 1)
     os.dup2(output.fileno(), 2)
     processes.use_ports(part)
     _, run, arguments = scenario
+    if options.real:
+        web.end_within(real.LIMIT)
     try:
         run(options, *arguments)
     except Skipped as why:
         print(f"  SKIPPED: {why}")
+        report.note("none", "", "", str(why))
         sys.exit(SKIPPED)
-    except Exception:
+    except Exception as error:
         traceback.print_exc()
+        report.note("where it failed", "", "", str(error)[:300])
         sys.exit(1)
+    finally:
+        report.write(rows)
 
 
 if __name__ == "__main__":

@@ -70,7 +70,8 @@ class Processes:
 
 
 class Relay:
-    """`authorities` are names, each with the control plane that is asked for what it is the authority of."""
+    """`authorities` are names, each with the control plane that is asked for what it is the authority of. `key` is a list of fields, or all of
+    `views`."""
 
     def __init__(self, processes, program, planes, upstream, log, authorities, more, listen, server, key=("cluster",)):
         self.port, self.admin = free_port(), free_port()
@@ -86,7 +87,7 @@ class Relay:
 listen: {json.dumps(listeners)}
 admin: {{address: '127.0.0.1:{self.admin}'}}
 upstream: {{servers: {servers(planes)}, authorities: {{{others}}}}}
-views: {{key: {json.dumps(key)}}}
+views: {json.dumps(key if isinstance(key, dict) else {"key": key})}
 {brakes}
 {more}
 """)

@@ -92,10 +92,19 @@ def get(port, path):
     return Ask(port, path).answer()
 
 
+END = [float("inf")]
+
+
+def end_within(seconds):
+    """From now on: nothing is waited for after that."""
+    END[0] = time.monotonic() + seconds
+
+
 def wait_for(what, condition, patience=10):
     """Until a condition holds, which may be asked of something that is not up yet. Returns how long that took."""
     start = time.monotonic()
     while time.monotonic() - start < patience:
+        assert time.monotonic() < END[0], f"{what}: the scenario has had its time"
         try:
             if condition():
                 return time.monotonic() - start

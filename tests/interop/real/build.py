@@ -1,4 +1,5 @@
-"""Builds control planes from their published modules into an ignored folder. A program stays there until its version or its patch changes."""
+"""Builds control planes from their published modules into an ignored folder. A program stays there until its version or its patch changes.
+Only what is under an open licence is downloaded; any other program is one that the user has."""
 
 import os
 import pathlib
@@ -41,6 +42,15 @@ def older_envoy():
     return program
 
 
+def program_of_user(variable, what):
+    """Returns the path of a program that is not built here: this environment variable names it."""
+    path = os.environ.get(variable)
+    if not path:
+        raise Skipped(f"{what}: set {variable}=/path/to/the/program to run it")
+    assert os.path.isfile(path) and os.access(path, os.X_OK), f"{variable}={path} is not a program"
+    return path
+
+
 def go_program(name):
     """Returns the path of a control plane that is written in Go."""
     needs("go", "patch")
@@ -54,8 +64,7 @@ def go_program(name):
     source = sources(name, wanted)
     if patch.exists():
         subprocess.run(["patch", "-p1", "-i", str(patch)], cwd=source, check=True)
-    modules = "-mod=mod" if wanted.get("apart") else "-mod=readonly"
-    gently("go", "build", modules, "-ldflags=-s -w", "-o", str(program), wanted["package"], cwd=source, env=go_environment())
+    gently("go", "build", "-mod=readonly", "-ldflags=-s -w", "-o", str(program), wanted["package"], cwd=source, env=go_environment())
     stamp.write_text(built_from)
     shutil.rmtree(source)
     return program
@@ -67,28 +76,8 @@ def sources(name, wanted):
     gently("go", "mod", "download", at, env=go_environment(), cwd=FOLDER)
     module, source = FOLDER / "modules" / at, FOLDER / "src" / name
     shutil.rmtree(source, ignore_errors=True)
-    if not wanted.get("apart"):
-        shutil.copytree(module, source)
-        return source
-    source.mkdir(parents=True)
-    for file in ["main.go", "go.sum"]:
-        shutil.copy(module / file, source / file)
-    (source / "go.mod").write_text(main_module(module / "go.mod", wanted))
+    shutil.copytree(module, source)
     return source
-
-
-def main_module(original, wanted):
-    """A go.mod with what the original requires and excludes, and the module itself."""
-    lines, replaced = [], False
-    for line in original.read_text().splitlines():
-        if line.startswith("module "):
-            line = f"module weir/{wanted['module'].rsplit('/')[-1]}"
-        replaced = replaced or line.startswith("replace (")
-        if not replaced:
-            lines.append(line)
-        elif line == ")":
-            replaced = False
-    return "\n".join([*lines, f"require {wanted['module']} {wanted['version']}", ""])
 
 
 def go_client():

@@ -6,7 +6,7 @@ import os
 import subprocess
 
 from grpc_by_xds import SOURCE, grpc_backend
-from real import build
+from real import build, report
 from resources import api_listener, cluster, endpoints, manager, route_to, routes, type_of
 from web import get, wait_for
 from world import World
@@ -87,6 +87,7 @@ def run_grpc(options, language, upstream):
         assert set(client.answers) - set(own) == {"a", "b"}, set(client.answers)
         agents = {one["user_agent"] for one in json.loads(get(world.relay.admin, "/clients").body)["clients"]}
         print(f"  {len(client.answers)} calls, {len(own)} failed; it calls itself {agents}")
+        report.note("calls", "", f"{len(own)} of {len(client.answers)} failed", f"known: {language.OWN}" if own else "")
         world.check()
         for server, _ in servers:
             server.stop(None)

@@ -1,4 +1,5 @@
-"""Consul's mesh: the Envoy of one service is the client, and each service behind it has an Envoy of its own."""
+"""Consul's mesh: the Envoy of one service is the client, and each service behind it has an Envoy of its own. Consul is neither downloaded nor
+built here, since modules of it are under no open licence: CONSUL names a program that the user has."""
 
 import http.client
 import json
@@ -31,8 +32,12 @@ class Consul:
         self.shows = {}  # the headers of requests to its own interface
 
     @staticmethod
-    def build():
-        build.go_program("consul")
+    def program():
+        return build.program_of_user("CONSUL", "Consul is not built here, since modules of it are under no open licence")
+
+    @classmethod
+    def build(cls):
+        cls.program()
 
     def start(self, state):
         config = self.processes.folder / "consul.json"
@@ -41,7 +46,7 @@ class Consul:
             **self.ACLS, "bind_addr": "127.0.0.1", "client_addr": "127.0.0.1", "connect": {"enabled": True}, "log_level": "warn",
             "ports": {"http": self.ports["more"], "grpc": self.port, "grpc_tls": -1, "dns": -1, "serf_wan": -1,
                       "serf_lan": self.ports["more again"], "server": self.ports["yet more"]}}))
-        self.process = self.processes.start("consul", build.go_program("consul"), "agent", "-config-file", str(config))
+        self.process = self.processes.start("consul", self.program(), "agent", "-config-file", str(config))
         wait_for("Consul has a leader", lambda: ":" in self.get("status/leader"), 60)
         self.put("config", {"Kind": "proxy-defaults", "Name": "global", "Config": {"protocol": "http"}})
         self.apply(state)

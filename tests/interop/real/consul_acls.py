@@ -12,7 +12,7 @@ from envoy.config.core.v3 import base_pb2
 from envoy.service.discovery.v3 import ads_pb2_grpc, discovery_pb2
 from google.protobuf import json_format
 
-from real import steps
+from real import report, steps
 from real.consul import Consul
 from real.course import Course
 from real.envoy import AGENT
@@ -70,6 +70,7 @@ def endless(request):
 def on_both_ways(course, node, headers):
     ways = [said(server.port, node, headers) for server in [course.plane, course.relay]]
     print(f"  {course.step_name}: {ways[0]} directly, {ways[1]} through Weir")
+    report.note(course.step_name, *ways)
     return ways
 
 

@@ -21,6 +21,7 @@ class EnvoyGateway:
     NODE = {"id": "envoy-1", "cluster": "default/eg"}
     VARIANTS = ["delta", "sotw"]
     AT_ONCE = False
+    CHURN = 60  # seconds at most, since its two ways are one after the other
     EXCEPTIONS = {}
 
     def __init__(self, options, processes, ports, source):

@@ -6,6 +6,7 @@ import re
 import tempfile
 import threading
 import time
+from collections import Counter
 
 import grpc
 from envoy.config.cluster.v3 import cluster_pb2
@@ -33,6 +34,10 @@ METHOD = "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregated
 CDS, EDS, LDS, RDS = map(type_of, [
     cluster_pb2.Cluster, endpoint_pb2.ClusterLoadAssignment, listener_pb2.Listener, route_pb2.RouteConfiguration])
 PEM = re.compile(rb"-----BEGIN.*?-----END [A-Z ]+-----", re.DOTALL)
+# What is in no file, beside keys and certificates in this form, which become placeholders.
+SECRET = [b"-----BEGIN", b"PRIVATE KEY"]
+# Bytes that a file may have, since it is in the repository.
+LARGEST = 70_000
 # No server has given it, so that it sends everything, and says of what it lacks that it is gone.
 NO_VERSION = "unknown"
 
@@ -78,9 +83,13 @@ class Recorder:
         self.asked[kind] = names
 
     def send(self, **fields):
-        request = discovery_pb2.DeltaDiscoveryRequest(node=self.node, **fields).SerializeToString()
-        self.note(True, request)
-        self.out.put(request)
+        """The first request that is recorded has the node, as every one that is sent has."""
+        request = discovery_pb2.DeltaDiscoveryRequest(node=self.node, **fields)
+        sent = request.SerializeToString()
+        if self.records:
+            request.ClearField("node")
+        self.note(True, request.SerializeToString())
+        self.out.put(sent)
 
     def take(self, response):
         kind = response.type_url
@@ -93,7 +102,7 @@ class Recorder:
             self.follow(EDS, endpoints_of, held)
         if kind == LDS:
             self.follow(RDS, routes_of, held)
-        if LDS not in self.asked and self.asked.get(EDS, set()) <= self.held.get(EDS, {}).keys():
+        if LDS not in self.asked and CDS in self.held and self.asked.get(EDS, set()) <= self.held.get(EDS, {}).keys():
             self.ask(LDS)
 
     def follow(self, kind, names_in, held):
@@ -116,6 +125,11 @@ class Recorder:
             message = PEM.sub(lambda match: b"placeholder ".ljust(len(match[0]), b"."), message)
             record = number(1, int(at * 1e9)) + (number(2, 1) if is_request else b"") + number(3, 1) + b"\x22" + varint(len(message)) + message
             data += varint(len(record)) + record
+        sizes = Counter()
+        for _, is_request, message in self.records:
+            sizes["requests" if is_request else discovery_pb2.DeltaDiscoveryResponse.FromString(message).type_url] += len(message)
+        assert len(data) < LARGEST, f"{len(data)} bytes: {sizes}"
+        assert not any(mark in data for mark in SECRET), "it has a key or a certificate"
         path.write_bytes(data)
         print(f"  {path.name}: {len(data)} bytes, {len(self.records)} messages; at the end {({kind: sorted(held) for kind, held in self.held.items()})}")
 
@@ -178,10 +192,10 @@ def restart(plane, state, recorder):
     recorder.rests(8)
 
 
-# What is recorded of whom, and types beside those of an Envoy.
+# What is recorded of whom, and types beside those of an Envoy. Of Istiod's own it is the table of names: what its agent is sent as
+# `istio.mesh.v1alpha1.ProxyConfig` consists of certificates.
 RECORDINGS = {
-    "istiod-start": (Istiod, start, ["type.googleapis.com/istio.networking.nds.v1.NameTable",
-                                     "type.googleapis.com/istio.mesh.v1alpha1.ProxyConfig"]),
+    "istiod-start": (Istiod, start, ["type.googleapis.com/istio.networking.nds.v1.NameTable"]),
     "consul-restart": (Consul, restart, []),
     "java-control-plane-habits": (JavaControlPlane, habits, [])}
 

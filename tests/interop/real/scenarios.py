@@ -3,12 +3,14 @@ fail that would not have without Weir."""
 
 import difflib
 import functools
+import os
 import pathlib
 import subprocess
+import sys
 import tempfile
 import threading
 
-from real import clients, consul_acls, record, steps
+from real import clients, consul_acls, istiod_sharing, record, report, steps
 from real.build import VERSIONS
 from real.consul import Consul
 from real.course import Course
@@ -20,6 +22,10 @@ from resources import Source
 from skipped import Skipped
 
 WAYS = ["direct", "Weir"]
+# Seconds for one of them, once it is built. Longer changes at random make it longer, and a busy machine may need it.
+LIMIT = int(os.environ.get("WEIR_LIMIT", max(360, steps.CHURN + 180)))
+# What is no single control plane.
+GROUPS = ["all", "always", "clients", "record"]
 # What runs with every change: a part that is built and run within four minutes.
 ALWAYS = ["real, go-control-plane, snapshot, delta", "real, go-control-plane, linear, sotw", "real, java-control-plane, delta"]
 
@@ -50,6 +56,8 @@ def scenarios(wanted):
         source = Source(aggregated=True, delta=True)
         yield "real, consul, ACLs", consul_acls.run, (Consul, source)
         yield "real, consul, killed five times", run, (Consul, Consul, source, "delta", steps.five_kills())
+    if wanted in ["all", "istiod-sharing"]:
+        yield "real, istiod-sharing", istiod_sharing.run, (Istiod, Source(aggregated=True, delta=True))
     for name, plane, make in kinds():
         for variant in plane.VARIANTS:
             whole = f"real, {name}, {variant}"
@@ -57,12 +65,15 @@ def scenarios(wanted):
                 yield whole, run, (plane, make, Source(aggregated=True, delta=variant == "delta"), variant)
 
 
-def build(chosen):
-    """Each program once, before scenarios that may run at the same time. One that cannot be built is the trouble of its scenarios."""
+def build(chosen, wanted):
+    """Each program once, before scenarios that may run at the same time. One that cannot be built is the trouble of its scenarios, unless it was
+    named alone."""
     for plane in {arguments[0] for _, _, arguments in chosen}:
         try:
             plane.build()
         except (Skipped, AssertionError, subprocess.CalledProcessError) as error:
+            if wanted not in GROUPS:
+                sys.exit(f"--real {wanted} cannot run: {error}")
             print(f"{plane.NAME}: {error}", flush=True)
 
 
@@ -89,6 +100,7 @@ def run(options, plane, make, source, upstream, made=None):
             thread.join()
         for way, error in errors.items():
             print(f"  {way}, {courses[way].step_name}: {str(error)[:500]}")
+            report.note(courses[way].step_name, "", "", f"ended here, {way}: {str(error)[:200]}")
         compare(courses, plane.EXCEPTIONS, made)
         if errors:
             raise next(iter(errors.values()))
@@ -101,6 +113,7 @@ def compare(courses, exceptions, made):
     for name, _ in made:
         if name not in direct.dumps or name not in weir.dumps:
             print(f"  {name}: not compared")
+            report.note(name, "", "", "not compared")
             continue
         equal = direct.dumps[name] == weir.dumps[name]
         failed = [len(course.failures.get(name, [])) for course in [direct, weir]]
@@ -109,8 +122,11 @@ def compare(courses, exceptions, made):
         wrong = [] if equal else [difference(direct.dumps[name], weir.dumps[name])]
         if failed[1] > failed[0]:
             wrong.append(f"failed requests: {weir.failures[name][:5]}")
-        if wrong and name in exceptions:
-            print(f"    known: {exceptions[name]}")
+        known = exceptions.get(name) if wrong else None
+        report.note(name, f"{failed[0]} failed, {direct.took[name]:.1f} s",
+                    f"{failed[1]} failed, dump {'equal' if equal else 'DIFFERS'}, {weir.took[name]:.1f} s", known or "")
+        if known:
+            print(f"    known: {known}")
         elif wrong:
             different.append((name, wrong))
     for name, wrong in different:
