@@ -267,6 +267,7 @@ fn build(raw: &raw::Root, checker: &mut Checker) -> Option<Config> {
     consistency::check_nodes(raw, &upstream, checker);
     contradictions::check(raw, &upstream, checker);
     let views = ViewsOptions {
+        shows_members: views::shows_members(&raw.views, checker),
         accept_missing_node: raw.views.accept_missing_node.value,
         max_views: raw.views.max.0,
         max_views_per_connection: raw.limits.views_per_connection.0,
@@ -316,6 +317,7 @@ const STATED_VERSIONS: usize = 12;
 fn hub(upstream: &Plan, views: &ViewsOptions) -> Option<ViewsOptions> {
     upstream.for_hub().map(|plan| ViewsOptions {
         rule: KeyRule::of(Vec::new()),
+        shows_members: false, // what all views share is made for no client
         accept_missing_node: true,
         max_views: 1,
         max_views_per_connection: 0,

@@ -53,13 +53,8 @@ impl Preset {
 
     /// Returns what `weir check` says of it beside its key.
     pub(crate) fn words(&self) -> String {
-        let mut words = format!("{}: {}", self.name, self.tried);
-        for (is_part, key) in [(self.member, "views.node: member"), (self.needs_audit, "views.audit")] {
-            if is_part {
-                words = format!("{words}; needs {key}");
-            }
-        }
-        words
+        let node = if self.member { "; with node: member" } else { "" };
+        format!("{}: {}{node}", self.name, self.tried)
     }
 }
 

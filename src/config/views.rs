@@ -6,7 +6,7 @@ use super::checker::Checker;
 use super::diagnostic::Place;
 use super::form::{Located, MetadataPath};
 use super::presets::Preset;
-use super::raw::{self, ExceptEntry, IdPartEntry, KeyEntry};
+use super::raw::{self, ExceptEntry, IdPartEntry, KeyEntry, ViewNode};
 
 /// Returns the rule of the file, with the preset that it comes from.
 pub(super) fn check(raw: &raw::Views, checker: &mut Checker) -> (KeyRule, Option<Preset>) {
@@ -20,6 +20,16 @@ pub(super) fn check(raw: &raw::Views, checker: &mut Checker) -> (KeyRule, Option
         (None, None) => KeyRule::default(),
     };
     (rule, preset)
+}
+
+/// Whether servers are shown the nodes of clients: the file says so, or its preset does.
+pub(super) fn shows_members(raw: &raw::Views, checker: &mut Checker) -> bool {
+    let needs = raw.preset.as_ref().is_some_and(|name| Preset::of(name.value).member);
+    let is_member = raw.node.value == ViewNode::Member;
+    if let Some(place) = raw.node.given().filter(|_| needs && !is_member) {
+        checker.fault(place, "expected member: this preset is for a server that has to be shown a real proxy");
+    }
+    needs || is_member
 }
 
 /// Returns where the file has a field of the key that is there by its name, or by a preset.
@@ -52,7 +62,8 @@ fn place_of_sharing(raw: &raw::Views) -> Option<&Place> {
     let entries = raw.key.iter().flat_map(|entries| &entries.0);
     let mut in_parts = entries.filter(|entry| matches!(entry.value, KeyEntry::Parts(_)));
     let preset = raw.preset.as_ref().filter(|name| Preset::of(name.value).member);
-    in_parts.next().map(|entry| &entry.place).or(preset.map(|name| &name.place))
+    let member = raw.node.given().filter(|_| raw.node.value == ViewNode::Member);
+    in_parts.next().map(|entry| &entry.place).or(preset.map(|name| &name.place)).or(member)
 }
 
 const MIXED: &str = "clients who share a view would have each other's secrets: expected tenant or header.<name> in views.key, or permissions \

@@ -7,11 +7,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// Whose turn it is with a large request.
+/// Whose turn it is with what concerns many names: a large request, or the work of a view.
 #[derive(Debug, Clone)]
 pub(crate) struct HeavyTurns(Arc<Semaphore>);
 
-/// The turn of a large request, until this is dropped. Nothing may be waited for meanwhile.
+/// A turn, until this is dropped. Nothing may be waited for meanwhile.
 pub(crate) type HeavyTurn = OwnedSemaphorePermit;
 
 impl HeavyTurns {
@@ -21,7 +21,12 @@ impl HeavyTurns {
         Self(Arc::new(Semaphore::new((workers / 2).max(1))))
     }
 
-    /// Waits for the turn of a request with so many names. Small ones need none.
+    /// So many views may be at work on many names that sessions have a thread left: who finds none would keep a worker.
+    pub(crate) fn of_views() -> Self {
+        Self(Arc::new(Semaphore::new(THREADS / 2)))
+    }
+
+    /// Waits for the turn of something that concerns so many names. What is small needs none.
     pub(crate) async fn turn(&self, names: usize) -> Option<HeavyTurn> {
         if names < HEAVY {
             return None;

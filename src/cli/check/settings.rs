@@ -244,6 +244,7 @@ addresses
 views
   key                  cluster, metadata.tenant
   preset               none
+  node                 key
   max                  20 (default 10000)
   max_in_metrics       100
   idle_timeout         1m 30s (default 10m)

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use weir_core::protocol::members::Members;
 use weir_core::protocol::moment::Moment;
 use weir_core::protocol::sources::Sources;
 use weir_core::protocol::view::{BrakeReport, Class, Lookup, Selector, View};
@@ -29,7 +30,7 @@ pub(super) struct ViewFacts {
     pub(super) metric_label: MetricLabel,
     /// The node fields that form the sharing key.
     pub(super) key_fields: BTreeMap<String, String>,
-    /// The encoded node that servers are shown.
+    /// The encoded node that servers are shown, unless it is that of a client.
     pub(super) node: Bytes,
     /// What was loaded for it from disk.
     pub(super) from_disk: FromDisk,
@@ -52,6 +53,8 @@ pub(super) struct Inspection<'a> {
     pub(super) sources: &'a Sources,
     pub(super) links: &'a Links,
     pub(super) sessions: &'a Subscribers,
+    /// The clients that servers may be shown, and which one is.
+    pub(super) members: &'a Members,
     /// How many sessions are blocked without a time limit.
     pub(super) blocked: usize,
     pub(super) order_metrics: OrderMetrics,

@@ -66,7 +66,8 @@ impl Views {
         let ViewsOptions { rule, table, protocol, plan, max_in_metrics, memory, tenants, .. } = options;
         let authorities = Arc::new(plan.authorities.keys().cloned().collect());
         let shared = Shared::new(rule, table, protocol, plan, connectors, max_in_metrics, memory);
-        let shared = Arc::new(Shared { header_hasher: options.header_hasher, ..shared });
+        let (header_hasher, shows_members) = (options.header_hasher, options.shows_members);
+        let shared = Arc::new(Shared { header_hasher, shows_members, ..shared });
         shared.tenants.set_limits(tenants);
         let permissions = Arc::new(LivePermissions::new(options.permissions));
         let accept_missing_node = options.accept_missing_node;
@@ -100,10 +101,10 @@ impl Views {
 
     /// Adds the hub. Bodies that both have are stored once, and reports include the hub.
     pub(crate) fn with_hub(self, hub: Arc<Self>) -> Self {
-        let Shared { store, memory, readers, readiness, incidents, counters, .. } = (*hub.shared).clone();
+        let Shared { store, memory, readers, heavy_views, readiness, incidents, counters, .. } = (*hub.shared).clone();
         let (own, limits) = ((*self.shared).clone(), counters.limits.clone());
         let counters = Arc::new(ProcessCounters::new(own.table.clone(), own.clock).with_limits(limits));
-        let shared = Shared { store, memory, readers, readiness, incidents, counters, ..own };
+        let shared = Shared { store, memory, readers, heavy_views, readiness, incidents, counters, ..own };
         Self { shared: Arc::new(shared), clients: hub.clients.clone(), hub: Some(hub), ..self }
     }
 
