@@ -67,6 +67,6 @@ mod tests {
         assert!(!node.changes(), "it is back");
         node.show(&b);
         node.opened();
-        assert!(node.shown() == b && node.is_set(&b) && !node.changes());
+        assert!(*node.shown() == b && node.is_set(&b) && !node.changes());
     }
 }
