@@ -70,6 +70,11 @@ impl<'a> Holds<'a> {
         self.brakes.is_any()
     }
 
+    /// Whether anything at all is held back.
+    pub(crate) fn is_any(self) -> bool {
+        self.brakes.is_any() || self.after_outage.is_any() || self.order.is_any()
+    }
+
     /// Returns what another process needs to go on with the brakes.
     pub fn brake_state(self, now: Moment) -> BrakeState {
         self.brakes.state(&self.facts.options().brakes, now)
