@@ -6,6 +6,7 @@
 pub mod document;
 pub mod yaml;
 
+mod content_difference;
 mod descriptors;
 mod encode;
 mod error;
@@ -18,12 +19,13 @@ mod to_text;
 mod tree;
 mod words;
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use prost_reflect::{DescriptorPool, DynamicMessage, MessageDescriptor, Value};
 
+use self::content_difference::{Comparer, Found};
 use self::encode::Encoder;
 use self::error::{Outcome, Problem, refuse};
 use self::from_json::FromJson;
@@ -32,6 +34,7 @@ use self::to_json::ToJson;
 use self::to_text::ToText;
 use self::tree::Tree;
 
+pub use self::content_difference::ContentDifference;
 pub use self::error::TranscodeError;
 pub use self::to_json::{REDACTED, UNDECODED};
 
@@ -39,6 +42,9 @@ pub use self::to_json::{REDACTED, UNDECODED};
 pub const MAX_DEPTH: usize = 100;
 
 const ANY: &str = "google.protobuf.Any";
+const NODE: &str = "envoy.config.core.v3.Node";
+/// Fields in which two nodes may differ, and that are shown.
+const MOST_NODE_FIELDS: usize = 1000;
 
 /// How to convert an Any without a descriptor to JSON or text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -177,6 +183,23 @@ impl Transcoder {
         let encoded =
             self.read(message, bytes).and_then(|read| Encoder { pool: &self.pool, anys: true }.bytes(&read, 0));
         encoded.map(Bytes::from).map_err(|problem| problem.of(message))
+    }
+
+    /// Returns the first place in which two encoded messages of one type differ; none if their contents are equal. Bytes without a descriptor
+    /// are compared as they are.
+    pub fn difference(&self, message: &str, first: &[u8], second: &[u8]) -> Option<ContentDifference> {
+        let comparer = Comparer { pool: &self.pool, sensitive: self.sensitive(), limit: 1 };
+        let found = comparer.bodies(self.pool.get_message_by_name(message), first, second);
+        Some(found.into_iter().next()?.into_difference())
+    }
+
+    /// Returns the fields in which encoded nodes differ, in the words of a sharing key where it has them. There are no values in it.
+    pub fn differing_node_fields(&self, nodes: &[impl AsRef<[u8]>]) -> BTreeSet<String> {
+        let comparer = Comparer { pool: &self.pool, sensitive: self.sensitive(), limit: MOST_NODE_FIELDS };
+        let descriptor = self.pool.get_message_by_name(NODE);
+        let Some((first, others)) = nodes.split_first() else { return BTreeSet::new() };
+        let found = others.iter().flat_map(|other| comparer.bodies(descriptor.clone(), first.as_ref(), other.as_ref()));
+        found.map(Found::into_node_field).collect()
     }
 
     fn json(

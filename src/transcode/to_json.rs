@@ -102,7 +102,7 @@ impl ToJson<'_> {
         }
     }
 
-    fn single(&self, kind: &Kind, value: &Value, depth: usize) -> Outcome<Json> {
+    pub(crate) fn single(&self, kind: &Kind, value: &Value, depth: usize) -> Outcome<Json> {
         Ok(match value {
             Value::Message(message) => self.message(message, depth + 1)?,
             Value::Bool(flag) => Json::Bool(*flag),
