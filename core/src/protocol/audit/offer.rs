@@ -36,6 +36,8 @@ pub enum NotNow {
     OnFallback,
     /// No server is active, or only one that is sent no requests.
     NoServer,
+    /// The server is shown the node of none of its clients, or there is no other one.
+    NoOtherMember,
 }
 
 impl Wanted {
@@ -47,6 +49,11 @@ impl Wanted {
     /// Whether nothing is wanted.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
+    }
+
+    /// Returns what another one has too.
+    pub fn also_in(&self, other: &Self) -> Self {
+        Self(self.0.intersection(&other.0).cloned().collect())
     }
 
     /// Whether a view knows all of it.
