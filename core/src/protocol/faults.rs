@@ -139,6 +139,10 @@ pub enum Fault {
     SilentRelayIsSilentServer,
     /// XLAT-12: whatever follows a first response makes the server one that sends its sets in pieces.
     ChangeIsPiece,
+    /// Of the clients of a view, the one that has come last is shown next.
+    YoungestMemberIsNext,
+    /// What a server takes away from a client that has left counts at once for all others.
+    DepartedMemberRemoves,
 }
 
 impl Fault {

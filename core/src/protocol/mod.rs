@@ -9,6 +9,7 @@ mod keys;
 pub mod ladder;
 pub mod loads;
 pub mod local_set;
+pub mod members;
 pub mod moment;
 pub mod options;
 mod reply_names;

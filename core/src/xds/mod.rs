@@ -29,7 +29,7 @@ mod xdstp;
 pub use access::{Access, AccessRule, Clearance};
 pub use authority::Authority;
 pub use body::Body;
-pub use key::{ERRORS_FEATURE, HeaderHashes, HeaderName, HeaderNameFault, KeyField, KeyRule, SharingKey};
+pub use key::{ERRORS_FEATURE, HeaderHashes, HeaderName, HeaderNameFault, KeyField, KeyRule, MemberNode, SharingKey};
 pub(crate) use key::{NodeError, RELAY_MARKER};
 pub(crate) use name::END_OF_SET;
 pub use name::{Name, WILDCARD};

@@ -5,6 +5,7 @@
 
 mod fields;
 mod headers;
+mod member;
 mod tenant;
 mod words;
 
@@ -19,6 +20,7 @@ use xxhash_rust::xxh3::xxh3_128;
 
 pub use self::fields::KeyField;
 pub use self::headers::{HeaderHashes, HeaderName, HeaderNameFault};
+pub use self::member::MemberNode;
 pub(super) use self::tenant::claimed_tenant;
 use self::words::words;
 use super::wire;
@@ -188,6 +190,12 @@ impl SharingKey {
         let mut encoded = self.canonical.to_vec();
         encoded.extend(added.encode_to_vec());
         encoded.into()
+    }
+
+    /// Returns the node that servers are shown if they are shown a client of this key that sent `node`: all of it, with the features and the
+    /// tenant that [`Self::upstream_node`] has. Its key is this one. `None` if it is no readable message.
+    pub fn member_node(&self, node: &[u8]) -> Option<MemberNode> {
+        member::member_node(node, self.tenant().as_deref())
     }
 }
 

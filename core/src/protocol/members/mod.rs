@@ -1,0 +1,216 @@
+//! Which of its clients a view shows its servers (`views.node: member`).
+//!
+//! Owns the nodes of the clients that are there, and which one is shown. Leaves to others when a server's stream is opened again
+//! ([`pace`](MemberPace)), and what is held meanwhile ([`after_outage`](super::view)). Invariants: a client is one member, however many streams
+//! it has; the one that is shown is there, or was the last that a server was told of; the next one is chosen when it is shown and not before,
+//! and is the one that has been there for longest. So a client that has just come is shown only if there is no older one.
+
+mod pace;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use bytes::Bytes;
+
+pub use self::pace::MemberPace;
+use super::faults::{Fault, Faults};
+use super::keys::SessionId;
+use super::moment::Moment;
+use crate::xds::MemberNode;
+
+/// The clients of one view that may be shown. Without any it is empty, and takes nothing.
+#[derive(Debug, Default)]
+pub struct Members {
+    /// In the order in which they are shown.
+    present: BTreeMap<Rank, Member>,
+    ranks_by_node: BTreeMap<MemberNode, Rank>,
+    ranks_by_session: BTreeMap<SessionId, Rank>,
+    /// The parts of nodes that many members have in common, each with how many have it.
+    extensions: BTreeMap<Bytes, usize>,
+    shown: Option<Shown>,
+    /// When the last one that was shown has left, or when the first one has come after that if there was no other.
+    changing_since: Option<Moment>,
+    serial: u64,
+    faults: Faults,
+}
+
+/// The place of a member among the others: who is connected for longer comes first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Rank {
+    since: Moment,
+    serial: u64,
+}
+
+/// A client that is there.
+#[derive(Debug)]
+pub struct Member {
+    node: MemberNode,
+    since: Moment,
+    sessions: BTreeSet<SessionId>,
+}
+
+/// What servers are shown.
+#[derive(Debug)]
+struct Shown {
+    node: MemberNode,
+    /// `None` once it has left.
+    rank: Option<Rank>,
+}
+
+impl Member {
+    /// Returns its node as servers are shown it.
+    pub fn node(&self) -> &MemberNode {
+        &self.node
+    }
+
+    /// Since when it is connected: its first stream that is still open or was followed by others.
+    pub fn since(&self) -> Moment {
+        self.since
+    }
+
+    /// Returns its streams.
+    pub fn sessions(&self) -> impl Iterator<Item = SessionId> {
+        self.sessions.iter().copied()
+    }
+}
+
+impl Members {
+    /// Starts without any.
+    pub fn none(faults: Faults) -> Self {
+        Self { faults, ..Self::default() }
+    }
+
+    /// A stream of a client has joined that is connected since then. The first one of all is shown at once, and one that comes back with the
+    /// node that is still shown is the one that is shown.
+    pub fn join(&mut self, session: SessionId, node: MemberNode, since: Moment, now: Moment) {
+        self.leave(session, now);
+        let was_due = self.is_due();
+        let rank = self.enter(session, node, since);
+        let Some(member) = self.present.get(&rank) else { return };
+        match &mut self.shown {
+            None => self.shown = Some(Shown { node: member.node.clone(), rank: Some(rank) }),
+            Some(shown) if shown.rank.is_none() && shown.node == member.node => shown.rank = Some(rank),
+            Some(_) => {}
+        }
+        if self.is_due() && !was_due {
+            self.changing_since = Some(now);
+        }
+    }
+
+    /// A stream of a client has ended.
+    pub fn leave(&mut self, session: SessionId, now: Moment) {
+        let Some(left) = self.exit(session) else { return };
+        if let Some(shown) = self.shown.as_mut().filter(|shown| shown.rank == Some(left)) {
+            shown.rank = None;
+            self.changing_since = Some(now);
+        }
+    }
+
+    /// A client has stated another node on its stream, with the same key. If it is shown, it stays so with the node that servers have: it is
+    /// still there.
+    pub fn replace(&mut self, session: SessionId, node: MemberNode) {
+        let Some(before) = self.ranks_by_session.get(&session).copied() else { return };
+        let Some(since) = self.present.get(&before).map(|member| member.since) else { return };
+        let has_left = self.exit(session).is_some();
+        let rank = self.enter(session, node, since);
+        if let Some(shown) = self.shown.as_mut().filter(|shown| has_left && shown.rank == Some(before)) {
+            shown.rank = Some(rank);
+        }
+    }
+
+    /// Shows the one that has been there for longest, if the one that was shown has left. Returns whether another one is shown.
+    pub fn show_next(&mut self) -> bool {
+        if !self.is_due() {
+            return false;
+        }
+        let next = match self.faults.has(Fault::YoungestMemberIsNext) {
+            true => self.present.last_key_value(),
+            false => self.present.first_key_value(),
+        };
+        self.shown = next.map(|(rank, member)| Shown { node: member.node.clone(), rank: Some(*rank) });
+        true
+    }
+
+    /// Whether the one that is shown has left, and another one is there.
+    pub fn is_due(&self) -> bool {
+        self.shown.as_ref().is_some_and(|shown| shown.rank.is_none()) && !self.present.is_empty()
+    }
+
+    /// Whether the one that is shown has left.
+    pub fn has_left(&self) -> bool {
+        self.shown.as_ref().is_some_and(|shown| shown.rank.is_none())
+    }
+
+    /// Returns the node that is shown: of a client that is there, or of the last one that was. None if there never was a client.
+    pub fn shown(&self) -> Option<&MemberNode> {
+        self.shown.as_ref().map(|shown| &shown.node)
+    }
+
+    /// Returns the client that is shown, if it is there.
+    pub fn shown_member(&self) -> Option<&Member> {
+        self.present.get(&self.shown.as_ref()?.rank?)
+    }
+
+    /// Returns the clients that are there, those that are connected for longest first.
+    pub fn present(&self) -> impl ExactSizeIterator<Item = &Member> {
+        self.present.values()
+    }
+
+    /// Returns until when removals wait that come on a stream which shows a client that has left. None if no such client was shown yet.
+    pub fn removals_wait_until(&self) -> Option<Moment> {
+        let since = self.changing_since.filter(|_| !self.faults.has(Fault::DepartedMemberRemoves))?;
+        Some(since + REMOVALS_WAIT)
+    }
+
+    /// Returns the bytes of what members have in common. What is their own is counted for each: [`MemberNode::own_bytes`].
+    pub fn shared_bytes(&self) -> usize {
+        self.extensions.keys().map(Bytes::len).sum()
+    }
+
+    /// Adds a stream to its member, which may be new.
+    fn enter(&mut self, session: SessionId, mut node: MemberNode, since: Moment) -> Rank {
+        let rank = match self.ranks_by_node.get(&node) {
+            Some(rank) => *rank,
+            None => {
+                self.serial += 1;
+                let rank = Rank { since, serial: self.serial };
+                if let Some((same, _)) = self.extensions.get_key_value(node.extensions()) {
+                    node.share_extensions(same.clone());
+                }
+                *self.extensions.entry(node.extensions().clone()).or_default() += 1;
+                self.ranks_by_node.insert(node.clone(), rank);
+                self.present.insert(rank, Member { node, since, sessions: BTreeSet::new() });
+                rank
+            }
+        };
+        if let Some(member) = self.present.get_mut(&rank) {
+            member.sessions.insert(session);
+        }
+        self.ranks_by_session.insert(session, rank);
+        rank
+    }
+
+    /// Takes a stream out. Returns its member if that was its last one.
+    fn exit(&mut self, session: SessionId) -> Option<Rank> {
+        let rank = self.ranks_by_session.remove(&session)?;
+        let member = self.present.get_mut(&rank)?;
+        member.sessions.remove(&session);
+        if !member.sessions.is_empty() {
+            return None;
+        }
+        let member = self.present.remove(&rank)?;
+        self.ranks_by_node.remove(&member.node);
+        if let Some(count) = self.extensions.get_mut(member.node.extensions()) {
+            *count -= 1;
+            if *count == 0 {
+                self.extensions.remove(member.node.extensions());
+            }
+        }
+        Some(rank)
+    }
+}
+
+/// How long removals wait for the first stream that shows the next client.
+const REMOVALS_WAIT: Duration = Duration::from_secs(10);

@@ -1,0 +1,270 @@
+use std::collections::BTreeSet;
+
+use prost::Message;
+
+use super::*;
+use crate::proto::node::{Extension, Node};
+use crate::xds::{KeyField, KeyRule};
+
+fn at(milliseconds: u64) -> Moment {
+    Moment::START + Duration::from_millis(milliseconds)
+}
+
+fn node(id: &str) -> MemberNode {
+    let extensions = vec![Extension { name: "of-all".repeat(100), ..Default::default() }];
+    let encoded = Node { id: id.into(), extensions, ..Node::default() }.encode_to_vec();
+    KeyRule::of(vec![KeyField::Cluster]).key(&encoded).unwrap().member_node(&encoded).unwrap()
+}
+
+fn shown(members: &Members) -> Option<String> {
+    members.shown().map(id_of)
+}
+
+fn id_of(node: &MemberNode) -> String {
+    Node::decode(node.encoded()).unwrap().id
+}
+
+/// Streams by their numbers join with these nodes, a second after each other.
+fn with(nodes: &[&str]) -> Members {
+    let mut members = Members::none(Faults::NONE);
+    for (at_second, id) in (0..).zip(nodes) {
+        members.join(SessionId(at_second), node(id), at(1_000 * at_second), at(1_000 * at_second));
+    }
+    members
+}
+
+#[test]
+fn the_first_client_is_shown_and_stays_until_it_leaves() {
+    let mut members = with(&["a", "b", "c"]);
+    assert!(!members.show_next() && !members.has_left());
+    assert_eq!(shown(&members).as_deref(), Some("a"));
+    members.leave(SessionId(1), at(5_000));
+    assert!(!members.is_due(), "it is another one that has left");
+    members.leave(SessionId(0), at(6_000));
+    assert!(members.is_due() && members.shown_member().is_none());
+    assert_eq!(shown(&members).as_deref(), Some("a"), "servers are not told yet");
+    assert!(members.show_next());
+    assert_eq!(shown(&members).as_deref(), Some("c"));
+}
+
+#[test]
+fn the_next_one_is_the_longest_connected_when_its_turn_comes() {
+    let mut members = with(&["a", "b", "c", "d"]);
+    members.leave(SessionId(0), at(6_000));
+    members.leave(SessionId(1), at(6_050)); // it would have been the next
+    assert!(members.show_next());
+    assert_eq!(shown(&members).as_deref(), Some("c"));
+}
+
+#[test]
+fn a_client_of_a_moment_is_shown_only_if_there_is_no_older_one() {
+    let mut members = with(&["a"]);
+    members.join(SessionId(7), node("young"), at(59_000), at(59_000));
+    members.join(SessionId(8), node("old"), at(2_000), at(59_500)); // its stream was handed over
+    members.leave(SessionId(0), at(60_000));
+    members.show_next();
+    assert_eq!(shown(&members).as_deref(), Some("old"));
+    members.leave(SessionId(8), at(60_000));
+    members.show_next();
+    assert_eq!(shown(&members).as_deref(), Some("young"), "better than one that has left");
+}
+
+#[test]
+fn many_streams_of_one_client_are_one_member() {
+    let mut members = with(&["a", "b", "a", "a"]);
+    assert_eq!(members.present().len(), 2);
+    for left in [0, 3] {
+        members.leave(SessionId(left), at(9_000));
+        assert!(!members.has_left());
+    }
+    assert_eq!(members.shown_member().unwrap().sessions().collect::<Vec<_>>(), [SessionId(2)]);
+    assert_eq!(members.shown_member().unwrap().since(), at(0), "for as long as its first stream");
+    members.leave(SessionId(2), at(9_000));
+    assert!(members.is_due());
+}
+
+#[test]
+fn without_clients_the_last_one_stays_and_the_first_that_comes_is_next() {
+    let mut members = with(&["a"]);
+    members.leave(SessionId(0), at(1_000));
+    assert!(members.has_left() && !members.is_due() && !members.show_next());
+    assert_eq!(shown(&members).as_deref(), Some("a"));
+    members.join(SessionId(1), node("b"), at(8_000), at(8_000));
+    assert!(members.is_due());
+    assert_eq!(members.removals_wait_until(), Some(at(18_000)), "from when there is one to wait for");
+    members.show_next();
+    assert_eq!(shown(&members).as_deref(), Some("b"));
+}
+
+#[test]
+fn a_client_that_comes_back_before_its_successor_is_shown_goes_on() {
+    let mut members = with(&["a", "b"]);
+    members.leave(SessionId(0), at(3_000));
+    members.join(SessionId(2), node("a"), at(3_050), at(3_050));
+    assert!(!members.is_due() && !members.show_next());
+    members.leave(SessionId(2), at(4_000));
+    members.show_next();
+    members.join(SessionId(3), node("a"), at(4_100), at(4_100));
+    assert_eq!(shown(&members).as_deref(), Some("b"), "too late");
+}
+
+#[test]
+fn removals_wait_from_when_the_shown_client_has_left() {
+    let mut members = with(&["a", "b", "c"]);
+    assert_eq!(members.removals_wait_until(), None);
+    members.leave(SessionId(0), at(3_000));
+    members.leave(SessionId(1), at(5_000));
+    assert_eq!(members.removals_wait_until(), Some(at(13_000)));
+    members.show_next();
+    assert_eq!(members.removals_wait_until(), Some(at(13_000)), "the stream may not be open yet");
+    members.leave(SessionId(2), at(20_000));
+    assert_eq!(members.removals_wait_until(), Some(at(30_000)));
+}
+
+/// SOTW-11: the key is the same, so the view is.
+#[test]
+fn a_shown_client_that_states_another_node_stays_shown_with_what_servers_have() {
+    let mut members = with(&["a", "b", "a"]);
+    for session in [0, 2] {
+        members.replace(SessionId(session), node("a2"));
+        assert!(!members.has_left());
+        assert_eq!(shown(&members).as_deref(), Some("a"));
+    }
+    assert_eq!(
+        (members.present().len(), members.shown_member().map(|member| id_of(member.node()))),
+        (2, Some("a2".into()))
+    );
+    members.leave(SessionId(0), at(9_000));
+    assert!(!members.has_left());
+    members.leave(SessionId(2), at(9_000));
+    assert!(members.is_due());
+    members.replace(SessionId(1), node("b2"));
+    members.show_next();
+    assert_eq!(shown(&members).as_deref(), Some("b2"));
+}
+
+#[test]
+fn what_members_have_in_common_is_kept_once_and_nothing_of_those_that_have_left() {
+    let mut members = with(&["a", "b", "c"]);
+    let one = node("a").extensions().len();
+    assert_eq!(members.shared_bytes(), one);
+    (0..3).for_each(|session| members.leave(SessionId(session), at(9_000)));
+    assert_eq!((members.shared_bytes(), members.present().len()), (0, 0));
+    assert!(members.ranks_by_node.is_empty() && members.ranks_by_session.is_empty());
+}
+
+/// A plain reading: the clients in the order in which they came.
+#[derive(Default)]
+struct Reading {
+    present: Vec<(String, Moment, BTreeSet<u64>)>,
+    shown: Option<(String, Option<String>)>,
+}
+
+impl Reading {
+    fn join(&mut self, session: u64, id: &str, since: Moment) {
+        match self.present.iter_mut().find(|(of, ..)| of == id) {
+            Some((.., sessions)) => _ = sessions.insert(session),
+            None => self.present.push((id.into(), since, [session].into())),
+        }
+        match &mut self.shown {
+            None => self.shown = Some((id.into(), Some(id.into()))),
+            Some((shown, here @ None)) if shown == id => *here = Some(id.into()),
+            Some(_) => {}
+        }
+    }
+
+    fn of(&self, session: u64) -> Option<(String, Moment)> {
+        let of = self.present.iter().find(|(.., sessions)| sessions.contains(&session));
+        of.map(|(id, since, _)| (id.clone(), *since))
+    }
+
+    /// Returns who has left by that.
+    fn take(&mut self, session: u64) -> Option<String> {
+        let at = self.present.iter().position(|(.., sessions)| sessions.contains(&session))?;
+        self.present[at].2.remove(&session);
+        self.present[at].2.is_empty().then(|| self.present.remove(at).0)
+    }
+
+    fn leave(&mut self, session: u64) {
+        let left = self.take(session);
+        if let Some((_, here)) = self.shown.as_mut().filter(|(_, here)| here.is_some() && *here == left) {
+            *here = None;
+        }
+    }
+
+    fn replace(&mut self, session: u64, id: &str) {
+        let Some((_, since)) = self.of(session) else { return };
+        let left = self.take(session);
+        let is_shown = self.shown.as_ref().is_some_and(|(_, here)| here.is_some() && *here == left);
+        match self.present.iter_mut().find(|(of, ..)| of == id) {
+            Some((.., sessions)) => _ = sessions.insert(session),
+            None => self.present.push((id.into(), since, [session].into())),
+        }
+        if let Some((_, here)) = self.shown.as_mut().filter(|_| is_shown) {
+            *here = Some(id.into());
+        }
+    }
+
+    fn show_next(&mut self) {
+        let Some((shown, here @ None)) = &mut self.shown else { return };
+        let longest = self.present.iter().min_by_key(|(_, since, _)| *since); // the first of those that came together
+        if let Some((id, ..)) = longest {
+            (*shown, *here) = (id.clone(), Some(id.clone()));
+        }
+    }
+}
+
+/// Returns whether a random history of joins, leaves and changes agrees with the plain reading.
+fn agrees(seed: u64, faults: Faults) -> bool {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut below = |count: u64| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) % count
+    };
+    let (mut members, mut reading) = (Members::none(faults), Reading::default());
+    for step in 0..60 {
+        let (now, session, id) = (at(step / 2), below(12), format!("n{}", below(8)));
+        match below(6) {
+            0..=1 if reading.of(session).is_none() => {
+                members.join(SessionId(session), node(&id), now, now);
+                reading.join(session, &id, now);
+            }
+            2..=3 => {
+                members.leave(SessionId(session), now);
+                reading.leave(session);
+            }
+            4 => {
+                members.replace(SessionId(session), node(&id));
+                reading.replace(session, &id);
+            }
+            _ => {
+                members.show_next();
+                reading.show_next();
+            }
+        }
+        let here = members.shown_member().map(|member| id_of(member.node()));
+        let seen = members.shown().map(|node| (id_of(node), here));
+        let present: BTreeSet<_> =
+            members.present().map(|member| (id_of(member.node()), member.sessions.len())).collect();
+        let expected = reading.present.iter().map(|(id, _, sessions)| (id.clone(), sessions.len())).collect();
+        if seen != reading.shown || present != expected {
+            return false;
+        }
+    }
+    true
+}
+
+#[test]
+fn random_histories_agree_with_a_plain_reading_and_a_planted_fault_does_not() {
+    assert_eq!((0..200).find(|seed| !agrees(*seed, Faults::NONE)), None);
+    let planted = Faults::planted(Fault::YoungestMemberIsNext);
+    assert!((0..200).any(|seed| !agrees(seed, planted)));
+}
+
+#[test]
+fn a_planted_fault_lets_removals_through() {
+    let mut members = Members::none(Faults::planted(Fault::DepartedMemberRemoves));
+    members.join(SessionId(0), node("a"), at(0), at(0));
+    members.leave(SessionId(0), at(1));
+    assert_eq!(members.removals_wait_until(), None);
+}
