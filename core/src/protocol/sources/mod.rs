@@ -9,6 +9,7 @@ mod ladders;
 mod plan;
 mod refused_types;
 mod servers;
+mod shown_node;
 mod source;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,6 +22,7 @@ pub(crate) use plan::authority_of;
 pub use plan::{AuthorityPlan, Plan, ServerPlan};
 pub use servers::{Reachability, StreamEnd, StreamId};
 use servers::{ServerFindings, Servers};
+pub use shown_node::ShownNode;
 
 use super::faults::{Fault, Faults};
 use super::ladder::{Ladder, LadderAction, LadderState};
@@ -44,8 +46,7 @@ pub struct Sources {
 impl Sources {
     /// Starts with every ladder idle and no stream open. `node` is the encoded node for the servers.
     pub fn new(plan: Arc<Plan>, node: Bytes, table: Arc<TypeTable>, options: Arc<UpstreamOptions>) -> Self {
-        let faults = options.faults;
-        let ladders = Ladders::new(plan.clone(), faults);
+        let (faults, ladders) = (options.faults, Ladders::new(plan.clone(), options.faults));
         let servers = Servers::new(plan.clone(), node, table.clone(), options);
         Self { plan, servers, ladders, table, faults }
     }
@@ -81,9 +82,7 @@ impl Sources {
         let (authority, plan) = (authority_of(&change.selector), self.plan.clone());
         let Some(AuthorityPlan { servers, .. }) = plan.authority(&authority) else { return };
         let ladder = self.ladders.on_interest_change(&authority, change.on);
-        for server in &servers[ladder.open()] {
-            self.servers.want(*server, change.clone());
-        }
+        servers[ladder.open()].iter().for_each(|server| self.servers.want(*server, change.clone()));
         match ladder.state() {
             _ if !change.on => {}
             LadderState::Idle => self.step(&authority, view, |ladder, around| ladder.on_interest(around, now)),
@@ -109,6 +108,11 @@ impl Sources {
     /// Returns until when each server may still be reading its state after an outage, by its place in the plan.
     pub fn recovering(&mut self) -> BTreeMap<u16, Moment> {
         self.servers.recovering()
+    }
+
+    /// Returns the node that servers are shown, to change it.
+    pub fn shown_node(&mut self) -> ShownNode<'_> {
+        ShownNode::of(&mut self.servers)
     }
 
     /// Returns every stream that is wanted, open or not.
@@ -181,8 +185,7 @@ impl Sources {
 
     /// Whether the server that serves `*` and old-style names sends the same name twice (UP-17).
     pub fn repeats(&self) -> bool {
-        let servers = &self.plan.top.servers;
-        self.ladders.active(&Authority::TopLevel).is_some_and(|rung| self.servers.repeats(servers[rung]))
+        self.ladders.active(&Authority::TopLevel).is_some_and(|rung| self.servers.repeats(self.plan.top.servers[rung]))
     }
 
     /// Adds what waits for servers.
@@ -206,8 +209,7 @@ impl Sources {
 
     /// Like [`Self::on_time`]. Streams are opened again only to servers that `may_reopen`; the others stay until then.
     pub fn on_time_with(&mut self, view: &View, now: Moment, may_reopen: impl Fn(usize) -> bool) -> Vec<UpdateBatch> {
-        let authorities: Vec<_> = self.ladders.authorities().cloned().collect();
-        for authority in authorities {
+        for authority in self.ladders.authorities().cloned().collect::<Vec<_>>() {
             self.step(&authority, view, |ladder, around| ladder.on_time(around, now));
         }
         let is_concluded = self.faults.has(Fault::AbsentWhileDown) && !self.down().is_empty();
@@ -349,12 +351,10 @@ impl Sources {
         if !self.servers.is_open(id.server) {
             return Vec::new(); // it is not in use any more, and whether it can be reached is another one's business
         }
-        let current = epoch.and_then(|epoch| self.servers.current_stream(id, epoch));
-        let was_well = current.is_some_and(|stream| stream.is_healthy(now));
+        let was_well = epoch.and_then(|of| self.servers.current_stream(id, of)).is_some_and(|of| of.is_healthy(now));
         let updates = epoch.map(|epoch| self.servers.interrupt(id, epoch, view)).unwrap_or_default();
         let batches = self.authoritative_updates(id.server, updates);
-        let is_alive = self.servers.on_ended(id.server, was_well, is_lost, now);
-        if is_alive || answered {
+        if self.servers.on_ended(id.server, was_well, is_lost, now) || answered {
             return batches;
         }
         self.servers.on_unreachable(id.server, epoch.is_some());

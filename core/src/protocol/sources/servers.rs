@@ -91,9 +91,9 @@ impl ServerFindings {
 #[derive(Debug)]
 pub(super) struct Servers {
     plan: Arc<Plan>,
-    node: Bytes,
+    pub(super) node: Bytes,
     /// None while no ladder uses the server.
-    sources: Vec<Option<Source>>,
+    pub(super) sources: Vec<Option<Source>>,
     findings: Vec<ServerFindings>,
     /// Servers that were released since the last call of `take_closed`, opened again since or not.
     closed: BTreeSet<usize>,

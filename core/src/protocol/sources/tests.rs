@@ -309,3 +309,45 @@ fn fb_20_what_a_server_that_is_not_in_use_any_more_reports_late_says_nothing_of_
     world.sources.ended(second, None, false, &world.view, world.now);
     assert_eq!((world.sources.opened(second), world.sources.reachability().nth(1).unwrap()), (None, None));
 }
+
+#[test]
+fn another_node_is_shown_once_the_stream_is_opened_again_and_that_has_no_pause() {
+    let mut world = World::new();
+    world.want(true);
+    let due = |world: &mut World| {
+        let node = world.sources.shown_node();
+        (node.open_servers(), node.outdated(), node.left_behind())
+    };
+    let (all, none) = (|| BTreeSet::from([0]), BTreeSet::new);
+    world.sources.shown_node().set(Bytes::from_static(b"first"));
+    assert_eq!(due(&mut world), (none(), none(), none()), "nothing is open");
+    world.open();
+    world.sources.stream(STREAM).unwrap().next_request(world.now);
+    world.sources.shown_node().set(Bytes::from_static(b"second"));
+    assert_eq!(due(&mut world), (all(), all(), all()));
+    assert!(world.sources.due_reopenings(world.now).is_empty(), "it waits for its turn");
+    world.sources.shown_node().show_to(0);
+    assert_eq!(due(&mut world), (all(), all(), none()));
+    assert_eq!(world.sources.due_reopenings(world.now), all());
+    world.sources.on_time(&world.view, world.now);
+    assert_eq!(world.sources.take_reopened(), [STREAM].into());
+    world.open();
+    assert_eq!(due(&mut world), (all(), none(), none()));
+    let request = world.sources.stream(STREAM).unwrap().next_request(world.now).unwrap();
+    assert_eq!(request.node().map(|node| &**node), Some(&b"second"[..]));
+    assert!(world.sources.due_reopenings(world.now).is_empty());
+}
+
+#[test]
+fn a_server_whose_stream_has_ended_is_shown_another_node_without_a_turn() {
+    let mut world = World::new();
+    world.want(true);
+    let epoch = world.open();
+    world.sources.shown_node().set(Bytes::from_static(b"second"));
+    world.sources.ended(STREAM, Some(epoch), true, &world.view, world.now);
+    world.sources.shown_node().show_to_unopened();
+    world.open();
+    assert!(world.sources.shown_node().outdated().is_empty());
+    let request = world.sources.stream(STREAM).unwrap().next_request(world.now).unwrap();
+    assert_eq!(request.node().map(|node| &**node), Some(&b"second"[..]));
+}

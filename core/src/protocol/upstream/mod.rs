@@ -27,6 +27,7 @@ mod second_request;
 mod set_progress;
 mod silence;
 mod stream;
+mod stream_node;
 mod stream_trials;
 mod subscriptions;
 mod taken_types;
@@ -120,6 +121,27 @@ impl Upstream {
     pub(crate) fn note_given_earlier(&mut self, kind: &Type, class: Class, name: &Name) {
         let at = self.place(kind, class);
         self.streams[at].note_given_earlier(kind, name);
+    }
+
+    /// Shows another node: on each stream from its next opening on, which is at once if it is open.
+    pub(crate) fn show(&mut self, node: &bytes::Bytes) {
+        self.streams.iter_mut().for_each(|stream| stream.node.show(node));
+        self.node = node.clone();
+    }
+
+    /// Whether a stream is open.
+    pub(crate) fn is_open(&self) -> bool {
+        self.streams.iter().any(|stream| stream.opening.is_open())
+    }
+
+    /// Whether a stream is open on which another node is shown.
+    pub(crate) fn shows_another(&self, node: &bytes::Bytes) -> bool {
+        self.streams.iter().any(|stream| stream.opening.is_open() && !stream.node.is_shown(node))
+    }
+
+    /// Whether a stream would show another node if it were opened now.
+    pub(crate) fn will_show_another(&self, node: &bytes::Bytes) -> bool {
+        self.streams.iter().any(|stream| !stream.node.is_set(node))
     }
 
     /// Returns the streams to this server.

@@ -18,6 +18,7 @@ use super::report::{NameRequest, TypeRejections, TypeSummary, WaitContext, add_w
 use super::response::ResponseContext;
 use super::second_request::ReopenPace;
 use super::set_progress::Delivery;
+use super::stream_node::StreamNode;
 use super::stream_trials::StreamTrials;
 use super::subscriptions::Subscriptions;
 use super::terms::Terms;
@@ -35,9 +36,9 @@ use crate::xds::{BodyStore, Name, Type, TypeTable};
 #[derive(Debug)]
 pub struct Stream {
     terms: Terms,
-    node: Bytes,
+    pub(super) node: StreamNode,
     subscriptions: Subscriptions,
-    opening: Opening,
+    pub(super) opening: Opening,
     /// The next opening is to make the server send one resource of each type, which shows that it is back.
     is_to_show_life: bool,
     /// The server has answered for the end of a set, and nobody has taken note yet.
@@ -57,7 +58,7 @@ impl Stream {
         options: Arc<UpstreamOptions>,
     ) -> Self {
         let (subscriptions, is_to_show_life, answered_end, pace, judged_at) = Default::default();
-        let (terms, opening) = (Terms { variant, quirks, options }, Opening::none());
+        let (terms, opening, node) = (Terms { variant, quirks, options }, Opening::none(), StreamNode::new(node));
         Self { terms, node, subscriptions, opening, is_to_show_life, answered_end, pace, judged_at, table }
     }
 
@@ -73,6 +74,7 @@ impl Stream {
 
     /// The stream is connected; the next request opens it for the server.
     pub fn opened(&mut self) -> Epoch {
+        self.node.opened();
         self.opening = self.opening.next(self.terms.options.faults);
         self.opening.epoch()
     }
@@ -127,7 +129,7 @@ impl Stream {
 
     /// Returns the trials of its types.
     pub fn trials(&mut self) -> StreamTrials<'_> {
-        StreamTrials::new(&mut self.subscriptions, &self.terms, &self.node, &self.opening)
+        StreamTrials::new(&mut self.subscriptions, &self.terms, self.node.shown(), &self.opening)
     }
 
     /// Returns the types that are kept off it, with the status by which the server refuses one.
@@ -151,8 +153,7 @@ impl Stream {
             return Vec::new();
         }
         self.opening.end();
-        let shows_life = std::mem::take(&mut self.is_to_show_life);
-        self.subscriptions.disconnect(&self.terms, shows_life)
+        self.subscriptions.disconnect(&self.terms, std::mem::take(&mut self.is_to_show_life))
     }
 
     /// Whether the server has responded on the present opening.
@@ -173,8 +174,7 @@ impl Stream {
 
     /// Sets the variant of the next opening.
     pub fn set_variant(&mut self, variant: Variant) {
-        if self.terms.variant != variant {
-            self.terms.variant = variant;
+        if std::mem::replace(&mut self.terms.variant, variant) != variant {
             self.subscriptions.clear_all_versions();
         }
     }
@@ -204,11 +204,11 @@ impl Stream {
             return None;
         }
         let has_node = self.opening.first_request().is_none() || self.terms.quirks.node_in_every_request;
-        let (table, epoch) = (&*self.table, self.opening.epoch());
-        let mut request = self.subscriptions.next_request(&self.terms, table, &self.node, epoch, has_node, now)?;
+        let (table, epoch, node) = (&*self.table, self.opening.epoch(), self.node.shown());
+        let mut request = self.subscriptions.next_request(&self.terms, table, node, epoch, has_node, now)?;
         self.opening.on_request(now);
         if has_node {
-            request.set_node(self.node.clone());
+            request.set_node(node.clone());
         }
         Some(request)
     }
@@ -313,12 +313,13 @@ impl Stream {
 
     fn wants_reopen(&self) -> bool {
         let asks = || self.subscriptions.any(|of| of.second_request().is_to_ask());
-        self.opening.is_open() && (self.opening.is_outdated() || self.is_to_show_life || asks())
+        self.opening.is_open() && (self.opening.is_outdated() || self.asks_at_once() || asks())
     }
 
-    /// Whether the next opening waits for no pause: the first question for an end, and a sign of life, which is due when another stream fails.
+    /// Whether the next opening waits for no pause: another node, the first question for an end, a sign of life when another stream fails.
     fn asks_at_once(&self) -> bool {
-        self.is_to_show_life || self.subscriptions.any(|of| of.second_request().is_to_ask_at_once())
+        let is_due = self.is_to_show_life || self.node.changes();
+        is_due || self.subscriptions.any(|of| of.second_request().is_to_ask_at_once())
     }
 
     /// Other servers have sent other content meanwhile: makes the server send again what it has.
@@ -391,8 +392,7 @@ impl Stream {
     pub(crate) fn add_waits(&self, server: usize, view: &View, now: Moment, list: &mut WaitList) {
         let (quirks, options, opening) = (&*self.terms.quirks, &*self.terms.options, &self.opening);
         let others = self.subscriptions.others(opening, options);
-        let is_to_reopen = opening.is_outdated() || self.is_to_show_life;
-        let last_reopened = self.pace.last();
+        let (is_to_reopen, last_reopened) = (opening.is_outdated() || self.is_to_show_life, self.pace.last());
         for (kind, subscription) in self.subscriptions.iter() {
             let context =
                 WaitContext { kind, server, view, quirks, options, opening, others, last_reopened, is_to_reopen, now };
