@@ -67,6 +67,7 @@ fn report(authorities: Vec<AuthorityReport>, streams: Vec<StreamReport>) -> View
         from_disk: None,
         authorities,
         streams,
+        audit: None,
     }
 }
 

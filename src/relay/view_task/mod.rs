@@ -241,6 +241,8 @@ impl ViewTask {
             blocked: self.published.blocked(),
             order_metrics: self.reporter.order_metrics(),
             table: &self.shared.table,
+            shared: &self.shared,
+            members: None,
             now: self.shared.clock.now(),
         }
     }

@@ -1,5 +1,6 @@
 //! Which view a client belongs to: one for each sharing key, created for the first client with that key.
 
+pub(super) mod audited;
 mod map;
 mod open;
 mod quotas;
