@@ -64,7 +64,9 @@ pub(super) enum CompareError {
     Arguments(Vec<EndpointError>),
     #[error("the relay has no view {0}")]
     NoView(String),
-    #[error("the relay does not say what node its servers are shown; is it of this version?")]
+    #[error(
+        "the relay does not show what node its servers see: it is that of a client (views.node), or the relay is of another version"
+    )]
     NoNode,
     #[error("the view has no server that can be asked ({0}): expected --server URI")]
     NoServer(String),
@@ -128,7 +130,8 @@ impl ServerArgs {
     ) -> Result<Compared, CompareError> {
         let found = upstreams.as_array().into_iter().flatten().find(|of| of["view"] == view);
         let found = found.ok_or_else(|| CompareError::NoView(view.to_owned()))?;
-        let node = found["node"].as_str().and_then(|node| STANDARD.decode(node).ok()).ok_or(CompareError::NoNode)?;
+        let node = found["node"].as_str().filter(|node| !node.is_empty());
+        let node = node.and_then(|node| STANDARD.decode(node).ok()).ok_or(CompareError::NoNode)?;
         let server = self.endpoint(found)?;
         if found["key_fields"].as_object().is_some_and(|fields| fields.keys().any(|field| field.starts_with("header.")))
         {

@@ -17,6 +17,7 @@ pub(super) fn check(raw: &raw::Root, plan: &Plan, checker: &mut Checker) {
     }
     load_reports(&raw.load_reports, checker);
     brakes(&raw.brakes, checker);
+    audit(&raw.views, checker);
     state(raw, checker);
     shares(&raw.limits, checker);
     let Some(upstream) = &raw.upstream.0 else { return };
@@ -56,6 +57,13 @@ fn brakes(raw: &raw::Brakes, checker: &mut Checker) {
     if let Some(place) = raw.agree_after.given().filter(|_| raw.enabled.value && after >= grace) {
         let grace = humantime::format_duration(grace);
         checker.warn(place, format!("has no effect: brakes.grace is {grace}, and ends before"));
+    }
+}
+
+fn audit(raw: &raw::Views, checker: &mut Checker) {
+    let interval = &raw.audit.interval;
+    if let Some(place) = interval.given().filter(|_| interval.0.is_some() && raw.node.value == raw::ViewNode::Key) {
+        checker.warn(place, "has no effect: views.node is key, and the nodes of clients are known with member alone");
     }
 }
 

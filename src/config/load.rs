@@ -265,6 +265,7 @@ fn build(raw: &raw::Root, checker: &mut Checker) -> Option<Config> {
     consistency::check_nodes(raw, &upstream, checker);
     contradictions::check(raw, &upstream, checker);
     let views = ViewsOptions {
+        shows_members: raw.views.node.value == raw::ViewNode::Member,
         accept_missing_node: raw.views.accept_missing_node.value,
         max_views: raw.views.max.0,
         max_views_per_connection: raw.limits.views_per_connection.0,
@@ -321,6 +322,7 @@ fn key_rule(raw: &raw::Views) -> KeyRule {
 fn hub(upstream: &Plan, views: &ViewsOptions) -> Option<ViewsOptions> {
     upstream.for_hub().map(|plan| ViewsOptions {
         rule: KeyRule::of(Vec::new()),
+        shows_members: false, // what all views share is made for no client
         accept_missing_node: true,
         max_views: 1,
         max_views_per_connection: 0,

@@ -20,6 +20,8 @@ pub(crate) const UNSENT_IN_KERNEL: usize = 396 << 10;
 pub(crate) const STREAM: usize = 3700;
 /// The session of a stream, without names.
 pub(crate) const SESSION: usize = 3750;
+/// What a view knows of a client that servers may be shown, besides its node.
+pub(crate) const MEMBER: usize = 600;
 /// A name of a session, besides its text.
 pub(crate) const NAME: usize = 160;
 /// What a name costs besides in its view and towards its server, as long as nobody has the resource.

@@ -2,6 +2,7 @@
 
 use tokio::sync::{mpsc, oneshot};
 use weir_core::protocol::view::{Claim, InterestChange, SessionId};
+use weir_core::xds::MemberNode;
 
 use super::inspection::Inspection;
 use super::report::{ReleaseQuery, Released};
@@ -11,6 +12,8 @@ use super::subscriber::Subscriber;
 pub(super) enum Command {
     Join(Box<dyn Subscriber>),
     Interest(SessionId, Vec<InterestChange>),
+    /// The client states this node from now on, and still has the key of the view.
+    Node(SessionId, MemberNode),
     /// Names and versions that a client holds and the view does not know.
     Claims(SessionId, Vec<Claim>),
     /// Some of the changes of a session whose stream has ended.
@@ -19,6 +22,16 @@ pub(super) enum Command {
     Leave(SessionId, Vec<InterestChange>),
     Inspect(Box<dyn FnOnce(&Inspection<'_>) + Send>),
     Release(ReleaseQuery, oneshot::Sender<Released>),
+}
+
+impl Command {
+    /// Returns how many changes of interest it has.
+    pub(super) fn changes(&self) -> usize {
+        match self {
+            Self::Interest(_, changes) | Self::Leaving(_, changes) | Self::Leave(_, changes) => changes.len(),
+            _ => 0,
+        }
+    }
 }
 
 /// How many changes of interest a command has at most. A view applies that in about a millisecond, and then what others have sent meanwhile.

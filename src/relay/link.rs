@@ -8,6 +8,7 @@ use tokio::task::{JoinHandle, yield_now};
 use tokio::time::Instant;
 use weir_core::proto::{Request, Response};
 use weir_core::protocol::local_set::SourceSnapshot;
+use weir_core::protocol::moment::Moment;
 use weir_core::protocol::session::Variant;
 use weir_core::protocol::sources::StreamId;
 use weir_core::protocol::upstream::{
@@ -291,6 +292,11 @@ pub trait Connector: Send + Sync {
     /// Returns who may open a stream again that is open, if the server can tell. Such a stream is ended in order first.
     fn reopenings(&self) -> Option<Arc<Semaphore>> {
         None
+    }
+
+    /// Returns when a stream that is open may be opened again because another client is shown on it. That turn is taken.
+    fn member_turn(&self, now: Moment) -> Moment {
+        now // a source within the process
     }
 
     /// Whether it can give everything again after a restart, so that nothing of it is worth saving.

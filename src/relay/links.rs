@@ -265,6 +265,11 @@ impl Links {
         self.reopenings.may_reopen(server)
     }
 
+    /// Returns the next turn to open a stream to a server again because another client is shown. It is taken.
+    pub(crate) fn member_turn(&self, server: usize, now: Moment) -> Moment {
+        self.connectors[server].member_turn(now)
+    }
+
     /// Asks for the leave to open streams again, where that is due.
     pub(crate) fn request_reopenings(&mut self, due: &BTreeSet<usize>) {
         self.reopenings.follow(due, &self.connectors);

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
+use weir_core::protocol::moment::Moment;
 use weir_core::protocol::view::SessionId;
+use weir_core::xds::MemberNode;
 
 use super::report::AnswersSource;
 use super::session_handle::SessionHandle;
@@ -16,18 +18,25 @@ use super::view_usage::Stay;
 /// each session sees that its view has ended. What its names take is free then, however long its client takes to notice.
 pub(super) struct Member {
     session: Arc<SessionHandle>,
+    /// Until its view has it.
+    node: Option<MemberNode>,
     _stay: Stay,
 }
 
 impl Member {
-    pub(crate) fn new(session: Arc<SessionHandle>, stay: Stay) -> Self {
-        Self { session, _stay: stay }
+    /// With the node that servers may be shown, if they are shown clients.
+    pub(crate) fn new(session: Arc<SessionHandle>, node: Option<MemberNode>, stay: Stay) -> Self {
+        Self { session, node, _stay: stay }
     }
 }
 
 impl Subscriber for Member {
     fn id(&self) -> SessionId {
         self.session.client().id
+    }
+
+    fn take_node(&mut self) -> Option<(MemberNode, Moment)> {
+        Some((self.node.take()?, self.session.client().connected))
     }
 
     fn answers(&self) -> Arc<dyn AnswersSource> {

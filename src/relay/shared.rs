@@ -8,14 +8,17 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::HeaderMap;
 use tokio::sync::watch;
+use weir_core::proto::Request;
 use weir_core::protocol::moment::Moment;
 use weir_core::protocol::options::ProtocolOptions;
-use weir_core::protocol::session::SessionOptions;
+use weir_core::protocol::session::{Identity, SessionOptions};
 use weir_core::protocol::sources::Plan;
 use weir_core::protocol::upstream::UpstreamOptions;
 use weir_core::protocol::view::ViewOptions;
 use weir_core::protocol::view::{Class, View};
-use weir_core::xds::{Access, Authority, BodyStore, HeaderHashes, KeyRule, Name, Permissions, SharingKey, TypeTable};
+use weir_core::xds::{
+    Access, Authority, BodyStore, HeaderHashes, KeyRule, MemberNode, Name, Permissions, SharingKey, TypeTable,
+};
 
 use super::client_log::ClientLog;
 use super::clock::Clock;
@@ -37,6 +40,8 @@ use crate::memory::{Budget, Memory};
 #[derive(Debug, Clone)]
 pub struct ViewsOptions {
     pub rule: KeyRule,
+    /// Servers are shown one of the clients of a view, and not what its key is made of.
+    pub(crate) shows_members: bool,
     /// A client without a node counts as one whose node is empty; otherwise it is rejected (TRN-12).
     pub(crate) accept_missing_node: bool,
     /// The largest number of views at one time.
@@ -70,6 +75,8 @@ pub(crate) struct Shared {
     pub(crate) rule: Arc<KeyRule>,
     /// See [`ViewsOptions`].
     pub(super) header_hasher: Option<HeaderHasher>,
+    /// See [`ViewsOptions`].
+    pub(super) shows_members: bool,
     pub(crate) table: Arc<TypeTable>,
     pub(crate) session_options: Arc<SessionOptions>,
     pub(crate) view_options: Arc<ViewOptions>,
@@ -115,6 +122,7 @@ impl Shared {
         Self {
             rule: Arc::new(rule),
             header_hasher: None,
+            shows_members: false,
             connectors: connectors.into(),
             is_hub: false,
             reachability: Arc::new(reachability),
@@ -156,6 +164,14 @@ impl Shared {
             Some(hasher) => hasher.take(&self.rule, given),
             None => Ok(KeyHeaders::default()),
         }
+    }
+
+    /// Returns the node of a client as servers may be shown it, if they are shown clients.
+    pub(super) fn member_node(&self, identity: &Identity, first: &Request) -> Option<MemberNode> {
+        if !self.shows_members {
+            return None;
+        }
+        identity.key().member_node(first.node().map_or(&[][..], |node| node))
     }
 
     pub(super) fn empty_view(&self) -> View {

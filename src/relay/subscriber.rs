@@ -3,9 +3,10 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
+use weir_core::protocol::moment::Moment;
 use weir_core::protocol::upstream::ServerStatus;
 use weir_core::protocol::view::{Claim, NameChanged, NoRoom, Notifications, RefusedName, SessionId, View};
-use weir_core::xds::Type;
+use weir_core::xds::{MemberNode, Type};
 
 use super::report::AnswersSource;
 use super::traces::OpenChange;
@@ -33,6 +34,10 @@ pub(super) enum Notice {
 /// A session, as its view task uses it.
 pub(super) trait Subscriber: Send {
     fn id(&self) -> SessionId;
+    /// Takes the node of its client, and since when that is connected, if servers may be shown it.
+    fn take_node(&mut self) -> Option<(MemberNode, Moment)> {
+        None
+    }
     /// Returns the session, to count its client's answers outside of the task.
     fn answers(&self) -> Arc<dyn AnswersSource>;
     /// Passes a notice on. It wakes the session if there may be something to send because of it and the task does not wake it itself.

@@ -243,6 +243,7 @@ mod tests {
             view: name.into(),
             key_fields: BTreeMap::from([("cluster".into(), "web".into())]),
             node: String::new(),
+            shown_client: None,
             clients: 3,
             cached: BTreeMap::from([("one".into(), 5), ("two".into(), 6)]),
             from_disk: None,

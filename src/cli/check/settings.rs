@@ -241,6 +241,7 @@ addresses
   operators  127.0.0.1:2
 views
   key                  cluster, metadata.tenant
+  node                 key
   max                  20 (default 10000)
   max_in_metrics       100
   idle_timeout         1m 30s (default 10m)

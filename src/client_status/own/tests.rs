@@ -62,6 +62,7 @@ fn report(authorities: Vec<AuthorityReport>, streams: Vec<StreamReport>) -> View
         view: "3f2a".into(),
         key_fields: BTreeMap::from([("cluster".into(), "web".into())]),
         node: String::new(),
+        shown_client: None,
         clients: 1,
         cached: BTreeMap::new(),
         from_disk: None,

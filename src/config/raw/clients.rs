@@ -15,6 +15,11 @@ section! {
         /// Node fields that must be equal for two clients to share a view. Without it all but id and listening_addresses.
         key: Option<Located<NonEmpty<KeyField>>>, absent("all of the node but id and listening_addresses"),
             written("[cluster, locality.region, metadata.tenant]");
+        /// What the control plane is shown for a view: key (a node made of the key), or member (the node of one of its clients).
+        ///
+        /// `member` is for a control plane that looks the proxy up by its node, as Istiod does. It is shown the client that is connected for longest,
+        /// and the next one when that has left. See [one view, one client shown](upstream.md#showing-a-client).
+        node: Setting<ViewNode> = ViewNode::Key;
         /// Views at one time; a client that would need one more gets RESOURCE_EXHAUSTED.
         ///
         /// When the limit is reached, unused views are removed at once, first those that clients with more than their part have made. A client is refused
@@ -131,6 +136,11 @@ words_for!(Compression { Off = "off", Auto = "auto", Always = "always" });
 words! {
     /// What Envoy's empty first VHDS request subscribes to.
     VhdsWildcard { SubscribedRoutes = "subscribed_routes", None = "none" }
+}
+
+words! {
+    /// Whose node the control plane is shown.
+    ViewNode { Key = "key", Member = "member" }
 }
 
 words! {

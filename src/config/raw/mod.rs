@@ -16,7 +16,7 @@ mod upstream;
 pub(super) use access::{AccessEntry, TypeEntry};
 pub(super) use admin::{Admin, AdminTls, OperatorEntry};
 pub(super) use brakes::Brakes;
-pub(super) use clients::{LoadReports, LoadsMode, Rest, VhdsWildcard, Views};
+pub(super) use clients::{LoadReports, LoadsMode, Rest, VhdsWildcard, ViewNode, Views};
 pub(super) use limits::{Drain, Limits, Reload};
 pub(super) use listen::{ClientAuth, Listen, ListenTls, ShownCertificate, TrustDomain};
 pub(super) use permissions::{IdentityEntry, PermissionEntry};

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use weir_core::protocol::audit::{NotNow, Offer, choose};
-use weir_core::protocol::members::{Member, Members};
+use weir_core::protocol::members::Member;
 use weir_core::protocol::sources::ServerPlan;
 use weir_core::protocol::upstream::ServerQuirks;
 use weir_core::protocol::view::Snapshot;
@@ -27,9 +27,8 @@ pub(in crate::relay) struct AuditSubject {
 
 /// Returns the view if it can be audited now, with a member by a random number.
 pub(in crate::relay) fn audit_subject(of: &Inspection<'_>, random: u64) -> Result<AuditSubject, NotNow> {
-    let members = members(of).ok_or(NotNow::NoOtherMember)?;
-    let shown = members.shown().filter(|_| !members.has_left()).ok_or(NotNow::NoOtherMember)?;
-    let member = choose(members.present().map(Member::node), shown, random).ok_or(NotNow::NoOtherMember)?;
+    let shown = shown_now(of).ok_or(NotNow::NoOtherMember)?;
+    let member = choose(of.members.present().map(Member::node), shown, random).ok_or(NotNow::NoOtherMember)?;
     let offer = Offer::of(of.view, of.sources)?;
     let (connector, plan) = (&of.shared.connectors[offer.server], &of.shared.plan.servers[offer.server]);
     let ServerPlan::Streams { quirks, .. } = plan else { return Err(NotNow::NoServer) };
@@ -65,11 +64,10 @@ pub(in crate::relay) fn audited_side(of: &Inspection<'_>) -> Result<AuditedSide,
 
 /// Whether the server is still shown this node, and a member with the other one is there.
 pub(in crate::relay) fn are_shown_and_present(of: &Inspection<'_>, shown: &MemberNode, member: &MemberNode) -> bool {
-    let members = members(of).filter(|members| members.shown() == Some(shown) && !members.has_left());
-    members.is_some_and(|members| members.present().any(|of| of.node() == member))
+    shown_now(of) == Some(shown) && of.members.present().any(|of| of.node() == member)
 }
 
-/// Returns the members, if servers are shown one of them.
-fn members<'a>(of: &Inspection<'a>) -> Option<&'a Members> {
-    of.members
+/// Returns the node that servers are shown, if it is that of a client that is there.
+fn shown_now<'a>(of: &Inspection<'a>) -> Option<&'a MemberNode> {
+    of.members.shown().filter(|_| !of.members.has_left())
 }

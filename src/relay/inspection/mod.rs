@@ -13,7 +13,7 @@ use weir_core::protocol::moment::Moment;
 use weir_core::protocol::sources::Sources;
 use weir_core::protocol::view::{BrakeReport, Class, Lookup, Selector, View};
 use weir_core::protocol::wait::{Wait, WaitList};
-use weir_core::xds::{Name, Type, TypeTable, WILDCARD};
+use weir_core::xds::{Name, Type, WILDCARD};
 
 pub(super) use self::audit::{AuditSubject, AuditedSide, are_shown_and_present, audit_subject, audited_side};
 pub(super) use self::metrics::metrics;
@@ -33,7 +33,7 @@ pub(super) struct ViewFacts {
     pub(super) metric_label: MetricLabel,
     /// The node fields that form the sharing key.
     pub(super) key_fields: BTreeMap<String, String>,
-    /// The encoded node that servers are shown.
+    /// The encoded node that servers are shown, unless it is that of a client.
     pub(super) node: Bytes,
     /// What was loaded for it from disk.
     pub(super) from_disk: FromDisk,
@@ -56,13 +56,12 @@ pub(super) struct Inspection<'a> {
     pub(super) sources: &'a Sources,
     pub(super) links: &'a Links,
     pub(super) sessions: &'a Subscribers,
+    /// The clients that servers may be shown, and which one is.
+    pub(super) members: &'a Members,
     /// How many sessions are blocked without a time limit.
     pub(super) blocked: usize,
     pub(super) order_metrics: OrderMetrics,
-    pub(super) table: &'a TypeTable,
     pub(super) shared: &'a Shared,
-    /// The clients whose nodes are known, if servers are shown one of them.
-    pub(super) members: Option<&'a Members>,
     pub(super) now: Moment,
 }
 

@@ -56,7 +56,7 @@ fn rejected_of_type(stream: &Stream, of: &TypeSummary) -> (Vec<RejectedReport>, 
 
 /// Returns what `/upstreams` shows.
 pub(in crate::relay) fn report(of: &Inspection<'_>) -> ViewReport {
-    let Inspection { facts, view, sources, links, sessions, now, .. } = of;
+    let Inspection { facts, view, sources, links, sessions, members, now, .. } = of;
     let missing = Missing::by_authority(view);
     let missing = |authority: &Authority| missing.get(authority);
     let authorities = sources.ladders().map(|ladder| AuthorityReport {
@@ -103,7 +103,8 @@ pub(in crate::relay) fn report(of: &Inspection<'_>) -> ViewReport {
     ViewReport {
         view: facts.view_id.to_string(),
         key_fields: facts.key_fields.clone(),
-        node: STANDARD.encode(&facts.node),
+        node: if members.shown().is_some() { String::new() } else { STANDARD.encode(&facts.node) },
+        shown_client: members.shown_member().and_then(|of| of.sessions().next()).map(|session| session.0),
         clients: sessions.len(),
         cached: cached.map(|(server, count)| (links.server_name(server), count)).collect(),
         from_disk,

@@ -12,8 +12,10 @@ pub(crate) struct ViewReport {
     pub(crate) view: String,
     /// The node fields that form the sharing key.
     pub(crate) key_fields: BTreeMap<String, String>,
-    /// The encoded node that servers are shown, in base64.
+    /// The encoded node that servers are shown, in base64. Empty where it is that of a client: a client's metadata is no matter of this page.
     pub(crate) node: String,
+    /// A stream of the client that servers are shown, while it is there.
+    pub(crate) shown_client: Option<u64>,
     pub(crate) clients: usize,
     /// How many cached resources came from each server.
     pub(crate) cached: BTreeMap<String, usize>,

@@ -1,9 +1,10 @@
 //! What a session is charged with.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use weir_core::protocol::session::{KeptNames, Session};
+use weir_core::xds::MemberNode;
 
 use crate::memory::{Account, Charge, costs};
 use crate::relay::clients::ClientFacts;
@@ -13,8 +14,10 @@ use crate::relay::tenants::TenantStream;
 pub(in crate::relay) struct SessionCharge {
     charge: Option<Charge>,
     tenant: Option<TenantStream>,
-    /// Without names.
+    /// Without names and node.
     base: usize,
+    /// What is its own of the node that servers may be shown. What it has in common with others is charged to the view.
+    node: AtomicUsize,
     is_told: AtomicBool,
 }
 
@@ -23,14 +26,16 @@ impl SessionCharge {
         account: Option<&Arc<Account>>,
         tenant: Option<TenantStream>,
         client: &ClientFacts,
+        node: Option<&MemberNode>,
     ) -> Self {
-        let base = costs::SESSION + client.node_id.len();
-        Self { charge: account.map(|account| account.charge(base)), tenant, base, is_told: AtomicBool::new(false) }
+        let (base, node) = (costs::SESSION + client.node_id.len(), node.map_or(0, cost_of));
+        let charge = account.map(|account| account.charge(base + node));
+        Self { charge, tenant, base, node: node.into(), is_told: AtomicBool::new(false) }
     }
 
     #[cfg(test)]
     pub(in crate::relay) fn none() -> Self {
-        Self { charge: None, tenant: None, base: 0, is_told: AtomicBool::new(false) }
+        Self { charge: None, tenant: None, base: 0, node: 0.into(), is_told: AtomicBool::new(false) }
     }
 
     /// Returns its place among the streams of its tenant.
@@ -41,7 +46,13 @@ impl SessionCharge {
     /// The view has the names no more.
     pub(super) fn release_names(&self) {
         self.tenant.iter().for_each(|tenant| tenant.set_names(0));
+        self.node.store(0, Ordering::Relaxed);
         self.charge.iter().for_each(|charge| charge.set(self.base));
+    }
+
+    /// The client states another node. It is charged with the rest.
+    pub(super) fn set_node(&self, node: &MemberNode) {
+        self.node.store(cost_of(node), Ordering::Relaxed);
     }
 
     /// Charges what the session keeps now.
@@ -52,10 +63,15 @@ impl SessionCharge {
         let KeptNames { names, unsent, bytes } = session.report().kept_names();
         self.tenant.iter().for_each(|tenant| tenant.set_names(names));
         if let Some(charge) = &self.charge {
-            charge.set(self.base + costs::names(names, unsent, bytes));
+            let node = self.node.load(Ordering::Relaxed);
+            charge.set(self.base + node + costs::names(names, unsent, bytes));
             if !self.is_told.swap(true, Ordering::Relaxed) {
                 charge.tell(); // worth it once: later changes are told in larger steps
             }
         }
     }
+}
+
+fn cost_of(node: &MemberNode) -> usize {
+    costs::MEMBER + node.own_bytes()
 }

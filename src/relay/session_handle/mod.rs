@@ -22,7 +22,7 @@ use weir_core::proto::Request;
 use weir_core::protocol::moment::Moment;
 use weir_core::protocol::session::{Ack, CloseReason, Estimate, Fetched, NackChange, Session, Step, names_quoted_by};
 use weir_core::protocol::view::{LeaseAccess as _, Snapshot};
-use weir_core::xds::{HeldVersions, Type};
+use weir_core::xds::{HeldVersions, MemberNode, Type};
 
 pub(super) use self::charging::SessionCharge;
 use self::interest::InterestForwarding;
@@ -100,8 +100,11 @@ impl SessionHandle {
         request: Request,
         stated: Option<HeldVersions>,
     ) -> impl Future<Output = usize> + Send {
-        let (has_news, at_rest) = self.apply_request(request, stated);
+        let (has_news, at_rest, node) = self.apply_request(request, stated);
         async move {
+            if let Some(node) = node {
+                let _ = self.place.commands.send(Command::Node(self.client.id, node)).await; // the next poll ends the stream
+            }
             let new_names = if has_news { self.interest().send().await } else { 0 };
             if !at_rest {
                 self.waker.wake();
@@ -114,8 +117,9 @@ impl SessionHandle {
         InterestForwarding { session: &self.session, id: self.client.id, commands: &self.place.commands }
     }
 
-    /// Returns whether the view needs an update, and whether no reply can follow from the request.
-    fn apply_request(&self, request: Request, stated: Option<HeldVersions>) -> (bool, bool) {
+    /// Returns whether the view needs an update, whether no reply can follow from the request, and the node that servers may be shown from
+    /// now on, if it has changed.
+    fn apply_request(&self, request: Request, stated: Option<HeldVersions>) -> (bool, bool, Option<MemberNode>) {
         let kind = if request.is_nack() { request.type_url().to_owned() } else { String::new() };
         // Before the session is locked: the reason may be long.
         let quoted =
@@ -123,7 +127,8 @@ impl SessionHandle {
         let mut session = self.session.lock();
         let (names, now) = (request.entries(), self.place.clock.now());
         let answer = beside_others(names, || session.on_request_stating(request, stated, now));
-        let follows = (session.has_news_for_view(), session.is_at_rest());
+        let node = session.take_changed_node().inspect(|node| self.place.charge.set_node(node));
+        let follows = (session.has_news_for_view(), session.is_at_rest(), node);
         self.place.counters.names_refused(session.take_rejected_names());
         self.place.charge.note(&session);
         if let (Some(Ack::Nack { nonce, .. }), Some((quoted, state))) = (answer, &quoted) {

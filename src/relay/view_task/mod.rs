@@ -4,6 +4,7 @@ mod link_events;
 mod refusals;
 mod reports;
 mod room;
+mod shown_member;
 mod supervision;
 mod traces;
 mod troubles;
@@ -24,6 +25,7 @@ use self::link_events::{Arrival, Upstream};
 use self::refusals::Refusals;
 use self::reports::ViewReporter;
 use self::room::{LackedRoom, ROOM_CHECK, scarcity};
+use self::shown_member::ShownMember;
 use self::traces::{TracedChanges, trace_changes};
 use self::troubles::Troubles;
 use self::types_apart::NotedTypes;
@@ -46,6 +48,7 @@ pub(super) struct ViewTask {
     facts: ViewFacts,
     view: View,
     sources: Sources,
+    shown: ShownMember,
     reachability: ViewReachability,
     reporter: ViewReporter,
     published: Arc<Published>,
@@ -101,7 +104,6 @@ impl ViewTask {
         channels: ViewChannels,
     ) -> Self {
         let ViewChannels { commands, published, usage, active, nacks } = channels;
-        let refusals = Refusals::of(&shared.rule);
         let (view_id, answered) = (facts.view_id.clone(), facts.from_disk.answered.clone());
         let options = shared.stream_options.clone();
         let troubles = shared.incidents.troubles.view(view_id.clone(), facts.words(), nacks);
@@ -111,6 +113,7 @@ impl ViewTask {
             facts,
             view,
             sources,
+            shown: ShownMember::of(&shared),
             reachability: ViewReachability::none(shared.reachability.clone(), shared.credentials_for(key)),
             reporter: ViewReporter::new(shared.clone(), view_id.clone(), active, answered),
             published,
@@ -118,7 +121,7 @@ impl ViewTask {
             usage,
             sessions: Subscribers::none(shared.counters.limits.clone()),
             links: Links::none(&shared, view_id, key.tenant(), headers),
-            refusals,
+            refusals: Refusals::of(&shared.rule),
             troubles: Troubles::reported_by(troubles),
             types_apart: NotedTypes::default(),
             traced: TracedChanges::of(shared.counters.clone()),
@@ -184,7 +187,7 @@ impl ViewTask {
     fn next_deadline(&mut self) -> Option<Instant> {
         // A stream whose last request waits for room has no deadlines.
         let sources = self.sources.next_deadline(|id| self.links.is_blocked(id));
-        let moment = earliest(sources, self.view.next_deadline());
+        let moment = earliest(earliest(sources, self.shown.next_deadline()), self.view.next_deadline());
         let timers = moment.map(|moment| self.shared.clock.instant(moment));
         let room = self.lacked_room.is_lacking().then(|| Instant::now() + ROOM_CHECK);
         timers.into_iter().chain(self.links.next_deadline()).chain(self.troubles.next_deadline()).chain(room).min()
@@ -193,13 +196,11 @@ impl ViewTask {
     /// Returns how many changes of interest were applied.
     fn handle_command(&mut self, command: Command) -> usize {
         let now = self.shared.clock.now();
-        let changed = match &command {
-            Command::Interest(_, changes) | Command::Leaving(_, changes) | Command::Leave(_, changes) => changes.len(),
-            _ => 0,
-        };
+        let changed = command.changes();
         match command {
-            Command::Join(session) => {
+            Command::Join(mut session) => {
                 let id = session.id();
+                self.shown.join(&mut *session, &mut self.sources, now);
                 self.sessions.join(session);
                 if let Some(status) = self.published.refusal() {
                     self.sessions.refuse_view_to(id, &status); // it has looked before the server said so
@@ -213,9 +214,11 @@ impl ViewTask {
                 self.sources.on_names_requested(&changes, &self.view);
                 self.types_apart.on_interest(session, &changes, &self.view, &self.sessions);
             }
+            Command::Node(session, node) => self.shown.replace(session, node),
             Command::Leaving(session, changes) => self.view.on_session_leaving(session, changes, now),
             Command::Leave(session, changes) => {
                 self.view.on_session_left(session, changes, now);
+                self.shown.leave(session, now);
                 self.sessions.leave(session);
             }
             Command::Claims(session, claims) => {
@@ -238,11 +241,10 @@ impl ViewTask {
             sources: &self.sources,
             links: &self.links,
             sessions: &self.sessions,
+            members: self.shown.members(),
             blocked: self.published.blocked(),
             order_metrics: self.reporter.order_metrics(),
-            table: &self.shared.table,
             shared: &self.shared,
-            members: None,
             now: self.shared.clock.now(),
         }
     }
@@ -267,7 +269,7 @@ impl ViewTask {
     fn apply(&mut self, batches: Vec<UpdateBatch>, received: Moment, now: Moment) {
         let before = self.view.revision();
         if !batches.is_empty() {
-            self.view.note_recovering(self.sources.recovering());
+            self.view.note_recovering(self.shown.recovering(&mut self.sources, now));
         }
         for UpdateBatch { origin, updates } in batches {
             self.reporter.report_errors(&updates);
@@ -278,13 +280,14 @@ impl ViewTask {
 
     /// Does what follows from the events since the last time. The order of the steps matters:
     ///
-    /// - what timers release is part of what is reported, requested and published;
+    /// - what timers release is part of what is reported, requested and published, and so are streams that show another client;
     /// - interest is requested before streams are looked at: it decides which of them are wanted;
     /// - what is known of servers comes after requests, because those may end the use of a server, and before the links are opened and
     ///   requests are sent, so that the view knows their room;
     /// - sessions hear of a snapshot when everything that it needs is under way, and only then that their interest is part of it.
     fn flush(&mut self) {
         let now = self.shared.clock.now();
+        self.shown.follow(&mut self.sources, &self.links, now);
         self.run_timers(now);
         self.reporter.report_dangling(&mut self.view);
         self.reporter.report_brakes(&mut self.view, &self.links);
@@ -300,7 +303,7 @@ impl ViewTask {
         self.sessions.confirm_interest();
         let KeptByView { resources, lingering, removal_bytes, without_room } = self.view.kept();
         let names = lingering * costs::LINGERING + without_room * costs::WITHOUT_ROOM;
-        self.charge.set(resources * costs::TABLE_ENTRY + names + removal_bytes);
+        self.charge.set(resources * costs::TABLE_ENTRY + names + removal_bytes + self.shown.members().shared_bytes());
         let Self { view, sources, links, published, .. } = self;
         // The streams of the hub are of other views.
         let clients = if self.facts.is_hub { 0 } else { self.sessions.len() };

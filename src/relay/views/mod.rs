@@ -67,7 +67,8 @@ impl Views {
         let ViewsOptions { rule, table, protocol, plan, max_in_metrics, memory, tenants, .. } = options;
         let authorities = Arc::new(plan.authorities.keys().cloned().collect());
         let shared = Shared::new(rule, table, protocol, plan, connectors, max_in_metrics, memory);
-        let shared = Arc::new(Shared { header_hasher: options.header_hasher, ..shared });
+        let (header_hasher, shows_members) = (options.header_hasher, options.shows_members);
+        let shared = Arc::new(Shared { header_hasher, shows_members, ..shared });
         shared.tenants.set_limits(tenants);
         let permissions = Arc::new(LivePermissions::new(options.permissions));
         let accept_missing_node = options.accept_missing_node;
@@ -213,10 +214,7 @@ impl Views {
     /// Has the view of a key begin with what the one before it has, if its first client comes.
     async fn inherit(&self, key: &SharingKey) {
         let Some(earlier) = self.before() else { return };
-        if self.map.has(key) || self.shared.rule != earlier.shared.rule {
-            return;
-        }
-        if earlier.left(key).is_none() {
+        if self.map.has(key) || self.shared.rule != earlier.shared.rule || earlier.left(key).is_none() {
             return;
         }
         let turn = self.handovers.turn(key);

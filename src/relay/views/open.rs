@@ -81,6 +81,8 @@ pub(super) async fn join(
     visit: &ClientInfo,
 ) -> Option<Arc<SessionHandle>> {
     let ClientInfo { variant, only, is_stream, ref peer, .. } = *visit;
+    let node = views.shared().member_node(&identity, first);
+    let identity = if node.is_some() { identity.of_member() } else { identity };
     let Entrance { published, nacks, commands, stay } = entrance;
     let (shared, clients) = (views.shared(), views.clients().clone());
     let (node_id, user_agent) = Client::id_and_user_agent(first.node().map_or(&[][..], |node| node));
@@ -102,11 +104,11 @@ pub(super) async fn join(
         clock: shared.clock,
         counters: shared.counters.clone(),
         log: shared.client_log.clone(),
-        charge: SessionCharge::of(visit.quota.account(), tenant, &facts),
+        charge: SessionCharge::of(visit.quota.account(), tenant, &facts, node.as_ref()),
     };
     let session = views.session(identity, first, peer, variant, only);
     let handle = SessionHandle::new(facts, place, session);
-    commands.send(Command::Join(Box::new(Member::new(handle.clone(), stay)))).await.ok()?;
+    commands.send(Command::Join(Box::new(Member::new(handle.clone(), node, stay)))).await.ok()?;
     // A view task that ends after this drops the command, which ends the session.
     (!commands.is_closed()).then_some(handle)
 }

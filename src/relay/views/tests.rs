@@ -54,6 +54,7 @@ fn options() -> ViewsOptions {
     ViewsOptions {
         header_hasher: None,
         rule: KeyRule::default(),
+        shows_members: false,
         accept_missing_node: false,
         max_views: 1,
         max_views_per_connection: 0,

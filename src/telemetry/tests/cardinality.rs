@@ -50,6 +50,7 @@ pub(super) fn views() -> Views {
     let options = ViewsOptions {
         rule: KeyRule::default(),
         header_hasher: None,
+        shows_members: false,
         accept_missing_node: false,
         max_views: 10_000,
         max_views_per_connection: 0,

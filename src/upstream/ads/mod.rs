@@ -17,11 +17,11 @@ use std::time::Duration;
 
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
-use tokio::time::sleep;
 use tonic::client::Grpc;
 use tonic::metadata::MetadataMap;
 use tonic::transport::Channel;
 use tonic::{Code, Status};
+use weir_core::protocol::moment::Moment;
 use weir_core::protocol::session::Variant;
 use weir_core::protocol::upstream::{Backoff, BackoffTimes, Conclusion, Ending, VariantChoice};
 use weir_core::xds::NamePattern;
@@ -277,7 +277,7 @@ impl AdsConnector {
             }
             retry.ended(end.stage, end.lived);
             if end.is_replaced(self.server.backoff) {
-                sleep(REPLACED_SPREAD.mul_f64(random())).await;
+                tokio::time::sleep(REPLACED_SPREAD.mul_f64(random())).await;
             } else if !goes_elsewhere {
                 retry.wait(before).await;
             }
@@ -329,6 +329,10 @@ impl Connector for AdsConnector {
 
     fn reopenings(&self) -> Option<Arc<Semaphore>> {
         Some(self.shared.reopenings().clone())
+    }
+
+    fn member_turn(&self, now: Moment) -> Moment {
+        self.shared.member_turn(now)
     }
 
     fn connections(&self) -> Option<usize> {

@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use tokio::sync::{MutexGuard, Semaphore, SemaphorePermit, watch};
 use tokio::time::Instant;
+use weir_core::protocol::members::MemberPace;
+use weir_core::protocol::moment::Moment;
 
 use super::super::random::random;
 use super::super::server::{LifeMethod, LifeTimes};
@@ -18,6 +20,8 @@ pub(super) struct Shared {
     duty: tokio::sync::Mutex<()>,
     /// Leave to open a stream again that is open.
     reopenings: Arc<Semaphore>,
+    /// When streams are opened again that show another client, of all tenants.
+    member_pace: Mutex<MemberPace>,
     /// Leave to try types on a stream of their own, for all tenants.
     trials: Arc<Semaphore>,
     doubts: watch::Sender<u64>,
@@ -80,6 +84,7 @@ impl Shared {
             life,
             duty: tokio::sync::Mutex::new(()),
             reopenings: Arc::new(Semaphore::new(REOPENINGS)),
+            member_pace: Mutex::default(),
             trials,
             doubts: watch::Sender::new(0),
             last_doubt: Mutex::new(None),
@@ -100,6 +105,11 @@ impl Shared {
 
     pub(crate) fn reopenings(&self) -> &Arc<Semaphore> {
         &self.reopenings
+    }
+
+    /// Returns the next turn to show another client.
+    pub(crate) fn member_turn(&self, now: Moment) -> Moment {
+        self.member_pace.lock().unwrap_or_else(PoisonError::into_inner).turn(now)
     }
 
     /// Waits for the turn to try types. Cancel-safe.

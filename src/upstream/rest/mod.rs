@@ -12,7 +12,7 @@ mod tests;
 mod wire;
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -20,6 +20,8 @@ use tokio::sync::mpsc;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::Instant;
 use weir_core::proto::{Request, Response, code};
+use weir_core::protocol::members::MemberPace;
+use weir_core::protocol::moment::Moment;
 use weir_core::protocol::session::Variant;
 use weir_core::protocol::upstream::{Backoff, PollFailure, ServerQuirks, ServerStatus};
 use weir_core::xds::TypeTable;
@@ -75,6 +77,8 @@ pub struct RestConnector {
     transcoder: Descriptors,
     table: Arc<TypeTable>,
     log: Arc<PollLog>,
+    /// When views show it another client.
+    member_pace: Arc<Mutex<MemberPace>>,
 }
 
 /// Which of the lines are written that clients or the server could cause as often as they like.
@@ -93,7 +97,7 @@ impl RestConnector {
         let log = Arc::new(PollLog { no_path: pace(), rejected: pace(), failed: pace() });
         let dialer = Arc::<Dialer>::default();
         let moves = Arc::new(Moves::new(dialer.pause()));
-        Self { server: Arc::new(server), dialer, moves, transcoder, table, log }
+        Self { server: Arc::new(server), dialer, moves, transcoder, table, log, member_pace: Arc::default() }
     }
 
     /// Lets it know what others know of addresses.
@@ -114,6 +118,10 @@ impl Connector for RestConnector {
 
     fn variant(&self) -> Option<Variant> {
         Some(Variant::Sotw)
+    }
+
+    fn member_turn(&self, now: Moment) -> Moment {
+        self.member_pace.lock().unwrap_or_else(PoisonError::into_inner).turn(now)
     }
 }
 

@@ -12,8 +12,8 @@ use super::options::OnRefusedType;
 use crate::proto::node::node::UserAgentVersionType;
 use crate::proto::node::{Node, SemanticVersion};
 use crate::xds::{
-    Clearance, Denied, ERRORS_FEATURE, HeaderHashes, KeyRule, NodeError, Peer, Permissions, Permit, RELAY_MARKER,
-    Resource, SharingKey, Type,
+    Clearance, Denied, ERRORS_FEATURE, HeaderHashes, KeyRule, MemberNode, NodeError, Peer, Permissions, Permit,
+    RELAY_MARKER, Resource, SharingKey, Type,
 };
 
 /// The variant of the protocol that a stream speaks.
@@ -151,6 +151,10 @@ pub struct Identity {
     permit: Option<Arc<Permit>>,
     /// The hash of the last node: Envoy repeats 61 kB of it with each request, and equal bytes are not parsed again.
     seen: u128,
+    /// Servers may be shown the node of this client.
+    is_shown: bool,
+    /// The last node with the same key, until it is taken.
+    changed: Option<MemberNode>,
 }
 
 impl Identity {
@@ -163,7 +167,18 @@ impl Identity {
         node: &[u8],
     ) -> Result<Self, IdentityError> {
         let (key, permit) = judge(&rule, &permissions, &peer, &headers, node)?;
-        Ok(Self { rule, permissions, peer, headers, key, permit: permit.map(Arc::new), seen: xxh3_128(node) })
+        let (permit, seen) = (permit.map(Arc::new), xxh3_128(node));
+        Ok(Self { rule, permissions, peer, headers, key, permit, seen, is_shown: false, changed: None })
+    }
+
+    /// Keeps a later node of the same key until it is taken, since servers may be shown it.
+    pub fn of_member(self) -> Self {
+        Self { is_shown: true, ..self }
+    }
+
+    /// Returns the last node that was stated in place of another one since the last call.
+    pub(super) fn take_changed_node(&mut self) -> Option<MemberNode> {
+        self.changed.take()
     }
 
     /// Returns the key by which it shares a view.
@@ -184,7 +199,11 @@ impl Identity {
         }
         self.seen = hash;
         match judge(&self.rule, &self.permissions, &self.peer, &self.headers, node) {
-            Ok((key, _)) => Ok(key == self.key),
+            Ok((key, _)) => {
+                let is_same = key == self.key;
+                self.changed = if is_same && self.is_shown { key.member_node(node) } else { None };
+                Ok(is_same)
+            }
             Err(IdentityError::Node(_)) => Ok(false),
             Err(IdentityError::Denied(denied)) => Err(denied),
         }
@@ -331,6 +350,24 @@ mod identity_tests {
         assert_eq!(identity.still_is(&node("2", "web")), Ok(true), "the id is not in the key");
         assert_eq!(identity.still_is(&node("2", "other")), Ok(false));
         assert_eq!(identity.still_is(&[0x0a, 9]), Ok(false));
+    }
+
+    #[test]
+    fn sotw_11_a_later_node_of_the_same_key_is_kept_for_servers_that_are_shown_it() {
+        let peer = Arc::new(Peer::at("127.0.0.1:1".parse().unwrap()));
+        let of = |node: &[u8]| {
+            let (rule, headers) = (Arc::default(), HeaderHashes::default());
+            Identity::of(rule, Permissions::default(), peer.clone(), headers, node).unwrap()
+        };
+        let mut unshown = of(&node("1", "web"));
+        assert_eq!((unshown.still_is(&node("2", "web")), unshown.take_changed_node()), (Ok(true), None));
+        let mut shown = of(&node("1", "web")).of_member();
+        assert_eq!((shown.still_is(&node("1", "web")), shown.take_changed_node()), (Ok(true), None));
+        assert_eq!(shown.still_is(&node("2", "web")), Ok(true));
+        let changed = shown.take_changed_node().unwrap();
+        assert_eq!(Node::decode(changed.encoded()).unwrap().id, "2");
+        assert_eq!((shown.still_is(&node("2", "web")), shown.take_changed_node()), (Ok(true), None), "it repeats it");
+        assert_eq!((shown.still_is(&node("3", "other")), shown.take_changed_node()), (Ok(false), None));
     }
 
     #[test]

@@ -23,7 +23,7 @@ use crate::protocol::view::{
     Claim, InterestChange, LeaseAccess, NameChanged, NamedError, NoRoom, RefusedName, Snapshot,
 };
 use crate::protocol::wait::WaitList;
-use crate::xds::{HeldVersions, Name, Type, TypeTable};
+use crate::xds::{HeldVersions, MemberNode, Name, Type, TypeTable};
 
 /// The state of one client stream.
 #[derive(Debug)]
@@ -82,17 +82,12 @@ impl Session {
     /// Applies a request whose `initial_resource_versions` were taken out of it.
     pub fn on_request_stating(&mut self, request: Request, stated: Option<HeldVersions>, now: Moment) -> Option<Ack> {
         let was_at_rest = std::mem::take(&mut self.at_rest);
+        let later_node = self.identity.as_mut().zip(request.node());
+        self.end = self.end.take().or_else(|| later_node.and_then(|(identity, node)| identity.end_by(node)));
         if self.end.is_some() {
             return None;
         }
-        if let (Some(identity), Some(node)) = (&mut self.identity, request.node())
-            && let Some(end) = identity.end_by(node)
-        {
-            self.end = Some(end);
-            return None;
-        }
-        let kind = answered_type(&request, &self.client, &self.table);
-        let states = stated.is_some();
+        let (kind, states) = (answered_type(&request, &self.client, &self.table), stated.is_some());
         let mut context = RequestContext {
             client: &self.client,
             table: &self.table,
@@ -338,6 +333,11 @@ impl Session {
         let allowed = quoted.iter().filter(|name| self.client.clearance.allows(&kind, name));
         let Some(subscription) = self.subscriptions.get_mut(&kind) else { return };
         subscription.suspect(&kind, nonce, allowed, state);
+    }
+
+    /// Returns the node that the client has stated in place of another one since the last call, if nodes are shown to servers.
+    pub fn take_changed_node(&mut self) -> Option<MemberNode> {
+        self.identity.as_mut()?.take_changed_node()
     }
 
     /// Returns what the last request has answered.
