@@ -6,8 +6,10 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use prost::Message;
 use tokio::task::JoinHandle;
 use weir_core::proto::discovery::{DeltaDiscoveryRequest, DiscoveryRequest};
+use weir_core::proto::node::Node;
 use weir_core::protocol::session::Variant;
 
 use crate::client::{Client, PATIENCE, node};
@@ -57,8 +59,24 @@ impl Holder {
     }
 
     pub async fn with(relay: SocketAddr, variant: Variant, wish: Wish, holds: &[String], version: &str) -> Self {
+        Self::starting(relay, variant, node(wish.cluster), wish, holds, version).await
+    }
+
+    /// A client without resources that states this node.
+    pub async fn as_node(relay: SocketAddr, variant: Variant, wish: Wish, node: &Node) -> Self {
+        Self::starting(relay, variant, Some(node.encode_to_vec().into()), wish, &[], "").await
+    }
+
+    async fn starting(
+        relay: SocketAddr,
+        variant: Variant,
+        node: Option<bytes::Bytes>,
+        wish: Wish,
+        holds: &[String],
+        version: &str,
+    ) -> Self {
         let client = Client::connect(relay, variant).await;
-        ask(&client, wish, holds, version);
+        ask(&client, node, wish, holds, version);
         let holds = holds.iter().cloned().collect();
         let record = Arc::new(Mutex::new(Record { holds, ..Record::default() }));
         Self { record: record.clone(), task: tokio::spawn(listen(client, wish, record)) }
@@ -101,8 +119,8 @@ impl Drop for Holder {
     }
 }
 
-fn ask(client: &Client, wish: Wish, holds: &[String], version: &str) {
-    let (node, type_url) = (node(wish.cluster), wish.url.to_owned());
+fn ask(client: &Client, node: Option<bytes::Bytes>, wish: Wish, holds: &[String], version: &str) {
+    let type_url = wish.url.to_owned();
     let names = wish.names.iter().map(ToString::to_string).collect();
     match client {
         Client::Sotw(requests, _) => {

@@ -59,6 +59,7 @@ mod load_quotas;
 mod loads;
 mod log_lines;
 mod log_paces;
+mod members;
 mod memory;
 mod nacks;
 mod order_pace;

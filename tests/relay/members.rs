@@ -1,0 +1,284 @@
+//! `views.node: member`: servers are shown one client of a view after the other, and clients notice nothing of it.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
+
+use bytes::Bytes;
+use prost::Message;
+use tokio::sync::mpsc;
+use weir_core::proto::node::Node;
+
+use super::holder::{ALL_CLUSTERS, Holder, Wish};
+use super::plane::encoded;
+use super::*;
+
+/// One opening of a stream, as the server has seen it.
+struct Opening {
+    node: Node,
+    states_versions: bool,
+    /// While it is open.
+    responses: Option<mpsc::UnboundedSender<Bytes>>,
+    variant: Variant,
+}
+
+type Openings = Arc<Mutex<Vec<Opening>>>;
+
+/// A control plane that has the clusters `c0` and `c1` for each node.
+struct Server {
+    address: SocketAddr,
+    openings: Openings,
+}
+
+impl Server {
+    async fn start() -> Self {
+        let mut plane = Plane::start(&BOTH).await;
+        let (address, openings) = (plane.address, Openings::default());
+        let seen = openings.clone();
+        tokio::spawn(async move {
+            while let Some(stream) = plane.streams.recv().await {
+                tokio::spawn(answer(stream, seen.clone()));
+            }
+        });
+        Self { address, openings }
+    }
+
+    /// Returns the ids that it was shown, in order.
+    fn ids(&self) -> Vec<String> {
+        self.openings.lock().unwrap().iter().map(|opening| opening.node.id.clone()).collect()
+    }
+
+    async fn has_seen(&self, id: &str) {
+        until(&format!("the server is shown {id}"), async || self.ids().iter().any(|seen| seen == id)).await;
+    }
+
+    /// Takes `c1` away on all open streams that show one of these clients.
+    fn take_away(&self, prefix: &str) {
+        for opening in self.openings.lock().unwrap().iter().filter(|of| of.node.id.starts_with(prefix)) {
+            let removal = response(opening.variant, "2", &["c0"], &["c1"]);
+            opening.responses.iter().for_each(|responses| drop(responses.send(encoded(&removal))));
+        }
+    }
+}
+
+async fn answer(mut stream: Stream, openings: Openings) {
+    let mut place = None;
+    while let Some(request) = stream.requests.recv().await {
+        let Some(node) = request.node().filter(|_| place.is_none()) else { continue };
+        let states_versions = match &request {
+            Request::Sotw(request) => !request.version_info.is_empty(),
+            Request::Delta(request) => !request.initial_resource_versions.is_empty(),
+        };
+        let (node, variant) = (Node::decode(&**node).unwrap(), stream.variant);
+        stream.respond(&response(variant, "1", &["c0", "c1"], &[]));
+        let responses = Some(stream.responses.clone());
+        let mut openings = openings.lock().unwrap();
+        place = Some(openings.len());
+        openings.push(Opening { node, states_versions, responses, variant });
+    }
+    if let Some(place) = place {
+        openings.lock().unwrap()[place].responses = None;
+    }
+}
+
+/// All that a server has, and for delta what it has not any more.
+fn response(variant: Variant, nonce: &str, names: &[&str], removed: &[&str]) -> Response {
+    let (type_url, nonce) = (CDS.to_owned(), nonce.to_owned());
+    match variant {
+        Variant::Sotw => Response::Sotw(DiscoveryResponse {
+            version_info: nonce.clone(),
+            resources: names.iter().map(|name| cluster(name, "1")).collect(),
+            type_url,
+            nonce,
+            ..Default::default()
+        }),
+        Variant::Delta => Response::Delta(DeltaDiscoveryResponse {
+            resources: names
+                .iter()
+                .map(|name| Resource {
+                    name: (*name).to_owned(),
+                    version: "1".into(),
+                    resource: Some(cluster(name, "1")),
+                    ..Default::default()
+                })
+                .collect(),
+            removed_resources: removed.iter().map(ToString::to_string).collect(),
+            type_url,
+            nonce,
+            ..Default::default()
+        }),
+    }
+}
+
+async fn relay(server: SocketAddr, up: Variant) -> Relay {
+    let each = format!("{}, initial_set: one_response, backoff: {{initial: 10ms, max: 10ms}}", protocol_of(up));
+    let config = config(server, &each, "views: {key: [cluster], node: member}\n");
+    run(App::bind(config).await.unwrap(), std::future::pending())
+}
+
+fn named(id: &str, cluster: &str) -> Node {
+    Node { id: id.into(), cluster: cluster.into(), user_agent_name: "envoy".into(), ..Node::default() }
+}
+
+/// A client that has the clusters.
+async fn client(relay: &Relay, variant: Variant, id: &str, cluster: &'static str) -> Holder {
+    let wish = Wish { cluster, ..ALL_CLUSTERS };
+    let client = Holder::as_node(relay.address, variant, wish, &named(id, cluster)).await;
+    client.until("all clusters", has_all).await;
+    client
+}
+
+fn has_all(record: &super::holder::Record) -> bool {
+    record.holds == BTreeSet::from(["c0", "c1"].map(str::to_owned))
+}
+
+async fn upstreams(relay: &Relay) -> serde_json::Value {
+    serde_json::from_str(&get(relay.admin, "/upstreams").await).unwrap()
+}
+
+/// Waits until each view has so many clients.
+async fn views_have(relay: &Relay, clients: u64) {
+    until(&format!("{clients} clients"), async || {
+        let upstreams = upstreams(relay).await;
+        upstreams.as_array().unwrap().iter().all(|view| view["clients"] == clients)
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn the_next_client_is_shown_when_the_shown_one_has_left_and_the_last_one_stays() {
+    each_translation(async |up, down| {
+        let server = Server::start().await;
+        let relay = relay(server.address, up).await;
+        let first = client(&relay, down, "a", "web").await;
+        let second = client(&relay, down, "b", "web").await;
+        let third = client(&relay, down, "c", "web").await;
+        assert_eq!(server.ids(), ["a"], "one view, one stream");
+        drop(second);
+        views_have(&relay, 2).await;
+        drop(first);
+        server.has_seen("c").await;
+        assert_eq!(server.ids(), ["a", "c"]);
+        assert!(server.openings.lock().unwrap()[1].states_versions);
+        third.has_lost_nothing();
+        drop(third);
+        views_have(&relay, 0).await;
+        assert_eq!(server.ids(), ["a", "c"], "the last one stays");
+        let later = client(&relay, down, "d", "web").await;
+        server.has_seen("d").await;
+        later.has_lost_nothing();
+        assert_eq!(server.ids(), ["a", "c", "d"]);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn the_whole_node_is_shown_with_the_features_of_the_relay_and_is_on_no_page() {
+    let server = Server::start().await;
+    let relay = relay(server.address, Variant::Delta).await;
+    let fields = [("NAMESPACE".to_owned(), text("shop-of-the-test"))].into();
+    let metadata = Some(prost_types::Struct { fields });
+    let client_features = vec!["envoy.config.supports-resource-ttl".to_owned(), "own".to_owned()];
+    let node = Node { metadata, client_features, ..named("router~10.0.0.7~a.shop~shop.svc", "web") };
+    let client = Holder::as_node(relay.address, Variant::Delta, ALL_CLUSTERS, &node).await;
+    client.until("all clusters", has_all).await;
+    let shown = server.openings.lock().unwrap()[0].node.clone();
+    let features: BTreeSet<_> = shown.client_features.iter().map(String::as_str).collect();
+    assert!(features.contains("own") && features.contains("weir.relay"), "{features:?}");
+    assert!(!features.contains("envoy.config.supports-resource-ttl"), "{features:?}");
+    assert_eq!(Node { client_features: Vec::new(), ..shown }, Node { client_features: Vec::new(), ..node });
+    let view = upstreams(&relay).await[0].clone();
+    assert_eq!(view["node"], "");
+    assert!(view["shown_client"].is_u64(), "{view}");
+    for page in ["/upstreams", "/clients", "/waits", "/config"] {
+        assert!(!get(relay.admin, page).await.contains("shop-of-the-test"), "{page}");
+    }
+}
+
+fn text(value: &str) -> prost_types::Value {
+    prost_types::Value { kind: Some(prost_types::value::Kind::StringValue(value.into())) }
+}
+
+/// The control plane takes away what it had for a proxy that is not there any more. Many views change at once, so that most wait for their turn.
+#[tokio::test]
+async fn what_is_taken_away_from_a_client_that_has_left_takes_nothing_from_the_others() {
+    const CLUSTERS: [&str; 12] = ["w0", "w1", "w2", "w3", "w4", "w5", "w6", "w7", "w8", "w9", "w10", "w11"];
+    each_translation(async |up, down| {
+        let server = Server::start().await;
+        let relay = relay(server.address, up).await;
+        let (mut leaving, mut staying) = (Vec::new(), Vec::new());
+        for cluster in CLUSTERS {
+            leaving.push(client(&relay, down, &format!("a-{cluster}"), cluster).await);
+            staying.push(client(&relay, down, &format!("b-{cluster}"), cluster).await);
+        }
+        leaving.clear();
+        views_have(&relay, 1).await;
+        server.take_away("a-");
+        for cluster in CLUSTERS {
+            server.has_seen(&format!("b-{cluster}")).await;
+        }
+        let later = client(&relay, down, "later", "w11").await;
+        staying.iter().chain([&later]).for_each(Holder::has_lost_nothing);
+        let ids = server.ids();
+        assert_eq!(ids.len(), 2 * CLUSTERS.len(), "each view has changed once: {ids:?}");
+    })
+    .await;
+}
+
+/// The pace holds for the server: however fast clients leave, its streams are opened a tenth of a second apart.
+#[tokio::test]
+async fn clients_that_leave_one_after_the_other_cause_ten_openings_a_second() {
+    const CLIENTS: usize = 40;
+    let server = Server::start().await;
+    let relay = relay(server.address, Variant::Delta).await;
+    let mut clients = Vec::new();
+    for at in 0..CLIENTS {
+        clients.push(client(&relay, Variant::Delta, &format!("m{at}"), "web").await);
+    }
+    let began = Instant::now();
+    let mut clients = clients.into_iter();
+    for at in 1..CLIENTS {
+        drop(clients.next());
+        server.has_seen(&format!("m{at}")).await;
+    }
+    let turns = u32::try_from(CLIENTS - 2).unwrap(); // the first one comes at once
+    assert!(began.elapsed() >= turns * Duration::from_millis(100), "{:?}", began.elapsed());
+    assert_eq!(server.ids().len(), CLIENTS);
+    clients.for_each(|client| client.has_lost_nothing());
+}
+
+/// SOTW-11: the key is the same, so the view is, and the server keeps what it was shown.
+#[tokio::test]
+async fn a_shown_client_that_states_another_node_stays_shown() {
+    let server = Server::start().await;
+    let relay = relay(server.address, Variant::Sotw).await;
+    let first = Client::connect(relay.address, Variant::Sotw).await;
+    first.ask_as(&named("a", "web"), CDS, &[]);
+    server.has_seen("a").await;
+    let second = client(&relay, Variant::Sotw, "b", "web").await;
+    first.ask_as(&Node { metadata: Some(Default::default()), ..named("a2", "web") }, LDS, &[]);
+    until("the request has come", async || get(relay.admin, "/upstreams").await.contains("Listener")).await;
+    assert_eq!(server.ids(), ["a"]);
+    drop(first);
+    server.has_seen("b").await;
+    assert_eq!(server.ids(), ["a", "b"]);
+    second.has_lost_nothing();
+}
+
+/// The key of the node that is shown is the key of the view, so the next relay has one view too.
+#[tokio::test]
+async fn two_tiers_agree_on_who_is_shown() {
+    for between in BOTH {
+        let server = Server::start().await;
+        let lower = relay(server.address, Variant::Delta).await;
+        let upper = relay(lower.address, between).await;
+        let first = client(&upper, Variant::Delta, "a", "web").await;
+        let second = client(&upper, Variant::Delta, "b", "web").await;
+        assert_eq!(server.ids(), ["a"]);
+        drop(first);
+        server.has_seen("b").await;
+        let views = [upstreams(&lower).await, upstreams(&upper).await].map(|of| of[0]["view"].clone());
+        assert_eq!(views[0], views[1]);
+        second.has_lost_nothing();
+    }
+}
