@@ -11,12 +11,13 @@ use clap_complete::Shell;
 use weir::build_facts;
 use weir::cli::check::{Against, AsClient, Shows};
 use weir::cli::{
-    CANNOT_ASK, FOUND, brakes::Brakes, compare::Compare, dangling::Dangling, explain::Explain, get::Get, nacks::Nacks,
-    problems::Problems, release::Release, reload::Reload, show, snapshot::Snapshot, split::Split, status::Status,
-    tap::Tap, top::Top, watch::Watch,
+    CANNOT_ASK, FOUND, brakes::Brakes, compare::Compare, dangling::Dangling, explain::Explain, get::Get,
+    key::against::NodesAgainst, nacks::Nacks, problems::Problems, release::Release, reload::Reload, show,
+    snapshot::Snapshot, split::Split, status::Status, tap::Tap, top::Top, watch::Watch,
 };
 use weir::config::{Config, admin_address, listen_address, size};
 use weir::telemetry::{LogControl, LogFilter, LogFormat};
+use weir_core::xds::KeyRule;
 
 /// Relays xDS from a control plane to a fleet.
 ///
@@ -72,7 +73,8 @@ pub enum Task {
         #[arg(long, value_name = "SIZE", value_parser = size, conflicts_with = "identities")]
         memory: Option<usize>,
     },
-    /// Shows which sharing key nodes have, what made it, and how a fleet splits.
+    /// Shows which sharing key nodes have, what made it, and how a fleet splits. With --against, whether a control plane sends the same to
+    /// nodes of one key.
     Key {
         #[command(flatten)]
         config: ConfigFile,
@@ -80,6 +82,8 @@ pub enum Task {
         nodes: Option<PathBuf>,
         #[command(flatten)]
         split: Split,
+        #[command(flatten)]
+        against: Box<NodesAgainst>,
     },
     Get(Get),
     Watch(Watch),
@@ -154,8 +158,20 @@ impl Task {
                     ExitCode::from(weir::cli::check::run(&path, memory, shows, against).await)
                 }
             },
+            Self::Key { against, .. } if against.is_json() && !against.is_given() => {
+                refuse("--output json has no effect on key without --against")
+            }
             Self::Key { split, .. } if split.is_given() && before.is_none() => split.run().await,
-            Self::Key { config: ConfigFile { path }, nodes, split: _ } => match path.or(before) {
+            Self::Key { config: ConfigFile { path }, nodes, split, against } if against.is_given() => {
+                match path.or(before) {
+                    Some(path) => match rule_and_nodes(&path, nodes) {
+                        Ok((rule, nodes)) => against.run(&rule, &nodes, &split).await,
+                        Err(error) => invalid(log, &format!("{error:#}")),
+                    },
+                    None => refuse(WHICH_FILE),
+                }
+            }
+            Self::Key { config: ConfigFile { path }, nodes, .. } => match path.or(before) {
                 Some(path) => with_config(&path, log, |config| show_keys(&config, nodes)),
                 None => refuse(WHICH_FILE),
             },
@@ -228,11 +244,19 @@ fn with_config(path: &Path, log: &LogControl, task: impl FnOnce(Config) -> anyho
     }
 }
 
+fn rule_and_nodes(path: &Path, nodes: Option<PathBuf>) -> anyhow::Result<(KeyRule, String)> {
+    Ok((Config::from_file(path)?.views.rule, read_nodes(nodes)?))
+}
+
+fn read_nodes(nodes: Option<PathBuf>) -> anyhow::Result<String> {
+    match &nodes {
+        Some(path) => std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display())),
+        None => std::io::read_to_string(std::io::stdin()).context("cannot read standard input"),
+    }
+}
+
 fn show_keys(config: &Config, nodes: Option<PathBuf>) -> anyhow::Result<()> {
-    let text = match &nodes {
-        Some(path) => std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?,
-        None => std::io::read_to_string(std::io::stdin()).context("cannot read standard input")?,
-    };
+    let text = read_nodes(nodes)?;
     show(&weir::cli::key::report(&config.views.rule, &text)?).context("cannot write")
 }
 

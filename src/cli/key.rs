@@ -1,6 +1,11 @@
 //! `weir key`: the sharing key of a node, the fields that form it, and how a fleet is divided.
 
+pub mod against;
+
 mod advice;
+mod node_comparison;
+mod node_query;
+mod referred;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;

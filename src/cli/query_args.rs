@@ -59,9 +59,18 @@ pub(super) struct QueryArgs {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum VariantArg {
+pub(super) enum VariantArg {
     Delta,
     Sotw,
+}
+
+impl VariantArg {
+    pub(super) fn variant(self) -> Variant {
+        match self {
+            Self::Delta => Variant::Delta,
+            Self::Sotw => Variant::Sotw,
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -122,7 +131,7 @@ impl QueryArgs {
         let kind = kind.map_err(|error| faults.push(error)).ok();
         let names: Vec<_> = named.iter().map(|_| self.kind.clone()).chain(self.names.iter().cloned()).collect();
         let node = self.node().map_err(|fault| faults.push(fault)).ok();
-        let transcoder = self.transcoder().map_err(|fault| faults.push(fault)).ok();
+        let transcoder = transcoder_with(&self.descriptors).map_err(|fault| faults.push(fault)).ok();
         match (server, kind, node, transcoder) {
             (Some(server), Some(kind), Some(node), Some(transcoder)) if faults.is_empty() => {
                 let type_url = match self.kind.contains('/') && named.is_none() {
@@ -136,10 +145,7 @@ impl QueryArgs {
     }
 
     fn server(&self, faults: &mut Vec<ArgumentError>) -> Option<AdsServer> {
-        let variant = self.variant.map(|protocol| match protocol {
-            VariantArg::Delta => Variant::Delta,
-            VariantArg::Sotw => Variant::Sotw,
-        });
+        let variant = self.variant.map(VariantArg::variant);
         let server = self.tls.endpoint("--server", &self.server);
         let server = server.map_err(|errors| faults.extend(errors.into_iter().map(ArgumentError::Endpoint))).ok();
         let is_plain = !self.server.starts_with("https://");
@@ -180,17 +186,16 @@ impl QueryArgs {
         }
         Ok(node.encode_to_vec().into())
     }
+}
 
-    fn transcoder(&self) -> Result<Arc<Transcoder>, ArgumentError> {
-        if self.descriptors.is_empty() {
-            return Ok(Transcoder::envoy());
-        }
-        let read =
-            |path: &PathBuf| std::fs::read(path).map_err(|error| ArgumentError::File { path: path.clone(), error });
-        let sets: Vec<Bytes> =
-            self.descriptors.iter().map(|path| read(path).map(Bytes::from)).collect::<Result<_, _>>()?;
-        Transcoder::with_descriptor_sets(&sets).map_err(ArgumentError::Descriptors)
+/// Returns a transcoder that knows the types in these files too.
+pub(super) fn transcoder_with(descriptors: &[PathBuf]) -> Result<Arc<Transcoder>, ArgumentError> {
+    if descriptors.is_empty() {
+        return Ok(Transcoder::envoy());
     }
+    let read = |path: &PathBuf| std::fs::read(path).map_err(|error| ArgumentError::File { path: path.clone(), error });
+    let sets: Vec<Bytes> = descriptors.iter().map(|path| read(path).map(Bytes::from)).collect::<Result<_, _>>()?;
+    Transcoder::with_descriptor_sets(&sets).map_err(ArgumentError::Descriptors)
 }
 
 #[cfg(test)]

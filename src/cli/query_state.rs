@@ -72,13 +72,15 @@ pub(super) struct QueryState {
     /// The state of each requested name, without wildcards and globs, for which there is no such state.
     statuses: BTreeMap<Name, NameStatus>,
     answered: bool,
+    /// Version and nonce of the last response of the stream, for a request of more names.
+    last: (String, String),
 }
 
 impl QueryState {
     pub(crate) fn new(question: Question) -> Self {
         let single = question.names.iter().filter(|name| !is_open_ended(name));
         let statuses = single.map(|name| (Name::canonical(name), NameStatus::Unknown)).collect();
-        Self { question, variant: None, received: BTreeMap::new(), statuses, answered: false }
+        Self { question, variant: None, received: BTreeMap::new(), statuses, answered: false, last: Default::default() }
     }
 
     pub(crate) fn question(&self) -> &Question {
@@ -107,6 +109,7 @@ impl QueryState {
     /// Returns the first request of a stream. Versions from an earlier stream are stated, where the variant allows it.
     pub(crate) fn open(&mut self, variant: Variant) -> Request {
         let before = self.variant.replace(variant);
+        self.last = Default::default();
         let Question { type_url, node, .. } = self.question.clone();
         let (node, names) = (Some(node), self.wanted());
         match variant {
@@ -127,6 +130,31 @@ impl QueryState {
                         .collect(),
                     ..Default::default()
                 })
+            }
+        }
+    }
+
+    /// Requests more names of a query by names. Returns the request if a stream is open and a name is new.
+    pub(crate) fn also(&mut self, names: impl IntoIterator<Item = String>) -> Option<Request> {
+        let mut new = Vec::new();
+        for name in names {
+            if !self.question.names.contains(&name) {
+                self.statuses.entry(Name::canonical(&name)).or_insert(NameStatus::Unknown);
+                self.question.names.push(name.clone());
+                new.push(name);
+            }
+        }
+        let (type_url, (version_info, response_nonce)) = (self.question.type_url.clone(), self.last.clone());
+        match self.variant.filter(|_| !new.is_empty())? {
+            Variant::Sotw => {
+                let resource_names = self.question.names.clone();
+                let request =
+                    DiscoveryRequest { version_info, resource_names, type_url, response_nonce, ..Default::default() };
+                Some(Request::Sotw(request))
+            }
+            Variant::Delta => {
+                let resource_names_subscribe = new;
+                Some(Request::Delta(DeltaDiscoveryRequest { type_url, resource_names_subscribe, ..Default::default() }))
             }
         }
     }
@@ -166,6 +194,7 @@ impl QueryState {
             absent.iter().for_each(|name| self.gone(name.as_str(), &mut changes));
         }
         self.take_errors(response.resource_errors, &mut changes);
+        self.last = (response.version_info.clone(), response.nonce.clone());
         let answer = DiscoveryRequest {
             version_info: response.version_info,
             resource_names: self.wanted(),

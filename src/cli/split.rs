@@ -32,6 +32,11 @@ impl Split {
         self.admin.is_some()
     }
 
+    /// Returns the files for TLS, which are also for a control plane.
+    pub(super) fn tls(&self) -> &TlsArgs {
+        &self.tls
+    }
+
     /// Prints the split. `is_given` has said that there is a relay.
     pub async fn run(self) -> ExitCode {
         let relay = AdminArgs::of("--admin", self.admin.unwrap_or_default(), self.tls);

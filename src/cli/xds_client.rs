@@ -1,8 +1,10 @@
 //! One stream to an xDS server, and its events. The relay's own edge opens the stream, again whenever it ends.
 
+use std::collections::VecDeque;
+
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
-use weir_core::proto::Request;
+use weir_core::proto::{Request, Response};
 use weir_core::protocol::session::Variant;
 use weir_core::protocol::sources::StreamId;
 
@@ -10,12 +12,31 @@ use super::query_state::{Change, QueryState};
 use crate::relay::{Connector, Link, LinkEvent, LinkId, LinkReport};
 use crate::upstream::{AdsConnector, AdsServer};
 
-pub(super) struct Client {
-    query: QueryState,
+/// What is asked on a stream: responses go in, changes and requests come out.
+pub(super) trait Query {
+    /// Returns the first requests of a stream.
+    fn open(&mut self, variant: Variant) -> Vec<Request>;
+    /// Applies a response, and returns the changes and the next requests.
+    fn apply(&mut self, response: Response) -> (Vec<Change>, Vec<Request>);
+}
+
+impl Query for QueryState {
+    fn open(&mut self, variant: Variant) -> Vec<Request> {
+        vec![QueryState::open(self, variant)]
+    }
+
+    fn apply(&mut self, response: Response) -> (Vec<Change>, Vec<Request>) {
+        let (changes, answer) = QueryState::apply(self, response);
+        (changes, answer.into_iter().collect())
+    }
+}
+
+pub(super) struct Client<Q = QueryState> {
+    query: Q,
     reports: mpsc::Receiver<LinkReport>,
     requests: Option<mpsc::Sender<Request>>,
-    /// Not sent yet; no response is read before it is.
-    unsent: Option<Request>,
+    /// Not sent yet; no response is read before they are.
+    unsent: VecDeque<Request>,
     /// Whether the other variant is tried if the server does not support the first.
     turns: bool,
     heard: bool,
@@ -35,8 +56,8 @@ pub(super) enum Event {
     },
 }
 
-impl Client {
-    pub(crate) fn start(server: AdsServer, query: QueryState) -> Self {
+impl<Q: Query> Client<Q> {
+    pub(crate) fn start(server: AdsServer, query: Q) -> Self {
         let (sender, reports) = mpsc::channel(1);
         let turns = server.variant.is_none();
         let id = LinkId { stream: StreamId { server: 0, at: 0 }, serial: 0 };
@@ -50,10 +71,10 @@ impl Client {
             follows_another: false,
         };
         let task = AdsConnector::new(server).start(link);
-        Self { query, reports, requests: None, unsent: None, turns, heard: false, task }
+        Self { query, reports, requests: None, unsent: VecDeque::new(), turns, heard: false, task }
     }
 
-    pub(crate) fn query(&self) -> &QueryState {
+    pub(crate) fn query(&self) -> &Q {
         &self.query
     }
 
@@ -66,7 +87,7 @@ impl Client {
             };
             match report.event {
                 LinkEvent::Opened { variant, requests, .. } => {
-                    self.unsent = Some(self.query.open(variant));
+                    self.unsent = self.query.open(variant).into();
                     self.requests = Some(requests);
                     return Event::Open(variant);
                 }
@@ -86,8 +107,8 @@ impl Client {
                 | LinkEvent::Outage { .. } => {}
                 LinkEvent::Response(response) => {
                     self.heard = true;
-                    let (changes, answer) = self.query.apply(*response);
-                    self.unsent = answer;
+                    let (changes, requests) = self.query.apply(*response);
+                    self.unsent.extend(requests);
                     return Event::News(changes);
                 }
                 LinkEvent::Ended { reason, .. } => {
@@ -101,15 +122,20 @@ impl Client {
     }
 
     async fn send(&mut self) {
-        let (Some(requests), true) = (&self.requests, self.unsent.is_some()) else { return };
-        let room = requests.reserve().await;
-        if let (Ok(room), Some(request)) = (room, self.unsent.take()) {
-            room.send(request); // otherwise the stream has ended, which is reported next
+        let Some(requests) = &self.requests else { return };
+        while !self.unsent.is_empty() {
+            let Ok(room) = requests.reserve().await else {
+                self.unsent.clear(); // the stream has ended, which is reported next
+                return;
+            };
+            if let Some(request) = self.unsent.pop_front() {
+                room.send(request);
+            }
         }
     }
 }
 
-impl Drop for Client {
+impl<Q> Drop for Client<Q> {
     fn drop(&mut self) {
         self.task.abort();
     }

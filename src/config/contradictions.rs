@@ -151,6 +151,10 @@ mod tests {
                 "brakes: {grace: 50s, agree_after: 50s}\n",
                 "brakes.agree_after: has no effect: brakes.grace is 50s, and ends before",
             ),
+            (
+                "views: {audit: {interval: 24h}}\n",
+                "views.audit.interval: has no effect: views.node is key, and the nodes of clients are known with member alone",
+            ),
             ("state: {path: /a/b, max_age: 1h}\n", "state.max_age: has no effect: state.when_older is serve"),
             (
                 "state: {path: /a/b, when_older: not_ready}\nready_after: 5m\n",
@@ -189,6 +193,8 @@ mod tests {
             "brakes: {enabled: false, count: 10}\n",
             "brakes: {grace: 50s}\n",
             "rest: {long_poll: 5s}\n",
+            "views: {node: member, audit: {interval: 24h}}\n",
+            "views: {audit: {interval: 0s}}\n",
             "load_reports: {mode: aggregate, streams: 10000, max_outage: 7m}\n",
             "state: {path: /a/b, max_age: 1h, when_older: refuse}\nready_after: 5m\n",
         ] {

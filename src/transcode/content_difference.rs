@@ -322,7 +322,7 @@ impl Comparer<'_> {
     fn unknown_fields(&self, first: &DynamicMessage, second: &DynamicMessage, found: &mut Vec<Found>) {
         let (one, other) = (unknown(first), unknown(second));
         let numbers: BTreeSet<_> = one.keys().chain(other.keys()).collect();
-        for number in numbers.into_iter().filter(|number| one.get(number) != other.get(number)) {
+        for number in numbers.into_iter().filter(|number| one.get(*number) != other.get(*number)) {
             if found.len() >= self.limit {
                 return;
             }

@@ -48,6 +48,7 @@ mod identity;
 mod identity_limits;
 mod ignored_files;
 mod judged_calls;
+mod key_against;
 mod key_headers;
 mod ladder;
 mod large;
