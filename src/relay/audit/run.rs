@@ -243,7 +243,7 @@ impl<'a> Audit<'a> {
         None
     }
 
-    async fn look_at_members(&self) -> Result<(), Unfinished> {
+    async fn look_at_members(&mut self) -> Result<(), Unfinished> {
         let [shown, member] = self.nodes.clone();
         let look = ask(self.task, move |of| are_shown_and_present(of, &shown, &member)).await;
         match look {
