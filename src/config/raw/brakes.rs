@@ -40,7 +40,7 @@ section! {
         agree_after: Setting<Wait> = minutes(1);
         /// How long what a server takes away in its first 15 s after an outage is held, however little it is. 0s: it is not.
         ///
-        /// Removals of listeners, clusters and scoped routes, and the last usable host of a cluster. The next word on the name ends it.
+        /// The same counts for what it takes away from a shown client that has left (`views.node`). Removals of listeners, clusters and scoped routes, and the last usable host of a cluster. The next word on the name ends it.
         // Consul sends half a configuration when it has restarted, and the rest four seconds later.
         after_outage: Setting<Wait> = seconds(10);
     }

@@ -1,3 +1,5 @@
+mod sharing;
+
 use std::collections::BTreeSet;
 
 use prost::Message;

@@ -1,5 +1,6 @@
 //! The first words after an outage: a control plane that has just started sends what it has read so far, and the rest some seconds
 //! later. What it takes away meanwhile is held for a while: listeners, clusters and scoped routes, and the last usable host of a cluster.
+//! So is what it takes away from a client that has left, until it is shown another one ([`members`](crate::protocol::members)).
 //!
 //! It stands after the brakes: they count and judge all that a server says, and an opening that removes more than what they hold does not
 //! agree with it. What they let go has waited, and is not held here again.

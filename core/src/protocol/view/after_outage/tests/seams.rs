@@ -1,7 +1,9 @@
 //! What meets the brakes, the order, another server, another outage, and what was loaded from disk.
 
 use super::*;
+use crate::protocol::members::Members;
 use crate::protocol::view::SavedSet;
+use crate::xds::KeyRule;
 
 /// A brake that engages when more than half of at least so many go.
 fn braked(count: usize) -> ViewOptions {
@@ -244,4 +246,50 @@ fn what_nobody_wants_is_not_held() {
     bench.view.change_interest(SessionId(1), InterestChange { kind, selector, on: false }, bench.now);
     bench.pass(40_000);
     assert_eq!(bench.waits(), [0; 0]);
+}
+
+/// Servers are shown one client of a view. What they take away with it is not believed before they are shown the next one.
+#[test]
+fn what_is_taken_away_from_a_client_that_has_left_waits_for_the_next_one() {
+    let node = |id: &str| {
+        let encoded = [&[0x0a, u8::try_from(id.len()).unwrap()], id.as_bytes()].concat();
+        KeyRule::of(Vec::new()).key(&encoded).unwrap().member_node(&encoded).unwrap()
+    };
+    for fault in [Faults::NONE, Faults::planted(Fault::DepartedMemberRemoves)] {
+        let (mut bench, mut members) = (Bench::new(), Members::none(fault));
+        bench.set(CDS, &["a", "b", "c"]);
+        bench.set(SDS, &["s", "t"]);
+        members.join(SessionId(1), node("one"), bench.now, bench.now);
+        members.join(SessionId(2), node("two"), bench.now, bench.now);
+        bench.pass(60_000);
+        members.leave(SessionId(1), bench.now);
+        let until = members.removals_wait_until().map(|until| (bench.origin.server, until));
+        bench.view.note_recovering(until.into_iter().collect());
+        bench.remove(CDS, "b");
+        bench.remove(SDS, "s");
+        assert_eq!(bench.present(SDS), names(&["t"]), "secrets go at once");
+        let is_held = bench.present(CDS) == names(&["a", "b", "c"]);
+        assert_eq!(is_held, fault == Faults::NONE, "the planted fault is noticed");
+        if is_held {
+            bench.interrupt(CDS);
+            bench.view.note_recovering(BTreeMap::from([(bench.origin.server, bench.now)]));
+            bench.set(CDS, &["a", "b", "c"]);
+            bench.pass(60_000);
+            assert_eq!((bench.present(CDS), bench.waits()), (names(&["a", "b", "c"]), vec![]));
+            bench.remove(CDS, "b");
+            assert_eq!(bench.present(CDS), names(&["a", "c"]), "the next one is believed");
+        }
+    }
+}
+
+#[test]
+fn what_is_taken_away_from_a_client_that_has_left_goes_in_the_end_if_no_other_is_shown() {
+    let mut bench = Bench::new();
+    bench.set(CDS, &["a", "b"]);
+    bench.view.note_recovering(BTreeMap::from([(bench.origin.server, bench.now + HOLD)]));
+    bench.remove(CDS, "b");
+    bench.pass(9_999);
+    assert_eq!(bench.present(CDS), names(&["a", "b"]));
+    bench.pass(1);
+    assert_eq!(bench.present(CDS), names(&["a"]));
 }
