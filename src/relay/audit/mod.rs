@@ -44,27 +44,28 @@ pub(crate) async fn audit_views(views: &Views, interval: Duration, descriptors: 
         let Some(view) = schedule.next(Instant::now()) else { continue };
         let Some((_, task)) = running.iter().find(|(of, _)| *of == view) else { continue };
         let turn = board.turn().await;
-        let was_made = audit(views, (&view, task), descriptors, interval.min(GAP)).await;
+        let result = audit(views, (&view, task), descriptors, interval.min(GAP)).await;
         drop(turn);
-        match was_made {
-            true => schedule.note_audit(&view, Instant::now()),
-            false => schedule.note_not_now(&view, Instant::now()),
+        match result {
+            None => schedule.note_not_now(&view, Instant::now()),
+            Some(AuditResult::Unfinished) => schedule.note_unfinished(&view, Instant::now()),
+            Some(AuditResult::Equal | AuditResult::Differs) => schedule.note_audit(&view, Instant::now()),
         }
     }
 }
 
-/// Audits a view, unless that cannot be now. Returns whether it did.
+/// Audits a view. None: that cannot be now.
 async fn audit(
     views: &Views,
     (view, task): (&Arc<str>, &mpsc::Sender<Command>),
     descriptors: &Descriptors,
     gap: Duration,
-) -> bool {
+) -> Option<AuditResult> {
     let (shared, board, number) = (views.shared(), &views.incidents().audits, random());
-    let Some(Ok(subject)) = ask(task, move |of| audit_subject(of, number)).await else { return false };
+    let subject = ask(task, move |of| audit_subject(of, number)).await?.ok()?;
     let (server, nodes) = (subject.connector.describe(), [subject.shown.clone(), subject.member.clone()]);
     if shared.memory.is_scarce() || !board.may_begin(&server, subject.offer.bytes, shared.clock.now()) {
-        return false;
+        return None;
     }
     let mut audit = Audit::begin(shared, (task, subject), descriptors, gap);
     let end = audit.run(gap).await;
@@ -87,7 +88,7 @@ async fn audit(
         }
     };
     board.note_end(result, &server, bytes, shared.clock.now());
-    true
+    Some(result)
 }
 
 fn report(server: &str, found: &BTreeSet<Differing>, node_fields: Vec<String>) -> AuditReport {

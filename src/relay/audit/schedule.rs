@@ -39,9 +39,14 @@ impl Schedule {
         (*first.1 <= now).then(|| first.0.clone())
     }
 
-    /// A view was audited, whatever came of it.
+    /// An audit of a view has come to its end.
     pub(super) fn note_audit(&mut self, view: &Arc<str>, now: Instant) {
         self.put_off(view, now + self.interval);
+    }
+
+    /// An audit of a view says nothing, and is made again before the interval is over.
+    pub(super) fn note_unfinished(&mut self, view: &Arc<str>, now: Instant) {
+        self.put_off(view, now + self.interval / 8);
     }
 
     /// A view cannot be audited now, and is looked at again soon.
@@ -83,6 +88,9 @@ mod tests {
         schedule.note_not_now(&second, start + 31 * MINUTE);
         assert_eq!(schedule.next(start + 31 * MINUTE), None);
         assert_eq!(schedule.next(start + 32 * MINUTE).as_deref(), Some("b"));
+        schedule.note_unfinished(&second, start + 32 * MINUTE);
+        assert_eq!(schedule.next(start + 39 * MINUTE), None);
+        assert_eq!(schedule.next(start + 40 * MINUTE).as_deref(), Some("b"));
         follow(&mut schedule, &["a"], start + 40 * MINUTE, 0.0);
         assert_eq!(schedule.next(start + 90 * MINUTE), None, "the other one has ended");
         assert_eq!(schedule.next(start + 91 * MINUTE).as_deref(), Some("a"));

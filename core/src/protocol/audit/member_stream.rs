@@ -167,6 +167,14 @@ impl MemberStream {
     }
 }
 
+#[cfg(test)]
+impl MemberStream {
+    /// Returns what could be audited of it, if it were the view.
+    pub(super) fn offer(&self) -> Result<super::Offer, super::NotNow> {
+        super::Offer::of(&self.view, &self.sources)
+    }
+}
+
 /// The one server, for whatever it is asked.
 fn plan(server: ServerPlan, wanted: &Wanted) -> Plan {
     let only = || AuthorityPlan { servers: vec![0], rule: Rule::default() };

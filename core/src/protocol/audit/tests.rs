@@ -131,3 +131,17 @@ fn the_bytes_of_answers_are_counted() {
     assert!((1_000..2_000).contains(&given.stream.bytes()), "{}", given.stream.bytes());
     assert_eq!(given.stream.resources(), 1);
 }
+
+#[test]
+fn a_view_can_be_audited_once_it_has_all_that_it_wants_of_its_server() {
+    let given = Given::none();
+    assert_eq!(given.stream.offer().err(), Some(NotNow::NoServer), "it has not answered");
+    let given = given.respond(CLUSTER, &[("a", "x")]);
+    assert_eq!(given.stream.offer().err(), Some(NotNow::Incomplete), "the routes are not there");
+    let given = given.respond(ROUTES, &[("routes", "x")]);
+    let offer = given.stream.offer().unwrap();
+    assert_eq!((offer.server, offer.variant, &offer.wanted), (0, Variant::Sotw, given.stream.wanted()));
+    assert!(offer.bytes > 0);
+    let none: Wanted = std::iter::empty().collect();
+    assert!(offer.wanted.also_in(&none).is_empty() && offer.wanted.also_in(&offer.wanted) == offer.wanted);
+}
