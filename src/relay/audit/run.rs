@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::sync::{Notify, mpsc};
 use tokio::time::{Instant, sleep_until};
 use weir_core::proto::Request;
-use weir_core::protocol::audit::{Comparisons, Differing, MemberStream, NextStep};
+use weir_core::protocol::audit::{Comparisons, Differing, MemberStream, NextStep, NotNow};
 use weir_core::protocol::moment::Moment;
 use weir_core::protocol::sources::StreamId;
 use weir_core::protocol::upstream::{ReceivedResponse, ResponseMessage};
@@ -36,7 +36,7 @@ pub(super) enum Unfinished {
     ViewEnded,
     /// The member has left, or the server is shown another one.
     MembersChanged,
-    /// The view is incomplete, holds something back, or has another server.
+    /// The view holds something back, or has another server.
     ViewUnsteady,
     /// The server, or the way to it, has ended a stream: perhaps for a type.
     StreamEnded,
@@ -55,7 +55,7 @@ impl Unfinished {
         match self {
             Self::ViewEnded => "the view has ended",
             Self::MembersChanged => "the member has left, or another one is shown",
-            Self::ViewUnsteady => "the view is incomplete, holds something back, or has another server",
+            Self::ViewUnsteady => "the view holds something back, or has another server",
             Self::StreamEnded => "the stream has ended",
             Self::Silent => "the server has not answered in time",
             Self::TooLarge => "the server gives much more than the view has",
@@ -143,9 +143,10 @@ impl<'a> Audit<'a> {
             was_complete |= self.member.is_complete();
             if self.member.is_complete() && compare_at <= moment {
                 match self.compare().await {
-                    Ok(NextStep::Equal) => return AuditEnd::Equal,
-                    Ok(NextStep::Differ(found)) => return AuditEnd::Differs(found),
-                    Ok(NextStep::CompareAt(at)) => compare_at = at,
+                    Ok(None) => compare_at = moment + COMPARES_EVERY,
+                    Ok(Some(NextStep::Equal)) => return AuditEnd::Equal,
+                    Ok(Some(NextStep::Differ(found))) => return AuditEnd::Differs(found),
+                    Ok(Some(NextStep::CompareAt(at))) => compare_at = at,
                     Err(why) => return AuditEnd::Unfinished(why),
                 }
             }
@@ -253,11 +254,15 @@ impl<'a> Audit<'a> {
         }
     }
 
-    /// Compares what the member was given with what the view has now.
-    async fn compare(&mut self) -> Result<NextStep, Unfinished> {
+    /// Compares what the member was given with what the view has now. None: the view has a change under way.
+    async fn compare(&mut self) -> Result<Option<NextStep>, Unfinished> {
         self.look_at_members().await?;
         let side = ask(self.task, audited_side).await.ok_or(Unfinished::ViewEnded)?;
-        let AuditedSide { offer, snapshot } = side.map_err(|_| Unfinished::ViewUnsteady)?;
+        let AuditedSide { offer, snapshot } = match side {
+            Ok(side) => side,
+            Err(NotNow::Incomplete) => return Ok(None),
+            Err(_) => return Err(Unfinished::ViewUnsteady),
+        };
         if offer.server != self.server {
             return Err(Unfinished::ViewUnsteady);
         }
@@ -266,7 +271,7 @@ impl<'a> Audit<'a> {
         // There may be very many resources: the comparison must not block the runtime.
         let comparison = tokio::task::spawn_blocking(move || differing(&snapshot, &given, &wanted, &descriptors));
         let found = comparison.await.map_err(|_| Unfinished::ViewUnsteady)?;
-        Ok(self.comparisons.note(revision, found, self.shared.clock.now()))
+        Ok(Some(self.comparisons.note(revision, found, self.shared.clock.now())))
     }
 
     /// Returns about how many bytes were received.

@@ -28,9 +28,9 @@ pub struct Offer {
 /// Why a view cannot be audited now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NotNow {
-    /// It does not have all that it wants.
+    /// It does not have all that it wants, or some of it waits for the sake of the order. That is over soon, mostly.
     Incomplete,
-    /// Some of what its server has said last is held back: by a brake, after an outage, or for the sake of the order.
+    /// Some of what its server has said last is held by a brake, or after an outage.
     Held,
     /// A server further down the list is active.
     OnFallback,
@@ -75,7 +75,7 @@ impl Offer {
     /// Returns what can be audited of a view: all that it requests from the first server that is active, without types for which that server
     /// is not asked.
     pub fn of(view: &View, sources: &Sources) -> Result<Self, NotNow> {
-        if view.holds().is_any() {
+        if view.holds().is_held() {
             return Err(NotNow::Held);
         }
         let ladders: Vec<_> = sources.ladders().collect();
@@ -85,7 +85,8 @@ impl Offer {
         let server = ladders.iter().find_map(|ladder| ladder.server).ok_or(NotNow::NoServer)?;
         let streams: Vec<_> = sources.streams().filter(|(id, _)| id.server == server).collect();
         let (_, first) = streams.first().ok_or(NotNow::NoServer)?;
-        if !streams.iter().all(|(_, stream)| stream.has_answered()) || view.tables().loaded_from_disk() > 0 {
+        let has_answered = streams.iter().all(|(_, stream)| stream.has_answered());
+        if view.holds().awaits_routing() || !has_answered || view.tables().loaded_from_disk() > 0 {
             return Err(NotNow::Incomplete);
         }
         let of_server = ladders.iter().filter(|ladder| ladder.server == Some(server));

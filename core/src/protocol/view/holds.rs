@@ -70,9 +70,9 @@ impl<'a> Holds<'a> {
         self.brakes.is_any()
     }
 
-    /// Whether anything at all is held back.
-    pub(crate) fn is_any(self) -> bool {
-        self.brakes.is_any() || self.after_outage.is_any() || self.order.is_any()
+    /// Whether a brake holds anything, or what a server takes away after an outage is held.
+    pub(crate) fn is_held(self) -> bool {
+        self.brakes.is_any() || self.after_outage.is_any()
     }
 
     /// Returns what another process needs to go on with the brakes.
