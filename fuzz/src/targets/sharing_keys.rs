@@ -6,7 +6,7 @@ use prost_types::{Struct, Value, value::Kind};
 use weir_core::proto::node::Node;
 use weir_core::xds::{KeyField, KeyRule, wire};
 
-/// A rule and two nodes. A key does not depend on the order of map entries, is the key of the node that it stands for upstream, and is
+/// A rule and two nodes. A key does not depend on the order of map entries, is the key of the nodes that it stands for upstream, and is
 /// equal for nodes that are equal in its fields, and for those alone.
 pub fn sharing_keys(data: &[u8]) {
     let [rule, split, rest @ ..] = data else { return };
@@ -21,6 +21,9 @@ pub fn sharing_keys(data: &[u8]) {
     let keys = [one, other].map(|node| {
         let key = rule.key(node).ok()?;
         assert_eq!(rule.key(&key.upstream_node()).as_ref(), Ok(&key), "tiers of relays agree");
+        if let Some(member) = key.member_node(node) {
+            assert_eq!(rule.key(&member.encoded()).as_ref(), Ok(&key), "also where a client is shown");
+        }
         assert_eq!(rule.key(&with_maps_reversed(node)).as_ref(), Ok(&key), "the order of map entries does not count");
         assert_eq!(key.parts(&rule), rule.parts(node), "what operators see of the key and of the node");
         Some(key)

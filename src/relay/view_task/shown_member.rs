@@ -87,7 +87,8 @@ impl ShownMember {
     pub(super) fn recovering(&self, sources: &mut Sources, now: Moment) -> BTreeMap<u16, Moment> {
         let mut servers = sources.recovering();
         let Some(until) = self.members.removals_wait_until() else { return servers };
-        let (open, outdated) = (sources.shown_node().open_servers(), sources.shown_node().outdated());
+        let open = sources.shown_node().open_servers();
+        let outdated = sources.shown_node().outdated();
         for server in open {
             let until = if self.members.has_left() || outdated.contains(&server) { until } else { until.min(now) };
             if let Ok(server) = u16::try_from(server) {
