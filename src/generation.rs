@@ -14,7 +14,7 @@ use crate::client_status::ClientStatus;
 use crate::config::Config;
 use crate::config_status::ConfigFacts;
 use crate::downstream::{Drain, DrainReason, DrainTimes, DrainTrigger, Rest, Service};
-use crate::relay::{HubConnector, Loads, SharedConnector, Views, retire_idle};
+use crate::relay::{HubConnector, Loads, SharedConnector, Views, audit_views, retire_idle};
 use crate::telemetry::{MetricsSources, ProcessSources};
 use crate::transcode::{Descriptors, Transcoder};
 use crate::upstream::{
@@ -79,6 +79,12 @@ impl Generation {
         let mut beside = JoinSet::new();
         let (idle_views, idle) = (views.clone(), config.views_idle);
         beside.spawn(async move { retire_idle(&idle_views, idle).await });
+        if let Some(interval) = config.views_audit {
+            let (audited, descriptors) = (views.clone(), descriptors.clone());
+            beside.spawn(async move { audit_views(&audited, interval, &descriptors).await });
+        } else {
+            views.incidents().audits.clear();
+        }
         let server_certificates: Arc<[_]> = config.upstream.servers.iter().flat_map(server_certificates).collect();
         Self {
             views,

@@ -17,6 +17,7 @@ pub(super) fn check(raw: &raw::Root, plan: &Plan, checker: &mut Checker) {
     }
     load_reports(&raw.load_reports, checker);
     brakes(&raw.brakes, checker);
+    audit(&raw.views, checker);
     state(raw, checker);
     shares(&raw.limits, checker);
     let Some(upstream) = &raw.upstream.0 else { return };
@@ -56,6 +57,13 @@ fn brakes(raw: &raw::Brakes, checker: &mut Checker) {
     if let Some(place) = raw.agree_after.given().filter(|_| raw.enabled.value && after >= grace) {
         let grace = humantime::format_duration(grace);
         checker.warn(place, format!("has no effect: brakes.grace is {grace}, and ends before"));
+    }
+}
+
+fn audit(raw: &raw::Views, checker: &mut Checker) {
+    let interval = &raw.audit.interval;
+    if let Some(place) = interval.given().filter(|_| interval.0.is_some() && raw.node.value == raw::ViewNode::Key) {
+        checker.warn(place, "has no effect: views.node is key, and the nodes of clients are known with member alone");
     }
 }
 
@@ -143,6 +151,10 @@ mod tests {
                 "brakes: {grace: 50s, agree_after: 50s}\n",
                 "brakes.agree_after: has no effect: brakes.grace is 50s, and ends before",
             ),
+            (
+                "views: {audit: {interval: 24h}}\n",
+                "views.audit.interval: has no effect: views.node is key, and the nodes of clients are known with member alone",
+            ),
             ("state: {path: /a/b, max_age: 1h}\n", "state.max_age: has no effect: state.when_older is serve"),
             (
                 "state: {path: /a/b, when_older: not_ready}\nready_after: 5m\n",
@@ -181,6 +193,8 @@ mod tests {
             "brakes: {enabled: false, count: 10}\n",
             "brakes: {grace: 50s}\n",
             "rest: {long_poll: 5s}\n",
+            "views: {node: member, audit: {interval: 24h}}\n",
+            "views: {audit: {interval: 0s}}\n",
             "load_reports: {mode: aggregate, streams: 10000, max_outage: 7m}\n",
             "state: {path: /a/b, max_age: 1h, when_older: refuse}\nready_after: 5m\n",
         ] {

@@ -37,7 +37,9 @@ impl InForce {
         others.extend(raw.upstream.0.iter().flat_map(|of| upstream(of)));
         let alone = keys(raw).into_iter().filter(|shown| ["watchdog", "ready_after"].contains(&shown.key));
         others.push(("process".to_owned(), alone.collect()));
-        Self { views: keys(&raw.views.value), limits: keys(&raw.limits.value), brakes: keys(&raw.brakes.value), others }
+        others.push(("views.audit".to_owned(), plain(&raw.views.audit.value)));
+        let views = keys(&raw.views.value).into_iter().filter(|shown| shown.key != "audit").collect();
+        Self { views, limits: keys(&raw.limits.value), brakes: keys(&raw.brakes.value), others }
     }
 
     /// Returns every key with its section.

@@ -60,6 +60,8 @@ pub struct Config {
     /// Options of the hub, if there are shared authorities.
     pub hub: Option<ViewsOptions>,
     pub(crate) views_idle: Duration,
+    /// How often each view is audited, if it is.
+    pub(crate) views_audit: Option<Duration>,
     pub(crate) downstream: downstream::Options,
     pub(crate) drain: DrainTimes,
     /// How long no worker thread may get on. None: no matter how long.
@@ -240,6 +242,7 @@ fn build(raw: &raw::Root, checker: &mut Checker) -> Option<Config> {
     let (rule, preset) = views::check(&raw.views, checker);
     let permissions = permissions::check(raw, &rule, &table, checker);
     views::check_identity(&raw.views, &rule, &permissions, checker);
+    views::check_audit(&raw.views, checker);
     headers::check_shared(raw, &rule, &permissions, checker);
     let brakes = brakes::check(&raw.brakes, &table, checker);
     let memory = memory::check(&raw.limits, checker);
@@ -294,6 +297,7 @@ fn build(raw: &raw::Root, checker: &mut Checker) -> Option<Config> {
         transcoder,
         views,
         views_idle,
+        views_audit: raw.views.audit.interval.0,
         downstream,
         drain: limits::drain(&raw.drain, &raw.reload),
         watchdog: raw.watchdog.0,

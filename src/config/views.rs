@@ -22,6 +22,14 @@ pub(super) fn check(raw: &raw::Views, checker: &mut Checker) -> (KeyRule, Option
     (rule, preset)
 }
 
+/// Checks that who shares what a server makes for one proxy has that checked, or says that it is not to be.
+pub(super) fn check_audit(raw: &raw::Views, checker: &mut Checker) {
+    let preset = raw.preset.as_ref().filter(|name| Preset::of(name.value).needs_audit);
+    if let Some(name) = preset.filter(|_| raw.audit.interval.given().is_none()) {
+        checker.fault(&name.place, "needs audit.interval, such as 24h: a field of the node that is left out and counts is found by nothing else; 0s switches that off");
+    }
+}
+
 /// Whether servers are shown the nodes of clients: the file says so, or its preset does.
 pub(super) fn shows_members(raw: &raw::Views, checker: &mut Checker) -> bool {
     let needs = raw.preset.as_ref().is_some_and(|name| Preset::of(name.value).member);

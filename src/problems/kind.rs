@@ -43,6 +43,7 @@ kinds! {
     Nacks = "nacks", "clients NACK", "WeirClientsNack";
     BrakeHeld = "brake_held", "removals held by brakes", "WeirBrakesHold";
     Dangling = "dangling", "routes to clusters that do not exist", "WeirClustersMissing";
+    AuditDiffers = "audit_differs", "a view is not the same for all its clients", "WeirSharedViewDiffers";
     LimitReached = "limit_reached", "limit reached", "WeirLimitReached";
     Laggards = "laggards", "clients leave replies unanswered", "WeirRepliesUnacknowledged";
     CertificateEnding = "certificate_ending", "certificate ends", "WeirCertificateExpires";
@@ -73,7 +74,7 @@ mod tests {
         let rules: Value =
             serde_saphyr::from_str(&fs::read_to_string("deploy/prometheus/weir-alerts.yaml").unwrap()).unwrap();
         let rules = rules["groups"][0]["rules"].as_array().unwrap();
-        let files = ["problems/views.rs", "problems/process.rs", "waits.rs", "../unread_log.rs"];
+        let files = ["problems/views.rs", "problems/process.rs", "audit.rs", "waits.rs", "../unread_log.rs"];
         let tests = files.map(|file| fs::read_to_string(format!("tests/relay/{file}")).unwrap()).concat();
         for kind in ProblemKind::ALL {
             let word = kind.word();

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use weir_core::protocol::wait::WaitKind;
 use weir_core::xds::{Type, TypeTable};
 
+use super::audit::AuditBoard;
 use super::brakes::BrakeWatch;
 use super::report::{Totals, WaitKey};
 use super::troubles::TroubleWatch;
@@ -26,6 +27,7 @@ pub(crate) struct Incidents {
     /// What is wrong now, in this process.
     pub(crate) problems: ProblemBoard,
     pub(crate) waits: WaitWatch,
+    pub(crate) audits: AuditBoard,
 }
 
 impl Incidents {

@@ -75,6 +75,11 @@ impl Links {
         }
     }
 
+    /// Returns what decides what servers are shown besides the node: the tenant, and the headers of clients.
+    pub(crate) fn shown_for(&self) -> (Option<Arc<str>>, KeyHeaders) {
+        (self.tenant.clone(), self.headers.clone())
+    }
+
     /// Whether a stream is wanted: it is open, or about to be.
     pub(crate) fn has_link(&self, id: StreamId) -> bool {
         self.open.contains_key(&id) || self.ending.contains_key(&id)
@@ -136,10 +141,9 @@ impl Links {
         link.connection.iter_mut().for_each(|of| of.is_answered |= responded);
         link.is_moving |= matches!(report.event, LinkEvent::Moving);
         let opens = link.state.is_none() && matches!(report.event, LinkEvent::Opened { .. } | LinkEvent::Snapshot(_));
-        self.count(
-            report.id.stream.server,
-            Totals { opened: opens.into(), responses: responded.into(), ended: ended.into(), ..Totals::default() },
-        );
+        let (opened, responses, ended, bytes) = (opens.into(), responded.into(), ended.into(), bytes_of(&report.event));
+        let news = Totals { opened, ended, responses, bytes, ..Totals::default() };
+        self.count(report.id.stream.server, news);
         true
     }
 
@@ -361,6 +365,14 @@ impl Links {
 /// Whether it is a response, or a version of a local set, which counts as one.
 fn is_response(event: &LinkEvent) -> bool {
     matches!(event, LinkEvent::Response(_) | LinkEvent::Received { .. } | LinkEvent::Snapshot(_))
+}
+
+/// About how many bytes it has, if it is a response that was read.
+fn bytes_of(event: &LinkEvent) -> u64 {
+    match event {
+        LinkEvent::Received { response, .. } => u64::try_from(response.summary().bytes).unwrap_or(u64::MAX),
+        _ => 0,
+    }
 }
 
 /// Waits until one of the full channels has room.

@@ -3,6 +3,7 @@
 //! A view task never waits for a client. It applies updates and changes of interest, publishes snapshots, and wakes the sessions concerned.
 
 mod admission;
+mod audit;
 mod brakes;
 mod client_log;
 mod clients;
@@ -49,6 +50,9 @@ mod view_watch;
 mod views;
 
 pub(crate) use admission::AdmissionError;
+#[cfg(test)]
+pub(crate) use audit::AuditDifference;
+pub(crate) use audit::{AuditBoard, AuditReport, audit_views};
 pub(crate) use brakes::BrakeWatch;
 pub(crate) use clock::Clock;
 pub(crate) use counters::{CompressionCounters, ProcessCounters, ProxyFault};

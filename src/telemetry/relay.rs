@@ -5,7 +5,7 @@ use super::page::Page;
 use super::table::*;
 use crate::build_facts;
 use crate::memory::Book;
-use crate::relay::BrakeWatch;
+use crate::relay::{AuditBoard, BrakeWatch};
 
 pub(super) fn add(page: &mut Page, snapshot: &MetricsSnapshot<'_>) {
     page.add(BUILD_INFO, [build_facts::VERSION], 1);
@@ -23,6 +23,7 @@ pub(super) fn add(page: &mut Page, snapshot: &MetricsSnapshot<'_>) {
     add_memory(page, &snapshot.book);
     add_types(page, snapshot);
     add_brakes(page, &snapshot.incidents.brakes);
+    add_audits(page, &snapshot.incidents.audits);
     for source in &snapshot.files {
         let name = source.name();
         page.count(RESOURCE_FILES, [&name], source.files);
@@ -49,6 +50,14 @@ fn add_types(page: &mut Page, snapshot: &MetricsSnapshot<'_>) {
         page.count(TYPE_RESOURCES, [kind], size.resources);
         page.count(TYPE_RESOURCE_BYTES, [kind], size.bytes);
     }
+}
+
+fn add_audits(page: &mut Page, audits: &AuditBoard) {
+    for (result, count) in audits.ends() {
+        page.add(AUDITS, [result.word()], count);
+    }
+    page.count(AUDIT_VIEWS_DIFFERING, [], audits.findings().len());
+    page.add(AUDIT_RECEIVED_BYTES, [], audits.bytes());
 }
 
 fn add_brakes(page: &mut Page, brakes: &BrakeWatch) {

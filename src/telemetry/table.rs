@@ -43,6 +43,19 @@ metrics! {
     /// The reason is `agreed`, `grace`, `empty_grace` or `operator` for those let go, and `recovered` for those taken back.
     BRAKE_REMOVALS_RELEASED: Counter = "weir_brake_removals_released_total" ["type", "reason"], "0.1.0";
 
+    // Audits.
+    /// Audits of views that have ended, by result
+    ///
+    /// `equal`: a client that the control plane is not shown is given the same as its view; `differs`; `unfinished`: it is not known. See
+    /// [audits](upstream.md#audits).
+    AUDITS: Counter = "weir_audits_total" ["result"], "0.1.0";
+    /// Views of which a client is given something else, by their last audit
+    ///
+    /// `weir problems` has the resource, and the node fields that `views.key` may lack.
+    AUDIT_VIEWS_DIFFERING: Gauge = "weir_audit_views_differing" [], "0.1.0";
+    /// About how many bytes audits have received from control planes
+    AUDIT_RECEIVED_BYTES: Counter = "weir_audit_received_bytes_total" [], "0.1.0";
+
     // Connections and streams of clients.
     /// Open connections of clients
     ///

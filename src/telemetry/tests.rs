@@ -26,7 +26,7 @@ fn view() -> ViewMetrics {
         active: Some(1),
         switches: Switches { down: 3, up: 2 },
     };
-    let totals = Totals { opened: 5, ended: 4, responses: 9, nacks: 1 };
+    let totals = Totals { opened: 5, ended: 4, responses: 9, nacks: 1, bytes: 0 };
     let last_response = Some(std::time::UNIX_EPOCH + std::time::Duration::from_secs(1_800_000_000));
     let server = ServerMetrics { server: "http://two".into(), streams: 2, connected: 1, last_response, totals };
     ViewMetrics {
@@ -56,7 +56,7 @@ fn written(views: &[ViewMetrics]) -> String {
     incidents.rejected("http://two", &table.resolve(CDS), &table, 2);
     incidents.rejected("http://two", &table.resolve("made.Up"), &table, 1);
     incidents.rejected("http://two", &table.resolve("also.made.Up"), &table, 1);
-    incidents.upstream("http://two".into(), Totals { opened: 50, ended: 40, responses: 90, nacks: 10 });
+    incidents.upstream("http://two".into(), Totals { opened: 50, ended: 40, responses: 90, nacks: 10, bytes: 0 });
     let (deliveries, kind) = (&tally.deliveries, table.resolve(CDS));
     let lag = Lag { change: Some(std::time::Duration::from_millis(3)), request: None };
     deliveries.sent(deliveries.place(&kind), 10, lag, None);

@@ -5,6 +5,7 @@ mod admin_tls;
 mod after_outage;
 mod against;
 mod asking;
+mod audit;
 mod brakes;
 mod certificates;
 mod client;

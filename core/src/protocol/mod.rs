@@ -3,6 +3,7 @@
 //! This code never waits, reads a clock, opens a socket or has globals. [`upstream`] turns the responses of a control plane into updates,
 //! [`view`] stores and publishes them, [`session`] serves one client.
 
+pub mod audit;
 pub mod faults;
 mod keys;
 pub mod ladder;

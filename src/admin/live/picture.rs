@@ -249,6 +249,7 @@ mod tests {
             from_disk: None,
             authorities: vec![authority("", "active", Some("two")), authority("x", "down", None)],
             streams,
+            audit: None,
         }
     }
 

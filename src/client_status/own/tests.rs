@@ -68,6 +68,7 @@ fn report(authorities: Vec<AuthorityReport>, streams: Vec<StreamReport>) -> View
         from_disk: None,
         authorities,
         streams,
+        audit: None,
     }
 }
 

@@ -44,6 +44,20 @@ section! {
         ///
         /// If false, its stream ends with `INVALID_ARGUMENT`.
         accept_missing_node: Setting<bool> = false;
+        /// Checks of whether clients that share a view would be given the same by the control plane.
+        ///
+        /// They are off by default. See [audit](#audit).
+        audit: Located<Audit>;
+    }
+}
+
+section! {
+    /// Checks of whether clients that share a view would be given the same by the control plane.
+    Audit {
+        /// Each view with several clients is checked once in this time, with one that the control plane is not shown; 0s: never.
+        ///
+        /// See [audits](upstream.md#audits).
+        interval: Setting<Interval> = seconds(0);
     }
 }
 

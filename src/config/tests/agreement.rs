@@ -92,7 +92,7 @@ upstream:
   descriptors: [d.pb]
   fallback: {delay: 1s, hold_down: 1m, on_missing: delete}
   backoff: {initial: 1s, factor: 2, max: 120s, jitter: 0, reset_after: 0s}
-views: {key: [cluster, metadata.tenant, {id: {part: 1, of: '~'}}, {metadata: {except: [NAME, a.b]}}], preset: consul, node: member, max: 10, max_in_metrics: 0, idle_timeout: 10m, accept_missing_node: true}
+views: {key: [cluster, metadata.tenant, {id: {part: 1, of: '~'}}, {metadata: {except: [NAME, a.b]}}], preset: consul, node: member, max: 10, max_in_metrics: 0, idle_timeout: 10m, accept_missing_node: true, audit: {interval: 24h}}
 watchdog: 1m
 ready_after: 5m
 clients: {control_plane_identifier: weir, v2: true, compression: auto, vhds_wildcard: none, grpc_fail_fast: false, on_refused_type: end, max_connection_age: 1h}
@@ -305,8 +305,8 @@ fn the_defaults_that_the_schema_states_are_those_that_count() {
 
 /// Everything except the table of types, whose entries have no fixed order.
 fn shown(config: &Config) -> Vec<String> {
-    let Config { upstream, views, views_idle, downstream, drain, reload, loads, rest, state, .. } = config;
-    let parts: [&dyn std::fmt::Debug; 21] = [
+    let Config { upstream, views, views_idle, views_audit, downstream, drain, reload, loads, rest, state, .. } = config;
+    let parts: [&dyn std::fmt::Debug; 22] = [
         upstream,
         &views.rule,
         &views.shows_members,
@@ -322,6 +322,7 @@ fn shown(config: &Config) -> Vec<String> {
         &views.protocol,
         &views.plan,
         views_idle,
+        views_audit,
         downstream,
         drain,
         reload,

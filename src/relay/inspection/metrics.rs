@@ -28,7 +28,7 @@ pub(in crate::relay) fn metrics(of: &Inspection<'_>) -> ViewMetrics {
         ladders: of.sources.ladders().map(ladder).collect(),
         servers: of.links.metrics(),
         order: of.order_metrics,
-        ..of_view(of.view, of.table, &types)
+        ..of_view(of.view, &of.shared.table, &types)
     }
 }
 

@@ -1,5 +1,6 @@
 //! Questions of operators to a view: each is a function that reads the view in its task, between two events, and changes nothing.
 
+mod audit;
 mod metrics;
 mod report;
 
@@ -12,14 +13,16 @@ use weir_core::protocol::moment::Moment;
 use weir_core::protocol::sources::Sources;
 use weir_core::protocol::view::{BrakeReport, Class, Lookup, Selector, View};
 use weir_core::protocol::wait::{Wait, WaitList};
-use weir_core::xds::{Name, Type, TypeTable, WILDCARD};
+use weir_core::xds::{Name, Type, WILDCARD};
 
+pub(super) use self::audit::{AuditSubject, AuditedSide, are_shown_and_present, audit_subject, audited_side};
 pub(super) use self::metrics::metrics;
 pub(super) use self::report::{explain, report};
 use super::links::Links;
 use super::metric_labels::MetricLabel;
 use super::published::FromDisk;
 use super::report::{DanglingClusters, OrderMetrics, SetBrakeReport, ViewSessions, ViewSnapshot, ViewWaits};
+use super::shared::Shared;
 use super::subscriber::Subscribers;
 use crate::view_words::view_words;
 
@@ -58,7 +61,7 @@ pub(super) struct Inspection<'a> {
     /// How many sessions are blocked without a time limit.
     pub(super) blocked: usize,
     pub(super) order_metrics: OrderMetrics,
-    pub(super) table: &'a TypeTable,
+    pub(super) shared: &'a Shared,
     pub(super) now: Moment,
 }
 

@@ -110,6 +110,7 @@ pub(in crate::relay) fn report(of: &Inspection<'_>) -> ViewReport {
         from_disk,
         authorities: authorities.collect(),
         streams: sources.streams().map(of_stream).chain(sources.local_sets().map(of_set)).collect(),
+        audit: of.shared.incidents.audits.last(&facts.view_id),
     }
 }
 

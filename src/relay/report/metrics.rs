@@ -87,6 +87,8 @@ pub(crate) struct Totals {
     pub(crate) responses: u64,
     /// Responses of which the relay rejected a part or all.
     pub(crate) nacks: u64,
+    /// About how many bytes the responses had.
+    pub(crate) bytes: u64,
 }
 
 impl ViewMetrics {
@@ -170,6 +172,7 @@ impl AddAssign for Totals {
         self.ended += other.ended;
         self.responses += other.responses;
         self.nacks += other.nacks;
+        self.bytes += other.bytes;
     }
 }
 
@@ -189,7 +192,13 @@ mod tests {
     /// One view's metrics, each number another one, times a factor.
     fn of_view(times: usize) -> ViewMetrics {
         let counter = |number: usize| (number * times) as u64;
-        let totals = Totals { opened: counter(1), ended: counter(2), responses: counter(3), nacks: counter(4) };
+        let totals = Totals {
+            opened: counter(1),
+            ended: counter(2),
+            responses: counter(3),
+            nacks: counter(4),
+            bytes: counter(21),
+        };
         ViewMetrics {
             label: None,
             sessions: 5 * times,

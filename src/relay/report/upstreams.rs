@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use weir_core::protocol::view::Completeness;
 
+use crate::relay::audit::AuditReport;
+
 #[derive(Debug, Serialize)]
 pub(crate) struct ViewReport {
     pub(crate) view: String,
@@ -21,6 +23,9 @@ pub(crate) struct ViewReport {
     pub(crate) from_disk: Option<FromDiskReport>,
     pub(crate) authorities: Vec<AuthorityReport>,
     pub(crate) streams: Vec<StreamReport>,
+    /// What the last audit of the view has found, if there was one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) audit: Option<AuditReport>,
 }
 
 /// Resources of an earlier process that no server has confirmed.

@@ -235,7 +235,7 @@ impl ViewTask {
             members: self.shown.members(),
             blocked: self.published.blocked(),
             order_metrics: self.reporter.order_metrics(),
-            table: &self.shared.table,
+            shared: &self.shared,
             now: self.shared.clock.now(),
         }
     }

@@ -171,6 +171,11 @@ impl ViewMap {
         self.lock().views.values().map(|view| view.commands.clone()).collect()
     }
 
+    /// Returns the same with their keys.
+    pub(super) fn tasks_by_key(&self) -> Vec<(SharingKey, mpsc::Sender<Command>)> {
+        self.lock().views.iter().map(|(key, view)| (key.clone(), view.commands.clone())).collect()
+    }
+
     pub(super) fn nack_watches(&self) -> Vec<Arc<NackWatch>> {
         self.lock().views.values().map(|view| view.nacks.clone()).collect()
     }

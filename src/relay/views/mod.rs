@@ -1,5 +1,6 @@
 //! Which view a client belongs to: one for each sharing key, created for the first client with that key.
 
+pub(super) mod audited;
 mod map;
 mod open;
 mod quotas;
@@ -213,10 +214,7 @@ impl Views {
     /// Has the view of a key begin with what the one before it has, if its first client comes.
     async fn inherit(&self, key: &SharingKey) {
         let Some(earlier) = self.before() else { return };
-        if self.map.has(key) || self.shared.rule != earlier.shared.rule {
-            return;
-        }
-        if earlier.left(key).is_none() {
+        if self.map.has(key) || self.shared.rule != earlier.shared.rule || earlier.left(key).is_none() {
             return;
         }
         let turn = self.handovers.turn(key);

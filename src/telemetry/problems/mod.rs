@@ -40,6 +40,7 @@ impl Look {
         let now = Instant::now();
         let watched = incidents.troubles.views();
         let mut seen = views::troubles(&watched, views.types(), &incidents.brakes);
+        seen.extend(views::audits(&incidents.audits.findings(), &watched));
         seen.extend(process::waits(&incidents.waits.beyond(), &watched));
         seen.extend(process::laggards(&counters.deliveries));
         seen.extend(process::certificates(&sources.process.tls, self.files.ends()));

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use weir_core::xds::{Type, TypeTable, short_type_name};
 
 use crate::problems::{ProblemKind, Several, Sighting, shortened};
-use crate::relay::{BrakeWatch, Instead, WatchedView};
+use crate::relay::{AuditReport, BrakeWatch, Instead, WatchedView};
 
 /// What is seen of one problem in all views.
 struct Gathered {
@@ -94,6 +94,31 @@ fn add_brakes(seen: &mut Together, views: &[Arc<WatchedView>], brakes: &BrakeWat
     }
 }
 
+/// Returns the views of which a client is given something else, by server.
+pub(super) fn audits(found: &[(Arc<str>, AuditReport)], views: &[Arc<WatchedView>]) -> Vec<Sighting> {
+    let mut seen = Together::default();
+    let by_hash: BTreeMap<_, _> = views.iter().map(|view| (&*view.view, view)).collect();
+    for (hash, report) in found {
+        let gathered = seen.of(ProblemKind::AuditDiffers, &report.server, &report.server);
+        gathered.sighting.say(OF_ANOTHER, &["weir", "status"]);
+        gathered.told(&match report.node_fields.is_empty() {
+            true => "views.key lacks a field that matters".to_owned(),
+            false => format!("views.key lacks a field that matters, one of {}", report.node_fields.join(", ")),
+        });
+        let places = report.differences.iter().map(|of| match of.path.as_str() {
+            "" => format!("{} {}", short_type_name(&of.kind), of.name),
+            path => format!("{} {}: {path}", short_type_name(&of.kind), of.name),
+        });
+        let room = MOST_NAMES.saturating_sub(gathered.names.len());
+        gathered.names.extend(places.map(shortened).take(room));
+        gathered.sighting.names.count = gathered.sighting.names.count.max(report.differences_count);
+        if let Some(view) = by_hash.get(&**hash) {
+            gathered.add(view, view.clients());
+        }
+    }
+    seen.0.into_values().map(Gathered::seen).collect()
+}
+
 /// Returns the short name of a type of the table.
 fn word(kind: &Type, types: &TypeTable) -> String {
     if types.knows(kind.name()) { short_type_name(kind.name()) } else { "other types".into() }
@@ -151,13 +176,14 @@ const REFUSED_VIEW: &str = "new streams get this status; those that are connecte
 const REFUSED_TYPE: &str = "clients lack resources of this type, and have all others";
 const ERRORS: &str = "requests on these routes fail";
 const NACKS: &str = "they keep what they had before";
+const OF_ANOTHER: &str = "some may have the configuration of another one";
 const HELD: &str = "nothing: they keep what would be removed";
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::problems::ProblemBoard;
-    use crate::relay::{AwayServer, TroubleWatch, ViewTroubles};
+    use crate::relay::{AuditDifference, AwayServer, TroubleWatch, ViewTroubles};
 
     fn seen(troubles: &[(usize, ViewTroubles)]) -> Vec<Sighting> {
         let watch = Arc::new(TroubleWatch::default());
@@ -184,6 +210,30 @@ mod tests {
         let [seen] = &seen(&all)[..] else { panic!("one problem") };
         assert_eq!((seen.reason.as_str(), seen.clients, seen.views.count), ("refused; others differ", 6, 3));
         assert_eq!(seen.noticed, noticed(Instead::Nothing), "what is worst");
+    }
+
+    #[test]
+    fn views_that_are_not_the_same_for_all_their_clients_are_one_with_places_and_fields() {
+        let watch = Arc::new(TroubleWatch::default());
+        let mut view = watch.view("1a".into(), "cluster=gateway".into(), Arc::default());
+        view.report(7, ViewTroubles::default());
+        let difference = |name: &str, path: &str| AuditDifference {
+            kind: "envoy.config.listener.v3.Listener".into(),
+            name: name.into(),
+            path: path.into(),
+        };
+        let report = AuditReport {
+            server: "http://a".into(),
+            differences: vec![difference("one", "address.socket_address"), difference("two", "")],
+            differences_count: 30,
+            node_fields: vec!["id".into(), "metadata.NAME".into()],
+        };
+        let [seen] = &audits(&[("1a".into(), report.clone()), ("2b".into(), report)], &watch.views())[..] else {
+            panic!("one problem")
+        };
+        assert!(seen.reason.ends_with("one of id, metadata.NAME"), "{}", seen.reason);
+        assert_eq!((seen.subject.as_str(), seen.clients, seen.names.count), ("http://a", 7, 30));
+        assert_eq!(seen.names.first, ["LDS one: address.socket_address", "LDS two"]);
     }
 
     #[test]

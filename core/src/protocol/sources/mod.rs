@@ -18,7 +18,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use ladders::{AuthorityContext, Ladders};
 pub use ladders::{LadderSummary, ServerHistory, SetUpdates, UpdateBatch};
-use plan::authority_of;
+pub(crate) use plan::authority_of;
 pub use plan::{AuthorityPlan, Plan, ServerPlan};
 pub use servers::{Reachability, StreamEnd, StreamId};
 use servers::{ServerFindings, Servers};

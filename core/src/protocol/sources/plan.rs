@@ -90,7 +90,7 @@ impl ServerPlan {
 }
 
 /// Returns the authority whose servers are asked for something.
-pub(super) fn authority_of(wanted: &Selector) -> Authority {
+pub(crate) fn authority_of(wanted: &Selector) -> Authority {
     match wanted {
         Selector::Wildcard => Authority::TopLevel,
         Selector::Name(name) => Authority::of(name),

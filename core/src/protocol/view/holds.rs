@@ -72,6 +72,11 @@ impl<'a> Holds<'a> {
         self.brakes.is_any()
     }
 
+    /// Whether a brake holds anything, or what a server takes away after an outage is held.
+    pub(crate) fn is_held(self) -> bool {
+        self.brakes.is_any() || self.after_outage.is_any()
+    }
+
     /// Returns what another process needs to go on with the brakes.
     pub fn brake_state(self, now: Moment) -> BrakeState {
         self.brakes.state(&self.facts.options().brakes, now)

@@ -112,6 +112,11 @@ impl AfterOutage {
         &self.held
     }
 
+    /// Whether anything is held.
+    pub(super) fn is_any(&self) -> bool {
+        !self.held.is_empty()
+    }
+
     /// Returns the names of which something is held that one server has said: of a set, or one name.
     pub(super) fn names_said_by<'a>(
         &'a self,

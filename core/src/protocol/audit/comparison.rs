@@ -1,0 +1,88 @@
+//! Which resources of a view a member is given otherwise, by their bytes.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use super::offer::Wanted;
+use crate::protocol::view::{Class, Lookup, ResourceTable, Selector, Snapshot};
+use crate::xds::{Name, Resource, Type};
+
+/// A resource of which two sides have other bytes, or that one of them does not have.
+#[derive(Debug, Clone)]
+pub struct Unequal {
+    /// Its type.
+    pub kind: Type,
+    /// Its name.
+    pub name: Name,
+    /// What the view has.
+    pub of_view: Option<Arc<Resource>>,
+    /// What the member has.
+    pub of_member: Option<Arc<Resource>>,
+}
+
+/// Returns what differs of what is wanted. Both sides know all of it; a name that one of them does not know is left out (I3).
+pub fn unequal(view: &Snapshot, member: &Snapshot, wanted: &Wanted) -> Vec<Unequal> {
+    let sides = Sides { view, member };
+    let mut found = Vec::new();
+    for (kind, of) in wanted.iter() {
+        match of {
+            Selector::Wildcard => {
+                let names = sides.present(kind, Class::Wildcard, |_| true);
+                found.extend(names.into_iter().filter_map(|name| sides.member_of_set(kind, Class::Wildcard, name)));
+            }
+            Selector::Name(glob) if glob.is_glob() => {
+                let names = sides.present(kind, Class::Named, |name| name.collection().as_ref() == Some(glob));
+                found.extend(names.into_iter().filter_map(|name| sides.member_of_set(kind, Class::Named, name)));
+            }
+            Selector::Name(name) => found.extend(sides.single(kind, name)),
+        }
+    }
+    found
+}
+
+struct Sides<'a> {
+    view: &'a Snapshot,
+    member: &'a Snapshot,
+}
+
+impl<'a> Sides<'a> {
+    /// Returns the names that are present on either side.
+    fn present(&self, kind: &Type, class: Class, is_meant: impl Fn(&Name) -> bool) -> BTreeSet<&'a Name> {
+        let tables = [self.view, self.member].into_iter().filter_map(|side| side.resources(kind, class));
+        tables.flat_map(ResourceTable::present_names).filter(|name| is_meant(name)).collect()
+    }
+
+    /// Compares a member of a set, which is known as a whole: what is not there does not exist.
+    fn member_of_set(&self, kind: &Type, class: Class, name: &Name) -> Option<Unequal> {
+        let of = |side: &Snapshot| resource(side.lookup(kind, class, name)).cloned();
+        differing(kind, name, of(self.view), of(self.member))
+    }
+
+    fn single(&self, kind: &Type, name: &Name) -> Option<Unequal> {
+        let (view, member) = (self.view.lookup(kind, Class::Named, name), self.member.lookup(kind, Class::Named, name));
+        if view.is_unknown() || member.is_unknown() {
+            return None;
+        }
+        differing(kind, name, resource(view).cloned(), resource(member).cloned())
+    }
+}
+
+fn resource(found: Lookup<'_>) -> Option<&Arc<Resource>> {
+    match found {
+        Lookup::Present(resource) => Some(resource),
+        Lookup::Unknown | Lookup::Absent(_) => None,
+    }
+}
+
+/// What a server makes anew for each request says nothing.
+fn differing(
+    kind: &Type,
+    name: &Name,
+    of_view: Option<Arc<Resource>>,
+    of_member: Option<Arc<Resource>>,
+) -> Option<Unequal> {
+    let content = |of: &Option<Arc<Resource>>| of.as_ref().map(|resource| resource.content());
+    let is_made_anew = [&of_view, &of_member].into_iter().flatten().any(|resource| resource.do_not_cache());
+    let is_equal = content(&of_view) == content(&of_member);
+    (!is_equal && !is_made_anew).then(|| Unequal { kind: kind.clone(), name: name.clone(), of_view, of_member })
+}

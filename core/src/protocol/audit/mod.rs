@@ -1,0 +1,22 @@
+//! The audit of a view: whether a member whose node the server is not shown would be given the same as the view.
+//!
+//! Owns what such a member is given, how that is compared, what counts as a difference, which member is asked for, and how often. Leaves
+//! streams to the edge, and the contents of bodies to those who can read them. Invariants: what is unknown on either side is no difference
+//! (I3); a difference counts if it is there twice without a change of the view between.
+
+mod choice;
+mod comparison;
+mod member_stream;
+mod offer;
+mod pace;
+mod twice;
+
+pub use choice::choose;
+pub use comparison::{Unequal, unequal};
+pub use member_stream::MemberStream;
+pub use offer::{NotNow, Offer, Wanted};
+pub use pace::AuditPace;
+pub use twice::{Comparisons, Differing, NextStep};
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,105 @@
+//! What of a view can be audited now, if anything.
+
+use std::collections::BTreeSet;
+
+use crate::protocol::ladder::LadderState;
+use crate::protocol::session::Variant;
+use crate::protocol::sources::{Sources, authority_of};
+use crate::protocol::view::{Completeness, Selector, View};
+use crate::xds::{Authority, Type};
+
+/// What is wanted of one server.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Wanted(BTreeSet<(Type, Selector)>);
+
+/// What of a view can be compared with what its server gives a member.
+#[derive(Debug, Clone)]
+pub struct Offer {
+    /// The active server, by its place in the plan.
+    pub server: usize,
+    /// The variant in which the view speaks to it.
+    pub variant: Variant,
+    /// What the view requests from it.
+    pub wanted: Wanted,
+    /// About how many bytes the answer has.
+    pub bytes: u64,
+}
+
+/// Why a view cannot be audited now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NotNow {
+    /// It does not have all that it wants, or some of it waits for the sake of the order. That is over soon, mostly.
+    Incomplete,
+    /// Some of what its server has said last is held by a brake, or after an outage.
+    Held,
+    /// A server further down the list is active.
+    OnFallback,
+    /// No server is active, or only one that is sent no requests.
+    NoServer,
+    /// The server is shown the node of none of its clients, or there is no other one.
+    NoOtherMember,
+}
+
+impl Wanted {
+    /// Returns what is wanted, by type.
+    pub fn iter(&self) -> impl Iterator<Item = (&Type, &Selector)> {
+        self.0.iter().map(|(kind, of)| (kind, of))
+    }
+
+    /// Whether nothing is wanted.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Returns what another one has too.
+    pub fn also_in(&self, other: &Self) -> Self {
+        Self(self.0.intersection(&other.0).cloned().collect())
+    }
+
+    /// Whether a view knows all of it.
+    pub(super) fn is_known(&self, view: &View) -> bool {
+        self.iter().all(|(kind, of)| match of {
+            Selector::Name(name) if !name.is_glob() => view.wants().is_cached(kind, of),
+            set => view.tables().completeness_of(kind, set) >= Completeness::Settled,
+        })
+    }
+}
+
+impl FromIterator<(Type, Selector)> for Wanted {
+    fn from_iter<I: IntoIterator<Item = (Type, Selector)>>(wanted: I) -> Self {
+        Self(wanted.into_iter().collect())
+    }
+}
+
+impl Offer {
+    /// Returns what can be audited of a view: all that it requests from the first server that is active, without types for which that server
+    /// is not asked.
+    pub fn of(view: &View, sources: &Sources) -> Result<Self, NotNow> {
+        if view.holds().is_held() {
+            return Err(NotNow::Held);
+        }
+        let ladders: Vec<_> = sources.ladders().collect();
+        if ladders.iter().any(|ladder| matches!(ladder.state, LadderState::Active(rung) if rung > 0)) {
+            return Err(NotNow::OnFallback);
+        }
+        let server = ladders.iter().find_map(|ladder| ladder.server).ok_or(NotNow::NoServer)?;
+        let streams: Vec<_> = sources.streams().filter(|(id, _)| id.server == server).collect();
+        let (_, first) = streams.first().ok_or(NotNow::NoServer)?;
+        let has_answered = streams.iter().all(|(_, stream)| stream.has_answered());
+        if view.holds().awaits_routing() || !has_answered || view.tables().loaded_from_disk() > 0 {
+            return Err(NotNow::Incomplete);
+        }
+        let of_server = ladders.iter().filter(|ladder| ladder.server == Some(server));
+        let authorities: BTreeSet<&Authority> = of_server.map(|ladder| ladder.authority).collect();
+        let apart: BTreeSet<&Type> =
+            streams.iter().flat_map(|(_, of)| of.types_apart()).map(|(kind, _)| kind).collect();
+        let is_meant = |kind: &Type, of: &Selector| authorities.contains(&authority_of(of)) && !apart.contains(kind);
+        let all = view.wants().all().filter(|(kind, of, _)| is_meant(kind, of));
+        let wanted: Wanted = all.map(|(kind, of, _)| (kind.clone(), of)).collect();
+        if wanted.is_empty() || !wanted.is_known(view) {
+            return Err(NotNow::Incomplete);
+        }
+        let bytes: usize = view.tables().sizes().map(|(_, _, bytes)| bytes).sum();
+        Ok(Self { server, variant: first.variant(), wanted, bytes: u64::try_from(bytes).unwrap_or(u64::MAX) })
+    }
+}

@@ -1,0 +1,124 @@
+//! What counts as a difference: what two comparisons have found, some time apart and with no change of the view between.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use crate::protocol::moment::Moment;
+use crate::protocol::view::Revision;
+use crate::xds::{Name, Type};
+
+/// A place in a resource that two sides have otherwise.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Differing {
+    /// The type of the resource.
+    pub kind: Type,
+    /// The resource.
+    pub name: Name,
+    /// Where in it. Empty if one side does not have the resource.
+    pub path: String,
+}
+
+/// What an audit does after a comparison.
+#[derive(Debug, PartialEq, Eq)]
+pub enum NextStep {
+    /// It ends: both sides have the same.
+    Equal,
+    /// It compares again at this moment.
+    CompareAt(Moment),
+    /// It ends: these differ.
+    Differ(BTreeSet<Differing>),
+}
+
+/// The comparisons of one audit.
+#[derive(Debug)]
+pub struct Comparisons {
+    gap: Duration,
+    last: Option<Comparison>,
+}
+
+#[derive(Debug)]
+struct Comparison {
+    at: Moment,
+    view: Revision,
+    found: BTreeSet<Differing>,
+}
+
+impl Comparisons {
+    /// Starts with none. Those that count are this far apart.
+    pub fn apart_by(gap: Duration) -> Self {
+        Self { gap, last: None }
+    }
+
+    /// Takes what a comparison with the view at a revision has found.
+    pub fn note(&mut self, view: Revision, found: BTreeSet<Differing>, now: Moment) -> NextStep {
+        if found.is_empty() {
+            return NextStep::Equal;
+        }
+        let Some(last) = self.last.as_ref().filter(|last| last.view == view) else {
+            return self.begin(Comparison { at: now, view, found });
+        };
+        if now < last.at + self.gap {
+            return NextStep::CompareAt(last.at + self.gap);
+        }
+        let both: BTreeSet<_> = last.found.intersection(&found).cloned().collect();
+        if both.is_empty() {
+            return self.begin(Comparison { at: now, view, found }); // the server has changed what it gives the member
+        }
+        NextStep::Differ(both)
+    }
+
+    fn begin(&mut self, comparison: Comparison) -> NextStep {
+        let again = comparison.at + self.gap;
+        self.last = Some(comparison);
+        NextStep::CompareAt(again)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::xds::TypeTable;
+
+    const GAP: Duration = Duration::from_secs(30);
+
+    fn at(seconds: u64) -> Moment {
+        Moment::START + Duration::from_secs(seconds)
+    }
+
+    fn found(paths: &[&str]) -> BTreeSet<Differing> {
+        let kind = TypeTable::new().resolve("envoy.config.cluster.v3.Cluster");
+        let of = |path: &&str| Differing { kind: kind.clone(), name: "a".into(), path: (*path).to_owned() };
+        paths.iter().map(of).collect()
+    }
+
+    fn revisions() -> (Revision, Revision) {
+        (Revision::ZERO.next(), Revision::ZERO.next().next())
+    }
+
+    #[test]
+    fn what_two_comparisons_have_found_counts_and_what_one_has_does_not() {
+        let (view, _) = revisions();
+        let mut comparisons = Comparisons::apart_by(GAP);
+        assert_eq!(comparisons.note(view, found(&["x", "y"]), at(1)), NextStep::CompareAt(at(31)));
+        assert_eq!(comparisons.note(view, found(&["x", "y"]), at(20)), NextStep::CompareAt(at(31)), "too soon");
+        assert_eq!(comparisons.note(view, found(&["y", "z"]), at(31)), NextStep::Differ(found(&["y"])));
+    }
+
+    #[test]
+    fn a_change_of_the_view_between_begins_anew() {
+        let (view, changed) = revisions();
+        let mut comparisons = Comparisons::apart_by(GAP);
+        comparisons.note(view, found(&["x"]), at(1));
+        assert_eq!(comparisons.note(changed, found(&["x"]), at(31)), NextStep::CompareAt(at(61)));
+        assert_eq!(comparisons.note(changed, found(&["x"]), at(61)), NextStep::Differ(found(&["x"])));
+    }
+
+    #[test]
+    fn a_difference_that_is_gone_is_none_and_neither_is_one_that_moves() {
+        let (view, _) = revisions();
+        let mut comparisons = Comparisons::apart_by(GAP);
+        comparisons.note(view, found(&["x"]), at(1));
+        assert_eq!(comparisons.note(view, found(&["y"]), at(31)), NextStep::CompareAt(at(61)));
+        assert_eq!(comparisons.note(view, found(&[]), at(61)), NextStep::Equal);
+    }
+}

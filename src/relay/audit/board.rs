@@ -1,0 +1,197 @@
+//! What audits have found, in the life of the process and of the views that there are.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use serde::Serialize;
+use weir_core::protocol::audit::AuditPace;
+use weir_core::protocol::moment::Moment;
+
+use crate::log_pace::LogPace;
+
+/// One for the process.
+#[derive(Debug)]
+pub(crate) struct AuditBoard {
+    state: Mutex<State>,
+    /// Whose turn it is: one configuration may still have clients while another one is in use.
+    turn: tokio::sync::Mutex<()>,
+    lines: LogPace,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    ends: [u64; AuditResult::ALL.len()],
+    bytes: u64,
+    /// By server.
+    paces: BTreeMap<String, AuditPace>,
+    /// What is known of views by their last audit that came to an end.
+    last: BTreeMap<Arc<str>, AuditReport>,
+}
+
+/// How an audit has ended, in a word.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum AuditResult {
+    Equal,
+    Differs,
+    Unfinished,
+}
+
+/// What the last audit of a view has found.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub(crate) struct AuditReport {
+    pub(crate) server: String,
+    /// The first few places in which a member is given something else, and how many were found.
+    pub(crate) differences: Vec<AuditDifference>,
+    pub(crate) differences_count: usize,
+    /// The fields in which the node of that member differs from the one that the server is shown.
+    pub(crate) node_fields: Vec<String>,
+}
+
+/// A place in a resource.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub(crate) struct AuditDifference {
+    #[serde(rename = "type")]
+    pub(crate) kind: String,
+    pub(crate) name: String,
+    /// Empty if the view or the member does not have the resource.
+    pub(crate) path: String,
+}
+
+impl AuditResult {
+    pub(crate) const ALL: [Self; 3] = [Self::Equal, Self::Differs, Self::Unfinished];
+
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Self::Equal => "equal",
+            Self::Differs => "differs",
+            Self::Unfinished => "unfinished",
+        }
+    }
+}
+
+impl Default for AuditBoard {
+    fn default() -> Self {
+        Self { state: Mutex::default(), turn: tokio::sync::Mutex::default(), lines: LogPace::once_a_minute() }
+    }
+}
+
+impl AuditBoard {
+    /// Waits for the turn of an audit.
+    pub(super) async fn turn(&self) -> tokio::sync::MutexGuard<'_, ()> {
+        self.turn.lock().await
+    }
+
+    /// Notes how much the views have received from each server since the process began.
+    pub(super) fn note_received(&self, by_server: impl Iterator<Item = (String, u64)>, now: Moment) {
+        let mut state = self.state();
+        by_server.for_each(|(server, bytes)| state.paces.entry(server).or_default().note_views(bytes, now));
+    }
+
+    /// Whether an audit may begin that is expected to receive so much from a server.
+    pub(super) fn may_begin(&self, server: &str, bytes: u64, now: Moment) -> bool {
+        self.state().paces.entry(server.to_owned()).or_default().may_begin(bytes, now)
+    }
+
+    /// Notes that an audit has ended, and what it has received.
+    pub(super) fn note_end(&self, result: AuditResult, server: &str, bytes: u64, now: Moment) {
+        let mut state = self.state();
+        state.ends[result as usize] += 1;
+        state.bytes = state.bytes.saturating_add(bytes);
+        state.paces.entry(server.to_owned()).or_default().note_audit(bytes, now);
+    }
+
+    /// Notes what an audit of a view has found. What is not finished says nothing new.
+    pub(super) fn note_finding(&self, view: &Arc<str>, report: AuditReport) {
+        self.state().last.insert(view.clone(), report);
+    }
+
+    /// Forgets the views that have ended.
+    pub(super) fn retain(&self, views: &BTreeSet<Arc<str>>) {
+        self.state().last.retain(|view, _| views.contains(view));
+    }
+
+    /// Forgets all views: they are not audited any more.
+    pub(crate) fn clear(&self) {
+        self.state().last.clear();
+    }
+
+    /// `Some`: a finding is worth a line, which says how many before it had none.
+    pub(super) fn line(&self) -> Option<u64> {
+        self.lines.line(std::time::Instant::now())
+    }
+
+    /// Returns what the last audit of a view has found.
+    pub(crate) fn last(&self, view: &str) -> Option<AuditReport> {
+        self.state().last.get(view).cloned()
+    }
+
+    /// Returns the views with members that are given something else.
+    pub(crate) fn findings(&self) -> Vec<(Arc<str>, AuditReport)> {
+        let state = self.state();
+        let found = state.last.iter().filter(|(_, report)| report.differences_count > 0);
+        found.map(|(view, report)| (view.clone(), report.clone())).collect()
+    }
+
+    /// Returns how many audits have ended, by result.
+    pub(crate) fn ends(&self) -> impl Iterator<Item = (AuditResult, u64)> {
+        let ends = self.state().ends;
+        AuditResult::ALL.into_iter().zip(ends)
+    }
+
+    /// Returns how many bytes audits have received.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.state().bytes
+    }
+
+    fn state(&self) -> std::sync::MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn report(differences: usize) -> AuditReport {
+        let server = "http://server".into();
+        AuditReport { server, differences: Vec::new(), differences_count: differences, node_fields: Vec::new() }
+    }
+
+    #[test]
+    fn what_was_found_of_a_view_goes_with_it_and_counts_stay() {
+        let (board, now) = (AuditBoard::default(), Moment::START);
+        let [one, other]: [Arc<str>; 2] = ["1a".into(), "2b".into()];
+        board.note_end(AuditResult::Differs, "http://server", 7, now);
+        board.note_finding(&one, report(3));
+        board.note_finding(&other, report(0));
+        assert_eq!(board.findings(), [(one.clone(), report(3))]);
+        board.retain(&BTreeSet::from([other.clone()]));
+        assert!(board.findings().is_empty() && board.last("1a").is_none());
+        assert_eq!(board.last("2b"), Some(report(0)));
+        board.clear();
+        assert_eq!(board.last("2b"), None);
+        let ends: Vec<_> = board.ends().filter(|(_, count)| *count > 0).collect();
+        assert_eq!((ends, board.bytes()), (vec![(AuditResult::Differs, 1)], 7));
+    }
+
+    #[test]
+    fn an_audit_that_finds_nothing_ends_what_the_one_before_has_found() {
+        let (board, view) = (AuditBoard::default(), Arc::from("1a"));
+        board.note_finding(&view, report(1));
+        board.note_finding(&view, report(0));
+        assert!(board.findings().is_empty());
+    }
+
+    #[test]
+    fn what_audits_receive_counts_for_their_server_alone() {
+        const MANY: u64 = 16 << 20;
+        let (board, now) = (AuditBoard::default(), Moment::START + Duration::from_secs(60));
+        board.note_end(AuditResult::Equal, "http://one", MANY, now);
+        assert!(!board.may_begin("http://one", 1, now) && board.may_begin("http://two", 1, now));
+        board.note_received([("http://one".to_owned(), 0)].into_iter(), now);
+        board.note_received([("http://one".to_owned(), 200 * MANY)].into_iter(), now);
+        assert!(board.may_begin("http://one", 1, now));
+    }
+}

@@ -1,0 +1,43 @@
+//! Where the content of resources differs: their maps may be in any order, and the bytes of their fields too.
+
+use std::collections::BTreeSet;
+
+use weir_core::protocol::audit::{Differing, Unequal, Wanted, unequal};
+use weir_core::protocol::view::Snapshot;
+
+use crate::transcode::{Descriptors, Transcoder};
+
+/// Returns the first differences between what a view has and what a member was given. It takes as long as there are resources: it is not for
+/// a thread that others wait for.
+pub(super) fn differing(
+    view: &Snapshot,
+    member: &Snapshot,
+    wanted: &Wanted,
+    descriptors: &Descriptors,
+) -> BTreeSet<Differing> {
+    let unequal = unequal(view, member, wanted);
+    if unequal.is_empty() {
+        return BTreeSet::new(); // the descriptors are not needed, which take some memory
+    }
+    let transcoder = descriptors();
+    unequal.iter().filter_map(|of| of_resource(of, &transcoder)).take(MOST).collect()
+}
+
+fn of_resource(unequal: &Unequal, transcoder: &Transcoder) -> Option<Differing> {
+    let Unequal { kind, name, of_view, of_member } = unequal;
+    let path = match (of_view, of_member) {
+        (Some(of_view), Some(of_member)) => {
+            let urls = [of_view, of_member].map(|resource| resource.body.type_url());
+            let message = urls[0].map_or(kind.name(), |url| url.rsplit('/').next().unwrap_or(url));
+            match urls[0] == urls[1] {
+                true => transcoder.difference(message, of_view.body.bytes(), of_member.body.bytes())?.path,
+                false => "type_url".to_owned(),
+            }
+        }
+        _ => String::new(),
+    };
+    Some(Differing { kind: kind.clone(), name: name.clone(), path })
+}
+
+/// How many differences are looked for: one says what is wrong, and the same are found by the second comparison.
+const MOST: usize = 100;

@@ -1,0 +1,145 @@
+//! Audits: whether members of a view that its server is not shown would be given the same as the view (`views.audit`).
+//!
+//! Owns when which view is audited, one at a time, and what was found. Leaves what counts as a difference to the core, and streams to the
+//! edge. Nothing follows from a finding but words: a view is split by the configuration alone.
+
+mod board;
+mod content;
+mod run;
+mod schedule;
+
+use std::collections::BTreeSet;
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+use weir_core::protocol::audit::Differing;
+use weir_core::xds::MemberNode;
+
+pub(crate) use self::board::{AuditBoard, AuditDifference, AuditReport, AuditResult};
+use self::run::{Audit, AuditEnd};
+use self::schedule::Schedule;
+use super::command::{Command, ask};
+use super::inspection::audit_subject;
+use super::views::{Views, audited};
+use crate::transcode::Descriptors;
+
+/// Audits each view with several clients once in an interval. Never returns.
+pub(crate) async fn audit_views(views: &Views, interval: Duration, descriptors: &Descriptors) {
+    let (mut schedule, board) = (Schedule::every(interval), &views.incidents().audits);
+    let mut ticks = tokio::time::interval((interval / 20).clamp(SHORTEST_TICK, LONGEST_TICK));
+    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        ticks.tick().await;
+        let totals = views.incidents().upstream_totals();
+        board.note_received(totals.into_iter().map(|(server, of)| (server, of.bytes)), views.shared().clock.now());
+        let watched = views.incidents().troubles.views();
+        board.retain(&watched.iter().map(|view| view.view.clone()).collect());
+        let shared: BTreeSet<_> = watched.iter().filter(|of| of.clients() > 1).map(|of| of.view.clone()).collect();
+        let running = audited::running(views);
+        let due = running.iter().map(|(view, _)| view.clone()).filter(|view| shared.contains(view));
+        schedule.follow(due, Instant::now(), || random() as f64 / u64::MAX as f64);
+        let Some(view) = schedule.next(Instant::now()) else { continue };
+        let Some((_, task)) = running.iter().find(|(of, _)| *of == view) else { continue };
+        let turn = board.turn().await;
+        let result = audit(views, (&view, task), descriptors, interval.min(GAP)).await;
+        drop(turn);
+        match result {
+            None => schedule.note_not_now(&view, Instant::now()),
+            Some(AuditResult::Unfinished) => schedule.note_unfinished(&view, Instant::now()),
+            Some(AuditResult::Equal | AuditResult::Differs) => schedule.note_audit(&view, Instant::now()),
+        }
+    }
+}
+
+/// Audits a view. None: that cannot be now.
+async fn audit(
+    views: &Views,
+    (view, task): (&Arc<str>, &mpsc::Sender<Command>),
+    descriptors: &Descriptors,
+    gap: Duration,
+) -> Option<AuditResult> {
+    let (shared, board, number) = (views.shared(), &views.incidents().audits, random());
+    let subject = ask(task, move |of| audit_subject(of, number)).await?.ok()?;
+    let (server, nodes) = (subject.connector.describe(), [subject.shown.clone(), subject.member.clone()]);
+    if shared.memory.is_scarce() || !board.may_begin(&server, subject.offer.bytes, shared.clock.now()) {
+        return None;
+    }
+    let mut audit = Audit::begin(shared, (task, subject), descriptors, gap);
+    let end = audit.run(gap).await;
+    let bytes = audit.bytes();
+    drop(audit);
+    let result = match end {
+        AuditEnd::Equal => {
+            board.note_finding(view, report(&server, &BTreeSet::new(), Vec::new()));
+            AuditResult::Equal
+        }
+        AuditEnd::Differs(found) => {
+            let report = report(&server, &found, node_fields(nodes, descriptors).await);
+            log(view, &report, board.line());
+            board.note_finding(view, report);
+            AuditResult::Differs
+        }
+        AuditEnd::Unfinished(why) => {
+            tracing::debug!(view = &**view, server, reason = why.words(), "audit of a view not finished");
+            AuditResult::Unfinished
+        }
+    };
+    board.note_end(result, &server, bytes, shared.clock.now());
+    Some(result)
+}
+
+fn report(server: &str, found: &BTreeSet<Differing>, node_fields: Vec<String>) -> AuditReport {
+    let shown = |of: &Differing| AuditDifference {
+        kind: of.kind.name().to_owned(),
+        name: of.name.to_string(),
+        path: of.path.clone(),
+    };
+    AuditReport {
+        server: server.to_owned(),
+        differences: found.iter().take(SHOWN).map(shown).collect(),
+        differences_count: found.len(),
+        node_fields,
+    }
+}
+
+/// Returns the fields in which the nodes differ, in the words of sharing keys.
+async fn node_fields(nodes: [MemberNode; 2], descriptors: &Descriptors) -> Vec<String> {
+    let descriptors = descriptors.clone();
+    let compared = tokio::task::spawn_blocking(move || {
+        let nodes = nodes.map(|node| node.encoded());
+        descriptors().differing_node_fields(&nodes)
+    });
+    compared.await.unwrap_or_default().into_iter().take(SHOWN).collect()
+}
+
+fn log(view: &str, report: &AuditReport, line: Option<u64>) {
+    let (Some(unlogged), Some(first)) = (line, report.differences.first()) else { return };
+    let AuditReport { server, differences_count: count, node_fields, .. } = report;
+    let (type_url, resource, path, fields) = (&*first.kind, &*first.name, &*first.path, node_fields.join(", "));
+    tracing::warn!(
+        view,
+        server,
+        type_url,
+        resource,
+        path,
+        count,
+        fields,
+        unlogged,
+        "clients that share a view are not given the same; the key lacks a field"
+    );
+}
+
+/// The seeds of hash maps are random enough to choose by.
+fn random() -> u64 {
+    RandomState::new().build_hasher().finish()
+}
+
+/// How far comparisons are apart that count, unless the interval is shorter.
+const GAP: Duration = Duration::from_secs(30);
+const SHORTEST_TICK: Duration = Duration::from_millis(50);
+const LONGEST_TICK: Duration = Duration::from_secs(5);
+/// How many differences and fields are shown.
+const SHOWN: usize = 20;

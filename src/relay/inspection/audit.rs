@@ -1,0 +1,73 @@
+//! What an audit needs to know of a view.
+
+use std::sync::Arc;
+
+use weir_core::protocol::audit::{NotNow, Offer, choose};
+use weir_core::protocol::members::Member;
+use weir_core::protocol::sources::ServerPlan;
+use weir_core::protocol::upstream::ServerQuirks;
+use weir_core::protocol::view::Snapshot;
+use weir_core::xds::MemberNode;
+
+use super::Inspection;
+use crate::relay::key_headers::KeyHeaders;
+use crate::relay::link::SharedConnector;
+
+/// A view that can be audited, as it is now, and the member that is asked for.
+pub(in crate::relay) struct AuditSubject {
+    /// The node that the server is shown.
+    pub(in crate::relay) shown: MemberNode,
+    pub(in crate::relay) member: MemberNode,
+    pub(in crate::relay) offer: Offer,
+    pub(in crate::relay) connector: SharedConnector,
+    pub(in crate::relay) quirks: Arc<ServerQuirks>,
+    pub(in crate::relay) tenant: Option<Arc<str>>,
+    pub(in crate::relay) headers: KeyHeaders,
+}
+
+/// Returns the view if it can be audited now, with a member by a random number.
+pub(in crate::relay) fn audit_subject(of: &Inspection<'_>, random: u64) -> Result<AuditSubject, NotNow> {
+    let shown = shown_now(of).ok_or(NotNow::NoOtherMember)?;
+    let member = choose(of.members.present().map(Member::node), shown, random).ok_or(NotNow::NoOtherMember)?;
+    let offer = Offer::of(of.view, of.sources)?;
+    let (connector, plan) = (&of.shared.connectors[offer.server], &of.shared.plan.servers[offer.server]);
+    let ServerPlan::Streams { quirks, .. } = plan else { return Err(NotNow::NoServer) };
+    if connector.is_hub() {
+        return Err(NotNow::NoServer);
+    }
+    let (tenant, headers) = of.links.shown_for();
+    Ok(AuditSubject {
+        shown: shown.clone(),
+        member: member.clone(),
+        offer,
+        connector: connector.clone(),
+        quirks: quirks.clone(),
+        tenant,
+        headers,
+    })
+}
+
+/// What a member was given is compared with this.
+pub(in crate::relay) struct AuditedSide {
+    pub(in crate::relay) offer: Offer,
+    pub(in crate::relay) snapshot: Arc<Snapshot>,
+}
+
+/// Returns what the view has now, if it can still be audited. What it says of a change that it has not published is nothing yet.
+pub(in crate::relay) fn audited_side(of: &Inspection<'_>) -> Result<AuditedSide, NotNow> {
+    let (offer, snapshot) = (Offer::of(of.view, of.sources)?, of.view.snapshot().clone());
+    if snapshot.revision != of.view.revision() {
+        return Err(NotNow::Incomplete);
+    }
+    Ok(AuditedSide { offer, snapshot })
+}
+
+/// Whether the server is still shown this node, and a member with the other one is there.
+pub(in crate::relay) fn are_shown_and_present(of: &Inspection<'_>, shown: &MemberNode, member: &MemberNode) -> bool {
+    shown_now(of) == Some(shown) && of.members.present().any(|of| of.node() == member)
+}
+
+/// Returns the node that servers are shown, if it is that of a client that is there.
+fn shown_now<'a>(of: &Inspection<'a>) -> Option<&'a MemberNode> {
+    of.members.shown().filter(|_| !of.members.has_left())
+}

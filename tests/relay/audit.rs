@@ -1,0 +1,233 @@
+//! Audits: whether the control plane would give the clients that share a view the same (`views.audit`).
+
+use std::time::Duration;
+
+use prost::Message;
+use prost::encoding::{bytes, string};
+use serde_json::Value;
+use weir_core::proto::node::Node;
+
+use super::*;
+
+/// A relay, two clients of one view, and the stream that shows the first of them.
+struct Scene {
+    plane: Plane,
+    relay: Relay,
+    first: Client,
+    second: Client,
+    of_view: Stream,
+}
+
+impl Scene {
+    /// The first client has two clusters, and then the second one comes.
+    async fn begin(interval: &str) -> Self {
+        let mut plane = Plane::start(&[Variant::Sotw]).await;
+        let relay = relay(&plane, interval, "").await;
+        let first = client(&relay, "one").await;
+        let of_view = plane.stream().await;
+        say(&of_view, "1", &TWO, &[], &[]);
+        let first = answered(first).await;
+        let second = answered(client(&relay, "two").await).await;
+        Self { plane, relay, first, second, of_view }
+    }
+
+    /// Waits for the stream of the next audit, which shows the second client.
+    async fn audit(&mut self) -> Stream {
+        let mut stream = self.plane.stream().await;
+        let request = stream.request().await;
+        let shown = Node::decode(&request.node().expect("a node")[..]).unwrap();
+        assert_eq!((shown.id.as_str(), request.type_url()), ("two", CDS));
+        stream
+    }
+
+    async fn count(&self, result: &str) -> u64 {
+        counted(&self.relay, &format!("weir_audits_total{{result=\"{result}\"}} ")).await
+    }
+
+    async fn until_counted(&self, result: &str) {
+        until(&format!("an audit is counted: {result}"), async || self.count(result).await > 0).await;
+    }
+
+    async fn problem(&self) -> Option<Value> {
+        problem(&self.relay).await
+    }
+}
+
+async fn relay(plane: &Plane, interval: &str, rest: &str) -> Relay {
+    run(bind(config_of(plane, interval, rest)).await.unwrap(), std::future::pending())
+}
+
+fn config_of(plane: &Plane, interval: &str, rest: &str) -> Config {
+    let views = format!("views: {{key: [cluster], node: member, audit: {{interval: {interval}}}}}\n{rest}\n");
+    config(plane.address, ", variant: sotw", &views)
+}
+
+async fn client(relay: &Relay, id: &str) -> Client {
+    let client = Client::connect(relay.address, Variant::Sotw).await;
+    client.ask_as(&Node { id: id.into(), cluster: "gateways".into(), ..Node::default() }, CDS, &[]);
+    client
+}
+
+async fn answered(mut client: Client) -> Client {
+    let sent = client.sent().await;
+    client.ack(CDS, &[], &sent);
+    client
+}
+
+async fn counted(relay: &Relay, series: &str) -> u64 {
+    let metrics = get(relay.admin, "/metrics").await;
+    let count = metrics.lines().find_map(|line| line.strip_prefix(series));
+    count.unwrap_or_else(|| panic!("no {series}")).parse().unwrap()
+}
+
+async fn problem(relay: &Relay) -> Option<Value> {
+    let page: Value = serde_json::from_str(&get(relay.admin, "/problems").await).unwrap();
+    page["problems"].as_array().unwrap().iter().find(|problem| problem["kind"] == "audit_differs").cloned()
+}
+
+/// A cluster with metadata of two filters, in either order.
+fn with_metadata(names: [&str; 2]) -> Any {
+    let mut metadata = Vec::new();
+    for name in names {
+        let mut entry = Vec::new();
+        string::encode(1, &name.to_owned(), &mut entry);
+        bytes::encode(2, &Vec::<u8>::new(), &mut entry);
+        bytes::encode(1, &entry, &mut metadata);
+    }
+    let mut value = Vec::new();
+    string::encode(1, &"a".to_owned(), &mut value);
+    bytes::encode(25, &metadata, &mut value);
+    Any { type_url: CDS.into(), value: value.into() }
+}
+
+fn say_resources(stream: &Stream, resources: Vec<Any>) {
+    let (version_info, nonce, type_url) = ("9".into(), "9".into(), CDS.into());
+    stream.respond(&Response::Sotw(DiscoveryResponse {
+        version_info,
+        nonce,
+        type_url,
+        resources,
+        ..Default::default()
+    }));
+}
+
+#[tokio::test]
+async fn what_the_control_plane_gives_one_client_otherwise_is_found_with_its_field_and_is_over_when_it_is_equal() {
+    let mut scene = Scene::begin("1s").await;
+    let audit = scene.audit().await;
+    assert!(scene.problem().await.is_none());
+    say(&audit, "1", &[("a", "1"), ("b", "other")], &[], &[]);
+    until("it is found", async || scene.problem().await.is_some()).await;
+    let found = scene.problem().await.unwrap();
+    assert_eq!(found["names"]["first"][0], "CDS b: 1000", "{found:#}");
+    assert!(found["reason"].as_str().unwrap().contains("id"), "{found:#}");
+    assert!(!found.to_string().contains("other\""), "no values: {found:#}");
+    assert_eq!(scene.count("differs").await, 1);
+    assert_eq!(counted(&scene.relay, "weir_audit_views_differing ").await, 1);
+    assert!(counted(&scene.relay, "weir_audit_received_bytes_total ").await > 0);
+    let upstreams: Value = serde_json::from_str(&get(scene.relay.admin, "/upstreams").await).unwrap();
+    let shown = &upstreams[0]["audit"];
+    assert_eq!((&shown["differences"][0]["name"], &shown["differences"][0]["path"]), (&"b".into(), &"1000".into()));
+    assert_eq!(shown["node_fields"], serde_json::json!(["id"]));
+
+    let next = scene.audit().await;
+    say(&next, "1", &TWO, &[], &[]);
+    until("it is over", async || scene.problem().await.is_none()).await;
+    assert_eq!(scene.count("equal").await, 1);
+    drop((scene.first, scene.second, scene.of_view));
+}
+
+#[tokio::test]
+async fn another_order_of_maps_and_of_resources_is_no_difference() {
+    let mut scene = Scene::begin("1s").await;
+    let other = || cluster("b", "1");
+    say_resources(&scene.of_view, vec![with_metadata(["x", "y"]), other()]);
+    let sent = scene.first.sent().await;
+    scene.first.ack(CDS, &[], &sent);
+    let audit = scene.audit().await;
+    say_resources(&audit, vec![other(), with_metadata(["y", "x"])]);
+    scene.until_counted("equal").await;
+    assert_eq!((scene.count("differs").await, scene.problem().await), (0, None));
+}
+
+/// The server has sent a change to one of them first.
+#[tokio::test]
+async fn a_change_that_reaches_the_view_later_is_no_difference() {
+    let mut scene = Scene::begin("3s").await;
+    let audit = scene.audit().await;
+    say(&audit, "2", &[("a", "2"), ("b", "1")], &[], &[]);
+    say(&scene.of_view, "2", &[("a", "2"), ("b", "1")], &[], &[]);
+    scene.until_counted("equal").await;
+    assert_eq!((scene.count("differs").await, scene.problem().await), (0, None));
+}
+
+#[tokio::test]
+async fn an_audit_whose_member_leaves_says_nothing() {
+    let mut scene = Scene::begin("1s").await;
+    let audit = scene.audit().await;
+    drop(scene.second);
+    say(&audit, "1", &[("a", "other")], &[], &[]);
+    let relay = &scene.relay;
+    until("it has ended", async || counted(relay, "weir_audits_total{result=\"unfinished\"} ").await > 0).await;
+    assert!(problem(relay).await.is_none());
+}
+
+#[tokio::test]
+async fn an_audit_whose_stream_the_server_ends_says_nothing() {
+    let mut scene = Scene::begin("1s").await;
+    let audit = scene.audit().await;
+    audit.end_with(3);
+    scene.until_counted("unfinished").await;
+    assert_eq!((scene.count("differs").await, scene.problem().await), (0, None));
+}
+
+#[tokio::test]
+async fn an_audit_that_is_sent_without_end_is_ended() {
+    let mut scene = Scene::begin("1s").await;
+    let audit = scene.audit().await;
+    let large = "x".repeat(1 << 20);
+    for number in 0..4 {
+        say(&audit, "1", &[("a", large.as_str()), ("b", number.to_string().as_str())], &[], &[]);
+    }
+    scene.until_counted("unfinished").await;
+    assert_eq!(scene.count("differs").await, 0);
+}
+
+#[tokio::test]
+async fn there_is_no_audit_on_a_fallback() {
+    let away = Plane::start(&[Variant::Sotw]).await.kill().await;
+    let mut plane = Plane::start(&[Variant::Sotw]).await;
+    let views = "views: {key: [cluster], node: member, audit: {interval: 200ms}}\n";
+    let servers = format!(", variant: sotw}}, {{uri: 'http://{}', variant: sotw", plane.address);
+    let relay = run(bind(config(away, &servers, views)).await.unwrap(), std::future::pending());
+    let first = client(&relay, "one").await;
+    let of_view = plane.stream().await;
+    say(&of_view, "1", &TWO, &[], &[]);
+    let _clients = (answered(first).await, answered(client(&relay, "two").await).await);
+    no_stream_for(&mut plane, &relay).await;
+}
+
+#[tokio::test]
+async fn there_is_no_audit_while_a_brake_holds() {
+    let mut plane = Plane::start(&[Variant::Sotw]).await;
+    let config = config_of(&plane, "200ms", "brakes: {count: 1, share: 10}");
+    let relay = run(App::bind(config).await.unwrap(), std::future::pending());
+    let first = client(&relay, "one").await;
+    let of_view = plane.stream().await;
+    say(&of_view, "1", &TWO, &[], &[]);
+    let _first = answered(first).await;
+    say(&of_view, "2", &TWO[..1], &[], &[]);
+    let held = "weir_brake_held_removals{type=\"envoy.config.cluster.v3.Cluster\"} ";
+    until("a removal is held", async || counted(&relay, held).await == 1).await;
+    let _second = answered(client(&relay, "two").await).await;
+    no_stream_for(&mut plane, &relay).await;
+}
+
+/// Several intervals go by, in which no audit begins.
+async fn no_stream_for(plane: &mut Plane, relay: &Relay) {
+    let stream = tokio::time::timeout(Duration::from_secs(1), plane.streams.recv()).await;
+    assert!(stream.is_err(), "an audit has begun");
+    for result in ["equal", "differs", "unfinished"] {
+        assert_eq!(counted(relay, &format!("weir_audits_total{{result=\"{result}\"}} ")).await, 0);
+    }
+}
