@@ -36,7 +36,8 @@ fn of_resource(unequal: &Unequal, transcoder: &Transcoder) -> Option<Differing> 
         }
         _ => String::new(),
     };
-    Some(Differing { kind: kind.clone(), name: name.clone(), path })
+    let of_view = of_view.as_ref().map(|resource| resource.content());
+    Some(Differing { kind: kind.clone(), name: name.clone(), path, of_view })
 }
 
 /// How many differences are looked for: one says what is wrong, and the same are found by the second comparison.

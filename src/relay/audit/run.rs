@@ -267,11 +267,11 @@ impl<'a> Audit<'a> {
             return Err(Unfinished::ViewUnsteady);
         }
         let (wanted, given) = (self.member.wanted().also_in(&offer.wanted), self.member.snapshot());
-        let (revision, descriptors) = (snapshot.revision, self.descriptors.clone());
+        let descriptors = self.descriptors.clone();
         // There may be very many resources: the comparison must not block the runtime.
         let comparison = tokio::task::spawn_blocking(move || differing(&snapshot, &given, &wanted, &descriptors));
         let found = comparison.await.map_err(|_| Unfinished::ViewUnsteady)?;
-        Ok(Some(self.comparisons.note(revision, found, self.shared.clock.now())))
+        Ok(Some(self.comparisons.note(found, self.shared.clock.now())))
     }
 
     /// Returns about how many bytes were received.
@@ -286,7 +286,7 @@ const COMPARES_EVERY: Duration = Duration::from_millis(500);
 const LEAST_WAIT: Duration = Duration::from_millis(20);
 /// How long a server has to give all that is requested: some times as long as it may be silent about what does not exist.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(60);
-/// After so many gaps the view is not going to be at rest for one.
+/// After so many gaps what differs is not going to be at rest for one.
 const MOST_GAPS: u32 = 10;
 /// A server that sends whole sets sends them again when something in them changes.
 const MOST_TIMES: u64 = 4;

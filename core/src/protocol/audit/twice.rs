@@ -1,11 +1,11 @@
-//! What counts as a difference: what two comparisons have found, some time apart and with no change of the view between.
+//! What counts as a difference: what two comparisons have found, some time apart and with the same resource in the view. So what never rests
+//! keeps nothing from being found that does.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
 use crate::protocol::moment::Moment;
-use crate::protocol::view::Revision;
-use crate::xds::{Name, Type};
+use crate::xds::{ContentHash, Name, Type};
 
 /// A place in a resource that two sides have otherwise.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -16,6 +16,8 @@ pub struct Differing {
     pub name: Name,
     /// Where in it. Empty if one side does not have the resource.
     pub path: String,
+    /// The content that the view had, if it had the resource.
+    pub of_view: Option<ContentHash>,
 }
 
 /// What an audit does after a comparison.
@@ -39,7 +41,6 @@ pub struct Comparisons {
 #[derive(Debug)]
 struct Comparison {
     at: Moment,
-    view: Revision,
     found: BTreeSet<Differing>,
 }
 
@@ -49,20 +50,18 @@ impl Comparisons {
         Self { gap, last: None }
     }
 
-    /// Takes what a comparison with the view at a revision has found.
-    pub fn note(&mut self, view: Revision, found: BTreeSet<Differing>, now: Moment) -> NextStep {
+    /// Takes what a comparison has found.
+    pub fn note(&mut self, found: BTreeSet<Differing>, now: Moment) -> NextStep {
         if found.is_empty() {
             return NextStep::Equal;
         }
-        let Some(last) = self.last.as_ref().filter(|last| last.view == view) else {
-            return self.begin(Comparison { at: now, view, found });
-        };
+        let Some(last) = &self.last else { return self.begin(Comparison { at: now, found }) };
         if now < last.at + self.gap {
             return NextStep::CompareAt(last.at + self.gap);
         }
         let both: BTreeSet<_> = last.found.intersection(&found).cloned().collect();
         if both.is_empty() {
-            return self.begin(Comparison { at: now, view, found }); // the server has changed what it gives the member
+            return self.begin(Comparison { at: now, found }); // one side has changed all that differed
         }
         NextStep::Differ(both)
     }
@@ -85,40 +84,39 @@ mod tests {
         Moment::START + Duration::from_secs(seconds)
     }
 
-    fn found(paths: &[&str]) -> BTreeSet<Differing> {
+    fn with(content: &str, paths: &[&str]) -> BTreeSet<Differing> {
         let kind = TypeTable::new().resolve("envoy.config.cluster.v3.Cluster");
-        let of = |path: &&str| Differing { kind: kind.clone(), name: "a".into(), path: (*path).to_owned() };
+        let of_view = Some(ContentHash::of_body("type", content.as_bytes()));
+        let of = |path: &&str| Differing { kind: kind.clone(), name: "a".into(), path: (*path).to_owned(), of_view };
         paths.iter().map(of).collect()
     }
 
-    fn revisions() -> (Revision, Revision) {
-        (Revision::ZERO.next(), Revision::ZERO.next().next())
+    fn found(paths: &[&str]) -> BTreeSet<Differing> {
+        with("one", paths)
     }
 
     #[test]
     fn what_two_comparisons_have_found_counts_and_what_one_has_does_not() {
-        let (view, _) = revisions();
         let mut comparisons = Comparisons::apart_by(GAP);
-        assert_eq!(comparisons.note(view, found(&["x", "y"]), at(1)), NextStep::CompareAt(at(31)));
-        assert_eq!(comparisons.note(view, found(&["x", "y"]), at(20)), NextStep::CompareAt(at(31)), "too soon");
-        assert_eq!(comparisons.note(view, found(&["y", "z"]), at(31)), NextStep::Differ(found(&["y"])));
+        assert_eq!(comparisons.note(found(&["x", "y"]), at(1)), NextStep::CompareAt(at(31)));
+        assert_eq!(comparisons.note(found(&["x", "y"]), at(20)), NextStep::CompareAt(at(31)), "too soon");
+        assert_eq!(comparisons.note(found(&["y", "z"]), at(31)), NextStep::Differ(found(&["y"])));
     }
 
     #[test]
-    fn a_change_of_the_view_between_begins_anew() {
-        let (view, changed) = revisions();
+    fn what_the_view_has_changed_between_begins_anew_and_hides_nothing_else() {
         let mut comparisons = Comparisons::apart_by(GAP);
-        comparisons.note(view, found(&["x"]), at(1));
-        assert_eq!(comparisons.note(changed, found(&["x"]), at(31)), NextStep::CompareAt(at(61)));
-        assert_eq!(comparisons.note(changed, found(&["x"]), at(61)), NextStep::Differ(found(&["x"])));
+        comparisons.note(with("one", &["x"]), at(1));
+        assert_eq!(comparisons.note(with("two", &["x"]), at(31)), NextStep::CompareAt(at(61)));
+        let both: BTreeSet<_> = with("three", &["x"]).into_iter().chain(with("two", &["x", "y"])).collect();
+        assert_eq!(comparisons.note(both, at(61)), NextStep::Differ(with("two", &["x"])));
     }
 
     #[test]
     fn a_difference_that_is_gone_is_none_and_neither_is_one_that_moves() {
-        let (view, _) = revisions();
         let mut comparisons = Comparisons::apart_by(GAP);
-        comparisons.note(view, found(&["x"]), at(1));
-        assert_eq!(comparisons.note(view, found(&["y"]), at(31)), NextStep::CompareAt(at(61)));
-        assert_eq!(comparisons.note(view, found(&[]), at(61)), NextStep::Equal);
+        comparisons.note(found(&["x"]), at(1));
+        assert_eq!(comparisons.note(found(&["y"]), at(31)), NextStep::CompareAt(at(61)));
+        assert_eq!(comparisons.note(found(&[]), at(61)), NextStep::Equal);
     }
 }
