@@ -63,14 +63,16 @@ mod glibc {
     /// Gives memory back to the system, for as long as the program runs.
     pub async fn give_back() {
         let Some(mut level) = resident_bytes().map(Level::new) else { return };
+        let mut rest = INTERVAL;
         loop {
-            tokio::time::sleep(INTERVAL).await;
+            tokio::time::sleep(rest).await;
             let Some(before) = resident_bytes() else { return };
             if !level.is_peak(before) {
                 continue;
             }
             let began = Instant::now();
             let _ = tokio::task::spawn_blocking(trim).await;
+            rest = INTERVAL.max(began.elapsed() * 100); // others wait for its locks meanwhile
             let after = resident_bytes().unwrap_or(before);
             tracing::debug!(before, after, took = ?began.elapsed(), "freed memory goes back to the system");
             level.note(before, after);
