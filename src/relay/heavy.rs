@@ -103,6 +103,17 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn views_that_have_much_to_do_leave_threads_to_others_and_keep_no_other_view_waiting() {
+        let views = HeavyTurns::of_views();
+        let at_work = [views.turn(HEAVY).await, views.turn(HEAVY).await];
+        assert!(at_work.iter().all(Option::is_some) && at_work.len() < THREADS);
+        assert!(tokio::time::timeout(Duration::from_millis(20), views.turn(HEAVY)).await.is_err());
+        assert!(views.turn(HEAVY - 1).await.is_none(), "it has nothing to wait for");
+        drop(at_work);
+        assert!(views.turn(HEAVY).await.is_some());
+    }
+
+    #[tokio::test]
     async fn where_there_is_one_thread_alone_the_work_is_done_in_place() {
         assert_eq!(beside_others(HEAVY, || 7), 7);
     }
