@@ -1,8 +1,8 @@
 //! Work that takes so long that others would notice: what 100,000 names of one client lead to. It runs while another thread does what its
 //! worker has to do besides, so that the kernel divides the time between the two. Of what can wait, only some is done at a time.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, LazyLock};
 
 use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -17,13 +17,13 @@ pub(crate) type HeavyTurn = OwnedSemaphorePermit;
 impl HeavyTurns {
     /// Half of the workers may have large requests.
     pub(crate) fn new() -> Self {
-        let workers = std::thread::available_parallelism().map_or(1, usize::from);
-        Self(Arc::new(Semaphore::new((workers / 2).max(1))))
+        Self(Arc::new(Semaphore::new((workers() / 2).max(1))))
     }
 
-    /// So many views may be at work on many names that sessions have a thread left: who finds none would keep a worker.
+    /// Half as many views as there are workers may be at work on many names, and two at least. So there is a thread for each, and one for
+    /// sessions: who finds none would keep a worker.
     pub(crate) fn of_views() -> Self {
-        Self(Arc::new(Semaphore::new(THREADS / 2)))
+        Self(Arc::new(Semaphore::new(views_at_work())))
     }
 
     /// Waits for the turn of something that concerns so many names. What is small needs none.
@@ -60,7 +60,7 @@ struct Thread;
 impl Thread {
     /// `None`: there are enough. The work then keeps its worker.
     fn take() -> Option<Self> {
-        let one_more = |taken| (taken < THREADS).then_some(taken + 1);
+        let one_more = |taken| (taken < *THREADS).then_some(taken + 1);
         TAKEN.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more).ok().map(|_| Self)
     }
 }
@@ -73,8 +73,17 @@ impl Drop for Thread {
 
 /// How many of them are taken, in the process.
 static TAKEN: AtomicUsize = AtomicUsize::new(0);
-/// With each thread the allocator keeps some memory.
-const THREADS: usize = 4;
+/// With each thread the allocator keeps some memory. Besides views, two sessions may have one.
+static THREADS: LazyLock<usize> = LazyLock::new(|| views_at_work() + 2);
+
+fn views_at_work() -> usize {
+    (workers() / 2).max(2)
+}
+
+fn workers() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
 /// With fewer names, it takes less than to hand a worker over is worth: a few milliseconds.
 const HEAVY: usize = 1024;
 
@@ -105,8 +114,11 @@ mod tests {
     #[tokio::test]
     async fn views_that_have_much_to_do_leave_threads_to_others_and_keep_no_other_view_waiting() {
         let views = HeavyTurns::of_views();
-        let at_work = [views.turn(HEAVY).await, views.turn(HEAVY).await];
-        assert!(at_work.iter().all(Option::is_some) && at_work.len() < THREADS);
+        let mut at_work = Vec::new();
+        for _ in 0..views_at_work() {
+            at_work.push(views.turn(HEAVY).await);
+        }
+        assert!(at_work.iter().all(Option::is_some) && at_work.len() < *THREADS);
         assert!(tokio::time::timeout(Duration::from_millis(20), views.turn(HEAVY)).await.is_err());
         assert!(views.turn(HEAVY - 1).await.is_none(), "it has nothing to wait for");
         drop(at_work);

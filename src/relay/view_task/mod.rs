@@ -153,8 +153,10 @@ impl ViewTask {
                 }
             }
             names += changes;
+            // What comes while this waits is applied next: timers must not run before it.
+            let seen = self.shared.clock.now();
             let _turn = self.shared.heavy_views.turn(names).await;
-            beside_others(names, || self.flush());
+            beside_others(names, || self.flush(seen));
         }
     }
 
@@ -277,10 +279,12 @@ impl ViewTask {
     /// - what is known of servers comes after requests, because those may end the use of a server, and before the links are opened and
     ///   requests are sent, so that the view knows their room;
     /// - sessions hear of a snapshot when everything that it needs is under way, and only then that their interest is part of it.
-    fn flush(&mut self) {
+    ///
+    /// `seen`: until when all that has come was applied.
+    fn flush(&mut self, seen: Moment) {
         let now = self.shared.clock.now();
         self.shown.follow(&mut self.sources, &self.links, now);
-        self.run_timers(now);
+        self.run_timers(seen);
         self.reporter.report_dangling(&mut self.view);
         self.reporter.report_brakes(&mut self.view, &self.links);
         self.exchange_reachability();
