@@ -192,11 +192,7 @@ impl TypeTrials {
 
     /// The view's stream works without these. Each is put back on it by itself, but a refused one only when it is opened anyway.
     fn try_on_stream(&mut self, now: Moment) {
-        for of in self.apart.values_mut().filter(|of| of.is_alone && !of.is_back) {
-            if let Some((_, status)) = of.suspicion.take() {
-                of.refuse(status, now);
-            }
-        }
+        self.apart.values_mut().filter(|of| !of.is_back).for_each(|of| of.on_works_without(now));
         self.put_back(|of| of.refusal.is_none(), now);
     }
 
@@ -359,13 +355,11 @@ impl TypeTrials {
         may_be_type
     }
 
-    fn suspect(&mut self, kinds: &[Type], why: Why, is_alone: bool, status: &ServerStatus, now: Moment) {
+    fn suspect(&mut self, kinds: &[Type], why: Why, is_only: bool, status: &ServerStatus, now: Moment) {
         for kind in kinds {
             let is_outside = self.outside.contains(kind);
             let of = self.apart.entry(kind.clone()).or_insert_with(|| Apart::new(is_outside, now));
-            if of.refusal.is_none() {
-                (of.suspicion, of.is_alone) = (Some((why, status.clone())), is_alone);
-            }
+            of.suspect(why, is_only, status);
         }
     }
 
