@@ -65,6 +65,11 @@ impl Apart {
         (self.is_outside, self.next, self.since)
     }
 
+    /// Whether it has the place of those that are put back, which one type has at a time. One that is wanted no more leaves it.
+    pub(super) fn has_place(&self) -> bool {
+        self.is_back && self.is_wanted
+    }
+
     /// Whether it may be tried together with others.
     pub(super) fn is_sociable(&self) -> bool {
         !self.is_alone && self.refusal.is_none()

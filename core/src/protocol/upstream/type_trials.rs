@@ -171,7 +171,7 @@ impl TypeTrials {
         self.trial.take_if(|trial| !trial.kinds.iter().any(|kind| apart.contains_key(kind)));
     }
 
-    /// Handles due timers. What is not `kept` was requested long ago, if it was.
+    /// Handles due timers. What is not `kept` was requested long ago, if it was. Of what is `wanted`, something can be requested.
     pub(crate) fn on_time(&mut self, is_kept: impl Fn(&Type) -> bool, is_wanted: impl Fn(&Type) -> bool, now: Moment) {
         self.first_requests.on_time(&is_kept, now);
         self.one_stream_until.take_if(|until| *until <= now);
@@ -199,7 +199,7 @@ impl TypeTrials {
     /// Lets the type that has waited for longest go on the view's stream, if none of them is on it. Those outside of the table have a common
     /// pace: each may end the stream.
     fn put_back(&mut self, may: impl Fn(&Apart) -> bool, now: Moment) {
-        if self.apart.values().any(|of| of.is_back) {
+        if self.apart.values().any(Apart::has_place) {
             return;
         }
         let may_outside = self.paces.outside.may_put_back(now);
@@ -373,7 +373,7 @@ impl TypeTrials {
     /// When the next trial may begin, or the next type may be put back.
     fn trial_deadline(&self) -> Option<Moment> {
         let has_one_stream = self.one_stream_until.is_some();
-        let is_busy = self.trial.is_some() || has_one_stream && self.apart.values().any(|of| of.is_back);
+        let is_busy = self.trial.is_some() || has_one_stream && self.apart.values().any(Apart::has_place);
         if !self.first_requests.is_live() || is_busy {
             return None;
         }
