@@ -219,13 +219,13 @@ impl HeldWords {
         Some(word)
     }
 
-    /// Returns since when something would be held that a server says now: it may have said the same before it went away.
-    pub(super) fn since(&self, key: &Key, said: &Said, origin: Origin, now: Moment) -> Moment {
+    /// Returns since when something counts as held that a server says now, if it has said the same before, or before it went away.
+    pub(super) fn since(&self, key: &Key, said: &Said, origin: Origin, now: Moment) -> Option<Moment> {
         if let Some(word) = self.words.get(key).filter(|word| word.is_repeated_by(said, origin)) {
-            return word.since;
+            return Some(word.since);
         }
         let is_same = |word: &&InterruptedWord| word.server == origin.server && !said.is_change();
-        self.interrupted.get(key).filter(is_same).map_or(now, |word| now - word.passed)
+        self.interrupted.get(key).filter(is_same).map(|word| now - word.passed)
     }
 
     /// Lets what matches of one type and class count no more, since its server is away.
