@@ -10,6 +10,7 @@
 //! back, or once the relay has opened the stream again, the time goes on that had passed, so that a server that goes away again and again
 //! delays nothing for ever.
 
+mod ages;
 pub(super) mod held_words;
 mod judgement;
 #[cfg(test)]
