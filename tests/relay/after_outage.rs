@@ -161,6 +161,13 @@ async fn waits(relay: &Relay, kind: &str, count: usize) {
     .await;
 }
 
+/// Returns for how many seconds each removal has been held.
+async fn held_for(relay: &Relay) -> Vec<f64> {
+    let page: serde_json::Value = serde_json::from_str(&get(relay.admin, "/waits").await).unwrap();
+    let rows = page["oldest"].as_array().unwrap().iter().filter(|row| row["wait"] == "after_outage");
+    rows.map(|row| row["seconds"].as_f64().unwrap()).collect()
+}
+
 /// Waits until the view has the whole of the set of clusters, also if it is quiet that shows its end.
 async fn is_settled(relay: &Relay) {
     until("the set is settled", async || {
@@ -277,10 +284,19 @@ async fn what_is_held_stays_held_when_the_connection_is_drained_before_the_rest_
                 world.server.sent.insert(EDS, host.clone());
                 world.server.sent.insert(LDS, all_listeners.clone());
             }
+            let said = Instant::now();
             world.server.has(CDS, set(&["c0"])).await;
             world.server.has(EDS, one("c0", b"")).await;
             world.server.has(LDS, set(&["l0"])).await;
             waits(&world.relay, "after_outage", 3).await;
+            if is_drained {
+                let ages = held_for(&world.relay).await;
+                let since = said.elapsed().as_secs_f64();
+                assert!(ages.iter().all(|age| *age > since), "the time goes on that had passed: {ages:?}, {since}");
+            } else {
+                let is_a_while = |ages: Vec<f64>| ages.iter().all(|age| *age >= 2.0);
+                until("it is held for a while", async || is_a_while(held_for(&world.relay).await)).await;
+            }
         }
         world.server.has(CDS, all_clusters).await;
         world.server.has(EDS, host).await;

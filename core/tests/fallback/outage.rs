@@ -15,21 +15,41 @@ const HOLD: Duration = Duration::from_secs(10);
 
 /// A view that nothing is requested of yet.
 fn empty(servers: usize, variant: Variant) -> Bench {
+    holding(HOLD, servers, variant)
+}
+
+fn holding(after_outage: Duration, servers: usize, variant: Variant) -> Bench {
     let options = ProtocolOptions::default().with(|options| {
         options.hold_referenced(Duration::ZERO);
-        options.view.brakes = BrakeRules { after_outage: HOLD, ..BrakeRules::default() };
+        options.view.brakes = BrakeRules { after_outage, ..BrakeRules::default() };
     });
     Bench::with(plan(servers, variant, Rule::Reachability), options)
 }
 
 /// A server that has sent two clusters, a while ago, and perhaps another one below it.
 fn served(servers: usize, variant: Variant) -> Bench {
-    let mut bench = empty(servers, variant);
+    served_by(empty(servers, variant), variant)
+}
+
+fn served_by(mut bench: Bench, variant: Variant) -> Bench {
     bench.want(CDS, "*", true);
     bench.open(0);
     half(&mut bench, variant, &[("a", "1"), ("b", "1")], &[]);
     bench.later(Duration::from_secs(1));
     bench
+}
+
+/// The view that follows another one of the same key after a reload, and its stream is open.
+fn successor(mut before: Bench, mut after: Bench) -> Bench {
+    let (now, sets) = (before.now, SavedSet::all_of(before.view.snapshot(), before.now));
+    let mut history = before.sources.history(now);
+    history.note_held(before.view.holds().held_of_servers());
+    after.now = now;
+    after.view.restore(sets, now + Duration::from_secs(3600), now);
+    after.sources.go_on(history);
+    after.want(CDS, "*", true);
+    after.open(0);
+    after
 }
 
 /// The server sends a part of what it has.
@@ -129,20 +149,51 @@ fn a_view_that_follows_another_one_holds_what_that_one_held() {
             before.end(0, true);
         }
         assert!(has_b(&before));
-        let (now, sets) = (before.now, SavedSet::all_of(before.view.snapshot(), before.now));
-        let mut history = before.sources.history(now);
-        history.note_held(before.view.holds().held_of_servers());
-        let mut after = empty(1, Variant::Sotw);
-        after.now = now;
-        after.view.restore(sets, now + Duration::from_secs(3600), now);
-        after.sources.go_on(history);
-        after.want(CDS, "*", true);
-        after.open(0);
+        let mut after = successor(before, empty(1, Variant::Sotw));
         half(&mut after, Variant::Sotw, &[("a", "1")], &[]);
         assert!(has_b(&after), "{is_drained}");
         after.later(HOLD);
         assert!(!has_b(&after), "{is_drained}");
     }
+}
+
+/// Reloads that are less than the time apart would delay a removal for ever.
+#[test]
+fn views_that_follow_one_another_hold_for_no_longer_than_the_first_of_them() {
+    let mut bench = served(1, Variant::Sotw);
+    bench.lose(0);
+    bench.open(0);
+    bench.later(Duration::from_secs(14));
+    half(&mut bench, Variant::Sotw, &[("a", "1")], &[]);
+    for seconds in [4, 8, 12, 16] {
+        bench.later(Duration::from_secs(4));
+        bench = successor(bench, empty(1, Variant::Sotw));
+        half(&mut bench, Variant::Sotw, &[("a", "1")], &[]);
+        assert_eq!(has_b(&bench), Duration::from_secs(seconds) < HOLD, "{seconds} s after it was removed");
+    }
+}
+
+/// What a server takes away long after it was asked is no repetition.
+#[test]
+fn a_view_that_follows_another_one_doubts_its_server_no_longer_than_one_that_was_away() {
+    let hour = Duration::from_secs(3600);
+    let mut before = served_by(holding(hour, 1, Variant::Sotw), Variant::Sotw);
+    before.lose(0);
+    before.open(0);
+    half(&mut before, Variant::Sotw, &[("a", "1")], &[]);
+    before.later(Duration::from_secs(16));
+    assert!(has_b(&before));
+    let mut after = successor(before, holding(hour, 1, Variant::Sotw));
+    half(&mut after, Variant::Sotw, &[("a", "1"), ("c", "1")], &[]);
+    assert!(has_b(&after), "it says again what is held");
+    let has_c = |after: &Bench| after.held(CDS, Class::Wildcard, "c") == "1";
+    after.later(Duration::from_secs(16));
+    assert!(has_c(&after));
+    half(&mut after, Variant::Sotw, &[("a", "1")], &[]);
+    assert!(!has_c(&after), "that is new, and the server is there");
+    assert!(has_b(&after), "the hour is not over");
+    after.later(hour);
+    assert!(!has_b(&after));
 }
 
 /// What it has removed and is held is requested again, or the server would have no reason to say it again. If it does, the time goes on.

@@ -18,6 +18,8 @@ const TIMES: u64 = 20;
 const HOLD: Duration = Duration::from_secs(5);
 /// How often it is looked at what clients have.
 const EACH: Duration = Duration::from_millis(50);
+/// So often that waits to connect again, which have grown meanwhile, are over.
+const LOOKS: u64 = 800;
 
 /// What happens a while after the control plane is back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,6 +37,8 @@ struct Watch {
     then: Then,
     after: Duration,
     back_at: Option<Moment>,
+    /// When it is back once more, after it has left.
+    returned_at: Option<Moment>,
     is_done: bool,
 }
 
@@ -43,6 +47,9 @@ impl Watch {
         let now = world.now;
         if world.servers[0].health == Health::Fine && !world.streams.is_empty() {
             self.back_at.get_or_insert(now);
+            if self.is_done && self.then == Then::Leaves {
+                self.returned_at.get_or_insert(now);
+            }
         }
         let Some(back_at) = self.back_at else { return keeps(world, "the control plane is away") };
         if !self.is_done && now >= back_at + self.after {
@@ -61,6 +68,15 @@ impl Watch {
             keeps(world, "it was read in time");
         } else if world.servers[0].health != Health::Fine {
             keeps(world, "the control plane is away again");
+        } else if self.is_done && self.then == Then::Leaves {
+            match self.returned_at.map(|at| at + HOLD) {
+                None => keeps(world, "no stream is open yet"),
+                Some(end) if now + self.after + EACH * 4 < end => keeps(world, "not all of the time has passed"),
+                Some(end) if now + EACH * 2 >= end => gone(world, "the time goes on that had passed"),
+                Some(_) => {}
+            }
+        } else if self.then == Then::Goes && now >= back_at + HOLD * 2 {
+            gone(world, "the time is over");
         } else if now + EACH * 2 < back_at + HOLD {
             keeps(world, "the time is not over");
         }
@@ -74,13 +90,22 @@ fn keeps(world: &mut World, why: &str) {
     }
 }
 
+/// No client has it.
+fn gone(world: &mut World, why: &str) {
+    if (0..BOTH.len()).any(|client| has(world, client, UNUSED)) {
+        world.wrong(|| format!("a client still has what is meant to go: {why}"));
+    }
+}
+
 fn history(seed: u64, tiers: usize, variant: Variant, then: Then, faults: Faults) -> Result<(), String> {
     let mut options = Options::calm(tiers);
     options.variants[0] = variant;
     options.habits[0].removes_unknown = true;
     options.protocol.view.brakes.after_outage = HOLD;
     let mut random = Random::of(seed);
-    let (away, after) = (random.below(3_000), Duration::from_millis(1_000 + random.below(3_000)));
+    let (away, share) = (random.below(3_000), random.below(3_000));
+    // Most of the time has passed when it leaves, so that what is left of it is over long before all of it would be.
+    let after = Duration::from_millis(if then == Then::Leaves { 3_500 + share / 3 } else { 1_000 + share });
     let mut world = with_fault(seed, options, faults);
     world.step(5, |world| change(world, UNUSED, 0));
     world.step(10_000, |world| {
@@ -88,8 +113,8 @@ fn history(seed: u64, tiers: usize, variant: Variant, then: Then, faults: Faults
         world.change(0, UNUSED, None);
     });
     world.step(10_010 + away, |world| world.set_health(0, Health::Fine));
-    let watch = Arc::new(Mutex::new(Watch { then, after, back_at: None, is_done: false }));
-    for at in 0..360 {
+    let watch = Arc::new(Mutex::new(Watch { then, after, back_at: None, returned_at: None, is_done: false }));
+    for at in 0..LOOKS {
         let watch = watch.clone();
         world.step(10_050 + at * EACH.as_millis() as u64, move |world| watch.lock().unwrap().look(world));
     }
@@ -121,6 +146,13 @@ fn what_a_control_plane_means_goes_after_the_time() {
 #[test]
 fn what_is_held_stays_while_the_control_plane_is_away_again() {
     assert_eq!(all(Then::Leaves, crate::fault()), Vec::<String>::new());
+}
+
+#[test]
+fn that_the_time_starts_over_is_noticed() {
+    let starts_over = Faults::planted(Fault::AfterOutageStartsOver);
+    let seen = all(Then::Leaves, starts_over).into_iter().filter(|why| why.contains("still has")).count();
+    assert!(seen as u64 > TIMES, "{seen}");
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use weir_core::protocol::members::Members;
 use weir_core::protocol::moment::Moment;
 use weir_core::protocol::sources::Sources;
-use weir_core::protocol::view::SessionId;
+use weir_core::protocol::view::{Recovering, SessionId};
 use weir_core::xds::MemberNode;
 
 use crate::relay::links::Links;
@@ -82,9 +82,9 @@ impl ShownMember {
         self.turns.values().min().copied()
     }
 
-    /// Returns until when what each server takes away is doubted: one that was away a moment ago, and one that is shown a client which has
+    /// Returns the servers of which it is doubted what they take away: one that was away a moment ago, and one that is shown a client which has
     /// left. What another opening of the same server has left held is forgotten in time by one that is not.
-    pub(super) fn recovering(&self, sources: &mut Sources, now: Moment) -> BTreeMap<u16, Moment> {
+    pub(super) fn recovering(&self, sources: &mut Sources, now: Moment) -> Recovering {
         let mut servers = sources.recovering();
         let Some(until) = self.members.removals_wait_until() else { return servers };
         let open = sources.shown_node().open_servers();
@@ -92,7 +92,7 @@ impl ShownMember {
         for server in open {
             let until = if self.members.has_left() || outdated.contains(&server) { until } else { until.min(now) };
             if let Ok(server) = u16::try_from(server) {
-                let latest = servers.entry(server).or_insert(until);
+                let latest = servers.until.entry(server).or_insert(until);
                 *latest = until.max(*latest);
             }
         }

@@ -12,7 +12,7 @@ mod servers;
 mod shown_node;
 mod source;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -29,7 +29,7 @@ use super::ladder::{Ladder, LadderAction, LadderState};
 use super::local_set::{LocalSet, SetPart, SourceSnapshot};
 use super::moment::{Moment, earliest};
 use super::upstream::{Delivery, Epoch, ReceivedResponse, Stream, UpstreamOptions};
-use super::view::{Completeness, InterestChange, Origin, Selector, Update, View};
+use super::view::{Completeness, InterestChange, Origin, Recovering, Selector, Update, View};
 use super::wait::WaitList;
 use crate::xds::{Authority, Name, Type, TypeTable};
 
@@ -105,8 +105,8 @@ impl Sources {
         }
     }
 
-    /// Returns until when each server may still be reading its state after an outage, by its place in the plan.
-    pub fn recovering(&mut self) -> BTreeMap<u16, Moment> {
+    /// Returns the servers that may still be reading their state after an outage.
+    pub fn recovering(&mut self) -> Recovering {
         self.servers.recovering()
     }
 

@@ -12,7 +12,7 @@ use crate::protocol::local_set::{LocalSet, SetPart, SourceSnapshot};
 use crate::protocol::moment::Moment;
 use crate::protocol::session::Variant;
 use crate::protocol::upstream::{Epoch, ReceivedResponse, Recovery, Stream, UpstreamOptions, ViewContext};
-use crate::protocol::view::{InterestChange, Origin, Selector, Update, View};
+use crate::protocol::view::{InterestChange, Origin, Recovering, Selector, Update, View};
 use crate::xds::{Authority, Type, TypeTable};
 
 /// A stream, by its server and its number there.
@@ -178,15 +178,10 @@ impl Servers {
         })
     }
 
-    /// Returns until when each server may still be reading its state after an outage, by its place in the plan.
-    pub(super) fn recovering(&mut self) -> BTreeMap<u16, Moment> {
+    /// Returns the servers that may still be reading their state after an outage.
+    pub(super) fn recovering(&mut self) -> Recovering {
         let seen = |(id, stream): (StreamId, &mut Stream)| Some((u16::try_from(id.server).ok()?, *stream.recovery()));
-        let mut all: Vec<(u16, Recovery)> = self.streams_mut().filter_map(seen).collect();
-        all.sort_by_key(|(_, of)| of.until()); // the latest counts
-        let mut servers: BTreeMap<_, _> = all.iter().filter_map(|(server, of)| Some((*server, of.until()?))).collect();
-        // Other streams to a relay may not have seen yet that it is one.
-        servers.retain(|server, _| !all.iter().any(|(other, of)| other == server && of.is_of_relay()));
-        servers
+        Recovery::doubts(self.streams_mut().filter_map(seen).collect())
     }
 
     /// Returns what is known of the servers that are away, or may still be reading their state.

@@ -16,6 +16,8 @@ pub(super) struct Apart {
     pub(super) suspicion: Option<(Why, ServerStatus)>,
     /// It is tried by itself, since others were not why.
     pub(super) is_alone: bool,
+    /// It alone was new when the view's stream was ended: if that works without it, it was why.
+    is_only: bool,
     /// The status by which the server refuses it.
     pub(super) refusal: Option<ServerStatus>,
     /// How often it was refused, or put back for nothing.
@@ -40,8 +42,18 @@ pub(super) enum Why {
 
 impl Apart {
     pub(super) fn new(is_outside: bool, now: Moment) -> Self {
-        let (suspicion, is_alone, refusal, failures, is_back) = Default::default();
-        Self { since: now, next: now, suspicion, is_alone, refusal, failures, is_back, is_wanted: true, is_outside }
+        Self {
+            since: now,
+            next: now,
+            suspicion: None,
+            is_alone: false,
+            is_only: false,
+            refusal: None,
+            failures: 0,
+            is_back: false,
+            is_wanted: true,
+            is_outside,
+        }
     }
 
     pub(super) fn why(&self) -> Option<Why> {
@@ -51,6 +63,11 @@ impl Apart {
     /// Returns what orders those that wait: types of the table first, and then by how long.
     pub(super) fn place(&self) -> (bool, Moment, Moment) {
         (self.is_outside, self.next, self.since)
+    }
+
+    /// Whether it has the place of those that are put back, which one type has at a time. One that is wanted no more leaves it.
+    pub(super) fn has_place(&self) -> bool {
+        self.is_back && self.is_wanted
     }
 
     /// Whether it may be tried together with others.
@@ -63,6 +80,23 @@ impl Apart {
         let is = self.refusal.is_some() && *left > 0;
         *left -= usize::from(is);
         is
+    }
+
+    /// The view's stream was ended, and this may be why. With `is_only` nothing else may be, unless it is the server's state.
+    pub(super) fn suspect(&mut self, why: Why, is_only: bool, status: &ServerStatus) {
+        if self.refusal.is_none() {
+            self.suspicion = Some((why, status.clone()));
+            (self.is_alone, self.is_only) = (is_only, is_only);
+        }
+    }
+
+    /// The view's stream works without it, which shows that the server refuses it if nothing else was suspected with it.
+    pub(super) fn on_works_without(&mut self, now: Moment) {
+        if self.is_only
+            && let Some((_, status)) = self.suspicion.take()
+        {
+            self.refuse(status, now);
+        }
     }
 
     pub(super) fn refuse(&mut self, status: ServerStatus, now: Moment) {

@@ -22,6 +22,7 @@ mod rejected;
 mod report;
 mod request;
 mod request_room;
+mod requestable;
 mod response;
 mod routing_answers;
 mod running_trial;

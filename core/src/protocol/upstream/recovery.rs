@@ -1,8 +1,10 @@
 //! Whether a server was away until a moment ago: it may still be reading its state, and what it says first may be half of what it has.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use crate::protocol::moment::Moment;
+use crate::protocol::view::Recovering;
 
 /// The last outage of a server, as one stream has seen it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -31,7 +33,19 @@ impl Recovery {
 
     /// Returns until when the server counts as one that reads its state.
     pub(crate) fn until(&self) -> Option<Moment> {
-        self.back_since.map(|since| since + TIME).max(self.held_until)
+        self.back_since.map(|since| since + TIME)
+    }
+
+    /// Returns the servers that may still be reading their state, of what their streams know. Of the streams to one the latest time counts.
+    pub(crate) fn doubts(mut seen: Vec<(u16, Self)>) -> Recovering {
+        // Other streams to a relay may not have seen yet that it is one.
+        let relays: BTreeSet<u16> = seen.iter().filter(|(_, of)| of.is_relay).map(|(server, _)| *server).collect();
+        seen.retain(|(server, _)| !relays.contains(server));
+        let latest = |end: fn(&Self) -> Option<Moment>| -> BTreeMap<u16, Moment> {
+            let ends: BTreeSet<_> = seen.iter().filter_map(|(server, of)| Some((*server, end(of)?))).collect();
+            ends.into_iter().collect()
+        };
+        Recovering { until: latest(Self::until), held_until: latest(|of| of.held_until) }
     }
 
     /// A relay has answered there.
@@ -39,18 +53,14 @@ impl Recovery {
         *self = Self { is_relay: true, ..Self::default() };
     }
 
-    pub(crate) fn is_of_relay(&self) -> bool {
-        self.is_relay
-    }
-
     /// What a view holds of the server lasts until then at most. A later view of the same key, which is told the same, is to hold it too.
     pub(crate) fn note_held(&mut self, until: Moment) {
         self.held_until = self.held_until.max(Some(until));
     }
 
-    /// Whether the server is away, or may still be reading its state.
+    /// Whether the server is away, or may still be reading its state, or something is held of it.
     pub(crate) fn lasts(&self, now: Moment) -> bool {
-        self.is_lost || self.until().is_some_and(|until| now < until)
+        self.is_lost || self.until().max(self.held_until).is_some_and(|until| now < until)
     }
 }
 

@@ -11,6 +11,7 @@ use super::parser::{ReceivedResponse, Room};
 use super::rejected::NewRejections;
 use super::report::{TypePlace, next_deadline};
 use super::request::RequestContext;
+use super::requestable::{is_requestable, is_routing, is_spoken};
 use super::response::ResponseContext;
 use super::routing_answers::{self, first_answer_due};
 use super::set_progress::{COMES_IN, Delivery};
@@ -24,7 +25,7 @@ use crate::protocol::moment::Moment;
 use crate::protocol::session::Variant;
 use crate::protocol::upstream::options::UpstreamOptions;
 use crate::protocol::view::{Class, Evidence, InterestChange, Retain, Selector, Tables, Update};
-use crate::xds::{Name, Resource, Role, Type, TypeTable};
+use crate::xds::{Name, Resource, Type, TypeTable};
 
 #[derive(Debug, Default)]
 pub(super) struct Subscriptions {
@@ -228,7 +229,7 @@ impl Subscriptions {
         let others = self.others(opening, options);
         let (mut updates, mut answered_end) = (Vec::new(), false);
         let Self { types, trials, .. } = self;
-        let is_wanted = |kind: &Type| types.get(kind).is_some_and(|of| of.wanted().is_any());
+        let is_wanted = |kind: &Type| types.get(kind).is_some_and(|of| is_requestable(kind, of, variant));
         trials.on_time(|kind| types.contains_key(kind), is_wanted, now);
         for (kind, subscription) in types {
             if trials.is_apart(kind) {
@@ -376,16 +377,6 @@ impl Subscriptions {
             }
         }
     }
-}
-
-/// Whether a type is requested in a variant. Delta-only types are not requested in SotW: no server would respond, and the silence would count
-/// as absence.
-fn is_spoken(kind: &Type, variant: Variant) -> bool {
-    variant == Variant::Delta || !kind.info().delta_only
-}
-
-fn is_routing(kind: &Type, of: &TypeSubscription, variant: Variant) -> bool {
-    kind.is(Role::Routing) && is_spoken(kind, variant) && of.wanted().is_requestable(variant)
 }
 
 /// What [`Fault::DropOnDisconnect`] deletes.

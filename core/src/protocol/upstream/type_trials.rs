@@ -171,7 +171,7 @@ impl TypeTrials {
         self.trial.take_if(|trial| !trial.kinds.iter().any(|kind| apart.contains_key(kind)));
     }
 
-    /// Handles due timers. What is not `kept` was requested long ago, if it was.
+    /// Handles due timers. What is not `kept` was requested long ago, if it was. Of what is `wanted`, something can be requested.
     pub(crate) fn on_time(&mut self, is_kept: impl Fn(&Type) -> bool, is_wanted: impl Fn(&Type) -> bool, now: Moment) {
         self.first_requests.on_time(&is_kept, now);
         self.one_stream_until.take_if(|until| *until <= now);
@@ -192,18 +192,14 @@ impl TypeTrials {
 
     /// The view's stream works without these. Each is put back on it by itself, but a refused one only when it is opened anyway.
     fn try_on_stream(&mut self, now: Moment) {
-        for of in self.apart.values_mut().filter(|of| of.is_alone && !of.is_back) {
-            if let Some((_, status)) = of.suspicion.take() {
-                of.refuse(status, now);
-            }
-        }
+        self.apart.values_mut().filter(|of| !of.is_back).for_each(|of| of.on_works_without(now));
         self.put_back(|of| of.refusal.is_none(), now);
     }
 
     /// Lets the type that has waited for longest go on the view's stream, if none of them is on it. Those outside of the table have a common
     /// pace: each may end the stream.
     fn put_back(&mut self, may: impl Fn(&Apart) -> bool, now: Moment) {
-        if self.apart.values().any(|of| of.is_back) {
+        if self.apart.values().any(Apart::has_place) {
             return;
         }
         let may_outside = self.paces.outside.may_put_back(now);
@@ -359,13 +355,11 @@ impl TypeTrials {
         may_be_type
     }
 
-    fn suspect(&mut self, kinds: &[Type], why: Why, is_alone: bool, status: &ServerStatus, now: Moment) {
+    fn suspect(&mut self, kinds: &[Type], why: Why, is_only: bool, status: &ServerStatus, now: Moment) {
         for kind in kinds {
             let is_outside = self.outside.contains(kind);
             let of = self.apart.entry(kind.clone()).or_insert_with(|| Apart::new(is_outside, now));
-            if of.refusal.is_none() {
-                (of.suspicion, of.is_alone) = (Some((why, status.clone())), is_alone);
-            }
+            of.suspect(why, is_only, status);
         }
     }
 
@@ -379,7 +373,7 @@ impl TypeTrials {
     /// When the next trial may begin, or the next type may be put back.
     fn trial_deadline(&self) -> Option<Moment> {
         let has_one_stream = self.one_stream_until.is_some();
-        let is_busy = self.trial.is_some() || has_one_stream && self.apart.values().any(|of| of.is_back);
+        let is_busy = self.trial.is_some() || has_one_stream && self.apart.values().any(Apart::has_place);
         if !self.first_requests.is_live() || is_busy {
             return None;
         }

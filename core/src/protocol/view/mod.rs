@@ -53,7 +53,7 @@ pub use saved::{SavedResource, SavedSet};
 pub use snapshot::{Batch, BatchKey, Lookup, Snapshot};
 pub use stage::{Facts, HoldTimes, Place, Stage, Unit};
 pub use tables::{KeptByView, Tables};
-pub use update::{Completeness, Evidence, NamedError, NoRoom, Origin, RefusedName, Retain, Update};
+pub use update::{Completeness, Evidence, NamedError, NoRoom, Origin, Recovering, RefusedName, Retain, Update};
 pub use wants::Wants;
 
 use self::brake::Release;
@@ -148,8 +148,8 @@ impl View {
     }
 
     /// Records until when each server may still be reading its state after an outage, by its place in the plan.
-    pub fn note_recovering(&mut self, servers: BTreeMap<u16, Moment>) {
-        self.row.note_recovering(servers);
+    pub fn note_recovering(&mut self, servers: impl Into<Recovering>) {
+        self.row.note_recovering(servers.into());
     }
 
     /// Records the authorities of `Sources::unsteady`. While an authority is unsteady, no wait in it runs out.

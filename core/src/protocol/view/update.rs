@@ -1,6 +1,6 @@
 //! Updates: what a response of a source changes, and errors of single resources.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -122,6 +122,28 @@ impl Origin {
         skips_brakes: false,
         is_polled: false,
     };
+}
+
+/// The servers of which it is doubted what they take away, by their places in the plan. A plain record.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Recovering {
+    /// Until when each may still be reading its state after an outage.
+    pub until: BTreeMap<u16, Moment>,
+    /// Until when an earlier view of the same key holds something of each, at most.
+    pub held_until: BTreeMap<u16, Moment>,
+}
+
+impl Recovering {
+    /// Returns until when a server is doubted, for one reason or the other.
+    pub(super) fn end_of(&self, server: u16) -> Option<Moment> {
+        self.until.get(&server).max(self.held_until.get(&server)).copied()
+    }
+}
+
+impl From<BTreeMap<u16, Moment>> for Recovering {
+    fn from(until: BTreeMap<u16, Moment>) -> Self {
+        Self { until, ..Self::default() }
+    }
 }
 
 /// One update by itself, with who said it and when that was received.

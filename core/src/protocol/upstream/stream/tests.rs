@@ -1,3 +1,4 @@
+mod put_back;
 mod room;
 mod waits;
 

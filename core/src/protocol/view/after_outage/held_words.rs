@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::ages::Ages;
 use crate::protocol::keys::{Class, Key, Selector, SetKey};
 use crate::protocol::moment::Moment;
 use crate::protocol::view::update::{Evidence, Origin, Passed, Update};
@@ -72,6 +73,8 @@ impl HeldWord {
 struct InterruptedWord {
     server: u16,
     is_removal: bool,
+    /// Since when it was held, which counts for a later view.
+    since: Moment,
     passed: Duration,
 }
 
@@ -91,6 +94,8 @@ pub(in crate::protocol::view) struct HeldWords {
     /// When the last word of each server was interrupted.
     interrupted_at: BTreeMap<u16, Moment>,
     by_age: BTreeSet<(Moment, Key)>,
+    /// Of the words, and of those that were interrupted.
+    ages: Ages,
     /// Of each set by itself: another one may be of another server. A name outside of a set matters to no other.
     counts: BTreeMap<SetKey, Counts>,
     /// Sets that would be complete if no new name of them waited, with who said so.
@@ -199,11 +204,12 @@ impl HeldWords {
             counts.new_names += usize::from(word.is_new());
         }
         self.by_age.insert((word.since, key.clone()));
+        self.ages.add(word.origin.server, word.since);
         self.words.insert(key, word);
     }
 
     pub(super) fn remove(&mut self, key: &Key) -> Option<HeldWord> {
-        self.interrupted.remove(key);
+        self.remove_interrupted(key);
         let word = self.words.remove(key)?;
         if let Some(set) = set_with(key)
             && let Some(counts) = self.counts.get_mut(&set)
@@ -216,16 +222,23 @@ impl HeldWords {
             }
         }
         self.by_age.remove(&(word.since, key.clone()));
+        self.ages.remove(word.origin.server, word.since);
         Some(word)
     }
 
-    /// Returns since when something would be held that a server says now: it may have said the same before it went away.
-    pub(super) fn since(&self, key: &Key, said: &Said, origin: Origin, now: Moment) -> Moment {
+    fn remove_interrupted(&mut self, key: &Key) {
+        if let Some(word) = self.interrupted.remove(key) {
+            self.ages.remove(word.server, word.since);
+        }
+    }
+
+    /// Returns since when something counts as held that a server says now, if it has said the same before, or before it went away.
+    pub(super) fn since(&self, key: &Key, said: &Said, origin: Origin, now: Moment) -> Option<Moment> {
         if let Some(word) = self.words.get(key).filter(|word| word.is_repeated_by(said, origin)) {
-            return word.since;
+            return Some(word.since);
         }
         let is_same = |word: &&InterruptedWord| word.server == origin.server && !said.is_change();
-        self.interrupted.get(key).filter(is_same).map_or(now, |word| now - word.passed)
+        self.interrupted.get(key).filter(is_same).map(|word| now - word.passed)
     }
 
     /// Lets what matches of one type and class count no more, since its server is away.
@@ -246,8 +259,10 @@ impl HeldWords {
 
     fn note_interrupted(&mut self, key: Key, word: &HeldWord, now: Moment) {
         if !word.is_change() {
-            let (server, is_removal, passed) = (word.origin.server, word.is_removal(), now - word.since);
-            self.interrupted.insert(key, InterruptedWord { server, is_removal, passed });
+            let (server, is_removal, since) = (word.origin.server, word.is_removal(), word.since);
+            self.remove_interrupted(&key);
+            self.ages.add(server, since);
+            self.interrupted.insert(key, InterruptedWord { server, is_removal, since, passed: now - since });
             self.interrupted_at.insert(server, now);
         }
     }
@@ -258,7 +273,7 @@ impl HeldWords {
         let interrupted = self.interrupted_of(kind, class).filter(|(name, word)| matches(name, word.is_removal));
         let names: Vec<Name> = interrupted.map(|(name, _)| name.clone()).collect();
         for name in names {
-            self.interrupted.remove(&(kind.clone(), class, name));
+            self.remove_interrupted(&(kind.clone(), class, name));
         }
     }
 
@@ -271,7 +286,9 @@ impl HeldWords {
     pub(super) fn forget_interrupted_of(&mut self, server: u16, time: Duration, now: Moment) {
         if self.interrupted_at.get(&server).is_some_and(|at| *at + time <= now) {
             self.interrupted_at.remove(&server);
-            self.interrupted.retain(|_, word| word.server != server);
+            let Self { interrupted, ages, .. } = self;
+            let of_server = interrupted.extract_if(.., |_, word| word.server == server);
+            of_server.for_each(|(_, word)| ages.remove(server, word.since));
         }
     }
 
@@ -318,17 +335,7 @@ impl HeldWords {
 
     /// Returns until when something may be held of each server, or would be if it said that again, if each word is held for so long.
     pub(in crate::protocol::view) fn ends_by_server(&self, time: Duration) -> BTreeMap<u16, Moment> {
-        let mut ends = BTreeMap::new();
-        let held = self.words.values().map(|word| (word.origin.server, word.since));
-        let interrupted = self.interrupted.values().filter_map(|word| {
-            let at = self.interrupted_at.get(&word.server)?;
-            Some((word.server, *at))
-        });
-        for (server, since) in held.chain(interrupted) {
-            let end: &mut Moment = ends.entry(server).or_insert(since + time);
-            *end = (since + time).max(*end);
-        }
-        ends
+        self.ages.ends(time)
     }
 
     pub(super) fn oldest(&self) -> Option<Moment> {

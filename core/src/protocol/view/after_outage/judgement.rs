@@ -18,6 +18,8 @@ pub(super) struct Judgement<'a> {
     origin: Origin,
     /// The server may not have read all of its state.
     is_doubted: bool,
+    /// Since when that is held which was not before.
+    since: Moment,
     now: Moment,
     passing: Vec<Update>,
 }
@@ -27,10 +29,11 @@ impl<'a> Judgement<'a> {
         held: &'a mut HeldWords,
         facts: &'a Facts<'a>,
         origin: Origin,
-        is_doubted: bool,
+        doubted_since: Option<Moment>,
         now: Moment,
     ) -> Self {
-        Self { held, facts, origin, is_doubted, now, passing: Vec::new() }
+        let (is_doubted, since) = (doubted_since.is_some(), doubted_since.unwrap_or(now));
+        Self { held, facts, origin, is_doubted, since, now, passing: Vec::new() }
     }
 
     /// Returns what passes.
@@ -115,7 +118,7 @@ impl<'a> Judgement<'a> {
     fn hold(&mut self, key: Key, said: Said) {
         let since = match self.facts.options().faults.has(Fault::AfterOutageStartsOver) {
             true => self.now,
-            false => self.held.since(&key, &said, self.origin, self.now),
+            false => self.held.since(&key, &said, self.origin, self.now).unwrap_or(self.since),
         };
         self.held.insert(key, HeldWord { since, origin: self.origin, said });
     }

@@ -10,18 +10,20 @@
 //! back, or once the relay has opened the stream again, the time goes on that had passed, so that a server that goes away again and again
 //! delays nothing for ever.
 
+mod ages;
 pub(super) mod held_words;
 mod judgement;
 #[cfg(test)]
 mod tests;
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use self::held_words::HeldWords;
 use self::judgement::Judgement;
 use super::brake::BrakeRules;
 use super::stage::{Facts, HoldTimes, Unit, class_of};
-use super::update::{Completeness, Origin, Passed, Update};
+use super::update::{Completeness, Origin, Passed, Recovering, Update};
 use crate::protocol::faults::Fault;
 use crate::protocol::keys::{Class, Key, Selector, SetKey};
 use crate::protocol::moment::Moment;
@@ -30,37 +32,47 @@ use crate::xds::{Name, Type};
 
 #[derive(Debug, Default)]
 pub(super) struct AfterOutage {
-    /// Until when each server may still be reading its state.
-    recovering: BTreeMap<u16, Moment>,
+    recovering: Recovering,
+    /// Of which an earlier view holds something: since when each of these servers has said something to this one.
+    first_words: BTreeMap<u16, Moment>,
     held: HeldWords,
 }
 
 impl AfterOutage {
-    pub(super) fn note_recovering(&mut self, servers: BTreeMap<u16, Moment>) {
+    pub(super) fn note_recovering(&mut self, servers: Recovering) {
+        self.first_words.retain(|server, _| servers.held_until.contains_key(server));
         self.recovering = servers;
     }
 
     /// Judges what a server says. Returns what passes of it, and what is let go since it says so.
     pub(super) fn judge(&mut self, unit: Unit, facts: &Facts, now: Moment) -> Vec<Unit> {
-        if self.recovering.get(&unit.origin.server).is_some_and(|until| *until <= now) {
+        if self.recovering.end_of(unit.origin.server).is_some_and(|end| end <= now) {
             // The relay may have opened the stream again since then, which is no outage.
             self.held.forget_interrupted_of(unit.origin.server, facts.options().brakes.after_outage, now);
         }
         let believes_all = facts.options().faults.has(Fault::AfterOutageBelievesAll);
-        let is_doubted = !believes_all && self.is_doubted(unit.origin, &facts.options().brakes, now);
-        if !is_doubted && self.held.is_empty() {
+        let doubted = self.doubted_since(unit.origin, &facts.options().brakes, now).filter(|_| !believes_all);
+        if doubted.is_none() && self.held.is_empty() {
             return vec![unit];
         }
         let Unit { origin, received, updates } = unit;
-        let judgement = Judgement::new(&mut self.held, facts, origin, is_doubted, now);
+        let judgement = Judgement::new(&mut self.held, facts, origin, doubted, now);
         let passing = Unit { origin, received, updates: judgement.judge(updates) };
         std::iter::once(passing).chain(self.let_free(now)).collect()
     }
 
-    /// Whether a server is the first choice, and has come back so recently that it may not have all of its state.
-    fn is_doubted(&self, origin: Origin, rules: &BrakeRules, now: Moment) -> bool {
-        let is_recovering = || self.recovering.get(&origin.server).is_some_and(|until| now < *until);
-        origin.rank == 0 && !origin.skips_brakes && !rules.after_outage.is_zero() && is_recovering()
+    /// Returns since when what a server takes away is held, if it is the first choice and has come back so recently that it may not have all of
+    /// its state. Where only an earlier view holds something of it, that is what it may say again, and that keeps its end.
+    fn doubted_since(&mut self, origin: Origin, rules: &BrakeRules, now: Moment) -> Option<Moment> {
+        if origin.rank != 0 || origin.skips_brakes || rules.after_outage.is_zero() {
+            return None;
+        }
+        if self.recovering.until.get(&origin.server).is_some_and(|until| now < *until) {
+            return Some(now);
+        }
+        let end = *self.recovering.held_until.get(&origin.server).filter(|end| now < **end)?;
+        let first = *self.first_words.entry(origin.server).or_insert(now);
+        (now < first + SAID_AGAIN).then(|| now.min(end - rules.after_outage))
     }
 
     /// Lets go what has been held for long enough.
@@ -156,6 +168,9 @@ impl AfterOutage {
         }
     }
 }
+
+/// For how long the first words to a view may repeat what an earlier one holds.
+const SAID_AGAIN: Duration = Duration::from_secs(15);
 
 fn unit_of(Passed { update, origin, received }: Passed) -> Unit {
     Unit { origin, received, updates: vec![update] }

@@ -264,7 +264,7 @@ fn what_is_taken_away_from_a_client_that_has_left_waits_for_the_next_one() {
         bench.pass(60_000);
         members.leave(SessionId(1), bench.now);
         let until = members.removals_wait_until().map(|until| (bench.origin.server, until));
-        bench.view.note_recovering(until.into_iter().collect());
+        bench.view.note_recovering(BTreeMap::from_iter(until));
         bench.remove(CDS, "b");
         bench.remove(SDS, "s");
         assert_eq!(bench.present(SDS), names(&["t"]), "secrets go at once");

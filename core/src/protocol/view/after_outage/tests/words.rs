@@ -334,3 +334,22 @@ fn a_resource_that_came_and_cannot_be_read_ends_the_hold_of_its_removal() {
     bench.pass(60_000);
     assert_eq!(bench.present(CDS), names(&["a", "b"]));
 }
+
+/// It is asked after each event.
+#[test]
+fn until_when_something_is_held_of_a_server_is_known_without_a_look_at_each_name() {
+    let many: Vec<String> = (0..1_000).map(|at| format!("c{at:04}")).collect();
+    let all: Vec<&str> = many.iter().map(String::as_str).collect();
+    let mut bench = Bench::back(CDS, &all, options());
+    bench.set(CDS, &all[500..]);
+    bench.pass(1_000);
+    bench.set(CDS, &all[999..]);
+    let ends = BTreeMap::from([(bench.origin.server, bench.now + HOLD)]);
+    take_visits();
+    assert_eq!((bench.view.holds().held_of_servers(), take_visits()), (ends.clone(), 1), "of one server");
+    bench.pass(1_000);
+    bench.interrupt(CDS);
+    assert_eq!(bench.view.holds().held_of_servers(), ends, "it may say the same again");
+    bench.set(CDS, &all);
+    assert!(bench.view.holds().held_of_servers().is_empty());
+}

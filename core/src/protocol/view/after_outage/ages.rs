@@ -1,0 +1,36 @@
+//! Since when the words of each server are held, or were until its stream ended: who asks for the latest looks at none of them.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::protocol::moment::Moment;
+use crate::protocol::visits::visit;
+
+/// How many words there are of each server, by since when they count. None of the counts is zero.
+#[derive(Debug, Default)]
+pub(super) struct Ages(BTreeMap<u16, BTreeMap<Moment, usize>>);
+
+impl Ages {
+    pub(super) fn add(&mut self, server: u16, since: Moment) {
+        *self.0.entry(server).or_default().entry(since).or_default() += 1;
+    }
+
+    pub(super) fn remove(&mut self, server: u16, since: Moment) {
+        let Some(ages) = self.0.get_mut(&server) else { return };
+        if let Some(count) = ages.get_mut(&since) {
+            *count -= 1;
+            if *count == 0 {
+                ages.remove(&since);
+            }
+        }
+        if ages.is_empty() {
+            self.0.remove(&server);
+        }
+    }
+
+    /// Returns when the last word of each server ends, if each is held for so long.
+    pub(super) fn ends(&self, time: Duration) -> BTreeMap<u16, Moment> {
+        let latest = self.0.iter().inspect(|_| visit());
+        latest.filter_map(|(server, ages)| Some((*server, *ages.last_key_value()?.0 + time))).collect()
+    }
+}
