@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use super::checker::Checker;
 use super::form::{Counted, Located, Section};
-use super::raw;
+use super::{raw, views};
 use crate::state::WhenOlder;
 use crate::upstream::{LifeMethod, Plan};
 
@@ -62,7 +62,7 @@ fn brakes(raw: &raw::Brakes, checker: &mut Checker) {
 
 fn audit(raw: &raw::Views, checker: &mut Checker) {
     let interval = &raw.audit.interval;
-    if let Some(place) = interval.given().filter(|_| interval.0.is_some() && raw.node.value == raw::ViewNode::Key) {
+    if let Some(place) = interval.given().filter(|_| interval.0.is_some() && !views::shows_members(raw)) {
         checker.warn(place, "has no effect: views.node is key, and the nodes of clients are known with member alone");
     }
 }
@@ -185,6 +185,18 @@ mod tests {
         let expected = ["delay", "on_missing"]
             .map(|key| format!("upstream.fallback.{key}: has no effect: no list has a second server"));
         assert_eq!(of(ONE, fallback), expected);
+    }
+
+    #[test]
+    fn the_audit_that_a_preset_requires_has_an_effect() {
+        let fields =
+            "id, cluster, locality, metadata, user_agent, extensions, client_features, dynamic_parameters, unknown";
+        let rest = format!(
+            "views: {{preset: istio-gateway, audit: {{interval: 24h}}}}\n\
+             permissions: [{{name: a, identities: [{{network: 10.0.0.0/8}}], free: [{fields}]}}]\n"
+        );
+        let found = of(ONE, &rest);
+        assert!(!found.iter().any(|warning| warning.starts_with("views.")), "{found:?}");
     }
 
     #[test]

@@ -31,13 +31,20 @@ pub(super) fn check_audit(raw: &raw::Views, checker: &mut Checker) {
 }
 
 /// Whether servers are shown the nodes of clients: the file says so, or its preset does.
-pub(super) fn shows_members(raw: &raw::Views, checker: &mut Checker) -> bool {
-    let needs = raw.preset.as_ref().is_some_and(|name| Preset::of(name.value).member);
-    let is_member = raw.node.value == ViewNode::Member;
-    if let Some(place) = raw.node.given().filter(|_| needs && !is_member) {
+pub(super) fn shows_members(raw: &raw::Views) -> bool {
+    raw.node.value == ViewNode::Member || preset_shows_members(raw)
+}
+
+/// Checks that the file does not say another node than its preset needs.
+pub(super) fn check_node(raw: &raw::Views, checker: &mut Checker) {
+    let differs = raw.node.value != ViewNode::Member && preset_shows_members(raw);
+    if let Some(place) = raw.node.given().filter(|_| differs) {
         checker.fault(place, "expected member: this preset is for a server that has to be shown a real proxy");
     }
-    needs || is_member
+}
+
+fn preset_shows_members(raw: &raw::Views) -> bool {
+    raw.preset.as_ref().is_some_and(|name| Preset::of(name.value).member)
 }
 
 /// Returns where the file has a field of the key that is there by its name, or by a preset.
