@@ -118,7 +118,7 @@ fn metadata_except(entry: &ExceptEntry, checker: &mut Checker) -> Option<KeyFiel
     for (at, path) in paths.iter().enumerate() {
         let covers = |(other, whole): (usize, &Located<MetadataPath>)| {
             let is_other = if whole.value == path.value { other < at } else { other != at };
-            (is_other && path.value.0.starts_with(&whole.value.0)).then(|| whole.value.0.join("."))
+            (is_other && path.value.0.starts_with(&whole.value.0)).then(|| KeyField::path_text(&whole.value.0))
         };
         if let Some(whole) = paths.iter().enumerate().find_map(covers) {
             checker.fault(&path.place, format!("has no effect: {whole:?} is left out"));
@@ -127,12 +127,16 @@ fn metadata_except(entry: &ExceptEntry, checker: &mut Checker) -> Option<KeyFiel
             && first == "metadata"
             && !rest.is_empty()
         {
-            let rest = rest.join(".");
-            let reason = format!("leaves out metadata.metadata.{rest}: expected {rest:?} if metadata.{rest} is meant");
+            let (whole, meant, rest) = (in_metadata(&path.value.0), in_metadata(rest), KeyField::path_text(rest));
+            let reason = format!("leaves out {whole}: expected {rest:?} if {meant} is meant");
             checker.warn(&path.place, reason);
         }
     }
     Some(KeyField::metadata_except(paths.iter().map(|path| path.value.0.clone()).collect()))
+}
+
+fn in_metadata(path: &[String]) -> String {
+    KeyField::MetadataPath(path.to_vec()).to_string()
 }
 
 /// Returns why a field cannot be in a key with the others.
@@ -169,7 +173,7 @@ fn contradiction(field: &KeyField, before: &[(&Place, KeyField)], all: &[(&Place
                     Some(format!("cannot be combined with {}: expected one list of what is left out", place.path))
                 }
                 (None, Some((path, other))) => {
-                    Some(format!("leaving out {:?} has no effect: {other} is in the key", path.join(".")))
+                    Some(format!("leaving out {:?} has no effect: {other} is in the key", KeyField::path_text(path)))
                 }
                 (None, None) => None,
             }

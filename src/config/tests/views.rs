@@ -2,11 +2,15 @@
 
 use std::path::Path;
 
+use weir_core::xds::KeyField;
+
 use crate::config::load::{Config, review};
 
 const START: &str = "listen: [{address: '127.0.0.1:18000'}]\nupstream: {servers: [{uri: 'http://cp:1'}]}\n";
 const NO_SECRETS: &str =
     "permissions: [{name: all, identities: [{network: 0.0.0.0/0}], free: [id, cluster, metadata]}]\n";
+const PATH: &str = "expected keys with points between them, such as NAME or LABELS.hash; a key that has points is in brackets and quotes: \
+                    LABELS[\"app.example/hash\"]";
 const EXCEPT: &str = "{metadata: {except: [NAME]}}";
 
 fn faults(text: &str) -> Vec<String> {
@@ -57,19 +61,20 @@ fn an_entry_of_the_wrong_form_is_a_fault_at_its_place() {
         ),
         ("{metadata: {}}", "views.key[0].metadata: missing key \"except\"".to_owned()),
         ("{metadata: {except: []}}", "views.key[0].metadata.except: empty list: expected at least one item".to_owned()),
-        (
-            "{metadata: {except: [a..b]}}",
-            "views.key[0].metadata.except[0]: invalid path \"a..b\": expected keys with points between them, such as NAME or \
-             LABELS.hash"
-                .to_owned(),
-        ),
+        ("{metadata: {except: [a..b]}}", format!("views.key[0].metadata.except[0]: invalid path \"a..b\": {PATH}")),
         ("{metadata: {exept: [a]}}", "views.key[0].metadata.exept: unknown key \"exept\": expected except".to_owned()),
         ("{id: {part: 0, of: '~'}}", format!("views.key[0].id.part: invalid number 0: {integer}")),
         ("{id: {part: -1, of: '~'}}", format!("views.key[0].id.part: invalid number -1: {integer}")),
-        ("{id: {part: 1, of: ''}}", "views.key[0].id.of: invalid name \"\": expected text that is not empty".to_owned()),
+        (
+            "{id: {part: 1, of: ''}}",
+            "views.key[0].id.of: invalid name \"\": expected text that is not empty".to_owned(),
+        ),
         ("{id: {part: 1}}", "views.key[0].id: missing key \"of\"".to_owned()),
         ("{id: {of: '~'}}", "views.key[0].id: missing key \"part\"".to_owned()),
-        ("{cluster: {part: 1}}", "views.key[0].cluster: unknown key \"cluster\": expected one of metadata, id".to_owned()),
+        (
+            "{cluster: {part: 1}}",
+            "views.key[0].cluster: unknown key \"cluster\": expected one of metadata, id".to_owned(),
+        ),
     ] {
         key_says(key, &[&expected]);
     }
@@ -121,6 +126,29 @@ fn entries_that_contradict_one_another_are_faults() {
         warned.contains(&"leaves out metadata.metadata.NAME: expected \"NAME\" if metadata.NAME is meant"),
         "{warned:?}"
     );
+}
+
+#[test]
+fn a_key_of_the_metadata_that_has_points_is_in_brackets_and_quotes() {
+    let key = "views:\n  key:\n  - metadata: {except: ['LABELS[\"apps.example/pod-index\"]']}\n  - 'metadata.LABELS[\"b.c\"].d'\n";
+    let rule = NO_SECRETS.replace("metadata]", "metadata, 'metadata.LABELS[\"b.c\"].d']");
+    let paths: Vec<_> = parsed(&format!("{key}{rule}")).views.rule.fields().to_vec();
+    let path = |keys: &[&str]| keys.iter().map(ToString::to_string).collect::<Vec<_>>();
+    let left_out = KeyField::metadata_except(vec![path(&["LABELS", "apps.example/pod-index"])]);
+    assert_eq!(paths, [left_out, KeyField::MetadataPath(path(&["LABELS", "b.c", "d"]))]);
+    for malformed in ["LABELS[\"a.b\"", "LABELS[\"a.b", "LABELS[\"a.b\"]c", "LABELS.[\"a.b\"]"] {
+        let shown = malformed.replace('"', "\\\"");
+        key_says(
+            &format!("{{metadata: {{except: ['{malformed}']}}}}"),
+            &[&format!("views.key[0].metadata.except[0]: invalid path \"{shown}\": {PATH}")],
+        );
+        let found = faults(&format!("views: {{key: ['metadata.{malformed}']}}\n"));
+        assert_eq!(found, [format!("views.key[0]: invalid path \"metadata.{shown}\": {PATH}")]);
+    }
+    let text = format!("{START}views: {{key: [{{metadata: {{except: ['metadata.LABELS[\"a.b\"]']}}}}]}}\n{NO_SECRETS}");
+    let review = review(Path::new("relay.yaml"), &text, &|_| None, false);
+    let said = "leaves out metadata.metadata.LABELS[\"a.b\"]: expected \"LABELS[\\\"a.b\\\"]\" if metadata.LABELS[\"a.b\"] is meant";
+    assert!(review.warnings.iter().any(|of| &*of.reason == said), "{:?}", review.warnings);
 }
 
 #[test]
