@@ -56,19 +56,26 @@ pub(super) fn place_of(raw: &raw::Views, is_meant: impl Fn(&KeyField) -> bool) -
 }
 
 /// Checks that clients who share a view without stating one id are of one tenant, or have shown the server the same credential.
+///
+/// A server that is shown a real client makes everything for that one: what rules about secrets hold back is not all that it gives to one alone.
 pub(super) fn check_identity(raw: &raw::Views, rule: &KeyRule, permissions: &Permissions, checker: &mut Checker) {
     let Some(place) = place_of_sharing(raw).filter(|_| !checker.has_fault_within("views.key")) else { return };
-    if may_mix_secrets(rule, permissions) {
+    if shows_members(raw) && !tells_clients_apart(rule) {
+        checker.fault(place, MADE_FOR_ONE);
+    } else if may_mix_secrets(rule, permissions) {
         checker.fault(place, MIXED);
     }
 }
 
 /// Whether clients of one key may be different ones to the control plane, and may have secrets that it gives to one of them.
 pub(crate) fn may_mix_secrets(rule: &KeyRule, permissions: &Permissions) -> bool {
-    let tells_apart = |field: &KeyField| matches!(field, KeyField::Id | KeyField::Tenant | KeyField::Header(_));
     let rules = permissions.rules();
     let has_secrets = rules.is_empty() || rules.iter().any(|rule| !rule.secrets.is_empty());
-    has_secrets && !rule.fields().iter().any(tells_apart)
+    has_secrets && !tells_clients_apart(rule)
+}
+
+fn tells_clients_apart(rule: &KeyRule) -> bool {
+    rule.fields().iter().any(|field| matches!(field, KeyField::Id | KeyField::Tenant | KeyField::Header(_)))
 }
 
 /// Returns where the file says that clients with different ids share what a server makes for one of them. A list of names says it as
@@ -82,7 +89,9 @@ fn place_of_sharing(raw: &raw::Views) -> Option<&Place> {
 }
 
 const MIXED: &str = "clients who share a view would have each other's secrets: expected tenant or header.<name> in views.key, or permissions \
-                     of which no rule gives secrets";
+                     of which no rule gives secrets; these do not hold back private keys in other resources, such as listeners";
+const MADE_FOR_ONE: &str = "clients who share a view would be given what the control plane makes for one of them, private keys in listeners \
+                            too: expected id, tenant or header.<name> in views.key";
 
 fn fields_of(entries: &[Located<KeyEntry>], checker: &mut Checker) -> Vec<KeyField> {
     let mut found: Vec<(&Place, KeyField)> = Vec::new();

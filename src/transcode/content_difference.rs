@@ -563,8 +563,8 @@ mod tests {
             "user_agent",
         ];
         assert_eq!(fields.iter().map(String::as_str).collect::<Vec<_>>(), expected);
-        let in_metadata = fields.iter().filter(|field| field.starts_with("metadata"));
-        assert!(in_metadata.into_iter().all(|field| KeyField::parse(field).unwrap().to_string() == *field));
+        let mut in_metadata = fields.iter().filter(|field| field.starts_with("metadata"));
+        assert!(in_metadata.all(|field| KeyField::parse(field).unwrap().to_string() == *field));
         assert!(Transcoder::envoy().differing_node_fields(&nodes[..1]).is_empty());
         let unknown = [&nodes[0][..], &[0xba, 0xbb, 0x01, 0x00]].concat();
         assert!(Transcoder::envoy().differing_node_fields(&[nodes[0].clone(), unknown]).contains("unknown"));

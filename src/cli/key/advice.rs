@@ -122,7 +122,7 @@ Leave those out too that change nothing in what the control plane sends. Their v
 
     #[test]
     fn a_field_whose_name_has_points_is_named_as_a_key_can_have_it() {
-        let node = |number| format!("{{\"id\": \"1\", \"metadata\": {{\"acme.io/pod\": \"{number}\"}}}}\n");
+        let node = |number: usize| format!("{{\"id\": \"1\", \"metadata\": {{\"acme.io/pod\": \"{number}\"}}}}\n");
         let report = report(&KeyRule::default(), &(0..10).map(node).collect::<String>()).unwrap();
         let named = r#"metadata["acme.io/pod"]"#;
         assert!(report.contains(&format!("\n  {named}  10\n")) && KeyField::parse(named).is_some(), "{report}");

@@ -9,6 +9,8 @@ use crate::config::load::{Config, review};
 const START: &str = "listen: [{address: '127.0.0.1:18000'}]\nupstream: {servers: [{uri: 'http://cp:1'}]}\n";
 const NO_SECRETS: &str =
     "permissions: [{name: all, identities: [{network: 0.0.0.0/0}], free: [id, cluster, metadata]}]\n";
+const OF_A_PROCESS: &str = "permissions: [{name: all, identities: [{uid: 1}], free: [id, cluster, locality, metadata, user_agent, extensions, client_features, \
+     dynamic_parameters, unknown]}]\n";
 const PATH: &str = "expected keys with points between them, such as NAME or LABELS.hash; a key that has points is in brackets and quotes: \
                     LABELS[\"app.example/hash\"]";
 const EXCEPT: &str = "{metadata: {except: [NAME]}}";
@@ -168,7 +170,7 @@ fn each_entry_of_a_key_is_judged_as_the_field_that_it_is_of() {
 #[test]
 fn key_11_a_key_by_what_is_left_out_needs_whose_the_client_is_unless_no_client_has_secrets() {
     let mixed = "clients who share a view would have each other's secrets: expected tenant or header.<name> in views.key, or \
-                 permissions of which no rule gives secrets";
+                 permissions of which no rule gives secrets; these do not hold back private keys in other resources, such as listeners";
     let part = "{id: {part: 1, of: '~'}}";
     for (key, at) in [(format!("cluster, {EXCEPT}"), 1), (part.to_owned(), 0), (format!("{part}, {EXCEPT}"), 0)] {
         let of = |rest: &str| faults(&format!("views: {{key: [{key}]}}\n{rest}"));
@@ -187,6 +189,32 @@ fn key_11_a_key_by_what_is_left_out_needs_whose_the_client_is_unless_no_client_h
         assert!(Config::parse(Path::new("relay.yaml"), &text).is_ok(), "{key}");
     }
     assert_eq!(faults(&format!("views: {{key: [id, {EXCEPT}]}}\n")), [""; 0], "each client has a view of its own");
+}
+
+/// Consul puts private keys into listeners, which no rule about secrets holds back.
+#[test]
+fn key_11_where_a_real_client_is_shown_the_key_tells_clients_apart_whatever_rules_say_of_secrets() {
+    let said = "clients who share a view would be given what the control plane makes for one of them, private keys in listeners too: expected \
+                id, tenant or header.<name> in views.key";
+    for (key, at) in [
+        ("", "node"),
+        ("key: [cluster], ", "node"),
+        ("key: [{metadata: {except: [NAME]}}], ", "key[0]"),
+        ("key: [{id: {part: 1, of: '~'}}], ", "key[0]"),
+        ("preset: envoy-gateway, ", "node"),
+    ] {
+        for rest in ["", NO_SECRETS, OF_A_PROCESS] {
+            let found = faults(&format!("views: {{{key}node: member}}\n{rest}"));
+            assert!(found.contains(&format!("views.{at}: {said}")), "{key} {rest}: {found:?}");
+        }
+    }
+    let rule = NO_SECRETS.replace("free:", "tenant: all, free:");
+    assert_eq!(faults(&format!("views: {{key: [cluster, tenant], node: member}}\n{rule}")), [""; 0]);
+    assert_eq!(faults(&format!("views: {{key: [cluster, id], node: member}}\n{NO_SECRETS}")), [""; 0]);
+    let local = START.replace("http://cp:1", "https://cp:1");
+    let text = format!("{local}views: {{key: [cluster, header.x-token], node: member}}\n");
+    assert!(Config::parse(Path::new("relay.yaml"), &text).is_ok());
+    assert_eq!(faults("views: {preset: consul, node: member}\n"), [""; 0], "each client has a view of its own");
 }
 
 #[test]
