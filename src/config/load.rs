@@ -241,8 +241,8 @@ fn build(raw: &raw::Root, checker: &mut Checker) -> Option<Config> {
     let access = access::check(&raw.access, &table, checker);
     let (rule, preset) = views::check(&raw.views, checker);
     let permissions = permissions::check(raw, &rule, &table, checker);
-    views::check_identity(&raw.views, &rule, &permissions, checker);
-    views::check_audit(&raw.views, checker);
+    views::check_identity(&raw.views, plan.as_ref(), &rule, &permissions, checker);
+    views::check_audit(&raw.views, plan.as_ref(), checker);
     views::check_node(&raw.views, checker);
     headers::check_shared(raw, &rule, &permissions, checker);
     let brakes = brakes::check(&raw.brakes, &table, checker);

@@ -7,6 +7,7 @@ use super::diagnostic::Place;
 use super::form::{Located, MetadataPath};
 use super::presets::Preset;
 use super::raw::{self, ExceptEntry, IdPartEntry, KeyEntry, ViewNode};
+use crate::upstream::{Plan, SourcePlan};
 
 /// Returns the rule of the file, with the preset that it comes from.
 pub(super) fn check(raw: &raw::Views, checker: &mut Checker) -> (KeyRule, Option<Preset>) {
@@ -23,8 +24,8 @@ pub(super) fn check(raw: &raw::Views, checker: &mut Checker) -> (KeyRule, Option
 }
 
 /// Checks that who shares what a server makes for one proxy has that checked, or says that it is not to be.
-pub(super) fn check_audit(raw: &raw::Views, checker: &mut Checker) {
-    let preset = raw.preset.as_ref().filter(|name| Preset::of(name.value).needs_audit);
+pub(super) fn check_audit(raw: &raw::Views, plan: Option<&Plan>, checker: &mut Checker) {
+    let preset = raw.preset.as_ref().filter(|name| Preset::of(name.value).needs_audit && shows_nodes(plan));
     if let Some(name) = preset.filter(|_| raw.audit.interval.given().is_none()) {
         checker.fault(&name.place, "needs audit.interval, such as 24h: a field of the node that is left out and counts is found by nothing else; 0s switches that off");
     }
@@ -33,6 +34,12 @@ pub(super) fn check_audit(raw: &raw::Views, checker: &mut Checker) {
 /// Whether servers are shown the nodes of clients: the file says so, or its preset does.
 pub(super) fn shows_members(raw: &raw::Views) -> bool {
     raw.node.value == ViewNode::Member || preset_shows_members(raw)
+}
+
+/// Whether there is a server that is shown a node: files are not. True if that is not known.
+pub(super) fn shows_nodes(plan: Option<&Plan>) -> bool {
+    let servers = plan.map_or(&[][..], |plan| plan.servers.as_slice());
+    servers.is_empty() || servers.iter().any(|server| !matches!(server, SourcePlan::Files(_)))
 }
 
 /// Checks that the file does not say another node than its preset needs.
@@ -58,9 +65,18 @@ pub(super) fn place_of(raw: &raw::Views, is_meant: impl Fn(&KeyField) -> bool) -
 /// Checks that clients who share a view without stating one id are of one tenant, or have shown the server the same credential.
 ///
 /// A server that is shown a real client makes everything for that one: what rules about secrets hold back is not all that it gives to one alone.
-pub(super) fn check_identity(raw: &raw::Views, rule: &KeyRule, permissions: &Permissions, checker: &mut Checker) {
-    let Some(place) = place_of_sharing(raw).filter(|_| !checker.has_fault_within("views.key")) else { return };
-    if shows_members(raw) && !tells_clients_apart(rule) {
+pub(super) fn check_identity(
+    raw: &raw::Views,
+    plan: Option<&Plan>,
+    rule: &KeyRule,
+    permissions: &Permissions,
+    checker: &mut Checker,
+) {
+    let is_shown_one = shows_members(raw) && shows_nodes(plan);
+    let Some(place) = place_of_sharing(raw, is_shown_one).filter(|_| !checker.has_fault_within("views.key")) else {
+        return;
+    };
+    if is_shown_one && !tells_clients_apart(rule) {
         checker.fault(place, MADE_FOR_ONE);
     } else if may_mix_secrets(rule, permissions) {
         checker.fault(place, MIXED);
@@ -80,11 +96,11 @@ fn tells_clients_apart(rule: &KeyRule) -> bool {
 
 /// Returns where the file says that clients with different ids share what a server makes for one of them. A list of names says it as
 /// well, and is used where the server makes nothing for one client: only that is right in many files of today.
-fn place_of_sharing(raw: &raw::Views) -> Option<&Place> {
+fn place_of_sharing(raw: &raw::Views, is_shown_one: bool) -> Option<&Place> {
     let entries = raw.key.iter().flat_map(|entries| &entries.0);
     let mut in_parts = entries.filter(|entry| matches!(entry.value, KeyEntry::Parts(_)));
     let preset = raw.preset.as_ref().filter(|name| Preset::of(name.value).member);
-    let member = raw.node.given().filter(|_| raw.node.value == ViewNode::Member);
+    let member = raw.node.given().filter(|_| is_shown_one && raw.node.value == ViewNode::Member);
     in_parts.next().map(|entry| &entry.place).or(preset.map(|name| &name.place)).or(member)
 }
 
