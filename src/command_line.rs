@@ -165,7 +165,7 @@ impl Task {
             Self::Key { config: ConfigFile { path }, nodes, split, against } if against.is_given() => {
                 match path.or(before) {
                     Some(path) => match rule_and_nodes(&path, nodes) {
-                        Ok((rule, nodes)) => against.run(&rule, &nodes, &split).await,
+                        Ok((rule, nodes, about_secrets)) => against.run(&rule, &nodes, &about_secrets, &split).await,
                         Err(error) => invalid(log, &format!("{error:#}")),
                     },
                     None => refuse(WHICH_FILE),
@@ -244,8 +244,11 @@ fn with_config(path: &Path, log: &LogControl, task: impl FnOnce(Config) -> anyho
     }
 }
 
-fn rule_and_nodes(path: &Path, nodes: Option<PathBuf>) -> anyhow::Result<(KeyRule, String)> {
-    Ok((Config::from_file(path)?.views.rule, read_nodes(nodes)?))
+/// Returns the rule for keys, the text of the nodes, and what the first means for secrets of the second.
+fn rule_and_nodes(path: &Path, nodes: Option<PathBuf>) -> anyhow::Result<(KeyRule, String, String)> {
+    let (views, text) = (Config::from_file(path)?.views, read_nodes(nodes)?);
+    let about_secrets = weir::cli::key::about_secrets(&views.rule, &views.permissions, &text);
+    Ok((views.rule, text, about_secrets))
 }
 
 fn read_nodes(nodes: Option<PathBuf>) -> anyhow::Result<String> {

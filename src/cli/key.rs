@@ -5,6 +5,7 @@ pub mod against;
 mod advice;
 mod node_comparison;
 mod node_query;
+mod references;
 mod referred;
 mod secrets;
 

@@ -299,7 +299,7 @@ impl QueryState {
 }
 
 /// Whether it is `*` or a glob, which stand for all names that match.
-fn is_open_ended(name: &str) -> bool {
+pub(super) fn is_open_ended(name: &str) -> bool {
     name == WILDCARD || (Xdstp::is_new_style(name) && Xdstp::parse(name).is_ok_and(|name| name.is_glob()))
 }
 

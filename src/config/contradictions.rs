@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use super::checker::Checker;
 use super::form::{Counted, Located, Section};
-use super::raw;
+use super::{raw, views};
 use crate::state::WhenOlder;
 use crate::upstream::{LifeMethod, Plan};
 
@@ -18,6 +18,7 @@ pub(super) fn check(raw: &raw::Root, plan: &Plan, checker: &mut Checker) {
     load_reports(&raw.load_reports, checker);
     brakes(&raw.brakes, checker);
     audit(&raw.views, checker);
+    members(&raw.views, plan, checker);
     state(raw, checker);
     shares(&raw.limits, checker);
     let Some(upstream) = &raw.upstream.0 else { return };
@@ -62,8 +63,20 @@ fn brakes(raw: &raw::Brakes, checker: &mut Checker) {
 
 fn audit(raw: &raw::Views, checker: &mut Checker) {
     let interval = &raw.audit.interval;
-    if let Some(place) = interval.given().filter(|_| interval.0.is_some() && raw.node.value == raw::ViewNode::Key) {
+    if let Some(place) = interval.given().filter(|_| interval.0.is_some() && !views::shows_members(raw)) {
         checker.warn(place, "has no effect: views.node is key, and the nodes of clients are known with member alone");
+    }
+}
+
+/// Nothing is shown a client where all servers are files.
+fn members(raw: &raw::Views, plan: &Plan, checker: &mut Checker) {
+    if !views::shows_members(raw) || views::shows_nodes(Some(plan)) {
+        return;
+    }
+    let audited = raw.audit.interval.given().filter(|_| raw.audit.interval.0.is_some());
+    let node = raw.node.given().filter(|_| raw.node.value == raw::ViewNode::Member);
+    for place in node.into_iter().chain(audited) {
+        checker.warn(place, "has no effect: all servers are files, which are shown no node");
     }
 }
 
@@ -185,6 +198,28 @@ mod tests {
         let expected = ["delay", "on_missing"]
             .map(|key| format!("upstream.fallback.{key}: has no effect: no list has a second server"));
         assert_eq!(of(ONE, fallback), expected);
+    }
+
+    #[test]
+    fn the_audit_that_a_preset_requires_has_an_effect() {
+        let fields =
+            "id, cluster, locality, metadata, user_agent, extensions, client_features, dynamic_parameters, unknown";
+        let rest = format!(
+            "views: {{preset: istio-gateway, audit: {{interval: 24h}}}}\n\
+             permissions: [{{name: a, identities: [{{network: 10.0.0.0/8}}], free: [{fields}]}}]\n"
+        );
+        let found = of(ONE, &rest);
+        assert!(!found.iter().any(|warning| warning.starts_with("views.")), "{found:?}");
+    }
+
+    #[test]
+    fn files_are_shown_no_client() {
+        let views = "views: {key: [cluster], node: member, audit: {interval: 24h}}\n";
+        let expected = ["views.node", "views.audit.interval"]
+            .map(|key| format!("{key}: has no effect: all servers are files, which are shown no node"));
+        assert_eq!(of("{files: [/a/b]}", views), expected, "and no fault about whose the clients are");
+        let found = of("{files: [/a/b]}, {uri: 'http://cp:1'}", &views.replace("cluster", "cluster, id"));
+        assert!(!found.iter().any(|warning| warning.starts_with("views.")), "{found:?}");
     }
 
     #[test]

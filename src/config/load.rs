@@ -241,8 +241,9 @@ fn build(raw: &raw::Root, checker: &mut Checker) -> Option<Config> {
     let access = access::check(&raw.access, &table, checker);
     let (rule, preset) = views::check(&raw.views, checker);
     let permissions = permissions::check(raw, &rule, &table, checker);
-    views::check_identity(&raw.views, &rule, &permissions, checker);
-    views::check_audit(&raw.views, checker);
+    views::check_identity(&raw.views, plan.as_ref(), &rule, &permissions, checker);
+    views::check_audit(&raw.views, plan.as_ref(), checker);
+    views::check_node(&raw.views, checker);
     headers::check_shared(raw, &rule, &permissions, checker);
     let brakes = brakes::check(&raw.brakes, &table, checker);
     let memory = memory::check(&raw.limits, checker);
@@ -270,7 +271,7 @@ fn build(raw: &raw::Root, checker: &mut Checker) -> Option<Config> {
     consistency::check_nodes(raw, &upstream, checker);
     contradictions::check(raw, &upstream, checker);
     let views = ViewsOptions {
-        shows_members: views::shows_members(&raw.views, checker),
+        shows_members: views::shows_members(&raw.views),
         accept_missing_node: raw.views.accept_missing_node.value,
         max_views: raw.views.max.0,
         max_views_per_connection: raw.limits.views_per_connection.0,

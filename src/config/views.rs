@@ -7,6 +7,7 @@ use super::diagnostic::Place;
 use super::form::{Located, MetadataPath};
 use super::presets::Preset;
 use super::raw::{self, ExceptEntry, IdPartEntry, KeyEntry, ViewNode};
+use crate::upstream::{Plan, SourcePlan};
 
 /// Returns the rule of the file, with the preset that it comes from.
 pub(super) fn check(raw: &raw::Views, checker: &mut Checker) -> (KeyRule, Option<Preset>) {
@@ -23,21 +24,34 @@ pub(super) fn check(raw: &raw::Views, checker: &mut Checker) -> (KeyRule, Option
 }
 
 /// Checks that who shares what a server makes for one proxy has that checked, or says that it is not to be.
-pub(super) fn check_audit(raw: &raw::Views, checker: &mut Checker) {
-    let preset = raw.preset.as_ref().filter(|name| Preset::of(name.value).needs_audit);
+pub(super) fn check_audit(raw: &raw::Views, plan: Option<&Plan>, checker: &mut Checker) {
+    let preset = raw.preset.as_ref().filter(|name| Preset::of(name.value).needs_audit && shows_nodes(plan));
     if let Some(name) = preset.filter(|_| raw.audit.interval.given().is_none()) {
         checker.fault(&name.place, "needs audit.interval, such as 24h: a field of the node that is left out and counts is found by nothing else; 0s switches that off");
     }
 }
 
 /// Whether servers are shown the nodes of clients: the file says so, or its preset does.
-pub(super) fn shows_members(raw: &raw::Views, checker: &mut Checker) -> bool {
-    let needs = raw.preset.as_ref().is_some_and(|name| Preset::of(name.value).member);
-    let is_member = raw.node.value == ViewNode::Member;
-    if let Some(place) = raw.node.given().filter(|_| needs && !is_member) {
+pub(super) fn shows_members(raw: &raw::Views) -> bool {
+    raw.node.value == ViewNode::Member || preset_shows_members(raw)
+}
+
+/// Whether there is a server that is shown a node: files are not. True if that is not known.
+pub(super) fn shows_nodes(plan: Option<&Plan>) -> bool {
+    let servers = plan.map_or(&[][..], |plan| plan.servers.as_slice());
+    servers.is_empty() || servers.iter().any(|server| !matches!(server, SourcePlan::Files(_)))
+}
+
+/// Checks that the file does not say another node than its preset needs.
+pub(super) fn check_node(raw: &raw::Views, checker: &mut Checker) {
+    let differs = raw.node.value != ViewNode::Member && preset_shows_members(raw);
+    if let Some(place) = raw.node.given().filter(|_| differs) {
         checker.fault(place, "expected member: this preset is for a server that has to be shown a real proxy");
     }
-    needs || is_member
+}
+
+fn preset_shows_members(raw: &raw::Views) -> bool {
+    raw.preset.as_ref().is_some_and(|name| Preset::of(name.value).member)
 }
 
 /// Returns where the file has a field of the key that is there by its name, or by a preset.
@@ -49,33 +63,51 @@ pub(super) fn place_of(raw: &raw::Views, is_meant: impl Fn(&KeyField) -> bool) -
 }
 
 /// Checks that clients who share a view without stating one id are of one tenant, or have shown the server the same credential.
-pub(super) fn check_identity(raw: &raw::Views, rule: &KeyRule, permissions: &Permissions, checker: &mut Checker) {
-    let Some(place) = place_of_sharing(raw).filter(|_| !checker.has_fault_within("views.key")) else { return };
-    if may_mix_secrets(rule, permissions) {
+///
+/// A server that is shown a real client makes everything for that one: what rules about secrets hold back is not all that it gives to one alone.
+pub(super) fn check_identity(
+    raw: &raw::Views,
+    plan: Option<&Plan>,
+    rule: &KeyRule,
+    permissions: &Permissions,
+    checker: &mut Checker,
+) {
+    let is_shown_one = shows_members(raw) && shows_nodes(plan);
+    let Some(place) = place_of_sharing(raw, is_shown_one).filter(|_| !checker.has_fault_within("views.key")) else {
+        return;
+    };
+    if is_shown_one && !tells_clients_apart(rule) {
+        checker.fault(place, MADE_FOR_ONE);
+    } else if may_mix_secrets(rule, permissions) {
         checker.fault(place, MIXED);
     }
 }
 
 /// Whether clients of one key may be different ones to the control plane, and may have secrets that it gives to one of them.
 pub(crate) fn may_mix_secrets(rule: &KeyRule, permissions: &Permissions) -> bool {
-    let tells_apart = |field: &KeyField| matches!(field, KeyField::Id | KeyField::Tenant | KeyField::Header(_));
     let rules = permissions.rules();
     let has_secrets = rules.is_empty() || rules.iter().any(|rule| !rule.secrets.is_empty());
-    has_secrets && !rule.fields().iter().any(tells_apart)
+    has_secrets && !tells_clients_apart(rule)
+}
+
+fn tells_clients_apart(rule: &KeyRule) -> bool {
+    rule.fields().iter().any(|field| matches!(field, KeyField::Id | KeyField::Tenant | KeyField::Header(_)))
 }
 
 /// Returns where the file says that clients with different ids share what a server makes for one of them. A list of names says it as
 /// well, and is used where the server makes nothing for one client: only that is right in many files of today.
-fn place_of_sharing(raw: &raw::Views) -> Option<&Place> {
+fn place_of_sharing(raw: &raw::Views, is_shown_one: bool) -> Option<&Place> {
     let entries = raw.key.iter().flat_map(|entries| &entries.0);
     let mut in_parts = entries.filter(|entry| matches!(entry.value, KeyEntry::Parts(_)));
     let preset = raw.preset.as_ref().filter(|name| Preset::of(name.value).member);
-    let member = raw.node.given().filter(|_| raw.node.value == ViewNode::Member);
+    let member = raw.node.given().filter(|_| is_shown_one && raw.node.value == ViewNode::Member);
     in_parts.next().map(|entry| &entry.place).or(preset.map(|name| &name.place)).or(member)
 }
 
 const MIXED: &str = "clients who share a view would have each other's secrets: expected tenant or header.<name> in views.key, or permissions \
-                     of which no rule gives secrets";
+                     of which no rule gives secrets; these do not hold back private keys in other resources, such as listeners";
+const MADE_FOR_ONE: &str = "clients who share a view would be given what the control plane makes for one of them, private keys in listeners \
+                            too: expected id, tenant or header.<name> in views.key";
 
 fn fields_of(entries: &[Located<KeyEntry>], checker: &mut Checker) -> Vec<KeyField> {
     let mut found: Vec<(&Place, KeyField)> = Vec::new();
@@ -111,7 +143,7 @@ fn metadata_except(entry: &ExceptEntry, checker: &mut Checker) -> Option<KeyFiel
     for (at, path) in paths.iter().enumerate() {
         let covers = |(other, whole): (usize, &Located<MetadataPath>)| {
             let is_other = if whole.value == path.value { other < at } else { other != at };
-            (is_other && path.value.0.starts_with(&whole.value.0)).then(|| whole.value.0.join("."))
+            (is_other && path.value.0.starts_with(&whole.value.0)).then(|| KeyField::path_text(&whole.value.0))
         };
         if let Some(whole) = paths.iter().enumerate().find_map(covers) {
             checker.fault(&path.place, format!("has no effect: {whole:?} is left out"));
@@ -120,12 +152,16 @@ fn metadata_except(entry: &ExceptEntry, checker: &mut Checker) -> Option<KeyFiel
             && first == "metadata"
             && !rest.is_empty()
         {
-            let rest = rest.join(".");
-            let reason = format!("leaves out metadata.metadata.{rest}: expected {rest:?} if metadata.{rest} is meant");
+            let (whole, meant, rest) = (in_metadata(&path.value.0), in_metadata(rest), KeyField::path_text(rest));
+            let reason = format!("leaves out {whole}: expected {rest:?} if {meant} is meant");
             checker.warn(&path.place, reason);
         }
     }
     Some(KeyField::metadata_except(paths.iter().map(|path| path.value.0.clone()).collect()))
+}
+
+fn in_metadata(path: &[String]) -> String {
+    KeyField::MetadataPath(path.to_vec()).to_string()
 }
 
 /// Returns why a field cannot be in a key with the others.
@@ -162,7 +198,7 @@ fn contradiction(field: &KeyField, before: &[(&Place, KeyField)], all: &[(&Place
                     Some(format!("cannot be combined with {}: expected one list of what is left out", place.path))
                 }
                 (None, Some((path, other))) => {
-                    Some(format!("leaving out {:?} has no effect: {other} is in the key", path.join(".")))
+                    Some(format!("leaving out {:?} has no effect: {other} is in the key", KeyField::path_text(path)))
                 }
                 (None, None) => None,
             }

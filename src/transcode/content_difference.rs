@@ -11,6 +11,7 @@ use prost_reflect::{
 };
 use serde::Serialize;
 use serde_json::Value as Json;
+use weir_core::xds::KeyField;
 
 use super::encode::key_text;
 use super::error::{Place, Step};
@@ -96,8 +97,7 @@ impl Found {
                     name => path.push_str(name),
                 },
                 Step::Field(name) => path += &format!(".{name}"),
-                Step::Key(key) if key.is_empty() || key.contains('.') => path += &format!("[{key:?}]"),
-                Step::Key(key) => path += &format!(".{key}"),
+                Step::Key(key) => KeyField::push_key(&mut path, &key),
             }
         }
         path
@@ -563,6 +563,8 @@ mod tests {
             "user_agent",
         ];
         assert_eq!(fields.iter().map(String::as_str).collect::<Vec<_>>(), expected);
+        let mut in_metadata = fields.iter().filter(|field| field.starts_with("metadata"));
+        assert!(in_metadata.all(|field| KeyField::parse(field).unwrap().to_string() == *field));
         assert!(Transcoder::envoy().differing_node_fields(&nodes[..1]).is_empty());
         let unknown = [&nodes[0][..], &[0xba, 0xbb, 0x01, 0x00]].concat();
         assert!(Transcoder::envoy().differing_node_fields(&[nodes[0].clone(), unknown]).contains("unknown"));

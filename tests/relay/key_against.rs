@@ -98,8 +98,8 @@ async fn nodes_that_are_sent_the_same_share_and_the_field_that_is_not_the_same_i
     }
     let (code, out, error) = asked.await.unwrap();
     assert!(code == 0 && out.starts_with(&format!("{uri} sends the same to 2 nodes of key ")), "{out}{error}");
-    let end = ": 5 resources of 5 types\nnode fields that differ: id, metadata.NAME\n";
-    assert!(out.ends_with(end), "{out}");
+    let end = ": 5 resources of 5 types\nnode fields that differ: id, metadata.NAME\n\nClients of one key get the same secrets. ";
+    assert!(out.contains(end), "{out}");
 
     // Each has its own prefix, secret and clusters: the second has one more.
     let own = |id: &str| {
@@ -131,7 +131,11 @@ async fn nodes_that_are_sent_the_same_share_and_the_field_that_is_not_the_same_i
     for _ in 0..2 {
         serve(plane.stream().await, own);
     }
-    let (code, out, _) = asked.await.unwrap();
+    let (code, out, error) = asked.await.unwrap();
+    assert!(
+        error.starts_with("note: Clients of one key get the same secrets. ") && error.lines().count() == 1,
+        "{error}"
+    );
     let page: Value = serde_json::from_str(&out).unwrap();
     assert_eq!((code, &page["same"], &page["nodes"]), (1, &json!(3), &json!(["gw-1", "gw-2"])), "{page:#}");
     let found: Vec<_> = page["differences"].as_array().unwrap().iter().map(|of| (&of["name"], &of["only"])).collect();

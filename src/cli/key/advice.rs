@@ -66,11 +66,7 @@ fn parts(field: &KeyField, nodes: &[Vec<u8>]) -> Vec<KeyField> {
             };
             let metadata = nodes.iter().filter_map(|node| Node::decode(node.as_slice()).ok()?.metadata);
             let names: BTreeSet<_> = metadata.flat_map(|metadata| metadata.fields.into_keys()).collect();
-            names
-                .into_iter()
-                .filter(|name| !is_left_out(name))
-                .filter_map(|name| KeyField::parse(&format!("metadata.{name}")))
-                .collect()
+            names.into_iter().filter(|name| !is_left_out(name)).map(|name| KeyField::MetadataPath(vec![name])).collect()
         }
         _ => Vec::new(),
     }
@@ -122,6 +118,14 @@ Leave those out too that change nothing in what the control plane sends. Their v
   metadata.NAMESPACE  3
 ";
         assert!(report.ends_with(expected), "{report}");
+    }
+
+    #[test]
+    fn a_field_whose_name_has_points_is_named_as_a_key_can_have_it() {
+        let node = |number: usize| format!("{{\"id\": \"1\", \"metadata\": {{\"acme.io/pod\": \"{number}\"}}}}\n");
+        let report = report(&KeyRule::default(), &(0..10).map(node).collect::<String>()).unwrap();
+        let named = r#"metadata["acme.io/pod"]"#;
+        assert!(report.contains(&format!("\n  {named}  10\n")) && KeyField::parse(named).is_some(), "{report}");
     }
 
     #[test]

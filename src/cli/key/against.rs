@@ -74,8 +74,9 @@ impl NodesAgainst {
         self.output.is_json()
     }
 
-    /// Compares what the control plane sends to the nodes of a text, which have one key by this rule. `split` has the files for TLS.
-    pub async fn run(self, rule: &KeyRule, text: &str, split: &Split) -> ExitCode {
+    /// Compares what the control plane sends to the nodes of a text, which have one key by this rule, and says what that means for secrets.
+    /// `split` has the files for TLS.
+    pub async fn run(self, rule: &KeyRule, text: &str, about_secrets: &str, split: &Split) -> ExitCode {
         let compared = match self.compared(rule, text, split.tls()).await {
             Ok(compared) => compared,
             Err(reasons) => {
@@ -83,7 +84,14 @@ impl NodesAgainst {
                 return ExitCode::from(CANNOT_ASK);
             }
         };
-        let shown = show(&self.output.of(&compared.page(), || compared.text()));
+        let words = || match compared.text() {
+            nothing if nothing.is_empty() => nothing,
+            words => words + about_secrets,
+        };
+        let shown = show(&self.output.of(&compared.page(), words));
+        if self.is_json() && !about_secrets.is_empty() {
+            note(&about_secrets.trim().replace('\n', " "));
+        }
         compared.errors.iter().for_each(|reason| error(&printable_lines(reason)));
         if let Err(fault) = &shown {
             error(&format!("cannot write: {fault}"));

@@ -1,4 +1,5 @@
-//! What a server has sent to one node that subscribes like an Envoy: to all listeners and clusters, and to what these refer to. Pure.
+//! What a server has sent to one node that subscribes like an Envoy: to all listeners and clusters, and to what these refer to. What was
+//! referred to and is not any more does not count. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -8,6 +9,7 @@ use weir_core::proto::{Request, Response};
 use weir_core::protocol::session::Variant;
 use weir_core::xds::{Name, TypeTable, short_type_name};
 
+use super::references::References;
 use super::referred::{CLUSTERS, LISTENERS, Referred, add_referred};
 use crate::cli::printer::plain;
 use crate::cli::query_state::{Change, NameStatus, QueryState, Question, ReceivedResource};
@@ -21,49 +23,72 @@ pub(super) struct NodeQuery {
     variant: Option<Variant>,
     /// By the name of the type.
     types: BTreeMap<String, QueryState>,
+    references: References,
 }
 
 impl NodeQuery {
     pub(crate) fn new(node: Bytes, transcoder: Arc<Transcoder>) -> Self {
         let types = [CLUSTERS, LISTENERS].map(|kind| (kind.to_owned(), asking(kind, Vec::new(), node.clone())));
-        Self { node, transcoder, variant: None, types: types.into() }
+        Self { node, transcoder, variant: None, types: types.into(), references: References::default() }
     }
 
-    /// Whether everything that is subscribed to is known to be present or absent.
+    /// Whether everything that is taken is known to be present or absent.
     pub(crate) fn is_complete(&self) -> bool {
-        self.types.values().all(QueryState::is_known)
+        self.types.iter().all(|(kind, query)| self.is_known(kind, query))
+    }
+
+    fn is_known(&self, kind: &str, query: &QueryState) -> bool {
+        match query.is_open_ended() {
+            true => query.is_known() || !self.references.take_type(kind),
+            false => self.names_that_are(kind, query, NameStatus::Unknown).is_empty(),
+        }
     }
 
     /// Returns what is not known, by type.
     pub(crate) fn missing(&self) -> Vec<String> {
-        let unknown = self.types.iter().filter(|(_, query)| !query.is_known());
-        unknown.map(|(kind, query)| described(kind, &names_that_are(query, NameStatus::Unknown))).collect()
+        let unknown = self.types.iter().filter(|(kind, query)| !self.is_known(kind, query));
+        unknown.map(|(kind, query)| described(kind, &self.names_that_are(kind, query, NameStatus::Unknown))).collect()
     }
 
     /// Returns the names for which the server reports errors, by type.
     pub(crate) fn troubles(&self) -> Vec<String> {
-        let names = self.types.iter().map(|(kind, query)| (kind, names_that_are(query, NameStatus::Trouble)));
+        let types = self.types.iter();
+        let names = types.map(|(kind, query)| (kind, self.names_that_are(kind, query, NameStatus::Trouble)));
         names.filter(|(_, names)| !names.is_empty()).map(|(kind, names)| described(kind, &names)).collect()
     }
 
-    /// Returns the types and names of what has been received.
+    /// Returns the types and names of what has been received and is taken.
     pub(crate) fn received(&self) -> impl Iterator<Item = (&str, &str)> {
-        let types = self.types.iter().map(|(kind, query)| (kind.as_str(), query.received().keys()));
-        types.flat_map(|(kind, names)| names.map(move |name| (kind, name.as_str())))
+        let all = self.types.iter().flat_map(|(kind, query)| query.received().iter().map(move |of| (kind, of)));
+        let taken = all.filter(move |(kind, (name, received))| self.takes(kind, name, received));
+        taken.map(|(kind, (name, _))| (kind.as_str(), name.as_str()))
     }
 
-    /// Returns a resource if it is present, and none within if it is absent; none if that is not known.
+    fn takes(&self, kind: &str, name: &str, received: &ReceivedResource) -> bool {
+        let mut names = received.aliases.iter().map(String::as_str).chain([name]).map(Name::canonical);
+        names.any(|name| self.references.take(kind, &name))
+    }
+
+    /// Returns a resource if it is present, and none within if it is absent or not taken; none if that is not known.
     pub(crate) fn resource(&self, kind: &str, name: &str) -> Option<Option<&ReceivedResource>> {
         let Some(query) = self.types.get(kind) else { return self.is_complete().then_some(None) };
-        if let Some(received) = query.received().get(name) {
-            return Some(Some(received));
+        let received = query.received().get(name).filter(|received| self.takes(kind, name, received));
+        if received.is_some() {
+            return Some(received);
         }
-        let is_absent = match query.statuses().get(&Name::canonical(name)) {
+        let name = Name::canonical(name);
+        let is_absent = match query.statuses().get(&name).filter(|_| self.references.take(kind, &name)) {
             Some(status) => *status == NameStatus::Absent,
-            None if query.is_open_ended() => query.is_known(),
+            None if query.is_open_ended() => self.is_known(kind, query),
             None => self.is_complete(), // nothing refers to it
         };
         is_absent.then_some(None)
+    }
+
+    fn names_that_are(&self, kind: &str, query: &QueryState, wanted: NameStatus) -> Vec<String> {
+        let of_status = query.statuses().iter().filter(|(_, status)| **status == wanted);
+        let taken = of_status.filter(|(name, _)| self.references.take(kind, name));
+        taken.map(|(name, _)| plain(name.as_str())).collect()
     }
 
     /// Requests names of a type, or all of it.
@@ -95,16 +120,27 @@ impl Query for NodeQuery {
         };
         let (changes, answer) = query.apply(response);
         let mut referred = Referred::new();
-        let set = changes.iter().filter_map(|change| match change {
-            Change::Set { name, .. } => query.received().get(name),
-            _ => None,
-        });
-        for resource in set {
-            let json = self.transcoder.to_json(kind.name(), &resource.resource.value, UnknownAny::Wrap);
-            // What cannot be read leads nowhere, for an Envoy too.
-            if let Ok(json) = json {
-                add_referred(kind.name(), &json, &mut referred);
+        for change in &changes {
+            match change {
+                Change::Set { name, .. } => {
+                    let Some(resource) = query.received().get(name) else { continue };
+                    let mut own = Referred::new();
+                    let json = self.transcoder.to_json(kind.name(), &resource.resource.value, UnknownAny::Wrap);
+                    // What cannot be read leads nowhere, for an Envoy too.
+                    if let Ok(json) = json {
+                        add_referred(kind.name(), &json, &mut own);
+                    }
+                    for (kind, names) in &own {
+                        referred.entry(*kind).or_default().extend(names.iter().cloned());
+                    }
+                    self.references.set(kind.name(), name, &resource.aliases, own);
+                }
+                Change::Removed { name, .. } => self.references.remove(kind.name(), name),
+                _ => {}
             }
+        }
+        if !changes.is_empty() {
+            self.references.follow();
         }
         let more: Vec<_> = referred.into_iter().filter_map(|(kind, names)| self.request(kind, names)).collect();
         (changes, answer.into_iter().chain(more).collect())
@@ -114,11 +150,6 @@ impl Query for NodeQuery {
 fn asking(kind: &str, names: Vec<String>, node: Bytes) -> QueryState {
     let kind = TypeTable::new().resolve(kind);
     QueryState::new(Question { type_url: kind.url().into_owned(), kind, names, node })
-}
-
-fn names_that_are(query: &QueryState, wanted: NameStatus) -> Vec<String> {
-    let names = query.statuses().iter().filter(|(_, status)| **status == wanted);
-    names.map(|(name, _)| plain(name.as_str())).collect()
 }
 
 /// Returns a type in short, with some of its names.
@@ -209,6 +240,23 @@ mod tests {
         assert_eq!((query.resource(ENDPOINTS, "b"), query.resource("acme.Own", "x")), (Some(None), Some(None)));
         assert!(query.resource(ENDPOINTS, "c").flatten().is_some());
         assert_eq!(query.received().count(), 5);
+    }
+
+    /// A cluster that is removed leaves its endpoints, which no server has to take away.
+    #[test]
+    fn what_nothing_refers_to_any_more_does_not_count() {
+        let mut query = query(Variant::Delta);
+        query.apply(delta(LISTENERS, vec![], &[]));
+        query.apply(delta(CLUSTERS, vec![("a", cluster("a")), ("b", cluster("b")), ("c", cluster("c"))], &[]));
+        query.apply(delta(ENDPOINTS, vec![("a", assignment("a")), ("b", assignment("b"))], &[]));
+        assert_eq!((query.missing(), query.received().count()), (vec!["EDS c".to_owned()], 5));
+        query.apply(delta(CLUSTERS, vec![], &["b", "c"]));
+        assert_eq!(query.missing(), [""; 0]);
+        assert!(query.is_complete());
+        assert_eq!(query.received().collect::<Vec<_>>(), [(CLUSTERS, "a"), (ENDPOINTS, "a")]);
+        assert_eq!((query.resource(ENDPOINTS, "b"), query.resource(ENDPOINTS, "c")), (Some(None), Some(None)));
+        query.apply(delta(CLUSTERS, vec![("b", cluster("b"))], &[]));
+        assert!(query.is_complete() && query.resource(ENDPOINTS, "b").flatten().is_some(), "it is subscribed to");
     }
 
     #[test]

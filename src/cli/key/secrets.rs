@@ -18,7 +18,7 @@ pub fn about_secrets(rule: &KeyRule, permissions: &Permissions, text: &str) -> S
 
 const NOTE: &str = "
 Clients of one key get the same secrets. If the control plane sends any, they need tenant or header.<name> in views.key,
-or permissions of which no rule gives secrets.
+or permissions of which no rule gives secrets. No rule holds back private keys in other resources, such as listeners.
 ";
 
 #[cfg(test)]

@@ -101,11 +101,9 @@ scalar_form!(
     "path",
     |scalar| {
         let path = KeyField::metadata_path(text("path", scalar)?);
-        path.map(MetadataPath).ok_or_else(|| {
-            ValueError::new("path", scalar, "keys with points between them, such as NAME or LABELS.hash")
-        })
+        path.map(MetadataPath).ok_or_else(|| ValueError::new("path", scalar, EXPECTED_PATH))
     },
-    text_like(r"[^.]+(\.[^.]+)*")
+    text_like(&format!("({PLAIN_KEY}|{QUOTED_KEY})(\\.{PLAIN_KEY}|{QUOTED_KEY})*"))
 );
 
 scalar_form!(
@@ -117,13 +115,25 @@ scalar_form!(
         if let Some(fault) = header.and_then(|name| HeaderName::parse(name).err()) {
             return Err(ValueError::new("header", scalar, fault.to_string()));
         }
+        let is_path =
+            scalar_text(scalar).is_some_and(|text| text.starts_with("metadata.") || text.starts_with("metadata["));
+        if is_path && scalar_text(scalar).and_then(KeyField::parse).is_none() {
+            return Err(ValueError::new("path", scalar, EXPECTED_PATH));
+        }
         KeyField::parse(text("part of a node", scalar)?)
             .ok_or_else(|| ValueError::new("part of a node", scalar, expected()))
     },
     text_like(
-        r"id|cluster|locality(\.(region|zone|sub_zone))?|metadata(\..+)?|user_agent|extensions|client_features|listening_addresses|dynamic_parameters|unknown|tenant|header\.[a-z0-9._-]+"
+        r"id|cluster|locality(\.(region|zone|sub_zone))?|metadata([.\[].+)?|user_agent|extensions|client_features|listening_addresses|dynamic_parameters|unknown|tenant|header\.[a-z0-9._-]+"
     )
 );
+
+const EXPECTED_PATH: &str = "keys with points between them, such as NAME or LABELS.hash; a key that has points is in brackets and quotes: \
+                             LABELS[\"app.example/hash\"]";
+/// A key of a path up to the next point, or to a bracket before a quote.
+const PLAIN_KEY: &str = r#"(([^.\[]|\[+[^."\[])+\[*|\[+)"#;
+/// A key of a path in brackets and quotes.
+const QUOTED_KEY: &str = r#"\["([^"\\]|\\["\\])*"\]"#;
 
 /// YAML reads some plain words as numbers, which loses their spelling: `007`, for example.
 pub(super) fn text<'s>(what: &'static str, scalar: &'s Scalar) -> Result<&'s str, ValueError> {

@@ -2,11 +2,17 @@
 
 use std::path::Path;
 
+use weir_core::xds::KeyField;
+
 use crate::config::load::{Config, review};
 
 const START: &str = "listen: [{address: '127.0.0.1:18000'}]\nupstream: {servers: [{uri: 'http://cp:1'}]}\n";
 const NO_SECRETS: &str =
     "permissions: [{name: all, identities: [{network: 0.0.0.0/0}], free: [id, cluster, metadata]}]\n";
+const OF_A_PROCESS: &str = "permissions: [{name: all, identities: [{uid: 1}], free: [id, cluster, locality, metadata, user_agent, extensions, client_features, \
+     dynamic_parameters, unknown]}]\n";
+const PATH: &str = "expected keys with points between them, such as NAME or LABELS.hash; a key that has points is in brackets and quotes: \
+                    LABELS[\"app.example/hash\"]";
 const EXCEPT: &str = "{metadata: {except: [NAME]}}";
 
 fn faults(text: &str) -> Vec<String> {
@@ -57,19 +63,20 @@ fn an_entry_of_the_wrong_form_is_a_fault_at_its_place() {
         ),
         ("{metadata: {}}", "views.key[0].metadata: missing key \"except\"".to_owned()),
         ("{metadata: {except: []}}", "views.key[0].metadata.except: empty list: expected at least one item".to_owned()),
-        (
-            "{metadata: {except: [a..b]}}",
-            "views.key[0].metadata.except[0]: invalid path \"a..b\": expected keys with points between them, such as NAME or \
-             LABELS.hash"
-                .to_owned(),
-        ),
+        ("{metadata: {except: [a..b]}}", format!("views.key[0].metadata.except[0]: invalid path \"a..b\": {PATH}")),
         ("{metadata: {exept: [a]}}", "views.key[0].metadata.exept: unknown key \"exept\": expected except".to_owned()),
         ("{id: {part: 0, of: '~'}}", format!("views.key[0].id.part: invalid number 0: {integer}")),
         ("{id: {part: -1, of: '~'}}", format!("views.key[0].id.part: invalid number -1: {integer}")),
-        ("{id: {part: 1, of: ''}}", "views.key[0].id.of: invalid name \"\": expected text that is not empty".to_owned()),
+        (
+            "{id: {part: 1, of: ''}}",
+            "views.key[0].id.of: invalid name \"\": expected text that is not empty".to_owned(),
+        ),
         ("{id: {part: 1}}", "views.key[0].id: missing key \"of\"".to_owned()),
         ("{id: {of: '~'}}", "views.key[0].id: missing key \"part\"".to_owned()),
-        ("{cluster: {part: 1}}", "views.key[0].cluster: unknown key \"cluster\": expected one of metadata, id".to_owned()),
+        (
+            "{cluster: {part: 1}}",
+            "views.key[0].cluster: unknown key \"cluster\": expected one of metadata, id".to_owned(),
+        ),
     ] {
         key_says(key, &[&expected]);
     }
@@ -124,6 +131,29 @@ fn entries_that_contradict_one_another_are_faults() {
 }
 
 #[test]
+fn a_key_of_the_metadata_that_has_points_is_in_brackets_and_quotes() {
+    let key = "views:\n  key:\n  - metadata: {except: ['LABELS[\"apps.example/pod-index\"]']}\n  - 'metadata.LABELS[\"b.c\"].d'\n";
+    let rule = NO_SECRETS.replace("metadata]", "metadata, 'metadata.LABELS[\"b.c\"].d']");
+    let paths: Vec<_> = parsed(&format!("{key}{rule}")).views.rule.fields().to_vec();
+    let path = |keys: &[&str]| keys.iter().map(ToString::to_string).collect::<Vec<_>>();
+    let left_out = KeyField::metadata_except(vec![path(&["LABELS", "apps.example/pod-index"])]);
+    assert_eq!(paths, [left_out, KeyField::MetadataPath(path(&["LABELS", "b.c", "d"]))]);
+    for malformed in ["LABELS[\"a.b\"", "LABELS[\"a.b", "LABELS[\"a.b\"]c", "LABELS.[\"a.b\"]"] {
+        let shown = malformed.replace('"', "\\\"");
+        key_says(
+            &format!("{{metadata: {{except: ['{malformed}']}}}}"),
+            &[&format!("views.key[0].metadata.except[0]: invalid path \"{shown}\": {PATH}")],
+        );
+        let found = faults(&format!("views: {{key: ['metadata.{malformed}']}}\n"));
+        assert_eq!(found, [format!("views.key[0]: invalid path \"metadata.{shown}\": {PATH}")]);
+    }
+    let text = format!("{START}views: {{key: [{{metadata: {{except: ['metadata.LABELS[\"a.b\"]']}}}}]}}\n{NO_SECRETS}");
+    let review = review(Path::new("relay.yaml"), &text, &|_| None, false);
+    let said = "leaves out metadata.metadata.LABELS[\"a.b\"]: expected \"LABELS[\\\"a.b\\\"]\" if metadata.LABELS[\"a.b\"] is meant";
+    assert!(review.warnings.iter().any(|of| &*of.reason == said), "{:?}", review.warnings);
+}
+
+#[test]
 fn each_entry_of_a_key_is_judged_as_the_field_that_it_is_of() {
     let rule = |free: &str| {
         let rule = format!("permissions: [{{name: a, identities: [{{uid: 1}}], free: [{free}]}}]");
@@ -140,7 +170,7 @@ fn each_entry_of_a_key_is_judged_as_the_field_that_it_is_of() {
 #[test]
 fn key_11_a_key_by_what_is_left_out_needs_whose_the_client_is_unless_no_client_has_secrets() {
     let mixed = "clients who share a view would have each other's secrets: expected tenant or header.<name> in views.key, or \
-                 permissions of which no rule gives secrets";
+                 permissions of which no rule gives secrets; these do not hold back private keys in other resources, such as listeners";
     let part = "{id: {part: 1, of: '~'}}";
     for (key, at) in [(format!("cluster, {EXCEPT}"), 1), (part.to_owned(), 0), (format!("{part}, {EXCEPT}"), 0)] {
         let of = |rest: &str| faults(&format!("views: {{key: [{key}]}}\n{rest}"));
@@ -159,6 +189,32 @@ fn key_11_a_key_by_what_is_left_out_needs_whose_the_client_is_unless_no_client_h
         assert!(Config::parse(Path::new("relay.yaml"), &text).is_ok(), "{key}");
     }
     assert_eq!(faults(&format!("views: {{key: [id, {EXCEPT}]}}\n")), [""; 0], "each client has a view of its own");
+}
+
+/// Consul puts private keys into listeners, which no rule about secrets holds back.
+#[test]
+fn key_11_where_a_real_client_is_shown_the_key_tells_clients_apart_whatever_rules_say_of_secrets() {
+    let said = "clients who share a view would be given what the control plane makes for one of them, private keys in listeners too: expected \
+                id, tenant or header.<name> in views.key";
+    for (key, at) in [
+        ("", "node"),
+        ("key: [cluster], ", "node"),
+        ("key: [{metadata: {except: [NAME]}}], ", "key[0]"),
+        ("key: [{id: {part: 1, of: '~'}}], ", "key[0]"),
+        ("preset: envoy-gateway, ", "node"),
+    ] {
+        for rest in ["", NO_SECRETS, OF_A_PROCESS] {
+            let found = faults(&format!("views: {{{key}node: member}}\n{rest}"));
+            assert!(found.contains(&format!("views.{at}: {said}")), "{key} {rest}: {found:?}");
+        }
+    }
+    let rule = NO_SECRETS.replace("free:", "tenant: all, free:");
+    assert_eq!(faults(&format!("views: {{key: [cluster, tenant], node: member}}\n{rule}")), [""; 0]);
+    assert_eq!(faults(&format!("views: {{key: [cluster, id], node: member}}\n{NO_SECRETS}")), [""; 0]);
+    let local = START.replace("http://cp:1", "https://cp:1");
+    let text = format!("{local}views: {{key: [cluster, header.x-token], node: member}}\n");
+    assert!(Config::parse(Path::new("relay.yaml"), &text).is_ok());
+    assert_eq!(faults("views: {preset: consul, node: member}\n"), [""; 0], "each client has a view of its own");
 }
 
 #[test]

@@ -6,6 +6,7 @@ use prost_types::value::Kind;
 
 use super::headers::HeaderName;
 use super::id_parts::IdPart;
+use super::paths;
 use crate::proto::node::{Locality, Node};
 
 /// A part of a node that may be in the key.
@@ -76,12 +77,29 @@ impl KeyField {
         if let Some(name) = text.strip_prefix(HEADER) {
             return HeaderName::parse(name).ok().map(Self::Header);
         }
-        Self::metadata_path(text.strip_prefix("metadata.")?).map(Self::MetadataPath)
+        let keys = Self::metadata_path(text).filter(|_| text.starts_with(METADATA))?;
+        match keys.as_slice() {
+            [first, path @ ..] if first == METADATA && !path.is_empty() => Some(Self::MetadataPath(path.to_vec())),
+            _ => None,
+        }
     }
 
-    /// Reads the path of a value in the metadata: keys with points between them.
+    /// Reads the path of a value in the metadata: keys with points between them, such as `LABELS.app`. A key that has points itself is in
+    /// brackets and quotes: `LABELS["app.kubernetes.io/name"]`.
     pub fn metadata_path(text: &str) -> Option<Vec<String>> {
-        text.split('.').map(|key| (!key.is_empty()).then(|| key.to_owned())).collect()
+        paths::parse(text)
+    }
+
+    /// Returns a path as [`Self::metadata_path`] reads it.
+    pub fn path_text(path: &[String]) -> String {
+        let mut text = String::new();
+        path.iter().for_each(|key| Self::push_key(&mut text, key));
+        text
+    }
+
+    /// Adds a key to the text of a path.
+    pub fn push_key(path: &mut String, key: &str) {
+        paths::push(path, key);
     }
 
     /// Returns all of the metadata but the values at these paths, whose order does not count.
@@ -145,13 +163,17 @@ impl KeyField {
 impl fmt::Display for KeyField {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::MetadataPath(path) => return write!(f, "metadata.{}", path.join(".")),
+            Self::MetadataPath(path) => {
+                let mut text = METADATA.to_owned();
+                path.iter().for_each(|key| Self::push_key(&mut text, key));
+                return f.write_str(&text);
+            }
             Self::Header(name) => return write!(f, "{HEADER}{name}"),
             Self::IdPart(part) => {
                 return write!(f, "id part {} of {}", part.number(), quoted(part.separator()));
             }
             Self::MetadataExcept(paths) => {
-                let paths: Vec<_> = paths.iter().map(|path| quoted(&path.join("."))).collect();
+                let paths: Vec<_> = paths.iter().map(|path| quoted(&Self::path_text(path))).collect();
                 return write!(f, "metadata except {}", paths.join(", "));
             }
             _ => {}
@@ -168,3 +190,4 @@ fn quoted(text: &str) -> String {
 }
 
 const HEADER: &str = "header.";
+const METADATA: &str = "metadata";

@@ -8,6 +8,7 @@ mod headers;
 mod id_parts;
 mod member;
 mod metadata;
+mod paths;
 mod tenant;
 mod words;
 
