@@ -58,8 +58,15 @@ async fn relay(plane: &Plane, interval: &str, rest: &str) -> Relay {
 }
 
 fn config_of(plane: &Plane, interval: &str, rest: &str) -> Config {
-    let views = format!("views: {{key: [cluster], node: member, audit: {{interval: {interval}}}}}\n{rest}\n");
-    config(plane.address, ", variant: sotw", &views)
+    config(plane.address, ", variant: sotw", &format!("{}{rest}\n", views(interval)))
+}
+
+/// Clients who share are of one tenant.
+fn views(interval: &str) -> String {
+    format!(
+        "views: {{key: [cluster, tenant], node: member, audit: {{interval: {interval}}}}}\n\
+         permissions: [{{name: all, identities: [{{network: 127.0.0.0/8}}], tenant: all, free: [cluster]}}]\n"
+    )
 }
 
 async fn client(relay: &Relay, id: &str) -> Client {
@@ -197,9 +204,8 @@ async fn an_audit_that_is_sent_without_end_is_ended() {
 async fn there_is_no_audit_on_a_fallback() {
     let away = Plane::start(&[Variant::Sotw]).await.kill().await;
     let mut plane = Plane::start(&[Variant::Sotw]).await;
-    let views = "views: {key: [cluster], node: member, audit: {interval: 200ms}}\n";
     let servers = format!(", variant: sotw}}, {{uri: 'http://{}', variant: sotw", plane.address);
-    let relay = run(bind(config(away, &servers, views)).await.unwrap(), std::future::pending());
+    let relay = run(bind(config(away, &servers, &views("200ms"))).await.unwrap(), std::future::pending());
     let first = client(&relay, "one").await;
     let of_view = plane.stream().await;
     say(&of_view, "1", &TWO, &[], &[]);
