@@ -33,11 +33,18 @@ impl Scene {
 
     /// Waits for the stream of the next audit, which shows the second client.
     async fn audit(&mut self) -> Stream {
+        let (id, stream) = self.audit_as().await;
+        assert_eq!(id, "two");
+        stream
+    }
+
+    /// Waits for the stream of the next audit, and returns the id that it shows.
+    async fn audit_as(&mut self) -> (String, Stream) {
         let mut stream = self.plane.stream().await;
         let request = stream.request().await;
         let shown = Node::decode(&request.node().expect("a node")[..]).unwrap();
-        assert_eq!((shown.id.as_str(), request.type_url()), ("two", CDS));
-        stream
+        assert_eq!(request.type_url(), CDS);
+        (shown.id, stream)
     }
 
     async fn count(&self, result: &str) -> u64 {
@@ -142,6 +149,26 @@ async fn what_the_control_plane_gives_one_client_otherwise_is_found_with_its_fie
     until("it is over", async || scene.problem().await.is_none()).await;
     assert_eq!(scene.count("equal").await, 1);
     drop((scene.first, scene.second, scene.of_view));
+}
+
+/// What another client is given says nothing of it.
+#[tokio::test]
+async fn the_client_that_was_given_something_else_is_asked_for_again_until_it_is_given_the_same() {
+    let mut scene = Scene::begin("1s").await;
+    let mut others = Vec::new();
+    for id in ["three", "four", "five"] {
+        others.push(answered(client(&scene.relay, id).await).await);
+    }
+    let (found, mut audit) = scene.audit_as().await;
+    for _ in 0..3 {
+        say(&audit, "1", &[("a", "1"), ("b", "other")], &[], &[]);
+        let (next, stream) = scene.audit_as().await;
+        assert_eq!(next, found);
+        assert!(scene.problem().await.is_some());
+        audit = stream;
+    }
+    say(&audit, "1", &TWO, &[], &[]);
+    until("it is over", async || scene.problem().await.is_none()).await;
 }
 
 #[tokio::test]

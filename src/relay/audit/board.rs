@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use serde::Serialize;
 use weir_core::protocol::audit::AuditPace;
 use weir_core::protocol::moment::Moment;
+use weir_core::xds::MemberNode;
 
 use crate::log_pace::LogPace;
 
@@ -25,7 +26,14 @@ struct State {
     /// By server.
     paces: BTreeMap<String, AuditPace>,
     /// What is known of views by their last audit that came to an end.
-    last: BTreeMap<Arc<str>, AuditReport>,
+    last: BTreeMap<Arc<str>, Finding>,
+}
+
+/// What the last audit of a view has found, and which member it has asked for.
+#[derive(Debug)]
+struct Finding {
+    member: MemberNode,
+    report: AuditReport,
 }
 
 /// How an audit has ended, in a word.
@@ -101,8 +109,16 @@ impl AuditBoard {
     }
 
     /// Notes what an audit of a view has found. What is not finished says nothing new.
-    pub(super) fn note_finding(&self, view: &Arc<str>, report: AuditReport) {
-        self.state().last.insert(view.clone(), report);
+    ///
+    /// It takes the place of what was found before. While the member of a finding is there, audits ask for no other one.
+    pub(super) fn note_finding(&self, view: &Arc<str>, member: MemberNode, report: AuditReport) {
+        self.state().last.insert(view.clone(), Finding { member, report });
+    }
+
+    /// Returns the member that was given something else by the last audit of a view.
+    pub(super) fn member_of_finding(&self, view: &str) -> Option<MemberNode> {
+        let state = self.state();
+        state.last.get(view).filter(|of| of.report.differences_count > 0).map(|of| of.member.clone())
     }
 
     /// Forgets the views that have ended.
@@ -122,14 +138,14 @@ impl AuditBoard {
 
     /// Returns what the last audit of a view has found.
     pub(crate) fn last(&self, view: &str) -> Option<AuditReport> {
-        self.state().last.get(view).cloned()
+        self.state().last.get(view).map(|of| of.report.clone())
     }
 
     /// Returns the views with members that are given something else.
     pub(crate) fn findings(&self) -> Vec<(Arc<str>, AuditReport)> {
         let state = self.state();
-        let found = state.last.iter().filter(|(_, report)| report.differences_count > 0);
-        found.map(|(view, report)| (view.clone(), report.clone())).collect()
+        let found = state.last.iter().filter(|(_, of)| of.report.differences_count > 0);
+        found.map(|(view, of)| (view.clone(), of.report.clone())).collect()
     }
 
     /// Returns how many audits have ended, by result.
@@ -152,6 +168,10 @@ impl AuditBoard {
 mod tests {
     use std::time::Duration;
 
+    use prost::Message;
+    use weir_core::proto::node::Node;
+    use weir_core::xds::KeyRule;
+
     use super::*;
 
     fn report(differences: usize) -> AuditReport {
@@ -159,13 +179,18 @@ mod tests {
         AuditReport { server, differences: Vec::new(), differences_count: differences, node_fields: Vec::new() }
     }
 
+    fn member(id: &str) -> MemberNode {
+        let node = Node { id: id.into(), ..Node::default() }.encode_to_vec();
+        KeyRule::of(Vec::new()).key(&node).unwrap().member_node(&node).unwrap()
+    }
+
     #[test]
     fn what_was_found_of_a_view_goes_with_it_and_counts_stay() {
         let (board, now) = (AuditBoard::default(), Moment::START);
         let [one, other]: [Arc<str>; 2] = ["1a".into(), "2b".into()];
         board.note_end(AuditResult::Differs, "http://server", 7, now);
-        board.note_finding(&one, report(3));
-        board.note_finding(&other, report(0));
+        board.note_finding(&one, member("a"), report(3));
+        board.note_finding(&other, member("a"), report(0));
         assert_eq!(board.findings(), [(one.clone(), report(3))]);
         board.retain(&BTreeSet::from([other.clone()]));
         assert!(board.findings().is_empty() && board.last("1a").is_none());
@@ -177,11 +202,14 @@ mod tests {
     }
 
     #[test]
-    fn an_audit_that_finds_nothing_ends_what_the_one_before_has_found() {
+    fn whose_finding_it_is_is_known_until_an_audit_finds_nothing() {
         let (board, view) = (AuditBoard::default(), Arc::from("1a"));
-        board.note_finding(&view, report(1));
-        board.note_finding(&view, report(0));
+        assert_eq!(board.member_of_finding(&view), None);
+        board.note_finding(&view, member("a"), report(1));
+        assert_eq!(board.member_of_finding(&view), Some(member("a")));
+        board.note_finding(&view, member("a"), report(0));
         assert!(board.findings().is_empty());
+        assert_eq!(board.member_of_finding(&view), None);
     }
 
     #[test]

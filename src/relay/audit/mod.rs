@@ -62,8 +62,10 @@ async fn audit(
     gap: Duration,
 ) -> Option<AuditResult> {
     let (shared, board, number) = (views.shared(), &views.incidents().audits, random());
-    let subject = ask(task, move |of| audit_subject(of, number)).await?.ok()?;
+    let found = board.member_of_finding(view);
+    let subject = ask(task, move |of| audit_subject(of, found.as_ref(), number)).await?.ok()?;
     let (server, nodes) = (subject.connector.describe(), [subject.shown.clone(), subject.member.clone()]);
+    let member = subject.member.clone();
     if shared.memory.is_scarce() || !board.may_begin(&server, subject.offer.bytes, shared.clock.now()) {
         return None;
     }
@@ -73,13 +75,13 @@ async fn audit(
     drop(audit);
     let result = match end {
         AuditEnd::Equal => {
-            board.note_finding(view, report(&server, &BTreeSet::new(), Vec::new()));
+            board.note_finding(view, member, report(&server, &BTreeSet::new(), Vec::new()));
             AuditResult::Equal
         }
         AuditEnd::Differs(found) => {
             let report = report(&server, &found, node_fields(nodes, descriptors).await);
             log(view, &report, board.line());
-            board.note_finding(view, report);
+            board.note_finding(view, member, report);
             AuditResult::Differs
         }
         AuditEnd::Unfinished(why) => {
