@@ -172,6 +172,17 @@ async fn the_client_that_was_given_something_else_is_asked_for_again_until_it_is
 }
 
 #[tokio::test]
+async fn a_finding_is_over_when_one_client_is_left() {
+    let mut scene = Scene::begin("1s").await;
+    let audit = scene.audit().await;
+    say(&audit, "1", &[("a", "1"), ("b", "other")], &[], &[]);
+    until("it is found", async || scene.problem().await.is_some()).await;
+    drop(scene.second);
+    let relay = &scene.relay;
+    until("it is over", async || problem(relay).await.is_none()).await;
+}
+
+#[tokio::test]
 async fn another_order_of_maps_and_of_resources_is_no_difference() {
     let mut scene = Scene::begin("1s").await;
     let other = || cluster("b", "1");

@@ -25,6 +25,9 @@ struct State {
     bytes: u64,
     /// By server.
     paces: BTreeMap<String, AuditPace>,
+    /// Configurations that were set up, and the one whose views are audited: one before it may still have clients.
+    configurations: u64,
+    audited: u64,
     /// What is known of views by their last audit that came to an end.
     last: BTreeMap<Arc<str>, Finding>,
 }
@@ -108,11 +111,35 @@ impl AuditBoard {
         state.paces.entry(server.to_owned()).or_default().note_audit(bytes, now);
     }
 
-    /// Notes what an audit of a view has found. What is not finished says nothing new.
+    /// Returns the number of another configuration. Its views are audited from [`Self::follow`] on.
+    pub(crate) fn number(&self) -> u64 {
+        let mut state = self.state();
+        state.configurations += 1;
+        state.configurations
+    }
+
+    /// Takes findings of this configuration alone from now on. If it has no audits, all that was found is forgotten.
+    pub(crate) fn follow(&self, number: u64, has_audits: bool) {
+        let mut state = self.state();
+        state.audited = number;
+        if !has_audits {
+            state.last.clear();
+        }
+    }
+
+    /// Whether the views of a configuration are audited now.
+    pub(super) fn is_followed(&self, number: u64) -> bool {
+        self.state().audited == number
+    }
+
+    /// Notes what an audit of a view has found, unless another configuration is in use by now. What is not finished says nothing new.
     ///
     /// It takes the place of what was found before. While the member of a finding is there, audits ask for no other one.
-    pub(super) fn note_finding(&self, view: &Arc<str>, member: MemberNode, report: AuditReport) {
-        self.state().last.insert(view.clone(), Finding { member, report });
+    pub(super) fn note_finding(&self, number: u64, view: &Arc<str>, member: MemberNode, report: AuditReport) {
+        let mut state = self.state();
+        if state.audited == number {
+            state.last.insert(view.clone(), Finding { member, report });
+        }
     }
 
     /// Returns the member that was given something else by the last audit of a view.
@@ -121,14 +148,9 @@ impl AuditBoard {
         state.last.get(view).filter(|of| of.report.differences_count > 0).map(|of| of.member.clone())
     }
 
-    /// Forgets the views that have ended.
+    /// Forgets the views that have ended, or have no two clients any more.
     pub(super) fn retain(&self, views: &BTreeSet<Arc<str>>) {
         self.state().last.retain(|view, _| views.contains(view));
-    }
-
-    /// Forgets all views: they are not audited any more.
-    pub(crate) fn clear(&self) {
-        self.state().last.clear();
     }
 
     /// `Some`: a finding is worth a line, which says how many before it had none.
@@ -179,6 +201,13 @@ mod tests {
         AuditReport { server, differences: Vec::new(), differences_count: differences, node_fields: Vec::new() }
     }
 
+    /// Returns the number of the configuration in use.
+    fn followed(board: &AuditBoard) -> u64 {
+        let number = board.number();
+        board.follow(number, true);
+        number
+    }
+
     fn member(id: &str) -> MemberNode {
         let node = Node { id: id.into(), ..Node::default() }.encode_to_vec();
         KeyRule::of(Vec::new()).key(&node).unwrap().member_node(&node).unwrap()
@@ -189,13 +218,14 @@ mod tests {
         let (board, now) = (AuditBoard::default(), Moment::START);
         let [one, other]: [Arc<str>; 2] = ["1a".into(), "2b".into()];
         board.note_end(AuditResult::Differs, "http://server", 7, now);
-        board.note_finding(&one, member("a"), report(3));
-        board.note_finding(&other, member("a"), report(0));
+        let number = followed(&board);
+        board.note_finding(number, &one, member("a"), report(3));
+        board.note_finding(number, &other, member("a"), report(0));
         assert_eq!(board.findings(), [(one.clone(), report(3))]);
         board.retain(&BTreeSet::from([other.clone()]));
         assert!(board.findings().is_empty() && board.last("1a").is_none());
         assert_eq!(board.last("2b"), Some(report(0)));
-        board.clear();
+        board.follow(number, false);
         assert_eq!(board.last("2b"), None);
         let ends: Vec<_> = board.ends().filter(|(_, count)| *count > 0).collect();
         assert_eq!((ends, board.bytes()), (vec![(AuditResult::Differs, 1)], 7));
@@ -203,13 +233,29 @@ mod tests {
 
     #[test]
     fn whose_finding_it_is_is_known_until_an_audit_finds_nothing() {
-        let (board, view) = (AuditBoard::default(), Arc::from("1a"));
+        let (board, view): (_, Arc<str>) = (AuditBoard::default(), "1a".into());
+        let number = followed(&board);
         assert_eq!(board.member_of_finding(&view), None);
-        board.note_finding(&view, member("a"), report(1));
+        board.note_finding(number, &view, member("a"), report(1));
         assert_eq!(board.member_of_finding(&view), Some(member("a")));
-        board.note_finding(&view, member("a"), report(0));
+        board.note_finding(number, &view, member("a"), report(0));
         assert!(board.findings().is_empty());
         assert_eq!(board.member_of_finding(&view), None);
+    }
+
+    #[test]
+    fn an_audit_that_a_reload_has_left_behind_enters_nothing() {
+        let (board, view): (_, Arc<str>) = (AuditBoard::default(), "1a".into());
+        let earlier = followed(&board);
+        let later = board.number();
+        board.note_finding(later, &view, member("a"), report(1));
+        assert!(board.findings().is_empty() && board.is_followed(earlier), "it is not in use yet");
+        board.note_finding(earlier, &view, member("a"), report(1));
+        board.follow(later, true);
+        assert_eq!(board.findings().len(), 1, "what was found is still so");
+        board.follow(later, false);
+        board.note_finding(earlier, &view, member("a"), report(1));
+        assert!(board.findings().is_empty() && !board.is_followed(earlier));
     }
 
     #[test]
