@@ -36,6 +36,8 @@ pub enum NotNow {
     OnFallback,
     /// No server is active, or only one that is sent no requests.
     NoServer,
+    /// The server is a relay: both nodes have one view there, and what it gives them is the same whatever its own server would give them.
+    Relay,
     /// The server is shown the node of none of its clients, or there is no other one.
     NoOtherMember,
 }
@@ -85,6 +87,9 @@ impl Offer {
         let server = ladders.iter().find_map(|ladder| ladder.server).ok_or(NotNow::NoServer)?;
         let streams: Vec<_> = sources.streams().filter(|(id, _)| id.server == server).collect();
         let (_, first) = streams.first().ok_or(NotNow::NoServer)?;
+        if streams.iter().any(|(_, stream)| stream.is_of_relay()) {
+            return Err(NotNow::Relay);
+        }
         let has_answered = streams.iter().all(|(_, stream)| stream.has_answered());
         if view.holds().awaits_routing() || !has_answered || view.tables().loaded_from_disk() > 0 {
             return Err(NotNow::Incomplete);

@@ -145,3 +145,12 @@ fn a_view_can_be_audited_once_it_has_all_that_it_wants_of_its_server() {
     let none: Wanted = std::iter::empty().collect();
     assert!(offer.wanted.also_in(&none).is_empty() && offer.wanted.also_in(&offer.wanted) == offer.wanted);
 }
+
+#[test]
+fn a_relay_is_not_asked_as_another_member() {
+    let mut given = Given::none().respond(CLUSTER, &[("a", "x")]).respond(ROUTES, &[("routes", "x")]);
+    assert!(given.stream.offer().is_ok());
+    let id = given.stream.streams()[0];
+    given.stream.on_relay(id);
+    assert_eq!(given.stream.offer().err(), Some(NotNow::Relay), "it has both in one view");
+}
