@@ -195,6 +195,22 @@ async fn another_order_of_maps_and_of_resources_is_no_difference() {
     assert_eq!((scene.count("differs").await, scene.problem().await), (0, None));
 }
 
+#[tokio::test]
+async fn what_travels_beside_a_body_is_compared() {
+    let mut scene = Scene::begin("1s").await;
+    let audit = scene.audit().await;
+    let metadata = Some(b"\x0a\x03\x0a\x01k".to_vec().into());
+    let wrapper = Resource { name: "b".into(), resource: Some(cluster("b", "1")), metadata, ..Default::default() };
+    let wrapped = Any {
+        type_url: "type.googleapis.com/envoy.service.discovery.v3.Resource".into(),
+        value: wrapper.encode_to_vec().into(),
+    };
+    say_resources(&audit, vec![cluster("a", "1"), wrapped]);
+    until("it is found", async || scene.problem().await.is_some()).await;
+    let found = scene.problem().await.unwrap();
+    assert_eq!(found["names"]["first"][0], "CDS b: wrapper.metadata", "{found:#}");
+}
+
 /// The server has sent a change to one of them first.
 #[tokio::test]
 async fn a_change_that_reaches_the_view_later_is_no_difference() {

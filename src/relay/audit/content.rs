@@ -30,7 +30,10 @@ fn of_resource(unequal: &Unequal, transcoder: &Transcoder) -> Option<Differing> 
             let urls = [of_view, of_member].map(|resource| resource.body.type_url());
             let message = urls[0].map_or(kind.name(), |url| url.rsplit('/').next().unwrap_or(url));
             match urls[0] == urls[1] {
-                true => transcoder.difference(message, of_view.body.bytes(), of_member.body.bytes())?.path,
+                true => match transcoder.difference(message, of_view.body.bytes(), of_member.body.bytes()) {
+                    Some(found) => found.path,
+                    None => format!("wrapper.{}", of_view.differs_beside(of_member)?),
+                },
                 false => "type_url".to_owned(),
             }
         }

@@ -7,7 +7,7 @@ use super::offer::Wanted;
 use crate::protocol::view::{Class, Lookup, ResourceTable, Selector, Snapshot};
 use crate::xds::{Name, Resource, Type};
 
-/// A resource of which two sides have other bytes, or that one of them does not have.
+/// A resource that two sides have otherwise, by its bytes or by what travels beside them, or that one of them does not have.
 #[derive(Debug, Clone)]
 pub struct Unequal {
     /// Its type.
@@ -81,8 +81,10 @@ fn differing(
     of_view: Option<Arc<Resource>>,
     of_member: Option<Arc<Resource>>,
 ) -> Option<Unequal> {
-    let content = |of: &Option<Arc<Resource>>| of.as_ref().map(|resource| resource.content());
     let is_made_anew = [&of_view, &of_member].into_iter().flatten().any(|resource| resource.do_not_cache());
-    let is_equal = content(&of_view) == content(&of_member);
+    let is_equal = match (&of_view, &of_member) {
+        (Some(one), Some(other)) => one.is_same(other),
+        (one, other) => one.is_none() && other.is_none(),
+    };
     (!is_equal && !is_made_anew).then(|| Unequal { kind: kind.clone(), name: name.clone(), of_view, of_member })
 }

@@ -4,9 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use prost::Message;
 
 use super::*;
-use crate::proto::discovery::DiscoveryResponse;
+use crate::proto::discovery::{DiscoveryResponse, Resource};
 use crate::proto::{Any, Request, Response};
 use crate::protocol::moment::Moment;
 use crate::protocol::session::Variant;
@@ -57,15 +58,18 @@ impl Given {
         all
     }
 
-    fn respond(mut self, url: &str, resources: &[(&str, &str)]) -> Self {
-        self.requests();
+    fn respond(self, url: &str, resources: &[(&str, &str)]) -> Self {
         let any = |(name, content): &(&str, &str)| {
             let mut value = Vec::new();
             prost::encoding::string::encode(1, &(*name).to_owned(), &mut value);
             prost::encoding::string::encode(28, &(*content).to_owned(), &mut value);
             Any { type_url: url.into(), value: value.into() }
         };
-        let resources = resources.iter().map(any).collect();
+        self.respond_with(url, resources.iter().map(any).collect())
+    }
+
+    fn respond_with(mut self, url: &str, resources: Vec<Any>) -> Self {
+        self.requests();
         let response =
             DiscoveryResponse { resources, type_url: url.into(), nonce: "1".into(), ..DiscoveryResponse::default() };
         let message = ResponseMessage::Decoded(Response::Sotw(response));
@@ -113,6 +117,22 @@ fn equal_answers_show_nothing_whatever_their_order() {
     let first = Given::none().respond(CLUSTER, &[("a", "x"), ("b", "x")]).respond(ROUTES, &[("routes", "x")]);
     let second = Given::none().respond(ROUTES, &[("routes", "x")]).respond(CLUSTER, &[("b", "x"), ("a", "x")]);
     assert!(names(first, second).is_empty());
+}
+
+#[test]
+fn what_travels_beside_a_body_counts() {
+    let beside = |metadata: &'static [u8]| {
+        let body = Any { type_url: CLUSTER.into(), value: Bytes::from_static(b"\x0a\x01a") };
+        let metadata = Some(Bytes::from_static(metadata));
+        let wrapper = Resource { name: "a".into(), resource: Some(body), metadata, ..Resource::default() };
+        let wrapped = Any {
+            type_url: "type.googleapis.com/envoy.service.discovery.v3.Resource".into(),
+            value: wrapper.encode_to_vec().into(),
+        };
+        Given::none().respond_with(CLUSTER, vec![wrapped]).respond(ROUTES, &[("routes", "x")])
+    };
+    assert_eq!(names(beside(b"\x0a\x03\x0a\x01k"), beside(b"\x0a\x03\x0a\x01l")), ["a"]);
+    assert!(names(beside(b"\x0a\x03\x0a\x01k"), beside(b"\x0a\x03\x0a\x01k")).is_empty());
 }
 
 #[test]
