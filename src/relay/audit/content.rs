@@ -12,10 +12,10 @@ use crate::transcode::{Descriptors, Transcoder};
 pub(super) fn differing(
     view: &Snapshot,
     member: &Snapshot,
-    wanted: &Wanted,
+    (wanted, certain): (&Wanted, &Wanted),
     descriptors: &Descriptors,
 ) -> BTreeSet<Differing> {
-    let unequal = unequal(view, member, wanted);
+    let unequal = unequal(view, member, wanted, certain);
     if unequal.is_empty() {
         return BTreeSet::new(); // the descriptors are not needed, which take some memory
     }

@@ -29,6 +29,10 @@ struct Given {
 impl Given {
     /// A member that wants all clusters, and one route configuration.
     fn none() -> Self {
+        Self::none_of(&ServerQuirks::default())
+    }
+
+    fn none_of(quirks: &ServerQuirks) -> Self {
         let table = Arc::new(TypeTable::new());
         let wanted: Wanted = [
             (table.resolve(CLUSTER), Selector::Wildcard),
@@ -37,7 +41,7 @@ impl Given {
         .into_iter()
         .collect();
         let now = Moment::START;
-        let terms = (Variant::Sotw, &ServerQuirks::default());
+        let terms = (Variant::Sotw, quirks);
         let options = Arc::new(UpstreamOptions::default());
         let stream = MemberStream::new(Bytes::new(), terms, wanted, &table, (&ViewOptions::default(), &options), now);
         let mut given = Self { stream, table, store: BodyStore::default(), now };
@@ -98,7 +102,8 @@ impl Given {
 
 fn names(mut one: Given, mut other: Given) -> Vec<String> {
     let wanted = one.stream.wanted().clone();
-    let found = unequal(&one.stream.snapshot(), &other.stream.snapshot(), &wanted);
+    let certain = one.stream.offer().unwrap().certain;
+    let found = unequal(&one.stream.snapshot(), &other.stream.snapshot(), &wanted, &certain);
     found.iter().map(|of| of.name.to_string()).collect()
 }
 
@@ -173,4 +178,48 @@ fn a_relay_is_not_asked_as_another_member() {
     let id = given.stream.streams()[0];
     given.stream.on_relay(id);
     assert_eq!(given.stream.offer().err(), Some(NotNow::Relay), "it has both in one view");
+}
+
+#[test]
+fn what_the_view_keeps_on_purpose_is_no_difference_and_what_it_lacks_is() {
+    let keeping = ServerQuirks { ignore_deletions: true, ..ServerQuirks::default() };
+    let keeper = || {
+        let view = Given::none_of(&keeping).respond(CLUSTER, &[("a", "x"), ("gone", "x")]);
+        view.respond(ROUTES, &[("routes", "x")]).respond(CLUSTER, &[("a", "x")])
+    };
+    let member =
+        |clusters: &[(&str, &str)]| Given::none().respond(CLUSTER, clusters).respond(ROUTES, &[("routes", "x")]);
+    let held = keeper().stream.snapshot();
+    assert_eq!(held.present(&TypeTable::new().resolve(CLUSTER)), 2, "it is kept");
+    assert!(names(keeper(), member(&[("a", "x")])).is_empty());
+    assert_eq!(names(keeper(), member(&[("a", "y"), ("b", "x")])), ["a", "b"]);
+}
+
+#[test]
+fn what_only_the_view_has_counts_where_it_is_certain() {
+    let given =
+        |clusters: &[(&str, &str)]| Given::none().respond(CLUSTER, clusters).respond(ROUTES, &[("routes", "x")]);
+    let (mut view, mut member) = (given(&[("a", "x"), ("b", "x")]), given(&[("b", "y")]));
+    let wanted = view.stream.wanted().clone();
+    let (view, member) = (view.stream.snapshot(), member.stream.snapshot());
+    let found = |certain| unequal(&view, &member, &wanted, certain).len();
+    assert_eq!((found(&wanted), found(&Wanted::default())), (2, 1));
+}
+
+#[test]
+fn what_came_and_could_not_be_read_is_not_known_to_be_absent() {
+    let cluster = |name: &str| {
+        let mut value = Vec::new();
+        prost::encoding::string::encode(1, &name.to_owned(), &mut value);
+        Any { type_url: CLUSTER.into(), value: value.into() }
+    };
+    let bad = Any {
+        type_url: "type.googleapis.com/envoy.service.discovery.v3.Resource".into(),
+        value: Resource { name: "b".into(), ..Resource::default() }.encode_to_vec().into(), // it has no body
+    };
+    let with = |second: Any| {
+        Given::none().respond(ROUTES, &[("routes", "x")]).respond_with(CLUSTER, vec![cluster("a"), second])
+    };
+    assert!(names(with(cluster("b")), with(bad)).is_empty());
+    assert_eq!(names(with(cluster("b")), with(cluster("c"))), ["b", "c"]);
 }

@@ -112,6 +112,11 @@ impl Stream {
         self.opening.is_relay()
     }
 
+    /// Whether what the server has removed stays.
+    pub(crate) fn ignores_deletions(&self) -> bool {
+        self.terms.quirks.ignore_deletions
+    }
+
     /// A message has begun to come in. Until it is complete, the server does not count as silent.
     pub fn on_receiving(&mut self, epoch: Epoch) {
         self.opening.on_receiving(epoch);
