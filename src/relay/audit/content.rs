@@ -24,7 +24,7 @@ pub(super) fn differing(
 }
 
 fn of_resource(unequal: &Unequal, transcoder: &Transcoder) -> Option<Differing> {
-    let Unequal { kind, name, of_view, of_member } = unequal;
+    let Unequal { kind, name, of_view, of_member, changed } = unequal;
     let path = match (of_view, of_member) {
         (Some(of_view), Some(of_member)) => {
             let urls = [of_view, of_member].map(|resource| resource.body.type_url());
@@ -39,8 +39,7 @@ fn of_resource(unequal: &Unequal, transcoder: &Transcoder) -> Option<Differing> 
         }
         _ => String::new(),
     };
-    let of_view = of_view.as_ref().map(|resource| resource.content());
-    Some(Differing { kind: kind.clone(), name: name.clone(), path, of_view })
+    Some(Differing { kind: kind.clone(), name: name.clone(), path, changed: *changed })
 }
 
 /// How many differences are looked for: one says what is wrong, and the same are found by the second comparison.

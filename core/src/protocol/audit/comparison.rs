@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::offer::Wanted;
+use crate::protocol::keys::Revision;
 use crate::protocol::view::{Class, Lookup, ResourceTable, Selector, Snapshot};
 use crate::xds::{Name, Resource, Type};
 
@@ -18,6 +19,8 @@ pub struct Unequal {
     pub of_view: Option<Arc<Resource>>,
     /// What the member has.
     pub of_member: Option<Arc<Resource>>,
+    /// When the view's last changed, as far as the view still knows.
+    pub changed: Option<Revision>,
 }
 
 /// Returns what differs of what is wanted. Both sides know all of it; a name that one of them does not know is left out (I3), and what the view
@@ -88,7 +91,10 @@ impl<'a> Sides<'a> {
             (Some(_), None) => !is_certain,
             (None, of_member) => of_member.is_none(),
         };
-        (!is_equal && !is_made_anew).then(|| Unequal { kind: kind.clone(), name: name.clone(), of_view, of_member })
+        let entry = self.view.resources(kind, class).and_then(|table| table.get(name));
+        let changed = entry.map(|entry| entry.changed);
+        let (kind, name) = (kind.clone(), name.clone());
+        (!is_equal && !is_made_anew).then_some(Unequal { kind, name, of_view, of_member, changed })
     }
 }
 

@@ -223,3 +223,19 @@ fn what_came_and_could_not_be_read_is_not_known_to_be_absent() {
     assert!(names(with(cluster("b")), with(bad)).is_empty());
     assert_eq!(names(with(cluster("b")), with(cluster("c"))), ["b", "c"]);
 }
+
+#[test]
+fn a_change_and_one_back_are_seen() {
+    let cluster = |content| [("a", content)];
+    let mut view = Given::none().respond(ROUTES, &[("routes", "x")]).respond(CLUSTER, &cluster("x"));
+    let mut member = Given::none().respond(ROUTES, &[("routes", "x")]).respond(CLUSTER, &cluster("y"));
+    let wanted = view.stream.wanted().clone();
+    let changed = |view: &mut Given, member: &mut Given| {
+        let found = unequal(&view.stream.snapshot(), &member.stream.snapshot(), &wanted, &wanted);
+        found.first().and_then(|of| of.changed).unwrap()
+    };
+    let first = changed(&mut view, &mut member);
+    assert_eq!(changed(&mut view, &mut member), first);
+    view = view.respond(CLUSTER, &cluster("z")).respond(CLUSTER, &cluster("x"));
+    assert!(changed(&mut view, &mut member) > first);
+}
