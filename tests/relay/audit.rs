@@ -214,9 +214,17 @@ async fn what_travels_beside_a_body_is_compared() {
 /// The server has sent a change to one of them first.
 #[tokio::test]
 async fn a_change_that_reaches_the_view_later_is_no_difference() {
-    let mut scene = Scene::begin("3s").await;
-    let audit = scene.audit().await;
+    let mut scene = Scene::begin("5s").await;
+    let mut audit = scene.audit().await;
     say(&audit, "2", &[("a", "2"), ("b", "1")], &[], &[]);
+    loop {
+        if matches!(audit.request().await, Request::Sotw(request) if request.response_nonce == "2") {
+            break;
+        }
+    }
+    // The first comparison, of the five seconds between two, is made now, and says nothing.
+    let found = tokio::time::timeout(Duration::from_secs(1), scene.until_counted("differs")).await;
+    assert!(found.is_err() && scene.problem().await.is_none(), "one comparison has counted");
     say(&scene.of_view, "2", &[("a", "2"), ("b", "1")], &[], &[]);
     scene.until_counted("equal").await;
     assert_eq!((scene.count("differs").await, scene.problem().await), (0, None));
