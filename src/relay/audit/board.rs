@@ -25,6 +25,8 @@ struct State {
     bytes: u64,
     /// By server.
     paces: BTreeMap<String, AuditPace>,
+    /// The view whose audit a server's share has no room for, by server. Smaller ones that come later would use up what becomes free.
+    waiting: BTreeMap<String, Arc<str>>,
     /// Configurations that were set up, and the one whose views are audited: one before it may still have clients.
     configurations: u64,
     audited: u64,
@@ -98,9 +100,20 @@ impl AuditBoard {
         by_server.for_each(|(server, bytes)| state.paces.entry(server).or_default().note_views(bytes, now));
     }
 
-    /// Whether an audit may begin that is expected to receive so much from a server.
-    pub(super) fn may_begin(&self, server: &str, bytes: u64, now: Moment) -> bool {
-        self.state().paces.entry(server.to_owned()).or_default().may_begin(bytes, now)
+    /// Whether the audit of a view may begin that is expected to receive so much from a server. If not, others of that server wait behind it.
+    pub(super) fn may_begin(&self, server: &str, view: &Arc<str>, bytes: u64, now: Moment) -> bool {
+        let mut state = self.state();
+        let has_room = state.paces.entry(server.to_owned()).or_default().may_begin(bytes, now);
+        let is_first = state.waiting.entry(server.to_owned()).or_insert_with(|| view.clone()) == view;
+        if is_first && has_room {
+            state.waiting.remove(server);
+        }
+        is_first && has_room
+    }
+
+    /// A view cannot be audited for another reason: nobody waits behind it.
+    pub(super) fn note_not_waiting(&self, view: &Arc<str>) {
+        self.state().waiting.retain(|_, of| of != view);
     }
 
     /// Notes that an audit has ended, and what it has received.
@@ -124,6 +137,7 @@ impl AuditBoard {
         state.audited = number;
         if !has_audits {
             state.last.clear();
+            state.waiting.clear();
         }
     }
 
@@ -150,7 +164,9 @@ impl AuditBoard {
 
     /// Forgets the views that have ended, or have no two clients any more.
     pub(super) fn retain(&self, views: &BTreeSet<Arc<str>>) {
-        self.state().last.retain(|view, _| views.contains(view));
+        let mut state = self.state();
+        state.last.retain(|view, _| views.contains(view));
+        state.waiting.retain(|_, view| views.contains(&*view));
     }
 
     /// `Some`: a finding is worth a line, which says how many before it had none.
@@ -263,9 +279,30 @@ mod tests {
         const MANY: u64 = 16 << 20;
         let (board, now) = (AuditBoard::default(), Moment::START + Duration::from_secs(60));
         board.note_end(AuditResult::Equal, "http://one", MANY, now);
-        assert!(!board.may_begin("http://one", 1, now) && board.may_begin("http://two", 1, now));
+        let view: Arc<str> = "1a".into();
+        assert!(!board.may_begin("http://one", &view, 1, now) && board.may_begin("http://two", &view, 1, now));
         board.note_received([("http://one".to_owned(), 0)].into_iter(), now);
         board.note_received([("http://one".to_owned(), 200 * MANY)].into_iter(), now);
-        assert!(board.may_begin("http://one", 1, now));
+        assert!(board.may_begin("http://one", &view, 1, now));
+    }
+
+    #[test]
+    fn smaller_views_wait_behind_a_large_one_of_their_server_until_it_has_left() {
+        const MIB: u64 = 1 << 20;
+        let (board, now) = (AuditBoard::default(), Moment::START + Duration::from_secs(60));
+        let [large, small]: [Arc<str>; 2] = ["1a".into(), "2b".into()];
+        let server = "http://server";
+        board.note_end(AuditResult::Equal, server, 10 * MIB, now);
+        assert!(board.may_begin(server, &small, MIB, now), "there is room");
+        assert!(!board.may_begin(server, &large, 10 * MIB, now) && !board.may_begin(server, &small, MIB, now));
+        assert!(board.may_begin("http://other", &small, MIB, now));
+        board.note_not_waiting(&large);
+        assert!(board.may_begin(server, &small, MIB, now), "it cannot be audited in any case");
+        assert!(!board.may_begin(server, &large, 10 * MIB, now));
+        board.retain(&BTreeSet::from([small.clone()]));
+        assert!(board.may_begin(server, &small, MIB, now));
+        let tomorrow = now + Duration::from_secs(25 * 3600);
+        assert!(!board.may_begin(server, &large, 10 * MIB, now) && board.may_begin(server, &large, 10 * MIB, tomorrow));
+        assert!(board.may_begin(server, &small, MIB, tomorrow), "it has had its turn");
     }
 }

@@ -66,10 +66,14 @@ async fn audit(
 ) -> Option<AuditResult> {
     let (shared, board, number) = (views.shared(), &views.incidents().audits, random());
     let found = board.member_of_finding(view);
-    let subject = ask(task, move |of| audit_subject(of, found.as_ref(), number)).await?.ok()?;
+    let subject = ask(task, move |of| audit_subject(of, found.as_ref(), number)).await;
+    let Some(Ok(subject)) = subject else {
+        board.note_not_waiting(view);
+        return None;
+    };
     let (server, nodes) = (subject.connector.describe(), [subject.shown.clone(), subject.member.clone()]);
     let member = subject.member.clone();
-    if shared.memory.is_scarce() || !board.may_begin(&server, subject.offer.bytes, shared.clock.now()) {
+    if shared.memory.is_scarce() || !board.may_begin(&server, view, subject.offer.bytes, shared.clock.now()) {
         return None;
     }
     let mut audit = Audit::begin(shared, (task, subject), descriptors, gap);
