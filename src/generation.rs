@@ -37,6 +37,8 @@ pub(crate) struct Generation {
     trigger: DrainTrigger,
     /// How long a connection without a stream is kept at the start.
     keep: Duration,
+    /// Its number for audits, and whether it has any.
+    audits: (u64, bool),
     /// Tasks that end with it.
     beside: Mutex<JoinSet<()>>,
 }
@@ -46,7 +48,9 @@ impl Generation {
     pub(crate) fn first(config: &Config) -> Self {
         let sources = Sources::new(config, None);
         let views = first_views(config, sources.streams());
-        Self::of(config, sources, views, None)
+        let first = Self::of(config, sources, views, None);
+        first.take_audits();
+        first
     }
 
     /// Sets up one that follows another.
@@ -79,11 +83,10 @@ impl Generation {
         let mut beside = JoinSet::new();
         let (idle_views, idle) = (views.clone(), config.views_idle);
         beside.spawn(async move { retire_idle(&idle_views, idle).await });
+        let audits = (views.incidents().audits.number(), config.views_audit.is_some());
         if let Some(interval) = config.views_audit {
             let (audited, descriptors) = (views.clone(), descriptors.clone());
-            beside.spawn(async move { audit_views(&audited, interval, &descriptors).await });
-        } else {
-            views.incidents().audits.clear();
+            beside.spawn(async move { audit_views(&audited, audits.0, interval, &descriptors).await });
         }
         let server_certificates: Arc<[_]> = config.upstream.servers.iter().flat_map(server_certificates).collect();
         Self {
@@ -99,8 +102,15 @@ impl Generation {
             sources,
             trigger,
             keep: config.views.protocol.view.linger,
+            audits,
             beside: Mutex::new(beside),
         }
+    }
+
+    /// Audits the views of this one from now on, and of no one before it. It is the one in use.
+    pub(crate) fn take_audits(&self) {
+        let (number, has_any) = self.audits;
+        self.views.incidents().audits.follow(number, has_any);
     }
 
     /// Returns what metrics and problems are made of.

@@ -243,6 +243,7 @@ impl ReloadControl {
         let mut course = self.course();
         anyhow::ensure!(!course.is_over, "the relay is shutting down");
         serving.replace(next.clone());
+        next.take_audits();
         next.ask_sources();
         // However often the file changes, few configurations are at work.
         course.earlier.retain(|before| before.strong_count() > 0);

@@ -228,7 +228,8 @@ mod tests {
             "brakes: {enabled: false, count: 10}\n",
             "brakes: {grace: 50s}\n",
             "rest: {long_poll: 5s}\n",
-            "views: {node: member, audit: {interval: 24h}}\n",
+            "views: {key: [cluster, tenant], node: member, audit: {interval: 24h}}\n\
+             permissions: [{name: a, identities: [{network: 10.0.0.0/8}], tenant: a, free: [cluster]}]\n",
             "views: {audit: {interval: 0s}}\n",
             "load_reports: {mode: aggregate, streams: 10000, max_outage: 7m}\n",
             "state: {path: /a/b, max_age: 1h, when_older: refuse}\nready_after: 5m\n",

@@ -33,11 +33,18 @@ impl Scene {
 
     /// Waits for the stream of the next audit, which shows the second client.
     async fn audit(&mut self) -> Stream {
+        let (id, stream) = self.audit_as().await;
+        assert_eq!(id, "two");
+        stream
+    }
+
+    /// Waits for the stream of the next audit, and returns the id that it shows.
+    async fn audit_as(&mut self) -> (String, Stream) {
         let mut stream = self.plane.stream().await;
         let request = stream.request().await;
         let shown = Node::decode(&request.node().expect("a node")[..]).unwrap();
-        assert_eq!((shown.id.as_str(), request.type_url()), ("two", CDS));
-        stream
+        assert_eq!(request.type_url(), CDS);
+        (shown.id, stream)
     }
 
     async fn count(&self, result: &str) -> u64 {
@@ -58,8 +65,15 @@ async fn relay(plane: &Plane, interval: &str, rest: &str) -> Relay {
 }
 
 fn config_of(plane: &Plane, interval: &str, rest: &str) -> Config {
-    let views = format!("views: {{key: [cluster], node: member, audit: {{interval: {interval}}}}}\n{rest}\n");
-    config(plane.address, ", variant: sotw", &views)
+    config(plane.address, ", variant: sotw", &format!("{}{rest}\n", views(interval)))
+}
+
+/// Clients who share are of one tenant.
+fn views(interval: &str) -> String {
+    format!(
+        "views: {{key: [cluster, tenant], node: member, audit: {{interval: {interval}}}}}\n\
+         permissions: [{{name: all, identities: [{{network: 127.0.0.0/8}}], tenant: all, free: [cluster]}}]\n"
+    )
 }
 
 async fn client(relay: &Relay, id: &str) -> Client {
@@ -137,6 +151,37 @@ async fn what_the_control_plane_gives_one_client_otherwise_is_found_with_its_fie
     drop((scene.first, scene.second, scene.of_view));
 }
 
+/// What another client is given says nothing of it.
+#[tokio::test]
+async fn the_client_that_was_given_something_else_is_asked_for_again_until_it_is_given_the_same() {
+    let mut scene = Scene::begin("1s").await;
+    let mut others = Vec::new();
+    for id in ["three", "four", "five"] {
+        others.push(answered(client(&scene.relay, id).await).await);
+    }
+    let (found, mut audit) = scene.audit_as().await;
+    for _ in 0..3 {
+        say(&audit, "1", &[("a", "1"), ("b", "other")], &[], &[]);
+        let (next, stream) = scene.audit_as().await;
+        assert_eq!(next, found);
+        assert!(scene.problem().await.is_some());
+        audit = stream;
+    }
+    say(&audit, "1", &TWO, &[], &[]);
+    until("it is over", async || scene.problem().await.is_none()).await;
+}
+
+#[tokio::test]
+async fn a_finding_is_over_when_one_client_is_left() {
+    let mut scene = Scene::begin("1s").await;
+    let audit = scene.audit().await;
+    say(&audit, "1", &[("a", "1"), ("b", "other")], &[], &[]);
+    until("it is found", async || scene.problem().await.is_some()).await;
+    drop(scene.second);
+    let relay = &scene.relay;
+    until("it is over", async || problem(relay).await.is_none()).await;
+}
+
 #[tokio::test]
 async fn another_order_of_maps_and_of_resources_is_no_difference() {
     let mut scene = Scene::begin("1s").await;
@@ -150,12 +195,36 @@ async fn another_order_of_maps_and_of_resources_is_no_difference() {
     assert_eq!((scene.count("differs").await, scene.problem().await), (0, None));
 }
 
+#[tokio::test]
+async fn what_travels_beside_a_body_is_compared() {
+    let mut scene = Scene::begin("1s").await;
+    let audit = scene.audit().await;
+    let metadata = Some(b"\x0a\x03\x0a\x01k".to_vec().into());
+    let wrapper = Resource { name: "b".into(), resource: Some(cluster("b", "1")), metadata, ..Default::default() };
+    let wrapped = Any {
+        type_url: "type.googleapis.com/envoy.service.discovery.v3.Resource".into(),
+        value: wrapper.encode_to_vec().into(),
+    };
+    say_resources(&audit, vec![cluster("a", "1"), wrapped]);
+    until("it is found", async || scene.problem().await.is_some()).await;
+    let found = scene.problem().await.unwrap();
+    assert_eq!(found["names"]["first"][0], "CDS b: wrapper.metadata", "{found:#}");
+}
+
 /// The server has sent a change to one of them first.
 #[tokio::test]
 async fn a_change_that_reaches_the_view_later_is_no_difference() {
-    let mut scene = Scene::begin("3s").await;
-    let audit = scene.audit().await;
+    let mut scene = Scene::begin("5s").await;
+    let mut audit = scene.audit().await;
     say(&audit, "2", &[("a", "2"), ("b", "1")], &[], &[]);
+    loop {
+        if matches!(audit.request().await, Request::Sotw(request) if request.response_nonce == "2") {
+            break;
+        }
+    }
+    // The first comparison, of the five seconds between two, is made now, and says nothing.
+    let found = tokio::time::timeout(Duration::from_secs(1), scene.until_counted("differs")).await;
+    assert!(found.is_err() && scene.problem().await.is_none(), "one comparison has counted");
     say(&scene.of_view, "2", &[("a", "2"), ("b", "1")], &[], &[]);
     scene.until_counted("equal").await;
     assert_eq!((scene.count("differs").await, scene.problem().await), (0, None));
@@ -197,9 +266,8 @@ async fn an_audit_that_is_sent_without_end_is_ended() {
 async fn there_is_no_audit_on_a_fallback() {
     let away = Plane::start(&[Variant::Sotw]).await.kill().await;
     let mut plane = Plane::start(&[Variant::Sotw]).await;
-    let views = "views: {key: [cluster], node: member, audit: {interval: 200ms}}\n";
     let servers = format!(", variant: sotw}}, {{uri: 'http://{}', variant: sotw", plane.address);
-    let relay = run(bind(config(away, &servers, views)).await.unwrap(), std::future::pending());
+    let relay = run(bind(config(away, &servers, &views("200ms"))).await.unwrap(), std::future::pending());
     let first = client(&relay, "one").await;
     let of_view = plane.stream().await;
     say(&of_view, "1", &TWO, &[], &[]);

@@ -110,9 +110,14 @@ fn response(variant: Variant, nonce: &str, names: &[&str], removed: &[&str]) -> 
     }
 }
 
+/// Clients who share are of one tenant, and a relay may state it for them.
+const VIEWS: &str = "views: {key: [cluster, tenant], node: member}
+permissions: [{name: all, identities: [{network: 127.0.0.0/8}], tenant: all, relays_for: ['*'], free: [cluster]}]
+";
+
 async fn relay(server: SocketAddr, up: Variant) -> Relay {
     let each = format!("{}, initial_set: one_response, backoff: {{initial: 10ms, max: 10ms}}", protocol_of(up));
-    let config = config(server, &each, "views: {key: [cluster], node: member}\n");
+    let config = config(server, &each, VIEWS);
     run(App::bind(config).await.unwrap(), std::future::pending())
 }
 
@@ -182,7 +187,9 @@ async fn the_whole_node_is_shown_with_the_features_of_the_relay_and_is_on_no_pag
     let node = Node { metadata, client_features, ..named("router~10.0.0.7~a.shop~shop.svc", "web") };
     let client = Holder::as_node(relay.address, Variant::Delta, ALL_CLUSTERS, &node).await;
     client.until("all clusters", has_all).await;
-    let shown = server.openings.lock().unwrap()[0].node.clone();
+    let mut shown = server.openings.lock().unwrap()[0].node.clone();
+    let tenant = shown.metadata.as_mut().and_then(|metadata| metadata.fields.remove("weir.tenant"));
+    assert_eq!(tenant, Some(text("all")));
     let features: BTreeSet<_> = shown.client_features.iter().map(String::as_str).collect();
     assert!(features.contains("own") && features.contains("weir.relay"), "{features:?}");
     assert!(!features.contains("envoy.config.supports-resource-ttl"), "{features:?}");

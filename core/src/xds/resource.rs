@@ -1,5 +1,6 @@
 //! One named resource: an opaque body, byte for byte as the server sent it, and its wrapper fields.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -85,6 +86,21 @@ impl Resource {
     /// Whether the two are equal for every client.
     pub fn is_same(&self, other: &Self) -> bool {
         (&self.name, self.full, self.ttl) == (&other.name, other.full, other.ttl)
+    }
+
+    /// Returns the field of the wrapper that two clients would see otherwise, if there is one: of what [`Self::is_same`] compares, all but name
+    /// and body.
+    pub fn differs_beside(&self, other: &Self) -> Option<&'static str> {
+        let aliases = |of: &Self| of.aliases().iter().cloned().collect::<BTreeSet<_>>();
+        let in_any_order = |of: &Self| of.metadata().map(|encoded| metadata::canonical(encoded));
+        let fields = [
+            ("aliases", aliases(self) != aliases(other)),
+            ("ttl", self.ttl != other.ttl),
+            ("metadata", in_any_order(self) != in_any_order(other)),
+            ("constraints", self.constraints() != other.constraints()),
+            ("do_not_cache", self.do_not_cache() != other.do_not_cache()),
+        ];
+        fields.into_iter().find(|(_, differs)| *differs).map(|(field, _)| field)
     }
 
     /// Returns the same resource with another TTL.
@@ -291,6 +307,8 @@ mod tests {
         assert!(held.do_not_cache() && held.full != plain.full);
         let metadata = read(|w| w.metadata = Some(Bytes::from_static(b"\x0a\x03\x0a\x01k"))).unwrap();
         assert_ne!(metadata.full, plain.full);
+        let fields = [&same, &aliased, &held, &metadata, &plain].map(|other| plain.differs_beside(other));
+        assert_eq!(fields, [Some("ttl"), Some("aliases"), Some("do_not_cache"), Some("metadata"), None]);
     }
 
     #[test]
@@ -300,6 +318,7 @@ mod tests {
         let backward = read(|w| w.metadata = Some([two.as_slice(), one].concat().into())).unwrap();
         assert_eq!(forward.full, backward.full);
         assert_ne!(forward.metadata(), backward.metadata(), "the bytes themselves pass unchanged");
+        assert_eq!(forward.differs_beside(&backward), None);
     }
 
     #[test]

@@ -255,14 +255,15 @@ fn the_example_of_istio_is_the_preset_written_out() {
     let free =
         "free: [id, cluster, locality, metadata, user_agent, extensions, client_features, dynamic_parameters, unknown]";
     let text = format!(
-        "views: {{preset: istio-gateway}}\npermissions: [{{name: a, identities: [{{network: 10.0.0.0/8}}], {free}}}]\n"
+        "views: {{preset: istio-gateway, audit: {{interval: 24h}}}}\n\
+         permissions: [{{name: a, identities: [{{network: 10.0.0.0/8}}], {free}}}]\n"
     );
     assert_eq!(rule, parsed(&text).views.rule);
 }
 
 #[test]
 fn the_preset_that_shares_needs_permissions() {
-    let preset = "views: {preset: istio-gateway}\n";
+    let preset = "views: {preset: istio-gateway, audit: {interval: 24h}}\n";
     assert_eq!(faults(preset), ["views.preset: requires permissions: they say whose a client is"]);
     let free =
         "free: [id, cluster, locality, metadata, user_agent, extensions, client_features, dynamic_parameters, unknown]";
@@ -274,4 +275,18 @@ fn the_preset_that_shares_needs_permissions() {
         assert_eq!(faults(&text), [""; 0], "{rule}");
         assert!(fields(&text).contains("metadata except INSTANCE_IPS, NAME"));
     }
+}
+
+#[test]
+fn the_preset_that_shares_needs_an_audit_or_a_word_that_there_is_none() {
+    let free =
+        "free: [id, cluster, locality, metadata, user_agent, extensions, client_features, dynamic_parameters, unknown]";
+    let rule = format!("permissions: [{{name: a, identities: [{{network: 10.0.0.0/8}}], {free}}}]\n");
+    let of = |audit: &str| faults(&format!("views: {{preset: istio-gateway{audit}}}\n{rule}"));
+    let found = of("");
+    assert!(found.len() == 1 && found[0].starts_with("views.preset: needs audit.interval, such as 24h: "), "{found:?}");
+    for given in [", audit: {interval: 24h}", ", audit: {interval: 0s}"] {
+        assert_eq!(of(given), [""; 0], "{given}");
+    }
+    assert_eq!(faults("views: {preset: consul}\n"), [""; 0], "each client has a view of its own");
 }

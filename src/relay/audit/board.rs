@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use serde::Serialize;
 use weir_core::protocol::audit::AuditPace;
 use weir_core::protocol::moment::Moment;
+use weir_core::xds::MemberNode;
 
 use crate::log_pace::LogPace;
 
@@ -24,8 +25,20 @@ struct State {
     bytes: u64,
     /// By server.
     paces: BTreeMap<String, AuditPace>,
+    /// The view whose audit a server's share has no room for, by server. Smaller ones that come later would use up what becomes free.
+    waiting: BTreeMap<String, Arc<str>>,
+    /// Configurations that were set up, and the one whose views are audited: one before it may still have clients.
+    configurations: u64,
+    audited: u64,
     /// What is known of views by their last audit that came to an end.
-    last: BTreeMap<Arc<str>, AuditReport>,
+    last: BTreeMap<Arc<str>, Finding>,
+}
+
+/// What the last audit of a view has found, and which member it has asked for.
+#[derive(Debug)]
+struct Finding {
+    member: MemberNode,
+    report: AuditReport,
 }
 
 /// How an audit has ended, in a word.
@@ -87,9 +100,20 @@ impl AuditBoard {
         by_server.for_each(|(server, bytes)| state.paces.entry(server).or_default().note_views(bytes, now));
     }
 
-    /// Whether an audit may begin that is expected to receive so much from a server.
-    pub(super) fn may_begin(&self, server: &str, bytes: u64, now: Moment) -> bool {
-        self.state().paces.entry(server.to_owned()).or_default().may_begin(bytes, now)
+    /// Whether the audit of a view may begin that is expected to receive so much from a server. If not, others of that server wait behind it.
+    pub(super) fn may_begin(&self, server: &str, view: &Arc<str>, bytes: u64, now: Moment) -> bool {
+        let mut state = self.state();
+        let has_room = state.paces.entry(server.to_owned()).or_default().may_begin(bytes, now);
+        let is_first = state.waiting.entry(server.to_owned()).or_insert_with(|| view.clone()) == view;
+        if is_first && has_room {
+            state.waiting.remove(server);
+        }
+        is_first && has_room
+    }
+
+    /// A view cannot be audited for another reason: nobody waits behind it.
+    pub(super) fn note_not_waiting(&self, view: &Arc<str>) {
+        self.state().waiting.retain(|_, of| of != view);
     }
 
     /// Notes that an audit has ended, and what it has received.
@@ -100,19 +124,49 @@ impl AuditBoard {
         state.paces.entry(server.to_owned()).or_default().note_audit(bytes, now);
     }
 
-    /// Notes what an audit of a view has found. What is not finished says nothing new.
-    pub(super) fn note_finding(&self, view: &Arc<str>, report: AuditReport) {
-        self.state().last.insert(view.clone(), report);
+    /// Returns the number of another configuration. Its views are audited from [`Self::follow`] on.
+    pub(crate) fn number(&self) -> u64 {
+        let mut state = self.state();
+        state.configurations += 1;
+        state.configurations
     }
 
-    /// Forgets the views that have ended.
+    /// Takes findings of this configuration alone from now on. If it has no audits, all that was found is forgotten.
+    pub(crate) fn follow(&self, number: u64, has_audits: bool) {
+        let mut state = self.state();
+        state.audited = number;
+        if !has_audits {
+            state.last.clear();
+            state.waiting.clear();
+        }
+    }
+
+    /// Whether the views of a configuration are audited now.
+    pub(super) fn is_followed(&self, number: u64) -> bool {
+        self.state().audited == number
+    }
+
+    /// Notes what an audit of a view has found, unless another configuration is in use by now. What is not finished says nothing new.
+    ///
+    /// It takes the place of what was found before. While the member of a finding is there, audits ask for no other one.
+    pub(super) fn note_finding(&self, number: u64, view: &Arc<str>, member: MemberNode, report: AuditReport) {
+        let mut state = self.state();
+        if state.audited == number {
+            state.last.insert(view.clone(), Finding { member, report });
+        }
+    }
+
+    /// Returns the member that was given something else by the last audit of a view.
+    pub(super) fn member_of_finding(&self, view: &str) -> Option<MemberNode> {
+        let state = self.state();
+        state.last.get(view).filter(|of| of.report.differences_count > 0).map(|of| of.member.clone())
+    }
+
+    /// Forgets the views that have ended, or have no two clients any more.
     pub(super) fn retain(&self, views: &BTreeSet<Arc<str>>) {
-        self.state().last.retain(|view, _| views.contains(view));
-    }
-
-    /// Forgets all views: they are not audited any more.
-    pub(crate) fn clear(&self) {
-        self.state().last.clear();
+        let mut state = self.state();
+        state.last.retain(|view, _| views.contains(view));
+        state.waiting.retain(|_, view| views.contains(&*view));
     }
 
     /// `Some`: a finding is worth a line, which says how many before it had none.
@@ -122,14 +176,14 @@ impl AuditBoard {
 
     /// Returns what the last audit of a view has found.
     pub(crate) fn last(&self, view: &str) -> Option<AuditReport> {
-        self.state().last.get(view).cloned()
+        self.state().last.get(view).map(|of| of.report.clone())
     }
 
     /// Returns the views with members that are given something else.
     pub(crate) fn findings(&self) -> Vec<(Arc<str>, AuditReport)> {
         let state = self.state();
-        let found = state.last.iter().filter(|(_, report)| report.differences_count > 0);
-        found.map(|(view, report)| (view.clone(), report.clone())).collect()
+        let found = state.last.iter().filter(|(_, of)| of.report.differences_count > 0);
+        found.map(|(view, of)| (view.clone(), of.report.clone())).collect()
     }
 
     /// Returns how many audits have ended, by result.
@@ -152,6 +206,10 @@ impl AuditBoard {
 mod tests {
     use std::time::Duration;
 
+    use prost::Message;
+    use weir_core::proto::node::Node;
+    use weir_core::xds::KeyRule;
+
     use super::*;
 
     fn report(differences: usize) -> AuditReport {
@@ -159,29 +217,61 @@ mod tests {
         AuditReport { server, differences: Vec::new(), differences_count: differences, node_fields: Vec::new() }
     }
 
+    /// Returns the number of the configuration in use.
+    fn followed(board: &AuditBoard) -> u64 {
+        let number = board.number();
+        board.follow(number, true);
+        number
+    }
+
+    fn member(id: &str) -> MemberNode {
+        let node = Node { id: id.into(), ..Node::default() }.encode_to_vec();
+        KeyRule::of(Vec::new()).key(&node).unwrap().member_node(&node).unwrap()
+    }
+
     #[test]
     fn what_was_found_of_a_view_goes_with_it_and_counts_stay() {
         let (board, now) = (AuditBoard::default(), Moment::START);
         let [one, other]: [Arc<str>; 2] = ["1a".into(), "2b".into()];
         board.note_end(AuditResult::Differs, "http://server", 7, now);
-        board.note_finding(&one, report(3));
-        board.note_finding(&other, report(0));
+        let number = followed(&board);
+        board.note_finding(number, &one, member("a"), report(3));
+        board.note_finding(number, &other, member("a"), report(0));
         assert_eq!(board.findings(), [(one.clone(), report(3))]);
         board.retain(&BTreeSet::from([other.clone()]));
         assert!(board.findings().is_empty() && board.last("1a").is_none());
         assert_eq!(board.last("2b"), Some(report(0)));
-        board.clear();
+        board.follow(number, false);
         assert_eq!(board.last("2b"), None);
         let ends: Vec<_> = board.ends().filter(|(_, count)| *count > 0).collect();
         assert_eq!((ends, board.bytes()), (vec![(AuditResult::Differs, 1)], 7));
     }
 
     #[test]
-    fn an_audit_that_finds_nothing_ends_what_the_one_before_has_found() {
-        let (board, view) = (AuditBoard::default(), Arc::from("1a"));
-        board.note_finding(&view, report(1));
-        board.note_finding(&view, report(0));
+    fn whose_finding_it_is_is_known_until_an_audit_finds_nothing() {
+        let (board, view): (_, Arc<str>) = (AuditBoard::default(), "1a".into());
+        let number = followed(&board);
+        assert_eq!(board.member_of_finding(&view), None);
+        board.note_finding(number, &view, member("a"), report(1));
+        assert_eq!(board.member_of_finding(&view), Some(member("a")));
+        board.note_finding(number, &view, member("a"), report(0));
         assert!(board.findings().is_empty());
+        assert_eq!(board.member_of_finding(&view), None);
+    }
+
+    #[test]
+    fn an_audit_that_a_reload_has_left_behind_enters_nothing() {
+        let (board, view): (_, Arc<str>) = (AuditBoard::default(), "1a".into());
+        let earlier = followed(&board);
+        let later = board.number();
+        board.note_finding(later, &view, member("a"), report(1));
+        assert!(board.findings().is_empty() && board.is_followed(earlier), "it is not in use yet");
+        board.note_finding(earlier, &view, member("a"), report(1));
+        board.follow(later, true);
+        assert_eq!(board.findings().len(), 1, "what was found is still so");
+        board.follow(later, false);
+        board.note_finding(earlier, &view, member("a"), report(1));
+        assert!(board.findings().is_empty() && !board.is_followed(earlier));
     }
 
     #[test]
@@ -189,9 +279,30 @@ mod tests {
         const MANY: u64 = 16 << 20;
         let (board, now) = (AuditBoard::default(), Moment::START + Duration::from_secs(60));
         board.note_end(AuditResult::Equal, "http://one", MANY, now);
-        assert!(!board.may_begin("http://one", 1, now) && board.may_begin("http://two", 1, now));
+        let view: Arc<str> = "1a".into();
+        assert!(!board.may_begin("http://one", &view, 1, now) && board.may_begin("http://two", &view, 1, now));
         board.note_received([("http://one".to_owned(), 0)].into_iter(), now);
         board.note_received([("http://one".to_owned(), 200 * MANY)].into_iter(), now);
-        assert!(board.may_begin("http://one", 1, now));
+        assert!(board.may_begin("http://one", &view, 1, now));
+    }
+
+    #[test]
+    fn smaller_views_wait_behind_a_large_one_of_their_server_until_it_has_left() {
+        const MIB: u64 = 1 << 20;
+        let (board, now) = (AuditBoard::default(), Moment::START + Duration::from_secs(60));
+        let [large, small]: [Arc<str>; 2] = ["1a".into(), "2b".into()];
+        let server = "http://server";
+        board.note_end(AuditResult::Equal, server, 10 * MIB, now);
+        assert!(board.may_begin(server, &small, MIB, now), "there is room");
+        assert!(!board.may_begin(server, &large, 10 * MIB, now) && !board.may_begin(server, &small, MIB, now));
+        assert!(board.may_begin("http://other", &small, MIB, now));
+        board.note_not_waiting(&large);
+        assert!(board.may_begin(server, &small, MIB, now), "it cannot be audited in any case");
+        assert!(!board.may_begin(server, &large, 10 * MIB, now));
+        board.retain(&BTreeSet::from([small.clone()]));
+        assert!(board.may_begin(server, &small, MIB, now));
+        let tomorrow = now + Duration::from_secs(25 * 3600);
+        assert!(!board.may_begin(server, &large, 10 * MIB, now) && board.may_begin(server, &large, 10 * MIB, tomorrow));
+        assert!(board.may_begin(server, &small, MIB, tomorrow), "it has had its turn");
     }
 }

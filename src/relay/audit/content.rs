@@ -12,10 +12,10 @@ use crate::transcode::{Descriptors, Transcoder};
 pub(super) fn differing(
     view: &Snapshot,
     member: &Snapshot,
-    wanted: &Wanted,
+    (wanted, certain): (&Wanted, &Wanted),
     descriptors: &Descriptors,
 ) -> BTreeSet<Differing> {
-    let unequal = unequal(view, member, wanted);
+    let unequal = unequal(view, member, wanted, certain);
     if unequal.is_empty() {
         return BTreeSet::new(); // the descriptors are not needed, which take some memory
     }
@@ -24,20 +24,22 @@ pub(super) fn differing(
 }
 
 fn of_resource(unequal: &Unequal, transcoder: &Transcoder) -> Option<Differing> {
-    let Unequal { kind, name, of_view, of_member } = unequal;
+    let Unequal { kind, name, of_view, of_member, changed } = unequal;
     let path = match (of_view, of_member) {
         (Some(of_view), Some(of_member)) => {
             let urls = [of_view, of_member].map(|resource| resource.body.type_url());
             let message = urls[0].map_or(kind.name(), |url| url.rsplit('/').next().unwrap_or(url));
             match urls[0] == urls[1] {
-                true => transcoder.difference(message, of_view.body.bytes(), of_member.body.bytes())?.path,
+                true => match transcoder.difference(message, of_view.body.bytes(), of_member.body.bytes()) {
+                    Some(found) => found.path,
+                    None => format!("wrapper.{}", of_view.differs_beside(of_member)?),
+                },
                 false => "type_url".to_owned(),
             }
         }
         _ => String::new(),
     };
-    let of_view = of_view.as_ref().map(|resource| resource.content());
-    Some(Differing { kind: kind.clone(), name: name.clone(), path, of_view })
+    Some(Differing { kind: kind.clone(), name: name.clone(), path, changed: *changed })
 }
 
 /// How many differences are looked for: one says what is wrong, and the same are found by the second comparison.

@@ -26,25 +26,28 @@ use super::inspection::audit_subject;
 use super::views::{Views, audited};
 use crate::transcode::Descriptors;
 
-/// Audits each view with several clients once in an interval. Never returns.
-pub(crate) async fn audit_views(views: &Views, interval: Duration, descriptors: &Descriptors) {
+/// Audits each view with several clients once in an interval, while the configuration of this number is the one in use. Never returns.
+pub(crate) async fn audit_views(views: &Views, number: u64, interval: Duration, descriptors: &Descriptors) {
     let (mut schedule, board) = (Schedule::every(interval), &views.incidents().audits);
     let mut ticks = tokio::time::interval((interval / 20).clamp(SHORTEST_TICK, LONGEST_TICK));
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;
+        if !board.is_followed(number) {
+            continue;
+        }
         let totals = views.incidents().upstream_totals();
         board.note_received(totals.into_iter().map(|(server, of)| (server, of.bytes)), views.shared().clock.now());
         let watched = views.incidents().troubles.views();
-        board.retain(&watched.iter().map(|view| view.view.clone()).collect());
         let shared: BTreeSet<_> = watched.iter().filter(|of| of.clients() > 1).map(|of| of.view.clone()).collect();
+        board.retain(&shared);
         let running = audited::running(views);
         let due = running.iter().map(|(view, _)| view.clone()).filter(|view| shared.contains(view));
         schedule.follow(due, Instant::now(), || random() as f64 / u64::MAX as f64);
         let Some(view) = schedule.next(Instant::now()) else { continue };
         let Some((_, task)) = running.iter().find(|(of, _)| *of == view) else { continue };
         let turn = board.turn().await;
-        let result = audit(views, (&view, task), descriptors, interval.min(GAP)).await;
+        let result = audit((views, number), (&view, task), descriptors, interval.min(GAP)).await;
         drop(turn);
         match result {
             None => schedule.note_not_now(&view, Instant::now()),
@@ -56,15 +59,21 @@ pub(crate) async fn audit_views(views: &Views, interval: Duration, descriptors: 
 
 /// Audits a view. None: that cannot be now.
 async fn audit(
-    views: &Views,
+    (views, configuration): (&Views, u64),
     (view, task): (&Arc<str>, &mpsc::Sender<Command>),
     descriptors: &Descriptors,
     gap: Duration,
 ) -> Option<AuditResult> {
     let (shared, board, number) = (views.shared(), &views.incidents().audits, random());
-    let subject = ask(task, move |of| audit_subject(of, number)).await?.ok()?;
+    let found = board.member_of_finding(view);
+    let subject = ask(task, move |of| audit_subject(of, found.as_ref(), number)).await;
+    let Some(Ok(subject)) = subject else {
+        board.note_not_waiting(view);
+        return None;
+    };
     let (server, nodes) = (subject.connector.describe(), [subject.shown.clone(), subject.member.clone()]);
-    if shared.memory.is_scarce() || !board.may_begin(&server, subject.offer.bytes, shared.clock.now()) {
+    let member = subject.member.clone();
+    if shared.memory.is_scarce() || !board.may_begin(&server, view, subject.offer.bytes, shared.clock.now()) {
         return None;
     }
     let mut audit = Audit::begin(shared, (task, subject), descriptors, gap);
@@ -73,13 +82,13 @@ async fn audit(
     drop(audit);
     let result = match end {
         AuditEnd::Equal => {
-            board.note_finding(view, report(&server, &BTreeSet::new(), Vec::new()));
+            board.note_finding(configuration, view, member, report(&server, &BTreeSet::new(), Vec::new()));
             AuditResult::Equal
         }
         AuditEnd::Differs(found) => {
             let report = report(&server, &found, node_fields(nodes, descriptors).await);
             log(view, &report, board.line());
-            board.note_finding(view, report);
+            board.note_finding(configuration, view, member, report);
             AuditResult::Differs
         }
         AuditEnd::Unfinished(why) => {

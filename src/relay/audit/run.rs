@@ -267,9 +267,11 @@ impl<'a> Audit<'a> {
             return Err(Unfinished::ViewUnsteady);
         }
         let (wanted, given) = (self.member.wanted().also_in(&offer.wanted), self.member.snapshot());
+        let certain = offer.certain;
         let descriptors = self.descriptors.clone();
         // There may be very many resources: the comparison must not block the runtime.
-        let comparison = tokio::task::spawn_blocking(move || differing(&snapshot, &given, &wanted, &descriptors));
+        let comparison =
+            tokio::task::spawn_blocking(move || differing(&snapshot, &given, (&wanted, &certain), &descriptors));
         let found = comparison.await.map_err(|_| Unfinished::ViewUnsteady)?;
         Ok(Some(self.comparisons.note(found, self.shared.clock.now())))
     }

@@ -11,12 +11,19 @@ use tokio::time::Instant;
 #[derive(Debug)]
 pub(super) struct Schedule {
     interval: Duration,
-    due: BTreeMap<Arc<str>, Instant>,
+    turns: BTreeMap<Arc<str>, Turn>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Turn {
+    due: Instant,
+    /// A view that cannot be audited now waits until then, and keeps its place.
+    not_before: Instant,
 }
 
 impl Schedule {
     pub(super) fn every(interval: Duration) -> Self {
-        Self { interval, due: BTreeMap::new() }
+        Self { interval, turns: BTreeMap::new() }
     }
 
     /// Enters the views that are new, and forgets those that have ended. `random` returns numbers between 0 and 1.
@@ -26,17 +33,20 @@ impl Schedule {
         now: Instant,
         mut random: impl FnMut() -> f64,
     ) {
-        let mut before = std::mem::take(&mut self.due);
+        let mut before = std::mem::take(&mut self.turns);
         for view in views {
-            let due = before.remove(&view).unwrap_or_else(|| now + (self.interval / 2).mul_f64(random()));
-            self.due.insert(view, due);
+            let turn = before.remove(&view).unwrap_or_else(|| {
+                let due = now + (self.interval / 2).mul_f64(random());
+                Turn { due, not_before: due }
+            });
+            self.turns.insert(view, turn);
         }
     }
 
-    /// Returns the view whose audit is due for longest.
+    /// Returns the view whose audit is due for longest, of those that do not wait.
     pub(super) fn next(&self, now: Instant) -> Option<Arc<str>> {
-        let first = self.due.iter().min_by_key(|(_, due)| **due)?;
-        (*first.1 <= now).then(|| first.0.clone())
+        let ready = self.turns.iter().filter(|(_, turn)| turn.due <= now && turn.not_before <= now);
+        ready.min_by_key(|(_, turn)| turn.due).map(|(view, _)| view.clone())
     }
 
     /// An audit of a view has come to its end.
@@ -51,12 +61,14 @@ impl Schedule {
 
     /// A view cannot be audited now, and is looked at again soon.
     pub(super) fn note_not_now(&mut self, view: &Arc<str>, now: Instant) {
-        self.put_off(view, now + (self.interval / 20).clamp(LEAST_PAUSE, LONGEST_PAUSE));
+        if let Some(turn) = self.turns.get_mut(view) {
+            turn.not_before = now + (self.interval / 20).clamp(LEAST_PAUSE, LONGEST_PAUSE);
+        }
     }
 
-    fn put_off(&mut self, view: &Arc<str>, until: Instant) {
-        if let Some(due) = self.due.get_mut(view) {
-            *due = until;
+    fn put_off(&mut self, view: &Arc<str>, due: Instant) {
+        if let Some(turn) = self.turns.get_mut(view) {
+            *turn = Turn { due, not_before: due };
         }
     }
 }
@@ -94,5 +106,28 @@ mod tests {
         follow(&mut schedule, &["a"], start + 40 * MINUTE, 0.0);
         assert_eq!(schedule.next(start + 90 * MINUTE), None, "the other one has ended");
         assert_eq!(schedule.next(start + 91 * MINUTE).as_deref(), Some("a"));
+    }
+
+    #[test]
+    fn whose_audit_is_due_for_longest_goes_first_whatever_its_name() {
+        let (start, mut schedule) = (Instant::now(), Schedule::every(60 * MINUTE));
+        follow(&mut schedule, &["b"], start, 0.5);
+        follow(&mut schedule, &["a", "b", "c"], start, 1.0);
+        assert_eq!(schedule.next(start + 31 * MINUTE).as_deref(), Some("b"));
+    }
+
+    #[test]
+    fn a_view_that_cannot_be_audited_now_keeps_its_place() {
+        let (start, mut schedule) = (Instant::now(), Schedule::every(60 * MINUTE));
+        follow(&mut schedule, &["large"], start, 0.5);
+        follow(&mut schedule, &["large", "a"], start, 1.0);
+        let at = |minute: u32| start + minute * MINUTE;
+        schedule.note_not_now(&"large".into(), at(29));
+        assert_eq!(schedule.next(at(29)), None);
+        schedule.note_not_now(&"large".into(), at(30));
+        assert_eq!(schedule.next(at(30)).as_deref(), Some("a"), "the others go on meanwhile");
+        assert_eq!(schedule.next(at(31)).as_deref(), Some("large"), "it is due for longer");
+        schedule.note_audit(&"large".into(), at(31));
+        assert_eq!(schedule.next(at(31)).as_deref(), Some("a"));
     }
 }

@@ -25,10 +25,15 @@ pub(in crate::relay) struct AuditSubject {
     pub(in crate::relay) headers: KeyHeaders,
 }
 
-/// Returns the view if it can be audited now, with a member by a random number.
-pub(in crate::relay) fn audit_subject(of: &Inspection<'_>, random: u64) -> Result<AuditSubject, NotNow> {
+/// Returns the view if it can be audited now, with the member that was given something else before, or one by a random number.
+pub(in crate::relay) fn audit_subject(
+    of: &Inspection<'_>,
+    found: Option<&MemberNode>,
+    random: u64,
+) -> Result<AuditSubject, NotNow> {
     let shown = shown_now(of).ok_or(NotNow::NoOtherMember)?;
-    let member = choose(of.members.present().map(Member::node), shown, random).ok_or(NotNow::NoOtherMember)?;
+    let members = of.members.present().map(Member::node);
+    let member = choose(members, shown, found, random).ok_or(NotNow::NoOtherMember)?;
     let offer = Offer::of(of.view, of.sources)?;
     let (connector, plan) = (&of.shared.connectors[offer.server], &of.shared.plan.servers[offer.server]);
     let ServerPlan::Streams { quirks, .. } = plan else { return Err(NotNow::NoServer) };

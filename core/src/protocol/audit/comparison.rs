@@ -4,10 +4,11 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::offer::Wanted;
+use crate::protocol::keys::Revision;
 use crate::protocol::view::{Class, Lookup, ResourceTable, Selector, Snapshot};
 use crate::xds::{Name, Resource, Type};
 
-/// A resource of which two sides have other bytes, or that one of them does not have.
+/// A resource that two sides have otherwise, by its bytes or by what travels beside them, or that one of them does not have.
 #[derive(Debug, Clone)]
 pub struct Unequal {
     /// Its type.
@@ -18,23 +19,29 @@ pub struct Unequal {
     pub of_view: Option<Arc<Resource>>,
     /// What the member has.
     pub of_member: Option<Arc<Resource>>,
+    /// When the view's last changed, as far as the view still knows.
+    pub changed: Option<Revision>,
 }
 
-/// Returns what differs of what is wanted. Both sides know all of it; a name that one of them does not know is left out (I3).
-pub fn unequal(view: &Snapshot, member: &Snapshot, wanted: &Wanted) -> Vec<Unequal> {
+/// Returns what differs of what is wanted. Both sides know all of it; a name that one of them does not know is left out (I3), and what the view
+/// alone has counts where that is `certain`.
+pub fn unequal(view: &Snapshot, member: &Snapshot, wanted: &Wanted, certain: &Wanted) -> Vec<Unequal> {
     let sides = Sides { view, member };
     let mut found = Vec::new();
     for (kind, of) in wanted.iter() {
+        let is_certain = certain.has(kind, of);
         match of {
             Selector::Wildcard => {
                 let names = sides.present(kind, Class::Wildcard, |_| true);
-                found.extend(names.into_iter().filter_map(|name| sides.member_of_set(kind, Class::Wildcard, name)));
+                let of_set = |name| sides.member_of_set((kind, Class::Wildcard), name, is_certain);
+                found.extend(names.into_iter().filter_map(of_set));
             }
             Selector::Name(glob) if glob.is_glob() => {
                 let names = sides.present(kind, Class::Named, |name| name.collection().as_ref() == Some(glob));
-                found.extend(names.into_iter().filter_map(|name| sides.member_of_set(kind, Class::Named, name)));
+                let of_set = |name| sides.member_of_set((kind, Class::Named), name, is_certain);
+                found.extend(names.into_iter().filter_map(of_set));
             }
-            Selector::Name(name) => found.extend(sides.single(kind, name)),
+            Selector::Name(name) => found.extend(sides.single(kind, name, is_certain)),
         }
     }
     found
@@ -52,18 +59,42 @@ impl<'a> Sides<'a> {
         tables.flat_map(ResourceTable::present_names).filter(|name| is_meant(name)).collect()
     }
 
-    /// Compares a member of a set, which is known as a whole: what is not there does not exist.
-    fn member_of_set(&self, kind: &Type, class: Class, name: &Name) -> Option<Unequal> {
-        let of = |side: &Snapshot| resource(side.lookup(kind, class, name)).cloned();
-        differing(kind, name, of(self.view), of(self.member))
-    }
-
-    fn single(&self, kind: &Type, name: &Name) -> Option<Unequal> {
-        let (view, member) = (self.view.lookup(kind, Class::Named, name), self.member.lookup(kind, Class::Named, name));
-        if view.is_unknown() || member.is_unknown() {
+    /// Compares a member of a set, which is known as a whole: what is not there does not exist, unless it came and could not be read.
+    fn member_of_set(&self, (kind, class): (&Type, Class), name: &Name, is_certain: bool) -> Option<Unequal> {
+        let is_unread = |side: &Snapshot| {
+            let table = side.resources(kind, class);
+            let is_there = resource(side.lookup(kind, class, name)).is_some();
+            let has_failed = || side.error(kind, name).is_some();
+            !is_there && (table.is_some_and(|table| table.coverage().is_unreadable(name)) || has_failed())
+        };
+        if is_unread(self.view) || is_unread(self.member) {
             return None;
         }
-        differing(kind, name, resource(view).cloned(), resource(member).cloned())
+        self.compare((kind, class), name, is_certain)
+    }
+
+    fn single(&self, kind: &Type, name: &Name, is_certain: bool) -> Option<Unequal> {
+        let is_unknown = |side: &Snapshot| side.lookup(kind, Class::Named, name).is_unknown();
+        if is_unknown(self.view) || is_unknown(self.member) {
+            return None;
+        }
+        self.compare((kind, Class::Named), name, is_certain)
+    }
+
+    /// What a server makes anew for each request says nothing.
+    fn compare(&self, (kind, class): (&Type, Class), name: &Name, is_certain: bool) -> Option<Unequal> {
+        let of = |side: &Snapshot| resource(side.lookup(kind, class, name)).cloned();
+        let (of_view, of_member) = (of(self.view), of(self.member));
+        let is_made_anew = [&of_view, &of_member].into_iter().flatten().any(|resource| resource.do_not_cache());
+        let is_equal = match (&of_view, &of_member) {
+            (Some(one), Some(other)) => one.is_same(other),
+            (Some(_), None) => !is_certain,
+            (None, of_member) => of_member.is_none(),
+        };
+        let entry = self.view.resources(kind, class).and_then(|table| table.get(name));
+        let changed = entry.map(|entry| entry.changed);
+        let (kind, name) = (kind.clone(), name.clone());
+        (!is_equal && !is_made_anew).then_some(Unequal { kind, name, of_view, of_member, changed })
     }
 }
 
@@ -72,17 +103,4 @@ fn resource(found: Lookup<'_>) -> Option<&Arc<Resource>> {
         Lookup::Present(resource) => Some(resource),
         Lookup::Unknown | Lookup::Absent(_) => None,
     }
-}
-
-/// What a server makes anew for each request says nothing.
-fn differing(
-    kind: &Type,
-    name: &Name,
-    of_view: Option<Arc<Resource>>,
-    of_member: Option<Arc<Resource>>,
-) -> Option<Unequal> {
-    let content = |of: &Option<Arc<Resource>>| of.as_ref().map(|resource| resource.content());
-    let is_made_anew = [&of_view, &of_member].into_iter().flatten().any(|resource| resource.do_not_cache());
-    let is_equal = content(&of_view) == content(&of_member);
-    (!is_equal && !is_made_anew).then(|| Unequal { kind: kind.clone(), name: name.clone(), of_view, of_member })
 }

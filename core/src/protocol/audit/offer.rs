@@ -21,6 +21,8 @@ pub struct Offer {
     pub variant: Variant,
     /// What the view requests from it.
     pub wanted: Wanted,
+    /// That of it of which the view has nothing that its server does not give it any more.
+    pub certain: Wanted,
     /// About how many bytes the answer has.
     pub bytes: u64,
 }
@@ -36,6 +38,8 @@ pub enum NotNow {
     OnFallback,
     /// No server is active, or only one that is sent no requests.
     NoServer,
+    /// The server is a relay: both nodes have one view there, and what it gives them is the same whatever its own server would give them.
+    Relay,
     /// The server is shown the node of none of its clients, or there is no other one.
     NoOtherMember,
 }
@@ -54,6 +58,10 @@ impl Wanted {
     /// Returns what another one has too.
     pub fn also_in(&self, other: &Self) -> Self {
         Self(self.0.intersection(&other.0).cloned().collect())
+    }
+
+    pub(super) fn has(&self, kind: &Type, of: &Selector) -> bool {
+        self.0.contains(&(kind.clone(), of.clone()))
     }
 
     /// Whether a view knows all of it.
@@ -85,6 +93,9 @@ impl Offer {
         let server = ladders.iter().find_map(|ladder| ladder.server).ok_or(NotNow::NoServer)?;
         let streams: Vec<_> = sources.streams().filter(|(id, _)| id.server == server).collect();
         let (_, first) = streams.first().ok_or(NotNow::NoServer)?;
+        if streams.iter().any(|(_, stream)| stream.is_of_relay()) {
+            return Err(NotNow::Relay);
+        }
         let has_answered = streams.iter().all(|(_, stream)| stream.has_answered());
         if view.holds().awaits_routing() || !has_answered || view.tables().loaded_from_disk() > 0 {
             return Err(NotNow::Incomplete);
@@ -99,7 +110,15 @@ impl Offer {
         if wanted.is_empty() || !wanted.is_known(view) {
             return Err(NotNow::Incomplete);
         }
+        // What is left over from an earlier opening is removed once a set is complete, and not at all if deletions are ignored.
+        let is_certain = |kind: &Type, of: &Selector| match of {
+            Selector::Name(name) if !name.is_glob() => true,
+            set => view.tables().completeness_of(kind, set) == Completeness::Complete,
+        };
+        let certain = wanted.iter().filter(|(kind, of)| !first.ignores_deletions() && is_certain(kind, of));
+        let certain = certain.map(|(kind, of)| (kind.clone(), of.clone())).collect();
         let bytes: usize = view.tables().sizes().map(|(_, _, bytes)| bytes).sum();
-        Ok(Self { server, variant: first.variant(), wanted, bytes: u64::try_from(bytes).unwrap_or(u64::MAX) })
+        let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
+        Ok(Self { server, variant: first.variant(), wanted, certain, bytes })
     }
 }

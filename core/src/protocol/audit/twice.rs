@@ -4,8 +4,9 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use crate::protocol::keys::Revision;
 use crate::protocol::moment::Moment;
-use crate::xds::{ContentHash, Name, Type};
+use crate::xds::{Name, Type};
 
 /// A place in a resource that two sides have otherwise.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -16,8 +17,8 @@ pub struct Differing {
     pub name: Name,
     /// Where in it. Empty if one side does not have the resource.
     pub path: String,
-    /// The content that the view had, if it had the resource.
-    pub of_view: Option<ContentHash>,
+    /// When that of the view last changed. A change and one back make it another difference.
+    pub changed: Option<Revision>,
 }
 
 /// What an audit does after a comparison.
@@ -84,15 +85,16 @@ mod tests {
         Moment::START + Duration::from_secs(seconds)
     }
 
-    fn with(content: &str, paths: &[&str]) -> BTreeSet<Differing> {
+    /// The view's resource was changed so often.
+    fn with(changes: usize, paths: &[&str]) -> BTreeSet<Differing> {
         let kind = TypeTable::new().resolve("envoy.config.cluster.v3.Cluster");
-        let of_view = Some(ContentHash::of_body("type", content.as_bytes()));
-        let of = |path: &&str| Differing { kind: kind.clone(), name: "a".into(), path: (*path).to_owned(), of_view };
+        let changed = Some((0..changes).fold(Revision::ZERO, |revision, _| revision.next()));
+        let of = |path: &&str| Differing { kind: kind.clone(), name: "a".into(), path: (*path).to_owned(), changed };
         paths.iter().map(of).collect()
     }
 
     fn found(paths: &[&str]) -> BTreeSet<Differing> {
-        with("one", paths)
+        with(1, paths)
     }
 
     #[test]
@@ -106,10 +108,10 @@ mod tests {
     #[test]
     fn what_the_view_has_changed_between_begins_anew_and_hides_nothing_else() {
         let mut comparisons = Comparisons::apart_by(GAP);
-        comparisons.note(with("one", &["x"]), at(1));
-        assert_eq!(comparisons.note(with("two", &["x"]), at(31)), NextStep::CompareAt(at(61)));
-        let both: BTreeSet<_> = with("three", &["x"]).into_iter().chain(with("two", &["x", "y"])).collect();
-        assert_eq!(comparisons.note(both, at(61)), NextStep::Differ(with("two", &["x"])));
+        comparisons.note(with(1, &["x"]), at(1));
+        assert_eq!(comparisons.note(with(2, &["x"]), at(31)), NextStep::CompareAt(at(61)));
+        let both: BTreeSet<_> = with(3, &["x"]).into_iter().chain(with(2, &["x", "y"])).collect();
+        assert_eq!(comparisons.note(both, at(61)), NextStep::Differ(with(2, &["x"])));
     }
 
     #[test]

@@ -108,6 +108,15 @@ impl Stream {
         self.opening.on_relay(epoch);
     }
 
+    pub(crate) fn is_of_relay(&self) -> bool {
+        self.opening.is_relay()
+    }
+
+    /// Whether what the server has removed stays.
+    pub(crate) fn ignores_deletions(&self) -> bool {
+        self.terms.quirks.ignore_deletions
+    }
+
     /// A message has begun to come in. Until it is complete, the server does not count as silent.
     pub fn on_receiving(&mut self, epoch: Epoch) {
         self.opening.on_receiving(epoch);
