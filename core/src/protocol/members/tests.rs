@@ -85,6 +85,27 @@ fn many_streams_of_one_client_are_one_member() {
     assert!(members.is_due());
 }
 
+/// KEY-4: the streams of one client may state its maps in different orders, and so may the client that comes back.
+#[test]
+fn key_4_a_client_that_writes_its_maps_in_another_order_is_the_same_member() {
+    let with = |order: [&str; 2]| {
+        let fields = order.map(|name| {
+            let metadata = prost_types::Struct { fields: [(name.into(), Default::default())].into() };
+            Node { id: "a".into(), metadata: Some(metadata), ..Node::default() }.encode_to_vec()
+        });
+        KeyRule::of(Vec::new()).key(&[]).unwrap().member_node(&fields.concat()).unwrap()
+    };
+    let (one, other) = (with(["x", "y"]), with(["y", "x"]));
+    let mut members = Members::none(Faults::NONE);
+    members.join(SessionId(0), one, at(0), at(0));
+    members.join(SessionId(1), other.clone(), at(10), at(10));
+    assert_eq!(members.present().len(), 1);
+    (0..2).for_each(|session| members.leave(SessionId(session), at(1_000)));
+    members.join(SessionId(2), node("b"), at(1_010), at(1_010));
+    members.join(SessionId(3), other, at(1_020), at(1_020));
+    assert!(!members.is_due(), "it is back");
+}
+
 #[test]
 fn without_clients_the_last_one_stays_and_the_first_that_comes_is_next() {
     let mut members = with(&["a"]);
