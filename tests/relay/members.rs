@@ -22,9 +22,11 @@ struct Opening {
     variant: Variant,
 }
 
+const INVALID_ARGUMENT: u8 = 3;
+
 type Openings = Arc<Mutex<Vec<Opening>>>;
 
-/// A control plane that has the clusters `c0` and `c1` for each node.
+/// A control plane that has the clusters `c0` and `c1` for each node, and refuses those whose id begins with `bad`.
 struct Server {
     address: SocketAddr,
     openings: Openings,
@@ -70,7 +72,10 @@ async fn answer(mut stream: Stream, openings: Openings) {
             Request::Delta(request) => !request.initial_resource_versions.is_empty(),
         };
         let (node, variant) = (Node::decode(&**node).unwrap(), stream.variant);
-        stream.respond(&response(variant, "1", &["c0", "c1"], &[]));
+        match node.id.starts_with("bad") {
+            true => stream.end_quoting(INVALID_ARGUMENT, "no such proxy"),
+            false => stream.respond(&response(variant, "1", &["c0", "c1"], &[])),
+        }
         let responses = Some(stream.responses.clone());
         let mut openings = openings.lock().unwrap();
         place = Some(openings.len());
@@ -245,6 +250,28 @@ async fn clients_that_leave_one_after_the_other_cause_ten_openings_a_second() {
     assert!(began.elapsed() >= turns * Duration::from_millis(100), "{:?}", began.elapsed());
     assert_eq!(server.ids().len(), CLIENTS);
     clients.for_each(|client| client.has_lost_nothing());
+}
+
+/// I8: a server may refuse one node, and take the others with the same key.
+#[tokio::test]
+async fn i8_a_client_that_the_server_refuses_keeps_nothing_from_the_others() {
+    each_translation(async |up, down| {
+        let server = Server::start().await;
+        let relay = relay(server.address, up).await;
+        let wish = Wish { cluster: "web", ..ALL_CLUSTERS };
+        let mut refused = Vec::new();
+        for id in ["bad0", "bad1"] {
+            refused.push(Holder::as_node(relay.address, down, wish, &named(id, "web")).await);
+            server.has_seen(id).await;
+        }
+        let other = client(&relay, down, "b", "web").await;
+        for client in &refused {
+            client.until("all clusters", has_all).await;
+        }
+        assert_eq!(server.ids().last().map(String::as_str), Some("b"));
+        other.has_lost_nothing();
+    })
+    .await;
 }
 
 /// SOTW-11: the key is the same, so the view is, and the server keeps what it was shown.

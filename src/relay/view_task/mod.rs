@@ -193,7 +193,7 @@ impl ViewTask {
                 let id = session.id();
                 self.shown.join(&mut *session, &mut self.sources, now);
                 self.sessions.join(session);
-                if let Some(status) = self.published.refusal() {
+                if let Some(status) = self.published.refusal().filter(|_| self.shown.members().are_all_refused()) {
                     self.sessions.refuse_view_to(id, &status); // it has looked before the server said so
                 }
             }
@@ -249,10 +249,10 @@ impl ViewTask {
     }
 
     fn apply_event(&mut self, report: LinkReport) {
-        let Self { shared, view, sources, links, traced, reporter, refusals, .. } = self;
+        let Self { shared, view, sources, links, traced, reporter, refusals, shown, .. } = self;
         let now = shared.clock.now();
         let Arrival { batches, at, turn } =
-            Upstream::new(shared, view, sources, (links, refusals), traced, reporter).on_event(report);
+            Upstream::new(shared, view, sources, (links, refusals, shown), traced, reporter).on_event(report);
         let received = at.map_or(now, |at| self.shared.clock.moment(at));
         self.apply(batches, received, now);
         drop(turn);
@@ -288,8 +288,8 @@ impl ViewTask {
         let down = self.note_servers();
         self.send_requests(now);
         self.publish();
-        let Self { refusals, view, sources, links, sessions, published, reporter, .. } = self;
-        refusals.follow((view, sources), (links, sessions), published, reporter);
+        let Self { refusals, view, sources, shown, links, sessions, published, reporter, .. } = self;
+        refusals.follow((view, sources, shown.members()), (links, sessions), published, reporter);
         self.note_for_later_views(now);
         self.sessions.admit_claims(&mut self.view);
         self.sessions.confirm_interest();

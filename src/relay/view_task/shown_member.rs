@@ -49,6 +49,16 @@ impl ShownMember {
         self.members.leave(session, now);
     }
 
+    /// A server has refused the client that is shown.
+    pub(super) fn pass_over(&mut self, now: Moment) {
+        self.members.pass_over(now);
+    }
+
+    /// A server has answered for the client that is shown.
+    pub(super) fn accept(&mut self) {
+        self.members.accept();
+    }
+
     /// Shows the next client to each server whose turn it is. Who that is, is decided then. A server without an open stream needs no turn.
     pub(super) fn follow(&mut self, sources: &mut Sources, links: &Links, now: Moment) {
         if self.members.shown().is_none() {

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use bytes::Bytes;
 
-use super::servers::Servers;
+use super::servers::{Servers, StreamId};
 use super::source::Source;
 use crate::protocol::upstream::Upstream;
 
@@ -32,6 +32,14 @@ impl<'a> ShownNode<'a> {
     /// Returns the servers with an open stream.
     pub fn open_servers(&self) -> BTreeSet<usize> {
         self.servers_where(|upstream, _| upstream.is_open())
+    }
+
+    /// Whether a stream shows the node on its present opening, or did on its last one.
+    pub fn is_on(&self, id: StreamId) -> bool {
+        match self.0.sources.get(id.server) {
+            Some(Some(Source::Streams(upstream))) => upstream.shows(id.at, &self.0.node),
+            _ => false,
+        }
     }
 
     /// Returns the servers with an open stream that shows another node.

@@ -142,6 +142,11 @@ impl Upstream {
         self.streams.iter().any(|stream| stream.opening.is_open() && !stream.node.is_shown(node))
     }
 
+    /// Whether a stream shows this node on its present opening, or did on its last one.
+    pub(crate) fn shows(&self, at: usize, node: &bytes::Bytes) -> bool {
+        self.streams.get(at).is_some_and(|stream| stream.node.is_shown(node))
+    }
+
     /// Whether a stream would show another node if it were opened now.
     pub(crate) fn will_show_another(&self, node: &bytes::Bytes) -> bool {
         self.streams.iter().any(|stream| !stream.node.is_set(node))
