@@ -261,7 +261,7 @@ impl ViewTask {
     fn apply(&mut self, batches: Vec<UpdateBatch>, received: Moment, now: Moment) {
         let before = self.view.revision();
         if !batches.is_empty() {
-            self.view.note_recovering(self.shown.recovering(&mut self.sources, now));
+            self.view.note_recovering(self.shown.recovering(&mut self.sources, &self.links, now));
         }
         for UpdateBatch { origin, updates } in batches {
             self.reporter.report_errors(&updates);

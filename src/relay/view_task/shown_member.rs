@@ -94,10 +94,10 @@ impl ShownMember {
 
     /// Returns until when what each server takes away is doubted: one that was away a moment ago, and one that is shown a client which has
     /// left. What another opening of the same server has left held is forgotten in time by one that is not.
-    pub(super) fn recovering(&self, sources: &mut Sources, now: Moment) -> BTreeMap<u16, Moment> {
+    pub(super) fn recovering(&self, sources: &mut Sources, links: &Links, now: Moment) -> BTreeMap<u16, Moment> {
         let mut servers = sources.recovering();
         let Some(until) = self.members.removals_wait_until() else { return servers };
-        let open = sources.shown_node().open_servers();
+        let open = without_hub(sources.shown_node().open_servers(), links);
         let outdated = sources.shown_node().outdated();
         for server in open {
             let until = if self.members.has_left() || outdated.contains(&server) { until } else { until.min(now) };
@@ -120,4 +120,143 @@ impl ShownMember {
 fn without_hub(mut servers: BTreeSet<usize>, links: &Links) -> BTreeSet<usize> {
     servers.retain(|server| !links.is_hub(*server));
     servers
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use bytes::Bytes;
+    use prost::Message;
+    use tokio::task::JoinHandle;
+    use weir_core::proto::node::Node;
+    use weir_core::protocol::ladder::Rule;
+    use weir_core::protocol::options::ProtocolOptions;
+    use weir_core::protocol::session::Variant;
+    use weir_core::protocol::sources::{AuthorityPlan, Plan, StreamId};
+    use weir_core::protocol::upstream::ServerQuirks;
+    use weir_core::protocol::view::{InterestChange, Selector, View};
+    use weir_core::xds::{KeyRule, TypeTable};
+
+    use super::*;
+    use crate::memory::Budget;
+    use crate::relay::key_headers::KeyHeaders;
+    use crate::relay::link::{Connector, Link, SharedConnector};
+
+    const SERVER: StreamId = StreamId { server: 0, at: 0 };
+    const HUB: StreamId = StreamId { server: 1, at: 0 };
+    const KIND: &str = "envoy.config.endpoint.v3.ClusterLoadAssignment";
+
+    struct Somewhere {
+        is_hub: bool,
+    }
+
+    impl Connector for Somewhere {
+        fn start(&self, _: Link) -> JoinHandle<()> {
+            tokio::spawn(std::future::pending())
+        }
+
+        fn describe(&self) -> String {
+            "server".into()
+        }
+
+        fn variant(&self) -> Option<Variant> {
+            None
+        }
+
+        fn is_hub(&self) -> bool {
+            self.is_hub
+        }
+    }
+
+    /// A view with the clients `a`, which is shown, and `b`. A name of a server is wanted, and one of the hub.
+    struct World {
+        sources: Sources,
+        view: View,
+        links: Links,
+        shown: ShownMember,
+        now: Moment,
+    }
+
+    impl World {
+        fn new() -> Self {
+            let (table, memory, now) = (Arc::new(TypeTable::new()), Budget::unlimited(), Moment::START);
+            let mut plan = Plan::single(Variant::Delta, ServerQuirks::default());
+            plan.servers = vec![plan.servers[0].clone(); 2];
+            plan.authorities.insert("x".into(), AuthorityPlan { servers: vec![HUB.server], rule: Rule::Reachability });
+            let connectors = [false, true].map(|is_hub| Arc::new(Somewhere { is_hub }) as SharedConnector);
+            let protocol = ProtocolOptions::default();
+            let shared =
+                Shared::new(KeyRule::default(), TypeTable::new(), protocol, plan.clone(), connectors.into(), 1, memory);
+            let mut sources = Sources::new(Arc::new(plan), Bytes::new(), table.clone(), Arc::default());
+            let mut view = View::new(table.clone(), Arc::default());
+            for name in ["c", "xdstp://x/envoy.config.endpoint.v3.ClusterLoadAssignment/c"] {
+                let (kind, selector) = (table.resolve(KIND), Selector::Name(name.into()));
+                view.change_interest(SessionId(1), InterestChange { kind, selector, on: true }, now);
+            }
+            view.on_time(now);
+            for change in view.take_upstream_changes() {
+                sources.want(change, &view, now);
+            }
+            sources.close_unused(&view, now);
+            let links = Links::none(&shared, "view".into(), None, KeyHeaders::default());
+            let mut shown = ShownMember::of(&shared);
+            for (session, id) in [(1, "a"), (2, "b")] {
+                shown.members.join(SessionId(session), member(id), now, now);
+            }
+            shown.set(&mut sources);
+            Self { sources, view, links, shown, now }
+        }
+
+        fn open(&mut self, stream: StreamId) {
+            assert!(self.sources.opened(stream).is_some(), "the stream is wanted");
+        }
+
+        /// Returns whether what each open server takes away now is doubted.
+        fn doubts(&mut self) -> BTreeMap<u16, bool> {
+            let recovering = self.shown.recovering(&mut self.sources, &self.links, self.now);
+            recovering.into_iter().map(|(server, until)| (server, until > self.now)).collect()
+        }
+
+        /// Lets a second pass, and streams be opened again that are due. Returns those.
+        fn pass(&mut self) -> BTreeSet<StreamId> {
+            self.now = self.now + Duration::from_secs(1);
+            self.shown.follow(&mut self.sources, &self.links, self.now);
+            self.sources.on_time(&self.view, self.now);
+            let reopened = self.sources.take_reopened();
+            reopened.iter().for_each(|stream| self.open(*stream));
+            reopened
+        }
+    }
+
+    fn member(id: &str) -> MemberNode {
+        let encoded = Node { id: id.into(), ..Node::default() }.encode_to_vec();
+        KeyRule::default().key(&encoded).unwrap().member_node(&encoded).unwrap()
+    }
+
+    #[tokio::test]
+    async fn what_is_taken_away_is_doubted_until_the_stream_shows_the_next_client_and_of_the_hub_never() {
+        let mut world = World::new();
+        world.open(SERVER);
+        world.open(HUB);
+        assert_eq!(world.doubts(), [].into(), "no client has left");
+        world.shown.leave(SessionId(1), world.now);
+        assert_eq!(world.doubts(), [(0, true)].into());
+        assert_eq!(world.pass(), [SERVER].into());
+        assert_eq!(world.doubts(), [(0, false)].into(), "the next one is shown");
+    }
+
+    #[tokio::test]
+    async fn a_stream_that_waits_for_its_turn_is_doubted_for_ten_seconds() {
+        let mut world = World::new();
+        world.open(SERVER);
+        world.shown.leave(SessionId(1), world.now);
+        assert!(world.shown.members.show_next());
+        world.shown.set(&mut world.sources);
+        world.now = world.now + Duration::from_millis(9_999);
+        assert_eq!(world.doubts(), [(0, true)].into(), "it shows the one that has left");
+        world.now = world.now + Duration::from_millis(1);
+        assert_eq!(world.doubts(), [(0, false)].into());
+    }
 }
