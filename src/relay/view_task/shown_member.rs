@@ -1,10 +1,10 @@
-//! Which client the servers of a view are shown, and when the next one is: each server in its turn (`views.node: member`).
+//! Which client the servers of a view are shown, and when the next one is: on each stream in its turn (`views.node: member`).
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use weir_core::protocol::members::Members;
 use weir_core::protocol::moment::Moment;
-use weir_core::protocol::sources::Sources;
+use weir_core::protocol::sources::{Sources, StreamId};
 use weir_core::protocol::view::SessionId;
 use weir_core::xds::MemberNode;
 
@@ -15,8 +15,8 @@ use crate::relay::subscriber::Subscriber;
 /// The clients of a view that may be shown. None is known where servers are shown the key.
 pub(super) struct ShownMember {
     members: Members,
-    /// When it is the turn of each server that is to be shown another client. One that is not needed any more stays until it has passed.
-    turns: BTreeMap<usize, Moment>,
+    /// When it is the turn of each stream that is to show another client. One that is not needed any more stays until it has passed.
+    turns: BTreeMap<StreamId, Moment>,
 }
 
 impl ShownMember {
@@ -59,13 +59,13 @@ impl ShownMember {
         self.members.accept();
     }
 
-    /// Shows the next client to each server whose turn it is. Who that is, is decided then. A server without an open stream needs no turn.
+    /// Shows the next client on each stream whose turn it is. Who that is, is decided then. A stream that is not open needs no turn.
     pub(super) fn follow(&mut self, sources: &mut Sources, links: &Links, now: Moment) {
         if self.members.shown().is_none() {
             return;
         }
         sources.shown_node().show_to_unopened();
-        let open = without_hub(sources.shown_node().open_servers(), links);
+        let open = without_hub(sources.shown_node().open_streams(), links);
         if open.is_empty() && self.members.show_next() {
             self.set(sources);
         }
@@ -73,17 +73,17 @@ impl ShownMember {
             true => open,
             false => without_hub(sources.shown_node().left_behind(), links),
         };
-        self.turns.retain(|server, turn| *turn > now || behind.contains(server));
-        for server in behind {
-            let turn = *self.turns.entry(server).or_insert_with(|| links.member_turn(server, now));
+        self.turns.retain(|stream, turn| *turn > now || behind.contains(stream));
+        for stream in behind {
+            let turn = *self.turns.entry(stream).or_insert_with(|| links.member_turn(stream.server, now));
             if turn > now {
                 continue;
             }
             if self.members.show_next() {
                 self.set(sources);
             }
-            sources.shown_node().show_to(server);
-            self.turns.remove(&server);
+            sources.shown_node().show_on(stream);
+            self.turns.remove(&stream);
         }
     }
 
@@ -97,11 +97,10 @@ impl ShownMember {
     pub(super) fn recovering(&self, sources: &mut Sources, links: &Links, now: Moment) -> BTreeMap<u16, Moment> {
         let mut servers = sources.recovering();
         let Some(until) = self.members.removals_wait_until() else { return servers };
-        let open = without_hub(sources.shown_node().open_servers(), links);
-        let outdated = sources.shown_node().outdated();
-        for server in open {
-            let until = if self.members.has_left() || outdated.contains(&server) { until } else { until.min(now) };
-            if let Ok(server) = u16::try_from(server) {
+        for stream in without_hub(sources.shown_node().open_streams(), links) {
+            let is_doubted = self.members.has_left() || !sources.shown_node().is_on(stream);
+            let until = if is_doubted { until } else { until.min(now) };
+            if let Ok(server) = u16::try_from(stream.server) {
                 let latest = servers.entry(server).or_insert(until);
                 *latest = until.max(*latest);
             }
@@ -117,14 +116,14 @@ impl ShownMember {
 }
 
 /// The hub gives all views the same. It is shown the client that is there when it is opened.
-fn without_hub(mut servers: BTreeSet<usize>, links: &Links) -> BTreeSet<usize> {
-    servers.retain(|server| !links.is_hub(*server));
-    servers
+fn without_hub(mut streams: BTreeSet<StreamId>, links: &Links) -> BTreeSet<StreamId> {
+    streams.retain(|stream| !links.is_hub(stream.server));
+    streams
 }
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
+    use std::sync::{Arc, Mutex};
     use std::time::Duration;
 
     use bytes::Bytes;
@@ -132,10 +131,11 @@ mod tests {
     use tokio::task::JoinHandle;
     use weir_core::proto::node::Node;
     use weir_core::protocol::ladder::Rule;
+    use weir_core::protocol::members::MemberPace;
     use weir_core::protocol::options::ProtocolOptions;
     use weir_core::protocol::session::Variant;
-    use weir_core::protocol::sources::{AuthorityPlan, Plan, StreamId};
-    use weir_core::protocol::upstream::ServerQuirks;
+    use weir_core::protocol::sources::{AuthorityPlan, Plan};
+    use weir_core::protocol::upstream::{Epoch, ServerQuirks};
     use weir_core::protocol::view::{InterestChange, Selector, View};
     use weir_core::xds::{KeyRule, TypeTable};
 
@@ -146,10 +146,13 @@ mod tests {
 
     const SERVER: StreamId = StreamId { server: 0, at: 0 };
     const HUB: StreamId = StreamId { server: 1, at: 0 };
+    const OF_HUB: &str = "xdstp://x/envoy.config.endpoint.v3.ClusterLoadAssignment/c";
+    const SECOND: StreamId = StreamId { server: 0, at: 1 };
     const KIND: &str = "envoy.config.endpoint.v3.ClusterLoadAssignment";
 
     struct Somewhere {
         is_hub: bool,
+        pace: Mutex<MemberPace>,
     }
 
     impl Connector for Somewhere {
@@ -165,12 +168,16 @@ mod tests {
             None
         }
 
+        fn member_turn(&self, now: Moment) -> Moment {
+            self.pace.lock().unwrap().turn(now)
+        }
+
         fn is_hub(&self) -> bool {
             self.is_hub
         }
     }
 
-    /// A view with the clients `a`, which is shown, and `b`. A name of a server is wanted, and one of the hub.
+    /// A view with the clients `a`, which is shown, and `b`. New-style names are those of the hub.
     struct World {
         sources: Sources,
         view: View,
@@ -180,19 +187,22 @@ mod tests {
     }
 
     impl World {
-        fn new() -> Self {
+        /// The server is asked for these names.
+        fn wanting(names: &[&str]) -> Self {
             let (table, memory, now) = (Arc::new(TypeTable::new()), Budget::unlimited(), Moment::START);
             let mut plan = Plan::single(Variant::Delta, ServerQuirks::default());
             plan.servers = vec![plan.servers[0].clone(); 2];
             plan.authorities.insert("x".into(), AuthorityPlan { servers: vec![HUB.server], rule: Rule::Reachability });
-            let connectors = [false, true].map(|is_hub| Arc::new(Somewhere { is_hub }) as SharedConnector);
+            let connector = |is_hub| Arc::new(Somewhere { is_hub, pace: Mutex::default() }) as SharedConnector;
+            let connectors = [false, true].map(connector);
             let protocol = ProtocolOptions::default();
             let shared =
                 Shared::new(KeyRule::default(), TypeTable::new(), protocol, plan.clone(), connectors.into(), 1, memory);
             let mut sources = Sources::new(Arc::new(plan), Bytes::new(), table.clone(), Arc::default());
             let mut view = View::new(table.clone(), Arc::default());
-            for name in ["c", "xdstp://x/envoy.config.endpoint.v3.ClusterLoadAssignment/c"] {
-                let (kind, selector) = (table.resolve(KIND), Selector::Name(name.into()));
+            for name in names {
+                let named = || Selector::Name((*name).into());
+                let (kind, selector) = (table.resolve(KIND), if *name == "*" { Selector::Wildcard } else { named() });
                 view.change_interest(SessionId(1), InterestChange { kind, selector, on: true }, now);
             }
             view.on_time(now);
@@ -209,8 +219,8 @@ mod tests {
             Self { sources, view, links, shown, now }
         }
 
-        fn open(&mut self, stream: StreamId) {
-            assert!(self.sources.opened(stream).is_some(), "the stream is wanted");
+        fn open(&mut self, stream: StreamId) -> Epoch {
+            self.sources.opened(stream).expect("the stream is wanted")
         }
 
         /// Returns whether what each open server takes away now is doubted.
@@ -219,13 +229,15 @@ mod tests {
             recovering.into_iter().map(|(server, until)| (server, until > self.now)).collect()
         }
 
-        /// Lets a second pass, and streams be opened again that are due. Returns those.
-        fn pass(&mut self) -> BTreeSet<StreamId> {
-            self.now = self.now + Duration::from_secs(1);
+        /// Lets time pass, and streams be opened again that are due. Returns those.
+        fn pass(&mut self, milliseconds: u64) -> BTreeSet<StreamId> {
+            self.now = self.now + Duration::from_millis(milliseconds);
             self.shown.follow(&mut self.sources, &self.links, self.now);
             self.sources.on_time(&self.view, self.now);
             let reopened = self.sources.take_reopened();
-            reopened.iter().for_each(|stream| self.open(*stream));
+            for stream in &reopened {
+                self.open(*stream);
+            }
             reopened
         }
     }
@@ -237,19 +249,19 @@ mod tests {
 
     #[tokio::test]
     async fn what_is_taken_away_is_doubted_until_the_stream_shows_the_next_client_and_of_the_hub_never() {
-        let mut world = World::new();
+        let mut world = World::wanting(&["c", OF_HUB]);
         world.open(SERVER);
         world.open(HUB);
         assert_eq!(world.doubts(), [].into(), "no client has left");
         world.shown.leave(SessionId(1), world.now);
         assert_eq!(world.doubts(), [(0, true)].into());
-        assert_eq!(world.pass(), [SERVER].into());
+        assert_eq!(world.pass(0), [SERVER].into());
         assert_eq!(world.doubts(), [(0, false)].into(), "the next one is shown");
     }
 
     #[tokio::test]
     async fn a_stream_that_waits_for_its_turn_is_doubted_for_ten_seconds() {
-        let mut world = World::new();
+        let mut world = World::wanting(&["c"]);
         world.open(SERVER);
         world.shown.leave(SessionId(1), world.now);
         assert!(world.shown.members.show_next());
@@ -258,5 +270,33 @@ mod tests {
         assert_eq!(world.doubts(), [(0, true)].into(), "it shows the one that has left");
         world.now = world.now + Duration::from_millis(1);
         assert_eq!(world.doubts(), [(0, false)].into());
+    }
+
+    /// The pace is that of openings, and a view may have two streams to a server.
+    #[tokio::test]
+    async fn each_stream_has_its_own_turn() {
+        let mut world = World::wanting(&["*", "c"]);
+        world.open(SERVER);
+        world.open(SECOND);
+        world.shown.leave(SessionId(1), world.now);
+        assert_eq!(world.pass(0).len(), 1);
+        assert_eq!(world.doubts(), [(0, true)].into(), "the other one still shows the client that has left");
+        assert_eq!(world.pass(99).len(), 0);
+        assert_eq!(world.pass(1).len(), 1);
+        assert_eq!(world.doubts(), [(0, false)].into());
+        assert_eq!(world.pass(1_000).len(), 0);
+    }
+
+    #[tokio::test]
+    async fn a_stream_that_has_ended_shows_the_next_client_without_a_turn_beside_one_that_waits() {
+        let mut world = World::wanting(&["*", "c"]);
+        world.open(SERVER);
+        let waiting = world.open(SECOND);
+        world.shown.leave(SessionId(1), world.now);
+        assert_eq!(world.pass(0), [SERVER].into());
+        world.sources.ended(SECOND, Some(waiting), true, &world.view, world.now);
+        world.pass(0);
+        world.open(SECOND);
+        assert!(world.sources.shown_node().is_on(SECOND));
     }
 }
