@@ -295,7 +295,8 @@ impl ViewTask {
         self.sessions.confirm_interest();
         let KeptByView { resources, lingering, removal_bytes, without_room } = self.view.kept();
         let names = lingering * costs::LINGERING + without_room * costs::WITHOUT_ROOM;
-        self.charge.set(resources * costs::TABLE_ENTRY + names + removal_bytes + self.shown.members().shared_bytes());
+        let nodes = self.shown.bytes(&mut self.sources);
+        self.charge.set(resources * costs::TABLE_ENTRY + names + removal_bytes + nodes);
         let Self { view, sources, links, published, .. } = self;
         // The streams of the hub are of other views.
         let clients = if self.facts.is_hub { 0 } else { self.sessions.len() };

@@ -87,6 +87,14 @@ impl ShownMember {
         }
     }
 
+    /// Returns the bytes that no client is charged with: what clients have in common, and the nodes that are kept for servers.
+    pub(super) fn bytes(&self, sources: &mut Sources) -> usize {
+        match self.members.shown() {
+            Some(_) => self.members.shared_bytes() + self.members.shown_bytes() + sources.shown_node().bytes(),
+            None => 0,
+        }
+    }
+
     /// When the next turn comes.
     pub(super) fn next_deadline(&self) -> Option<Moment> {
         self.turns.values().min().copied()
@@ -257,6 +265,17 @@ mod tests {
         assert_eq!(world.doubts(), [(0, true)].into());
         assert_eq!(world.pass(0), [SERVER].into());
         assert_eq!(world.doubts(), [(0, false)].into(), "the next one is shown");
+    }
+
+    #[tokio::test]
+    async fn the_node_of_a_client_that_has_left_is_charged_while_servers_are_shown_it() {
+        let mut world = World::wanting(&["c"]);
+        world.open(SERVER);
+        for session in [1, 2] {
+            world.shown.leave(SessionId(session), world.now);
+        }
+        let shown = member("a");
+        assert!(world.shown.bytes(&mut world.sources) >= shown.own_bytes() + shown.encoded().len());
     }
 
     #[tokio::test]

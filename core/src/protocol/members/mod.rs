@@ -204,6 +204,13 @@ impl Members {
         self.extensions.keys().map(Bytes::len).sum()
     }
 
+    /// Returns the bytes of the node that is shown, without what clients that are there have in common with it. It stays after its client.
+    pub fn shown_bytes(&self) -> usize {
+        let Some(Shown { node, .. }) = &self.shown else { return 0 };
+        let is_kept = self.extensions.keys().any(|kept| kept.as_ptr() == node.extensions().as_ptr());
+        node.own_bytes() + if is_kept { 0 } else { node.extensions().len() }
+    }
+
     /// Adds a stream to its member, which may be new.
     fn enter(&mut self, session: SessionId, mut node: MemberNode, since: Moment) -> Rank {
         let rank = match self.ranks_by_node.get(&node) {

@@ -170,9 +170,11 @@ fn a_shown_client_that_states_another_node_stays_shown_with_what_servers_have() 
 fn what_members_have_in_common_is_kept_once_and_nothing_of_those_that_have_left() {
     let mut members = with(&["a", "b", "c"]);
     let one = node("a").extensions().len();
-    assert_eq!(members.shared_bytes(), one);
+    let own = members.shown().unwrap().own_bytes();
+    assert_eq!((members.shared_bytes(), members.shown_bytes()), (one, own));
     (0..3).for_each(|session| members.leave(SessionId(session), at(9_000)));
     assert_eq!((members.shared_bytes(), members.present().len()), (0, 0));
+    assert_eq!(members.shown_bytes(), own + one, "the shown node stays");
     assert!(members.ranks_by_node.is_empty() && members.ranks_by_session.is_empty());
 }
 

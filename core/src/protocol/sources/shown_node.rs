@@ -1,6 +1,6 @@
 //! The node that the servers of a view are shown, where that changes while the view exists (`views.node: member`).
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 
@@ -51,6 +51,14 @@ impl<'a> ShownNode<'a> {
         if let Some(upstream) = self.0.sources.get_mut(id.server).and_then(Option::as_mut).and_then(upstream_mut) {
             upstream.show_on(id.at, &node);
         }
+    }
+
+    /// Returns the bytes of all nodes that are kept for streams, each copy once.
+    pub fn bytes(&self) -> usize {
+        let upstreams = (0..self.0.sources.len()).filter_map(|server| self.upstream(server));
+        let nodes = upstreams.flat_map(Upstream::nodes).chain([&self.0.node]);
+        let copies: BTreeMap<_, _> = nodes.map(|node| (node.as_ptr(), node.len())).collect();
+        copies.values().sum()
     }
 
     fn upstream(&self, server: usize) -> Option<&Upstream> {

@@ -324,7 +324,9 @@ fn another_node_is_shown_once_the_stream_is_opened_again_and_that_has_no_pause()
     world.open();
     world.sources.stream(STREAM).unwrap().next_request(world.now);
     assert!(due(&mut world).1);
+    assert_eq!(world.sources.shown_node().bytes(), "first".len());
     world.sources.shown_node().set(Bytes::from_static(b"second"));
+    assert_eq!(world.sources.shown_node().bytes(), "first".len() + "second".len(), "each once");
     assert_eq!(due(&mut world), (all(), false, all()));
     assert!(world.sources.due_reopenings(world.now).is_empty(), "it waits for its turn");
     world.sources.shown_node().show_on(STREAM);
@@ -334,6 +336,7 @@ fn another_node_is_shown_once_the_stream_is_opened_again_and_that_has_no_pause()
     assert_eq!(world.sources.take_reopened(), [STREAM].into());
     world.open();
     assert_eq!(due(&mut world), (all(), true, none()));
+    assert_eq!(world.sources.shown_node().bytes(), "second".len());
     let request = world.sources.stream(STREAM).unwrap().next_request(world.now).unwrap();
     assert_eq!(request.node().map(|node| &**node), Some(&b"second"[..]));
     assert!(world.sources.due_reopenings(world.now).is_empty());

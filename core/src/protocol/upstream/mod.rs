@@ -140,6 +140,11 @@ impl Upstream {
         }
     }
 
+    /// Returns the nodes that are kept for the streams.
+    pub(crate) fn nodes(&self) -> impl Iterator<Item = &bytes::Bytes> {
+        std::iter::once(&self.node).chain(self.streams.iter().flat_map(|stream| stream.node.kept()))
+    }
+
     /// Whether a stream is open.
     pub(crate) fn is_open(&self, at: usize) -> bool {
         self.streams.get(at).is_some_and(|stream| stream.opening.is_open())
