@@ -280,6 +280,7 @@ impl ViewTask {
     fn flush(&mut self) {
         let now = self.shared.clock.now();
         self.shown.follow(&mut self.sources, &self.links, now);
+        self.shown.note_clients(self.sessions.len(), (&mut self.view, &mut self.sources), &self.links, now);
         self.run_timers(now);
         self.reporter.report_dangling(&mut self.view);
         self.reporter.report_brakes(&mut self.view, &self.links);

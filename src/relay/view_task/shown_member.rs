@@ -1,11 +1,12 @@
 //! Which client the servers of a view are shown, and when the next one is: on each stream in its turn (`views.node: member`).
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use weir_core::protocol::members::Members;
 use weir_core::protocol::moment::Moment;
 use weir_core::protocol::sources::{Sources, StreamId};
-use weir_core::protocol::view::SessionId;
+use weir_core::protocol::view::{Recovering, SessionId, View};
 use weir_core::xds::MemberNode;
 
 use crate::relay::links::Links;
@@ -17,11 +18,13 @@ pub(super) struct ShownMember {
     members: Members,
     /// When it is the turn of each stream that is to show another client. One that is not needed any more stays until it has passed.
     turns: BTreeMap<StreamId, Moment>,
+    /// There is a client, or the shown one has not left.
+    is_attended: bool,
 }
 
 impl ShownMember {
     pub(super) fn of(shared: &Shared) -> Self {
-        Self { members: Members::none(shared.view_options.faults), turns: BTreeMap::new() }
+        Self { members: Members::none(shared.view_options.faults), turns: BTreeMap::new(), is_attended: true }
     }
 
     pub(super) fn members(&self) -> &Members {
@@ -102,9 +105,10 @@ impl ShownMember {
 
     /// Returns until when what each server takes away is doubted: one that was away a moment ago, and one that is shown a client which has
     /// left. What another opening of the same server has left held is forgotten in time by one that is not.
-    pub(super) fn recovering(&self, sources: &mut Sources, links: &Links, now: Moment) -> BTreeMap<u16, Moment> {
+    pub(super) fn recovering(&self, sources: &mut Sources, links: &Links, now: Moment) -> Recovering {
         let mut servers = sources.recovering();
-        let Some(until) = self.members.removals_wait_until() else { return servers };
+        let Some(until) = self.members.removals_wait_until() else { return servers.into() };
+        let until = if self.is_attended { until } else { until.max(now + UNTIL_SOMEBODY_IS_THERE) };
         for stream in without_hub(sources.shown_node().open_streams(), links) {
             let is_doubted = self.members.has_left() || !sources.shown_node().is_on(stream);
             let until = if is_doubted { until } else { until.min(now) };
@@ -113,7 +117,21 @@ impl ShownMember {
                 *latest = until.max(*latest);
             }
         }
-        servers
+        Recovering { servers, is_attended: self.is_attended }
+    }
+
+    /// Has what servers have taken away wait for the next client while the shown one has left and no other is there.
+    pub(super) fn note_clients(
+        &mut self,
+        clients: usize,
+        (view, sources): (&mut View, &mut Sources),
+        links: &Links,
+        now: Moment,
+    ) {
+        let is_attended = clients > 0 || !self.members.has_left();
+        if std::mem::replace(&mut self.is_attended, is_attended) != is_attended {
+            view.note_recovering(self.recovering(sources, links, now));
+        }
     }
 
     fn set(&self, sources: &mut Sources) {
@@ -122,6 +140,9 @@ impl ShownMember {
         }
     }
 }
+
+/// It is read again with each word of a server.
+const UNTIL_SOMEBODY_IS_THERE: Duration = Duration::from_secs(1);
 
 /// The hub gives all views the same. It is shown the client that is there when it is opened.
 fn without_hub(mut streams: BTreeSet<StreamId>, links: &Links) -> BTreeSet<StreamId> {
@@ -132,7 +153,6 @@ fn without_hub(mut streams: BTreeSet<StreamId>, links: &Links) -> BTreeSet<Strea
 #[cfg(test)]
 mod tests {
     use std::sync::{Arc, Mutex};
-    use std::time::Duration;
 
     use bytes::Bytes;
     use prost::Message;
@@ -144,7 +164,7 @@ mod tests {
     use weir_core::protocol::session::Variant;
     use weir_core::protocol::sources::{AuthorityPlan, Plan};
     use weir_core::protocol::upstream::{Epoch, ServerQuirks};
-    use weir_core::protocol::view::{InterestChange, Selector, View};
+    use weir_core::protocol::view::{InterestChange, Selector};
     use weir_core::xds::{KeyRule, TypeTable};
 
     use super::*;
@@ -234,7 +254,7 @@ mod tests {
         /// Returns whether what each open server takes away now is doubted.
         fn doubts(&mut self) -> BTreeMap<u16, bool> {
             let recovering = self.shown.recovering(&mut self.sources, &self.links, self.now);
-            recovering.into_iter().map(|(server, until)| (server, until > self.now)).collect()
+            recovering.servers.into_iter().map(|(server, until)| (server, until > self.now)).collect()
         }
 
         /// Lets time pass, and streams be opened again that are due. Returns those.
@@ -289,6 +309,21 @@ mod tests {
         assert_eq!(world.doubts(), [(0, true)].into(), "it shows the one that has left");
         world.now = world.now + Duration::from_millis(1);
         assert_eq!(world.doubts(), [(0, false)].into());
+    }
+
+    #[tokio::test]
+    async fn what_is_taken_away_without_a_client_is_doubted_however_late() {
+        let mut world = World::wanting(&["c"]);
+        world.open(SERVER);
+        for session in [1, 2] {
+            world.shown.leave(SessionId(session), world.now);
+        }
+        world.now = world.now + Duration::from_secs(60);
+        for (clients, is_doubted) in [(0, true), (1, false)] {
+            let World { sources, view, links, shown, now } = &mut world;
+            shown.note_clients(clients, (view, sources), links, *now);
+            assert_eq!(world.doubts(), [(0, is_doubted)].into(), "{clients} that poll");
+        }
     }
 
     /// The pace is that of openings, and a view may have two streams to a server.

@@ -53,7 +53,7 @@ pub use saved::{SavedResource, SavedSet};
 pub use snapshot::{Batch, BatchKey, Lookup, Snapshot};
 pub use stage::{Facts, HoldTimes, Place, Stage, Unit};
 pub use tables::{KeptByView, Tables};
-pub use update::{Completeness, Evidence, NamedError, NoRoom, Origin, RefusedName, Retain, Update};
+pub use update::{Completeness, Evidence, NamedError, NoRoom, Origin, Recovering, RefusedName, Retain, Update};
 pub use wants::Wants;
 
 use self::brake::Release;
@@ -147,9 +147,9 @@ impl View {
         self.row.holds(Facts::new(&self.tables, &self.interest, &self.setup))
     }
 
-    /// Records until when each server may still be reading its state after an outage, by its place in the plan.
-    pub fn note_recovering(&mut self, servers: BTreeMap<u16, Moment>) {
-        self.row.note_recovering(servers);
+    /// Records until when each server may still be reading its state after an outage, and whether anybody is there for whom that matters.
+    pub fn note_recovering(&mut self, recovering: impl Into<Recovering>) {
+        self.row.note_recovering(recovering.into());
     }
 
     /// Records the authorities of `Sources::unsteady`. While an authority is unsteady, no wait in it runs out.

@@ -17,7 +17,7 @@ use super::differences::Differences;
 use super::holds::Holds;
 use super::order::{Order, OrderLosses};
 use super::stage::{Facts, Place, Stage, Surroundings, Unit, class_of};
-use super::update::{Origin, Passed, Update};
+use super::update::{Origin, Passed, Recovering, Update};
 use crate::protocol::faults::Fault;
 use crate::protocol::keys::{Class, Key, Selector, SetKey};
 use crate::protocol::moment::{Moment, earliest};
@@ -341,8 +341,8 @@ impl Row {
     }
 
     /// Records until when each server may still be reading its state after an outage.
-    pub(super) fn note_recovering(&mut self, servers: BTreeMap<u16, Moment>) {
-        self.after_outage.note_recovering(servers);
+    pub(super) fn note_recovering(&mut self, recovering: Recovering) {
+        self.after_outage.note_recovering(recovering);
     }
 
     /// Records the authorities of `Sources::unsteady`. While an authority is unsteady, no wait in it runs out.

@@ -1,6 +1,6 @@
 //! Updates: what a response of a source changes, and errors of single resources.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -207,6 +207,21 @@ impl NamedError {
     /// Whether it concerns the resource itself, as opposed to a transient error (UP-44).
     pub(crate) fn is_about_data(&self) -> bool {
         matches!(self.code, NOT_FOUND | PERMISSION_DENIED)
+    }
+}
+
+/// Whose word may not be final, and for whom that matters.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Recovering {
+    /// Until when each server may still be reading its state after an outage, by its place in the plan.
+    pub servers: BTreeMap<u16, Moment>,
+    /// There is a client, or servers are shown none that has left.
+    pub is_attended: bool,
+}
+
+impl From<BTreeMap<u16, Moment>> for Recovering {
+    fn from(servers: BTreeMap<u16, Moment>) -> Self {
+        Self { servers, is_attended: true }
     }
 }
 

@@ -6,7 +6,7 @@
 //! agree with it. What they let go has waited, and is not held here again.
 //!
 //! Owns what is held, and since when. Reads the tables as facts, and changes nothing in them. Invariants: each name is held for no
-//! longer than `BrakeRules::after_outage`, and until its next word; nothing is let go of a server that is away. If it says the same once it is
+//! longer than `BrakeRules::after_outage` while a client is there, and until its next word; nothing is let go of a server that is away. If it says the same once it is
 //! back, or once the relay has opened the stream again, the time goes on that had passed, so that a server that goes away again and again
 //! delays nothing for ever.
 
@@ -21,7 +21,7 @@ use self::held_words::HeldWords;
 use self::judgement::Judgement;
 use super::brake::BrakeRules;
 use super::stage::{Facts, HoldTimes, Unit, class_of};
-use super::update::{Completeness, Origin, Passed, Update};
+use super::update::{Completeness, Origin, Passed, Recovering, Update};
 use crate::protocol::faults::Fault;
 use crate::protocol::keys::{Class, Key, Selector, SetKey};
 use crate::protocol::moment::Moment;
@@ -32,12 +32,28 @@ use crate::xds::{Name, Type};
 pub(super) struct AfterOutage {
     /// Until when each server may still be reading its state.
     recovering: BTreeMap<u16, Moment>,
+    attendance: Attendance,
     held: HeldWords,
 }
 
+/// Whether there is a client that what is held matters to.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+enum Attendance {
+    #[default]
+    Attended,
+    Unattended,
+    /// One has come, and the time of what is held has not begun again yet.
+    Returned,
+}
+
 impl AfterOutage {
-    pub(super) fn note_recovering(&mut self, servers: BTreeMap<u16, Moment>) {
+    pub(super) fn note_recovering(&mut self, Recovering { servers, is_attended }: Recovering) {
         self.recovering = servers;
+        self.attendance = match (self.attendance, is_attended) {
+            (_, false) => Attendance::Unattended,
+            (Attendance::Attended, true) => Attendance::Attended,
+            (Attendance::Unattended | Attendance::Returned, true) => Attendance::Returned,
+        };
     }
 
     /// Judges what a server says. Returns what passes of it, and what is let go since it says so.
@@ -63,8 +79,13 @@ impl AfterOutage {
         origin.rank == 0 && !origin.skips_brakes && !rules.after_outage.is_zero() && is_recovering()
     }
 
-    /// Lets go what has been held for long enough.
+    /// Lets go what has been held for long enough. Without a client nothing is: the next one would be given the last word to one that has left.
+    /// It is let go once the next one has been there for that time, at the first return.
     pub(super) fn on_time(&mut self, rules: &BrakeRules, now: Moment) -> Vec<Unit> {
+        if self.attendance == Attendance::Returned {
+            self.attendance = Attendance::Attended;
+            self.held.renew(now);
+        }
         if self.next_deadline(rules).is_none_or(|at| at > now) {
             return Vec::new();
         }
@@ -90,7 +111,8 @@ impl AfterOutage {
     }
 
     pub(super) fn next_deadline(&self, rules: &BrakeRules) -> Option<Moment> {
-        self.held.oldest().map(|since| since + rules.after_outage)
+        let is_attended = self.attendance != Attendance::Unattended;
+        self.held.oldest().filter(|_| is_attended).map(|since| since + rules.after_outage)
     }
 
     /// Ends what is held of a set that no session subscribes to any more.
