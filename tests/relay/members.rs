@@ -320,6 +320,22 @@ async fn a_fallback_server_is_shown_clients_too() {
     second.has_lost_nothing();
 }
 
+/// Clients of before the reload may be in either view, and those that come later are in the one of the new configuration.
+#[tokio::test]
+async fn after_a_reload_servers_are_shown_clients() {
+    let server = Server::start().await;
+    let by_key = super::reload::text(&[server.address], "reload: {spread: 0s}\n");
+    let world = super::reload::World::start("member", &by_key).await;
+    let first = client(&world.relay, Variant::Delta, "a", "web").await;
+    assert!(server.ids()[0].starts_with("weir-"), "{:?}", server.ids());
+    world.change(&by_key.replace("key: [cluster]", "key: [cluster], node: member")).await;
+    let second = client(&world.relay, Variant::Delta, "b", "web").await;
+    until("a client is shown", async || server.ids().iter().any(|id| !id.starts_with("weir-"))).await;
+    drop(first);
+    server.has_seen("b").await;
+    second.has_lost_nothing();
+}
+
 /// SOTW-11: the key is the same, so the view is, and the server keeps what it was shown.
 #[tokio::test]
 async fn a_shown_client_that_states_another_node_stays_shown() {
