@@ -6,9 +6,9 @@
 //! agree with it. What they let go has waited, and is not held here again.
 //!
 //! Owns what is held, and since when. Reads the tables as facts, and changes nothing in them. Invariants: each name is held for no
-//! longer than `BrakeRules::after_outage` while a client is there, and until its next word; nothing is let go of a server that is away. If it says the same once it is
-//! back, or once the relay has opened the stream again, the time goes on that had passed, so that a server that goes away again and again
-//! delays nothing for ever.
+//! longer than `BrakeRules::after_outage` while a client is there, and until its next word; nothing is let go of a server that is away. If it
+//! says the same once it is back, or once the relay has opened the stream again, the time goes on that had passed, so that a server that goes
+//! away again and again delays nothing for ever.
 
 pub(super) mod held_words;
 mod judgement;
