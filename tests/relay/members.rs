@@ -22,9 +22,11 @@ struct Opening {
     variant: Variant,
 }
 
+const INVALID_ARGUMENT: u8 = 3;
+
 type Openings = Arc<Mutex<Vec<Opening>>>;
 
-/// A control plane that has the clusters `c0` and `c1` for each node.
+/// A control plane that has the clusters `c0` and `c1` for each node, and refuses those whose id begins with `bad`.
 struct Server {
     address: SocketAddr,
     openings: Openings,
@@ -52,12 +54,16 @@ impl Server {
         until(&format!("the server is shown {id}"), async || self.ids().iter().any(|seen| seen == id)).await;
     }
 
-    /// Takes `c1` away on all open streams that show one of these clients.
-    fn take_away(&self, prefix: &str) {
-        for opening in self.openings.lock().unwrap().iter().filter(|of| of.node.id.starts_with(prefix)) {
-            let removal = response(opening.variant, "2", &["c0"], &["c1"]);
-            opening.responses.iter().for_each(|responses| drop(responses.send(encoded(&removal))));
-        }
+    /// Takes `c1` away on all open streams that show one of these clients. Returns how many there are.
+    fn take_away(&self, prefix: &str) -> usize {
+        let openings = self.openings.lock().unwrap();
+        let of_these = openings.iter().filter(|of| of.node.id.starts_with(prefix));
+        let open = of_these.filter_map(|of| Some((of.variant, of.responses.as_ref()?)));
+        open.filter(|(variant, responses)| {
+            let removal = response(*variant, "2", &["c0"], &["c1"]);
+            responses.send(encoded(&removal)).is_ok()
+        })
+        .count()
     }
 }
 
@@ -70,7 +76,10 @@ async fn answer(mut stream: Stream, openings: Openings) {
             Request::Delta(request) => !request.initial_resource_versions.is_empty(),
         };
         let (node, variant) = (Node::decode(&**node).unwrap(), stream.variant);
-        stream.respond(&response(variant, "1", &["c0", "c1"], &[]));
+        match node.id.starts_with("bad") {
+            true => stream.end_quoting(INVALID_ARGUMENT, "no such proxy"),
+            false => stream.respond(&response(variant, "1", &["c0", "c1"], &[])),
+        }
         let responses = Some(stream.responses.clone());
         let mut openings = openings.lock().unwrap();
         place = Some(openings.len());
@@ -220,7 +229,7 @@ async fn what_is_taken_away_from_a_client_that_has_left_takes_nothing_from_the_o
         }
         leaving.clear();
         views_have(&relay, 1).await;
-        server.take_away("a-");
+        assert!(server.take_away("a-") > 0, "no stream shows a client that has left");
         for cluster in CLUSTERS {
             server.has_seen(&format!("b-{cluster}")).await;
         }
@@ -232,26 +241,106 @@ async fn what_is_taken_away_from_a_client_that_has_left_takes_nothing_from_the_o
     .await;
 }
 
-/// The pace holds for the server: however fast clients leave, its streams are opened a tenth of a second apart.
+/// The pace holds for the server: however fast clients leave, and of however many views, its streams are opened a tenth of a second apart.
 #[tokio::test]
 async fn clients_that_leave_one_after_the_other_cause_ten_openings_a_second() {
     const CLIENTS: usize = 40;
+    const VIEWS: [&str; 2] = ["web", "api"];
     let server = Server::start().await;
     let relay = relay(server.address, Variant::Delta).await;
     let mut clients = Vec::new();
     for at in 0..CLIENTS {
-        clients.push(client(&relay, Variant::Delta, &format!("m{at}"), "web").await);
+        clients.push(client(&relay, Variant::Delta, &format!("m{at}"), VIEWS[at % VIEWS.len()]).await);
     }
     let began = Instant::now();
     let mut clients = clients.into_iter();
-    for at in 1..CLIENTS {
+    for at in VIEWS.len()..CLIENTS {
         drop(clients.next());
         server.has_seen(&format!("m{at}")).await;
     }
-    let turns = u32::try_from(CLIENTS - 2).unwrap(); // the first one comes at once
+    let turns = u32::try_from(CLIENTS - VIEWS.len() - 1).unwrap(); // the first one comes at once
     assert!(began.elapsed() >= turns * Duration::from_millis(100), "{:?}", began.elapsed());
     assert_eq!(server.ids().len(), CLIENTS);
     clients.for_each(|client| client.has_lost_nothing());
+}
+
+/// I8: a server may refuse one node, and take the others with the same key.
+#[tokio::test]
+async fn i8_a_client_that_the_server_refuses_keeps_nothing_from_the_others() {
+    each_translation(async |up, down| {
+        let server = Server::start().await;
+        let relay = relay(server.address, up).await;
+        let wish = Wish { cluster: "web", ..ALL_CLUSTERS };
+        let mut refused = Vec::new();
+        for id in ["bad0", "bad1"] {
+            refused.push(Holder::as_node(relay.address, down, wish, &named(id, "web")).await);
+            server.has_seen(id).await;
+        }
+        let other = client(&relay, down, "b", "web").await;
+        for client in &refused {
+            client.until("all clusters", has_all).await;
+        }
+        assert_eq!(server.ids().last().map(String::as_str), Some("b"));
+        other.has_lost_nothing();
+    })
+    .await;
+}
+
+/// `*` and names of one type have a stream each, so that one change of the client opens two.
+#[tokio::test]
+async fn both_streams_of_a_view_show_the_next_client() {
+    let server = Server::start().await;
+    let relay = relay(server.address, Variant::Delta).await;
+    let first = client(&relay, Variant::Delta, "a", "web").await;
+    let wish = Wish { names: &["c0"], cluster: "web", ..ALL_CLUSTERS };
+    let second = Holder::as_node(relay.address, Variant::Delta, wish, &named("b", "web")).await;
+    second.until("its cluster", |record| record.holds.contains("c0")).await;
+    let third = client(&relay, Variant::Delta, "c", "web").await;
+    assert_eq!(server.ids(), ["a", "a"]);
+    drop(first);
+    until("both streams show b", async || server.ids().len() == 4).await;
+    assert_eq!(server.ids(), ["a", "a", "b", "b"]);
+    [second, third].iter().for_each(Holder::has_lost_nothing);
+}
+
+/// A server that is turned to shows the client of that moment, and the next one when that leaves.
+#[tokio::test]
+async fn a_fallback_server_is_shown_clients_too() {
+    let (above, server) = (Plane::start(&BOTH).await, Server::start().await);
+    let upstream = format!(
+        "{{servers: [{{uri: 'http://{}', variant: delta}}, {{uri: 'http://{}', variant: delta, initial_set: one_response}}]}}",
+        above.kill().await,
+        server.address
+    );
+    let text = format!(
+        "listen: [{{address: '127.0.0.1:0'}}]\nadmin: {{address: '127.0.0.1:0'}}\nupstream: {upstream}\n\
+         views: {{key: [cluster], node: member}}\n"
+    );
+    let config = Config::parse(Path::new("test.yaml"), &text).unwrap();
+    let relay = run(App::bind(config).await.unwrap(), std::future::pending());
+    let first = client(&relay, Variant::Delta, "a", "web").await;
+    let second = client(&relay, Variant::Delta, "b", "web").await;
+    assert_eq!(server.ids(), ["a"]);
+    drop(first);
+    server.has_seen("b").await;
+    assert_eq!(server.ids(), ["a", "b"]);
+    second.has_lost_nothing();
+}
+
+/// Clients of before the reload may be in either view, and those that come later are in the one of the new configuration.
+#[tokio::test]
+async fn after_a_reload_servers_are_shown_clients() {
+    let server = Server::start().await;
+    let by_key = super::reload::text(&[server.address], "reload: {spread: 0s}\n");
+    let world = super::reload::World::start("member", &by_key).await;
+    let first = client(&world.relay, Variant::Delta, "a", "web").await;
+    assert!(server.ids()[0].starts_with("weir-"), "{:?}", server.ids());
+    world.change(&by_key.replace("key: [cluster]", "key: [cluster], node: member")).await;
+    let second = client(&world.relay, Variant::Delta, "b", "web").await;
+    until("a client is shown", async || server.ids().iter().any(|id| !id.starts_with("weir-"))).await;
+    drop(first);
+    server.has_seen("b").await;
+    second.has_lost_nothing();
 }
 
 /// SOTW-11: the key is the same, so the view is, and the server keeps what it was shown.

@@ -6,11 +6,12 @@ use tokio::time::Instant;
 use weir_core::protocol::local_set::SourceSnapshot;
 use weir_core::protocol::session::Variant;
 use weir_core::protocol::sources::{Sources, StreamEnd, StreamId, UpdateBatch};
-use weir_core::protocol::upstream::{Epoch, ReceivedResponse, ResponseMessage, Room, Stream};
+use weir_core::protocol::upstream::{Epoch, ReceivedResponse, ResponseMessage, Room, ServerStatus, Stream};
 use weir_core::protocol::view::View;
 
 use super::refusals::{Refusals, has_of};
 use super::reports::ViewReporter;
+use super::shown_member::ShownMember;
 use super::traces::TracedChanges;
 use crate::limit::Limit;
 use crate::memory::costs;
@@ -36,6 +37,7 @@ pub(super) struct Upstream<'a> {
     sources: &'a mut Sources,
     links: &'a mut Links,
     refusals: &'a mut Refusals,
+    shown: &'a mut ShownMember,
     traced: &'a mut TracedChanges,
     reporter: &'a ViewReporter,
 }
@@ -45,11 +47,11 @@ impl<'a> Upstream<'a> {
         shared: &'a Shared,
         view: &'a View,
         sources: &'a mut Sources,
-        (links, refusals): (&'a mut Links, &'a mut Refusals),
+        (links, refusals, shown): (&'a mut Links, &'a mut Refusals, &'a mut ShownMember),
         traced: &'a mut TracedChanges,
         reporter: &'a ViewReporter,
     ) -> Self {
-        Self { shared, view, sources, links, refusals, traced, reporter }
+        Self { shared, view, sources, links, refusals, shown, traced, reporter }
     }
 
     /// Returns the updates of an event. One of a link that was given up has none, nor one of an earlier opening.
@@ -59,15 +61,20 @@ impl<'a> Upstream<'a> {
             return Arrival::default();
         }
         let epoch = self.links.epoch(id);
+        let is_of_shown = self.sources.shown_node().is_on(id);
         let event = match report.event {
             LinkEvent::Ended { reason, answered, is_lost, status } => {
                 let is_moving = self.links.is_moving(id);
                 let has_cache = self.view.tables().sizes().any(|(_, present, _)| present > 0);
                 let epoch = self.links.ended(id, reason, has_cache);
                 let mut is_refusal = false;
+                let is_answered = self.has_answer_of(id.server);
                 if let (Some(stream), Some(epoch), false) = (self.sources.stream(id), epoch, is_moving) {
                     let may_be_type = stream.trials().on_stream_ended(epoch, status.as_ref(), now);
                     let of_view = status.filter(|_| !may_be_type);
+                    if is_of_shown && !is_answered && of_view.as_ref().is_some_and(ServerStatus::may_concern_request) {
+                        self.shown.pass_over(now);
+                    }
                     is_refusal = of_view.is_some_and(|status| self.refusals.on_status(id, &status));
                 }
                 let end = StreamEnd { answered, is_lost };
@@ -86,6 +93,9 @@ impl<'a> Upstream<'a> {
         let Some(stream) = self.sources.stream(id) else { return Arrival::default() };
         if is_answer(&event) && epoch.is_some() {
             self.refusals.on_taken(id);
+            if is_of_shown {
+                self.shown.accept();
+            }
         }
         if matches!(event, LinkEvent::RefusedOtherwise) {
             self.refusals.on_left_open(id, |server| has_of(self.view, server));
@@ -127,6 +137,9 @@ impl<'a> Upstream<'a> {
             }
             (LinkEvent::Refused(status), Some(_)) => {
                 self.refusals.on_status(id, &status);
+                if is_of_shown {
+                    self.shown.pass_over(now);
+                }
                 Vec::new()
             }
             (LinkEvent::Progress { type_url, glob, completeness }, Some(epoch)) => {
@@ -149,6 +162,11 @@ impl<'a> Upstream<'a> {
             }
         };
         Arrival { batches, ..Arrival::default() }
+    }
+
+    /// Whether a server has answered on one of its streams since that was opened.
+    fn has_answer_of(&self, server: usize) -> bool {
+        self.sources.streams().any(|(id, stream)| id.server == server && stream.has_answered())
     }
 
     /// `Sources::take_set_updates` returns what follows from it, in parts.

@@ -195,7 +195,7 @@ impl ViewTask {
                 let id = session.id();
                 self.shown.join(&mut *session, &mut self.sources, now);
                 self.sessions.join(session);
-                if let Some(status) = self.published.refusal() {
+                if let Some(status) = self.published.refusal().filter(|_| self.shown.members().are_all_refused()) {
                     self.sessions.refuse_view_to(id, &status); // it has looked before the server said so
                 }
             }
@@ -251,10 +251,10 @@ impl ViewTask {
     }
 
     fn apply_event(&mut self, report: LinkReport) {
-        let Self { shared, view, sources, links, traced, reporter, refusals, .. } = self;
+        let Self { shared, view, sources, links, traced, reporter, refusals, shown, .. } = self;
         let now = shared.clock.now();
         let Arrival { batches, at, turn } =
-            Upstream::new(shared, view, sources, (links, refusals), traced, reporter).on_event(report);
+            Upstream::new(shared, view, sources, (links, refusals, shown), traced, reporter).on_event(report);
         let received = at.map_or(now, |at| self.shared.clock.moment(at));
         self.apply(batches, received, now);
         drop(turn);
@@ -263,7 +263,7 @@ impl ViewTask {
     fn apply(&mut self, batches: Vec<UpdateBatch>, received: Moment, now: Moment) {
         let before = self.view.revision();
         if !batches.is_empty() {
-            self.view.note_recovering(self.shown.recovering(&mut self.sources, now));
+            self.view.note_recovering(self.shown.recovering(&mut self.sources, &self.links, now));
         }
         for UpdateBatch { origin, updates } in batches {
             self.reporter.report_errors(&updates);
@@ -284,6 +284,7 @@ impl ViewTask {
     fn flush(&mut self, seen: Moment) {
         let now = self.shared.clock.now();
         self.shown.follow(&mut self.sources, &self.links, now);
+        self.shown.note_clients(self.sessions.len(), (&mut self.view, &mut self.sources), &self.links, now);
         self.run_timers(seen);
         self.reporter.report_dangling(&mut self.view);
         self.reporter.report_brakes(&mut self.view, &self.links);
@@ -292,14 +293,15 @@ impl ViewTask {
         let down = self.note_servers();
         self.send_requests(now);
         self.publish();
-        let Self { refusals, view, sources, links, sessions, published, reporter, .. } = self;
-        refusals.follow((view, sources), (links, sessions), published, reporter);
+        let Self { refusals, view, sources, shown, links, sessions, published, reporter, .. } = self;
+        refusals.follow((view, sources, shown.members()), (links, sessions), published, reporter);
         self.note_for_later_views(now);
         self.sessions.admit_claims(&mut self.view);
         self.sessions.confirm_interest();
         let KeptByView { resources, lingering, removal_bytes, without_room } = self.view.kept();
         let names = lingering * costs::LINGERING + without_room * costs::WITHOUT_ROOM;
-        self.charge.set(resources * costs::TABLE_ENTRY + names + removal_bytes + self.shown.members().shared_bytes());
+        let nodes = self.shown.bytes(&mut self.sources);
+        self.charge.set(resources * costs::TABLE_ENTRY + names + removal_bytes + nodes);
         let Self { view, sources, links, published, .. } = self;
         // The streams of the hub are of other views.
         let clients = if self.facts.is_hub { 0 } else { self.sessions.len() };

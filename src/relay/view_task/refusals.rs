@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use weir_core::proto::code;
 use weir_core::protocol::ladder::LadderState;
+use weir_core::protocol::members::Members;
 use weir_core::protocol::sources::{LadderSummary, Sources, StreamId};
 use weir_core::protocol::upstream::ServerStatus;
 use weir_core::protocol::view::View;
@@ -67,10 +68,11 @@ impl Refusals {
         }
     }
 
-    /// Has new streams refused while a server refuses the view, and streams that have had nothing yet.
+    /// Has new streams refused while a server refuses the view, and streams that have had nothing yet. Where servers are shown clients, that is
+    /// once each of those that are there was refused.
     pub(super) fn follow(
         &mut self,
-        (view, sources): (&View, &Sources),
+        (view, sources, members): (&View, &Sources, &Members),
         (links, sessions): (&Links, &Subscribers),
         published: &Published,
         reporter: &ViewReporter,
@@ -84,7 +86,8 @@ impl Refusals {
         let ladders: Vec<_> = sources.ladders().collect();
         let counts = |server| counts_in(&ladders, server);
         self.by.retain(|id, _| stays || links.has_link(*id));
-        if let Some((server, status)) = self.publish(published, |server| stays || counts(server)) {
+        let of_all = members.are_all_refused();
+        if let Some((server, status)) = self.publish(published, |server| of_all && (stays || counts(server))) {
             reporter.report_view_refused(&links.server(server), &status);
             sessions.refuse_view(&status);
         }

@@ -1,11 +1,12 @@
-//! Which client the servers of a view are shown, and when the next one is: each server in its turn (`views.node: member`).
+//! Which client the servers of a view are shown, and when the next one is: on each stream in its turn (`views.node: member`).
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use weir_core::protocol::members::Members;
 use weir_core::protocol::moment::Moment;
-use weir_core::protocol::sources::Sources;
-use weir_core::protocol::view::{Recovering, SessionId};
+use weir_core::protocol::sources::{Sources, StreamId};
+use weir_core::protocol::view::{Recovering, SessionId, View};
 use weir_core::xds::MemberNode;
 
 use crate::relay::links::Links;
@@ -15,13 +16,15 @@ use crate::relay::subscriber::Subscriber;
 /// The clients of a view that may be shown. None is known where servers are shown the key.
 pub(super) struct ShownMember {
     members: Members,
-    /// When it is the turn of each server that is to be shown another client. One that is not needed any more stays until it has passed.
-    turns: BTreeMap<usize, Moment>,
+    /// When it is the turn of each stream that is to show another client. One that is not needed any more stays until it has passed.
+    turns: BTreeMap<StreamId, Moment>,
+    /// There is a client, or the shown one has not left.
+    is_attended: bool,
 }
 
 impl ShownMember {
     pub(super) fn of(shared: &Shared) -> Self {
-        Self { members: Members::none(shared.view_options.faults), turns: BTreeMap::new() }
+        Self { members: Members::none(shared.view_options.faults), turns: BTreeMap::new(), is_attended: true }
     }
 
     pub(super) fn members(&self) -> &Members {
@@ -49,13 +52,23 @@ impl ShownMember {
         self.members.leave(session, now);
     }
 
-    /// Shows the next client to each server whose turn it is. Who that is, is decided then. A server without an open stream needs no turn.
+    /// A server has refused the client that is shown.
+    pub(super) fn pass_over(&mut self, now: Moment) {
+        self.members.pass_over(now);
+    }
+
+    /// A server has answered for the client that is shown.
+    pub(super) fn accept(&mut self) {
+        self.members.accept();
+    }
+
+    /// Shows the next client on each stream whose turn it is. Who that is, is decided then. A stream that is not open needs no turn.
     pub(super) fn follow(&mut self, sources: &mut Sources, links: &Links, now: Moment) {
         if self.members.shown().is_none() {
             return;
         }
         sources.shown_node().show_to_unopened();
-        let open = without_hub(sources.shown_node().open_servers(), links);
+        let open = without_hub(sources.shown_node().open_streams(), links);
         if open.is_empty() && self.members.show_next() {
             self.set(sources);
         }
@@ -63,17 +76,25 @@ impl ShownMember {
             true => open,
             false => without_hub(sources.shown_node().left_behind(), links),
         };
-        self.turns.retain(|server, turn| *turn > now || behind.contains(server));
-        for server in behind {
-            let turn = *self.turns.entry(server).or_insert_with(|| links.member_turn(server, now));
+        self.turns.retain(|stream, turn| *turn > now || behind.contains(stream));
+        for stream in behind {
+            let turn = *self.turns.entry(stream).or_insert_with(|| links.member_turn(stream.server, now));
             if turn > now {
                 continue;
             }
             if self.members.show_next() {
                 self.set(sources);
             }
-            sources.shown_node().show_to(server);
-            self.turns.remove(&server);
+            sources.shown_node().show_on(stream);
+            self.turns.remove(&stream);
+        }
+    }
+
+    /// Returns the bytes that no client is charged with: what clients have in common, and the nodes that are kept for servers.
+    pub(super) fn bytes(&self, sources: &mut Sources) -> usize {
+        match self.members.shown() {
+            Some(_) => self.members.shared_bytes() + self.members.shown_bytes() + sources.shown_node().bytes(),
+            None => 0,
         }
     }
 
@@ -84,19 +105,33 @@ impl ShownMember {
 
     /// Returns the servers of which it is doubted what they take away: one that was away a moment ago, and one that is shown a client which has
     /// left. What another opening of the same server has left held is forgotten in time by one that is not.
-    pub(super) fn recovering(&self, sources: &mut Sources, now: Moment) -> Recovering {
+    pub(super) fn recovering(&self, sources: &mut Sources, links: &Links, now: Moment) -> Recovering {
         let mut servers = sources.recovering();
         let Some(until) = self.members.removals_wait_until() else { return servers };
-        let open = sources.shown_node().open_servers();
-        let outdated = sources.shown_node().outdated();
-        for server in open {
-            let until = if self.members.has_left() || outdated.contains(&server) { until } else { until.min(now) };
-            if let Ok(server) = u16::try_from(server) {
+        let until = if self.is_attended { until } else { until.max(now + UNTIL_SOMEBODY_IS_THERE) };
+        for stream in without_hub(sources.shown_node().open_streams(), links) {
+            let is_doubted = self.members.has_left() || !sources.shown_node().is_on(stream);
+            let until = if is_doubted { until } else { until.min(now) };
+            if let Ok(server) = u16::try_from(stream.server) {
                 let latest = servers.until.entry(server).or_insert(until);
                 *latest = until.max(*latest);
             }
         }
-        servers
+        Recovering { is_unattended: !self.is_attended, ..servers }
+    }
+
+    /// Has what servers have taken away wait for the next client while the shown one has left and no other is there.
+    pub(super) fn note_clients(
+        &mut self,
+        clients: usize,
+        (view, sources): (&mut View, &mut Sources),
+        links: &Links,
+        now: Moment,
+    ) {
+        let is_attended = clients > 0 || !self.members.has_left();
+        if std::mem::replace(&mut self.is_attended, is_attended) != is_attended {
+            view.note_recovering(self.recovering(sources, links, now));
+        }
     }
 
     fn set(&self, sources: &mut Sources) {
@@ -106,8 +141,216 @@ impl ShownMember {
     }
 }
 
+/// It is read again with each word of a server.
+const UNTIL_SOMEBODY_IS_THERE: Duration = Duration::from_secs(1);
+
 /// The hub gives all views the same. It is shown the client that is there when it is opened.
-fn without_hub(mut servers: BTreeSet<usize>, links: &Links) -> BTreeSet<usize> {
-    servers.retain(|server| !links.is_hub(*server));
-    servers
+fn without_hub(mut streams: BTreeSet<StreamId>, links: &Links) -> BTreeSet<StreamId> {
+    streams.retain(|stream| !links.is_hub(stream.server));
+    streams
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use bytes::Bytes;
+    use prost::Message;
+    use tokio::task::JoinHandle;
+    use weir_core::proto::node::Node;
+    use weir_core::protocol::ladder::Rule;
+    use weir_core::protocol::members::MemberPace;
+    use weir_core::protocol::options::ProtocolOptions;
+    use weir_core::protocol::session::Variant;
+    use weir_core::protocol::sources::{AuthorityPlan, Plan};
+    use weir_core::protocol::upstream::{Epoch, ServerQuirks};
+    use weir_core::protocol::view::{InterestChange, Selector};
+    use weir_core::xds::{KeyRule, TypeTable};
+
+    use super::*;
+    use crate::memory::Budget;
+    use crate::relay::key_headers::KeyHeaders;
+    use crate::relay::link::{Connector, Link, SharedConnector};
+
+    const SERVER: StreamId = StreamId { server: 0, at: 0 };
+    const HUB: StreamId = StreamId { server: 1, at: 0 };
+    const OF_HUB: &str = "xdstp://x/envoy.config.endpoint.v3.ClusterLoadAssignment/c";
+    const SECOND: StreamId = StreamId { server: 0, at: 1 };
+    const KIND: &str = "envoy.config.endpoint.v3.ClusterLoadAssignment";
+
+    struct Somewhere {
+        is_hub: bool,
+        pace: Mutex<MemberPace>,
+    }
+
+    impl Connector for Somewhere {
+        fn start(&self, _: Link) -> JoinHandle<()> {
+            tokio::spawn(std::future::pending())
+        }
+
+        fn describe(&self) -> String {
+            "server".into()
+        }
+
+        fn variant(&self) -> Option<Variant> {
+            None
+        }
+
+        fn member_turn(&self, now: Moment) -> Moment {
+            self.pace.lock().unwrap().turn(now)
+        }
+
+        fn is_hub(&self) -> bool {
+            self.is_hub
+        }
+    }
+
+    /// A view with the clients `a`, which is shown, and `b`. New-style names are those of the hub.
+    struct World {
+        sources: Sources,
+        view: View,
+        links: Links,
+        shown: ShownMember,
+        now: Moment,
+    }
+
+    impl World {
+        /// The server is asked for these names.
+        fn wanting(names: &[&str]) -> Self {
+            let (table, memory, now) = (Arc::new(TypeTable::new()), Budget::unlimited(), Moment::START);
+            let mut plan = Plan::single(Variant::Delta, ServerQuirks::default());
+            plan.servers = vec![plan.servers[0].clone(); 2];
+            plan.authorities.insert("x".into(), AuthorityPlan { servers: vec![HUB.server], rule: Rule::Reachability });
+            let connector = |is_hub| Arc::new(Somewhere { is_hub, pace: Mutex::default() }) as SharedConnector;
+            let connectors = [false, true].map(connector);
+            let protocol = ProtocolOptions::default();
+            let shared =
+                Shared::new(KeyRule::default(), TypeTable::new(), protocol, plan.clone(), connectors.into(), 1, memory);
+            let mut sources = Sources::new(Arc::new(plan), Bytes::new(), table.clone(), Arc::default());
+            let mut view = View::new(table.clone(), Arc::default());
+            for name in names {
+                let named = || Selector::Name((*name).into());
+                let (kind, selector) = (table.resolve(KIND), if *name == "*" { Selector::Wildcard } else { named() });
+                view.change_interest(SessionId(1), InterestChange { kind, selector, on: true }, now);
+            }
+            view.on_time(now);
+            for change in view.take_upstream_changes() {
+                sources.want(change, &view, now);
+            }
+            sources.close_unused(&view, now);
+            let links = Links::none(&shared, "view".into(), None, KeyHeaders::default());
+            let mut shown = ShownMember::of(&shared);
+            for (session, id) in [(1, "a"), (2, "b")] {
+                shown.members.join(SessionId(session), member(id), now, now);
+            }
+            shown.set(&mut sources);
+            Self { sources, view, links, shown, now }
+        }
+
+        fn open(&mut self, stream: StreamId) -> Epoch {
+            self.sources.opened(stream).expect("the stream is wanted")
+        }
+
+        /// Returns whether what each open server takes away now is doubted.
+        fn doubts(&mut self) -> BTreeMap<u16, bool> {
+            let recovering = self.shown.recovering(&mut self.sources, &self.links, self.now);
+            recovering.servers.into_iter().map(|(server, until)| (server, until > self.now)).collect()
+        }
+
+        /// Lets time pass, and streams be opened again that are due. Returns those.
+        fn pass(&mut self, milliseconds: u64) -> BTreeSet<StreamId> {
+            self.now = self.now + Duration::from_millis(milliseconds);
+            self.shown.follow(&mut self.sources, &self.links, self.now);
+            self.sources.on_time(&self.view, self.now);
+            let reopened = self.sources.take_reopened();
+            for stream in &reopened {
+                self.open(*stream);
+            }
+            reopened
+        }
+    }
+
+    fn member(id: &str) -> MemberNode {
+        let encoded = Node { id: id.into(), ..Node::default() }.encode_to_vec();
+        KeyRule::default().key(&encoded).unwrap().member_node(&encoded).unwrap()
+    }
+
+    #[tokio::test]
+    async fn what_is_taken_away_is_doubted_until_the_stream_shows_the_next_client_and_of_the_hub_never() {
+        let mut world = World::wanting(&["c", OF_HUB]);
+        world.open(SERVER);
+        world.open(HUB);
+        assert_eq!(world.doubts(), [].into(), "no client has left");
+        world.shown.leave(SessionId(1), world.now);
+        assert_eq!(world.doubts(), [(0, true)].into());
+        assert_eq!(world.pass(0), [SERVER].into());
+        assert_eq!(world.doubts(), [(0, false)].into(), "the next one is shown");
+    }
+
+    #[tokio::test]
+    async fn the_node_of_a_client_that_has_left_is_charged_while_servers_are_shown_it() {
+        let mut world = World::wanting(&["c"]);
+        world.open(SERVER);
+        for session in [1, 2] {
+            world.shown.leave(SessionId(session), world.now);
+        }
+        let shown = member("a");
+        assert!(world.shown.bytes(&mut world.sources) >= shown.own_bytes() + shown.encoded().len());
+    }
+
+    #[tokio::test]
+    async fn a_stream_that_waits_for_its_turn_is_doubted_for_ten_seconds() {
+        let mut world = World::wanting(&["c"]);
+        world.open(SERVER);
+        world.shown.leave(SessionId(1), world.now);
+        assert!(world.shown.members.show_next());
+        world.shown.set(&mut world.sources);
+        world.now = world.now + Duration::from_millis(9_999);
+        assert_eq!(world.doubts(), [(0, true)].into(), "it shows the one that has left");
+        world.now = world.now + Duration::from_millis(1);
+        assert_eq!(world.doubts(), [(0, false)].into());
+    }
+
+    #[tokio::test]
+    async fn what_is_taken_away_without_a_client_is_doubted_however_late() {
+        let mut world = World::wanting(&["c"]);
+        world.open(SERVER);
+        for session in [1, 2] {
+            world.shown.leave(SessionId(session), world.now);
+        }
+        world.now = world.now + Duration::from_secs(60);
+        for (clients, is_doubted) in [(0, true), (1, false)] {
+            let World { sources, view, links, shown, now } = &mut world;
+            shown.note_clients(clients, (view, sources), links, *now);
+            assert_eq!(world.doubts(), [(0, is_doubted)].into(), "{clients} that poll");
+        }
+    }
+
+    /// The pace is that of openings, and a view may have two streams to a server.
+    #[tokio::test]
+    async fn each_stream_has_its_own_turn() {
+        let mut world = World::wanting(&["*", "c"]);
+        world.open(SERVER);
+        world.open(SECOND);
+        world.shown.leave(SessionId(1), world.now);
+        assert_eq!(world.pass(0).len(), 1);
+        assert_eq!(world.doubts(), [(0, true)].into(), "the other one still shows the client that has left");
+        assert_eq!(world.pass(99).len(), 0);
+        assert_eq!(world.pass(1).len(), 1);
+        assert_eq!(world.doubts(), [(0, false)].into());
+        assert_eq!(world.pass(1_000).len(), 0);
+    }
+
+    #[tokio::test]
+    async fn a_stream_that_has_ended_shows_the_next_client_without_a_turn_beside_one_that_waits() {
+        let mut world = World::wanting(&["*", "c"]);
+        world.open(SERVER);
+        let waiting = world.open(SECOND);
+        world.shown.leave(SessionId(1), world.now);
+        assert_eq!(world.pass(0), [SERVER].into());
+        world.sources.ended(SECOND, Some(waiting), true, &world.view, world.now);
+        world.pass(0);
+        world.open(SECOND);
+        assert!(world.sources.shown_node().is_on(SECOND));
+    }
 }

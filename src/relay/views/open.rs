@@ -82,7 +82,10 @@ pub(super) async fn join(
 ) -> Option<Arc<SessionHandle>> {
     let ClientInfo { variant, only, is_stream, ref peer, .. } = *visit;
     let node = views.shared().member_node(&identity, first);
-    let identity = if node.is_some() { identity.of_member() } else { identity };
+    let identity = match &node {
+        Some(node) => identity.of_member(node),
+        None => identity,
+    };
     let Entrance { published, nacks, commands, stay } = entrance;
     let (shared, clients) = (views.shared(), views.clients().clone());
     let (node_id, user_agent) = Client::id_and_user_agent(first.node().map_or(&[][..], |node| node));

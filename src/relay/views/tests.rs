@@ -2,6 +2,7 @@ mod explained;
 mod inheritance;
 mod leaving;
 mod life;
+mod members;
 mod refusals;
 mod scripted;
 mod waits;

@@ -3,7 +3,8 @@
 //! Owns the nodes of the clients that are there, and which one is shown. Leaves to others when a server's stream is opened again
 //! ([`pace`](MemberPace)), and what is held meanwhile ([`after_outage`](super::view)). Invariants: a client is one member, however many streams
 //! it has; the one that is shown is there, or was the last that a server was told of; the next one is chosen when it is shown and not before,
-//! and is the one that has been there for longest. So a client that has just come is shown only if there is no older one.
+//! and is the one that has been there for longest. So a client that has just come is shown only if there is no older one. One that a server
+//! refuses comes last: each of the others is tried once before.
 
 mod pace;
 #[cfg(test)]
@@ -29,6 +30,8 @@ pub struct Members {
     ranks_by_session: BTreeMap<SessionId, Rank>,
     /// The parts of nodes that many members have in common, each with how many have it.
     extensions: BTreeMap<Bytes, usize>,
+    /// Those that a server has refused since they came, or since the last round.
+    refused: BTreeSet<Rank>,
     shown: Option<Shown>,
     /// When the last one that was shown has left, or when the first one has come after that if there was no other.
     changing_since: Option<Moment>,
@@ -113,29 +116,61 @@ impl Members {
     pub fn replace(&mut self, session: SessionId, node: MemberNode) {
         let Some(before) = self.ranks_by_session.get(&session).copied() else { return };
         let Some(since) = self.present.get(&before).map(|member| member.since) else { return };
+        let is_refused = self.refused.contains(&before);
         let has_left = self.exit(session).is_some();
         let rank = self.enter(session, node, since);
         if let Some(shown) = self.shown.as_mut().filter(|shown| has_left && shown.rank == Some(before)) {
-            shown.rank = Some(rank);
+            shown.rank = (!is_refused).then_some(rank); // servers may take it as it is now
         }
     }
 
-    /// Shows the one that has been there for longest, if the one that was shown has left. Returns whether another one is shown.
+    /// A server has refused the client that is shown: another one is next. If each of those that are there was refused, it stays.
+    pub fn pass_over(&mut self, now: Moment) {
+        let was_due = self.is_due();
+        let Some(rank) = self.shown.as_ref().and_then(|shown| shown.rank) else { return };
+        self.refused.insert(rank);
+        if self.is_due() && !was_due {
+            self.changing_since = Some(now);
+        }
+    }
+
+    /// A server has answered for the client that is shown.
+    pub fn accept(&mut self) {
+        if let Some(rank) = self.shown.as_ref().and_then(|shown| shown.rank) {
+            self.refused.remove(&rank);
+        }
+    }
+
+    /// Whether a server has refused each client that is there. It has if none is.
+    pub fn are_all_refused(&self) -> bool {
+        self.present.keys().all(|rank| self.refused.contains(rank))
+    }
+
+    /// Shows the one that has been there for longest of those that were not refused, if the one that was shown has left or was. Returns whether
+    /// another one is shown.
     pub fn show_next(&mut self) -> bool {
         if !self.is_due() {
             return false;
         }
+        if self.are_all_refused() {
+            self.refused.clear(); // the next round, since one of them has left
+        }
+        let mut candidates = self.present.iter().filter(|(rank, _)| !self.refused.contains(rank));
         let next = match self.faults.has(Fault::YoungestMemberIsNext) {
-            true => self.present.last_key_value(),
-            false => self.present.first_key_value(),
+            true => candidates.next_back(),
+            false => candidates.next(),
         };
         self.shown = next.map(|(rank, member)| Shown { node: member.node.clone(), rank: Some(*rank) });
         true
     }
 
-    /// Whether the one that is shown has left, and another one is there.
+    /// Whether another one is to be shown: the one that is shown has left, or was refused while others were not.
     pub fn is_due(&self) -> bool {
-        self.shown.as_ref().is_some_and(|shown| shown.rank.is_none()) && !self.present.is_empty()
+        match self.shown.as_ref().map(|shown| shown.rank) {
+            None => false,
+            Some(None) => !self.present.is_empty(),
+            Some(Some(rank)) => self.refused.contains(&rank) && !self.are_all_refused(),
+        }
     }
 
     /// Whether the one that is shown has left.
@@ -169,6 +204,13 @@ impl Members {
         self.extensions.keys().map(Bytes::len).sum()
     }
 
+    /// Returns the bytes of the node that is shown, without what clients that are there have in common with it. It stays after its client.
+    pub fn shown_bytes(&self) -> usize {
+        let Some(Shown { node, .. }) = &self.shown else { return 0 };
+        let is_kept = self.extensions.keys().any(|kept| kept.as_ptr() == node.extensions().as_ptr());
+        node.own_bytes() + if is_kept { 0 } else { node.extensions().len() }
+    }
+
     /// Adds a stream to its member, which may be new.
     fn enter(&mut self, session: SessionId, mut node: MemberNode, since: Moment) -> Rank {
         let rank = match self.ranks_by_node.get(&node) {
@@ -200,6 +242,7 @@ impl Members {
         if !member.sessions.is_empty() {
             return None;
         }
+        self.refused.remove(&rank);
         let member = self.present.remove(&rank)?;
         self.ranks_by_node.remove(&member.node);
         if let Some(count) = self.extensions.get_mut(member.node.extensions()) {

@@ -85,6 +85,27 @@ fn many_streams_of_one_client_are_one_member() {
     assert!(members.is_due());
 }
 
+/// KEY-4: the streams of one client may state its maps in different orders, and so may the client that comes back.
+#[test]
+fn key_4_a_client_that_writes_its_maps_in_another_order_is_the_same_member() {
+    let with = |order: [&str; 2]| {
+        let fields = order.map(|name| {
+            let metadata = prost_types::Struct { fields: [(name.into(), Default::default())].into() };
+            Node { id: "a".into(), metadata: Some(metadata), ..Node::default() }.encode_to_vec()
+        });
+        KeyRule::of(Vec::new()).key(&[]).unwrap().member_node(&fields.concat()).unwrap()
+    };
+    let (one, other) = (with(["x", "y"]), with(["y", "x"]));
+    let mut members = Members::none(Faults::NONE);
+    members.join(SessionId(0), one, at(0), at(0));
+    members.join(SessionId(1), other.clone(), at(10), at(10));
+    assert_eq!(members.present().len(), 1);
+    (0..2).for_each(|session| members.leave(SessionId(session), at(1_000)));
+    members.join(SessionId(2), node("b"), at(1_010), at(1_010));
+    members.join(SessionId(3), other, at(1_020), at(1_020));
+    assert!(!members.is_due(), "it is back");
+}
+
 #[test]
 fn without_clients_the_last_one_stays_and_the_first_that_comes_is_next() {
     let mut members = with(&["a"]);
@@ -149,10 +170,72 @@ fn a_shown_client_that_states_another_node_stays_shown_with_what_servers_have() 
 fn what_members_have_in_common_is_kept_once_and_nothing_of_those_that_have_left() {
     let mut members = with(&["a", "b", "c"]);
     let one = node("a").extensions().len();
-    assert_eq!(members.shared_bytes(), one);
+    let own = members.shown().unwrap().own_bytes();
+    assert_eq!((members.shared_bytes(), members.shown_bytes()), (one, own));
     (0..3).for_each(|session| members.leave(SessionId(session), at(9_000)));
     assert_eq!((members.shared_bytes(), members.present().len()), (0, 0));
+    assert_eq!(members.shown_bytes(), own + one, "the shown node stays");
     assert!(members.ranks_by_node.is_empty() && members.ranks_by_session.is_empty());
+}
+
+#[test]
+fn a_client_that_is_refused_is_passed_over_until_each_was_once() {
+    let mut members = with(&["a", "b", "c"]);
+    let next = |members: &mut Members| members.show_next().then(|| shown(members).unwrap());
+    members.pass_over(at(5_000));
+    members.pass_over(at(5_100));
+    assert!(members.is_due() && !members.has_left() && !members.are_all_refused());
+    assert_eq!(members.removals_wait_until(), Some(at(15_000)), "on the streams to other servers");
+    assert_eq!(next(&mut members).as_deref(), Some("b"));
+    members.pass_over(at(6_000));
+    assert_eq!(next(&mut members).as_deref(), Some("c"));
+    members.pass_over(at(7_000));
+    assert!(members.are_all_refused());
+    assert_eq!(next(&mut members), None, "one round");
+    members.join(SessionId(7), node("d"), at(8_000), at(8_000));
+    assert_eq!(next(&mut members).as_deref(), Some("d"), "it may be taken");
+    members.pass_over(at(9_000));
+    members.leave(SessionId(1), at(9_500));
+    assert_eq!(next(&mut members), None, "it was not shown");
+    members.leave(SessionId(7), at(10_000));
+    assert_eq!(next(&mut members).as_deref(), Some("a"), "the next round");
+    assert!(!members.are_all_refused());
+}
+
+#[test]
+fn a_client_that_was_refused_comes_last_and_one_that_is_answered_stays() {
+    let mut members = with(&["a", "b", "c"]);
+    members.pass_over(at(5_000));
+    members.show_next();
+    members.accept();
+    assert!(!members.show_next(), "b is shown");
+    members.leave(SessionId(1), at(6_000));
+    members.show_next();
+    assert_eq!(shown(&members).as_deref(), Some("c"), "a was refused");
+    members.leave(SessionId(2), at(7_000));
+    members.show_next();
+    assert_eq!(shown(&members).as_deref(), Some("a"), "there is no other");
+    members.pass_over(at(8_000));
+    assert!(members.are_all_refused() && !members.is_due(), "as long as it is the only one");
+    members.accept();
+    assert!(!members.are_all_refused());
+}
+
+#[test]
+fn a_refused_client_that_states_another_node_may_be_taken_with_that() {
+    let mut members = with(&["a", "b"]);
+    for _ in 0..2 {
+        members.pass_over(at(5_000));
+        members.show_next();
+    }
+    members.replace(SessionId(1), node("b2"));
+    assert!(members.show_next());
+    assert_eq!(shown(&members).as_deref(), Some("b2"));
+    members.pass_over(at(6_000));
+    assert!(members.are_all_refused() && members.refused.len() == 2);
+    (0..2).for_each(|session| members.leave(SessionId(session), at(9_000)));
+    members.pass_over(at(9_000));
+    assert!(members.refused.is_empty() && !members.is_due());
 }
 
 /// A plain reading: the clients in the order in which they came.

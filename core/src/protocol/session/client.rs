@@ -151,8 +151,8 @@ pub struct Identity {
     permit: Option<Arc<Permit>>,
     /// The hash of the last node: Envoy repeats 61 kB of it with each request, and equal bytes are not parsed again.
     seen: u128,
-    /// Servers may be shown the node of this client.
-    is_shown: bool,
+    /// The hash of the last node as servers are shown it, if they may be shown this client. The order of maps makes no other node of it.
+    stated: Option<u128>,
     /// The last node with the same key, until it is taken.
     changed: Option<MemberNode>,
 }
@@ -168,12 +168,12 @@ impl Identity {
     ) -> Result<Self, IdentityError> {
         let (key, permit) = judge(&rule, &permissions, &peer, &headers, node)?;
         let (permit, seen) = (permit.map(Arc::new), xxh3_128(node));
-        Ok(Self { rule, permissions, peer, headers, key, permit, seen, is_shown: false, changed: None })
+        Ok(Self { rule, permissions, peer, headers, key, permit, seen, stated: None, changed: None })
     }
 
-    /// Keeps a later node of the same key until it is taken, since servers may be shown it.
-    pub fn of_member(self) -> Self {
-        Self { is_shown: true, ..self }
+    /// Keeps a later node of the same key until it is taken, since servers may be shown it. The present one is this.
+    pub fn of_member(self, node: &MemberNode) -> Self {
+        Self { stated: Some(node.digest()), ..self }
     }
 
     /// Returns the last node that was stated in place of another one since the last call.
@@ -201,7 +201,11 @@ impl Identity {
         match judge(&self.rule, &self.permissions, &self.peer, &self.headers, node) {
             Ok((key, _)) => {
                 let is_same = key == self.key;
-                self.changed = if is_same && self.is_shown { key.member_node(node) } else { None };
+                if is_same && let Some(stated) = &mut self.stated {
+                    let shown = key.member_node(node).filter(|shown| shown.digest() != *stated);
+                    *stated = shown.as_ref().map_or(*stated, MemberNode::digest);
+                    self.changed = shown.or(self.changed.take());
+                }
                 Ok(is_same)
             }
             Err(IdentityError::Node(_)) => Ok(false),
@@ -361,13 +365,38 @@ mod identity_tests {
         };
         let mut unshown = of(&node("1", "web"));
         assert_eq!((unshown.still_is(&node("2", "web")), unshown.take_changed_node()), (Ok(true), None));
-        let mut shown = of(&node("1", "web")).of_member();
+        let first = of(&node("1", "web"));
+        let own = first.key().member_node(&node("1", "web")).unwrap();
+        let mut shown = first.of_member(&own);
         assert_eq!((shown.still_is(&node("1", "web")), shown.take_changed_node()), (Ok(true), None));
         assert_eq!(shown.still_is(&node("2", "web")), Ok(true));
         let changed = shown.take_changed_node().unwrap();
         assert_eq!(Node::decode(changed.encoded()).unwrap().id, "2");
         assert_eq!((shown.still_is(&node("2", "web")), shown.take_changed_node()), (Ok(true), None), "it repeats it");
         assert_eq!((shown.still_is(&node("3", "other")), shown.take_changed_node()), (Ok(false), None));
+    }
+
+    /// Some clients write the maps of their node in another order with each request.
+    #[test]
+    fn key_4_a_node_with_its_maps_in_another_order_is_not_another_one() {
+        let with = |order: [&str; 2]| {
+            let fields = order.map(|name| Node {
+                metadata: Some(prost_types::Struct { fields: [(name.into(), Default::default())].into() }),
+                ..Node::default()
+            });
+            [node("1", "web"), fields.map(|field| field.encode_to_vec()).concat()].concat()
+        };
+        let peer = Arc::new(Peer::at("127.0.0.1:1".parse().unwrap()));
+        let (rule, headers, first) = (Arc::default(), HeaderHashes::default(), with(["a", "b"]));
+        let identity = Identity::of(rule, Permissions::default(), peer, headers, &first).unwrap();
+        let own = identity.key().member_node(&first).unwrap();
+        let mut identity = identity.of_member(&own);
+        assert_eq!((identity.still_is(&with(["b", "a"])), identity.take_changed_node()), (Ok(true), None));
+        let renamed = [with(["a", "b"]), node("2", "web")].concat();
+        assert_eq!(identity.still_is(&renamed), Ok(true));
+        assert_eq!(identity.still_is(&[with(["b", "a"]), node("2", "web")].concat()), Ok(true));
+        let changed = identity.take_changed_node().map(|changed| Node::decode(changed.encoded()).unwrap().id);
+        assert_eq!(changed.as_deref(), Some("2"), "it stays until it is taken");
     }
 
     #[test]

@@ -316,23 +316,27 @@ fn another_node_is_shown_once_the_stream_is_opened_again_and_that_has_no_pause()
     world.want(true);
     let due = |world: &mut World| {
         let node = world.sources.shown_node();
-        (node.open_servers(), node.outdated(), node.left_behind())
+        (node.open_streams(), node.is_on(STREAM), node.left_behind())
     };
-    let (all, none) = (|| BTreeSet::from([0]), BTreeSet::new);
+    let (all, none) = (|| BTreeSet::from([STREAM]), BTreeSet::new);
     world.sources.shown_node().set(Bytes::from_static(b"first"));
-    assert_eq!(due(&mut world), (none(), none(), none()), "nothing is open");
+    assert_eq!(due(&mut world), (none(), false, none()), "nothing is open");
     world.open();
     world.sources.stream(STREAM).unwrap().next_request(world.now);
+    assert!(due(&mut world).1);
+    assert_eq!(world.sources.shown_node().bytes(), "first".len());
     world.sources.shown_node().set(Bytes::from_static(b"second"));
-    assert_eq!(due(&mut world), (all(), all(), all()));
+    assert_eq!(world.sources.shown_node().bytes(), "first".len() + "second".len(), "each once");
+    assert_eq!(due(&mut world), (all(), false, all()));
     assert!(world.sources.due_reopenings(world.now).is_empty(), "it waits for its turn");
-    world.sources.shown_node().show_to(0);
-    assert_eq!(due(&mut world), (all(), all(), none()));
-    assert_eq!(world.sources.due_reopenings(world.now), all());
+    world.sources.shown_node().show_on(STREAM);
+    assert_eq!(due(&mut world), (all(), false, none()));
+    assert_eq!(world.sources.due_reopenings(world.now), [STREAM.server].into());
     world.sources.on_time(&world.view, world.now);
     assert_eq!(world.sources.take_reopened(), [STREAM].into());
     world.open();
-    assert_eq!(due(&mut world), (all(), none(), none()));
+    assert_eq!(due(&mut world), (all(), true, none()));
+    assert_eq!(world.sources.shown_node().bytes(), "second".len());
     let request = world.sources.stream(STREAM).unwrap().next_request(world.now).unwrap();
     assert_eq!(request.node().map(|node| &**node), Some(&b"second"[..]));
     assert!(world.sources.due_reopenings(world.now).is_empty());
@@ -347,7 +351,7 @@ fn a_server_whose_stream_has_ended_is_shown_another_node_without_a_turn() {
     world.sources.ended(STREAM, Some(epoch), true, &world.view, world.now);
     world.sources.shown_node().show_to_unopened();
     world.open();
-    assert!(world.sources.shown_node().outdated().is_empty());
+    assert!(world.sources.shown_node().is_on(STREAM));
     let request = world.sources.stream(STREAM).unwrap().next_request(world.now).unwrap();
     assert_eq!(request.node().map(|node| &**node), Some(&b"second"[..]));
 }

@@ -127,25 +127,38 @@ impl Upstream {
         self.streams[at].note_given_earlier(kind, name);
     }
 
-    /// Shows another node: on each stream from its next opening on, which is at once if it is open.
-    pub(crate) fn show(&mut self, node: &bytes::Bytes) {
-        self.streams.iter_mut().for_each(|stream| stream.node.show(node));
+    /// Shows another node on streams that are new, and on the next opening of those that are not open.
+    pub(crate) fn show_to_unopened(&mut self, node: &bytes::Bytes) {
+        let unopened = self.streams.iter_mut().filter(|stream| !stream.opening.is_open());
+        unopened.for_each(|stream| stream.node.show(node));
         self.node = node.clone();
     }
 
+    /// Shows another node on one stream from its next opening on, which is at once if it is open.
+    pub(crate) fn show_on(&mut self, at: usize, node: &bytes::Bytes) {
+        if let Some(stream) = self.streams.get_mut(at) {
+            stream.node.show(node);
+        }
+    }
+
+    /// Returns the nodes that are kept for the streams.
+    pub(crate) fn nodes(&self) -> impl Iterator<Item = &bytes::Bytes> {
+        std::iter::once(&self.node).chain(self.streams.iter().flat_map(|stream| stream.node.kept()))
+    }
+
     /// Whether a stream is open.
-    pub(crate) fn is_open(&self) -> bool {
-        self.streams.iter().any(|stream| stream.opening.is_open())
+    pub(crate) fn is_open(&self, at: usize) -> bool {
+        self.streams.get(at).is_some_and(|stream| stream.opening.is_open())
     }
 
-    /// Whether a stream is open on which another node is shown.
-    pub(crate) fn shows_another(&self, node: &bytes::Bytes) -> bool {
-        self.streams.iter().any(|stream| stream.opening.is_open() && !stream.node.is_shown(node))
+    /// Whether a stream shows this node on its present opening, or did on its last one.
+    pub(crate) fn shows(&self, at: usize, node: &bytes::Bytes) -> bool {
+        self.streams.get(at).is_some_and(|stream| stream.node.is_shown(node))
     }
 
-    /// Whether a stream would show another node if it were opened now.
-    pub(crate) fn will_show_another(&self, node: &bytes::Bytes) -> bool {
-        self.streams.iter().any(|stream| !stream.node.is_set(node))
+    /// Whether a stream would show this node if it were opened now.
+    pub(crate) fn will_show(&self, at: usize, node: &bytes::Bytes) -> bool {
+        self.streams.get(at).is_some_and(|stream| stream.node.is_set(node))
     }
 
     /// Returns the streams to this server.

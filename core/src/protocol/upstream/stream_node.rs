@@ -19,6 +19,11 @@ impl StreamNode {
         &self.shown
     }
 
+    /// Returns the nodes that it keeps.
+    pub(super) fn kept(&self) -> impl Iterator<Item = &Bytes> {
+        std::iter::once(&self.shown).chain(&self.next)
+    }
+
     /// The stream is opened again.
     pub(super) fn opened(&mut self) {
         if let Some(next) = self.next.take() {

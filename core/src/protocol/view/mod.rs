@@ -147,9 +147,9 @@ impl View {
         self.row.holds(Facts::new(&self.tables, &self.interest, &self.setup))
     }
 
-    /// Records until when each server may still be reading its state after an outage, by its place in the plan.
-    pub fn note_recovering(&mut self, servers: impl Into<Recovering>) {
-        self.row.note_recovering(servers.into());
+    /// Records until when each server may still be reading its state after an outage, and whether anybody is there for whom that matters.
+    pub fn note_recovering(&mut self, recovering: impl Into<Recovering>) {
+        self.row.note_recovering(recovering.into());
     }
 
     /// Records the authorities of `Sources::unsteady`. While an authority is unsteady, no wait in it runs out.

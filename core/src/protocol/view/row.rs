@@ -341,8 +341,8 @@ impl Row {
     }
 
     /// Records until when each server may still be reading its state after an outage.
-    pub(super) fn note_recovering(&mut self, servers: Recovering) {
-        self.after_outage.note_recovering(servers);
+    pub(super) fn note_recovering(&mut self, recovering: Recovering) {
+        self.after_outage.note_recovering(recovering);
     }
 
     /// Records the authorities of `Sources::unsteady`. While an authority is unsteady, no wait in it runs out.

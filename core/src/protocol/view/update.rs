@@ -131,6 +131,8 @@ pub struct Recovering {
     pub until: BTreeMap<u16, Moment>,
     /// Until when an earlier view of the same key holds something of each, at most.
     pub held_until: BTreeMap<u16, Moment>,
+    /// There is no client, and servers are shown one that has left.
+    pub is_unattended: bool,
 }
 
 impl Recovering {

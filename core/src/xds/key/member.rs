@@ -2,10 +2,11 @@
 
 use bytes::Bytes;
 use prost::Message;
-use prost_types::Struct;
+use xxhash_rust::xxh3::xxh3_128;
 
 use super::{TRANSPORT_FEATURES, relay_features, tenant};
 use crate::proto::node::Node;
+use crate::proto::node::node::UserAgentVersionType;
 use crate::xds::wire::{self, Value};
 
 /// The node of one client as servers are shown it: its own, with the relay's client features in place of those that concern transport, and
@@ -29,6 +30,11 @@ impl MemberNode {
         self.own.len()
     }
 
+    /// Returns a hash of all of it.
+    pub(crate) fn digest(&self) -> u128 {
+        xxh3_128(&[&self.own, &self.extensions].map(|part| xxh3_128(part).to_le_bytes()).concat())
+    }
+
     /// Returns the part that is mostly the same for all clients of a key.
     pub(crate) fn extensions(&self) -> &Bytes {
         &self.extensions
@@ -42,38 +48,41 @@ impl MemberNode {
 }
 
 /// Returns the node that is shown for a client of a key with this tenant, or none; `None` if it is no readable message. All fields stay as
-/// they were sent, those too that this build does not know, but for the client features and for metadata with a tenant.
+/// they were sent, those too that this build does not know, but for the client features, for metadata with a tenant, and for the order of what
+/// has none: maps are written sorted, since some clients write theirs in another order each time (KEY-4).
 pub(super) fn member_node(node: &[u8], tenant: Option<&str>) -> Option<MemberNode> {
-    let mut judged = Node { metadata: metadata(node)?, ..Node::default() };
-    let is_judged = tenant::take(&mut judged).is_some() || tenant.is_some();
+    let mut sorted = maps(node)?;
+    tenant::take(&mut sorted);
     if let Some(tenant) = tenant {
-        tenant::set(&mut judged, tenant);
+        tenant::set(&mut sorted, tenant);
     }
     let (mut own, mut extensions) = (Vec::new(), Vec::new());
     for field in wire::fields(node) {
         let field = field?;
         match (field.number, field.value) {
             (EXTENSIONS, _) => extensions.extend_from_slice(field.raw),
-            (METADATA, _) if is_judged => {}
+            (METADATA | USER_AGENT_BUILD_VERSION | DYNAMIC_PARAMETERS, _) => {}
             (CLIENT_FEATURES, Value::Bytes(feature)) if is_of_transport(feature) => {}
             _ => own.extend_from_slice(field.raw),
         }
     }
-    let added = Node { client_features: relay_features(), ..if is_judged { judged } else { Node::default() } };
-    own.extend(added.encode_to_vec());
+    own.extend(Node { client_features: relay_features(), ..sorted }.encode_to_vec());
     Some(MemberNode { own: own.into_boxed_slice().into(), extensions: extensions.into_boxed_slice().into() })
 }
 
-/// Returns the metadata of an encoded node, if it has any.
-fn metadata(node: &[u8]) -> Option<Option<Struct>> {
-    let mut has_any = false;
+/// Returns the fields of an encoded node that have maps, and no other.
+fn maps(node: &[u8]) -> Option<Node> {
+    let mut encoded = Vec::new();
     for field in wire::fields(node) {
-        has_any |= field?.number == METADATA;
+        let field = field?;
+        if matches!(field.number, METADATA | USER_AGENT_VERSION | USER_AGENT_BUILD_VERSION | DYNAMIC_PARAMETERS) {
+            encoded.extend_from_slice(field.raw);
+        }
     }
-    if !has_any {
-        return Some(None);
-    }
-    Struct::decode(&*wire::merged(node, METADATA)?).ok().map(Some)
+    let mut maps = Node::decode(&*encoded).ok()?;
+    // The last one of the two counts. A version that is text has no map.
+    maps.user_agent_version_type.take_if(|version| matches!(version, UserAgentVersionType::UserAgentVersion(_)));
+    Some(maps)
 }
 
 fn is_of_transport(feature: &[u8]) -> bool {
@@ -81,8 +90,11 @@ fn is_of_transport(feature: &[u8]) -> bool {
 }
 
 const METADATA: u32 = 3;
+const USER_AGENT_VERSION: u32 = 7;
+const USER_AGENT_BUILD_VERSION: u32 = 8;
 const EXTENSIONS: u32 = 9;
 const CLIENT_FEATURES: u32 = 10;
+const DYNAMIC_PARAMETERS: u32 = 12;
 
 #[cfg(test)]
 mod tests;

@@ -19,6 +19,8 @@ pub(super) struct HeldWord {
     pub(super) since: Moment,
     pub(super) origin: Origin,
     pub(super) said: Said,
+    /// Its time has begun again, since there was no client in the meantime. That is so once.
+    pub(super) is_renewed: bool,
 }
 
 #[derive(Debug, Clone)]
@@ -195,8 +197,9 @@ impl HeldWords {
         free.into_iter().flat_map(take).collect()
     }
 
-    pub(super) fn insert(&mut self, key: Key, word: HeldWord) {
-        self.remove(&key);
+    pub(super) fn insert(&mut self, key: Key, mut word: HeldWord) {
+        let before = self.remove(&key);
+        word.is_renewed = before.is_some_and(|before| before.is_renewed && before.since == word.since);
         if let Some(set) = set_with(&key) {
             let counts = self.counts.entry(set).or_default();
             counts.removals += usize::from(word.is_removal());
@@ -206,6 +209,16 @@ impl HeldWords {
         self.by_age.insert((word.since, key.clone()));
         self.ages.add(word.origin.server, word.since);
         self.words.insert(key, word);
+    }
+
+    /// Lets the time of each word begin now, unless it has begun again before.
+    pub(super) fn renew(&mut self, now: Moment) {
+        for word in self.words.values_mut().filter(|word| !word.is_renewed) {
+            self.ages.remove(word.origin.server, word.since);
+            self.ages.add(word.origin.server, now);
+            (word.since, word.is_renewed) = (now, true);
+        }
+        self.by_age = self.words.iter().map(|(key, word)| (word.since, key.clone())).collect();
     }
 
     pub(super) fn remove(&mut self, key: &Key) -> Option<HeldWord> {

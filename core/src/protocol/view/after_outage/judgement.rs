@@ -120,7 +120,7 @@ impl<'a> Judgement<'a> {
             true => self.now,
             false => self.held.since(&key, &said, self.origin, self.now).unwrap_or(self.since),
         };
-        self.held.insert(key, HeldWord { since, origin: self.origin, said });
+        self.held.insert(key, HeldWord { since, origin: self.origin, said, is_renewed: false });
     }
 
     /// The server has a resource.

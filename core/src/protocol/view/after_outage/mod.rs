@@ -6,9 +6,9 @@
 //! agree with it. What they let go has waited, and is not held here again.
 //!
 //! Owns what is held, and since when. Reads the tables as facts, and changes nothing in them. Invariants: each name is held for no
-//! longer than `BrakeRules::after_outage`, and until its next word; nothing is let go of a server that is away. If it says the same once it is
-//! back, or once the relay has opened the stream again, the time goes on that had passed, so that a server that goes away again and again
-//! delays nothing for ever.
+//! longer than `BrakeRules::after_outage` while a client is there, and until its next word; nothing is let go of a server that is away. If it
+//! says the same once it is back, or once the relay has opened the stream again, the time goes on that had passed, so that a server that goes
+//! away again and again delays nothing for ever.
 
 mod ages;
 pub(super) mod held_words;
@@ -35,12 +35,28 @@ pub(super) struct AfterOutage {
     recovering: Recovering,
     /// Of which an earlier view holds something: since when each of these servers has said something to this one.
     first_words: BTreeMap<u16, Moment>,
+    attendance: Attendance,
     held: HeldWords,
+}
+
+/// Whether there is a client that what is held matters to.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+enum Attendance {
+    #[default]
+    Attended,
+    Unattended,
+    /// One has come, and the time of what is held has not begun again yet.
+    Returned,
 }
 
 impl AfterOutage {
     pub(super) fn note_recovering(&mut self, servers: Recovering) {
         self.first_words.retain(|server, _| servers.held_until.contains_key(server));
+        self.attendance = match (self.attendance, servers.is_unattended) {
+            (_, true) => Attendance::Unattended,
+            (Attendance::Attended, false) => Attendance::Attended,
+            (Attendance::Unattended | Attendance::Returned, false) => Attendance::Returned,
+        };
         self.recovering = servers;
     }
 
@@ -75,8 +91,13 @@ impl AfterOutage {
         (now < first + SAID_AGAIN).then(|| now.min(end - rules.after_outage))
     }
 
-    /// Lets go what has been held for long enough.
+    /// Lets go what has been held for long enough. Without a client nothing is: the next one would be given the last word to one that has left.
+    /// It is let go once the next one has been there for that time, at the first return.
     pub(super) fn on_time(&mut self, rules: &BrakeRules, now: Moment) -> Vec<Unit> {
+        if self.attendance == Attendance::Returned {
+            self.attendance = Attendance::Attended;
+            self.held.renew(now);
+        }
         if self.next_deadline(rules).is_none_or(|at| at > now) {
             return Vec::new();
         }
@@ -102,7 +123,8 @@ impl AfterOutage {
     }
 
     pub(super) fn next_deadline(&self, rules: &BrakeRules) -> Option<Moment> {
-        self.held.oldest().map(|since| since + rules.after_outage)
+        let is_attended = self.attendance != Attendance::Unattended;
+        self.held.oldest().filter(|_| is_attended).map(|since| since + rules.after_outage)
     }
 
     /// Ends what is held of a set that no session subscribes to any more.

@@ -1,7 +1,7 @@
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
-use prost_types::{Value as Json, value::Kind};
+use prost_types::{Struct, Value as Json, value::Kind};
 
 use super::*;
 use crate::proto::node::node::UserAgentVersionType;
@@ -75,6 +75,45 @@ fn i9_a_claim_of_a_client_is_shown_where_it_is_in_the_key_and_nowhere_else() {
     assert_eq!(claim_of(&unjudged.member_node(&sent).unwrap()).as_deref(), Some("bank"), "it shares with no other");
     let for_all = KeyRule::of(Vec::new()).key(&sent).unwrap();
     assert_eq!(claim_of(&for_all.member_node(&sent).unwrap()), None, "one key for all, whatever they claim");
+}
+
+/// One field of a message, of less than 128 bytes.
+fn field(number: u8, value: &[u8]) -> Vec<u8> {
+    [&[number << 3 | 2, u8::try_from(value.len()).unwrap()], value].concat()
+}
+
+/// A node with two entries in each map, written in this order.
+fn with_maps(order: [&str; 2]) -> Vec<u8> {
+    let of = |name: &str| Struct { fields: [(name.to_owned(), text(name))].into() }.encode_to_vec();
+    let flat = order.map(of).concat();
+    let nested = field(1, &[field(1, b"nested"), field(2, &field(5, &flat))].concat());
+    let parameters = order.map(|name| field(1, &[field(1, name.as_bytes()), field(2, b"1")].concat())).concat();
+    let parameters = order.map(|name| field(12, &[field(1, name.as_bytes()), field(2, &parameters)].concat())).concat();
+    [field(1, b"a"), field(3, &[flat.clone(), nested].concat()), field(8, &field(2, &flat)), parameters].concat()
+}
+
+/// Protobuf gives maps no order, and some languages write them in another one each time.
+#[test]
+fn key_4_one_node_is_one_member_in_whatever_order_its_maps_are_written() {
+    let [one, other] = [["x", "y"], ["y", "x"]].map(with_maps);
+    assert!(one != other && Node::decode(&*one).unwrap() == Node::decode(&*other).unwrap());
+    let key = KeyRule::of(vec![KeyField::Cluster, KeyField::Tenant]).key(&one).unwrap();
+    let [shown, of_other] = [&one, &other].map(|node| key.member_node(node).unwrap());
+    assert_eq!((&shown, shown.encoded(), shown.digest()), (&of_other, of_other.encoded(), of_other.digest()));
+    let decoded = Node::decode(shown.encoded()).unwrap();
+    assert_eq!(Node { client_features: Vec::new(), ..decoded }, Node::decode(&*one).unwrap());
+    let third = key.member_node(&with_maps(["x", "z"])).unwrap();
+    assert!(third != shown && third.digest() != shown.digest());
+}
+
+#[test]
+fn of_two_versions_of_the_user_agent_the_last_one_is_shown() {
+    let [text, build] = [field(7, b"1.2"), field(8, &field(1, &[8, 1]))];
+    for sent in [[text.clone(), build.clone()].concat(), [build, text].concat()] {
+        let key = KeyRule::of(vec![KeyField::UserAgent]).key(&sent).unwrap();
+        let shown = Node::decode(key.member_node(&sent).unwrap().encoded()).unwrap();
+        assert_eq!(shown.user_agent_version_type, Node::decode(&*sent).unwrap().user_agent_version_type);
+    }
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::protocol::members::Members;
-use crate::protocol::view::SavedSet;
+use crate::protocol::view::{Recovering, SavedSet};
 use crate::xds::KeyRule;
 
 /// A brake that engages when more than half of at least so many go.
@@ -264,7 +264,7 @@ fn what_is_taken_away_from_a_client_that_has_left_waits_for_the_next_one() {
         bench.pass(60_000);
         members.leave(SessionId(1), bench.now);
         let until = members.removals_wait_until().map(|until| (bench.origin.server, until));
-        bench.view.note_recovering(BTreeMap::from_iter(until));
+        bench.view.note_recovering(until.into_iter().collect::<BTreeMap<_, _>>());
         bench.remove(CDS, "b");
         bench.remove(SDS, "s");
         assert_eq!(bench.present(SDS), names(&["t"]), "secrets go at once");
@@ -292,4 +292,31 @@ fn what_is_taken_away_from_a_client_that_has_left_goes_in_the_end_if_no_other_is
     assert_eq!(bench.present(CDS), names(&["a", "b"]));
     bench.pass(1);
     assert_eq!(bench.present(CDS), names(&["a"]));
+}
+
+/// The next client would be given the last word to one that has left.
+#[test]
+fn without_a_client_nothing_goes_until_the_next_one_was_there_for_the_time() {
+    let mut bench = Bench::new();
+    bench.set(CDS, &["a", "b", "c"]);
+    let note = |bench: &mut Bench, is_attended| {
+        let servers = BTreeMap::from([(bench.origin.server, bench.now + HOLD)]);
+        bench.view.note_recovering(Recovering { until: servers, is_unattended: !is_attended, ..Recovering::default() });
+    };
+    note(&mut bench, true);
+    bench.remove(CDS, "a");
+    bench.pass(9_000);
+    note(&mut bench, false);
+    bench.remove(CDS, "b");
+    bench.pass(60_000);
+    assert_eq!(bench.present(CDS), names(&["a", "b", "c"]));
+    note(&mut bench, true);
+    bench.pass(9_999);
+    assert_eq!(bench.present(CDS), names(&["a", "b", "c"]));
+    // Clients that poll come and go: that is so once for each word.
+    note(&mut bench, false);
+    bench.pass(5_000);
+    note(&mut bench, true);
+    bench.pass(0);
+    assert_eq!(bench.present(CDS), names(&["c"]));
 }

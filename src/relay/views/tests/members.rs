@@ -1,0 +1,97 @@
+//! The clients of a view that its server is shown one after the other, and refuses.
+
+use std::task::Waker;
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+use weir_core::proto::Response;
+use weir_core::proto::discovery::DeltaDiscoveryResponse;
+use weir_core::protocol::session::{CloseReason, Step};
+use weir_core::xds::KeyField;
+
+use super::scripted::{Server, Upstream, views_at_server, wants};
+use super::wakes::settle;
+use super::*;
+
+/// Views by the cluster and a header, whose server is shown their clients.
+fn views_of_members() -> (Views, Server) {
+    let rule = KeyRule::of(vec![KeyField::Cluster, KeyField::parse("header.x-token").unwrap()]);
+    views_at_server(ViewsOptions { rule, shows_members: true, ..options() })
+}
+
+fn request_of(id: &str) -> Request {
+    let node = Node { id: id.into(), cluster: "web".into(), ..Node::default() };
+    Request::Delta(DeltaDiscoveryRequest { node: Some(node.encode_to_vec().into()), ..Default::default() })
+}
+
+/// Opens the stream. Returns the id that it shows, and its requests.
+async fn shown_on(link: &Upstream) -> (String, mpsc::Receiver<Request>) {
+    let mut requests = link.open(9).await;
+    let first = tokio::time::timeout(Duration::from_secs(20), requests.recv()).await.expect("nothing is requested");
+    let node = Node::decode(&**first.unwrap().node().unwrap()).unwrap();
+    (node.id, requests)
+}
+
+/// Whether the view takes one more stream of a client that is there.
+async fn takes(views: &Views, id: &str) -> bool {
+    match open_session(views, &request_of(id), visit()).await {
+        Ok(handle) => {
+            handle.leave().await;
+            true
+        }
+        Err(error) => !matches!(error, AdmissionError::RefusedByServer(_)),
+    }
+}
+
+#[tokio::test]
+async fn a_view_is_refused_once_each_of_its_clients_was() {
+    let (views, mut server) = views_of_members();
+    let mut clients = Vec::new();
+    for id in ["a", "b", "c"] {
+        let client = open_session(&views, &request_of(id), visit()).await.unwrap();
+        client.handle_request(wants(CLUSTER, "x")).await;
+        clients.push(client);
+    }
+    let link = server.link().await;
+    settle(&views).await;
+    for id in ["a", "b", "c"] {
+        assert!(takes(&views, "b").await, "before {id} was refused");
+        assert!(clients.iter().all(|client| matches!(client.poll(Waker::noop()), Step::Idle(_))));
+        let (shown, _requests) = shown_on(&link).await;
+        assert_eq!(shown, id);
+        link.refuse().await;
+        settle(&views).await;
+    }
+    assert!(!takes(&views, "b").await);
+    assert!(clients.iter().all(|client| matches!(client.poll(Waker::noop()), Step::End(CloseReason::Refused(_)))));
+    let (shown, _requests) = shown_on(&link).await;
+    assert_eq!(shown, "c", "one round");
+    let type_url = format!("type.googleapis.com/{CLUSTER}");
+    link.say(Response::Delta(DeltaDiscoveryResponse { type_url, ..Default::default() })).await;
+    settle(&views).await;
+    assert!(takes(&views, "b").await, "the server takes one");
+}
+
+/// The end of a stream that had an answer is no word on the client.
+#[tokio::test]
+async fn a_client_that_was_answered_stays_shown() {
+    let (views, mut server) = views_of_members();
+    let mut clients = Vec::new();
+    for id in ["a", "b"] {
+        let client = open_session(&views, &request_of(id), visit()).await.unwrap();
+        client.handle_request(wants(CLUSTER, "x")).await;
+        clients.push(client);
+    }
+    let link = server.link().await;
+    settle(&views).await;
+    let (shown, _requests) = shown_on(&link).await;
+    let type_url = format!("type.googleapis.com/{CLUSTER}");
+    link.say(Response::Delta(DeltaDiscoveryResponse { type_url, ..Default::default() })).await;
+    link.refuse().await;
+    settle(&views).await;
+    let (again, _requests) = shown_on(&link).await;
+    link.end("lost").await;
+    settle(&views).await;
+    let (after_loss, _requests) = shown_on(&link).await;
+    assert_eq!([shown, again, after_loss], ["a", "a", "a"]);
+}
