@@ -254,7 +254,7 @@ mod tests {
         /// Returns whether what each open server takes away now is doubted.
         fn doubts(&mut self) -> BTreeMap<u16, bool> {
             let recovering = self.shown.recovering(&mut self.sources, &self.links, self.now);
-            recovering.servers.into_iter().map(|(server, until)| (server, until > self.now)).collect()
+            recovering.until.into_iter().map(|(server, until)| (server, until > self.now)).collect()
         }
 
         /// Lets time pass, and streams be opened again that are due. Returns those.

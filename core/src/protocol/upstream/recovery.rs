@@ -45,7 +45,7 @@ impl Recovery {
             let ends: BTreeSet<_> = seen.iter().filter_map(|(server, of)| Some((*server, end(of)?))).collect();
             ends.into_iter().collect()
         };
-        Recovering { until: latest(Self::until), held_until: latest(|of| of.held_until) }
+        Recovering { until: latest(Self::until), held_until: latest(|of| of.held_until), is_unattended: false }
     }
 
     /// A relay has answered there.

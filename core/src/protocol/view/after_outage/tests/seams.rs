@@ -299,7 +299,7 @@ fn what_is_taken_away_from_a_client_that_has_left_goes_in_the_end_if_no_other_is
 fn without_a_client_nothing_goes_until_the_next_one_was_there_for_the_time() {
     let mut bench = Bench::new();
     bench.set(CDS, &["a", "b", "c"]);
-    let note = |bench: &mut Bench, is_attended| {
+    let note = |bench: &mut Bench, is_attended: bool| {
         let servers = BTreeMap::from([(bench.origin.server, bench.now + HOLD)]);
         bench.view.note_recovering(Recovering { until: servers, is_unattended: !is_attended, ..Recovering::default() });
     };
