@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use crate::protocol::ladder::LadderState;
 use crate::protocol::session::Variant;
 use crate::protocol::sources::{Sources, authority_of};
+use crate::protocol::upstream::AuditedStream;
 use crate::protocol::view::{Completeness, Selector, View};
 use crate::xds::{Authority, Type};
 
@@ -93,7 +94,7 @@ impl Offer {
         let server = ladders.iter().find_map(|ladder| ladder.server).ok_or(NotNow::NoServer)?;
         let streams: Vec<_> = sources.streams().filter(|(id, _)| id.server == server).collect();
         let (_, first) = streams.first().ok_or(NotNow::NoServer)?;
-        if streams.iter().any(|(_, stream)| stream.is_of_relay()) {
+        if streams.iter().any(|(_, stream)| AuditedStream::of(stream).is_of_relay) {
             return Err(NotNow::Relay);
         }
         let has_answered = streams.iter().all(|(_, stream)| stream.has_answered());
@@ -115,7 +116,8 @@ impl Offer {
             Selector::Name(name) if !name.is_glob() => true,
             set => view.tables().completeness_of(kind, set) == Completeness::Complete,
         };
-        let certain = wanted.iter().filter(|(kind, of)| !first.ignores_deletions() && is_certain(kind, of));
+        let keeps_all = AuditedStream::of(first).ignores_deletions;
+        let certain = wanted.iter().filter(|(kind, of)| !keeps_all && is_certain(kind, of));
         let certain = certain.map(|(kind, of)| (kind.clone(), of.clone())).collect();
         let bytes: usize = view.tables().sizes().map(|(_, _, bytes)| bytes).sum();
         let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);

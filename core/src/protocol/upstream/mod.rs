@@ -6,6 +6,7 @@
 
 mod apart;
 mod attempts;
+mod audited;
 mod end_question;
 mod first_requests;
 mod given;
@@ -45,6 +46,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 pub use attempts::{Backoff, BackoffTimes, Conclusion, Ending, VariantChoice};
+pub(crate) use audited::AuditedStream;
 pub use first_requests::PROOF;
 pub use opening::{Epoch, PollFailure};
 pub use options::UpstreamOptions;

@@ -35,7 +35,7 @@ use crate::xds::{BodyStore, Name, Type, TypeTable};
 /// A stream to a server through all its openings: its types, and what is due on it.
 #[derive(Debug)]
 pub struct Stream {
-    terms: Terms,
+    pub(super) terms: Terms,
     pub(super) node: StreamNode,
     subscriptions: Subscriptions,
     pub(super) opening: Opening,
@@ -106,15 +106,6 @@ impl Stream {
     /// The server is a relay. It says itself what does not exist and where its sets end, once it knows.
     pub fn on_relay(&mut self, epoch: Epoch) {
         self.opening.on_relay(epoch);
-    }
-
-    pub(crate) fn is_of_relay(&self) -> bool {
-        self.opening.is_relay()
-    }
-
-    /// Whether what the server has removed stays.
-    pub(crate) fn ignores_deletions(&self) -> bool {
-        self.terms.quirks.ignore_deletions
     }
 
     /// A message has begun to come in. Until it is complete, the server does not count as silent.
