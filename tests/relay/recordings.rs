@@ -1,5 +1,5 @@
 //! Streams of real control planes, recorded by `tests/interop/run --real record`: clients end up with what was sent there, and nothing is
-//! NACKed. Keys and certificates in the files are placeholders.
+//! NACKed. Keys and certificates in the files are placeholders. A file that is missing fails its test.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -12,6 +12,7 @@ use weir_loadtest::recording::{Reader, Replay};
 
 use super::client::Told;
 use super::plane::{listen_at, own_address};
+use super::unnamed::{Agent, NDS};
 use super::*;
 
 const RDS: &str = "type.googleapis.com/envoy.config.route.v3.RouteConfiguration";
@@ -35,6 +36,24 @@ fn at_the_end(recording: &str) -> BTreeMap<String, BTreeSet<String>> {
         set.extend(response.resources.into_iter().map(|resource| resource.name));
     }
     sets
+}
+
+/// Returns the body of the last table of names that was recorded.
+fn last_table(recording: &str) -> bytes::Bytes {
+    let mut reader = Reader::open(&path_of(recording)).unwrap();
+    let mut last = None;
+    while let Some(recorded) = reader.read().unwrap() {
+        if recorded.is_request {
+            continue;
+        }
+        let response = DeltaDiscoveryResponse::decode(recorded.message).unwrap();
+        if response.type_url == NDS {
+            last = response.resources.into_iter().next_back().or(last);
+        }
+    }
+    let table = last.expect("a table of names was recorded");
+    assert_eq!(table.name, "", "it has no name");
+    table.resource.unwrap().value
 }
 
 /// The part of a resource that these tests read.
@@ -91,8 +110,8 @@ struct Envoy {
 impl Envoy {
     /// Wants these names, and everything of listeners and clusters.
     async fn start(relay: SocketAddr, variant: Variant, url: &'static str, names: &BTreeSet<String>) -> Self {
+        let wanted = wanted(url, names).into_iter().map(str::to_owned).collect();
         let names: Vec<String> = names.iter().cloned().collect();
-        let wanted = if [CDS, LDS].contains(&url) { Vec::new() } else { names.clone() };
         let held = Arc::<Mutex<Held>>::default();
         let client = Client::connect(relay, variant).await;
         let task = tokio::spawn(listen(client, url, wanted, held.clone()));
@@ -111,11 +130,16 @@ impl Drop for Envoy {
     }
 }
 
+/// Returns what an Envoy asks for of a type that has these names; none means everything.
+fn wanted<'n>(url: &str, names: &'n BTreeSet<String>) -> Vec<&'n str> {
+    if [CDS, LDS].contains(&url) { Vec::new() } else { names.iter().map(String::as_str).collect() }
+}
+
 async fn listen(mut client: Client, url: &'static str, wanted: Vec<String>, held: Arc<Mutex<Held>>) {
     let wanted: Vec<&str> = wanted.iter().map(String::as_str).collect();
     client.ask(url, &wanted, Some("web"));
     let is_complete_set = matches!(client, Client::Sotw(..)) && [CDS, LDS].contains(&url);
-    while let Some((resources, sent)) = next(&mut client).await {
+    while let Some((_, resources, sent)) = next(&mut client).await {
         client.ack(url, &wanted, &sent);
         let resources = resources.into_iter().map(|any| {
             let hosts = if url == EDS { hosts_in(&any) } else { 0 };
@@ -125,8 +149,8 @@ async fn listen(mut client: Client, url: &'static str, wanted: Vec<String>, held
     }
 }
 
-/// Returns the resources of the next response, and the rest of it.
-async fn next(client: &mut Client) -> Option<(Vec<Any>, Told)> {
+/// Returns the type and the resources of the next response, and the rest of it.
+async fn next(client: &mut Client) -> Option<(String, Vec<Any>, Told)> {
     match client {
         Client::Sotw(_, responses) => {
             let response = responses.message().await.ok()??;
@@ -135,13 +159,17 @@ async fn next(client: &mut Client) -> Option<(Vec<Any>, Told)> {
                 false => any,
             });
             let (nonce, version) = (response.nonce, response.version_info);
-            Some((unwrapped.collect(), Told { set: Vec::new(), removed: Vec::new(), nonce, version }))
+            Some((
+                response.type_url,
+                unwrapped.collect(),
+                Told { set: Vec::new(), removed: Vec::new(), nonce, version },
+            ))
         }
         Client::Delta(_, responses) => {
             let response = responses.message().await.ok()??;
             let (nonce, removed) = (response.nonce, response.removed_resources);
             let resources = response.resources.into_iter().filter_map(|resource| resource.resource).collect();
-            Some((resources, Told { set: Vec::new(), removed, nonce, version: String::new() }))
+            Some((response.type_url, resources, Told { set: Vec::new(), removed, nonce, version: String::new() }))
         }
     }
 }
@@ -221,6 +249,50 @@ async fn consul_that_was_killed_as_it_was_recorded() {
             let lost = client.held.lock().unwrap().lost.clone();
             assert!(lost.is_empty(), "lost in {down:?}: {lost:?}");
         }
+        world.nothing_is_nacked().await;
+    }
+}
+
+/// Wants everything of each type on one stream, as an Envoy does. Returns the types in the order of their first replies.
+async fn types_in_order(relay: SocketAddr, down: Variant, sets: &BTreeMap<String, BTreeSet<String>>) -> Vec<String> {
+    let mut client = Client::connect(relay, down).await;
+    for url in TYPES {
+        client.ask(url, &wanted(url, &sets[url]), Some("web"));
+    }
+    let mut order = Vec::<String>::new();
+    while order.len() < TYPES.len() {
+        let reply = tokio::time::timeout(client::PATIENCE, next(&mut client)).await.expect("nothing came");
+        let (url, _, sent) = reply.expect("the relay ended the stream");
+        client.ack(&url, &wanted(&url, &sets[&url]), &sent);
+        if !order.contains(&url) {
+            order.push(url);
+        }
+    }
+    order
+}
+
+/// Its table of names has no name, and its agent asks for it by an empty list. An Envoy that comes first and one that comes late get clusters
+/// before their endpoints, and routing after both.
+#[tokio::test]
+async fn istiod_that_starts_as_it_was_recorded() {
+    const RECORDING: &str = "istiod-start";
+    let sets = at_the_end(RECORDING);
+    assert_eq!(sets.get(NDS), Some(&BTreeSet::from([String::new()])), "one table, which has no name");
+    let are_wanted = sets.keys().all(|url| url == NDS || TYPES.contains(&url.as_str()));
+    assert!(are_wanted, "a replay waits for who wants each of {:?}", sets.keys());
+    for down in BOTH {
+        let world = World::start(RECORDING, down).await;
+        let relay = world.relay.address;
+        let first = tokio::spawn({
+            let sets = sets.clone();
+            async move { types_in_order(relay, down, &sets).await }
+        });
+        let mut agent = Agent::start(relay, down).await;
+        let expected = last_table(RECORDING);
+        while agent.table().await.map(|table| table.value).as_ref() != Some(&expected) {}
+        world.clients_have_everything().await;
+        assert_eq!(first.await.unwrap(), TYPES, "{down:?}");
+        assert_eq!(types_in_order(relay, down, &sets).await, TYPES, "{down:?}, late");
         world.nothing_is_nacked().await;
     }
 }
