@@ -124,8 +124,9 @@ fn each_key_is_shown_with_its_value_in_its_own_row_and_changes_no_other() {
         sections.into_iter().flat_map(named).collect::<BTreeMap<_, _>>()
     };
     let (all, schema) = (rows(""), schema());
-    // A switch of all brakes, and what stands for the row of another key.
-    for path in all.keys().filter(|path| !["brakes.enabled", "views.preset"].contains(&path.as_str())) {
+    // A switch of all brakes, what stands for the row of another key, and what needs another key.
+    let others = ["brakes.enabled", "views.preset", "views.node"];
+    for path in all.keys().filter(|path| !others.contains(&path.as_str())) {
         // Limits of tenants need tenants.
         let context = if path.starts_with("limits.") && path.contains("tenant") { TENANTS } else { "" };
         let before = rows(context);
@@ -136,6 +137,8 @@ fn each_key_is_shown_with_its_value_in_its_own_row_and_changes_no_other() {
         let shown = value.trim_matches(['[', ']']).to_owned();
         assert_eq!(changed, [(path, &shown)], "{path}");
     }
+    let shown = report(&parsed("views: {key: [id], node: member}\n"), Shows::Set);
+    assert!(shown.contains("\nviews\n  key   id\n  node  member (default key)\n"), "{shown}");
     let report = report(&parsed("brakes: {enabled: false}\n"), Shows::Set);
     assert!(report.ends_with("\nbrakes\n  enabled  false (default true)\n"), "{report}");
 }
