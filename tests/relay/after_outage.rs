@@ -313,7 +313,10 @@ async fn what_is_held_stays_held_when_the_connection_is_drained_before_the_rest_
 async fn through_two_relays_what_is_meant_is_held_by_the_first_alone() {
     for (up, between) in BOTH.into_iter().flat_map(|up| BOTH.map(|between| (up, between))) {
         let mut plane = Plane::start(&BOTH).await;
-        let lower = relay(plane.address, up, "brakes: {after_outage: 2s}\n").await;
+        // In SotW a relay passes a set on only when it is complete.
+        let more = format!("{}, initial_set: one_response, backoff: {{initial: 10ms, max: 10ms}}", protocol_of(up));
+        let config = config(plane.address, &more, "views: {key: [cluster]}\nbrakes: {after_outage: 2s}\n");
+        let lower = run(App::bind(config).await.unwrap(), std::future::pending());
         let upper = relay(lower.address, between, NEVER).await;
         let clients = vec![Holder::new(upper.address, Variant::Delta, ALL_CLUSTERS).await];
         let server = Server::of(&mut plane, BTreeMap::new()).await;

@@ -120,13 +120,15 @@ fn response(variant: Variant, nonce: &str, names: &[&str], removed: &[&str]) -> 
 }
 
 /// Clients who share are of one tenant, and a relay may state it for them.
-const VIEWS: &str = "views: {key: [cluster, tenant], node: member}
-permissions: [{name: all, identities: [{network: 127.0.0.0/8}], tenant: all, relays_for: ['*'], free: [cluster]}]
-";
+const TENANT: &str = "permissions: [{name: all, identities: [{network: 127.0.0.0/8}], tenant: all, relays_for: ['*'], free: [cluster]}]\n";
+
+fn views() -> String {
+    format!("views: {{key: [cluster, tenant], node: member}}\n{TENANT}")
+}
 
 async fn relay(server: SocketAddr, up: Variant) -> Relay {
     let each = format!("{}, initial_set: one_response, backoff: {{initial: 10ms, max: 10ms}}", protocol_of(up));
-    let config = config(server, &each, VIEWS);
+    let config = config(server, &each, &views());
     run(App::bind(config).await.unwrap(), std::future::pending())
 }
 
@@ -314,7 +316,8 @@ async fn a_fallback_server_is_shown_clients_too() {
     );
     let text = format!(
         "listen: [{{address: '127.0.0.1:0'}}]\nadmin: {{address: '127.0.0.1:0'}}\nupstream: {upstream}\n\
-         views: {{key: [cluster], node: member}}\n"
+         {}",
+        views()
     );
     let config = Config::parse(Path::new("test.yaml"), &text).unwrap();
     let relay = run(App::bind(config).await.unwrap(), std::future::pending());
@@ -331,11 +334,12 @@ async fn a_fallback_server_is_shown_clients_too() {
 #[tokio::test]
 async fn after_a_reload_servers_are_shown_clients() {
     let server = Server::start().await;
-    let by_key = super::reload::text(&[server.address], "reload: {spread: 0s}\n");
+    let by_key = super::reload::text(&[server.address], &format!("reload: {{spread: 0s}}\n{TENANT}"));
+    let by_key = by_key.replace("key: [cluster]", "key: [cluster, tenant]");
     let world = super::reload::World::start("member", &by_key).await;
     let first = client(&world.relay, Variant::Delta, "a", "web").await;
     assert!(server.ids()[0].starts_with("weir-"), "{:?}", server.ids());
-    world.change(&by_key.replace("key: [cluster]", "key: [cluster], node: member")).await;
+    world.change(&by_key.replace("tenant]}", "tenant], node: member}")).await;
     let second = client(&world.relay, Variant::Delta, "b", "web").await;
     until("a client is shown", async || server.ids().iter().any(|id| !id.starts_with("weir-"))).await;
     drop(first);
