@@ -171,7 +171,7 @@ async fn a_poll_without_an_answer_makes_the_next_one_go_to_another_address() {
     let addresses = vec![crate::upstream::dial::tests::silent().await, good.address];
     for _ in 0..8 {
         let at = AdsServer { uri: "http://control.example:1".parse().unwrap(), ..AdsServer::undialed() };
-        let times = [Duration::from_secs(5), Duration::from_millis(100)];
+        let times = [Duration::from_secs(5), Duration::from_secs(2)];
         let server = RestServer { at, refresh_delay: times[0], request_timeout: times[1] };
         let mut wire = Wire::new(Arc::new(server), Dialer::to(addresses.clone()), moves());
         if matches!(post(&mut wire).await, Err(Failure::Silent(_))) {
@@ -189,7 +189,7 @@ impl Wire {
     fn to(&mut self, address: SocketAddr) {
         let (uri, ages) =
             (format!("http://{address}").parse().unwrap(), ConnectionAges { drain: None, max: Some(AGE) });
-        let request_timeout = Duration::from_millis(100);
+        let request_timeout = Duration::from_secs(1);
         let at = AdsServer { uri, ages, ..self.server.at.clone() };
         self.server = Arc::new(RestServer { at, request_timeout, ..(*self.server).clone() });
     }
