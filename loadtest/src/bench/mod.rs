@@ -5,6 +5,7 @@ mod clients;
 mod encode;
 mod encrypted;
 mod fanout;
+mod front;
 mod gate;
 mod idle;
 mod ingest;

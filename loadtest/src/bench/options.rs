@@ -6,8 +6,8 @@ use clap::{Args, Subcommand};
 
 use super::Bench;
 use super::parameters::{
-    ColdArgs, FanoutArgs, IdleArgs, IngestArgs, MixedArgs, NeighbourArgs, ReconnectArgs, RestartArgs, ScaleClientsArgs,
-    ScaleResourcesArgs, StallArgs, StormArgs,
+    ColdArgs, FanoutArgs, FrontArgs, IdleArgs, IngestArgs, MixedArgs, NeighbourArgs, ReconnectArgs, RestartArgs,
+    ScaleClientsArgs, ScaleResourcesArgs, StallArgs, StormArgs,
 };
 use super::rows;
 use super::subject::Subject;
@@ -69,6 +69,8 @@ pub enum Command {
     Reconnect(ReconnectArgs),
     /// Clients that come back with what they have to a relay that was restarted, in delta
     Restart(RestartArgs),
+    /// What relays take from a control plane on go-control-plane, and what new clients get while it is away
+    Front(FrontArgs),
     /// All of them, with the parameters that the gates are for
     All {
         /// Small, once and without gates: whether the benchmarks work
@@ -121,6 +123,7 @@ impl Command {
             Self::Neighbour(args) => args.benches(variant),
             Self::Reconnect(args) => args.benches(variant),
             Self::Restart(args) => args.benches(variant),
+            Self::Front(args) => args.benches(variant),
             Self::All { quick: false } => rows::all(variant),
             Self::All { quick: true } => rows::quick(variant),
         }

@@ -1,9 +1,12 @@
 //! The parameters of each benchmark on the command line. The defaults are those of the gates.
 
+use std::time::Duration;
+
 use clap::Args;
 
 use super::Bench;
 use super::fanout::Fanout;
+use super::front::Front;
 use super::idle::{Added, Idle};
 use super::ingest::Ingest;
 use super::mixed::Mixed;
@@ -238,6 +241,30 @@ impl NeighbourArgs {
             Variant::Delta => boxed([LargeUpdates { resources: 1000, size: 37 << 10, updates: 6 }]),
             Variant::Sotw => boxed([LargeSets { connections, resources: 10_000, size: 100, rounds: 5 }]),
         }
+    }
+}
+
+#[derive(Debug, Args)]
+pub struct FrontArgs {
+    #[arg(long, alias = "clients", default_value_t = 2000)]
+    connections: usize,
+    /// Changes of one resource of 1 KiB
+    #[arg(long, default_value_t = 100)]
+    changes: u32,
+    /// Clients that start while the control plane is away
+    #[arg(long, default_value_t = 200)]
+    starts: u32,
+    /// How long it is away
+    #[arg(long, default_value_t = 60)]
+    seconds: u64,
+}
+
+impl FrontArgs {
+    /// The clients are delta.
+    pub fn benches(&self, variant: Variant) -> Benches {
+        let Self { connections, changes, starts, seconds } = *self;
+        let outage = Duration::from_secs(seconds);
+        boxed((variant == Variant::Delta).then_some(Front { connections, changes, starts, outage }))
     }
 }
 

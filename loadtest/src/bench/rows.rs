@@ -4,8 +4,8 @@ use clap::{Args, FromArgMatches};
 
 use super::Bench;
 use super::parameters::{
-    ColdArgs, FanoutArgs, IdleArgs, IngestArgs, MixedArgs, NeighbourArgs, ReconnectArgs, RestartArgs, ScaleClientsArgs,
-    ScaleResourcesArgs, StallArgs, StormArgs,
+    ColdArgs, FanoutArgs, FrontArgs, IdleArgs, IngestArgs, MixedArgs, NeighbourArgs, ReconnectArgs, RestartArgs,
+    ScaleClientsArgs, ScaleResourcesArgs, StallArgs, StormArgs,
 };
 use crate::wire::Variant;
 
@@ -33,6 +33,7 @@ pub fn all(variant: Variant) -> Vec<Box<dyn Bench>> {
     benches.extend(parsed::<NeighbourArgs>("").benches(variant));
     benches.extend(parsed::<ReconnectArgs>("").benches(variant));
     benches.extend(parsed::<RestartArgs>("").benches(variant));
+    benches.extend(parsed::<FrontArgs>("").benches(variant));
     benches
 }
 
@@ -58,6 +59,7 @@ pub fn quick(variant: Variant) -> Vec<Box<dyn Bench>> {
     benches.extend(parsed::<NeighbourArgs>("--connections 10").benches(variant));
     benches.extend(parsed::<ReconnectArgs>("--connections 50 --resources 100").benches(variant));
     benches.extend(parsed::<RestartArgs>("--connections 50 --resources 100").benches(variant));
+    benches.extend(parsed::<FrontArgs>("--connections 50 --changes 5 --starts 4 --seconds 1").benches(variant));
     benches
 }
 

@@ -98,4 +98,4 @@ pub fn mib(bytes: u64) -> f64 {
 /// The sharing key of most clients.
 pub const CLUSTER: &str = "bench";
 /// Connections that are opened at a time, so that no listener's queue overflows.
-const CONNECTING: usize = 64;
+pub const CONNECTING: usize = 64;

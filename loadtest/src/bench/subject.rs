@@ -38,6 +38,12 @@ pub enum Subject {
     Snapshot,
     /// A client of the control plane that hashes what it receives
     Reader,
+    /// go-control-plane that clients connect to, by `front`
+    Direct,
+    /// The same behind a relay
+    OneTier,
+    /// The same behind a relay behind a relay
+    TwoTiers,
     /// A server that was started elsewhere
     #[value(skip)]
     Server,
@@ -48,8 +54,9 @@ impl Subject {
         matches!(self, Self::Relay | Self::RelayB | Self::RelayTls | Self::RelayUnix)
     }
 
+    /// Whether it needs go-control-plane.
     pub fn is_peer(self) -> bool {
-        matches!(self, Self::Linear | Self::Snapshot)
+        matches!(self, Self::Linear | Self::Snapshot | Self::Direct | Self::OneTier | Self::TwoTiers)
     }
 }
 
@@ -65,6 +72,9 @@ impl std::fmt::Display for Subject {
             Self::Linear => "linear",
             Self::Snapshot => "snapshot",
             Self::Reader => "reader",
+            Self::Direct => "direct",
+            Self::OneTier => "one-tier",
+            Self::TwoTiers => "two-tiers",
             Self::Server => "server",
         })
     }
@@ -134,6 +144,7 @@ impl Server {
             Subject::Floor => floor(setting)?,
             Subject::PlainTonic => plain_tonic(setting)?,
             Subject::Reader => reader(setting)?,
+            Subject::Direct | Subject::OneTier | Subject::TwoTiers => bail!("{subject} is more than one process"),
             Subject::Server => bail!("a server that was started elsewhere cannot be started here"),
             Subject::Linear => peer("linear", setting, programs)?,
             Subject::Snapshot => peer("snapshot", setting, programs)?,

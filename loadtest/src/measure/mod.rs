@@ -8,6 +8,6 @@ mod statistics;
 
 pub use latency::Latencies;
 pub use limits::raise_open_files;
-pub use process::{Memory, Process, tcp_memory};
+pub use process::{Memory, Process, established, tcp_memory};
 pub use recorder::{Counts, Rates, Recorder, Times};
 pub use statistics::{Spread, median};

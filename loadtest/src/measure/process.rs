@@ -90,6 +90,18 @@ pub fn tcp_memory() -> anyhow::Result<u64> {
     tcp_pages(&text).map(|pages| pages * PAGE)
 }
 
+/// Returns how many connections a server on this port of the loopback interface has.
+pub fn established(port: u16) -> anyhow::Result<usize> {
+    let text = fs::read_to_string("/proc/net/tcp").context("cannot read /proc/net/tcp")?;
+    Ok(text.lines().filter(|line| is_established(line, port)).count())
+}
+
+fn is_established(line: &str, port: u16) -> bool {
+    let mut words = line.split_whitespace().skip(1);
+    let local = words.next().is_some_and(|local| local.ends_with(&format!(":{port:04X}")));
+    local && words.nth(1) == Some("01")
+}
+
 fn tcp_pages(sockstat: &str) -> anyhow::Result<u64> {
     let line = sockstat.lines().find(|line| line.starts_with("TCP:"));
     let pages = line.and_then(|line| line.split_whitespace().skip_while(|word| *word != "mem").nth(1));
@@ -116,6 +128,18 @@ const QUIET_CHECKS: usize = 200;
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn connections_of_a_server_are_counted_at_its_side() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let mut kept = Vec::new();
+        for count in 0..3 {
+            assert_eq!(established(address.port()).unwrap(), count);
+            let client = tokio::net::TcpStream::connect(address).await.unwrap();
+            kept.push((client, listener.accept().await.unwrap()));
+        }
+    }
 
     #[test]
     fn the_kernel_s_tables_are_read_by_their_keys() {
