@@ -36,8 +36,8 @@ pub struct Stage {
     _relay: (Option<Relay>, Option<Reserved>),
     /// Dropped after the relay in it.
     pub container: Option<Container>,
-    /// The control plane and the honest clients have threads of their own, and do not wait for the hostile ones.
-    _threads: [Threads; 2],
+    /// The control plane, the honest clients and the probes have threads of their own, and do not wait for the hostile ones.
+    _threads: [Threads; 3],
 }
 
 struct Threads(Option<Runtime>);
@@ -47,7 +47,7 @@ struct Log(PathBuf);
 
 impl Stage {
     pub async fn start(options: &Options, behaviour: Behaviour) -> anyhow::Result<Self> {
-        let threads = [Threads::start()?, Threads::start()?];
+        let threads = [Threads::start()?, Threads::start()?, Threads::start()?];
         let small = Counts { clusters: 50, routes: 1, listeners: 1, size: 1 << 10 };
         let full = Counts { clusters: 1000, size: 10 << 10, ..small };
         let listen = options.origin.unwrap_or(SocketAddr::from(([127, 0, 0, 1], 0)));
@@ -85,7 +85,7 @@ impl Stage {
         threads[1].spawn(honest.clone().stay());
         threads[1].spawn(honest.come());
         if let Some(admin) = admin {
-            threads[1].spawn(health::probe(admin, phases.clone()));
+            threads[2].spawn(health::probe(admin, phases.clone()));
         }
         let node = scan::node("hostile", CLUSTER);
         let (did, is_small) = (Arc::<Did>::default(), options.small);
