@@ -244,7 +244,7 @@ mod tests {
         drop(others);
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn a_connection_that_gets_a_request_when_it_is_asked_stays() {
         let places = Places::new(1, SPARED);
         let only = place(&places).await;

@@ -119,7 +119,7 @@ mod tests {
         Ok(frame.into_data().ok().unwrap().remaining())
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn what_is_not_taken_is_released_and_a_slow_reader_gets_all() {
         let answer = Bytes::from(vec![7; 4 * PIECE + 1]);
         let mut slow = BufferedBody::new(answer.clone(), PATIENCE);

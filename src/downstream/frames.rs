@@ -252,7 +252,7 @@ mod tests {
         }
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn a_stream_ends_if_it_is_silent_from_its_beginning_and_not_if_it_is_so_later() {
         let all = IncompleteRequests::new(LIMIT, 0, Arc::default());
         let reached = || all.counters().counts().find(|(key, _)| *key == "limits.first_message").unwrap().1;

@@ -343,7 +343,7 @@ mod tests {
         }
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn i8_when_bytes_run_short_the_oldest_request_gives_way_and_new_ones_are_read() {
         let all = requests(100);
         let greedy: Vec<_> = (0..10).map(|_| all.connection()).collect();
@@ -361,7 +361,7 @@ mod tests {
         );
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn i8_a_connection_above_its_share_gives_way_before_older_requests_of_others() {
         let all = requests(SHARE + 100);
         let (honest, greedy) = (all.connection(), all.connection());
@@ -395,7 +395,7 @@ mod tests {
         assert_eq!(count(&all, Limit::RequestRate), 1);
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn a_request_that_comes_as_fast_as_it_has_to_is_read_however_long_it_takes() {
         let inbound = requests(1 << 20).connection();
         let mut steady = inbound.begin();

@@ -248,7 +248,7 @@ mod tests {
         }
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn clients_that_fail_end_within_the_spread_and_not_all_at_once_and_the_others_stay() {
         let spread = Duration::from_secs(2);
         let court = Court::new(spread);

@@ -83,7 +83,7 @@ mod tests {
 
     use super::*;
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn a_peer_that_stops_reading_is_given_up_and_a_slow_one_is_not() {
         let (near, mut far) = tokio::io::duplex(16);
         let noted = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(0));

@@ -48,33 +48,47 @@ impl HeavyTurns {
 
 /// Does something that concerns so many names. If they are many, other tasks run meanwhile, whatever waits for the same worker.
 pub(crate) fn beside_others<T>(names: usize, work: impl FnOnce() -> T) -> T {
-    let is_heavy =
-        names >= HEAVY && Handle::try_current().is_ok_and(|it| it.runtime_flavor() == RuntimeFlavor::MultiThread);
-    let Some(_thread) = is_heavy.then(Thread::take).flatten() else { return work() };
-    tokio::task::block_in_place(work)
+    THREADS.beside_others(names, work)
 }
 
-/// One of the threads that heavy work may have besides the workers.
-struct Thread;
+/// The threads that heavy work may have besides the workers.
+#[derive(Debug)]
+struct Threads {
+    taken: AtomicUsize,
+    most: usize,
+}
 
-impl Thread {
+/// One of them.
+struct Thread<'a>(&'a Threads);
+
+impl Threads {
+    /// With each thread the allocator keeps some memory. Besides views, two sessions may have one.
+    fn new() -> Self {
+        Self { taken: AtomicUsize::new(0), most: views_at_work() + 2 }
+    }
+
+    fn beside_others<T>(&self, names: usize, work: impl FnOnce() -> T) -> T {
+        let is_heavy =
+            names >= HEAVY && Handle::try_current().is_ok_and(|it| it.runtime_flavor() == RuntimeFlavor::MultiThread);
+        let Some(_thread) = is_heavy.then(|| self.take()).flatten() else { return work() };
+        tokio::task::block_in_place(work)
+    }
+
     /// `None`: there are enough. The work then keeps its worker.
-    fn take() -> Option<Self> {
-        let one_more = |taken| (taken < *THREADS).then_some(taken + 1);
-        TAKEN.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more).ok().map(|_| Self)
+    fn take(&self) -> Option<Thread<'_>> {
+        let one_more = |taken| (taken < self.most).then_some(taken + 1);
+        self.taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more).ok().map(|_| Thread(self))
     }
 }
 
-impl Drop for Thread {
+impl Drop for Thread<'_> {
     fn drop(&mut self) {
-        TAKEN.fetch_sub(1, Ordering::Relaxed);
+        self.0.taken.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
-/// How many of them are taken, in the process.
-static TAKEN: AtomicUsize = AtomicUsize::new(0);
-/// With each thread the allocator keeps some memory. Besides views, two sessions may have one.
-static THREADS: LazyLock<usize> = LazyLock::new(|| views_at_work() + 2);
+/// Those of the process.
+static THREADS: LazyLock<Threads> = LazyLock::new(Threads::new);
 
 fn views_at_work() -> usize {
     (workers() / 2).max(2)
@@ -99,16 +113,18 @@ mod tests {
     /// With one worker, what a task waits for that another one does while it keeps that worker.
     #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
     async fn heavy_work_does_not_keep_its_worker_and_light_work_does() {
+        let threads = Arc::new(Threads::new()); // other tests have work beside others too
         for (names, others_run) in [(HEAVY, true), (HEAVY - 1, false)] {
+            let threads = threads.clone();
             let heavy = tokio::spawn(async move {
                 let (to, from) = mpsc::channel();
                 tokio::spawn(async move { to.send(()) });
                 let patience = if others_run { PATIENCE } else { Duration::from_millis(100) };
-                beside_others(names, || from.recv_timeout(patience)).is_ok()
+                threads.beside_others(names, || from.recv_timeout(patience)).is_ok()
             });
             assert_eq!(heavy.await.unwrap(), others_run, "{names}");
         }
-        assert_eq!(TAKEN.load(Ordering::Relaxed), 0);
+        assert_eq!(threads.taken.load(Ordering::Relaxed), 0);
     }
 
     #[tokio::test]
@@ -118,7 +134,7 @@ mod tests {
         for _ in 0..views_at_work() {
             at_work.push(views.turn(HEAVY).await);
         }
-        assert!(at_work.iter().all(Option::is_some) && at_work.len() < *THREADS);
+        assert!(at_work.iter().all(Option::is_some) && at_work.len() < Threads::new().most);
         assert!(tokio::time::timeout(Duration::from_millis(20), views.turn(HEAVY)).await.is_err());
         assert!(views.turn(HEAVY - 1).await.is_none(), "it has nothing to wait for");
         drop(at_work);

@@ -281,6 +281,12 @@ mod tests {
             let late = system_roots(hangs, limit).await;
             assert!(matches!(late, Err(TlsFileError::LateSystemRoots(_))), "{late:?}");
         }
+        let begins = async {
+            while HANGS.load(Ordering::Relaxed) == 0 {
+                tokio::time::sleep(Duration::from_millis(1)).await; // its thread may not have begun
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(20), begins).await.expect("it is read");
         assert_eq!(HANGS.load(Ordering::Relaxed), 1);
         DISK_HANGS.store(false, Ordering::Relaxed);
         let none = system_roots(hangs, Duration::from_secs(20)).await;

@@ -380,13 +380,14 @@ async fn watch_comes_back_and_tells_only_what_became_different() {
 #[tokio::test]
 async fn watch_ends_by_itself_at_its_limits() {
     let mut plane = Plane::start(&BOTH).await;
-    let watch = Weir::start(plane.address, "watch cds --timeout 300ms");
+    // Its time begins with the process, and is all that it has to connect and to be answered.
+    let watch = Weir::start(plane.address, "watch cds --timeout 5s");
     let (stream, _) = requested(&mut plane).await;
     stream.respond(&deltas(CDS, "1", vec![], &[]));
     let (code, out, sent) = watch.end().await;
     assert_eq!((code, out.as_str()), (0, ""));
     assert!(sent.contains("the server has no envoy.config.cluster.v3.Cluster yet"), "{sent}");
-    let watch = Weir::start(plane.address, "watch cds a -o json --count 2 --timeout 400ms");
+    let watch = Weir::start(plane.address, "watch cds a -o json --count 2 --timeout 5s");
     let (stream, _) = requested(&mut plane).await;
     stream.respond(&deltas(CDS, "1", vec![], &["a"]));
     let (code, out, sent) = watch.end().await;

@@ -268,7 +268,7 @@ async fn connections_beyond_the_rate_wait_and_are_served() {
 
 #[tokio::test]
 async fn a_connection_without_a_request_is_closed_gracefully_and_others_are_not() {
-    let mut world = World::with("first_request_timeout: 200ms").await;
+    let mut world = World::with("first_request_timeout: 2s").await;
     let mut late = TcpStream::connect(world.relay.address).await.unwrap();
     late.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0").await.unwrap();
     let mut received = Vec::new();
@@ -286,7 +286,7 @@ async fn a_connection_without_a_request_is_closed_gracefully_and_others_are_not(
 
 #[tokio::test]
 async fn streams_that_are_silent_from_their_beginning_end_and_others_go_on() {
-    let mut world = World::with("first_message: 300ms").await;
+    let mut world = World::with("first_message: 2s").await;
     let channel = world.channel().await;
     for path in [
         "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources",
@@ -306,7 +306,7 @@ async fn streams_that_are_silent_from_their_beginning_end_and_others_go_on() {
             }
             Err(status) => status,
         };
-        names(status, &["no message within 300ms (limits.first_message)"]);
+        names(status, &["no message within 2s (limits.first_message)"]);
         drop(requests);
     }
     assert_eq!(world.counted("first_message").await, 3);

@@ -116,7 +116,7 @@ async fn xlat_12_a_cold_client_is_answered_as_soon_as_the_set_of_a_sotw_server_i
 }
 
 async fn patient_relay(plane: &Plane) -> Relay {
-    let rest = "rest: {timeout: 500ms}\n";
+    let rest = "rest: {timeout: 3s}\n";
     relay_with_options(&servers(&[plane.address], ""), rest, |options| options.upstream.settle_stated = HOUR).await
 }
 

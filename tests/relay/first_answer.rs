@@ -165,7 +165,7 @@ async fn any_server_of_any_list_makes_a_relay_ready_and_one_that_is_never_asked_
 #[tokio::test]
 async fn a_relay_is_ready_after_a_time_if_that_is_configured() {
     let nowhere = super::scripts::any_address().await;
-    let relay = start_with(&[nowhere], "ready_after: 300ms\n").await;
+    let relay = start_with(&[nowhere], "ready_after: 3s\n").await;
     is_not_ready(&relay, "no answer from a server yet").await;
     is_ready(&relay).await;
 }
@@ -201,7 +201,7 @@ async fn a_server_that_is_polled_has_to_answer_over_http() {
     let text = format!("listen: [{{address: '127.0.0.1:0'}}]\nupstream: {{servers: [{{rest: 'http://{nowhere}'}}]}}\n");
     let relay = start(&text).await;
     is_not_ready(&relay, &format!("no answer from a server yet: http://{nowhere} (REST): ")).await;
-    let hung = TcpListener::bind(nowhere).await.unwrap();
+    let hung = super::plane::listen_at(nowhere).await;
     let patience = text.replace("{rest: ", "{request_timeout: 200ms, rest: ");
     is_not_ready(&start(&patience).await, "no answer within 200ms").await;
     drop(hung);

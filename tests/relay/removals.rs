@@ -12,6 +12,8 @@ use super::*;
 const MANY: usize = 50_000;
 /// The rule is a second; tests share the machine.
 const SOON: Duration = Duration::from_secs(4);
+/// A busy machine may be late; a client that delays others does each time.
+const TRIES: usize = 3;
 
 fn numbered(count: usize) -> Vec<String> {
     (0..count).map(|number| format!("c{number:06}")).collect()
@@ -98,56 +100,70 @@ async fn serve(
     }
 }
 
+/// Returns how long the slower of two removals took while a client stated so many names.
+async fn slowest_beside(count: usize) -> Duration {
+    let mut plane = Plane::start(&[Variant::Delta]).await;
+    let relay = relay(plane.address, "").await;
+    let clusters = Arc::new(Mutex::new(BTreeSet::from(["a", "b", "c"].map(str::to_owned))));
+    let (say_gone, gone) = watch::channel(None);
+    let of_server = clusters.clone();
+    let server = tokio::spawn(async move {
+        while let Some(stream) = plane.streams.recv().await {
+            let mut changes = gone.clone();
+            changes.mark_unchanged();
+            tokio::spawn(serve(stream, of_server.clone(), changes));
+        }
+    });
+    let mut reader = Client::connect(relay.address, Variant::Delta).await;
+    reader.ask(CDS, &["*"], Some("web"));
+    holds(&mut reader, 0, 3).await;
+    let mut stating = Client::connect(relay.address, Variant::Delta).await;
+    let Client::Delta(requests, _) = &stating else { unreachable!() };
+    requests
+        .send(DeltaDiscoveryRequest {
+            node: client::node("web"),
+            type_url: CDS.into(),
+            resource_names_subscribe: vec!["*".into()],
+            initial_resource_versions: numbered(count).into_iter().map(|name| (name, "x".to_owned())).collect(),
+            ..Default::default()
+        })
+        .unwrap();
+    let told = tokio::spawn(async move {
+        let mut told = 0;
+        while told < count {
+            let sent = stating.sent().await;
+            stating.ack(CDS, &[], &sent);
+            told += sent.removed.iter().filter(|name| name.starts_with("c0") || name.starts_with("c1")).count();
+        }
+    });
+    let mut slowest = Duration::ZERO;
+    for name in ["a", "b"] {
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        let since = Instant::now();
+        clusters.lock().unwrap().remove(name);
+        say_gone.send_replace(Some(name.to_owned()));
+        while !reader.sent().await.removed.contains(&name.to_owned()) {}
+        println!("{count} stated: {name} was gone after {:?}", since.elapsed());
+        slowest = slowest.max(since.elapsed());
+    }
+    told.await.expect("all that it stated is answered");
+    reader.hears_nothing(Duration::from_millis(300)).await;
+    server.abort();
+    slowest
+}
+
 #[tokio::test]
 async fn i8_names_that_a_client_states_and_nobody_has_delay_no_removal_for_others() {
     let _turn = super::HEAVY.lock().await;
     for count in [5_000, 100_000] {
-        let mut plane = Plane::start(&[Variant::Delta]).await;
-        let relay = relay(plane.address, "").await;
-        let clusters = Arc::new(Mutex::new(BTreeSet::from(["a", "b", "c"].map(str::to_owned))));
-        let (say_gone, gone) = watch::channel(None);
-        let of_server = clusters.clone();
-        let server = tokio::spawn(async move {
-            while let Some(stream) = plane.streams.recv().await {
-                let mut changes = gone.clone();
-                changes.mark_unchanged();
-                tokio::spawn(serve(stream, of_server.clone(), changes));
+        let mut late = Vec::new();
+        while late.len() < TRIES {
+            match slowest_beside(count).await {
+                slowest if slowest < SOON => break,
+                slowest => late.push(slowest),
             }
-        });
-        let mut reader = Client::connect(relay.address, Variant::Delta).await;
-        reader.ask(CDS, &["*"], Some("web"));
-        holds(&mut reader, 0, 3).await;
-        let mut stating = Client::connect(relay.address, Variant::Delta).await;
-        let Client::Delta(requests, _) = &stating else { unreachable!() };
-        requests
-            .send(DeltaDiscoveryRequest {
-                node: client::node("web"),
-                type_url: CDS.into(),
-                resource_names_subscribe: vec!["*".into()],
-                initial_resource_versions: numbered(count).into_iter().map(|name| (name, "x".to_owned())).collect(),
-                ..Default::default()
-            })
-            .unwrap();
-        let told = tokio::spawn(async move {
-            let mut told = 0;
-            while told < count {
-                let sent = stating.sent().await;
-                stating.ack(CDS, &[], &sent);
-                told += sent.removed.iter().filter(|name| name.starts_with("c0") || name.starts_with("c1")).count();
-            }
-        });
-        for name in ["a", "b"] {
-            tokio::time::sleep(Duration::from_millis(500)).await;
-            let since = Instant::now();
-            clusters.lock().unwrap().remove(name);
-            say_gone.send_replace(Some(name.to_owned()));
-            while !reader.sent().await.removed.contains(&name.to_owned()) {}
-            println!("{count} stated: {name} was gone after {:?}", since.elapsed());
-            assert!(since.elapsed() < SOON, "{count}: {:?}", since.elapsed());
         }
-        told.await.expect("all that it stated is answered");
-        reader.hears_nothing(Duration::from_millis(300)).await;
-        server.abort();
+        assert!(late.len() < TRIES, "{count}: each time one took too long, as long as {late:?}");
     }
 }
 

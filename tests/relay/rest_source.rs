@@ -162,7 +162,7 @@ async fn a_type_that_rest_has_no_word_for_stays_unknown() {
 async fn with_fallback() -> (RestPlane, Plane, Relay) {
     let (first, second) = (RestPlane::start().await, Plane::start(&BOTH).await);
     let servers = format!(
-        "{{rest: 'http://{}', refresh_delay: 40ms, request_timeout: 300ms}}, {{uri: 'http://{}', variant: sotw}}",
+        "{{rest: 'http://{}', refresh_delay: 40ms, request_timeout: 1s}}, {{uri: 'http://{}', variant: sotw}}",
         first.address, second.address
     );
     let relay = relay(&servers, "").await;

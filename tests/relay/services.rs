@@ -282,7 +282,7 @@ async fn trn_19_whoever_was_accepted_is_answered_before_the_relay_goes() {
     assert!(knock().await);
     stop.send(()).unwrap();
     let gone = async { while Client::try_connect(relay.address, Delta).await.is_some() || knock().await {} };
-    tokio::time::timeout(Duration::from_secs(5), gone).await.expect("the relay still takes clients on");
+    tokio::time::timeout(super::client::PATIENCE, gone).await.expect("the relay still takes clients on");
     tokio::time::sleep(Duration::from_millis(200)).await; // each stream's turn has come
     give.send(()).unwrap();
     for client in &mut clients {

@@ -18,7 +18,7 @@ use super::life::server::{Answers, Server, Stream};
 use super::life::{View, connector, response};
 use super::*;
 
-const OWN_CALLS: &str = "liveness: {interval: 0s, timeout: 200ms}";
+const OWN_CALLS: &str = "liveness: {interval: 0s, timeout: 20s}";
 
 async fn limited(max_streams: u32) -> Server {
     Server::start_limited("127.0.0.1:0".parse().unwrap(), Answers::Status(12), Some(max_streams)).await
@@ -389,10 +389,8 @@ async fn a_stream_that_ends_without_a_response_tries_a_later_connection() {
 #[tokio::test]
 async fn the_streams_of_an_old_connection_move_one_by_one_once_their_new_one_is_there() {
     let mut server = Server::start(Answers::Status(12)).await;
-    let connector = connector(
-        server.address,
-        &format!("{OWN_CALLS}, backoff: {{initial: 1h, max: 1h}}, max_connection_age: 300ms"),
-    );
+    let connector =
+        connector(server.address, &format!("{OWN_CALLS}, backoff: {{initial: 1h, max: 1h}}, max_connection_age: 3s"));
     let (mut views, mut ended) = (Vec::new(), Vec::new());
     for _ in 0..3 {
         let (mut view, stream) = View::up(&connector, &mut server).await;

@@ -139,7 +139,7 @@ async fn a_connection_gets_the_place_of_another_with_its_first_request_and_not_b
     assert!(is_unused(&connections));
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_first_request_waits_until_another_connection_may_be_closed_for_it() {
     let unused = UnusedTimes { silent: 5 * SHORT, without_request: LONG, idle: 2 * LONG };
     let connections = connections_with(LIMITS, 1, unused);
@@ -157,7 +157,7 @@ async fn a_first_request_waits_until_another_connection_may_be_closed_for_it() {
     assert!(is_unused(&connections));
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_spare_place_without_a_request_is_vacated_for_the_next_connection_and_no_other_one_is() {
     let unused = UnusedTimes { silent: SHORT, without_request: LONG, idle: LONG };
     let connections = connections_with(LIMITS, 1, unused);
@@ -217,7 +217,7 @@ async fn an_address_has_its_limit_two_refusals_and_then_nothing() {
     assert!(is_unused(&connections));
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_first_request_is_late_after_its_time_and_not_if_there_was_one() {
     let connections = connections(ConnectionLimits { first_request: SHORT, ..LIMITS }, 100);
     let (silent, served) = (enter(&connections, 1).await.unwrap(), enter(&connections, 1).await.unwrap());

@@ -176,8 +176,8 @@ mod tests {
         let watch = WorkerWatch::start(health.clone(), Some(Duration::from_millis(200)), alive).unwrap();
         let lives = || {
             let before = ALIVE.load(Ordering::Relaxed);
-            until("it lives", || ALIVE.load(Ordering::Relaxed) > before);
-            assert_eq!(health.hung_for(), None);
+            // On a busy machine a worker that is free may be late for a moment.
+            until("it lives", || ALIVE.load(Ordering::Relaxed) > before && health.hung_for().is_none());
         };
         lives();
         let one = block_worker(runtime.handle());

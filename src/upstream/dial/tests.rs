@@ -28,6 +28,14 @@ async fn full() -> (socket2::Socket, Vec<TcpStream>, SocketAddr) {
     (listener, filling, address)
 }
 
+/// An address that refuses connections, and the socket that has it: so nobody else listens there.
+fn closed() -> (socket2::Socket, SocketAddr) {
+    let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+    socket.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
+    let address = socket.local_addr().unwrap().as_socket().unwrap();
+    (socket, address)
+}
+
 fn server_at(address: SocketAddr) -> AdsServer {
     AdsServer { uri: format!("http://{address}").parse().unwrap(), ..AdsServer::undialed() }
 }
@@ -42,7 +50,7 @@ async fn a_server_has_its_own_time_to_accept_a_connection() {
 
 #[tokio::test]
 async fn what_failed_at_an_address_is_said() {
-    let closed = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+    let (_bound, closed) = closed();
     let failed = dial(&server_at(closed), b"h2").await.err().unwrap();
     assert!(failed.to_string().starts_with(&format!("{closed}: ")), "{failed}");
 }
@@ -106,7 +114,7 @@ async fn good() -> (SocketAddr, Arc<std::sync::atomic::AtomicUsize>) {
 /// A kernel accepts connections for a program that hangs, so an address counts when its server has spoken (FB-32).
 #[tokio::test]
 async fn a_good_address_is_found_among_those_that_refuse_drop_or_say_nothing_and_at_once_the_next_time() {
-    let closed = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+    let (_bound, closed) = closed();
     let (full, good) = (full().await, good().await);
     let dialer = Dialer::to(vec![closed, full.2, silent().await, silent().await, good.0]);
     let server = AdsServer {

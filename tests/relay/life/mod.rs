@@ -6,6 +6,7 @@ pub mod server;
 
 use std::sync::Arc;
 
+use futures_util::future::join_all;
 use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
@@ -19,9 +20,14 @@ use super::failover::relay_over;
 use super::scripts::{self, Way, any_address};
 use super::*;
 
-const TIMEOUT: Duration = Duration::from_millis(200);
-const NEVER: &str = "liveness: {interval: 0s, timeout: 200ms}";
-const OFTEN: &str = "liveness: {interval: 100ms, timeout: 200ms}";
+/// More than a busy machine needs for an answer, where a test has both answers and calls that are missed.
+const TIMEOUT: Duration = Duration::from_secs(2);
+const NEVER: &str = "liveness: {interval: 0s, timeout: 2s}";
+const OFTEN: &str = "liveness: {interval: 100ms, timeout: 2s}";
+/// Where each call is answered.
+const PATIENT: &str = "liveness: {interval: 0s, timeout: 20s}";
+/// For how long nothing may be reported.
+const MOMENT: Duration = Duration::from_millis(200);
 
 /// Through the configuration, as an operator would.
 pub fn connector(address: SocketAddr, more: &str) -> AdsConnector {
@@ -149,7 +155,7 @@ pub fn of_type(url: &str, name: &str) -> bytes::Bytes {
 async fn up_36_any_status_of_the_server_is_an_answer_to_the_call() {
     for status in [12, 13, 5, 0] {
         let mut server = Server::start(Answers::Status(status)).await;
-        let (mut view, _stream) = View::up(&connector(server.address, NEVER), &mut server).await;
+        let (mut view, _stream) = View::up(&connector(server.address, PATIENT), &mut server).await;
         assert_eq!(server.calls(), 0, "nobody has asked");
         for calls in 1..=2 {
             view.life.notify_one();
@@ -163,7 +169,7 @@ async fn up_36_any_status_of_the_server_is_an_answer_to_the_call() {
 async fn up_36_the_health_service_is_called_where_that_is_wished_and_any_status_of_it_is_an_answer() {
     for status in [0, 5, 12] {
         let mut server = Server::start(Answers::Status(status)).await;
-        let connector = connector(server.address, "liveness: {method: health, interval: 0s, timeout: 200ms}");
+        let connector = connector(server.address, "liveness: {method: health, interval: 0s, timeout: 2s}");
         let (mut view, _stream) = View::up(&connector, &mut server).await;
         view.life.notify_one();
         view.is_alive().await;
@@ -213,7 +219,7 @@ async fn up_36_a_refusal_is_no_life_and_the_servers_own_method_is_called_instead
         assert_eq!(server.empty_streams(), 1);
         view.life.notify_one();
         until("it is asked again", async || server.calls() >= 2).await;
-        view.says_nothing(TIMEOUT).await;
+        view.says_nothing(MOMENT).await;
         assert_eq!((server.empty_streams(), connector.unanswered_calls()), (1, Some(0)), "a server counts each");
     }
 }
@@ -262,7 +268,7 @@ async fn fb_2_two_calls_that_nobody_answers_for_the_server_end_the_stream() {
 #[tokio::test]
 async fn fb_2_an_answer_takes_back_the_call_that_was_missed_before_it() {
     let mut server = Server::start(Answers::Held).await;
-    let connector = connector(server.address, "liveness: {interval: 0s, timeout: 1s}");
+    let connector = connector(server.address, "liveness: {interval: 0s, timeout: 3s}");
     let (mut view, _stream) = View::up(&connector, &mut server).await;
     for round in 0..2 {
         server.answer(Answers::Held);
@@ -277,29 +283,32 @@ async fn fb_2_an_answer_takes_back_the_call_that_was_missed_before_it() {
 #[tokio::test]
 async fn fb_32_a_server_that_hangs_after_an_answer_is_found_by_all_views_when_one_is_in_doubt() {
     // Alone, a stream finds out when it connects; on a connection with others that is silent, by a call.
-    for (streams, finds_out_by_connecting) in [(50, false), (50, true), (1, false), (1, true)] {
-        let mut server = Server::start(Answers::Status(12)).await;
-        let times = "liveness: {interval: 1h, timeout: 200ms}, connect_timeout: 200ms";
-        let connector = connector(server.address, &format!("{times}, max_streams_per_connection: {streams}"));
-        let mut views = Vec::new();
-        for _ in 0..3 {
-            let (mut view, stream) = View::up(&connector, &mut server).await;
-            stream.send(response("a"));
-            view.answered().await;
-            views.push((view, stream));
-        }
-        server.hang();
-        tokio::time::sleep(TIMEOUT).await; // nothing has arrived for as long as a call may take
-        let _newcomer = finds_out_by_connecting.then(|| View::of(&connector));
-        if !finds_out_by_connecting {
-            views[0].0.life.notify_one();
-        }
-        for (view, _) in &mut views {
-            assert_eq!(view.ended().await, ("Unavailable: no answer to two calls within 200ms each".into(), true));
-            let (reason, answered) = view.ended().await;
-            assert!(reason.contains("took the connection and said nothing on it within 200ms"), "{reason}");
-            assert!(!answered);
-        }
+    let ways = [(50, false), (50, true), (1, false), (1, true)];
+    join_all(ways.map(|(streams, finds_out_by_connecting)| finds_out(streams, finds_out_by_connecting))).await;
+}
+
+async fn finds_out(streams: u32, by_connecting: bool) {
+    let mut server = Server::start(Answers::Status(12)).await;
+    let times = "liveness: {interval: 1h, timeout: 2s}, connect_timeout: 2s";
+    let connector = connector(server.address, &format!("{times}, max_streams_per_connection: {streams}"));
+    let mut views = Vec::new();
+    for _ in 0..3 {
+        let (mut view, stream) = View::up(&connector, &mut server).await;
+        stream.send(response("a"));
+        view.answered().await;
+        views.push((view, stream));
+    }
+    server.hang();
+    tokio::time::sleep(TIMEOUT).await; // nothing has arrived for as long as a call may take
+    let _newcomer = by_connecting.then(|| View::of(&connector));
+    if !by_connecting {
+        views[0].0.life.notify_one();
+    }
+    for (view, _) in &mut views {
+        assert_eq!(view.ended().await, ("Unavailable: no answer to two calls within 2s each".into(), true));
+        let (reason, answered) = view.ended().await;
+        assert!(reason.contains("took the connection and said nothing on it within 2s"), "{reason}");
+        assert!(!answered);
     }
 }
 
@@ -325,7 +334,7 @@ async fn fb_32_a_server_that_hangs_at_accept_has_five_seconds_for_its_first_word
 #[tokio::test]
 async fn up_36_a_call_on_another_connection_says_nothing_of_this_one() {
     let mut server = Server::start(Answers::Status(12)).await;
-    let (mut view, stream) = View::up(&connector(server.address, NEVER), &mut server).await;
+    let (mut view, stream) = View::up(&connector(server.address, PATIENT), &mut server).await;
     server.leave();
     stream.send(response("a"));
     view.answered().await; // after the server's message that it accepts no more calls on this connection
@@ -342,18 +351,18 @@ async fn a_server_that_is_busy_with_what_it_says_is_not_left() {
     let mut server = Server::start(Answers::Held).await;
     let connector = connector(server.address, OFTEN);
     let (mut view, stream) = View::up(&connector, &mut server).await;
-    let bytes = response(&"a".repeat(40));
+    let bytes = response(&"a".repeat(400)); // enough for four calls
     stream.send(bytes.slice(..5));
     assert!(matches!(view.event().await, LinkEvent::Receiving));
     view.life.notify_one();
     let mut rest = bytes.slice(5..);
     while connector.unanswered_calls() < Some(4) && rest.len() > 1 {
         stream.send(rest.split_to(1));
-        view.says_nothing(TIMEOUT / 4).await;
+        view.says_nothing(MOMENT / 4).await;
     }
     assert!(connector.unanswered_calls() >= Some(4), "there was not enough to say");
     let (reason, answered) = view.ended().await;
-    assert!(reason.contains("no answer to two calls within 200ms each") && !answered, "{reason}");
+    assert!(reason.contains("no answer to two calls within 2s each") && !answered, "{reason}");
 }
 
 #[tokio::test]
@@ -366,21 +375,21 @@ async fn up_36_a_question_during_a_call_is_answered_by_the_next_one() {
     view.life.notify_one();
     server.release();
     until("the second call", async || server.calls() == 2).await;
-    view.says_nothing(TIMEOUT).await;
+    view.says_nothing(MOMENT).await;
     server.release();
     view.is_alive().await;
-    view.says_nothing(TIMEOUT).await;
+    view.says_nothing(MOMENT).await;
     assert_eq!(server.calls(), 2);
 }
 
 #[tokio::test]
 async fn up_36_what_came_before_the_answer_to_a_call_is_reported_before_it_however_slowly_it_is_taken() {
     let mut server = Server::start(Answers::Status(12)).await;
-    let (mut view, stream) = View::up(&connector(server.address, NEVER), &mut server).await;
+    let (mut view, stream) = View::up(&connector(server.address, PATIENT), &mut server).await;
     (0..12).for_each(|_| stream.send(response("a")));
     view.life.notify_one();
     until("the call", async || server.calls() == 1).await;
-    tokio::time::sleep(TIMEOUT / 2).await; // the answer arrives while what was sent before it is not read
+    tokio::time::sleep(MOMENT / 2).await; // the answer arrives while what was sent before it is not read
     for _ in 0..12 {
         view.answered().await;
     }
@@ -395,11 +404,11 @@ async fn a_message_that_comes_in_pieces_is_reported_once_before_it_is_complete()
     stream.send(bytes.clone());
     view.answered().await;
     stream.send(bytes.slice(..3));
-    view.says_nothing(TIMEOUT).await;
+    view.says_nothing(MOMENT).await;
     stream.send(bytes.slice(3..9));
     assert!(matches!(view.event().await, LinkEvent::Receiving));
     stream.send(bytes.slice(9..12));
-    view.says_nothing(TIMEOUT).await;
+    view.says_nothing(MOMENT).await;
     stream.send([&bytes[12..], &bytes[..7]].concat()); // the end of a message, and the beginning of the next
     view.answered().await;
     assert!(matches!(view.event().await, LinkEvent::Receiving));
@@ -440,7 +449,7 @@ async fn up_34_a_server_that_answers_and_dies_is_tried_less_and_less() {
     for (pause, least) in pauses.iter().zip([50, 100, 200, 400, 800]) {
         assert!(*pause >= least, "{pauses:?}");
     }
-    assert!(pauses[0] < 400, "the first time it is tried again soon: {pauses:?}");
+    assert!(pauses[0] < 5_000, "the first time it is tried again soon, and not after the longest wait: {pauses:?}");
 }
 
 #[tokio::test]
@@ -467,7 +476,7 @@ async fn fb_32_a_view_turns_from_a_server_that_hangs_to_the_next_and_the_metrics
     let mut hung = Server::start(Answers::Status(12)).await;
     let second = scripts::Server::start(Way::Gives("2")).await;
     let (first, next) = (hung.address, second.address);
-    let times = "variant: delta, liveness: {interval: 300ms, timeout: 200ms}, connect_timeout: 200ms";
+    let times = "variant: delta, liveness: {interval: 300ms, timeout: 2s}, connect_timeout: 2s";
     let relay =
         relay_over(&format!("{{servers: [{{uri: 'http://{first}', {times}}}, {{uri: 'http://{next}'}}]}}")).await;
     let mut client = Client::connect(relay.address, Variant::Delta).await;

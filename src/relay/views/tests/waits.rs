@@ -24,7 +24,7 @@ fn cluster(name: &str, content: &str) -> Response {
     Response::Delta(DeltaDiscoveryResponse { type_url, nonce: "1".into(), resources, ..Default::default() })
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn only_sessions_for_which_something_waits_are_looked_at_and_none_when_they_have_left() {
     let (views, mut server) = views_at_server(options());
     let sotw = || ClientInfo { variant: Variant::Sotw, ..visit() };
@@ -67,7 +67,7 @@ async fn only_sessions_for_which_something_waits_are_looked_at_and_none_when_the
         (&row["session"], &row["type"], &row["key"]),
         (&handles[0].client().id.0.into(), &CLUSTER.into(), &().into())
     );
-    tokio::time::sleep(Duration::from_millis(400)).await;
+    tokio::time::sleep(Duration::from_millis(600)).await;
     assert!(reply(&handles[0]));
     assert_eq!(views.clients.waiting(), [0; 0], "it was sent");
 
