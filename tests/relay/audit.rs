@@ -182,6 +182,20 @@ async fn a_finding_is_over_when_one_client_is_left() {
     until("it is over", async || problem(relay).await.is_none()).await;
 }
 
+/// Two streams of one client are one client.
+#[tokio::test]
+async fn a_finding_is_over_when_each_client_that_is_left_has_the_shown_node() {
+    let mut scene = Scene::begin("1s").await;
+    let audit = scene.audit().await;
+    say(&audit, "1", &[("a", "1"), ("b", "other")], &[], &[]);
+    until("it is found", async || scene.problem().await.is_some()).await;
+    let again = answered(client(&scene.relay, "one").await).await;
+    drop(scene.second);
+    let relay = &scene.relay;
+    until("it is over", async || problem(relay).await.is_none()).await;
+    drop((again, scene.first, scene.of_view));
+}
+
 #[tokio::test]
 async fn another_order_of_maps_and_of_resources_is_no_difference() {
     let mut scene = Scene::begin("1s").await;

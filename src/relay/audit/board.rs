@@ -162,6 +162,11 @@ impl AuditBoard {
         state.last.get(view).filter(|of| of.report.differences_count > 0).map(|of| of.member.clone())
     }
 
+    /// Forgets what was found of a view: there is nobody any more of whom it says something.
+    pub(super) fn forget(&self, view: &str) {
+        self.state().last.remove(view);
+    }
+
     /// Forgets the views that have ended, or have no two clients any more.
     pub(super) fn retain(&self, views: &BTreeSet<Arc<str>>) {
         let mut state = self.state();
