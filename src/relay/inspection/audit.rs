@@ -74,7 +74,7 @@ pub(in crate::relay) fn are_shown_and_present(of: &Inspection<'_>, shown: &Membe
 
 /// Whether what an audit has found of the view says nothing of its clients any more: each of them has the node that the server is shown.
 pub(in crate::relay) fn is_finding_over(of: &Inspection<'_>) -> bool {
-    let are_equal = |shown| of.members.present().all(|member| member.node() == shown);
+    let are_equal = |shown: &MemberNode| of.members.present().all(|member| member.node() == shown);
     shown_now(of).is_some_and(are_equal)
 }
 
