@@ -196,6 +196,23 @@ async fn a_finding_is_over_when_each_client_that_is_left_has_the_shown_node() {
     drop((again, scene.first, scene.of_view));
 }
 
+/// A relay has both clients in one view, and is not asked as another one.
+#[tokio::test]
+async fn a_finding_is_over_when_the_server_is_a_relay_by_now() {
+    let mut scene = Scene::begin("1s").await;
+    let audit = scene.audit().await;
+    say(&audit, "1", &[("a", "1"), ("b", "other")], &[], &[]);
+    until("it is found", async || scene.problem().await.is_some()).await;
+    let Scene { plane, relay, first, second, of_view } = scene;
+    let address = plane.kill().await;
+    drop((audit, of_view));
+    let mut plane = Plane::relay_at(address, &[Variant::Sotw]).await;
+    let of_view = plane.stream().await;
+    say(&of_view, "1", &TWO, &[], &[]);
+    until("it is over", async || problem(&relay).await.is_none()).await;
+    drop((first, second));
+}
+
 #[tokio::test]
 async fn another_order_of_maps_and_of_resources_is_no_difference() {
     let mut scene = Scene::begin("1s").await;

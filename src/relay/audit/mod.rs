@@ -65,9 +65,9 @@ async fn end_findings(board: &AuditBoard, running: &[(Arc<str>, mpsc::Sender<Com
         return;
     }
     let tasks: BTreeMap<_, _> = running.iter().map(|(view, task)| (view, task)).collect();
-    for (view, _) in findings {
+    for (view, AuditReport { server, .. }) in findings {
         let Some(task) = tasks.get(&view) else { continue };
-        if ask(task, is_finding_over).await == Some(true) {
+        if ask(task, move |of| is_finding_over(of, &server)).await == Some(true) {
             board.forget(&view);
         }
     }
@@ -85,7 +85,7 @@ async fn audit(
     let subject = match ask(task, move |of| audit_subject(of, found.as_ref(), number)).await {
         Some(Ok(subject)) => subject,
         not_now => {
-            if let Some(Err(NotNow::AllEqual)) = not_now {
+            if let Some(Err(NotNow::AllEqual | NotNow::Relay)) = not_now {
                 board.forget(view);
             }
             board.note_not_waiting(view);

@@ -72,10 +72,15 @@ pub(in crate::relay) fn are_shown_and_present(of: &Inspection<'_>, shown: &Membe
     shown_now(of) == Some(shown) && of.members.present().any(|of| of.node() == member)
 }
 
-/// Whether what an audit has found of the view says nothing of its clients any more: each of them has the node that the server is shown.
-pub(in crate::relay) fn is_finding_over(of: &Inspection<'_>) -> bool {
+/// Whether what an audit has found of the view at a server is over, whatever the next one would find. Each client that is there has the node
+/// that the server is shown, or the view has another server by now, or one that is a relay.
+pub(in crate::relay) fn is_finding_over(of: &Inspection<'_>, server: &str) -> bool {
     let are_equal = |shown: &MemberNode| of.members.present().all(|member| member.node() == shown);
-    shown_now(of).is_some_and(are_equal)
+    let is_elsewhere = || match Offer::of(of.view, of.sources) {
+        Ok(offer) => of.shared.connectors[offer.server].describe() != server,
+        Err(why) => why == NotNow::Relay,
+    };
+    shown_now(of).is_some_and(are_equal) || is_elsewhere()
 }
 
 /// Returns the node that servers are shown, if it is that of a client that is there.
