@@ -37,8 +37,8 @@ pub(crate) struct Generation {
     trigger: DrainTrigger,
     /// How long a connection without a stream is kept at the start.
     keep: Duration,
-    /// Its number for audits, and whether it has any.
-    audits: (u64, bool),
+    /// Its number for audits, and the servers whose views are audited.
+    audits: (u64, Vec<String>),
     /// Tasks that end with it.
     beside: Mutex<JoinSet<()>>,
 }
@@ -83,10 +83,10 @@ impl Generation {
         let mut beside = JoinSet::new();
         let (idle_views, idle) = (views.clone(), config.views_idle);
         beside.spawn(async move { retire_idle(&idle_views, idle).await });
-        let audits = (views.incidents().audits.number(), config.views_audit.is_some());
-        if let Some(interval) = config.views_audit {
-            let (audited, descriptors) = (views.clone(), descriptors.clone());
-            beside.spawn(async move { audit_views(&audited, audits.0, interval, &descriptors).await });
+        let (number, audited) = (views.incidents().audits.number(), sources.audited(config));
+        if let Some(interval) = config.views_audit.filter(|_| !audited.is_empty()) {
+            let (views, descriptors) = (views.clone(), descriptors.clone());
+            beside.spawn(async move { audit_views(&views, number, interval, &descriptors).await });
         }
         let server_certificates: Arc<[_]> = config.upstream.servers.iter().flat_map(server_certificates).collect();
         Self {
@@ -102,15 +102,15 @@ impl Generation {
             sources,
             trigger,
             keep: config.views.protocol.view.linger,
-            audits,
+            audits: (number, audited),
             beside: Mutex::new(beside),
         }
     }
 
     /// Audits the views of this one from now on, and of no one before it. It is the one in use.
     pub(crate) fn take_audits(&self) {
-        let (number, has_any) = self.audits;
-        self.views.incidents().audits.follow(number, has_any);
+        let (number, servers) = &self.audits;
+        self.views.incidents().audits.follow(*number, servers);
     }
 
     /// Returns what metrics and problems are made of.
@@ -250,6 +250,15 @@ impl Sources {
 
     fn streams(&self) -> Vec<SharedConnector> {
         self.all.iter().map(|(_, opener)| opener.streams.clone()).collect()
+    }
+
+    /// Returns the servers whose views are audited: those that are shown a client. Files are shown nothing.
+    fn audited(&self, config: &Config) -> Vec<String> {
+        if config.views_audit.is_none() || !config.views.shows_members {
+            return Vec::new();
+        }
+        let shown = self.all.iter().filter(|(plan, _)| !matches!(plan, SourcePlan::Files(_)));
+        shown.map(|(_, opener)| opener.streams.describe()).collect()
     }
 
     fn loads(&self) -> Vec<Option<AdsConnector>> {

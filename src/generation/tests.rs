@@ -4,8 +4,12 @@ use super::*;
 use crate::memory::{Budget, Memory, MemorySetting};
 
 fn config(servers: &str) -> Config {
+    config_of(servers, "key: [tenant]")
+}
+
+fn config_of(servers: &str, views: &str) -> Config {
     let text = format!(
-        "listen: [{{address: '127.0.0.1:0'}}]\nviews: {{key: [tenant]}}\nupstream:\n  servers: [{servers}]\n\
+        "listen: [{{address: '127.0.0.1:0'}}]\nviews: {{{views}}}\nupstream:\n  servers: [{servers}]\n\
          permissions: [{{name: a, identities: [{{network: 127.0.0.0/8}}], tenant: pay}}]\n"
     );
     Config::parse(Path::new("/nowhere/relay.yaml"), &text).unwrap_or_else(|error| panic!("{error}"))
@@ -33,6 +37,21 @@ async fn servers_that_are_equal_go_on_and_others_are_opened() {
     assert!(!is_same(&third, 0, &changed, 0), "a key of it is another");
     let loads: Vec<_> = first.loads().iter().map(Option::is_some).collect();
     assert_eq!(loads, [true, true, false], "a server that is polled takes no load reports");
+}
+
+#[tokio::test]
+async fn only_servers_that_are_shown_a_client_are_audited() {
+    let audited = |servers: &[&str], views: &str| {
+        let config = config_of(&servers.join(", "), &format!("key: [tenant]{views}"));
+        Sources::new(&config, None).audited(&config)
+    };
+    let files = "{files: [a.yaml]}";
+    let (both, key) = (", node: member, audit: {interval: 1h}", ", audit: {interval: 1h}");
+    assert_eq!(audited(&[ONE, files, POLLED], both), ["http://one:1", "http://three:1"]);
+    let off = both.replace("1h", "0s");
+    for (server, views) in [(ONE, ""), (ONE, key), (ONE, ", node: member"), (ONE, off.as_str()), (files, both)] {
+        assert_eq!(audited(&[server], views), [""; 0], "{server} {views}");
+    }
 }
 
 #[tokio::test]

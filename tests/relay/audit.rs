@@ -7,6 +7,7 @@ use prost::encoding::{bytes, string};
 use serde_json::Value;
 use weir_core::proto::node::Node;
 
+use super::reload::World;
 use super::*;
 
 /// A relay, two clients of one view, and the stream that shows the first of them.
@@ -182,6 +183,37 @@ async fn a_finding_is_over_when_one_client_is_left() {
     until("it is over", async || problem(relay).await.is_none()).await;
 }
 
+/// Two streams of one client are one client.
+#[tokio::test]
+async fn a_finding_is_over_when_each_client_that_is_left_has_the_shown_node() {
+    let mut scene = Scene::begin("1s").await;
+    let audit = scene.audit().await;
+    say(&audit, "1", &[("a", "1"), ("b", "other")], &[], &[]);
+    until("it is found", async || scene.problem().await.is_some()).await;
+    let again = answered(client(&scene.relay, "one").await).await;
+    drop(scene.second);
+    let relay = &scene.relay;
+    until("it is over", async || problem(relay).await.is_none()).await;
+    drop((again, scene.first, scene.of_view));
+}
+
+/// A relay has both clients in one view, and is not asked as another one.
+#[tokio::test]
+async fn a_finding_is_over_when_the_server_is_a_relay_by_now() {
+    let mut scene = Scene::begin("1s").await;
+    let audit = scene.audit().await;
+    say(&audit, "1", &[("a", "1"), ("b", "other")], &[], &[]);
+    until("it is found", async || scene.problem().await.is_some()).await;
+    let Scene { plane, relay, first, second, of_view } = scene;
+    let address = plane.kill().await;
+    drop((audit, of_view));
+    let mut plane = Plane::relay_at(address, &[Variant::Sotw]).await;
+    let of_view = plane.stream().await;
+    say(&of_view, "1", &TWO, &[], &[]);
+    until("it is over", async || problem(&relay).await.is_none()).await;
+    drop((first, second));
+}
+
 #[tokio::test]
 async fn another_order_of_maps_and_of_resources_is_no_difference() {
     let mut scene = Scene::begin("1s").await;
@@ -289,6 +321,59 @@ async fn there_is_no_audit_while_a_brake_holds() {
     until("a removal is held", async || counted(&relay, held).await == 1).await;
     let _second = answered(client(&relay, "two").await).await;
     no_stream_for(&mut plane, &relay).await;
+}
+
+/// What the view has is not what its server has said last, and what another client is given cannot be compared with it.
+#[tokio::test]
+async fn there_is_no_audit_while_removals_wait_after_an_outage_and_there_is_one_after_that() {
+    let mut plane = Plane::start(&[Variant::Sotw]).await;
+    let config = config_of(&plane, "200ms", "brakes: {after_outage: 1h}");
+    let relay = run(App::bind(config).await.unwrap(), std::future::pending());
+    let first = client(&relay, "one").await;
+    let of_view = plane.stream().await;
+    say(&of_view, "1", &TWO, &[], &[]);
+    let _first = answered(first).await;
+    let mut plane = Plane::start_at(plane.kill().await, &[Variant::Sotw]).await;
+    let of_view = plane.stream().await;
+    say(&of_view, "2", &TWO[..1], &[], &[]);
+    until("a removal waits", async || waiting_after_outage(&relay).await == 1).await;
+    let _second = answered(client(&relay, "two").await).await;
+    no_stream_for(&mut plane, &relay).await;
+    say(&of_view, "3", &TWO, &[], &[]);
+    let audit = plane.stream().await;
+    say(&audit, "3", &TWO, &[], &[]);
+    until("it finds nothing", async || counted(&relay, "weir_audits_total{result=\"equal\"} ").await > 0).await;
+    assert_eq!((waiting_after_outage(&relay).await, problem(&relay).await), (0, None));
+}
+
+async fn waiting_after_outage(relay: &Relay) -> usize {
+    let page: Value = serde_json::from_str(&get(relay.admin, "/waits").await).unwrap();
+    page["oldest"].as_array().unwrap().iter().filter(|row| row["wait"] == "after_outage").count()
+}
+
+/// The clients stay with the configuration before for long, and so does the audit.
+#[tokio::test]
+async fn an_audit_that_is_under_way_when_a_reload_ends_audits_enters_nothing() {
+    let mut plane = Plane::start(&[Variant::Sotw]).await;
+    let address = plane.address;
+    let text = |interval: &str| {
+        format!(
+            "listen: [{{address: '127.0.0.1:0'}}]\nadmin: {{address: '127.0.0.1:0'}}\nreload: {{spread: 1h}}\n\
+             drain: {{grace: 0s, spread: 0s}}\nupstream: {{servers: [{{uri: 'http://{address}', variant: sotw}}]}}\n{}",
+            views(interval)
+        )
+    };
+    let world = World::start("audit", &text("1s")).await;
+    let first = client(&world.relay, "one").await;
+    let of_view = plane.stream().await;
+    say(&of_view, "1", &TWO, &[], &[]);
+    let _clients = (answered(first).await, answered(client(&world.relay, "two").await).await);
+    let audit = plane.stream().await;
+    world.change(&text("0s")).await;
+    say(&audit, "1", &[("a", "1"), ("b", "other")], &[], &[]);
+    let differs = "weir_audits_total{result=\"differs\"} ";
+    until("it has ended", async || counted(&world.relay, differs).await == 1).await;
+    assert_eq!((counted(&world.relay, "weir_audit_views_differing ").await, problem(&world.relay).await), (0, None));
 }
 
 /// Several intervals go by, in which no audit begins.

@@ -131,14 +131,12 @@ impl AuditBoard {
         state.configurations
     }
 
-    /// Takes findings of this configuration alone from now on. If it has no audits, all that was found is forgotten.
-    pub(crate) fn follow(&self, number: u64, has_audits: bool) {
+    /// Takes findings of this configuration alone from now on. What was found at servers that it does not audit is forgotten.
+    pub(crate) fn follow(&self, number: u64, servers: &[String]) {
         let mut state = self.state();
         state.audited = number;
-        if !has_audits {
-            state.last.clear();
-            state.waiting.clear();
-        }
+        state.last.retain(|_, of| servers.contains(&of.report.server));
+        state.waiting.retain(|server, _| servers.contains(server));
     }
 
     /// Whether the views of a configuration are audited now.
@@ -160,6 +158,11 @@ impl AuditBoard {
     pub(super) fn member_of_finding(&self, view: &str) -> Option<MemberNode> {
         let state = self.state();
         state.last.get(view).filter(|of| of.report.differences_count > 0).map(|of| of.member.clone())
+    }
+
+    /// Forgets what was found of a view: there is nobody any more of whom it says something.
+    pub(super) fn forget(&self, view: &str) {
+        self.state().last.remove(view);
     }
 
     /// Forgets the views that have ended, or have no two clients any more.
@@ -212,15 +215,17 @@ mod tests {
 
     use super::*;
 
+    const SERVER: &str = "http://server";
+
     fn report(differences: usize) -> AuditReport {
-        let server = "http://server".into();
+        let server = SERVER.into();
         AuditReport { server, differences: Vec::new(), differences_count: differences, node_fields: Vec::new() }
     }
 
     /// Returns the number of the configuration in use.
     fn followed(board: &AuditBoard) -> u64 {
         let number = board.number();
-        board.follow(number, true);
+        board.follow(number, &[SERVER.to_owned()]);
         number
     }
 
@@ -241,7 +246,7 @@ mod tests {
         board.retain(&BTreeSet::from([other.clone()]));
         assert!(board.findings().is_empty() && board.last("1a").is_none());
         assert_eq!(board.last("2b"), Some(report(0)));
-        board.follow(number, false);
+        board.follow(number, &[]);
         assert_eq!(board.last("2b"), None);
         let ends: Vec<_> = board.ends().filter(|(_, count)| *count > 0).collect();
         assert_eq!((ends, board.bytes()), (vec![(AuditResult::Differs, 1)], 7));
@@ -267,11 +272,24 @@ mod tests {
         board.note_finding(later, &view, member("a"), report(1));
         assert!(board.findings().is_empty() && board.is_followed(earlier), "it is not in use yet");
         board.note_finding(earlier, &view, member("a"), report(1));
-        board.follow(later, true);
+        board.follow(later, &["http://other".to_owned(), SERVER.to_owned()]);
         assert_eq!(board.findings().len(), 1, "what was found is still so");
-        board.follow(later, false);
+        board.follow(later, &[]);
         board.note_finding(earlier, &view, member("a"), report(1));
         assert!(board.findings().is_empty() && !board.is_followed(earlier));
+    }
+
+    #[test]
+    fn what_was_found_at_a_server_goes_with_a_reload_that_leaves_it_out() {
+        let (board, view): (_, Arc<str>) = (AuditBoard::default(), "1a".into());
+        let number = followed(&board);
+        board.note_finding(number, &view, member("a"), report(1));
+        let now = Moment::START;
+        board.note_end(AuditResult::Differs, SERVER, 1, now);
+        assert!(!board.may_begin(SERVER, &view, 1 << 30, now));
+        board.follow(board.number(), &["http://other".to_owned()]);
+        assert!(board.findings().is_empty() && board.last(&view).is_none());
+        assert!(board.may_begin(SERVER, &"2b".into(), 1, now), "nor is anything behind what waited there");
     }
 
     #[test]

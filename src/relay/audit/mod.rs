@@ -8,21 +8,21 @@ mod content;
 mod run;
 mod schedule;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::mpsc;
 use tokio::time::Instant;
-use weir_core::protocol::audit::Differing;
+use weir_core::protocol::audit::{Differing, NotNow};
 use weir_core::xds::MemberNode;
 
 pub(crate) use self::board::{AuditBoard, AuditDifference, AuditReport, AuditResult};
 use self::run::{Audit, AuditEnd};
 use self::schedule::Schedule;
 use super::command::{Command, ask};
-use super::inspection::audit_subject;
+use super::inspection::{audit_subject, is_finding_over};
 use super::views::{Views, audited};
 use crate::transcode::Descriptors;
 
@@ -42,6 +42,7 @@ pub(crate) async fn audit_views(views: &Views, number: u64, interval: Duration, 
         let shared: BTreeSet<_> = watched.iter().filter(|of| of.clients() > 1).map(|of| of.view.clone()).collect();
         board.retain(&shared);
         let running = audited::running(views);
+        end_findings(board, &running).await;
         let due = running.iter().map(|(view, _)| view.clone()).filter(|view| shared.contains(view));
         schedule.follow(due, Instant::now(), || random() as f64 / u64::MAX as f64);
         let Some(view) = schedule.next(Instant::now()) else { continue };
@@ -57,6 +58,21 @@ pub(crate) async fn audit_views(views: &Views, number: u64, interval: Duration, 
     }
 }
 
+/// Forgets findings that say nothing of the clients that are there. The next audit may be far off, and there may be nobody to ask as.
+async fn end_findings(board: &AuditBoard, running: &[(Arc<str>, mpsc::Sender<Command>)]) {
+    let findings = board.findings();
+    if findings.is_empty() {
+        return;
+    }
+    let tasks: BTreeMap<_, _> = running.iter().map(|(view, task)| (view, task)).collect();
+    for (view, AuditReport { server, .. }) in findings {
+        let Some(task) = tasks.get(&view) else { continue };
+        if ask(task, move |of| is_finding_over(of, &server)).await == Some(true) {
+            board.forget(&view);
+        }
+    }
+}
+
 /// Audits a view. None: that cannot be now.
 async fn audit(
     (views, configuration): (&Views, u64),
@@ -66,10 +82,15 @@ async fn audit(
 ) -> Option<AuditResult> {
     let (shared, board, number) = (views.shared(), &views.incidents().audits, random());
     let found = board.member_of_finding(view);
-    let subject = ask(task, move |of| audit_subject(of, found.as_ref(), number)).await;
-    let Some(Ok(subject)) = subject else {
-        board.note_not_waiting(view);
-        return None;
+    let subject = match ask(task, move |of| audit_subject(of, found.as_ref(), number)).await {
+        Some(Ok(subject)) => subject,
+        not_now => {
+            if let Some(Err(NotNow::AllEqual | NotNow::Relay)) = not_now {
+                board.forget(view);
+            }
+            board.note_not_waiting(view);
+            return None;
+        }
     };
     let (server, nodes) = (subject.connector.describe(), [subject.shown.clone(), subject.member.clone()]);
     let member = subject.member.clone();

@@ -31,9 +31,9 @@ pub(in crate::relay) fn audit_subject(
     found: Option<&MemberNode>,
     random: u64,
 ) -> Result<AuditSubject, NotNow> {
-    let shown = shown_now(of).ok_or(NotNow::NoOtherMember)?;
+    let shown = shown_now(of).ok_or(NotNow::NoneShown)?;
     let members = of.members.present().map(Member::node);
-    let member = choose(members, shown, found, random).ok_or(NotNow::NoOtherMember)?;
+    let member = choose(members, shown, found, random).ok_or(NotNow::AllEqual)?;
     let offer = Offer::of(of.view, of.sources)?;
     let (connector, plan) = (&of.shared.connectors[offer.server], &of.shared.plan.servers[offer.server]);
     let ServerPlan::Streams { quirks, .. } = plan else { return Err(NotNow::NoServer) };
@@ -70,6 +70,17 @@ pub(in crate::relay) fn audited_side(of: &Inspection<'_>) -> Result<AuditedSide,
 /// Whether the server is still shown this node, and a member with the other one is there.
 pub(in crate::relay) fn are_shown_and_present(of: &Inspection<'_>, shown: &MemberNode, member: &MemberNode) -> bool {
     shown_now(of) == Some(shown) && of.members.present().any(|of| of.node() == member)
+}
+
+/// Whether what an audit has found of the view at a server is over, whatever the next one would find. Each client that is there has the node
+/// that the server is shown, or the view has another server by now, or one that is a relay.
+pub(in crate::relay) fn is_finding_over(of: &Inspection<'_>, server: &str) -> bool {
+    let are_equal = |shown: &MemberNode| of.members.present().all(|member| member.node() == shown);
+    let is_elsewhere = || match Offer::of(of.view, of.sources) {
+        Ok(offer) => of.shared.connectors[offer.server].describe() != server,
+        Err(why) => why == NotNow::Relay,
+    };
+    shown_now(of).is_some_and(are_equal) || is_elsewhere()
 }
 
 /// Returns the node that servers are shown, if it is that of a client that is there.

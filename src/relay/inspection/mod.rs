@@ -15,7 +15,9 @@ use weir_core::protocol::view::{BrakeReport, Class, Lookup, Selector, View};
 use weir_core::protocol::wait::{Wait, WaitList};
 use weir_core::xds::{Name, Type, WILDCARD};
 
-pub(super) use self::audit::{AuditSubject, AuditedSide, are_shown_and_present, audit_subject, audited_side};
+pub(super) use self::audit::{
+    AuditSubject, AuditedSide, are_shown_and_present, audit_subject, audited_side, is_finding_over,
+};
 pub(super) use self::metrics::metrics;
 pub(super) use self::report::{explain, report};
 use super::links::Links;

@@ -1,3 +1,4 @@
+mod audits;
 mod explained;
 mod inheritance;
 mod leaving;

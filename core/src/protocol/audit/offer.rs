@@ -41,8 +41,10 @@ pub enum NotNow {
     NoServer,
     /// The server is a relay: both nodes have one view there, and what it gives them is the same whatever its own server would give them.
     Relay,
-    /// The server is shown the node of none of its clients, or there is no other one.
-    NoOtherMember,
+    /// The server is shown the node of none of the clients that are there. That is over soon, mostly.
+    NoneShown,
+    /// Each client that is there has the node that the server is shown, also if that is one client with several streams.
+    AllEqual,
 }
 
 impl Wanted {
