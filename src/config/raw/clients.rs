@@ -68,12 +68,11 @@ section! {
         v2: Setting<bool> = false;
         /// What is compressed of replies to clients that accept gzip: off, auto (where enough of them are sent the same), or always.
         ///
-        /// Nothing is compressed for clients on this machine, and no secrets. Each reply is compressed once, by the relay, for all who are
-        /// sent it. See [compressed replies](compatibility.md#compressed-replies).
+        /// See [compressed replies](compatibility.md#compressed-replies).
         compression: Setting<Compression> = Compression::Off;
         /// What an empty first VHDS request means: the virtual hosts of the client's route configurations, or none.
         ///
-        /// Envoy sends such a request. The route configurations are those that the client subscribes to.
+        /// Of those that the client subscribes to. Envoy sends such a request.
         vhds_wildcard: Setting<VhdsWildcard> = VhdsWildcard::SubscribedRoutes;
         /// If true, new gRPC clients are ended with UNAVAILABLE when nothing they want is cached and no server is reachable.
         ///

@@ -127,7 +127,7 @@ section! {
         handshakes: Setting<Positive> = 16, applies(AtOnce);
         /// How long a TLS handshake may wait for its client.
         ///
-        /// This is the sum of all its waits. At least 10 ms.
+        /// The sum of all its waits. At least 10 ms.
         handshake_timeout: Setting<Pause> = seconds(10), applies(Restart);
         /// TLS handshakes of one address at a time; further connections are closed. 0: no limit, as balancers and NAT need it.
         handshakes_per_address: Setting<Count> = 0, applies(AtOnce);
@@ -209,8 +209,7 @@ section! {
     Reload {
         /// Whether the file is also read again when it changes.
         ///
-        /// It is looked at once a second, and read once it looks the same twice. As long as it cannot be used, it is read again when a file
-        /// that it names changes too, and every 30 s.
+        /// It is looked at once a second, and read once it looks the same twice. See [while it waits](reload.md#while-it-waits-for-files).
         watch: Setting<bool> = false;
         /// Streams of an earlier configuration end evenly over this time; meanwhile they are served as before.
         // Nothing waits for it: the streams are served meanwhile.

@@ -199,7 +199,7 @@ section! {
     Keepalive {
         /// Silence after which a ping is sent; 0s: none. Many gRPC servers end connections that ping more often than every 5 minutes.
         ///
-        /// Those on grpc-go and gRPC's C core do, unless configured otherwise.
+        /// Those on grpc-go and gRPC's C core do by default.
         // The defaults of gRPC clients; no more frequent (TRN-17).
         interval: Setting<Interval> = seconds(300);
         /// For one answer.
