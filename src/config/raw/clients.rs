@@ -81,7 +81,8 @@ section! {
         /// What becomes of an aggregated stream whose client requests a type that the control plane refuses: ignore, or end with its
         /// status.
         ///
-        /// Streams of relays never end so. See [types that a server refuses](upstream.md#types-that-a-server-refuses).
+        /// With `end` an Envoy loses all its types. Streams of relays never end so. See [types that a server
+        /// refuses](upstream.md#types-that-a-server-refuses).
         on_refused_type: Setting<OnRefusedType> = SessionOptions::default().on_refused_type;
         /// New connections end after about this long, and their clients connect again: this is what spreads them over relays that were
         /// added behind a balancer. 0s: never.
