@@ -26,7 +26,7 @@ section! {
         /// `member` is for a control plane that looks the proxy up by its node, as Istiod does. See [one view, one client
         /// shown](upstream.md#showing-a-client).
         node: Setting<ViewNode> = ViewNode::Key;
-        /// Views at one time; a client that would need one more gets RESOURCE_EXHAUSTED.
+        /// Views at one time.
         ///
         /// See [limits](limits.md#views).
         max: Setting<Positive> = 10_000;
@@ -97,7 +97,7 @@ section! {
     LoadReports {
         /// pass_through: an upstream stream for each client; aggregate: one for each view, with the sums; off: no service.
         mode: Setting<LoadsMode> = LoadsMode::PassThrough;
-        /// With pass_through: streams of all clients that are passed on; above it, RESOURCE_EXHAUSTED.
+        /// With pass_through: streams of all clients that are passed on.
         ///
         /// See [load reporting](load-reporting.md#limits).
         streams: Setting<Positive> = 10_000;

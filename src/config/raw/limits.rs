@@ -39,20 +39,20 @@ section! {
         /// The largest node of a client.
         // Sixteen times a large node.
         node_bytes: Setting<Size> = mib(1), applies(NewStreams);
-        /// Types of one stream; above it, the stream ends with RESOURCE_EXHAUSTED.
+        /// Types of one stream.
         types_per_stream: Setting<Positive> = SessionOptions::default().types, applies(NewStreams);
-        /// Names of one type on one stream; above it, the stream ends with RESOURCE_EXHAUSTED.
+        /// Names of one type on one stream.
         names_per_type: Setting<Positive> = SessionOptions::default().names, applies(NewStreams);
         /// Names of all types on one stream, with those in `initial_resource_versions`.
         names_per_stream: Setting<Positive> = SessionOptions::default().names_per_stream, applies(NewStreams);
-        /// Names of all streams of one view; above half of it, only streams with few names of their own get new ones.
+        /// Names of all streams of one view.
         ///
         /// See [limits](limits.md#views).
         names_per_view: Setting<Positive> = ViewOptions::default().names_per_view, applies(NewStreams);
         /// Bytes of all cached resources; above it, new names get RESOURCE_EXHAUSTED, and nothing lingers.
         ///
         /// Counted are resources that servers sent, each body once, with what replies and removals still keep; [files](files.md) do not
-        /// count. A name is new if its view does not have it. Complete sets are never refused.
+        /// count.
         cached_bytes: Option<Located<Size>>, applies(NewStreams), absent("half of `memory`"), example("4GiB");
         /// Memory for `initial_resource_versions` of all clients until they are judged; equal ones are kept once.
         // 25 fleets with a hundred thousand clusters each come back at the same time.
@@ -103,18 +103,17 @@ section! {
         fetch_timeout: Setting<Wait> = SessionOptions::default().fetch_timeout, applies(NewStreams);
         /// The longest resource file.
         file_bytes: Setting<Size> = mib(64), applies(NewStreams);
-        /// Connections of clients; above it, new ones get RESOURCE_EXHAUSTED or 503 unless there are some without streams, which are closed
-        /// instead. Without it, what the limit of open files allows.
+        /// Connections of clients. Without it, what the limit of open files allows.
         ///
         /// See [open files](operations.md#open-files).
         connections: Option<Located<Positive>>, applies(AtOnce), absent("as open files allow"), example("20000");
-        /// Connections from one address; above it, new ones get RESOURCE_EXHAUSTED or 429. 0: no limit, as balancers and NAT need it.
+        /// Connections from one address. 0: no limit, as balancers and NAT need it.
         connections_per_address: Setting<Count> = 0, applies(AtOnce);
-        /// Connections of one identity; above it, new ones get RESOURCE_EXHAUSTED or 429. 0: no limit, as whole fleets may have one.
+        /// Connections of one identity. 0: no limit, as whole fleets may have one.
         ///
         /// See [identities](limits.md#identities).
         connections_per_identity: Setting<Count> = 0, applies(AtOnce);
-        /// New connections in a second; those above it wait. 0: no limit.
+        /// New connections in a second. 0: no limit.
         new_connections_per_second: Setting<Count> = 0, applies(Restart);
         /// A connection without a request is closed after this long; 0s: never.
         first_request_timeout: Setting<Interval> = minutes(1), applies(Restart);
@@ -122,62 +121,62 @@ section! {
         ///
         /// Once something has arrived, `request_bytes_per_second` counts.
         first_message: Setting<Interval> = seconds(30), applies(NewStreams);
-        /// TLS handshakes that are worked on at a time; the others wait in order. One that waits for its client does not count.
+        /// TLS handshakes that are worked on at a time.
         // A handshake is a millisecond or two of work. What is ready meanwhile waits for as many, divided by the number of workers.
         handshakes: Setting<Positive> = 16, applies(AtOnce);
         /// How long a TLS handshake may wait for its client.
         ///
         /// The sum of all its waits. At least 10 ms.
         handshake_timeout: Setting<Pause> = seconds(10), applies(Restart);
-        /// TLS handshakes of one address at a time; further connections are closed. 0: no limit, as balancers and NAT need it.
+        /// TLS handshakes of one address at a time. 0: no limit, as balancers and NAT need it.
         handshakes_per_address: Setting<Count> = 0, applies(AtOnce);
         /// Open streams of one connection, as HTTP/2 announces it; the client waits with more.
         ///
         /// The setting of HTTP/2 is `SETTINGS_MAX_CONCURRENT_STREAMS`. A change counts for new connections.
         // An Envoy without ADS opens a stream for each cluster and route, all of them before it has received HTTP/2 settings.
         streams_per_connection: Setting<Positive> = 4096, applies(AtOnce);
-        /// Open streams and polls of one identity; above it, new ones get RESOURCE_EXHAUSTED or 429. 0: no limit.
+        /// Open streams and polls of one identity. 0: no limit.
         ///
         /// See [identities](limits.md#identities).
         streams_per_identity: Setting<Count> = 0, applies(AtOnce);
-        /// Open streams and polls of one tenant; above it, new ones get RESOURCE_EXHAUSTED or 429. 0: no limit.
+        /// Open streams and polls of one tenant. 0: no limit.
         ///
         /// Needs `tenant` in `views.key`. See [tenants](security.md#tenants-and-tiers).
         streams_per_tenant: Setting<Count> = 0, applies(AtOnce);
-        /// Names of all streams of one tenant; above it, streams that want more end with RESOURCE_EXHAUSTED. 0: no limit.
+        /// Names of all streams of one tenant. 0: no limit.
         ///
         /// Needs `tenant` in `views.key`.
         names_per_tenant: Setting<Count> = 0, applies(AtOnce);
-        /// New streams and polls of one connection in a second; the relay reads those above it later. 0: no limit.
+        /// New streams and polls of one connection in a second. 0: no limit.
         ///
         /// As many may come at once.
         // An Envoy with 1,500 streams opens them at once.
         new_streams_per_second: Setting<Count> = 2000, applies(Restart);
-        /// Views that exist because of one connection; a client that would need one more gets RESOURCE_EXHAUSTED or 429. 0: no limit.
+        /// Views that exist because of one connection. 0: no limit.
         ///
         /// The connection had their first client. Proxies that put many clients on one connection need `0`.
         // A relay has up to 50 streams on one connection, each of another view. Twice that, since views outlive their streams for a while.
         views_per_connection: Setting<Count> = 100, applies(NewStreams);
-        /// Views that exist because of one identity; a client that would need one more gets RESOURCE_EXHAUSTED or 429. 0: no limit.
+        /// Views that exist because of one identity. 0: no limit.
         ///
         /// A connection of the [identity](limits.md#identities) had their first client.
         views_per_identity: Setting<Count> = 0, applies(NewStreams);
-        /// Views of one tenant; a client that would need one more gets RESOURCE_EXHAUSTED or 429. 0: no limit.
+        /// Views of one tenant. 0: no limit.
         ///
         /// Needs `tenant` in `views.key`.
         views_per_tenant: Setting<Count> = 0, applies(NewStreams);
-        /// Open streams and polls of all clients; above it, new ones get RESOURCE_EXHAUSTED or 503.
+        /// Open streams and polls of all clients.
         streams: Setting<Positive> = 1_000_000, applies(AtOnce);
-        /// Requests of one stream in a second; the relay reads those above it later. 0: no limit.
+        /// Requests of one stream in a second. 0: no limit.
         requests_per_second: Setting<Count> = 0, applies(NewStreams);
-        /// Requests of all streams of one tenant in a second; the relay reads those above it later. 0: no limit.
+        /// Requests of all streams of one tenant in a second. 0: no limit.
         ///
         /// Needs `tenant` in `views.key`. As many may come at once.
         tenant_requests_per_second: Setting<Count> = 0, applies(AtOnce);
-        /// New names of one stream in a second, and those of 40 s at once; the relay reads requests above it later. 0: no limit.
+        /// New names of one stream in a second, and those of 40 s at once. 0: no limit.
         // More than changes while a fleet is being scaled.
         new_names_per_second: Setting<Count> = 5000, applies(NewStreams);
-        /// Headers of one request; above it, it gets RESOURCE_EXHAUSTED or 431. At least 1KiB.
+        /// Headers of one request. At least 1KiB.
         ///
         /// With 32 bytes for each header besides its text.
         header_bytes: Setting<Size> = kib(16), applies(Restart);
