@@ -54,15 +54,15 @@ limits! {
     /// The names, and the versions by name, of one request; the rows of one load report.
     RequestEntries = "limits.request_entries" {
         page: "Requests",
-        why: "Decoded, a name takes many times its bytes: 38 MiB of empty names would take 500 MiB. In load reports, clusters and their \
-            rows count",
+        why: "Decoded, a name takes many times its bytes: 38 MiB of empty names would take 500 MiB. In load reports, clusters and rows \
+            count",
         gets: "`RESOURCE_EXHAUSTED`: `request too large: 500000 names and versions, the limit is 400000 (limits.request_entries)`",
     }
 
     /// The bytes of one name.
     NameBytes = "limits.name_bytes" {
         page: "Requests",
-        why: "The longest names that are known have some hundred bytes",
+        why: "The longest known names have some hundred bytes",
         gets: "`RESOURCE_EXHAUSTED`: `request too large: a name of 20000 bytes, the limit is 16384 (limits.name_bytes)`",
     }
 
@@ -78,15 +78,14 @@ limits! {
         page: "Requests",
         why: "An Envoy with 1,500 streams begins with 92 MB of nodes, all at once",
         gets: "`RESOURCE_EXHAUSTED`: `too many incomplete requests: the limit for all clients is 536870912 bytes \
-            (limits.incomplete_request_bytes); retry`. REST: 503 with `Retry-After`",
+            (limits.incomplete_request_bytes); retry`. REST: 503",
     }
 
     /// The bytes of outdated resources in replies that clients do not take.
     OutdatedReplyBytes = "limits.outdated_reply_bytes" {
         page: "Streams",
         why: "A client that stops in the middle of a reply keeps its resources in memory, also when they have been replaced",
-        gets: "The stream is reset with `ENHANCE_YOUR_CALM`, which gRPC clients see as `RESOURCE_EXHAUSTED`: the rest of the reply is in \
-            the way of a message",
+        gets: "The stream is reset with `ENHANCE_YOUR_CALM`, which gRPC clients see as `RESOURCE_EXHAUSTED`",
     }
 
     /// The least rate at which the rest of a request has to arrive.
@@ -94,7 +93,7 @@ limits! {
         page: "Requests",
         why: "A request that never ends would hold its memory for ever",
         gets: "`RESOURCE_EXHAUSTED`: `request arrives too slowly: below 1024 bytes per second (limits.request_bytes_per_second)`. REST: \
-            503 with `Retry-After`",
+            503",
     }
 
     /// The types of one stream.
@@ -138,9 +137,8 @@ limits! {
     /// The names of one type that the clients of one view hold and the view does not know.
     SoughtNames = "limits.sought_names" {
         page: "Views",
-        why: "Names of one type that clients hold, their view does not know, and servers are [asked for once more](upstream.md#what-weir-concludes). \
-            Each is 150 bytes or so",
-        gets: "Nothing but a wait: it keeps what it holds, and the names without room are asked for as soon as half of the room is free",
+        why: "Servers are [asked for them once more](upstream.md#what-weir-concludes). Each is 150 bytes or so",
+        gets: "It waits: it keeps what it holds, and the names are asked for as soon as half of the room is free",
     }
 
     /// The bytes of all cached resources.
@@ -156,7 +154,7 @@ limits! {
         page: "Memory",
         why: "What all other limits allow together is more than a machine has",
         gets: "`RESOURCE_EXHAUSTED`: `too little memory: 1092 of 1536 MiB are in use, 402 MiB by its connection, of which the equal part \
-            is 30 MiB (limits.memory); retry later`. REST: 503 with `Retry-After`",
+            is 30 MiB (limits.memory); retry later`. REST: 503",
     }
 
     /// The views of the process.
@@ -164,7 +162,7 @@ limits! {
         page: "Views",
         why: "Each view has its own upstream streams, though they [share connections](upstream.md#connections)",
         gets: "`RESOURCE_EXHAUSTED`: `too many views: the limit is 10000 (views.max); metadata splits them most, with 9812 values \
-            (views.key)`. REST: 503 with `Retry-After`",
+            (views.key)`. REST: 503",
     }
 
     /// The views that exist because of one connection.
@@ -172,7 +170,7 @@ limits! {
         page: "Views",
         why: "A relay has 50 streams on one connection, each of another view; other clients are one node each",
         gets: "`RESOURCE_EXHAUSTED`: `too many views of one connection: the limit is 100 (limits.views_per_connection); cluster splits \
-            them most, with 100 values (views.key)`. REST: 429 with `Retry-After`",
+            them most, with 100 values (views.key)`. REST: 429",
     }
 
     /// The views that exist because of one identity.
@@ -180,13 +178,13 @@ limits! {
         page: "Views",
         why: "Whole fleets may have one [identity](#identities)",
         gets: "`RESOURCE_EXHAUSTED`: `too many views of one identity: the limit is 100 (limits.views_per_identity); cluster splits them \
-            most, with 100 values (views.key)`. REST: 429 with `Retry-After`",
+            most, with 100 values (views.key)`. REST: 429",
     }
 
     /// The bytes of one request to a server.
     MaxRequestBytes = "upstream.servers.max_request_bytes" {
         page: "Requests to servers",
-        why: "gRPC servers take 4 MiB by default, and end the stream of the whole view otherwise",
+        why: "gRPC servers take 4 MiB by default, and end the stream of the view otherwise",
         gets: "Delta: nothing is refused, long requests are [split](upstream.md#long-requests). SotW: gRPC clients and relays get an error \
             `RESOURCE_EXHAUSTED` for each name without room: `there is no room for the name in a request to the control plane \
             (max_request_bytes: 3145728)`; Envoys get no reply for it",
@@ -197,8 +195,7 @@ limits! {
         page: "Connections",
         why: "Each connection takes an open file, and some memory",
         gets: "With its first request, the place of a connection without a stream, which is closed gracefully. If there is none for 4 s, \
-            the request gets `RESOURCE_EXHAUSTED`: `too many connections: the limit is 768 (limits.connections); retry later`. REST: 503 \
-            with `Retry-After`",
+            the request gets `RESOURCE_EXHAUSTED`: `too many connections: the limit is 768 (limits.connections); retry later`. REST: 503",
     }
 
     /// Connections from one address.
@@ -206,7 +203,7 @@ limits! {
         page: "Connections",
         why: "Behind a balancer or NAT all clients have one address",
         gets: "`RESOURCE_EXHAUSTED`: `too many connections from one address: the limit is 10 (limits.connections_per_address); close \
-            some`. REST: 429 with `Retry-After`",
+            some`. REST: 429",
     }
 
     /// Connections of one identity.
@@ -214,7 +211,7 @@ limits! {
         page: "Connections",
         why: "Whole fleets may have one [identity](#identities)",
         gets: "`RESOURCE_EXHAUSTED`: `too many connections of one identity: the limit is 10 (limits.connections_per_identity); close \
-            some`. REST: 429 with `Retry-After`",
+            some`. REST: 429",
     }
 
     /// New connections in a second, which wait.
@@ -234,15 +231,15 @@ limits! {
     /// The time to the first message of a stream.
     FirstMessage = "limits.first_message" {
         page: "Streams",
-        why: "Clients open a stream when they have something to send, and one that is silent takes memory",
+        why: "Clients open a stream when they have something to send",
         gets: "`RESOURCE_EXHAUSTED`: `no message within 30s (limits.first_message); open a stream when there is something to send`",
     }
 
     /// TLS handshakes that are worked on at a time; the others wait.
     Handshakes = "limits.handshakes" {
         page: "Connections",
-        why: "A TLS handshake is a millisecond or two of work, for which established clients would wait if all were done at once",
-        gets: "It waits for its turn. A handshake that waits for its client has no turn, so slow clients keep none from others",
+        why: "A TLS handshake is a millisecond or two of work, for which established clients would wait",
+        gets: "It waits for its turn. A handshake that waits for its client has none",
     }
 
     /// The time that a TLS handshake may wait for its client.
@@ -256,8 +253,8 @@ limits! {
     HandshakesPerAddress = "limits.handshakes_per_address" {
         page: "Connections",
         why: "Behind a balancer or NAT all clients have one address",
-        gets: "The connection is closed before the handshake; the log has the reason: `too many handshakes from one address: the limit is \
-            10 (limits.handshakes_per_address)`",
+        gets: "The connection is closed before the handshake. Log: `too many handshakes from one address: the limit is 10 \
+            (limits.handshakes_per_address)`",
     }
 
     /// Open streams of one connection.
@@ -272,21 +269,21 @@ limits! {
         page: "Streams",
         why: "Whole fleets may have one [identity](#identities)",
         gets: "`RESOURCE_EXHAUSTED`: `too many streams of one identity: the limit is 1000 (limits.streams_per_identity); close some`. \
-            REST: 429 with `Retry-After`",
+            REST: 429",
     }
 
     /// Open streams and polls of one tenant.
     StreamsPerTenant = "limits.streams_per_tenant" {
         page: "Streams",
-        why: "For relays of many [tenants](security.md#tenants-and-tiers), of which each may have a whole fleet",
+        why: "A [tenant](security.md#tenants-and-tiers) may have a whole fleet",
         gets: "`RESOURCE_EXHAUSTED`: `too many streams of one tenant: the limit is 10000 (limits.streams_per_tenant); close some`. REST: \
-            429 with `Retry-After`",
+            429",
     }
 
     /// Names of all streams of one tenant.
     NamesPerTenant = "limits.names_per_tenant" {
         page: "Streams",
-        why: "Like the streams of a tenant. Each name counts for each stream that wants it",
+        why: "Each name counts for each stream that wants it",
         gets: "The stream that would need more ends with `RESOURCE_EXHAUSTED`: `too many names of one tenant: the limit is 100000 \
             (limits.names_per_tenant); retry later`. Polls count while they last, and are not refused",
     }
@@ -294,7 +291,7 @@ limits! {
     /// Requests of all streams of one tenant in a second, which wait.
     RequestsPerTenant = "limits.tenant_requests_per_second" {
         page: "Streams",
-        why: "Like the streams of a tenant",
+        why: "A tenant may have a whole fleet",
         gets: "It waits: its streams are read later",
     }
 
@@ -302,14 +299,13 @@ limits! {
     ViewsPerTenant = "limits.views_per_tenant" {
         page: "Views",
         why: "Tenants decide themselves what their nodes differ by",
-        gets: "`RESOURCE_EXHAUSTED`: `too many views of one tenant: the limit is 50 (limits.views_per_tenant)`, unless a view of it has no \
-            clients, which makes room. REST: 429 with `Retry-After`",
+        gets: "`RESOURCE_EXHAUSTED`: `too many views of one tenant: the limit is 50 (limits.views_per_tenant)`. REST: 429",
     }
 
     /// New streams and polls of one connection in a second, which wait.
     NewStreamsPerSecond = "limits.new_streams_per_second" {
         page: "Connections",
-        why: "An Envoy with 1,500 streams opens them at once. Streams that are opened and reset cost the client nothing",
+        why: "An Envoy with 1,500 streams opens them at once. Opening and resetting streams costs a client nothing",
         gets: "It waits: the connection is read later",
     }
 
@@ -317,9 +313,8 @@ limits! {
     Streams = "limits.streams" {
         page: "Streams",
         why: "10,000 Envoys have 60,000",
-        gets: "`RESOURCE_EXHAUSTED`: `too many streams: the limit for all clients is 1000000 (limits.streams); retry later`. REST: 503 \
-            with `Retry-After`. The connection gets no more streams (`GOAWAY`): by the next one a balancer may lead the client to another \
-            relay",
+        gets: "`RESOURCE_EXHAUSTED`: `too many streams: the limit for all clients is 1000000 (limits.streams); retry later`. REST: 503. \
+            The connection gets no more streams (`GOAWAY`): a balancer may lead the next one to another relay",
     }
 
     /// Streams of load reports that are passed on, over all clients.

@@ -10,7 +10,7 @@ metrics! {
     VIEWS: Gauge = "weir_views" [], "0.1.0";
     /// Times that a view was left out of an exposition, because it did not answer within a second
     ///
-    /// The exposition lacks its series, and its part of sums.
+    /// Its series, and its part of sums, are missing.
     METRICS_VIEWS_LEFT_OUT: Counter = "weir_metrics_views_left_out_total" [], "0.1.0";
     /// Views ended by an internal error (a bug)
     ///
@@ -26,13 +26,13 @@ metrics! {
     LOG_LINES_DROPPED: Counter = "weir_log_lines_dropped_total" [], "0.1.0";
     /// Values of a field of the sharing key over all views
     ///
-    /// `views.key` has the fields. The one with the most values splits the fleet most.
+    /// The one with the most values splits the fleet most.
     KEY_FIELD_VALUES: Highest = "weir_key_field_values" ["field"], "0.1.0";
 
     // Brakes.
     /// Removals that brakes hold now
     ///
-    /// The sum over all views. See [brakes](operations.md#when-a-brake-holds).
+    /// See [brakes](operations.md#when-a-brake-holds).
     BRAKE_HELD_REMOVALS: Gauge = "weir_brake_held_removals" ["type"], "0.1.0";
     /// Times that a brake of a set has engaged
     ///
@@ -40,13 +40,13 @@ metrics! {
     BRAKES_ENGAGED: Counter = "weir_brakes_engaged_total" ["type"], "0.1.0";
     /// Held removals that were let go, or that their server took back
     ///
-    /// The reason is `agreed`, `grace`, `empty_grace` or `operator` for those let go, and `recovered` for those taken back.
+    /// The reason is `agreed`, `grace`, `empty_grace` or `operator`; `recovered` for those taken back.
     BRAKE_REMOVALS_RELEASED: Counter = "weir_brake_removals_released_total" ["type", "reason"], "0.1.0";
 
     // Audits.
     /// Audits of views that have ended, by result
     ///
-    /// `equal`: a client that the control plane is not shown is given the same as its view; `differs`; `unfinished`: it is not known. See
+    /// `equal`: a client that the control plane is not shown is given the same as its view; `differs`; `unfinished`: not known. See
     /// [audits](upstream.md#audits).
     AUDITS: Counter = "weir_audits_total" ["result"], "0.1.0";
     /// Views of which a client is given something else, by their last audit
@@ -59,20 +59,19 @@ metrics! {
     // Connections and streams of clients.
     /// Open connections of clients
     ///
-    /// Those whose requests are rejected are included.
+    /// Those whose requests are rejected included.
     CLIENT_CONNECTIONS: Gauge = "weir_client_connections" [], "0.1.0";
     /// Connections that reached their maximum age, and whose clients had to connect again
     ///
-    /// The maximum is `clients.max_connection_age`.
+    /// See `clients.max_connection_age`.
     CLIENT_CONNECTIONS_AGED: Counter = "weir_client_connections_aged_total" [], "0.1.0";
     /// Connections closed for their PROXY header, or for having none
     ///
-    /// The [header](configuration.md#balancers) of a balancer in `proxy_protocol_from` was `missing`, `invalid` or `late`, or another peer
-    /// sent one (`untrusted`).
+    /// A [balancer's](configuration.md#balancers) was `missing`, `invalid` or `late`, or another peer sent one (`untrusted`).
     PROXY_HEADERS_REFUSED: Counter = "weir_proxy_headers_refused_total" ["reason"], "0.1.0";
     /// Times that a limit was reached, by its key
     ///
-    /// By clients; [limits](limits.md) has all keys.
+    /// See [limits](limits.md).
     LIMIT_REACHED: Counter = "weir_limit_reached_total" ["limit"], "0.1.0";
     /// Client streams accepted
     ///
@@ -86,8 +85,6 @@ metrics! {
     /// Open client streams
     CLIENT_STREAMS_OPEN: Gauge = "weir_client_streams_open" ["view"], "0.1.0";
     /// Client streams blocked until a resource set is complete
-    ///
-    /// An incomplete reply could make these clients delete resources that exist.
     CLIENT_STREAMS_BLOCKED: Gauge = "weir_client_streams_blocked" ["view"], "0.1.0";
     /// Client streams that request more absent names than limits.absent_names_per_stream
     ///
@@ -103,36 +100,34 @@ metrics! {
     // Replies to clients, and their answers.
     /// Large replies that wait for their turn, of 256 KiB or more each
     ///
-    /// Some are sent at a time, eight for each core. Small ones go first, and those that bring a client what it lacks go before those that
-    /// bring changes.
+    /// Eight for each core are sent at a time. Small ones go first, and those that bring a client what it lacks go before changes.
     CLIENT_REPLIES_WAITING: Gauge = "weir_client_replies_waiting" [], "0.1.0";
     /// Replies that were compressed, each once for all clients that are sent it
     ///
-    /// With `clients.compression`. See [compressed replies](compatibility.md#compressed-replies).
+    /// See [compressed replies](compatibility.md#compressed-replies).
     CLIENT_REPLIES_COMPRESSED: Counter = "weir_client_replies_compressed_total" [], "0.1.0";
     /// Bytes that clients were not sent because their replies were compressed
     CLIENT_REPLY_BYTES_SAVED: Counter = "weir_client_reply_bytes_saved_total" [], "0.1.0";
     /// Replies that clients were sent
     ///
-    /// Those to polls are included.
+    /// Polls included.
     CLIENT_REPLIES: Counter = "weir_client_replies_total" ["type"], "0.1.0";
     /// Bytes of the replies that clients were sent
     ///
-    /// Those of HTTP/2 and TLS are not counted.
+    /// Without those of HTTP/2 and TLS.
     CLIENT_REPLY_BYTES: Counter = "weir_client_reply_bytes_total" ["type"], "0.1.0";
     /// From the receipt of the oldest change in a reply, or of the request that it answers, until the reply was sent
     ///
-    /// Sent means handed to the transport. `reply="change"` counts from the change, which came from a server. `reply="first"` counts from
-    /// the request, for first replies and what follows a reconnect; their resources may be old. A reply with both counts in both. See
-    /// [lag](#lag).
+    /// Sent means handed to the transport. `reply="change"`: from the change, which came from a server. `reply="first"`: from the request,
+    /// for first replies and after a reconnect; their resources may be old. A reply with both counts in both. See [lag](#lag).
     CLIENT_REPLY_SENT_LAG_SECONDS: Histogram = "weir_client_reply_sent_lag_seconds" ["type", "reply"], "0.1.0";
     /// From the receipt of the oldest change in a reply, or of the request that it answers, until the client ACKed it
     ///
-    /// `reply` is that of `weir_client_reply_sent_lag_seconds`. A NACK does not count.
+    /// A NACK does not count.
     CLIENT_REPLY_ACKED_LAG_SECONDS: Histogram = "weir_client_reply_acked_lag_seconds" ["type", "reply"], "0.1.0";
     /// Client streams that have left a reply unanswered for longer than so many seconds
     ///
-    /// They subscribe to the type of the reply, and have neither ACKed nor NACKed it or a later one. `seconds` is 10 or 60.
+    /// `seconds` is 10 or 60. They subscribe to the type of the reply, and have answered neither it nor a later one.
     CLIENT_STREAMS_UNANSWERED: Gauge = "weir_client_streams_unanswered" ["type", "seconds"], "0.1.0";
     /// Replies that clients ACKed
     CLIENT_ACKS: Counter = "weir_client_acks_total" ["type"], "0.1.0";
@@ -152,31 +147,31 @@ metrics! {
     TYPE_RESOURCES: Gauge = "weir_type_resources" ["type"], "0.1.0";
     /// Bytes of the cached resources of a type; those of several views count for each
     ///
-    /// The memory is less: `weir_cached_bytes` counts each body once.
+    /// `weir_cached_bytes` counts each body once.
     TYPE_RESOURCE_BYTES: Gauge = "weir_type_resource_bytes" ["type"], "0.1.0";
     /// Bytes of all cached resources, each body once
     ///
-    /// They are those that servers sent; `limits.cached_bytes` bounds them.
+    /// Those that servers sent; see `limits.cached_bytes`.
     CACHED_BYTES: Gauge = "weir_cached_bytes" [], "0.1.0";
 
     // Memory.
     /// Memory that the relay may use; 0 if the system does not say how much there is
     ///
-    /// `limits.memory`, as a number of bytes.
+    /// See `limits.memory`.
     MEMORY_BUDGET_BYTES: Gauge = "weir_memory_budget_bytes" [], "0.1.0";
     /// Memory that is charged: to clients, or to what they have in common
     ///
-    /// By the [costs](sizing.md#memory) of what they hold, and with the bytes of resources in common.
+    /// By the [costs](sizing.md#memory) of what they hold; the bytes of resources are in common.
     MEMORY_CHARGED_BYTES: Gauge = "weir_memory_charged_bytes" ["to"], "0.1.0";
     /// All memory that is charged, the program's own included, without what the kernel keeps
     ///
-    /// To be compared with `weir_memory_live_bytes`.
+    /// Compare with `weir_memory_live_bytes`.
     MEMORY_BOOK_BYTES: Gauge = "weir_memory_book_bytes" [], "0.1.0";
     /// Memory that the allocator has given out; 0 if it does not tell
     MEMORY_LIVE_BYTES: Gauge = "weir_memory_live_bytes" [], "0.1.0";
     /// By how much charges are corrected when it is decided who gets more
     ///
-    /// Live bytes to charged ones, over the last minute, from 0.8 to 1.5.
+    /// Live to charged bytes, over the last minute, from 0.8 to 1.5.
     MEMORY_CORRECTION: FloatGauge = "weir_memory_correction_ratio" [], "0.1.0";
     /// Client streams that were ended for others, for want of memory or of views
     MEMORY_STREAMS_ENDED: Counter = "weir_memory_streams_ended_total" [], "0.1.0";
@@ -184,7 +179,7 @@ metrics! {
     // The state file.
     /// Writes to the state file
     ///
-    /// The metrics of the [file](warm-start.md) exist if `state` is configured.
+    /// Metrics of the [file](warm-start.md) exist if `state` is configured.
     STATE_WRITES: Counter = "weir_state_writes_total" [], "0.1.0";
     /// Attempts to open or write the state file that failed
     ///
@@ -226,7 +221,7 @@ metrics! {
     OLDEST_WAIT_SECONDS: FloatGauge = "weir_oldest_wait_seconds" ["wait"], "0.1.0";
     /// Waits that lasted more than 1 s longer than they may
     ///
-    /// Each counts once, when `/metrics` or `/waits` first sees that.
+    /// Each counts once, when `/metrics` or `/waits` first sees it.
     WAITS_BEYOND_BOUND: Counter = "weir_waits_beyond_bound_total" ["wait"], "0.1.0";
 
     // Load reports.
@@ -238,7 +233,7 @@ metrics! {
     // The configuration file, and resource files.
     /// Whether the configuration file was valid when it was last read
     ///
-    /// 1 if it was, 0 otherwise; `/config` has the reason.
+    /// `/config` has the reason.
     CONFIG_LAST_RELOAD_SUCCESSFUL: Gauge = "weir_config_last_reload_successful" [], "0.1.0";
     /// Unix time at which the configuration in use was read
     CONFIG_LAST_RELOAD_SUCCESS_TIMESTAMP_SECONDS: FloatGauge = "weir_config_last_reload_success_timestamp_seconds" [], "0.1.0";
@@ -249,8 +244,6 @@ metrics! {
     /// Keys whose change in the configuration file needs a restart
     CONFIG_PENDING_KEYS: Gauge = "weir_config_pending_keys" [], "0.1.0";
     /// SHA-256 of the configuration file in use
-    ///
-    /// The label has it; the value is always 1.
     CONFIG_HASH: Gauge = "weir_config_hash" ["sha256"], "0.1.0";
     /// Resource files of a file source
     RESOURCE_FILES: Gauge = "weir_resource_files" ["source"], "0.1.0";
@@ -262,21 +255,18 @@ metrics! {
     // TLS towards clients.
     /// Unix time at which a certificate of a listener, or of its chain, expires
     ///
-    /// Of a chain, the certificate that expires first counts. `certificate` is its file.
+    /// The first one of a chain counts. `certificate` is its file.
     TLS_CERTIFICATE_EXPIRES_TIMESTAMP_SECONDS: Highest = "weir_tls_certificate_expires_timestamp_seconds" ["listener", "certificate"], "0.1.0";
     /// Times that changed TLS files of a listener could not be used
     ///
     /// The log has file and reason.
     TLS_RELOAD_FAILURES: Counter = "weir_tls_reload_failures_total" ["listener"], "0.1.0";
     /// 1 if TLS files of a listener cannot be used as they are, and earlier versions are in use
-    ///
-    /// It is 0 otherwise.
     TLS_FILES_OUTDATED: Gauge = "weir_tls_files_outdated" ["listener"], "0.1.0";
     /// TLS handshakes that failed
     ///
-    /// Those with clients count. The reason is `no_certificate`, `expired`, `revoked`, `not_trusted`, `refused_by_client` (mostly because
-    /// it does not trust the listener's certificate), `not_tls`, `timeout`, `too_many_of_address` or `other`. The log has some of them with
-    /// the client.
+    /// The reason is `no_certificate`, `expired`, `revoked`, `not_trusted`, `refused_by_client` (mostly because it does not trust the
+    /// listener's certificate), `not_tls`, `timeout`, `too_many_of_address` or `other`. The log has some of them with the client.
     TLS_HANDSHAKES_FAILED: Counter = "weir_tls_handshakes_failed_total" ["listener", "reason"], "0.1.0";
 
     // Ladders.
@@ -284,7 +274,7 @@ metrics! {
     LADDER_ACTIVE: Gauge = "weir_ladder_active" ["view", "authority", "server"], "0.1.0";
     /// 1 for the state of the ladder, 0 for the others
     ///
-    /// The states are `idle`, `trying`, `active`, `cached` and `down`; see [failover](failover.md).
+    /// `idle`, `trying`, `active`, `cached` or `down`; see [failover](failover.md).
     LADDER_STATE: Gauge = "weir_ladder_state" ["view", "authority", "state"], "0.1.0";
     /// Unix time of the last state change of the ladder
     ///
@@ -299,8 +289,6 @@ metrics! {
     /// Connected upstream streams
     UPSTREAM_STREAMS_CONNECTED: Gauge = "weir_upstream_streams_connected" ["view", "server"], "0.1.0";
     /// Upstream streams opened
-    ///
-    /// All but the first are reconnects.
     UPSTREAM_STREAMS_OPENED: Counter = "weir_upstream_streams_opened_total" ["view", "server"], "0.1.0";
     /// Upstream streams that ended or could not be opened
     UPSTREAM_STREAMS_CLOSED: Counter = "weir_upstream_streams_closed_total" ["view", "server"], "0.1.0";
@@ -314,7 +302,7 @@ metrics! {
     UPSTREAM_LAST_RESPONSE_TIMESTAMP_SECONDS: Highest = "weir_upstream_last_response_timestamp_seconds" ["view", "server"], "0.1.0";
     /// Responses of the server that the relay NACKed
     ///
-    /// Those NACKed in part are included.
+    /// In part too.
     UPSTREAM_NACKS: Counter = "weir_upstream_nacks_total" ["view", "server"], "0.1.0";
 
     // Servers, over all views.
@@ -332,7 +320,7 @@ metrics! {
     UPSTREAM_LIVENESS_CALLS_UNANSWERED: Counter = "weir_upstream_liveness_calls_unanswered_total" ["server"], "0.1.0";
     /// Open connections to the server, which streams share
     ///
-    /// The streams are those of views and of load reports; see [upstream](upstream.md#connections).
+    /// Of views and load reports; see [upstream](upstream.md#connections).
     UPSTREAM_CONNECTIONS: Gauge = "weir_upstream_connections" ["server"], "0.1.0";
     /// Resources of the server that the relay rejected; each version of a name counts once
     ///
@@ -342,12 +330,11 @@ metrics! {
     // Traces.
     /// Spans that the collector of traces accepted
     ///
-    /// All spans of an export that it accepted count; see [tracing](tracing.md).
+    /// See [tracing](tracing.md).
     TRACE_SPANS_EXPORTED: Counter = "weir_trace_spans_exported_total" [], "0.1.0";
     /// Spans that were not exported, by reason
     ///
-    /// It is `queue_full` (the collector is slow), `export_failed` or `too_many_open` (256 changes were waiting for answers, and this was
-    /// the oldest).
+    /// `queue_full` (the collector is slow), `export_failed` or `too_many_open` (of 256 open changes, this was the oldest).
     TRACE_SPANS_DROPPED: Counter = "weir_trace_spans_dropped_total" ["reason"], "0.1.0";
 
     // The runtime.

@@ -8,14 +8,12 @@ section! {
     Admin {
         /// Reads, and with tls also changes: IP address and port; `:19000` is that port on 127.0.0.1. Other machines reach it only with
         /// tls.
-        ///
-        /// Without `tls` it has to be a loopback address.
         address: Option<Located<AdminAddress>>, written("127.0.0.1:19000");
         /// Reads and changes: path of a Unix socket for the relay's own user and root.
         socket: Option<Located<FilePath>>, example("/run/weir/admin.sock");
         /// Names in the Host header under which address may be asked, besides IP addresses and localhost.
         ///
-        /// Such as that of a Kubernetes service. Requests with another name get 421.
+        /// Requests with another name get 421.
         hosts: Option<Located<NonEmpty<HostName>>>, example("[weir.monitoring.svc]");
         /// Certificates of address and of those who connect to it.
         ///
@@ -29,7 +27,7 @@ section! {
     AdminTls {
         /// PEM file of the certificate that operators are shown, with its chain.
         ///
-        /// It needs `key`. Either these two or `certificates` are needed.
+        /// It needs `key`.
         certificate: Option<Located<FilePath>>, absent("needed, or certificates"), written("admin.pem");
         /// PEM file of its private key.
         key: Option<Located<FilePath>>, absent("needed, or certificates"), written("admin.key");
@@ -51,7 +49,7 @@ section! {
         may_change: Option<Located<NonEmpty<OperatorEntry>>>, example("");
         /// Who may tap clients: any of these identities. It is a right beside the others.
         ///
-        /// A tap shows what a single client requests and is sent. See [`/tap`](admin-api.md#tap).
+        /// See [`/tap`](admin-api.md#tap).
         may_tap: Option<Located<NonEmpty<OperatorEntry>>>, example("");
     }
 }
@@ -73,8 +71,7 @@ section! {
     Probes {
         /// IP address and port; `:19001` is that port on all addresses.
         ///
-        /// Plain HTTP for `/healthz`, `/ready` and `/metrics` alone, for everybody who reaches it. The same paths are at `admin.address`
-        /// and `admin.socket`, so that one address is enough on a machine of your own.
+        /// `admin.address` and `admin.socket` have the same paths.
         address: Needed<ProbesAddress>, written(":19001");
     }
 }

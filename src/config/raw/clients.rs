@@ -14,8 +14,7 @@ section! {
     Views {
         /// Node fields that must be equal for two clients to share a view. Without it all but id and listening_addresses.
         ///
-        /// Beside names of fields, entries may be `{metadata: {except: [NAME]}}`, all of the metadata but some values, and `{id: {part: 1,
-        /// of: "~"}}`, one part of the id. See [fields of the key](#fields-of-the-key).
+        /// See [fields of the key](#fields-of-the-key).
         key: Option<Located<NonEmpty<KeyEntry>>>, absent("all of the node but id and listening_addresses"),
             written("[cluster, locality.region, metadata.tenant]");
         /// The key that fits a control plane, in place of key.
@@ -24,17 +23,16 @@ section! {
         preset: Option<Located<PresetName>>, absent("none"), example("envoy-gateway");
         /// What the control plane is shown for a view: key (a node made of the key), or member (the node of one of its clients).
         ///
-        /// `member` is for a control plane that looks the proxy up by its node, as Istiod does. It is shown the client that is connected for longest,
-        /// and the next one when that has left. See [one view, one client shown](upstream.md#showing-a-client).
+        /// `member` is for a control plane that looks the proxy up by its node, as Istiod does. See [one view, one client
+        /// shown](upstream.md#showing-a-client).
         node: Setting<ViewNode> = ViewNode::Key;
-        /// Views at one time; a client that would need one more gets RESOURCE_EXHAUSTED.
+        /// Views at one time.
         ///
-        /// When the limit is reached, unused views are removed at once, first those that clients with more than their part have made. A client is refused
-        /// if there are none, or if it has more than its part itself and others had no room in the last minute. A poll gets 503.
+        /// See [limits](limits.md#views).
         max: Setting<Positive> = 10_000;
         /// Views with series of their own in metrics; the others are summed as view="other".
         ///
-        /// Decided when a view is created. See [metrics](metrics.md).
+        /// See [metrics](metrics.md).
         max_in_metrics: Setting<Count> = 100;
         /// A view without clients and interest is removed after this long.
         ///
@@ -46,7 +44,7 @@ section! {
         accept_missing_node: Setting<bool> = false;
         /// Checks of whether clients that share a view would be given the same by the control plane.
         ///
-        /// They are off by default. See [audit](#audit).
+        /// See [audit](#audit).
         audit: Located<Audit>;
     }
 }
@@ -70,21 +68,21 @@ section! {
         v2: Setting<bool> = false;
         /// What is compressed of replies to clients that accept gzip: off, auto (where enough of them are sent the same), or always.
         ///
-        /// Nothing is compressed for clients on this machine, and no secrets. Each reply is compressed once, by the relay, for all who are
-        /// sent it. See [compressed replies](compatibility.md#compressed-replies).
+        /// See [compressed replies](compatibility.md#compressed-replies).
         compression: Setting<Compression> = Compression::Off;
         /// What an empty first VHDS request means: the virtual hosts of the client's route configurations, or none.
         ///
-        /// Envoy sends such a request. The route configurations are those that the client subscribes to.
+        /// Of those that the client subscribes to. Envoy sends such a request.
         vhds_wildcard: Setting<VhdsWildcard> = VhdsWildcard::SubscribedRoutes;
         /// If true, new gRPC clients are ended with UNAVAILABLE when nothing they want is cached and no server is reachable.
         ///
         /// New are clients, and relays, that have had no reply. They then turn to the next server of their own list.
         grpc_fail_fast: Setting<bool> = SessionOptions::default().grpc_fail_fast;
-        /// What becomes of an aggregated stream whose client requests a type that the control plane refuses: ignore, or end with its status.
+        /// What becomes of an aggregated stream whose client requests a type that the control plane refuses: ignore, or end with its
+        /// status.
         ///
-        /// An Envoy would lose all its types for that one. Streams of relays never end so. See
-        /// [types that a server refuses](upstream.md#types-that-a-server-refuses).
+        /// With `end` an Envoy loses all its types. Streams of relays never end so. See [types that a server
+        /// refuses](upstream.md#types-that-a-server-refuses).
         on_refused_type: Setting<OnRefusedType> = SessionOptions::default().on_refused_type;
         /// New connections end after about this long, and their clients connect again: this is what spreads them over relays that were
         /// added behind a balancer. 0s: never.
@@ -99,14 +97,11 @@ section! {
     LoadReports {
         /// pass_through: an upstream stream for each client; aggregate: one for each view, with the sums; off: no service.
         mode: Setting<LoadsMode> = LoadsMode::PassThrough;
-        /// With pass_through: streams of all clients that are passed on; above it, RESOURCE_EXHAUSTED.
+        /// With pass_through: streams of all clients that are passed on.
         ///
-        /// Above it, the connection that has most streams loses its newest one to a connection that has at least two fewer. See
-        /// [load reporting](load-reporting.md#limits).
+        /// See [load reporting](load-reporting.md#limits).
         streams: Setting<Positive> = 10_000;
         /// With pass_through: the same of one connection. 0: no limit.
-        ///
-        /// Proxies that put many clients on one connection need more.
         streams_per_connection: Setting<Count> = 100;
         /// With aggregate: how long reports are summed while the control plane is away.
         max_outage: Setting<Wait> = minutes(5);

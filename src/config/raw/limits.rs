@@ -27,8 +27,6 @@ section! {
         incomplete_request_bytes: Option<Located<Size>>, applies(Restart), absent("12% of `memory`, and at least `message_bytes`"),
             example("512MiB");
         /// Memory for resources that were replaced while clients take replies with them, over all clients.
-        ///
-        /// Above it, streams of clients that take nothing are reset.
         outdated_reply_bytes: Option<Located<Size>>, applies(NewStreams), absent("6% of `memory`"), example("128MiB");
         /// How fast the rest of a request has to arrive, on average over half a minute.
         // Slower than any link that an Envoy is run on.
@@ -41,22 +39,20 @@ section! {
         /// The largest node of a client.
         // Sixteen times a large node.
         node_bytes: Setting<Size> = mib(1), applies(NewStreams);
-        /// Types of one stream; above it, the stream ends with RESOURCE_EXHAUSTED.
+        /// Types of one stream.
         types_per_stream: Setting<Positive> = SessionOptions::default().types, applies(NewStreams);
-        /// Names of one type on one stream; above it, the stream ends with RESOURCE_EXHAUSTED.
+        /// Names of one type on one stream.
         names_per_type: Setting<Positive> = SessionOptions::default().names, applies(NewStreams);
         /// Names of all types on one stream, with those in `initial_resource_versions`.
-        ///
-        /// Above it, the stream ends with `RESOURCE_EXHAUSTED`.
         names_per_stream: Setting<Positive> = SessionOptions::default().names_per_stream, applies(NewStreams);
-        /// Names of all streams of one view; above half of it, only streams with few names of their own get new ones.
+        /// Names of all streams of one view.
         ///
-        /// Names that linger are included. See [limits](limits.md#views).
+        /// See [limits](limits.md#views).
         names_per_view: Setting<Positive> = ViewOptions::default().names_per_view, applies(NewStreams);
         /// Bytes of all cached resources; above it, new names get RESOURCE_EXHAUSTED, and nothing lingers.
         ///
         /// Counted are resources that servers sent, each body once, with what replies and removals still keep; [files](files.md) do not
-        /// count. A name is new if its view does not have it. Complete sets are never refused.
+        /// count.
         cached_bytes: Option<Located<Size>>, applies(NewStreams), absent("half of `memory`"), example("4GiB");
         /// Memory for `initial_resource_versions` of all clients until they are judged; equal ones are kept once.
         // 25 fleets with a hundred thousand clusters each come back at the same time.
@@ -107,89 +103,82 @@ section! {
         fetch_timeout: Setting<Wait> = SessionOptions::default().fetch_timeout, applies(NewStreams);
         /// The longest resource file.
         file_bytes: Setting<Size> = mib(64), applies(NewStreams);
-        /// Connections of clients; above it, new ones get RESOURCE_EXHAUSTED or 503 unless there are some without streams, which are
-        /// closed instead. Without it, what the limit of open files allows.
+        /// Connections of clients. Without it, what the limit of open files allows.
         ///
-        /// Decided at the first request of a new connection. See [open files](operations.md#open-files).
+        /// See [open files](operations.md#open-files).
         connections: Option<Located<Positive>>, applies(AtOnce), absent("as open files allow"), example("20000");
-        /// Connections from one address; above it, new ones get RESOURCE_EXHAUSTED or 429. 0: no limit, as balancers and NAT need it.
-        ///
-        /// The first request of a new connection gets it. Clients behind a balancer or NAT have one address.
+        /// Connections from one address. 0: no limit, as balancers and NAT need it.
         connections_per_address: Setting<Count> = 0, applies(AtOnce);
-        /// Connections of one identity; above it, new ones get RESOURCE_EXHAUSTED or 429. 0: no limit, as whole fleets may have one.
+        /// Connections of one identity. 0: no limit, as whole fleets may have one.
         ///
-        /// The first request of a new connection gets it. See [identities](limits.md#identities).
+        /// See [identities](limits.md#identities).
         connections_per_identity: Setting<Count> = 0, applies(AtOnce);
-        /// New connections in a second; those above it wait. 0: no limit.
+        /// New connections in a second. 0: no limit.
         new_connections_per_second: Setting<Count> = 0, applies(Restart);
         /// A connection without a request is closed after this long; 0s: never.
-        ///
-        /// It is closed gracefully.
         first_request_timeout: Setting<Interval> = minutes(1), applies(Restart);
         /// A stream that is silent from its beginning ends after this long; 0s: never.
         ///
-        /// It ends with `RESOURCE_EXHAUSTED`. Once something has arrived, `request_bytes_per_second` counts.
+        /// Once something has arrived, `request_bytes_per_second` counts.
         first_message: Setting<Interval> = seconds(30), applies(NewStreams);
-        /// TLS handshakes that are worked on at a time; the others wait in order. One that waits for its client does not count.
+        /// TLS handshakes that are worked on at a time.
         // A handshake is a millisecond or two of work. What is ready meanwhile waits for as many, divided by the number of workers.
         handshakes: Setting<Positive> = 16, applies(AtOnce);
         /// How long a TLS handshake may wait for its client.
         ///
-        /// This is the sum of all its waits. At least 10 ms.
+        /// The sum of all its waits. At least 10 ms.
         handshake_timeout: Setting<Pause> = seconds(10), applies(Restart);
-        /// TLS handshakes of one address at a time; further connections are closed. 0: no limit, as balancers and NAT need it.
+        /// TLS handshakes of one address at a time. 0: no limit, as balancers and NAT need it.
         handshakes_per_address: Setting<Count> = 0, applies(AtOnce);
         /// Open streams of one connection, as HTTP/2 announces it; the client waits with more.
         ///
         /// The setting of HTTP/2 is `SETTINGS_MAX_CONCURRENT_STREAMS`. A change counts for new connections.
         // An Envoy without ADS opens a stream for each cluster and route, all of them before it has received HTTP/2 settings.
         streams_per_connection: Setting<Positive> = 4096, applies(AtOnce);
-        /// Open streams and polls of one identity; above it, new ones get RESOURCE_EXHAUSTED or 429. 0: no limit.
+        /// Open streams and polls of one identity. 0: no limit.
         ///
-        /// Those of all its connections count. See [identities](limits.md#identities).
+        /// See [identities](limits.md#identities).
         streams_per_identity: Setting<Count> = 0, applies(AtOnce);
-        /// Open streams and polls of one tenant; above it, new ones get RESOURCE_EXHAUSTED or 429. 0: no limit.
+        /// Open streams and polls of one tenant. 0: no limit.
         ///
         /// Needs `tenant` in `views.key`. See [tenants](security.md#tenants-and-tiers).
         streams_per_tenant: Setting<Count> = 0, applies(AtOnce);
-        /// Names of all streams of one tenant; above it, streams that want more end with RESOURCE_EXHAUSTED. 0: no limit.
+        /// Names of all streams of one tenant. 0: no limit.
         ///
-        /// Needs `tenant` in `views.key`. A name counts for each stream that wants it.
+        /// Needs `tenant` in `views.key`.
         names_per_tenant: Setting<Count> = 0, applies(AtOnce);
-        /// New streams and polls of one connection in a second; the relay reads those above it later. 0: no limit.
+        /// New streams and polls of one connection in a second. 0: no limit.
         ///
         /// As many may come at once.
         // An Envoy with 1,500 streams opens them at once.
         new_streams_per_second: Setting<Count> = 2000, applies(Restart);
-        /// Views that exist because of one connection; a client that would need one more gets RESOURCE_EXHAUSTED or 429. 0: no limit.
+        /// Views that exist because of one connection. 0: no limit.
         ///
-        /// The connection had their first client. If one of them has no clients, it makes room instead. Proxies that put many clients on
-        /// one connection need `0`.
+        /// The connection had their first client. Proxies that put many clients on one connection need `0`.
         // A relay has up to 50 streams on one connection, each of another view. Twice that, since views outlive their streams for a while.
         views_per_connection: Setting<Count> = 100, applies(NewStreams);
-        /// Views that exist because of one identity; a client that would need one more gets RESOURCE_EXHAUSTED or 429. 0: no limit.
+        /// Views that exist because of one identity. 0: no limit.
         ///
-        /// Beside `views_per_connection`: a connection of the [identity](limits.md#identities) had their first client. If one of them has
-        /// no clients, it makes room instead.
+        /// A connection of the [identity](limits.md#identities) had their first client.
         views_per_identity: Setting<Count> = 0, applies(NewStreams);
-        /// Views of one tenant; a client that would need one more gets RESOURCE_EXHAUSTED or 429. 0: no limit.
+        /// Views of one tenant. 0: no limit.
         ///
-        /// Needs `tenant` in `views.key`. If one of them has no clients, it makes room instead.
+        /// Needs `tenant` in `views.key`.
         views_per_tenant: Setting<Count> = 0, applies(NewStreams);
-        /// Open streams and polls of all clients; above it, new ones get RESOURCE_EXHAUSTED or 503.
+        /// Open streams and polls of all clients.
         streams: Setting<Positive> = 1_000_000, applies(AtOnce);
-        /// Requests of one stream in a second; the relay reads those above it later. 0: no limit.
+        /// Requests of one stream in a second. 0: no limit.
         requests_per_second: Setting<Count> = 0, applies(NewStreams);
-        /// Requests of all streams of one tenant in a second; the relay reads those above it later. 0: no limit.
+        /// Requests of all streams of one tenant in a second. 0: no limit.
         ///
         /// Needs `tenant` in `views.key`. As many may come at once.
         tenant_requests_per_second: Setting<Count> = 0, applies(AtOnce);
-        /// New names of one stream in a second, and those of 40 s at once; the relay reads requests above it later. 0: no limit.
+        /// New names of one stream in a second, and those of 40 s at once. 0: no limit.
         // More than changes while a fleet is being scaled.
         new_names_per_second: Setting<Count> = 5000, applies(NewStreams);
-        /// Headers of one request; above it, it gets RESOURCE_EXHAUSTED or 431. At least 1KiB.
+        /// Headers of one request. At least 1KiB.
         ///
-        /// With 32 bytes for each header besides its text. Above twice as much, it gets 431 without a reason.
+        /// With 32 bytes for each header besides its text.
         header_bytes: Setting<Size> = kib(16), applies(Restart);
     }
 }
@@ -219,8 +208,7 @@ section! {
     Reload {
         /// Whether the file is also read again when it changes.
         ///
-        /// It is looked at once a second, and read once it looks the same twice. As long as it cannot be used, it is read again when a file
-        /// that it names changes too, and every 30 s.
+        /// It is looked at once a second, and read once it looks the same twice. See [while it waits](reload.md#while-it-waits-for-files).
         watch: Setting<bool> = false;
         /// Streams of an earlier configuration end evenly over this time; meanwhile they are served as before.
         // Nothing waits for it: the streams are served meanwhile.

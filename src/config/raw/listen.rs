@@ -13,8 +13,8 @@ section! {
     Listen {
         /// IP address and port; `:18000` is that port on all addresses. Or a Unix socket, such as unix:/run/weir/weir.sock.
         ///
-        /// See [Unix sockets](#unix-sockets). Without `tls`, an address that is not of this machine
-        /// is a warning: every machine that reaches it gets what any client gets.
+        /// See [Unix sockets](#unix-sockets). Without `tls`, an address that is not of this machine is a
+        /// [warning](security.md#from-open-to-closed).
         address: Needed<ListenPlace>, written("127.0.0.1:18000");
         /// Permissions of a Unix socket, octal: who may write may connect. Without it 0600: the relay's own user.
         mode: Option<Located<FileMode>>, absent("`\"0600\"`"), example("\"0660\"");
@@ -38,7 +38,7 @@ section! {
     ListenTls {
         /// PEM file of the certificate that clients are shown, with its chain.
         ///
-        /// It needs `key`. Either these two or `certificates` are needed.
+        /// It needs `key`.
         certificate: Option<Located<FilePath>>, absent("needed, or certificates"), written("server.pem");
         /// PEM file of its private key.
         key: Option<Located<FilePath>>, absent("needed, or certificates"), written("server.key");

@@ -62,11 +62,9 @@ section! {
         /// What the server is shown for clients of some tenants, instead of tls.certificate, token_file and headers. The first that is for
         /// one counts.
         ///
-        /// Streams with different credentials never share a connection. Needs `tenant` in `views.key`, so that no client can choose.
+        /// Streams with different credentials never share a connection. Needs `tenant` in `views.key`.
         tenants: Option<Located<NonEmpty<TenantEntry>>>, only("uri"), example("");
         /// Without it delta is tried, and SotW if the server does not implement delta.
-        ///
-        /// With it, Weir uses this variant.
         variant: Option<Located<Variant>>, only("uri"), absent("delta, then SotW"), example("delta");
         /// For name resolution, TCP and TLS. With rest the default is request_timeout.
         ///
@@ -92,9 +90,8 @@ section! {
         drain: Setting<Interval> = seconds(300), only("uri, rest");
         /// A connection that is this old, 10 % more or less, is replaced, stream by stream; 0s: never.
         ///
-        /// Servers that are added behind a name or a balancer get their share. Each stream is opened again, which costs a SotW server its whole
-        /// set, and begins to wait for what silence says: at least twice `limits.resource_timer` and `limits.second_silence` together (4m 30s by
-        /// default). See [connections](upstream.md#connections).
+        /// At least twice `limits.resource_timer` and `limits.second_silence` together (4m 30s by default): each stream waits again for
+        /// what silence says. A SotW server sends its whole set again. See [connections](upstream.md#connections).
         max_connection_age: Setting<Interval> = seconds(0), only("uri, rest");
         /// If true, the server is asked to compress its responses with gzip, as another Weir does with `clients.compression`.
         ///
@@ -202,7 +199,7 @@ section! {
     Keepalive {
         /// Silence after which a ping is sent; 0s: none. Many gRPC servers end connections that ping more often than every 5 minutes.
         ///
-        /// Those on grpc-go and gRPC's C core do, unless configured otherwise.
+        /// Those on grpc-go and gRPC's C core do by default.
         // The defaults of gRPC clients; no more frequent (TRN-17).
         interval: Setting<Interval> = seconds(300);
         /// For one answer.

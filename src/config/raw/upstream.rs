@@ -10,7 +10,7 @@ section! {
     Upstream {
         /// The server list of old-style names and wildcards; the first is the first choice.
         ///
-        /// Also that of authorities without a list of their own. See [servers](#servers).
+        /// See [servers](#servers).
         servers: Option<Located<NonEmpty<Server>>>, written("");
         /// Instead of servers: files and folders of resources as the only source, relative to the folder of this file.
         ///
@@ -28,7 +28,7 @@ section! {
         bootstrap_from_environment: Setting<bool> = false, example("true");
         /// Authorities whose names mean the same to all clients: all views share one subscription and cache for them.
         ///
-        /// They mean so whatever the node: only for control planes that ignore the node for these names.
+        /// Only for control planes that ignore the node for these names.
         shared_authorities: Located<Vec<Located<Name>>>, example("[endpoints.example]");
         /// FileDescriptorSets (protoc --include_imports --descriptor_set_out) for messages that are not Envoy's.
         ///
