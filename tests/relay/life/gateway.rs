@@ -4,7 +4,7 @@ use futures_util::future::join_all;
 
 use super::*;
 
-/// Of the streams of this module: three connections.
+/// With two streams to a connection, the views' streams need three connections.
 const VIEWS: usize = 5;
 const CONNECTIONS: usize = 3;
 const TWO_EACH: &str = "max_streams_per_connection: 2";

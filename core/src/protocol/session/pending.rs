@@ -22,7 +22,7 @@ pub(super) struct Pending {
 struct Changes {
     first: Revision,
     last: Revision,
-    /// The first one that a server has made since the client was sent the name; zero if there is none.
+    /// The first change by a server since the client was sent the name; zero if no server has made one.
     oldest: Revision,
 }
 
