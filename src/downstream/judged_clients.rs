@@ -86,7 +86,7 @@ impl JudgedClients {
         self.again.notify_one();
     }
 
-    /// Judges clients when it is asked for, or due, until the future is dropped.
+    /// Checks connected clients again, on request and when they are due. Runs until the future is dropped.
     pub(crate) async fn run(&self) {
         loop {
             tokio::select! {

@@ -81,7 +81,7 @@ impl UnfinishedReplies {
         Arc::new(Self { limit, counters, given_up: LogPace::once_a_minute(), state: Mutex::default() })
     }
 
-    /// Takes care of the rest of a reply. Must be called within a runtime.
+    /// Tracks the unsent pieces of a reply, which may be given up if they keep too much memory. Must be called within a runtime.
     pub(super) fn enter(self: &Arc<Self>, outgoing: Outgoing, view: Arc<dyn CurrentResources>) -> Arc<Unfinished> {
         let (taken, looked) = Default::default();
         let reply = Arc::new(Unfinished { outgoing: Mutex::new(Some(outgoing)), view, taken, looked });
