@@ -22,11 +22,11 @@ pub(super) struct UnfinishedReplies {
     limit: usize,
     counters: Arc<LimitCounters>,
     given_up: LogPace,
-    state: Mutex<State>,
+    state: Mutex<ReplyList>,
 }
 
 #[derive(Default)]
-struct State {
+struct ReplyList {
     replies: Vec<Weak<Unfinished>>,
     /// Swept when this many entries are reached, so the work for each entry is constant.
     sweep_at: usize,

@@ -377,7 +377,7 @@ impl<'a> Retry<'a> {
         }
     }
 
-    async fn wait(&mut self, before: shared::Signs) {
+    async fn wait(&mut self, before: shared::ReachabilityCounts) {
         let wait = self.backoff.next(random());
         self.waited = self.shared.wait(self.stage, before, wait, self.least).await;
     }
