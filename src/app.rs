@@ -20,7 +20,7 @@ pub use crate::downstream::{InheritError, InheritedSockets};
 use crate::generation::Generation;
 use crate::memory::{LiveBytes, MemoryWatch};
 use crate::open_files::{self, Shares, Spare};
-use crate::reload::{Adapt, PermissionsControl, PutLimits, ReloadControl, Serving};
+use crate::reload::{ConfigOverride, PermissionsControl, PutLimits, ReloadControl, Serving};
 use crate::state::StateWriter;
 use crate::telemetry::{self, LogControl, ProcessSources, Traces, WorkerHealth, WorkerWatch};
 use crate::tls::ListenerTls;
@@ -43,7 +43,7 @@ pub struct App {
     in_use: InUse,
     drain_times: DrainTimes,
     watches_file: bool,
-    adapt: Option<Adapt>,
+    adapt: Option<ConfigOverride>,
     /// Addresses that another process still has.
     awaited: Vec<AwaitedAddress>,
     started: SystemTime,
@@ -137,7 +137,7 @@ impl App {
     }
 
     /// Changes every later version of the configuration as the command line demands.
-    pub fn adapting(self, adapt: Adapt) -> Self {
+    pub fn adapting(self, adapt: ConfigOverride) -> Self {
         Self { adapt: Some(adapt), ..self }
     }
 

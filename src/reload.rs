@@ -35,23 +35,23 @@ struct Inner {
     permissions: PermissionsControl,
     status: Arc<ConfigStatus>,
     path: PathBuf,
-    adapt: Adapt,
+    adapt: ConfigOverride,
     limits: PutLimits,
     /// TLS of the addresses for clients, in their order.
     listeners: Vec<Option<Arc<ListenerTls>>>,
     /// Locked for as long as a reload takes: one at a time.
     in_use: Mutex<InUse>,
     /// Nothing awaits while it is locked.
-    course: std::sync::Mutex<Course>,
+    course: std::sync::Mutex<ReloadState>,
 }
 
 /// Changes a configuration as the command line demands.
-pub type Adapt = Box<dyn Fn(Config) -> anyhow::Result<Config> + Send + Sync>;
+pub type ConfigOverride = Box<dyn Fn(Config) -> anyhow::Result<Config> + Send + Sync>;
 
 /// Puts limits in force that count at once, also over listeners that stay.
 pub(crate) type PutLimits = Box<dyn Fn(&downstream::Options) + Send + Sync>;
 
-struct Course {
+struct ReloadState {
     times: DrainTimes,
     watch: bool,
     /// The last time that the file was read again.
@@ -116,10 +116,11 @@ impl ReloadControl {
         permissions: PermissionsControl,
         status: Arc<ConfigStatus>,
         (in_use, times, watch): (InUse, DrainTimes, bool),
-        (listeners, limits, adapt): (Vec<Option<Arc<ListenerTls>>>, PutLimits, Adapt),
+        (listeners, limits, adapt): (Vec<Option<Arc<ListenerTls>>>, PutLimits, ConfigOverride),
     ) -> Self {
         let path = status.get().file;
-        let course = std::sync::Mutex::new(Course { times, watch, attempt: None, earlier: Vec::new(), is_over: false });
+        let course =
+            std::sync::Mutex::new(ReloadState { times, watch, attempt: None, earlier: Vec::new(), is_over: false });
         Self(Arc::new(Inner {
             serving,
             permissions,
@@ -133,7 +134,7 @@ impl ReloadControl {
         }))
     }
 
-    fn course(&self) -> MutexGuard<'_, Course> {
+    fn course(&self) -> MutexGuard<'_, ReloadState> {
         self.0.course.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -126,7 +126,10 @@ types:
 ";
     let mut program = Program::start(configuration);
     program.says("configuration warning");
-    program.says("weir started");
+    let started = program.says("weir started");
+    for name in ["version=", "config=", "listen=", "servers=", "workers="] {
+        assert!(started.contains(name), "{name} is missing in {started}");
+    }
     program.signal("-TERM");
     program.says("SIGTERM received; draining");
     program.says("waiting for the drain delay; still accepting clients delay=10ms");

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 type Layers = &'static [&'static [&'static str]];
 
-/// Top down: a file imports from its own layer and those below it. That the core is below the relay, the compiler keeps.
+/// Top down: a file imports from its own layer and those below it. The compiler keeps the core below the relay.
 const LAYERS: [(&str, Layers); 2] = [
     (
         "src",

@@ -20,7 +20,7 @@ use weir_core::xds::{Peer, Proven};
 use super::caller::{Caller, Via};
 use super::listener::{AdminSocket, Incoming, Listener};
 use super::places::{Answering, Place, Places};
-use crate::downstream::{HandshakeLimits, Handshakes, Secured, Spoken, Unread, WriteTimeout, first_word, secure};
+use crate::downstream::{HandshakeLimits, Handshakes, HttpVersion, Secured, Unread, WriteTimeout, first_word, secure};
 use crate::log_pace::LogPace;
 use crate::tls::ListenerTls;
 
@@ -110,7 +110,7 @@ impl Serving {
             }
         });
         let ended = match spoken {
-            Spoken::Http2 if self.via != Via::Probes => http2().serve_connection(io, service).await,
+            HttpVersion::Http2 if self.via != Via::Probes => http2().serve_connection(io, service).await,
             _ => http1(self.via).serve_connection(io, service).await,
         };
         if let Err(error) = ended {

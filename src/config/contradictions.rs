@@ -29,7 +29,7 @@ pub(super) fn check(raw: &raw::Root, plan: &Plan, checker: &mut Checker) {
     upstream.all_servers().for_each(|server| of_server(server, checker));
 }
 
-/// Warns of the keys that the file sets to something else than their defaults.
+/// Warns that keys have no effect, and why: those that `is_one` picks and that the file sets to other values than their defaults.
 fn without_effect<S: Section>(section: &S, is_one: impl Fn(&str) -> bool, why: &str, checker: &mut Checker) {
     for ((row, place), value) in S::rows().into_iter().zip(section.given()).zip(section.values()) {
         if let Some(place) = place.filter(|_| is_one(row.key) && value != row.default) {

@@ -22,7 +22,7 @@ use super::turns::{LARGE, Turn, Turns};
 use super::unfinished_replies::{NextPiece, Unfinished, UnfinishedReplies};
 use crate::compression::{Compression, END};
 use crate::grpc_message;
-use crate::relay::{Obstruction, glance_at_reply, reply_is_late, reply_waits, tap_end, tap_reply};
+use crate::relay::{Blocker, glance_at_reply, reply_is_late, reply_waits, tap_end, tap_reply};
 
 pub(super) struct SessionBody {
     slot: Arc<Slot>,
@@ -140,7 +140,7 @@ impl SessionBody {
             Ok(outgoing) => Poll::Ready(self.begin(outgoing, count)),
             Err(form) => {
                 self.turn = None; // nothing is sent meanwhile
-                self.slot.handle().iter().for_each(|handle| reply_waits(handle, Obstruction::Form));
+                self.slot.handle().iter().for_each(|handle| reply_waits(handle, Blocker::Form));
                 self.to_come = Some(ToCome::new(form, count, self.now(), self.lacks_some));
                 self.poll_to_come(cx)
             }

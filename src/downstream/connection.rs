@@ -23,7 +23,7 @@ use super::counted::Counted;
 use super::drain::Drain;
 use super::paced_reads::PacedReads;
 use super::sent_ahead::WINDOW;
-use super::sniff::{Spoken, Unread, first_word};
+use super::sniff::{HttpVersion, Unread, first_word};
 use super::socket::Socket;
 use super::write_timeout::WriteTimeout;
 
@@ -98,7 +98,7 @@ pub(super) async fn serve<F, B>(
     let limits = place.connections().limits();
     // Graceful: no new streams or requests are accepted, and open ones end normally.
     let ended = match spoken {
-        Spoken::Http2 => {
+        HttpVersion::Http2 => {
             let io = Coalesced::new(io);
             let mut connection = pin!(http2(&limits).serve_connection(TokioIo::new(io.share()), service));
             tokio::select! {
@@ -110,7 +110,7 @@ pub(super) async fn serve<F, B>(
                 }
             }
         }
-        Spoken::Http1 => {
+        HttpVersion::Http1 => {
             let io = TokioIo::new(WriteTimeout::new(io, patience.stall));
             let mut connection = pin!(http1(&limits, patience).serve_connection(io, service));
             tokio::select! {

@@ -17,7 +17,7 @@ use crate::log_pace::LogPace;
 
 /// All clients that were judged.
 pub(crate) struct JudgedClients {
-    state: Mutex<State>,
+    state: Mutex<ClientTable>,
     again: Notify,
     /// Clients that fail together end within this time.
     spread: Duration,
@@ -26,7 +26,7 @@ pub(crate) struct JudgedClients {
 }
 
 #[derive(Default)]
-struct State {
+struct ClientTable {
     /// The number of the next client.
     next: u64,
     clients: BTreeMap<u64, Arc<JudgedClient>>,
@@ -86,7 +86,7 @@ impl JudgedClients {
         self.again.notify_one();
     }
 
-    /// Judges clients when it is asked for, or due, until the future is dropped.
+    /// Checks connected clients again, on request and when they are due. Runs until the future is dropped.
     pub(crate) async fn run(&self) {
         loop {
             tokio::select! {
@@ -149,12 +149,12 @@ impl JudgedClients {
         overdue.into_iter().filter_map(|number| Some((number, state.clients.get(&number)?.clone()))).collect()
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, ClientTable> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl State {
+impl ClientTable {
     fn set_due(&mut self, number: u64, due: Option<SystemTime>) {
         if let Some(before) = self.due_of.remove(&number) {
             self.due.remove(&(before, number));

@@ -69,7 +69,7 @@ pub(crate) use request_limits::RequestLimits;
 pub(crate) use rest::{Rest, RestOptions};
 pub(crate) use server::Downstream;
 pub(crate) use service::{Options, Service};
-pub(crate) use sniff::{Spoken, Unread, first_word};
+pub(crate) use sniff::{HttpVersion, Unread, first_word};
 pub(crate) use socket::Socket;
 pub use unix_options::{Account, UnixOptions};
 pub(crate) use unix_options::{LONGEST_FOLDER, check_accounts, check_folder, folder_of};

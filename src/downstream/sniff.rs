@@ -7,13 +7,13 @@ use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Spoken {
+pub(crate) enum HttpVersion {
     Http1,
     Http2,
 }
 
 /// Reads as many bytes as are needed to decide.
-pub(crate) async fn first_word(from: &mut (impl AsyncRead + Unpin)) -> io::Result<(Spoken, Vec<u8>)> {
+pub(crate) async fn first_word(from: &mut (impl AsyncRead + Unpin)) -> io::Result<(HttpVersion, Vec<u8>)> {
     let mut read = [0; PREFACE.len()];
     let mut length = 0;
     loop {
@@ -21,8 +21,8 @@ pub(crate) async fn first_word(from: &mut (impl AsyncRead + Unpin)) -> io::Resul
         length += more;
         let spoken = match PREFACE.starts_with(&read[..length]) && more > 0 {
             true if length < PREFACE.len() => continue,
-            true => Spoken::Http2,
-            false => Spoken::Http1,
+            true => HttpVersion::Http2,
+            false => HttpVersion::Http1,
         };
         return Ok((spoken, read[..length].to_vec()));
     }
@@ -82,7 +82,7 @@ const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 mod tests {
     use super::*;
 
-    async fn of(pieces: &[&[u8]]) -> (Spoken, Vec<u8>) {
+    async fn of(pieces: &[&[u8]]) -> (HttpVersion, Vec<u8>) {
         let mut from = script(pieces);
         first_word(&mut from).await.unwrap()
     }
@@ -96,13 +96,16 @@ mod tests {
 
     #[tokio::test]
     async fn the_preface_is_known_in_pieces_and_everything_else_is_not_it() {
-        assert_eq!(of(&[PREFACE]).await.0, Spoken::Http2);
-        assert_eq!(of(&[b"P", b"RI * HTTP", b"/2.0\r\n\r\nSM\r\n\r\nmore"]).await, (Spoken::Http2, PREFACE.to_vec()));
+        assert_eq!(of(&[PREFACE]).await.0, HttpVersion::Http2);
+        assert_eq!(
+            of(&[b"P", b"RI * HTTP", b"/2.0\r\n\r\nSM\r\n\r\nmore"]).await,
+            (HttpVersion::Http2, PREFACE.to_vec())
+        );
         for other in
             [b"POST /v3/discovery:clusters HTTP/1.1\r\n".as_slice(), b"PRI * HTTP/1.1\r\n\r\nSM\r\n\r\n", b"", b"PR"]
         {
             let (spoken, read) = of(&[other]).await;
-            assert_eq!((spoken, read.as_slice()), (Spoken::Http1, &other[..other.len().min(PREFACE.len())]));
+            assert_eq!((spoken, read.as_slice()), (HttpVersion::Http1, &other[..other.len().min(PREFACE.len())]));
         }
     }
 }

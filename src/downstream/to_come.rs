@@ -9,7 +9,7 @@ use weir_core::protocol::session::{Estimate, Lag};
 
 use super::encode::{CompressedForms, FormToCome, Outgoing};
 use super::turns::{LARGE, Turn, Turns};
-use crate::relay::{Obstruction, SessionHandle, TypePlace, reply_waits};
+use crate::relay::{Blocker, SessionHandle, TypePlace, reply_waits};
 
 /// What is counted of a reply, once it is known in which form it is sent.
 pub(super) struct Count {
@@ -79,7 +79,7 @@ impl ToCome {
                         return Poll::Ready(Come { outgoing, turn: None });
                     }
                     let estimate = Estimate { bytes: outgoing.bytes(), is_first: self.is_first };
-                    handle.iter().for_each(|handle| reply_waits(handle, Obstruction::Turn));
+                    handle.iter().for_each(|handle| reply_waits(handle, Blocker::Turn));
                     self.stage = Stage::Turn(Box::new(outgoing), turns.enter(estimate));
                 }
                 Stage::Turn(outgoing, turn) => {

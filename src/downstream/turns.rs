@@ -19,12 +19,12 @@ use weir_core::protocol::session::Estimate;
 pub(super) struct Turns {
     places: usize,
     began: Instant,
-    state: Mutex<State>,
+    state: Mutex<TurnQueue>,
     waiting: Arc<AtomicUsize>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct TurnQueue {
     served: Vec<Arc<Entry>>,
     /// By due time: the more there is to send, the later. Small replies go first, those before others that bring a client what it lacks,
     /// and none waits for ever.
@@ -97,7 +97,7 @@ impl Turns {
     }
 
     /// Grants turns while there are places.
-    fn grant(&self, state: &mut State, now: Duration) {
+    fn grant(&self, state: &mut TurnQueue, now: Duration) {
         while state.served.len() < self.places
             && let Some((_, next)) = state.waiting.pop_first()
         {
@@ -123,7 +123,7 @@ impl Turns {
         self.began.elapsed()
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, TurnQueue> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -22,11 +22,11 @@ pub(super) struct UnfinishedReplies {
     limit: usize,
     counters: Arc<LimitCounters>,
     given_up: LogPace,
-    state: Mutex<State>,
+    state: Mutex<ReplyList>,
 }
 
 #[derive(Default)]
-struct State {
+struct ReplyList {
     replies: Vec<Weak<Unfinished>>,
     /// Swept when this many entries are reached, so the work for each entry is constant.
     sweep_at: usize,
@@ -81,7 +81,7 @@ impl UnfinishedReplies {
         Arc::new(Self { limit, counters, given_up: LogPace::once_a_minute(), state: Mutex::default() })
     }
 
-    /// Takes care of the rest of a reply. Must be called within a runtime.
+    /// Tracks the unsent pieces of a reply, which may be given up if they keep too much memory. Must be called within a runtime.
     pub(super) fn enter(self: &Arc<Self>, outgoing: Outgoing, view: Arc<dyn CurrentResources>) -> Arc<Unfinished> {
         let (taken, looked) = Default::default();
         let reply = Arc::new(Unfinished { outgoing: Mutex::new(Some(outgoing)), view, taken, looked });

@@ -188,6 +188,6 @@ impl Drop for StreamPlace {
 const GIVEN_WAY: Duration = Duration::from_secs(5);
 /// For how long views that nobody uses are.
 const WANTED: Duration = Duration::from_secs(60);
-/// The groups hear of changes from so many bytes on; of a small connection's from an eighth of what it has.
+/// A change reaches the groups once it is an eighth of what they know of the account, but for these bounds, in bytes.
 const STEP: usize = 64 << 10;
 const LEAST_STEP: usize = 4 << 10;

@@ -12,9 +12,9 @@ pub(crate) const TLS: usize = 10 << 10;
 pub(crate) const HANDSHAKE: usize = 20 << 10;
 /// What the kernel keeps for a connection at rest.
 pub(crate) const SOCKET: usize = 4 << 10;
-/// What a connection has made of replies that its client does not take.
+/// What a connection keeps of encoded replies that its client does not read.
 pub(crate) const UNSENT: usize = 40 << 10;
-/// What the kernel keeps of them besides, when it takes no more.
+/// What the kernel keeps of them besides, once its buffers are full.
 pub(crate) const UNSENT_IN_KERNEL: usize = 396 << 10;
 /// A stream that has sent nothing.
 pub(crate) const STREAM: usize = 3700;

@@ -335,9 +335,9 @@ fn allowed(standing: &Standing) -> usize {
     10 * FULL - above * (FULL - SHARED) / 100
 }
 
-/// Up to so many hundredths of the budget everybody gets what it asks for.
+/// Up to this percentage of the budget, each request for memory is granted.
 const SHARED: usize = 70;
-/// Above so many, nobody does.
+/// Above this percentage, none is.
 const FULL: usize = 95;
 /// So much room is worth requesting everything again that had none.
 const WORTHWHILE: usize = 5;

@@ -70,7 +70,7 @@ impl Incidents {
 /// One for the process, shared by the views and the hub.
 #[derive(Debug, Default)]
 pub(crate) struct WaitWatch {
-    state: Mutex<State>,
+    state: Mutex<KnownWaits>,
 }
 
 /// Which views have answered in a look.
@@ -81,7 +81,7 @@ pub(crate) enum Answered {
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct KnownWaits {
     /// Those of the last look that were beyond their bounds.
     known: BTreeSet<WaitKey>,
     counts: [u64; WaitKind::ALL.len()],

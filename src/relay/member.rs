@@ -10,7 +10,7 @@ use super::report::AnswersSource;
 use super::session_handle::SessionHandle;
 use super::subscriber::{Notice, Subscriber};
 use super::traces::OpenChange;
-use super::view_usage::Stay;
+use super::view_usage::ViewGuard;
 
 /// A session that joins a view, or has joined it.
 ///
@@ -20,12 +20,12 @@ pub(super) struct Member {
     session: Arc<SessionHandle>,
     /// Until its view has it.
     node: Option<MemberNode>,
-    _stay: Stay,
+    _stay: ViewGuard,
 }
 
 impl Member {
     /// With the node that servers may be shown, if they are shown clients.
-    pub(crate) fn new(session: Arc<SessionHandle>, node: Option<MemberNode>, stay: Stay) -> Self {
+    pub(crate) fn new(session: Arc<SessionHandle>, node: Option<MemberNode>, stay: ViewGuard) -> Self {
         Self { session, node, _stay: stay }
     }
 }

@@ -82,7 +82,7 @@ pub(crate) use report::{
 };
 pub use response_reader::{ResponseReader, Turn};
 pub(crate) use session_handle::{
-    Obstruction, SessionGuard, SessionHandle, fetch_reply, glance_at_reply, is_tapped, reply_is_late, reply_waits,
+    Blocker, SessionGuard, SessionHandle, fetch_reply, glance_at_reply, is_tapped, reply_is_late, reply_waits,
     session_changed, tap_end, tap_reply, tap_request, tap_unchanged,
 };
 pub(crate) use shared::ViewsOptions;

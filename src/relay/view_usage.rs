@@ -9,11 +9,11 @@ use tokio::time::Instant;
 #[derive(Debug)]
 pub(super) struct ViewUsage {
     created: Instant,
-    state: Mutex<State>,
+    state: Mutex<UsageTimes>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct UsageTimes {
     /// No session.
     unused_since: Option<Instant>,
     /// Neither a session nor lingering interest.
@@ -45,7 +45,7 @@ impl ViewUsage {
         self.state().unused_since.unwrap_or(now).saturating_duration_since(self.created)
     }
 
-    fn state(&self) -> std::sync::MutexGuard<'_, State> {
+    fn state(&self) -> std::sync::MutexGuard<'_, UsageTimes> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -57,9 +57,9 @@ impl ViewUsage {
 
 /// Keeps a view from being removed: from when a session looks it up until the view task has released the session.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Stay(Arc<()>);
+pub(super) struct ViewGuard(Arc<()>);
 
-impl Stay {
+impl ViewGuard {
     /// Whether this is the only one left of its view. The caller ensures that no other can be made meanwhile.
     pub(crate) fn is_last(&self) -> bool {
         Arc::strong_count(&self.0) == 1

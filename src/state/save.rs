@@ -269,7 +269,7 @@ impl Writer<'_, '_> {
         let view_place = OnceCell::new();
         let added = table.changed_since(since);
         let prolonged = table.refreshed_since(since);
-        // Nothing else of a resource has changed if another server has given the same.
+        // When another server has sent the same resource, only its origin has changed.
         let is_attributed_anew = since != Revision::ZERO && table.sums().reattributed() != set.reattributed;
         let attributed = is_attributed_anew.then(|| table.given_since(set.given)).into_iter().flatten();
         let attributed = attributed.filter(|(_, entry)| entry.changed <= since && entry.refreshed <= since);

@@ -50,7 +50,7 @@ impl SealingKey {
         self.1.as_ref()
     }
 
-    /// Returns encrypted bytes, readable only together with this place.
+    /// Returns encrypted bytes that are bound to `place`: they can be decrypted only with the same place.
     pub(super) fn seal(&self, place: &[u8], plain: &[u8]) -> anyhow::Result<Vec<u8>> {
         let mut sealed = plain.to_vec();
         let nonce = self.0.seal_in_place_append_tag(Aad::from(place), &mut sealed).context("cannot encrypt")?;

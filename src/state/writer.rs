@@ -35,8 +35,8 @@ pub(crate) struct StateWriter {
 }
 
 impl StateWriter {
-    /// Begins to load what the file has into the views, which nobody has asked for yet, and then to write. Mostly it is loaded when this
-    /// returns; if the disk is slow, it is not waited for here.
+    /// Starts a thread that loads the file into views without clients, and then writes. Mostly the file is loaded when this returns; a slow
+    /// disk is not waited for here.
     pub(crate) fn start(options: StateOptions, newest: &Arc<Newest<Views>>) -> anyhow::Result<Self> {
         let load = newest.get().readiness().load().clone();
         let counters = Arc::<StateCounters>::default();

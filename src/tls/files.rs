@@ -130,7 +130,7 @@ impl Files {
         })
     }
 
-    /// Makes the trust of the last good versions. There is none where clients are not asked for certificates.
+    /// Builds what client certificates are checked by, from the last valid files. None if clients are not asked for certificates.
     pub(super) fn trust(&self) -> Result<Option<Trust>, TlsFileError> {
         if self.client_ca.is_none() && self.domains.is_empty() {
             return Ok(None);

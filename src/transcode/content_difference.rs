@@ -509,7 +509,7 @@ mod tests {
         assert_eq!(found.path, "tls_certificate.private_key");
         assert!(!format!("{found:?} {found}").contains("hush"), "{found:?}");
         assert_eq!(difference(SECRET, &certificate("hush-1"), &certificate("hush-1")), None);
-        // A side that lacks all of it shows what the other has, without the key.
+        // One side lacks the certificate: the difference shows the other side's, without its private key.
         let found = difference(SECRET, &certificate("hush-1"), &json!({"name": "s"})).unwrap();
         assert!(format!("{found:?}").contains("chain") && !format!("{found:?} {found}").contains("hush"), "{found:?}");
     }

@@ -32,7 +32,7 @@ pub(crate) struct TlsFiles {
 /// What TLS handshakes need, as its files are now: what explains their errors, and the settings.
 pub(crate) type ReadTls = (TlsFiles, Arc<ClientConfig>);
 
-/// How errors name what could be given instead.
+/// Words of error messages: who connects, and which key or option could be given.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct TlsWords {
     /// Who connects.

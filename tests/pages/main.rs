@@ -8,6 +8,7 @@ mod log_lines;
 mod markdown;
 mod metrics;
 mod paths;
+mod planes;
 
 use std::path::Path;
 

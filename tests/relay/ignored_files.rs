@@ -5,6 +5,7 @@ use std::fs;
 use serde_json::Value;
 
 use super::files::{Folder, relay_of, relay_over, report_with};
+use super::log_lines::Lines;
 use super::*;
 
 #[tokio::test]
@@ -42,6 +43,23 @@ async fn a_name_in_two_files_is_an_error_of_the_second_until_one_of_them_lacks_i
     folder.put("b.json", CDS, &["y"]);
     assert_eq!(client.sent().await.set, ["y"], "nothing came before");
     report_with(&relay, "/files", "\"errors\": []").await;
+}
+
+#[tokio::test]
+async fn a_file_that_cannot_be_loaded_has_a_line_that_says_what_is_served_and_one_when_it_can() {
+    let folder = Folder::new();
+    folder.put("a.json", CDS, &["a"]);
+    let relay = relay_over(&folder).await;
+    let mut client = Client::connect(relay.address, Variant::Delta).await;
+    client.ask(CDS, &["*"], Some("web"));
+    assert_eq!(client.sent().await.set, ["a"]);
+    folder.put_text("a.json", "[{");
+    Lines::of_file(&folder.file("a.json"), "cannot load resource file; serving its last good version").await;
+    folder.put("a.json", CDS, &["a", "c"]);
+    assert_eq!(client.sent().await.set, ["c"], "nothing came before");
+    Lines::of_file(&folder.file("a.json"), "resource file is at fault no more").await;
+    folder.put_text("b.json", "[{");
+    Lines::of_file(&folder.file("b.json"), "cannot load resource file; no earlier version").await;
 }
 
 /// The server of a view's first ladder, and the server that a resource came from.

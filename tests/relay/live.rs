@@ -121,7 +121,7 @@ async fn watchers_are_limited_share_a_picture_and_leave_room_when_they_go() {
         if one == other {
             break;
         }
-        // One of them had read an earlier one.
+        // One of the watchers has read an earlier state than the other.
         match one.as_str() < other.as_str() {
             true => one = times(&mut last).await,
             false => other = times(&mut watchers[0]).await,

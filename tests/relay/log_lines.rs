@@ -45,12 +45,12 @@ impl Subscriber for Lines {
     fn exit(&self, _: &span::Id) {}
 }
 
-/// Stores only the lines of threads that write state files, which no test can have a subscriber on. While it is the default of all threads,
-/// each place of a line asks the subscriber of its own thread whether it is wanted: otherwise a place that another thread reaches first,
-/// just as lines begin to be stored, may keep its answer, no.
+/// Stores only the lines of threads that read and write files, which no test can have a subscriber on. While it is the default of all
+/// threads, each place of a line asks the subscriber of its own thread whether it is wanted. Otherwise a place that another thread reaches
+/// first, just as lines begin to be stored, may keep its answer, no.
 struct AskEachTime;
 
-static OF_STATE_FILES: LazyLock<Lines> = LazyLock::new(Lines::default);
+static OF_FILES: LazyLock<Lines> = LazyLock::new(Lines::default);
 
 impl Subscriber for AskEachTime {
     fn register_callsite(&self, _: &'static Metadata<'static>) -> Interest {
@@ -58,7 +58,8 @@ impl Subscriber for AskEachTime {
     }
 
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        metadata.target().starts_with("weir::state") && OF_STATE_FILES.enabled(metadata)
+        let is_of_file = |part: &str| metadata.target().starts_with(part);
+        ["weir::state", "weir::upstream::files"].into_iter().any(is_of_file) && OF_FILES.enabled(metadata)
     }
 
     fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
@@ -66,7 +67,7 @@ impl Subscriber for AskEachTime {
     }
 
     fn event(&self, event: &Event<'_>) {
-        OF_STATE_FILES.event(event);
+        OF_FILES.event(event);
     }
     fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
     fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
@@ -88,10 +89,10 @@ impl Lines {
         (lines, guard)
     }
 
-    /// Waits for a line about a state file, which has its path and this text.
-    pub(super) async fn of_state_file(path: &Path, part: &str) {
+    /// Waits for a line about a file, state or resources, which has its path and this text.
+    pub(super) async fn of_file(path: &Path, part: &str) {
         let path = path.display().to_string();
-        let is_there = async || OF_STATE_FILES.with(part).iter().any(|(_, line)| line.contains(&path));
+        let is_there = async || OF_FILES.with(part).iter().any(|(_, line)| line.contains(&path));
         until(part, is_there).await;
     }
 

@@ -63,7 +63,7 @@ impl ServerCertVerifier for Anybody {
     }
 }
 
-/// Offers what it has of one name to all of them.
+/// Offers the sessions of one server name to servers of every name.
 #[derive(Debug)]
 struct AllAlike(ClientSessionMemoryCache);
 

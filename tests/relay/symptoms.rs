@@ -202,6 +202,20 @@ async fn fifty_views_of_one_client_each_are_a_line_in_the_log_that_names_the_fie
     assert!(upstreams[0]["key_fields"]["id"].as_str().is_some_and(|id| id.starts_with("envoy-")), "{upstreams}");
 }
 
+#[tokio::test]
+async fn a_view_has_a_line_when_it_is_made_and_one_when_it_was_idle() {
+    let (lines, _guard) = Lines::of_this_thread();
+    let plane = Plane::start(&BOTH).await;
+    let config = config(plane.address, "", "views: {key: [cluster], idle_timeout: 100ms}\n");
+    let relay = run(crate::bind(config).await.unwrap(), std::future::pending());
+    let client = Client::connect(relay.address, Variant::Delta).await;
+    client.ask(CDS, &[], Some("web"));
+    until("it is made", async || lines.with("view created").len() == 1).await;
+    drop(client);
+    until("it has gone", async || lines.with("view removed; it was idle").len() == 1).await;
+    has_metric(&relay, "weir_views", 0).await;
+}
+
 /// Returns what clients notice of a server that is away, if that is a problem.
 async fn noticed(relay: &Relay, server: SocketAddr) -> Option<String> {
     let page: Value = serde_json::from_str(&get(relay.admin, "/problems").await).unwrap();

@@ -6,6 +6,7 @@ use weir_core::protocol::options::ProtocolOptions;
 
 use super::evidence::{relay_with_options, servers};
 use super::examples::assert_documented;
+use super::log_lines::Lines;
 use super::status::weir;
 use super::void::listener;
 use super::*;
@@ -119,6 +120,7 @@ fn say_listener(stream: &Stream, name: &str, cluster: &str) {
 /// While changes of routing wait, the time of a removal does not run: here they come without a pause.
 #[tokio::test]
 async fn a_wait_beyond_its_bound_is_counted_once_however_often_the_list_is_read() {
+    let (lines, _guard) = Lines::of_this_thread();
     let mut plane = Plane::start(&[Variant::Delta]).await;
     let upstream = servers(&[plane.address], ", variant: delta");
     let relay = relay_with_options(&upstream, "limits: {reference_hold: 200ms}", |_| {}).await;
@@ -166,6 +168,46 @@ async fn a_wait_beyond_its_bound_is_counted_once_however_often_the_list_is_read(
     ends(&relay, "removal").await;
     problems::goes(relay.admin, "wait_beyond_bound").await;
     assert_eq!(counted().await, 1);
+    let logged = lines.with("wait beyond its bound");
+    let of_removals = logged.iter().filter(|(_, line)| line.contains("wait=\"removal\""));
+    assert_eq!(of_removals.count(), 1, "{logged:?}");
+}
+
+#[tokio::test]
+async fn removals_for_a_client_that_nacks_its_routing_wait_until_it_accepts_newer_routing() {
+    let mut plane = Plane::start(&[Variant::Delta]).await;
+    let slow = |options: &mut ProtocolOptions| options.session.nacked_routing_hold = Duration::from_secs(600);
+    let upstream = servers(&[plane.address], ", variant: delta");
+    let relay = relay_with_options(&upstream, "limits: {reference_hold: 200ms}", slow).await;
+    let mut client = Client::connect(relay.address, Variant::Delta).await;
+    client.ask(CDS, &[], Some("web"));
+    let mut stream = plane.stream().await;
+    say(&stream, "1", &[], &TWO, &[]);
+    let sent = client.sent().await;
+    client.ack(CDS, &[], &sent);
+    client.ask(LDS, &[], None);
+    while stream.request().await.type_url() != LDS {}
+    say_listener(&stream, "l", "a");
+    let sent = client.sent().await;
+    client.ack(LDS, &[], &sent);
+
+    // It goes on with the listener that refers to `a`.
+    say_listener(&stream, "l", "b");
+    let sent = client.sent().await;
+    client.refuse(LDS, &sent);
+    let nacked = "weir_client_nacks_total{type=\"envoy.config.listener.v3.Listener\"} 1";
+    until("the NACK is counted", async || get(relay.admin, "/metrics").await.contains(nacked)).await;
+    say(&stream, "2", &[], &[], &["a"]);
+    let held = waiting(&relay, "nacked_routing").await;
+    assert_eq!((&held["bound_seconds"], &held["key"]), (&600.0.into(), &"limits.reference_hold".into()));
+    assert!(held["session"].is_number(), "{held:#}");
+
+    say_listener(&stream, "m", "b");
+    let sent = client.sent().await;
+    assert_eq!(sent.set, ["m"]);
+    client.ack(LDS, &[], &sent);
+    assert_eq!(client.sent().await.removed, ["a"]);
+    ends(&relay, "nacked_routing").await;
 }
 
 #[tokio::test]

@@ -121,7 +121,7 @@ async fn a_relay_that_starts_without_a_control_plane_serves_what_it_had_and_then
         let upstreams = get(second.0.admin, "/upstreams").await;
         assert!(upstreams.contains("\"from_disk\": {\n      \"resources\": 2,"), "{upstreams}");
         gauge(&second.0, "weir_resources_from_disk", 2).await;
-        Lines::of_state_file(&folder.0, "state loaded").await;
+        Lines::of_file(&folder.0, "state loaded").await;
         let mut stranger = Client::connect(second.0.address, down).await;
         stranger.ask(CDS, &[], Some("other"));
 
@@ -289,7 +289,7 @@ async fn an_unusable_file_is_renamed_and_the_relay_starts_without_it() {
     is_saved(&relay.0).await;
     let aside = std::fs::read_to_string(folder.0.join("state.unusable-1")).unwrap();
     assert!(aside.starts_with("not a state file"));
-    Lines::of_state_file(&folder.0, "state file unusable; renamed").await;
+    Lines::of_file(&folder.0, "state file unusable; renamed").await;
 }
 
 #[tokio::test]
@@ -388,7 +388,7 @@ async fn another_key_of_views_makes_other_views() {
     let mut client = Client::connect(second.0.address, Variant::Delta).await;
     client.ask(CDS, &[], Some("web"));
     hears_of_the_server_first(&mut client, address).await;
-    Lines::of_state_file(&folder.0, "views of the state file are not used").await;
+    Lines::of_file(&folder.0, "views of the state file are not used").await;
 }
 
 /// Starts the control plane of a client that has requested all clusters, and checks that nothing was sent to it from disk.

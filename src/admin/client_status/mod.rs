@@ -37,7 +37,7 @@ fn answer(now: ShownNow, caller: Caller, mut requests: Requests, is_stream: bool
                 Ok(None) => break Status::new(Status::OK, ""),
                 Err(status) => break status,
             };
-            // A stream may outlive what its certificate may do, and the configuration.
+            // While the stream was open, the certificate may have lost its rights, and the configuration may have changed.
             let shown = Shown::from_ref(&now);
             if let Err((_, reason)) = shown.rules.check_still(&caller, Does::Read) {
                 break Status::new(Status::PERMISSION_DENIED, reason);

@@ -353,7 +353,7 @@ impl Connections {
 
 const TIMES: Times = Times {
     unused: UnusedTimes {
-        // What a client sends first follows its last packet of the handshake. After that it may wait for what the relay sends first.
+        // Most clients send their first bytes with the end of the handshake. One that is silent this long may wait for the relay's.
         silent: Duration::from_millis(100),
         without_request: Duration::from_secs(1),
         idle: Duration::from_secs(5),
@@ -366,7 +366,7 @@ const TIMES: Times = Times {
 const LOOK: Duration = Duration::from_millis(10);
 /// The pause after a connection could not be accepted.
 const PAUSE: Duration = Duration::from_millis(100);
-/// What each header counts beside its name and value (RFC 9113, 6.5.2).
+/// The size of a header beyond its name and value (RFC 9113, 6.5.2).
 const HEADER: usize = 32;
 
 #[cfg(test)]

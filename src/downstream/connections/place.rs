@@ -272,7 +272,7 @@ impl Place {
         Some(refusal.clone())
     }
 
-    /// Lets the connection end when its streams have: its client may find another relay by the next one.
+    /// Lets the connection end with its last stream: the client's next connection may reach another relay.
     pub(in crate::downstream) fn send_elsewhere(&self) {
         self.full.store(true, Ordering::Relaxed);
         self.leave.notify_one();

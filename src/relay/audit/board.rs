@@ -13,14 +13,14 @@ use crate::log_pace::LogPace;
 /// One for the process.
 #[derive(Debug)]
 pub(crate) struct AuditBoard {
-    state: Mutex<State>,
+    state: Mutex<BoardState>,
     /// Whose turn it is: one configuration may still have clients while another one is in use.
     turn: tokio::sync::Mutex<()>,
     lines: LogPace,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct BoardState {
     ends: [u64; AuditResult::ALL.len()],
     bytes: u64,
     /// By server.
@@ -200,7 +200,7 @@ impl AuditBoard {
         self.state().bytes
     }
 
-    fn state(&self) -> std::sync::MutexGuard<'_, State> {
+    fn state(&self) -> std::sync::MutexGuard<'_, BoardState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -56,7 +56,7 @@ impl StreamRefusal {
 }
 
 impl LoadStreams {
-    /// Counts a stream of a connection, for which one of another connection may have to go.
+    /// Counts a stream of a connection. When all places are taken, a stream of another connection may have to end for it.
     pub(super) fn open(
         self: &Arc<Self>,
         connection: u64,

@@ -29,8 +29,8 @@ use self::interest::InterestForwarding;
 use self::locked::LockedSession;
 pub(super) use self::place::SessionPlace;
 pub(crate) use self::tapping::{glance_at_reply, is_tapped, tap_end, tap_reply, tap_request, tap_unchanged};
-pub(crate) use self::transit::Obstruction;
-use self::transit::Transit;
+pub(crate) use self::transit::Blocker;
+use self::transit::SendProgress;
 pub(crate) use self::waiting::{SessionGuard, fetch_reply, reply_is_late, reply_waits, session_changed};
 use super::client_log::NackLine;
 use super::clients::ClientFacts;
@@ -53,7 +53,7 @@ pub(crate) struct SessionHandle {
     is_blocked: AtomicBool,
     /// Whether it is among the sessions for which something waits.
     has_waits: AtomicBool,
-    transit: Transit,
+    transit: SendProgress,
     /// Whether somebody taps it, or has.
     is_tapped: AtomicBool,
     /// Its claims wait for a place in the queue of the view task.
@@ -74,7 +74,7 @@ impl SessionHandle {
             waker: AtomicWaker::new(),
             is_blocked: AtomicBool::new(false),
             has_waits: AtomicBool::new(false),
-            transit: Transit::default(),
+            transit: SendProgress::default(),
             is_tapped: AtomicBool::new(false),
             awaits_place: AtomicBool::new(false),
             itself: itself.clone(),
@@ -178,7 +178,7 @@ impl SessionHandle {
         let estimate = if limit < usize::MAX { session.report().estimate(&newest) } else { Estimate::default() };
         let now = self.place.clock.now();
         if estimate.bytes >= limit {
-            self.transit.set(Some(Obstruction::Turn), now);
+            self.transit.set(Some(Blocker::Turn), now);
             return Err(estimate);
         }
         let due = session.report().pending_names();
@@ -186,7 +186,7 @@ impl SessionHandle {
         if self.traces.is_active() {
             self.trace_step(&step, &session, &newest, now);
         }
-        self.transit.set(matches!(step, Step::Reply(_)).then_some(Obstruction::Unread), now);
+        self.transit.set(matches!(step, Step::Reply(_)).then_some(Blocker::Unread), now);
         if let Step::End(CloseReason::BadRequest(fault)) = &step {
             self.place.counters.bad_request(fault);
         }
@@ -294,7 +294,7 @@ impl SessionHandle {
     }
 
     /// Returns what keeps the next reply, and since when.
-    pub(super) fn obstruction(&self) -> Option<(Obstruction, Moment)> {
+    pub(super) fn obstruction(&self) -> Option<(Blocker, Moment)> {
         self.transit.get()
     }
 

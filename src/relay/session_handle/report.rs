@@ -9,7 +9,7 @@ use weir_core::protocol::wait::WaitList;
 use weir_core::xds::{Name, Type, WILDCARD};
 
 use super::SessionHandle;
-use super::transit::Obstruction;
+use super::transit::Blocker;
 use crate::relay::published::TypesApart;
 use crate::relay::report::{
     AnswersSource, Census, ClientHoldings, ClientReport, ClientTypeReport, DifferenceReport, HoldingsSource,
@@ -24,7 +24,7 @@ pub(in crate::relay) fn report(handle: &SessionHandle) -> ClientReport {
         let types: Vec<_> = session.report().summaries(&newest, now).map(|of| type_report(&of, &apart, now)).collect();
         (types, session.unsupported_requests())
     });
-    let unread = handle.obstruction().filter(|(what, _)| *what == Obstruction::Unread);
+    let unread = handle.obstruction().filter(|(what, _)| *what == Blocker::Unread);
     ClientReport {
         session: client.id.0,
         peer: client.peer.to_string(),

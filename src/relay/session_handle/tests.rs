@@ -15,7 +15,7 @@ use crate::relay::command::PART;
 use crate::relay::counters::ProcessCounters;
 use crate::relay::member::Member;
 use crate::relay::published::Published;
-use crate::relay::view_usage::Stay;
+use crate::relay::view_usage::ViewGuard;
 
 const RDS: &str = "type.googleapis.com/envoy.config.route.v3.RouteConfiguration";
 
@@ -141,7 +141,7 @@ fn whatever_may_have_changed_what_a_client_is_to_be_sent_wakes_its_session() {
         ("names without room", |handle| handle.notify(Notice::NamesRefused(Vec::new()))),
         ("room for claims", |handle| handle.notify(Notice::ClaimRoom)),
         ("refused versions", |handle| handle.on_stated_versions_refused()),
-        ("the end of the view", |handle| drop(Member::new(handle.clone(), None, Stay::default()))),
+        ("the end of the view", |handle| drop(Member::new(handle.clone(), None, ViewGuard::default()))),
     ];
     for (what, cause) in causes {
         let bench = Bench::new(9);

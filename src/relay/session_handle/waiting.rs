@@ -9,7 +9,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 use weir_core::protocol::session::{Fetched, Step};
 
 use super::SessionHandle;
-use super::transit::Obstruction;
+use super::transit::Blocker;
 
 /// Returns one reply to the request once everything in it is known, and at the latest when `timeout` is over.
 pub(crate) async fn fetch_reply(handle: &SessionHandle, timeout: Duration) -> Fetched {
@@ -49,13 +49,13 @@ pub(crate) async fn session_changed(handle: &SessionHandle) {
 }
 
 /// Notes that a reply which was made waits for this.
-pub(crate) fn reply_waits(handle: &SessionHandle, obstruction: Obstruction) {
+pub(crate) fn reply_waits(handle: &SessionHandle, obstruction: Blocker) {
     handle.transit.set(Some(obstruction), handle.clock().now());
 }
 
 /// Notes that a reply goes out now, so long after it was made.
 pub(crate) fn reply_is_late(handle: &SessionHandle, by: Duration) {
-    reply_waits(handle, Obstruction::Unread);
+    reply_waits(handle, Blocker::Unread);
     handle.session.lock().on_late_reply(by);
 }
 

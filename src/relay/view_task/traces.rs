@@ -108,7 +108,7 @@ fn concerned_by(changes: &[TracedChange], wakes: &Notifications) -> Vec<BTreeSet
     concerned
 }
 
-/// Returns the place of the change that a name was changed by. Of each change, these are the last revisions before it and in it.
+/// Returns the index of the change that changed a name. Each change has two revisions: the last one before it, and the last one in it.
 fn place_of(changes: &[((Revision, Revision), &Type)], mark: &NameChanged) -> Option<usize> {
     let place = changes.partition_point(|((_, last), _)| *last < mark.revision);
     let ((before, _), kind) = changes.get(place)?;

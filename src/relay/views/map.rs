@@ -31,7 +31,7 @@ use crate::relay::nack_watch::{NackNews, NackWatch};
 use crate::relay::published::{FromDisk, Published};
 use crate::relay::shared::Shared;
 use crate::relay::view_task::{ViewChannels, ViewTask};
-use crate::relay::view_usage::{Stay, ViewUsage};
+use crate::relay::view_usage::{ViewGuard, ViewUsage};
 
 /// A view with the types that are worth a log line.
 pub(in crate::relay) type ViewNews = (mpsc::Sender<Command>, Vec<(Type, NackNews)>);
@@ -230,7 +230,7 @@ pub(super) struct ViewHandle {
     usage: Arc<ViewUsage>,
     /// The server for `*` and old-style names, by its place in the plan.
     active: Arc<AtomicUsize>,
-    stay: Stay,
+    stay: ViewGuard,
     /// The values of the fields of its key.
     values: ViewValues,
     /// What counts it for the client because of which it was created.
@@ -247,7 +247,7 @@ pub(super) struct Entrance {
     pub(super) published: Arc<Published>,
     pub(super) nacks: Arc<NackWatch>,
     pub(super) commands: mpsc::Sender<Command>,
-    pub(super) stay: Stay,
+    pub(super) stay: ViewGuard,
 }
 
 impl ViewHandle {
@@ -295,7 +295,7 @@ impl ViewHandle {
             commands: sender,
             usage,
             active,
-            stay: Stay::default(),
+            stay: ViewGuard::default(),
             values,
             _charge: maker.charge_view(key.upstream_node().len() + headers.bytes() * (1 + shared.plan.servers.len())),
             maker,

@@ -187,7 +187,7 @@ pub(super) async fn is_there(
     }
 }
 
-/// Says what speaks against a server by an empty stream of this method.
+/// Asks by an empty stream of this method whether a server is there. The error says what speaks against it.
 async fn stream_is_there(
     channel: &mut Channel,
     path: &'static str,

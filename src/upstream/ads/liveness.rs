@@ -18,7 +18,7 @@ use super::life_call::{Answer, LifeCalls};
 use super::shared::{Doubts, Shared, spread};
 
 /// Makes liveness calls on the connection of one stream.
-pub(super) struct Life<'a> {
+pub(super) struct LivenessProbe<'a> {
     pub(crate) server: String,
     pub(crate) times: LifeTimes,
     pub(crate) shared: &'a Shared,
@@ -38,7 +38,7 @@ struct Missed {
     since: Option<Instant>,
 }
 
-impl Life<'_> {
+impl LivenessProbe<'_> {
     /// Runs for as long as the server answers. Returns why the stream has to be closed.
     pub(crate) async fn watch(mut self) -> Status {
         if self.times.method == LifeMethod::None {

@@ -117,12 +117,12 @@ impl AdsConnector {
         first_answer::ask_in_turn(self, attempt, keep).await
     }
 
-    /// Returns a slot for a stream of load reports, and what else it needs.
+    /// Reserves a stream for load reports. Returns its slot with the channel and the metadata.
     pub(super) async fn connect_for_loads(&self, headers: &KeyHeaders) -> Result<Connected, Status> {
         self.connect_in(&self.load_pool, 0, headers).await
     }
 
-    /// Returns a slot for a stream of a view on a connection with at least this number, and what else it needs.
+    /// Reserves a stream for a view, on a connection with at least this number. Returns its slot with the channel and the metadata.
     async fn connect(&self, least_connection: u64, headers: &KeyHeaders) -> Result<Connected, Status> {
         self.connect_in(&self.pool, least_connection, headers).await
     }
@@ -377,7 +377,7 @@ impl<'a> Retry<'a> {
         }
     }
 
-    async fn wait(&mut self, before: shared::Signs) {
+    async fn wait(&mut self, before: shared::ReachabilityCounts) {
         let wait = self.backoff.next(random());
         self.waited = self.shared.wait(self.stage, before, wait, self.least).await;
     }

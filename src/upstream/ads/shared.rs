@@ -26,7 +26,7 @@ pub(super) struct Shared {
     trials: Arc<Semaphore>,
     doubts: watch::Sender<u64>,
     last_doubt: Mutex<Option<Instant>>,
-    signs: watch::Sender<Signs>,
+    signs: watch::Sender<ReachabilityCounts>,
     /// A stream has failed to connect since one last connected.
     unreached: AtomicBool,
     rejected: AtomicBool,
@@ -40,7 +40,7 @@ pub(super) struct Shared {
 
 /// How often the server was found to be reachable again.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Signs {
+pub(super) struct ReachabilityCounts {
     /// Connections that were made after others had failed.
     reached: u64,
     /// First responses after streams that ended without one.
@@ -88,7 +88,7 @@ impl Shared {
             trials,
             doubts: watch::Sender::new(0),
             last_doubt: Mutex::new(None),
-            signs: watch::Sender::new(Signs::default()),
+            signs: watch::Sender::new(ReachabilityCounts::default()),
             unreached: AtomicBool::new(false),
             rejected: AtomicBool::new(false),
             waiting: AtomicUsize::new(0),
@@ -134,7 +134,7 @@ impl Shared {
         }
     }
 
-    pub(crate) fn signs(&self) -> Signs {
+    pub(crate) fn signs(&self) -> ReachabilityCounts {
         *self.signs.borrow()
     }
 
@@ -165,7 +165,13 @@ impl Shared {
 
     /// Waits between two attempts. After `least`, other streams that have found since `before` that the server is back cut the wait
     /// short. Woken streams are spread over time.
-    pub(crate) async fn wait(&self, stage: Stage, before: Signs, wait: Duration, least: Duration) -> Waited {
+    pub(crate) async fn wait(
+        &self,
+        stage: Stage,
+        before: ReachabilityCounts,
+        wait: Duration,
+        least: Duration,
+    ) -> Waited {
         self.waiting.fetch_add(1, Ordering::Relaxed);
         let _waiting = Waiting(&self.waiting);
         let mut signs = self.signs.subscribe();

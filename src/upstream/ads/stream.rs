@@ -24,7 +24,7 @@ use super::super::wire_message::{INVALID, WireMessage, unreadable};
 use super::codec::RawResponses;
 use super::frames::{Incoming, Watched};
 use super::life_call::{Answer, LifeCalls};
-use super::liveness::Life;
+use super::liveness::LivenessProbe;
 use super::methods::{DELTA_PATH, SOTW_PATH};
 use super::shared::Stage;
 use super::{AdsConnector, CUT, Connected, Moved, NO_GRPC, NO_TRAILERS, is_unspoken};
@@ -189,7 +189,7 @@ where
     let call = grpc.streaming(call, PathAndQuery::from_static(wire.path), codec);
     let shared = connector.shared();
     let alive = Notify::new();
-    let life = Life {
+    let life = LivenessProbe {
         server: connector.describe(),
         times: connector.life(),
         shared,

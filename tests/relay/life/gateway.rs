@@ -5,7 +5,7 @@ use tokio::task::JoinSet;
 
 use super::*;
 
-/// Of the streams of this module: three connections.
+/// With two streams to a connection, the views' streams need three connections.
 const VIEWS: usize = 5;
 const CONNECTIONS: usize = 3;
 const TWO_EACH: &str = "max_streams_per_connection: 2";

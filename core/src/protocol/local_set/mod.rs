@@ -2,7 +2,7 @@
 //!
 //! Owns what the view wants and what of it is due. Leaves reading the resources to the edge. Invariants: additions are reported in the order of
 //! types and before all removals, which go in the reverse order (ORD-4); a part is bounded; no name is reported as absent, and no `*` set as
-//! complete, before everything that the set should have has been read once.
+//! complete, before the whole set has been read once.
 
 mod part;
 mod queue;

@@ -159,9 +159,9 @@ impl<'a> AdditionRound<'_, 'a> {
         true
     }
 
-    /// What can exclude an addition goes in the same reply: a client refuses a listener on an address that another one has, and is not sent it
-    /// again. No client loses anything by that, since removals of these types come first of all. If an addition is kept back, what it would
-    /// replace stays.
+    /// Puts removals that free an address into the same reply as the listener that takes it. Otherwise the client would reject the new
+    /// listener, and would not be sent it again. No client loses anything by that, since removals of these types come before all others. A
+    /// listener whose replacement is kept back stays.
     fn add_conflicting_removals(&mut self) {
         let adds = self.kind.can_conflict() && self.view.client.variant == Variant::Delta && !self.draft.is_empty();
         if adds && !self.kept_back && !self.view.options.faults.has(Fault::AddBesideRemoved) {

@@ -26,7 +26,7 @@ use crate::xds::{Name, Role, Type};
 /// The routing hold.
 #[derive(Debug, Default)]
 pub(super) struct Hold {
-    /// Names of endpoints that recently sent clusters wait for.
+    /// The names of endpoints for which clusters wait that the client was sent recently.
     warming: BTreeMap<Name, Warming>,
     /// Since when a change has been kept back, through however many clusters.
     since: Option<Moment>,

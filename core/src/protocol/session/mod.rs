@@ -107,7 +107,7 @@ pub enum CloseReason {
     /// The server ends streams that request the type of this stream.
     #[error("the control plane ends streams that request this type: {0}")]
     TypeRefused(Box<ServerStatus>),
-    /// The server refuses what it is shown of this client, which has had nothing yet.
+    /// The server refuses the headers of this client, which has not had a reply yet.
     #[error("the control plane refuses the headers of this client: {0}")]
     Refused(Box<ServerStatus>),
     /// The client broke the protocol or a limit.

@@ -12,7 +12,7 @@ use crate::xds::truncate;
 
 /// Returns the reason as it is kept: redacted, without control characters, and of at most `limit` bytes.
 pub fn clean(text: &str, limit: usize) -> Box<str> {
-    // What the limit cuts has to be long enough to be recognized.
+    // Of a secret that the limit cuts, enough is read to recognize it.
     let redacted = redact(&truncate(text, limit + SHORTEST_RUN));
     escape(&redacted, limit).into()
 }

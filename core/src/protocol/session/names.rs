@@ -287,7 +287,7 @@ impl SubscribedNames {
         }
     }
 
-    /// Marks a name. A change up to `reached` is none to the client, unless it was counted late.
+    /// Marks a name. The client already has every change up to `reached`, unless the view counted its interest later.
     pub(super) fn on_changed(&mut self, name: &Name, revision: Revision, reached: Revision, forget_earlier: bool) {
         if self.sent.contains_key(name) {
             if let Some(asked) = self.awaiting_data.remove(name) {

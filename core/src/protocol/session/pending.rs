@@ -22,7 +22,7 @@ pub(super) struct Pending {
 struct Changes {
     first: Revision,
     last: Revision,
-    /// The first one that a server has made since the client was sent the name; zero if there is none.
+    /// The first change by a server since the client was sent the name; zero if no server has made one.
     oldest: Revision,
 }
 
@@ -57,7 +57,7 @@ impl Pending {
         changes.last = changes.last.max(revision);
     }
 
-    /// Records a change that a server has made. One up to `reached` is none to the client, unless it was counted late.
+    /// Records a change that a server has made. The client already has every change up to `reached`, unless the view counted its interest later.
     pub(super) fn changed_by_server(&mut self, revision: Revision, reached: Revision) {
         self.changed_at(revision);
         if let Some(changes) = self.changed.as_mut().filter(|of| revision > reached && of.oldest == Revision::ZERO) {

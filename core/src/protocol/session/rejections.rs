@@ -66,7 +66,7 @@ pub struct RejectedReply<'a> {
     pub reply: Option<SentReply>,
     /// The words of the client. Empty if it is not known which they are.
     pub reason: &'a str,
-    /// When they came, or those of the latest of several.
+    /// When the client rejected it; the latest time, if it is one of several.
     pub at: Moment,
 }
 

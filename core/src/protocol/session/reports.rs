@@ -211,8 +211,8 @@ impl<'s> SessionReport<'s> {
         })
     }
 
-    /// Whether no server is reachable and nothing requested is cached, for a client that turns elsewhere. A gRPC client that gets no response
-    /// counts what it requested as absent after a while, and never tries the next server of its list; so may a relay (XLAT-36).
+    /// Whether no server is reachable and nothing requested is cached, for a client that has other servers. A gRPC client that gets no response
+    /// counts what it requested as absent after a while, and never tries its next server. A relay downstream may do the same (XLAT-36).
     pub(super) fn has_no_upstream(self, state: &Snapshot) -> bool {
         let turns_elsewhere = (self.client.grpc || self.client.relay) && self.options.grpc_fail_fast;
         let may_end = turns_elsewhere && !state.down.is_empty();

@@ -198,7 +198,7 @@ impl Subscription {
         self.unknown.as_ref()
     }
 
-    /// Marks a name. A change up to `reached` is none to the client, unless it was counted late.
+    /// Marks a name. The client already has every change up to `reached`, unless the view counted its interest later.
     pub(super) fn on_name_changed(&mut self, name: &Name, revision: Revision, reached: Revision, forget_earlier: bool) {
         self.books.names.take_in(name);
         self.books.claims.end(Class::Named, name); // what is known of it now may not suffice for this client

@@ -281,7 +281,7 @@ impl Ladders {
 /// What a ladder asks about its surroundings.
 pub(super) struct AuthorityContext<'a> {
     authority: &'a Authority,
-    /// A fallback that has begun is not undone because everything is cached.
+    /// A fallback that has begun goes on, even if everything is cached meanwhile.
     pub(super) goes_on: bool,
     unreachable: Vec<bool>,
     /// The types that the lowest open server refuses. They are unknown, and as little a reason to leave it as names that it reports in error (FB-5).

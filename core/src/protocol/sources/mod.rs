@@ -71,7 +71,7 @@ impl Sources {
         self.servers.on_delivery_habits(cut);
     }
 
-    /// Returns what this view has learned of that since the last call, by the server's place in the plan.
+    /// Returns how servers have delivered their sets since the last call, by the server's place in the plan.
     pub fn take_deliveries(&mut self) -> Vec<(usize, Type, Delivery)> {
         let streams = self.streams_mut();
         streams.flat_map(|(id, of)| of.take_deliveries().map(move |(kind, seen)| (id.server, kind, seen))).collect()

@@ -23,7 +23,7 @@ pub(super) struct SecondRequest {
     next: OpenQuestion,
     /// The next opening does not wait for its pace, since a client needs the end of the set.
     at_once: bool,
-    /// The generation of sought names for which the open questions were last collected.
+    /// The claims' generation when the open questions were last collected.
     looked: Option<u64>,
     /// The generation up to which all claims were looked at, and all that is cached with them.
     seen: Option<u64>,

@@ -222,7 +222,7 @@ pub(super) fn plan_second_request(parts: &mut Parts, context: &mut TimerContext)
     }
     let repeats = parts.progress.repeats() && !context.opening.is_relay();
     if silence.is_some() && repeats && !context.options.faults.has(Fault::RepeatingConfirmsAll) {
-        // The server has not confirmed what it has not sent again by now.
+        // The server sends all again: what it has left out by now is unconfirmed.
         parts.given.unconfirm(parts.progress.take_unrepeated().into_iter());
     }
     let question = parts.second_request.without_asked(unanswered_claims(parts, context));

@@ -1,7 +1,9 @@
 //! Counts which sessions of a view subscribe to what. The first subscription goes upstream; the upstream subscription ends some
-//! time after the last one. For a name that is known to be absent it ends at once, unless the last client left with its stream: it may be
-//! about to reconnect, or to poll again. So it is for endpoints that no cluster refers to any more: a server may be silent for as long as it is
-//! asked for what it does not have.
+//! time after the last one.
+//!
+//! It ends at once for a name that is known to be absent, and for endpoints that no cluster refers to any more: a server may be silent for as
+//! long as it is asked for what it does not have. If the last client left with its stream, such a name lingers too: the client may be about
+//! to reconnect, or to poll again.
 
 mod absent_names;
 mod authorities;

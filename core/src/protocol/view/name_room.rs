@@ -1,5 +1,5 @@
-//! How many names a view may have, or seek for its clients, how many bytes of them a list of SotW, and who gets a new one when there is
-//! little room.
+//! Limits the names of a view, those that it seeks for its clients included, and the bytes of one SotW list. Decides which session may add a
+//! name near the limit.
 
 use std::collections::{HashMap, HashSet};
 

@@ -1,8 +1,7 @@
-//! How long removals are remembered for sessions that are behind: for a time in which the control plane could be reached, and as long as
-//! they do not take too much.
+//! How long removals are remembered for sessions that are behind: for a time, which runs while the control plane is reachable, and as long
+//! as they do not take too much memory.
 //!
-//! A session that was sent everything up to the last snapshot has missed nothing: what it may still need is not forgotten before the next
-//! one.
+//! No removal is forgotten before it is in a published snapshot, so a session that was sent everything up to the last one misses none.
 
 use std::collections::VecDeque;
 use std::time::Duration;

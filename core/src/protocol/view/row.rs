@@ -334,8 +334,7 @@ impl Row {
         self.brakes.take_events()
     }
 
-    /// Returns what another process needs to go on with the brakes, if what is held has changed since the last call: nothing else of it would be
-    /// news.
+    /// Returns what another process needs to go on with the brakes. None if the same removals and changes are held as at the last call.
     pub(super) fn take_brake_state(&mut self, now: Moment) -> Option<BrakeState> {
         self.brakes.take_news().then(|| self.brakes.state(&self.options.brakes, now))
     }

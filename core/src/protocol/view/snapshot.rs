@@ -174,7 +174,7 @@ pub struct BatchKey {
 #[derive(Debug)]
 pub struct Batch {
     pub(crate) resources: Arc<[Arc<Resource>]>,
-    /// What sessions that send it remember of it until they have the answer.
+    /// What a session that has sent the batch remembers of it until its client answers.
     pub(crate) names: ReplyNames,
     /// Names that the new resources make a client subscribe to next.
     pub(crate) refers_to: Vec<Name>,

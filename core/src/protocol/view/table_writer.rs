@@ -337,7 +337,7 @@ impl<'a> TableWriter<'a> {
         }
     }
 
-    /// A collection goes with the members that nobody subscribes to by themselves.
+    /// Removes a name. If it is a collection, removes its members too, but for those that a session subscribes to by name.
     fn forget_name(&mut self, kind: &Type, name: &Name) {
         let ended = self.table(kind, Class::Named).collections_mut().end(name);
         let gone = ended.iter().flat_map(|_| self.tables.absent_names_under(kind, name));

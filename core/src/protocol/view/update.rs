@@ -39,7 +39,7 @@ pub enum Update {
     RemovalHeld { kind: Type, class: Class, key: Name },
     /// A stage holds a part of a set, which is not complete so long.
     PartHeld { kind: Type, of: Selector },
-    /// The names of a set that came, cannot be read, and of which nothing is cached. It replaces the earlier list.
+    /// The names of a set whose entries arrived and cannot be read, and that have no cached resource. The list replaces the one before.
     Unreadable { kind: Type, of: Selector, names: BTreeSet<Name> },
     /// The server has a resource under this name, and there was no room for it.
     WithoutRoom { kind: Type, class: Class, key: Name },

@@ -22,7 +22,7 @@ pub struct Permit {
 }
 
 impl Permit {
-    /// Returns one for everything but secrets, for what is shared by all clients.
+    /// Returns a permit for everything but secrets. It is for views that all clients share.
     pub fn all_but_secrets() -> Self {
         Self { rule: "shared".into(), tenant: None, types: None, names: None, secrets: Vec::new() }
     }

@@ -32,8 +32,8 @@ impl StatedVersionsStore {
         self.ledger().bytes()
     }
 
-    /// Holds stated versions for a stream of a connection. Above the limit, holds are refused, those first that cost most, and their
-    /// `on_refusal` is called. Returns none if this one is refused.
+    /// Holds stated versions for a stream of a connection. Above the limit it refuses holds, the costliest first, and calls their `on_refusal`.
+    /// Returns `None` if it refuses this one.
     pub fn hold(
         self: &Arc<Self>,
         entries: StatedEntries,

@@ -5,7 +5,7 @@ use weir_core::protocol::session::{Answer, Delay, DelayReason, InRejected, Known
 use weir_core::protocol::view::Completeness;
 
 use super::{Reason, SessionBook};
-use crate::relay::Obstruction;
+use crate::relay::Blocker;
 
 /// Returns how the client subscribes to the name, and what keeps it from having the name at all.
 pub(super) fn subscription(book: &SessionBook) -> Vec<Reason> {
@@ -102,13 +102,13 @@ pub(super) fn delay(delay: &Delay, completeness: Option<Completeness>, now: Mome
     Reason::of(code, text).until(delay.until, now)
 }
 
-pub(super) fn obstruction(what: Obstruction, since: Moment, now: Moment) -> Reason {
+pub(super) fn obstruction(what: Blocker, since: Moment, now: Moment) -> Reason {
     match what {
-        Obstruction::Unread => {
+        Blocker::Unread => {
             Reason::of("unread", "a reply is on its way, and the client's connection has not taken all of it")
         }
-        Obstruction::Form => Reason::of("waits_for_form", "a reply waits a moment until it is compressed"),
-        Obstruction::Turn => Reason::of("waits_for_turn", "a large reply waits until those of other clients are sent"),
+        Blocker::Form => Reason::of("waits_for_form", "a reply waits a moment until it is compressed"),
+        Blocker::Turn => Reason::of("waits_for_turn", "a large reply waits until those of other clients are sent"),
     }
     .since(since, now)
 }

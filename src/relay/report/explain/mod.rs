@@ -18,7 +18,7 @@ pub(crate) use self::around::{Around, OtherViews, Search};
 pub(crate) use self::set::{SetBook, SetReport};
 use super::WaitRow;
 use super::upstreams::completeness_name;
-use crate::relay::Obstruction;
+use crate::relay::Blocker;
 
 /// What is asked: one resource of one client, at each of its streams.
 #[derive(Debug, Clone)]
@@ -130,7 +130,7 @@ pub(crate) struct ServerBook {
 pub(crate) struct SessionBook {
     pub(crate) now: Moment,
     pub(crate) name: NameBook,
-    pub(crate) obstruction: Option<(Obstruction, Moment)>,
+    pub(crate) obstruction: Option<(Blocker, Moment)>,
     /// How many resources of the wildcard set are there, if the client subscribes to that.
     pub(crate) present: usize,
     pub(crate) waits: Vec<Wait>,

@@ -8,7 +8,7 @@ use weir_core::protocol::wait::Wait;
 
 use super::{Reason, Verdict, ViewBook, client, server};
 use crate::plural::plural;
-use crate::relay::Obstruction;
+use crate::relay::Blocker;
 use crate::relay::report::upstreams::completeness_name;
 
 /// How much there is of a wildcard set.
@@ -34,7 +34,7 @@ pub(crate) struct SetBook {
     pub(crate) differences: Differences,
     pub(crate) answer: Answer,
     pub(crate) delay: Option<Delay>,
-    pub(crate) obstruction: Option<(Obstruction, Moment)>,
+    pub(crate) obstruction: Option<(Blocker, Moment)>,
     pub(crate) waits: Vec<Wait>,
 }
 

@@ -94,7 +94,7 @@ fn calls_that_are_not_routed_to_the_server_are_news_once() {
 #[test]
 fn a_server_that_is_found_again_is_news_once_for_each_time_that_it_was_lost() {
     let shared = shared(LONG);
-    let signs = |reached, answered| Signs { reached, answered };
+    let signs = |reached, answered| ReachabilityCounts { reached, answered };
     shared.ended(Stage::Unreached);
     shared.ended(Stage::Unreached);
     for _ in 0..2 {

@@ -80,7 +80,7 @@ struct InterruptedWord {
     passed: Duration,
 }
 
-/// How many words of one set are held, of those that matter to others of it.
+/// How many words of one set are held, by kind. Only the kinds that decide about other words of the set are counted.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Counts {
     removals: usize,

@@ -93,7 +93,7 @@ impl WaitingChanges {
         }
     }
 
-    /// Ends the wait of a change: another one has come for the name, or its time is over.
+    /// Removes a waiting change, because a newer one has replaced it or it has waited long enough.
     pub(super) fn remove(&mut self, key: &Key) -> Option<WaitingChange> {
         if self.changes.is_empty() {
             return None; // the usual case
