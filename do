@@ -64,6 +64,19 @@ docs() {
     cargo test --locked --package weir-loadtest --test pages
 }
 
+#: release FOLDER           the files of a release, from the commit that is checked out
+release() {
+    local folder=${1:?a folder that does not exist yet}
+    git diff --quiet HEAD || { echo './do release: there are changes that are not committed' >&2; exit 2; }
+    WEIR_COMMIT=$(git rev-parse --short HEAD) cargo build --release --locked --workspace --bin weir --bin weir-loadtest
+    local work
+    work=$(mktemp --directory)
+    deploy/release "$(target_folder)/release/weir" "$work/release"
+    deploy/artifacts "$work/release" "$folder"
+    rm --recursive "$work"
+    ls -l "$folder"
+}
+
 #: ci                       what has to pass before a change lands
 ci() {
     exec .ci/run
@@ -81,7 +94,7 @@ list() {
 chore=${1:-}
 shift $(($# > 0))
 case $chore in
-    check | fuzz | bench | docs | ci) "$chore" "$@" ;;
+    check | fuzz | bench | docs | release | ci) "$chore" "$@" ;;
     test) tests "$@" ;;
     '') list ;;
     *)
