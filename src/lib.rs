@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs, unreachable_pub)]
 #![cfg_attr(not(test), warn(clippy::unwrap_used))] // no input of a peer may reach one
+#![cfg_attr(not(test), warn(clippy::disallowed_methods))] // `clippy.toml`
 
 pub mod app;
 pub mod build_facts;

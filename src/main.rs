@@ -1,4 +1,5 @@
 //! The program `weir`.
+#![cfg_attr(not(test), warn(clippy::disallowed_methods))] // `clippy.toml`
 
 mod allocator;
 mod command_line;

@@ -2,6 +2,8 @@
 //!
 //! [`conformance`] has checks of single rules of the protocol. [`wire`] has the two scripted peers, [`content`] their resources. Of the
 //! relay's crate only the generated messages are used, so that the two do not share errors.
+#![forbid(unsafe_code)]
+#![cfg_attr(not(test), warn(clippy::disallowed_methods))] // `clippy.toml`
 
 pub mod address;
 pub mod baseline;

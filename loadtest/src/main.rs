@@ -1,4 +1,6 @@
 //! The program that plays the peers of a relay.
+#![forbid(unsafe_code)]
+#![cfg_attr(not(test), warn(clippy::disallowed_methods))] // `clippy.toml`
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;

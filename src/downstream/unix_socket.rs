@@ -210,6 +210,7 @@ fn lock(folder: &Path) -> Result<File, UnixSocketError> {
     loop {
         match file.try_lock() {
             Ok(()) => return Ok(file),
+            #[allow(clippy::disallowed_methods, reason = "for two seconds at most, as the relay starts")]
             Err(TryLockError::WouldBlock) if begun.elapsed() < LOCK => std::thread::sleep(Duration::from_millis(10)),
             Err(TryLockError::WouldBlock) => return Err(UnixSocketError::Busy(folder.into())),
             Err(TryLockError::Error(error)) => return Err(fail(error)),

@@ -24,6 +24,7 @@ struct Watched {
 impl MemoryWatch {
     /// Starts the thread.
     pub(crate) fn start(memory: Arc<Memory>, sampled: Sampled, live: Option<LiveBytes>) -> io::Result<Self> {
+        #[allow(clippy::disallowed_methods, reason = "nothing is sent")]
         let (alive, ended) = mpsc::channel();
         if let Some(live) = live {
             let _ = memory.allocator.set(live); // unless it is known

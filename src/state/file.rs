@@ -80,6 +80,9 @@ fn check_format(database: &Database, is_sealed: bool) -> Result<(), FileFault> {
             let (format, sealed) = record.split_first_chunk().ok_or(Damaged)?;
             let format = u32::from_le_bytes(*format);
             match (sealed == [1], is_sealed) {
+                _ if format > FORMAT => Err(FileFault::Unusable(format!(
+                    "a newer version has written it: its format is {format}, and this version reads {FORMAT}"
+                ))),
                 _ if format != FORMAT => Err(FileFault::Unusable(format!("its format is {format}, and not {FORMAT}"))),
                 (true, false) => Err(FileFault::Unusable("it is encrypted, and state.key is not set".into())),
                 (false, true) => Err(FileFault::Unusable("it is not encrypted, and state.key is set".into())),

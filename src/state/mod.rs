@@ -17,6 +17,7 @@ mod save;
 mod sealing;
 #[cfg(test)]
 mod tests;
+#[allow(clippy::disallowed_methods, reason = "a thread of its own, which is sent one message")]
 mod writer;
 
 use std::path::PathBuf;

@@ -171,6 +171,7 @@ impl<W: Write> Output<W> {
                 }
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 // Who shares the pipe has made it so that writes do not wait.
+                #[allow(clippy::disallowed_methods, reason = "a thread of its own")]
                 Err(error) if error.kind() == ErrorKind::WouldBlock => thread::sleep(RETRY),
                 Err(error) => return Err(error),
             }

@@ -1,12 +1,15 @@
-"""The release folder: what the program keeps without its debug lines, and what the file beside it gives back. The package made from it."""
+"""The release folder: what the program keeps without its debug lines, and what the file beside it gives back. The files and the package made from it."""
 
 import contextlib
+import json
 import os
 import re
 import shutil
 import signal
 import subprocess
+import tarfile
 import tempfile
+import tomllib
 import unittest
 import urllib.request
 
@@ -22,6 +25,12 @@ def output(*command, **options):
 def read(path):
     with open(path) as file:
         return file.read()
+
+
+def newest_glibc(program):
+    """Returns the version of glibc that the newest symbol of a program needs."""
+    needed = set(re.findall(r"GLIBC_([\d.]+)", output("readelf", "--version-info", "--wide", program)))
+    return max(needed, key=lambda one: [int(part) for part in one.split(".")])
 
 
 class Release(unittest.TestCase):
@@ -63,6 +72,13 @@ class Release(unittest.TestCase):
         named = output("readelf", "--string-dump=.gnu_debuglink", self.program, errors="replace")  # a checksum follows the name
         self.assertIn(" weir.debug", named)
 
+    def test_it_says_what_it_was_built_with_and_needs(self):
+        said = read(f"{release()}/BUILD")
+        self.assertTrue(said.startswith(output(WEIR, "--version")), said)
+        self.assertRegex(said, r"(?m)^rustc version \d")
+        self.assertIn(f"needs glibc {newest_glibc(self.program)}\n", said)
+        self.assertIn("needs libc.so.6\n", said)
+
     def test_the_configuration_and_the_units_are_there(self):
         output(self.program, "check", "--quiet", f"{release()}/config/relay.yaml")
         for path in ("LICENSE", "README.md", "CHANGELOG.md", "docs/operations.md", "deploy/prometheus/weir-alerts.yaml"):
@@ -102,6 +118,81 @@ class Release(unittest.TestCase):
                 self.assertIn(reason, done.stderr)
                 self.assertEqual([page for page in os.listdir(f"{made}/man") if "loadtest" in page], [], reason)
                 self.assertIn("deploy", os.listdir(made), "the rest is there")
+
+
+# Ways to run a program in another root as a user without rights, who may write there what all may.
+WAYS = [["chroot", "--userspec=65532:65532"], ["unshare", "--user", "--map-user=65532", "--map-group=65532", "--root"]]
+
+
+class Artifacts(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        folder = tempfile.TemporaryDirectory(dir="target")
+        cls.addClassCleanup(folder.cleanup)
+        os.chmod(folder.name, 0o755)
+        cls.made, cls.root = os.path.abspath(f"{folder.name}/made"), os.path.abspath(f"{folder.name}/root")
+        fast = {**os.environ, "LEVEL": "1", "DPKG_DEB_COMPRESSOR_LEVEL": "1"}
+        subprocess.run(["deploy/artifacts", release(), cls.made], check=True, env=fast)
+        version, machine = re.fullmatch(r"weir (\S+) \(commit \S+, for (\S+)\)\n", output(WEIR, "--version")).groups()
+        cls.version, cls.name = version, f"weir-{version}-{machine}"
+
+    def test_all_are_there_with_their_checksums(self):
+        parts = ["-components.json", "-debug.tar.gz", "-image.tar.gz", "-notes.md", ".tar.gz"]
+        listed = set(os.listdir(self.made)) - {name for name in os.listdir(self.made) if name.endswith(".deb")}
+        self.assertEqual(listed, {"SHA256SUMS", *(self.name + part for part in parts)})
+        self.assertEqual(any(name.endswith(".deb") for name in os.listdir(self.made)), bool(shutil.which("dpkg-deb")))
+        output("sha256sum", "--check", "--strict", "--quiet", "SHA256SUMS", cwd=self.made)
+        summed = {line.split()[1] for line in read(f"{self.made}/SHA256SUMS").splitlines()}
+        self.assertEqual(summed, set(os.listdir(self.made)) - {"SHA256SUMS"})
+
+    def test_the_notes_are_the_section_of_the_changelog(self):
+        notes = read(f"{self.made}/{self.name}-notes.md")
+        self.assertTrue(notes.startswith(f"## {self.version}"), notes[:80])
+        self.assertEqual(len(re.findall(r"^## ", notes, re.M)), 1)
+        self.assertIn(notes, read("CHANGELOG.md"))
+
+    def test_the_components_are_what_is_linked_with_the_checksums_of_the_lock_file(self):
+        listed = json.loads(read(f"{self.made}/{self.name}-components.json"))
+        self.assertEqual((listed["metadata"]["component"]["name"], listed["metadata"]["component"]["version"]), ("weir", self.version))
+        with open("Cargo.lock", "rb") as file:
+            lock = {(one["name"], one["version"]): one.get("checksum") for one in tomllib.load(file)["package"]}
+        found = {(one["name"], one["version"]): one for one in listed["components"]}
+        for of, one in found.items():
+            self.assertEqual([lock[of]] if lock[of] else [], [each["content"] for each in one.get("hashes", [])], of)
+            self.assertTrue(one["licenses"], of)
+        names = {name for name, _ in found}
+        self.assertLessEqual({"tokio", "rustls", "aws-lc-rs", "redb", "weir-core"}, names)
+        self.assertEqual(names & {"weir", "weir-loadtest", "proptest", "rcgen", "protox", "serde_derive", "envoy-types"}, set())
+
+    def test_what_the_image_has_belongs_to_root_but_for_what_the_relay_writes(self):
+        with tarfile.open(f"{self.made}/{self.name}-image.tar.gz") as image:
+            owners = {one.name: (one.uid, one.gid) for one in image}
+        self.assertEqual(owners.pop("./var/lib/weir"), (65532, 65532))
+        self.assertEqual(set(owners.values()), {(0, 0)})
+        self.assertIn("./usr/bin/weir", owners)
+
+    def test_the_program_that_is_unpacked_in_an_empty_root_serves_its_demo(self):
+        # Empty but for the libraries, which are in the image's root.
+        os.mkdir(self.root)
+        for part in ("-image.tar.gz", ".tar.gz"):
+            subprocess.run(["tar", "--extract", "--file", f"{self.made}/{self.name}{part}", "--directory", self.root], check=True)
+        subprocess.run(["rm", "--recursive", f"{self.root}/usr", f"{self.root}/etc"], check=True)
+        os.chmod(f"{self.root}/tmp", 0o1777)
+        way = next((way for way in WAYS if subprocess.run([*way, "/", "/bin/true"], capture_output=True).returncode == 0), None)
+        if way is None:
+            self.skipTest("neither chroot nor a user namespace is permitted: the release is NOT run")
+        command = [*way, self.root, f"/{self.name}/weir", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+            try:
+                admin = next(found for line in process.stdout if (found := re.search(r"admin +(http://[^/]+)/", line)))[1]
+                with urllib.request.urlopen(f"{admin}/ready", timeout=30) as answer:
+                    self.assertEqual(answer.status, 200)
+                with urllib.request.urlopen(f"{admin}/files", timeout=30) as answer:
+                    self.assertGreater(json.load(answer)[0]["resources"], 3)
+            finally:
+                process.send_signal(signal.SIGTERM)
+            process.stdout.read()
+            self.assertEqual(process.wait(timeout=30), 0)
 
 
 # In a copy of the machine's root that is gone afterwards: on a disk in memory, over the root itself.
@@ -147,8 +238,7 @@ class DebianPackage(unittest.TestCase):
         self.assertEqual(os.path.basename(self.package), f"weir_{version}_{architecture}.deb")
         control = yaml.safe_load(output("dpkg-deb", "--field", self.package).split("\nDescription:")[0])
         self.assertEqual((control["Package"], str(control["Version"]), control["Architecture"]), ("weir", version, architecture))
-        needed = set(re.findall(r"GLIBC_([\d.]+)", output("readelf", "--version-info", "--wide", f"{self.root}/usr/bin/weir")))
-        newest = max(needed, key=lambda one: [int(part) for part in one.split(".")])
+        newest = newest_glibc(f"{self.root}/usr/bin/weir")
         self.assertEqual(control["Depends"], f"libc6 (>= {newest}), libgcc-s1, systemd | systemd-sysusers")
         size = sum(os.lstat(f"{folder}/{name}").st_size for folder, _, names in os.walk(self.root) for name in names)
         self.assertLess(abs(control["Installed-Size"] * 1024 - size), size / 20)

@@ -114,6 +114,7 @@ mod type_urls;
 mod types;
 mod unix;
 mod unnamed;
+mod upgrade;
 mod upstream_connections;
 mod upstream_lost;
 mod variants;

@@ -23,7 +23,11 @@ pub(super) struct Stoppable(pub Relay, oneshot::Sender<()>);
 
 impl Stoppable {
     pub(super) async fn start(plane: SocketAddr, protocol: &str, rest: &str) -> Self {
-        let app = crate::bind(config(plane, protocol, rest)).await.unwrap();
+        Self::of(crate::bind(config(plane, protocol, rest)).await.unwrap())
+    }
+
+    /// Runs a program that is built.
+    pub(super) fn of(app: App) -> Self {
         let (stop, stopped) = oneshot::channel();
         Self(run(app, async move { drop(stopped.await) }), stop)
     }
@@ -449,9 +453,7 @@ async fn start_shared(address: SocketAddr, folder: &Folder, more: &str) -> Stopp
     );
     let state = state_in(folder, more);
     let text = format!("listen: [{{address: '127.0.0.1:0'}}]\nadmin: {{address: '127.0.0.1:0'}}\n{upstream}\n{state}");
-    let app = App::bind(Config::parse(Path::new("test.yaml"), &text).unwrap()).await.unwrap();
-    let (stop, stopped) = oneshot::channel();
-    Stoppable(run(app, async move { drop(stopped.await) }), stop)
+    Stoppable::of(App::bind(Config::parse(Path::new("test.yaml"), &text).unwrap()).await.unwrap())
 }
 
 #[tokio::test]
@@ -459,11 +461,8 @@ async fn what_a_brake_holds_is_held_by_the_next_process_and_does_not_start_anew(
     let folder = Folder::new("braked");
     let rest = state_in(&folder, "");
     let mut plane = Plane::start(&BOTH).await;
-    let start = async |address: SocketAddr| {
-        let app = App::bind(config(address, ", variant: sotw", &rest)).await.unwrap();
-        let (stop, stopped) = oneshot::channel();
-        Stoppable(run(app, async move { drop(stopped.await) }), stop)
-    };
+    let start =
+        async |address: SocketAddr| Stoppable::of(App::bind(config(address, ", variant: sotw", &rest)).await.unwrap());
     let held = async |relay: &Relay| -> serde_json::Value {
         serde_json::from_str(&get(relay.admin, "/brakes").await).unwrap()
     };

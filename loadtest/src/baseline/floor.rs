@@ -82,6 +82,7 @@ impl Worker {
     fn start(first: Arc<[u8]>) -> io::Result<Self> {
         let poll = Poll::new()?;
         let waker = Arc::new(Waker::new(poll.registry(), WAKER)?);
+        #[allow(clippy::disallowed_methods, reason = "orders are connections and pushes, which the benchmark makes")]
         let (orders, queue) = channel();
         std::thread::spawn(move || Connections { poll, queue, first, open: HashMap::new() }.run());
         Ok(Self { orders, waker })

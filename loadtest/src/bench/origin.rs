@@ -226,6 +226,7 @@ fn open(call: Call<Incoming>, state: Shared) -> Reply<Body> {
             return reply;
         }
     };
+    #[allow(clippy::disallowed_methods, reason = "responses of one benchmark")]
     let (out, queue) = unbounded_channel();
     tokio::spawn(read(call.into_body(), variant, state, out));
     let frames = UnboundedReceiverStream::new(queue).map(|message| Ok(Frame::data(message)));

@@ -183,6 +183,7 @@ impl Drop for Server {
 
 /// Finds the address in the program's output, and keeps reading the output.
 fn address(output: Box<dyn Read + Send>) -> anyhow::Result<Target> {
+    #[allow(clippy::disallowed_methods, reason = "lines of a program that is starting")]
     let (sender, lines) = mpsc::channel();
     std::thread::spawn(move || {
         for line in BufReader::new(output).lines().map_while(Result::ok) {

@@ -88,6 +88,7 @@ impl Drop for Container {
         // It is busy until its last process has ended, which was killed just now. A group without processes costs nothing.
         for _ in 0..20 {
             match std::fs::remove_dir(&self.path) {
+                #[allow(clippy::disallowed_methods, reason = "after the run, and for a second at most")]
                 Err(error) if error.kind() == io::ErrorKind::ResourceBusy => std::thread::sleep(BUSY),
                 _ => return,
             }

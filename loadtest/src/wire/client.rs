@@ -53,6 +53,7 @@ pub struct Client {
 impl Opening {
     pub async fn connect(&self) -> anyhow::Result<Client> {
         let grpc = self.channel().await?;
+        #[allow(clippy::disallowed_methods, reason = "requests of one check")]
         let (requests, queue) = mpsc::unbounded_channel();
         let (sender, responses) = mpsc::channel(1);
         let path = PathAndQuery::from_maybe_shared(self.path.clone())?;

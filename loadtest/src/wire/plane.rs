@@ -86,6 +86,7 @@ fn open(call: Call<Incoming>, worlds: Worlds) -> Reply<Body> {
         DELTA_PATH => Variant::Delta,
         _ => return reply(Either::Right(Empty::new()), Some(status(UNIMPLEMENTED))),
     };
+    #[allow(clippy::disallowed_methods, reason = "responses of one check")]
     let (out, queue) = mpsc::unbounded_channel();
     tokio::spawn(read(call.into_body(), variant, worlds, out));
     let frames = UnboundedReceiverStream::new(queue).then(framed).filter_map(|frame| frame.map(Ok));

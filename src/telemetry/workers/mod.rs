@@ -64,6 +64,7 @@ impl WorkerHealth {
 impl WorkerWatch {
     /// Starts to look at the current runtime. It hangs if no worker gets on for `watchdog`; never, if that is None.
     pub(crate) fn start(health: Arc<WorkerHealth>, watchdog: Option<Duration>, alive: fn()) -> io::Result<Self> {
+        #[allow(clippy::disallowed_methods, reason = "nothing is sent")]
         let (until_dropped, dropped) = channel();
         let watch = Watch { runtime: Handle::current(), health, spawned: 0, run: Arc::default(), alive };
         let every = watchdog.map_or(LOOK, |watchdog| LOOK.min(watchdog / 4));

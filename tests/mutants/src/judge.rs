@@ -105,6 +105,7 @@ fn run(number: usize, program: &TestProgram, tests: &[&Test], settings: &Setting
         .process_group(0)
         .spawn()?;
     let stdout = child.stdout.take().context("piped")?;
+    #[allow(clippy::disallowed_methods, reason = "lines of a test program that ends")]
     let (sender, lines) = channel();
     std::thread::spawn(move || {
         for line in BufReader::new(stdout).split(b'\n').map_while(Result::ok) {

@@ -81,10 +81,10 @@ fn as_other_packages(file: &str, content: Vec<u8>) -> Result<Vec<u8>> {
     }
     let mut text = String::from_utf8(content)?;
     for name in ["weir", "weir-core", "weir-loadtest"] {
-        text = text.replace(
-            &format!("name = \"{name}\"\nversion = \"0.1.0\""),
-            &format!("name = \"{name}\"\nversion = \"{VERSION}\""),
-        );
+        let start = format!("name = \"{name}\"\nversion = \"");
+        let Some(at) = text.find(&start).map(|at| at + start.len()) else { continue };
+        let end = at + text[at..].find('"').context("a version ends")?;
+        text.replace_range(at..end, VERSION);
     }
     Ok(text.into_bytes())
 }

@@ -222,7 +222,15 @@ pub fn banned_50() {
 }
 
 pub fn banned_51() {
+    let _ = std::time::Instant::now();
+}
+
+pub fn banned_52() {
     let _ = std::time::UNIX_EPOCH.elapsed();
+}
+
+pub fn banned_53() {
+    let _ = std::time::SystemTime::now();
 }
 
 pub fn prints() {
