@@ -25,7 +25,7 @@ fn gateways() -> [fn(Option<u16>) -> Answers; 3] {
 /// Stops the clock. It goes on by a second at most before some real time has passed, as long as the task is not dropped.
 fn pause() -> JoinSet<()> {
     tokio::time::pause();
-    let mut pace = JoinSet::new();
+    let mut pace: JoinSet<()> = JoinSet::new();
     pace.spawn(async {
         loop {
             tokio::time::sleep(Duration::from_secs(1)).await;
