@@ -108,7 +108,9 @@ async fn audit(
         }
         AuditEnd::Differs(found) => {
             let report = report(&server, &found, node_fields(nodes, descriptors).await);
-            log(view, &report, board.line());
+            if board.is_followed(configuration) {
+                log(view, &report, board.line());
+            }
             board.note_finding(configuration, view, member, report);
             AuditResult::Differs
         }

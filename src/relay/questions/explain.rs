@@ -6,7 +6,7 @@ use weir_core::xds::WILDCARD;
 use super::measure::{Answers, PATIENCE, ask_together};
 use crate::relay::command::ask;
 use crate::relay::inspection::{self, Inspection};
-use crate::relay::report::{Around, Books, ExplainQuery, Explanation, OtherViews, Search, WaitRow};
+use crate::relay::report::{Around, Books, ExplainQuery, Explanation, OtherViews, Reason, Search, WaitRow};
 use crate::relay::session_handle::{SessionHandle, report};
 use crate::relay::views::Views;
 
@@ -36,7 +36,7 @@ async fn explain_one(
     let view = ask(handle.view_task(), move |view| inspection::explain(view, &asked.0, &asked.1)).await;
     let (view, servers) = (view.as_ref(), views.servers().collect::<Vec<_>>());
     // Read after the view's: what the view has let go meanwhile is seen at the client.
-    let (verdict, reasons, book_waits, set, around) = if name.as_str() == WILDCARD {
+    let (verdict, mut reasons, book_waits, set, around) = if name.as_str() == WILDCARD {
         let book = report::explain_set(&handle, kind);
         (book.verdict(), book.reasons(view), book.waits.clone(), book.set(view), Around::default())
     } else {
@@ -48,6 +48,7 @@ async fn explain_one(
         let books = Books { session: &session, view, around: &around, servers: &servers };
         (books.verdict(), books.reasons(), session.waits.clone(), books.set(), around)
     };
+    reasons.extend(views.incidents().audits.last(&client.key).and_then(|of| Reason::of_audit(&of)));
     let of_view = view.iter().flat_map(|view| &view.waits).map(|wait| (wait, None));
     let of_session = book_waits.iter().map(|wait| (wait, Some(session_id)));
     let waits = of_view.chain(of_session);

@@ -19,7 +19,7 @@ pub(crate) use clients::{
 };
 pub(crate) use dangling::{Dangling, DanglingClusters};
 pub(crate) use explain::{
-    Around, Books, ExplainQuery, Explanation, LadderBook, OtherViews, Search, ServerBook, SessionBook, SetBook,
+    Around, Books, ExplainQuery, Explanation, LadderBook, OtherViews, Reason, Search, ServerBook, SessionBook, SetBook,
     ViewBook,
 };
 pub(crate) use lookup::{ResourcePage, ResourceQuery, ViewSnapshot};

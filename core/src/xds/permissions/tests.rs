@@ -213,6 +213,33 @@ fn key_11_names_that_refer_to_a_tenant_are_none_for_a_client_without_one() {
     assert_eq!([without, own, shared].map(|permit| permit.restricts(&cluster)), [false, true, true]);
 }
 
+/// I9: rules with secrets need proof, so a key with a tenant keeps their clients apart, also where the rule names none.
+#[test]
+fn i9_whoever_proves_something_has_a_tenant_under_a_rule_that_names_none() {
+    let identities = vec![
+        IdentityPattern::Spiffe(SegmentPattern::uri("spiffe://prod/ns/{ns}/*").unwrap()),
+        IdentityPattern::Dns(SegmentPattern::dns("{ns}.prod").unwrap()),
+        IdentityPattern::Uid(7),
+    ];
+    let rule =
+        PermissionRule { identities, node: Vec::new(), secrets: templates(&["a"]), tenant: None, ..by_namespace() };
+    let permissions = Permissions::of(vec![rule]);
+    let dns = |name: &str| CertificateNames { dns: vec![name.into()], ..CertificateNames::default() };
+    let proving = |proven| Peer { proven: Some(proven), ..unproved() };
+    let peers = [
+        spiffe("spiffe://prod/ns/pay/a"),
+        spiffe("spiffe://prod/ns/pay/b"),
+        proving(Proven::Certificate(dns("pay.prod"))),
+        proving(Proven::Certificate(dns("bill.prod"))),
+        proving(Proven::Process { uid: 7, gid: 8 }),
+    ];
+    let tenants: Vec<_> =
+        peers.iter().map(|peer| permit(&permissions, peer, &node("any", &[])).tenant.unwrap()).collect();
+    for (at, tenant) in tenants.iter().enumerate() {
+        assert!(!tenants[..at].contains(tenant), "{tenants:?}");
+    }
+}
+
 #[test]
 fn a_network_is_for_whoever_is_in_it_and_proves_nothing() {
     let rule = PermissionRule {

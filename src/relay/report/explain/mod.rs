@@ -19,6 +19,7 @@ pub(crate) use self::set::{SetBook, SetReport};
 use super::WaitRow;
 use super::upstreams::completeness_name;
 use crate::relay::Blocker;
+use crate::relay::audit::AuditReport;
 
 /// What is asked: one resource of one client, at each of its streams.
 #[derive(Debug, Clone)]
@@ -148,6 +149,19 @@ pub(crate) struct Books<'a> {
 impl Reason {
     fn of(code: &'static str, text: impl Into<String>) -> Self {
         Self { code, text: text.into(), since_seconds: None, until_seconds: None, heard_seconds: None }
+    }
+
+    /// Says that an audit of the client's view has found something. Which resource it is in, those see who may see the view.
+    pub(crate) fn of_audit(report: &AuditReport) -> Option<Self> {
+        let AuditReport { server, differences_count, node_fields, .. } = report;
+        let fields = match node_fields.is_empty() {
+            true => String::new(),
+            false => format!(", perhaps one of {}", node_fields.join(", ")),
+        };
+        let text = format!(
+            "an audit has found that {server} gives a client of the view something else (/upstreams): views.key lacks a field{fields}"
+        );
+        (*differences_count > 0).then(|| Self::of("audit_differs", text))
     }
 
     fn since(self, since: impl Into<Option<Moment>>, now: Moment) -> Self {

@@ -15,6 +15,7 @@ use super::scripted::{SERVER, wants};
 use super::*;
 use crate::relay::audit::{AuditBoard, AuditResult, audit_views};
 use crate::relay::link::{Connector, Link, LinkEvent, LinkReport};
+use crate::relay::report::ExplainQuery;
 use crate::relay::session_handle::SessionHandle;
 use crate::transcode::{Descriptors, Transcoder};
 
@@ -192,6 +193,14 @@ impl Audited {
         panic!("never: {:?}", self.board().ends().collect::<Vec<_>>());
     }
 
+    /// Whether `explain` says of the first client that an audit has found something.
+    async fn is_explained(&self) -> bool {
+        let (sessions, kind) = (vec![self.clients[0].client().id.0], self.views.types().resolve(CLUSTER));
+        let query = ExplainQuery { sessions, kind, name: Name::from("made") };
+        let explained = questions::explain(&self.views, &query).await;
+        explained[0].reasons.iter().any(|reason| reason.code == "audit_differs")
+    }
+
     /// Waits until something holds, for so long at most.
     async fn holds(&self, within: Duration, what: impl Fn(&AuditBoard) -> bool) -> bool {
         let looking = async {
@@ -228,8 +237,11 @@ async fn a_finding_is_over_at_once_when_one_client_is_left_with_several_streams(
     let mut audited = Audited::begin(by_port, HOUR);
     audited.join().await;
     audited.join().await;
+    assert!(!audited.is_explained().await);
     assert!(audited.holds(HOUR, |board| !board.findings().is_empty()).await);
+    assert!(audited.is_explained().await);
     audited.join_as(0).await;
     audited.leave(1).await;
     assert!(audited.holds(Duration::from_secs(10), |board| board.findings().is_empty()).await);
+    assert!(!audited.is_explained().await);
 }
