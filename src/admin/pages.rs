@@ -17,7 +17,7 @@ use super::answer::text;
 use super::grpc::Status;
 use super::guard::{self, Does, Rules};
 use super::{
-    ProbeValues, ShownNow, brakes, certs, client_status, clients, dump, files, live, logs, nacks, page, probes,
+    CurrentContext, ProbeValues, brakes, certs, client_status, clients, dump, files, live, logs, nacks, page, probes,
     problems, resources, server_info, tap, upstreams, waits,
 };
 use crate::client_status::SERVICE;
@@ -28,8 +28,8 @@ pub(super) fn of_probes(rules: Arc<Rules>, values: ProbeValues) -> Router {
 }
 
 /// What is served to operators.
-pub(super) fn of_operators(rules: Arc<Rules>, shown: ShownNow) -> Router {
-    probe_paths(Pages::<ShownNow>::new(rules))
+pub(super) fn of_operators(rules: Arc<Rules>, shown: CurrentContext) -> Router {
+    probe_paths(Pages::<CurrentContext>::new(rules))
         .read("/live", "server-sent events: what the page shows, each second", live::live)
         .read("/clients", "client streams: ?node= &identity= &view= &type= &state=stale &limit= &after=", clients::page)
         .read("/clients/{session}", "one of them", clients::one)

@@ -11,24 +11,28 @@ pub(super) use self::rest::rest;
 use super::caller::Caller;
 use super::grpc::{Requests, Responses, Status};
 use super::guard::Does;
-use super::{Shown, ShownNow};
+use super::{CurrentContext, Shown};
 use crate::client_status::Failure;
 
 /// `FetchClientStatus`: one request, one response.
-pub(super) async fn fetch(State(shown): State<ShownNow>, Extension(caller): Extension<Caller>, body: Body) -> Response {
+pub(super) async fn fetch(
+    State(shown): State<CurrentContext>,
+    Extension(caller): Extension<Caller>,
+    body: Body,
+) -> Response {
     answer(shown, caller, Requests::of(body), false)
 }
 
 /// `StreamClientStatus`: a response to each request, and none without (CSDS-1).
 pub(super) async fn stream(
-    State(shown): State<ShownNow>,
+    State(shown): State<CurrentContext>,
     Extension(caller): Extension<Caller>,
     body: Body,
 ) -> Response {
     answer(shown, caller, Requests::of(body), true)
 }
 
-fn answer(now: ShownNow, caller: Caller, mut requests: Requests, is_stream: bool) -> Response {
+fn answer(now: CurrentContext, caller: Caller, mut requests: Requests, is_stream: bool) -> Response {
     let (responses, response) = Responses::channel();
     tokio::spawn(async move {
         let status = loop {

@@ -22,7 +22,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use super::answer::text;
 use super::caller::Caller;
 use super::guard::Does;
-use super::{Shown, ShownNow};
+use super::{CurrentContext, Shown};
 
 /// The pictures that all watchers share.
 pub(crate) struct Live {
@@ -46,7 +46,7 @@ struct Watcher(Arc<Live>);
 struct Making(Arc<Live>);
 
 /// Sends the newest picture whenever there is another one. A slow watcher misses some.
-pub(super) async fn live(State(now): State<ShownNow>, Extension(caller): Extension<Caller>) -> Response {
+pub(super) async fn live(State(now): State<CurrentContext>, Extension(caller): Extension<Caller>) -> Response {
     let live = Shown::from_ref(&now).live;
     let Some(watcher) = live.watch(&now) else { return too_many() };
     let (to, from) = mpsc::channel(1);
@@ -96,7 +96,7 @@ impl Live {
     }
 
     /// Returns none if there are too many watchers. The first one has pictures made.
-    fn watch(self: &Arc<Self>, shown: &ShownNow) -> Option<Watcher> {
+    fn watch(self: &Arc<Self>, shown: &CurrentContext) -> Option<Watcher> {
         let mut state = self.lock();
         if state.watchers == MAX_WATCHERS {
             return None;
@@ -125,7 +125,7 @@ impl Live {
 }
 
 /// Makes pictures until nobody watches. Most of the time goes to other work, however long a picture takes.
-async fn make_pictures(making: Making, shown: ShownNow) {
+async fn make_pictures(making: Making, shown: CurrentContext) {
     let live = &making.0;
     while live.is_watched() {
         let began = Instant::now();

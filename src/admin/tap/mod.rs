@@ -23,7 +23,7 @@ use super::answer::{bad_request, text};
 use super::caller::Caller;
 use super::guard::Does;
 use super::query::Query;
-use super::{Shown, ShownNow};
+use super::{CurrentContext, Shown};
 use crate::relay::questions;
 use crate::relay::taps::{MAX_TAPS, OpenedStream, Taken, TapReader, TapWhat};
 
@@ -39,7 +39,7 @@ struct Use {
 /// Where the lines go.
 struct Lines {
     to: mpsc::Sender<Frame<Bytes>>,
-    now: ShownNow,
+    now: CurrentContext,
     caller: Caller,
     /// The sessions of the first line. One that has opened meanwhile is among them, and among what is read.
     listed: Vec<u64>,
@@ -47,7 +47,7 @@ struct Lines {
 
 /// Sends lines until the caller leaves, may not see them any more, or the relay drains.
 pub(super) async fn tap(
-    State(now): State<ShownNow>,
+    State(now): State<CurrentContext>,
     Extension(caller): Extension<Caller>,
     query: Query,
 ) -> Result<Response, Response> {
