@@ -10,7 +10,7 @@ use anyhow::Context;
 use futures_util::future::{self, OptionFuture};
 use tokio::task::JoinSet;
 
-use crate::admin::{self, AdminSocket, CurrentContext, ListenerInfo, ProbeValues, ServerInfo, Shown};
+use crate::admin::{self, AdminContext, AdminSocket, CurrentContext, ListenerInfo, ProbeValues, ServerInfo};
 use crate::config::{AdminOptions, Config, InUse, ListenAddress, with_lasting_hashes};
 use crate::config_status::ConfigStatus;
 use crate::downstream::{
@@ -280,7 +280,7 @@ impl App {
             let (serving, reload, rules_of) = (self.serving, reloads.for_admin(), rules.clone());
             let shown = move || {
                 let generation = serving.generation.get();
-                Shown {
+                AdminContext {
                     views: generation.views.clone(),
                     files: generation.files.clone(),
                     rest: generation.rest.clone(),

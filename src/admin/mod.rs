@@ -42,7 +42,7 @@ use serde_json::Value as Json;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
-use self::caller::Via;
+use self::caller::AdminSurface;
 pub(crate) use self::certs::ServerCertificates;
 use self::connection::Serving;
 pub(crate) use self::dump::places as dump_places;
@@ -66,7 +66,7 @@ use crate::upstream::FilesSource;
 
 /// The sources of what is shown.
 #[derive(Clone)]
-pub(crate) struct Shown {
+pub(crate) struct AdminContext {
     pub(crate) views: Arc<Views>,
     pub(crate) files: Arc<[FilesSource]>,
     /// None if REST is not served.
@@ -91,11 +91,11 @@ pub(crate) struct Shown {
 /// What is shown now: each request sees the configuration that is in use when it comes.
 #[derive(Clone)]
 pub(crate) struct CurrentContext {
-    pub(crate) shown: Arc<dyn Fn() -> Shown + Send + Sync>,
+    pub(crate) shown: Arc<dyn Fn() -> AdminContext + Send + Sync>,
     pub(crate) probes: ProbeValues,
 }
 
-impl FromRef<CurrentContext> for Shown {
+impl FromRef<CurrentContext> for AdminContext {
     fn from_ref(now: &CurrentContext) -> Self {
         (now.shown)()
     }
@@ -125,7 +125,8 @@ pub(crate) fn serve(
 ) -> impl Future<Output = ()> {
     let of_probes = pages::of_probes(rules.clone(), shown.probes.clone());
     let of_operators = pages::of_operators(rules, shown);
-    let (probes, operators): (Vec<_>, Vec<_>) = sockets.into_iter().partition(|socket| socket.via() == Via::Probes);
+    let (probes, operators): (Vec<_>, Vec<_>) =
+        sockets.into_iter().partition(|socket| socket.via() == AdminSurface::Probes);
     let of_thread = spare.clone();
     let start = move |socket: std::io::Result<DetachedSocket>| {
         let started = socket.and_then(|it| ProbeThread::start(it, of_probes.clone(), of_thread.clone(), CONNECTIONS));

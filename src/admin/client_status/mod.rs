@@ -10,8 +10,8 @@ use axum::response::Response;
 pub(super) use self::rest::rest;
 use super::caller::Caller;
 use super::grpc::{Requests, Responses, Status};
-use super::guard::Does;
-use super::{CurrentContext, Shown};
+use super::guard::Effect;
+use super::{AdminContext, CurrentContext};
 use crate::client_status::Failure;
 
 /// `FetchClientStatus`: one request, one response.
@@ -42,8 +42,8 @@ fn answer(now: CurrentContext, caller: Caller, mut requests: Requests, is_stream
                 Err(status) => break status,
             };
             // While the stream was open, the certificate may have lost its rights, and the configuration may have changed.
-            let shown = Shown::from_ref(&now);
-            if let Err((_, reason)) = shown.rules.check_still(&caller, Does::Read) {
+            let shown = AdminContext::from_ref(&now);
+            if let Err((_, reason)) = shown.rules.check_still(&caller, Effect::Read) {
                 break Status::new(Status::PERMISSION_DENIED, reason);
             }
             let made = match shown.client_status.answer(&request).await {
