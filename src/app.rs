@@ -10,7 +10,7 @@ use anyhow::Context;
 use futures_util::future::{self, OptionFuture};
 use tokio::task::JoinSet;
 
-use crate::admin::{self, AdminSocket, ListenerInfo, ProbeValues, ServerInfo, Shown, ShownNow};
+use crate::admin::{self, AdminContext, AdminSocket, CurrentContext, ListenerInfo, ProbeValues, ServerInfo};
 use crate::config::{AdminOptions, Config, InUse, ListenAddress, with_lasting_hashes};
 use crate::config_status::ConfigStatus;
 use crate::downstream::{
@@ -280,7 +280,7 @@ impl App {
             let (serving, reload, rules_of) = (self.serving, reloads.for_admin(), rules.clone());
             let shown = move || {
                 let generation = serving.generation.get();
-                Shown {
+                AdminContext {
                     views: generation.views.clone(),
                     files: generation.files.clone(),
                     rest: generation.rest.clone(),
@@ -297,7 +297,7 @@ impl App {
                     client_status: generation.client_status.clone(),
                 }
             };
-            let shown = ShownNow { shown: Arc::new(shown), probes };
+            let shown = CurrentContext { shown: Arc::new(shown), probes };
             beside.spawn(admin::serve(self.admin, self.spare, rules, shown));
         }
         let never_ends = async {

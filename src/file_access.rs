@@ -353,7 +353,7 @@ pub(crate) mod tests {
             assert!(error.to_string().ends_with("within 50ms"), "{error}");
         }
         assert_eq!(under_way(&pipe.0), 1);
-        // It has been late for all who come now, and who has more time waits.
+        // A read with as little time as those fails too, and one with more time waits.
         assert_eq!(read_blocking(&pipe.0, SHORT).unwrap_err().kind(), io::ErrorKind::TimedOut);
         let path = pipe.0.clone();
         let writing = tokio::task::spawn_blocking(move || fs::write(path, "late"));

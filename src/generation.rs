@@ -13,7 +13,7 @@ use crate::admin::ServerCertificates;
 use crate::client_status::ClientStatus;
 use crate::config::Config;
 use crate::config_status::ConfigFacts;
-use crate::downstream::{Drain, DrainReason, DrainTimes, DrainTrigger, Rest, Service};
+use crate::downstream::{Drain, DrainReason, DrainTimes, DrainTrigger, RestService, Service};
 use crate::relay::{HubConnector, Loads, SharedConnector, Views, audit_views, retire_idle};
 use crate::telemetry::{MetricsSources, ProcessSources};
 use crate::transcode::{Descriptors, Transcoder};
@@ -26,7 +26,7 @@ pub(crate) struct Generation {
     pub(crate) views: Arc<Views>,
     pub(crate) loads: Arc<Loads>,
     pub(crate) files: Arc<[FilesSource]>,
-    pub(crate) rest: Option<Arc<Rest>>,
+    pub(crate) rest: Option<Arc<RestService>>,
     pub(crate) client_status: Arc<ClientStatus>,
     pub(crate) service: Arc<Service>,
     pub(crate) descriptors: Descriptors,
@@ -75,7 +75,7 @@ impl Generation {
         let name = &config.downstream.control_plane;
         let compression = config.downstream.compression;
         let rest = config.rest.clone();
-        let rest = rest.map(|options| Arc::new(Rest::new(options, compression, descriptors.clone(), name)));
+        let rest = rest.map(|options| Arc::new(RestService::new(options, compression, descriptors.clone(), name)));
         let client_status = Arc::new(ClientStatus::new(views.clone(), descriptors.clone()));
         let (trigger, drain) = Drain::new();
         let (status, options) = (client_status.clone(), &config.downstream);

@@ -4,18 +4,18 @@ use axum::extract::State;
 use axum::response::Response;
 use http::StatusCode;
 
-use super::Shown;
+use super::AdminContext;
 use super::answer::{bad_request, json, text};
 use super::query::Query;
 use crate::plural::plural;
 use crate::relay::{ReleaseQuery, Released, questions};
 
-pub(super) async fn held(State(shown): State<Shown>) -> Response {
+pub(super) async fn held(State(shown): State<AdminContext>) -> Response {
     json(&questions::brakes(&shown.views).await)
 }
 
 /// Lets go removals that brakes hold: of one view, or of all that one server has removed.
-pub(super) async fn release(State(shown): State<Shown>, query: Query) -> Result<Response, Response> {
+pub(super) async fn release(State(shown): State<AdminContext>, query: Query) -> Result<Response, Response> {
     let kind = query.kind(&shown.views)?;
     let Some(Ok(generation)) = query.get("generation").map(str::parse) else {
         return Err(bad_request("generation missing or invalid: expected the number that /brakes shows"));

@@ -9,7 +9,7 @@ use crate::tls::ClientChain;
 /// The other end of a connection for operators or probes.
 #[derive(Clone)]
 pub(crate) struct Caller {
-    pub(super) via: Via,
+    pub(super) via: AdminSurface,
     pub(super) peer: Arc<Peer>,
     /// What it has shown, if it came with TLS.
     pub(super) chain: Option<Arc<ClientChain>>,
@@ -17,7 +17,7 @@ pub(crate) struct Caller {
 
 /// How a request came.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Via {
+pub(super) enum AdminSurface {
     /// Over `probes.address`: anybody who reaches it.
     Probes,
     /// Over `admin.address` in plain text: anybody on this machine, browsers included.

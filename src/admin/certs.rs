@@ -8,7 +8,7 @@ use axum::response::Response;
 use http::StatusCode;
 use serde::Serialize;
 
-use super::Shown;
+use super::AdminContext;
 use super::answer::{json, text};
 use crate::file_access;
 use crate::tls::{CertificateReport, ShownCertificate, certificates, describe};
@@ -58,7 +58,7 @@ struct FileReport {
     chain: Vec<CertificateReport>,
 }
 
-pub(super) async fn certs(State(shown): State<Shown>) -> Response {
+pub(super) async fn certs(State(shown): State<AdminContext>) -> Response {
     let made = tokio::task::spawn_blocking(move || Report {
         listeners: shown
             .tls

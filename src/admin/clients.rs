@@ -5,32 +5,32 @@ use axum::response::Response;
 use http::StatusCode;
 use weir_core::xds::Name;
 
-use super::Shown;
+use super::AdminContext;
 use super::answer::{bad_request, json, text};
 use super::query::Query;
 use crate::relay::{ClientQuery, ExplainQuery, UnknownState, Views, questions};
 
-pub(super) async fn page(State(shown): State<Shown>, query: Query) -> Result<Response, Response> {
+pub(super) async fn page(State(shown): State<AdminContext>, query: Query) -> Result<Response, Response> {
     Ok(json(&questions::clients(&shown.views, &client_query(&query, &shown.views)?).await))
 }
 
-pub(super) async fn laggards(State(shown): State<Shown>, query: Query) -> Result<Response, Response> {
+pub(super) async fn laggards(State(shown): State<AdminContext>, query: Query) -> Result<Response, Response> {
     Ok(json(&questions::laggards(&shown.views, &client_query(&query, &shown.views)?).await))
 }
 
-pub(super) async fn one(State(shown): State<Shown>, Path(session): Path<String>) -> Result<Response, Response> {
+pub(super) async fn one(State(shown): State<AdminContext>, Path(session): Path<String>) -> Result<Response, Response> {
     let session = session.parse().map_err(|_| bad_request("invalid session: expected a number"))?;
     let client = questions::client(&shown.views, session).ok_or_else(not_found)?;
     Ok(json(&client))
 }
 
-pub(super) async fn differences(State(shown): State<Shown>, query: Query) -> Result<Response, Response> {
+pub(super) async fn differences(State(shown): State<AdminContext>, query: Query) -> Result<Response, Response> {
     let sessions = find(&query, &shown.views).await?;
     let reports = sessions.into_iter().filter_map(|session| questions::differences(&shown.views, session));
     Ok(json(&reports.collect::<Vec<_>>()))
 }
 
-pub(super) async fn explain(State(shown): State<Shown>, query: Query) -> Result<Response, Response> {
+pub(super) async fn explain(State(shown): State<AdminContext>, query: Query) -> Result<Response, Response> {
     let (Some(kind), Some(name)) = (query.kind(&shown.views)?, query.get("name").map(Name::canonical)) else {
         return Err(bad_request("type or name missing: expected ?client=ID&type=clusters&name=NAME"));
     };

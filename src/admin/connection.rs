@@ -17,7 +17,7 @@ use tokio::time::timeout;
 use tower::Layer;
 use weir_core::xds::{Peer, Proven};
 
-use super::caller::{Caller, Via};
+use super::caller::{AdminSurface, Caller};
 use super::listener::{AdminSocket, Incoming, Listener};
 use super::places::{Answering, Place, Places};
 use crate::downstream::{HandshakeLimits, Handshakes, HttpVersion, Secured, Unread, WriteTimeout, first_word, secure};
@@ -26,7 +26,7 @@ use crate::tls::ListenerTls;
 
 /// What the connections of one listener have in common.
 pub(super) struct Serving {
-    via: Via,
+    via: AdminSurface,
     pages: Router,
     tls: Option<Arc<ListenerTls>>,
     handshakes: Handshakes,
@@ -110,7 +110,7 @@ impl Serving {
             }
         });
         let ended = match spoken {
-            HttpVersion::Http2 if self.via != Via::Probes => http2().serve_connection(io, service).await,
+            HttpVersion::Http2 if self.via != AdminSurface::Probes => http2().serve_connection(io, service).await,
             _ => http1(self.via).serve_connection(io, service).await,
         };
         if let Err(error) = ended {
@@ -128,9 +128,9 @@ fn held_until_sent(body: Body, answering: Answering) -> Body {
 }
 
 /// A probe has a connection for itself: one that asks again and again would never be idle.
-fn http1(via: Via) -> http1::Builder {
+fn http1(via: AdminSurface) -> http1::Builder {
     let mut builder = http1::Builder::new();
-    builder.timer(TokioTimer::new()).keep_alive(via != Via::Probes);
+    builder.timer(TokioTimer::new()).keep_alive(via != AdminSurface::Probes);
     builder
 }
 

@@ -18,7 +18,7 @@ use http::{HeaderValue, StatusCode};
 use weir_core::xds::IdentityPattern;
 
 use super::answer::text;
-use super::caller::{Caller, Via};
+use super::caller::{AdminSurface, Caller};
 use crate::log_pace::LogPace;
 
 /// What requests are checked against.
@@ -49,7 +49,7 @@ impl Default for RefusedRequests {
 
 /// What a request for a path does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Does {
+pub(super) enum Effect {
     /// Shows what anybody may see.
     Probe,
     Read,
@@ -76,12 +76,12 @@ pub(super) async fn find(
 
 /// The layer around one path. Each change is logged with who made it. A tap has lines of its own, unless it is refused here.
 pub(super) async fn enter(
-    State((rules, does)): State<(Arc<Rules>, Does)>,
+    State((rules, does)): State<(Arc<Rules>, Effect)>,
     Extension(caller): Extension<Caller>,
     request: Request,
     next: Next,
 ) -> Response {
-    let (is_change, is_tap) = (does == Does::Change, does == Does::Tap);
+    let (is_change, is_tap) = (does == Effect::Change, does == Effect::Tap);
     let target = (is_change || is_tap).then(|| request.uri().path_and_query().map(ToString::to_string)).flatten();
     let (response, line) = match rules.check_right(&request, &caller, does) {
         Ok(()) => (next.run(request).await, Some(None)),
@@ -106,8 +106,8 @@ pub(super) async fn enter(
 impl Rules {
     /// Checks the name under which the client has found this address. Certificates and Unix sockets are not found by name alone, but a
     /// browser brings the certificate of its user along.
-    fn check_name<B>(&self, request: &http::Request<B>, via: Via) -> Result<(), Refusal> {
-        if matches!(via, Via::Socket | Via::Probes) {
+    fn check_name<B>(&self, request: &http::Request<B>, via: AdminSurface) -> Result<(), Refusal> {
+        if matches!(via, AdminSurface::Socket | AdminSurface::Probes) {
             return Ok(());
         }
         let headers = request.headers().get_all(HOST).iter().map(host_of);
@@ -129,27 +129,27 @@ impl Rules {
         Err((StatusCode::MISDIRECTED_REQUEST, reason))
     }
 
-    fn check_right<B>(&self, request: &http::Request<B>, caller: &Caller, does: Does) -> Result<(), Refusal> {
-        if matches!(does, Does::Change | Does::Tap) && is_foreign(request, caller.via) {
+    fn check_right<B>(&self, request: &http::Request<B>, caller: &Caller, does: Effect) -> Result<(), Refusal> {
+        if matches!(does, Effect::Change | Effect::Tap) && is_foreign(request, caller.via) {
             let reason = "a page of another origin made this request: changes and taps are refused";
             return Err((StatusCode::FORBIDDEN, reason.into()));
         }
         match (caller.via, does) {
-            (_, Does::Probe) | (Via::Socket, _) | (Via::Loopback, Does::Read) => Ok(()),
-            (Via::Probes, _) => Err((StatusCode::NOT_FOUND, "unknown path".into())),
-            (Via::Loopback, Does::Change) => Err((StatusCode::FORBIDDEN, self.elsewhere("changes", "need"))),
-            (Via::Loopback, Does::Tap) => Err((StatusCode::FORBIDDEN, self.elsewhere("a tap", "needs"))),
-            (Via::Tls, Does::Read | Does::Change | Does::Tap) => self.check_certificate(caller, does),
+            (_, Effect::Probe) | (AdminSurface::Socket, _) | (AdminSurface::Loopback, Effect::Read) => Ok(()),
+            (AdminSurface::Probes, _) => Err((StatusCode::NOT_FOUND, "unknown path".into())),
+            (AdminSurface::Loopback, Effect::Change) => Err((StatusCode::FORBIDDEN, self.elsewhere("changes", "need"))),
+            (AdminSurface::Loopback, Effect::Tap) => Err((StatusCode::FORBIDDEN, self.elsewhere("a tap", "needs"))),
+            (AdminSurface::Tls, Effect::Read | Effect::Change | Effect::Tap) => self.check_certificate(caller, does),
         }
     }
 
     /// Whether a caller may still do what it does: a stream outlives many requests.
-    pub(super) fn check_still(&self, caller: &Caller, does: Does) -> Result<(), Refusal> {
-        if caller.via == Via::Tls { self.check_certificate(caller, does) } else { Ok(()) }
+    pub(super) fn check_still(&self, caller: &Caller, does: Effect) -> Result<(), Refusal> {
+        if caller.via == AdminSurface::Tls { self.check_certificate(caller, does) } else { Ok(()) }
     }
 
     /// A certificate is judged at each request: connections outlive revocations.
-    fn check_certificate(&self, caller: &Caller, does: Does) -> Result<(), Refusal> {
+    fn check_certificate(&self, caller: &Caller, does: Effect) -> Result<(), Refusal> {
         match caller.chain.as_ref().map(|chain| chain.judge()) {
             Some(Ok(_)) => {}
             Some(Err(rejection)) => return Err((StatusCode::UNAUTHORIZED, rejection.to_string())),
@@ -158,13 +158,13 @@ impl Rules {
         let is_among = |listed: &[IdentityPattern]| listed.iter().any(|identity| identity.is_of(&caller.peer));
         let who = caller.peer.identity().unwrap_or_else(|| "this certificate".into());
         match does {
-            Does::Tap if is_among(&self.may_tap) => Ok(()),
-            Does::Tap => {
+            Effect::Tap if is_among(&self.may_tap) => Ok(()),
+            Effect::Tap => {
                 let reason = format!("{who} may tap no client: admin.tls.may_tap lists who may");
                 Err((StatusCode::FORBIDDEN, reason))
             }
             _ if is_among(&self.may_change) => Ok(()),
-            Does::Change => {
+            Effect::Change => {
                 Err((StatusCode::FORBIDDEN, format!("{who} may change nothing: admin.tls.may_change lists who may")))
             }
             _ if is_among(&self.may_read) => Ok(()),
@@ -192,11 +192,11 @@ fn host_of(header: &HeaderValue) -> Option<String> {
 }
 
 /// Whether a browser says that a page of somebody else made the request.
-fn is_foreign<B>(request: &http::Request<B>, via: Via) -> bool {
+fn is_foreign<B>(request: &http::Request<B>, via: AdminSurface) -> bool {
     let headers = request.headers();
     let named = headers.get(HOST).and_then(|host| host.to_str().ok());
     let host = named.or(request.uri().authority().map(Authority::as_str));
-    let scheme = if via == Via::Tls { "https://" } else { "http://" };
+    let scheme = if via == AdminSurface::Tls { "https://" } else { "http://" };
     headers.get_all(ORIGIN).iter().any(|origin| {
         let authority = origin.to_str().ok().and_then(|origin| origin.strip_prefix(scheme));
         authority.is_none() || authority != host
@@ -209,7 +209,7 @@ mod tests {
 
     use super::*;
 
-    fn caller(via: Via) -> Caller {
+    fn caller(via: AdminSurface) -> Caller {
         Caller { via, peer: Arc::new(Peer::at(([127, 0, 0, 1], 1).into())), chain: None }
     }
 
@@ -230,11 +230,11 @@ mod tests {
         request.body(()).unwrap()
     }
 
-    fn named(via: Via, line: &str, headers: &[(&str, &str)]) -> u16 {
+    fn named(via: AdminSurface, line: &str, headers: &[(&str, &str)]) -> u16 {
         rules().check_name(&request(line, headers), via).err().map_or(200, |(status, _)| status.as_u16())
     }
 
-    fn right(via: Via, does: Does, headers: &[(&str, &str)]) -> u16 {
+    fn right(via: AdminSurface, does: Effect, headers: &[(&str, &str)]) -> u16 {
         let checked = rules().check_right(&request("POST /log", headers), &caller(via), does);
         checked.err().map_or(200, |(status, _)| status.as_u16())
     }
@@ -250,8 +250,8 @@ mod tests {
             "weir.monitoring.svc:19000",
             "Weir.Monitoring.svc",
         ] {
-            assert_eq!(named(Via::Loopback, "GET /clients", &[("host", host)]), 200, "{host}");
-            assert_eq!(named(Via::Tls, "GET /clients", &[("host", host)]), 200, "{host}");
+            assert_eq!(named(AdminSurface::Loopback, "GET /clients", &[("host", host)]), 200, "{host}");
+            assert_eq!(named(AdminSurface::Tls, "GET /clients", &[("host", host)]), 200, "{host}");
         }
         for host in [
             "evil.example:19000",
@@ -261,39 +261,48 @@ mod tests {
             "localhostx",
             "2130706433.example",
         ] {
-            assert_eq!(named(Via::Loopback, "GET /clients", &[("host", host)]), 421, "{host}");
-            assert_eq!(named(Via::Tls, "POST /log", &[("host", host)]), 421, "{host}");
+            assert_eq!(named(AdminSurface::Loopback, "GET /clients", &[("host", host)]), 421, "{host}");
+            assert_eq!(named(AdminSurface::Tls, "POST /log", &[("host", host)]), 421, "{host}");
         }
         for host in ["", "a b", "user:pass@"] {
-            assert!(named(Via::Loopback, "GET /clients", &[("host", host)]) >= 400, "{host:?}");
+            assert!(named(AdminSurface::Loopback, "GET /clients", &[("host", host)]) >= 400, "{host:?}");
         }
         let both = [("host", "localhost"), ("host", "evil.example")];
-        assert_eq!(named(Via::Loopback, "GET /clients", &both), 421);
-        assert_eq!(named(Via::Loopback, "GET http://evil.example/clients", &both[..1]), 421);
-        assert_eq!(named(Via::Loopback, "GET /clients", &[]), 200, "a probe without HTTP/1.1");
-        assert_eq!(named(Via::Socket, "GET /clients", &[("host", "any")]), 200);
-        assert_eq!(named(Via::Probes, "GET /metrics", &[("host", "weir.default.svc")]), 200);
+        assert_eq!(named(AdminSurface::Loopback, "GET /clients", &both), 421);
+        assert_eq!(named(AdminSurface::Loopback, "GET http://evil.example/clients", &both[..1]), 421);
+        assert_eq!(named(AdminSurface::Loopback, "GET /clients", &[]), 200, "a probe without HTTP/1.1");
+        assert_eq!(named(AdminSurface::Socket, "GET /clients", &[("host", "any")]), 200);
+        assert_eq!(named(AdminSurface::Probes, "GET /metrics", &[("host", "weir.default.svc")]), 200);
     }
 
     #[test]
     fn changes_need_the_socket_or_a_certificate_and_do_not_come_from_pages() {
-        for does in [Does::Probe, Does::Read] {
-            assert_eq!([Via::Loopback, Via::Socket].map(|via| right(via, does, &[])), [200, 200], "{does:?}");
+        for does in [Effect::Probe, Effect::Read] {
+            assert_eq!(
+                [AdminSurface::Loopback, AdminSurface::Socket].map(|via| right(via, does, &[])),
+                [200, 200],
+                "{does:?}"
+            );
         }
         let localhost = ("host", "localhost");
-        assert_eq!(right(Via::Loopback, Does::Change, &[localhost]), 403);
-        assert_eq!(right(Via::Tls, Does::Change, &[localhost]), 401, "a certificate that is not there");
-        assert_eq!([Does::Read, Does::Change].map(|does| right(Via::Probes, does, &[])), [404, 404]);
-        let tap = [Via::Loopback, Via::Socket, Via::Probes, Via::Tls].map(|via| right(via, Does::Tap, &[]));
+        assert_eq!(right(AdminSurface::Loopback, Effect::Change, &[localhost]), 403);
+        assert_eq!(right(AdminSurface::Tls, Effect::Change, &[localhost]), 401, "a certificate that is not there");
+        assert_eq!([Effect::Read, Effect::Change].map(|does| right(AdminSurface::Probes, does, &[])), [404, 404]);
+        let tap = [AdminSurface::Loopback, AdminSurface::Socket, AdminSurface::Probes, AdminSurface::Tls]
+            .map(|via| right(via, Effect::Tap, &[]));
         assert_eq!(tap, [403, 200, 404, 401]);
-        assert_eq!(right(Via::Socket, Does::Change, &[localhost]), 200);
-        assert_eq!(right(Via::Socket, Does::Change, &[localhost, ("origin", "http://localhost")]), 200);
+        assert_eq!(right(AdminSurface::Socket, Effect::Change, &[localhost]), 200);
+        assert_eq!(right(AdminSurface::Socket, Effect::Change, &[localhost, ("origin", "http://localhost")]), 200);
         for foreign in ["http://evil.example", "https://localhost", "null", "http://localhost.evil.example"] {
-            assert_eq!(right(Via::Socket, Does::Change, &[localhost, ("origin", foreign)]), 403, "{foreign}");
+            assert_eq!(
+                right(AdminSurface::Socket, Effect::Change, &[localhost, ("origin", foreign)]),
+                403,
+                "{foreign}"
+            );
         }
         let over_http2 = |origin: &str| {
             let request = request("POST https://localhost:1/log", &[("origin", origin)]);
-            is_foreign(&request, Via::Tls)
+            is_foreign(&request, AdminSurface::Tls)
         };
         assert!(
             !over_http2("https://localhost:1")
@@ -302,7 +311,7 @@ mod tests {
         );
         let reason = |rules: Rules| {
             let request = request("POST /log", &[]);
-            rules.check_right(&request, &caller(Via::Loopback), Does::Change).unwrap_err().1
+            rules.check_right(&request, &caller(AdminSurface::Loopback), Effect::Change).unwrap_err().1
         };
         assert!(reason(Rules::default()).contains("admin.socket"));
         assert!(reason(rules()).contains("/run/weir/admin.sock"));
@@ -310,7 +319,7 @@ mod tests {
 
     #[test]
     fn each_origin_of_a_change_has_to_be_this_address_with_its_port() {
-        let of = |headers: &[(&str, &str)]| right(Via::Socket, Does::Change, headers);
+        let of = |headers: &[(&str, &str)]| right(AdminSurface::Socket, Effect::Change, headers);
         let (host, own) = (("host", "localhost:1"), ("origin", "http://localhost:1"));
         assert_eq!(of(&[host, own]), 200);
         assert_eq!(of(&[host, own, own]), 200);
@@ -321,7 +330,7 @@ mod tests {
         );
         assert_eq!(of(&[own]), 403, "without a host nothing is the same");
         assert_eq!(
-            right(Via::Loopback, Does::Read, &[host, ("origin", "http://evil.example")]),
+            right(AdminSurface::Loopback, Effect::Read, &[host, ("origin", "http://evil.example")]),
             200,
             "it changes nothing"
         );

@@ -10,7 +10,7 @@ use socket2::SockRef;
 use tokio::net::{TcpListener, UnixStream};
 use tokio::time::sleep;
 
-use super::caller::Via;
+use super::caller::AdminSurface;
 use crate::downstream::{LateSocket, Socket, UnixSocket};
 use crate::log_pace::LogPace;
 use crate::open_files::{self, Spare};
@@ -76,12 +76,12 @@ impl AdminSocket {
         }
     }
 
-    pub(super) fn via(&self) -> Via {
+    pub(super) fn via(&self) -> AdminSurface {
         match self {
-            Self::Probes(..) => Via::Probes,
-            Self::Loopback(..) => Via::Loopback,
-            Self::Tls(..) => Via::Tls,
-            Self::Unix(_) => Via::Socket,
+            Self::Probes(..) => AdminSurface::Probes,
+            Self::Loopback(..) => AdminSurface::Loopback,
+            Self::Tls(..) => AdminSurface::Tls,
+            Self::Unix(_) => AdminSurface::Socket,
         }
     }
 

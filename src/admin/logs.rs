@@ -4,16 +4,16 @@ use axum::extract::State;
 use axum::response::Response;
 use http::StatusCode;
 
-use super::Shown;
+use super::AdminContext;
 use super::answer::{bad_request, text};
 use super::query::Query;
 use crate::telemetry::LogFilter;
 
-pub(super) async fn filter(State(shown): State<Shown>) -> Response {
+pub(super) async fn filter(State(shown): State<AdminContext>) -> Response {
     text(StatusCode::OK, &shown.log.current().unwrap_or_else(|| "off".into()))
 }
 
-pub(super) async fn set_filter(State(shown): State<Shown>, query: Query) -> Response {
+pub(super) async fn set_filter(State(shown): State<AdminContext>, query: Query) -> Response {
     let Some(filter) = query.get("filter") else {
         return bad_request("filter missing: expected POST /log?filter=debug");
     };

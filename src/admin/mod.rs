@@ -42,7 +42,7 @@ use serde_json::Value as Json;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
-use self::caller::Via;
+use self::caller::AdminSurface;
 pub(crate) use self::certs::ServerCertificates;
 use self::connection::Serving;
 pub(crate) use self::dump::places as dump_places;
@@ -56,7 +56,7 @@ pub(crate) use self::probe_values::ProbeValues;
 pub(crate) use self::server_info::{ListenerInfo, ServerInfo, instance_of};
 use crate::client_status::ClientStatus;
 use crate::config_status::ConfigStatus;
-use crate::downstream::Rest;
+use crate::downstream::RestService;
 use crate::open_files::Spare;
 use crate::relay::Views;
 use crate::telemetry::LogControl;
@@ -66,11 +66,11 @@ use crate::upstream::FilesSource;
 
 /// The sources of what is shown.
 #[derive(Clone)]
-pub(crate) struct Shown {
+pub(crate) struct AdminContext {
     pub(crate) views: Arc<Views>,
     pub(crate) files: Arc<[FilesSource]>,
     /// None if REST is not served.
-    pub(crate) rest: Option<Arc<Rest>>,
+    pub(crate) rest: Option<Arc<RestService>>,
     pub(crate) log: LogControl,
     /// Who may do what.
     pub(crate) rules: Arc<Rules>,
@@ -90,19 +90,19 @@ pub(crate) struct Shown {
 
 /// What is shown now: each request sees the configuration that is in use when it comes.
 #[derive(Clone)]
-pub(crate) struct ShownNow {
-    pub(crate) shown: Arc<dyn Fn() -> Shown + Send + Sync>,
+pub(crate) struct CurrentContext {
+    pub(crate) shown: Arc<dyn Fn() -> AdminContext + Send + Sync>,
     pub(crate) probes: ProbeValues,
 }
 
-impl FromRef<ShownNow> for Shown {
-    fn from_ref(now: &ShownNow) -> Self {
+impl FromRef<CurrentContext> for AdminContext {
+    fn from_ref(now: &CurrentContext) -> Self {
         (now.shown)()
     }
 }
 
-impl FromRef<ShownNow> for ProbeValues {
-    fn from_ref(now: &ShownNow) -> Self {
+impl FromRef<CurrentContext> for ProbeValues {
+    fn from_ref(now: &CurrentContext) -> Self {
         now.probes.clone()
     }
 }
@@ -121,11 +121,12 @@ pub(crate) fn serve(
     sockets: Vec<AdminSocket>,
     spare: Arc<Spare>,
     rules: Arc<Rules>,
-    shown: ShownNow,
+    shown: CurrentContext,
 ) -> impl Future<Output = ()> {
     let of_probes = pages::of_probes(rules.clone(), shown.probes.clone());
     let of_operators = pages::of_operators(rules, shown);
-    let (probes, operators): (Vec<_>, Vec<_>) = sockets.into_iter().partition(|socket| socket.via() == Via::Probes);
+    let (probes, operators): (Vec<_>, Vec<_>) =
+        sockets.into_iter().partition(|socket| socket.via() == AdminSurface::Probes);
     let of_thread = spare.clone();
     let start = move |socket: std::io::Result<DetachedSocket>| {
         let started = socket.and_then(|it| ProbeThread::start(it, of_probes.clone(), of_thread.clone(), CONNECTIONS));

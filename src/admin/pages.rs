@@ -15,9 +15,9 @@ use http::{HeaderMap, StatusCode};
 
 use super::answer::text;
 use super::grpc::Status;
-use super::guard::{self, Does, Rules};
+use super::guard::{self, Effect, Rules};
 use super::{
-    ProbeValues, ShownNow, brakes, certs, client_status, clients, dump, files, live, logs, nacks, page, probes,
+    CurrentContext, ProbeValues, brakes, certs, client_status, clients, dump, files, live, logs, nacks, page, probes,
     problems, resources, server_info, tap, upstreams, waits,
 };
 use crate::client_status::SERVICE;
@@ -28,8 +28,8 @@ pub(super) fn of_probes(rules: Arc<Rules>, values: ProbeValues) -> Router {
 }
 
 /// What is served to operators.
-pub(super) fn of_operators(rules: Arc<Rules>, shown: ShownNow) -> Router {
-    probe_paths(Pages::<ShownNow>::new(rules))
+pub(super) fn of_operators(rules: Arc<Rules>, shown: CurrentContext) -> Router {
+    probe_paths(Pages::<CurrentContext>::new(rules))
         .read("/live", "server-sent events: what the page shows, each second", live::live)
         .read("/clients", "client streams: ?node= &identity= &view= &type= &state=stale &limit= &after=", clients::page)
         .read("/clients/{session}", "one of them", clients::one)
@@ -123,40 +123,40 @@ impl<S: Clone + Send + Sync + 'static> Pages<S> {
 
     /// A path that anybody may read, at `probes.address` too.
     fn probe<T: 'static>(self, path: &'static str, about: &'static str, handler: impl Handler<T, S>) -> Self {
-        self.add(path, about, (Does::Probe, false), get(handler))
+        self.add(path, about, (Effect::Probe, false), get(handler))
     }
 
     /// A path that operators read.
     fn read<T: 'static>(self, path: &'static str, about: &'static str, handler: impl Handler<T, S>) -> Self {
-        self.add(path, about, (Does::Read, false), get(handler))
+        self.add(path, about, (Effect::Read, false), get(handler))
     }
 
     /// A path that shows what a single client is sent.
     fn tap<T: 'static>(self, path: &'static str, about: &'static str, handler: impl Handler<T, S>) -> Self {
-        self.add(path, about, (Does::Tap, false), get(handler))
+        self.add(path, about, (Effect::Tap, false), get(handler))
     }
 
     /// A path that operators read, by a request with a body. It changes nothing.
     fn query<T: 'static>(self, path: &'static str, about: &'static str, handler: impl Handler<T, S>) -> Self {
-        self.add(path, about, (Does::Read, true), post(handler))
+        self.add(path, about, (Effect::Read, true), post(handler))
     }
 
     /// A gRPC call that reads. The index does not list it.
     fn call<T: 'static>(self, path: &str, handler: impl Handler<T, S>) -> Self {
-        let judged = post(handler).route_layer(from_fn_with_state((self.rules.clone(), Does::Read), guard::enter));
+        let judged = post(handler).route_layer(from_fn_with_state((self.rules.clone(), Effect::Read), guard::enter));
         Self { router: self.router.route(path, judged), ..self }
     }
 
     /// A path that changes something, by POST alone.
     fn change<T: 'static>(self, path: &'static str, about: &'static str, handler: impl Handler<T, S>) -> Self {
-        self.add(path, about, (Does::Change, true), post(handler))
+        self.add(path, about, (Effect::Change, true), post(handler))
     }
 
     fn add(
         mut self,
         path: &'static str,
         about: &'static str,
-        (does, is_post): (Does, bool),
+        (does, is_post): (Effect, bool),
         handler: MethodRouter<S>,
     ) -> Self {
         let title = if is_post { format!("POST {path}") } else { path.to_owned() };

@@ -5,11 +5,11 @@ use std::time::Instant;
 use axum::extract::State;
 use axum::response::Response;
 
-use super::Shown;
+use super::AdminContext;
 use super::answer::json;
 use super::query::Query;
 
-pub(super) async fn problems(State(shown): State<Shown>, query: Query) -> Result<Response, Response> {
+pub(super) async fn problems(State(shown): State<AdminContext>, query: Query) -> Result<Response, Response> {
     let limit = query.limit(MOST, MOST)?;
     Ok(json(&shown.views.incidents().problems.page(limit, Instant::now())))
 }

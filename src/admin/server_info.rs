@@ -11,7 +11,7 @@ use serde::{Serialize, Serializer};
 use serde_json::json;
 
 use super::answer::{json, text};
-use super::{Dry, Shown};
+use super::{AdminContext, Dry};
 use crate::build_facts;
 use crate::downstream::AwaitedAddress;
 use crate::relay::Readiness;
@@ -60,7 +60,7 @@ fn now<S: Serializer>(flag: &AtomicBool, serializer: S) -> Result<S::Ok, S::Erro
     serializer.serialize_bool(flag.load(Ordering::Relaxed))
 }
 
-pub(super) async fn server_info(State(shown): State<Shown>) -> Response {
+pub(super) async fn server_info(State(shown): State<AdminContext>) -> Response {
     let (info, config) = (&shown.info, shown.config.get());
     json(&json!({
         "version": build_facts::VERSION,
@@ -96,7 +96,7 @@ pub(super) fn state(readiness: &Readiness) -> &'static str {
     }
 }
 
-pub(super) async fn config(State(shown): State<Shown>) -> Response {
+pub(super) async fn config(State(shown): State<AdminContext>) -> Response {
     let facts = shown.config.get();
     json(&json!({
         "file": facts.file,
@@ -111,16 +111,16 @@ pub(super) async fn config(State(shown): State<Shown>) -> Response {
 }
 
 /// Reads the file again. What is wrong with it is in the response; nothing has changed then.
-pub(super) async fn reload(State(shown): State<Shown>) -> Response {
+pub(super) async fn reload(State(shown): State<AdminContext>) -> Response {
     reloaded(&shown, Dry(false)).await
 }
 
 /// Says what a reload would change, or why it would change nothing.
-pub(super) async fn foretell(State(shown): State<Shown>) -> Response {
+pub(super) async fn foretell(State(shown): State<AdminContext>) -> Response {
     reloaded(&shown, Dry(true)).await
 }
 
-async fn reloaded(shown: &Shown, dry: Dry) -> Response {
+async fn reloaded(shown: &AdminContext, dry: Dry) -> Response {
     match (shown.reload)(dry).await {
         Ok(report) => json(&report),
         Err(error) => text(StatusCode::UNPROCESSABLE_ENTITY, &error),

@@ -3,11 +3,11 @@
 use axum::extract::State;
 use axum::response::Response;
 
-use super::Shown;
+use super::AdminContext;
 use super::answer::json;
 use crate::relay::questions;
 
-pub(super) async fn waits(State(shown): State<Shown>) -> Response {
+pub(super) async fn waits(State(shown): State<AdminContext>) -> Response {
     json(&questions::waits(&shown.views, ROWS).await.into_page())
 }
 

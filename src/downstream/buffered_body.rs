@@ -16,11 +16,11 @@ use super::body::{Piece, ReadStalled};
 use super::encode::PIECE;
 
 pub(super) struct BufferedBody {
-    rest: Arc<Mutex<Rest>>,
+    rest: Arc<Mutex<UnsentBytes>>,
     watch: Option<JoinHandle<()>>,
 }
 
-struct Rest {
+struct UnsentBytes {
     bytes: Bytes,
     given_up: bool,
 }
@@ -31,7 +31,7 @@ impl BufferedBody {
         let long = bytes.len() > PIECE;
         // A short one is no more than any stream may pin, and does not count towards the shared budget.
         let bytes = if long { bytes } else { Bytes::copy_from_slice(&bytes) };
-        let rest = Arc::new(Mutex::new(Rest { bytes, given_up: false }));
+        let rest = Arc::new(Mutex::new(UnsentBytes { bytes, given_up: false }));
         let watch = long.then(|| tokio::spawn(watch(Arc::downgrade(&rest), patience)));
         Self { rest, watch }
     }
@@ -41,7 +41,7 @@ impl BufferedBody {
     }
 }
 
-async fn watch(rest: Weak<Mutex<Rest>>, patience: Duration) {
+async fn watch(rest: Weak<Mutex<UnsentBytes>>, patience: Duration) {
     let mut before = usize::MAX;
     loop {
         tokio::time::sleep(patience).await;

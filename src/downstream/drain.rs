@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::sync::{oneshot, watch};
 use tokio::time::{Instant, sleep};
 
-use super::waves::{Rest, Waves};
+use super::waves::{RemainingDrain, Waves};
 
 /// How long draining takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -99,7 +99,7 @@ impl Drain {
             let (left, budget) = begun.map_or((Duration::ZERO, 0), |begun| {
                 (begun.turns_end.saturating_duration_since(now), begun.bytes_per_second)
             });
-            let rest = Rest { elapsed: now - last, left, bytes_per_second: budget as u64 };
+            let rest = RemainingDrain { elapsed: now - last, left, bytes_per_second: budget as u64 };
             last = now;
             let (wave, goes_on) = {
                 let mut queue = self.lock();

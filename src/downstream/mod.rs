@@ -66,7 +66,7 @@ pub(crate) use listen::{BACKLOG, listen, short_queue};
 pub(crate) use listener::Listener;
 pub use listener::{ListenAddress, ListenOptions};
 pub(crate) use request_limits::RequestLimits;
-pub(crate) use rest::{Rest, RestOptions};
+pub(crate) use rest::{RestOptions, RestService};
 pub(crate) use server::Downstream;
 pub(crate) use service::{Options, Service};
 pub(crate) use sniff::{HttpVersion, Unread, first_word};

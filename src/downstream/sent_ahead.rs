@@ -23,7 +23,7 @@ struct Book {
     came: usize,
     /// The streams that are not read now, each with what `came` was when it was paused, or less if that was taken since.
     paused: BTreeMap<PausedStream, usize>,
-    /// What does not count any more, since streams are read again that it may be of, and that they have not taken yet.
+    /// Bytes that count no more, since the streams that they may be of are read again. Those streams have not taken them yet.
     left: usize,
     number: u64,
 }

@@ -27,7 +27,7 @@ use super::lifetime::AgeLimit;
 use super::loads::{self, LoadsCall};
 use super::pace::Pace;
 use super::request_limits::RequestLimits;
-use super::rest::{Poll as RestPoll, Rest};
+use super::rest::{Poll as RestPoll, RestService};
 use super::slot::{Slot, Status};
 use super::stream::{Call, read};
 use super::turns::Turns;
@@ -78,7 +78,7 @@ pub(crate) struct Service {
     compression: Compression,
     /// Ends the streams of this configuration.
     drain: Drain,
-    rest: Option<Arc<Rest>>,
+    rest: Option<Arc<RestService>>,
     client_status: Arc<ClientStatus>,
 }
 
@@ -87,7 +87,7 @@ impl Service {
         views: Arc<Views>,
         loads: Arc<Loads>,
         client_status: Arc<ClientStatus>,
-        rest: Option<Arc<Rest>>,
+        rest: Option<Arc<RestService>>,
         options: &Options,
         drain: Drain,
     ) -> Self {

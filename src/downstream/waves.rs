@@ -26,7 +26,7 @@ struct Waiting<T> {
 
 /// What is left of a drain.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Rest {
+pub(super) struct RemainingDrain {
     /// The time since the last wave.
     pub(super) elapsed: Duration,
     /// The time until all streams must have ended.
@@ -58,7 +58,7 @@ impl<T> Waves<T> {
     }
 
     /// Takes the streams of the next wave. Those that have ended by themselves are taken beside them.
-    pub(super) fn next_wave(&mut self, rest: Rest, has_ended: impl Fn(&T) -> bool) -> Vec<T> {
+    pub(super) fn next_wave(&mut self, rest: RemainingDrain, has_ended: impl Fn(&T) -> bool) -> Vec<T> {
         let unpaid = (self.weight as f64 - self.credit).max(0.0);
         let evenly = unpaid / (rest.left + rest.elapsed).as_secs_f64().max(f64::EPSILON);
         self.credit += evenly.max(rest.bytes_per_second as f64) * rest.elapsed.as_secs_f64();
@@ -106,7 +106,7 @@ mod tests {
         let mut left = spread;
         while !waves.is_empty() {
             left = left.saturating_sub(WAVE);
-            let rest = Rest { elapsed: WAVE, left, bytes_per_second };
+            let rest = RemainingDrain { elapsed: WAVE, left, bytes_per_second };
             sums.push(waves.next_wave(rest, |_| false).iter().sum());
             assert!(sums.len() < 10_000, "it never ends");
         }
@@ -163,7 +163,7 @@ mod tests {
     #[test]
     fn what_has_ended_by_itself_costs_nothing() {
         let mut waves = waves_of([MIB; 100]);
-        let rest = Rest { elapsed: WAVE, left: 60 * SECOND, bytes_per_second: 10 * MIB as u64 };
+        let rest = RemainingDrain { elapsed: WAVE, left: 60 * SECOND, bytes_per_second: 10 * MIB as u64 };
         assert_eq!(waves.next_wave(rest, |_| true).len(), 100);
         assert!(waves.is_empty() && waves.weight == 0);
     }
@@ -171,7 +171,7 @@ mod tests {
     #[test]
     fn once_the_time_is_over_all_end_at_once() {
         let mut waves = waves_of([MIB; 100]);
-        let rest = Rest { elapsed: Duration::ZERO, left: Duration::ZERO, bytes_per_second: 1 };
+        let rest = RemainingDrain { elapsed: Duration::ZERO, left: Duration::ZERO, bytes_per_second: 1 };
         assert_eq!(waves.next_wave(rest, |_| false).len(), 100);
     }
 
@@ -180,7 +180,7 @@ mod tests {
         let mut waves = waves_of([MIB; 600]);
         for tenth in 1..=50 {
             let left = 60 * SECOND - tenth * WAVE;
-            waves.next_wave(Rest { elapsed: WAVE, left, bytes_per_second: 0 }, |_| false);
+            waves.next_wave(RemainingDrain { elapsed: WAVE, left, bytes_per_second: 0 }, |_| false);
         }
         assert_eq!(waves.weight, 550 * MIB as u64);
         assert_eq!(run(&mut waves, SECOND, 0).len(), 10);

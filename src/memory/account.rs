@@ -14,7 +14,7 @@ pub(crate) struct Account {
     pub(super) group: Arc<Group>,
     /// The bytes of its charges.
     held: AtomicUsize,
-    /// As much of that as the groups have heard of.
+    /// How much of that was reported to the groups.
     told: AtomicUsize,
     streams: AtomicU64,
 }
@@ -94,7 +94,7 @@ impl Account {
         self.memory.is_view_wanted(WANTED)
     }
 
-    /// Whether an unused view is not for this one, which has more than its part of `limit`: others have had no room for one.
+    /// Whether this account has to leave unused views to others: it has more than its part of `limit`, and others have had no room for one.
     pub(crate) fn yields_view(&self, limit: usize) -> bool {
         self.memory.is_view_wanted(GIVEN_WAY) && self.group.standing(Quantity::Views, 0, limit).is_above()
     }
@@ -106,7 +106,7 @@ impl Account {
         StreamPlace { account: self.clone(), number }
     }
 
-    /// Lets the groups hear of everything.
+    /// Reports the bytes that are held now to the groups.
     pub(crate) fn tell(&self) {
         let now = self.held.load(Ordering::Relaxed);
         // Who comes between hears of it later.

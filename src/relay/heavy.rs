@@ -110,7 +110,7 @@ mod tests {
 
     const PATIENCE: Duration = Duration::from_secs(20);
 
-    /// With one worker, what a task waits for that another one does while it keeps that worker.
+    /// With one worker, a task that keeps it and waits for another task waits for ever.
     #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
     async fn heavy_work_does_not_keep_its_worker_and_light_work_does() {
         let threads = Arc::new(Threads::new()); // other tests have work beside others too

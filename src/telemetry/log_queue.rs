@@ -31,7 +31,7 @@ struct Shared {
 #[derive(Debug, Default)]
 struct Lines {
     waiting: VecDeque<Box<[u8]>>,
-    /// What those take that wait, and those that the thread has taken and not yet written.
+    /// Bytes of the lines that wait, and of those that the thread has taken and not yet written.
     bytes: usize,
     dropped: u64,
     /// How many of the dropped ones the log has mentioned.

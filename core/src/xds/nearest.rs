@@ -20,8 +20,8 @@ pub fn nearest_few<'a>(text: &str, known: impl Iterator<Item = &'a str>, limit: 
     few.into_iter().map(|(_, word)| word).collect()
 }
 
-/// Letters that have to be added, removed, replaced, or swapped with the next one; none if these are more than `limit`. A word that differs
-/// much is found to by its first few letters that differ.
+/// Returns how many letters have to be added, removed, replaced, or swapped with the next one; none if more than `limit`. For words that
+/// differ much, the first few letters that differ are enough to see that.
 fn distance(one: &str, other: &str, limit: usize) -> Option<usize> {
     let (one, other) = differing(one, other);
     if one.len().abs_diff(other.len()) > LONGEST_LETTER * limit {

@@ -10,25 +10,29 @@ use axum::response::Response;
 pub(super) use self::rest::rest;
 use super::caller::Caller;
 use super::grpc::{Requests, Responses, Status};
-use super::guard::Does;
-use super::{Shown, ShownNow};
+use super::guard::Effect;
+use super::{AdminContext, CurrentContext};
 use crate::client_status::Failure;
 
 /// `FetchClientStatus`: one request, one response.
-pub(super) async fn fetch(State(shown): State<ShownNow>, Extension(caller): Extension<Caller>, body: Body) -> Response {
+pub(super) async fn fetch(
+    State(shown): State<CurrentContext>,
+    Extension(caller): Extension<Caller>,
+    body: Body,
+) -> Response {
     answer(shown, caller, Requests::of(body), false)
 }
 
 /// `StreamClientStatus`: a response to each request, and none without (CSDS-1).
 pub(super) async fn stream(
-    State(shown): State<ShownNow>,
+    State(shown): State<CurrentContext>,
     Extension(caller): Extension<Caller>,
     body: Body,
 ) -> Response {
     answer(shown, caller, Requests::of(body), true)
 }
 
-fn answer(now: ShownNow, caller: Caller, mut requests: Requests, is_stream: bool) -> Response {
+fn answer(now: CurrentContext, caller: Caller, mut requests: Requests, is_stream: bool) -> Response {
     let (responses, response) = Responses::channel();
     tokio::spawn(async move {
         let status = loop {
@@ -38,8 +42,8 @@ fn answer(now: ShownNow, caller: Caller, mut requests: Requests, is_stream: bool
                 Err(status) => break status,
             };
             // While the stream was open, the certificate may have lost its rights, and the configuration may have changed.
-            let shown = Shown::from_ref(&now);
-            if let Err((_, reason)) = shown.rules.check_still(&caller, Does::Read) {
+            let shown = AdminContext::from_ref(&now);
+            if let Err((_, reason)) = shown.rules.check_still(&caller, Effect::Read) {
                 break Status::new(Status::PERMISSION_DENIED, reason);
             }
             let made = match shown.client_status.answer(&request).await {

@@ -6,12 +6,12 @@ use axum::response::Response;
 use http::StatusCode;
 use http_body_util::{BodyExt, Limited};
 
-use crate::admin::Shown;
+use crate::admin::AdminContext;
 use crate::admin::answer::{bad_request, json, text};
 use crate::client_status::{Failure, LONGEST_REQUEST};
 use crate::transcode::{Strictness, UnknownAny, parse_json};
 
-pub(in crate::admin) async fn rest(State(shown): State<Shown>, body: Body) -> Result<Response, Response> {
+pub(in crate::admin) async fn rest(State(shown): State<AdminContext>, body: Body) -> Result<Response, Response> {
     let body = Limited::new(body, LONGEST_REQUEST).collect().await.map_err(bad_request)?.to_bytes();
     let request = if body.is_empty() { Vec::new() } else { read(&shown, &body)? };
     let made = shown.client_status.answer(&request).await;
@@ -25,7 +25,7 @@ pub(in crate::admin) async fn rest(State(shown): State<Shown>, body: Body) -> Re
 }
 
 #[expect(clippy::result_large_err, reason = "it is made once, and sent")]
-fn read(shown: &Shown, body: &[u8]) -> Result<Vec<u8>, Response> {
+fn read(shown: &AdminContext, body: &[u8]) -> Result<Vec<u8>, Response> {
     let read = parse_json(body).map_err(bad_request)?;
     let encoded = (shown.descriptors)().from_json(REQUEST, &read, Strictness::Lenient).map_err(bad_request)?;
     Ok(encoded.into())

@@ -24,7 +24,7 @@ use tokio_stream::wrappers::ReceiverStream;
 
 use self::mask::Mask;
 use self::writer::{Pieces, Source, Writer};
-use super::Shown;
+use super::AdminContext;
 use super::answer::{bad_request, text};
 use super::query::Query;
 use crate::relay::questions;
@@ -42,7 +42,7 @@ pub(crate) fn places() -> Arc<Semaphore> {
     Arc::new(Semaphore::new(AT_A_TIME))
 }
 
-pub(super) async fn dump(State(shown): State<Shown>, query: Query) -> Result<Response, Response> {
+pub(super) async fn dump(State(shown): State<AdminContext>, query: Query) -> Result<Response, Response> {
     let wanted = wanted(&query)?;
     let Ok(place) = shown.dumps.clone().try_acquire_owned() else {
         let reason = format!("{AT_A_TIME} dumps are being made, which is the limit: try again");
@@ -84,7 +84,7 @@ fn wanted(query: &Query) -> Result<Wanted, Response> {
     Ok(Wanted { resource, mask: query.get("mask").map(Mask::parse), include_eds })
 }
 
-async fn source(shown: &Shown, query: &Query) -> Result<Source, Response> {
+async fn source(shown: &AdminContext, query: &Query) -> Result<Source, Response> {
     match (query.get("client"), query.get("view")) {
         (Some(client), None) => {
             let expected = || bad_request("invalid client: expected the number of a session that /clients shows");

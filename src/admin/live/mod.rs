@@ -21,8 +21,8 @@ use tokio_stream::wrappers::ReceiverStream;
 
 use super::answer::text;
 use super::caller::Caller;
-use super::guard::Does;
-use super::{Shown, ShownNow};
+use super::guard::Effect;
+use super::{AdminContext, CurrentContext};
 
 /// The pictures that all watchers share.
 pub(crate) struct Live {
@@ -46,8 +46,8 @@ struct Watcher(Arc<Live>);
 struct Making(Arc<Live>);
 
 /// Sends the newest picture whenever there is another one. A slow watcher misses some.
-pub(super) async fn live(State(now): State<ShownNow>, Extension(caller): Extension<Caller>) -> Response {
-    let live = Shown::from_ref(&now).live;
+pub(super) async fn live(State(now): State<CurrentContext>, Extension(caller): Extension<Caller>) -> Response {
+    let live = AdminContext::from_ref(&now).live;
     let Some(watcher) = live.watch(&now) else { return too_many() };
     let (to, from) = mpsc::channel(1);
     tokio::spawn(async move {
@@ -58,8 +58,8 @@ pub(super) async fn live(State(now): State<ShownNow>, Extension(caller): Extensi
                 _ => return,
             };
             // It may outlive what its certificate may do, and the configuration.
-            let shown = Shown::from_ref(&now);
-            if shown.rules.check_still(&caller, Does::Read).is_err() || to.send(Frame::data(picture)).await.is_err() {
+            let shown = AdminContext::from_ref(&now);
+            if shown.rules.check_still(&caller, Effect::Read).is_err() || to.send(Frame::data(picture)).await.is_err() {
                 return;
             }
             let is_last = shown.views.readiness().is_draining();
@@ -96,7 +96,7 @@ impl Live {
     }
 
     /// Returns none if there are too many watchers. The first one has pictures made.
-    fn watch(self: &Arc<Self>, shown: &ShownNow) -> Option<Watcher> {
+    fn watch(self: &Arc<Self>, shown: &CurrentContext) -> Option<Watcher> {
         let mut state = self.lock();
         if state.watchers == MAX_WATCHERS {
             return None;
@@ -125,11 +125,11 @@ impl Live {
 }
 
 /// Makes pictures until nobody watches. Most of the time goes to other work, however long a picture takes.
-async fn make_pictures(making: Making, shown: ShownNow) {
+async fn make_pictures(making: Making, shown: CurrentContext) {
     let live = &making.0;
     while live.is_watched() {
         let began = Instant::now();
-        let picture = picture::of(&Shown::from_ref(&shown), &live.instance).await;
+        let picture = picture::of(&AdminContext::from_ref(&shown), &live.instance).await;
         live.newest.send_replace(Some(event_of(&picture)));
         tokio::time::sleep((began.elapsed() * LEFT_TO_OTHERS).clamp(PERIOD, LONGEST_PERIOD)).await;
     }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant, SystemTime};
 use serde::Serialize;
 use serde_json::{Value as Json, json};
 
-use crate::admin::Shown;
+use crate::admin::AdminContext;
 use crate::admin::server_info::state;
 use crate::build_facts;
 use crate::relay::{Census, LAGS, NackQuery, ServerMetrics, StateCounts, ViewMetrics, ViewReport, questions};
@@ -15,7 +15,7 @@ use crate::telemetry::resident_bytes;
 use crate::view_words::view_words;
 
 /// Returns the picture as JSON on one line.
-pub(super) async fn of(shown: &Shown, instance: &str) -> Vec<u8> {
+pub(super) async fn of(shown: &AdminContext, instance: &str) -> Vec<u8> {
     let views = &shown.views;
     let (census, laggards) = questions::census(views, ROWS).await;
     let (view_count, measures) = questions::metrics(views).await;
@@ -56,7 +56,7 @@ pub(super) async fn of(shown: &Shown, instance: &str) -> Vec<u8> {
     serde_json::to_vec(&picture).unwrap_or_default()
 }
 
-fn relay(shown: &Shown, instance: &str) -> Json {
+fn relay(shown: &AdminContext, instance: &str) -> Json {
     let readiness = shown.views.readiness();
     let (reasons, _) = readiness.reasons(false, ROWS); // the list of problems has what strict readiness adds
     let facts = shown.config.get();
@@ -94,7 +94,7 @@ fn words_of(reports: &[ViewReport], named: &[Json]) -> BTreeMap<String, String> 
     reports.iter().filter(|report| named.contains(&*report.view)).map(of).collect()
 }
 
-fn totals(shown: &Shown, census: &Census, views: usize, measures: &[ViewMetrics]) -> Json {
+fn totals(shown: &AdminContext, census: &Census, views: usize, measures: &[ViewMetrics]) -> Json {
     let counters = shown.views.counters();
     let deliveries = counters.deliveries.counts();
     let upstream = shown.views.incidents().upstream_totals();
@@ -132,7 +132,7 @@ struct Server<'a> {
 }
 
 /// The servers of the configuration, in its order, summed over all views.
-fn servers<'a>(shown: &Shown, measures: &[ViewMetrics], errors: &BTreeMap<&'a str, &'a str>) -> Json {
+fn servers<'a>(shown: &AdminContext, measures: &[ViewMetrics], errors: &BTreeMap<&'a str, &'a str>) -> Json {
     let connections: BTreeMap<_, _> = questions::upstream_connections(&shown.views).collect();
     let names: Vec<_> = shown.views.servers().collect();
     let of = |name: &String| {

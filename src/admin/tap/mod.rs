@@ -21,9 +21,9 @@ use tokio_stream::wrappers::ReceiverStream;
 
 use super::answer::{bad_request, text};
 use super::caller::Caller;
-use super::guard::Does;
+use super::guard::Effect;
 use super::query::Query;
-use super::{Shown, ShownNow};
+use super::{AdminContext, CurrentContext};
 use crate::relay::questions;
 use crate::relay::taps::{MAX_TAPS, OpenedStream, Taken, TapReader, TapWhat};
 
@@ -39,7 +39,7 @@ struct Use {
 /// Where the lines go.
 struct Lines {
     to: mpsc::Sender<Frame<Bytes>>,
-    now: ShownNow,
+    now: CurrentContext,
     caller: Caller,
     /// The sessions of the first line. One that has opened meanwhile is among them, and among what is read.
     listed: Vec<u64>,
@@ -47,7 +47,7 @@ struct Lines {
 
 /// Sends lines until the caller leaves, may not see them any more, or the relay drains.
 pub(super) async fn tap(
-    State(now): State<ShownNow>,
+    State(now): State<CurrentContext>,
     Extension(caller): Extension<Caller>,
     query: Query,
 ) -> Result<Response, Response> {
@@ -55,7 +55,7 @@ pub(super) async fn tap(
         return Err(bad_request("client missing: expected the number of a session or the id of a node"));
     };
     let full = query.has("full");
-    let shown = Shown::from_ref(&now);
+    let shown = AdminContext::from_ref(&now);
     let Some((reader, streams)) = questions::tap(&shown.views, client, full).await else { return Err(too_many()) };
     let mut used = Use { by: caller.peer.to_string(), client: client.to_owned(), full, lines: 0, dropped: 0 };
     used.log_begin();
@@ -110,8 +110,8 @@ impl Lines {
                 () = tokio::time::sleep(LOOKS) => None,
             };
             // It may outlive what its certificate may do, and the configuration.
-            let shown = Shown::from_ref(&self.now);
-            if shown.rules.check_still(&self.caller, Does::Tap).is_err() {
+            let shown = AdminContext::from_ref(&self.now);
+            if shown.rules.check_still(&self.caller, Effect::Tap).is_err() {
                 return "the caller may not tap any more";
             }
             if let Some(taken) = taken
@@ -129,7 +129,7 @@ impl Lines {
     }
 
     /// Returns false if nobody reads any more.
-    async fn send_taken(&self, Taken { dropped, event }: Taken, shown: &Shown, used: &mut Use) -> bool {
+    async fn send_taken(&self, Taken { dropped, event }: Taken, shown: &AdminContext, used: &mut Use) -> bool {
         if dropped > 0 {
             used.dropped += dropped;
             let line = json!({"at": line::time(SystemTime::now()), "event": "dropped", "dropped": dropped});

@@ -56,7 +56,7 @@ pub(crate) struct RestOptions {
     pub(crate) response_bytes: usize,
 }
 
-pub(crate) struct Rest {
+pub(crate) struct RestService {
     options: RestOptions,
     transcoder: Descriptors,
     shared: ResponseCache,
@@ -109,7 +109,7 @@ enum Answer {
     Unchanged,
 }
 
-impl Rest {
+impl RestService {
     pub(crate) fn new(
         options: RestOptions,
         compression: Compression,

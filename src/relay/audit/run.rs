@@ -288,7 +288,7 @@ const COMPARES_EVERY: Duration = Duration::from_millis(500);
 const LEAST_WAIT: Duration = Duration::from_millis(20);
 /// How long a server has to give all that is requested: some times as long as it may be silent about what does not exist.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(60);
-/// After so many gaps what differs is not going to be at rest for one.
+/// After so many gaps in which the view changed, it is not expected to rest for one.
 const MOST_GAPS: u32 = 10;
 /// A server that sends whole sets sends them again when something in them changes.
 const MOST_TIMES: u64 = 4;

@@ -14,8 +14,8 @@ use weir_core::xds::{Authority, Name, Type, WILDCARD};
 use super::{Inspection, waits_of};
 use crate::relay::links::LinkFacts;
 use crate::relay::report::{
-    AuthorityReport, FromDiskReport, LadderBook, MissingReport, RejectedReport, ServerBook, StreamReport, SyncState,
-    TypeReport, ViewBook, ViewReport, completeness_name,
+    AuthorityReport, FromDiskReport, LadderExplanation, MissingReport, RejectedReport, ServerExplanation, StreamReport,
+    SyncState, TypeReport, ViewExplanation, ViewReport, completeness_name,
 };
 
 fn type_report(of: &TypeSummary, rejected: (Vec<RejectedReport>, usize), view: &View) -> TypeReport {
@@ -115,12 +115,12 @@ pub(in crate::relay) fn report(of: &Inspection<'_>) -> ViewReport {
 }
 
 /// Returns what is known of one name.
-pub(in crate::relay) fn explain(of: &Inspection<'_>, kind: &Type, name: &Name) -> ViewBook {
+pub(in crate::relay) fn explain(of: &Inspection<'_>, kind: &Type, name: &Name) -> ViewExplanation {
     let Inspection { view, sources, links, now, .. } = of;
     let authority = Authority::of(name);
     let ladder = sources.ladders().find(|ladder| *ladder.authority == authority);
     let active = ladder.as_ref().and_then(|ladder| ladder.server);
-    let ladder = ladder.map(|ladder| LadderBook {
+    let ladder = ladder.map(|ladder| LadderExplanation {
         authority: authority.name().to_owned(),
         state: ladder.state.name(),
         server: ladder.server.map(|server| links.server(server)),
@@ -130,7 +130,7 @@ pub(in crate::relay) fn explain(of: &Inspection<'_>, kind: &Type, name: &Name) -
     let of_streams = sources.streams().map(|(id, stream)| (id, stream.request_of(kind, name)));
     let of_sets = sources.local_sets().map(|(id, set)| (id, set.request_of(kind, name)));
     let requests = of_streams.chain(of_sets).filter_map(|(id, request)| {
-        Some(ServerBook {
+        Some(ServerExplanation {
             server: links.server(id.server),
             connected: links.is_connected(id),
             is_active: active == Some(id.server),
@@ -139,7 +139,7 @@ pub(in crate::relay) fn explain(of: &Inspection<'_>, kind: &Type, name: &Name) -
     });
     let (holds, waits) = (view.holds().of_name(kind, name), waits_of(of, kind, name));
     let references = view.holds().references_to(kind, name);
-    ViewBook { now: *now, holds, references, ladder, requests: requests.collect(), waits }
+    ViewExplanation { now: *now, holds, references, ladder, requests: requests.collect(), waits }
 }
 
 /// How many rejected resources of a type are shown.

@@ -19,8 +19,8 @@ pub(crate) use clients::{
 };
 pub(crate) use dangling::{Dangling, DanglingClusters};
 pub(crate) use explain::{
-    Around, Books, ExplainQuery, Explanation, LadderBook, OtherViews, Reason, Search, ServerBook, SessionBook, SetBook,
-    ViewBook,
+    Around, Books, ExplainQuery, Explanation, LadderExplanation, OtherViews, Reason, Search, ServerExplanation,
+    SessionExplanation, SetExplanation, ViewExplanation,
 };
 pub(crate) use lookup::{ResourcePage, ResourceQuery, ViewSnapshot};
 pub(crate) use metrics::{LadderMetrics, OrderMetrics, RemovalMetrics, ServerMetrics, Totals, TypeSize, ViewMetrics};

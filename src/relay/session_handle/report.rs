@@ -13,7 +13,7 @@ use super::transit::Blocker;
 use crate::relay::published::TypesApart;
 use crate::relay::report::{
     AnswersSource, Census, ClientHoldings, ClientReport, ClientTypeReport, DifferenceReport, HoldingsSource,
-    NackCounts, SessionBook, SetBook, SyncState, TypeDifference, TypeGlance, WaitReport,
+    NackCounts, SessionExplanation, SetExplanation, SyncState, TypeDifference, TypeGlance, WaitReport,
 };
 
 /// Returns what `/clients` shows of a client.
@@ -91,7 +91,7 @@ pub(in crate::relay) fn differences(handle: &SessionHandle) -> DifferenceReport 
 }
 
 /// Returns what the session knows of a name.
-pub(in crate::relay) fn explain(handle: &SessionHandle, kind: &Type, name: &Name) -> SessionBook {
+pub(in crate::relay) fn explain(handle: &SessionHandle, kind: &Type, name: &Name) -> SessionExplanation {
     let newest = handle.newest();
     let now = handle.clock().now();
     let mut waits = WaitList::about(kind, name);
@@ -101,11 +101,11 @@ pub(in crate::relay) fn explain(handle: &SessionHandle, kind: &Type, name: &Name
     });
     let present = newest.resources(kind, Class::Wildcard).filter(|_| book.completeness.is_some());
     let present = present.map_or(0, |table| table.present());
-    SessionBook { now, name: book, obstruction: handle.obstruction(), present, waits: waits.into_oldest() }
+    SessionExplanation { now, name: book, obstruction: handle.obstruction(), present, waits: waits.into_oldest() }
 }
 
 /// Returns what the session knows of the wildcard set of a type.
-pub(in crate::relay) fn explain_set(handle: &SessionHandle, kind: &Type) -> SetBook {
+pub(in crate::relay) fn explain_set(handle: &SessionHandle, kind: &Type) -> SetExplanation {
     let (newest, now) = (handle.newest(), handle.clock().now());
     let table = newest.resources(kind, Class::Wildcard);
     let mut waits = WaitList::about(kind, &Name::from(WILDCARD));
@@ -117,7 +117,7 @@ pub(in crate::relay) fn explain_set(handle: &SessionHandle, kind: &Type) -> SetB
         let differences = report.differences(&newest, MAX_SET_NAMES, now).find(|(of, _)| *of == kind);
         (summary, differences.map(|(_, of)| of).unwrap_or_default(), report.set_answer(kind, &newest, now))
     });
-    SetBook {
+    SetExplanation {
         now,
         is_requested: summary.is_some(),
         is_subscribed: summary.as_ref().is_some_and(|(wildcard, _)| *wildcard),

@@ -116,7 +116,7 @@ fn request() -> Request {
     Request::Delta(DeltaDiscoveryRequest { type_url: url.into(), resource_names_subscribe, ..Default::default() })
 }
 
-/// What one client wants is not in the way of what others do for longer than a part takes.
+/// A large request of one client delays others for no longer than one part of it takes.
 #[test]
 fn what_a_client_newly_wants_and_leaves_reaches_its_view_in_small_parts() {
     let mut bench = Bench::new(100);

@@ -111,7 +111,7 @@ impl<T: Send + 'static> Race<T> {
     }
 }
 
-/// What was late, and is no longer waited for, has failed; that of what was not is not known. Dropping the tasks closes their sockets.
+/// An attempt that was late when the race ended has failed. Of one that was not late, nothing is known. Dropping the tasks closes their sockets.
 impl<T> Drop for Race<T> {
     fn drop(&mut self) {
         self.running.iter().filter(|running| running.is_late).for_each(|running| running.tried.failed());
@@ -254,7 +254,7 @@ mod tests {
         assert!(orders[0] > 0 && orders[1] > 0, "{orders:?}");
     }
 
-    /// A failure while something is avoided is the same one.
+    /// Failures that are noticed together count once.
     #[tokio::test(start_paused = true)]
     async fn what_many_notice_at_a_time_is_one_failure() {
         let book = Arc::<AddressBook>::default();

@@ -127,7 +127,7 @@ async fn a_good_address_is_found_among_those_that_refuse_drop_or_say_nothing_and
     let start = tokio::time::Instant::now();
     let (_first, _) = timeout(LONG, pool.slot(0)).await.expect("a connection").unwrap();
     assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
-    // If the good one was the first by chance, the others are tried now: there is no connection to them.
+    // If the good address came first by chance, the others are tried now, since there is no connection to them yet.
     let (_second, _) = timeout(LONG, pool.slot(0)).await.expect("another connection").unwrap();
     let start = tokio::time::Instant::now();
     let (_third, _) = timeout(LONG, pool.slot(0)).await.expect("a third one").unwrap();

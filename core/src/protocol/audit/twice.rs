@@ -46,7 +46,7 @@ struct Comparison {
 }
 
 impl Comparisons {
-    /// Starts with none. Those that count are this far apart.
+    /// Starts without a comparison. Two comparisons count if they are at least `gap` apart.
     pub fn apart_by(gap: Duration) -> Self {
         Self { gap, last: None }
     }

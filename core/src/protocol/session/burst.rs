@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use super::acks::Ack;
-use super::delays::{Delay, DelayReason, Delays, Hold, NackHold, SentCluster, may_serve_routing};
+use super::delays::{Delay, DelayReason, Delays, NackHold, RoutingHold, SentCluster, may_serve_routing};
 use super::removals::{is_end_due, is_removal_due};
 use super::reply::{Attempt, Draft, ReplyContext, SendScope};
 use super::subscription::Subscriptions;
@@ -75,7 +75,7 @@ impl SessionLease {
 /// The order of one client's replies, and what waits for the sake of it.
 #[derive(Debug, Default)]
 pub(super) struct SendOrder {
-    hold: Hold,
+    hold: RoutingHold,
     /// What is removed for this client and waits, since it continues with routing from before.
     nack_hold: NackHold,
     /// Since when routes wait for a set of clusters that is not complete.

@@ -25,7 +25,7 @@ use crate::xds::{Name, Role, Type};
 
 /// The routing hold.
 #[derive(Debug, Default)]
-pub(super) struct Hold {
+pub(super) struct RoutingHold {
     /// The names of endpoints for which clusters wait that the client was sent recently.
     warming: BTreeMap<Name, Warming>,
     /// Since when a change has been kept back, through however many clusters.
@@ -59,7 +59,7 @@ pub(super) struct SentCluster {
     pub(super) new: bool,
 }
 
-impl Hold {
+impl RoutingHold {
     pub(super) fn sent(
         &mut self,
         nonce: u64,
@@ -301,7 +301,7 @@ mod tests {
         Moment::START + Duration::from_millis(milliseconds)
     }
 
-    impl Hold {
+    impl RoutingHold {
         /// A cluster that has changed is sent at a time, so that a change of routing is kept back.
         fn begin(&mut self, nonce: u64, now: Moment) {
             let options = SessionOptions::default();
@@ -324,7 +324,7 @@ mod tests {
 
     #[test]
     fn the_total_time_of_a_hold_runs_through_all_its_clusters_and_from_zero_in_the_next_hold() {
-        let mut hold = Hold::default();
+        let mut hold = RoutingHold::default();
         for (nonce, start) in [(1, 0), (3, 10_000), (5, 20_000)] {
             hold.begin(nonce, at(start));
             hold.begin(nonce + 1, at(start + 1_500));
@@ -337,7 +337,7 @@ mod tests {
     #[test]
     fn i7_a_hold_waits_as_much_longer_as_its_reply_was_late_and_its_total_time_stays() {
         let late = Duration::from_millis(200);
-        let mut hold = Hold::default();
+        let mut hold = RoutingHold::default();
         let cluster = SentCluster { endpoints: "a".into(), new: false };
         hold.sent(1, [cluster].into_iter(), at(0), &SessionOptions::default());
         hold.on_late_reply(late);
@@ -351,7 +351,7 @@ mod tests {
     #[test]
     fn an_ack_or_a_nack_of_the_clusters_ends_the_hold_and_other_nonces_do_not() {
         let ends = |answer| {
-            let mut hold = Hold::default();
+            let mut hold = RoutingHold::default();
             hold.begin(7, at(0));
             hold.answered(answer, at(10), &SessionOptions::default());
             !hold.stands_at(at(10))

@@ -152,7 +152,7 @@ impl Pending {
         still
     }
 
-    /// Returns what is left after the name was sent without its error, which is of a revision.
+    /// Returns what is still pending after the name was sent without its error: the change of that error, which has this revision.
     pub(super) fn before_error(self, revision: Revision) -> Self {
         let mut still = Self { requested: None, forced_resend: None, ..self };
         still.changed_at(revision);

@@ -12,7 +12,7 @@ pub(super) struct RefusedTypes {
     before: BTreeSet<Type>,
 }
 
-/// How many there are at most because of an earlier view.
+/// Refused types that are taken over from an earlier view, at most.
 const REMEMBERED: usize = 64;
 
 impl RefusedTypes {

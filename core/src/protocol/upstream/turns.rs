@@ -48,7 +48,7 @@ impl Turns {
 
 /// Of so many openings at most one is for a type outside of the table.
 const BETWEEN: usize = 8;
-/// How many types outside of the table have a turn before it may be the view, where there are no others.
+/// If only types outside of the table are left: how many of them have a turn before the view itself may be the reason.
 const SINGLES: usize = 8;
 
 #[cfg(test)]

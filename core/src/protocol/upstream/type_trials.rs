@@ -161,7 +161,7 @@ impl TypeTrials {
         self.taken.take_unshared()
     }
 
-    /// Other views have found that the server answers these. Which type it has refused in this view is seen here.
+    /// Other views have found that the server answers these types. Those that it has refused in this view stay apart.
     pub(crate) fn on_answered_in_others(&mut self, types: &Arc<BTreeSet<Type>>) {
         if !self.taken.on_answered_in_others(types) {
             return;

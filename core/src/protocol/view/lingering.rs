@@ -6,7 +6,7 @@ pub enum Scarcity {
     /// Everything may linger.
     #[default]
     None,
-    /// What is here may, if its client left with its stream.
+    /// Cached names may, if their client left with its stream.
     Some,
     /// Nothing may.
     Full,

@@ -156,8 +156,8 @@ impl Tables {
         self.of.values().map(|table| table.sums().loaded_from_disk()).sum()
     }
 
-    /// Returns the names of an authority that a server gave to an earlier process or configuration, and that no server has confirmed since. What
-    /// a server gave that is gone is every server's.
+    /// Returns the names of an authority that a server gave to an earlier process or configuration, and that no server has confirmed since. If
+    /// that server is no longer configured, its names are returned for each server.
     pub(crate) fn unconfirmed_from_disk(
         &self,
         server: usize,

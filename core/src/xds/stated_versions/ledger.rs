@@ -18,7 +18,7 @@ pub(super) struct Ledger {
     next: HoldId,
     copies: HashMap<CopyId, SharedCopy>,
     by_sum: HashMap<u64, Vec<CopyId>>,
-    holds: BTreeMap<HoldId, Hold>,
+    holds: BTreeMap<HoldId, LedgerClaim>,
 }
 
 /// The number of the hold that a copy was made for.
@@ -31,7 +31,7 @@ struct SharedCopy {
     holds: usize,
 }
 
-struct Hold {
+struct LedgerClaim {
     copy: CopyId,
     connection: u64,
     refused: Arc<AtomicBool>,
@@ -78,7 +78,7 @@ impl Ledger {
         });
         of.holds += 1;
         let Holder { connection, refused, on_refusal } = holder;
-        self.holds.insert(id, Hold { copy, connection, refused, on_refusal });
+        self.holds.insert(id, LedgerClaim { copy, connection, refused, on_refusal });
         (id, of.versions.clone())
     }
 
@@ -103,11 +103,11 @@ impl Ledger {
         Some(hold.on_refusal)
     }
 
-    fn cost(&self, hold: &Hold) -> usize {
+    fn cost(&self, hold: &LedgerClaim) -> usize {
         self.copies.get(&hold.copy).map_or(0, |copy| copy.bytes / copy.holds.max(1))
     }
 
-    fn remove(&mut self, id: HoldId) -> Option<Hold> {
+    fn remove(&mut self, id: HoldId) -> Option<LedgerClaim> {
         let hold = self.holds.remove(&id)?;
         if let Some(copy) = self.copies.get_mut(&hold.copy) {
             copy.holds -= 1;

@@ -4,11 +4,11 @@ use weir_core::protocol::moment::Moment;
 use weir_core::protocol::session::{Answer, Delay, DelayReason, InRejected, Known, Obstacle, Sent};
 use weir_core::protocol::view::Completeness;
 
-use super::{Reason, SessionBook};
+use super::{Reason, SessionExplanation};
 use crate::relay::Blocker;
 
 /// Returns how the client subscribes to the name, and what keeps it from having the name at all.
-pub(super) fn subscription(book: &SessionBook) -> Vec<Reason> {
+pub(super) fn subscription(book: &SessionExplanation) -> Vec<Reason> {
     let of = &book.name.subscribed;
     let mut reasons = Vec::new();
     if !of.to_type {
@@ -48,7 +48,7 @@ fn obstacle(obstacle: &Obstacle) -> Reason {
 }
 
 /// Returns what the client was sent, why no more, and how it answered.
-pub(super) fn delivery(book: &SessionBook) -> Vec<Reason> {
+pub(super) fn delivery(book: &SessionExplanation) -> Vec<Reason> {
     let mut reasons = vec![match (book.name.sent, &book.name.known) {
         (Sent::Current, Known::Present { .. }) => Reason::of("sent", "the client was sent this version"),
         (Sent::Current, _) => {

@@ -15,7 +15,7 @@ use weir_core::protocol::wait::Wait;
 use weir_core::xds::Name;
 
 pub(crate) use self::around::{Around, OtherViews, Search};
-pub(crate) use self::set::{SetBook, SetReport};
+pub(crate) use self::set::{SetExplanation, SetReport};
 use super::WaitRow;
 use super::upstreams::completeness_name;
 use crate::relay::Blocker;
@@ -96,19 +96,19 @@ pub(crate) struct Reason {
 
 /// What a view task knows of a name.
 #[derive(Debug)]
-pub(crate) struct ViewBook {
+pub(crate) struct ViewExplanation {
     pub(crate) now: Moment,
     pub(crate) holds: NameHolds,
     /// How many resources refer to the name, if that is counted.
     pub(crate) references: Option<usize>,
-    pub(crate) ladder: Option<LadderBook>,
-    pub(crate) requests: Vec<ServerBook>,
+    pub(crate) ladder: Option<LadderExplanation>,
+    pub(crate) requests: Vec<ServerExplanation>,
     pub(crate) waits: Vec<Wait>,
 }
 
 /// The servers of the name's authority.
 #[derive(Debug)]
-pub(crate) struct LadderBook {
+pub(crate) struct LadderExplanation {
     pub(crate) authority: String,
     pub(crate) state: &'static str,
     pub(crate) server: Option<String>,
@@ -119,7 +119,7 @@ pub(crate) struct LadderBook {
 
 /// What one server was asked, and what it has said.
 #[derive(Debug)]
-pub(crate) struct ServerBook {
+pub(crate) struct ServerExplanation {
     pub(crate) server: String,
     pub(crate) connected: bool,
     pub(crate) is_active: bool,
@@ -128,7 +128,7 @@ pub(crate) struct ServerBook {
 
 /// What a session handle knows of a name.
 #[derive(Debug)]
-pub(crate) struct SessionBook {
+pub(crate) struct SessionExplanation {
     pub(crate) now: Moment,
     pub(crate) name: NameBook,
     pub(crate) obstruction: Option<(Blocker, Moment)>,
@@ -139,8 +139,8 @@ pub(crate) struct SessionBook {
 
 /// What is known of a name at all the places where something is.
 pub(crate) struct Books<'a> {
-    pub(crate) session: &'a SessionBook,
-    pub(crate) view: Option<&'a ViewBook>,
+    pub(crate) session: &'a SessionExplanation,
+    pub(crate) view: Option<&'a ViewExplanation>,
     pub(crate) around: &'a Around,
     /// The names of the servers, by their place in the plan.
     pub(crate) servers: &'a [String],
@@ -173,7 +173,7 @@ impl Reason {
     }
 }
 
-impl SessionBook {
+impl SessionExplanation {
     /// Whether nothing of the resource is there for the client, although it may have it.
     pub(crate) fn lacks_it(&self) -> bool {
         !matches!(self.name.known, Known::Present { .. })
@@ -182,7 +182,7 @@ impl SessionBook {
     }
 }
 
-impl ViewBook {
+impl ViewExplanation {
     /// Returns how long ago the active server was last heard about the type.
     fn heard_seconds(&self) -> Option<f64> {
         let heard = self.requests.iter().filter(|server| server.is_active).find_map(|server| server.request.heard);
@@ -231,9 +231,9 @@ impl Books<'_> {
 
     /// Returns the wildcard set, if the client subscribes to that and something has come of it.
     pub(crate) fn set(&self) -> Option<SetReport> {
-        let SessionBook { name, present, .. } = self.session;
+        let SessionExplanation { name, present, .. } = self.session;
         let completeness = name.completeness.filter(|of| *of > Completeness::Unknown)?;
-        let heard_seconds = self.view.and_then(ViewBook::heard_seconds);
+        let heard_seconds = self.view.and_then(ViewExplanation::heard_seconds);
         Some(SetReport { cached: *present, completeness: completeness_name(completeness), heard_seconds })
     }
 

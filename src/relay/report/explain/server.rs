@@ -6,10 +6,10 @@ use weir_core::protocol::upstream::RequestState;
 use weir_core::protocol::view::{AbsenceEvidence, HoldTimes};
 use weir_core::xds::Name;
 
-use super::{Around, LadderBook, Reason, ServerBook, SessionBook, ViewBook};
+use super::{Around, LadderExplanation, Reason, ServerExplanation, SessionExplanation, ViewExplanation};
 
 /// Returns what the view does about the name, and what its servers say.
-pub(super) fn of_view(book: &ViewBook, known: &Known) -> Vec<Reason> {
+pub(super) fn of_view(book: &ViewExplanation, known: &Known) -> Vec<Reason> {
     let now = book.now;
     let mut reasons = Vec::new();
     reasons.extend(book.ladder.as_ref().map(|ladder| of_ladder(ladder, now)));
@@ -39,8 +39,8 @@ pub(super) fn of_view(book: &ViewBook, known: &Known) -> Vec<Reason> {
     reasons
 }
 
-fn of_ladder(ladder: &LadderBook, now: Moment) -> Reason {
-    let LadderBook { authority, state, server, reason, .. } = ladder;
+fn of_ladder(ladder: &LadderExplanation, now: Moment) -> Reason {
+    let LadderExplanation { authority, state, server, reason, .. } = ladder;
     let of = if authority.is_empty() { String::new() } else { format!(" of the authority {authority}") };
     let server = server.as_ref().map(|server| format!(": {server}")).unwrap_or_default();
     let reason = reason.as_ref().map(|reason| format!(" ({reason})")).unwrap_or_default();
@@ -55,7 +55,7 @@ fn of_ladder(ladder: &LadderBook, now: Moment) -> Reason {
     Reason::of(code, text).since(ladder.since, now)
 }
 
-fn of_server(book: &ServerBook, known: &Known, now: Moment) -> Vec<Reason> {
+fn of_server(book: &ServerExplanation, known: &Known, now: Moment) -> Vec<Reason> {
     let server = &book.server;
     let mut reasons = Vec::new();
     let is_present = matches!(known, Known::Present { .. });
@@ -102,7 +102,7 @@ fn of_server(book: &ServerBook, known: &Known, now: Moment) -> Vec<Reason> {
 }
 
 /// Returns what the view knows of the name.
-pub(super) fn known(book: &SessionBook, around: &Around, servers: &[String]) -> Option<Reason> {
+pub(super) fn known(book: &SessionExplanation, around: &Around, servers: &[String]) -> Option<Reason> {
     let now = book.now;
     let similar = around.similar();
     Some(match &book.name.known {

@@ -6,7 +6,7 @@ use weir_core::protocol::session::{Answer, Delay, Differences, Known, Names};
 use weir_core::protocol::view::Completeness;
 use weir_core::protocol::wait::Wait;
 
-use super::{Reason, Verdict, ViewBook, client, server};
+use super::{Reason, Verdict, ViewExplanation, client, server};
 use crate::plural::plural;
 use crate::relay::Blocker;
 use crate::relay::report::upstreams::completeness_name;
@@ -22,7 +22,7 @@ pub(crate) struct SetReport {
 
 /// What a session handle knows of a wildcard set.
 #[derive(Debug)]
-pub(crate) struct SetBook {
+pub(crate) struct SetExplanation {
     pub(crate) now: Moment,
     /// The client has requested the type, and the wildcard.
     pub(crate) is_requested: bool,
@@ -50,7 +50,7 @@ impl SetReport {
     }
 }
 
-impl SetBook {
+impl SetExplanation {
     /// Sums up what the session knows.
     pub(crate) fn verdict(&self) -> Verdict {
         let Differences { missing, outdated, surplus, unknown: _ } = &self.differences;
@@ -67,14 +67,14 @@ impl SetBook {
     }
 
     /// Returns how much there is of it, if something has come.
-    pub(crate) fn set(&self, view: Option<&ViewBook>) -> Option<SetReport> {
+    pub(crate) fn set(&self, view: Option<&ViewExplanation>) -> Option<SetReport> {
         let completeness = Some(self.completeness).filter(|of| self.is_subscribed && *of > Completeness::Unknown)?;
-        let heard_seconds = view.and_then(ViewBook::heard_seconds);
+        let heard_seconds = view.and_then(ViewExplanation::heard_seconds);
         Some(SetReport { cached: self.present, completeness: completeness_name(completeness), heard_seconds })
     }
 
     /// Returns the chain of reasons.
-    pub(crate) fn reasons(&self, view: Option<&ViewBook>) -> Vec<Reason> {
+    pub(crate) fn reasons(&self, view: Option<&ViewExplanation>) -> Vec<Reason> {
         let mut reasons = vec![match (self.is_requested, self.is_subscribed) {
             (false, _) => Reason::of("type_not_requested", "the client has not requested this type on this stream"),
             (true, false) => Reason::of("not_subscribed", "the client subscribes to names, and not to the wildcard"),
@@ -84,7 +84,7 @@ impl SetBook {
         if !self.is_subscribed {
             return reasons;
         }
-        reasons.push(Reason { heard_seconds: view.and_then(ViewBook::heard_seconds), ..self.known() });
+        reasons.push(Reason { heard_seconds: view.and_then(ViewExplanation::heard_seconds), ..self.known() });
         reasons.extend(self.lacking());
         let is_due = matches!(self.verdict(), Verdict::Waiting | Verdict::Unknown);
         reasons.extend(
@@ -132,8 +132,8 @@ mod tests {
 
     use super::*;
 
-    fn book(completeness: Completeness, answer: Answer) -> SetBook {
-        SetBook {
+    fn book(completeness: Completeness, answer: Answer) -> SetExplanation {
+        SetExplanation {
             now: Moment::START,
             is_requested: true,
             is_subscribed: true,
@@ -155,7 +155,7 @@ mod tests {
     fn the_verdict_on_a_set_is_that_of_what_stands_first_in_its_way() {
         let unknown = book(Completeness::Unknown, Answer::None);
         assert_eq!(unknown.verdict(), Verdict::Unknown);
-        assert_eq!(SetBook { is_subscribed: false, ..unknown }.verdict(), Verdict::NotSubscribed);
+        assert_eq!(SetExplanation { is_subscribed: false, ..unknown }.verdict(), Verdict::NotSubscribed);
         for (answer, verdict) in
             [(Answer::None, Verdict::Waiting), (Answer::Pending, Verdict::Unacked), (Answer::Accepted, Verdict::Acked)]
         {
@@ -164,14 +164,14 @@ mod tests {
         let nacked = Answer::Nacked { reason: "no".into(), since: Moment::START, of: InRejected::Unknown };
         assert_eq!(book(Completeness::Complete, nacked).verdict(), Verdict::Nacked);
         let differences = Differences { outdated: names(&["a"], 1), ..Differences::default() };
-        let lacks = SetBook { differences, ..book(Completeness::Complete, Answer::Accepted) };
+        let lacks = SetExplanation { differences, ..book(Completeness::Complete, Answer::Accepted) };
         assert_eq!(lacks.verdict(), Verdict::Waiting);
     }
 
     #[test]
     fn a_set_has_its_size_how_complete_it_is_and_what_the_client_lacks_of_it() {
         let differences = Differences { missing: names(&["a", "b"], 5), ..Differences::default() };
-        let lacks = SetBook { differences, ..book(Completeness::FirstResponse, Answer::Accepted) };
+        let lacks = SetExplanation { differences, ..book(Completeness::FirstResponse, Answer::Accepted) };
         let reasons: Vec<_> = lacks.reasons(None).into_iter().map(|reason| (reason.code, reason.text)).collect();
         assert_eq!(
             reasons[1],

@@ -99,9 +99,11 @@ impl RunningViews {
         }
     }
 
-    /// Removes one view without sessions for another one of a client: of those whose makers are furthest above their parts of the limit, the
-    /// one that was in use for the shortest time. None if the client itself is above its part, and further than they, while others with few
-    /// have had no room, or whoever made them if that was a moment ago. Interest may linger.
+    /// Removes one view without sessions to make room for a client's new one. It takes the view whose maker is furthest above its part of the
+    /// limit; among these, the one that was in use for the shortest time. Interest in it may linger.
+    ///
+    /// It removes none if the client is itself above its part, and others have had no room a moment ago; or if the client is further above its
+    /// part than all those makers, and others have had no room for a while.
     fn make_room(&mut self, limit: usize, wanted_by: &ViewQuota) {
         let now = Instant::now();
         let unused = self.views.iter().filter(|(_, view)| view.stay.is_last());

@@ -332,7 +332,7 @@ impl HeldWords {
         self.incomplete.insert(set, origin);
     }
 
-    /// Whether a set is complete once what is held of it is let go is known no more.
+    /// Forgets that a set would be complete without what is held of it.
     pub(super) fn forget_incomplete(&mut self, set: &SetKey) {
         self.incomplete.remove(set);
     }

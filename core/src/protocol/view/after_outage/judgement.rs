@@ -18,7 +18,7 @@ pub(super) struct Judgement<'a> {
     origin: Origin,
     /// The server may not have read all of its state.
     is_doubted: bool,
-    /// Since when that is held which was not before.
+    /// The start of what this judgement newly holds.
     since: Moment,
     now: Moment,
     passing: Vec<Update>,

@@ -33,7 +33,7 @@ use crate::xds::{Name, Type};
 #[derive(Debug, Default)]
 pub(super) struct AfterOutage {
     recovering: Recovering,
-    /// Of which an earlier view holds something: since when each of these servers has said something to this one.
+    /// For servers of which an earlier view holds something: when each of them first sent something to this view.
     first_words: BTreeMap<u16, Moment>,
     attendance: Attendance,
     held: HeldWords,

@@ -243,7 +243,7 @@ fn braked_set(update: &Update, facts: &Facts) -> Option<SetKey> {
         Some((Class::Named, name)) if name.is_glob() => (kind.clone(), Selector::Name(name.clone())),
         Some((class, name)) => facts.set_of(kind, class, name)?,
     };
-    // An interruption of one name is none of its collection.
+    // That one name was interrupted does not interrupt its collection.
     let is_of_one = matches!(update, Update::Interrupted { of, .. } if *of != set.1);
     (!is_of_one).then_some(set)
 }

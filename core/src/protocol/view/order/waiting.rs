@@ -154,8 +154,9 @@ impl WaitingChanges {
 pub(super) struct WaitTimes {
     /// When a cluster or a routing resource last changed.
     changed: Moment,
-    /// When the last waiting change of routing was released, and for how long it could wait, or one before it that a removal has seen, too.
+    /// When the last waiting change of routing was released.
     released: Moment,
+    /// The longest time that this change could wait, or an earlier one that a removal has seen too.
     could_wait: Duration,
     /// Authorities whose server is unreachable, or has not sent its routing since it came back; and since when others are steady.
     unsteady: BTreeSet<Authority>,
@@ -213,7 +214,7 @@ impl WaitTimes {
         Some(since.max(self.steady_since(name)?).max(self.released) + bound?)
     }
 
-    /// Returns how much longer a removal may wait that a change was released after: its time begins anew once.
+    /// Returns how much longer a removal may wait if a change was released after it began: then its time starts over, once.
     pub(super) fn second_bound(&self, since: Moment, bound: Duration) -> Duration {
         if self.released > since { bound + self.could_wait.saturating_sub(WAIT) } else { Duration::ZERO }
     }

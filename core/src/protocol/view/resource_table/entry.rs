@@ -95,7 +95,7 @@ impl Entry {
         self.resource().filter(|resource| !resource.do_not_cache())
     }
 
-    /// Returns when the name was present, once this resource is given under it, and the last change of its body.
+    /// Returns the history and the last body change that the entry has once a server gives this resource under its name.
     pub(super) fn continued_by(
         &self,
         given: &Resource,
