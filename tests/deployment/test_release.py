@@ -9,8 +9,10 @@ import signal
 import subprocess
 import tarfile
 import tempfile
+import time
 import tomllib
 import unittest
+import urllib.error
 import urllib.request
 
 import yaml
@@ -120,6 +122,18 @@ class Release(unittest.TestCase):
                 self.assertIn("deploy", os.listdir(made), "the rest is there")
 
 
+def until_ready(admin):
+    """Waits until a relay is ready: it reads its files after it has said where it listens."""
+    end = time.monotonic() + 60
+    while True:
+        try:
+            return urllib.request.urlopen(f"{admin}/ready", timeout=30).close()
+        except urllib.error.HTTPError:
+            if time.monotonic() > end:
+                raise
+            time.sleep(0.05)
+
+
 # Ways to run a program in another root as a user without rights, who may write there what all may.
 WAYS = [["chroot", "--userspec=65532:65532"], ["unshare", "--user", "--map-user=65532", "--map-group=65532", "--root"]]
 
@@ -185,8 +199,7 @@ class Artifacts(unittest.TestCase):
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
             try:
                 admin = next(found for line in process.stdout if (found := re.search(r"admin +(http://[^/]+)/", line)))[1]
-                with urllib.request.urlopen(f"{admin}/ready", timeout=30) as answer:
-                    self.assertEqual(answer.status, 200)
+                until_ready(admin)
                 with urllib.request.urlopen(f"{admin}/files", timeout=30) as answer:
                     self.assertGreater(json.load(answer)[0]["resources"], 3)
             finally:
