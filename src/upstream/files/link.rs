@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tokio::task::JoinHandle;
 use weir_core::protocol::session::Variant;
 
-use super::{FilesSource, State};
+use super::{FilesSource, SourceState};
 use crate::relay::{Connector, Link, LinkEvent, LinkReport};
 
 /// Lets views follow the files of one source.
@@ -22,17 +22,17 @@ impl FilesConnector {
     /// Reports each new snapshot, and missing paths. Files that are being read for the first time may be there at any moment. Returns if the
     /// view task or the loader has ended.
     async fn follow(self, link: Link) -> Option<()> {
-        let (mut loaded, mut reported) = (self.source.subscribe(), State::Loading);
+        let (mut loaded, mut reported) = (self.source.subscribe(), SourceState::Loading);
         loop {
             let state = loaded.borrow_and_update().state.clone();
             let event = match (&state, &reported) {
-                (State::Ready(snapshot), State::Ready(before)) if Arc::ptr_eq(snapshot, before) => None,
-                (State::Missing(reason), State::Missing(before)) if reason == before => None,
-                (State::Ready(snapshot), _) => Some(LinkEvent::Snapshot(snapshot.clone())),
-                (State::Missing(reason), _) => {
+                (SourceState::Ready(snapshot), SourceState::Ready(before)) if Arc::ptr_eq(snapshot, before) => None,
+                (SourceState::Missing(reason), SourceState::Missing(before)) if reason == before => None,
+                (SourceState::Ready(snapshot), _) => Some(LinkEvent::Snapshot(snapshot.clone())),
+                (SourceState::Missing(reason), _) => {
                     Some(LinkEvent::Ended { reason: reason.clone(), answered: false, is_lost: true, status: None })
                 }
-                (State::Loading, _) => None,
+                (SourceState::Loading, _) => None,
             };
             if let Some(event) = event {
                 link.reports.send(LinkReport { id: link.id, event }).await.ok()?;

@@ -16,7 +16,7 @@ use super::parse::{Entry, Parser};
 use super::room::RoomTurn;
 use super::walk::{Sought, Walk};
 use super::watch::Watcher;
-use super::{FileError, FilesOptions, Loaded, Report, State};
+use super::{FileError, FilesOptions, Loaded, Report, SourceState};
 use crate::file_access::Stamp;
 use crate::memory::costs;
 
@@ -109,7 +109,7 @@ impl Loader {
         let missing = |lost: &&FileError| self.files.get(&lost.file).is_some_and(|file| file.is_missing());
         let lost = walk.lost.iter().filter(|lost| !missing(lost)); // a missing path is reported once it is known to be deleted
         let faults: BTreeSet<_> = lost.chain(self.files.values().flat_map(Known::faults)).cloned().collect();
-        let ready = matches!(state, State::Ready(_));
+        let ready = matches!(state, SourceState::Ready(_));
         if changed || faults != self.reported || self.report.loaded.is_none() && ready {
             let (files, resources) = (self.files.len(), self.snapshot.resources());
             let loaded = if changed || self.report.loaded.is_none() {
@@ -168,7 +168,7 @@ impl Loader {
     }
 
     /// A source without any of its paths is unreachable. As with a file, one look is not enough.
-    fn state(&mut self, walk: &Walk, unsettled: &mut bool) -> State {
+    fn state(&mut self, walk: &Walk, unsettled: &mut bool) -> SourceState {
         let missing = self.options.paths.first().filter(|_| walk.present.is_empty());
         let since = missing.map(|_| self.nothing.unwrap_or_else(Instant::now));
         let passing = self.reached && since.is_some_and(|since| since.elapsed() < GAP);
@@ -176,10 +176,10 @@ impl Loader {
         self.reached = missing.is_none() || passing;
         *unsettled |= passing;
         match missing.filter(|_| !passing) {
-            None => State::Ready(self.snapshot.clone()),
+            None => SourceState::Ready(self.snapshot.clone()),
             Some(path) => {
                 let why = walk.lost.iter().find(|fault| fault.file == *path).or(walk.lost.first());
-                State::Missing(why.map_or_else(|| path.display().to_string(), ToString::to_string))
+                SourceState::Missing(why.map_or_else(|| path.display().to_string(), ToString::to_string))
             }
         }
     }

@@ -56,7 +56,7 @@ struct Inner {
 
 #[derive(Debug, Clone)]
 struct Loaded {
-    state: State,
+    state: SourceState,
     report: Arc<Report>,
     /// What is served, even while the source is missing. Until all files could be read, what sources before it served comes after it; until
     /// the first look, that is all.
@@ -64,7 +64,7 @@ struct Loaded {
 }
 
 #[derive(Debug, Clone)]
-enum State {
+enum SourceState {
     /// The first look is under way.
     Loading,
     /// Unreachable, with the reason.
@@ -113,7 +113,7 @@ impl FilesSource {
     /// Starts one after others, which served these. What they served is not new: it is served whether there is room or not.
     pub(crate) fn start_after(served: Vec<Arc<SourceSnapshot>>, options: FilesOptions, parser: Parser) -> Self {
         let options = Arc::new(options);
-        let first = Loaded { state: State::Loading, report: Arc::default(), served: served.clone() };
+        let first = Loaded { state: SourceState::Loading, report: Arc::default(), served: served.clone() };
         let (tell, loaded) = latest::channel(first);
         let (changed, changes) = mpsc::channel(1);
         let of = options.clone();
@@ -143,9 +143,9 @@ impl FilesSource {
     pub(crate) fn report(&self) -> FilesReport {
         let Loaded { state, report, .. } = self.0.loaded.borrow().clone();
         let (state, reason) = match state {
-            State::Loading => ("loading", None),
-            State::Missing(reason) => ("missing", Some(reason)),
-            State::Ready(_) => ("ready", None),
+            SourceState::Loading => ("loading", None),
+            SourceState::Missing(reason) => ("missing", Some(reason)),
+            SourceState::Ready(_) => ("ready", None),
         };
         FilesReport {
             paths: self.0.options.paths.clone(),
@@ -162,12 +162,12 @@ impl FilesSource {
     /// Waits until the files were looked at, and says why they are not read.
     pub(super) async fn first_answer(&self) -> Result<(), String> {
         let mut loaded = self.subscribe();
-        let looked = loaded.wait_for(|loaded| !matches!(loaded.state, State::Loading)).await;
+        let looked = loaded.wait_for(|loaded| !matches!(loaded.state, SourceState::Loading)).await;
         match looked.map(|loaded| loaded.state.clone()) {
-            Ok(State::Ready(snapshot)) if snapshot.is_complete() => Ok(()),
-            Ok(State::Ready(_)) => Err("not all of its files could be read".into()),
-            Ok(State::Missing(reason)) => Err(reason),
-            Ok(State::Loading) | Err(_) => Err("they are not followed".into()), // the task that does has ended
+            Ok(SourceState::Ready(snapshot)) if snapshot.is_complete() => Ok(()),
+            Ok(SourceState::Ready(_)) => Err("not all of its files could be read".into()),
+            Ok(SourceState::Missing(reason)) => Err(reason),
+            Ok(SourceState::Loading) | Err(_) => Err("they are not followed".into()), // the task that does has ended
         }
     }
 

@@ -81,11 +81,11 @@ fn loader(options: FilesOptions) -> Loader {
 }
 
 /// The names of all clusters, in one line, with a question mark where some may be missing.
-fn clusters(state: &State) -> String {
+fn clusters(state: &SourceState) -> String {
     match state {
-        State::Loading => "loading".into(),
-        State::Missing(_) => "missing".into(),
-        State::Ready(snapshot) => {
+        SourceState::Loading => "loading".into(),
+        SourceState::Missing(_) => "missing".into(),
+        SourceState::Ready(snapshot) => {
             let set = snapshot.set(&TypeTable::new().resolve(CLUSTER));
             let names: Vec<_> = set.items().keys().map(Name::to_string).collect();
             format!("{}{}", names.join(","), if snapshot.is_complete() { "" } else { "?" })
@@ -296,7 +296,7 @@ fn a_file_that_is_written_twice_within_a_moment_is_read_twice() {
         let content = format!("c{number:03}");
         let cluster = serde_json::json!({"@type": format!("t/{CLUSTER}"), "name": "a", "alt_stat_name": content});
         fs::write(folder.at("a.json"), cluster.to_string()).unwrap();
-        let State::Ready(snapshot) = loader.look().loaded.state else { panic!("not there") };
+        let SourceState::Ready(snapshot) = loader.look().loaded.state else { panic!("not there") };
         let set = snapshot.set(&TypeTable::new().resolve(CLUSTER));
         let body = set.items().values().next().unwrap().body.bytes();
         assert!(body.windows(4).any(|part| part == content.as_bytes()), "{content}");
@@ -394,7 +394,7 @@ fn fs_5_a_collection_has_its_name_beside_it_and_may_be_empty() {
     fs::write(folder.at("c.yaml"), text).unwrap();
     fs::write(folder.at("nameless.yaml"), format!("'@type': type.googleapis.com/{kind}\n")).unwrap();
     let mut loader = folder.loader();
-    let State::Ready(snapshot) = loader.look().loaded.state else { panic!("not there") };
+    let SourceState::Ready(snapshot) = loader.look().loaded.state else { panic!("not there") };
     let set = snapshot.set(&TypeTable::new().resolve(kind));
     let names: Vec<_> = set.items().keys().map(Name::to_string).collect();
     assert_eq!(names, [format!("xdstp://x/{kind}/e?a=2&b=1")]);
@@ -560,7 +560,7 @@ fn figures_of_loading() {
             let plainly = start.elapsed();
             let mut loader = loader(FilesOptions { file_bytes: 64 << 20, ..folder.options() });
             let start = Instant::now();
-            let State::Ready(snapshot) = loader.look().loaded.state else { panic!("not there") };
+            let SourceState::Ready(snapshot) = loader.look().loaded.state else { panic!("not there") };
             let loading = start.elapsed();
             assert_eq!(snapshot.resources(), count);
             std::thread::sleep(Duration::from_secs(4)); // until time stamps can be trusted

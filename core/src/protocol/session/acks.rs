@@ -330,7 +330,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::protocol::session::carried::Carried;
+    use crate::protocol::session::carried::ReplyAge;
     use crate::protocol::view::Revision;
     use crate::xds::SetVersion;
 
@@ -341,7 +341,7 @@ mod tests {
             revision: Revision::ZERO,
             is_full_set: false,
             sent: at(nonce),
-            carried: Carried::default(),
+            carried: ReplyAge::default(),
         }
     }
 

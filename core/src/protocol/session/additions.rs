@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use super::carried::Carried;
+use super::carried::ReplyAge;
 use super::client::Variant;
 use super::client_snapshot::{Books, ClientSnapshot};
 use super::pending::Pending;
@@ -51,7 +51,7 @@ pub(super) fn additions(
     let AdditionRound { books, mut draft, kept_back, .. } = round;
     let is_empty_due = books.due.take_empty();
     if is_empty_due && !is_first_and_empty {
-        draft.note(Carried::of_request(books.due.asked()));
+        draft.note(ReplyAge::of_request(books.due.asked()));
     }
     if !draft.is_empty() || is_empty_due {
         // What does not fit is sent with the next piece, before anything else.
@@ -79,7 +79,7 @@ pub(super) fn additions(
 pub(super) fn add_rejected(books: &mut Books, draft: &mut Draft) {
     let Books { wording, due, .. } = books;
     for (name, error) in wording.take_errors() {
-        draft.note(Carried::of_request(due.asked()));
+        draft.note(ReplyAge::of_request(due.asked()));
         draft.add_error(name.clone(), error);
     }
 }
@@ -153,7 +153,7 @@ impl<'a> AdditionRound<'_, 'a> {
         }
         if let Some(wildcard) = &mut self.books.wildcard {
             wildcard.record_reply(self.view.state.revision, true);
-            self.draft.note(Carried::of_request(wildcard.asked()));
+            self.draft.note(ReplyAge::of_request(wildcard.asked()));
         }
         self.books.due.add_empty();
         true

@@ -6,7 +6,7 @@ use crate::protocol::moment::{Moment, earliest};
 
 /// What a reply carries. The first reply to a subscription, and what follows a reconnect, answer a request, however old the resources are.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Carried {
+pub(crate) struct ReplyAge {
     /// When the oldest change was received from a server.
     pub(crate) change: Option<Moment>,
     /// When the oldest request that it answers was received.
@@ -22,7 +22,7 @@ pub struct Lag {
     pub request: Option<Duration>,
 }
 
-impl Carried {
+impl ReplyAge {
     pub(super) fn of_request(asked: Moment) -> Self {
         Self { request: Some(asked), change: None }
     }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::additions::add_rejected;
-use super::carried::Carried;
+use super::carried::ReplyAge;
 use super::client_snapshot::{Books, ClientSnapshot, is_the_same_for_all};
 use super::pending::Pending;
 use super::removals::would_delete_unknown;
@@ -147,8 +147,8 @@ fn any_removal(snapshot: &ClientSnapshot) -> bool {
     snapshot.books().due.has_missed_removals() || of_wildcard || by_name
 }
 
-fn carried_additions(snapshot: &ClientSnapshot, draft: &Draft) -> Carried {
-    let mut carried = Carried { request: snapshot.books().due.complete(), change: None };
+fn carried_additions(snapshot: &ClientSnapshot, draft: &Draft) -> ReplyAge {
+    let mut carried = ReplyAge { request: snapshot.books().due.complete(), change: None };
     if let Some(wildcard) = &snapshot.books().wildcard {
         carried.note(wildcard.carried(|| match draft.oldest_of_batch() {
             Some(oldest) => oldest,
@@ -160,10 +160,10 @@ fn carried_additions(snapshot: &ClientSnapshot, draft: &Draft) -> Carried {
     carried
 }
 
-fn carried_removals(snapshot: &ClientSnapshot) -> Carried {
+fn carried_removals(snapshot: &ClientSnapshot) -> ReplyAge {
     let of_wildcard =
         snapshot.wildcard().and_then(|(wildcard, table)| table.journal().removals_received(wildcard.removals_sent()?));
-    let mut carried = Carried::of_change(of_wildcard);
+    let mut carried = ReplyAge::of_change(of_wildcard);
     let named = snapshot.books().names.pending().filter(|(name, _)| snapshot.is_absent(name));
     named.for_each(|(_, pending)| carried.note(pending.carried(snapshot.view())));
     carried

@@ -1,6 +1,6 @@
 //! Why something has to be sent: of one name, and of a type whatever its names.
 
-use super::carried::Carried;
+use super::carried::ReplyAge;
 use super::reply::ReplyContext;
 use crate::protocol::moment::Moment;
 use crate::protocol::view::Revision;
@@ -103,10 +103,10 @@ impl Pending {
     }
 
     /// Returns how old what is sent of it is.
-    pub(super) fn carried(&self, view: &ReplyContext) -> Carried {
+    pub(super) fn carried(&self, view: &ReplyContext) -> ReplyAge {
         let oldest = self.changed.filter(|changes| self.requested.is_none() && changes.oldest != Revision::ZERO);
         let change = oldest.and_then(|changes| view.state.received(changes.oldest));
-        Carried { change, request: self.requested }
+        ReplyAge { change, request: self.requested }
     }
 
     /// Whether one of the unsent changes may be this one.

@@ -281,11 +281,11 @@ mod tests {
     use std::ops::Range;
 
     use super::*;
-    use crate::protocol::session::carried::Carried;
+    use crate::protocol::session::carried::ReplyAge;
     use crate::xds::SetVersion;
 
     fn reply(nonce: u64) -> SentReply {
-        let (version, sent, carried) = (SetVersion::EMPTY, Moment::START, Carried::default());
+        let (version, sent, carried) = (SetVersion::EMPTY, Moment::START, ReplyAge::default());
         SentReply { nonce, version, revision: revision(nonce), is_full_set: false, sent, carried }
     }
 

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use super::carried::Carried;
+use super::carried::ReplyAge;
 use super::client::Variant;
 use super::client_snapshot::{Books, ClientSnapshot};
 use super::reply::{Attempt, Draft, ReplyContext};
@@ -129,7 +129,7 @@ impl<'r, 'a> RemovalRound<'r, 'a> {
             sent_to = entry.changed.max(sent_to);
         }
         if !gone.is_empty() {
-            self.draft.note(Carried::of_change(table.journal().removals_received(from)));
+            self.draft.note(ReplyAge::of_change(table.journal().removals_received(from)));
         }
         let Books { wildcard: Some(wildcard), names, .. } = &mut *self.books else { return };
         match exhausted {
@@ -169,7 +169,7 @@ impl<'r, 'a> RemovalRound<'r, 'a> {
                 Judgement::Removed => {
                     judged.push(place);
                     if !self.said.contains(name) {
-                        self.draft.note(Carried::of_request(wildcard.asked()));
+                        self.draft.note(ReplyAge::of_request(wildcard.asked()));
                         self.draft.add_removed(name.clone(), None);
                     }
                 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::carried::{Carried, Lag};
+use super::carried::{Lag, ReplyAge};
 use super::client::Client;
 use crate::protocol::moment::Moment;
 use crate::protocol::reply_names::ReplyNames;
@@ -125,7 +125,7 @@ pub(super) struct Draft {
     /// answers a request, as opposed to being a change.
     warms: Vec<(Name, bool)>,
     bytes: usize,
-    carried: Carried,
+    carried: ReplyAge,
 }
 
 impl Draft {
@@ -199,7 +199,7 @@ impl Draft {
         self.version
     }
 
-    pub(super) fn carried(&self) -> Carried {
+    pub(super) fn carried(&self) -> ReplyAge {
         self.carried
     }
 
@@ -221,7 +221,7 @@ impl Draft {
         self.set_mark = mark;
     }
 
-    pub(super) fn note(&mut self, carried: Carried) {
+    pub(super) fn note(&mut self, carried: ReplyAge) {
         self.carried.note(carried);
     }
 
@@ -356,7 +356,7 @@ pub struct SentReply {
     pub(crate) is_full_set: bool,
     /// When it was handed to the transport.
     pub sent: Moment,
-    pub(crate) carried: Carried,
+    pub(crate) carried: ReplyAge,
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::carried::Carried;
+use super::carried::ReplyAge;
 use super::client::{Client, Variant};
 use super::stated::InitialVersions;
 use crate::protocol::moment::Moment;
@@ -103,10 +103,10 @@ impl Wildcard {
     }
 
     /// Returns how old its resources in a reply are.
-    pub(super) fn carried(&self, received: impl FnOnce() -> Option<Moment>) -> Carried {
+    pub(super) fn carried(&self, received: impl FnOnce() -> Option<Moment>) -> ReplyAge {
         match self.first {
-            true => Carried::of_request(self.asked),
-            false => Carried::of_change(received()),
+            true => ReplyAge::of_request(self.asked),
+            false => ReplyAge::of_change(received()),
         }
     }
 

@@ -31,7 +31,7 @@ pub enum Claimed {
 
 /// The claims of clients, until each is found or known to be absent.
 #[derive(Debug, Default)]
-pub struct Sought {
+pub struct OpenClaims {
     names: BTreeMap<(Type, Class), SoughtNames>,
     sets: BTreeSet<Type>,
     /// Increases with each new claim.
@@ -42,7 +42,7 @@ pub struct Sought {
     admitted: BTreeSet<SessionId>,
 }
 
-impl Sought {
+impl OpenClaims {
     /// Returns the answer if a server has given it already: the name does not exist.
     pub(super) fn insert(&mut self, session: SessionId, claim: Claim, options: &ViewOptions) -> Option<NameChanged> {
         let Claimed::Name(class, name) = claim.of else {

@@ -38,7 +38,7 @@ pub use super::keys::{Class, Revision, Selector, SessionId};
 pub use brake::{
     BrakeEvent, BrakeReport, BrakeRules, BrakeState, Generations, HeldRemoval, NotReleased, ReleaseReason, SetState,
 };
-pub use claims::{Claim, Claimed, Sought};
+pub use claims::{Claim, Claimed, OpenClaims};
 pub use holds::{Holds, NameHolds};
 pub use interest::InterestChange;
 pub(crate) use leases::Lease;
@@ -75,7 +75,7 @@ pub struct View {
     tables: Tables,
     interest: Interest,
     /// The claims of clients.
-    sought: Sought,
+    sought: OpenClaims,
     refused_names: BTreeMap<SessionId, Vec<RefusedName>>,
     /// The stages that updates pass before they are applied.
     row: Row,
@@ -138,7 +138,7 @@ impl View {
     }
 
     /// Returns the claims of clients.
-    pub fn sought(&self) -> &Sought {
+    pub fn sought(&self) -> &OpenClaims {
         &self.sought
     }
 

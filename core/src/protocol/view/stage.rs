@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::after_outage::held_words::HeldWords;
-use super::claims::Sought;
+use super::claims::OpenClaims;
 use super::collections::Collection;
 use super::interest::Interest;
 use super::order::removals::DeferredRemovals;
@@ -217,7 +217,7 @@ impl<'a> Facts<'a> {
 pub(super) struct Surroundings<'a> {
     tables: &'a Tables,
     interest: &'a mut Interest,
-    sought: &'a mut Sought,
+    sought: &'a mut OpenClaims,
     setup: &'a Setup,
 }
 
@@ -225,7 +225,7 @@ impl<'a> Surroundings<'a> {
     pub(super) fn new(
         tables: &'a Tables,
         interest: &'a mut Interest,
-        sought: &'a mut Sought,
+        sought: &'a mut OpenClaims,
         setup: &'a Setup,
     ) -> Self {
         Self { tables, interest, sought, setup }

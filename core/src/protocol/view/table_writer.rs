@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::claims::Sought;
+use super::claims::OpenClaims;
 use super::interest::Interest;
 use super::publication::{NameChanged, Publication};
 use super::resource_table::{Applied, Entry, Presence, ResourceTable};
@@ -24,7 +24,7 @@ use crate::xds::{Name, Resource, Role, SetVersion, Type};
 pub(super) struct TableWriter<'a> {
     tables: &'a mut Tables,
     interest: &'a mut Interest,
-    sought: &'a mut Sought,
+    sought: &'a mut OpenClaims,
     row: &'a mut Row,
     publication: &'a mut Publication,
     setup: &'a Setup,
@@ -33,7 +33,7 @@ pub(super) struct TableWriter<'a> {
 
 impl<'a> TableWriter<'a> {
     pub(super) fn new(
-        (tables, interest, sought): (&'a mut Tables, &'a mut Interest, &'a mut Sought),
+        (tables, interest, sought): (&'a mut Tables, &'a mut Interest, &'a mut OpenClaims),
         row: &'a mut Row,
         publication: &'a mut Publication,
         setup: &'a Setup,

@@ -126,7 +126,7 @@ fn what_has_moved_to_another_file_is_as_it_is_there_also_when_the_first_one_come
 
 /// The last three letters of the only cluster.
 fn body(look: &Look) -> String {
-    let State::Ready(snapshot) = &look.loaded.state else { panic!("not there") };
+    let SourceState::Ready(snapshot) = &look.loaded.state else { panic!("not there") };
     let set = snapshot.set(&TypeTable::new().resolve(CLUSTER));
     let body = set.items().values().next().unwrap().body.bytes();
     String::from_utf8_lossy(&body[body.len() - 3..]).into_owned()

@@ -69,7 +69,7 @@ fn what_files_newly_have_and_has_no_room_is_an_error_of_its_file_and_is_served_w
     let files: Vec<_> = faults.iter().filter_map(|fault| fault.split(':').next()).collect();
     assert_eq!(files, ["a.json", "b.json"], "what is removed is removed all the same");
     let kind = TypeTable::new().resolve(CLUSTER);
-    let State::Ready(snapshot) = loader.look().loaded.state else { panic!("it is there") };
+    let SourceState::Ready(snapshot) = loader.look().loaded.state else { panic!("it is there") };
     assert_eq!(snapshot.resources(), 1);
     assert!(!snapshot.set(&kind).items().contains_key(&Name::from("c")));
     held.set(0);
@@ -222,10 +222,10 @@ async fn no_file_is_read_before_it_is_known_what_has_room() {
     let parser = parser().until_bound();
     let source = FilesSource::start(folder.options(), parser.clone());
     let mut loaded = source.subscribe();
-    let early = loaded.wait_for(|loaded| !matches!(loaded.state, State::Loading));
+    let early = loaded.wait_for(|loaded| !matches!(loaded.state, SourceState::Loading));
     assert!(tokio::time::timeout(Duration::from_millis(200), early).await.is_err());
     parser.bound_by(&memory);
-    let read = loaded.wait_for(|loaded| !matches!(loaded.state, State::Loading));
+    let read = loaded.wait_for(|loaded| !matches!(loaded.state, SourceState::Loading));
     let read = tokio::time::timeout(PATIENCE, read).await.expect("it is read").unwrap().clone();
     assert_eq!((clusters(&read.state).as_str(), read.report.faults.len()), ("", 1), "there is no room for it");
 }

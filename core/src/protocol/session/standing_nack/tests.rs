@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::protocol::session::acks::{Ack, AckTracker};
-use crate::protocol::session::carried::Carried;
+use crate::protocol::session::carried::ReplyAge;
 use crate::protocol::session::options::SessionOptions;
 use crate::protocol::session::rejections::SentResource;
 use crate::xds::TypeTable;
@@ -20,7 +20,7 @@ struct Client {
 impl Client {
     fn send(&mut self, nonce: u64, removed: &[&str], is_full_set: bool) {
         self.revision = self.revision.next();
-        let (version, carried) = (SetVersion::EMPTY, Carried::default());
+        let (version, carried) = (SetVersion::EMPTY, ReplyAge::default());
         let sent = SentReply { nonce, version, revision: self.revision, is_full_set, sent: NOW, carried };
         self.acks.sent(sent, NOW, &self.options);
         let kind = TypeTable::new().resolve("envoy.config.cluster.v3.Cluster");

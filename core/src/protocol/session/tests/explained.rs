@@ -5,7 +5,7 @@ use crate::proto::code::UNAVAILABLE;
 use crate::protocol::reply_names::ReplyNames;
 use crate::protocol::session::InRejected;
 use crate::protocol::session::acks::AckTracker;
-use crate::protocol::session::carried::Carried;
+use crate::protocol::session::carried::ReplyAge;
 use crate::protocol::session::delays::DelayReason;
 use crate::protocol::session::rejections::SentResource;
 use crate::protocol::session::reply::SentReply;
@@ -234,7 +234,7 @@ fn a_rejected_reply_of_one_resource_is_about_that_one_whatever_it_removes() {
     let kind = world.kind(CDS);
     let reply =
         Reply { removed: vec!["gone".into()], ..Reply::sample(kind.clone(), vec![world.resource(CDS, "a", "1")]) };
-    let (version, revision, carried) = (reply.version, reply.revision, Carried::default());
+    let (version, revision, carried) = (reply.version, reply.revision, ReplyAge::default());
     let sent = SentReply { nonce: 1, version, revision, is_full_set: false, sent: world.now, carried };
     acks.sent(sent, world.now, &options);
     acks.note_content(sent, ReplyNames::of(["a".into(), "gone".into()].iter()), &reply, &options);
