@@ -244,8 +244,8 @@ async fn a_state_file_of_a_newer_version_is_renamed_as_it_is_and_the_log_says_wh
 
     let plane = Plane::start(&BOTH).await;
     let relay = Stoppable::start(plane.address, "", &state_in(&folder, "")).await;
-    Lines::of_state_file(&folder.0, "a newer version has written it").await;
-    Lines::of_state_file(&folder.0, "state file unusable; renamed").await;
+    Lines::of_file(&folder.0, "a newer version has written it").await;
+    Lines::of_file(&folder.0, "state file unusable; renamed").await;
     until("it starts without", async || get(relay.0.admin, "/ready").await == "ready\n").await;
     let aside = Database::open(folder.0.join("state.unusable-1")).unwrap();
     let reading = redb::ReadableDatabase::begin_read(&aside).unwrap();
