@@ -95,3 +95,26 @@ async fn a_client_that_was_answered_stays_shown() {
     let (after_loss, _requests) = shown_on(&link).await;
     assert_eq!([shown, again, after_loss], ["a", "a", "a"]);
 }
+
+/// `*` and a name of one type have a stream each. What the server answered on one says nothing of what it refuses on the other.
+#[tokio::test]
+async fn a_client_that_was_answered_on_the_other_stream_is_passed_over() {
+    let (views, mut server) = views_of_members();
+    let mut clients = Vec::new();
+    for (id, name) in [("a", "*"), ("b", "x")] {
+        let client = open_session(&views, &request_of(id), visit()).await.unwrap();
+        client.handle_request(wants(CLUSTER, name)).await;
+        settle(&views).await;
+        clients.push(client);
+    }
+    let links = [server.link().await, server.link().await];
+    let (shown_on_one, _requests_of_one) = shown_on(&links[0]).await;
+    let type_url = format!("type.googleapis.com/{CLUSTER}");
+    links[0].say(Response::Delta(DeltaDiscoveryResponse { type_url, ..Default::default() })).await;
+    settle(&views).await;
+    let (shown_on_other, _requests_of_other) = shown_on(&links[1]).await;
+    links[1].refuse().await;
+    settle(&views).await;
+    let (again, _requests) = shown_on(&links[1]).await;
+    assert_eq!([shown_on_one, shown_on_other, again], ["a", "a", "b"]);
+}
