@@ -69,7 +69,7 @@ impl Refusals {
     }
 
     /// Has new streams refused while a server refuses the view, and streams that have had nothing yet. Where servers are shown clients, that is
-    /// once each of those that are there was refused.
+    /// once each of those that are there was refused, or some different ones in a row.
     pub(super) fn follow(
         &mut self,
         (view, sources, members): (&View, &Sources, &Members),
@@ -86,7 +86,7 @@ impl Refusals {
         let ladders: Vec<_> = sources.ladders().collect();
         let counts = |server| counts_in(&ladders, server);
         self.by.retain(|id, _| stays || links.has_link(*id));
-        let of_all = members.are_all_refused();
+        let of_all = members.is_view_refused();
         if let Some((server, status)) = self.publish(published, |server| of_all && (stays || counts(server))) {
             reporter.report_view_refused(&links.server(server), &status);
             sessions.refuse_view(&status);

@@ -65,7 +65,7 @@ async fn a_view_is_refused_once_each_of_its_clients_was() {
     assert!(!takes(&views, "b").await);
     assert!(clients.iter().all(|client| matches!(client.poll(Waker::noop()), Step::End(CloseReason::Refused(_)))));
     let (shown, _requests) = shown_on(&link).await;
-    assert_eq!(shown, "c", "one round");
+    assert_eq!(shown, "a", "the one that was refused longest ago");
     let type_url = format!("type.googleapis.com/{CLUSTER}");
     link.say(Response::Delta(DeltaDiscoveryResponse { type_url, ..Default::default() })).await;
     settle(&views).await;
@@ -117,4 +117,36 @@ async fn a_client_that_was_answered_on_the_other_stream_is_passed_over() {
     settle(&views).await;
     let (again, _requests) = shown_on(&links[1]).await;
     assert_eq!([shown_on_one, shown_on_other, again], ["a", "a", "b"]);
+}
+
+/// A credential in the key that is revoked is refused whoever shows it, and to find that out for each client takes hours.
+#[tokio::test]
+async fn a_view_is_refused_after_three_clients_in_a_row_and_until_one_is_answered() {
+    let (views, mut server) = views_of_members();
+    let mut clients = Vec::new();
+    for id in ["a", "b", "c", "d", "e"] {
+        let client = open_session(&views, &request_of(id), visit()).await.unwrap();
+        client.handle_request(wants(CLUSTER, "x")).await;
+        clients.push(client);
+    }
+    let link = server.link().await;
+    settle(&views).await;
+    for id in ["a", "b", "c"] {
+        assert!(takes(&views, "e").await, "before {id} was refused");
+        let (shown, _requests) = shown_on(&link).await;
+        assert_eq!(shown, id);
+        link.refuse().await;
+        settle(&views).await;
+    }
+    assert!(!takes(&views, "e").await);
+    assert!(clients.iter().all(|client| matches!(client.poll(Waker::noop()), Step::End(CloseReason::Refused(_)))));
+    clients[0].leave().await;
+    settle(&views).await;
+    assert!(!takes(&views, "e").await, "that one has left changes nothing");
+    let (shown, _requests) = shown_on(&link).await;
+    assert_eq!(shown, "d", "the server is asked again");
+    let type_url = format!("type.googleapis.com/{CLUSTER}");
+    link.say(Response::Delta(DeltaDiscoveryResponse { type_url, ..Default::default() })).await;
+    settle(&views).await;
+    assert!(takes(&views, "e").await);
 }
