@@ -150,3 +150,30 @@ async fn a_view_is_refused_after_three_clients_in_a_row_and_until_one_is_answere
     settle(&views).await;
     assert!(takes(&views, "e").await);
 }
+
+/// The server may mean the node of the one that is there.
+#[tokio::test]
+async fn a_client_with_another_node_joins_a_view_whose_only_client_is_refused() {
+    let (views, mut server) = views_of_members();
+    let refused = open_session(&views, &request_of("a"), visit()).await.unwrap();
+    refused.handle_request(wants(CLUSTER, "x")).await;
+    let link = server.link().await;
+    let (_, _requests) = shown_on(&link).await;
+    link.refuse().await;
+    settle(&views).await;
+    assert!(matches!(refused.poll(Waker::noop()), Step::End(CloseReason::Refused(_))));
+    assert!(!takes(&views, "a").await, "it was refused");
+    let poll = ClientInfo { is_stream: false, ..visit() };
+    assert!(open_session(&views, &request_of("b"), poll).await.is_err(), "servers are shown none that polls");
+
+    let other = open_session(&views, &request_of("b"), visit()).await.unwrap();
+    other.handle_request(wants(CLUSTER, "x")).await;
+    settle(&views).await;
+    assert!(matches!(other.poll(Waker::noop()), Step::Idle(_)));
+    let (shown, _requests) = shown_on(&link).await;
+    assert_eq!(shown, "b");
+    let type_url = format!("type.googleapis.com/{CLUSTER}");
+    link.say(Response::Delta(DeltaDiscoveryResponse { type_url, ..Default::default() })).await;
+    settle(&views).await;
+    assert!(takes(&views, "c").await);
+}
