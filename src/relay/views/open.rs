@@ -64,7 +64,7 @@ async fn try_open_session(
         if let Some(status) = entrance.published.refusal() {
             // It is shown in place of those whose nodes the server refuses. One that polls would not be.
             let node = views.shared().member_node(&identity, first).filter(|_| visit.is_stream);
-            if !node.is_some_and(|node| entrance.published.may_take(&node)) {
+            if node.is_none_or(|node| !entrance.published.may_take(&node)) {
                 return Err(AdmissionError::RefusedByServer(status));
             }
         }
