@@ -177,3 +177,28 @@ async fn a_client_with_another_node_joins_a_view_whose_only_client_is_refused() 
     settle(&views).await;
     assert!(takes(&views, "c").await);
 }
+
+/// What servers refused was for the clients of that time, and for what the relay has shown by its former configuration.
+#[tokio::test]
+async fn after_a_reload_a_view_has_no_refusal_and_shows_its_own_clients() {
+    let (earlier, mut server) = views_of_members();
+    let earlier = Arc::new(earlier);
+    let refused = open_session(&earlier, &request_of("a"), visit()).await.unwrap();
+    refused.handle_request(wants(CLUSTER, "x")).await;
+    let link = server.link().await;
+    let (_, _requests) = shown_on(&link).await;
+    link.refuse().await;
+    settle(&earlier).await;
+    assert!(!takes(&earlier, "a").await);
+
+    let (later, mut server) = views_of_members();
+    let later = later.after(&earlier, Duration::from_secs(3600));
+    let again = open_session(&later, &request_of("a"), visit()).await.unwrap();
+    again.handle_request(wants(CLUSTER, "x")).await;
+    let link = server.link().await;
+    let (shown, _requests) = shown_on(&link).await;
+    settle(&later).await;
+    assert_eq!(shown, "a");
+    assert!(matches!(again.poll(Waker::noop()), Step::Idle(_)));
+    assert!(!takes(&earlier, "a").await, "the earlier one is what it was");
+}
