@@ -11,6 +11,10 @@ use weir_core::proto::node::Node;
 
 use super::holder::{ALL_CLUSTERS, Holder, Wish};
 use super::plane::encoded;
+use super::poller::CLUSTERS;
+use super::rest_plane::RestPlane;
+use super::unix::Folder;
+use super::warm_start::{Stoppable, is_saved, state_in};
 use super::*;
 
 /// One opening of a stream, as the server has seen it.
@@ -381,4 +385,66 @@ async fn two_tiers_agree_on_who_is_shown() {
         assert_eq!(views[0], views[1]);
         second.has_lost_nothing();
     }
+}
+
+/// With versions stated, so that the poll for the next client has nothing new.
+#[tokio::test]
+async fn a_server_that_is_polled_is_shown_the_next_client() {
+    let plane = RestPlane::start().await;
+    let clusters = ["c0", "c1"].map(|name| super::rest_source::cluster(name, "1"));
+    plane.script.has(CLUSTERS, "1", clusters.into());
+    let text = format!(
+        "listen: [{{address: '127.0.0.1:0'}}]\nadmin: {{address: '127.0.0.1:0'}}\n\
+         upstream: {{servers: [{{rest: 'http://{}', refresh_delay: 40ms}}]}}\n{}",
+        plane.address,
+        views()
+    );
+    let config = Config::parse(Path::new("test.yaml"), &text).unwrap();
+    let relay = run(crate::bind(config).await.unwrap(), std::future::pending());
+    let first = client(&relay, Variant::Delta, "a", "web").await;
+    let second = client(&relay, Variant::Delta, "b", "web").await;
+    plane.script.polled(CLUSTERS, 2).await;
+    let ids = || plane.script.polls().iter().map(|poll| poll.request["node"]["id"].clone()).collect::<Vec<_>>();
+    assert!(ids().iter().all(|id| id == "a"), "{:?}", ids());
+    drop(first);
+    until("it is polled with the next one", async || ids().last().is_some_and(|id| id == "b")).await;
+    plane.script.polled(CLUSTERS, 2).await;
+    assert_eq!(ids().last().unwrap(), "b");
+    second.has_lost_nothing();
+}
+
+/// The node is not in the state: what is there is a matter of the time.
+#[tokio::test]
+async fn a_view_from_disk_shows_the_first_client_that_comes_and_takes_nothing_from_it() {
+    let folder = Folder::new("member-state");
+    let server = Server::start().await;
+    let rest = state_in(&folder, "").replace("views: {key: [cluster]}\n", &views());
+    let protocol = ", variant: delta, initial_set: one_response";
+    let before = Stoppable::start(server.address, protocol, &rest).await;
+    let first = client(&before.0, Variant::Delta, "a", "web").await;
+    is_saved(&before.0).await;
+    before.stop().await;
+    drop(first);
+    let relay = Stoppable::start(server.address, protocol, &rest).await;
+    let second = client(&relay.0, Variant::Delta, "b", "web").await;
+    server.has_seen("b").await;
+    assert!(server.ids()[1..].iter().all(|id| id == "b"), "none is shown before there is a client: {:?}", server.ids());
+    second.has_lost_nothing();
+    relay.stop().await;
+}
+
+/// Its clients leave one after the other, and each of them may be the one that is shown.
+#[tokio::test]
+async fn a_relay_that_drains_takes_nothing_from_clients_that_are_left() {
+    let server = Server::start().await;
+    let rest = format!("{}drain: {{spread: 1s}}\n", views());
+    let relay = Stoppable::start(server.address, ", variant: delta, initial_set: one_response", &rest).await;
+    let mut clients = Vec::new();
+    for id in ["a", "b", "c", "d"] {
+        clients.push(client(&relay.0, Variant::Delta, id, "web").await);
+    }
+    relay.stop().await;
+    clients.iter().for_each(Holder::has_lost_nothing);
+    let ids = server.ids();
+    assert_eq!(ids.iter().collect::<BTreeSet<_>>().len(), ids.len(), "each is shown once at most: {ids:?}");
 }

@@ -68,8 +68,8 @@ impl<'a> Upstream<'a> {
                 let has_cache = self.view.tables().sizes().any(|(_, present, _)| present > 0);
                 let epoch = self.links.ended(id, reason, has_cache);
                 let mut is_refusal = false;
-                let is_answered = self.has_answer_of(id.server);
                 if let (Some(stream), Some(epoch), false) = (self.sources.stream(id), epoch, is_moving) {
+                    let is_answered = stream.has_answered(); // on another one, that may have been another client or long ago
                     let may_be_type = stream.trials().on_stream_ended(epoch, status.as_ref(), now);
                     let of_view = status.filter(|_| !may_be_type);
                     if is_of_shown && !is_answered && of_view.as_ref().is_some_and(ServerStatus::may_concern_request) {
@@ -162,11 +162,6 @@ impl<'a> Upstream<'a> {
             }
         };
         Arrival { batches, ..Arrival::default() }
-    }
-
-    /// Whether a server has answered on one of its streams since that was opened.
-    fn has_answer_of(&self, server: usize) -> bool {
-        self.sources.streams().any(|(id, stream)| id.server == server && stream.has_answered())
     }
 
     /// `Sources::take_set_updates` returns what follows from it, in parts.

@@ -195,7 +195,7 @@ impl ViewTask {
                 let id = session.id();
                 self.shown.join(&mut *session, &mut self.sources, now);
                 self.sessions.join(session);
-                if let Some(status) = self.published.refusal().filter(|_| self.shown.members().are_all_refused()) {
+                if let Some(status) = self.published.refusal().filter(|_| self.shown.members().is_view_refused()) {
                     self.sessions.refuse_view_to(id, &status); // it has looked before the server said so
                 }
             }

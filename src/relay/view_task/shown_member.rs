@@ -69,7 +69,7 @@ impl ShownMember {
         }
         sources.shown_node().show_to_unopened();
         let open = without_hub(sources.shown_node().open_streams(), links);
-        if open.is_empty() && self.members.show_next() {
+        if open.is_empty() && (self.members.show_next() || self.members.show_refused()) {
             self.set(sources);
         }
         let behind = match self.members.is_due() {

@@ -4,7 +4,7 @@
 //! ([`pace`](MemberPace)), and what is held meanwhile ([`after_outage`](super::view)). Invariants: a client is one member, however many streams
 //! it has; the one that is shown is there, or was the last that a server was told of; the next one is chosen when it is shown and not before,
 //! and is the one that has been there for longest. So a client that has just come is shown only if there is no older one. One that a server
-//! refuses comes last: each of the others is tried once before.
+//! refuses comes last: each of the others is tried once before, and of those that were refused the one is next that was so longest ago.
 
 mod pace;
 #[cfg(test)]
@@ -30,8 +30,13 @@ pub struct Members {
     ranks_by_session: BTreeMap<SessionId, Rank>,
     /// The parts of nodes that many members have in common, each with how many have it.
     extensions: BTreeMap<Bytes, usize>,
-    /// Those that a server has refused since they came, or since the last round.
-    refused: BTreeSet<Rank>,
+    /// Those that a server has refused since they came and has not answered for since then, each with the number of its last refusal.
+    refused: BTreeMap<Rank, u64>,
+    refusals: u64,
+    /// How many refusals there were when a server has last answered for one.
+    refusals_before_answer: u64,
+    /// How many different ones were refused since then, also those that have left.
+    refused_in_a_row: usize,
     shown: Option<Shown>,
     /// When the last one that was shown has left, or when the first one has come after that if there was no other.
     changing_since: Option<Moment>,
@@ -60,6 +65,14 @@ struct Shown {
     node: MemberNode,
     /// `None` once it has left.
     rank: Option<Rank>,
+    /// Its last refusal, if it has left and was not answered for since.
+    refusal: Option<u64>,
+}
+
+impl Shown {
+    fn of(rank: Rank, member: &Member) -> Self {
+        Self { node: member.node.clone(), rank: Some(rank), refusal: None }
+    }
 }
 
 impl Member {
@@ -93,8 +106,11 @@ impl Members {
         let rank = self.enter(session, node, since);
         let Some(member) = self.present.get(&rank) else { return };
         match &mut self.shown {
-            None => self.shown = Some(Shown { node: member.node.clone(), rank: Some(rank) }),
-            Some(shown) if shown.rank.is_none() && shown.node == member.node => shown.rank = Some(rank),
+            None => self.shown = Some(Shown::of(rank, member)),
+            Some(shown) if shown.rank.is_none() && shown.node == member.node => {
+                shown.rank = Some(rank);
+                self.refused.extend(shown.refusal.take().map(|refusal| (rank, refusal)));
+            }
             Some(_) => {}
         }
         if self.is_due() && !was_due {
@@ -104,9 +120,10 @@ impl Members {
 
     /// A stream of a client has ended.
     pub fn leave(&mut self, session: SessionId, now: Moment) {
+        let refusal = self.shown_rank().and_then(|rank| self.refused.get(&rank)).copied();
         let Some(left) = self.exit(session) else { return };
         if let Some(shown) = self.shown.as_mut().filter(|shown| shown.rank == Some(left)) {
-            shown.rank = None;
+            (shown.rank, shown.refusal) = (None, refusal);
             self.changing_since = Some(now);
         }
     }
@@ -116,7 +133,7 @@ impl Members {
     pub fn replace(&mut self, session: SessionId, node: MemberNode) {
         let Some(before) = self.ranks_by_session.get(&session).copied() else { return };
         let Some(since) = self.present.get(&before).map(|member| member.since) else { return };
-        let is_refused = self.refused.contains(&before);
+        let is_refused = self.refused.contains_key(&before);
         let has_left = self.exit(session).is_some();
         let rank = self.enter(session, node, since);
         if let Some(shown) = self.shown.as_mut().filter(|shown| has_left && shown.rank == Some(before)) {
@@ -124,11 +141,16 @@ impl Members {
         }
     }
 
-    /// A server has refused the client that is shown: another one is next. If each of those that are there was refused, it stays.
+    /// A server has refused the client that is shown: another one is next. If each of those that are there was refused, it stays while a
+    /// stream is open.
     pub fn pass_over(&mut self, now: Moment) {
         let was_due = self.is_due();
-        let Some(rank) = self.shown.as_ref().and_then(|shown| shown.rank) else { return };
-        self.refused.insert(rank);
+        let Some(rank) = self.shown_rank() else { return };
+        self.refusals += 1;
+        let before = self.refused.insert(rank, self.refusals);
+        if before.is_none_or(|number| number <= self.refusals_before_answer) {
+            self.refused_in_a_row += 1;
+        }
         if self.is_due() && !was_due {
             self.changing_since = Some(now);
         }
@@ -136,32 +158,66 @@ impl Members {
 
     /// A server has answered for the client that is shown.
     pub fn accept(&mut self) {
-        if let Some(rank) = self.shown.as_ref().and_then(|shown| shown.rank) {
+        if let Some(rank) = self.shown_rank() {
             self.refused.remove(&rank);
         }
+        if let Some(shown) = &mut self.shown {
+            shown.refusal = None;
+        }
+        (self.refusals_before_answer, self.refused_in_a_row) = (self.refusals, 0);
     }
 
-    /// Whether a server has refused each client that is there. It has if none is.
+    /// Whether a server has refused each client that is there, and there is one.
     pub fn are_all_refused(&self) -> bool {
-        self.present.keys().all(|rank| self.refused.contains(rank))
+        !self.present.is_empty() && self.refused.len() == self.present.len()
     }
 
-    /// Shows the one that has been there for longest of those that were not refused, if the one that was shown has left or was. Returns whether
-    /// another one is shown.
+    /// Whether servers refuse so many different clients in a row that the node of none is why.
+    pub fn is_any_refused(&self) -> bool {
+        self.refused_in_a_row >= REFUSED_IN_A_ROW
+    }
+
+    /// Whether what servers refuse is the view: each client that is there, or the last one that was, or [any](Self::is_any_refused). Where
+    /// they are shown none it is.
+    pub fn is_view_refused(&self) -> bool {
+        let Some(shown) = &self.shown else { return true };
+        let is_last_refused = self.present.is_empty() && shown.refusal.is_some();
+        self.is_any_refused() || self.are_all_refused() || is_last_refused
+    }
+
+    /// Shows another one, if the one that was shown has left or was refused: of those that were not refused the one that has been there for
+    /// longest, and if there is none and it has left, the one that was refused longest ago. Returns whether another one is shown.
     pub fn show_next(&mut self) -> bool {
         if !self.is_due() {
             return false;
         }
-        if self.are_all_refused() {
-            self.refused.clear(); // the next round, since one of them has left
-        }
-        let mut candidates = self.present.iter().filter(|(rank, _)| !self.refused.contains(rank));
+        let mut candidates = self.present.iter().filter(|(rank, _)| !self.refused.contains_key(rank));
         let next = match self.faults.has(Fault::YoungestMemberIsNext) {
             true => candidates.next_back(),
             false => candidates.next(),
         };
-        self.shown = next.map(|(rank, member)| Shown { node: member.node.clone(), rank: Some(*rank) });
+        self.shown = next.map(|(rank, member)| Shown::of(*rank, member)).or_else(|| self.refused_longest_ago());
         true
+    }
+
+    /// Shows the one that was refused longest ago, if all were and the one that is shown was so last. This is for a server that is asked
+    /// again anyway: it may take another one now. Returns whether another one is shown.
+    pub fn show_refused(&mut self) -> bool {
+        let last = self.shown_rank().and_then(|rank| self.refused.get(&rank)).copied();
+        let is_due = self.are_all_refused() && self.present.len() > 1 && last == Some(self.refusals);
+        if is_due {
+            self.shown = self.refused_longest_ago();
+        }
+        is_due
+    }
+
+    fn refused_longest_ago(&self) -> Option<Shown> {
+        let (rank, _) = self.refused.iter().min_by_key(|(_, number)| **number)?;
+        Some(Shown::of(*rank, self.present.get(rank)?))
+    }
+
+    fn shown_rank(&self) -> Option<Rank> {
+        self.shown.as_ref()?.rank
     }
 
     /// Whether another one is to be shown: the one that is shown has left, or was refused while others were not.
@@ -169,7 +225,7 @@ impl Members {
         match self.shown.as_ref().map(|shown| shown.rank) {
             None => false,
             Some(None) => !self.present.is_empty(),
-            Some(Some(rank)) => self.refused.contains(&rank) && !self.are_all_refused(),
+            Some(Some(rank)) => self.refused.contains_key(&rank) && !self.are_all_refused(),
         }
     }
 
@@ -185,7 +241,7 @@ impl Members {
 
     /// Returns the client that is shown, if it is there.
     pub fn shown_member(&self) -> Option<&Member> {
-        self.present.get(&self.shown.as_ref()?.rank?)
+        self.present.get(&self.shown_rank()?)
     }
 
     /// Returns the clients that are there, those that are connected for longest first.
@@ -255,5 +311,7 @@ impl Members {
     }
 }
 
+/// How many different clients are refused without an answer until it is not for their nodes: to try each of some hundred takes hours.
+const REFUSED_IN_A_ROW: usize = 3;
 /// How long removals wait for the first stream that shows the next client.
 const REMOVALS_WAIT: Duration = Duration::from_secs(10);

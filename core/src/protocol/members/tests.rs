@@ -198,8 +198,75 @@ fn a_client_that_is_refused_is_passed_over_until_each_was_once() {
     members.leave(SessionId(1), at(9_500));
     assert_eq!(next(&mut members), None, "it was not shown");
     members.leave(SessionId(7), at(10_000));
-    assert_eq!(next(&mut members).as_deref(), Some("a"), "the next round");
-    assert!(!members.are_all_refused());
+    assert_eq!(next(&mut members).as_deref(), Some("a"), "it was refused longest ago");
+    assert!(members.are_all_refused());
+}
+
+/// A credential in the key that is revoked is so for all of them.
+#[test]
+fn a_view_is_refused_after_three_different_clients_in_a_row_and_until_one_is_answered_whoever_leaves() {
+    let mut members = with(&["a", "b", "c", "d", "e"]);
+    members.pass_over(at(5_000));
+    members.pass_over(at(5_100));
+    members.show_next();
+    members.pass_over(at(6_000));
+    assert!(!members.is_view_refused(), "two of them");
+    members.accept();
+    members.pass_over(at(7_000));
+    for _ in 0..2 {
+        assert!(!members.is_view_refused(), "one was answered in between");
+        members.show_next();
+        members.pass_over(at(8_000));
+    }
+    assert!(members.is_view_refused() && members.is_any_refused() && !members.are_all_refused());
+    members.leave(SessionId(3), at(9_000));
+    members.show_next();
+    assert_eq!(shown(&members).as_deref(), Some("e"), "it was not refused yet");
+    assert!(members.is_view_refused());
+    (0..5).for_each(|session| members.leave(SessionId(session), at(10_000)));
+    assert!(members.is_view_refused(), "nobody was answered");
+    members.accept();
+    assert!(!members.is_view_refused());
+}
+
+#[test]
+fn if_all_were_refused_the_one_that_was_so_longest_ago_is_shown_to_a_server_that_is_asked_again() {
+    let mut members = with(&["a", "b"]);
+    for _ in 0..2 {
+        assert!(!members.show_refused());
+        members.pass_over(at(5_000));
+        members.show_next();
+    }
+    assert_eq!(shown(&members).as_deref(), Some("b"));
+    for next in ["a", "b"] {
+        assert!(members.show_refused() && !members.show_refused(), "once for each refusal");
+        assert_eq!(shown(&members).as_deref(), Some(next));
+        members.pass_over(at(6_000));
+    }
+    let mut alone = with(&["a"]);
+    alone.pass_over(at(5_000));
+    assert!(!alone.show_refused());
+}
+
+/// One that comes in its place has not been refused.
+#[test]
+fn the_only_client_that_is_refused_and_leaves_is_refused_when_it_is_back_and_no_other_is() {
+    let mut members = with(&["a"]);
+    members.pass_over(at(5_000));
+    members.leave(SessionId(0), at(6_000));
+    assert!(!members.are_all_refused() && members.is_view_refused(), "as to what is cached");
+    members.join(SessionId(1), node("a"), at(7_000), at(7_000));
+    assert!(members.are_all_refused() && members.is_view_refused());
+    members.leave(SessionId(1), at(8_000));
+    members.join(SessionId(2), node("b"), at(9_000), at(9_000));
+    assert!(!members.is_view_refused() && members.show_next());
+    assert_eq!(shown(&members).as_deref(), Some("b"));
+    assert!(!members.is_view_refused());
+}
+
+#[test]
+fn where_servers_are_shown_no_client_it_is_the_view_that_they_refuse() {
+    assert!(Members::none(Faults::NONE).is_view_refused());
 }
 
 #[test]

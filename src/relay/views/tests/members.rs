@@ -65,7 +65,7 @@ async fn a_view_is_refused_once_each_of_its_clients_was() {
     assert!(!takes(&views, "b").await);
     assert!(clients.iter().all(|client| matches!(client.poll(Waker::noop()), Step::End(CloseReason::Refused(_)))));
     let (shown, _requests) = shown_on(&link).await;
-    assert_eq!(shown, "c", "one round");
+    assert_eq!(shown, "a", "the one that was refused longest ago");
     let type_url = format!("type.googleapis.com/{CLUSTER}");
     link.say(Response::Delta(DeltaDiscoveryResponse { type_url, ..Default::default() })).await;
     settle(&views).await;
@@ -94,4 +94,111 @@ async fn a_client_that_was_answered_stays_shown() {
     settle(&views).await;
     let (after_loss, _requests) = shown_on(&link).await;
     assert_eq!([shown, again, after_loss], ["a", "a", "a"]);
+}
+
+/// `*` and a name of one type have a stream each. What the server answered on one says nothing of what it refuses on the other.
+#[tokio::test]
+async fn a_client_that_was_answered_on_the_other_stream_is_passed_over() {
+    let (views, mut server) = views_of_members();
+    let mut clients = Vec::new();
+    for (id, name) in [("a", "*"), ("b", "x")] {
+        let client = open_session(&views, &request_of(id), visit()).await.unwrap();
+        client.handle_request(wants(CLUSTER, name)).await;
+        settle(&views).await;
+        clients.push(client);
+    }
+    let links = [server.link().await, server.link().await];
+    let (shown_on_one, _requests_of_one) = shown_on(&links[0]).await;
+    let type_url = format!("type.googleapis.com/{CLUSTER}");
+    links[0].say(Response::Delta(DeltaDiscoveryResponse { type_url, ..Default::default() })).await;
+    settle(&views).await;
+    let (shown_on_other, _requests_of_other) = shown_on(&links[1]).await;
+    links[1].refuse().await;
+    settle(&views).await;
+    let (again, _requests) = shown_on(&links[1]).await;
+    assert_eq!([shown_on_one, shown_on_other, again], ["a", "a", "b"]);
+}
+
+/// A credential in the key that is revoked is refused whoever shows it, and to find that out for each client takes hours.
+#[tokio::test]
+async fn a_view_is_refused_after_three_clients_in_a_row_and_until_one_is_answered() {
+    let (views, mut server) = views_of_members();
+    let mut clients = Vec::new();
+    for id in ["a", "b", "c", "d", "e"] {
+        let client = open_session(&views, &request_of(id), visit()).await.unwrap();
+        client.handle_request(wants(CLUSTER, "x")).await;
+        clients.push(client);
+    }
+    let link = server.link().await;
+    settle(&views).await;
+    for id in ["a", "b", "c"] {
+        assert!(takes(&views, "e").await, "before {id} was refused");
+        let (shown, _requests) = shown_on(&link).await;
+        assert_eq!(shown, id);
+        link.refuse().await;
+        settle(&views).await;
+    }
+    assert!(!takes(&views, "e").await);
+    assert!(clients.iter().all(|client| matches!(client.poll(Waker::noop()), Step::End(CloseReason::Refused(_)))));
+    clients[0].leave().await;
+    settle(&views).await;
+    assert!(!takes(&views, "e").await, "that one has left changes nothing");
+    let (shown, _requests) = shown_on(&link).await;
+    assert_eq!(shown, "d", "the server is asked again");
+    let type_url = format!("type.googleapis.com/{CLUSTER}");
+    link.say(Response::Delta(DeltaDiscoveryResponse { type_url, ..Default::default() })).await;
+    settle(&views).await;
+    assert!(takes(&views, "e").await);
+}
+
+/// The server may mean the node of the one that is there.
+#[tokio::test]
+async fn a_client_with_another_node_joins_a_view_whose_only_client_is_refused() {
+    let (views, mut server) = views_of_members();
+    let refused = open_session(&views, &request_of("a"), visit()).await.unwrap();
+    refused.handle_request(wants(CLUSTER, "x")).await;
+    let link = server.link().await;
+    let (_, _requests) = shown_on(&link).await;
+    link.refuse().await;
+    settle(&views).await;
+    assert!(matches!(refused.poll(Waker::noop()), Step::End(CloseReason::Refused(_))));
+    assert!(!takes(&views, "a").await, "it was refused");
+    let poll = ClientInfo { is_stream: false, ..visit() };
+    assert!(open_session(&views, &request_of("b"), poll).await.is_err(), "servers are shown none that polls");
+
+    let other = open_session(&views, &request_of("b"), visit()).await.unwrap();
+    other.handle_request(wants(CLUSTER, "x")).await;
+    settle(&views).await;
+    assert!(matches!(other.poll(Waker::noop()), Step::Idle(_)));
+    let (shown, _requests) = shown_on(&link).await;
+    assert_eq!(shown, "b");
+    let type_url = format!("type.googleapis.com/{CLUSTER}");
+    link.say(Response::Delta(DeltaDiscoveryResponse { type_url, ..Default::default() })).await;
+    settle(&views).await;
+    assert!(takes(&views, "c").await);
+}
+
+/// What servers refused was for the clients of that time, and for what the relay has shown by its former configuration.
+#[tokio::test]
+async fn after_a_reload_a_view_has_no_refusal_and_shows_its_own_clients() {
+    let (earlier, mut server) = views_of_members();
+    let earlier = Arc::new(earlier);
+    let refused = open_session(&earlier, &request_of("a"), visit()).await.unwrap();
+    refused.handle_request(wants(CLUSTER, "x")).await;
+    let link = server.link().await;
+    let (_, _requests) = shown_on(&link).await;
+    link.refuse().await;
+    settle(&earlier).await;
+    assert!(!takes(&earlier, "a").await);
+
+    let (later, mut server) = views_of_members();
+    let later = later.after(&earlier, Duration::from_secs(3600));
+    let again = open_session(&later, &request_of("a"), visit()).await.unwrap();
+    again.handle_request(wants(CLUSTER, "x")).await;
+    let link = server.link().await;
+    let (shown, _requests) = shown_on(&link).await;
+    settle(&later).await;
+    assert_eq!(shown, "a");
+    assert!(matches!(again.poll(Waker::noop()), Step::Idle(_)));
+    assert!(!takes(&earlier, "a").await, "the earlier one is what it was");
 }

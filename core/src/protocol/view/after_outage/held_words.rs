@@ -78,6 +78,15 @@ struct InterruptedWord {
     /// Since when it was held, which counts for a later view.
     since: Moment,
     passed: Duration,
+    /// As of the word: it goes on with the time.
+    is_renewed: bool,
+}
+
+/// What is kept of a word if a server says the same again.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Earlier {
+    pub(super) since: Moment,
+    pub(super) is_renewed: bool,
 }
 
 /// How many words of one set are held, by kind. Only the kinds that decide about other words of the set are counted.
@@ -197,9 +206,8 @@ impl HeldWords {
         free.into_iter().flat_map(take).collect()
     }
 
-    pub(super) fn insert(&mut self, key: Key, mut word: HeldWord) {
-        let before = self.remove(&key);
-        word.is_renewed = before.is_some_and(|before| before.is_renewed && before.since == word.since);
+    pub(super) fn insert(&mut self, key: Key, word: HeldWord) {
+        self.remove(&key);
         if let Some(set) = set_with(&key) {
             let counts = self.counts.entry(set).or_default();
             counts.removals += usize::from(word.is_removal());
@@ -211,12 +219,21 @@ impl HeldWords {
         self.words.insert(key, word);
     }
 
-    /// Lets the time of each word begin now, unless it has begun again before.
+    /// Lets the time of each word begin now, unless it has begun again before. So does that of one whose stream has ended: its server may
+    /// say the same to the next client.
     pub(super) fn renew(&mut self, now: Moment) {
-        for word in self.words.values_mut().filter(|word| !word.is_renewed) {
-            self.ages.remove(word.origin.server, word.since);
-            self.ages.add(word.origin.server, now);
-            (word.since, word.is_renewed) = (now, true);
+        let Self { words, interrupted, ages, .. } = self;
+        let mut begin = |server: u16, since: &mut Moment, is_renewed: &mut bool| {
+            ages.remove(server, *since);
+            ages.add(server, now);
+            (*since, *is_renewed) = (now, true);
+        };
+        for word in words.values_mut().filter(|word| !word.is_renewed) {
+            begin(word.origin.server, &mut word.since, &mut word.is_renewed);
+        }
+        for word in interrupted.values_mut().filter(|word| !word.is_renewed) {
+            begin(word.server, &mut word.since, &mut word.is_renewed);
+            word.passed = Duration::ZERO;
         }
         self.by_age = self.words.iter().map(|(key, word)| (word.since, key.clone())).collect();
     }
@@ -246,12 +263,13 @@ impl HeldWords {
     }
 
     /// Returns since when something counts as held that a server says now, if it has said the same before, or before it went away.
-    pub(super) fn since(&self, key: &Key, said: &Said, origin: Origin, now: Moment) -> Option<Moment> {
+    pub(super) fn earlier(&self, key: &Key, said: &Said, origin: Origin, now: Moment) -> Option<Earlier> {
         if let Some(word) = self.words.get(key).filter(|word| word.is_repeated_by(said, origin)) {
-            return Some(word.since);
+            return Some(Earlier { since: word.since, is_renewed: word.is_renewed });
         }
         let is_same = |word: &&InterruptedWord| word.server == origin.server && !said.is_change();
-        self.interrupted.get(key).filter(is_same).map(|word| now - word.passed)
+        let interrupted = self.interrupted.get(key).filter(is_same);
+        interrupted.map(|word| Earlier { since: now - word.passed, is_renewed: word.is_renewed })
     }
 
     /// Lets what matches of one type and class count no more, since its server is away.
@@ -272,10 +290,12 @@ impl HeldWords {
 
     fn note_interrupted(&mut self, key: Key, word: &HeldWord, now: Moment) {
         if !word.is_change() {
-            let (server, is_removal, since) = (word.origin.server, word.is_removal(), word.since);
+            let (server, is_removal, since, is_renewed) =
+                (word.origin.server, word.is_removal(), word.since, word.is_renewed);
             self.remove_interrupted(&key);
             self.ages.add(server, since);
-            self.interrupted.insert(key, InterruptedWord { server, is_removal, since, passed: now - since });
+            let passed = now - since;
+            self.interrupted.insert(key, InterruptedWord { server, is_removal, since, passed, is_renewed });
             self.interrupted_at.insert(server, now);
         }
     }

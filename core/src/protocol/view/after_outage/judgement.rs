@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::held_words::{HeldWord, HeldWords, Said};
+use super::held_words::{Earlier, HeldWord, HeldWords, Said};
 use crate::protocol::faults::Fault;
 use crate::protocol::keys::{Class, Key, Selector, SetKey};
 use crate::protocol::moment::Moment;
@@ -116,11 +116,14 @@ impl<'a> Judgement<'a> {
 
     /// Holds what a server says of a name. If it says the same as before, that keeps its time.
     fn hold(&mut self, key: Key, said: Said) {
-        let since = match self.facts.options().faults.has(Fault::AfterOutageStartsOver) {
-            true => self.now,
-            false => self.held.since(&key, &said, self.origin, self.now).unwrap_or(self.since),
+        let Earlier { since, is_renewed } = match self.facts.options().faults.has(Fault::AfterOutageStartsOver) {
+            true => Earlier { since: self.now, is_renewed: false },
+            false => {
+                let new = Earlier { since: self.since, is_renewed: false };
+                self.held.earlier(&key, &said, self.origin, self.now).unwrap_or(new)
+            }
         };
-        self.held.insert(key, HeldWord { since, origin: self.origin, said, is_renewed: false });
+        self.held.insert(key, HeldWord { since, origin: self.origin, said, is_renewed });
     }
 
     /// The server has a resource.

@@ -320,3 +320,37 @@ fn without_a_client_nothing_goes_until_the_next_one_was_there_for_the_time() {
     bench.pass(0);
     assert_eq!(bench.present(CDS), names(&["c"]));
 }
+
+/// The stream is opened again with the next client as soon as that is there: what its server says again then has waited for nobody.
+#[test]
+fn without_a_client_a_word_whose_stream_is_opened_again_for_the_next_one_waits_for_it_and_does_so_once() {
+    let mut bench = Bench::new();
+    bench.set(CDS, &["a", "b"]);
+    let note = |bench: &mut Bench, is_attended: bool| {
+        let servers = BTreeMap::from([(bench.origin.server, bench.now + HOLD)]);
+        bench.view.note_recovering(Recovering { until: servers, is_unattended: !is_attended, ..Recovering::default() });
+    };
+    note(&mut bench, false);
+    bench.remove(CDS, "b");
+    bench.pass(60_000);
+    note(&mut bench, true);
+    bench.interrupt(CDS);
+    bench.pass(0);
+    let ends = BTreeMap::from([(bench.origin.server, bench.now + HOLD)]);
+    assert_eq!(bench.view.holds().held_of_servers(), ends, "it may say the same again");
+    bench.remove(CDS, "b");
+    bench.pass(5_000);
+    assert_eq!(bench.present(CDS), names(&["a", "b"]), "the first client has come a moment ago");
+
+    // The next one comes when that has left, and so on: none lives for as long as a removal waits.
+    note(&mut bench, false);
+    bench.pass(1_000);
+    note(&mut bench, true);
+    bench.interrupt(CDS);
+    bench.pass(0);
+    bench.remove(CDS, "b");
+    bench.pass(3_999);
+    assert_eq!(bench.present(CDS), names(&["a", "b"]), "the time goes on that had passed");
+    bench.pass(1);
+    assert_eq!(bench.present(CDS), names(&["a"]));
+}
