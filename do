@@ -67,13 +67,13 @@ docs() {
 #: release FOLDER           the files of a release, from the commit that is checked out
 release() {
     local folder=${1:?a folder that does not exist yet}
-    git diff --quiet HEAD || { echo './do release: there are changes that are not committed' >&2; exit 2; }
+    [ ! -e "$folder" ] || { echo "./do release: $folder exists" >&2; exit 2; }
+    [ -z "$(git status --porcelain)" ] || { echo './do release: there are files or changes that are not committed' >&2; exit 2; }
     WEIR_COMMIT=$(git rev-parse --short HEAD) cargo build --release --locked --workspace --bin weir --bin weir-loadtest
-    local work
     work=$(mktemp --directory)
+    trap 'rm --recursive --force "$work"' EXIT
     deploy/release "$(target_folder)/release/weir" "$work/release"
     deploy/artifacts "$work/release" "$folder"
-    rm --recursive "$work"
     ls -l "$folder"
 }
 

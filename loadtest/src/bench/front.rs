@@ -99,7 +99,7 @@ impl Front {
 
 /// A control plane, and the relays in front of it.
 struct Fleet {
-    // Those in front are dropped first: they would notice the end of what is behind them.
+    /// From the control plane outwards.
     tiers: Vec<Server>,
     control_plane: Server,
     origin: Origin,

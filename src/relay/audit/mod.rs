@@ -39,14 +39,18 @@ pub(crate) async fn audit_views(views: &Views, number: u64, interval: Duration, 
         let totals = views.incidents().upstream_totals();
         board.note_received(totals.into_iter().map(|(server, of)| (server, of.bytes)), views.shared().clock.now());
         let watched = views.incidents().troubles.views();
-        let shared: BTreeSet<_> = watched.iter().filter(|of| of.clients() > 1).map(|of| of.view.clone()).collect();
+        let (shared, moving) = shared_and_moving(watched.iter().map(|of| (&of.view, of.clients())));
         board.retain(&shared);
         let running = audited::running(views);
-        end_findings(board, &running).await;
+        end_findings(board, &running, &moving).await;
         let due = running.iter().map(|(view, _)| view.clone()).filter(|view| shared.contains(view));
         schedule.follow(due, Instant::now(), || random() as f64 / u64::MAX as f64);
         let Some(view) = schedule.next(Instant::now()) else { continue };
         let Some((_, task)) = running.iter().find(|(of, _)| *of == view) else { continue };
+        if moving.contains(&view) {
+            schedule.note_not_now(&view, Instant::now());
+            continue;
+        }
         let turn = board.turn().await;
         let result = audit((views, number), (&view, task), descriptors, interval.min(GAP)).await;
         drop(turn);
@@ -58,14 +62,34 @@ pub(crate) async fn audit_views(views: &Views, number: u64, interval: Duration, 
     }
 }
 
-/// Forgets findings that say nothing of the clients that are there. The next audit may be far off, and there may be nobody to ask as.
-async fn end_findings(board: &AuditBoard, running: &[(Arc<str>, mpsc::Sender<Command>)]) {
+/// Returns the views that several clients share, and those whose clients are moving from one configuration to another: both have the view.
+fn shared_and_moving<'a>(
+    watched: impl Iterator<Item = (&'a Arc<str>, usize)>,
+) -> (BTreeSet<Arc<str>>, BTreeSet<Arc<str>>) {
+    let mut clients = BTreeMap::<&Arc<str>, (usize, usize)>::new();
+    for (view, here) in watched.filter(|(_, here)| *here > 0) {
+        let (places, all) = clients.entry(view).or_default();
+        (*places, *all) = (*places + 1, *all + here);
+    }
+    let of = |is: fn(&(usize, usize)) -> bool| {
+        clients.iter().filter(|(_, counts)| is(counts)).map(|(view, _)| Arc::clone(view)).collect()
+    };
+    (of(|(_, all)| *all > 1), of(|(places, _)| *places > 1))
+}
+
+/// Forgets findings that say nothing of the clients that are there. The next audit may be far off, and there may be nobody to ask as. While
+/// clients are moving to a new configuration, its view does not have all of them yet.
+async fn end_findings(
+    board: &AuditBoard,
+    running: &[(Arc<str>, mpsc::Sender<Command>)],
+    moving: &BTreeSet<Arc<str>>,
+) {
     let findings = board.findings();
     if findings.is_empty() {
         return;
     }
     let tasks: BTreeMap<_, _> = running.iter().map(|(view, task)| (view, task)).collect();
-    for (view, AuditReport { server, .. }) in findings {
+    for (view, AuditReport { server, .. }) in findings.into_iter().filter(|(view, _)| !moving.contains(view)) {
         let Some(task) = tasks.get(&view) else { continue };
         if ask(task, move |of| is_finding_over(of, &server)).await == Some(true) {
             board.forget(&view);
@@ -175,3 +199,17 @@ const SHORTEST_TICK: Duration = Duration::from_millis(50);
 const LONGEST_TICK: Duration = Duration::from_secs(5);
 /// How many differences and fields are shown.
 const SHOWN: usize = 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clients_that_a_reload_moves_are_counted_at_both_places() {
+        let [one, moves, idle, crowd] = ["one", "moves", "idle", "crowd"].map(Arc::<str>::from);
+        let watched = [(&one, 1), (&moves, 1), (&moves, 1), (&idle, 0), (&crowd, 2), (&crowd, 0)];
+        let (shared, moving) = shared_and_moving(watched.into_iter());
+        assert_eq!(shared, BTreeSet::from([moves.clone(), crowd]));
+        assert_eq!(moving, BTreeSet::from([moves]));
+    }
+}

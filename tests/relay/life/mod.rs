@@ -432,6 +432,22 @@ async fn the_turn_to_ask_goes_to_another_stream_when_one_ends() {
 
 #[tokio::test]
 async fn up_34_a_server_that_answers_and_dies_is_tried_less_and_less() {
+    let mut soonest = u128::MAX;
+    for _ in 0..3 {
+        let pauses = pauses_of_a_server_that_dies().await;
+        for (pause, least) in pauses.iter().zip([50, 100, 200, 400, 800]) {
+            assert!(*pause >= least, "{pauses:?}");
+        }
+        soonest = soonest.min(pauses[0]); // a busy machine is late now and then
+        if soonest < 400 {
+            return;
+        }
+    }
+    panic!("the first time it is tried again after {soonest} ms");
+}
+
+/// Returns the milliseconds between the openings of a stream that is answered once and ends.
+async fn pauses_of_a_server_that_dies() -> Vec<u128> {
     let mut server = Server::start(Answers::Status(12)).await;
     let backoff = "backoff: {initial: 50ms, factor: 2, max: 10s, jitter: 0}";
     let mut view = View::of(&connector(server.address, backoff));
@@ -445,11 +461,7 @@ async fn up_34_a_server_that_answers_and_dies_is_tried_less_and_less() {
         drop(stream);
         assert!(view.ended().await.1);
     }
-    let pauses: Vec<_> = ends.windows(2).map(|pair| (pair[1] - pair[0]).as_millis()).collect();
-    for (pause, least) in pauses.iter().zip([50, 100, 200, 400, 800]) {
-        assert!(*pause >= least, "{pauses:?}");
-    }
-    assert!(pauses[0] < 5_000, "the first time it is tried again soon, and not after the longest wait: {pauses:?}");
+    ends.windows(2).map(|pair| (pair[1] - pair[0]).as_millis()).collect()
 }
 
 #[tokio::test]
