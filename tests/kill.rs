@@ -1,21 +1,7 @@
 //! The program, killed at random moments under churn and started again: nobody is given something older than what he holds, and nobody
 //! a part of a set. `WEIR_KILLS` sets how often.
 
-#[path = "relay/client.rs"]
-#[allow(dead_code)] // tests/relay uses the rest
-mod client;
-#[path = "support/gzip.rs"]
-mod gzip;
-#[path = "relay/last_errors.rs"]
-mod last_errors;
-#[path = "relay/load_plane.rs"]
-#[allow(dead_code)] // tests/relay uses the rest
-mod load_plane;
-#[path = "relay/plane.rs"]
-#[allow(dead_code)] // tests/relay uses the rest
-mod plane;
-#[path = "support/program.rs"]
-mod program;
+mod support;
 
 use std::collections::{BTreeMap, HashSet};
 use std::net::SocketAddr;
@@ -23,9 +9,10 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use client::{Client, PATIENCE};
-use plane::{Plane, Stream};
-use program::Program;
+use support::client::{self, Client, PATIENCE};
+use support::last_errors;
+use support::plane::{Plane, Stream};
+use support::program::Program;
 use weir_core::proto::discovery::{
     DeltaDiscoveryRequest, DeltaDiscoveryResponse, DiscoveryRequest, DiscoveryResponse, Resource,
 };

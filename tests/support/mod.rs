@@ -1,0 +1,13 @@
+//! What tests of the program have in common: the program itself, its control plane, its clients, and what operators ask it.
+#![allow(dead_code)] // each test binary uses its own part of it
+
+#[path = "../relay/client.rs"]
+pub mod client;
+pub mod gzip;
+#[path = "../relay/last_errors.rs"]
+pub mod last_errors;
+#[path = "../relay/load_plane.rs"]
+pub mod load_plane;
+#[path = "../relay/plane.rs"]
+pub mod plane;
+pub mod program;
