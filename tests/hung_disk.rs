@@ -1,21 +1,7 @@
 //! The program on a disk that takes writes and never finishes one, or does not answer at the start: clients are served as ever, operators see
 //! it, and the program ends when it is told to.
 
-#[path = "relay/client.rs"]
-#[allow(dead_code)] // tests/relay uses the rest
-mod client;
-#[path = "support/gzip.rs"]
-mod gzip;
-#[path = "relay/last_errors.rs"]
-mod last_errors;
-#[path = "relay/load_plane.rs"]
-#[allow(dead_code)] // tests/relay uses the rest
-mod load_plane;
-#[path = "relay/plane.rs"]
-#[allow(dead_code)] // tests/relay uses the rest
-mod plane;
-#[path = "support/program.rs"]
-mod program;
+mod support;
 
 use std::fs;
 use std::net::SocketAddr;
@@ -25,9 +11,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use client::{Client, PATIENCE, exchange};
-use plane::{Plane, Stream};
-use program::Program;
+use support::client::{Client, PATIENCE, exchange};
+use support::last_errors;
+use support::plane::{Plane, Stream};
+use support::program::Program;
 use weir_core::proto::discovery::{DiscoveryRequest, DiscoveryResponse};
 use weir_core::proto::{Any, Response};
 use weir_core::protocol::session::Variant;
