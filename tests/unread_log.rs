@@ -1,21 +1,7 @@
 //! The program while nobody reads its log: clients are served as ever, who reads again is told what is missing, and the program ends when it
 //! is told to. What panics is in the log too.
 
-#[path = "relay/client.rs"]
-#[allow(dead_code)] // tests/relay uses the rest
-mod client;
-#[path = "support/gzip.rs"]
-mod gzip;
-#[path = "relay/last_errors.rs"]
-mod last_errors;
-#[path = "relay/load_plane.rs"]
-#[allow(dead_code)] // tests/relay uses the rest
-mod load_plane;
-#[path = "relay/plane.rs"]
-#[allow(dead_code)] // tests/relay uses the rest
-mod plane;
-#[path = "support/program.rs"]
-mod program;
+mod support;
 
 use std::io::{BufRead, BufReader, PipeReader};
 use std::net::SocketAddr;
@@ -24,9 +10,10 @@ use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use client::{Client, PATIENCE, exchange};
-use plane::{Plane, Stream};
-use program::field;
+use support::client::{Client, PATIENCE, exchange};
+use support::last_errors;
+use support::plane::{Plane, Stream};
+use support::program::field;
 use tokio::net::TcpStream;
 use tonic::transport::{Channel, Endpoint};
 use weir::telemetry::{LogControl, LogFormat};
