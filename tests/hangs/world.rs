@@ -15,12 +15,13 @@ use weir_core::proto::discovery::DeltaDiscoveryRequest;
 use weir_core::protocol::session::Variant;
 
 use crate::certificates::Authority;
-use crate::client::{Client, PATIENCE, exchange};
-use crate::last_errors;
-use crate::plane::Plane;
-use crate::program::Program;
+use crate::support::admin::{metric, until};
+use crate::support::client::{Client, PATIENCE};
+use crate::support::last_errors;
+use crate::support::one_cluster::CDS;
+use crate::support::plane::Plane;
+use crate::support::program::Program;
 
-pub const CDS: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
 const LEANED: &str = "xdstp://leaned.test/envoy.config.cluster.v3.Cluster/a";
 pub const DRAIN: Duration = Duration::from_secs(1);
 /// Until all is well after it goes on.
@@ -281,12 +282,12 @@ impl World {
         }
         for thing in things {
             let is_well = async || match thing {
-                Thing::Disk => metric(&program.admin, "weir_state_current_timestamp_seconds ").await > went_on,
+                Thing::Disk => metric(&program.admin, "weir_state_current_timestamp_seconds").await > Some(went_on),
                 Thing::Log | Thing::Bootstrap => program.logged(RELOADED).len() > reloads,
                 Thing::Resolver | Thing::Token | Thing::Certificate | Thing::Plane => {
                     *leaning.value.lock().unwrap() == value
                 }
-                Thing::Collector | Thing::Scraper => metric(&program.admin, "weir_workers ").await > 0.0,
+                Thing::Collector | Thing::Scraper => metric(&program.admin, "weir_workers").await > Some(0.0),
             };
             until(&format!("{thing:?} is well"), is_well).await;
         }
@@ -303,22 +304,6 @@ impl Drop for World {
 
 /// The line of a reload.
 const RELOADED: &str = "configuration read again";
-
-async fn metric(admin: &str, name: &str) -> f64 {
-    let socket = tokio::net::TcpStream::connect(admin).await.unwrap();
-    let request = "GET /metrics HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
-    let (_, page) = exchange(socket, request).await;
-    let value = page.lines().find_map(|line| line.strip_prefix(name));
-    value.map_or(0.0, |value| value.trim().parse().unwrap()) // it may be too early for it
-}
-
-pub async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) {
-    let end = Instant::now() + PATIENCE;
-    while !holds().await {
-        assert!(Instant::now() < end, "never: {what}");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-}
 
 pub fn threads(program: &Program) -> usize {
     fs::read_dir(format!("/proc/{}/task", program.child.id())).unwrap().count()
