@@ -5,7 +5,6 @@ mod support;
 
 use std::fs;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use support::admin::{get, metric, until};
 use support::client::{Client, PATIENCE};
+use support::folder::Folder;
 use support::last_errors;
 use support::one_cluster::{CDS, receives, send};
 use support::plane::Plane;
@@ -54,27 +54,6 @@ int fdatasync(int fd) { wait_for_disk(); return syscall(SYS_fdatasync, fd); }
 int fsync(int fd) { wait_for_disk(); return syscall(SYS_fsync, fd); }
 "#;
 
-/// Files of the test, deleted with it.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new(name: &str) -> Self {
-        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("hung-disk-{name}-{}", std::process::id()));
-        fs::create_dir_all(&path).unwrap();
-        Self(path)
-    }
-
-    fn file(&self, name: &str) -> String {
-        self.0.join(name).display().to_string()
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0); // what is left is in the build folder
-    }
-}
-
 fn built_library(folder: &Folder) -> String {
     let (source, library) = (folder.file("sync.c"), folder.file("sync.so"));
     fs::write(&source, HANGING_SYNC).unwrap();
@@ -85,7 +64,7 @@ fn built_library(folder: &Folder) -> String {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_disk_that_hangs_delays_nothing_but_the_file() {
-    let folder = Folder::new("writes");
+    let folder = Folder::new("hung-disk-writes");
     let mut plane = Plane::start(&[Variant::Sotw]).await;
     let config = format!(
         "listen: [{{address: '127.0.0.1:0'}}]\nadmin: {{address: '127.0.0.1:0'}}\nviews: {{key: [cluster]}}\n\
@@ -145,7 +124,7 @@ struct World {
 impl World {
     /// A first process leaves the set "one" of two views.
     async fn with_state(name: &str) -> Self {
-        let (folder, plane) = (Folder::new(name), Plane::start(&[Variant::Sotw]).await);
+        let (folder, plane) = (Folder::new(&format!("hung-disk-{name}")), Plane::start(&[Variant::Sotw]).await);
         fs::create_dir(folder.file("volume")).unwrap();
         let config = format!(
             "listen: [{{address: '127.0.0.1:0'}}]\nadmin: {{address: '127.0.0.1:0'}}\nviews: {{key: [cluster]}}\n\
@@ -269,7 +248,7 @@ fn catches(process: u32, signal: u32) -> bool {
 async fn a_start_that_hangs_is_ended_by_a_signal() {
     const SIGHUP: u32 = 1;
     for (signal, number) in [("-TERM", 15), ("-INT", 2)] {
-        let folder = Folder::new(&format!("signal-{number}"));
+        let folder = Folder::new(&format!("hung-disk-signal-{number}"));
         let pipe = folder.file("relay.yaml");
         assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
         let mut child = Command::new(env!("CARGO_BIN_EXE_weir")).args(["--config", &pipe]).spawn().unwrap();

@@ -4,6 +4,7 @@
 pub mod admin;
 #[path = "../relay/client.rs"]
 pub mod client;
+pub mod folder;
 pub mod gzip;
 #[path = "../relay/last_errors.rs"]
 pub mod last_errors;
