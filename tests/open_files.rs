@@ -4,11 +4,11 @@
 mod support;
 
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use support::admin::{get, metric, until};
 use support::client::{Client, PATIENCE, node};
+use support::folder::Folder;
 use support::one_cluster::CDS;
 use support::program::{Program, field};
 use tokio::net::TcpStream;
@@ -26,28 +26,17 @@ async fn reached(program: &Program, limit: &str) -> f64 {
     metric(&program.admin, &name).await.unwrap_or_else(|| panic!("{name} is missing"))
 }
 
-/// A folder with one file of clusters, and the configuration of a relay that serves it.
-struct Folder(PathBuf);
+fn write_cluster(folder: &Folder, stat_name: &str) {
+    let text = format!("resources:\n- {{'@type': {CDS}, name: a, alt_stat_name: {stat_name}}}\n");
+    folder.write("clusters.yaml", &text);
+}
 
-impl Folder {
-    fn new(name: &str) -> Self {
-        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-        let _ = std::fs::remove_dir_all(&path); // of an earlier run
-        std::fs::create_dir_all(&path).unwrap();
-        Self(path)
-    }
-
-    fn write(&self, stat_name: &str) {
-        let text = format!("resources:\n- {{'@type': {CDS}, name: a, alt_stat_name: {stat_name}}}\n");
-        std::fs::write(self.0.join("clusters.yaml"), text).unwrap();
-    }
-
-    fn config(&self, more: &str) -> String {
-        format!(
-            "listen: [{{address: '127.0.0.1:0'}}]\nadmin: {{address: '127.0.0.1:0'}}\nupstream: {{files: '{}'}}\n{more}",
-            self.0.display()
-        )
-    }
+/// Returns the configuration of a relay that serves the files of a folder.
+fn config_of(folder: &Folder, more: &str) -> String {
+    format!(
+        "listen: [{{address: '127.0.0.1:0'}}]\nadmin: {{address: '127.0.0.1:0'}}\nupstream: {{files: '{}'}}\n{more}",
+        folder.0.display()
+    )
 }
 
 /// Opens a stream with a view of its own, for which the relay connects to the server.
@@ -76,9 +65,9 @@ async fn client_of(program: &Program) -> Option<Client> {
 #[tokio::test]
 async fn the_soft_limit_is_raised_to_the_hard_one_and_the_log_has_both() {
     let folder = Folder::new("open-files-raised");
-    folder.write("one");
+    write_cluster(&folder, "one");
     let limits = "ulimit -S -n 100 && ulimit -H -n 300";
-    let program = Program::start_after(limits, "open-files-raised.yaml", &folder.config(""), PATIENCE);
+    let program = Program::start_after(limits, "open-files-raised.yaml", &config_of(&folder, ""), PATIENCE);
     let raised = program.logged("limit of open files raised");
     assert_eq!((field(&raised[0], "before"), field(&raised[0], "now")), (Some("100".into()), Some("300".into())));
     let started = &program.logged("weir started")[0];
@@ -91,8 +80,8 @@ async fn the_soft_limit_is_raised_to_the_hard_one_and_the_log_has_both() {
 #[tokio::test]
 async fn silent_connections_beyond_the_limit_of_open_files_stop_neither_operators_nor_clients() {
     let folder = Folder::new("open-files-silent");
-    folder.write("one");
-    let config = folder.config("limits: {connections: 5000}\n");
+    write_cluster(&folder, "one");
+    let config = config_of(&folder, "limits: {connections: 5000}\n");
     let program = Program::start_after("ulimit -n 128", "open-files-silent.yaml", &config, PATIENCE);
     let lowered = &program.logged("limits.connections lowered")[0];
     assert_eq!((field(lowered, "configured"), field(lowered, "lowered")), (Some("5000".into()), Some("72".into())));
@@ -106,7 +95,7 @@ async fn silent_connections_beyond_the_limit_of_open_files_stop_neither_operator
     }
     assert_eq!(get(&program.admin, "/healthz").await.0, 200);
     until("the limit is reached", async || reached(&program, "limits.connections").await > 0.0).await;
-    folder.write("two");
+    write_cluster(&folder, "two");
     assert_eq!(neighbour.sent().await.set, ["a"]);
     let served = async {
         loop {
