@@ -5,11 +5,11 @@ mod support;
 
 use std::collections::{BTreeMap, HashSet};
 use std::net::SocketAddr;
-use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use support::client::{self, Client, PATIENCE};
+use support::folder::Folder;
 use support::last_errors;
 use support::plane::{Plane, Stream};
 use support::program::Program;
@@ -191,8 +191,7 @@ impl Random {
 async fn nobody_is_given_something_older_or_a_part_however_often_the_relay_is_killed() {
     let kills = std::env::var("WEIR_KILLS").map_or(KILLS, |kills| kills.parse().unwrap());
     for up in BOTH {
-        let state = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("kill-{up:?}-{}", std::process::id()));
-        let _ = std::fs::remove_file(&state);
+        let folder = Folder::new("kill");
         let history = Arc::new(Mutex::new(History::default()));
         history.lock().unwrap().change(0);
         let (mut random, mut holders) =
@@ -205,7 +204,7 @@ async fn nobody_is_given_something_older_or_a_part_however_often_the_relay_is_ki
             "listen: [{{address: '127.0.0.1:0'}}]\nadmin: {{address: '127.0.0.1:0'}}\nviews: {{key: [cluster]}}\n\
              upstream: {{servers: [{{uri: 'http://{address}', variant: {protocol}{quirks}, backoff: {{initial: 50ms, max: 50ms}}}}]}}\n\
              state: {{path: {}}}\n",
-            state.display()
+            folder.file("state")
         );
         let mut served_from_disk = Vec::new();
         for kill in 0..kills {
@@ -284,7 +283,5 @@ async fn nobody_is_given_something_older_or_a_part_however_often_the_relay_is_ki
         println!(
             "{up:?}: {kills} kills; first replies while the control plane was away, after the start: {served_from_disk:.1?}"
         );
-        drop(program);
-        let _ = std::fs::remove_file(&state);
     }
 }
