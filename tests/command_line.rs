@@ -1,40 +1,23 @@
 //! The built program: its commands and flags, and the messages for invalid ones.
 
+#[path = "support/folder.rs"]
+mod folder;
+
 use std::io::{BufRead, BufReader};
-use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-/// A folder of its own, deleted at the end.
-struct Folder(PathBuf);
+use folder::Folder;
 
-impl Folder {
-    fn new(name: &str) -> Self {
-        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{}", std::process::id()));
-        std::fs::create_dir_all(&path).unwrap();
-        Self(path)
-    }
-
-    fn write(&self, name: &str, text: &str) {
-        std::fs::write(self.0.join(name), text).unwrap();
-    }
-
-    fn weir(&self, line: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
-        command.args(line).current_dir(&self.0).env_remove("CARGO_MANIFEST_DIR").env_remove("WEIR_LOG");
-        command.env("TMPDIR", &self.0).env("NO_COLOR", "1").stdin(Stdio::null());
-        command
-    }
-
-    fn output(&self, line: &[&str]) -> (i32, String, String) {
-        let Output { status, stdout, stderr } = self.weir(line).output().unwrap();
-        (status.code().unwrap(), String::from_utf8(stdout).unwrap(), String::from_utf8(stderr).unwrap())
-    }
+fn weir(folder: &Folder, line: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+    command.args(line).current_dir(&folder.0).env_remove("CARGO_MANIFEST_DIR").env_remove("WEIR_LOG");
+    command.env("TMPDIR", &folder.0).env("NO_COLOR", "1").stdin(Stdio::null());
+    command
 }
 
-impl Drop for Folder {
-    fn drop(&mut self) {
-        std::fs::remove_dir_all(&self.0).unwrap();
-    }
+fn output(folder: &Folder, line: &[&str]) -> (i32, String, String) {
+    let Output { status, stdout, stderr } = weir(folder, line).output().unwrap();
+    (status.code().unwrap(), String::from_utf8(stdout).unwrap(), String::from_utf8(stderr).unwrap())
 }
 
 const GOOD: &str =
@@ -43,10 +26,10 @@ const GOOD: &str =
 #[test]
 fn the_version_says_what_the_program_was_built_from() {
     let folder = Folder::new("version");
-    let (code, out, _) = folder.output(&["--version"]);
+    let (code, out, _) = output(&folder, &["--version"]);
     assert_eq!((code, out), (0, format!("weir {}\n", weir::build_facts::LINE)));
-    assert_eq!(folder.output(&["version"]).1, format!("weir {}\n", weir::build_facts::LINE));
-    let (code, out, _) = folder.output(&["-V"]);
+    assert_eq!(output(&folder, &["version"]).1, format!("weir {}\n", weir::build_facts::LINE));
+    let (code, out, _) = output(&folder, &["-V"]);
     assert!(code == 0 && out.contains(weir::build_facts::TARGET), "{out}");
 }
 
@@ -57,7 +40,7 @@ fn check_tells_every_fault_with_its_place_and_its_exit_code_says_whether_there_a
         "relay.yaml",
         "listen: [{address: nowhere}]\nupstream: {files: none}\nlimits: {linger: ${LINGER}, resource_timer: 1s}\n",
     );
-    let (code, out, said) = folder.output(&["check", "--config", "relay.yaml"]);
+    let (code, out, said) = output(&folder, &["check", "--config", "relay.yaml"]);
     assert_eq!((code, out.as_str()), (1, "relay.yaml: 1 fault\n"));
     assert!(said.starts_with("error: relay.yaml:3:19: invalid list or mapping in brackets: "), "{said}");
 
@@ -65,7 +48,7 @@ fn check_tells_every_fault_with_its_place_and_its_exit_code_says_whether_there_a
         "relay.yaml",
         "listen: [{address: nowhere}]\nupstream: {files: none}\nlimits: {lingre: 1s, resource_timer: 1s}\n",
     );
-    let (code, out, said) = folder.output(&["check", "--config", "relay.yaml"]);
+    let (code, out, said) = output(&folder, &["check", "--config", "relay.yaml"]);
     let lines: Vec<_> = said.lines().map(|line| line.split(": ").take(3).collect::<Vec<_>>().join(": ")).collect();
     let expected = [
         "warning: relay.yaml:3:38: limits.resource_timer",
@@ -75,35 +58,35 @@ fn check_tells_every_fault_with_its_place_and_its_exit_code_says_whether_there_a
     ];
     let verdict = "relay.yaml: 3 faults, 1 warning\n";
     assert_eq!((code, out.as_str(), lines.as_slice()), (1, verdict, expected.map(String::from).as_slice()));
-    let (code, out, said) = folder.output(&["check", "--quiet", "relay.yaml"]);
+    let (code, out, said) = output(&folder, &["check", "--quiet", "relay.yaml"]);
     assert!(code == 1 && out == verdict && said.lines().count() == 3 && !said.contains("warning"), "{said}");
 
     std::fs::create_dir(folder.0.join("resources")).unwrap();
     folder.write("relay.yaml", &GOOD.replace("admin: {address: '127.0.0.1:1'}\n", "limits: {resource_timer: 1s}\n"));
-    let (code, out, said) = folder.output(&["--config", "relay.yaml", "check"]);
+    let (code, out, said) = output(&folder, &["--config", "relay.yaml", "check"]);
     assert!(code == 0 && out.starts_with("old-style names\n  1. files resources\n"), "{out}");
     assert!(
         said.starts_with("warning: relay.yaml:2:26: limits.resource_timer: ") && said.lines().count() == 1,
         "{said}"
     );
     assert!(out.ends_with("\nrelay.yaml: valid, 1 warning\n") && !out.contains("file_bytes"), "{out}");
-    assert_eq!(folder.output(&["check", "relay.yaml"]), (code, out, said));
-    let (code, out, _) = folder.output(&["check", "relay.yaml", "--all"]);
+    assert_eq!(output(&folder, &["check", "relay.yaml"]), (code, out, said));
+    let (code, out, _) = output(&folder, &["check", "relay.yaml", "--all"]);
     assert!(code == 0 && out.contains("\n  file_bytes ") && out.contains("\ndrain\n  delay "), "{out}");
     assert_eq!(
-        folder.output(&["check", "relay.yaml", "--quiet"]),
+        output(&folder, &["check", "relay.yaml", "--quiet"]),
         (0, "relay.yaml: valid, 1 warning\n".into(), String::new())
     );
     let mut child =
-        folder.weir(&["check", "--quiet", "-"]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        weir(&folder, &["check", "--quiet", "-"]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     let text = std::fs::read(folder.0.join("relay.yaml")).unwrap();
     std::io::Write::write_all(&mut child.stdin.take().unwrap(), &text).unwrap();
     let done = child.wait_with_output().unwrap();
     assert_eq!((done.status.code(), &*done.stdout), (Some(0), &b"-: valid, 1 warning\n"[..]));
 
-    let (code, _, said) = folder.output(&["check", "--config", "none.yaml"]);
+    let (code, _, said) = output(&folder, &["check", "--config", "none.yaml"]);
     assert_eq!((code, said.as_str()), (2, "error: cannot read none.yaml: no such file or folder\n"));
-    let (code, _, said) = folder.output(&["check"]);
+    let (code, _, said) = output(&folder, &["check"]);
     assert!(code == 2 && said.contains("missing configuration: expected --config FILE"), "{said}");
 }
 
@@ -111,7 +94,7 @@ fn check_tells_every_fault_with_its_place_and_its_exit_code_says_whether_there_a
 fn a_configuration_that_cannot_be_used_ends_the_program_with_every_fault() {
     let folder = Folder::new("faults");
     folder.write("relay.yaml", GOOD);
-    let (code, _, said) = folder.output(&["--config", "relay.yaml"]);
+    let (code, _, said) = output(&folder, &["--config", "relay.yaml"]);
     let fault =
         "error: relay.yaml:2:18: admin.address: duplicate address 127.0.0.1:1: already listen[0].address in line 1\n";
     assert_eq!((code, said.as_str()), (2, fault));
@@ -123,14 +106,14 @@ fn addresses_of_the_command_line_go_before_those_of_a_configuration_and_of_the_d
     folder.write("relay.yaml", &GOOD.replace("'127.0.0.1:1'}\nupstream", "'127.0.0.1:2'}\nupstream"));
     for line in [&["--config", "relay.yaml"][..], &["--log", "info"]] {
         let line = [line, &["--listen", "[::]:0", "--admin", ":0"]].concat();
-        let mut child = folder.weir(&line).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut child = weir(&folder, &line).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
         let lines = BufReader::new(child.stderr.take().unwrap()).lines().map_while(Result::ok);
         let sent = { lines }.find(|line| line.contains("weir started")).unwrap();
         child.kill().unwrap();
         child.wait().unwrap();
         assert!(sent.contains("listen=\"[::]:") && sent.contains("admin=127.0.0.1:"), "{line:?}: {sent}");
     }
-    let (code, _, said) = folder.output(&["--listen", "here"]);
+    let (code, _, said) = output(&folder, &["--listen", "here"]);
     assert!(code == 2 && said.contains("invalid address \"here\": expected an IP address and a port"), "{said}");
 }
 
@@ -149,7 +132,7 @@ fn flags_are_rejected_where_they_would_do_nothing() {
         (&["--listen", ":1", "check"], "--listen and --admin have no effect on check"),
         (&["watch", "clusters", "--config", "relay.yaml"], "unexpected argument '--config'"),
     ] {
-        let (code, out, said) = folder.output(line);
+        let (code, out, said) = output(&folder, line);
         assert!(code == 2 && out.is_empty() && said.contains(part), "{line:?}: {said}");
     }
 }
@@ -157,23 +140,23 @@ fn flags_are_rejected_where_they_would_do_nothing() {
 #[test]
 fn schema_and_completions_are_printed() {
     let folder = Folder::new("printed");
-    let (code, out, said) = folder.output(&["schema"]);
+    let (code, out, said) = output(&folder, &["schema"]);
     let schema: serde_json::Value = serde_json::from_str(&out).unwrap();
     assert_eq!((code, said.as_str()), (0, ""));
     assert_eq!(schema["$schema"], "https://json-schema.org/draft/2020-12/schema");
     assert_eq!(schema["properties"]["limits"]["properties"]["linger"]["default"], "30s");
     for shell in ["bash", "zsh", "fish"] {
-        let (code, out, _) = folder.output(&["completions", shell]);
+        let (code, out, _) = output(&folder, &["completions", shell]);
         assert!(code == 0 && out.contains("completions") && out.contains("config"), "{shell}: {out}");
     }
-    let (code, out, said) = folder.output(&["man", "pages"]);
+    let (code, out, said) = output(&folder, &["man", "pages"]);
     assert_eq!((code, out.as_str(), said.as_str()), (0, "", ""));
     let page = |name: &str| std::fs::read_to_string(folder.0.join("pages").join(name)).unwrap().replace("\\-", "-");
     assert!(page("weir.1").contains("weir-get(1)") && page("weir-get.1").contains("--quiet-period"));
     folder.write("file", "");
-    let (code, _, said) = folder.output(&["man", "file/pages"]);
+    let (code, _, said) = output(&folder, &["man", "file/pages"]);
     assert!(code == 2 && said.contains("cannot write manual pages to file/pages"), "{said}");
-    let (code, _, said) = folder.output(&["completions", "shell"]);
+    let (code, _, said) = output(&folder, &["completions", "shell"]);
     assert!(code == 2 && said.contains("bash"), "{said}");
 }
 
@@ -185,16 +168,16 @@ fn key_says_how_the_nodes_of_a_file_or_of_the_standard_input_split() {
     let nodes = [("a", "web"), ("b", "web"), ("c", "api")];
     let line = |(id, cluster): (&str, &str)| format!("{}\n", serde_json::json!({"id": id, "cluster": cluster}));
     folder.write("nodes", &nodes.map(line).concat());
-    let of_file = folder.output(&["key", "--config", "relay.yaml", "nodes"]);
+    let of_file = output(&folder, &["key", "--config", "relay.yaml", "nodes"]);
     let rows: Vec<Vec<_>> = of_file.1.lines().map(|line| line.split_whitespace().skip(1).collect()).collect();
     assert_eq!(of_file.0, 0, "{}", of_file.2);
     assert_eq!(rows[0], ["nodes,", "2", "keys"]);
     assert_eq!(rows[2..5], [vec!["nodes", "cluster"], vec!["2", "web"], vec!["1", "api"]]);
-    let mut command = folder.weir(&["--config", "relay.yaml", "key"]);
+    let mut command = weir(&folder, &["--config", "relay.yaml", "key"]);
     let of_input = command.stdin(std::fs::File::open(folder.0.join("nodes")).unwrap()).output().unwrap();
     assert_eq!(String::from_utf8(of_input.stdout).unwrap(), of_file.1);
     folder.write("nodes", "{\"id\": \"a\"}\n{\"id\":");
-    let (code, out, said) = folder.output(&["key", "--config", "relay.yaml", "nodes"]);
+    let (code, out, said) = output(&folder, &["key", "--config", "relay.yaml", "nodes"]);
     assert!(code == 2 && out.is_empty() && said.starts_with("error: line 2: no JSON at column "), "{said}");
 }
 
@@ -207,7 +190,7 @@ fn snapshot_says_what_is_wrong_with_the_files() {
         (&["export", "--state", "other", "copy"], "error: cannot use other: it is no state file"),
         (&["import", "--state", "other", "copy"], "error: other exists: move it away first"),
     ] {
-        let (code, out, said) = folder.output(&[&["snapshot"], line].concat());
+        let (code, out, said) = output(&folder, &[&["snapshot"], line].concat());
         assert!(code == 2 && out.is_empty() && said.starts_with(reason), "{line:?}: {said}");
     }
     assert!(!folder.0.join("copy").exists());
@@ -291,7 +274,7 @@ fn every_command_that_is_asked_wrongly_says_so_in_one_form_and_ends_by_one_table
         (&["relay"], 2, &["unrecognized subcommand 'relay'"]),
     ];
     for (line, code, parts) in cases {
-        let (ended, out, said) = folder.output(line);
+        let (ended, out, said) = output(&folder, line);
         assert_eq!(ended, *code, "{line:?}: {said}");
         assert!(out.is_empty() || line[0] == "check", "{line:?}: {out}");
         let first = said.lines().find(|line| !line.starts_with("note: ")).unwrap_or_default();

@@ -1,28 +1,19 @@
 //! The built program without a configuration, as a new user meets it.
 
+#[path = "support/folder.rs"]
+mod folder;
+#[path = "support/running.rs"]
+mod running;
+
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::mpsc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-/// A folder of its own, deleted at the end.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new(name: &str) -> Self {
-        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{}", std::process::id()));
-        std::fs::create_dir_all(&path).unwrap();
-        Self(path)
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        std::fs::remove_dir_all(&self.0).unwrap();
-    }
-}
+use folder::Folder;
+use running::{PATIENCE, Running, lines_of, stderr, stdout};
 
 fn weir(folder: &Path, line: &str) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
@@ -31,37 +22,19 @@ fn weir(folder: &Path, line: &str) -> Command {
     command
 }
 
-fn lines_of(output: impl Read + Send + 'static) -> mpsc::Receiver<String> {
-    let (sender, lines) = mpsc::channel();
-    std::thread::spawn(move || {
-        for line in BufReader::new(output).lines().map_while(Result::ok) {
-            let _ = sender.send(line); // the test may be over
-        }
-    });
-    lines
-}
-
-/// The running program, until this is dropped.
+/// The running program.
 struct Relay {
-    child: Child,
-    lines: mpsc::Receiver<String>,
+    running: Running,
     log: mpsc::Receiver<String>,
     greeting: String,
 }
 
 impl Relay {
     fn start(folder: &Path, line: &str) -> Self {
-        let mut child = weir(folder, line).spawn().unwrap();
-        let (lines, log) = (lines_of(child.stdout.take().unwrap()), lines_of(child.stderr.take().unwrap()));
-        let mut relay = Self { child, lines, log, greeting: String::new() };
-        while !relay.greeting.contains("With a control plane of your own") {
-            relay.greeting += &(relay.line() + "\n");
-        }
-        relay
-    }
-
-    fn line(&self) -> String {
-        self.lines.recv_timeout(PATIENCE).expect("it says no more")
+        let mut running = Running::start(&mut weir(folder, line), stdout);
+        let log = lines_of(running.child.stderr.take().unwrap());
+        let greeting = running.until("With a control plane of your own");
+        Self { running, log, greeting }
     }
 
     /// Returns the word after a text in the greeting.
@@ -93,16 +66,8 @@ impl Relay {
     }
 
     fn stop(&mut self) -> i32 {
-        let status = Command::new("kill").arg(self.child.id().to_string()).status().unwrap();
-        assert!(status.success());
-        self.child.wait().unwrap().code().unwrap()
-    }
-}
-
-impl Drop for Relay {
-    fn drop(&mut self) {
-        let _ = self.child.kill(); // it may have exited already
-        let _ = self.child.wait();
+        self.running.signal("-TERM");
+        self.running.child.wait().unwrap().code().unwrap()
     }
 }
 
@@ -114,47 +79,8 @@ fn fetch(address: &str, path: &str) -> String {
     answer
 }
 
-/// Another command that runs until this is dropped, with one of its outputs.
-struct Running {
-    child: Child,
-    lines: mpsc::Receiver<String>,
-}
-
-impl Running {
-    fn start(mut command: Command, output: fn(&mut Child) -> Box<dyn Read + Send>) -> Self {
-        let mut child = command.spawn().unwrap();
-        let out = BufReader::new(output(&mut child));
-        let (sender, lines) = mpsc::channel();
-        std::thread::spawn(move || {
-            for line in out.lines().map_while(Result::ok) {
-                let _ = sender.send(line); // the test may be over
-            }
-        });
-        Self { child, lines }
-    }
-
-    fn watch(folder: &Path, line: &str) -> Self {
-        let mut command = weir(folder, &format!("watch {line}"));
-        command.stderr(Stdio::inherit());
-        Self::start(command, |child| Box::new(child.stdout.take().unwrap()))
-    }
-
-    /// Returns what it prints up to the line with a text.
-    fn until(&self, text: &str) -> String {
-        let mut printed = String::new();
-        while !printed.contains(text) {
-            let line = self.lines.recv_timeout(PATIENCE);
-            printed += &(line.unwrap_or_else(|_| panic!("no {text} in {printed}")) + "\n");
-        }
-        printed
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.child.kill(); // it may have exited already
-        let _ = self.child.wait();
-    }
+fn watch(folder: &Path, line: &str) -> Running {
+    Running::start(weir(folder, &format!("watch {line}")).stderr(Stdio::inherit()), stdout)
 }
 
 fn edit(path: &Path, from: &str, to: &str) {
@@ -263,18 +189,17 @@ fn page(from: &str, to: &str) -> &'static str {
 fn the_transcripts_of_the_page_are_what_the_program_prints() {
     let (folder, demo) = checkout("readme");
     let relay = Relay::start(&folder.0, "");
-    let watch = Running::watch(&folder.0, &format!("routes web --server http://{}", relay.clients()));
-    watch.until("weight: 3");
+    let routes = watch(&folder.0, &format!("routes web --server http://{}", relay.clients()));
+    routes.until("weight: 3");
     edit(&demo.join("resources/routes.yaml"), "weight: 3", "weight: 0");
     let change = page("config/demo/resources/routes.yaml\n...\n", "```");
     assert!(change.starts_with("@@ ") && change.contains("+            weight: 0\n"), "{change}");
-    watch.until(change);
+    routes.until(change);
 
     let config = page("cat > shared.yaml <<'END'\n", "END\n").replace("127.0.0.1:18000", relay.clients());
     let config = config.replace("127.0.0.1:18001", "127.0.0.1:0").replace("127.0.0.1:19001", "127.0.0.1:0");
     std::fs::write(folder.0.join("shared.yaml"), config).unwrap();
-    let second = weir(&folder.0, "--config shared.yaml");
-    let second = Running::start(second, |child| Box::new(child.stderr.take().unwrap()));
+    let second = Running::start(&mut weir(&folder.0, "--config shared.yaml"), stderr);
     let started = second.until("weir started");
     let field = |name: &str| {
         let (_, rest) = started.split_once(&format!(" {name}=")).unwrap_or_else(|| panic!("no {name} in {started}"));
@@ -282,7 +207,7 @@ fn the_transcripts_of_the_page_are_what_the_program_prints() {
     };
     let client = |id: &str| {
         let client = format!("routes web --server {} --id {id} --cluster shop", field("listen"));
-        Running::watch(&folder.0, &client)
+        watch(&folder.0, &client)
     };
     let clients = [client("one"), client("two")];
     clients.iter().for_each(|client| drop(client.until("weight: 0")));
@@ -320,6 +245,3 @@ fn an_address_in_use_is_reported_and_nothing_is_left_behind() {
     );
     assert_eq!(std::fs::read_dir(&folder.0).unwrap().count(), 0);
 }
-
-/// Longer than any step takes; a test that hangs fails instead.
-const PATIENCE: Duration = Duration::from_secs(20);

@@ -1,38 +1,23 @@
 //! The program on a disk that takes writes and never finishes one, or does not answer at the start: clients are served as ever, operators see
 //! it, and the program ends when it is told to.
 
-#[path = "relay/client.rs"]
-#[allow(dead_code)] // tests/relay uses the rest
-mod client;
-#[path = "support/gzip.rs"]
-mod gzip;
-#[path = "relay/last_errors.rs"]
-mod last_errors;
-#[path = "relay/load_plane.rs"]
-#[allow(dead_code)] // tests/relay uses the rest
-mod load_plane;
-#[path = "relay/plane.rs"]
-#[allow(dead_code)] // tests/relay uses the rest
-mod plane;
-#[path = "support/program.rs"]
-mod program;
+mod support;
 
 use std::fs;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use client::{Client, PATIENCE, exchange};
-use plane::{Plane, Stream};
-use program::Program;
-use weir_core::proto::discovery::{DiscoveryRequest, DiscoveryResponse};
-use weir_core::proto::{Any, Response};
+use support::admin::{get, metric, until};
+use support::client::{Client, PATIENCE};
+use support::folder::Folder;
+use support::last_errors;
+use support::one_cluster::{CDS, receives, send};
+use support::plane::Plane;
+use support::program::Program;
 use weir_core::protocol::session::Variant;
-
-const CDS: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
 
 /// Calls that bring bytes to the disk wait while a file is there, those that open a file of a volume while another is, and reads of a
 /// database take their time while a third is.
@@ -69,27 +54,6 @@ int fdatasync(int fd) { wait_for_disk(); return syscall(SYS_fdatasync, fd); }
 int fsync(int fd) { wait_for_disk(); return syscall(SYS_fsync, fd); }
 "#;
 
-/// Files of the test, deleted with it.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new(name: &str) -> Self {
-        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("hung-disk-{name}-{}", std::process::id()));
-        fs::create_dir_all(&path).unwrap();
-        Self(path)
-    }
-
-    fn file(&self, name: &str) -> String {
-        self.0.join(name).display().to_string()
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0); // what is left is in the build folder
-    }
-}
-
 fn built_library(folder: &Folder) -> String {
     let (source, library) = (folder.file("sync.c"), folder.file("sync.so"));
     fs::write(&source, HANGING_SYNC).unwrap();
@@ -98,49 +62,9 @@ fn built_library(folder: &Folder) -> String {
     library
 }
 
-/// Sends a set of one cluster, which has the version as its content.
-fn send(stream: &Stream, version: &str) {
-    let mut value = vec![0x0a, 1, b'a', 0xc2, 0x3e, version.len() as u8];
-    value.extend(version.bytes());
-    stream.respond(&Response::Sotw(DiscoveryResponse {
-        version_info: version.into(),
-        nonce: version.into(),
-        type_url: CDS.into(),
-        resources: vec![Any { type_url: CDS.into(), value: value.into() }],
-        ..DiscoveryResponse::default()
-    }));
-}
-
-async fn receives(client: &mut Client, version: &str) {
-    let Client::Sotw(requests, replies) = client else { unreachable!() };
-    let reply = tokio::time::timeout(PATIENCE, replies.message()).await.expect("no reply").unwrap().unwrap();
-    assert!(reply.resources[0].value.ends_with(version.as_bytes()), "{reply:?}");
-    let ack = DiscoveryRequest { type_url: CDS.into(), response_nonce: reply.nonce, ..DiscoveryRequest::default() };
-    requests.send(DiscoveryRequest { version_info: reply.version_info, ..ack }).unwrap();
-}
-
-async fn get(admin: &str, path: &str) -> (u16, String) {
-    let socket = tokio::net::TcpStream::connect(admin).await.unwrap();
-    exchange(socket, &format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")).await
-}
-
-async fn metric(admin: &str, name: &str) -> f64 {
-    let (_, page) = get(admin, "/metrics").await;
-    let value = page.lines().find_map(|line| line.strip_prefix(name)).expect("no such metric");
-    value.trim().parse().unwrap()
-}
-
-async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) {
-    let end = Instant::now() + PATIENCE;
-    while !holds().await {
-        assert!(Instant::now() < end, "never: {what}");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_disk_that_hangs_delays_nothing_but_the_file() {
-    let folder = Folder::new("writes");
+    let folder = Folder::new("hung-disk-writes");
     let mut plane = Plane::start(&[Variant::Sotw]).await;
     let config = format!(
         "listen: [{{address: '127.0.0.1:0'}}]\nadmin: {{address: '127.0.0.1:0'}}\nviews: {{key: [cluster]}}\n\
@@ -154,7 +78,8 @@ async fn a_disk_that_hangs_delays_nothing_but_the_file() {
     let mut program = Program::start_after(&environment, "hung-disk.yaml", &config, PATIENCE);
     last_errors::note(program.admin.parse().unwrap());
     let address: SocketAddr = program.address.parse().unwrap();
-    let current = async |program: &Program| metric(&program.admin, "weir_state_current_timestamp_seconds ").await;
+    let current =
+        async |program: &Program| metric(&program.admin, "weir_state_current_timestamp_seconds").await.unwrap();
     until("the file is current", async || current(&program).await > 0.0).await;
 
     fs::write(&hung, "").unwrap();
@@ -183,8 +108,7 @@ async fn a_disk_that_hangs_delays_nothing_but_the_file() {
     fs::write(&hung, "").unwrap();
     send(&stream, "five");
     receives(&mut client, "five").await;
-    let id = program.child.id().to_string();
-    assert!(Command::new("kill").args(["-TERM", &id]).status().unwrap().success());
+    program.signal("-TERM");
     until("the program ends", async || program.child.try_wait().unwrap().is_some()).await;
     assert_eq!(program.logged("the last state could not be written in time").len(), 1);
 }
@@ -200,7 +124,7 @@ struct World {
 impl World {
     /// A first process leaves the set "one" of two views.
     async fn with_state(name: &str) -> Self {
-        let (folder, plane) = (Folder::new(name), Plane::start(&[Variant::Sotw]).await);
+        let (folder, plane) = (Folder::new(&format!("hung-disk-{name}")), Plane::start(&[Variant::Sotw]).await);
         fs::create_dir(folder.file("volume")).unwrap();
         let config = format!(
             "listen: [{{address: '127.0.0.1:0'}}]\nadmin: {{address: '127.0.0.1:0'}}\nviews: {{key: [cluster]}}\n\
@@ -236,7 +160,7 @@ impl World {
         .await;
         let settled = std::time::UNIX_EPOCH.elapsed().unwrap().as_secs_f64();
         until("the file is current", async || {
-            metric(&first.admin, "weir_state_current_timestamp_seconds ").await > settled
+            metric(&first.admin, "weir_state_current_timestamp_seconds").await.unwrap() > settled
         })
         .await;
         first.signal("-TERM");
@@ -324,7 +248,7 @@ fn catches(process: u32, signal: u32) -> bool {
 async fn a_start_that_hangs_is_ended_by_a_signal() {
     const SIGHUP: u32 = 1;
     for (signal, number) in [("-TERM", 15), ("-INT", 2)] {
-        let folder = Folder::new(&format!("signal-{number}"));
+        let folder = Folder::new(&format!("hung-disk-signal-{number}"));
         let pipe = folder.file("relay.yaml");
         assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
         let mut child = Command::new(env!("CARGO_BIN_EXE_weir")).args(["--config", &pipe]).spawn().unwrap();
@@ -379,7 +303,7 @@ async fn all_that_is_leaned_on_hangs_at_once_and_clients_get_every_change() {
         receives(&mut client, &version).await;
         assert_eq!(get(&admin, "/healthz").await.0, 200);
     }
-    assert!(metric(&admin, "weir_log_lines_dropped_total ").await >= 0.0);
+    assert!(metric(&admin, "weir_log_lines_dropped_total").await.unwrap() >= 0.0);
     let threads = fs::read_dir(format!("/proc/{}/task", child.id())).unwrap().count();
     let workers = std::thread::available_parallelism().unwrap().get();
     assert!(threads < 40 + 2 * workers, "{threads} threads");

@@ -1,31 +1,18 @@
 //! The program, killed at random moments under churn and started again: nobody is given something older than what he holds, and nobody
 //! a part of a set. `WEIR_KILLS` sets how often.
 
-#[path = "relay/client.rs"]
-#[allow(dead_code)] // tests/relay uses the rest
-mod client;
-#[path = "support/gzip.rs"]
-mod gzip;
-#[path = "relay/last_errors.rs"]
-mod last_errors;
-#[path = "relay/load_plane.rs"]
-#[allow(dead_code)] // tests/relay uses the rest
-mod load_plane;
-#[path = "relay/plane.rs"]
-#[allow(dead_code)] // tests/relay uses the rest
-mod plane;
-#[path = "support/program.rs"]
-mod program;
+mod support;
 
 use std::collections::{BTreeMap, HashSet};
 use std::net::SocketAddr;
-use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use client::{Client, PATIENCE};
-use plane::{Plane, Stream};
-use program::Program;
+use support::client::{self, Client, PATIENCE};
+use support::folder::Folder;
+use support::last_errors;
+use support::plane::{Plane, Stream};
+use support::program::Program;
 use weir_core::proto::discovery::{
     DeltaDiscoveryRequest, DeltaDiscoveryResponse, DiscoveryRequest, DiscoveryResponse, Resource,
 };
@@ -204,8 +191,7 @@ impl Random {
 async fn nobody_is_given_something_older_or_a_part_however_often_the_relay_is_killed() {
     let kills = std::env::var("WEIR_KILLS").map_or(KILLS, |kills| kills.parse().unwrap());
     for up in BOTH {
-        let state = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("kill-{up:?}-{}", std::process::id()));
-        let _ = std::fs::remove_file(&state);
+        let folder = Folder::new("kill");
         let history = Arc::new(Mutex::new(History::default()));
         history.lock().unwrap().change(0);
         let (mut random, mut holders) =
@@ -218,7 +204,7 @@ async fn nobody_is_given_something_older_or_a_part_however_often_the_relay_is_ki
             "listen: [{{address: '127.0.0.1:0'}}]\nadmin: {{address: '127.0.0.1:0'}}\nviews: {{key: [cluster]}}\n\
              upstream: {{servers: [{{uri: 'http://{address}', variant: {protocol}{quirks}, backoff: {{initial: 50ms, max: 50ms}}}}]}}\n\
              state: {{path: {}}}\n",
-            state.display()
+            folder.file("state")
         );
         let mut served_from_disk = Vec::new();
         for kill in 0..kills {
@@ -297,7 +283,5 @@ async fn nobody_is_given_something_older_or_a_part_however_often_the_relay_is_ki
         println!(
             "{up:?}: {kills} kills; first replies while the control plane was away, after the start: {served_from_disk:.1?}"
         );
-        drop(program);
-        let _ = std::fs::remove_file(&state);
     }
 }

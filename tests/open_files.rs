@@ -1,19 +1,16 @@
 //! The program with few open files: it raises the limit as far as it may, keeps enough for operators, and serves clients again as soon as
 //! it can.
 
-#[path = "relay/client.rs"]
-#[allow(dead_code)] // other tests use the rest
-mod client;
-#[path = "support/program.rs"]
-mod program;
+mod support;
 
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use client::{Client, PATIENCE, node};
-use program::{Program, field};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use support::admin::{get, metric, until};
+use support::client::{Client, PATIENCE, node};
+use support::folder::Folder;
+use support::one_cluster::CDS;
+use support::program::{Program, field};
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::UnboundedReceiverStream;
@@ -24,61 +21,22 @@ use tonic_prost::ProstCodec;
 use weir_core::proto::discovery::{DeltaDiscoveryRequest, DeltaDiscoveryResponse};
 use weir_core::protocol::session::Variant;
 
-const CDS: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
-
-/// Returns status and body of a response of the admin address.
-async fn admin(program: &Program, path: &str) -> (String, String) {
-    let answering = async {
-        let mut socket = TcpStream::connect(&program.admin).await.unwrap();
-        let request = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n");
-        socket.write_all(request.as_bytes()).await.unwrap();
-        let mut answer = String::new();
-        socket.read_to_string(&mut answer).await.unwrap();
-        let (head, body) = answer.split_once("\r\n\r\n").expect("no answer");
-        (head.lines().next().unwrap().to_owned(), body.to_owned())
-    };
-    tokio::time::timeout(PATIENCE, answering).await.expect("the admin address does not answer")
+async fn reached(program: &Program, limit: &str) -> f64 {
+    let name = format!("weir_limit_reached_total{{limit=\"{limit}\"}}");
+    metric(&program.admin, &name).await.unwrap_or_else(|| panic!("{name} is missing"))
 }
 
-async fn reached(program: &Program, limit: &str) -> u64 {
-    let (_, metrics) = admin(program, "/metrics").await;
-    let start = format!("weir_limit_reached_total{{limit=\"{limit}\"}} ");
-    let line = metrics.lines().find_map(|line| line.strip_prefix(&start));
-    line.unwrap_or_else(|| panic!("{limit} is missing in {metrics}")).parse().unwrap()
+fn write_cluster(folder: &Folder, stat_name: &str) {
+    let text = format!("resources:\n- {{'@type': {CDS}, name: a, alt_stat_name: {stat_name}}}\n");
+    folder.write("clusters.yaml", &text);
 }
 
-async fn until(what: &str, holds: impl AsyncFn() -> bool) {
-    let looking = async {
-        while !holds().await {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    };
-    tokio::time::timeout(PATIENCE, looking).await.unwrap_or_else(|_| panic!("never: {what}"));
-}
-
-/// A folder with one file of clusters, and the configuration of a relay that serves it.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new(name: &str) -> Self {
-        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-        let _ = std::fs::remove_dir_all(&path); // of an earlier run
-        std::fs::create_dir_all(&path).unwrap();
-        Self(path)
-    }
-
-    fn write(&self, stat_name: &str) {
-        let kind = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
-        let text = format!("resources:\n- {{'@type': {kind}, name: a, alt_stat_name: {stat_name}}}\n");
-        std::fs::write(self.0.join("clusters.yaml"), text).unwrap();
-    }
-
-    fn config(&self, more: &str) -> String {
-        format!(
-            "listen: [{{address: '127.0.0.1:0'}}]\nadmin: {{address: '127.0.0.1:0'}}\nupstream: {{files: '{}'}}\n{more}",
-            self.0.display()
-        )
-    }
+/// Returns the configuration of a relay that serves the files of a folder.
+fn config_of(folder: &Folder, more: &str) -> String {
+    format!(
+        "listen: [{{address: '127.0.0.1:0'}}]\nadmin: {{address: '127.0.0.1:0'}}\nupstream: {{files: '{}'}}\n{more}",
+        folder.0.display()
+    )
 }
 
 /// Opens a stream with a view of its own, for which the relay connects to the server.
@@ -107,23 +65,23 @@ async fn client_of(program: &Program) -> Option<Client> {
 #[tokio::test]
 async fn the_soft_limit_is_raised_to_the_hard_one_and_the_log_has_both() {
     let folder = Folder::new("open-files-raised");
-    folder.write("one");
+    write_cluster(&folder, "one");
     let limits = "ulimit -S -n 100 && ulimit -H -n 300";
-    let program = Program::start_after(limits, "open-files-raised.yaml", &folder.config(""), PATIENCE);
+    let program = Program::start_after(limits, "open-files-raised.yaml", &config_of(&folder, ""), PATIENCE);
     let raised = program.logged("limit of open files raised");
     assert_eq!((field(&raised[0], "before"), field(&raised[0], "now")), (Some("100".into()), Some("300".into())));
     let started = &program.logged("weir started")[0];
     assert_eq!(field(started, "open_files").as_deref(), Some("300"));
     assert_eq!(field(started, "max_connections").as_deref(), Some("207"));
-    let limits = admin(&program, "/metrics").await.1;
+    let limits = get(&program.admin, "/metrics").await.1;
     assert!(limits.contains("process_max_fds 300\n"), "{limits}");
 }
 
 #[tokio::test]
 async fn silent_connections_beyond_the_limit_of_open_files_stop_neither_operators_nor_clients() {
     let folder = Folder::new("open-files-silent");
-    folder.write("one");
-    let config = folder.config("limits: {connections: 5000}\n");
+    write_cluster(&folder, "one");
+    let config = config_of(&folder, "limits: {connections: 5000}\n");
     let program = Program::start_after("ulimit -n 128", "open-files-silent.yaml", &config, PATIENCE);
     let lowered = &program.logged("limits.connections lowered")[0];
     assert_eq!((field(lowered, "configured"), field(lowered, "lowered")), (Some("5000".into()), Some("72".into())));
@@ -135,9 +93,9 @@ async fn silent_connections_beyond_the_limit_of_open_files_stop_neither_operator
     for _ in 0..200 {
         silent.push(TcpStream::connect(&program.address).await.unwrap());
     }
-    assert!(admin(&program, "/healthz").await.0.contains("200"));
-    until("the limit is reached", async || reached(&program, "limits.connections").await > 0).await;
-    folder.write("two");
+    assert_eq!(get(&program.admin, "/healthz").await.0, 200);
+    until("the limit is reached", async || reached(&program, "limits.connections").await > 0.0).await;
+    write_cluster(&folder, "two");
     assert_eq!(neighbour.sent().await.set, ["a"]);
     let served = async {
         loop {
@@ -148,7 +106,7 @@ async fn silent_connections_beyond_the_limit_of_open_files_stop_neither_operator
     };
     let sent = tokio::time::timeout(2 * PATIENCE, served).await.expect("no new client is served");
     assert_eq!(sent.set, ["a"]);
-    assert_eq!(reached(&program, "open_files").await, 0, "files are left for others");
+    assert_eq!(reached(&program, "open_files").await, 0.0, "files are left for others");
 }
 
 #[tokio::test]
@@ -173,9 +131,9 @@ limits: {{linger: 0s, views_per_connection: 0}}\n",
     for _ in 0..20 {
         more.push(TcpStream::connect(address).await.unwrap());
     }
-    until("all files are open", async || reached(&program, "open_files").await > 0).await;
+    until("all files are open", async || reached(&program, "open_files").await > 0.0).await;
     for _ in 0..10 {
-        assert!(admin(&program, "/healthz").await.0.contains("200"));
+        assert_eq!(get(&program.admin, "/healthz").await.0, 200);
     }
     assert_eq!(program.logged("cannot accept connections").len(), 1);
     drop((streams, channel, more));

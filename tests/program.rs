@@ -1,65 +1,35 @@
 //! The built program: its reaction to signals.
 
+#[path = "support/folder.rs"]
+mod folder;
+#[path = "support/running.rs"]
+mod running;
+
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc::{Receiver, channel};
-use std::time::Duration;
+use std::path::Path;
+use std::process::{Command, Stdio};
 
-const PATIENCE: Duration = Duration::from_secs(20);
+use folder::Folder;
+use running::{PATIENCE, Running, stderr};
 
-struct Program {
-    child: Child,
-    lines: Receiver<String>,
-    folder: PathBuf,
+fn start(configuration: &str) -> (Folder, Running) {
+    start_with(configuration, |command| command)
 }
 
-impl Program {
-    fn start(configuration: &str) -> Self {
-        Self::start_with(configuration, |command| command)
-    }
-
-    fn start_with(configuration: &str, change: impl FnOnce(&mut Command) -> &mut Command) -> Self {
-        static COUNT: AtomicUsize = AtomicUsize::new(0);
-        let number = COUNT.fetch_add(1, Ordering::Relaxed);
-        let folder = std::env::temp_dir().join(format!("weir-program-{}-{number}", std::process::id()));
-        std::fs::create_dir_all(&folder).unwrap();
-        std::fs::write(folder.join("relay.yaml"), configuration).unwrap();
-        let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
-        command.arg("--config").arg(folder.join("relay.yaml")).env("NO_COLOR", "1");
-        let mut child = change(&mut command).stderr(Stdio::piped()).spawn().unwrap();
-        let (sender, lines) = channel();
-        let stderr = BufReader::new(child.stderr.take().unwrap());
-        std::thread::spawn(move || stderr.lines().map_while(Result::ok).try_for_each(|line| sender.send(line)));
-        Self { child, lines, folder }
-    }
-
-    /// Waits for a line with a text, and returns it.
-    fn says(&self, part: &str) -> String {
-        let mut said = Vec::new();
-        while let Ok(line) = self.lines.recv_timeout(PATIENCE) {
-            if line.contains(part) {
-                return line;
-            }
-            said.push(line);
-        }
-        panic!("{part} is missing in:\n{}", said.join("\n"));
-    }
-
-    fn signal(&self, name: &str) {
-        let id = self.child.id().to_string();
-        assert!(Command::new("kill").args([name, &id]).status().unwrap().success());
-    }
+fn start_with(configuration: &str, change: impl FnOnce(&mut Command) -> &mut Command) -> (Folder, Running) {
+    let folder = Folder::with_short_path("program");
+    let mut command = relay_in(&folder, configuration);
+    let program = Running::start(change(&mut command), stderr);
+    (folder, program)
 }
 
-impl Drop for Program {
-    fn drop(&mut self) {
-        let _ = self.child.kill(); // it may have exited
-        let _ = self.child.wait();
-        let _ = std::fs::remove_dir_all(&self.folder);
-    }
+/// Returns the command of a relay whose configuration is in the folder.
+fn relay_in(folder: &Folder, configuration: &str) -> Command {
+    folder.write("relay.yaml", configuration);
+    let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+    command.args(["--config", &folder.file("relay.yaml")]).env("NO_COLOR", "1").stderr(Stdio::piped());
+    command
 }
 
 /// A closed pipe, as in `weir ... | head` after head has ended.
@@ -69,23 +39,17 @@ fn nobody_reads() -> Stdio {
 
 #[test]
 fn i10_whoever_reads_the_log_may_have_had_enough() {
-    let folder = std::env::temp_dir().join(format!("weir-program-log-{}", std::process::id()));
-    std::fs::create_dir_all(&folder).unwrap();
+    let folder = Folder::with_short_path("program-log");
     let configuration = "listen: [{address: '127.0.0.1:0'}]
 upstream: {servers: [{uri: 'http://127.0.0.1:1'}]}
 ";
-    std::fs::write(folder.join("relay.yaml"), configuration).unwrap();
-    let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
-    command.arg("--config").arg(folder.join("relay.yaml")).env("NO_COLOR", "1").stdout(nobody_reads());
-    let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
+    let mut child = relay_in(&folder, configuration).stdout(nobody_reads()).spawn().unwrap();
     let mut log = BufReader::new(child.stderr.take().unwrap()).lines();
     assert!(log.any(|line| line.unwrap().contains("weir started")));
     drop(log);
     // It prints that it was asked to stop.
     assert!(Command::new("kill").args(["-TERM", &child.id().to_string()]).status().unwrap().success());
-    let ended = child.wait().unwrap();
-    std::fs::remove_dir_all(folder).unwrap();
-    assert_eq!(ended.code(), Some(0));
+    assert_eq!(child.wait().unwrap().code(), Some(0));
 }
 
 #[test]
@@ -102,13 +66,12 @@ fn i10_whoever_reads_what_was_requested_may_have_had_enough() {
 #[test]
 fn boot_26_sighup_takes_a_file_that_is_valid_and_nothing_of_one_that_is_not() {
     let configuration = "listen: [{address: '127.0.0.1:0'}]\nupstream: {servers: [{uri: 'http://127.0.0.1:1'}]}\n";
-    let mut program = Program::start(configuration);
+    let (folder, mut program) = start(configuration);
     program.says("weir started");
-    let file = program.folder.join("relay.yaml");
-    std::fs::write(&file, format!("{configuration}limits: {{linger: 1m, header_bytes: 8KiB}}\n")).unwrap();
+    folder.write("relay.yaml", &format!("{configuration}limits: {{linger: 1m, header_bytes: 8KiB}}\n"));
     program.signal("-HUP");
     program.says("configuration read again; what is pending needs a restart");
-    std::fs::write(&file, "listen: []\n").unwrap();
+    folder.write("relay.yaml", "listen: []\n");
     program.signal("-HUP");
     program.says("invalid configuration; the one before goes on, and a restart would fail");
     assert!(program.child.try_wait().unwrap().is_none(), "it has ended");
@@ -124,7 +87,7 @@ drain: {delay: 10ms}
 types:
 - {name: envoy.config.cluster.v3.Cluster, full_state: false}
 ";
-    let mut program = Program::start(configuration);
+    let (_folder, mut program) = start(configuration);
     program.says("configuration warning");
     let started = program.says("weir started");
     for name in ["version=", "config=", "listen=", "servers=", "workers="] {
@@ -153,9 +116,9 @@ admin: {socket: admin.sock}
 upstream: {servers: [{uri: 'http://127.0.0.1:1'}]}
 drain: {grace: 0s, spread: 0s}
 ";
-    let mut program = Program::start(configuration);
+    let (folder, mut program) = start(configuration);
     program.says("weir started");
-    let [admin, clients] = ["admin.sock", "weir.sock"].map(|name| program.folder.join(name));
+    let [admin, clients] = ["admin.sock", "weir.sock"].map(|name| folder.0.join(name));
     assert!(ask(&admin, "GET /log").ends_with("\r\n\r\ninfo\n"));
     assert!(ask(&admin, "POST /log?filter=warn,weir::admin=info").starts_with("HTTP/1.1 200"));
     program.says("log filter changed");
@@ -172,7 +135,7 @@ fn a_collector_that_never_answers_delays_the_end_a_little_and_lines_of_json_have
     let collector = std::net::TcpListener::bind("127.0.0.1:0").unwrap(); // connections are completed, and nobody reads them
     let endpoint = format!("http://{}", collector.local_addr().unwrap());
     let configuration = "listen: [{address: '127.0.0.1:0'}]\nupstream: {servers: [{uri: 'http://127.0.0.1:1'}]}\n";
-    let mut program = Program::start_with(configuration, |command| {
+    let (_folder, mut program) = start_with(configuration, |command| {
         command.args(["--log-format", "json", "--log", "info,weir=debug"]);
         command.env("OTEL_EXPORTER_OTLP_ENDPOINT", &endpoint).env("OTEL_BSP_SCHEDULE_DELAY", "1");
         command.env("OTEL_BSP_MAX_QUEUE_SIZE", "none").env("OTEL_TRACES_SAMPLER", "sometimes")
@@ -216,7 +179,7 @@ upstream: {files: resources}
         rest.split_whitespace().next().unwrap().to_owned()
     };
     let resources = concat!(env!("CARGO_MANIFEST_DIR"), "/config/demo/resources");
-    let ready = Program::start(&configuration.replace("resources", resources));
+    let (_ready_folder, ready) = start(&configuration.replace("resources", resources));
     let started = ready.says("weir started");
     for name in ["admin", "probes"] {
         let address = field(&started, name);
@@ -226,7 +189,8 @@ upstream: {files: resources}
         }
     }
 
-    let waiting = Program::start(&configuration.replace("files: resources", "servers: [{uri: 'http://127.0.0.1:1'}]"));
+    let (_waiting_folder, waiting) =
+        start(&configuration.replace("files: resources", "servers: [{uri: 'http://127.0.0.1:1'}]"));
     let address = field(&waiting.says("weir started"), "admin");
     let (code, out, errors) = readiness(&address);
     assert!(code == Some(1) && errors.is_empty(), "{code:?} {errors}");

@@ -1,53 +1,34 @@
 //! The program with sockets that are older than it: a restart in place, which addresses they are for, and what a service manager hears.
 
-#[path = "relay/client.rs"]
-#[allow(dead_code)] // other tests use the rest
-mod client;
-#[path = "support/program.rs"]
-mod program;
+mod support;
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use client::{Client, PATIENCE};
-use program::{Program, field};
+use support::client::{Client, PATIENCE};
+use support::folder::Folder;
+use support::one_cluster::CDS;
+use support::program::{Program, field};
 use weir_core::protocol::session::Variant;
 
-const CDS: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
-
-/// A folder with one file of clusters.
-struct Folder(PathBuf);
-
-impl Folder {
-    /// Below the folder for temporary files: the path of a socket is short.
-    fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("weir-restart-{name}-{}", std::process::id()));
-        let _ = std::fs::remove_dir_all(&path); // of an earlier run
-        std::fs::create_dir(&path).unwrap();
-        let text = format!("resources:\n- {{'@type': {CDS}, name: a}}\n");
-        std::fs::write(path.join("clusters.yaml"), text).unwrap();
-        Self(path)
-    }
-
-    /// A configuration that serves the file, with what listens.
-    fn config(&self, listens: &str) -> String {
-        let files = self.0.join("clusters.yaml");
-        format!("{listens}\nupstream: {{files: '{}'}}\nrest: {{timeout: 10s}}\n", files.display())
-    }
+/// Returns a folder with one file of clusters.
+fn folder_with_cluster(name: &str) -> Folder {
+    let folder = Folder::with_short_path(&format!("restart-{name}"));
+    folder.write("clusters.yaml", &format!("resources:\n- {{'@type': {CDS}, name: a}}\n"));
+    folder
 }
 
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
+/// Returns a configuration that serves the file, with what listens.
+fn config_of(folder: &Folder, listens: &str) -> String {
+    format!("{listens}\nupstream: {{files: '{}'}}\nrest: {{timeout: 10s}}\n", folder.file("clusters.yaml"))
 }
 
 /// Starts the program with at most two sockets, from file descriptor 3 on, after other shell commands.
@@ -180,12 +161,12 @@ const PAUSE: Duration = Duration::from_millis(3);
 
 #[test]
 fn no_connection_is_lost_while_one_relay_follows_another() {
-    let folder = Folder::new("follows");
+    let folder = folder_with_cluster("follows");
     let (listener, address) = bound();
     let listens = format!(
         "listen: [{{address: '{address}'}}]\ndrain: {{delay: 1h, spread: 200ms}}\nlimits: {{new_connections_per_second: 20}}"
     );
-    let config = folder.config(&listens);
+    let config = config_of(&folder, &listens);
     let socket = || [OwnedFd::from(listener.try_clone().unwrap())];
     let mut relay = start("follows", &config, socket());
     let crowd = Crowd::new(address);
@@ -209,10 +190,10 @@ fn no_connection_is_lost_while_one_relay_follows_another() {
 
 #[test]
 fn an_inherited_socket_stops_accepting_at_once_while_another_one_waits_for_the_delay() {
-    let folder = Folder::new("mixed");
+    let folder = folder_with_cluster("mixed");
     let (listener, address) = bound();
     let listens = format!("listen: [{{address: '{address}'}}, {{address: '127.0.0.1:0'}}]\ndrain: {{delay: 1h}}");
-    let relay = start("mixed", &folder.config(&listens), [listener.try_clone().unwrap().into()]);
+    let relay = start("mixed", &config_of(&folder, &listens), [listener.try_clone().unwrap().into()]);
     let started = relay.says("weir started", PATIENCE);
     let own =
         started.split_once(&format!("listen=\"{address} ")).unwrap().1.split('"').next().unwrap().parse().unwrap();
@@ -229,14 +210,14 @@ fn an_inherited_socket_stops_accepting_at_once_while_another_one_waits_for_the_d
 
 #[test]
 fn an_address_that_was_not_inherited_is_waited_for_while_the_others_are_served() {
-    let folder = Folder::new("overlap");
+    let folder = folder_with_cluster("overlap");
     let ((listener, address), (own, own_address), (probes, probes_address)) = (bound(), bound(), bound());
     drop((own, probes));
     let listens = format!(
         "listen: [{{address: '{address}'}}, {{address: '{own_address}'}}]\nprobes: {{address: '{probes_address}'}}\n\
          drain: {{delay: 0s, grace: 1s, spread: 0s}}"
     );
-    let config = folder.config(&listens);
+    let config = config_of(&folder, &listens);
     let mut old = start("overlap-old", &config, [listener.try_clone().unwrap().into()]);
     let new = start("overlap-new", &config, [listener.try_clone().unwrap().into()]);
     let waits = new.says("address in use; waiting for the process that has it", PATIENCE);
@@ -259,14 +240,17 @@ fn an_address_that_was_not_inherited_is_waited_for_while_the_others_are_served()
 
 #[test]
 fn unix_sockets_of_clients_and_operators_are_waited_for_and_the_service_manager_hears_which() {
-    let folder = Folder::new("unix-late");
+    let folder = folder_with_cluster("unix-late");
     let (listener, address) = bound();
     let (clients, operators) = (folder.0.join("clients"), folder.0.join("admin"));
     let (shown_clients, shown_operators) = (clients.display(), operators.display());
-    let config = folder.config(&format!(
-        "listen: [{{address: '{address}'}}, {{address: 'unix:{shown_clients}'}}]\nadmin: {{socket: '{shown_operators}'}}\n\
+    let config = config_of(
+        &folder,
+        &format!(
+            "listen: [{{address: '{address}'}}, {{address: 'unix:{shown_clients}'}}]\nadmin: {{socket: '{shown_operators}'}}\n\
          drain: {{delay: 0s, grace: 1s, spread: 0s}}"
-    ));
+        ),
+    );
     let mut old = start("unix-late-old", &config, [listener.try_clone().unwrap().into()]);
     let manager_at = folder.0.join("notify");
     let manager = UnixDatagram::bind(&manager_at).unwrap();
@@ -299,26 +283,29 @@ fn unix_sockets_of_clients_and_operators_are_waited_for_and_the_service_manager_
 #[test]
 fn an_address_that_stays_in_use_ends_the_process_when_the_other_one_had_its_time_and_at_once_without_inherited_sockets()
 {
-    let folder = Folder::new("kept");
+    let folder = folder_with_cluster("kept");
     let ((listener, address), (_keeper, kept)) = (bound(), bound());
-    let config = folder.config(&format!(
-        "listen: [{{address: '{address}'}}, {{address: '{kept}'}}]\ndrain: {{delay: 0s, grace: 0s, spread: 0s}}"
-    ));
+    let config = config_of(
+        &folder,
+        &format!(
+            "listen: [{{address: '{address}'}}, {{address: '{kept}'}}]\ndrain: {{delay: 0s, grace: 0s, spread: 0s}}"
+        ),
+    );
     let relay = start("kept", &config, [listener.into()]);
     poll(address).unwrap();
     let mut relay = relay;
     assert!(!relay.has_succeeded(PATIENCE));
     relay.says(&format!("cannot listen on {kept}"), PATIENCE);
-    let alone = folder.config(&format!("listen: [{{address: '127.0.0.1:0'}}, {{address: '{kept}'}}]"));
+    let alone = config_of(&folder, &format!("listen: [{{address: '127.0.0.1:0'}}, {{address: '{kept}'}}]"));
     let said = refused("kept-alone", &alone, []);
     assert!(said.contains(&format!("error: cannot listen on {kept}: Address already in use")), "{said}");
 }
 
 #[test]
 fn trn_19_connections_that_were_accepted_before_the_drain_are_answered() {
-    let folder = Folder::new("accepted");
+    let folder = folder_with_cluster("accepted");
     let (listener, address) = bound();
-    let config = folder.config(&format!("listen: [{{address: '{address}'}}]\ndrain: {{spread: 0s}}"));
+    let config = config_of(&folder, &format!("listen: [{{address: '{address}'}}]\ndrain: {{spread: 0s}}"));
     let mut relay = start("accepted", &config, [listener.into()]);
     let early: Vec<_> = (0..10).map(|_| TcpStream::connect(address).unwrap()).collect();
     poll(address).unwrap(); // so the others were accepted before
@@ -333,10 +320,10 @@ fn trn_19_connections_that_were_accepted_before_the_drain_are_answered() {
 
 #[test]
 fn sockets_are_used_by_their_addresses_and_not_by_their_order() {
-    let folder = Folder::new("order");
+    let folder = folder_with_cluster("order");
     let ((clients, address), (admin, admin_address)) = (bound(), bound());
     let listens = format!("listen: [{{address: '{address}'}}]\nadmin: {{address: '{admin_address}'}}");
-    let relay = start("order", &folder.config(&listens), [admin.into(), clients.into()]);
+    let relay = start("order", &config_of(&folder, &listens), [admin.into(), clients.into()]);
     assert_eq!((relay.address.clone(), relay.admin.clone()), (address.to_string(), admin_address.to_string()));
     assert_eq!(relay.logged("inherited socket used").len(), 2);
     poll(address).unwrap();
@@ -347,9 +334,9 @@ fn sockets_are_used_by_their_addresses_and_not_by_their_order() {
 
 #[test]
 fn a_socket_that_is_not_configured_is_an_error() {
-    let folder = Folder::new("unused");
+    let folder = folder_with_cluster("unused");
     let ((clients, address), (other, other_address)) = (bound(), bound());
-    let config = folder.config(&format!("listen: [{{address: '{address}'}}]"));
+    let config = config_of(&folder, &format!("listen: [{{address: '{address}'}}]"));
     let said = refused("unused", &config, [clients.into(), other.into()]);
     assert!(said.contains(&format!("error: inherited socket {other_address} is not configured: expected ")), "{said}");
     let file = std::fs::File::open(folder.0.join("clusters.yaml")).unwrap();
@@ -359,10 +346,10 @@ fn a_socket_that_is_not_configured_is_an_error() {
 
 #[test]
 fn sockets_of_another_process_are_left_alone() {
-    let folder = Folder::new("other");
+    let folder = folder_with_cluster("other");
     let (listener, _) = bound();
     let command = command_with([listener.into()], "LISTEN_PID=1");
-    let config = folder.config("listen: [{address: '127.0.0.1:0'}]");
+    let config = config_of(&folder, "listen: [{address: '127.0.0.1:0'}]");
     let relay = Program::start_by(command, "restart-other.yaml", &config, PATIENCE);
     assert_eq!(relay.logged("inherited socket used"), [""; 0]);
     poll(relay.address.parse().unwrap()).unwrap();
@@ -370,14 +357,14 @@ fn sockets_of_another_process_are_left_alone() {
 
 #[test]
 fn an_inherited_unix_socket_stays_where_it_is() {
-    let folder = Folder::new("unix");
+    let folder = folder_with_cluster("unix");
     let path = folder.0.join("weir.sock");
     let listener = UnixListener::bind(&path).unwrap();
     std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o660)).unwrap();
     let listens = |mode: &str| format!("listen: [{{address: 'unix:{}'{mode}}}]\ndrain: {{spread: 0s}}", path.display());
-    let said = refused("unix", &folder.config(&listens("")), [listener.try_clone().unwrap().into()]);
+    let said = refused("unix", &config_of(&folder, &listens("")), [listener.try_clone().unwrap().into()]);
     assert!(said.contains("has mode 0660: expected 0600 or less, as configured"), "{said}");
-    let config = folder.config(&listens(", mode: '0660'"));
+    let config = config_of(&folder, &listens(", mode: '0660'"));
     for _ in 0..2 {
         let mut relay = start("unix", &config, [listener.try_clone().unwrap().into()]);
         assert_eq!(field(&relay.says("weir started", PATIENCE), "listen"), Some(format!("unix:{}", path.display())));
@@ -391,7 +378,7 @@ fn an_inherited_unix_socket_stays_where_it_is() {
 
 #[test]
 fn a_service_manager_hears_when_the_relay_is_ready_reloads_and_stops() {
-    let folder = Folder::new("notify");
+    let folder = folder_with_cluster("notify");
     let path = folder.0.join("notify");
     let manager = UnixDatagram::bind(&path).unwrap();
     manager.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -402,7 +389,7 @@ fn a_service_manager_hears_when_the_relay_is_ready_reloads_and_stops() {
     };
     let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
     command.env("NOTIFY_SOCKET", &path);
-    let config = folder.config("listen: [{address: '127.0.0.1:0'}]\ndrain: {spread: 0s}");
+    let config = config_of(&folder, "listen: [{address: '127.0.0.1:0'}]\ndrain: {spread: 0s}");
     let mut relay = Program::start_by(command, "restart-notify.yaml", &config, PATIENCE);
     assert_eq!(hears(), format!("READY=1\nSTATUS=serving {}\n", relay.address));
     let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join("restart-notify.yaml");
@@ -436,13 +423,13 @@ fn a_service_manager_hears_when_the_relay_is_ready_reloads_and_stops() {
 
 #[test]
 fn a_service_manager_that_wants_to_know_hears_again_and_again_that_the_relay_gets_on() {
-    let folder = Folder::new("watchdog");
+    let folder = folder_with_cluster("watchdog");
     let path = folder.0.join("notify");
     let manager = UnixDatagram::bind(&path).unwrap();
     manager.set_read_timeout(Some(PATIENCE)).unwrap();
     let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
     command.env("NOTIFY_SOCKET", &path).env("WATCHDOG_USEC", "30000000");
-    let config = folder.config("listen: [{address: '127.0.0.1:0'}]\ndrain: {spread: 0s}");
+    let config = config_of(&folder, "listen: [{address: '127.0.0.1:0'}]\ndrain: {spread: 0s}");
     let _relay = Program::start_by(command, "restart-watchdog.yaml", &config, PATIENCE);
     let (mut message, mut heard) = ([0; 4096], String::new());
     while !heard.ends_with("WATCHDOG=1\nWATCHDOG=1\n") {

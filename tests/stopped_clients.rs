@@ -3,13 +3,17 @@
 //!
 //! Relay and clients are in this process, and all live bytes are counted. So this is the only test in here.
 
+#[path = "support/folder.rs"]
+mod folder;
+
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::fs;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use folder::Folder;
 use prost::Message;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, timeout};
@@ -51,33 +55,16 @@ const CONTENT: usize = 4 << 10;
 const WINDOW: u32 = 1 << 10;
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A folder with one file, deleted with the test.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new() -> Self {
-        let path = std::env::temp_dir().join(format!("weir-stopped-clients-{}", std::process::id()));
-        fs::create_dir_all(&path).unwrap();
-        Self(path)
-    }
-
-    /// Changes every resource.
-    fn change(&self, round: usize) {
-        let content = "x".repeat(CONTENT);
-        let resource = |number: usize| {
-            let endpoints = format!(r#"[{{"locality":{{"region":"{round}","zone":"{content}"}}}}]"#);
-            format!(r#"{{"@type":"{EDS}","clusterName":"{}","endpoints":{endpoints}}}"#, name(number))
-        };
-        let text = (0..CLIENTS + 1).map(resource).collect::<Vec<_>>().join(",\n");
-        fs::write(self.0.join(".new"), format!("[{text}]")).unwrap();
-        fs::rename(self.0.join(".new"), self.0.join("all.json")).unwrap();
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
+/// Changes every resource, in one file.
+fn change(folder: &Folder, round: usize) {
+    let content = "x".repeat(CONTENT);
+    let resource = |number: usize| {
+        let endpoints = format!(r#"[{{"locality":{{"region":"{round}","zone":"{content}"}}}}]"#);
+        format!(r#"{{"@type":"{EDS}","clusterName":"{}","endpoints":{endpoints}}}"#, name(number))
+    };
+    let text = (0..CLIENTS + 1).map(resource).collect::<Vec<_>>().join(",\n");
+    folder.write(".new", &format!("[{text}]"));
+    fs::rename(folder.file(".new"), folder.file("all.json")).unwrap();
 }
 
 fn name(number: usize) -> String {
@@ -162,8 +149,8 @@ async fn rest() -> usize {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn i1_memory_does_not_grow_with_changes_that_nobody_reads() {
-    let folder = Folder::new();
-    folder.change(1);
+    let folder = Folder::new("stopped-clients");
+    change(&folder, 1);
     let text = format!(
         "listen: [{{address: '127.0.0.1:0'}}]\nupstream: {{files: '{}'}}\nviews: {{key: [cluster]}}\n",
         folder.0.display()
@@ -184,7 +171,7 @@ async fn i1_memory_does_not_grow_with_changes_that_nobody_reads() {
     let mut change_to = async |last: usize| {
         while round < last {
             round += 1;
-            folder.change(round);
+            change(&folder, round);
             reader.read_to(round).await;
         }
     };

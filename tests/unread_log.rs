@@ -1,21 +1,7 @@
 //! The program while nobody reads its log: clients are served as ever, who reads again is told what is missing, and the program ends when it
 //! is told to. What panics is in the log too.
 
-#[path = "relay/client.rs"]
-#[allow(dead_code)] // tests/relay uses the rest
-mod client;
-#[path = "support/gzip.rs"]
-mod gzip;
-#[path = "relay/last_errors.rs"]
-mod last_errors;
-#[path = "relay/load_plane.rs"]
-#[allow(dead_code)] // tests/relay uses the rest
-mod load_plane;
-#[path = "relay/plane.rs"]
-#[allow(dead_code)] // tests/relay uses the rest
-mod plane;
-#[path = "support/program.rs"]
-mod program;
+mod support;
 
 use std::io::{BufRead, BufReader, PipeReader};
 use std::net::SocketAddr;
@@ -24,17 +10,16 @@ use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use client::{Client, PATIENCE, exchange};
-use plane::{Plane, Stream};
-use program::field;
-use tokio::net::TcpStream;
+use support::admin::{get, metric};
+use support::client::{Client, PATIENCE};
+use support::last_errors;
+use support::one_cluster::{CDS, receives, send};
+use support::plane::Plane;
+use support::program::field;
 use tonic::transport::{Channel, Endpoint};
 use weir::telemetry::{LogControl, LogFormat};
-use weir_core::proto::discovery::{DiscoveryRequest, DiscoveryResponse};
-use weir_core::proto::{Any, Response};
 use weir_core::protocol::session::Variant;
 
-const CDS: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
 const DROPPED: &str = "log lines were dropped";
 
 /// The program, whose log is read only when the test does so.
@@ -74,43 +59,14 @@ impl Drop for Program {
     }
 }
 
-/// Sends a set of one cluster, which has the version as its content.
-fn send(stream: &Stream, version: &str) {
-    let mut value = vec![0x0a, 1, b'a', 0xc2, 0x3e, version.len() as u8];
-    value.extend(version.bytes());
-    stream.respond(&Response::Sotw(DiscoveryResponse {
-        version_info: version.into(),
-        nonce: version.into(),
-        type_url: CDS.into(),
-        resources: vec![Any { type_url: CDS.into(), value: value.into() }],
-        ..DiscoveryResponse::default()
-    }));
-}
-
-async fn receives(client: &mut Client, version: &str) {
-    let Client::Sotw(requests, replies) = client else { unreachable!() };
-    let reply = tokio::time::timeout(PATIENCE, replies.message()).await.expect("no reply").unwrap().unwrap();
-    assert!(reply.resources[0].value.ends_with(version.as_bytes()), "{reply:?}");
-    let ack = DiscoveryRequest { type_url: CDS.into(), response_nonce: reply.nonce, ..DiscoveryRequest::default() };
-    requests.send(DiscoveryRequest { version_info: reply.version_info, ..ack }).unwrap();
-}
-
 async fn asks(address: SocketAddr) -> Client {
     let client = Client::connect(address, Variant::Sotw).await;
     client.ask(CDS, &[], Some("web"));
     client
 }
 
-async fn page(admin: &str, path: &str) -> (u16, String) {
-    let socket = TcpStream::connect(admin).await.unwrap();
-    let request = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n");
-    tokio::time::timeout(PATIENCE, exchange(socket, &request)).await.expect("no answer")
-}
-
 async fn dropped_lines(admin: &str) -> u64 {
-    let (_, metrics) = page(admin, "/metrics").await;
-    let value = metrics.lines().find_map(|line| line.strip_prefix("weir_log_lines_dropped_total "));
-    value.expect("no such metric").parse().unwrap()
+    metric(admin, "weir_log_lines_dropped_total").await.expect("no such metric") as u64
 }
 
 /// Clients connect, and ask for methods that do not exist, until so many lines have been dropped.
@@ -158,13 +114,13 @@ async fn i10_a_log_that_nobody_reads_delays_nobody_and_who_reads_it_again_learns
     send(&stream, "two");
     receives(&mut client, "two").await;
     let begun = Instant::now();
-    while !page(&admin, "/problems").await.1.contains("\"log_dropped\"") {
+    while !get(&admin, "/problems").await.1.contains("\"log_dropped\"") {
         assert!(begun.elapsed() < PATIENCE, "it is no problem");
         flood(address, &admin, dropped_lines(&admin).await + 1).await; // it is one while lines are dropped
     }
     let mut newcomer = asks(address).await;
     receives(&mut newcomer, "two").await;
-    assert_eq!(page(&admin, "/healthz").await, (200, "ok\n".into()));
+    assert_eq!(get(&admin, "/healthz").await, (200, "ok\n".into()));
 
     let mention = program.read_until(DROPPED);
     let lines: u64 = field(mention.trim_end(), "lines").unwrap().parse().unwrap();

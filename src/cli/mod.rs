@@ -2,6 +2,7 @@
 
 mod admin;
 mod admin_lines;
+mod again;
 pub mod brakes;
 pub mod check;
 pub mod compare;

@@ -1,16 +1,15 @@
 //! `weir problems`: what is wrong with a running relay.
 
 use std::fmt::Write;
-use std::io::{self, IsTerminal};
 use std::process::ExitCode;
-use std::time::Duration;
 
 use clap::Args;
 use serde_json::Value;
 
 use super::admin::{AdminArgs, AdminError, shell_word};
+use super::again::show_again;
 use super::output::{OutputArgs, finish};
-use super::{CANNOT_ASK, error, note, printable, seconds, show_more};
+use super::{printable, seconds};
 use crate::plural::plural;
 
 /// Shows what is wrong with a running relay, the worst first
@@ -34,26 +33,7 @@ impl Problems {
         if !self.watch {
             return finish(self.answer().await);
         }
-        loop {
-            let begin = if io::stdout().is_terminal() { CLEAR } else { "" };
-            let shown = match self.answer().await {
-                Ok((text, _)) => show_more(&format!("{begin}{text}")).map_err(|fault| format!("cannot write: {fault}")),
-                Err(fault) if matches!(fault, AdminError::Unreachable(..) | AdminError::Late(_)) => {
-                    note(&fault.to_string());
-                    Ok(true) // it may come back
-                }
-                Err(fault) => Err(fault.to_string()),
-            };
-            match shown {
-                Ok(true) => {}
-                Ok(false) => return ExitCode::SUCCESS,
-                Err(reason) => {
-                    error(&reason);
-                    return ExitCode::from(CANNOT_ASK);
-                }
-            }
-            tokio::time::sleep(INTERVAL).await;
-        }
+        show_again(true, async || self.answer().await.map(|(text, _)| text)).await
     }
 
     async fn answer(&self) -> Result<(String, bool), AdminError> {
@@ -133,10 +113,6 @@ fn several(of: &Value) -> String {
         (false, more) => format!("{} and {more} more", first.join(", ")),
     }
 }
-
-/// Clears the terminal.
-const CLEAR: &str = "\x1b[2J\x1b[H";
-const INTERVAL: Duration = Duration::from_secs(2);
 
 #[cfg(test)]
 mod tests {

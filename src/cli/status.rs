@@ -2,20 +2,19 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
-use std::io::{self, IsTerminal};
 use std::process::ExitCode;
-use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
 use weir_core::xds::short_type_name;
 
 use super::admin::{AdminArgs, AdminError};
+use super::again::show_again;
 use super::output::OutputArgs;
 use super::summary::Summary;
 use super::table::Table;
 use super::view_words::ViewWords;
-use super::{CANNOT_ASK, FOUND, error, json_text, note, seconds, show, show_more};
+use super::{CANNOT_ASK, FOUND, error, json_text, seconds, show};
 use crate::plural::plural;
 
 /// Shows the servers and clients of a running relay
@@ -67,26 +66,7 @@ impl Status {
         if self.ready {
             return self.readiness().await;
         }
-        loop {
-            let begin = if self.watch && io::stdout().is_terminal() { CLEAR } else { "" };
-            let shown = match self.text().await {
-                Ok(text) => show_more(&format!("{begin}{text}")).map_err(|error| format!("cannot write: {error}")),
-                Err(error) if self.watch && matches!(error, AdminError::Unreachable(..) | AdminError::Late(_)) => {
-                    note(&error.to_string());
-                    Ok(true) // it may come back
-                }
-                Err(error) => Err(error.to_string()),
-            };
-            match shown {
-                Ok(is_read) if self.watch && is_read => {}
-                Ok(_) => return ExitCode::SUCCESS,
-                Err(reason) => {
-                    error(&reason);
-                    return ExitCode::from(CANNOT_ASK);
-                }
-            }
-            tokio::time::sleep(INTERVAL).await;
-        }
+        show_again(self.watch, async || self.text().await).await
     }
 
     async fn readiness(&self) -> ExitCode {
@@ -239,9 +219,6 @@ fn ladders(upstreams: &Value, words: &ViewWords) -> Table {
 }
 
 const PAGE: u64 = 1_000;
-const INTERVAL: Duration = Duration::from_secs(2);
-/// Clears a terminal.
-pub(super) const CLEAR: &str = "\x1b[2J\x1b[H";
 
 #[cfg(test)]
 mod tests {

@@ -8,8 +8,9 @@ use clap::Args;
 use tokio::sync::Notify;
 
 use super::admin::{AdminArgs, AdminError};
+use super::again::CLEAR;
 use super::screen::Screen;
-use super::status::{CLEAR, client_table};
+use super::status::client_table;
 use super::summary::Summary;
 use super::view_words::ViewWords;
 use super::{CANNOT_ASK, error, show_more};

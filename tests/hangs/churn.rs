@@ -11,10 +11,11 @@ use weir_core::proto::discovery::{DeltaDiscoveryRequest, DeltaDiscoveryResponse,
 use weir_core::proto::{Any, Response};
 use weir_core::protocol::session::Variant;
 
-use crate::client::{Client, PATIENCE};
-use crate::plane::{Plane, Stream, encoded};
-use crate::program::Program;
-use crate::world::{CDS, until};
+use crate::support::admin::until;
+use crate::support::client::{Client, PATIENCE};
+use crate::support::one_cluster::CDS;
+use crate::support::plane::{Plane, Stream, encoded};
+use crate::support::program::Program;
 
 const VIEWS: [&str; 3] = ["web", "batch", "edge"];
 

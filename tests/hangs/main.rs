@@ -8,27 +8,16 @@
 #[allow(dead_code)] // tests/relay uses the rest
 mod certificates;
 mod churn;
-#[path = "../relay/client.rs"]
-#[allow(dead_code)] // tests/relay uses the rest
-mod client;
-#[path = "../support/gzip.rs"]
-mod gzip;
-#[path = "../relay/last_errors.rs"]
-#[allow(dead_code)] // tests/relay uses the rest
-mod last_errors;
-#[path = "../relay/load_plane.rs"]
-#[allow(dead_code)] // tests/relay uses the rest
-mod load_plane;
-#[path = "../relay/plane.rs"]
-#[allow(dead_code)] // tests/relay uses the rest
-mod plane;
-#[path = "../support/program.rs"]
-mod program;
+#[path = "../support/mod.rs"]
+mod support;
 mod world;
 
 use std::time::{Duration, Instant};
 
 use churn::Churn;
+use support::admin::until;
+use support::client::PATIENCE;
+use support::program::Program;
 use tokio::sync::Mutex;
 use world::{ALL, Thing, World};
 
@@ -82,7 +71,7 @@ async fn what_is_leaned_on_stops_later_and_clients_get_every_change() {
         world.go_on(thing, &program);
         world.is_well(thing, &program, &leaning).await;
     }
-    world::until("threads and files are given back", async || {
+    until("threads and files are given back", async || {
         world::threads(&program) <= threads + 4 && world::files(&program) <= files + 8
     })
     .await;
@@ -113,9 +102,9 @@ async fn what_is_leaned_on_hangs_at_the_start_and_the_program_serves() {
 }
 
 /// Also while all hangs.
-fn ends(program: &mut program::Program) {
+fn ends(program: &mut Program) {
     let begun = Instant::now();
     program.signal("-TERM");
-    assert!(program.has_succeeded(client::PATIENCE), "it fails");
+    assert!(program.has_succeeded(PATIENCE), "it fails");
     assert!(begun.elapsed() < world::DRAIN + END, "{:?}", begun.elapsed());
 }

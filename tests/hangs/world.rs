@@ -4,7 +4,6 @@
 use std::fs;
 use std::io::Write as _;
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -15,12 +14,14 @@ use weir_core::proto::discovery::DeltaDiscoveryRequest;
 use weir_core::protocol::session::Variant;
 
 use crate::certificates::Authority;
-use crate::client::{Client, PATIENCE, exchange};
-use crate::last_errors;
-use crate::plane::Plane;
-use crate::program::Program;
+use crate::support::admin::{metric, until};
+use crate::support::client::{Client, PATIENCE};
+use crate::support::folder::Folder;
+use crate::support::last_errors;
+use crate::support::one_cluster::CDS;
+use crate::support::plane::Plane;
+use crate::support::program::Program;
 
-pub const CDS: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
 const LEANED: &str = "xdstp://leaned.test/envoy.config.cluster.v3.Cluster/a";
 pub const DRAIN: Duration = Duration::from_secs(1);
 /// Until all is well after it goes on.
@@ -69,7 +70,7 @@ impl Thing {
 }
 
 pub struct World {
-    folder: PathBuf,
+    folder: Folder,
     /// Of the names without an authority: it never stops.
     pub plane: Plane,
     leaned_address: SocketAddr,
@@ -96,11 +97,9 @@ impl Drop for Leaning {
 
 impl World {
     pub async fn new() -> Self {
-        static NUMBER: AtomicU64 = AtomicU64::new(0);
-        let name = format!("hangs-{}-{}", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed));
-        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+        let folder = Folder::new("hangs");
         for part in ["hung", "volume", "leaned"] {
-            fs::create_dir_all(folder.join(part)).unwrap();
+            fs::create_dir_all(folder.0.join(part)).unwrap();
         }
         let authority = Authority::new();
         let identity = authority.sign("leaned.test");
@@ -124,9 +123,10 @@ impl World {
             ("bootstrap.json", world.bootstrap()),
         ];
         for (name, text) in written {
-            fs::write(world.folder.join(name), text).unwrap();
+            world.folder.write(name, &text);
         }
-        let (source, library) = (concat!(env!("CARGO_MANIFEST_DIR"), "/tests/hangs/hung.c"), world.file("hung.so"));
+        let (source, library) =
+            (concat!(env!("CARGO_MANIFEST_DIR"), "/tests/hangs/hung.c"), world.folder.file("hung.so"));
         assert!(
             Command::new("cc").args(["-shared", "-fPIC", "-o", &library, source, "-ldl"]).status().unwrap().success()
         );
@@ -135,12 +135,8 @@ impl World {
         world
     }
 
-    fn file(&self, name: &str) -> String {
-        self.folder.join(name).display().to_string()
-    }
-
     fn bootstrap(&self) -> String {
-        let (ca, token) = (self.file("ca.pem"), self.file("token"));
+        let (ca, token) = (self.folder.file("ca.pem"), self.folder.file("token"));
         format!(
             r#"{{"xds_servers": [{{"server_uri": "{}", "channel_creds": [{{"type": "insecure"}}]}}],
 "authorities": {{"leaned.test": {{"xds_servers": [{{"server_uri": "leaned.test:{}",
@@ -157,12 +153,12 @@ impl World {
             "listen: [{{address: '{}', tls: {{certificate: {}, key: {}}}}}]\nadmin: {{address: '127.0.0.1:0'}}\n\
              upstream: {{files: {}, authorities: {{leaned.test: {{servers: [{{files: {}}}]}}}}}}\n",
             self.leaned_address,
-            self.file("leaned/cert.pem"),
-            self.file("leaned/key.pem"),
-            self.file("leaned/none.yaml"),
-            self.file("leaned/value.yaml")
+            self.folder.file("leaned/cert.pem"),
+            self.folder.file("leaned/key.pem"),
+            self.folder.file("leaned/none.yaml"),
+            self.folder.file("leaned/value.yaml")
         );
-        let name = format!("{}-leaned.yaml", self.folder.file_name().unwrap().display());
+        let name = format!("{}-leaned.yaml", self.folder.0.file_name().unwrap().display());
         self.leaned = Some(Program::start(&name, &config, PATIENCE));
     }
 
@@ -170,8 +166,8 @@ impl World {
     fn next_value(&self) -> String {
         let value = format!("v{:05}", self.values.fetch_add(1, Ordering::Relaxed));
         let text = format!("resources:\n- \"@type\": {CDS}\n  name: {LEANED}\n  alt_stat_name: {value}\n");
-        fs::write(self.folder.join("leaned/next"), text).unwrap();
-        fs::rename(self.folder.join("leaned/next"), self.folder.join("leaned/value.yaml")).unwrap();
+        self.folder.write("leaned/next", &text);
+        fs::rename(self.folder.file("leaned/next"), self.folder.file("leaned/value.yaml")).unwrap();
         value
     }
 
@@ -180,17 +176,17 @@ impl World {
             "listen: [{{address: '127.0.0.1:0'}}]\nadmin: {{address: '127.0.0.1:0'}}\nviews: {{key: [cluster]}}\n\
              drain: {{grace: 0s, spread: 1s}}\nstate: {{path: {}}}\n\
              upstream: {{bootstrap: {}, backoff: {{initial: 100ms, max: 1s}}}}\n",
-            self.file("volume/state"),
-            self.file("bootstrap.json")
+            self.folder.file("volume/state"),
+            self.folder.file("bootstrap.json")
         );
         let environment = format!(
             "export LD_PRELOAD='{}' HUNG='{}' VOLUME='{}' OTEL_EXPORTER_OTLP_ENDPOINT='http://{}'",
-            self.file("hung.so"),
-            self.file("hung"),
-            self.file("volume"),
+            self.folder.file("hung.so"),
+            self.folder.file("hung"),
+            self.folder.file("volume"),
             self.collector.local_addr().unwrap()
         );
-        let name = format!("{}.yaml", self.folder.file_name().unwrap().display());
+        let name = format!("{}.yaml", self.folder.0.file_name().unwrap().display());
         let program = Program::start_after(&environment, &name, &config, PATIENCE);
         last_errors::note(program.admin.parse().unwrap());
         program
@@ -222,7 +218,7 @@ impl World {
     pub fn stop_before(&self, things: &[Thing]) {
         for thing in things {
             if let Some(file) = thing.file() {
-                fs::write(self.folder.join("hung").join(file), "").unwrap();
+                fs::write(self.folder.0.join("hung").join(file), "").unwrap();
             }
             if *thing == Thing::Plane {
                 self.leaned.as_ref().unwrap().signal("-STOP");
@@ -236,7 +232,7 @@ impl World {
         if things.iter().any(|thing| reads_for_connections.contains(thing)) {
             self.leaned.take(); // and it comes back at once
             for thing in things.iter().filter(|thing| reads_for_connections.contains(thing)) {
-                fs::write(self.folder.join("hung").join(thing.file().unwrap()), "").unwrap();
+                fs::write(self.folder.0.join("hung").join(thing.file().unwrap()), "").unwrap();
             }
             self.start_leaned();
         }
@@ -266,7 +262,7 @@ impl World {
                 _ => {}
             }
             if let Some(file) = thing.file() {
-                fs::remove_file(self.folder.join("hung").join(file)).unwrap();
+                fs::remove_file(self.folder.0.join("hung").join(file)).unwrap();
             }
         }
     }
@@ -281,12 +277,12 @@ impl World {
         }
         for thing in things {
             let is_well = async || match thing {
-                Thing::Disk => metric(&program.admin, "weir_state_current_timestamp_seconds ").await > went_on,
+                Thing::Disk => metric(&program.admin, "weir_state_current_timestamp_seconds").await > Some(went_on),
                 Thing::Log | Thing::Bootstrap => program.logged(RELOADED).len() > reloads,
                 Thing::Resolver | Thing::Token | Thing::Certificate | Thing::Plane => {
                     *leaning.value.lock().unwrap() == value
                 }
-                Thing::Collector | Thing::Scraper => metric(&program.admin, "weir_workers ").await > 0.0,
+                Thing::Collector | Thing::Scraper => metric(&program.admin, "weir_workers").await > Some(0.0),
             };
             until(&format!("{thing:?} is well"), is_well).await;
         }
@@ -295,30 +291,8 @@ impl World {
     }
 }
 
-impl Drop for World {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.folder); // what is left is in the build folder
-    }
-}
-
 /// The line of a reload.
 const RELOADED: &str = "configuration read again";
-
-async fn metric(admin: &str, name: &str) -> f64 {
-    let socket = tokio::net::TcpStream::connect(admin).await.unwrap();
-    let request = "GET /metrics HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
-    let (_, page) = exchange(socket, request).await;
-    let value = page.lines().find_map(|line| line.strip_prefix(name));
-    value.map_or(0.0, |value| value.trim().parse().unwrap()) // it may be too early for it
-}
-
-pub async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) {
-    let end = Instant::now() + PATIENCE;
-    while !holds().await {
-        assert!(Instant::now() < end, "never: {what}");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-}
 
 pub fn threads(program: &Program) -> usize {
     fs::read_dir(format!("/proc/{}/task", program.child.id())).unwrap().count()

@@ -28,10 +28,10 @@ use weir_core::protocol::session::Variant;
 use weir_core::protocol::set_mark::RELAY_HEADER;
 use weir_core::xds::LOADS_PATH;
 
-use crate::client::PATIENCE;
-use crate::gzip;
-use crate::last_errors::errors_of;
-use crate::load_plane::{self, LoadStream};
+use super::client::PATIENCE;
+use super::gzip;
+use super::last_errors::errors_of;
+use super::load_plane::{self, LoadStream};
 
 /// Names with this prefix ask where a set ends.
 pub const END_OF_SET: &str = "weir.end-of-set/";

@@ -5,26 +5,12 @@
 #[path = "../relay/certificates.rs"]
 #[allow(dead_code)] // tests/relay uses the rest
 mod certificates;
-#[path = "../relay/client.rs"]
-#[allow(dead_code)] // tests/relay uses the rest
-mod client;
 #[path = "../relay/collector.rs"]
 #[allow(dead_code)] // tests/relay uses the rest
 mod collector;
-#[path = "../support/gzip.rs"]
-mod gzip;
-#[path = "../relay/last_errors.rs"]
-#[allow(dead_code)] // tests/relay uses the rest
-mod last_errors;
-#[path = "../relay/load_plane.rs"]
-#[allow(dead_code)] // tests/relay uses the rest
-mod load_plane;
-#[path = "../relay/plane.rs"]
-#[allow(dead_code)] // tests/relay uses the rest
-mod plane;
 mod planted;
-#[path = "../support/program.rs"]
-mod program;
+#[path = "../support/mod.rs"]
+mod support;
 mod surfaces;
 mod world;
 
@@ -37,16 +23,17 @@ use std::time::{Duration, SystemTime};
 use base64::Engine;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use certificates::{Authority, Folder, Identity, certificate};
-use client::{Client, PATIENCE, channel_over, exchange, node};
 use collector::Collector;
-use plane::{Plane, Stream};
-use program::{Program, field};
 use rustls::crypto::aws_lc_rs;
 use rustls::pki_types::PrivateKeyDer;
 use rustls::pki_types::pem::PemObject;
 use rustls::server::WebPkiClientVerifier;
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
 use serde_json::{Value, json};
+use support::admin::until;
+use support::client::{Client, PATIENCE, channel_over, exchange, node};
+use support::plane::{Plane, Stream};
+use support::program::{Program, field};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::mpsc;
 use tokio_rustls::TlsConnector;
@@ -68,14 +55,6 @@ use planted::*;
 use surfaces::*;
 use world::*;
 
-async fn until(what: &str, holds: impl AsyncFn() -> bool) {
-    let looking = async {
-        while !holds().await {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    };
-    tokio::time::timeout(PATIENCE, looking).await.unwrap_or_else(|_| panic!("never: {what}"));
-}
 #[tokio::test(flavor = "multi_thread")]
 async fn no_secret_is_shown_on_any_surface() {
     let mut world = World::start(true).await;

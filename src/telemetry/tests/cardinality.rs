@@ -69,6 +69,17 @@ pub(super) fn views() -> Views {
     Views::new(options, vec![Arc::new(Silent)])
 }
 
+pub(super) fn client() -> ClientInfo {
+    ClientInfo {
+        headers: Default::default(),
+        variant: Variant::Delta,
+        only: None,
+        is_stream: true,
+        peer: Arc::new(Peer::at((Ipv4Addr::LOCALHOST, 1).into())),
+        quota: Arc::default(),
+    }
+}
+
 /// The first request of a client, of which everything that it can choose is random.
 fn request(random: &mut u64) -> Request {
     let mut number = || {
@@ -102,18 +113,10 @@ async fn five_thousand_random_nodes_in_five_hundred_views_make_a_bounded_number_
     let counters = views.counters();
     let lag = Lag { change: Some(std::time::Duration::from_millis(1)), request: Some(std::time::Duration::ZERO) };
     for _ in 0..NODES {
-        let client = ClientInfo {
-            headers: Default::default(),
-            variant: Variant::Delta,
-            only: None,
-            is_stream: true,
-            peer: Arc::new(Peer::at((Ipv4Addr::LOCALHOST, 1).into())),
-            quota: Arc::default(),
-        };
         let request = request(&mut random);
         let kind = type_by_word(views.types(), request.type_url())
             .unwrap_or_else(|_| TypeTable::new().resolve(request.type_url()));
-        let handle = open_session(&views, &request, client).await.unwrap();
+        let handle = open_session(&views, &request, client()).await.unwrap();
         handle.handle_request(request).await;
         counters.nack(Some(&kind));
         counters.deliveries.sent(counters.deliveries.place(&kind), 100, lag, None);

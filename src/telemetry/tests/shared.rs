@@ -1,6 +1,5 @@
 //! What many scrapes cost, and what one shows while views hang.
 
-use std::net::Ipv4Addr;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -10,12 +9,11 @@ use prost::Message;
 use weir_core::proto::Request;
 use weir_core::proto::discovery::DeltaDiscoveryRequest;
 use weir_core::proto::node::Node;
-use weir_core::protocol::session::Variant;
 use weir_core::protocol::upstream::BackoffTimes;
-use weir_core::xds::Peer;
 
+use super::cardinality::{client, views};
 use super::*;
-use crate::relay::{ClientInfo, LoadConnector, LoadEnd, LoadLink, LoadsMode, SessionHandle, open_session};
+use crate::relay::{LoadConnector, LoadEnd, LoadLink, LoadsMode, SessionHandle, open_session};
 
 const VIEWS: usize = 100;
 
@@ -42,20 +40,12 @@ struct Bench {
 
 impl Bench {
     async fn new() -> Self {
-        let views = Arc::new(super::cardinality::views());
+        let views = Arc::new(views());
         let mut clients = Vec::new();
         for number in 0..VIEWS {
             let node = Node { cluster: format!("cluster-{number}"), ..Node::default() };
             let first = DeltaDiscoveryRequest { node: Some(node.encode_to_vec().into()), ..Default::default() };
-            let client = ClientInfo {
-                headers: Default::default(),
-                variant: Variant::Delta,
-                only: None,
-                is_stream: true,
-                peer: Arc::new(Peer::at((Ipv4Addr::LOCALHOST, 1).into())),
-                quota: Arc::default(),
-            };
-            clients.push(open_session(&views, &Request::Delta(first), client).await.unwrap());
+            clients.push(open_session(&views, &Request::Delta(first), client()).await.unwrap());
         }
         let made = Arc::<AtomicUsize>::default();
         let loads = Arc::new(Loads::new(LoadsMode::Off, views.clone(), Arc::new(NoLoads)));

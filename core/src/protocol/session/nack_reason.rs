@@ -179,7 +179,8 @@ const SECRET_FIELDS: [&str; 9] = [
     "token",
 ];
 const SHORTEST_RUN: usize = 32;
-const MOST_QUOTED: usize = 64;
+/// How many names a reason is taken to quote.
+pub(super) const MOST_QUOTED: usize = 64;
 
 #[cfg(test)]
 mod tests {

@@ -4,6 +4,7 @@
 
 use std::sync::Arc;
 
+use super::nack_reason::MOST_QUOTED;
 use super::reply::SentReply;
 use super::standing_nack::InRejected;
 use crate::protocol::moment::Moment;
@@ -269,7 +270,6 @@ impl<'a> SentResource<'a> {
 
 /// How many rejected replies are told apart.
 const MOST_REJECTIONS: usize = 8;
-const MOST_QUOTED: usize = 64;
 /// A reason that is no longer than this, and quotes no more, is whole.
 const SURELY_WHOLE: usize = 1024;
 const SURELY_ALL: usize = 16;

@@ -6,6 +6,18 @@ use crate::xds::{BodyStore, Resource};
 
 const URL: &str = "type.googleapis.com/own.Type";
 
+/// Lets time pass until then, with each deadline on the way.
+pub(super) fn pass_to(view: &mut View, now: &mut Moment, end: Moment) {
+    while let Some(at) = view.next_deadline().filter(|at| *at <= end) {
+        *now = at.max(*now);
+        view.on_time(*now);
+        view.publish();
+    }
+    *now = end;
+    view.on_time(end);
+    view.publish();
+}
+
 /// A view with one session of `*` and of a collection.
 struct World {
     view: View,

@@ -10,6 +10,7 @@ use crate::proto::Any;
 use crate::proto::discovery::Resource as Wrapper;
 use crate::protocol::faults::{Fault, Faults};
 use crate::protocol::moment::Moment;
+use crate::protocol::view::tests::pass_to;
 use crate::protocol::view::{
     BrakeRules, Class, Completeness, Evidence, InterestChange, NamedError, Origin, Retain, Selector, SessionId, Update,
     View, ViewOptions,
@@ -135,14 +136,7 @@ impl Bench {
     /// Lets time pass, with each deadline on the way.
     fn pass(&mut self, milliseconds: u64) {
         let end = self.now + Duration::from_millis(milliseconds);
-        while let Some(at) = self.view.next_deadline().filter(|at| *at <= end) {
-            self.now = self.now.max(at);
-            self.view.on_time(self.now);
-            self.view.publish();
-        }
-        self.now = end;
-        self.view.on_time(self.now);
-        self.view.publish();
+        pass_to(&mut self.view, &mut self.now, end);
     }
 
     fn present(&self, kind: &str) -> BTreeSet<String> {

@@ -10,6 +10,7 @@ use crate::proto::Any;
 use crate::proto::discovery::Resource as Wrapper;
 use crate::protocol::moment::Moment;
 use crate::protocol::view::ViewOptions;
+use crate::protocol::view::tests::pass_to;
 use crate::protocol::view::{
     BrakeEvent, BrakeRules, Class, Completeness, Evidence, InterestChange, NotReleased, Origin, ReleaseReason, Retain,
     Selector, SessionId, Update, View,
@@ -122,14 +123,7 @@ impl Bench {
     /// Lets time pass, with each deadline on the way.
     fn pass(&mut self, seconds: u64) {
         let end = self.now + Duration::from_secs(seconds);
-        while let Some(at) = self.view.next_deadline().filter(|at| *at <= end) {
-            self.now = self.now.max(at);
-            self.view.on_time(self.now);
-            self.view.publish();
-        }
-        self.now = end;
-        self.view.on_time(self.now);
-        self.view.publish();
+        pass_to(&mut self.view, &mut self.now, end);
     }
 
     /// The numbers of the present resources.

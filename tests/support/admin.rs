@@ -1,0 +1,33 @@
+//! What operators ask a relay at its admin address, and waiting until something holds.
+
+use std::time::Duration;
+
+use tokio::net::TcpStream;
+use tokio::time::{sleep, timeout};
+
+use super::client::{PATIENCE, exchange};
+
+/// Returns status and body of a page.
+pub async fn get(admin: &str, path: &str) -> (u16, String) {
+    let asking = async {
+        let socket = TcpStream::connect(admin).await.unwrap();
+        exchange(socket, &format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")).await
+    };
+    timeout(PATIENCE, asking).await.unwrap_or_else(|_| panic!("the admin address does not answer {path}"))
+}
+
+/// Returns the value of a metric, by its name and labels. It may be too early for one.
+pub async fn metric(admin: &str, name: &str) -> Option<f64> {
+    let (_, page) = get(admin, "/metrics").await;
+    let value = page.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '))?;
+    Some(value.trim().parse().unwrap())
+}
+
+pub async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) {
+    let waiting = async {
+        while !holds().await {
+            sleep(Duration::from_millis(20)).await;
+        }
+    };
+    timeout(PATIENCE, waiting).await.unwrap_or_else(|_| panic!("never: {what}"));
+}

@@ -1,0 +1,44 @@
+//! A folder for the files of a test.
+#![allow(dead_code)] // each test binary uses its own part of it
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// It is deleted with this.
+pub struct Folder(pub PathBuf);
+
+impl Folder {
+    /// In the build folder.
+    pub fn new(name: &str) -> Self {
+        Self::below(Path::new(env!("CARGO_TARGET_TMPDIR")), name)
+    }
+
+    /// In the system's folder for temporary files: the path of a socket has to be short.
+    pub fn with_short_path(name: &str) -> Self {
+        Self::below(&std::env::temp_dir(), &format!("weir-{name}"))
+    }
+
+    fn below(parent: &Path, name: &str) -> Self {
+        static NEXT: AtomicUsize = AtomicUsize::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let path = parent.join(format!("{name}-{}-{number}", std::process::id()));
+        let _ = fs::remove_dir_all(&path); // of an earlier run
+        fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+
+    pub fn file(&self, name: &str) -> String {
+        self.0.join(name).display().to_string()
+    }
+
+    pub fn write(&self, name: &str, text: &str) {
+        fs::write(self.0.join(name), text).unwrap();
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0); // a process that the test has left may be writing there
+    }
+}
