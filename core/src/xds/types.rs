@@ -163,7 +163,7 @@ pub struct TypeTable {
 }
 
 impl TypeTable {
-    /// Returns a hash of the whole table except the built-in types of Istio. State files that are older than these types so stay usable.
+    /// Returns a hash of the whole table except the built-in types of Istio, so that state files older than these types stay usable.
     pub fn fingerprint(&self) -> u64 {
         let row = |info: &TypeInfo| format!("{}={info:?}", info.name);
         let built_in: Vec<_> = istio().map(|info| row(&info)).collect();

@@ -1,10 +1,14 @@
 //! Which of its clients a view shows its servers (`views.node: member`).
 //!
-//! Owns the nodes of the clients that are there, and which one is shown. Leaves to others when a server's stream is opened again
-//! ([`pace`](MemberPace)), and what is held meanwhile ([`after_outage`](super::view)). Invariants: a client is one member, however many streams
-//! it has; the one that is shown is there, or was the last that a server was told of; the next one is chosen when it is shown and not before,
-//! and is the one that has been there for longest. So a client that has just come is shown only if there is no older one. One that a server
-//! refuses comes last: each of the others is tried once before.
+//! Owns the nodes of the present clients, and which of them is shown. Leaves to others when a server's stream is opened again
+//! ([`pace`](MemberPace)), and what is held meanwhile ([`after_outage`](super::view)).
+//!
+//! Invariants:
+//! - A client is one member, however many streams it has.
+//! - The shown client is present, or was the last one that a server was shown.
+//! - The next client is chosen when it is shown, and not before. It is the one that has been connected for longest, so a client that has
+//!   just come is shown only if there is no older one.
+//! - A client that a server refuses comes last: each of the others is tried once before.
 
 mod pace;
 #[cfg(test)]
@@ -21,7 +25,7 @@ use super::keys::SessionId;
 use super::moment::Moment;
 use crate::xds::MemberNode;
 
-/// The clients of one view that may be shown. Without any it is empty, and takes nothing.
+/// The clients of one view that may be shown. Without any it is empty, and takes no memory.
 #[derive(Debug, Default)]
 pub struct Members {
     /// In the order in which they are shown.
@@ -33,13 +37,13 @@ pub struct Members {
     /// Those that a server has refused since they came, or since the last round.
     refused: BTreeSet<Rank>,
     shown: Option<Shown>,
-    /// When the last one that was shown has left, or when the first one has come after that if there was no other.
+    /// When the shown client left; or, if no other client was present then, when the next one came.
     changing_since: Option<Moment>,
     serial: u64,
     faults: Faults,
 }
 
-/// The place of a member among the others: who is connected for longer comes first.
+/// The place of a member among the others: the one that is connected for longest comes first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Rank {
     since: Moment,
@@ -63,12 +67,12 @@ struct Shown {
 }
 
 impl Member {
-    /// Returns its node as servers are shown it.
+    /// Returns its node in the form that servers are shown.
     pub fn node(&self) -> &MemberNode {
         &self.node
     }
 
-    /// Since when it is connected: its first stream that is still open or was followed by others.
+    /// Returns since when it is connected: without a gap between its streams.
     pub fn since(&self) -> Moment {
         self.since
     }
@@ -85,8 +89,8 @@ impl Members {
         Self { faults, ..Self::default() }
     }
 
-    /// A stream of a client has joined that is connected since then. The first one of all is shown at once, and one that comes back with the
-    /// node that is still shown is the one that is shown.
+    /// A stream has joined, of a client that is connected since `since`. The very first client is shown at once. A client that returns with
+    /// the node that is still shown becomes the shown one again.
     pub fn join(&mut self, session: SessionId, node: MemberNode, since: Moment, now: Moment) {
         self.leave(session, now);
         let was_due = self.is_due();
@@ -111,8 +115,8 @@ impl Members {
         }
     }
 
-    /// A client has stated another node on its stream, with the same key. If it is shown, it stays so with the node that servers have: it is
-    /// still there.
+    /// A client has stated another node on its stream, with the same key. If this client is shown, it remains so, with the node that
+    /// servers have: the client is still there.
     pub fn replace(&mut self, session: SessionId, node: MemberNode) {
         let Some(before) = self.ranks_by_session.get(&session).copied() else { return };
         let Some(since) = self.present.get(&before).map(|member| member.since) else { return };
@@ -124,7 +128,7 @@ impl Members {
         }
     }
 
-    /// A server has refused the client that is shown: another one is next. If each of those that are there was refused, it stays.
+    /// A server has refused the client that is shown: another one is next. If all present clients were refused, the shown one stays.
     pub fn pass_over(&mut self, now: Moment) {
         let was_due = self.is_due();
         let Some(rank) = self.shown.as_ref().and_then(|shown| shown.rank) else { return };
@@ -141,13 +145,13 @@ impl Members {
         }
     }
 
-    /// Whether a server has refused each client that is there. It has if none is.
+    /// Whether a server has refused each client that is there. True if none is there.
     pub fn are_all_refused(&self) -> bool {
         self.present.keys().all(|rank| self.refused.contains(rank))
     }
 
-    /// Shows the one that has been there for longest of those that were not refused, if the one that was shown has left or was. Returns whether
-    /// another one is shown.
+    /// Shows the next client, if the shown one has left or was refused: the client that has been connected for longest among those that
+    /// were not refused. Returns whether another one is shown.
     pub fn show_next(&mut self) -> bool {
         if !self.is_due() {
             return false;
@@ -164,7 +168,7 @@ impl Members {
         true
     }
 
-    /// Whether another one is to be shown: the one that is shown has left, or was refused while others were not.
+    /// Whether another client is to be shown: the shown one has left, or was refused while others were not.
     pub fn is_due(&self) -> bool {
         match self.shown.as_ref().map(|shown| shown.rank) {
             None => false,
@@ -173,7 +177,7 @@ impl Members {
         }
     }
 
-    /// Whether the one that is shown has left.
+    /// Whether the shown client has left.
     pub fn has_left(&self) -> bool {
         self.shown.as_ref().is_some_and(|shown| shown.rank.is_none())
     }
@@ -193,18 +197,18 @@ impl Members {
         self.present.values()
     }
 
-    /// Returns until when removals wait that come on a stream which shows a client that has left. None if no such client was shown yet.
+    /// Returns until when removals wait if they come on a stream that shows a client that has left. `None` if no shown client has left yet.
     pub fn removals_wait_until(&self) -> Option<Moment> {
         let since = self.changing_since.filter(|_| !self.faults.has(Fault::DepartedMemberRemoves))?;
         Some(since + REMOVALS_WAIT)
     }
 
-    /// Returns the bytes of what members have in common. What is their own is counted for each: [`MemberNode::own_bytes`].
+    /// Returns the bytes that members have in common. The bytes of each one alone are [`MemberNode::own_bytes`].
     pub fn shared_bytes(&self) -> usize {
         self.extensions.keys().map(Bytes::len).sum()
     }
 
-    /// Returns the bytes of the node that is shown, without what clients that are there have in common with it. It stays after its client.
+    /// Returns the bytes of the shown node, except those that it shares with present clients. The node stays after its client has left.
     pub fn shown_bytes(&self) -> usize {
         let Some(Shown { node, .. }) = &self.shown else { return 0 };
         let is_kept = self.extensions.keys().any(|kept| kept.as_ptr() == node.extensions().as_ptr());
