@@ -1,5 +1,5 @@
-//! Single situations in virtual time, each many times: what was seen to wait for minutes or for ever is served within the bound. The judge
-//! sees to it: two seconds with one tier, three with more.
+//! Single situations in virtual time, each many times. What was once seen to wait for minutes or for ever is now served within the bound.
+//! The judge sees to it: two seconds with one tier, three with more.
 
 use std::time::Duration;
 

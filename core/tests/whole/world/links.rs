@@ -88,7 +88,7 @@ impl World {
         }
     }
 
-    /// Begins a liveness call, which is behind what is under way.
+    /// Begins a liveness call. It arrives after everything that is under way.
     pub(super) fn call(&mut self, key: LinkKey) {
         let way = self.way() + self.way();
         let now = self.now;
