@@ -46,7 +46,7 @@ fn absent(bench: &mut Bench, url: &str, class: Class, names: &[String]) {
     bench.apply(names.iter().map(gone).collect());
 }
 
-/// Returns how many names a client is told are removed.
+/// Returns how many removals a client is sent.
 fn removed(bench: &mut Bench, client: SessionId) -> usize {
     std::iter::from_fn(|| bench.poll(client)).map(|reply| reply.removed.len()).sum()
 }

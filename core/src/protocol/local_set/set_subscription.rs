@@ -259,7 +259,7 @@ impl SetSubscription {
             }
             let Some(resource) = self.resource_for(&name).cloned() else {
                 if self.set.lacks_room(&name) {
-                    part.add_without_room(self.class, name); // it is there, and nobody has it
+                    part.add_without_room(self.class, name); // it exists, but the view cannot have it
                 } else if absence != Absence::Never {
                     self.missing.insert(name);
                 }

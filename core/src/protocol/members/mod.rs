@@ -124,7 +124,7 @@ impl Members {
         let has_left = self.exit(session).is_some();
         let rank = self.enter(session, node, since);
         if let Some(shown) = self.shown.as_mut().filter(|shown| has_left && shown.rank == Some(before)) {
-            shown.rank = (!is_refused).then_some(rank); // servers may take it as it is now
+            shown.rank = (!is_refused).then_some(rank); // servers may accept the client with its new node
         }
     }
 

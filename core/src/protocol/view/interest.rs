@@ -165,7 +165,7 @@ impl Interest {
         let counted = left && watchers.absent;
         let (last, others) = (watchers.sessions.first().copied(), watchers.sessions.len());
         if left && watchers.sessions.is_empty() {
-            let is_over = watchers.is_over && !how.with_stream; // who comes back with its stream may want it from somewhere else
+            let is_over = watchers.is_over && !how.with_stream; // a client that reconnects may want it for another cluster
             let lingers = !is_over && how.lingers(watchers.absent, memory, void);
             let until = if lingers { lingers_until } else { ENDED };
             (watchers.may_return, watchers.until) = (how.with_stream && lingers, Some(until));

@@ -235,7 +235,7 @@ impl<'a> TableWriter<'a> {
                 coverage.interrupt(revision);
                 coverage.set_unreadable(BTreeSet::new()); // the server sends it again, if it still exists
                 if coverage.is_cut_short() && coverage.completeness() < Completeness::Settled {
-                    self.publication.wake_wildcard(kind); // who waited for its quiet waits no more
+                    self.publication.wake_wildcard(kind); // sessions that waited for its quiet wait no more
                 }
             }
             Selector::Name(name) => self.table(kind, Class::Named).interrupt_one(name, revision),

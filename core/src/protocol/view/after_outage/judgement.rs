@@ -157,7 +157,7 @@ impl<'a> Judgement<'a> {
     fn pass_removed_collection(&mut self, kind: Type, glob: Name) {
         let members: Vec<Name> = self.facts.tables().members(&kind, &glob).cloned().collect();
         self.held.forget(&kind, Class::Named, |name, is_removal| {
-            !is_removal && name.collection().as_ref() == Some(&glob) // it has not come yet
+            !is_removal && name.collection().as_ref() == Some(&glob) // it waits, and has not been applied
         });
         let mut any = false;
         for name in members {

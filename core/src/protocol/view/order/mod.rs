@@ -54,7 +54,7 @@ impl Order {
     /// Judges an update that is not in the tables yet. Returns what is applied now.
     pub(super) fn judge(&mut self, update: Update, origin: Origin, facts: &Facts, now: Moment) -> Option<Update> {
         if !self.waiting.is_empty() && update.subject().0 == facts.clusters() {
-            self.look_by(now); // one that changes wait for may have no room now, or may be gone
+            self.look_by(now); // a cluster that changes wait for may have no room now, or be removed
         }
         match &update {
             Update::Upsert { kind, class, key, resource } if kind.is(Role::Routing) && keeps_order(facts) => {
