@@ -45,7 +45,7 @@ impl Request {
         }
     }
 
-    /// Returns how many names it has, with those that it unsubscribes from and those whose versions it states.
+    /// Returns how many names it has, including those that it unsubscribes from and those whose versions it states.
     pub fn entries(&self) -> usize {
         match self {
             Self::Sotw(request) => request.resource_names.len() + request.resource_locators.len(),

@@ -1,9 +1,12 @@
-//! Random histories of one server's set under brakes, judged by a plain reading of the rules that keeps every statement.
+//! Random histories of one server's set under brakes, judged by a plain model of the rules, which keeps every statement.
 //!
-//! The judge knows nothing of windows in steps, holds or generations: it keeps what the server has stated and what clients have, second
-//! by second. (1) Nothing goes that was removed less than the grace ago, if the loss it is part of was too much. (2) A set that would be
-//! empty goes after its own time alone. (3) Nothing is present longer than its longest time after its server has removed it. (4) What the
-//! server has is present. (5) Without rules the same history gives what the server states, at once.
+//! The judge knows nothing of windows in steps, holds or generations: it keeps what the server has stated and what clients have, second by
+//! second. It checks:
+//! 1. A resource whose removal is younger than the grace is present, if it was part of a loss that was too much.
+//! 2. If a set would be empty, what is left of it goes after its own time alone.
+//! 3. Nothing is present longer than its longest time after its server has removed it.
+//! 4. What the server has is present.
+//! 5. Without rules the same history gives what the server states, at once.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -148,10 +151,10 @@ struct Judge {
     sizes: BTreeMap<u64, (usize, usize)>,
     opening: u64,
     present: BTreeSet<usize>,
-    /// The seconds in which removals went because it was their time: counting may begin again there.
+    /// The seconds in which removals passed because their time was over. Counting may begin again there.
     restarts: Vec<u64>,
     empty_since: Option<u64>,
-    /// Since when anything that was removed is present: a loss is measured as of then.
+    /// Since when anything is present although it was removed. A loss is measured from then on.
     held_since: Option<u64>,
 }
 

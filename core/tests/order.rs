@@ -511,7 +511,7 @@ fn ord_1_whatever_order_things_come_in_no_client_holds_a_route_into_the_void() {
 fn an_order_that_is_broken_on_purpose_is_noticed() {
     for fault in [Fault::RemoveUnderReference, Fault::RoutingGoesAhead, Fault::HoldEndsWithAck, Fault::NoRoutingHold] {
         let options = ProtocolOptions::default().with(|options| options.plant(Faults::planted(fault)));
-        // Most faults show soon, and a burst takes the longer the more there were.
+        // Most faults show soon, and a burst takes longer the more bursts there were before it.
         let noticed =
             [10, 50, 200].into_iter().find_map(|bursts| play(bursts, options.clone(), 1).0.into_iter().next());
         println!("{fault:?}: {}", noticed.unwrap_or_else(|| panic!("{fault:?} was not noticed")));

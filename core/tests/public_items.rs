@@ -1,4 +1,4 @@
-//! What is public in this crate, listed in `public-items.txt`, so that whatever becomes public is seen.
+//! The public items of this crate are listed in `public-items.txt`, so that whatever becomes public is seen.
 //!
 //! `WEIR_WRITE=1 cargo test -p weir-core --test public_items` writes the list.
 

@@ -49,15 +49,15 @@ pub enum Fault {
     RemoveBeforeCounted,
     /// I7, ORD-7: merged updates send the latest set at once.
     NoUnion,
-    /// I7: of several changes of a name only the last counts, and an earlier state seems to have none.
+    /// I7: only the last of several changes of a name is remembered, so an earlier state seems unchanged.
     LastChangeOnly,
-    /// A session reads which names changed before it reads the snapshot: one that is published in between has changes that it misses.
+    /// A session reads which names changed before it reads the snapshot. It misses the changes of a snapshot that is published in between.
     MarksBeforeSnapshot,
     /// I7: clients that warm clusters are not sent endpoints again.
     NoForcedEndpoints,
     /// A route goes out while its cluster still waits for endpoints.
     NoRoutingHold,
-    /// The total time of a routing hold goes on through all later holds, so that nothing is held any more.
+    /// The total time of a routing hold is not reset for later holds, so that at last nothing is held any more.
     HoldTimeGoesOn,
     /// The ACK of a new cluster ends the wait for its endpoints, though they are on their way.
     HoldEndsWithAck,
@@ -113,7 +113,7 @@ pub enum Fault {
     AfterOutageBelievesAll,
     /// What is stated again after an outage is held from the beginning.
     AfterOutageStartsOver,
-    /// What the end of a stream leaves held goes on as if the server were there.
+    /// When a stream ends, what it left held goes on waiting as if the server were there.
     AfterOutageOutlivesStream,
     /// A view task panics when a client requests the name `panic`.
     OwnerPanics,
@@ -129,17 +129,17 @@ pub enum Fault {
     CutSetWaits,
     /// ORD-1: routing and removals wait for an answer to each name, whenever it was requested.
     LateNamesHoldUpOrder,
-    /// XLAT-20: a deletion that is ignored is no answer, so that silence removes what is to be kept.
+    /// XLAT-20: an ignored deletion does not count as an answer, so silence removes what should be kept.
     IgnoredDeletionIsNoAnswer,
     /// A claim for which there is no room is forgotten.
     DropClaimsWithoutRoom,
     /// I3: a stream that fails puts in doubt what another one has stated to the server.
     FailureDoubtsOtherStreams,
-    /// UP-15: what a server that ignores stated versions does not send again counts as confirmed.
+    /// UP-15: a server ignores stated versions, and what it does not send again counts as confirmed.
     RepeatingConfirmsAll,
     /// I3: a relay below that is silent counts as a server that is silent.
     SilentRelayIsSilentServer,
-    /// XLAT-12: whatever follows a first response makes the server one that sends its sets in pieces.
+    /// XLAT-12: any response after the first one marks the server as one that sends its sets in pieces.
     ChangeIsPiece,
     /// Of the clients of a view, the one that has come last is shown next.
     YoungestMemberIsNext,

@@ -1,8 +1,8 @@
-//! What the books of a view are kept by: classes, selections, names in tables, revisions and sessions.
+//! The keys of a view's tables and records: classes, selectors, names in tables, revisions and sessions.
 
 use crate::xds::{Name, Type};
 
-/// What the server sent for `*` and for a name may differ, so they are never kept together (XLAT-13).
+/// How a resource was requested. What the server sends for `*` and for a name may differ, so they are never kept together (XLAT-13).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Class {
     /// All resources of a type, `*`.
@@ -20,7 +20,7 @@ pub enum Selector {
     Name(Name),
 }
 
-/// Stands for the names of a set that cannot be used, beyond those that are remembered. No resource has this name.
+/// Stands for all further unusable names of a set, beyond those that are remembered. No resource has this name.
 pub(crate) const MORE: &str = "weir.more";
 
 /// A name in a table.

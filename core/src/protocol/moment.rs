@@ -5,7 +5,7 @@ use std::ops::{Add, Sub};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Microseconds since a start that the caller chooses, and one: a moment that may be missing takes no more room.
+/// Microseconds since a start that the caller chooses, plus one. So it is never zero, and an `Option` of it takes no more room.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Moment(NonZeroU64);
 
@@ -66,8 +66,8 @@ pub fn earliest(one: Option<Moment>, other: Option<Moment>) -> Option<Moment> {
     [one, other].into_iter().flatten().min()
 }
 
-/// Stands still while the server is away, so that no wait runs out meanwhile. It does not start over: a server that restarts again and
-/// again delays nothing for ever.
+/// A clock that stands still while the server is away, so that no wait runs out meanwhile. Afterwards it goes on, and does not start over:
+/// so a server that restarts again and again cannot delay anything for ever.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Clock {
     passed: Duration,

@@ -8,7 +8,7 @@ use super::session::SessionOptions;
 use super::upstream::UpstreamOptions;
 use super::view::ViewOptions;
 
-/// What each part may be told to do in another way.
+/// What can be configured of each part.
 #[derive(Debug, Clone, Default)]
 pub struct ProtocolOptions {
     /// Of each client's session.

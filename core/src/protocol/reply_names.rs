@@ -1,4 +1,5 @@
-//! Which resources a reply has, as far as that is remembered until the client has answered it: the reason of a NACK need not name what it rejects.
+//! Which resources a reply has. As far as there is room, this is remembered until the client has answered: the reason of a NACK need not
+//! name what it rejects.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
@@ -149,7 +150,7 @@ fn places(name: &Name) -> impl Iterator<Item = (usize, u64)> {
 }
 
 const MOST_NAMES: usize = 16;
-/// The size of the filter: 256 bytes, in which of a few hundred names most others are known not to be.
+/// The size of the filter: 256 bytes. With a few hundred names in it, it still rules out most names that are not among them.
 const WORDS: usize = 32;
 /// From so many on, nearly every bit would be set.
 const MOST_IN_FILTER: usize = 1_000;

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// What a server said when it ended a stream. There is none of a connection that was lost.
+/// What a server said when it ended a stream. A lost connection has none.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServerStatus {
     /// The number of the gRPC status.
@@ -12,7 +12,7 @@ pub struct ServerStatus {
 }
 
 impl ServerStatus {
-    /// Whether it may be about what was requested. The others tell of the server, of its load, or of the way to it, or of no error.
+    /// Whether the status may be about what was requested. The others are about the server, its load or the way to it, or are no error.
     pub fn may_concern_request(&self) -> bool {
         !matches!(
             self.name(),

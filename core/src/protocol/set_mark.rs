@@ -1,7 +1,7 @@
 //! Lets a relay behind this one know whether a `*` set is complete. The protocol has no field for that (XLAT-12), so the mark is in
 //! `system_version_info` of a delta response, whose contents a server may choose.
 
-/// The name of the response header by which a relay knows another one. A relay says itself what does not exist, so its silence proves
+/// The name of the response header by which relays recognize each other. A relay reports absent names itself, so its silence proves
 /// nothing: its own servers may be away.
 pub const RELAY_HEADER: &str = "weir-relay";
 

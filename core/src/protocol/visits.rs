@@ -1,4 +1,4 @@
-//! Counts what an event looks at, so that tests can tell what it costs whatever the machine does.
+//! Counts what an event looks at, so that tests can measure its cost independently of the machine.
 //!
 //! Compiled in only with the feature `faults`, like what tests break on purpose.
 
@@ -10,7 +10,7 @@ thread_local! {
     static VISITS: Cell<u64> = const { Cell::new(0) };
 }
 
-/// A resource, a name or a session is looked at, or copied.
+/// Counts a resource, a name or a session that is looked at or copied.
 #[inline]
 pub(crate) fn visit() {
     #[cfg(feature = "faults")]

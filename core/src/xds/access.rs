@@ -14,7 +14,7 @@ use super::types::Type;
 /// Resources that are limited to some clients.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AccessRule {
-    /// The names of types. A v2 name is covered by that of its successor.
+    /// Names of types. The name of a v3 type covers its v2 predecessor too.
     pub types: Vec<Box<str>>,
     /// Empty means all names of these types.
     pub names: Vec<NamePattern>,
@@ -34,12 +34,12 @@ pub struct Clearance {
     access: Access,
     /// For each rule, whether it lists this client.
     named: Arc<[bool]>,
-    /// What it may have by the permissions. Both must allow a resource.
+    /// What the permissions allow this client. A resource must be allowed by the rules and by the permit.
     permit: Option<Arc<Permit>>,
 }
 
 impl Access {
-    /// Returns the rules. What several cover is for the clients of each.
+    /// Returns the rules. A resource that several rules cover is open to the clients of each of them.
     pub fn rules(&self) -> &[AccessRule] {
         &self.rules
     }
@@ -49,7 +49,7 @@ impl Access {
         Self { rules: rules.into() }
     }
 
-    /// Returns the access of a client at this address. One on a Unix socket has none, and is in no network.
+    /// Returns the access of a client at this address. A client on a Unix socket has no address, so it is in no network.
     pub fn clearance(&self, peer: Option<IpAddr>) -> Clearance {
         let contains = |network: &Network| peer.is_some_and(|peer| network.contains(peer));
         let names_peer = |rule: &AccessRule| rule.peers.iter().any(contains);
@@ -63,7 +63,7 @@ impl Clearance {
         Self { permit, ..self }
     }
 
-    /// Returns the rule of permissions by which the client may not request this type at all.
+    /// Returns the name of the permission rule that forbids the client this type as a whole, if one does.
     pub(crate) fn rule_against(&self, kind: &Type) -> Option<&Arc<str>> {
         self.permit.as_ref().filter(|permit| !permit.allows_type(kind)).map(|permit| &permit.rule)
     }

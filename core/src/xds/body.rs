@@ -15,7 +15,7 @@ use super::version::ContentHash;
 pub struct Body {
     hash: ContentHash,
     bytes: Bytes,
-    /// The URL of the body, if it is not of the type of its resource.
+    /// The type URL of the body, if it differs from the type of its resource.
     type_url: Option<Box<str>>,
     /// The bytes of all bodies in the store, these included.
     total: Arc<AtomicUsize>,
@@ -52,7 +52,7 @@ impl Body {
         Self { hash, bytes, type_url, total: total.clone(), cluster_references: OnceLock::new() }
     }
 
-    /// Returns the URL of the body, if it is not of the type of its resource.
+    /// Returns the type URL of the body, if it differs from the type of its resource.
     pub fn type_url(&self) -> Option<&str> {
         self.type_url.as_deref()
     }
@@ -70,7 +70,7 @@ impl Body {
         self.cluster_references(kind).map_or(&[], |found| &found.clusters)
     }
 
-    /// Whether it has a host that may take traffic, if it is an assignment.
+    /// Whether this body, an endpoint assignment, has a host that may take traffic.
     pub(crate) fn has_usable_host(&self) -> bool {
         references::has_usable_host(&self.bytes)
     }

@@ -89,9 +89,9 @@ pub(super) const BUILT_IN: &[Row] = &[
     row("ratelimit.config.ratelimit.v3.RateLimitConfig", 1, Sotw::Partial, LAST, LAST, Role::Free),
 ];
 
-/// The types of Istio that its agent, its Envoys and ztunnel request, as Istiod gives them: an empty first list is the wildcard. NDS and PCDS
-/// are one resource without a name, so a response is their complete set. Of workloads a SotW response has what changed. Addresses and
-/// authorizations have their names beside them, which only the delta variant has room for.
+/// The types of Istio that its agent, its Envoys and ztunnel request, with the behaviour of Istiod. An empty first list is the wildcard.
+/// NDS and PCDS have one resource without a name, so each response is the complete set. A SotW response for workloads has only those that
+/// changed. Addresses and authorizations have their names in the wrapper alone, so they need the delta variant.
 pub(super) const ISTIO: &[Row] = &[
     row("istio.networking.nds.v1.NameTable", 0, Sotw::Full, LAST, LAST, Role::Free),
     row("istio.mesh.v1alpha1.ProxyConfig", 0, Sotw::Full, LAST, LAST, Role::Free),
@@ -113,7 +113,8 @@ pub(super) fn is_built_in(message: &str) -> bool {
 const ADDRESSES: &str = "istio.workload.Address";
 const AUTHORIZATIONS: &str = "istio.security.Authorization";
 
-/// Types whose resources have their names beside them alone: one without is an error of its server, and not the only one of its type.
+/// Types whose resources have their names in the wrapper alone. If such a resource has no name, its server made an error: it is not the one
+/// unnamed resource of its type.
 pub(super) const NAMED_BESIDE: [&str; 7] = [
     "envoy.config.cluster.v3.ClusterCollection",
     "envoy.config.endpoint.v3.LbEndpoint",

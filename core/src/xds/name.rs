@@ -11,7 +11,7 @@ use super::xdstp::Xdstp;
 /// The name of the wildcard: everything that a node may see (SOTW-37).
 pub const WILDCARD: &str = "*";
 
-/// The prefix of names that ask for the end of a set: a server that lists one as removed has said all of the set.
+/// The prefix of made-up names that ask where a set ends. A server that lists such a name as removed has sent the whole set.
 pub(crate) const END_OF_SET: &str = "weir.end-of-set/";
 
 /// A resource name. Clones share the text, so a name costs its bytes once, however many sessions want it.
@@ -37,7 +37,7 @@ impl Name {
         &self.0
     }
 
-    /// Whether relays make such names up to ask a server where a set ends. No resource has one.
+    /// Whether a relay has made the name up to ask a server where a set ends. No resource has such a name.
     pub(crate) fn asks_for_end(&self) -> bool {
         self.0.starts_with(END_OF_SET)
     }

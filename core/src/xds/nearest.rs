@@ -20,8 +20,8 @@ pub fn nearest_few<'a>(text: &str, known: impl Iterator<Item = &'a str>, limit: 
     few.into_iter().map(|(_, word)| word).collect()
 }
 
-/// Returns how many letters have to be added, removed, replaced, or swapped with the next one; none if more than `limit`. For words that
-/// differ much, the first few letters that differ are enough to see that.
+/// Returns how many letters have to be added, removed, replaced, or swapped with the next one; `None` if more than `limit`. For words that
+/// differ much, the first few differing letters decide.
 fn distance(one: &str, other: &str, limit: usize) -> Option<usize> {
     let (one, other) = differing(one, other);
     if one.len().abs_diff(other.len()) > LONGEST_LETTER * limit {
@@ -44,7 +44,7 @@ fn distance(one: &str, other: &str, limit: usize) -> Option<usize> {
             line.push(least);
         }
         before = std::mem::replace(&mut last, line);
-        // A line comes of the two before it.
+        // Each line is computed from the two before it, so no later one would be within the limit.
         if [&before, &last].into_iter().flatten().all(|distance| *distance > limit) {
             return None;
         }

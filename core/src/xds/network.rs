@@ -38,7 +38,8 @@ impl Network {
 }
 
 impl Network {
-    /// Returns the IPv4 form of IPv4 addresses that are written as IPv6. Clients never have those: they count as IPv4.
+    /// Returns the IPv4 form of a network of IPv4 addresses that are written as IPv6. No client is in such a network: its address counts as
+    /// IPv4.
     pub fn as_mapped(&self) -> Option<Self> {
         let IpAddr::V6(address) = self.address else { return None };
         let bits = self.bits.checked_sub(96)?;

@@ -17,7 +17,8 @@ use super::version::ContentHash;
 use super::wire;
 use crate::proto::{Any, discovery};
 
-/// A cached resource. Equal bodies are equal for clients of unwrapped SotW, equal `full` hashes for every client; a TTL is in neither (I5).
+/// A cached resource. Two resources are equal for clients of unwrapped SotW if their bodies are, and for all clients if their `full` hashes
+/// are. The TTL is in neither (I5).
 #[derive(Debug, Clone)]
 pub struct Resource {
     /// The name that it was sent under.
@@ -88,8 +89,8 @@ impl Resource {
         (&self.name, self.full, self.ttl) == (&other.name, other.full, other.ttl)
     }
 
-    /// Returns the field of the wrapper that two clients would see otherwise, if there is one: of what [`Self::is_same`] compares, all but name
-    /// and body.
+    /// Returns the wrapper field by which clients could tell two resources apart, if there is one. It compares what [`Self::is_same`]
+    /// compares, except name and body.
     pub fn differs_beside(&self, other: &Self) -> Option<&'static str> {
         let aliases = |of: &Self| of.aliases().iter().cloned().collect::<BTreeSet<_>>();
         let in_any_order = |of: &Self| of.metadata().map(|encoded| metadata::canonical(encoded));
@@ -128,8 +129,8 @@ impl Resource {
         self.beside.as_ref().is_some_and(|beside| beside.do_not_cache)
     }
 
-    /// Returns the wrapper that it would have in a delta response, without version and without the bytes of its body: of that it has the URL,
-    /// if it is not that of the type. [`Self::from_wrapper`] reads it.
+    /// Returns the wrapper that it would have in a delta response, without version and without the bytes of its body. The type URL of the
+    /// body is kept if it differs from the type. [`Self::from_wrapper`] reads the result.
     pub fn wrapper_without_body(&self) -> discovery::Resource {
         let name = self.name.as_str().to_owned();
         let constraints = self.constraints().map(|bytes| discovery::ResourceName {
@@ -255,7 +256,7 @@ fn is_named(kind: &Type, body: &[u8], name: &Name) -> bool {
     own.is_some_and(|own| own == name.as_str() || Name::canonical(own) == *name)
 }
 
-/// Returns the URL of a body that is not of the type of its response.
+/// Returns the type URL of a body if it differs from the type of the response.
 fn own_url<'u>(
     index: usize,
     name: Option<&Name>,

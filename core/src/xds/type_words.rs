@@ -3,7 +3,7 @@
 use super::nearest::nearest;
 use super::types::{Type, TypeTable};
 
-/// The word is that of no type. The message proposes one.
+/// The word names no type. The message suggests one.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("unknown type {text:?}: {hint}")]
 pub struct UnknownType {

@@ -29,7 +29,7 @@ impl Type {
         &self.0
     }
 
-    /// Returns the full message name; of a type that is known by its whole URL, that. [`TypeTable::resolve`] finds the type by it.
+    /// Returns the full message name, or the whole URL if the type is known by that. [`TypeTable::resolve`] finds the type by it.
     pub fn name(&self) -> &str {
         &self.0.name
     }
@@ -49,8 +49,9 @@ impl Type {
         type_url.rsplit_once('/').map_or(type_url, |(_, name)| name)
     }
 
-    /// Returns what a body with this URL is in a response of the type. By a whole URL a server may give messages of another type, as Istiod
-    /// gives its own configuration. Messages of a built-in type are taken under that type alone: under another, no rule would cover them.
+    /// Classifies a body with this URL in a response of the type. A type that is known by its whole URL may contain messages of other
+    /// types, as Istiod's own configuration does. Messages of built-in types are accepted only as their own type: as another type, no rule
+    /// would cover them.
     pub(crate) fn body_of(&self, type_url: &str) -> BodyType {
         let message = Self::message_name(type_url);
         match self.has_own_url() {
@@ -61,8 +62,8 @@ impl Type {
         }
     }
 
-    /// Returns the name of a resource that has none, for types that may have one such resource: those without a field for the name, unless
-    /// their names are always beside them. For all other types, an entry without a name is not readable.
+    /// Returns the empty name, if the type may have one resource without a name. Such a type has no field for the name, and its names are
+    /// not always in the wrapper. For other types, an entry without a name is unreadable.
     pub fn unnamed(&self) -> Option<Name> {
         let is_beside = NAMED_BESIDE.iter().any(|name| self.is_called(name));
         (self.0.name_field.is_none() && !is_beside).then(|| Name::from(""))
@@ -150,7 +151,7 @@ pub(crate) enum BodyType {
     Own,
     /// One of another type, which is passed on under its own URL.
     Other,
-    /// One that has no place there.
+    /// A message that must not be in such a response.
     Foreign,
 }
 
@@ -162,7 +163,7 @@ pub struct TypeTable {
 }
 
 impl TypeTable {
-    /// Returns a hash of everything in the table but Istio's types as they are built in: state files from before these are still of use.
+    /// Returns a hash of the whole table except the built-in types of Istio, so that state files older than these types stay usable.
     pub fn fingerprint(&self) -> u64 {
         let row = |info: &TypeInfo| format!("{}={info:?}", info.name);
         let built_in: Vec<_> = istio().map(|info| row(&info)).collect();
@@ -208,9 +209,9 @@ impl TypeTable {
 
     /// Returns the type of a URL, or of a name ([`Type::name`]).
     ///
-    /// A type in the table is known by its message name under any prefix, so that no spelling evades what is decided by type. Every other type
-    /// is its whole URL, byte for byte; of one with the usual prefix, or with none, the name is what follows that. A type that is not in the
-    /// table is opaque: it is served without any assumption.
+    /// A type in the table is known by its message name under any prefix, so that no spelling evades decisions by type. Every other type is
+    /// known by its whole URL, byte for byte. If that URL has the usual prefix or none, the name is what follows the prefix. A type that is
+    /// not in the table is opaque: it is served without any assumption.
     pub fn resolve(&self, type_url: &str) -> Type {
         if let Some(known) = self.by_name.get(Type::message_name(type_url)) {
             return known.clone();

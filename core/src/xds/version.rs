@@ -149,7 +149,7 @@ fn version_text(value: u128) -> VersionText {
 }
 
 const DIGITS: &[u8; 64] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz-_";
-/// What each byte stands for as a digit: a request may state ten thousand versions.
+/// The value of each byte as a digit. This is a table because a request may state ten thousand versions.
 const VALUES: [u8; 256] = {
     let (mut values, mut digit) = ([NO_DIGIT; 256], 0);
     while digit < DIGITS.len() {

@@ -162,7 +162,7 @@ mod tests {
         assert_eq!(last_text(&bytes, 2), None);
     }
 
-    /// What the scan and a decoder read differently could pass the limits of a request.
+    /// A field that the scan reads differently than a decoder could evade the limits of a request.
     #[test]
     fn tags_and_numbers_of_too_many_bits_are_no_message() {
         let longest = [&[0x08][..], &[0xff; 9], &[1]].concat();

@@ -72,7 +72,8 @@ fn refused() -> TrialEnd {
     TrialEnd::Refused(ServerStatus { code: 2, message: "no such type".into() })
 }
 
-/// FB-5: an error of a name is no reason to leave a server, and neither is its word on a type. A type that it was not asked for may be elsewhere.
+/// FB-5: an error of a name is no reason to leave a server, and neither is its refusal of a type. A type that it was not asked for is a
+/// reason: another server may have it.
 #[test]
 fn fb_4_a_type_that_the_server_refuses_is_no_reason_to_leave_it() {
     for (name, is_refused, is_later) in [("*", true, false), ("x", true, true), ("*", false, false), ("x", false, true)]
@@ -99,7 +100,7 @@ fn fb_4_a_type_that_the_server_refuses_is_no_reason_to_leave_it() {
     }
 }
 
-/// The server may be away when the configuration is read again, so that the next view cannot find it out.
+/// The server may be away when the configuration is read again. Then the next view cannot find out by itself that the type is refused.
 #[test]
 fn fb_4_a_type_that_the_server_has_refused_before_a_reload_is_no_reason_to_leave_it_until_it_takes_it() {
     let want = |bench: &mut Bench| [(EDS, "a"), (OWN, "x")].iter().for_each(|(url, name)| bench.want(url, name, true));

@@ -1,10 +1,10 @@
-//! What events of servers cost: how much is looked at goes by what they concern, and not by what is there.
+//! What events of servers cost: how much is looked at depends on what they concern, and not on how much there is.
 
 use weir_core::protocol::visits::take_visits;
 
 use super::*;
 
-/// How much is looked at when a stream ends on which names were not answered, beside so many that were given.
+/// Returns how much is looked at when a stream with unanswered names ends, if so many other names were given.
 fn of_an_end(given: usize) -> u64 {
     let mut bench = Bench::new(plan(1, Variant::Delta, Rule::Reachability));
     let names: Vec<_> = (0..given).map(|number| format!("c{number:06}")).collect();

@@ -1,4 +1,4 @@
-//! A server whose deletions are ignored: what it removes stays, over restarts too, and its word is an answer all the same.
+//! A server whose deletions are ignored: what it removes stays, also after restarts. What it says still counts as an answer.
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! The first words of a server after an outage, by how it was away and what it is: `core/src/protocol/view/after_outage` has the rest.
+//! The first words of a server after an outage, depending on how it was away and what it is. `core/src/protocol/view/after_outage` has the
+//! other tests.
 
 use std::time::Duration;
 
@@ -13,7 +14,7 @@ use super::support::CDS;
 
 const HOLD: Duration = Duration::from_secs(10);
 
-/// A view that nothing is requested of yet.
+/// A view for which nothing is requested yet.
 fn empty(servers: usize, variant: Variant) -> Bench {
     holding(HOLD, servers, variant)
 }
@@ -121,7 +122,7 @@ fn another_relay_is_believed_at_once() {
     assert!(!has_b(&bench));
 }
 
-/// Of two streams to it only one has its first answer.
+/// Only one of two streams to the server has had its first answer.
 #[test]
 fn another_relay_is_believed_at_once_whatever_its_other_streams_have_seen() {
     let mut bench = served(1, Variant::Sotw);
@@ -135,7 +136,7 @@ fn another_relay_is_believed_at_once_whatever_its_other_streams_have_seen() {
     assert!(!has_b(&bench));
 }
 
-/// The server says on the stream of the next view what it had said on that of the one before, but after the 15 s.
+/// On the stream of the next view the server repeats what it said on the stream of the view before, but after the 15 s.
 #[test]
 fn a_view_that_follows_another_one_holds_what_that_one_held() {
     for is_drained in [false, true] {
@@ -157,7 +158,7 @@ fn a_view_that_follows_another_one_holds_what_that_one_held() {
     }
 }
 
-/// Reloads that are less than the time apart would delay a removal for ever.
+/// Otherwise reloads in quick succession would delay a removal for ever.
 #[test]
 fn views_that_follow_one_another_hold_for_no_longer_than_the_first_of_them() {
     let mut bench = served(1, Variant::Sotw);
@@ -173,7 +174,7 @@ fn views_that_follow_one_another_hold_for_no_longer_than_the_first_of_them() {
     }
 }
 
-/// What a server takes away long after it was asked is no repetition.
+/// What a server takes away long after it was asked does not repeat an earlier word.
 #[test]
 fn a_view_that_follows_another_one_doubts_its_server_no_longer_than_one_that_was_away() {
     let hour = Duration::from_secs(3600);
@@ -196,7 +197,8 @@ fn a_view_that_follows_another_one_doubts_its_server_no_longer_than_one_that_was
     assert!(!has_b(&after));
 }
 
-/// What it has removed and is held is requested again, or the server would have no reason to say it again. If it does, the time goes on.
+/// A name whose removal is held is requested again. Otherwise the server would have no reason to repeat the removal. If it repeats it, the
+/// time goes on.
 #[test]
 fn a_server_that_is_lost_again_says_again_what_is_held_of_it() {
     let mut bench = served(1, Variant::Delta);

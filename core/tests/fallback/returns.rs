@@ -379,7 +379,7 @@ fn fb_20_what_was_found_of_a_server_is_forgotten_when_the_server_is_closed() {
     assert_eq!(bench.standing(), LadderState::Trying(1), "whether it is still unreachable is not known");
 }
 
-/// It would never be returned to, since it has nothing that it could send.
+/// Otherwise such a server would never become active again, because it has no resource that it could send.
 #[test]
 fn fb_9_and_xlat_12_a_server_that_comes_back_with_removals_alone_is_active_once_its_set_has_ended() {
     let mut bench = served(Rule::default());
@@ -411,7 +411,7 @@ fn fb_9_and_xlat_12_a_server_that_comes_back_with_removals_alone_is_active_once_
     assert_eq!(bench.held(CDS, Class::Wildcard, "c"), "2", "a switch deletes nothing");
 }
 
-/// What was stated when a stream was opened is confirmed by it, whatever happens to another stream of the server after that.
+/// A stream confirms what was stated when it was opened, whatever happens to another stream of the server after that.
 #[test]
 fn i3_a_stream_that_fails_puts_nothing_in_doubt_that_another_has_stated() {
     let mut bench = Bench::new(plan(1, Variant::Delta, Rule::Reachability));

@@ -1,4 +1,4 @@
-//! Resources that a server has sent and for which there was no room: the relay is why they lack, and not the server.
+//! Resources that a server has sent and for which there was no room: they are missing because of the relay, and not because of the server.
 
 use weir_core::protocol::upstream::Room;
 use weir_core::protocol::view::{Scarcity, SessionId};

@@ -1,4 +1,5 @@
-//! When a server has sent its routing since it is back: names that do not exist, types that are never answered, answers in parts.
+//! When a server that is back counts as having sent its routing: with names that do not exist, types that are never answered, answers in
+//! parts.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -184,7 +185,7 @@ fn take_routes(bench: &mut Bench, variant: Variant) {
 
 const UNKNOWN: i32 = 2;
 
-/// Its trial comes soon, and what the server has of it may refer to what is to be removed.
+/// The type is tried soon, and what the server has of it may refer to resources that are to be removed.
 #[test]
 fn ord_1_a_type_that_is_to_be_tried_counts_until_the_server_has_answered_or_refused_it() {
     for variant in [Variant::Delta, Variant::Sotw] {
@@ -203,7 +204,8 @@ fn ord_1_a_type_that_is_to_be_tried_counts_until_the_server_has_answered_or_refu
     }
 }
 
-/// The first stream ends like one of a server that refuses the routes, and may have been a bad moment: the cached routes have to be confirmed.
+/// The first stream ends as if the server refused the routes. That may only have been a bad moment, so the cached routes have to be
+/// confirmed.
 #[test]
 fn ord_1_a_type_that_has_not_had_its_turn_counts() {
     for variant in [Variant::Delta, Variant::Sotw] {

@@ -169,7 +169,7 @@ pub fn run_with_stage(seed: u64, at: Place) -> Result<usize, String> {
     Ok(passed.load(Ordering::Relaxed))
 }
 
-/// A stage that lets everything on, and counts it.
+/// A stage that passes everything on, and counts it.
 #[derive(Debug, Clone)]
 struct HoldsNothing(Arc<AtomicUsize>);
 

@@ -1,14 +1,21 @@
-//! Random outages of three servers, in virtual time: refused, hanging and half-open connections, streams that end before or after the first
-//! response, servers that lack what others have, that are mute, that send their sets in parts up to a minute apart, that send everything
-//! again, differences only, or nothing, that answer to foreign versions or do not, replicas with versions of their own, entries without a
-//! body, and pauses after which a server continues with earlier requests; clients that connect with what they hold and disconnect; under
-//! both rules of fallback.
+//! Random outages of three servers, in virtual time, under both rules of fallback:
+//! - connections are refused, hang or stay half-open, and streams end before or after the first response;
+//! - servers lack what others have, or are mute, and entries have no body;
+//! - sets come in parts up to a minute apart, or everything comes again, differences only, or nothing;
+//! - servers answer to foreign versions or do not, and replicas have versions of their own;
+//! - after a pause a server continues with earlier requests;
+//! - clients connect with what they hold, and disconnect.
 //!
-//! Invariants: a client does not lose what the active server has had all the time; no client is sent an absence of what every server has;
-//! nothing known is forgotten while it is wanted; no server is left too soon after a return; silence counts only if the server was alive
-//! after it; a client without state waits only for the first response of a server that sends complete sets. Once all servers stay up, the
-//! first one is active, the view and the clients have what it sent, and clients without state do not wait. Each row of the state table has
-//! to be reached.
+//! Invariants:
+//! - A client does not lose what the active server has had all the time.
+//! - No client is sent an absence of what every server has.
+//! - Nothing known is forgotten while it is wanted.
+//! - No server is left too soon after a return.
+//! - Silence counts only if the server was alive after it.
+//! - A client without state waits only for the first response of a server that sends complete sets.
+//!
+//! Once all servers stay up, the first one is active, the view and the clients have what it sent, and clients without state do not wait.
+//! Each row of the state table has to be reached.
 
 #[path = "../support/bounds.rs"]
 mod bounds;

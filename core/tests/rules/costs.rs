@@ -1,4 +1,4 @@
-//! What events cost: how much is looked at goes by what has happened, and not by what is there.
+//! What events cost: how much is looked at depends on what has happened, and not on how much there is.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use super::support::{Bench, CDS, EDS, LDS, RDS, SDS, lead};
 
 const MANY: usize = 30_000;
 
-/// Asserts that an event looks at little for what it concerns, and at no more beside many others than beside few.
+/// Asserts that an event looks at little compared with what it concerns, and beside many others at no more than beside few.
 fn assert_law(event: &str, concerned: usize, visits: impl Fn(usize) -> u64) {
     let few = visits(1_000);
     assert!(few <= 8 * concerned as u64, "{event}: {few} for {concerned}, beside 1,000 others");

@@ -26,7 +26,7 @@ fn fill(bench: &mut Bench, names: &[String]) {
     bench.whole(CDS, &all);
 }
 
-/// A client that states names of which nobody knows anything.
+/// A client that states names of which nothing is known.
 fn stating(bench: &mut Bench, names: &[String]) -> SessionId {
     let client = bench.client(Variant::Delta);
     let request = DeltaDiscoveryRequest {
@@ -46,7 +46,7 @@ fn absent(bench: &mut Bench, url: &str, class: Class, names: &[String]) {
     bench.apply(names.iter().map(gone).collect());
 }
 
-/// How many names a client is told are removed.
+/// Returns how many removals a client is sent.
 fn removed(bench: &mut Bench, client: SessionId) -> usize {
     std::iter::from_fn(|| bench.poll(client)).map(|reply| reply.removed.len()).sum()
 }

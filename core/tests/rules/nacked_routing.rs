@@ -13,7 +13,7 @@ use super::support::{Bench, CDS, EDS, LDS, RDS, SDS, lead, nack};
 
 const HOLD: u64 = 5_000;
 const QUIET: u64 = 50;
-/// What a change of routing waits for its clusters at most.
+/// How long a change of routing waits for its clusters at most, in milliseconds.
 const WAIT: u64 = 1_000;
 
 /// A client of one variant that has `r`, `a`, `idle` and the endpoints of both, new or back with what it holds, and that NACKs the
@@ -97,7 +97,7 @@ fn removed(variant: Variant) -> Vec<&'static str> {
 }
 
 fn without_order() -> ProtocolOptions {
-    // The view lets removals of what nothing refers to go after 50 ms.
+    // The view removes a cluster to which nothing refers after 50 ms.
     ProtocolOptions::default().with(|options| options.hold_referenced(Duration::from_millis(HOLD)))
 }
 
@@ -114,7 +114,7 @@ fn ord_1_removals_of_a_client_that_nacked_its_routing_wait_for_the_bound_and_tho
         bench.later(QUIET);
         assert_eq!(bench.said(other), ["C  -idle"], "{variant:?} {is_back}");
         assert_eq!(bench.said(client), [""; 0], "{variant:?} {is_back}: its routing may lead there");
-        // What becomes due meanwhile does not lengthen the wait, and other types have none.
+        // What becomes due meanwhile does not lengthen the wait, and removals of other types do not wait.
         bench.later(HOLD - 1);
         bench.set(SDS, &[("s", "1")]);
         assert_eq!(bench.said(client), [""; 0], "{variant:?} {is_back}");

@@ -1,4 +1,4 @@
-//! A stage that is added to the row of a view holds what it holds, and nothing else, wherever it stands.
+//! A stage that is added to the row of a view delays what it holds, and nothing else, at any place in the row.
 
 use std::time::Duration;
 
@@ -52,7 +52,7 @@ fn a_name_that_an_added_stage_holds_is_late_and_no_other_is() {
         bench.sotw(clients[1], CDS, &[], "1");
         bench.view.add_stage(at, Box::<HoldsLate>::default());
 
-        // New, and a route that refers to it: the order sees it when it comes.
+        // `late` is new, and a route comes to refer to it. The order sees the cluster once the stage releases it.
         bench.set(CDS, &[("late", "1"), ("e", "1")]);
         lead_for(&mut bench, Class::Wildcard, "r", &["a", "e"], None);
         assert_eq!(bench.said(clients[0]), ["C e"], "{at:?}");
@@ -68,7 +68,7 @@ fn a_name_that_an_added_stage_holds_is_late_and_no_other_is() {
         let said = bench.said(clients[0]);
         assert_eq!(said.first().map(String::as_str), Some("C late"), "{at:?}: {said:?}");
 
-        // Removed, which the order holds while the route refers to it.
+        // The cluster is removed, which the order holds while the route refers to it.
         bench.later(60_000);
         clients.iter().for_each(|client| drop(bench.said(*client)));
         lead_for(&mut bench, Class::Wildcard, "r", &["a"], None);

@@ -13,9 +13,9 @@ use super::support::{Bench, CDS, EDS, RDS, lead};
 
 const HOLD: u64 = 5_000;
 const QUIET: u64 = 50;
-/// What a change of routing waits for its clusters at most.
+/// How long a change of routing waits for its clusters at most, in milliseconds.
 const WAIT: u64 = 1_000;
-/// What it waits for them at most if there is no room for one.
+/// How long it waits at most if there is no room for one of them.
 const LONG_WAIT: u64 = 20_000;
 
 /// A view whose route `r` refers to cluster `a`, and a client that subscribes to everything.
@@ -220,7 +220,7 @@ fn ord_4_a_route_waits_a_second_for_a_missing_cluster_however_quiet_upstream_is(
     assert_eq!(bench.said(client), ["R r"]);
     assert_eq!((bench.view.take_dangled().waits, dangling(&bench)), (1, vec!["static".to_owned()]));
 
-    // It is not waited for again while a route refers to it.
+    // No change waits for this cluster again while a route refers to it.
     lead(&mut bench, "r2", &["static"]);
     lead(&mut bench, "r", &["static", "a"]);
     assert_eq!(bench.said(client), ["R r"]);

@@ -13,7 +13,7 @@ use weir_core::xds::Authority;
 
 use super::support::{Bench, CDS, EDS, LDS, RDS, wrapper};
 
-/// What a client waits for at most.
+/// How long a client waits at most, in milliseconds.
 const BOUND: u64 = 20_000;
 const BOTH: [Variant; 2] = [Variant::Sotw, Variant::Delta];
 
@@ -68,8 +68,8 @@ fn reachable(bench: &mut Bench, is_reachable: bool) {
     bench.publish();
 }
 
-/// Clusters `a` and `b`, sent to a client that has also asked for listeners and scoped routes, which nobody answers, before the
-/// server removes `b`. With `holds`, the client states that it holds listeners; with `is_back`, that it holds clusters.
+/// Clusters `a` and `b`, sent to a client before the server removes `b`. The client has also asked for listeners and scoped routes, which
+/// no server answers. With `holds`, it states that it holds listeners; with `is_back`, that it holds clusters.
 fn unanswered(variant: Variant, is_back: bool, holds: bool, relay: bool) -> (Bench, SessionId) {
     let mut bench = Bench::new();
     let client = bench.add(Client { relay, ..Client::plain(variant) });
@@ -296,7 +296,8 @@ fn i4_the_next_opening_of_a_set_that_was_cut_short_is_waited_for_as_the_first_wa
     assert_eq!(bench.said(client), ["R r"]);
 }
 
-/// What a relay states of listeners is not known, so its removals wait. A set of which nothing is to be removed has ended all the same.
+/// A relay states listeners of which nothing is known, so its removals wait. If nothing is to be removed from a set, its end is sent all
+/// the same.
 #[test]
 fn xlat_12_the_end_of_a_set_does_not_wait_for_routing_of_which_nothing_is_known() {
     for removes in [false, true] {

@@ -1,4 +1,4 @@
-//! What events cost: how much is looked at goes by what has happened, and not by what is there.
+//! What events cost: how much is looked at depends on what has happened, and not on how much there is.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use super::{Bench, delta, requested, sotw};
 
 const TIMER: Duration = Duration::from_secs(15);
 
-/// How much is looked at when one name turns silent that a client holds or does not hold, beside so many others.
+/// Returns how much is looked at when a server turns silent about one name, beside so many others. `is_claimed`: a client holds that name.
 fn of_a_silent_name(others: usize, is_claimed: bool) -> u64 {
     let names: Vec<_> = (0..others).map(|number| format!("e{number:06}")).collect();
     let names: Vec<_> = names.iter().map(String::as_str).collect();
@@ -43,7 +43,7 @@ fn a_name_that_turns_silent_costs_what_it_concerns() {
     }
 }
 
-/// One client may request as many: what they lead to is not done in one go.
+/// One client may request this many, so the work that they cause is not done in one go.
 #[test]
 fn names_that_turn_silent_together_do_so_in_parts() {
     let names = names(1_000);

@@ -136,7 +136,7 @@ fn xlat_12_a_set_that_still_comes_in_is_not_asked_for_again() {
     assert!(bench.asks_again());
 }
 
-/// The second time at once, then at the pace of all second requests, and then silence has to suffice.
+/// The end is asked for the second time at once, and the third time at the pace of all second requests. After that silence has to suffice.
 #[test]
 fn xlat_12_a_set_that_grows_is_asked_for_three_times_each_with_all_that_came_stated() {
     let mut bench = settled(&["a"], ServerQuirks::default());
@@ -217,7 +217,8 @@ fn up_40_a_resource_with_a_ttl_is_not_stated_and_has_to_come_before_the_end() {
     assert_eq!(request.initial_resource_versions.len(), 2, "b and the made-up name");
     answers(&mut bench, &question(&request).unwrap(), &[]);
     assert!(!bench.later(QUIET).contains(&"Complete".to_owned()));
-    // It comes under the version that it had: it was not stated, so the server does not ignore what is.
+    // The resource comes under its old version. That does not show that the server ignores stated versions, because this one was not
+    // stated.
     bench.respond(0, wrapped(CDS, "a", "1", |resource| resource.ttl = ttl));
     assert!(bench.later(Duration::ZERO).contains(&"Complete".to_owned()));
 }

@@ -85,7 +85,7 @@ fn delta_13_a_server_that_sends_a_name_again_for_reasons_of_its_own_has_read_wha
         bench
     };
     for (url, wanted) in [(EDS, &names[..]), (CDS, &["*"])] {
-        // It has nothing new, and sends endpoints again after their clusters.
+        // The server has nothing new, and sends endpoints again after their clusters.
         let mut bench = returned(url, wanted);
         bench.later(TIMER);
         for name in names {
@@ -93,14 +93,14 @@ fn delta_13_a_server_that_sends_a_name_again_for_reasons_of_its_own_has_read_wha
             bench.later(TIMER);
             assert!(!bench.asks_again(), "{url}");
         }
-        // It sends what is new at once, and that again after a while.
+        // The server sends at once what is new, and sends it again after a while.
         let mut bench = returned(url, wanted);
         bench.respond(0, delta(url, &["a"], &[], "2"));
         bench.later(Duration::from_secs(1));
         bench.respond(0, delta(url, &["a"], &[], "2"));
         bench.later(TIMER);
         assert!(!bench.asks_again(), "{url}");
-        // It ignores what is stated, and a part of that is gone: first it is fast, and then slow.
+        // The server ignores what is stated, and no longer has a part of it. It is first fast, and then slow.
         let mut bench = returned(url, wanted);
         bench.respond(0, delta(url, &["a"], &[], "1"));
         bench.later(TIMER);
@@ -437,7 +437,7 @@ fn up_36_an_error_of_an_earlier_opening_confirms_nothing_on_the_next() {
     assert_eq!(bench.later(SECOND), ["Named a gone"]);
 }
 
-/// Otherwise one client with many names that nobody has could keep all others from getting an answer about theirs.
+/// Otherwise one client with many names that no server has could keep all others from getting an answer about theirs.
 #[test]
 fn i8_what_a_client_holds_is_requested_although_another_holds_more_than_there_is_room_for() {
     const LIMIT: usize = 100_000;
@@ -513,7 +513,7 @@ fn up_15_what_a_server_that_sends_only_differences_does_not_send_again_is_confir
     assert!(!bench.asks_again());
 }
 
-/// With its version a SotW server that has nothing new would not send the set.
+/// If its version was stated, a SotW server that has nothing new would not send the set.
 #[test]
 fn sotw_4_a_set_that_a_client_needs_is_requested_without_its_version() {
     let need = |bench: &mut Bench| {

@@ -227,7 +227,7 @@ fn up_14_a_first_request_states_what_fits_and_the_rest_is_unconfirmed_until_it_i
     stated.retain(|name, _| !name.starts_with(END_OF_SET));
     assert!(stated.len() > 20 && stated.values().all(|version| version == "7"), "{stated:?}");
     let others: Vec<_> = names.iter().map(String::as_str).filter(|name| !stated.contains_key(*name)).collect();
-    // The server has removed the last one meanwhile, and says nothing of it: it does not know that it is cached.
+    // The server has removed the last one meanwhile. It does not report that, because it does not know that the relay has cached this name.
     let (gone, sent) = others.split_last().unwrap();
     let updates = bench.respond(0, delta(CDS, sent, &[], "7"));
     assert_eq!(updates.len(), sent.len() + 1, "each of them, and the progress of the set");

@@ -43,7 +43,7 @@ fn up_5_changes_of_interest_are_merged_and_the_first_goes_at_once() {
     assert_eq!(bench.requests(0), ["C +[d] -[] {} n"], "nothing to merge it with");
 }
 
-/// A list of SotW has all names: with each part of what one client newly wants, all were sent again.
+/// A SotW list has all names. If what one client newly wants came in parts, each part would send all names again.
 #[test]
 fn a_long_list_is_sent_again_less_often_than_a_short_one_and_has_all_names_in_the_end() {
     for (count, lists) in [(10, 10), (40_000, 1)] {
@@ -280,8 +280,8 @@ fn delta_2_an_ack_that_carries_a_change_is_noticed() {
     }
 }
 
-/// A server may send what it was not asked for yet. What answers that is not the first request of the type, from which a server takes what is
-/// subscribed.
+/// A server may send what it was not asked for yet. The ACK of that is not the first request of the type: from the first request a server
+/// takes what is subscribed.
 #[test]
 fn delta_2_what_comes_before_the_first_request_of_its_type_is_acked_after_it() {
     let mut bench = Bench::new(Variant::Delta);

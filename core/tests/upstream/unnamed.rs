@@ -80,7 +80,7 @@ fn up_25_an_unnamed_entry_of_a_type_with_names_removes_nothing() {
     }
 }
 
-/// An operator's type whose names are beside its resources has no field for them either.
+/// An operator's type whose names are in the wrappers has no field for them either.
 #[test]
 fn up_25_an_entry_without_a_name_among_others_that_have_one_removes_nothing() {
     let mut bench = requested(Variant::Sotw, NDS, &["*"], ServerQuirks::default());

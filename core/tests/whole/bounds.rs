@@ -1,4 +1,4 @@
-//! How long what may take: the sum of the documented bounds of a path, one term after another.
+//! How long each thing may take: the sum of the documented bounds of a path, one term after another.
 
 use std::time::Duration;
 
@@ -9,14 +9,14 @@ use crate::content::Kind;
 use crate::options::{Ending, Options};
 use crate::world::World;
 
-/// In what a client can be right or wrong.
+/// An aspect in which a client can be right or wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Aspect {
     /// It has what there is.
     Has(Kind),
     /// It does not have what there was.
     Gone(Kind),
-    /// It does not have what it only said it had.
+    /// It does not hold what it stated and no server has.
     Stale(Kind),
     /// It was sent a reply to its wildcard.
     Answered(Kind),
@@ -32,7 +32,7 @@ impl World {
         let tiers = of.tier as u32 + 1;
         // Served 2 s after the request with one tier, 3 s with two or three.
         let mut bound = seconds(if tiers == 1 { 2 } else { 3 }) + ways(options) * tiers + pieces(options);
-        // What a server takes away first after an outage, and what may be in its way.
+        // The hold of what a server takes away first after an outage, and of what may conflict with it.
         bound += options.protocol.view.brakes.after_outage;
         if of.profile == Profile::Polls {
             bound += POLLS;
@@ -42,20 +42,21 @@ impl World {
         }
         bound += growth(self.judge.growths(), options);
         if tiers > 1 && !self.tells_of_all_routing() {
-            // A relay that states routing of which nothing is known is not sent removals before that, nor the end of what they are from.
+            // A relay that states routing of which nothing is known is sent removals only after this time, and so is the end of the sets
+            // they are from.
             bound += options.protocol.session.clusters_timeout * (tiers - 1);
         }
         if options.habits.len() > 1 {
             bound += options.hold_down;
         }
-        // A change waits until the routing is steady: a server that is silent about what it need not send says so by silence.
-        // Each time that a stream is opened again, for the end of a set or for a name, this begins anew.
+        // A change waits until the routing is steady. A server says nothing of what it need not send, so only its silence shows that. Each
+        // time that a stream is opened again, for the end of a set or for a name, this begins again.
         let steady = options.protocol.upstream.resource_timer * 4;
         let is_away = options.ending == Ending::Away && self.judge.is_ended();
         let order = if is_away { CHANGE } else { (CHANGE + steady) * tiers };
         let (hold, brake) = (hold(options) * tiers, brake(options));
         match aspect {
-            // What replaces something may wait for what it refers to, and routing for clusters that do not come.
+            // A resource that replaces another may wait for what it refers to, and routing for clusters that do not come.
             Aspect::Has(Kind::Listeners | Kind::Routes | Kind::Scopes) => bound + order + late_clusters(options),
             Aspect::Answered(Kind::Listeners | Kind::Routes | Kind::Scopes) => bound + late_clusters(options),
             Aspect::Has(_) | Aspect::Answered(_) => bound,

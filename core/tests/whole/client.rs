@@ -42,9 +42,9 @@ pub struct Client {
     pub scopes: bool,
     /// It also subscribes to `*` of endpoints, and not to those of its clusters.
     pub all_endpoints: bool,
-    /// Routes of which it is sure, though they do not exist.
+    /// Routes that it requests although they do not exist.
     pub made_up: BTreeSet<Key>,
-    /// What it held when it came, and its stream has not said a word of. In SotW its version stands for all of it.
+    /// When its present stream began.
     pub came: Moment,
     /// Whether it stated something when it came that this relay has not given it.
     pub foreign: bool,
@@ -127,7 +127,7 @@ impl Client {
         self.held.insert(key, Held { content, since: now, version: version.into() });
     }
 
-    /// It has been told by another relay or server what it holds.
+    /// Another relay or server has sent it what it holds.
     pub fn forget_versions(&mut self) {
         for kind in self.held.keys().map(|key| key.0).collect::<BTreeSet<_>>() {
             self.versions.insert(kind, "of another".into());

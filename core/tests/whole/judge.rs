@@ -37,7 +37,7 @@ pub struct Judge {
     from_disk: BTreeSet<(Class, Key)>,
     /// The openings of the lowest tier that brought names which it did not have, by type, since a set last ended.
     grown: BTreeMap<Kind, BTreeSet<usize>>,
-    /// Of what the lowest tier has read the same again on its openings.
+    /// The classes and types of which the lowest tier has read the same again on its openings.
     pub repeated: BTreeSet<(Class, Kind)>,
     /// When the lowest tier last read something of a set.
     read: BTreeMap<Kind, Moment>,
@@ -135,7 +135,7 @@ impl Judge {
 }
 
 impl World {
-    /// Something has happened that clients may have to wait for: their time begins again.
+    /// Something has happened that clients may have to wait for: their time starts over.
     pub fn disturbed(&mut self, why: &str) {
         for client in 0..self.clients.len() {
             self.disturbed_one(client, why);
@@ -239,7 +239,7 @@ impl World {
         self.tiers.iter().map(of).collect::<Vec<_>>().join("; ")
     }
 
-    /// In what a client differs from what it should have.
+    /// Returns how a client differs from what it should have.
     pub fn faults(&self, client: usize) -> Vec<(Aspect, String)> {
         let of = &self.clients[client];
         let mut faults = Vec::new();
@@ -345,8 +345,8 @@ impl World {
         self.servers[0].habit.removes_unknown || self.options.quirks.iter().all(silence)
     }
 
-    /// Whether the first server tells those who hold something of a set that it has nothing of it. Silence about a whole set proves
-    /// nothing: the server may not have loaded it.
+    /// Whether the first server reports an empty set to those who hold something of it. Silence about a whole set proves nothing: the
+    /// server may not have loaded it.
     fn tells_empty(&self, kind: Kind) -> bool {
         let (habit, content) = (&self.servers[0].habit, &self.servers[0].content);
         habit.says_nothing_is_new && habit.compares || content.keys().any(|key| key.0 == kind)
@@ -461,7 +461,7 @@ impl World {
             self.note_health();
             self.note_lacks();
         }
-        // A stream that is opened because somebody subscribes, and closed because nobody does, disturbs nobody.
+        // A stream that opens for the first subscription, and closes after the last one, disturbs no client.
         let is_first = |state| matches!(state, LadderState::Active(0) | LadderState::Trying(0) | LadderState::Idle);
         if !(is_first(before) && is_first(state)) {
             self.disturbed("a ladder");

@@ -16,9 +16,9 @@ use crate::world::{Event, World};
 
 const TIMES: u64 = 20;
 const HOLD: Duration = Duration::from_secs(5);
-/// How often it is looked at what clients have.
+/// How often the resources of the clients are looked at.
 const EACH: Duration = Duration::from_millis(50);
-/// So often that waits to connect again, which have grown meanwhile, are over.
+/// After so many looks, waits to connect again, which have grown meanwhile, are over.
 const LOOKS: u64 = 800;
 
 /// What happens a while after the control plane is back.
@@ -104,7 +104,7 @@ fn history(seed: u64, tiers: usize, variant: Variant, then: Then, faults: Faults
     options.protocol.view.brakes.after_outage = HOLD;
     let mut random = Random::of(seed);
     let (away, share) = (random.below(3_000), random.below(3_000));
-    // Most of the time has passed when it leaves, so that what is left of it is over long before all of it would be.
+    // The control plane leaves when most of the time has passed. So the rest of the time is over long before the whole would be.
     let after = Duration::from_millis(if then == Then::Leaves { 3_500 + share / 3 } else { 1_000 + share });
     let mut world = with_fault(seed, options, faults);
     world.step(5, |world| change(world, UNUSED, 0));

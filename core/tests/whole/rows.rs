@@ -1,5 +1,5 @@
-//! Single situations in virtual time, each many times: what was seen to wait for minutes or for ever is served within the bound. The judge
-//! sees to it: two seconds with one tier, three with more.
+//! Single situations in virtual time, each many times. What was once seen to wait for minutes or for ever is now served within the bound.
+//! The judge sees to it: two seconds with one tier, three with more.
 
 use std::time::Duration;
 
@@ -189,7 +189,7 @@ fn xlat_20_what_ignore_deletions_keeps_stays_over_reloads_and_restarts_and_nobod
                     } else {
                         world.restart(0, true)
                     }
-                    change(world, CLUSTER, 0); // which the judge looks for
+                    change(world, CLUSTER, 0); // the judge checks that clients get it
                 });
             }
             live(world, &format!("{seed}, {variant:?}"));
@@ -258,7 +258,7 @@ fn up_15_the_question_costs_a_restart_at_most_a_tenth_more_bytes_of_responses() 
             match fault == Faults::NONE {
                 true => live(world, &format!("{seed}")).sent_bytes,
                 false => {
-                    let _ = world.live(); // who waits for the end is late
+                    let _ = world.live(); // clients that wait for the end are late
                     world.sent_bytes
                 }
             }

@@ -46,7 +46,7 @@ pub struct Habit {
     pub replicas: bool,
     /// Sets are sent one resource at a time, with this pause.
     pub pieces: Option<Duration>,
-    /// Removals come with the first of them, not with the last.
+    /// Removals come with the first piece, and not with the last.
     pub removes_first: bool,
     /// It never answers a request of these types.
     pub unanswered: BTreeSet<Kind>,
@@ -209,7 +209,7 @@ impl Server {
         if has_it && !self.habit.says_nothing_is_new {
             return;
         }
-        // Whoever states another version than the current one, and refuses nothing, is answered.
+        // A request that states another version than the current one, and rejects nothing, is answered.
         let lacks_it = request.version_info != current && request.error_detail.is_none();
         if first || grows || lacks_it {
             self.send_sotw(kind, to, now);

@@ -1,9 +1,9 @@
 //! Which member of a view an audit asks for.
 
-/// Returns one of the nodes that differ from the one that the server is shown. None if there is no such node.
+/// Returns one of the nodes that differ from the one that the server is shown; `None` if there is none.
 ///
-/// That is `found` while it is there: the node that was given something else before. Only what the server gives that one ends the finding; what
-/// it gives another one says nothing of it. Otherwise a random number decides.
+/// If `found` is among them, it is chosen: the node that was given something else before. Only what the server gives this node can end that
+/// finding; what it gives another node says nothing about it. Otherwise a random number decides.
 pub fn choose<'a, N: PartialEq>(
     nodes: impl Iterator<Item = &'a N>,
     shown: &N,

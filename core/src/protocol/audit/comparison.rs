@@ -1,4 +1,4 @@
-//! Which resources of a view a member is given otherwise, by their bytes.
+//! Which resources differ in bytes between a view and a member.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use crate::protocol::keys::Revision;
 use crate::protocol::view::{Class, Lookup, ResourceTable, Selector, Snapshot};
 use crate::xds::{Name, Resource, Type};
 
-/// A resource that two sides have otherwise, by its bytes or by what travels beside them, or that one of them does not have.
+/// A resource that differs between the two sides, in its body or in its wrapper, or that one side does not have.
 #[derive(Debug, Clone)]
 pub struct Unequal {
     /// Its type.
@@ -19,12 +19,12 @@ pub struct Unequal {
     pub of_view: Option<Arc<Resource>>,
     /// What the member has.
     pub of_member: Option<Arc<Resource>>,
-    /// When the view's last changed, as far as the view still knows.
+    /// When the view's resource last changed, if the view still knows that.
     pub changed: Option<Revision>,
 }
 
-/// Returns what differs of what is wanted. Both sides know all of it; a name that one of them does not know is left out (I3), and what the view
-/// alone has counts where that is `certain`.
+/// Returns what differs among what is `wanted`. Names that one side does not know are left out (I3). What only the view has counts if it is
+/// `certain`.
 pub fn unequal(view: &Snapshot, member: &Snapshot, wanted: &Wanted, certain: &Wanted) -> Vec<Unequal> {
     let sides = Sides { view, member };
     let mut found = Vec::new();
@@ -59,7 +59,8 @@ impl<'a> Sides<'a> {
         tables.flat_map(ResourceTable::present_names).filter(|name| is_meant(name)).collect()
     }
 
-    /// Compares a member of a set, which is known as a whole: what is not there does not exist, unless it came and could not be read.
+    /// Compares a member of a set. Both sides know the complete set: a name that is not there does not exist, unless it came and was
+    /// unreadable.
     fn member_of_set(&self, (kind, class): (&Type, Class), name: &Name, is_certain: bool) -> Option<Unequal> {
         let is_unread = |side: &Snapshot| {
             let table = side.resources(kind, class);
@@ -81,7 +82,7 @@ impl<'a> Sides<'a> {
         self.compare((kind, Class::Named), name, is_certain)
     }
 
-    /// What a server makes anew for each request says nothing.
+    /// A resource that the server makes for each request (`do_not_cache`) is no difference.
     fn compare(&self, (kind, class): (&Type, Class), name: &Name, is_certain: bool) -> Option<Unequal> {
         let of = |side: &Snapshot| resource(side.lookup(kind, class, name)).cloned();
         let (of_view, of_member) = (of(self.view), of(self.member));

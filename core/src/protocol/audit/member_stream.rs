@@ -1,4 +1,4 @@
-//! What a server gives one member: a view of its own that nobody reads, which requests what the audited view does.
+//! What a server gives one member. A view without clients holds it, and requests the same as the audited view.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::xds::{Authority, TypeTable};
 
 /// The streams of one audit to one server, and what has come on them.
 ///
-/// They are not opened again: an audit ends with the first that does.
+/// They are not opened again: when one of them ends, the audit ends.
 #[derive(Debug)]
 pub struct MemberStream {
     view: View,
@@ -140,7 +140,7 @@ impl MemberStream {
         earliest(self.sources.next_deadline(|_| false), self.view.next_deadline())
     }
 
-    /// Whether the server has given all that is wanted, or said that it does not exist.
+    /// Whether the server has given all that is wanted, or reported it as absent.
     pub fn is_complete(&self) -> bool {
         self.wanted.is_known(&self.view)
     }
@@ -169,13 +169,13 @@ impl MemberStream {
 
 #[cfg(test)]
 impl MemberStream {
-    /// Returns what could be audited of it, if it were the view.
+    /// Returns what could be audited if this were the audited view.
     pub(super) fn offer(&self) -> Result<super::Offer, super::NotNow> {
         super::Offer::of(&self.view, &self.sources)
     }
 }
 
-/// The one server, for whatever it is asked.
+/// A plan in which the one server serves all authorities.
 fn plan(server: ServerPlan, wanted: &Wanted) -> Plan {
     let only = || AuthorityPlan { servers: vec![0], rule: Rule::default() };
     let named = wanted.iter().filter_map(|(_, of)| match authority_of(of) {

@@ -1,8 +1,8 @@
-//! The audit of a view: whether a member whose node the server is not shown would be given the same as the view.
+//! The audit of a view: would a member whose node the server is not shown be given the same as the view?
 //!
 //! Owns what such a member is given, how that is compared, what counts as a difference, which member is asked for, and how often. Leaves
 //! streams to the edge, and the contents of bodies to those who can read them. Invariants: what is unknown on either side is no difference
-//! (I3); a difference counts if it is there twice without a change of the view between.
+//! (I3); a difference counts if it is found twice and the view did not change in between.
 
 mod choice;
 mod comparison;

@@ -1,4 +1,4 @@
-//! What of a view can be audited now, if anything.
+//! What can be audited of a view now.
 
 use std::collections::BTreeSet;
 
@@ -22,7 +22,7 @@ pub struct Offer {
     pub variant: Variant,
     /// What the view requests from it.
     pub wanted: Wanted,
-    /// That of it of which the view has nothing that its server does not give it any more.
+    /// The part of `wanted` for which the view has nothing that its server has stopped giving.
     pub certain: Wanted,
     /// About how many bytes the answer has.
     pub bytes: u64,
@@ -31,7 +31,7 @@ pub struct Offer {
 /// Why a view cannot be audited now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NotNow {
-    /// It does not have all that it wants, or some of it waits for the sake of the order. That is over soon, mostly.
+    /// It does not have all that it wants, or some of it waits for the order of changes. That usually ends soon.
     Incomplete,
     /// Some of what its server has said last is held by a brake, or after an outage.
     Held,
@@ -39,11 +39,12 @@ pub enum NotNow {
     OnFallback,
     /// No server is active, or only one that is sent no requests.
     NoServer,
-    /// The server is a relay: both nodes have one view there, and what it gives them is the same whatever its own server would give them.
+    /// The server is a relay. Both nodes share one view there, so they get the same, even if its own server would give them different
+    /// resources.
     Relay,
-    /// The server is shown the node of none of the clients that are there. That is over soon, mostly.
+    /// No present client has the node that the server is shown. That usually ends soon.
     NoneShown,
-    /// Each client that is there has the node that the server is shown, also if that is one client with several streams.
+    /// All present clients have the node that the server is shown. This includes one client with several streams.
     AllEqual,
 }
 
@@ -58,7 +59,7 @@ impl Wanted {
         self.0.is_empty()
     }
 
-    /// Returns what another one has too.
+    /// Returns what is in both.
     pub fn also_in(&self, other: &Self) -> Self {
         Self(self.0.intersection(&other.0).cloned().collect())
     }
@@ -83,8 +84,8 @@ impl FromIterator<(Type, Selector)> for Wanted {
 }
 
 impl Offer {
-    /// Returns what can be audited of a view: all that it requests from the first server that is active, without types for which that server
-    /// is not asked.
+    /// Returns what can be audited of a view: all that it requests from the first active server, except types that this server is not asked
+    /// for.
     pub fn of(view: &View, sources: &Sources) -> Result<Self, NotNow> {
         if view.holds().is_held() {
             return Err(NotNow::Held);

@@ -19,7 +19,7 @@ pub struct AuditPace {
 struct BytesOfDay(VecDeque<(Moment, u64)>);
 
 impl AuditPace {
-    /// Notes how much the views have received since the process began. What they had at the first note came before the day.
+    /// Notes how much the views have received since the process began. The first note only sets the start: bytes before it do not count.
     pub fn note_views(&mut self, total: u64, now: Moment) {
         let before = self.known.replace(total).unwrap_or(total);
         self.of_views.add(total.saturating_sub(before), now);
@@ -30,8 +30,8 @@ impl AuditPace {
         self.of_audits.add(bytes, now);
     }
 
-    /// Whether an audit may begin that is expected to receive so much: all audits of a day receive at most a hundredth of what views did, or
-    /// 16 MiB. The first audit of a day may be larger.
+    /// Whether an audit may begin that is expected to receive so many bytes. All audits of a day may receive a hundredth of what views did,
+    /// or 16 MiB if that is more. The first audit of a day may be larger.
     pub fn may_begin(&mut self, expected: u64, now: Moment) -> bool {
         let (views, audits) = (self.of_views.sum(now), self.of_audits.sum(now));
         audits == 0 || audits.saturating_add(expected) <= (views / 100).max(LEAST)
@@ -62,7 +62,8 @@ impl BytesOfDay {
 
 const HOUR: Duration = Duration::from_secs(3600);
 const DAY: Duration = Duration::from_secs(24 * 3600);
-/// What audits of a day may always receive from one server, in bytes: a server whose configuration is at rest sends views nothing.
+/// What audits of a day may always receive from one server, in bytes. Without it there would be no audit of a configuration that does not
+/// change, since its server sends views nothing.
 const LEAST: u64 = 16 << 20;
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! What counts as a difference: what two comparisons have found, some time apart and with the same resource in the view. So what never rests
-//! keeps nothing from being found that does.
+//! What counts as a difference: two comparisons, some time apart, find it while the view has the same resource. So a resource that changes
+//! all the time does not hide a difference in another one.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use crate::protocol::keys::Revision;
 use crate::protocol::moment::Moment;
 use crate::xds::{Name, Type};
 
-/// A place in a resource that two sides have otherwise.
+/// A place in a resource in which the two sides differ.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Differing {
     /// The type of the resource.
@@ -17,7 +17,7 @@ pub struct Differing {
     pub name: Name,
     /// Where in it. Empty if one side does not have the resource.
     pub path: String,
-    /// When that of the view last changed. A change and one back make it another difference.
+    /// When the view's resource last changed. If it changed and changed back, the difference is another one.
     pub changed: Option<Revision>,
 }
 
@@ -85,7 +85,7 @@ mod tests {
         Moment::START + Duration::from_secs(seconds)
     }
 
-    /// The view's resource was changed so often.
+    /// Differences at these paths, after so many changes of the view's resource.
     fn with(changes: usize, paths: &[&str]) -> BTreeSet<Differing> {
         let kind = TypeTable::new().resolve("envoy.config.cluster.v3.Cluster");
         let changed = Some((0..changes).fold(Revision::ZERO, |revision, _| revision.next()));

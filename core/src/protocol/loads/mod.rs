@@ -161,7 +161,7 @@ impl Aggregate {
         self.due = self.due.map(|due| due.min(now));
     }
 
-    /// When the next report is due, or what has waited too long is dropped.
+    /// Returns when the next report is due, or when sums that have waited too long are dropped.
     pub fn next_deadline(&self) -> Option<Moment> {
         earliest(self.due, self.patience_ends)
     }

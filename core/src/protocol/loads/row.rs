@@ -1,4 +1,4 @@
-//! One row of the sums: a locality of a cluster at a priority, or an endpoint in it. What rows take is bounded, in bytes.
+//! One row of the sums: a locality of a cluster at a priority, or an endpoint in it. The bytes of all rows are bounded.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;

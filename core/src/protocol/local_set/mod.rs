@@ -1,8 +1,8 @@
 //! A local set: a source that has its resources in the process, and reports to a view what the view wants of them.
 //!
-//! Owns what the view wants and what of it is due. Leaves reading the resources to the edge. Invariants: additions are reported in the order of
-//! types and before all removals, which go in the reverse order (ORD-4); a part is bounded; no name is reported as absent, and no `*` set as
-//! complete, before the whole set has been read once.
+//! Owns what the view wants, and what of that is still to be reported. Leaves reading the resources to the edge. Invariants: additions are
+//! reported in the order of types and before all removals, which go in the reverse order (ORD-4); a part is bounded; no name is reported as
+//! absent, and no `*` set as complete, before the whole set has been read once.
 
 mod part;
 mod queue;
@@ -115,7 +115,7 @@ impl LocalSet {
         self.absence() == Absence::Counts
     }
 
-    /// Returns parts of what is due, so many that together they take no longer than one large one. [`Self::next_deadline`] says whether more is
+    /// Returns some parts of what is due. Together they take no longer than one large part. [`Self::next_deadline`] says whether more is
     /// due.
     pub(crate) fn next_parts(&mut self, view: &View, now: Moment) -> Vec<SetPart> {
         let (mut parts, mut looked, mut bytes) = (Vec::new(), 0, 0);
@@ -142,14 +142,14 @@ impl LocalSet {
         })
     }
 
-    /// Returns the updates for sets of which nothing has come for a while.
+    /// Returns the updates for sets that have been quiet for a while.
     pub(crate) fn on_time(&mut self, now: Moment) -> Vec<Update> {
         let (absence_counts, quiet) = (self.absence_counts(), self.options.settle_fresh);
         let subscriptions = self.subscriptions.iter_mut().filter(|_| self.snapshot.is_some());
         subscriptions.flat_map(|((kind, _), of)| of.settle(kind, absence_counts, quiet, now)).collect()
     }
 
-    /// When something is to be reported: at once, if that waits for nothing.
+    /// Returns when something is next to be reported: at once, if something is due that need not wait.
     pub(crate) fn next_deadline(&self) -> Option<Moment> {
         self.snapshot.as_ref()?;
         let (absence_counts, quiet) = (self.absence_counts(), self.options.settle_fresh);
@@ -159,13 +159,13 @@ impl LocalSet {
         })
     }
 
-    /// Whether the source is reachable, and all routing was reported that was wanted when it became so.
+    /// Whether the source is reachable, and has reported all routing that was wanted when it became reachable.
     pub(crate) fn has_reported_routing(&self) -> bool {
         let mut routing = self.subscriptions.iter().filter(|((kind, _), _)| kind.is(Role::Routing));
         self.subscriptions.is_empty() || self.is_open() && routing.all(|(_, of)| !of.has_first_pending())
     }
 
-    /// Returns its types, for reports: one that is wanted by `*` and by name is there twice.
+    /// Returns its types, for reports. A type that is wanted by `*` and by name is listed twice.
     pub fn types(&self) -> impl Iterator<Item = TypeSummary<'_>> {
         self.subscriptions.iter().map(|((kind, _), of)| TypeSummary {
             kind,

@@ -41,7 +41,7 @@ impl SetPart {
         self.updates.push(Update::WithoutRoom { kind: self.kind(), class, key });
     }
 
-    /// These names of `*` are there, and nothing is known of their resources.
+    /// These names of `*` exist, but nothing is known of their resources.
     pub(super) fn add_unreadable(&mut self, names: BTreeSet<Name>) {
         self.updates.push(Update::Unreadable { kind: self.kind(), of: Selector::Wildcard, names });
     }

@@ -44,7 +44,8 @@ impl Queue {
         self.sweep = Some(None);
     }
 
-    /// Returns the next names, in order and at most so many: of a pass those of both, if a set is wanted that may have the items.
+    /// Returns the next names in order, at most `most`. If none are queued, they come from the pass: over `wanted`, and over `items` if a
+    /// set is wanted that may contain these.
     pub(super) fn next(&mut self, most: usize, wanted: &BTreeSet<Name>, items: Option<&Items>) -> BTreeSet<Name> {
         if !self.names.is_empty() {
             let rest = self.names.iter().nth(most).cloned();
@@ -57,7 +58,7 @@ impl Queue {
         if let Some(items) = items {
             names.extend(items.range::<Name, _>(from).take(most).map(|(name, _)| name.clone()));
         }
-        // Both gave their first names, so the first of all are among them.
+        // Each of the two gave its first `most` names, so the first `most` of both together are among them.
         if let Some(rest) = names.iter().nth(most).cloned() {
             names.split_off(&rest);
         }

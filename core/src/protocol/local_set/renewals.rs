@@ -1,6 +1,6 @@
-//! When resources with a TTL are given again, so that they do not expire while they are there.
+//! When resources with a TTL are reported again, so that they do not expire while the source has them.
 //!
-//! Invariant: each name has at most one moment, which goes when the name does.
+//! Invariant: each name has at most one moment, which is removed with the name.
 
 use std::collections::{BTreeMap, BTreeSet};
 

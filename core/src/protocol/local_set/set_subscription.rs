@@ -31,13 +31,13 @@ pub(super) struct SetSubscription {
     missing: BTreeSet<Name>,
     /// Sets of which the view may have resources that this source does not have, from another source or from disk.
     unlisted_in: BTreeSet<Selector>,
-    /// Sets of which something was reported, and those whose end was not.
+    /// `begun`: sets of which something was reported. `unreported_ends`: sets whose end was not reported.
     begun: BTreeSet<Selector>,
     unreported_ends: BTreeSet<Selector>,
     renewals: Renewals,
     /// When something new of a set was last reported; none once it has been quiet since.
     last_reported: Option<Moment>,
-    /// Not all was reported of what was wanted when the source became reachable.
+    /// Something that was wanted when the source became reachable has not been reported yet.
     has_first_pending: bool,
 }
 
@@ -62,7 +62,7 @@ impl SetSubscription {
         }
     }
 
-    /// A name or a set is wanted; or wanted once more, and then reported again, but for `*`, of which the view is sent what changes.
+    /// A name or a set is wanted. A name or a glob that was wanted before is reported again. `*` is not: its changes are reported anyway.
     pub(super) fn want(&mut self, of: Selector) {
         match of {
             Selector::Wildcard if self.wildcard => {}
@@ -101,7 +101,7 @@ impl SetSubscription {
                 return;
             }
         }
-        // What a set had queued may be without number, and its turn may never come.
+        // What a set has queued is unbounded, and its turn may never come.
         let (mut due, mut missing) = (std::mem::take(&mut self.due), std::mem::take(&mut self.missing));
         self.lack_is_due &= self.wildcard;
         let mut renewals = std::mem::take(&mut self.renewals);
@@ -181,7 +181,7 @@ impl SetSubscription {
         self.sets().collect::<Vec<_>>().into_iter().for_each(|of| self.begin(of));
     }
 
-    /// The source is unreachable. What it has reported as absent may be there by now.
+    /// The source is unreachable. What it has reported as absent may exist by now.
     pub(super) fn on_unreachable(&mut self, kind: &Type, view: &View) -> Vec<Update> {
         self.clear();
         self.set = Arc::default();
@@ -216,7 +216,7 @@ impl SetSubscription {
         }
     }
 
-    /// Whether there is something to report that waits for nothing. `absence_counts`: what the set lacks is absent.
+    /// Whether something can be reported at once. `absence_counts`: what the set lacks is absent.
     pub(super) fn has_pending(&self, absence_counts: bool) -> bool {
         let may_end = || !self.missing.is_empty() || !self.unlisted_in.is_empty() || !self.unreported_ends.is_empty();
         self.has_additions() || absence_counts && may_end()
@@ -226,12 +226,12 @@ impl SetSubscription {
         !self.due.is_empty() || self.lack_is_due
     }
 
-    /// Whether something is not reported that was wanted when the source became reachable. What is wanted later does not count.
+    /// Whether something that was wanted when the source became reachable has not been reported yet. What is wanted later does not count.
     pub(super) fn has_first_pending(&self) -> bool {
         self.has_first_pending
     }
 
-    /// When something of a set last came that may have more.
+    /// Returns when something last came of a set that may have more.
     pub(super) fn last_reported(&self) -> Option<Moment> {
         self.last_reported
     }
@@ -241,8 +241,8 @@ impl SetSubscription {
         quiet.into_iter().chain(self.renewals.next()).min()
     }
 
-    /// Returns resources of the set that were not reported: a bounded part of them, or nothing although more is due. What the set lacks is kept
-    /// for [`Self::removals`] if it may be absent, now or later.
+    /// Returns a bounded part of the resources that were not reported. It may be empty although more is due. Names that the set lacks are
+    /// kept for [`Self::removals`] if they are absent now or may be later.
     pub(super) fn additions(&mut self, kind: &Type, absence: Absence, view: &View, now: Moment) -> SetPart {
         let (mut part, mut given) = (SetPart::of(kind), BTreeSet::new());
         if std::mem::take(&mut self.lack_is_due) {
@@ -259,7 +259,7 @@ impl SetSubscription {
             }
             let Some(resource) = self.resource_for(&name).cloned() else {
                 if self.set.lacks_room(&name) {
-                    part.add_without_room(self.class, name); // it is there, and nobody has it
+                    part.add_without_room(self.class, name); // it exists, but the view cannot have it
                 } else if absence != Absence::Never {
                     self.missing.insert(name);
                 }
@@ -289,8 +289,8 @@ impl SetSubscription {
         part
     }
 
-    /// Returns what the view has or waits for, and the set lacks, and then the end of each set: a bounded part. To be called when what the set
-    /// lacks is absent, and all that it has was reported.
+    /// Returns a bounded part of the removals: names that the view has or waits for and the set lacks, then the end of each set. It may be
+    /// called once names that the set lacks are absent, and all that the set has was reported.
     pub(super) fn removals(&mut self, kind: &Type, view: &View) -> SetPart {
         for of in std::mem::take(&mut self.unlisted_in) {
             self.missing.extend(self.unlisted_in_view(kind, &of, view));
@@ -392,7 +392,7 @@ impl SetSubscription {
     }
 }
 
-/// Names looked at, and about how many bytes reported, at once. The thread has other views to serve.
+/// How many names are looked at, and about how many bytes are reported, at once. The thread has other views to serve.
 pub(super) const NAMES_AT_ONCE: usize = 1_000;
 pub(super) const BYTES_AT_ONCE: usize = 1 << 20;
 /// The shortest time between two renewals of a resource, however short its TTL is.

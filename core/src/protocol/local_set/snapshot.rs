@@ -99,8 +99,7 @@ impl SourceSnapshot {
         self.next_lacking(items, BTreeMap::new(), complete)
     }
 
-    /// Does the same with names that are there, and for whose resources there was no room: they are not absent, and no set is whole without
-    /// them.
+    /// Does the same with names whose resources had no room. These names are not absent, and no set is complete without them.
     pub fn next_lacking(
         &self,
         mut items: BTreeMap<Type, Items>,

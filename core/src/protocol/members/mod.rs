@@ -21,7 +21,7 @@ use super::keys::SessionId;
 use super::moment::Moment;
 use crate::xds::MemberNode;
 
-/// The clients of one view that may be shown. Without any it is empty, and takes nothing.
+/// The clients of one view that may be shown. Without any it is empty, and takes no memory.
 #[derive(Debug, Default)]
 pub struct Members {
     /// In the order in which they are shown.
@@ -38,13 +38,13 @@ pub struct Members {
     /// How many different ones were refused since then, also those that have left.
     refused_in_a_row: usize,
     shown: Option<Shown>,
-    /// When the last one that was shown has left, or when the first one has come after that if there was no other.
+    /// When the shown client left; or, if no other client was present then, when the next one came.
     changing_since: Option<Moment>,
     serial: u64,
     faults: Faults,
 }
 
-/// The place of a member among the others: who is connected for longer comes first.
+/// The place of a member among the others: the one that is connected for longest comes first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Rank {
     since: Moment,
@@ -76,12 +76,12 @@ impl Shown {
 }
 
 impl Member {
-    /// Returns its node as servers are shown it.
+    /// Returns its node in the form that servers are shown.
     pub fn node(&self) -> &MemberNode {
         &self.node
     }
 
-    /// Since when it is connected: its first stream that is still open or was followed by others.
+    /// Returns since when it is connected: without a gap between its streams.
     pub fn since(&self) -> Moment {
         self.since
     }
@@ -98,8 +98,8 @@ impl Members {
         Self { faults, ..Self::default() }
     }
 
-    /// A stream of a client has joined that is connected since then. The first one of all is shown at once, and one that comes back with the
-    /// node that is still shown is the one that is shown.
+    /// A stream has joined, of a client that is connected since `since`. The very first client is shown at once. A client that returns with
+    /// the node that is still shown becomes the shown one again.
     pub fn join(&mut self, session: SessionId, node: MemberNode, since: Moment, now: Moment) {
         self.leave(session, now);
         let was_due = self.is_due();
@@ -128,8 +128,8 @@ impl Members {
         }
     }
 
-    /// A client has stated another node on its stream, with the same key. If it is shown, it stays so with the node that servers have: it is
-    /// still there.
+    /// A client has stated another node on its stream, with the same key. If this client is shown, it remains so, with the node that
+    /// servers have: the client is still there.
     pub fn replace(&mut self, session: SessionId, node: MemberNode) {
         let Some(before) = self.ranks_by_session.get(&session).copied() else { return };
         let Some(since) = self.present.get(&before).map(|member| member.since) else { return };
@@ -137,7 +137,7 @@ impl Members {
         let has_left = self.exit(session).is_some();
         let rank = self.enter(session, node, since);
         if let Some(shown) = self.shown.as_mut().filter(|shown| has_left && shown.rank == Some(before)) {
-            shown.rank = (!is_refused).then_some(rank); // servers may take it as it is now
+            shown.rank = (!is_refused).then_some(rank); // servers may accept the client with its new node
         }
     }
 
@@ -229,7 +229,7 @@ impl Members {
         }
     }
 
-    /// Whether the one that is shown has left.
+    /// Whether the shown client has left.
     pub fn has_left(&self) -> bool {
         self.shown.as_ref().is_some_and(|shown| shown.rank.is_none())
     }
@@ -249,18 +249,18 @@ impl Members {
         self.present.values()
     }
 
-    /// Returns until when removals wait that come on a stream which shows a client that has left. None if no such client was shown yet.
+    /// Returns until when removals wait if they come on a stream that shows a client that has left. `None` if no shown client has left yet.
     pub fn removals_wait_until(&self) -> Option<Moment> {
         let since = self.changing_since.filter(|_| !self.faults.has(Fault::DepartedMemberRemoves))?;
         Some(since + REMOVALS_WAIT)
     }
 
-    /// Returns the bytes of what members have in common. What is their own is counted for each: [`MemberNode::own_bytes`].
+    /// Returns the bytes that members have in common. The bytes of each one alone are [`MemberNode::own_bytes`].
     pub fn shared_bytes(&self) -> usize {
         self.extensions.keys().map(Bytes::len).sum()
     }
 
-    /// Returns the bytes of the node that is shown, without what clients that are there have in common with it. It stays after its client.
+    /// Returns the bytes of the shown node, except those that it shares with present clients. The node stays after its client has left.
     pub fn shown_bytes(&self) -> usize {
         let Some(Shown { node, .. }) = &self.shown else { return 0 };
         let is_kept = self.extensions.keys().any(|kept| kept.as_ptr() == node.extensions().as_ptr());

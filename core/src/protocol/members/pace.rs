@@ -12,7 +12,7 @@ pub struct MemberPace {
 }
 
 impl MemberPace {
-    /// Returns the next turn. It is taken, whether it is used or not: who asks has at most one that is still to come.
+    /// Returns the next turn. It counts as taken, whether it is used or not. Each caller has at most one turn that is still to come.
     pub fn turn(&mut self, now: Moment) -> Moment {
         let turn = self.free.max(now);
         self.free = turn + STEP;

@@ -305,7 +305,7 @@ fn a_refused_client_that_states_another_node_may_be_taken_with_that() {
     assert!(members.refused.is_empty() && !members.is_due());
 }
 
-/// A plain reading: the clients in the order in which they came.
+/// A plain model of the rules: the clients in the order in which they came.
 #[derive(Default)]
 struct Reading {
     present: Vec<(String, Moment, BTreeSet<u64>)>,
@@ -330,7 +330,7 @@ impl Reading {
         of.map(|(id, since, _)| (id.clone(), *since))
     }
 
-    /// Returns who has left by that.
+    /// Removes a stream. Returns the client that has left with it, if one has.
     fn take(&mut self, session: u64) -> Option<String> {
         let at = self.present.iter().position(|(.., sessions)| sessions.contains(&session))?;
         self.present[at].2.remove(&session);

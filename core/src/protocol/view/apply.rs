@@ -42,7 +42,7 @@ pub(super) fn apply(update: Update, to: &mut TableWriter) {
     }
 }
 
-/// Applies the word of a server that has no such resource, and whose rules keep what is present.
+/// Applies a server's report that a name has no resource, if the server's rules keep what is present.
 fn keep(kind: &Type, class: Class, key: &Name, to: &mut TableWriter) {
     let members = match class {
         Class::Named if key.is_glob() => members_of(kind, key, to),
@@ -99,8 +99,8 @@ fn conclude_empty(kind: &Type, glob: &Name, to: &mut TableWriter) {
     }
 }
 
-/// Applies an empty collection reported by upstream (COLL-15), whose members were removed one by one. Those from a server of higher rank
-/// may stay.
+/// Applies an empty collection reported by upstream (COLL-15), after its members were removed one by one. Members from a server of higher
+/// rank may stay.
 fn end_collection(kind: &Type, glob: &Name, to: &mut TableWriter) {
     if members_of(kind, glob, to).is_empty() {
         to.remove_one(kind, Class::Named, glob, Evidence::Reported);

@@ -43,7 +43,7 @@ pub struct OpenClaims {
 }
 
 impl OpenClaims {
-    /// Returns the answer if a server has given it already: the name does not exist.
+    /// Adds a claim. Returns the answer if a server has already reported that the name does not exist.
     pub(super) fn insert(&mut self, session: SessionId, claim: Claim, options: &ViewOptions) -> Option<NameChanged> {
         let Claimed::Name(class, name) = claim.of else {
             self.generation += u64::from(self.sets.insert(claim.kind));
@@ -59,7 +59,7 @@ impl OpenClaims {
             }
             Insertion::NoRoom if options.faults.has(Fault::DropClaimsWithoutRoom) => {}
             Insertion::NoRoom => {
-                // The end of the set answers for what has no room.
+                // Claims without room are answered by the end of the set.
                 if class == Class::Wildcard && self.sets.insert(claim.kind.clone()) {
                     self.generation += 1;
                 }
@@ -79,7 +79,8 @@ impl OpenClaims {
         self.take(kind, class, |names| names.remove(name));
     }
 
-    /// Drops a name that does not exist, and keeps the answer for those that claim it later. Returns who is to be told, if it is claimed.
+    /// Drops a name that does not exist, and keeps the answer for those that claim it later. Returns the sessions to notify, if it is
+    /// claimed.
     pub(super) fn answer(
         &mut self,
         kind: &Type,
@@ -183,7 +184,7 @@ impl OpenClaims {
         self.names.get(&(kind.clone(), class)).into_iter().flat_map(SoughtNames::names)
     }
 
-    /// Returns the claimed names that were not when the generation was this one.
+    /// Returns the names that were claimed after a generation.
     pub(crate) fn names_since(&self, kind: &Type, class: Class, generation: u64) -> impl Iterator<Item = &Name> {
         let names = self.names.get(&(kind.clone(), class));
         names.into_iter().flat_map(move |names| names.names_after(generation))

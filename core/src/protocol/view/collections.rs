@@ -1,7 +1,7 @@
 //! The subscribed collections: the members of each, and how much of it is known.
 //!
-//! A member is an entry of its table like any other. Kept here is only which collection it belongs to, and only for subscribed
-//! globs; of the others, only the names that are present.
+//! A member is an entry of its table like any other. This module only keeps which collection a name belongs to, and only for subscribed
+//! globs. Of other collections it keeps the names of present resources.
 
 use std::ops::Bound::{Included, Unbounded};
 
@@ -25,7 +25,7 @@ pub(crate) struct Collection {
     pub(crate) completeness: Completeness,
     /// A member has expired since upstream last sent something of the collection.
     pub(crate) lapsed: bool,
-    /// What was said of its members up to here is no evidence any more.
+    /// What was said of its members up to this revision is no evidence any more.
     pub(crate) opening: Revision,
 }
 

@@ -1,4 +1,4 @@
-//! What is different in a set that a server sends again, or in a collection that it removes: the updates that are left of it.
+//! What differs in a set that a server sends again, or in a collection that it removes, as single updates.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ pub(super) struct Differences {
 }
 
 impl Differences {
-    /// Finds what a `*` set changes and removes. In a large set they are few, and only they are applied, unless `all` are.
+    /// Finds what a `*` set changes and removes. In a large set these are few. Only they are applied, unless `all` is set.
     pub(super) fn of_set(
         kind: Type,
         sent: &[Arc<Resource>],

@@ -1,4 +1,4 @@
-//! What the stages of a view hold, for those who ask: of all names, and of one.
+//! What the stages of a view hold, as others ask for it: of all names, or of one.
 
 use std::collections::BTreeMap;
 
@@ -82,7 +82,7 @@ impl<'a> Holds<'a> {
         self.brakes.state(&self.facts.options().brakes, now)
     }
 
-    /// Returns the servers of which something is held that they have said first after an outage, by their places, with until when at most.
+    /// Returns the servers whose first words after an outage are held, by their places, each with until when at most.
     pub fn held_of_servers(self) -> BTreeMap<u16, Moment> {
         self.after_outage.held().ends_by_server(self.facts.options().brakes.after_outage)
     }
@@ -92,8 +92,8 @@ impl<'a> Holds<'a> {
         self.order.is_any()
     }
 
-    /// Whether a server has removed a resource, and it stays for now: since something refers to it, or since a brake holds what the server's
-    /// present opening has removed.
+    /// Whether a server has removed a resource that stays for now: because something refers to it, because a brake holds a removal of the
+    /// server's present opening, or because the removal is held after an outage.
     fn is_removed(self, kind: &Type, class: Class, name: &Name) -> bool {
         let (removals, key) = (self.order.removals(), || (kind.clone(), class, name.clone()));
         if !removals.is_empty() && removals.has(&key()) || self.after_outage.held().is_removal(&key()) {
@@ -118,7 +118,7 @@ impl<'a> Holds<'a> {
         (!self.is_removed(kind, class, name)).then_some(entry)
     }
 
-    /// Returns the names of which a server has said something that the end of its stream cancels: of a set, or one name.
+    /// Returns the names of which a server has said something that the end of its stream cancels: names of a set, or one name.
     pub(crate) fn said_by(self, server: usize, kind: &'a Type, of: &'a Selector) -> impl Iterator<Item = &'a Name> {
         let removals = self.order.removals();
         let (set, one) = match of {

@@ -1,7 +1,7 @@
-//! Counts which sessions of a view subscribe to what. The first subscription goes upstream; the upstream subscription ends some
-//! time after the last one. It ends at once for a name that is known to be absent, and for endpoints that no cluster refers to any more: a server
-//! may be silent for as long as it is asked for what it does not have. Such a name lingers too if its last client left with its stream, since that
-//! client may be about to reconnect, or to poll again.
+//! Counts which sessions of a view subscribe to what. The first subscription goes upstream; the upstream subscription ends some time after
+//! the last one. It ends at once for a name that is known to be absent, and for endpoints that no cluster refers to any more, because a
+//! server may be silent for as long as it is asked for what it does not have. Such a name lingers too if its last client left with its
+//! stream, since that client may be about to reconnect, or to poll again.
 
 mod absent_names;
 mod authorities;
@@ -50,7 +50,7 @@ pub(super) struct Interest {
     full_cache: Option<usize>,
     /// How many names linger of which nothing is here.
     void: usize,
-    /// How much may linger.
+    /// How scarce memory is, which limits what may linger.
     pub(super) memory: Scarcity,
     changes: Vec<InterestChange>,
     options: Arc<ViewOptions>,
@@ -133,7 +133,7 @@ impl Interest {
         }
     }
 
-    /// Counts the bytes of a name that begins to linger, or ends to.
+    /// Counts the bytes of a name that begins or ceases to linger.
     fn note_lingering(&mut self, kind: &Type, wanted: &Selector, lingers: bool) {
         let (Selector::Name(name), Some(of)) = (wanted, self.types.get_mut(kind)) else { return };
         let bytes = listed_bytes(name);
@@ -165,7 +165,7 @@ impl Interest {
         let counted = left && watchers.absent;
         let (last, others) = (watchers.sessions.first().copied(), watchers.sessions.len());
         if left && watchers.sessions.is_empty() {
-            let is_over = watchers.is_over && !how.with_stream; // who comes back with its stream may want it from somewhere else
+            let is_over = watchers.is_over && !how.with_stream; // a client that reconnects may want it for another cluster
             let lingers = !is_over && how.lingers(watchers.absent, memory, void);
             let until = if lingers { lingers_until } else { ENDED };
             (watchers.may_return, watchers.until) = (how.with_stream && lingers, Some(until));
@@ -185,7 +185,7 @@ impl Interest {
         }
     }
 
-    /// Requests the endpoints of clusters before the clients that are sent the clusters do.
+    /// Requests the endpoints of clusters early: before the clients that are sent these clusters request them.
     pub(crate) fn prefetch_endpoints(&mut self, kind: &Type, sent: &[Arc<Resource>], types: &TypeTable, now: Moment) {
         let Some(referred) = types.referred_by(kind).filter(|kind| kind.is(Role::Endpoints)) else { return };
         if self.any_name(&referred) {
@@ -195,7 +195,8 @@ impl Interest {
         }
     }
 
-    /// Requests what sessions are expected to subscribe to, also if it has just ended. It is dropped at a moment if none has.
+    /// Requests what sessions are expected to subscribe to, even if interest in it has just ended. It is dropped at `until` if no session
+    /// has subscribed by then.
     pub(crate) fn expect(&mut self, kind: &Type, wanted: &Selector, until: Moment) {
         let watchers = self.watchers_or_ask(kind, wanted);
         watchers.is_over = false;
@@ -302,7 +303,7 @@ impl Interest {
         }
     }
 
-    /// Ends the interest in a name that nobody subscribes to.
+    /// Ends the interest in a name that no session subscribes to.
     fn end_lingering(&mut self, kind: &Type, name: &Name) {
         let watchers = self.types.get_mut(kind).and_then(|of| of.names.get_mut(name));
         let Some(until) = watchers.and_then(|watchers| watchers.until.as_mut()) else { return };
@@ -322,8 +323,8 @@ impl Interest {
         Some(if all { Moment::START } else { first })
     }
 
-    /// Removes and returns interest that has lingered long enough, and the oldest if too much lingers. Of what one client left there may be
-    /// much: it ends in parts, between which others are served.
+    /// Removes and returns interest that has lingered long enough, and the oldest if too much lingers. One client may leave very much at
+    /// once, so it ends in parts, and others are served in between.
     pub(crate) fn expire(&mut self, now: Moment) -> Vec<(Type, Selector)> {
         let mut expired = Vec::new();
         while self.lingering.len() > self.options.lingering

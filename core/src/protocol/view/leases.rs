@@ -98,7 +98,8 @@ impl Leases {
         self.expire(now);
     }
 
-    /// Returns when a session that has missed removals may end. They end one after another: each comes back and states what it holds.
+    /// Returns when a session that has missed removals may end. Such sessions end one after another, because each client reconnects and
+    /// states what it holds.
     pub(crate) fn reserve_end(&mut self, now: Moment) -> Moment {
         let at = self.next_end.max(now);
         self.next_end = at + BETWEEN_ENDS;
@@ -138,7 +139,7 @@ impl Lease {
 }
 
 impl LeaseProgress {
-    /// Records that its session has come on.
+    /// Records that a session that uses the snapshot has made progress.
     pub fn note(&self, now: Moment) {
         self.0.note(now);
     }

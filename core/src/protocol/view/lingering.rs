@@ -22,11 +22,11 @@ pub(super) struct Leaving {
 }
 
 impl Leaving {
-    /// The client goes on, and says by another request if it needs it after all.
+    /// The client's stream goes on, so the client can request it again if it needs it after all.
     pub(super) const BY_REQUEST: Self = Self { with_stream: false, has_any: true };
 
-    /// Whether the subscription lingers, beside so many of which nothing is here. Of those only a few do, since all that is saved is a
-    /// question; when memory is scarce, only those of which it is known that there is nothing.
+    /// Whether the subscription lingers, if so many linger already for which nothing is cached. Only a few of these do, because each saves
+    /// no more than a request. When memory is scarce, only those that are known to be absent do.
     pub(super) fn lingers(self, is_absent: bool, memory: Scarcity, void: usize) -> bool {
         let is_scarce = memory > Scarcity::None;
         let Self { with_stream, has_any } = self;

@@ -142,12 +142,13 @@ impl View {
         &self.sought
     }
 
-    /// Returns what the stages hold, for those who ask.
+    /// Returns what the stages hold.
     pub fn holds(&self) -> Holds<'_> {
         self.row.holds(Facts::new(&self.tables, &self.interest, &self.setup))
     }
 
-    /// Records until when each server may still be reading its state after an outage, and whether anybody is there for whom that matters.
+    /// Records until when each server may still be reading its state after an outage, and whether any client is there for whom that
+    /// matters.
     pub fn note_recovering(&mut self, recovering: impl Into<Recovering>) {
         self.row.note_recovering(recovering.into());
     }
@@ -177,7 +178,7 @@ impl View {
         self.row.restore_brakes(state, &Facts::new(&self.tables, &self.interest, &self.setup), now);
     }
 
-    /// Lets go what an operator has seen: removals up to a generation, of one set or of all, of one server or of any.
+    /// Releases what an operator has seen: removals up to a generation, of one set or of all, of one server or of any.
     pub fn release_brakes(
         &mut self,
         of: Option<(&Type, &Selector)>,
@@ -196,7 +197,8 @@ impl View {
         self.row.add_stage(at, stage);
     }
 
-    /// Applies a session's change of interest. It is notified of a name that is known: it may have read an older snapshot before.
+    /// Applies a session's change of interest. If the name is known, the session is notified, because it may have read an older snapshot
+    /// before.
     pub fn change_interest(&mut self, session: SessionId, change: InterestChange, now: Moment) {
         let InterestChange { kind, selector: wanted, on } = change;
         if on {
@@ -279,7 +281,8 @@ impl View {
         self.publication.publish(&mut self.tables, &self.interest, self.setup.options())
     }
 
-    /// Adds claims of a session, so that their names are requested again; those without room later: [`Self::take_refused_claims`].
+    /// Adds claims of a session, so that their names are requested again. Claims without room are returned by
+    /// [`Self::take_refused_claims`].
     pub fn seek(&mut self, session: SessionId, claims: Vec<Claim>) {
         for claim in claims {
             if self.wants().is_claim_open(&claim)
@@ -300,7 +303,7 @@ impl View {
         self.sought.take_admitted()
     }
 
-    /// Puts the sets of an earlier process into a new view, and publishes them. What no session wants until `until` is forgotten.
+    /// Puts the sets of an earlier process into a new view, and publishes them. What no session wants by `until` is forgotten.
     pub fn restore(&mut self, sets: Vec<SavedSet>, until: Moment, now: Moment) {
         let is_believed = self.setup.options().faults.has(Fault::DiskIsComplete);
         let known = if is_believed { Completeness::Complete } else { Completeness::Settled };
@@ -324,7 +327,7 @@ impl View {
         self.interest.set_full_cache(limit);
     }
 
-    /// Sets how scarce memory is, and whether there is room by now for what was rejected because there was none.
+    /// Sets how scarce memory is, and whether what was rejected for lack of room would have room by now.
     pub fn set_scarcity(&mut self, memory: Scarcity, has_room: bool) {
         self.interest.memory = memory;
         self.tables.without_room_mut().set_has_room(has_room);

@@ -1,5 +1,5 @@
-//! Limits the names of a view, those that it seeks for its clients included, and the bytes of one SotW list. Decides which session may add a
-//! name near the limit.
+//! Limits the names of a view, including those that it requests because clients claim them, and the bytes of one SotW list. Decides which
+//! session may add a name near the limit.
 
 use std::collections::{HashMap, HashSet};
 
@@ -22,12 +22,13 @@ impl Shares {
         Self { limit, reserved: limit / 2, least: 100 }
     }
 
-    /// The names that clients hold and the view does not know. Most is for whoever comes: a single client may have many.
+    /// The names that clients hold and the view does not know. Most of the room is open to every session, because a single client may have
+    /// many.
     pub(super) fn of_claims(limit: usize) -> Self {
         Self { limit, reserved: limit / 8, least: 100 }
     }
 
-    /// The bytes of one list. Most is for whoever comes: a single client may need it.
+    /// The bytes of one list. Most of the room is open to every session, because a single client may need it.
     pub(super) fn of_list(limit: usize) -> Self {
         Self { limit, reserved: limit / 8, least: 8 << 10 }
     }
@@ -36,7 +37,7 @@ impl Shares {
 /// Counts names or their bytes, and for each session those that no other session subscribes to.
 #[derive(Debug, Default)]
 pub(super) struct NameRoom {
-    /// Of all names, those that linger included.
+    /// Used by all names, including those that linger.
     used: usize,
     sessions: HashSet<SessionId>,
     /// No entry means none.
@@ -44,8 +45,8 @@ pub(super) struct NameRoom {
 }
 
 impl NameRoom {
-    /// Whether a session may have a new name, where `lingering` is in use by subscriptions that would make room. Into what is reserved,
-    /// sessions with more of their own than an equal share of it may not come: it is for the others.
+    /// Whether a session may have a new name. `lingering` is in use by subscriptions that would make room. The reserved part is for
+    /// sessions that have little: a session that has more names of its own than an equal share of this part gets none of it.
     pub(super) fn admits(&self, session: SessionId, lingering: usize, of: &Shares) -> bool {
         let used = self.used.saturating_sub(lingering);
         if used < of.limit.saturating_sub(of.reserved) {
@@ -103,7 +104,7 @@ impl NameRoom {
     }
 }
 
-/// What a name takes in a request, about.
+/// Returns about how many bytes a name takes in a request.
 pub(super) fn listed_bytes(name: &Name) -> usize {
     name.as_str().len() + TAG_AND_LENGTH
 }

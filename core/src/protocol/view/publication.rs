@@ -46,7 +46,7 @@ pub(super) struct Publication {
     /// The publications with changes of names.
     receipts: Receipts,
     is_due: bool,
-    /// A server has given what another one had given, and nothing else has changed since.
+    /// A server has given the same resource as another one before, and nothing else has changed since.
     is_reattributed: bool,
     /// Authorities without a reachable server.
     down: Arc<BTreeSet<Authority>>,
@@ -77,7 +77,7 @@ impl Publication {
         self.is_due = true;
     }
 
-    /// A server has given what another one had given: no client needs to know.
+    /// A server has given the same resource as another one before: no client needs to know.
     pub(super) fn note_reattributed(&mut self) {
         self.is_reattributed = true;
     }

@@ -1,7 +1,7 @@
 //! When changes were received, by revision.
 //!
-//! Owns a bounded record of publications, which is part of each snapshot. The older ones are, the more of them are taken together: what is
-//! concluded from it is never younger than it was, and older by a share of its age.
+//! Owns a bounded record of publications, which is part of each snapshot. The older publications are, the more of them share one entry. So
+//! an age that is read from the record is never too small, and too large by a share of itself at most.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +15,7 @@ pub(crate) struct Receipts(Arc<Vec<Receipt>>);
 
 #[derive(Debug, Clone, Copy)]
 struct Receipt {
-    /// The last revision of the publications that are taken together.
+    /// The last revision of the publications that share this entry.
     revision: Revision,
     /// When the oldest of their changes was received.
     received: Moment,

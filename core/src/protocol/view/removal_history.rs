@@ -17,7 +17,7 @@ pub(super) struct RemovalHistory {
     clock: Clock,
     /// When it was last trimmed.
     looked: Moment,
-    /// Published revisions, each with what the clock showed then, a moment apart from one another.
+    /// Published revisions, at least `APART` from one another, each with what the clock showed then.
     published: VecDeque<(Revision, Duration)>,
     forgotten: Forgotten,
 }
@@ -32,8 +32,8 @@ pub struct Forgotten {
 }
 
 impl RemovalHistory {
-    /// Forgets removals up to the last published revision that are too old, and then the oldest while all take too much. Returns whether any
-    /// was forgotten.
+    /// Forgets published removals: those that are too old, and then the oldest ones while all together take too much memory. Returns
+    /// whether any was forgotten.
     pub(super) fn trim(
         &mut self,
         mut sets: Vec<&mut ResourceTable>,

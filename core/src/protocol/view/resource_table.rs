@@ -50,7 +50,7 @@ impl ResourceTable {
         Self { journal: Journal::empty_at(made, horizon), ..Self::default() }
     }
 
-    /// Returns when what has changed.
+    /// Returns the record of which name changed when.
     pub fn journal(&self) -> &Journal {
         &self.journal
     }
@@ -161,7 +161,7 @@ impl ResourceTable {
         }
     }
 
-    /// Applies a resource. The result is a change if a client can see a difference (I5). The TTL is no part of that.
+    /// Applies a resource. The result is a change if a client can see a difference (I5). A difference of the TTL does not count.
     pub(crate) fn set(
         &mut self,
         class: Class,
@@ -177,7 +177,7 @@ impl ResourceTable {
             && let Some(held) = entry.resource().filter(|held| held.full == resource.full)
         {
             if entry.origin != source {
-                // The same from another server: only the origin changes (FB-24).
+                // The same resource came from another server: only the origin changes (FB-24).
                 let before = entry.origin;
                 let entry = Entry { origin: source, since: now, ..entry.clone() };
                 self.sums.change_origin(before, source);
@@ -215,7 +215,7 @@ impl ResourceTable {
         self.note_spoken_of(name, |origin| Origin { from_disk: false, ..origin })
     }
 
-    /// Records that a server has removed such a resource, which stays for now. Returns whether that is new.
+    /// Records that a server has removed a resource that was loaded from disk, and that it stays for now. Returns whether that is new.
     pub(crate) fn note_removed_since(&mut self, name: &Name) -> bool {
         self.note_spoken_of(name, |origin| Origin { is_removed: true, ..origin })
     }
@@ -307,7 +307,7 @@ impl ResourceTable {
             (Some(entry), Evidence::Reported) => {
                 // It was absent, and now the evidence also counts for clients that hold it.
                 let news = !self.coverage.is_absent_by_evidence(entry);
-                // What is no news gets no revision of its own: it is not later than what was there.
+                // Without news there is no new revision: the report is no later than what was there.
                 let reported = if news { revision } else { entry.reported.max(revision.previous()) };
                 let entry = Entry { absence: AbsenceEvidence::Reported, reported, ..entry.clone() };
                 self.entries.insert_mut(name.clone(), entry);
@@ -361,7 +361,7 @@ impl ResourceTable {
         any
     }
 
-    /// Forgets the oldest removal: a session that has not come so far has missed it.
+    /// Forgets the oldest removal. A session that has not reached it yet has missed it.
     pub(crate) fn forget_oldest_removal(&mut self) {
         if let Some(name) = self.journal.pass_oldest_removal() {
             self.forget(&name);
@@ -379,7 +379,7 @@ impl ResourceTable {
         self.forget_evidence(name);
     }
 
-    /// That a name is absent is no evidence any more for clients that come later.
+    /// Makes the absence of a name no evidence for clients that come later.
     pub(super) fn forget_evidence(&mut self, name: &Name) {
         if let Some(entry) = self.entries.get(name).filter(|entry| entry.reported != Revision::ZERO).cloned() {
             self.entries.insert_mut(name.clone(), Entry { reported: Revision::ZERO, ..entry });

@@ -1,8 +1,8 @@
-//! The way of what a server says: through the brakes, what is held after an outage, and the order to the tables.
+//! The way from what a server says to the tables: through the brakes, the hold after an outage, and the order.
 //!
-//! Each stage lets on what passes, and keeps what it holds. What it releases later enters at the next one, never at the head: a released
-//! removal is not braked again. The brakes judge all that one response says; before the order, sets are taken apart into their
-//! differences, and each is applied before the next is judged.
+//! Each stage passes on what it does not hold. What it releases later enters at the next stage, never at the head, so a released removal is
+//! not braked again. The brakes judge all that one response says; before the order, sets are taken apart into their differences, and each
+//! is applied before the next is judged.
 //!
 //! Owns the stages, and what is on its way between them. Leaves the tables to the view, which applies what [`Row::next`] returns, one update
 //! after the other.
@@ -30,9 +30,9 @@ pub(super) struct Row {
     brakes: Brakes,
     after_outage: AfterOutage,
     order: Order,
-    /// Stages beside these, by where they stand. Tests add them.
+    /// Further stages, by their places. Tests add them.
     added: BTreeMap<Place, Box<dyn Stage>>,
-    /// What is on its way, the next last. Empty once the view has applied what came.
+    /// What is on its way; the last element is next. Empty once the view has applied what came.
     under_way: Vec<Step>,
     options: Arc<ViewOptions>,
 }
@@ -46,7 +46,7 @@ enum Step {
     Pass(Place, Unit),
     /// The brakes judge what was said of one set, or of what has no brake.
     Brake(Option<SetKey>, Unit),
-    /// What the brakes pass is judged by whether its server was away until a moment ago.
+    /// The stage after an outage judges what the brakes pass.
     JudgeAfterOutage(Unit),
     /// The brakes record what follows from the tables.
     SettleBrakes,
@@ -84,7 +84,7 @@ impl Row {
         self.under_way.push(Step::Enter(at, units.into_iter()));
     }
 
-    /// Returns what is to be applied next of what is under way. It is judged by the tables with all that was returned before.
+    /// Returns the next update to apply of what is under way. The stages judge it by tables that have everything returned before.
     pub(super) fn next(&mut self, view: &mut Surroundings<'_>, now: Moment) -> Option<Passed> {
         while let Some(step) = self.under_way.pop() {
             let passed = self.take_step(step, view, now);
@@ -181,12 +181,12 @@ impl Row {
         None
     }
 
-    /// Lets on what the stages that were added at a place do.
+    /// Passes on what the added stages at a place let through.
     fn pass_all(&mut self, at: Place, units: Vec<Unit>) {
         self.under_way.extend(units.into_iter().rev().map(|unit| Step::Pass(at, unit)));
     }
 
-    /// Lets on what the brakes do, and then what follows from the tables as they are with it.
+    /// Passes on what the brakes let through, and then updates the brakes from the tables, which have it by then.
     fn follow_brakes(&mut self, passed: Vec<Unit>) {
         self.under_way.push(Step::SettleBrakes);
         self.enter_all(Place::Order, passed);
@@ -298,7 +298,7 @@ impl Row {
         earliest(held, self.added.values().filter_map(|stage| stage.next_deadline()).min())
     }
 
-    /// Ends what is held of an interest that has ended, but for single names in the order: [`Self::applied`].
+    /// Ends what is held for an interest that has ended. Single names in the order are ended by [`Self::applied`].
     pub(super) fn forget(&mut self, kind: &Type, wanted: &Selector) {
         let set = (kind.clone(), wanted.clone());
         self.brakes.forget(&set);
@@ -311,7 +311,7 @@ impl Row {
         self.added.insert(at, stage);
     }
 
-    /// Lets go what an operator has seen. Returns how many removals.
+    /// Releases what an operator has seen. Returns how many removals that were.
     pub(super) fn release_brakes(&mut self, release: Release, now: Moment) -> Result<usize, NotReleased> {
         let (outcome, passed) = self.brakes.release(release, &self.options.brakes, now);
         self.follow_brakes(passed);
@@ -324,7 +324,7 @@ impl Row {
         self.brakes.restore(state, facts.types(), &self.options.brakes, is_present, now);
     }
 
-    /// Returns what the stages hold, for those who ask.
+    /// Returns what the stages hold.
     pub(super) fn holds<'a>(&'a self, facts: Facts<'a>) -> Holds<'a> {
         Holds::new(&self.brakes, &self.after_outage, &self.order, facts)
     }
@@ -355,7 +355,7 @@ impl Row {
     }
 }
 
-/// Returns what a stage at a place may know: what the stages behind it have let stay too.
+/// Returns what a stage at a place may know, including what later stages hold.
 fn later<'a>(view: &'a Surroundings<'_>, order: &'a Order, after_outage: &'a AfterOutage, at: Place) -> Facts<'a> {
     let facts = view.facts().with_removed(order.removals());
     if at == Place::Brakes { facts.with_after_outage(after_outage.held()) } else { facts }

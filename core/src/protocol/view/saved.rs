@@ -45,7 +45,8 @@ impl SavedSet {
         snapshot.tables().filter_map(|(kind, class, table)| Self::of(kind, class, table, now)).collect()
     }
 
-    /// Returns what of a table may be put back into a later view, if anything is. A resource that expires has what is left of its time.
+    /// Returns the part of a table that may be put back into a later view, if there is any. A resource that expires keeps the rest of its
+    /// time.
     fn of(kind: &Type, class: Class, table: &ResourceTable, now: Moment) -> Option<Self> {
         let saved = |(key, entry): (&Name, &Entry)| {
             let Origin { server, rank, .. } = entry.origin;

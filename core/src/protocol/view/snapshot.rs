@@ -73,12 +73,12 @@ impl Snapshot {
         self.resources(kind, Class::Wildcard).map_or(self.forgotten, |table| table.journal().horizon())
     }
 
-    /// Whether so much was removed that the oldest removals may be forgotten soon: whoever can be sent them had better be.
+    /// Whether so much was removed that the oldest removals may be forgotten soon. Clients that can be sent them should be sent them now.
     pub(crate) fn forgets_soon(&self) -> bool {
         self.forgets_soon
     }
 
-    /// Returns how often a server gave what another one had given. Snapshots that differ in that alone have one revision.
+    /// Returns how often a server gave the same resource as another one before. Snapshots that differ in that alone have one revision.
     pub fn reattributed(&self) -> u64 {
         self.tables().map(|(_, _, table)| table.sums().reattributed()).sum()
     }

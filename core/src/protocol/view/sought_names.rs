@@ -1,8 +1,8 @@
 //! The claimed names of one type and class, shared out to the sessions that claim them.
 //!
-//! A claim is counted for a session as long as no other has claimed the same name. What a session that left has claimed alone stays
-//! until it is answered, since its client may return with it, and makes room for others. The answer that a name does not exist is kept as
-//! long as it is evidence and nothing else needs the room: others may claim the same.
+//! A claim is counted for a session as long as no other has claimed the same name. When a session leaves, the names that it has claimed
+//! alone stay until they are answered, since its client may return with them; meanwhile they make room for others. The answer that a name
+//! does not exist is kept as long as it is evidence and its room is not needed, because others may claim the same name.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound::{Excluded, Unbounded};
@@ -41,7 +41,7 @@ struct ClaimedName {
 pub(super) enum Claimant {
     One(SessionId),
     Several(Vec<SessionId>),
-    /// More than are told apart.
+    /// More sessions than are remembered one by one.
     Many,
     /// The session has left.
     Left,
@@ -213,15 +213,15 @@ impl SoughtNames {
         self.room.on_left(session);
     }
 
-    /// Returns the sessions that wait, once half of the room is free. A session claims all of its names again, which it should not do
-    /// for each name that is answered.
+    /// Returns the sessions that wait, once half of the room is free. It does not return them earlier, because a session claims all of its
+    /// names again, and should not do so for each name that is answered.
     pub(super) fn take_waiting(&mut self) -> BTreeSet<SessionId> {
         let has_room = self.names.len().saturating_sub(self.left.len()) <= self.limit / 2;
         if has_room { std::mem::take(&mut self.waiting) } else { BTreeSet::new() }
     }
 }
 
-/// So many sessions that have claimed one name are told apart.
+/// How many sessions that have claimed one name are remembered one by one.
 const TOLD_APART: usize = 16;
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ use crate::protocol::moment::Moment;
 use crate::protocol::view::options::ViewOptions;
 use crate::xds::{Name, Resource, Type, TypeTable};
 
-/// What a server said at once, or what a stage lets on of that.
+/// Updates that a server sent together, or the part of them that a stage has passed on.
 #[derive(Debug)]
 pub struct Unit {
     /// Who said it.
@@ -37,7 +37,7 @@ pub enum Place {
     Tables,
 }
 
-/// A stage that stands in the row beside those that are always there.
+/// A further stage in the row, beside those that are always there.
 pub trait Stage: std::fmt::Debug + Send {
     /// Judges a unit, and returns what goes on.
     fn judge(&mut self, unit: Unit, facts: Facts<'_>, now: Moment) -> Vec<Unit>;
@@ -86,7 +86,7 @@ pub struct Facts<'a> {
     tables: &'a Tables,
     interest: &'a Interest,
     setup: &'a Setup,
-    /// What upstream has removed and the order lets stay, and what is held of the first words after an outage, for the stages before these.
+    /// For earlier stages: what upstream has removed and the order keeps, and what is held of the first words after an outage.
     removed: Option<&'a DeferredRemovals>,
     after_outage: Option<&'a HeldWords>,
 }
@@ -96,12 +96,12 @@ impl<'a> Facts<'a> {
         Self { tables, interest, setup, removed: None, after_outage: None }
     }
 
-    /// Lets those that judge see which removals wait in a later stage.
+    /// Adds the removals that wait in the order, for stages before it.
     pub(super) fn with_removed(self, removed: &'a DeferredRemovals) -> Self {
         Self { removed: Some(removed), ..self }
     }
 
-    /// Lets those that judge see what the stage holds that judges the first words after an outage.
+    /// Adds the words that are held after an outage, for stages before that hold.
     pub(super) fn with_after_outage(self, after_outage: &'a HeldWords) -> Self {
         Self { after_outage: Some(after_outage), ..self }
     }
@@ -151,7 +151,7 @@ impl<'a> Facts<'a> {
             || self.interest.collection(kind, name).is_some()
     }
 
-    /// Returns the set that a name belongs to, if it is one of a set.
+    /// Returns the set that a name belongs to, if any.
     pub(super) fn set_of(&self, kind: &Type, class: Class, name: &Name) -> Option<SetKey> {
         let of = match class {
             Class::Wildcard => Selector::Wildcard,
@@ -168,7 +168,7 @@ impl<'a> Facts<'a> {
         }
     }
 
-    /// Returns how many resources a set has, those without room included, but for those that go once nothing refers to them.
+    /// Returns how many resources a set has. Those without room count. Those that go once nothing refers to them do not.
     pub(super) fn size_of(&self, (kind, of): &SetKey) -> usize {
         let class = class_of(of);
         let present = match of {
@@ -189,19 +189,19 @@ impl<'a> Facts<'a> {
         self.is_intended(kind, class, name) || self.tables.without_room().has(kind, class, name)
     }
 
-    /// Whether upstream has it, as far as is known: it is present, and not only because a removal waits for others.
+    /// Whether upstream has it, as far as is known: it is present, and not only because its removal waits for others.
     pub(super) fn is_intended(&self, kind: &Type, class: Class, name: &Name) -> bool {
         self.tables.resource(kind, class, name).is_some() && !self.is_let_stay(kind, class, name)
     }
 
-    /// Whether a server has removed it, and a stage after the one that judges lets it stay.
+    /// Whether a server has removed it, and a later stage than the one that judges keeps it.
     pub(super) fn is_let_stay(&self, kind: &Type, class: Class, name: &Name) -> bool {
         let key = || (kind.clone(), class, name.clone());
         self.removed.is_some_and(|removed| removed.has(&key()))
             || self.after_outage.is_some_and(|held| held.is_removal(&key()))
     }
 
-    /// Returns the names of one type and class that a server has sent and that wait in a stage after the one that judges.
+    /// Returns the names of one type and class that a server has sent and that wait in a later stage than the one that judges.
     pub(super) fn waiting_names(&self, kind: &Type, class: Class) -> impl Iterator<Item = &'a Name> {
         self.after_outage.into_iter().flat_map(move |held| held.waiting_names(kind, class))
     }
@@ -213,7 +213,7 @@ impl<'a> Facts<'a> {
     }
 }
 
-/// What a view is to its row: what the stages judge by, and what is to know of that which comes.
+/// What a row uses of its view: what the stages judge by, and what has to know of incoming updates.
 pub(super) struct Surroundings<'a> {
     tables: &'a Tables,
     interest: &'a mut Interest,
@@ -247,7 +247,7 @@ impl<'a> Surroundings<'a> {
         self.sought.is_any()
     }
 
-    /// Requests the endpoints of the clusters of a set before the clients that are sent the clusters do.
+    /// Requests the endpoints of the clusters of a set early: before the clients that are sent the clusters request them.
     pub(super) fn prefetch_endpoints(&mut self, kind: &Type, sent: &[Arc<Resource>], now: Moment) {
         self.interest.prefetch_endpoints(kind, sent, self.setup.types(), now);
     }

@@ -20,7 +20,7 @@ use crate::protocol::keys::{Class, Key, Revision, Selector};
 use crate::protocol::moment::Moment;
 use crate::xds::{Name, Resource, Role, SetVersion, Type};
 
-/// The tables, and what is kept up with them, while something is applied.
+/// The tables, and everything that is kept up to date with them, while something is applied.
 pub(super) struct TableWriter<'a> {
     tables: &'a mut Tables,
     interest: &'a mut Interest,
@@ -85,7 +85,8 @@ impl<'a> TableWriter<'a> {
         self.note_taken(taken, key, old.as_ref(), revision);
     }
 
-    /// A table has taken what a server sent under a name, where `old` was present. A resource that had expired is back by its TTL alone.
+    /// A table has taken what a server sent under a name. `old` was present there before. A resource that had expired may be back by its
+    /// TTL alone.
     fn note_taken(&mut self, taken: Applied, key: Key, old: Option<&Arc<Resource>>, revision: Revision) {
         match taken {
             Applied::Changed => self.note_change(&key, old),
@@ -138,15 +139,15 @@ impl<'a> TableWriter<'a> {
         }
     }
 
-    /// A server has removed what was loaded from disk and stays for now. Nobody waits for a server to confirm it any more, and clients that may
-    /// hold something newer are not sent it.
+    /// A server has removed what was loaded from disk and stays for now. No client waits for a server to confirm it any more, and clients
+    /// that may hold something newer are not sent it.
     pub(super) fn note_removed_since(&mut self, kind: &Type, class: Class, name: &Name) {
         if self.table(kind, class).note_removed_since(name) && class == Class::Wildcard {
             self.note_wildcard_difference(kind);
         }
     }
 
-    /// A server has spoken of a resource that stays present: that it was loaded from disk counts no more.
+    /// A server has spoken of a resource that stays present: it no longer counts as loaded from disk.
     pub(super) fn confirm_one(&mut self, kind: &Type, class: Class, name: &Name) {
         let revision = self.publication.revision().next();
         if self.table(kind, class).confirm(name) {
@@ -154,7 +155,7 @@ impl<'a> TableWriter<'a> {
         }
     }
 
-    /// The next snapshot tells the sessions of a `*` set something of all of it.
+    /// The next snapshot says something new to all sessions of a `*` set.
     fn note_wildcard_difference(&mut self, kind: &Type) {
         self.publication.note_difference();
         self.publication.wake_wildcard(kind);
@@ -234,7 +235,7 @@ impl<'a> TableWriter<'a> {
                 coverage.interrupt(revision);
                 coverage.set_unreadable(BTreeSet::new()); // the server sends it again, if it still exists
                 if coverage.is_cut_short() && coverage.completeness() < Completeness::Settled {
-                    self.publication.wake_wildcard(kind); // who waited for its quiet waits no more
+                    self.publication.wake_wildcard(kind); // sessions that waited for its quiet wait no more
                 }
             }
             Selector::Name(name) => self.table(kind, Class::Named).interrupt_one(name, revision),
@@ -278,7 +279,7 @@ impl<'a> TableWriter<'a> {
                 let completeness = change(before);
                 table.coverage_mut().set_completeness(completeness);
                 let is_complete = completeness == Completeness::Complete;
-                // A server has spoken of all that it has: what is present beside that is no longer what an earlier process had.
+                // A server has sent all that it has. What is present no longer counts as what an earlier process had.
                 let confirms = is_complete && table.confirm_all();
                 if completeness != before || confirms {
                     if is_complete {
@@ -319,7 +320,7 @@ impl<'a> TableWriter<'a> {
         table.coverage_mut().set_expired(has_expired);
     }
 
-    /// Forgets what a session of a set or of a name needed, after the last has left.
+    /// Forgets what was kept for the sessions of a set or of a name, after the last of them has left.
     pub(super) fn forget(&mut self, kind: &Type, wanted: &Selector) {
         self.publication.note_difference();
         self.row.forget(kind, wanted);
@@ -337,7 +338,7 @@ impl<'a> TableWriter<'a> {
         }
     }
 
-    /// Removes a name. If it is a collection, removes its members too, but for those that a session subscribes to by name.
+    /// Removes a name. If it is a collection, removes its members too, except those that a session subscribes to by name.
     fn forget_name(&mut self, kind: &Type, name: &Name) {
         let ended = self.table(kind, Class::Named).collections_mut().end(name);
         let gone = ended.iter().flat_map(|_| self.tables.absent_names_under(kind, name));
@@ -364,7 +365,7 @@ impl<'a> TableWriter<'a> {
         self.note_change(key, old);
     }
 
-    /// A server has no such name, and nothing is known of it: those that claim it are told, and nobody else.
+    /// A server has no such name, and the view knows nothing of it: only the sessions that claim it are notified.
     fn answer_claim(&mut self, kind: &Type, class: Class, name: &Name) {
         let revision = self.publication.revision().next();
         let Some(told) = self.sought.answer(kind, class, name, revision, self.interest) else { return };

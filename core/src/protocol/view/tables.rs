@@ -66,7 +66,7 @@ impl Tables {
         self.entry(kind, class, name)?.resource()
     }
 
-    /// Whether there may be something of what is subscribed to: of a name, if it is here.
+    /// Whether the tables may have anything for a subscription; for a name, whether it is present.
     pub(super) fn has_any(&self, of: &InterestChange) -> bool {
         match &of.selector {
             Selector::Wildcard => true,

@@ -37,7 +37,7 @@ pub enum Update {
     Expired { kind: Type, class: Class, key: Name },
     /// The server has removed a resource, and a stage holds that: it is present for now.
     RemovalHeld { kind: Type, class: Class, key: Name },
-    /// A stage holds a part of a set, which is not complete so long.
+    /// A stage holds a part of a set. So long, the set is not complete.
     PartHeld { kind: Type, of: Selector },
     /// The names of a set whose entries arrived and cannot be read, and that have no cached resource. The list replaces the one before.
     Unreadable { kind: Type, of: Selector, names: BTreeSet<Name> },
@@ -71,7 +71,7 @@ pub enum Completeness {
 }
 
 impl Completeness {
-    /// Returns what is known after a further response. It may show late that a server sends pieces.
+    /// Returns what is known after a further response. It may turn out late that a server sends its sets in pieces.
     pub(super) fn raised(self, to: Self) -> Self {
         if (self, to) == (Self::FirstResponse, Self::Arriving) { to } else { self.max(to) }
     }
@@ -97,7 +97,7 @@ pub struct Origin {
     pub holds_missing: bool,
     /// It was loaded from disk, or comes from the view of an earlier configuration, and no server has confirmed it since.
     pub from_disk: bool,
-    /// The same, and a server has removed it since; it stays for now. That confirms nothing.
+    /// Like `from_disk`, but a server has removed it since. It stays for now, and the removal confirms nothing.
     pub is_removed: bool,
     /// Brakes do not hold what it removes: it is a local set, or the hub.
     pub skips_brakes: bool,
@@ -106,8 +106,8 @@ pub struct Origin {
 }
 
 impl Origin {
-    /// Whether a resource is kept back from a client that may hold a newer one of its set. What a server has removed since is for those that do
-    /// not hold it.
+    /// Whether a resource is kept back from a client that may hold a newer one of its set. If a server has removed the resource since, it
+    /// is kept back only from clients that may hold it.
     pub(crate) fn is_kept_back(&self, may_hold: impl FnOnce() -> bool) -> bool {
         self.from_disk && (!self.is_removed || may_hold())
     }
@@ -124,7 +124,7 @@ impl Origin {
     };
 }
 
-/// The servers of which it is doubted what they take away, by their places in the plan. A plain record.
+/// The servers whose removals are doubted, by their places in the plan. A plain record.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Recovering {
     /// Until when each may still be reading its state after an outage.
@@ -156,7 +156,7 @@ pub(super) struct Passed {
     pub(super) received: Moment,
 }
 
-/// The server that what is applied came from, if one did, when it was received, and what time it is.
+/// Where the update that is applied came from, if from a server, when it was received, and what time it is.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Occasion {
     pub(super) origin: Origin,
@@ -218,7 +218,8 @@ impl NamedError {
         Self { code: NOT_FOUND, message: "there is no such resource".into() }
     }
 
-    /// NOT_FOUND and PERMISSION_DENIED would say that there is no such resource.
+    /// Makes the error of a refused type. NOT_FOUND and PERMISSION_DENIED are replaced, because they would mean that there is no such
+    /// resource.
     pub(crate) fn of_refusal(status: &ServerStatus) -> Self {
         let code = if matches!(status.code, OK | NOT_FOUND | PERMISSION_DENIED) { UNKNOWN } else { status.code };
         Self { code, message: format!("the control plane ends streams that request this type: {status}") }

@@ -62,8 +62,8 @@ impl<'a> Wants<'a> {
         !self.is_cached(kind, wanted) && self.interest.awaits(kind, wanted)
     }
 
-    /// Returns whether this is missing and a reason for a fallback. What the server has sent and for which there is no room is none: another
-    /// server's would have no room either.
+    /// Returns whether this is missing and a reason for a fallback. What the server has sent without room for it is no reason: the same from
+    /// another server would have no room either.
     pub(crate) fn is_reason(self, kind: &Type, wanted: &Selector) -> bool {
         self.is_missing(kind, wanted) && !self.lacks_room(kind, wanted)
     }

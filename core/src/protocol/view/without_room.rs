@@ -1,6 +1,7 @@
-//! Resources that a server has and for which there was no room: they exist with unknown contents, and the relay is why nobody has them.
+//! Resources that a server has and for which there was no room. They exist with unknown contents, and only the relay is why no client has
+//! them.
 //!
-//! Owns their names, until something else is known of each. What follows is decided by who asks: their lack is no reason for a fallback
+//! Owns their names, until something else is known of each. Others decide what follows: their lack is no reason for a fallback
 //! (`wants.rs`), they count in the size of their set (`stage.rs`), and routing waits longer for a cluster among them (`order`).
 
 use std::collections::{BTreeMap, btree_map};
@@ -82,7 +83,7 @@ impl WithoutRoom {
             Update::Upsert { kind, class, key, .. }
             | Update::Absent { kind, class, key, .. }
             | Update::Kept { kind, class, key } => self.remove(kind, *class, key),
-            // It has all that could not be used and of which nothing is here, unless that is too much.
+            // The server has all unusable names for which nothing is cached. They are not listed if they are too many.
             Update::Unreadable { kind, of: Selector::Wildcard, names } if !names.contains(&Name::from(MORE)) => {
                 self.retain(kind, Class::Wildcard, |name, _| names.contains(name));
             }
@@ -94,8 +95,8 @@ impl WithoutRoom {
                     true
                 });
             }
-            // All that the server has was said on this opening. Many never say that `*` is complete. It is quiet then: no version of a name
-            // without room was stated to the server, so that it has sent it again if it has it.
+            // The server has said all that it has on this opening. Many servers never say that `*` is complete, so quiet counts too. No
+            // version of a name without room was stated to the server, so it has sent that name again if it has it.
             Update::Progress { kind, of, completeness }
                 if *completeness == Completeness::Complete
                     || *completeness == Completeness::Settled && matches!(of, Selector::Wildcard) =>

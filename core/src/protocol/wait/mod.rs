@@ -1,8 +1,8 @@
-//! Waits: what has to happen before something goes on, for how long it has not, and how long that may take at most.
+//! Waits: what each of them waits for, how long it has waited, and how long it may wait at most.
 //!
 //! Owns the kinds of waits with their bounds, and lists of them. Leaves each wait to its owner: a list is read from the timers and states
-//! by which the owners decide, and nothing is noted for it. Invariant: a wait has a bound from documented options, unless the control plane
-//! is away; then its clock stands.
+//! by which the owners decide, so nothing is recorded twice. Invariant: a wait has a bound from documented options, unless the control
+//! plane is away; then its clock stands.
 
 mod table;
 
@@ -27,7 +27,7 @@ pub struct Wait {
     pub subject: WaitSubject,
 }
 
-/// What waits. Two waits of one kind and one owner differ in it.
+/// What waits. It distinguishes waits of one kind and one owner.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct WaitSubject {
     /// The type that it is about.
@@ -64,7 +64,7 @@ impl WaitSubject {
         Self { authority: Some(authority.clone()), ..Self::default() }
     }
 
-    /// Returns whether a name waits with it.
+    /// Whether this wait delays a name.
     fn concerns(&self, kind: &Type, name: &Name) -> bool {
         self.kind.as_ref() == Some(kind)
             && match &self.of {
@@ -78,7 +78,7 @@ impl WaitSubject {
     }
 }
 
-/// Returns for how long something has waited that ends at `until`, after `bound`.
+/// Returns the age of a wait that ends at `until` and lasts for `bound`.
 pub(crate) fn age_of(until: Moment, bound: Duration, now: Moment) -> Duration {
     (bound + (now - until)).saturating_sub(until - now)
 }
@@ -124,7 +124,7 @@ impl WaitList {
         Self { about: Some((kind.clone(), name.clone())), ..Self::keeping(MAX_ABOUT) }
     }
 
-    /// Adds one wait. What waits is only asked for if it is kept.
+    /// Adds one wait. `subject` is only called if the wait may be kept.
     pub fn add(
         &mut self,
         kind: WaitKind,
@@ -154,7 +154,7 @@ impl WaitList {
         }
     }
 
-    /// Adds waits of one kind, of which no single one is kept.
+    /// Counts waits of one kind without keeping any of them.
     pub(crate) fn add_younger(&mut self, kind: WaitKind, count: usize) {
         self.sums[kind as usize].count += count;
     }
@@ -203,7 +203,7 @@ impl WaitSum {
     }
 }
 
-/// How many of those that last longer than they may are told apart.
+/// How many of the waits that last too long are listed one by one.
 const MAX_BEYOND: usize = 10_000;
 /// How many concern one name, at most.
 const MAX_ABOUT: usize = 16;

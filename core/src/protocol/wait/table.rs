@@ -5,7 +5,7 @@
 pub enum WaitKind {
     /// A server's answer for a requested name.
     Name,
-    /// The end of the first silence about a type: what a server has of it was sent, or is not to be expected.
+    /// The end of the first silence about a type. After it, all that the server has of the type was sent, or is not to be expected.
     Set,
     /// Quiet, so that a set which comes in pieces is served.
     Quiet,

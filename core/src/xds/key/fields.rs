@@ -44,7 +44,7 @@ pub enum KeyField {
     DynamicParameters,
     /// Fields that this build does not know (WIRE-7).
     Unknown,
-    /// Whose the client is by its identity. Relays state it in the metadata that they send.
+    /// The tenant that the client's identity belongs to. Relays state the tenant in the metadata that they send.
     Tenant,
     /// A header that the client sends with its stream.
     Header(HeaderName),
@@ -69,7 +69,7 @@ const FIELD_NAMES: [(&str, KeyField); 14] = [
 ];
 
 impl KeyField {
-    /// Reads the word of a configuration.
+    /// Reads a field by its name in the configuration.
     pub fn parse(text: &str) -> Option<Self> {
         if let Some((_, field)) = FIELD_NAMES.iter().find(|(name, _)| *name == text) {
             return Some(field.clone());
@@ -114,7 +114,7 @@ impl KeyField {
         matches!(self, Self::Id | Self::IdPart(_))
     }
 
-    /// Returns all words, for a message about another one.
+    /// Returns the names of all fields, for the error about an unknown name.
     pub fn all_names() -> String {
         FIELD_NAMES
             .iter()
@@ -183,7 +183,7 @@ impl fmt::Display for KeyField {
     }
 }
 
-/// Returns a text of the configuration, in quotes where it could be taken for more than one.
+/// Returns a text as the configuration has it, in quotes if it could be read as several texts.
 fn quoted(text: &str) -> String {
     let is_plain = |byte: u8| byte.is_ascii_graphic() && !b"\"\\,".contains(&byte);
     if text.bytes().all(is_plain) { text.to_owned() } else { format!("{text:?}") }

@@ -56,7 +56,8 @@ impl fmt::Display for HeaderName {
     }
 }
 
-/// Keyed hashes of the values of headers, by their names. A header that a client has not sent is not among them, which is a value of its own.
+/// Keyed hashes of the values of headers, by their names. A header that the client did not send has no entry, and that counts as a value of
+/// its own.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HeaderHashes(Option<Arc<BTreeMap<HeaderName, Box<str>>>>);
 

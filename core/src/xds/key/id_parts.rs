@@ -26,14 +26,14 @@ impl IdPart {
         &self.separator
     }
 
-    /// Returns it of an id. A part that an id does not have is empty.
+    /// Returns this part of an id; empty if the id has fewer parts.
     pub(super) fn of<'i>(&self, id: &'i str) -> &'i str {
         id.split(self.separator()).nth(self.number() - 1).unwrap_or_default()
     }
 }
 
 /// Returns an id with these parts in their places and all others empty, so that it has the same parts as `id`. It is no longer than `id`.
-/// Parts that different texts separate have no common place: then it is the whole id.
+/// Parts with different separators have no common places, so then the whole id is returned.
 pub(super) fn kept(parts: &[&IdPart], id: &str) -> String {
     let [first, others @ ..] = parts else { return String::new() };
     let separator = first.separator();

@@ -1,4 +1,4 @@
-//! The node of one client as servers are shown it for all clients of its key (`views.node: member`).
+//! The node of one client, which servers are shown on behalf of all clients of its key (`views.node: member`).
 
 use bytes::Bytes;
 use prost::Message;
@@ -9,8 +9,9 @@ use crate::proto::node::Node;
 use crate::proto::node::node::UserAgentVersionType;
 use crate::xds::wire::{self, Value};
 
-/// The node of one client as servers are shown it: its own, with the relay's client features in place of those that concern transport, and
-/// with the tenant of its key, whatever it states itself. Its key is the one that the client has.
+/// The node of one client in the form that servers are shown. It differs from the client's own node in two things: the relay's client
+/// features replace those that concern transport, and the tenant is that of the client's key, whatever the client states. Its key is the
+/// client's key.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct MemberNode {
     /// What may differ from client to client.
@@ -25,7 +26,7 @@ impl MemberNode {
         if self.extensions.is_empty() { self.own.clone() } else { [&*self.own, &*self.extensions].concat().into() }
     }
 
-    /// Returns how many bytes it has beside those that are mostly shared with others.
+    /// Returns the number of its bytes without the extensions, which it mostly shares with other nodes.
     pub fn own_bytes(&self) -> usize {
         self.own.len()
     }
@@ -40,16 +41,16 @@ impl MemberNode {
         &self.extensions
     }
 
-    /// Uses another copy of the same part, so that this one is free.
+    /// Replaces the extensions by another copy of the same bytes, so that this copy can be freed.
     pub(crate) fn share_extensions(&mut self, same: Bytes) {
         debug_assert_eq!(self.extensions, same);
         self.extensions = same;
     }
 }
 
-/// Returns the node that is shown for a client of a key with this tenant, or none; `None` if it is no readable message. All fields stay as
-/// they were sent, those too that this build does not know, but for the client features, for metadata with a tenant, and for the order of what
-/// has none: maps are written sorted, since some clients write theirs in another order each time (KEY-4).
+/// Returns the node that servers are shown for a client, if `node` is a readable message. `tenant` is that of the client's key. Fields stay
+/// as they were sent, also those that this build does not know, with three exceptions: client features, metadata with a tenant, and the
+/// order in maps. Maps are written sorted, because some clients write theirs in another order each time (KEY-4).
 pub(super) fn member_node(node: &[u8], tenant: Option<&str>) -> Option<MemberNode> {
     let mut sorted = maps(node)?;
     tenant::take(&mut sorted);
@@ -70,7 +71,7 @@ pub(super) fn member_node(node: &[u8], tenant: Option<&str>) -> Option<MemberNod
     Some(MemberNode { own: own.into_boxed_slice().into(), extensions: extensions.into_boxed_slice().into() })
 }
 
-/// Returns the fields of an encoded node that have maps, and no other.
+/// Returns an encoded node with only those of its fields that have maps.
 fn maps(node: &[u8]) -> Option<Node> {
     let mut encoded = Vec::new();
     for field in wire::fields(node) {
@@ -80,7 +81,7 @@ fn maps(node: &[u8]) -> Option<Node> {
         }
     }
     let mut maps = Node::decode(&*encoded).ok()?;
-    // The last one of the two counts. A version that is text has no map.
+    // Of two versions the last one counts. A version that is text has no map.
     maps.user_agent_version_type.take_if(|version| matches!(version, UserAgentVersionType::UserAgentVersion(_)));
     Some(maps)
 }

@@ -6,8 +6,8 @@ use prost_types::{Struct, Value, value::Kind};
 
 /// Returns metadata without the values at these paths. A path that leads through a list or past the end of an object takes nothing.
 ///
-/// An object of which everything was taken stays, empty: that a node has it is a difference of its own. Metadata of which nothing is left
-/// is like none, as it is when a tenant was all that it had.
+/// An object that loses all its values stays as an empty object, because having it distinguishes a node from others. Metadata that loses
+/// everything counts as missing, as it does if it had only a tenant.
 pub(super) fn without(paths: &[Vec<String>], from: &Option<Struct>) -> Option<Struct> {
     let mut kept = from.clone()?;
     for path in paths {

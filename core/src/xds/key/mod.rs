@@ -1,7 +1,7 @@
 //! Sharing keys: the part of a client's identity that may change the responses of the control plane.
 //!
-//! A key *is* the canonical encoding of the node that is sent upstream, without what never counts: no difference between two clients of one
-//! key can reach the control plane, and `key(upstream_node(k)) == k`, so tiers of relays agree.
+//! A key *is* the canonical encoding of the node that is sent upstream, without the parts that never count. So no difference between two
+//! clients of one key can reach the control plane. Tiers of relays agree, because `key(upstream_node(k)) == k`.
 
 mod fields;
 mod headers;
@@ -60,7 +60,7 @@ pub struct SharingKey {
     canonical: Arc<[u8]>,
     /// Whether the client's id, or a part of it, is in the key, so that the relay must not replace it.
     by_id: bool,
-    /// What the client has shown of the headers in the key. They are no part of the node: servers are shown them as headers.
+    /// Hashes of those headers in the key that the client has sent. They are not part of the node: servers are shown them as headers.
     headers: HeaderHashes,
 }
 
@@ -82,20 +82,20 @@ impl KeyRule {
         Self { fields }
     }
 
-    /// Returns the key of a client that sent these bytes as its node and no headers, and that nobody judges: it may state any tenant, and
-    /// shares with no other. A rule without fields has one key for all.
+    /// Returns the key of a client that sent these bytes as its node and no headers, if there are no permissions. Such a client may state
+    /// any tenant, and shares with clients of the same tenant alone. A rule without fields has one key for all clients.
     pub fn key(&self, encoded_node: &[u8]) -> Result<SharingKey, NodeError> {
         self.key_showing(encoded_node, &HeaderHashes::default())
     }
 
-    /// The same of a client that has sent these headers.
+    /// Does the same for a client that has sent these headers.
     pub fn key_showing(&self, encoded_node: &[u8], headers: &HeaderHashes) -> Result<SharingKey, NodeError> {
         let mut node = Node::decode(encoded_node).map_err(|_| NodeError)?;
         let tenant = tenant::take(&mut node).filter(|_| !self.fields.is_empty());
         Ok(self.key_for(node, encoded_node, tenant.as_deref(), headers))
     }
 
-    /// Returns the key of a client that was judged: only `tenant` counts, and not what it states.
+    /// Returns the key of a client that permissions judged. `tenant` counts, and not the tenant that the node states.
     pub(crate) fn key_of_tenant(
         &self,
         encoded_node: &[u8],
@@ -159,8 +159,8 @@ impl KeyRule {
         id_parts::kept(&parts.collect::<Vec<_>>(), id)
     }
 
-    /// Returns what the key has of metadata, without single values. Two lists of what is left out leave nothing out: the key is rather too
-    /// narrow than too wide.
+    /// Returns the part of the metadata that is in the key, apart from single values. If there are two lists of exceptions, neither is
+    /// applied: a key that is too narrow is safer than one that is too wide.
     fn kept_metadata(&self, metadata: &Option<Struct>) -> Option<Struct> {
         let mut lists = self.fields.iter().filter_map(|field| match field {
             KeyField::MetadataExcept(paths) => Some(paths),
@@ -197,7 +197,7 @@ impl KeyRule {
 }
 
 impl SharingKey {
-    /// Returns the fields that form the key: the [`KeyRule::parts`] of every node with this key. Of a header it is the hash.
+    /// Returns the fields that form the key: the [`KeyRule::parts`] of every node with this key. For a header it returns the hash.
     pub fn parts(&self, rule: &KeyRule) -> Vec<(KeyField, String)> {
         let with_headers = |(field, words): (KeyField, String)| {
             let hash = if let KeyField::Header(name) = &field { self.headers.get(name) } else { None };
@@ -207,7 +207,7 @@ impl SharingKey {
         rule.parts(&self.canonical).into_iter().map(with_headers).collect()
     }
 
-    /// Returns what its clients have shown of the headers in the key.
+    /// Returns hashes of those headers in the key that its clients have sent.
     pub fn headers(&self) -> &HeaderHashes {
         &self.headers
     }
@@ -222,15 +222,15 @@ impl SharingKey {
         encoded.into()
     }
 
-    /// Returns the node that servers are shown if they are shown a client of this key that sent `node`: all of it, with the features and the
-    /// tenant that [`Self::upstream_node`] has. Its key is this one. `None` if it is no readable message.
+    /// Returns the node that servers are shown on behalf of one client of this key, which sent `node`. It is that node with the features
+    /// and the tenant of [`Self::upstream_node`]. Its key is this key. `None` if `node` is not a readable message.
     pub fn member_node(&self, node: &[u8]) -> Option<MemberNode> {
         member::member_node(node, self.tenant().as_deref())
     }
 }
 
 impl SharingKey {
-    /// Returns whose clients these are, if that is in the key.
+    /// Returns the tenant of its clients, if the key has one.
     pub fn tenant(&self) -> Option<Arc<str>> {
         let node = Node::decode(&*self.canonical).ok()?;
         claimed_tenant(&node).map(Arc::from)
@@ -245,7 +245,7 @@ impl fmt::Display for SharingKey {
         } else {
             let mut bytes = self.canonical.to_vec();
             for (name, hash) in self.headers.iter() {
-                // No name and no hash has such a byte.
+                // A line break is a safe separator: no name and no hash has one.
                 bytes.extend([&b"\n"[..], name.as_str().as_bytes(), b"\n", hash.as_bytes()].concat());
             }
             xxh3_128(&bytes)

@@ -103,7 +103,7 @@ mod tests {
         assert_eq!(KeyField::parse(r#"metadata.["a.b"]"#), None, "a point too many");
     }
 
-    /// State files have the names of fields, and a key that reads the same has the same hash.
+    /// State files have the fields of a key as text. While the text stays the same, so does its hash.
     #[test]
     fn a_path_without_such_keys_is_written_as_before() {
         let except = KeyField::metadata_except(vec![path(&["LABELS", "hash"]), path(&["a b"])]);

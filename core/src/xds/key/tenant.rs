@@ -7,7 +7,7 @@ use crate::proto::node::Node;
 /// The key of the reserved value.
 pub(super) const TENANT: &str = "weir.tenant";
 
-/// Returns the tenant that a node states. A value that is no text is one that nobody has.
+/// Returns the tenant that a node states. A value that is not a text becomes the name of a tenant that does not exist.
 pub(in crate::xds) fn claimed_tenant(node: &Node) -> Option<String> {
     node.metadata.as_ref()?.fields.get(TENANT).map(text_of)
 }

@@ -217,7 +217,7 @@ fn context(value: &str) -> crate::proto::node::ContextParams {
     crate::proto::node::ContextParams { params: [("p".to_owned(), value.to_owned())].into() }
 }
 
-/// Each change of one field of a node, with the parts of the node that it is a change of.
+/// Changes of single fields of a node, each with its name and the parts of the node that it changes.
 fn changes() -> Vec<(&'static str, Vec<&'static str>, Node)> {
     let full = full();
     let place = |change: fn(&mut Locality)| {
@@ -295,7 +295,7 @@ fn key_20_what_operators_are_shown_of_a_field_differs_where_the_key_does() {
         let rule = KeyRule::of(vec![KeyField::parse(field).unwrap()]);
         let shown = |node: &Node| rule.parts(&node.encode_to_vec()).remove(0).1;
         for (change, of, node) in changes() {
-            // Of addresses the number is shown, and a version of v2 only beside no other.
+            // Of addresses only the number is shown. A v2 version is shown only if there is no other version.
             let is_shown = of.contains(&field) && change != "v2 version";
             assert_eq!(shown(&node) != shown(&full()), is_shown, "{field}: a change of {change}");
         }

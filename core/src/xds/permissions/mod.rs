@@ -1,7 +1,7 @@
 //! Permissions: who may be which client, and what it may have.
 //!
-//! Without rules everybody may be anything. With rules, the first one that is for a client's identity says what its node may be and what it
-//! may have, and a client for whom there is none is refused.
+//! Without rules, any client may state any node. With rules, the first one for a client's identity decides what its node may be and what it
+//! may have. A client without a rule is rejected.
 
 mod pattern;
 mod permit;
@@ -25,12 +25,12 @@ pub struct Permissions {
     rules: Arc<[PermissionRule]>,
 }
 
-/// Whose a client is.
+/// The tenant that a client belongs to, and what that tenant gets.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Owner {
     /// The tenant; none without rules.
     pub tenant: Option<Arc<str>>,
-    /// How many equal parts it has of what all share.
+    /// How many equal parts it has of what all tenants share.
     pub share: usize,
     /// It relays for others.
     pub is_relay: bool,
@@ -118,7 +118,7 @@ impl Permissions {
         self.rule_for(peer).is_some_and(|(rule, _)| rule.client_status)
     }
 
-    /// Returns whose client it is, as far as it does not state that itself.
+    /// Returns the owner of a client by its rule. A tenant that the client states itself is not considered.
     pub fn owner_of(&self, peer: &Peer) -> Owner {
         self.rule_for(peer).map_or_else(Owner::default, |(rule, captures)| Owner {
             tenant: rule.tenant(peer, &captures),
@@ -129,13 +129,13 @@ impl Permissions {
 
     /// Whether both treat a client alike: by equal rules, or by none.
     pub fn treat_alike(&self, other: &Self, peer: &Peer) -> bool {
-        // What a client shares with others is no reason to end it.
+        // A changed share is no reason to end a client's streams.
         let rule =
             |(rule, captures): (&PermissionRule, Captures)| (PermissionRule { share: 1, ..rule.clone() }, captures);
         Arc::ptr_eq(&self.rules, &other.rules) || self.rule_for(peer).map(rule) == other.rule_for(peer).map(rule)
     }
 
-    /// Whether a peer that has proved something else than another is treated like it: by the same rule, as the same tenant.
+    /// Whether two peers are treated alike although they have proved different things: by the same rule, as the same tenant.
     pub fn treat_as(&self, peer: &Peer, other: &Peer) -> bool {
         let of = |peer| self.rule_for(peer).map(|(rule, captures)| (rule, rule.tenant(peer, &captures), captures));
         of(peer) == of(other)

@@ -8,7 +8,7 @@ pub struct SegmentPattern {
     text: Box<str>,
     separator: char,
     segments: Vec<Segment>,
-    /// Whether any rest may follow, as `*` at the end says.
+    /// Whether the pattern ends with `*`, so that any text may follow.
     open: bool,
 }
 
@@ -58,7 +58,7 @@ pub enum PatternFault {
 }
 
 impl Captures {
-    /// Adds whose a client is, so that texts can refer to it: also for clients of relays, whose own identity does not say it.
+    /// Adds the tenant, so that templates can refer to it. Clients of relays have one too, although the relay's identity does not name it.
     pub(super) fn with_tenant(mut self, tenant: Option<&str>) -> Self {
         self.0.retain(|(name, _)| **name != *TENANT);
         self.0.extend(tenant.map(|tenant| (TENANT.into(), tenant.into())));

@@ -13,11 +13,11 @@ pub struct Permit {
     pub rule: Arc<str>,
     /// Whose it is, for keys with `tenant`.
     pub tenant: Option<Arc<str>>,
-    /// Full names of types; without them all.
+    /// Full names of types; `None` means all.
     pub(super) types: Option<Arc<[Box<str>]>>,
-    /// Names of resources other than secrets; without them all.
+    /// Names of resources other than secrets; `None` means all.
     pub(super) names: Option<Vec<NamePattern>>,
-    /// Names of secrets. None are given beside these.
+    /// Names of secrets. All other secrets are denied.
     pub(super) secrets: Vec<NamePattern>,
 }
 
@@ -27,12 +27,12 @@ impl Permit {
         Self { rule: "shared".into(), tenant: None, types: None, names: None, secrets: Vec::new() }
     }
 
-    /// Returns the types that may be requested; without them all.
+    /// Returns the types that may be requested; `None` means all.
     pub fn types(&self) -> Option<&[Box<str>]> {
         self.types.as_deref()
     }
 
-    /// Returns names of resources other than secrets; without them all.
+    /// Returns names of resources other than secrets; `None` means all.
     pub fn names(&self) -> Option<&[NamePattern]> {
         self.names.as_deref()
     }
@@ -48,7 +48,7 @@ impl Permit {
         kind.is_secret() && !self.secrets.is_empty() || self.types.as_ref().is_none_or(listed)
     }
 
-    /// Whether a resource may be had.
+    /// Whether the client may have a resource.
     pub fn allows(&self, kind: &Type, name: &Name) -> bool {
         let among = |patterns: &[NamePattern]| patterns.iter().any(|pattern| pattern.matches(name.as_str()));
         match kind.is_secret() {

@@ -15,7 +15,7 @@ use crate::xds::{Name, TypeTable};
 /// For whom a rule is.
 #[derive(Debug, Clone)]
 enum Who {
-    /// Workloads of one namespace, or of any, which is the tenant then.
+    /// Workloads of one namespace. `None` means any namespace, which is then the tenant.
     Spiffe {
         domain: char,
         namespace: Option<char>,
@@ -101,7 +101,7 @@ impl Rule {
         }
     }
 
-    /// Whose the asker is, by the first identity that is for it, if it states no tenant.
+    /// The tenant of an asker that states none, by the first identity that matches it.
     fn tenant_of(&self, asker: &Asker) -> Option<String> {
         let by = self.who.iter().find(|who| who.is(asker))?;
         let segment = match by {
@@ -114,7 +114,7 @@ impl Rule {
     }
 }
 
-/// Whose an asker is, and which clusters and which secrets of some names it may have.
+/// The tenant of an asker, and the names that it may have as clusters and as secrets, of those that it asked for.
 type Given = (Option<String>, [Vec<String>; 2]);
 
 /// Reads the rules as the documents say. None means that the asker is not served.

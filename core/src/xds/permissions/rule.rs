@@ -25,7 +25,7 @@ pub enum IdentityPattern {
     Uid(u32),
     /// Processes of this group on a Unix socket.
     Gid(u32),
-    /// Whoever connects from this network. That proves nothing.
+    /// All clients that connect from this network. An address proves nothing.
     Network(Network),
 }
 
@@ -45,15 +45,16 @@ pub struct PermissionRule {
     pub name: Arc<str>,
     /// For whom it is: any of these.
     pub identities: Vec<IdentityPattern>,
-    /// What their nodes may be. Other fields are free.
+    /// The values that fields of their nodes may have. Other fields are free.
     pub node: Vec<NodeField>,
-    /// Full names of the types that they may request; without them all.
+    /// Full names of the types that they may request; `None` means all.
     pub types: Option<Arc<[Box<str>]>>,
     /// Names of resources other than secrets; empty means all.
     pub names: Vec<Template>,
-    /// Names of secrets. None are given beside these.
+    /// Names of secrets. All other secrets are denied.
     pub secrets: Vec<Template>,
-    /// Whose they are; without it the segment `{tenant}` of the identity says it, or else each identity is a tenant of its own.
+    /// Their tenant. Without it the segment `{tenant}` of the identity is the tenant; without such a segment each identity is its own
+    /// tenant.
     pub tenant: Option<Template>,
     /// If they are relays: the tenants that they may state in the nodes that they send.
     pub relays_for: Vec<NamePattern>,
@@ -64,7 +65,7 @@ pub struct PermissionRule {
 }
 
 impl IdentityPattern {
-    /// Whether it says who somebody is. A network does not.
+    /// Whether it proves an identity. A network does not.
     pub fn is_proof(&self) -> bool {
         !matches!(self, Self::Network(_))
     }
@@ -77,7 +78,7 @@ impl IdentityPattern {
         }
     }
 
-    /// Whether a peer has proved to be one of them.
+    /// Whether a peer matches this pattern.
     pub fn is_of(&self, peer: &Peer) -> bool {
         self.captures(peer).is_some()
     }
@@ -101,7 +102,7 @@ impl IdentityPattern {
 }
 
 impl PermissionRule {
-    /// Returns what the first of its patterns that is for a client has captured.
+    /// Returns the captures of the first of its patterns that matches a peer.
     pub(super) fn captures(&self, peer: &Peer) -> Option<Captures> {
         self.identities.iter().find_map(|identity| identity.captures(peer))
     }
@@ -122,7 +123,7 @@ impl PermissionRule {
         Ok(())
     }
 
-    /// Judges the tenant that a node states. Only relays may.
+    /// Judges the tenant that a node states. Only relays may state one.
     pub(super) fn judge_tenant(&self, tenant: &str) -> Result<Arc<str>, Denied> {
         let (rule, shown) = (self.name.clone(), shortened(tenant));
         if self.relays_for.is_empty() {
@@ -134,7 +135,7 @@ impl PermissionRule {
         Ok(tenant.into())
     }
 
-    /// Returns whose a client is that states no tenant.
+    /// Returns the tenant of a client whose node states none.
     pub(super) fn tenant(&self, peer: &Peer, captures: &Captures) -> Option<Arc<str>> {
         match &self.tenant {
             Some(template) => template.fill(captures),

@@ -213,7 +213,7 @@ fn key_11_names_that_refer_to_a_tenant_are_none_for_a_client_without_one() {
     assert_eq!([without, own, shared].map(|permit| permit.restricts(&cluster)), [false, true, true]);
 }
 
-/// I9: rules with secrets need proof, so a key with a tenant keeps their clients apart, also where the rule names none.
+/// I9: rules with secrets need proof. So a key with a tenant keeps their clients apart, even if the rule names no tenant.
 #[test]
 fn i9_whoever_proves_something_has_a_tenant_under_a_rule_that_names_none() {
     let identities = vec![

@@ -52,7 +52,7 @@ enum Part {
     Any,
 }
 
-/// The meaning of one field of it.
+/// The meaning of one field of a [`Part`].
 enum Field {
     Of(Part),
     Cluster,

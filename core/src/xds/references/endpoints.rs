@@ -2,8 +2,8 @@
 
 use crate::xds::wire::{self, Value};
 
-/// Whether any host of an assignment may take traffic: one that is not known to be unhealthy, draining or out of time, or a reference to
-/// hosts that come by themselves. What cannot be read may have one.
+/// Whether any host of an assignment may take traffic. A host counts unless it is known to be unhealthy, draining or timed out. A reference
+/// to hosts that are sent separately counts, and so does what cannot be read.
 pub(crate) fn has_usable_host(assignment: &[u8]) -> bool {
     any(assignment, LOCALITIES, |locality| {
         let by_reference = [LEDS_CONFIG, ENDPOINT_LIST].into_iter().any(|field| any(locality, field, |_| true));
@@ -22,7 +22,7 @@ fn is_usable(host: &[u8]) -> bool {
     ![UNHEALTHY, DRAINING, TIMEOUT].contains(&health)
 }
 
-/// Whether any message under a field is what is looked for, or the bytes are no message.
+/// Whether `is_meant` is true for a message in a field with this number, or the bytes are not a message.
 fn any(message: &[u8], number: u32, is_meant: impl Fn(&[u8]) -> bool) -> bool {
     wire::fields(message).any(|field| match field {
         None => true,

@@ -54,7 +54,7 @@ impl<'a> StatedEntries<'a> {
         self.entries.iter().map(|entry| hashes.hash_one(entry)).fold(0, u64::wrapping_add)
     }
 
-    /// Whether the entries are these, in any order.
+    /// Whether these entries equal `versions`, in any order.
     pub(super) fn are(&self, versions: &StatedVersions) -> bool {
         if self.len() != versions.len() {
             return false;
@@ -66,7 +66,7 @@ impl<'a> StatedEntries<'a> {
         })
     }
 
-    /// The last one counts of several entries with one name, as in a map.
+    /// Of several entries with one name the last one counts, as in a map.
     pub(super) fn into_versions(self) -> StatedVersions {
         let mut entries = self.entries;
         entries.reverse();
@@ -76,7 +76,7 @@ impl<'a> StatedEntries<'a> {
     }
 }
 
-/// A missing field of an entry is an empty string. None is not UTF-8, or no message.
+/// Reads a text of an entry. A missing field is an empty string. `None` means that the field is not UTF-8, or the entry is not a message.
 fn text(entry: &[u8], number: u32) -> Option<&str> {
     let is_message = fields(entry)
         .all(|field| field.is_some_and(|field| !matches!(field, Field { number: 1 | 2, value: Value::Number, .. })));

@@ -56,7 +56,7 @@ impl Ledger {
         copies.filter_map(|copy| Some(self.copies.get(copy)?.versions.clone())).collect()
     }
 
-    /// Adds a hold of these versions. Returns the shared copy of them: another one if there is one that is equal.
+    /// Adds a hold of these versions. Returns the shared copy: an earlier equal one if there is one, else this one.
     pub(super) fn hold(
         &mut self,
         sum: u64,
@@ -87,8 +87,8 @@ impl Ledger {
         let _ = self.remove(id);
     }
 
-    /// Refuses the costliest hold of the connection whose holds cost most. What several share costs each of them a part. Returns none if
-    /// there is no hold.
+    /// Refuses the costliest hold of the connection whose holds cost most. If holds share a copy, each of them pays a part of it. Returns
+    /// `None` if there is no hold.
     pub(super) fn refuse_costliest(&mut self) -> Option<OnRefusal> {
         let mut costs: HashMap<u64, usize> = HashMap::new();
         for hold in self.holds.values() {

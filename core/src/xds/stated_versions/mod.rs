@@ -13,7 +13,8 @@ pub use self::store::StatedVersionsStore;
 use super::name::Name;
 use super::version::ContentHash;
 
-/// Names that a client states that it holds, each with its content. Versions that no relay has made match no content: they are not kept.
+/// Names that a client states that it holds, each with its content. A version that no relay has made matches no content, so only its name
+/// is kept.
 #[derive(Debug, PartialEq, Eq)]
 pub struct StatedVersions {
     /// Ordered by name.

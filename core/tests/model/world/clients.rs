@@ -140,7 +140,7 @@ impl Apart {
         [named, parts[0].clone(), parts[1].clone()].iter().flat_map(Message::encode_to_vec).collect()
     }
 
-    /// What is left of its headers.
+    /// The hashes of its headers, which are all that the view learns of them.
     pub(super) fn headers(self, node: u8) -> HeaderHashes {
         let header = |name: &str, hash: String| (HeaderName::parse(name).unwrap(), hash);
         match self {

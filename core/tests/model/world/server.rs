@@ -75,8 +75,8 @@ impl World {
             for _ in 0..how_many {
                 let Some(request) = link.requests.pop_front() else { break };
                 any = true;
-                // The server answers for the node that it was sent.
-                // Of the header it is shown, this is the stream of its view.
+                // The server answers for the node that it was sent. If it knows clients by a header, the stream belongs to the view with
+                // that header.
                 let tenant = request.node().map(|node| tenant_of(node));
                 assert!(tenant.is_none_or(|tenant| tenant.is_none_or(|tenant| tenant == key.to_string())));
                 link.server.read(request, &self.truths[usize::from(key)], self.pieces, self.epoch);

@@ -88,7 +88,7 @@ impl World {
         }
     }
 
-    /// Begins a liveness call, which is behind what is under way.
+    /// Begins a liveness call. It arrives after everything that is under way.
     pub(super) fn call(&mut self, key: LinkKey) {
         let way = self.way() + self.way();
         let now = self.now;
@@ -112,7 +112,7 @@ impl World {
         }
         link.called = false;
         if std::mem::take(&mut link.calls_again) {
-            link.called = true; // what was wanted meanwhile is answered by a call that begins after that
+            link.called = true; // a call that begins now answers what was wanted meanwhile
             return self.call(key);
         }
         if let (Some(epoch), Some(stream)) = (link.up, of.sources.stream(key.id)) {

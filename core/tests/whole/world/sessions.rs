@@ -107,7 +107,7 @@ impl World {
         self.wake_tier(place.tier);
     }
 
-    /// Sends a reply to whoever is at the other end.
+    /// Sends a reply to the other end of a session.
     fn deliver(&mut self, place: Place, reply: Reply) {
         let way = self.way();
         let now = self.now;

@@ -52,8 +52,8 @@ fn permissions(binds: bool) -> Permissions {
     }])
 }
 
-/// Returns the namespace whose secrets a control plane gives for a node: the one that it states, if the relay shows it the credentials of
-/// that. With one credential for everything it is whatever the node states.
+/// Returns the namespace whose secrets a control plane gives for a node. It is the one that the node states, if the relay shows the
+/// credentials of that namespace. If one credential opens everything, it is whatever the node states.
 fn secrets_of(node: &[u8], credentials: Option<&str>) -> Option<String> {
     let metadata = Node::decode(node).unwrap().metadata?;
     let Some(Kind::StringValue(namespace)) = &metadata.fields.get(NAMESPACE)?.kind else { return None };

@@ -1,4 +1,4 @@
-//! Since when the words of each server are held, or were until its stream ended: who asks for the latest looks at none of them.
+//! Since when the words of each server are held, or were held until its stream ended. Asking for the latest looks at no single word.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -28,7 +28,7 @@ impl Ages {
         }
     }
 
-    /// Returns when the last word of each server ends, if each is held for so long.
+    /// Returns when the last word of each server is released, if each is held for `time`.
     pub(super) fn ends(&self, time: Duration) -> BTreeMap<u16, Moment> {
         let latest = self.0.iter().inspect(|_| visit());
         latest.filter_map(|(server, ages)| Some((*server, *ages.last_key_value()?.0 + time))).collect()

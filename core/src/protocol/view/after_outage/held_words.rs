@@ -19,7 +19,7 @@ pub(super) struct HeldWord {
     pub(super) since: Moment,
     pub(super) origin: Origin,
     pub(super) said: Said,
-    /// Its time has begun again, since there was no client in the meantime. That is so once.
+    /// Its time has started over, because there was no client in the meantime. That happens once at most.
     pub(super) is_renewed: bool,
 }
 
@@ -54,12 +54,12 @@ impl HeldWord {
         matches!(self.said, Said::Change { is_new: true, .. })
     }
 
-    /// Whether a server says the same again, in words that may differ: that it has no such resource, or one without a usable host.
+    /// Whether a server repeats this word. That it has no such resource, and that it has one without a usable host, count as the same.
     pub(super) fn is_repeated_by(&self, said: &Said, origin: Origin) -> bool {
         self.is_change() == said.is_change() && self.origin.server == origin.server
     }
 
-    /// Returns what the stages after this one are told once it is let go.
+    /// Returns what the later stages get once the word is released.
     pub(super) fn into_passed(self, (kind, class, key): Key, now: Moment) -> Passed {
         let update = match self.said {
             Said::Removal => Update::Absent { kind, class, key, evidence: Evidence::Reported },
@@ -69,8 +69,8 @@ impl HeldWord {
     }
 }
 
-/// A word whose stream has ended before it was let go. It counts no more, unless the server says the same on the next one: then the time
-/// goes on that had passed.
+/// A word whose stream ended before it was released. It counts no more. If the server says the same on its next stream, the time that had
+/// passed goes on.
 #[derive(Debug, Clone, Copy)]
 struct InterruptedWord {
     server: u16,
@@ -97,7 +97,7 @@ struct Counts {
     new_names: usize,
 }
 
-/// What is held, and of which sets a part is.
+/// The held words, and the sets that are incomplete because of them.
 #[derive(Debug, Default)]
 pub(in crate::protocol::view) struct HeldWords {
     words: BTreeMap<Key, HeldWord>,
@@ -105,11 +105,11 @@ pub(in crate::protocol::view) struct HeldWords {
     /// When the last word of each server was interrupted.
     interrupted_at: BTreeMap<u16, Moment>,
     by_age: BTreeSet<(Moment, Key)>,
-    /// Of the words, and of those that were interrupted.
+    /// The ages of the held words and of the interrupted ones.
     ages: Ages,
-    /// Of each set by itself: another one may be of another server. A name outside of a set matters to no other.
+    /// Counted for each set by itself, because another set may be of another server. A name outside of a set affects no other name.
     counts: BTreeMap<SetKey, Counts>,
-    /// Sets that would be complete if no new name of them waited, with who said so.
+    /// Sets that would be complete if no new name of them waited, each with the origin of that completeness.
     incomplete: BTreeMap<SetKey, Origin>,
 }
 
@@ -150,25 +150,25 @@ impl HeldWords {
         range(&self.interrupted, kind, class)
     }
 
-    /// Whether anything is held of one type and class, or was when its server went away.
+    /// Whether anything is held of one type and class, or was held when its server went away.
     pub(super) fn has_any(&self, kind: &Type, class: Class) -> bool {
         self.of(kind, class).next().is_some() || self.interrupted_of(kind, class).next().is_some()
     }
 
-    /// Returns the names of one type and class of which a server has said something that is held, or was when it went away.
+    /// Returns the names of one type and class for which a word of the server is held, or was held when it went away.
     pub(super) fn said_by(&self, server: u16, kind: &Type, class: Class) -> impl Iterator<Item = &Name> {
         let held = self.of(kind, class).map(|(name, word)| (name, word.origin.server));
         let all = held.chain(self.interrupted_of(kind, class).map(|(name, word)| (name, word.server)));
         all.filter(move |(_, by)| *by == server).map(|(name, _)| name)
     }
 
-    /// Whether that server has said something of a name that is held, or was when it went away.
+    /// Whether a word of the server is held for a name, or was held when the server went away.
     pub(super) fn is_said_by(&self, server: u16, key: &Key) -> bool {
         let held = || self.words.get(key).is_some_and(|word| word.origin.server == server);
         held() || self.interrupted.get(key).is_some_and(|word| word.server == server)
     }
 
-    /// A server has a resource: it has not removed it.
+    /// A server has a resource: its removal is no longer held.
     pub(super) fn take_back(&mut self, key: &Key) {
         let is_interrupted = || self.interrupted.get(key).is_some_and(|word| word.is_removal);
         if self.is_removal(key) || is_interrupted() {
@@ -180,17 +180,17 @@ impl HeldWords {
         self.counts.get(set).copied().unwrap_or_default() // of none, in the usual case
     }
 
-    /// Whether removals from the set that a name is of are held.
+    /// Whether any removal is held from the set that a name belongs to.
     pub(super) fn has_removals_beside(&self, key: &Key) -> bool {
         !self.counts.is_empty() && set_with(key).is_some_and(|set| self.counts(&set).removals > 0)
     }
 
-    /// Whether names of a set wait that are not present.
+    /// Whether new names of a set wait, which are not present yet.
     pub(super) fn has_new_names(&self, set: &SetKey) -> bool {
         self.counts(set).new_names > 0
     }
 
-    /// Takes out the changes of sets that wait for no removal any more.
+    /// Takes out the changes that waited for removals of their set, if none of these removals is held any more.
     pub(super) fn take_free(&mut self) -> Vec<(Key, HeldWord)> {
         let is_free = |counts: &Counts| counts.changes > 0 && counts.removals == 0;
         let free = self.counts.iter().filter(|(_, counts)| is_free(counts)).map(|(set, _)| set.clone());
@@ -272,14 +272,14 @@ impl HeldWords {
         interrupted.map(|word| Earlier { since: now - word.passed, is_renewed: word.is_renewed })
     }
 
-    /// Lets what matches of one type and class count no more, since its server is away.
+    /// Interrupts the matching words of one type and class, because their server is away.
     pub(super) fn interrupt(&mut self, kind: &Type, class: Class, matches: impl Fn(&Name) -> bool, now: Moment) {
         for (key, word) in self.take(kind, class, |name, _| matches(name)) {
             self.note_interrupted(key, &word, now);
         }
     }
 
-    /// The same of one name.
+    /// Interrupts the word on one name.
     pub(super) fn interrupt_name(&mut self, key: &Key, now: Moment) {
         if self.words.contains_key(key)
             && let Some(word) = self.remove(key)
@@ -300,7 +300,7 @@ impl HeldWords {
         }
     }
 
-    /// Forgets what matches of one type and class, by its name and by whether it is a removal.
+    /// Forgets the matching words of one type and class, held or interrupted. `matches` gets the name, and whether the word is a removal.
     pub(super) fn forget(&mut self, kind: &Type, class: Class, matches: impl Fn(&Name, bool) -> bool) {
         self.take(kind, class, |name, word| matches(name, word.is_removal()));
         let interrupted = self.interrupted_of(kind, class).filter(|(name, word)| matches(name, word.is_removal));
@@ -310,7 +310,7 @@ impl HeldWords {
         }
     }
 
-    /// Whether that server had taken a name or its hosts away, and was interrupted.
+    /// Whether the server had taken away a name or its hosts, and was interrupted since.
     pub(super) fn was_said_by(&self, server: u16, key: &Key) -> bool {
         self.interrupted.get(key).is_some_and(|word| word.server == server)
     }
@@ -338,7 +338,7 @@ impl HeldWords {
         keys.filter_map(|key| self.remove(&key).map(|word| (key, word))).collect()
     }
 
-    /// Takes out what is held since then or longer: first what is added or changed, and then what is removed.
+    /// Takes out the words that are held since `since` or longer: first additions and changes, then removals.
     pub(super) fn take_since(&mut self, since: Moment) -> Vec<(Key, HeldWord)> {
         let in_order = self.by_age.iter().inspect(|_| visit());
         let due: Vec<Key> = in_order.take_while(|(at, _)| *at <= since).map(|(_, key)| key.clone()).collect();
@@ -347,7 +347,7 @@ impl HeldWords {
         taken
     }
 
-    /// A server has sent all of a set, or has before, and a new name of it waits.
+    /// A server has sent all of a set, now or before, and a new name of the set waits.
     pub(super) fn note_incomplete(&mut self, set: SetKey, origin: Origin) {
         self.incomplete.insert(set, origin);
     }
@@ -366,7 +366,8 @@ impl HeldWords {
         complete.into_iter().collect()
     }
 
-    /// Returns until when something may be held of each server, or would be if it said that again, if each word is held for so long.
+    /// Returns until when words of each server may be held, if each is held for `time`. Interrupted words are included, since the server
+    /// may say them again.
     pub(in crate::protocol::view) fn ends_by_server(&self, time: Duration) -> BTreeMap<u16, Moment> {
         self.ages.ends(time)
     }
@@ -376,7 +377,7 @@ impl HeldWords {
     }
 }
 
-/// Returns the set that a name is of, if it is of one.
+/// Returns the set that a name belongs to, if any.
 fn set_with((kind, class, name): &Key) -> Option<SetKey> {
     let of = match class {
         Class::Wildcard => Selector::Wildcard,

@@ -1,4 +1,4 @@
-//! What one response does to what is held, and what passes of it.
+//! How one response changes what is held, and what passes of the response.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -44,7 +44,7 @@ impl<'a> Judgement<'a> {
         self.passing
     }
 
-    /// Puts what is removed before what may take its place: a delta response has it last.
+    /// Moves removals before what may take their place: a delta response lists them last.
     fn removals_first(&self, updates: Vec<Update>) -> Vec<Update> {
         let is_removal = |update: &Update| matches!(update, Update::Absent { kind, evidence: Evidence::Reported, .. } if kind.can_conflict());
         if !self.is_doubted || !updates.iter().any(is_removal) {
@@ -114,7 +114,7 @@ impl<'a> Judgement<'a> {
         }
     }
 
-    /// Holds what a server says of a name. If it says the same as before, that keeps its time.
+    /// Holds what a server says of a name. If it says the same as before, the time goes on.
     fn hold(&mut self, key: Key, said: Said) {
         let Earlier { since, is_renewed } = match self.facts.options().faults.has(Fault::AfterOutageStartsOver) {
             true => Earlier { since: self.now, is_renewed: false },
@@ -131,8 +131,8 @@ impl<'a> Judgement<'a> {
         self.held.take_back(key);
     }
 
-    /// Holds a removal, if it is one of a server that may not have read all of its state, or is held already, or was until the stream was
-    /// opened again. Returns whether it is held.
+    /// Holds a removal, if its server may not have read all of its state, or if the removal is held already, or was held until the stream
+    /// was opened again. Returns whether it is held.
     fn holds_removal(&mut self, key: &Key) -> bool {
         let (kind, class, name) = key;
         let is_new = || {
@@ -156,11 +156,11 @@ impl<'a> Judgement<'a> {
         });
     }
 
-    /// A collection is removed with its members. While one of them is held it is complete, and has that.
+    /// A collection is removed with its members. While the removal of a member is held, the collection is complete and has that member.
     fn pass_removed_collection(&mut self, kind: Type, glob: Name) {
         let members: Vec<Name> = self.facts.tables().members(&kind, &glob).cloned().collect();
         self.held.forget(&kind, Class::Named, |name, is_removal| {
-            !is_removal && name.collection().as_ref() == Some(&glob) // it has not come yet
+            !is_removal && name.collection().as_ref() == Some(&glob) // it waits, and has not been applied
         });
         let mut any = false;
         for name in members {
@@ -203,7 +203,7 @@ impl<'a> Judgement<'a> {
         kind.is_assignment() && has_any()
     }
 
-    /// Whether a change may exclude something whose removal is held.
+    /// Whether a change may conflict with a resource whose removal is held.
     fn excludes_held(&self, key: &Key, sent: &Resource) -> bool {
         let (kind, class, name) = key;
         let is_same = || self.facts.tables().resource(kind, *class, name).is_some_and(|of| of.full == sent.full);
@@ -239,7 +239,7 @@ impl<'a> Judgement<'a> {
             }
         };
         let sent: BTreeSet<&Name> = resources.iter().map(|resource| &resource.name).chain(&retained).collect();
-        // It has what it sends and what cannot be read, and it does not have what has waited and is lacking.
+        // The server has what it sends and what is unreadable. It does not have what waits and is not in its set.
         self.held.forget(&kind, class, |name, is_removal| sent.contains(name) == is_removal);
         let here = self.facts.tables().table(&kind, class).into_iter().flat_map(ResourceTable::present_names);
         let lacking: Vec<Name> = here.filter(|name| !sent.contains(name)).cloned().collect();
@@ -259,7 +259,7 @@ impl<'a> Judgement<'a> {
         let of = Selector::Wildcard;
         let is_part = self.held.has_new_names(&(kind.clone(), of.clone()));
         let set = Update::FullSet { kind: kind.clone(), resources, retain: Retain::These(retained) };
-        // Before the set, whose end confirms what was loaded from disk and not removed since.
+        // These removals pass before the set, because the end of the set confirms what was loaded from disk and not removed since.
         for name in held {
             self.pass_removal((kind.clone(), class, name), true);
         }
@@ -270,7 +270,7 @@ impl<'a> Judgement<'a> {
         }
     }
 
-    /// A server keeps what it has deleted.
+    /// A server has deleted a resource, and its rules keep that. What was held of the resource ends.
     fn end(&mut self, kind: &Type, class: Class, key: &Name) {
         match class {
             Class::Named if key.is_glob() => {

@@ -1,14 +1,16 @@
-//! The first words after an outage: a control plane that has just started sends what it has read so far, and the rest some seconds
-//! later. What it takes away meanwhile is held for a while: listeners, clusters and scoped routes, and the last usable host of a cluster.
-//! So is what it takes away from a client that has left, until it is shown another one ([`members`](crate::protocol::members)).
+//! The first words after an outage: a control plane that has just started sends what it has read so far, and the rest some seconds later.
+//! What it takes away meanwhile is held for a while: listeners, clusters and scoped routes, and the last usable host of a cluster. What it
+//! takes away from a client that has left is held too, until it is shown another client ([`members`](crate::protocol::members)).
 //!
-//! It stands after the brakes: they count and judge all that a server says, and an opening that removes more than what they hold does not
-//! agree with it. What they let go has waited, and is not held here again.
+//! This stage comes after the brakes, because the brakes count and judge all that a server says: an opening does not agree with a brake if
+//! it removes more than the brake holds. What the brakes release has waited already, and is not held here again.
 //!
-//! Owns what is held, and since when. Reads the tables as facts, and changes nothing in them. Invariants: each name is held for no
-//! longer than `BrakeRules::after_outage` while a client is there, and until its next word; nothing is let go of a server that is away. If it
-//! says the same once it is back, or once the relay has opened the stream again, the time goes on that had passed, so that a server that goes
-//! away again and again delays nothing for ever.
+//! Owns what is held, and since when. Reads the tables as facts, and changes nothing in them.
+//!
+//! Invariants:
+//! - Each name is held until its next word, and while a client is there, for no longer than `BrakeRules::after_outage`.
+//! - No word of a server that is away is released. If the server says the same once it is back, or once the relay has opened the stream
+//!   again, the time that had passed goes on. So a server that goes away again and again cannot delay anything for ever.
 
 mod ages;
 pub(super) mod held_words;
@@ -39,13 +41,13 @@ pub(super) struct AfterOutage {
     held: HeldWords,
 }
 
-/// Whether there is a client that what is held matters to.
+/// Whether a client is there to which the held words matter.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 enum Attendance {
     #[default]
     Attended,
     Unattended,
-    /// One has come, and the time of what is held has not begun again yet.
+    /// A client has come, and the time of the held words has not started over yet.
     Returned,
 }
 
@@ -60,7 +62,7 @@ impl AfterOutage {
         self.recovering = servers;
     }
 
-    /// Judges what a server says. Returns what passes of it, and what is let go since it says so.
+    /// Judges what a server says. Returns the part that passes, and the held words that it releases.
     pub(super) fn judge(&mut self, unit: Unit, facts: &Facts, now: Moment) -> Vec<Unit> {
         if self.recovering.end_of(unit.origin.server).is_some_and(|end| end <= now) {
             // The relay may have opened the stream again since then, which is no outage.
@@ -77,8 +79,8 @@ impl AfterOutage {
         std::iter::once(passing).chain(self.let_free(now)).collect()
     }
 
-    /// Returns since when what a server takes away is held, if it is the first choice and has come back so recently that it may not have all of
-    /// its state. Where only an earlier view holds something of it, that is what it may say again, and that keeps its end.
+    /// Returns since when words of the server count as held, if it is the first choice and came back so recently that it may not have all
+    /// of its state. If only an earlier view holds words of it, the server may repeat these now, and they keep their end.
     fn doubted_since(&mut self, origin: Origin, rules: &BrakeRules, now: Moment) -> Option<Moment> {
         if origin.rank != 0 || origin.skips_brakes || rules.after_outage.is_zero() {
             return None;
@@ -91,8 +93,8 @@ impl AfterOutage {
         (now < first + SAID_AGAIN).then(|| now.min(end - rules.after_outage))
     }
 
-    /// Lets go what has been held for long enough. Without a client nothing is: the next one would be given the last word to one that has left.
-    /// It is let go once the next one has been there for that time, at the first return.
+    /// Releases what was held for long enough. Without a client nothing is released, because the next client would be given the last word
+    /// to one that has left. When a client returns for the first time, the time of each word starts over.
     pub(super) fn on_time(&mut self, rules: &BrakeRules, now: Moment) -> Vec<Unit> {
         if self.attendance == Attendance::Returned {
             self.attendance = Attendance::Attended;
@@ -111,7 +113,7 @@ impl AfterOutage {
         units
     }
 
-    /// Lets go what waited for others that are held no longer.
+    /// Releases changes that waited for words that are held no longer.
     fn let_free(&mut self, now: Moment) -> Vec<Unit> {
         let free = self.held.take_free().into_iter();
         let mut units: Vec<_> = free.map(|(key, word)| unit_of(word.into_passed(key, now))).collect();
@@ -151,7 +153,7 @@ impl AfterOutage {
         !self.held.is_empty()
     }
 
-    /// Returns the names of which something is held that one server has said: of a set, or one name.
+    /// Returns the names for which words of one server are held: names of a set, or one name.
     pub(super) fn names_said_by<'a>(
         &'a self,
         server: usize,
@@ -176,7 +178,7 @@ impl AfterOutage {
         single.into_iter().filter(is_said).chain(of_set)
     }
 
-    /// Returns since when something of a name is held, and until when.
+    /// Returns since when a name is held, and until when.
     pub(super) fn times_of(&self, key: &Key, rules: &BrakeRules) -> Option<HoldTimes> {
         let since = self.held.get(key)?.since;
         Some(HoldTimes { since: Some(since), until: Some(since + rules.after_outage) })

@@ -1,4 +1,4 @@
-//! Each rule of the first words after an outage, on a view without sessions' replies: what is present is what clients have.
+//! Each rule of the first words after an outage, on a view without sessions: what is present in it is what clients would have.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -70,7 +70,7 @@ impl Bench {
         Self { view, now, origin: Origin::default(), table, store: BodyStore::default() }
     }
 
-    /// The same with sets of these names, a while ago, whose server has just come back.
+    /// A bench with a set of these names, which were sent a while ago. Their server has just come back.
     fn back(kind: &str, all: &[&str], options: ViewOptions) -> Self {
         let mut bench = Self::with(options);
         bench.set(kind, all);

@@ -51,7 +51,7 @@ impl BrakedChange {
         if self.emptied { rules.empty_grace } else { rules.grace }
     }
 
-    /// Returns what the stages after the brakes are told once it is let go.
+    /// Returns what the stages after the brakes get once it is released.
     pub(super) fn into_unit(self, (kind, of): &SetKey, key: Name, received: Moment) -> Unit {
         let (kind, class) = (kind.clone(), class_of(of));
         let update = match self.change {
@@ -95,7 +95,7 @@ impl BrakedChanges {
         self.new_names
     }
 
-    /// The highest number of anything held.
+    /// Returns the highest generation of anything held.
     pub(super) fn generation(&self) -> u64 {
         self.generations.last_key_value().map_or(0, |(generation, _)| *generation)
     }
@@ -112,7 +112,7 @@ impl BrakedChanges {
         Some(self.items.get(name)?.due(rules))
     }
 
-    /// Returns what was held of the name before.
+    /// Holds a change of a name. Returns what was held of the name before.
     pub(super) fn insert(&mut self, name: Name, held: BrakedChange, rules: &BrakeRules) -> Option<BrakedChange> {
         let earlier = self.remove(&name, rules);
         self.removals += usize::from(held.is_removal());
@@ -137,7 +137,8 @@ impl BrakedChanges {
         Some(held)
     }
 
-    /// Records that a server states it on this opening. Returns whether another one, or the same as something else, stated it before.
+    /// Records that a server states it on this opening. Returns whether its origin has changed: another server, or the same one in another
+    /// role.
     pub(super) fn restate(&mut self, name: &Name, opening: u64, origin: Origin) -> bool {
         let Some(held) = self.items.get_mut(name) else { return false };
         held.opening = opening;

@@ -1,4 +1,4 @@
-//! The held part of one set: since when, by which clock, and what is known of the server's statement of it.
+//! The held part of one set: since when, by which clock, and what is known of the server's statements about it.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -25,9 +25,9 @@ pub(super) struct Hold {
     clock: Clock,
     /// When the set became empty, by the clock.
     empty_since: Option<Duration>,
-    /// The opening, or the poll, of the server.
+    /// The number of the server's present opening or poll.
     opening: u64,
-    /// The set was complete when it was held whole, and is once that passes.
+    /// The set is complete once what is held has passed.
     complete: bool,
     held: BrakedChanges,
     /// Removals that the server has taken back.
@@ -36,7 +36,7 @@ pub(super) struct Hold {
     changes: u64,
 }
 
-/// What a removal means that a server states.
+/// What it means that a server states a removal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum StatedRemoval {
     /// It is held from now on.
@@ -128,7 +128,7 @@ impl Hold {
         self.taken_back
     }
 
-    /// The highest number of anything held.
+    /// Returns the highest generation of anything held.
     pub(super) fn generation(&self) -> u64 {
         self.held.generation()
     }
@@ -137,7 +137,7 @@ impl Hold {
         self.held.get(name).is_some_and(BrakedChange::is_removal)
     }
 
-    /// Whether it is removed according to the present opening of the server. What an earlier opening removed has to be stated again.
+    /// Whether the server has removed a name on its present opening. A removal of an earlier opening has to be stated again.
     pub(super) fn is_removed_now(&self, name: &Name) -> bool {
         self.held.get(name).is_some_and(|held| held.is_removal() && held.opening == self.opening)
     }
@@ -154,7 +154,7 @@ impl Hold {
         self.held_removals().filter(move |(_, held)| held.origin.server == server).map(|(name, _)| name)
     }
 
-    /// Returns how large the set would be if nothing were held, and `lost` of it were not there either.
+    /// Returns how large the set would be if all that is held passed, and `lost` other resources were removed.
     pub(super) fn intended_size(&self, size: usize, lost: usize) -> usize {
         (size + self.held.new_names()).saturating_sub(self.removals() + lost)
     }
@@ -164,7 +164,8 @@ impl Hold {
         rules.is_too_much(self.start_size, intended)
     }
 
-    /// Keeps a set that would be complete now from being so while new names of it wait. Returns whether any do: then it is once they pass.
+    /// Withholds the completeness of a set while new names of it wait. Returns whether any do: then the set is complete once they have
+    /// passed.
     pub(super) fn withhold_completeness(&mut self) -> bool {
         let withholds = self.held.new_names() > 0;
         self.complete |= withholds;
@@ -210,7 +211,7 @@ impl Hold {
         if agrees { StatedRemoval::Agreed } else { StatedRemoval::Again }
     }
 
-    /// Holds a change that waits for what is held, in place of one of the same name.
+    /// Holds a change that waits for what is held. It replaces an earlier change of the same name.
     pub(super) fn wait(
         &mut self,
         name: &Name,
@@ -235,7 +236,7 @@ impl Hold {
         }
     }
 
-    /// The server has the resource as it is in the table: what is held of the name is out of date, a removal or a change.
+    /// The server has the resource as it is in the table, so a held removal or change of the name is out of date.
     pub(super) fn cancel(&mut self, name: &Name, rules: &BrakeRules) {
         self.take_back(name, rules);
         self.remove(name, rules);
@@ -247,7 +248,7 @@ impl Hold {
         self.remove(name, rules);
     }
 
-    /// Begins the time of everything anew: a fault that tests plant.
+    /// Starts the time of everything over: a fault that tests plant.
     pub(super) fn start_over(&mut self, now: Moment, rules: &BrakeRules) {
         let since = self.clock.read(now);
         for (name, held) in self.take_all(rules) {
@@ -268,12 +269,13 @@ impl Hold {
         self.take(rules, |name, _| names.contains(name))
     }
 
-    /// Drops the changes that wait, of names of which this holds.
+    /// Drops the waiting changes of matching names.
     pub(super) fn drop_waiting(&mut self, rules: &BrakeRules, matches: impl Fn(&Name) -> bool) {
         self.take(rules, |name, held| !held.is_removal() && matches(name));
     }
 
-    /// Takes out what was held up to a generation, of one server or of any. Returns also whether there was any removal of it at all.
+    /// Takes out what was held up to a generation, of one server or of any. Also returns whether any removal was held for them, of whatever
+    /// generation.
     pub(super) fn take_early(&mut self, generation: u64, server: Option<u16>, rules: &BrakeRules) -> (LetGo, bool) {
         let is_of_server = |held: &BrakedChange| server.is_none_or(|server| held.origin.server == server);
         let any = self.held.iter().any(|(_, held)| held.is_removal() && is_of_server(held));
@@ -299,7 +301,7 @@ impl Hold {
         self.next_due(rules).is_some_and(|at| at <= now)
     }
 
-    /// Returns when something will have been held for long enough; nothing while the server's set does not stand.
+    /// Returns when something will have been held for long enough; `None` while the server has not stated its set.
     pub(super) fn next_due(&self, rules: &BrakeRules) -> Option<Moment> {
         self.when(self.held.first_due(), rules)
     }

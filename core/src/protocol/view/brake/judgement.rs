@@ -17,7 +17,7 @@ use crate::xds::{Name, Resource};
 /// The difference of one response to a set, if it may matter to a brake.
 #[derive(Debug, Default)]
 pub(super) struct Statement {
-    /// Present resources that it removes, those included that are held.
+    /// Present resources that it removes, including those whose removal is held.
     removed: BTreeSet<Name>,
     /// How many names it adds, whether there is room for them or not.
     added: usize,
@@ -26,7 +26,8 @@ pub(super) struct Statement {
 }
 
 impl Statement {
-    /// Reads the difference to a set of `before` resources, unless it can have none that matters: a large set that grows is not gone through.
+    /// Reads the difference to a set of `before` resources. It is empty where none can matter, so that a large set that grows is not gone
+    /// through.
     pub(super) fn read(set: &SetKey, unit: &Unit, before: usize, hold: Option<&Hold>, facts: &Facts) -> Self {
         let may_matter = |update: &Update| match update {
             Update::Absent { evidence, .. } => *evidence == Evidence::Reported,
@@ -62,7 +63,7 @@ impl Statement {
                 let is_new = |name: &Name| !facts.is_counted(kind, class, name);
                 self.added += resources.iter().filter(|resource| is_new(&resource.name)).count();
                 if let Retain::These(retained) = retain {
-                    // It removes members by lacking them.
+                    // A full set removes members by not listing them.
                     let sent: BTreeSet<&Name> = resources.iter().map(|of| &of.name).chain(retained).collect();
                     let here = facts.tables().table(kind, class).into_iter().flat_map(ResourceTable::present_names);
                     let vanished = here.filter(|name| !sent.contains(name) && is_removable(name));
@@ -77,7 +78,7 @@ impl Statement {
         }
     }
 
-    /// Whether it takes away more than it brings, and something of that is here.
+    /// Whether it removes more than it adds, and some of what it removes is present.
     pub(super) fn shrinks(&self, before: usize) -> bool {
         !self.removed.is_empty() && self.size_after(before) < before
     }
@@ -88,7 +89,7 @@ impl Statement {
     }
 }
 
-/// Whether a server can remove it: it is there, and not kept for a server above this one.
+/// Whether a server can remove a name: the name is present, and not kept for a server above this one.
 fn is_removable((kind, of): &SetKey, name: &Name, origin: Origin, facts: &Facts) -> bool {
     let class = class_of(of);
     facts.is_intended(kind, class, name) && facts.may_remove(&(kind.clone(), class, name.clone()), origin)
@@ -104,9 +105,9 @@ pub(super) struct Judgement<'a> {
     passing: Vec<Update>,
     /// Names that are added although the brake holds.
     added: usize,
-    /// Removals that pass, since their server has no brakes.
+    /// Removals that pass, because their server has no brakes.
     removed: usize,
-    /// Held removals that the server states once more, and that this lets go.
+    /// Held removals that the server states once more, which releases them.
     agreed: BTreeSet<Name>,
     /// It removes more than what is held.
     removes_more: bool,
@@ -119,8 +120,8 @@ impl<'a> Judgement<'a> {
         Self { set, hold, facts, origin, now, passing, added, removed, agreed, removes_more }
     }
 
-    /// Judges what a server says of a set of which something is held, or is held from now on. Returns what passes of it, and what is let go
-    /// since it says so.
+    /// Judges what a server says of a set, if something of the set is held or is to be held now. Returns what passes, and what is released
+    /// because of it.
     pub(super) fn judge(mut self, unit: Unit, statement: &Statement) -> (Unit, LetGo, ReleaseReason) {
         let rules = &self.facts.options().brakes;
         self.hold_removals(statement);
@@ -223,7 +224,8 @@ impl<'a> Judgement<'a> {
             return self.passing.push(Update::FullSet { kind: kind.clone(), resources, retain });
         }
         let sent: BTreeSet<&Name> = resources.iter().map(|resource| &resource.name).collect();
-        // A later stage has let stay or wait what an earlier set lacked or had, and this one is not passed as a set.
+        // These names wait in a later stage, and this set lacks them. The set is not passed on as a set, so that stage gets a removal of
+        // each.
         for key in facts.waiting_names(kind, class).filter(|name| !sent.contains(name)).cloned() {
             let (kind, evidence) = (kind.clone(), Evidence::Reported);
             self.passing.push(Update::Absent { kind, class, key, evidence });
@@ -263,7 +265,8 @@ impl<'a> Judgement<'a> {
         waits
     }
 
-    /// The server has a resource again, in another form, which waits here: a later stage that has let it stay is not to remove it.
+    /// The server has a resource again in another form, which waits here. A later stage that has kept the resource must not remove it any
+    /// more.
     fn take_back_later(&mut self, name: &Name) {
         let Self { set: (kind, of), facts, .. } = *self;
         let class = class_of(of);

@@ -32,17 +32,17 @@ use crate::xds::{Name, TypeTable};
 #[derive(Debug, Default)]
 pub(super) struct Brakes {
     sets: BTreeMap<SetKey, SetBrake>,
-    /// Increases with each event, and by what the brake of a set has counted when it is forgotten.
+    /// Increases with each event. When the brake of a set is forgotten, the changes that it counted are added.
     changes: u64,
     /// The changes when the state was last taken.
     taken: u64,
     events: Vec<BrakeEvent>,
-    /// Sets of which something was judged that is not in the tables yet, with what a server has said of it, if that is why.
+    /// Sets with judged updates that are not in the tables yet. With each is what a server said of it, if that was the reason.
     unsettled: Vec<(SetKey, Option<Said>)>,
 }
 
 impl Brakes {
-    /// Takes apart what a response says of several sets: each is applied before the next is judged. An interruption begins another statement.
+    /// Splits a response by sets, since each set is applied before the next is judged. An interruption begins another part.
     pub(super) fn parts(&self, unit: Unit, facts: &Facts) -> Vec<(Option<SetKey>, Unit)> {
         if !facts.options().brakes.is_any() {
             return vec![(None, unit)];
@@ -64,7 +64,7 @@ impl Brakes {
         parts
     }
 
-    /// Judges what a response says of one set, or of what has no brake. Returns what passes of it, and what is let go since it says so.
+    /// Judges what a response says of one set, or of what has no brake. Returns the part that passes, and what is released because of it.
     pub(super) fn judge(&mut self, set: Option<SetKey>, unit: Unit, facts: &Facts, now: Moment) -> (Unit, Vec<Unit>) {
         let Some(set) = set.filter(|set| facts.is_set_wanted(set)) else {
             unit.updates.iter().for_each(|update| self.note_end(update, facts));
@@ -86,7 +86,7 @@ impl Brakes {
         }
     }
 
-    /// Records what follows from the tables once everything that passes is in them. Returns what has to be said of them.
+    /// Updates the brakes from the tables, once everything that passed is in them. Returns the units that follow from that.
     pub(super) fn settle(&mut self, facts: &Facts, now: Moment) -> Vec<Unit> {
         let mut units = Vec::new();
         for (set, said) in std::mem::take(&mut self.unsettled) {
@@ -114,7 +114,8 @@ impl Brakes {
         units
     }
 
-    /// Lets go what an operator has seen. Returns how many removals, and what follows: changes may be let go also if no removal is.
+    /// Releases what an operator has seen. Returns how many removals that were, and what passes now. Changes may pass although no removal
+    /// does.
     pub(super) fn release(
         &mut self,
         what: Release,
@@ -173,7 +174,7 @@ impl Brakes {
         self.sets.get(set)?.hold()
     }
 
-    /// Whether a server has removed a resource of a set on its present opening, and that is held.
+    /// Whether the server has removed a resource of a set on its present opening, and that removal is held.
     pub(super) fn is_removed_now(&self, set: &SetKey, name: &Name) -> bool {
         self.hold(set).is_some_and(|hold| hold.is_removed_now(name))
     }

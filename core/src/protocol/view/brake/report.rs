@@ -1,4 +1,4 @@
-//! What brakes tell: their events, what is held, and what of it survives the process. What an operator tells them.
+//! What brakes report: their events, what they hold, and what survives the process. Also what an operator tells them.
 
 use std::time::Duration;
 
@@ -57,7 +57,7 @@ pub struct BrakeReport {
     pub of: Selector,
     /// When it engaged.
     pub since: Moment,
-    /// What a release has to name. Removals that are held later have a higher one.
+    /// The number that a release has to name. Removals that are held later have a higher one.
     pub generation: u64,
     /// How many removals are held.
     pub held: usize,
@@ -113,7 +113,7 @@ pub struct SetState {
     pub sizes: Vec<(Duration, usize)>,
     /// The size that the loss is measured against.
     pub start_size: usize,
-    /// The server's set does not stand: for what is held, no time passes.
+    /// The server has not stated its set, so the time of what is held stands still.
     pub is_stopped: bool,
     /// For how long the set has been empty but for what is held.
     pub empty_for: Option<Duration>,
@@ -126,9 +126,9 @@ pub struct SetState {
 pub struct HeldRemoval {
     /// The name that is removed.
     pub name: Name,
-    /// For how long it has been held. Time in which the server's set did not stand is not part of it.
+    /// For how long it has been held. Time during which the server had not stated its set does not count.
     pub age: Duration,
-    /// What a release has to name.
+    /// The number that a release has to name.
     pub generation: u64,
     /// The set would have been empty without it.
     pub emptied: bool,
@@ -139,7 +139,7 @@ pub struct HeldRemoval {
 }
 
 impl BrakeState {
-    /// Whether the same is held, for however long.
+    /// Whether the same is held, regardless of times.
     pub fn holds_the_same(&self, other: &Self) -> bool {
         let held = |state: &Self| -> Vec<(String, Option<Name>, Name, u64)> {
             let of_set = |set: &SetState| {

@@ -24,7 +24,7 @@ pub struct BrakeRules {
     pub empty_grace: Duration,
     /// How long a removal has been held before a later opening or poll of the same server can end the grace.
     pub agree_after: Duration,
-    /// How long the first words of a server are held that was away, if they take something away from clients. Zero: they are not.
+    /// How long the first words of a server after an outage are held, if they take something away from clients. Zero: not at all.
     pub after_outage: Duration,
     /// Numbers the removals that are held together. Shared by all views of a process.
     pub generations: Generations,
@@ -55,12 +55,12 @@ impl BrakeRules {
 pub struct Generations(Arc<AtomicU64>);
 
 impl Generations {
-    /// Starts after a number. A process that starts after the time of day does not give a number of the process before it again.
+    /// Starts after a number. If it is the time of day at the start, a process does not give a number of the process before it again.
     pub fn after(last: u64) -> Self {
         Self(Arc::new(AtomicU64::new(last)))
     }
 
-    /// Numbers up to this one, which another process may have given, are not given.
+    /// Skips the numbers up to this one, because another process may have given them.
     pub fn skip_to(&self, last: u64) {
         self.0.fetch_max(last.min(u64::MAX / 2), Ordering::Relaxed); // a file may have any number
     }

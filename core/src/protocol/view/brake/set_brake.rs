@@ -18,7 +18,7 @@ use crate::xds::Name;
 pub(super) struct SetBrake {
     window: Window,
     hold: Option<Hold>,
-    /// Increases with the size while something is held, and with the end of a hold by the number of its changes.
+    /// Increases with the size while something is held. When a hold ends, the number of its changes is added.
     changes: u64,
 }
 
@@ -34,7 +34,7 @@ pub(super) struct Said {
     is_held: bool,
 }
 
-/// What a brake lets on, and what operators are told of it.
+/// What a brake passes on, and what operators are told of it.
 pub(super) type Outcome = (Vec<Unit>, Option<BrakeEvent>);
 
 impl SetBrake {
@@ -93,7 +93,7 @@ impl SetBrake {
                 true => before,
                 false => self.window.start_size(before, now, rules.window),
             };
-            // All of what there is now is all of it, also if there was nothing at the start of the window.
+            // A set that becomes empty has lost everything, even if nothing was there at the start of the window.
             let after = statement.size_after(before);
             let start = if after == 0 { start.max(before) } else { start };
             is_new = rules.is_too_much(start, after);
@@ -106,7 +106,7 @@ impl SetBrake {
         (passed, self.let_go(set, let_go, reason, (origin, received), rules), said)
     }
 
-    /// Records what the updates say of the life of the server's statement.
+    /// Records whether an opening has ended, a poll was answered, or the server has stated its set.
     fn note_opening(&mut self, unit: &Unit, now: Moment) {
         for update in &unit.updates {
             let stands = match update {
@@ -128,7 +128,7 @@ impl SetBrake {
         }
     }
 
-    /// Records what follows from the tables once everything that passes is in them: `None` if what is held has changed by itself.
+    /// Updates the brake from the tables, once everything that passed is in them. `said` is `None` if what is held has changed by itself.
     pub(super) fn settle(&mut self, set: &SetKey, said: Option<Said>, facts: &Facts, now: Moment) -> Outcome {
         let (rules, size) = (&facts.options().brakes, facts.size_of(set));
         if let Some(hold) = &mut self.hold
@@ -177,7 +177,7 @@ impl SetBrake {
         self.let_go(set, let_go, reason, (Origin::default(), now), rules)
     }
 
-    /// Lets go what an operator has seen. Returns also how many removals that are, and whether there are others that are later.
+    /// Releases what an operator has seen. Also returns how many removals that were, and whether later ones remain.
     pub(super) fn release(
         &mut self,
         set: &SetKey,
@@ -193,7 +193,8 @@ impl SetBrake {
         (outcome, count, any && count == 0)
     }
 
-    /// Returns what is no longer held, additions and changes first. What is left without a removal that it would wait for goes too.
+    /// Returns what is no longer held, additions and changes first. If no removal is left that the others would wait for, they are released
+    /// too.
     fn let_go(
         &mut self,
         set: &SetKey,
@@ -243,7 +244,8 @@ impl SetBrake {
 struct Window {
     /// Steps in which the size changed, each with the size at its beginning.
     steps: VecDeque<(u64, usize)>,
-    /// When the set was first known. What comes before that, and a little after it, fills it and is no growth; a loss is one at any time.
+    /// When the set was first known. Names that come before that or shortly after it fill the set, and do not count as growth. A loss
+    /// always counts.
     begun: Option<Moment>,
 }
 
@@ -281,7 +283,7 @@ impl Window {
         self.steps.iter_mut().for_each(|(_, size)| *size = size.saturating_sub(1));
     }
 
-    /// What was removed so far was meant.
+    /// What was removed so far was intended, so its loss no longer counts.
     fn restart(&mut self) {
         self.steps.clear();
     }
@@ -293,13 +295,13 @@ impl Window {
         }
     }
 
-    /// Returns the sizes with how long ago each was.
+    /// Returns the sizes, each with its age.
     fn ages(&self, now: Moment, length: Duration) -> Vec<(Duration, usize)> {
         let since = |step: u64| now - (Moment::START + step_length(length) * u32::try_from(step).unwrap_or(u32::MAX));
         self.steps.iter().map(|(step, size)| (since(*step), *size)).collect()
     }
 
-    /// The opposite of [`Self::ages`]. What was before the start of this process counts as of then.
+    /// The inverse of [`Self::ages`]. Sizes from before the start of this process count as of its start.
     fn of_ages(ages: &[(Duration, usize)], now: Moment, length: Duration) -> Self {
         let mut steps: VecDeque<(u64, usize)> = VecDeque::new();
         for (age, size) in ages.iter().take(STEPS as usize + 1) {

@@ -1,4 +1,4 @@
-//! Each rule of the brakes on a view without sessions' replies: what is present is what clients have.
+//! Each rule of the brakes, on a view without sessions: what is present in it is what clients would have.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

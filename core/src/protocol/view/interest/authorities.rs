@@ -1,4 +1,4 @@
-//! Of which authorities anything is wanted, so that nobody has to go through all names for that.
+//! The authorities of which anything is wanted, counted so that this is known without going through all names.
 
 use std::collections::BTreeMap;
 

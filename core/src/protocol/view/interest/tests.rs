@@ -7,7 +7,7 @@ use crate::xds::TypeTable;
 const ONE: SessionId = SessionId(1);
 const OTHER: SessionId = SessionId(2);
 const NAMES: usize = 1000;
-/// An eighth of it is for four sessions and more as much as each may have in any case.
+/// With four sessions or more, an equal share of an eighth of it is no more than each may have in any case.
 const LIST: usize = 256 << 10;
 
 /// One type of a view, with a limit for its names, or for the bytes of a list of them.
@@ -143,7 +143,7 @@ fn with_a_full_cache_new_names_have_no_room_and_nothing_lingers() {
     assert_eq!(world.interest.expire(world.now + Duration::from_secs(1)), [], "it lingers again");
 }
 
-/// They make room as long as they linger, and no longer: a list would become too long.
+/// Lingering names make room for new ones until their time is over, and not after it: a list would become too long.
 #[test]
 fn i10_names_that_have_lingered_long_enough_make_no_more_room() {
     let mut world = World::with_list();

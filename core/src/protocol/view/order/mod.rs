@@ -51,10 +51,10 @@ pub struct OrderLosses {
 }
 
 impl Order {
-    /// Judges an update of which the tables do not show anything yet. Returns what is applied now.
+    /// Judges an update that is not in the tables yet. Returns what is applied now.
     pub(super) fn judge(&mut self, update: Update, origin: Origin, facts: &Facts, now: Moment) -> Option<Update> {
         if !self.waiting.is_empty() && update.subject().0 == facts.clusters() {
-            self.look_by(now); // one that changes wait for may have no room now, or may be gone
+            self.look_by(now); // a cluster that changes wait for may have no room now, or be removed
         }
         match &update {
             Update::Upsert { kind, class, key, resource } if kind.is(Role::Routing) && keeps_order(facts) => {
@@ -79,7 +79,7 @@ impl Order {
             Update::Expired { kind, class, key } => {
                 self.drop_waiting(&(kind.clone(), *class, key.clone()));
             }
-            // The active server sends its own set, and another one has removed nothing of it.
+            // The server that is active now sends its set again. What another server removed does not count for it.
             Update::Interrupted { kind, of: Selector::Wildcard } => self.removals.cancel_all(kind),
             Update::Interrupted { kind, of: Selector::Name(name) } => {
                 self.removals.cancel(&(kind.clone(), Class::Named, name.clone()));
@@ -99,8 +99,8 @@ impl Order {
         Some(update)
     }
 
-    /// Returns the clusters that a change newly refers to and that are not present, although the set of clusters is known, or the server has
-    /// sent them and there is no room.
+    /// Returns the clusters that a change newly refers to and that are missing: the set of clusters is known without them, or the server
+    /// has sent them and there is no room.
     fn missing_for(&self, (kind, class, name): &Key, resource: &Resource, facts: &Facts) -> BTreeSet<Name> {
         let refers_to = resource.body.clusters(kind);
         let Some(old) = facts.tables().resource(kind, *class, name).filter(|_| !refers_to.is_empty()) else {
@@ -146,7 +146,7 @@ impl Order {
         is_used && !facts.options().faults.has(Fault::RemoveUnderReference)
     }
 
-    /// Whether a cluster in the tables takes these endpoints, or may: without the order, nobody knows.
+    /// Whether a cluster in the tables takes these endpoints. Without the order this is not known, and counts as true.
     pub(super) fn may_take(&self, endpoints: &Name, facts: &Facts) -> bool {
         !keeps_order(facts) || self.references.clusters_of(endpoints).any(|cluster| has_cluster(cluster, facts))
     }
@@ -169,12 +169,13 @@ impl Order {
         self.waiting.remove(key);
     }
 
-    /// Whether what was in the tables is needed to record a change of a resource.
+    /// Whether recording a change of a resource needs the resource that was in the tables before.
     pub(super) fn follows(kind: &Type, facts: &Facts) -> bool {
         matches!(kind.info().role, Role::Routing | Role::Clusters) && keeps_order(facts)
     }
 
-    /// Records that a resource in the tables was added, replaced or removed. Returns the changes that have waited for it: they follow it.
+    /// Records that a resource in the tables was added, replaced or removed. Returns the changes that have waited for it and are applied
+    /// next.
     pub(super) fn applied(&mut self, key: Key, old: Option<&Arc<Resource>>, facts: &Facts, now: Moment) -> Vec<Passed> {
         if !keeps_order(facts) {
             return Vec::new();
@@ -256,7 +257,7 @@ impl Order {
         taken
     }
 
-    /// No later change waits for these clusters: one that is in the tables now has done so.
+    /// Records that a change has waited for these clusters, and is in the tables now. No later change waits for them again.
     pub(super) fn waited_for(&mut self, clusters: &BTreeSet<Name>) {
         clusters.iter().for_each(|cluster| self.references.waited_for(cluster));
     }

@@ -83,7 +83,7 @@ impl References {
         std::iter::once(endpoints).chain(others.map(|(_, cluster)| cluster))
     }
 
-    /// A removed resource still leads where it did.
+    /// Keeps a removed resource, because its references still count.
     pub(super) fn keep(&mut self, key: Key, resource: Arc<Resource>) {
         self.kept.insert(key, resource);
     }

@@ -38,7 +38,7 @@ impl DeferredRemovals {
         !self.removals.is_empty() && self.removals.contains_key(key)
     }
 
-    /// Returns what stays so of one type and class.
+    /// Returns the names of one type and class that stay for this reason.
     pub(in crate::protocol::view) fn names(&self, kind: &Type, class: Class) -> impl Iterator<Item = &Name> {
         let from = (kind.clone(), class, Name::from(""));
         let kind = kind.clone();
@@ -87,8 +87,8 @@ impl DeferredRemovals {
         self.removals.retain(|(kind, class, _), _| kind != of || *class != Class::Wildcard);
     }
 
-    /// Takes out what is removed now, with the clusters among it that something in the tables refers to. The endpoints of a cluster are removed
-    /// with it or after it. `bound` is `None` while changes wait.
+    /// Takes out what is removed now, and the clusters among it that something in the tables still refers to. The endpoints of a cluster
+    /// are removed with it or after it. `bound` is `None` while changes wait.
     pub(super) fn take_ended(
         &mut self,
         (references, times): (&References, &WaitTimes),
@@ -128,7 +128,7 @@ impl DeferredRemovals {
         (ended.into_iter().collect(), fallen)
     }
 
-    /// Returns when one of them may end, but for those that end with a reference.
+    /// Returns when the time of one of them may be over. Removals that end with a reference are not considered.
     pub(super) fn next_end(&self, times: &WaitTimes, bound: Option<Duration>, now: Moment) -> Option<Moment> {
         let quiet = self.iter().map(|(_, since)| times.quiet_at(since)).filter(|at| *at > now).min();
         earliest(quiet, self.iter().filter_map(|(key, since)| times.removal_end(&key.2, since, bound)).min())

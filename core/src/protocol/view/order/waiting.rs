@@ -138,7 +138,7 @@ impl WaitingChanges {
         keys.into_iter().filter_map(|key| self.remove(&key).map(|waiting| (key, waiting))).collect()
     }
 
-    /// Returns for how long changes could wait, if since the last call the last of them has ceased to.
+    /// Returns for how long changes could wait, once none of them waits any more; at the next call `None`.
     pub(super) fn take_release(&mut self) -> Option<Duration> {
         if self.changes.is_empty() { self.could_wait.take() } else { None }
     }
@@ -168,7 +168,8 @@ impl WaitTimes {
         self.changed = now;
     }
 
-    /// `oldest`: since when the oldest removal waits. If it has seen the release before, the longer of both waits counts.
+    /// Records a release. `oldest` is since when the oldest removal waits. If it has seen the release before too, the longer of both waits
+    /// counts.
     pub(super) fn note_released(&mut self, could_wait: Duration, oldest: Option<Moment>, now: Moment) {
         let before = oldest.filter(|since| *since < self.released).map_or(Duration::ZERO, |_| self.could_wait);
         (self.released, self.could_wait) = (now, could_wait.max(before));
@@ -197,7 +198,7 @@ impl WaitTimes {
         Some(now - since.max(self.steady_since(name)?))
     }
 
-    /// Returns when upstream will have been quiet since something began to wait, if it says no more.
+    /// Returns when upstream counts as quiet for what waits since `since`, if it says nothing more.
     pub(super) fn quiet_at(&self, since: Moment) -> Moment {
         (self.changed + QUIET).min(since + LONGEST)
     }

@@ -44,7 +44,7 @@ impl Coverage {
         self.unreadable.is_empty()
     }
 
-    /// Whether the server has sent something under a name that could not be read, and nothing is cached of it: it exists.
+    /// Whether the server has sent an unreadable resource under a name, and nothing is cached of it. The resource exists.
     pub(crate) fn is_unreadable(&self, name: &Name) -> bool {
         self.unreadable.contains(name)
     }
@@ -70,7 +70,8 @@ impl Coverage {
         self.is_cut = false;
     }
 
-    /// Whether something of the set has come and no more will for now, since its stream is lost: nobody needs to wait for its quiet.
+    /// Whether something of the set has come, and no more will for now because its stream is lost. Then no client needs to wait for its
+    /// quiet.
     pub(crate) fn is_cut_short(&self) -> bool {
         self.is_cut && self.completeness > Completeness::Unknown
     }
@@ -80,7 +81,7 @@ impl Coverage {
         self.evidence_from
     }
 
-    /// Whether there is evidence of its absence that also counts for a client that stated it.
+    /// Whether there is evidence that a name is absent which also counts for a client that stated the name.
     pub fn is_absent_by_evidence(&self, entry: &Entry) -> bool {
         let said = matches!(entry.presence, Presence::Absent(_)) && entry.absence == AbsenceEvidence::Reported;
         said && entry.reported > self.evidence_from || entry.absence == AbsenceEvidence::Expired

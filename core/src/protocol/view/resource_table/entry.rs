@@ -43,7 +43,7 @@ pub struct Entry {
     pub error: Option<(Revision, Arc<NamedError>)>,
     /// When it expires unless the server extends its TTL (UP-40).
     pub expires: Option<Moment>,
-    /// When it was last given a TTL, or none.
+    /// When its TTL was last set or removed.
     pub refreshed: Revision,
     /// The server that sent it.
     pub origin: Origin,
@@ -110,7 +110,7 @@ impl Entry {
         }
     }
 
-    /// Whether a member of a `*` set that is sent again like this stays as it is.
+    /// Whether nothing changes if a member of a `*` set is sent again like this.
     pub(in crate::protocol::view) fn is_unchanged_by(&self, sent: &Arc<Resource>, origin: Origin) -> bool {
         let has_no_ttl = |held: &Resource| held.ttl.is_none() && sent.ttl.is_none();
         let is_same = |held: &Arc<Resource>| (Arc::ptr_eq(held, sent) || held.full == sent.full) && has_no_ttl(held);

@@ -1,4 +1,4 @@
-//! When the resources of a table expire whose TTL is not extended.
+//! When the resources of a table expire, unless their TTL is extended.
 
 use std::time::Duration;
 

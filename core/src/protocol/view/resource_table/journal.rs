@@ -1,6 +1,6 @@
 //! When the names of a table last changed, by revision, and how far back that is known.
 //!
-//! Owns what sessions of `*` read from their cursors on. The entries themselves are the table's.
+//! Owns the changes that sessions of `*` read from their cursors on. The entries themselves belong to the table.
 
 use std::ops::Bound::{Excluded, Unbounded};
 
@@ -99,7 +99,7 @@ impl Journal {
         self.removed.oldest_after(after)
     }
 
-    /// Records a publication: the last one was at a revision, and its oldest change was received then.
+    /// Records a publication at `revision`. The one before was at `last`, and the oldest change since then was received at `received`.
     pub(in crate::protocol::view) fn note_received(&mut self, last: Revision, revision: Revision, received: Moment) {
         for (changes, receipts) in [(&self.additions, &mut self.added), (&self.removals, &mut self.removed)] {
             if newest(changes).is_some_and(|at| at > last) {

@@ -12,7 +12,7 @@ use crate::xds::{Name, Resource, SetVersion};
 pub struct Sums {
     content: SetVersion,
     full: SetVersion,
-    /// Earlier versions of the table, the last one last, of bodies and of everything: a client that states one holds nothing
+    /// Earlier versions of the table, the last one last, each of bodies and of everything. A client that states one of them holds nothing
     /// else.
     past: Arc<Vec<(SetVersion, SetVersion)>>,
     bytes: usize,
@@ -70,7 +70,7 @@ impl Sums {
         self.bytes
     }
 
-    /// Returns how many of the present resources no later client may be sent from a cache.
+    /// Returns how many of the present resources must not be sent to later clients from a cache.
     pub(in crate::protocol::view) fn uncacheable(&self) -> usize {
         self.uncacheable
     }
@@ -80,12 +80,12 @@ impl Sums {
         &self.by_server
     }
 
-    /// Returns how often a server gave what another one had given. That is no change of a resource.
+    /// Returns how often a server gave the same resource as another one before. That is no change of a resource.
     pub fn reattributed(&self) -> u64 {
         self.reattributed
     }
 
-    /// Returns when something was last given. What is given or attributed later has a later `since`, or this one.
+    /// Returns when something was last given. What is given or attributed after this call has this `since` or a later one.
     pub fn given(&self) -> Moment {
         self.given
     }
@@ -95,7 +95,7 @@ impl Sums {
         self.from_disk
     }
 
-    /// Returns how many of those a server has removed since. They stay for now.
+    /// Returns how many of the resources that were loaded from disk a server has removed since. They stay for now.
     pub(crate) fn removed_since(&self) -> usize {
         self.removed_since
     }

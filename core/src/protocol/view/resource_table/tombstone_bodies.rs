@@ -15,7 +15,7 @@ pub(super) struct TombstoneBodies {
     bytes: usize,
 }
 
-/// What is to be known of a body to drop it. The body is in the entry of its name.
+/// What is needed to drop a body. The body itself is in the entry of its name.
 #[derive(Debug, Clone)]
 pub(super) struct TombstoneBody {
     name: Name,
@@ -62,8 +62,8 @@ impl TombstoneBodies {
 }
 
 impl TombstoneBody {
-    /// Returns the entry that has the body, without it. The name may have been added or removed again since: then its entry does not have this
-    /// body. If the client requested it under another name, the body stays: the removal has to state the resource's own name.
+    /// Returns the entry of the body, without the body. The name may have been added or removed again since: then its entry does not have
+    /// this body. If the client requested it under another name, the body stays, because the removal has to state the resource's own name.
     pub(super) fn taken_out_of(self, entries: &HashTrieMapSync<Name, Entry>) -> Option<(Name, Entry)> {
         let entry = entries.get(&self.name).filter(|entry| entry.changed == self.revision)?;
         let has_it = matches!(&entry.presence, Presence::Absent(Some(last)) if last.name == self.name);

@@ -170,7 +170,8 @@ fn key_field() -> impl Strategy<Value = KeyField> {
 
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
-    /// KEY-2, I9: whatever the key is made of, and whoever judged the client, the node that is shown for it has the key that it has itself.
+    /// KEY-2, I9: the node that is shown for a client has the client's own key. That holds for any key fields, and with or without
+    /// permissions.
     #[test]
     fn the_key_of_a_members_node_is_the_key_of_the_member(
         fields in prop::collection::vec(key_field(), 0..6),

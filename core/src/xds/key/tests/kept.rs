@@ -1,4 +1,4 @@
-//! Keys by what is left out: metadata but some values, and parts of an id.
+//! Keys that leave something out: all metadata except some values, and single parts of an id.
 
 use super::*;
 
@@ -6,7 +6,7 @@ fn except(paths: &[&str]) -> KeyField {
     KeyField::metadata_except(paths.iter().map(|path| KeyField::metadata_path(path).unwrap()).collect())
 }
 
-/// A rule of all that the default key has, with some values of the metadata left out, and of two parts of the id.
+/// A rule with all fields of the default key except some values of the metadata, and with two parts of the id.
 fn by_what_is_left_out(paths: &[&str]) -> KeyRule {
     let mut fields = KeyRule::default().fields().to_vec();
     fields.retain(|field| *field != KeyField::Metadata);
@@ -34,7 +34,7 @@ fn key_2_only_what_is_left_out_joins_and_each_other_field_splits() {
     let mut planted = full();
     planted.metadata.as_mut().unwrap().fields.insert("UNHEARD_OF".into(), text("1"));
     assert_ne!(key_by(&rule, &planted), key_by(&rule, &full()), "a field that the operator has not thought of");
-    // The same with the field among those that are left out: this is what the check above would find.
+    // With a rule that also leaves out this field, the check above would fail.
     let faulty = by_what_is_left_out(&["a.b", "UNHEARD_OF"]);
     assert_eq!(key_by(&faulty, &planted), key_by(&faulty, &full()));
 }

@@ -1,4 +1,4 @@
-//! Random histories of one set, judged by a plain reading: the last word on each name, and since when it is the same.
+//! Random histories of one set, judged by a plain model: the last word on each name, and since when it is the same.
 
 use super::*;
 
@@ -13,7 +13,7 @@ struct Reading {
     is_stated: bool,
     /// Since when it is removed and held.
     held: Option<u64>,
-    /// How long it was when the server went away.
+    /// How long it had been held when the server went away.
     passed: Option<u64>,
 }
 

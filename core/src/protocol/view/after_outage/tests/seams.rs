@@ -1,11 +1,11 @@
-//! What meets the brakes, the order, another server, another outage, and what was loaded from disk.
+//! The hold after an outage together with the brakes, the order, another server, another outage, and what was loaded from disk.
 
 use super::*;
 use crate::protocol::members::Members;
 use crate::protocol::view::{Recovering, SavedSet};
 use crate::xds::KeyRule;
 
-/// A brake that engages when more than half of at least so many go.
+/// A brake that engages when at least `count` resources, and more than half of a set, are removed.
 fn braked(count: usize) -> ViewOptions {
     let types = [CDS, LDS].map(Into::into).into();
     let [window, grace, empty_grace, agree_after] = [600, 300, 900, 60].map(Duration::from_secs);
@@ -56,7 +56,7 @@ fn brakes_count_what_is_held_after_an_outage_as_removed() {
     assert_eq!(bench.present(CDS), names(&["d"]));
 }
 
-/// An opening agrees with a brake if it removes no more than what that holds. What is only held after the outage is more.
+/// An opening agrees with a brake if it removes no more than the brake holds. What is held only because of the outage is more.
 #[test]
 fn half_a_configuration_does_not_agree_with_what_a_brake_holds() {
     let mut bench = Bench::with(braked(3));
@@ -72,7 +72,7 @@ fn half_a_configuration_does_not_agree_with_what_a_brake_holds() {
     assert_eq!((bench.present(CDS).len(), braked_names(&bench), bench.waits().len()), (5, 0, 0));
 }
 
-/// The brakes take sets of listeners apart. What they pass says of each name what the set does.
+/// The brakes split sets of listeners into single updates, which say the same of each name as the set.
 #[test]
 fn what_is_held_ends_also_by_a_set_of_listeners_under_a_brake() {
     let mut bench = Bench::back(LDS, &["a", "b", "c", "d", "e"], braked(2));
@@ -107,7 +107,7 @@ fn another_servers_word_ends_it() {
     assert_eq!((bench.present(CDS), bench.waits()), (names(&["a"]), vec![]));
 }
 
-/// XLAT-19: nothing is concluded from a server that is away. It says again what it has, and what it has not.
+/// XLAT-19: nothing is concluded from a server that is away. When it is back, it says again what it has and what it does not have.
 #[test]
 fn when_the_stream_is_lost_again_nothing_is_held_of_it_and_nothing_goes() {
     for fault in [Faults::NONE, Faults::planted(Fault::AfterOutageOutlivesStream)] {
@@ -167,7 +167,7 @@ fn what_is_said_again_long_after_the_stream_was_opened_again_is_believed_at_once
     assert_eq!(bench.present(CDS), names(&["a"]));
 }
 
-/// What the end of a stream cancels is requested again, or the server would not say it any more.
+/// What the end of a stream cancels is requested again. Otherwise the server would not say it any more.
 #[test]
 fn what_is_held_is_known_by_its_server() {
     let mut bench = Bench::back(CDS, &["a", "b"], options());
@@ -218,7 +218,7 @@ fn what_was_loaded_from_disk_is_held_too_and_counts_as_removed_for_those_who_may
     assert_eq!(bench.present(CDS), names(&["a"]));
 }
 
-/// ORD-1: a cluster that routes refer to is kept for them from the moment on when its removal is let go.
+/// ORD-1: when the removal of a cluster is released, the order keeps the cluster for the routes that refer to it.
 #[test]
 fn the_order_keeps_a_cluster_for_routing_after_that() {
     let mut bench = Bench::back(CDS, &["a", "b"], ViewOptions { reference_hold: HOLD, ..options() });
@@ -294,7 +294,7 @@ fn what_is_taken_away_from_a_client_that_has_left_goes_in_the_end_if_no_other_is
     assert_eq!(bench.present(CDS), names(&["a"]));
 }
 
-/// The next client would be given the last word to one that has left.
+/// Otherwise the next client would be given the last word to one that has left.
 #[test]
 fn without_a_client_nothing_goes_until_the_next_one_was_there_for_the_time() {
     let mut bench = Bench::new();
@@ -313,7 +313,7 @@ fn without_a_client_nothing_goes_until_the_next_one_was_there_for_the_time() {
     note(&mut bench, true);
     bench.pass(9_999);
     assert_eq!(bench.present(CDS), names(&["a", "b", "c"]));
-    // Clients that poll come and go: that is so once for each word.
+    // Clients that poll come and go, so the time of each word starts over only once.
     note(&mut bench, false);
     bench.pass(5_000);
     note(&mut bench, true);

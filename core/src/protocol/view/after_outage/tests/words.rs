@@ -114,7 +114,7 @@ fn the_last_usable_host_of_a_cluster_stays_until_the_next_word() {
     assert_eq!((bench.assigned("web"), bench.assigned("api")), (other, DRAINED.to_vec()), "and the newest one passes");
 }
 
-/// What a server says of the hosts in turn, that there is no assignment and that it has no host, is one word.
+/// A removed assignment and an assignment without a host are the same word, also if the server says them in turn.
 #[test]
 fn an_assignment_with_a_usable_host_that_is_removed_stays_until_the_next_word() {
     let mut bench = Bench::new();
@@ -219,7 +219,8 @@ fn a_collection_that_is_removed_keeps_its_members_for_the_time() {
     assert!(!is_there(&bench) && bench.waits().is_empty());
 }
 
-/// Each may be of another server: what waits of one says nothing of the other, and what is held of one keeps nothing of the other waiting.
+/// Two collections may be of different servers: what waits of one says nothing of the other, and what is held of one does not delay the
+/// other.
 #[test]
 fn what_is_held_of_a_collection_is_no_matter_to_another_one() {
     let mut bench = Bench::new();
@@ -268,7 +269,7 @@ fn an_event_under_a_hold_costs_what_it_concerns() {
     assert!(visits < 100, "{visits}");
 }
 
-/// A delta response has what is removed last. A listener that takes over an address must not go ahead of the one that leaves it.
+/// A delta response lists removals last. A listener that takes over an address must not go ahead of the removal of the one that leaves it.
 #[test]
 fn what_a_response_adds_waits_for_what_the_same_response_removes() {
     let mut bench = Bench::back(LDS, &["a", "b"], options());
@@ -305,7 +306,7 @@ fn what_waits_outlives_the_end_of_the_ttl_of_what_it_replaces() {
     assert_eq!(bench.body(LDS, class, "b"), b"changed");
 }
 
-/// One that is requested by its name has no address.
+/// A listener that is requested by its name has no address.
 #[test]
 fn a_listener_that_is_requested_by_name_waits_for_no_other() {
     let mut bench = Bench::new();
@@ -321,7 +322,7 @@ fn a_listener_that_is_requested_by_name_waits_for_no_other() {
     assert_eq!((bench.body(LDS, Class::Named, "b"), bench.waits().len()), (b"new".to_vec(), 1));
 }
 
-/// Its server has it, in a form that cannot be used.
+/// The server has the resource, in an unusable form.
 #[test]
 fn a_resource_that_came_and_cannot_be_read_ends_the_hold_of_its_removal() {
     let mut bench = Bench::back(CDS, &["a", "b", "c"], options());
@@ -335,7 +336,7 @@ fn a_resource_that_came_and_cannot_be_read_ends_the_hold_of_its_removal() {
     assert_eq!(bench.present(CDS), names(&["a", "b"]));
 }
 
-/// It is asked after each event.
+/// This is asked after each event.
 #[test]
 fn until_when_something_is_held_of_a_server_is_known_without_a_look_at_each_name() {
     let many: Vec<String> = (0..1_000).map(|at| format!("c{at:04}")).collect();

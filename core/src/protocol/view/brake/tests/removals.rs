@@ -17,7 +17,7 @@ fn what_a_later_set_has_and_cannot_be_read_is_held_no_longer() {
     assert_eq!((bench.count(), bench.held()), (100, 40));
 }
 
-/// The server sends its whole set, of which some has no room.
+/// The server sends its whole set, and there is no room for some of it.
 fn set_without_room(bench: &mut Bench, fits: Range<usize>, lacks: Range<usize>) {
     let (kind, class) = (bench.kind.clone(), Class::Wildcard);
     let resources = fits.map(|number| bench.resource(number, "")).collect();
