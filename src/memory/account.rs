@@ -1,4 +1,4 @@
-//! What one connection holds. It sums by itself, and the sums of its groups hear of it in steps.
+//! The memory that one connection holds. An account sums its charges, and reports the sum to its groups in steps.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -14,7 +14,7 @@ pub(crate) struct Account {
     pub(super) group: Arc<Group>,
     /// The bytes of its charges.
     held: AtomicUsize,
-    /// How much of that was reported to the groups.
+    /// How many of these bytes were reported to the groups.
     told: AtomicUsize,
     streams: AtomicU64,
 }
@@ -24,7 +24,7 @@ pub(crate) struct Account {
 pub(crate) struct Charge {
     account: Arc<Account>,
     bytes: AtomicUsize,
-    /// What the kernel keeps, of these bytes.
+    /// How many of these bytes the kernel keeps.
     kernel: usize,
 }
 
@@ -35,7 +35,7 @@ pub(crate) struct ViewCharge {
     _bytes: Charge,
 }
 
-/// The place of a stream among those of its connection, for when some have to end.
+/// A stream's entry in the group of its connection, which may end streams to make room. It is removed on drop.
 pub(crate) struct StreamPlace {
     account: Arc<Account>,
     number: u64,
@@ -68,7 +68,8 @@ impl Account {
         charge
     }
 
-    /// Charges a view that the connection made, until the result is dropped. `weighs`: it has an equal part of its own.
+    /// Charges a view that the connection made, until the result is dropped. If the view `weighs`, the groups of the connection get one equal part
+    /// more for it.
     pub(crate) fn charge_view(self: &Arc<Self>, bytes: usize, weighs: bool) -> ViewCharge {
         self.group.change(Quantity::Views, 0, 1);
         if weighs {
@@ -77,29 +78,31 @@ impl Account {
         ViewCharge { account: self.clone(), weighs, _bytes: self.charge(bytes) }
     }
 
-    /// Lets a stream end of who has more views than its part of `limit`, if this one has less with one more.
+    /// Notes that this account has no room for a view, if it stays within its part of `limit` with one more. A client with more than its part then
+    /// loses a stream.
     pub(crate) fn want_view(&self, limit: usize) {
         if !self.group.standing(Quantity::Views, 1, limit).is_above() {
             self.memory.want_view(limit);
         }
     }
 
-    /// Returns how many thousandths of its part of `limit` the views make that this one has with so many more.
+    /// Returns the views of this account, with so many `more`, in thousandths of its part of `limit`.
     pub(crate) fn standing_of_views(&self, more: usize, limit: usize) -> usize {
         self.group.standing(Quantity::Views, more, limit).thousandths
     }
 
-    /// Whether others with few views have had no room for one in the last minute.
+    /// Whether a client within its part has had no room for a view in the last minute.
     pub(crate) fn are_views_wanted(&self) -> bool {
         self.memory.is_view_wanted(WANTED)
     }
 
-    /// Whether this account has to leave unused views to others: it has more than its part of `limit`, and others have had no room for one.
+    /// Whether this account has to leave unused views to others: it has more than its part of `limit`, and a client within its part had no room for
+    /// a view just now.
     pub(crate) fn yields_view(&self, limit: usize) -> bool {
         self.memory.is_view_wanted(GIVEN_WAY) && self.group.standing(Quantity::Views, 0, limit).is_above()
     }
 
-    /// Enters a stream, which ends for others if it has to.
+    /// Enters a stream, which may be ended to make room for others.
     pub(crate) fn enter_stream(self: &Arc<Self>, stream: Weak<dyn GivesWay>) -> StreamPlace {
         let number = self.streams.fetch_add(1, Ordering::Relaxed);
         self.group.enter_stream(number, stream);
@@ -109,7 +112,7 @@ impl Account {
     /// Reports the bytes that are held now to the groups.
     pub(crate) fn tell(&self) {
         let now = self.held.load(Ordering::Relaxed);
-        // Who comes between hears of it later.
+        // A concurrent change is reported later.
         let before = self.told.swap(now, Ordering::Relaxed);
         if now != before {
             self.group.change(Quantity::Bytes, before, now);
@@ -154,7 +157,7 @@ impl Charge {
         self.account.charge(bytes)
     }
 
-    /// Lets the groups of the account hear of everything that is charged to it.
+    /// Reports everything that is charged to the account to its groups.
     pub(crate) fn tell(&self) {
         self.account.tell();
     }
@@ -184,10 +187,11 @@ impl Drop for StreamPlace {
     }
 }
 
-/// For how long the views that gave way are kept for who wanted one.
+/// For so long after a client had no room for a view, clients above their part may not have the views that become free.
 const GIVEN_WAY: Duration = Duration::from_secs(5);
-/// For how long views that nobody uses are.
+/// For so long after a client had no room for a view, the client with the most views may not replace an unused view of another.
 const WANTED: Duration = Duration::from_secs(60);
-/// A change reaches the groups once it is an eighth of what they know of the account, but for these bounds, in bytes.
+/// A change is reported to the groups once it is an eighth of what they know of the account. In bytes, this step is at least `LEAST_STEP` and at
+/// most `STEP`.
 const STEP: usize = 64 << 10;
 const LEAST_STEP: usize = 4 << 10;

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum MemorySetting {
     Bytes(usize),
-    /// Of what there is.
+    /// A percentage of the memory that there is.
     Percent(u8),
 }
 
@@ -16,11 +16,11 @@ pub(crate) enum MemorySetting {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct MachineMemory {
     pub(crate) bytes: usize,
-    /// Where that is said.
+    /// The file or the statement that this is from.
     pub(crate) source: String,
 }
 
-/// What may be used, and why.
+/// How much memory the process may use, and why.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Budget {
     /// 0: there is no limit, since nothing is known of the machine.
@@ -30,12 +30,12 @@ pub(crate) struct Budget {
 }
 
 impl Budget {
-    /// Returns what is in force on this machine.
+    /// Returns the budget on this machine.
     pub(crate) fn of(setting: MemorySetting) -> Self {
         Self::on(setting, MachineMemory::find())
     }
 
-    /// Returns what would be in force on a machine.
+    /// Returns the budget on a machine with this memory; `None` if its memory is not known.
     pub(crate) fn on(setting: MemorySetting, machine: Option<MachineMemory>) -> Self {
         let bytes = match setting {
             MemorySetting::Bytes(bytes) => bytes,
@@ -56,13 +56,13 @@ impl Budget {
         Self::of(self.setting)
     }
 
-    /// Returns a part of it in hundredths; or of a usual machine, if nothing is known of this one.
+    /// Returns so many hundredths of the budget. If none is known, of the memory of a usual machine.
     pub(crate) fn part(&self, percent: usize) -> usize {
         let bytes = if self.bytes == 0 { USUAL } else { self.bytes };
         (bytes as u128 * percent as u128 / 100) as usize
     }
 
-    /// Whether more may be used than there is.
+    /// Returns the memory of the machine if the budget is larger.
     pub(crate) fn exceeds(&self) -> Option<&MachineMemory> {
         self.machine.as_ref().filter(|machine| machine.bytes < self.bytes)
     }
@@ -84,12 +84,12 @@ impl fmt::Display for Budget {
 }
 
 impl MachineMemory {
-    /// Returns the least of what limits the process.
+    /// Returns the smallest of the limits of the process.
     pub(crate) fn find() -> Option<Self> {
         Self::find_in(Path::new("/"))
     }
 
-    /// Returns what somebody says that there is.
+    /// Returns the memory that an operator states.
     pub(crate) fn stated(bytes: usize) -> Self {
         Self { bytes, source: "as stated".into() }
     }
@@ -112,7 +112,7 @@ fn of_machine(root: &Path) -> Option<usize> {
     kibibytes.checked_mul(1024)
 }
 
-/// Returns the files with the limits of the control group of the process and of all above it, of both versions.
+/// Returns the files with the memory limits of the process: of its control group and of all groups above, for both versions of control groups.
 fn control_groups(root: &Path) -> Vec<PathBuf> {
     let text = fs::read_to_string(root.join("proc/self/cgroup")).unwrap_or_default();
     let mut files = Vec::new();
@@ -125,7 +125,7 @@ fn control_groups(root: &Path) -> Vec<PathBuf> {
             _ => continue,
         };
         for mount in mounts.iter().map(|mount| root.join(mount)) {
-            // Within a container the path may be that outside of it: then only its beginning is there.
+            // Within a container the path may be the one outside of it. Then only its first folders exist here.
             let path = Path::new(path.trim_start_matches('/'));
             files.extend(path.ancestors().map(|group| mount.join(group).join(file)));
         }

@@ -1,4 +1,4 @@
-//! Who holds how much: connections, in groups that form a tree.
+//! How much memory each group of connections holds. Groups form a tree.
 //!
 //! All connections are divided by their tenants, those of a tenant by identities, those of an identity by blocks of addresses. The groups
 //! of one level have equal parts of what the group above has, by their shares. A group that is alone in its level has all of it.
@@ -8,15 +8,15 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::atomic::{AtomicIsize, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-/// Which groups a connection is in.
+/// The groups that a connection is in.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Belonging {
-    /// Whose client it is, by the rules.
+    /// The tenant of its client, by the rules.
     pub(crate) tenant: Option<Arc<str>>,
     pub(crate) identity: Option<Arc<str>>,
-    /// Where it comes from; none behind a balancer that does not state it.
+    /// The client's address; none behind a balancer that does not state it.
     pub(crate) address: Option<IpAddr>,
-    /// How many equal parts its tenant, or else its identity, has.
+    /// How many equal parts its tenant and its identity have.
     pub(crate) share: usize,
 }
 
@@ -33,13 +33,13 @@ pub(super) enum Quantity {
     Views,
 }
 
-/// What the groups of one level differ by.
+/// What distinguishes the groups of one level.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) enum Key {
     All,
     Tenant(Option<Arc<str>>),
     Identity(Option<Arc<str>>),
-    /// The first 24 bits of an address, or the first 64.
+    /// The first 24 bits of an IPv4 address, or the first 64 of an IPv6 address.
     Block(Option<IpAddr>),
     Connection(u64),
 }
@@ -47,25 +47,25 @@ pub(super) enum Key {
 pub(super) struct Group {
     key: Key,
     parent: Option<Arc<Group>>,
-    /// Below zero for a moment, while one thread takes away what another one is about to add.
+    /// Below zero for a moment, while one thread subtracts what another one is about to add.
     held: [AtomicIsize; 2],
-    /// How many equal parts it has.
+    /// How many equal parts the group has.
     share: AtomicUsize,
-    /// As many of those as its rule says.
+    /// How many of these its rule gives it.
     stated: AtomicUsize,
-    /// The sum of those of the groups in it.
+    /// The sum of the equal parts of the groups in it.
     shares: AtomicUsize,
     groups: Mutex<HashMap<Key, Weak<Group>>>,
     /// The streams of a connection, from the oldest on.
     streams: Mutex<BTreeMap<u64, Weak<dyn GivesWay>>>,
 }
 
-/// How a group stands among the others of its level, or the group above it does: whichever is further above its part.
+/// How a group stands among the others of its level. If a group above it is further above its part, that group is meant instead.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Standing {
-    /// What it has, or would have, in thousandths of its part.
+    /// What the group has, or would have, in thousandths of its part.
     pub(super) thousandths: usize,
-    /// The same two in full.
+    /// What it has, and its part, in units.
     pub(super) has: usize,
     pub(super) part: usize,
     /// What kind of group it is.
@@ -89,7 +89,7 @@ impl Group {
         Self { key, parent, held, share, stated, shares, groups, streams }
     }
 
-    /// Returns the group of a new connection, in all the groups that it is in.
+    /// Returns the group of a new connection, and makes the groups above it that do not exist.
     pub(super) fn join(self: &Arc<Self>, of: Belonging, number: u64) -> Arc<Self> {
         let Belonging { tenant, identity, address, share } = of;
         let share = share.max(1);
@@ -116,7 +116,7 @@ impl Group {
         usize::try_from(self.held[quantity as usize].load(Ordering::Relaxed)).unwrap_or_default()
     }
 
-    /// Counts more or less of something, in this group and those above.
+    /// Counts a change of a quantity, in this group and those above.
     pub(super) fn change(&self, quantity: Quantity, before: usize, now: usize) {
         let mut next = Some(self);
         while let Some(group) = next {
@@ -125,7 +125,7 @@ impl Group {
         }
     }
 
-    /// Gives the group more equal parts, or takes them away, and those above it as well.
+    /// Changes how many equal parts this group and those above have.
     pub(super) fn weigh(&self, before: usize, now: usize) {
         let mut next = Some(self);
         while let Some(group) = next {
@@ -145,12 +145,12 @@ impl Group {
         }
     }
 
-    /// Returns how the group would stand with so much more, where all have `of` together.
+    /// Returns how the group would stand with so much `more`, if all groups together have `of`.
     pub(super) fn standing(&self, quantity: Quantity, more: usize, of: usize) -> Standing {
         self.part_and_standing(quantity, more, of).1
     }
 
-    /// Returns the part of the group, and whichever of it and those above it is furthest above its own.
+    /// Returns the part of the group, and the standing of the group that is furthest above its part: this one, or one above it.
     fn part_and_standing(&self, quantity: Quantity, more: usize, of: usize) -> (usize, Standing) {
         let has = self.held(quantity).saturating_add(more);
         let Some(parent) = &self.parent else {
@@ -182,12 +182,12 @@ impl Group {
         }
     }
 
-    /// Ends the newest stream of the group that is furthest above its part, if that is more than `above` thousandths. The connection is
-    /// the one that is furthest in there, and that has a stream and much of what the group has.
+    /// Ends the newest stream of the group that is furthest above its part, if that is more than `above` thousandths. Within the group it is a
+    /// stream of the connection that is furthest above its part, has a stream, and has at least half of its part.
     pub(super) fn end_newest_of_furthest(&self, quantity: Quantity, of: usize, above: usize, why: &str) -> bool {
         let groups: Vec<_> = self.groups().values().filter_map(Weak::upgrade).collect();
         let standing = |group: &Arc<Self>| group.in_part_of(self, of, group.held(quantity));
-        // What they hold changes meanwhile: it is read once.
+        // Other threads change what the groups hold. It is read once, so that the order is consistent.
         let mut found: Vec<_> = groups.into_iter().map(|group| (standing(&group), group)).collect();
         found.sort_by_key(|(standing, _)| std::cmp::Reverse((standing.thousandths, standing.has)));
         found.iter().any(|(standing, group)| {
@@ -238,7 +238,7 @@ impl Drop for Group {
         let Some(parent) = &self.parent else { return };
         parent.shares.fetch_sub(self.share.load(Ordering::Relaxed), Ordering::Relaxed);
         let mut groups = parent.groups();
-        // One that came meanwhile has made another one.
+        // A connection that joined meanwhile may have made the group again.
         if groups.get(&self.key).is_some_and(|group| group.strong_count() == 0) {
             groups.remove(&self.key);
         }

@@ -1,11 +1,11 @@
-//! Whether the book is right: what is charged, against what the allocator has given out.
+//! Compares what is charged with what the allocator has given out.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Returns the bytes that the allocator has given out, if it tells.
+/// Returns the bytes that the allocator has given out, if it reports them.
 pub(crate) type LiveBytes = fn() -> Option<usize>;
 
-/// By how much the decisions of the book are corrected.
+/// The factor by which charged bytes are corrected when it is decided who gets more.
 #[derive(Debug)]
 pub(super) struct Scale {
     /// In thousandths.
@@ -19,7 +19,7 @@ impl Default for Scale {
 }
 
 impl Scale {
-    /// Takes what the allocator has given out, and what is charged. The correction follows over a minute. Small numbers say nothing.
+    /// Takes what the allocator has given out and what is charged. The correction follows over a minute. Small numbers do not change it.
     pub(super) fn note(&self, live: usize, charged: usize) {
         let found = if live.max(charged) < WORTHWHILE { ONE } else { ratio(live, charged).clamp(LEAST, MOST) };
         let before = self.thousandths();
@@ -34,7 +34,7 @@ impl Scale {
         (bytes as u128 * self.thousandths() as u128 / ONE as u128) as usize
     }
 
-    /// Returns what bytes in use are in the book.
+    /// Returns the charged bytes that correspond to bytes in use.
     pub(super) fn undo(&self, bytes: usize) -> usize {
         (bytes as u128 * ONE as u128 / self.thousandths() as u128) as usize
     }
@@ -47,7 +47,7 @@ fn ratio(live: usize, charged: usize) -> usize {
 const ONE: usize = 1000;
 const LEAST: usize = 800;
 const MOST: usize = 1500;
-/// How many samples a change takes to be taken over: those of a minute.
+/// How many samples a correction takes to follow: those of a minute.
 const SMOOTHED: usize = 6;
 const WORTHWHILE: usize = 100 << 20;
 

@@ -1,10 +1,17 @@
 //! How much memory the process may use, who holds how much of it, and who may have more.
 //!
-//! Whatever a peer can make grow is charged in bytes, by costs that were measured ([`costs`]). What clients hold is charged to their
-//! connections, and counted for the groups that these are in ([`group`]); resources have an account in common. Below 70 % of the budget
-//! there are no shares. From there to 95 % new things are refused to groups that have more than their equal part, the sooner the more they
-//! have, so that a flood cannot take what is left and one fleet alone may. Above 95 % the group that is furthest above twice its part gives
-//! way. What control planes change of what is there is never refused: the last 5 % are for that.
+//! Everything that a peer can make grow is charged in bytes, by costs that were measured ([`costs`]). What clients hold is charged to their
+//! connections, and counted for the groups of these ([`group`]). Resources have one common account.
+//!
+//! - Up to 70 % of the budget there are no shares.
+//!
+//! - From 70 % to 95 %, groups with more than their equal part get nothing new: the more they have, the earlier they are refused. So a flood cannot
+//! take what is left, and a single fleet may take all of it.
+//!
+//! - Above 95 %, the group that is furthest above twice its part gives way.
+//!
+//!
+//! Changes of resources that exist are never refused: the last 5 % are for them.
 
 mod account;
 mod container;
@@ -34,16 +41,16 @@ use crate::log_pace::LogPace;
 
 /// The memory of the process, as far as peers make it grow.
 pub(crate) struct Memory {
-    /// In bytes; 0: none is known.
+    /// In bytes; 0 if no budget is known.
     budget: AtomicUsize,
-    /// Where it comes from.
+    /// The budget with its reason.
     setting: Mutex<Budget>,
     /// All that clients hold.
     clients: Arc<Group>,
     /// What belongs to no client.
     common: Arc<Group>,
     store: Arc<BodyStore>,
-    /// What is asked for now and then, in bytes.
+    /// Bytes that are counted elsewhere, as read from time to time.
     sampled: AtomicUsize,
     /// What the kernel keeps for connections, which the process does not see.
     kernel: AtomicUsize,
@@ -51,33 +58,33 @@ pub(crate) struct Memory {
     base: AtomicUsize,
     scale: Scale,
     allocator: OnceLock<LiveBytes>,
-    /// A group with less than its part has no room.
+    /// A group within its part had no room.
     is_pressed: AtomicBool,
-    /// The limit of views, while somebody with few has no room for one.
+    /// The limit of views, if a client within its part had no room for one; otherwise 0.
     views_wanted: AtomicUsize,
-    /// When that was so last.
+    /// When a client within its part last had no room for a view.
     view_wanted_at: Mutex<Option<Instant>>,
-    /// Streams that have ended for others.
+    /// Streams that were ended to make room for others.
     given_way: AtomicU64,
     connections: AtomicU64,
     counters: Arc<LimitCounters>,
     full: LogPace,
 }
 
-/// The book at one moment, in bytes.
+/// The sums at one moment, in bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Book {
-    /// What may be used; 0: no limit is known.
+    /// The budget; 0 if no limit is known.
     pub(crate) budget: usize,
-    /// Of connections, their streams and names.
+    /// Connections, their streams and names.
     pub(crate) clients: usize,
-    /// Of resources, and all that belongs to no client.
+    /// Resources, and everything else that belongs to no client.
     pub(crate) common: usize,
-    /// All of it, without what the kernel keeps.
+    /// The sum of both, and what the program needs by itself, without what the kernel keeps.
     pub(crate) charged: usize,
-    /// The same as the allocator counts it; 0: it does not tell.
+    /// The same sum by the allocator; 0 if it does not report it.
     pub(crate) live: usize,
-    /// By which the next decisions are corrected, in thousandths.
+    /// The correction of the next decisions, in thousandths.
     pub(crate) scale: usize,
     pub(crate) given_way: u64,
 }
@@ -105,7 +112,7 @@ impl Memory {
         })
     }
 
-    /// Sets what may be used. What is more than that stays, and nothing new is added to it.
+    /// Sets the budget. If more is in use, it stays, and nothing new is added.
     pub(crate) fn set_budget(&self, setting: Budget) {
         self.budget.store(setting.bytes, Ordering::Relaxed);
         if self.is_full() {
@@ -115,7 +122,7 @@ impl Memory {
         *self.setting.lock().unwrap_or_else(PoisonError::into_inner) = setting;
     }
 
-    /// Returns what was set.
+    /// Returns the budget with its reason.
     pub(crate) fn setting(&self) -> Budget {
         self.setting.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -134,7 +141,7 @@ impl Memory {
         self.budget.load(Ordering::Relaxed)
     }
 
-    /// Returns the account of a new connection, which is charged with the connection itself.
+    /// Returns the account of a new connection. The connection itself is not charged yet.
     pub(crate) fn connect(self: &Arc<Self>, of: Belonging) -> Arc<Account> {
         let number = self.connections.fetch_add(1, Ordering::Relaxed);
         Account::new(self.clone(), self.clients.join(of, number))
@@ -145,12 +152,12 @@ impl Memory {
         Account::new(self.clone(), self.common.clone()).charge(0)
     }
 
-    /// Returns the charge of a TLS handshake. It belongs to no client: none is known before its end.
+    /// Returns the charge of a TLS handshake. It belongs to no client, since the client is not known before the handshake ends.
     pub(crate) fn handshake(self: &Arc<Self>) -> Charge {
         Account::new(self.clone(), self.common.clone()).charge_with_kernel(costs::HANDSHAKE, costs::SOCKET)
     }
 
-    /// Returns the bytes in use, as far as they are known, corrected by what the allocator says.
+    /// Returns the bytes in use that are known, corrected by the count of the allocator.
     pub(crate) fn used(&self) -> usize {
         self.scale.apply(self.charged() + self.kernel.load(Ordering::Relaxed))
     }
@@ -162,20 +169,20 @@ impl Memory {
         (counted.iter().chain(&read).sum::<usize>() + self.store.bytes()).saturating_sub(kernel)
     }
 
-    /// Whether nothing new has room, whoever it is for.
+    /// Whether there is no room for anything new, of any client.
     pub(crate) fn is_full(&self) -> bool {
         let budget = self.budget();
         budget > 0 && self.used() > budget / 100 * FULL
     }
 
-    /// Whether there is so little that it has to be shared.
+    /// Whether so much is in use that the rest has to be shared.
     pub(crate) fn is_scarce(&self) -> bool {
         let budget = self.budget();
         budget > 0 && self.used() > budget / 100 * SHARED
     }
 
-    /// Returns by how many bytes of the book too much is in use for new resources of control planes, if that is near; below zero: how many
-    /// more there may be. Then what is left of the budget above that, and why there is no more.
+    /// Returns three things, if memory is scarce. First, by how many charged bytes new resources of control planes exceed their limit; a negative
+    /// number says how many more there may be. Second, what the budget has above that limit, in charged bytes. Third, the reason for the limit.
     pub(crate) fn excess(&self) -> Option<(i64, usize, String)> {
         if !self.is_scarce() {
             return None;
@@ -188,7 +195,8 @@ impl Memory {
         Some((more - less, self.scale.undo(budget - most), why))
     }
 
-    /// Returns by how many bytes of the book so many new ones of files are too many, and why, if they are. Some are in it already.
+    /// Returns by how many charged bytes new resources of files exceed the limit, and why, if they do. Of these bytes, `charged` are counted as in
+    /// use already.
     pub(crate) fn excess_of(&self, new: usize, charged: usize) -> Option<(usize, String)> {
         let (budget, used) = (self.budget(), self.used().saturating_sub(self.scale.apply(charged)));
         let (wanted, most) = (used.saturating_add(self.scale.apply(new)), budget / 100 * FULL);
@@ -206,13 +214,13 @@ impl Memory {
         budget == 0 || self.used().saturating_add(self.scale.apply(bytes)) <= budget / 100 * FULL
     }
 
-    /// Whether rejected resources are worth another try: so many bytes have room, or more than the odd one.
+    /// Whether rejected resources are worth another try: there is room for all their bytes, or for a good part of the budget.
     pub(crate) fn has_room_for_resources(&self, bytes: usize) -> bool {
         let (budget, more) = (self.budget(), self.scale.apply(bytes));
         budget == 0 || self.used() + more.min(budget / 100 * WORTHWHILE) <= budget / 100 * FULL
     }
 
-    /// Returns what the clients have together, in the book: all but what belongs to none of them.
+    /// Returns how much all clients may have together, in charged bytes: the budget without what belongs to no client.
     fn left_for_clients(&self) -> usize {
         let all = self.charged() + self.kernel.load(Ordering::Relaxed);
         let of_none = all.saturating_sub(self.clients.held(Quantity::Bytes));
@@ -242,19 +250,19 @@ impl Memory {
         Err(refused)
     }
 
-    /// A client with few views has no room for another one.
+    /// Notes that a client within its part has no room for another view.
     fn want_view(&self, limit: usize) {
         self.views_wanted.store(limit, Ordering::Relaxed);
         *self.view_wanted_at.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
     }
 
-    /// Whether a client with few views has had no room for one within this time.
+    /// Whether a client within its part had no room for a view within this time.
     fn is_view_wanted(&self, within: Duration) -> bool {
         let wanted = *self.view_wanted_at.lock().unwrap_or_else(PoisonError::into_inner);
         wanted.is_some_and(|wanted| wanted.elapsed() < within)
     }
 
-    /// Ends streams if somebody has to give way: at most so many for memory, and one for views.
+    /// Ends streams if clients have to give way: at most so many for memory, and one for views. Returns how many were ended.
     fn give_way(&self, most: usize) -> usize {
         let limit = self.views_wanted.swap(0, Ordering::Relaxed);
         let for_view = limit > 0 && {
@@ -276,7 +284,8 @@ impl Memory {
         for_memory + usize::from(for_view)
     }
 
-    /// Ends the newest stream of the group that is furthest above so many thousandths of its part. Returns false if there is none.
+    /// Ends the newest stream of the group that is furthest above its part. Returns false if no group has more than `above` thousandths of its
+    /// part.
     fn end_newest(&self, quantity: Quantity, of: usize, above: usize, why: &str) -> bool {
         let ended = self.clients.end_newest_of_furthest(quantity, of, above, why);
         if ended {
@@ -285,12 +294,12 @@ impl Memory {
         ended
     }
 
-    /// Takes what was asked for: bytes that are counted elsewhere.
+    /// Takes the bytes that are counted elsewhere.
     fn note_sampled(&self, bytes: usize) {
         self.sampled.store(bytes, Ordering::Relaxed);
     }
 
-    /// Compares the book with what the allocator has given out.
+    /// Compares what is charged with what the allocator has given out.
     fn compare(&self) {
         if let Some(live) = self.live() {
             self.scale.note(live, self.charged());
@@ -329,7 +338,7 @@ impl fmt::Debug for Memory {
     }
 }
 
-/// Returns up to how many thousandths of the budget a group gets more: less, the further it is above its part.
+/// Returns up to how many thousandths of the budget a group gets more. The further a group is above its part, the fewer.
 fn allowed(standing: &Standing) -> usize {
     let above = standing.thousandths.clamp(1000, TWICE) - 1000;
     10 * FULL - above * (FULL - SHARED) / 100
@@ -337,9 +346,9 @@ fn allowed(standing: &Standing) -> usize {
 
 /// Up to this percentage of the budget, each request for memory is granted.
 const SHARED: usize = 70;
-/// Above this percentage, none is.
+/// Above this percentage, no request for something new is granted.
 const FULL: usize = 95;
-/// So much room is worth requesting everything again that had none.
+/// With so many percent of the budget free, all resources that had no room are requested again.
 const WORTHWHILE: usize = 5;
 /// A group with more than so many thousandths of its part gives way.
 const TWICE: usize = 2000;

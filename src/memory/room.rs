@@ -10,7 +10,7 @@ use crate::limit::Limit;
 pub(crate) struct NoRoom {
     pub(super) used: usize,
     pub(super) budget: usize,
-    /// The group that has more than its part, if that is why.
+    /// The group that has more than its part, if that is the reason.
     pub(super) above: Option<Standing>,
 }
 

@@ -1,4 +1,4 @@
-//! Who gets how much, and that all of it is given back.
+//! Shares of memory, and that all of it is given back.
 
 use std::net::IpAddr;
 use std::sync::atomic::AtomicUsize;

@@ -1,5 +1,5 @@
-//! What is done now and then, by a thread of its own: asking for what is counted elsewhere, comparing the book with the allocator, reading
-//! the limit of the container again, and ending streams while others have no room.
+//! The periodic work of the memory account, in a thread of its own: reading what is counted elsewhere, comparing charges with the allocator,
+//! reading the limit of the container again, and ending streams while others have no room.
 
 use std::io;
 use std::sync::{Arc, mpsc};
@@ -11,7 +11,7 @@ use super::{LiveBytes, Memory};
 /// Returns bytes that are counted elsewhere.
 type Sampled = Box<dyn Fn() -> usize + Send>;
 
-/// Lets the thread run until it is dropped.
+/// Keeps the thread running until it is dropped.
 pub(crate) struct MemoryWatch {
     _alive: mpsc::Sender<()>,
 }
@@ -63,14 +63,14 @@ impl Watched {
     }
 }
 
-/// Returns when something is due again that took so long and kept others from allocating meanwhile, as looking through the heap of glibc does
-/// (0.2 s for 1 GiB of small blocks): they lose a hundredth of their time at most.
+/// Returns the time until the next run of something that `took` so long. Meanwhile no other thread could allocate: looking through the heap of
+/// glibc takes 0.2 s for 1 GiB of small blocks. So it takes at most a hundredth of the time of others.
 fn rest_after(usual: Duration, took: Duration) -> Duration {
     usual.max(took.saturating_mul(100))
 }
 
 const LOOK: Duration = Duration::from_millis(100);
-/// Streams that end each time: fifty a second.
+/// Streams that are ended each time: at most fifty a second.
 const AT_A_TIME: usize = 5;
 const SAMPLE: Duration = Duration::from_secs(1);
 const COMPARE: Duration = Duration::from_secs(10);

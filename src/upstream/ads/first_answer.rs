@@ -1,7 +1,8 @@
-//! Whether a server could serve a client that comes now, before there is any: it takes a connection, and says so if it has a word for that.
+//! Asks a server at the start, before there is a client, whether it could serve one. The server could if it takes a connection and, where it has a
+//! health check, reports that it serves.
 //!
-//! What comes of it is no evidence for any ladder. A server that says that it serves nobody is like one that rejects streams: other addresses of
-//! its name come first the next time.
+//! The answer is no evidence for any ladder. A server that reports that it does not serve is treated like one that rejects streams: the next time,
+//! other addresses of its name come first.
 
 use std::time::Duration;
 
@@ -21,7 +22,7 @@ use super::methods::HEALTH_PATH;
 use super::stream::is_of_server;
 use crate::relay::KeyHeaders;
 
-/// Asks about the server as a whole, by an empty service.
+/// A health check of the server as a whole: the name of the service is empty.
 #[derive(Clone, PartialEq, ::prost::Message)]
 struct Question {}
 
@@ -34,7 +35,8 @@ struct Health {
 const SERVING: i32 = 1;
 const NOT_SERVING: i32 = 2;
 
-/// Asks the server with its own credentials and with those for one of its tenants, in the order in which they are likely to be good.
+/// Asks the server with its own credentials, and if that fails, with those for one of its tenants. If the server has no credentials of its own,
+/// those of the tenant come first.
 pub(super) async fn ask_in_turn(connector: &AdsConnector, attempt: usize, keep: Duration) -> Result<(), String> {
     let AdsServer { tls, tokens, headers, .. } = &*connector.server;
     let has_own = !(tokens.is_empty() && headers.is_empty()) || tls.as_ref().is_some_and(|tls| tls.own.is_some());
@@ -72,7 +74,7 @@ async fn ask(connector: &AdsConnector, keep: Duration) -> Result<(), String> {
     Ok(())
 }
 
-/// Asks by a health check, and where that has no answer of the server's own, on a path that gateways route as they route discovery.
+/// Asks by a health check. If a gateway may have answered it, asks by a call on a path that gateways route like discovery.
 async fn question(connector: &AdsConnector, mut channel: Channel, metadata: MetadataMap) -> Result<(), String> {
     let limit = connector.life().timeout;
     let mut call = Call::new(Question {});
@@ -101,11 +103,11 @@ async fn health(connector: &AdsConnector, channel: Channel, call: Call<Question>
 /// What an answer says of the server.
 #[derive(Debug, PartialEq, Eq)]
 enum Judged {
-    /// It could serve a client: it says so, or has no word for it and has taken the connection.
+    /// It could serve a client: it says so, or it has taken the connection and has no health check.
     Serving,
-    /// It could not, for this reason.
+    /// It could not serve a client, for this reason.
     Not(String),
-    /// Somebody else may have said this.
+    /// A gateway may have given this answer.
     Unknown(String),
 }
 
@@ -122,9 +124,9 @@ fn judge(answer: Result<i32, Status>) -> Judged {
     }
     match status.code() {
         Code::Unavailable | Code::DeadlineExceeded | Code::ResourceExhausted | Code::Cancelled => Judged::Unknown(said),
-        // A gateway that checks who calls may have said it.
+        // A gateway that checks callers may have answered.
         Code::PermissionDenied | Code::Unauthenticated => Judged::Unknown(said),
-        // It has no such service.
+        // The server does not have the health service.
         _ => Judged::Serving,
     }
 }
@@ -137,7 +139,7 @@ mod tests {
         http::HeaderMap::from_iter([(http::header::SERVER, http::HeaderValue::from_static("envoy"))])
     }
 
-    /// How tonic explains an answer that is not of gRPC.
+    /// tonic's text for an answer that is not of gRPC.
     const NO_GRPC: &str = "grpc-status header missing, mapped from HTTP status code 404";
 
     #[test]

@@ -55,7 +55,7 @@ impl Incoming {
         is_first
     }
 
-    /// Waits for the first response. One who waits.
+    /// Waits for the first response. Wakes one waiter.
     pub(crate) async fn answered(&self) {
         self.first_answer.notified().await;
     }
@@ -77,7 +77,7 @@ impl Incoming {
                 self.begun.store(true, Ordering::Relaxed);
                 self.changed.notify_one();
             }
-            // The message that had begun is complete, whether it was reported or not.
+            // The message is complete, whether its beginning was reported or not.
             Progress::Complete => self.begun.store(false, Ordering::Relaxed),
             Progress::More => {}
         }

@@ -1,5 +1,5 @@
-//! One liveness call, on the connection of a stream: of a method that does not exist, and of the method of the stream itself where a gateway
-//! may have answered for the server.
+//! One liveness call on the connection of a stream. It calls a method that does not exist. Where a gateway may have answered that call for the
+//! server, the method of the stream itself is called too.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -35,7 +35,7 @@ pub(super) struct LifeCalls<'a> {
     pub(crate) incoming: Arc<Incoming>,
     /// The method of the stream.
     pub(crate) method: &'static str,
-    /// What the stream shows of clients: a server may judge each call by that.
+    /// The headers of clients that the stream shows. A server may judge each call by them.
     pub(crate) headers: &'a KeyHeaders,
 }
 
@@ -44,36 +44,36 @@ pub(super) struct LifeCalls<'a> {
 pub(super) enum Answer {
     /// A gRPC status from the discovery server.
     Own,
-    /// No call can show whether the server is there, for this reason. This is no evidence about it.
+    /// No call can show whether the server is there, for this reason. That is no evidence about the server.
     Unrouted(String),
     /// The server takes no more calls on the connection.
     Closed,
-    /// It is too early, until then, for another call of the method of the stream. This is no evidence about the server.
+    /// Another call of the stream's own method is too early before this time. That is no evidence about the server.
     TooEarly(Instant),
-    /// No answer in time, or the reason why none can come, for example a gateway that does not reach the server.
+    /// There was no answer in time, or there can be none, for this reason: for example, a gateway does not reach the server.
     Missing(Option<String>),
 }
 
-/// What came back.
+/// What a call has brought back.
 #[derive(Debug, PartialEq, Eq)]
 enum Reply {
     Grpc(Code),
-    /// A status without a message, from a program that names itself and no server behind it. Servers of gRPC do not name themselves.
+    /// A status without a message, from a program that names itself in a header and names no server behind it. gRPC servers do not name themselves.
     OfGateway(Code),
     Http(StatusCode),
-    /// Something, before there was a status.
+    /// Data before a status.
     Data,
     Lost(Option<String>),
 }
 
 impl LifeCalls<'_> {
-    /// Returns a reason without what the server quotes of the headers that it is shown.
+    /// Removes the values of the headers from a reason, which the server may have quoted.
     pub(super) fn without_values(&self, reason: String) -> String {
         self.connector.redaction(self.headers).apply(reason)
     }
 
-    /// Makes a call for a stream that wants to know what is there since `asked`. Nothing follows from one for which there is no room or no
-    /// token: the server was not asked. A call of the method that does not exist is left out if one was refused just now.
+    /// Makes a call for a stream that has wanted a sign of life since `asked`. If there is no room or no token for the call, the server is not
+    /// asked, and nothing follows. The call of a method that does not exist is skipped if it was refused just now.
     pub(super) async fn ask(&mut self, asked: Instant, was_refused: bool) -> Answer {
         if self.connector.life().method == LifeMethod::None {
             return Answer::Unrouted(NO_CALLS.into());
@@ -84,7 +84,7 @@ impl LifeCalls<'_> {
             Err(NoCall::Closed) => return Answer::Closed,
             Err(NoCall::Full) => return Answer::Unrouted("it allows no call beside a stream".into()),
         };
-        // That of the start of the stream may have expired since.
+        // The token of the stream's start may have expired since.
         let metadata = match timeout(self.limit(), self.connector.metadata_of(self.headers)).await {
             Ok(Ok(metadata)) => metadata,
             Ok(Err(error)) => return Answer::Unrouted(error.message().into()),
@@ -100,7 +100,7 @@ impl LifeCalls<'_> {
         }
     }
 
-    /// Returns what is called first.
+    /// Returns the path of the first call.
     pub(super) fn path(&self) -> &'static str {
         match self.connector.life().method {
             LifeMethod::Health => HEALTH_PATH,
@@ -113,7 +113,7 @@ impl LifeCalls<'_> {
         self.slot.method_calls().is_untried(self.method)
     }
 
-    /// Repeats a call that was refused, as a stream of the method that the server is known to have. It is over before a request is sent.
+    /// Repeats a refused call with the stream's own method, which the server is known to have. The call ends before a request is sent on it.
     async fn ask_own_method(&mut self, asked: Instant, metadata: MetadataMap) -> Answer {
         let slot = self.slot;
         let own = match slot.method_calls().leave(self.method, asked, self.limit() / PROMPT) {
@@ -132,7 +132,7 @@ impl LifeCalls<'_> {
                 Answer::Own
             }
             Judged::Answer(Answer::Missing(reason)) => {
-                // Where the stream has had no response either, what the server did on other connections counts.
+                // If the stream has had no response either, answers on other connections count.
                 let is_silent = || !self.incoming.has_answered() && self.connector.shared().has_answered_own_method();
                 match own.missed(reason.is_some() || is_silent()) {
                     true => Answer::Missing(reason),
@@ -161,8 +161,8 @@ impl LifeCalls<'_> {
     }
 }
 
-/// Says what speaks against a server that has taken a connection: that no answer of its own comes, neither to a call of a method which gateways
-/// route like discovery, nor to an empty stream of discovery. A server that judges clients by headers, of which there are none here, may refuse it.
+/// Returns an error if a server has taken a connection and gives no answer of its own: neither to a call on a path that gateways route like
+/// discovery, nor to an empty discovery stream. If the server judges clients by headers, it may refuse the stream: none are shown here.
 pub(super) async fn is_there(
     channel: &mut Channel,
     metadata: MetadataMap,
@@ -187,7 +187,7 @@ pub(super) async fn is_there(
     }
 }
 
-/// Asks by an empty stream of this method whether a server is there. The error says what speaks against it.
+/// Asks by an empty stream of this method whether a server is there. The error is the reason to doubt it.
 async fn stream_is_there(
     channel: &mut Channel,
     path: &'static str,
@@ -210,7 +210,7 @@ async fn stream_is_there(
     }
 }
 
-/// `is_of_gateway` says by the headers of an answer whether a gateway may have made it.
+/// Makes a call. `is_of_gateway` decides by the headers of the answer whether a gateway may have made it.
 async fn exchange(
     channel: &mut Channel,
     path: &'static str,
@@ -250,12 +250,12 @@ async fn exchange(
     }
 }
 
-/// Whether a status seems to be made by a gateway that has asked no server: for a path to which it has no route, for example.
+/// Whether a gateway seems to have made a status without asking a server, for example because it has no route for the path.
 fn is_of_gateway(headers: &HeaderMap) -> bool {
     names_gateway(headers) && !headers.contains_key(Status::GRPC_MESSAGE)
 }
 
-/// Whether a gateway may have made a status, which may have a text of its own.
+/// Whether a gateway may have made a status, even if the status has a text.
 pub(super) fn names_gateway(headers: &HeaderMap) -> bool {
     let has = |name: &str| headers.contains_key(name);
     (has("server") || has("via")) && !has("x-envoy-upstream-service-time")
@@ -268,11 +268,11 @@ fn grpc_status(headers: &HeaderMap) -> Option<Code> {
 #[derive(Debug, PartialEq, Eq)]
 enum Judged {
     Answer(Answer),
-    /// A gateway that checks who calls, or has no route, may have answered, whether the server is there or not.
+    /// A gateway may have answered, because it checks callers or has no route. The server may be there or not.
     Refused(Code),
 }
 
-/// Says who has answered, by the HTTP status and the gRPC status.
+/// Decides who has answered, by the HTTP status and the gRPC status.
 fn judge(reply: Reply) -> Judged {
     Judged::Answer(match reply {
         Reply::Grpc(Code::Unavailable) | Reply::OfGateway(Code::Unavailable) => {
@@ -282,7 +282,7 @@ fn judge(reply: Reply) -> Judged {
             return Judged::Refused(code);
         }
         Reply::Grpc(_) => Answer::Own,
-        // From a gateway that does not reach the server.
+        // A gateway that does not reach the server answers like this.
         Reply::Http(status) if status.is_server_error() => {
             Answer::Missing(Some(format!("HTTP status {}", status.as_u16())))
         }
@@ -292,8 +292,8 @@ fn judge(reply: Reply) -> Judged {
     })
 }
 
-/// The part of the limit within which a call of a stream's own method is answered for all streams of the connection. Each of them needs the
-/// time of two calls after that.
+/// An answer to a call of a stream's own method counts for all streams of the connection if it comes within this part of the limit. After that,
+/// each stream still has the time for two calls.
 const PROMPT: u32 = 5;
 /// The prefix of an uncompressed message of zero bytes.
 const EMPTY_MESSAGE: [u8; 5] = [0; 5];
@@ -326,7 +326,7 @@ mod tests {
         }
     }
 
-    /// As an Envoy and servers behind it answer.
+    /// Answers of an Envoy and of servers behind it.
     #[test]
     fn up_36_a_status_is_of_a_gateway_that_names_itself_and_says_nothing_of_a_server() {
         let headers = |names: &[&'static str]| {

@@ -1,5 +1,5 @@
-//! Liveness of a server. Many servers send nothing before they have a response, and a hung server sends nothing either. The answer
-//! to a call that was begun after the silence, on the same connection, distinguishes the two.
+//! Liveness of a server. Many servers send nothing before they have a response, and a hung server sends nothing either. A call on the same
+//! connection, begun after the silence, distinguishes the two: only a live server answers it.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ pub(super) struct LivenessProbe<'a> {
     pub(crate) slot: &'a StreamSlot,
     pub(crate) calls: LifeCalls<'a>,
     pub(crate) incoming: Arc<Incoming>,
-    /// When notified, the stream wants an answer to a call that begins from then on.
+    /// When notified, the stream wants the answer to a call that begins after the notification.
     pub(crate) requested: Arc<Notify>,
     /// Notified when that answer has come. Everything received before the answer must be reported first.
     pub(crate) answered: &'a Notify,
@@ -46,11 +46,12 @@ impl LivenessProbe<'_> {
         }
         let mut doubts = self.shared.doubts();
         let mut duty = None;
-        // When the request came that still lacks its answer, and the earliest time for the next call.
+        // `pending`: when a request came that has no answer yet.
         let (mut pending, mut missed) = (None, Missed::default());
         let (mut last, mut earliest) = (Instant::now(), Instant::now());
         let mut is_due = self.is_on_silent_connection();
-        // Since when an answer is wanted for which it was too early, and whether the first call of the stream's own method was considered.
+        // `early`: since when an answer is wanted that could not be asked for yet. `is_tried`: the first call of the stream's own method was
+        // considered.
         let (mut early, mut is_tried) = (None, false);
         loop {
             if pending.is_none() && early.is_none() && missed.count == 0 && !std::mem::take(&mut is_due) {
@@ -77,7 +78,7 @@ impl LivenessProbe<'_> {
                     self.shared.is_routed();
                     missed = Missed::default();
                     self.incoming.note_received();
-                    // This call does not answer a request that came during it. The next call answers both.
+                    // This call began before the request, so that it does not answer the request. The next call answers both.
                     if self.requested.notified().now_or_never().is_some() {
                         pending = Some(Instant::now());
                     } else if pending.take().is_some() {
@@ -123,14 +124,13 @@ impl LivenessProbe<'_> {
         }
     }
 
-    /// Whether the stream is new on a connection of others on which nothing has arrived for some time: the server may hang.
+    /// Whether the stream is new on a shared connection on which nothing has arrived for some time: the server may hang.
     fn is_on_silent_connection(&self) -> bool {
         let is_silent = self.slot.last_received() + self.times.timeout <= Instant::now();
         self.times.interval.is_some() && self.slot.is_shared() && is_silent
     }
 
-    /// Waits until nothing has arrived, and no call was made since `last`, for the interval, while this stream has the duty to
-    /// call.
+    /// Waits for the duty to call, and then until nothing has arrived for the interval and no call was made in it. `last` is the last call.
     async fn idle<'s>(&self, last: Instant, duty: &mut Option<MutexGuard<'s, ()>>)
     where
         Self: 's,
@@ -148,7 +148,7 @@ impl LivenessProbe<'_> {
         }
     }
 
-    /// Waits until another stream suspects the server. Never returns where calls are made on request alone.
+    /// Waits until another stream suspects the server. Never returns if calls are made on request alone.
     async fn doubted(&self, doubts: &mut Doubts) {
         match self.times.interval {
             Some(_) => doubts.next().await,
@@ -156,8 +156,8 @@ impl LivenessProbe<'_> {
         }
     }
 
-    /// Waits until the connection needs a first call of the stream's own method: such calls are what the server answers, and one without an
-    /// answer says something only where one was answered before.
+    /// Waits until the connection needs a first call of the stream's own method. It needs one where the server answers only such calls. A missing
+    /// answer says something only if an earlier call on the connection was answered.
     async fn untried(&self) {
         if self.times.interval.is_none() {
             return std::future::pending().await;
@@ -171,7 +171,7 @@ impl LivenessProbe<'_> {
         }
     }
 
-    /// Waits for the time of a call, which begins after all requests that have come until then.
+    /// Waits until this time. The call that follows begins after all requests that have come until then.
     async fn wait_until(&self, time: Instant, pending: &mut Option<Instant>) {
         let mut wait = pin!(sleep_until(time));
         loop {
@@ -189,7 +189,7 @@ impl LivenessProbe<'_> {
         tokio::select! {
             answer = &mut call => answer,
             () = sleep(limit / 2) => {
-                // The other streams need the same time for their calls, and all of them must find a hung server in time.
+                // The other streams call now too: each needs as long as this one, and all must find a hung server in time.
                 shared.unconfirmed(Some(doubts));
                 call.await
             }

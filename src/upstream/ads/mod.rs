@@ -44,12 +44,12 @@ pub struct AdsConnector {
     server: Arc<AdsServer>,
     /// Connections of views.
     pool: Arc<ConnectionPool>,
-    /// Connections of load reports. Clients decide how much they report, and must not delay views by it.
+    /// Connections of load reports. Clients decide how much they report, and their reports must not delay views.
     load_pool: Arc<ConnectionPool>,
     /// State shared by all streams to the server.
     shared: Arc<Shared>,
-    /// The same server with the credentials of some tenants. Connections are never shared with them: what a connection may be shown is
-    /// decided by who opened it.
+    /// The same server with the credentials of some tenants. Each of these connectors has connections of its own: the credentials that opened a
+    /// connection decide what may be shown on it.
     of_tenants: Arc<[(Vec<NamePattern>, AdsConnector)]>,
 }
 
@@ -59,7 +59,8 @@ impl AdsConnector {
         Self::dialing_by(server, &Arc::default())
     }
 
-    /// The same for a test, which says what addresses the server's name has. Names are looked up, and connections left, at this pace.
+    /// Like `new`, for tests: `addresses` are those of the server's name. `pace` is the time between look-ups, and between two connections that are
+    /// left.
     #[doc(hidden)]
     pub fn resolving(
         server: AdsServer,
@@ -75,13 +76,13 @@ impl AdsConnector {
         Self::dialing_by(server, &Dialer::by(Answering(addresses), pace))
     }
 
-    /// The same; it knows what others know of addresses.
+    /// Like `new`, with the dialer of the process, which knows the state of addresses.
     pub(crate) fn dialing_by(server: AdsServer, dialer: &Arc<Dialer>) -> Self {
         let (moves, trials) = (Arc::new(Moves::new(dialer.pause())), Arc::new(Semaphore::new(1)));
         Self::taking_turns(server, dialer, (&moves, &trials))
     }
 
-    /// The same; its connections are left, and types tried, in turn with those of other tenants.
+    /// Like `dialing_by`. The connectors of all tenants take turns in leaving connections and in trying types.
     fn taking_turns(server: AdsServer, dialer: &Arc<Dialer>, turns: (&Arc<Moves>, &Arc<Semaphore>)) -> Self {
         let (moves, trials) = turns;
         let shared = Arc::new(Shared::new(server.life, trials.clone()));
@@ -91,11 +92,11 @@ impl AdsConnector {
         let of_tenants = of_tenants.collect();
         let server = Arc::new(server);
         let pool = |moves| Arc::new(ConnectionPool::new(server.clone(), dialer.clone(), moves));
-        // A report that is on its way would be lost with its stream.
+        // Load reports have no moves: a report on its way would be lost with its stream.
         Self { pool: pool(Some(moves.clone())), load_pool: pool(None), server, shared, of_tenants }
     }
 
-    /// Returns the connector with the credentials for a tenant.
+    /// Returns the connector for a tenant: the one with its credentials, or this one.
     pub(super) fn of_tenant(&self, tenant: Option<&str>) -> &Self {
         self.place_of(tenant).map_or(self, |at| &self.of_tenants[at].1)
     }
@@ -110,9 +111,10 @@ impl AdsConnector {
         self.of_tenants.iter().map(|(_, connector)| connector).chain([self])
     }
 
-    /// Asks the server whether it could serve a client that comes now. Its connection is kept for so long, for the first stream. It is shown the
-    /// relay's credentials, and then those for one of the tenants, another one each time; the other way round if the relay has none. Those that
-    /// are refused, or have no file yet, hold up none of the others.
+    /// Asks the server whether it could serve a client that comes now. Its connection is kept for so long, for the first stream.
+    ///
+    /// The server is shown the relay's credentials, and if these fail, those for one of the tenants: another tenant at each attempt. If the relay
+    /// has no credentials, those of the tenant come first. Credentials that are refused, or have no file yet, do not hold up the others.
     pub(super) async fn first_answer(&self, attempt: usize, keep: Duration) -> Result<(), String> {
         first_answer::ask_in_turn(self, attempt, keep).await
     }
@@ -145,7 +147,7 @@ impl AdsConnector {
         Connected { served: ServedStream::new(slot.clone()), slot, channel, metadata }
     }
 
-    /// Waits until the stream of a slot is to move, and returns its place on another connection with at least this number.
+    /// Waits until the stream of a slot is to move. Returns its place on another connection with at least this number.
     async fn moved(&self, slot: &StreamSlot, least_connection: u64, headers: &KeyHeaders) -> Moved {
         loop {
             let turn = MoveTurn::of(slot).await;
@@ -168,7 +170,7 @@ impl AdsConnector {
         }
     }
 
-    /// Returns what is sent with a stream that begins now, for a view that shows these headers.
+    /// Returns the metadata of a stream that begins now, for a view that shows these headers.
     async fn metadata_of(&self, headers: &KeyHeaders) -> Result<MetadataMap, Status> {
         let mut metadata = self.metadata().await?.into_headers();
         if self.server.may_be_shown_headers() {
@@ -177,18 +179,18 @@ impl AdsConnector {
         Ok(MetadataMap::from_headers(metadata))
     }
 
-    /// Returns what is sent with a stream or call that begins now.
+    /// Returns the metadata of a stream or call that begins now, without headers of clients.
     async fn metadata(&self) -> Result<MetadataMap, Status> {
         let headers = headers_for(&self.server).await;
         headers.map(MetadataMap::from_headers).map_err(|error| Status::new(error.code(), chain(&error)))
     }
 
-    /// Shows these headers of clients to the server until what is returned is dropped: none of its texts quotes them.
+    /// Keeps these headers of clients among the values that are removed from texts of the server, until the result is dropped.
     pub(super) fn keep(&self, headers: &KeyHeaders) -> InUse {
         headers.keep_in(&self.server.shown_values)
     }
 
-    /// Hides what the server is shown in what it says on a stream with these headers of clients.
+    /// Returns what removes all shown values from the texts of a stream with these headers of clients.
     pub(super) fn redaction(&self, headers: &KeyHeaders) -> Redaction {
         headers.redaction(&self.server.shown_values)
     }
@@ -198,7 +200,7 @@ impl AdsConnector {
         self.server.backoff
     }
 
-    /// Applies the server's message size limits. The codec of a call has to read the messages of responses as `WireMessage`.
+    /// Applies the server's message size limits. The codec of the call must read responses as `WireMessage`.
     pub(super) fn limited<T>(&self, channel: T) -> Grpc<WireMessages<T>> {
         let limit = self.message_bytes();
         let grpc = Grpc::new(WireMessages::new(channel, limit, self.server.accept_compression))
@@ -232,7 +234,7 @@ impl AdsConnector {
             let mut end = open_once(self, &link, choice.variant(), least_connection, moved.take(), may_be_early).await;
             moved = end.moved.take();
             if moved.is_some() {
-                // The relay has ended it, which is no evidence about the server.
+                // The relay has ended the stream to move it. That is no evidence about the server.
                 if end.is_answered() {
                     choice.ended(Ending::Answered);
                     retry.ended(end.stage, end.lived);
@@ -253,7 +255,8 @@ impl AdsConnector {
                 end if end.is_sent_away => Ending::SentAway,
                 _ => Ending::Failed,
             };
-            // The server may not have noticed yet that the stream before this one has ended. That is tried again once, and is no evidence.
+            // The server may not have noticed the end of the stream before this one. Such a failure is no evidence, and the stream is tried again
+            // once.
             let is_early = std::mem::take(&mut may_be_early) && ending == Ending::Failed && end.may_be_early();
             let conclusion = if is_early { Conclusion::NONE } else { choice.ended(ending) };
             let Conclusion { is_there, goes_elsewhere, changes_variant } = conclusion;
@@ -265,7 +268,7 @@ impl AdsConnector {
             let said = with_causes(without_manual(end.status.message().to_owned()), &end.status);
             let redaction = self.redaction(&link.headers);
             let reason = format!("{:?}: {}", end.status.code(), redaction.apply(said));
-            // What is about the variant is about no type.
+            // A status about the variant says nothing about types.
             let status = end.by_server(&redaction).filter(|_| !is_early && ending != Ending::Unspoken);
             let is_lost = !(end.is_server_leaving || is_early || goes_elsewhere || changes_variant);
             let event = LinkEvent::Ended { reason, answered: is_there, is_lost, status };
@@ -295,7 +298,7 @@ pub(super) struct Connected {
     pub(crate) metadata: MetadataMap,
 }
 
-/// The place to which a stream moves, and its turn, which the next one waits for.
+/// The new place of a stream that moves, and its turn. The next stream moves when the turn is dropped.
 pub(super) struct Moved {
     to: Connected,
     turn: MoveTurn,
@@ -353,7 +356,7 @@ struct Retry<'a> {
     shared: &'a Shared,
     backoff: Backoff,
     stage: Stage,
-    /// How long a wait cannot be cut short by what other streams find. It grows each time an early attempt fails.
+    /// How long other streams cannot cut a wait short. It grows with each attempt that was made early and failed.
     least: Duration,
     unproductive: Backoff,
     waited: Waited,
@@ -383,13 +386,13 @@ impl<'a> Retry<'a> {
     }
 }
 
-/// Returns whether a server reports that it does not support the variant. tonic maps an HTTP answer without a gRPC status to the
-/// same code; such an answer comes from a gateway and is no evidence about the server.
+/// Whether a server reports that it does not support the variant. tonic uses the same code for an HTTP answer without a gRPC status. Such an answer
+/// comes from a gateway and is no evidence about the server.
 fn is_unspoken(status: &Status) -> bool {
     status.code() == Code::Unimplemented && !status.message().starts_with(NO_GRPC)
 }
 
-/// Within which the streams of a connection are opened again that its server has announced to end.
+/// When a server has announced the end of a connection, its streams are opened again spread over this time.
 const REPLACED_SPREAD: Duration = Duration::from_secs(1);
 /// The start of tonic's message for an answer without a gRPC status.
 const NO_GRPC: &str = "grpc-status header missing";

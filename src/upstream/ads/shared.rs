@@ -18,23 +18,23 @@ pub(super) struct Shared {
     life: LifeTimes,
     /// Locked by the one stream that makes liveness calls of its own accord after silence.
     duty: tokio::sync::Mutex<()>,
-    /// Leave to open a stream again that is open.
+    /// Permits to reopen streams that are open.
     reopenings: Arc<Semaphore>,
-    /// When streams are opened again that show another client, of all tenants.
+    /// When streams are reopened to show another client; of all tenants.
     member_pace: Mutex<MemberPace>,
-    /// Leave to try types on a stream of their own, for all tenants.
+    /// The permit to try types on a stream of their own, for all tenants.
     trials: Arc<Semaphore>,
     doubts: watch::Sender<u64>,
     last_doubt: Mutex<Option<Instant>>,
     signs: watch::Sender<ReachabilityCounts>,
-    /// A stream has failed to connect since one last connected.
+    /// A stream failed to connect, and none has connected since.
     unreached: AtomicBool,
     rejected: AtomicBool,
     waiting: AtomicUsize,
     unanswered_calls: AtomicU64,
-    /// Why liveness calls show nothing of the server.
+    /// Why liveness calls show nothing about the server.
     unrouted: Mutex<Option<String>>,
-    /// A call of a stream's own method was answered, after one of a method that does not exist was refused.
+    /// A server has refused the method that does not exist, and has answered a call of a stream's own method.
     answers_own_method: watch::Sender<bool>,
 }
 
@@ -47,7 +47,7 @@ pub(super) struct ReachabilityCounts {
     answered: u64,
 }
 
-/// How far the last attempt came.
+/// How far an attempt to open a stream got.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Stage {
     Unreached,
@@ -107,7 +107,7 @@ impl Shared {
         &self.reopenings
     }
 
-    /// Returns the next turn to show another client.
+    /// Returns the time of the next turn to show another client.
     pub(crate) fn member_turn(&self, now: Moment) -> Moment {
         self.member_pace.lock().unwrap_or_else(PoisonError::into_inner).turn(now)
     }
@@ -121,7 +121,7 @@ impl Shared {
         Doubts(self.doubts.subscribe())
     }
 
-    /// Makes all other streams call at once, each on the connection that it is on; not again before they had time to.
+    /// Makes all other streams call at once, each on its own connection. Does nothing while they may still be busy with the last such calls.
     pub(crate) fn unconfirmed(&self, own: Option<&mut Doubts>) {
         let now = Instant::now();
         let mut last = self.last_doubt.lock().unwrap_or_else(PoisonError::into_inner);
@@ -163,8 +163,8 @@ impl Shared {
         }
     }
 
-    /// Waits between two attempts. After `least`, other streams that have found since `before` that the server is back cut the wait
-    /// short. Woken streams are spread over time.
+    /// Waits between two attempts, for `wait` at most. After `least`, the wait also ends when other streams have found since `before` that the
+    /// server is back. Woken streams are spread over time.
     pub(crate) async fn wait(
         &self,
         stage: Stage,
@@ -203,17 +203,17 @@ impl Shared {
         self.unanswered_calls.load(Ordering::Relaxed)
     }
 
-    /// Notes why a liveness call showed nothing of the server. Returns whether that is news: no call did that since the last answer.
+    /// Notes why a liveness call showed nothing about the server. Returns true if this is the first such call since the last answer.
     pub(crate) fn is_unrouted(&self, reason: &str) -> bool {
         self.unrouted.lock().unwrap_or_else(PoisonError::into_inner).replace(reason.into()).is_none()
     }
 
-    /// A liveness call was answered.
+    /// Notes that a liveness call was answered.
     pub(crate) fn is_routed(&self) {
         *self.unrouted.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
-    /// Whether such a call was answered, on any connection.
+    /// Whether a call of a stream's own method was answered, on any connection.
     pub(crate) fn has_answered_own_method(&self) -> bool {
         *self.answers_own_method.borrow()
     }
@@ -227,7 +227,7 @@ impl Shared {
         let _ = self.answers_own_method.subscribe().wait_for(|answers| *answers).await; // the sender is this
     }
 
-    /// Returns why liveness calls show nothing of the server, if they do not.
+    /// Returns why liveness calls show nothing about the server; `None` if they do show something.
     pub(crate) fn unrouted(&self) -> Option<String> {
         self.unrouted.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -246,10 +246,10 @@ impl Drop for Waiting<'_> {
     }
 }
 
-/// Why nothing is known of a server that is not called.
+/// The reason why nothing is known of a server: no calls are made.
 pub(super) const NO_CALLS: &str = "liveness.method is none";
 const DOUBT_SPREAD: Duration = Duration::from_millis(500);
-/// The time over which waiting streams reconnect when a server is back, and the addition for each of very many streams.
+/// The time over which waiting streams reconnect when a server is back. With very many streams it is `WAKE_EACH` for each of them.
 const WAKE_SPREAD: Duration = Duration::from_secs(1);
 const WAKE_EACH: Duration = Duration::from_millis(1);
 

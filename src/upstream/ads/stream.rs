@@ -39,15 +39,15 @@ pub(super) struct End {
     pub(crate) lived: Duration,
     /// The number of its connection, if there was one.
     pub(crate) connection: Option<u64>,
-    /// The stream was put on a connection of others, on which the server takes no more streams.
+    /// The stream was put on a shared connection on which the server takes no more streams.
     pub(crate) is_sent_away: bool,
     /// The server takes no more streams on its connection.
     pub(crate) is_server_leaving: bool,
-    /// Liveness calls have ended it: the server does not answer them, or takes none.
+    /// Liveness calls have ended the stream: the server does not answer them, or takes none.
     pub(crate) is_silent: bool,
-    /// Where it goes on, if it was ended to move there.
+    /// The new place of the stream, if it was ended to move there.
     pub(crate) moved: Option<Moved>,
-    /// The status is what the server has sent.
+    /// The server has sent the status.
     pub(crate) is_of_server: bool,
 }
 
@@ -56,7 +56,7 @@ pub(super) struct End {
 enum EndedBy {
     /// The server, by its status.
     Server,
-    /// Liveness calls are not answered, or not taken any more.
+    /// Liveness calls: the server does not answer them, or takes none any more.
     Silence,
     Others,
 }
@@ -69,7 +69,7 @@ impl End {
         Self { stage, status, lived, connection, is_sent_away, is_server_leaving, is_silent, moved, is_of_server }
     }
 
-    /// Returns the status by which the server itself has ended the stream, without what it was shown.
+    /// Returns the status by which the server has ended the stream, without the values that it was shown.
     pub(crate) fn by_server(&self, redaction: &Redaction) -> Option<ServerStatus> {
         self.is_of_server.then(|| server_status(&self.status, redaction))
     }
@@ -78,26 +78,27 @@ impl End {
         self.stage == Stage::Answered
     }
 
-    /// Whether the server has ended it without a response, and another one may do better. What may be for the stream that it follows shows
-    /// nothing of its address.
+    /// Whether the server has ended the stream without a response, so that another address may be better. If the end may be due to the stream
+    /// before this one, it says nothing of the address.
     pub(crate) fn is_of_address(&self, follows_another: bool) -> bool {
         let is_rejection = self.stage == Stage::Rejected && self.moved.is_none() && !is_unspoken(&self.status);
         is_rejection && !(follows_another && self.may_be_early())
     }
 
-    /// Whether the server refuses what a client has shown it. That says nothing of its address: it may take what others show.
+    /// Whether the server refuses the headers of a client that it was shown. That says nothing of its address: the server may accept those of other
+    /// clients.
     pub(crate) fn refuses(&self, headers: &KeyHeaders) -> bool {
         let is_refusal = matches!(self.status.code(), Code::PermissionDenied | Code::Unauthenticated);
         is_refusal && self.is_of_server && headers.are_in_key()
     }
 
-    /// Whether it goes on soon, on another connection. A server that has announced its end, and kept the stream for a while, is replaced: others
-    /// are there already. One that ends each connection soon is no such server (UP-34).
+    /// Whether the stream is soon opened again, on another connection. That is so if the server has announced the end of the connection and kept
+    /// the stream for a while: other connections are there already. It is not so if the server ends each connection soon (UP-34).
     pub(crate) fn is_replaced(&self, times: BackoffTimes) -> bool {
         self.is_answered() && self.is_server_leaving && self.lived >= times.reset_after.max(times.initial)
     }
 
-    /// Whether the server may have ended it because it had not noticed yet that the stream before it has ended.
+    /// Whether the server may have ended the stream because it had not noticed yet that the stream before it has ended.
     pub(crate) fn may_be_early(&self) -> bool {
         self.stage == Stage::Rejected && self.lived <= EARLY && !self.is_silent
     }
@@ -123,8 +124,8 @@ pub(super) fn delta_request(request: Request) -> Option<DeltaDiscoveryRequest> {
     }
 }
 
-/// Opens the stream where it has moved to, or on a connection with at least this number, and serves it to its end. The server may not have
-/// noticed yet that the one that it follows has ended.
+/// Opens the stream and serves it to its end: at the place that it has moved to, or else on a connection with at least this number.
+/// `follows_another`: the server may not have noticed yet that an earlier stream has ended.
 pub(super) async fn open_once(
     connector: &AdsConnector,
     link: &Link,
@@ -174,7 +175,7 @@ where
     let requested = Arc::new(Notify::new());
     let event = LinkEvent::Opened { variant, requests: sender, life: requested.clone() };
     let (id, reports) = (link.id, link.reports.clone());
-    // Reported before the server has sent anything: many servers send no headers until they have a first request.
+    // The stream is reported before the server has sent anything: many servers send no headers until they have a first request.
     let reported = reports.send(LinkReport { id, event }).await;
     let (until_sent, half_close) = (slot.clone(), Arc::new(Notify::new()));
     let requests = ReceiverStream::new(receiver).filter_map(move |request| {
@@ -243,7 +244,7 @@ where
     end
 }
 
-/// Ends the requests of a stream, and waits for its end. A server may keep one record for its node, and delete it then.
+/// Closes the request side of a stream, and waits for its end. A server that keeps one record for each node deletes it at that end.
 pub(super) async fn end_in_order(half_close: &Notify, stream: impl Future) {
     half_close.notify_one();
     let _ = timeout(END_OF_STREAM, stream).await; // some servers never end one
@@ -265,7 +266,7 @@ async fn is_alive(mut calls: LifeCalls<'_>) {
     }
 }
 
-/// Serves the stream until it ends. Returns by what, and who has ended it.
+/// Serves the stream until it ends. Returns its status, and who has ended it.
 async fn listen(
     (connector, slot): (&AdsConnector, &StreamSlot),
     call: impl Future<Output = Result<Response<Streaming<WireMessage>>, Status>>,
@@ -322,7 +323,7 @@ async fn listen(
     }
 }
 
-/// Reads a response, which is inflated first if it is compressed.
+/// Reads a response. A compressed one is inflated first.
 async fn read(
     connector: &AdsConnector,
     link: &Link,
@@ -349,14 +350,21 @@ fn ended_by(status: Status) -> (Status, EndedBy) {
     (status, by)
 }
 
-/// Whether the server has sent a status: one with a cause comes from the connection, and one for an answer that is not of gRPC from a gateway.
-/// A stream that was cut off has none, and one that cannot be read is ended here.
+/// Whether the server has sent a status. These come from elsewhere:
+///
+/// - A status with a cause: from the connection.
+///
+/// - A status for an answer that is not of gRPC: from a gateway.
+///
+/// - A stream that was cut off, which has no status of the server.
+///
+/// - A stream that cannot be read, which is ended here.
 pub(super) fn is_of_server(status: &Status) -> bool {
     let is_made_up = [NO_GRPC, NO_TRAILERS, CUT, INVALID].iter().any(|text| status.message().starts_with(text));
     status.source().is_none() && !is_made_up
 }
 
-/// Returns what a server has said, without what it was shown.
+/// Returns a status of the server, without the values that it was shown.
 pub(super) fn server_status(status: &Status, redaction: &Redaction) -> ServerStatus {
     ServerStatus { code: i32::from(status.code()), message: redaction.apply(status.message().to_owned()) }
 }
@@ -365,9 +373,9 @@ fn gone() -> Status {
     Status::cancelled("the owner is gone")
 }
 
-/// How long the server has to end a stream that moves, once nothing more is requested on it.
+/// How long the server has to end a stream that moves, after its request side was closed.
 const END_OF_STREAM: Duration = Duration::from_secs(1);
-/// A stream that ends later does not end because of the one before it.
+/// If a stream lives longer than this, it has not ended because of the stream before it.
 const EARLY: Duration = END_OF_STREAM.saturating_add(Duration::from_secs(1));
-/// How the end of a stream is reported that goes on elsewhere.
+/// The reported reason when a stream ends to go on elsewhere.
 const MOVES: &str = "the stream moves to another connection";

@@ -140,7 +140,7 @@ async fn the_end_of_a_stream_that_moves_is_waited_for_after_that_of_its_requests
     }
 }
 
-/// The address serves the others, and the connection that they are on.
+/// Neither the address nor the connection, which others use, is avoided because of the refusal.
 #[test]
 fn a_server_that_refuses_a_token_is_no_broken_one() {
     let (of_client, none) = (KeyHeaders::of_one("x-token", "hush-hush"), KeyHeaders::default());
@@ -197,7 +197,7 @@ fn a_loss_is_ascribed_to_the_stream_before_only_where_the_server_itself_has_ende
     assert!(!end(Stage::Unreached, second, false) && !end(Stage::Answered, second, false));
 }
 
-/// The address that a stream has moved to is no worse for it.
+/// The address to which a stream has moved is not avoided because of the rejection.
 #[test]
 fn a_stream_that_is_rejected_for_the_one_before_it_does_not_count_against_the_address() {
     let end = |lived| stream::End {

@@ -1,4 +1,4 @@
-//! Types on a stream of their own: whether the server takes them, and nothing else.
+//! Tries types on a stream of their own, to find out whether the server takes them.
 
 use std::collections::BTreeSet;
 use std::pin::Pin;
@@ -25,7 +25,7 @@ use super::stream::{delta_request, end_in_order, is_of_server, server_status, so
 use super::{AdsConnector, Connected};
 use crate::relay::{KeyHeaders, TypeTrial};
 
-/// Requests the types, and waits until something is shown. Trials at one server take turns.
+/// Requests the types, and waits for a result. Trials at one server take turns.
 pub(super) async fn try_types(connector: &AdsConnector, trial: &TypeTrial) -> TrialEnd {
     let Some(_turn) = connector.shared().trial_turn().await else { return TrialEnd::Lost };
     let shown = async {
@@ -35,7 +35,7 @@ pub(super) async fn try_types(connector: &AdsConnector, trial: &TypeTrial) -> Tr
         match ended((connector, &trial.headers), &connected, trial.trial.variant, requests).await {
             Shown::Taken(answered) => TrialEnd::Taken(answered),
             Shown::Ended(status) if requests.len() == 1 => {
-                // On the same connection: another may lead to another server.
+                // On the same connection: another connection may lead to another server.
                 let compared = std::slice::from_ref(&trial.trial.compared);
                 match ended((connector, &trial.headers), &connected, trial.trial.variant, compared).await {
                     Shown::Taken(_) => TrialEnd::Refused(status),
@@ -49,16 +49,16 @@ pub(super) async fn try_types(connector: &AdsConnector, trial: &TypeTrial) -> Tr
     timeout(LIMIT, shown).await.unwrap_or(TrialEnd::Lost)
 }
 
-/// What a stream has shown.
+/// The result of a stream.
 enum Shown {
-    /// The server has answered these of the requests, and the others were not the reason for an end.
+    /// The server has answered these of the requests. The others did not make it end the stream.
     Taken(BTreeSet<usize>),
-    /// It has ended the stream by a status that may be about them.
+    /// The server has ended the stream by a status that may be about the requests.
     Ended(ServerStatus),
     Nothing,
 }
 
-/// A connector, and what the server is shown.
+/// A connector, and the headers of clients that the server is shown.
 type ShowingTo<'a> = (&'a AdsConnector, &'a KeyHeaders);
 
 async fn ended(on: ShowingTo<'_>, connected: &Connected, variant: Variant, requests: &[Request]) -> Shown {

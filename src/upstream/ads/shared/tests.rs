@@ -11,7 +11,7 @@ fn shared(timeout: Duration) -> Arc<Shared> {
     Arc::new(Shared::new(life, Arc::new(Semaphore::new(1))))
 }
 
-/// Returns how a wait of an hour has ended after a second and a half, if it has.
+/// Starts a wait of an hour, and returns how it has ended after a second and a half; `None` if it has not.
 async fn waits(shared: &Arc<Shared>, stage: Stage, least: Duration, what: impl FnOnce(&Shared)) -> Option<Waited> {
     let (before, waiting) = (shared.signs(), shared.clone());
     shared.ended(stage);
