@@ -79,11 +79,7 @@ fn shared_and_moving<'a>(
 
 /// Forgets findings that say nothing of the clients that are there. The next audit may be far off, and there may be nobody to ask as. While
 /// clients are moving to a new configuration, its view does not have all of them yet.
-async fn end_findings(
-    board: &AuditBoard,
-    running: &[(Arc<str>, mpsc::Sender<Command>)],
-    moving: &BTreeSet<Arc<str>>,
-) {
+async fn end_findings(board: &AuditBoard, running: &[(Arc<str>, mpsc::Sender<Command>)], moving: &BTreeSet<Arc<str>>) {
     let findings = board.findings();
     if findings.is_empty() {
         return;
