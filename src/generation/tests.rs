@@ -47,7 +47,7 @@ async fn only_servers_that_are_shown_a_client_are_audited() {
     };
     let files = "{files: [a.yaml]}";
     let (both, key) = (", node: member, audit: {interval: 1h}", ", audit: {interval: 1h}");
-    assert_eq!(audited(&[ONE, files, POLLED], both), ["http://one:1", "http://three:1"]);
+    assert_eq!(audited(&[ONE, files, POLLED], both), ["http://one:1", "http://three:1 (REST)"]);
     let off = both.replace("1h", "0s");
     for (server, views) in [(ONE, ""), (ONE, key), (ONE, ", node: member"), (ONE, off.as_str()), (files, both)] {
         assert_eq!(audited(&[server], views), [""; 0], "{server} {views}");
