@@ -3,7 +3,6 @@
 //! Some balancers give out a part of their addresses with each answer, so that an address may exist although an answer lacks it. How often that
 //! happens is counted: an address that comes back existed meanwhile. An address has left the name once answers have lacked it for long enough, and
 //! so many in a row that chance does not explain it.
-//! answers in a row that chance does not explain it.
 //!
 //! Caches on the way repeat answers. Once answers are known to vary, equal ones in a row count as one. Before that, all answers have the same
 //! addresses, and each counts.
