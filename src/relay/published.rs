@@ -19,43 +19,43 @@ pub(super) struct Published {
     blocked: AtomicUsize,
     newest: Mutex<Arc<Snapshot>>,
     leases: Mutex<Leases>,
-    /// Places of the servers that have responded on a stream of this view which stands.
+    /// Places of the servers that have responded on a stream of this view that is still open.
     responding: Mutex<Vec<u16>>,
     brakes: Mutex<NotedBrakes>,
-    /// Types for which the server is not asked, those that it refuses with the status.
+    /// Types that are requested of no server at present: those that the server refuses have its status.
     types_apart: Mutex<Arc<TypesApart>>,
     /// The status by which a server refuses the headers of the view.
     refusal: Mutex<Option<Arc<ServerStatus>>>,
-    /// What a later view is to know of the servers.
+    /// What a later view of the key needs to know of the servers.
     history: Mutex<ServerHistory>,
-    /// Tells this view from those of the same key before and after it, whose revisions are others.
+    /// Distinguishes this view from earlier and later ones of the same key, whose revisions are different.
     life: u64,
 }
 
-/// Types for which no server is asked, those that the server refuses with its status.
+/// Types that are requested of no server at present: those that the server refuses have its status.
 pub(super) type TypesApart = BTreeMap<Type, Option<Arc<ServerStatus>>>;
 
-/// What brakes held when it was noted.
+/// What brakes held at one moment.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct NotedBrakes {
     pub(crate) state: Arc<BrakeState>,
     pub(crate) at: Option<Instant>,
-    /// How often what is held has changed.
+    /// How often what the brakes hold has changed.
     pub(crate) changes: u64,
 }
 
-/// What a running view has from disk.
+/// What a running view has loaded from disk.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct FromDisk {
-    /// Authorities of which something was loaded, if the relay may be ready because of that.
+    /// Authorities whose loaded resources may make the relay ready.
     pub(crate) answered: BTreeSet<Authority>,
-    /// For how long its servers had not been heard when it was loaded, if that is known.
+    /// For how long the view's servers had not been heard when it was loaded, if that is known.
     pub(crate) age: Option<Duration>,
     pub(crate) loaded: Option<Instant>,
 }
 
 impl FromDisk {
-    /// Returns for how long its servers have not been heard by now, if that is known.
+    /// Returns for how long the view's servers have not been heard by now, if that is known.
     pub(super) fn unheard(&self) -> Option<Duration> {
         Some(self.age? + self.loaded?.elapsed())
     }
@@ -68,7 +68,7 @@ impl Published {
         Self { blocked, newest, leases, responding, brakes, types_apart, refusal, history, life }
     }
 
-    /// One more session is blocked, or one less.
+    /// Counts one blocked session more or less.
     pub(super) fn count_blocked(&self, is_blocked: bool) {
         match is_blocked {
             true => self.blocked.fetch_add(1, Ordering::Relaxed),
@@ -103,7 +103,7 @@ impl Published {
         *self.types_apart.lock().unwrap_or_else(PoisonError::into_inner) = types;
     }
 
-    /// Returns the types for which the server is not asked, those that it refuses with the status.
+    /// Returns the types that are requested of no server at present: those that the server refuses have its status.
     pub(super) fn types_apart(&self) -> Arc<TypesApart> {
         self.types_apart.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -116,7 +116,7 @@ impl Published {
         before.as_ref().map(|status| status.code) != known.as_ref().map(|status| status.code)
     }
 
-    /// Returns the status that new streams get.
+    /// Returns the status by which new streams end.
     pub(super) fn refusal(&self) -> Option<Arc<ServerStatus>> {
         self.refusal.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -125,7 +125,7 @@ impl Published {
         *self.history.lock().unwrap_or_else(PoisonError::into_inner) = history;
     }
 
-    /// Returns what a later view is to know of the servers, by their places in the plan of this one.
+    /// Returns what a later view needs to know of the servers, by their places in the plan of this view.
     pub(super) fn history(&self) -> ServerHistory {
         self.history.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
