@@ -12,10 +12,10 @@ use super::views::split::Split;
 use crate::limit::Limit;
 use crate::memory::NoRoom;
 
-/// Who a client is, which key it has by that, and what it may have.
+/// Decides who a client is, which key that gives it, and what it may read.
 pub(super) struct Admission {
     rule: Arc<KeyRule>,
-    /// A client without a node counts as one whose node is empty.
+    /// If true, a client without a node counts as one with an empty node.
     accept_missing_node: bool,
     access: Access,
     permissions: Arc<LivePermissions>,
@@ -57,12 +57,12 @@ impl Admission {
         Self { rule, accept_missing_node, access, permissions }
     }
 
-    /// Goes on with the permissions that are in force.
+    /// Keeps the permissions in force, for a configuration that replaces an earlier one.
     pub(super) fn with_permissions(self, permissions: Arc<LivePermissions>) -> Self {
         Self { permissions, ..self }
     }
 
-    /// Returns who may be which client.
+    /// Returns the permissions, which decide who may be which client.
     pub(super) fn permissions(&self) -> &Arc<LivePermissions> {
         &self.permissions
     }
@@ -83,9 +83,9 @@ impl Admission {
         })
     }
 
-    /// Returns what a client may have, by the permissions and by the access rules.
+    /// Returns what a client may read, by the permissions and by the access rules.
     pub(super) fn clearance(&self, peer: &Peer, identity: &Identity, at_hub: bool) -> Clearance {
-        // What all views share is no place for secrets: whose they are is decided by each view's rules, and the hub knows none.
+        // The hub shares no secrets: the rules of each view decide which client may read a secret, and the hub has no such rules.
         let permit = if at_hub { Some(Arc::new(Permit::all_but_secrets())) } else { identity.permit().cloned() };
         self.access.clearance(peer.ip()).with_permit(permit)
     }
@@ -130,7 +130,7 @@ impl AdmissionError {
             Self::TooManyViewsOfIdentity { .. } => Some(Limit::ViewsPerIdentity),
             Self::TooManyViewsOfTenant { .. } => Some(Limit::ViewsPerTenant),
             Self::TooManyStreamsOfTenant { .. } => Some(Limit::StreamsPerTenant),
-            // Counted by who refuses it.
+            // Counted by the component that refuses it.
             Self::NoNode
             | Self::BadNode
             | Self::Denied(_)

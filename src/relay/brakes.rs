@@ -1,4 +1,4 @@
-//! The brakes of all views: what they hold now, what is counted, and log lines that sum what one push does to many views.
+//! The brakes of all views: what they hold now, counters, and log lines that sum up what one push does to many views.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,7 +13,7 @@ use weir_core::protocol::view::{BrakeEvent, ReleaseReason, View};
 /// One for the process, shared by the views and the hub.
 #[derive(Debug, Default)]
 pub(crate) struct BrakeWatch {
-    /// Guards itself alone; nothing awaits while it is locked.
+    /// Guards only this state; nothing awaits while it is locked.
     state: Mutex<BrakeSums>,
     news: Notify,
     next_view: AtomicU64,
@@ -39,7 +39,7 @@ struct HeldOfView {
 struct EventKind {
     server: String,
     type_name: String,
-    /// Nothing for a brake that has engaged.
+    /// `None` for a brake that has engaged.
     reason: Option<ReleaseReason>,
 }
 
@@ -51,7 +51,7 @@ struct EventSum {
     generation: u64,
 }
 
-/// What has happened to a brake of one view.
+/// An event of a brake in one view.
 #[derive(Debug)]
 pub(super) struct BrakeNews {
     pub(crate) server: String,
@@ -61,7 +61,7 @@ pub(super) struct BrakeNews {
     pub(crate) generation: u64,
 }
 
-/// One view's part, removed with the view.
+/// The part of one view, removed with the view.
 #[derive(Debug)]
 pub(super) struct ViewBrakes {
     watch: Arc<BrakeWatch>,
@@ -120,12 +120,12 @@ impl BrakeWatch {
         self.state().engaged.clone()
     }
 
-    /// Returns how many removals were let go or taken back, by type and reason.
+    /// Returns how many removals were released or taken back, by type and reason.
     pub(crate) fn released(&self) -> BTreeMap<(String, ReleaseReason), u64> {
         self.state().released.clone()
     }
 
-    /// Writes log lines: one for what happens to many views at about the same time, and a reminder while anything is held.
+    /// Writes log lines: one for events of many views at about the same time, and a reminder while anything is held.
     pub(crate) async fn log(&self) {
         self.log_each(REMINDER).await;
     }
@@ -239,10 +239,10 @@ impl Drop for ViewBrakes {
     }
 }
 
-/// What happens within this time is one line.
+/// Events within this time share a line.
 const GATHER: Duration = Duration::from_millis(500);
 const REMINDER: Duration = Duration::from_secs(60);
-/// Views that are told apart for one line.
+/// How many views one line can count.
 const MAX_NAMED: usize = 1000;
 
 #[cfg(test)]

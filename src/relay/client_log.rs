@@ -41,12 +41,12 @@ pub(super) struct NackLine {
     pub(super) nonce: u64,
     pub(super) stale: bool,
     pub(super) error: Option<Arc<str>>,
-    /// The span of a change that it is about.
+    /// The span of the change that the NACK is about.
     pub(super) span: Option<SpanIds>,
 }
 
 impl ClientLog {
-    /// `span` is that of the stream's start, while it is open.
+    /// Logs that a stream has opened. `span` is that of the stream's start, while it is open.
     pub(super) fn stream_opened(self: &Arc<Self>, client: &ClientFacts, span: Option<SpanIds>) {
         if self.is_worth_a_line(|second| second.opened += 1) {
             let ClientFacts { id, node_id: node, peer, key: view, variant, .. } = client;
@@ -63,7 +63,7 @@ impl ClientLog {
         }
     }
 
-    /// Logs a NACK, unless this client, whose pace is given, or all together have sent many.
+    /// Logs a NACK, unless this client, whose pace is given, or all clients together have sent many.
     pub(super) fn nacked(&self, client: &ClientFacts, nack: &NackLine, pace: &LogPace) {
         let now = Instant::now();
         let Some(unlogged) = pace.line(now) else { return };

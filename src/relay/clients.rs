@@ -22,18 +22,18 @@ pub(crate) struct ClientFacts {
     /// The hash of the sharing key.
     pub(crate) key: String,
     pub(crate) peer: Arc<Peer>,
-    /// The client answers replies, as opposed to one that polls.
+    /// True for a stream, whose client answers replies; false for a client that polls.
     pub(crate) is_stream: bool,
     pub(crate) connected: Moment,
 }
 
-/// The streams of a process, those that views have to the hub included, with a handle of each.
+/// The open streams of the process with their handles, including those from views to the hub.
 pub(crate) struct Clients<T> {
     last: AtomicU64,
     /// Locked for one entry, or to copy the handles of one chunk.
     open: Mutex<BTreeMap<u64, Weak<T>>>,
     taps: Arc<Taps>,
-    /// The streams for which something waits. Several, since streams enter and leave with each burst.
+    /// The streams that have a wait. Sharded, since streams enter and leave with each burst.
     waiting: [Mutex<HashSet<u64>>; SHARDS],
 }
 
@@ -58,7 +58,7 @@ impl<T> Clients<T> {
         self.note_waiting(id, false);
     }
 
-    /// Notes whether something waits for a stream, so that nobody looks at all of them for that.
+    /// Notes whether a stream has a wait, so that reports need not look at all streams.
     pub(super) fn note_waiting(&self, id: SessionId, waits: bool) {
         let mut waiting = self.waiting_like(id.0);
         match waits {
@@ -67,7 +67,7 @@ impl<T> Clients<T> {
         }
     }
 
-    /// Returns the numbers of the streams for which something waits.
+    /// Returns the numbers of the streams that have a wait.
     pub(super) fn waiting(&self) -> Vec<u64> {
         (0..SHARDS as u64).flat_map(|like| self.waiting_like(like).iter().copied().collect::<Vec<_>>()).collect()
     }
@@ -76,7 +76,7 @@ impl<T> Clients<T> {
         self.waiting[id as usize % SHARDS].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns those who see what single clients request and are sent.
+    /// Returns the taps, which show what single clients request and are sent.
     pub(crate) fn taps(&self) -> &Arc<Taps> {
         &self.taps
     }

@@ -12,13 +12,13 @@ use super::subscriber::Subscriber;
 pub(super) enum Command {
     Join(Box<dyn Subscriber>),
     Interest(SessionId, Vec<InterestChange>),
-    /// The client states this node from now on, and still has the key of the view.
+    /// The client states this node from now on. The node still gives the key of the view.
     Node(SessionId, MemberNode),
     /// Names and versions that a client holds and the view does not know.
     Claims(SessionId, Vec<Claim>),
     /// Some of the changes of a session whose stream has ended.
     Leaving(SessionId, Vec<InterestChange>),
-    /// The last of them.
+    /// The last interest changes of such a session.
     Leave(SessionId, Vec<InterestChange>),
     Inspect(Box<dyn FnOnce(&Inspection<'_>) + Send>),
     Release(ReleaseQuery, oneshot::Sender<Released>),
@@ -34,10 +34,10 @@ impl Command {
     }
 }
 
-/// How many changes of interest a command has at most. A view applies that in about a millisecond, and then what others have sent meanwhile.
+/// The most interest changes of one command. A view applies that many in about a millisecond, and then handles the commands of others.
 pub(super) const PART: usize = 128;
 
-/// Puts a question to a view; none if it has ended.
+/// Asks a view a question. Returns `None` if the view has ended.
 pub(super) async fn ask<T: Send + 'static>(
     view: &mpsc::Sender<Command>,
     question: impl FnOnce(&Inspection<'_>) -> T + Send + 'static,

@@ -63,7 +63,7 @@ impl ProcessCounters {
         }
     }
 
-    /// Counts the limits that are reached together with those of others.
+    /// Counts reached limits in counters that are shared with others.
     pub(super) fn with_limits(self, limits: Arc<LimitCounters>) -> Self {
         Self { limits, ..self }
     }
@@ -79,7 +79,7 @@ impl ProcessCounters {
         }
     }
 
-    /// Counts the limit for which a request ends its stream, if it is for one.
+    /// If a request ends its stream because of a limit, counts that limit.
     pub(super) fn bad_request(&self, fault: &BadRequest) {
         match fault {
             BadRequest::TooManyTypes(_) => self.limits.reached(Limit::TypesPerStream),
@@ -163,7 +163,7 @@ impl ProcessCounters {
 /// The label for unknown types, since peers can invent them.
 const OTHER: &str = "other";
 
-/// What became of replies that clients accept compressed.
+/// The results of compression, for replies to clients that accept it.
 #[derive(Debug, Default)]
 pub(crate) struct CompressionCounters {
     made: AtomicU64,
@@ -171,17 +171,17 @@ pub(crate) struct CompressionCounters {
 }
 
 impl CompressionCounters {
-    /// Counts a pass over a reply, for all its clients.
+    /// Counts one compression of a reply, which serves all its clients.
     pub(crate) fn made(&self) {
         self.made.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Counts bytes that a client is not sent.
+    /// Counts bytes that compression saved for one client.
     pub(crate) fn saved(&self, bytes: usize) {
         self.saved.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
-    /// Returns how many replies were compressed, however many clients took each, and how many bytes that saved.
+    /// Returns how many replies were compressed, each counted once for all its clients, and how many bytes that saved.
     pub(crate) fn counts(&self) -> (u64, u64) {
         (self.made.load(Ordering::Relaxed), self.saved.load(Ordering::Relaxed))
     }
@@ -196,7 +196,7 @@ pub(crate) enum ProxyFault {
     Invalid,
     /// It did not arrive in time.
     Late,
-    /// Somebody else sent one.
+    /// A peer that is not a trusted balancer sent one.
     Untrusted,
 }
 

@@ -1,5 +1,5 @@
-//! Work that takes so long that others would notice: what 100,000 names of one client lead to. It runs while another thread does what its
-//! worker has to do besides, so that the kernel divides the time between the two. Of what can wait, only some is done at a time.
+//! Work that takes so long that other tasks would notice: for example, work on 100,000 names of one client. Meanwhile another thread runs the
+//! other tasks of the worker, and the kernel divides the time between the two. Work that can wait takes turns, so that little runs at a time.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock};
@@ -11,7 +11,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 #[derive(Debug, Clone)]
 pub(crate) struct HeavyTurns(Arc<Semaphore>);
 
-/// A turn, until this is dropped. Nothing may be waited for meanwhile.
+/// A turn, until this is dropped. Its holder must not wait for anything.
 pub(crate) type HeavyTurn = OwnedSemaphorePermit;
 
 impl HeavyTurns {
@@ -20,13 +20,13 @@ impl HeavyTurns {
         Self(Arc::new(Semaphore::new((workers() / 2).max(1))))
     }
 
-    /// Half as many views as there are workers may be at work on many names, and two at least. So there is a thread for each, and one for
-    /// sessions: who finds none would keep a worker.
+    /// Half as many views as there are workers may work on many names, and at least two. So there is a thread for each view, and one for sessions.
+    /// Work without a thread would keep its worker.
     pub(crate) fn of_views() -> Self {
         Self(Arc::new(Semaphore::new(views_at_work())))
     }
 
-    /// Waits for the turn of something that concerns so many names. What is small needs none.
+    /// Waits for a turn for work with so many names. Work with few names needs none.
     pub(crate) async fn turn(&self, names: usize) -> Option<HeavyTurn> {
         if names < HEAVY {
             return None;
@@ -34,24 +34,24 @@ impl HeavyTurns {
         self.next().await
     }
 
-    /// Waits for a turn, whatever for.
+    /// Waits for a turn, whatever the amount of work.
     pub(crate) async fn next(&self) -> Option<HeavyTurn> {
         self.0.clone().acquire_owned().await.ok() // never closed
     }
 
-    /// As many as that may have large requests.
+    /// Returns so many turns.
     #[cfg(test)]
     pub(crate) fn of(turns: usize) -> Self {
         Self(Arc::new(Semaphore::new(turns)))
     }
 }
 
-/// Does something that concerns so many names. If they are many, other tasks run meanwhile, whatever waits for the same worker.
+/// Runs work with so many names. If they are many, other tasks of the same worker run meanwhile.
 pub(crate) fn beside_others<T>(names: usize, work: impl FnOnce() -> T) -> T {
     THREADS.beside_others(names, work)
 }
 
-/// The threads that heavy work may have besides the workers.
+/// The threads that heavy work may use besides the workers.
 #[derive(Debug)]
 struct Threads {
     taken: AtomicUsize,
@@ -62,7 +62,7 @@ struct Threads {
 struct Thread<'a>(&'a Threads);
 
 impl Threads {
-    /// With each thread the allocator keeps some memory. Besides views, two sessions may have one.
+    /// Each thread costs memory of the allocator. Besides views, two sessions may have a thread.
     fn new() -> Self {
         Self { taken: AtomicUsize::new(0), most: views_at_work() + 2 }
     }
@@ -74,7 +74,7 @@ impl Threads {
         tokio::task::block_in_place(work)
     }
 
-    /// `None`: there are enough. The work then keeps its worker.
+    /// Returns `None` if all threads are in use. The work then keeps its worker.
     fn take(&self) -> Option<Thread<'_>> {
         let one_more = |taken| (taken < self.most).then_some(taken + 1);
         self.taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more).ok().map(|_| Thread(self))
@@ -87,7 +87,7 @@ impl Drop for Thread<'_> {
     }
 }
 
-/// Those of the process.
+/// The threads of the process.
 static THREADS: LazyLock<Threads> = LazyLock::new(Threads::new);
 
 fn views_at_work() -> usize {
@@ -98,7 +98,7 @@ fn workers() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// With fewer names, it takes less than to hand a worker over is worth: a few milliseconds.
+/// With fewer names, the work takes only a few milliseconds, and handing the worker over is not worth it.
 const HEAVY: usize = 1024;
 
 #[cfg(test)]
@@ -110,7 +110,7 @@ mod tests {
 
     const PATIENCE: Duration = Duration::from_secs(20);
 
-    /// With one worker, a task that keeps it and waits for another task waits for ever.
+    /// With a single worker, a task that keeps it and waits for another task waits for ever.
     #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
     async fn heavy_work_does_not_keep_its_worker_and_light_work_does() {
         let threads = Arc::new(Threads::new()); // other tests have work beside others too

@@ -1,5 +1,5 @@
-//! Names of an authority that all views share: each view subscribes at a hub within the process, and the hub subscribes upstream, once for
-//! all (NAME-20).
+//! Names of an authority that all views share. Each view subscribes at a hub within the process, and the hub subscribes upstream once for all views
+//! (NAME-20).
 //!
 //! The hub is a view like those of the clients, with one key for all. To a view it is one more server.
 
@@ -52,7 +52,7 @@ impl HubConnector {
         }
     }
 
-    /// None once no receiver is left.
+    /// Returns `None` once no receiver is left.
     async fn open_once(&self, link: &Link) -> Option<Ended> {
         let (sender, mut requests) = mpsc::channel(16);
         report(link, LinkEvent::Opened { variant: Variant::Delta, requests: sender, life: Arc::default() }).await?;
@@ -120,7 +120,7 @@ enum HubEvent {
     End(String),
 }
 
-/// The reports that a stream of the hub has sent beside replies.
+/// What a stream of the hub has reported beside replies.
 #[derive(Default)]
 struct SentState {
     /// The completeness last reported for each collection.
@@ -141,7 +141,7 @@ async fn next(handle: &SessionHandle, sent: &mut SentState) -> HubEvent {
                 Step::End(end) => return Poll::Ready(HubEvent::End(end.to_string())),
                 Step::Idle(until) => {
                     let newest = handle.newest();
-                    // How complete each collection is whose members the client was all sent.
+                    // The completeness of each collection whose members were all sent to the client.
                     let completeness_by_name = handle.look(|session| session.report().sent_completeness(&newest));
                     sent.completeness_by_name.retain(|glob, _| completeness_by_name.contains_key(glob));
                     let news = completeness_by_name
@@ -168,7 +168,7 @@ async fn next(handle: &SessionHandle, sent: &mut SentState) -> HubEvent {
     .await
 }
 
-/// Converts a reply to the response that a server would send. Bodies are handles.
+/// Converts a reply to the response that a server would send. Bodies are shared, not copied.
 fn response(reply: Reply) -> DeltaDiscoveryResponse {
     let ttl = |at: usize| reply.ttls.iter().find(|(of, _)| *of == at).map(|(_, ttl)| *ttl);
     let sent = reply.resources.iter().enumerate().map(|(at, resource)| wrapper(resource, &reply.spelling, ttl(at)));
@@ -224,7 +224,7 @@ fn duration(ttl: Option<Duration>) -> Option<prost_types::Duration> {
     ttl.and_then(|ttl| ttl.try_into().ok())
 }
 
-/// None if no receiver is left.
+/// Returns `None` if no receiver is left.
 async fn report(link: &Link, event: LinkEvent) -> Option<()> {
     link.reports.send(LinkReport { id: link.id, event }).await.ok()
 }
@@ -250,7 +250,7 @@ mod tests {
         Arc::new(Resource::from_wrapper(0, wrapper, kind, &BodyStore::default()).unwrap())
     }
 
-    /// Else what a server says of a shared resource would be lost between the hub and the views.
+    /// Otherwise facts that a server states about a shared resource would be lost between the hub and the views.
     #[test]
     fn name_20_a_resource_is_for_the_views_what_it_is_for_the_hub() {
         let kind = TypeTable::new().resolve(CDS);

@@ -1,5 +1,5 @@
-//! Errors in views, counted over the life of the process: the counts stay when a view is removed. Waits that last longer than they may are
-//! such errors, each counted once.
+//! Errors in views, counted over the life of the process: the counts stay when a view is removed. A wait beyond its bound is such an error, and is
+//! counted once.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -24,7 +24,7 @@ pub(crate) struct Incidents {
     upstream: Mutex<BTreeMap<String, Totals>>,
     pub(crate) brakes: Arc<BrakeWatch>,
     pub(crate) troubles: Arc<TroubleWatch>,
-    /// What is wrong now, in this process.
+    /// The problems of the process at present.
     pub(crate) problems: ProblemBoard,
     pub(crate) waits: WaitWatch,
     pub(crate) audits: AuditBoard,
@@ -73,7 +73,7 @@ pub(crate) struct WaitWatch {
     state: Mutex<KnownWaits>,
 }
 
-/// Which views have answered in a look.
+/// Which views have answered in one look at the waits.
 #[derive(Debug)]
 pub(crate) enum Answered {
     All,
@@ -82,7 +82,7 @@ pub(crate) enum Answered {
 
 #[derive(Debug, Default)]
 struct KnownWaits {
-    /// Those of the last look that were beyond their bounds.
+    /// The waits that were beyond their bounds at the last look.
     known: BTreeSet<WaitKey>,
     counts: [u64; WaitKind::ALL.len()],
 }
@@ -112,12 +112,12 @@ impl WaitWatch {
         }
     }
 
-    /// Returns those that were beyond their bounds at the last look.
+    /// Returns the waits that were beyond their bounds at the last look.
     pub(crate) fn beyond(&self) -> Vec<WaitKey> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).known.iter().cloned().collect()
     }
 
-    /// Returns how many there were, by kind.
+    /// Returns how many waits were beyond their bounds, by kind.
     pub(crate) fn counts(&self) -> impl Iterator<Item = (WaitKind, u64)> {
         let counts = self.state.lock().unwrap_or_else(PoisonError::into_inner).counts;
         WaitKind::ALL.into_iter().zip(counts)

@@ -1,4 +1,4 @@
-//! The headers of a client that are in the key of its view: the values, for the servers of that view, and keyed hashes for everything else.
+//! The headers of a client that are part of the key of its view. The servers of that view are sent the values; everything else uses keyed hashes.
 
 use std::sync::Arc;
 
@@ -10,22 +10,22 @@ use weir_core::xds::{HeaderHashes, HeaderName, KeyRule};
 use super::redaction::Redaction;
 use super::shown_values::{InUse, ShownValues};
 
-/// What a client has shown of the headers in the key. The values are marked as sensitive: nothing prints them, and HPACK does not keep them.
+/// The headers of a client that are part of the key. The values are marked as sensitive: they are not printed, and HPACK does not keep them.
 #[derive(Debug, Clone, Default)]
 pub struct KeyHeaders {
     values: Arc<[(http::HeaderName, HeaderValue)]>,
     hashes: HeaderHashes,
-    /// The key of the view has headers, whether the client shows any or not.
+    /// The key of the view has headers, even if the client has sent none.
     are_in_key: bool,
 }
 
 impl KeyHeaders {
-    /// Returns the hashes, which are what is in the key.
+    /// Returns the hashes, which are part of the key.
     pub(crate) fn hashes(&self) -> &HeaderHashes {
         &self.hashes
     }
 
-    /// Adds them to what a server is shown.
+    /// Adds the headers to those that a server is sent.
     pub(crate) fn show_in(&self, headers: &mut HeaderMap) {
         for (name, value) in self.values.iter() {
             headers.insert(name.clone(), value.clone()); // a name may be in the key twice
@@ -37,17 +37,17 @@ impl KeyHeaders {
         self.values.iter().map(|(_, value)| value.len()).sum()
     }
 
-    /// Whether a server that refuses what it is shown means this view alone.
+    /// Whether a server that refuses the shown headers refuses this view alone.
     pub(crate) fn are_in_key(&self) -> bool {
         self.are_in_key
     }
 
-    /// Hides the values in texts of a server, and everything else that it is shown.
+    /// Returns what removes these values, and all others that the server is shown, from texts of a server.
     pub(crate) fn redaction(&self, shown: &ShownValues) -> Redaction {
         Redaction::of(self.values()).and(shown)
     }
 
-    /// Has a server's texts hidden from other views, too, for as long as what is returned is kept.
+    /// Removes these values from texts that other views get of the server too, until the result is dropped.
     pub(crate) fn keep_in(&self, shown: &ShownValues) -> InUse {
         shown.keep(self.values().cloned().collect())
     }
@@ -68,7 +68,7 @@ impl KeyHeaders {
     }
 }
 
-/// Why the headers of a call cannot be in a key.
+/// Why the headers of a call cannot be part of a key.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum UnfitHeaders {
     #[error("header {0} occurs more than once: expected one value, since it is in views.key")]
@@ -84,19 +84,19 @@ pub(crate) struct HeaderHasher {
     is_lasting: bool,
 }
 
-/// The system has no random numbers.
+/// The system provides no random numbers.
 #[derive(Debug, Clone, Copy, thiserror::Error)]
 #[error("the system has no random numbers")]
 pub(crate) struct NoRandomness;
 
 impl HeaderHasher {
-    /// Returns one with a key that this process alone has.
+    /// Returns a hasher with a key that only this process has.
     pub(crate) fn random() -> Result<Self, NoRandomness> {
         let key = hmac::Key::generate(hmac::HMAC_SHA256, &SystemRandom::new()).map_err(|_| NoRandomness)?;
         Ok(Self { key, is_lasting: false })
     }
 
-    /// Returns one with a key that later processes have, too.
+    /// Returns a hasher with a key that later processes have, too.
     pub(crate) fn lasting(secret: &[u8]) -> Self {
         Self { key: hmac::Key::new(hmac::HMAC_SHA256, secret), is_lasting: true }
     }
@@ -106,12 +106,12 @@ impl HeaderHasher {
         self.is_lasting
     }
 
-    /// Returns what tells its key from others, and says nothing of it.
+    /// Returns an identifier of the key that reveals nothing of it.
     pub(crate) fn id(&self) -> String {
         self.hash("", b"") // no header has an empty name
     }
 
-    /// Takes the headers in the key from those of a call.
+    /// Takes the headers of the key from those of a call.
     pub(crate) fn take(&self, rule: &KeyRule, given: &HeaderMap) -> Result<KeyHeaders, UnfitHeaders> {
         let (mut values, mut hashes) = (Vec::new(), Vec::new());
         for name in rule.headers() {
@@ -146,7 +146,7 @@ impl HeaderHasher {
 
 /// How many bytes the values of one call may have together.
 const LONGEST: usize = 4 << 10;
-/// Enough for no two values to have one hash.
+/// So many bytes that no two values have the same hash.
 const HASH_BYTES: usize = 16;
 
 #[cfg(test)]

@@ -22,7 +22,7 @@ use super::redaction::Redaction;
 use super::response_reader::{ResponseReader, Turn};
 use crate::compression::{InflateError, Inflater};
 
-/// Identifies a link: one of the view's streams, and one of the links that were started for it.
+/// Identifies a link: the stream of the view, and which of the links that were started for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LinkId {
     /// The stream within its view.
@@ -42,19 +42,19 @@ pub(crate) enum UnreadableCompressed {
 
 /// One upstream stream to be kept open, through all its reconnects.
 pub struct Link {
-    /// Goes with every report.
+    /// The identifier in every report.
     pub id: LinkId,
     /// The variant to begin with. If the server does not support it, the other one is used.
     pub variant: Option<Variant>,
-    /// Whose view it is for, if views have tenants. It decides which credentials the server is shown.
+    /// The tenant of the view, if views have tenants. It decides which credentials the server is shown.
     pub tenant: Option<Arc<str>>,
-    /// What the server is shown of the headers of its view's clients.
+    /// The headers of the view's clients that the server is shown.
     pub headers: KeyHeaders,
     /// Where events are sent. The link ends when the receiver is dropped.
     pub reports: mpsc::Sender<LinkReport>,
     /// Reads responses for the view. Without it, they are reported unread.
     pub reader: Option<ResponseReader>,
-    /// It follows a stream that was ended in order to be opened again. A server that still has that one may refuse it.
+    /// The link follows a stream that was ended to be opened again. A server that still has that stream may refuse this one.
     pub follows_another: bool,
 }
 
@@ -64,7 +64,7 @@ impl Link {
         self.read_arrived(message, Instant::now(), None).await
     }
 
-    /// Inflates a response, and returns its report. A large one has its turn from the moment on when it turns out to be large.
+    /// Inflates a response, and returns its report. A large one waits for its turn as soon as its size is known.
     pub(crate) async fn read_compressed(
         &self,
         variant: Variant,
@@ -97,7 +97,7 @@ impl Link {
     /// Waits for the turn of a large response.
     async fn turn(&self) -> Option<Turn> {
         let reader = self.reader.as_ref()?;
-        // A server whose response waits to be read is not silent.
+        // The server is not silent while its response waits to be read.
         let _ = self.reports.send(LinkReport { id: self.id, event: LinkEvent::Receiving }).await; // the view may have ended
         reader.turn().await
     }
@@ -112,7 +112,7 @@ pub struct LinkReport {
 }
 
 impl LinkReport {
-    /// Returns how many names it concerns, as far as that is known.
+    /// Returns how many names the report concerns, if that is known.
     pub(super) fn entries(&self) -> usize {
         match &self.event {
             LinkEvent::Received { response, .. } => response.entries(),
@@ -141,13 +141,13 @@ pub enum LinkEvent {
     Alive,
     /// A message has begun to arrive, and is not complete.
     Receiving,
-    /// A complete response has arrived, which the view task reads itself: from sources with small responses.
+    /// A complete response has arrived. The view task reads it itself, since it comes from a source with small responses.
     Response(Box<Response>),
     /// A complete response has arrived and was read.
     Received {
         /// The response.
         response: Box<ReceivedResponse>,
-        /// When it had arrived.
+        /// When the response had arrived.
         at: Instant,
         /// The turn of a large response, kept until it is applied.
         turn: Option<Turn>,
@@ -161,12 +161,12 @@ pub enum LinkEvent {
     PollFailed {
         /// The polled type.
         type_url: String,
-        /// What became of it.
+        /// The kind of failure.
         failure: PollFailure,
     },
-    /// The server refuses what the view shows it, whatever is polled.
+    /// The server refuses what the view shows it, in every poll.
     Refused(ServerStatus),
-    /// A poll was refused for another reason than what the view shows: by the server, which takes that, or by a gateway.
+    /// A poll was refused, and not because of what the view shows: the server accepts that, or a gateway has answered.
     RefusedOtherwise,
     /// How much of a collection was sent; only the hub reports it.
     Progress {
@@ -182,7 +182,7 @@ pub enum LinkEvent {
         /// All such authorities; others are reachable again.
         authorities: BTreeSet<Authority>,
     },
-    /// The stream is about to end, because the link goes on at once on a connection that is there: the server is not lost.
+    /// The stream is about to end, because the link goes on at once on another connection. The server is not lost.
     Moving,
     /// The stream has ended, and the link opens another one after a pause; or the local set is unreachable.
     Ended {
@@ -190,30 +190,30 @@ pub enum LinkEvent {
         reason: String,
         /// Whether a message arrived on it. If not, the server is unreachable (UP-31).
         answered: bool,
-        /// The server, or the way to it, was lost: it did not drain the connection, and does not lack the variant.
+        /// The server, or the way to it, was lost. False if the server drained the connection, or does not support the variant.
         is_lost: bool,
         /// The status by which the server itself has ended it.
         status: Option<ServerStatus>,
     },
     /// The stream of a trial is about to be opened.
     Trying {
-        /// The opening that it is for.
+        /// The opening of the stream that the trial is for.
         epoch: Epoch,
-        /// Its number on that.
+        /// The trial's number on that opening.
         serial: u64,
     },
     /// A trial of types that are kept off the stream has ended.
     Tried {
-        /// The opening that it was for.
+        /// The opening of the stream that the trial was for.
         epoch: Epoch,
-        /// Its number on that.
+        /// The trial's number on that opening.
         serial: u64,
-        /// What it has shown.
+        /// The result of the trial.
         end: TrialEnd,
     },
 }
 
-/// Types to be requested on a stream of their own, beside that of a link.
+/// Types to be requested on a stream of their own, beside the stream of a link.
 pub struct TypeTrial {
     /// The link.
     pub id: LinkId,
@@ -221,14 +221,14 @@ pub struct TypeTrial {
     pub tenant: Option<Arc<str>>,
     /// See [`Link::headers`].
     pub headers: KeyHeaders,
-    /// What is requested.
+    /// The types that are requested, and how.
     pub trial: Trial,
     /// Where its end is reported.
     pub reports: mpsc::Sender<LinkReport>,
 }
 
 impl LinkEvent {
-    /// Returns it without what the server quotes of the headers that it is shown: in the errors that it reports for single resources.
+    /// Returns the event without shown header values that the server quotes in errors of single resources.
     pub(crate) fn without_values(mut self, redaction: impl FnOnce() -> Redaction) -> Self {
         let errors = match &mut self {
             Self::Received { response, .. } => response.resource_errors_mut(),
@@ -246,13 +246,13 @@ impl LinkEvent {
 }
 
 impl TypeTrial {
-    /// Reports that its stream is about to be opened.
+    /// Reports that the stream of the trial is about to be opened.
     pub(crate) async fn begun(&self) {
         let event = LinkEvent::Trying { epoch: self.trial.epoch, serial: self.trial.serial };
         let _ = self.reports.send(LinkReport { id: self.id, event }).await; // the view may have ended
     }
 
-    /// Reports how it has ended.
+    /// Reports how the trial has ended.
     pub(crate) async fn report(self, end: TrialEnd) {
         let event = LinkEvent::Tried { epoch: self.trial.epoch, serial: self.trial.serial, end };
         let _ = self.reports.send(LinkReport { id: self.id, event }).await; // the view may have ended
@@ -281,7 +281,7 @@ pub trait Connector: Send + Sync {
     /// Returns the server's name in reports.
     fn describe(&self) -> String;
 
-    /// Returns the number of the credentials that the server is shown for a tenant. What it gives to one of them says nothing of the others.
+    /// Returns the number of the credentials that the server is shown for a tenant. Results with one of them say nothing of the others.
     fn credentials(&self, _tenant: Option<&str>) -> usize {
         0
     }
@@ -289,22 +289,22 @@ pub trait Connector: Send + Sync {
     /// Returns the configured variant of the server, if there is one.
     fn variant(&self) -> Option<Variant>;
 
-    /// Returns who may open a stream again that is open, if the server can tell. Such a stream is ended in order first.
+    /// Returns the permits to reopen streams, if the server can tell them apart. Such a stream is first ended gracefully.
     fn reopenings(&self) -> Option<Arc<Semaphore>> {
         None
     }
 
-    /// Returns when a stream that is open may be opened again because another client is shown on it. That turn is taken.
+    /// Takes the next turn to reopen a stream because another client is shown on it. Returns its time.
     fn member_turn(&self, now: Moment) -> Moment {
         now // a source within the process
     }
 
-    /// Whether it can give everything again after a restart, so that nothing of it is worth saving.
+    /// Whether the source can give everything again after a restart, so that saving it is not worthwhile.
     fn is_local(&self) -> bool {
         false
     }
 
-    /// Whether it is the hub of this process, which answers by what it has from elsewhere.
+    /// Whether this is the hub of this process, which answers from what other servers sent.
     fn is_hub(&self) -> bool {
         false
     }
@@ -319,7 +319,7 @@ pub trait Connector: Send + Sync {
         None
     }
 
-    /// Returns why liveness calls show nothing of the server, if they do not.
+    /// Returns why liveness calls show nothing about the server; `None` if they do show something.
     fn unrouted_calls(&self) -> Option<String> {
         None
     }

@@ -1,4 +1,4 @@
-//! The upstream streams of one view: the links that are open, and the requests that wait to be sent.
+//! The upstream streams of one view: open links, and requests that wait to be sent.
 
 mod open_link;
 
@@ -30,11 +30,11 @@ pub(super) struct Links {
     /// By the servers' places in the plan.
     connectors: Arc<[SharedConnector]>,
     open: BTreeMap<StreamId, OpenLink>,
-    /// Streams that end in order to be opened again.
+    /// Streams that end to be opened again.
     ending: BTreeMap<StreamId, EndingLink>,
     /// By server, summed over all streams to it.
     totals: BTreeMap<usize, Totals>,
-    /// The part of that which was not taken yet.
+    /// The part of `totals` that was not taken yet.
     unreported: BTreeMap<usize, Totals>,
     last_responses: BTreeMap<usize, SystemTime>,
     /// Distinguishes a link from an earlier one of the same stream, whose last events may still be queued.
@@ -44,10 +44,10 @@ pub(super) struct Links {
     readers: ResponseReaders,
     reopenings: Reopenings,
     log: Arc<ServerLog>,
-    /// The view that they are for, and its tenant.
+    /// The view of the streams, and its tenant.
     view_id: Arc<str>,
     tenant: Option<Arc<str>>,
-    /// What servers are shown of the headers of its clients.
+    /// The headers of the view's clients that servers are shown.
     headers: KeyHeaders,
 }
 
@@ -75,7 +75,7 @@ impl Links {
         }
     }
 
-    /// Returns what decides what servers are shown besides the node: the tenant, and the headers of clients.
+    /// Returns what decides, besides the node, what servers are shown: the tenant, and the headers of clients.
     pub(crate) fn shown_for(&self) -> (Option<Arc<str>>, KeyHeaders) {
         (self.tenant.clone(), self.headers.clone())
     }
@@ -96,7 +96,7 @@ impl Links {
         }
     }
 
-    /// Returns a report that has come meanwhile.
+    /// Returns a report that has already arrived.
     pub(crate) fn try_next(&mut self) -> Option<LinkReport> {
         self.reports.try_recv().ok()
     }
@@ -106,7 +106,7 @@ impl Links {
         self.connectors[at].describe()
     }
 
-    /// The same of a server that may not be in the plan any more: restored removals may be of one.
+    /// Returns the name of a server that may not be in the plan any more, since restored removals may be of such a server.
     pub(crate) fn server_name(&self, at: u16) -> String {
         self.connectors.get(usize::from(at)).map_or_else(|| "unknown".into(), |server| server.describe())
     }
@@ -152,7 +152,7 @@ impl Links {
         self.open.get(&id)?.state.as_ref().map(|state| state.epoch)
     }
 
-    /// The stream is open in this variant, or the local set is reachable.
+    /// Records that the stream is open in this variant, or that the local set is reachable.
     pub(crate) fn opened(&mut self, id: StreamId, variant: Variant, state: Option<OpenState>) {
         let server = self.server(id.server);
         let Some(link) = self.open.get_mut(&id) else { return };
@@ -161,7 +161,7 @@ impl Links {
         link.connection = Some(connection.answered(link.stream().is_none())); // a local set is its own answer
     }
 
-    /// The stream has ended, or could not be opened, while the view has something to serve or not. Returns the opening that is over.
+    /// Records that the stream has ended or could not be opened. `has_cache`: the view has something to serve. Returns the opening that is over.
     pub(crate) fn ended(&mut self, id: StreamId, reason: String, has_cache: bool) -> Option<Epoch> {
         let server = self.server(id.server);
         let link = self.open.get_mut(&id)?;
@@ -172,12 +172,12 @@ impl Links {
         link.state.take().map(|state| state.epoch)
     }
 
-    /// Whether the stream ends in order to go on elsewhere.
+    /// Whether the stream ends to go on at another place.
     pub(crate) fn is_moving(&self, id: StreamId) -> bool {
         self.open.get(&id).is_some_and(|link| link.is_moving)
     }
 
-    /// When a wait for the end of a stream, or for a first response, is over.
+    /// Returns when the next wait for the end of a stream, or for a first response, is over.
     pub(crate) fn next_deadline(&self) -> Option<Instant> {
         let ending = self.ending.values().map(|of| of.until);
         let leaves = self.open.values().filter_map(|link| Some(link.leave.as_ref()?.1));
@@ -217,7 +217,7 @@ impl Links {
         std::mem::take(&mut self.unreported)
     }
 
-    /// Returns what is measured of servers that a stream is wanted to or was.
+    /// Returns the metrics of servers to which a stream is or was wanted.
     pub(crate) fn metrics(&self) -> Vec<ServerMetrics> {
         let of = |(at, server): (usize, String)| {
             let links = || self.open.iter().filter(|(id, _)| id.server == at);
@@ -230,7 +230,7 @@ impl Links {
         servers.filter(|server| server.streams > 0 || server.totals != Totals::default()).collect()
     }
 
-    /// Returns why a server gives nothing, as far as that is known.
+    /// Returns why a server gives nothing, if that is known.
     pub(crate) fn why_away(&self, server: usize) -> &str {
         let mut links = self.open.iter().filter(|(id, _)| id.server == server);
         match links.any(|(_, link)| link.state.is_some()) {
@@ -260,17 +260,17 @@ impl Links {
         self.open.get(&id).is_some_and(|link| link.waiting.is_some())
     }
 
-    /// Whether this view has the leave to open a stream to a server again.
+    /// Whether this view has a permit to reopen a stream to a server.
     pub(crate) fn may_reopen(&self, server: usize) -> bool {
         self.reopenings.may_reopen(server)
     }
 
-    /// Returns the next turn to open a stream to a server again because another client is shown. It is taken.
+    /// Takes the next turn to reopen a stream to a server because another client is shown. Returns its time.
     pub(crate) fn member_turn(&self, server: usize, now: Moment) -> Moment {
         self.connectors[server].member_turn(now)
     }
 
-    /// Asks for the leave to open streams again, where that is due.
+    /// Requests permits to reopen streams, for servers where that is due.
     pub(crate) fn request_reopenings(&mut self, due: &BTreeSet<usize>) {
         self.reopenings.follow(due, &self.connectors);
     }
@@ -289,7 +289,7 @@ impl Links {
                 && link.state.take().is_some()
                 && self.connectors[id.server].reopenings().is_some()
             {
-                // Without its channel for requests, the stream is half-closed.
+                // Dropping the request channel half-closes the stream.
                 link.waiting = None;
                 self.ending.insert(id, EndingLink { link, leave, until: now + END_OF_STREAM });
             }
@@ -362,12 +362,12 @@ impl Links {
     }
 }
 
-/// Whether it is a response, or a version of a local set, which counts as one.
+/// Whether it is a response. A version of a local set counts as one.
 fn is_response(event: &LinkEvent) -> bool {
     matches!(event, LinkEvent::Response(_) | LinkEvent::Received { .. } | LinkEvent::Snapshot(_))
 }
 
-/// About how many bytes it has, if it is a response that was read.
+/// Returns about how many bytes a response had that was read; 0 for other events.
 fn bytes_of(event: &LinkEvent) -> u64 {
     match event {
         LinkEvent::Received { response, .. } => u64::try_from(response.summary().bytes).unwrap_or(u64::MAX),
@@ -383,9 +383,9 @@ async fn room_on(blocked: Vec<mpsc::Sender<Request>>) {
     let _ = select_all(blocked.iter().map(|requests| Box::pin(requests.reserve()))).await;
 }
 
-/// How long the end of a stream is waited for that is to be opened again.
+/// How long the end of a stream is awaited that is to be opened again.
 const END_OF_STREAM: Duration = Duration::from_secs(1);
-/// How long a stream that was opened again keeps its leave without a response.
+/// How long a reopened stream keeps its permit if the server does not respond.
 const FIRST_RESPONSE: Duration = Duration::from_secs(1);
 
 #[cfg(test)]

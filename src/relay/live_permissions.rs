@@ -9,7 +9,7 @@ use weir_core::xds::{Peer, Permissions};
 #[derive(Debug)]
 pub(crate) struct LivePermissions(RwLock<Versions>);
 
-/// The permissions in force, and those before them: a client that was judged by earlier ones may have opened streams under any since.
+/// The permissions in force and earlier ones. A client that was judged by earlier ones may have opened streams under any since.
 #[derive(Debug)]
 struct Versions {
     /// The number of the newest.
@@ -42,7 +42,7 @@ impl LivePermissions {
         !self.current().rules().is_empty()
     }
 
-    /// Returns what stands for the permissions in force.
+    /// Returns a mark for the permissions in force.
     pub(crate) fn judged_now(&self) -> JudgedBy {
         JudgedBy(self.versions().number.into())
     }
@@ -65,7 +65,7 @@ impl LivePermissions {
         Ok(true)
     }
 
-    /// Whether a client has been treated by all permissions since as by those that it was judged by. If so, it was judged by the newest.
+    /// Whether all permissions since have treated a client like those that it was judged by. If so, it now counts as judged by the newest.
     pub(crate) fn still_treat(&self, peer: &Peer, judged: &JudgedBy) -> bool {
         let versions = self.versions();
         let age = versions.number - judged.0.load(Ordering::Relaxed);
@@ -84,7 +84,7 @@ impl LivePermissions {
     }
 }
 
-/// Clients are judged after each change. Who has not been judged after so many is ended.
+/// Clients are judged after each change. A client that was not judged after so many changes loses its streams.
 const KEPT: usize = 8;
 
 #[cfg(test)]

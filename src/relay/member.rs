@@ -18,7 +18,7 @@ use super::view_usage::ViewGuard;
 /// each session sees that its view has ended. What its names take is free then, however long its client takes to notice.
 pub(super) struct Member {
     session: Arc<SessionHandle>,
-    /// Until its view has it.
+    /// The node, until the view has taken it.
     node: Option<MemberNode>,
     _stay: ViewGuard,
 }

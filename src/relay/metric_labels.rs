@@ -26,7 +26,7 @@ struct LabelledViews {
 #[derive(Debug, Default)]
 struct Labelled {
     views: usize,
-    /// The counters of those that are removed.
+    /// The counters of removed views with the label.
     retired: ViewMetrics,
 }
 
@@ -42,7 +42,7 @@ impl MetricLabels {
         Arc::new(Self { limit: limit.into(), state: Mutex::default() })
     }
 
-    /// Changes how many labels there are to as many as others have, for views that come from now on.
+    /// Sets the number of labels to that of `other`, for views that come from now on.
     pub(crate) fn limit_like(&self, other: &Self) {
         self.limit.store(other.limit.load(Ordering::Relaxed), Ordering::Relaxed);
     }

@@ -1,4 +1,4 @@
-//! Which versions of a view clients NACK, counted as that begins and ends, and when that is worth a log line.
+//! Which versions of a view clients NACK, counted when a NACK begins and ends, and when that is worth a log line.
 //!
 //! NACKs are rare, so the sessions of a view share one lock for them; an ACK takes it only if it ends a NACK.
 
@@ -17,15 +17,15 @@ struct TypeWatch {
     /// Streams that NACK a version, by version.
     streams: BTreeMap<VersionText, usize>,
     reasons: Reasons,
-    /// When a version was first NACKed that was not when the last line was written.
+    /// When the first version was NACKed that the last line did not include.
     new_since: Option<Instant>,
-    /// The last line, until one says that it is over.
+    /// The last line, until a line says that no stream NACKs any more.
     last: Option<Line>,
-    /// When lines about new versions were written, the latest few.
+    /// When the latest few lines about new versions were written.
     written: Vec<Instant>,
 }
 
-/// For how many streams each reason stands: the first few, since clients can invent them, and all others together.
+/// How many streams give each reason. The first few reasons are counted by text, since clients can invent them; all others together.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(crate) struct Reasons {
     pub(crate) named: BTreeMap<Arc<str>, usize>,
@@ -39,7 +39,7 @@ struct Line {
     streams: usize,
 }
 
-/// What a line is about.
+/// The kind of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum NackNews {
     /// A version is NACKed that was not before.
@@ -124,7 +124,7 @@ impl TypeWatch {
         self.written.iter().filter(|at| now.saturating_duration_since(**at) < MINUTE).count()
     }
 
-    /// Whether a new version is NACKed for long enough that the line counts most clients of a push.
+    /// Whether a new version has been NACKed for so long that the line counts most clients of a push.
     fn has_new(&self, now: Instant) -> bool {
         let settled = self.new_since.is_some_and(|since| now.saturating_duration_since(since) >= SETTLE);
         settled && !self.streams.is_empty()
@@ -176,9 +176,9 @@ impl Reasons {
 const MINUTE: Duration = Duration::from_secs(60);
 /// How long after the first NACK of a version its line is written.
 const SETTLE: Duration = Duration::from_secs(2);
-/// Lines a minute about versions that are newly NACKed, for each view and type.
+/// Lines in a minute about new NACKed versions, for each view and type.
 const NEW_PER_MINUTE: usize = 5;
-/// Reasons that are told apart for each view and type.
+/// How many reasons are counted separately, for each view and type.
 const MOST_REASONS: usize = 16;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Something that is replaced as a whole while others use it: whoever has the earlier one goes on with it.
+//! A value that is replaced as a whole while others use it. Users of an earlier value keep that one.
 
 use std::sync::{Arc, PoisonError, RwLock};
 

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use weir_core::protocol::sources::ServerHistory;
 use weir_core::protocol::upstream::ServerStatus;
 use weir_core::protocol::view::{BrakeState, LeaseAccess, Leases, Snapshot, ViewOptions};
-use weir_core::xds::{Authority, MemberNode, Type};
+use weir_core::xds::{Authority, Type};
 
 /// The newest snapshot of a view, and those that sessions have leased. No lock is held while a reply is made.
 #[derive(Debug)]
@@ -26,8 +26,6 @@ pub(super) struct Published {
     types_apart: Mutex<Arc<TypesApart>>,
     /// The status by which a server refuses the headers of the view.
     refusal: Mutex<Option<Arc<ServerStatus>>>,
-    /// The nodes that are meant by that, if it may be for them.
-    refused_nodes: Mutex<Option<BTreeSet<MemberNode>>>,
     /// What a later view is to know of the servers.
     history: Mutex<ServerHistory>,
     /// Tells this view from those of the same key before and after it, whose revisions are others.
@@ -65,9 +63,9 @@ impl FromDisk {
 
 impl Published {
     pub(super) fn new(options: Arc<ViewOptions>, life: u64) -> Self {
-        let (newest, responding, brakes, types_apart, refusal, refused_nodes, history) = Default::default();
+        let (newest, responding, brakes, types_apart, refusal, history) = Default::default();
         let (blocked, leases) = (AtomicUsize::new(0), Mutex::new(Leases::new(options)));
-        Self { blocked, newest, leases, responding, brakes, types_apart, refusal, refused_nodes, history, life }
+        Self { blocked, newest, leases, responding, brakes, types_apart, refusal, history, life }
     }
 
     /// One more session is blocked, or one less.
@@ -121,17 +119,6 @@ impl Published {
     /// Returns the status that new streams get.
     pub(super) fn refusal(&self) -> Option<Arc<ServerStatus>> {
         self.refusal.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    /// Notes the nodes for which servers may refuse the view. None if it is not for them.
-    pub(super) fn note_refused_nodes(&self, nodes: Option<BTreeSet<MemberNode>>) {
-        *self.refused_nodes.lock().unwrap_or_else(PoisonError::into_inner) = nodes;
-    }
-
-    /// Whether servers may take a client with this node while they refuse the view for those of others.
-    pub(super) fn may_take(&self, node: &MemberNode) -> bool {
-        let nodes = self.refused_nodes.lock().unwrap_or_else(PoisonError::into_inner);
-        nodes.as_ref().is_some_and(|refused| !refused.contains(node))
     }
 
     pub(super) fn note_history(&self, history: ServerHistory) {

@@ -4,12 +4,12 @@ use std::collections::HashSet;
 
 use http::HeaderValue;
 
-/// What texts may have of some values: the whole, and parts.
+/// The forms in which a text may quote some values: as a whole or in parts.
 #[derive(Default)]
 pub(super) struct Quotes {
-    /// Those that are shorter than a part.
+    /// Forms that are shorter than a part.
     short: Vec<String>,
-    /// All others, which have nothing that is not in these.
+    /// All parts of the longer forms.
     parts: HashSet<[u8; PART]>,
 }
 
@@ -30,7 +30,7 @@ impl Quotes {
         self.short.is_empty() && self.parts.is_empty()
     }
 
-    /// Returns how many bytes at the beginning of a text are of a value, as far as is known without what follows.
+    /// Returns how many bytes at the beginning of a text quote a value, as far as the beginning alone shows.
     pub(super) fn length_at(&self, text: &[u8]) -> usize {
         if text.first_chunk().is_some_and(|part| self.parts.contains(part)) {
             return PART;
@@ -40,8 +40,8 @@ impl Quotes {
     }
 }
 
-/// Returns the forms in which a text may have a value: it need not be UTF-8, others read each of its bytes as a letter, and where a connection has
-/// ended the text has it as code would.
+/// Returns the forms in which a text may quote a value: as UTF-8 with replacements, with each byte read as one letter, and with the escapes that h2
+/// uses when a connection has ended.
 pub(super) fn quotes_of(value: &[u8]) -> Vec<String> {
     let mut quotes = vec![String::from_utf8_lossy(value).into_owned()];
     if !value.is_ascii() {
@@ -53,7 +53,7 @@ pub(super) fn quotes_of(value: &[u8]) -> Vec<String> {
     quotes
 }
 
-/// A byte as h2 shows it of what a server says with GOAWAY.
+/// A byte as h2 shows it in the text of a GOAWAY.
 fn as_code(byte: u8) -> String {
     match byte {
         b'\t' => "\\t".into(),
@@ -63,5 +63,5 @@ fn as_code(byte: u8) -> String {
     }
 }
 
-/// How many letters of a value are taken for a part of it, and not for a word that others use too.
+/// How many letters count as a part of a value; fewer may be a common word.
 const PART: usize = 8;

@@ -13,7 +13,7 @@ use weir_core::xds::Type;
 #[derive(Debug)]
 pub(super) struct SharedReachability {
     servers: Vec<Counts>,
-    /// Each view shows the servers headers of its own: what one is given may be refused to others.
+    /// Each view shows the servers its own headers. What a server gives to one view it may refuse to others.
     shows_headers: bool,
 }
 
@@ -32,7 +32,7 @@ struct Counts {
 pub(super) struct ViewReachability {
     health: Arc<SharedReachability>,
     found: Vec<Option<Reachability>>,
-    /// Which of its credentials each server is shown. What it gives to one tenant may be refused to another.
+    /// Which credentials each server is shown. What a server gives to one tenant it may refuse to another.
     credentials: Vec<usize>,
 }
 
@@ -94,7 +94,7 @@ impl SharedReachability {
 }
 
 impl ViewReachability {
-    /// Returns those of a view that has tried no server, for which the servers are shown these credentials.
+    /// Returns the findings of a view that has tried no server. The servers are shown these credentials.
     pub(crate) fn none(health: Arc<SharedReachability>, credentials: Vec<usize>) -> Self {
         let found = vec![None; health.servers.len()];
         Self { health, found, credentials }
@@ -104,7 +104,7 @@ impl ViewReachability {
         &self.health
     }
 
-    /// Returns the types that the server has answered in any view, as far as that says something of this one.
+    /// Returns the types that the server has answered in any view with the same credentials, if that applies to this view.
     pub(crate) fn answered(&self, server: usize) -> Arc<BTreeSet<Type>> {
         self.health.answered(server, self.credentials_at(server))
     }
@@ -137,7 +137,7 @@ impl Drop for ViewReachability {
     }
 }
 
-/// More than a control plane has. Some answer any type, and clients can make up types; further ones are tried in each view.
+/// More types than a control plane has. Some control planes answer any type, and clients can invent types; further types are tried in each view.
 const ANSWERED_TYPES: usize = 1024;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Texts of servers without the header values that these were shown: they may quote them.
+//! Removes header values from texts of servers. Servers may quote the values that they were shown.
 
 use std::sync::OnceLock;
 
@@ -7,13 +7,13 @@ use http::HeaderValue;
 use super::quotes::Quotes;
 use super::shown_values::ShownValues;
 
-/// What a text must not have in it.
+/// The values that a text must not contain.
 #[derive(Default)]
 pub(crate) struct Redaction {
     values: Vec<HeaderValue>,
-    /// How these may be quoted, once there is a text.
+    /// The forms in which the values may be quoted, made for the first text.
     own: OnceLock<Quotes>,
-    /// The server is shown these as well, on other streams.
+    /// Values that the server is shown on other streams.
     others: ShownValues,
 }
 
@@ -24,12 +24,12 @@ impl Redaction {
         Self { values, own: OnceLock::new(), others: ShownValues::default() }
     }
 
-    /// Hides what the server is shown otherwise, too.
+    /// Also removes what the server is shown otherwise.
     pub(crate) fn and(self, others: &ShownValues) -> Self {
         Self { others: others.clone(), ..self }
     }
 
-    /// Returns a text without the values, and not longer than any text is kept. It is read once, and what replaces a value is not read again.
+    /// Returns a text without the values, cut to the length that is kept. It is read once: what replaces a value is not read again.
     pub(crate) fn apply(&self, text: String) -> String {
         if text.is_empty() {
             return text;
@@ -62,7 +62,7 @@ impl Redaction {
     }
 }
 
-/// The core keeps no longer text of an error. A value that goes beyond that is still found.
+/// The core keeps no longer error texts. A value across that end is still found.
 const KEPT: usize = 4096;
 const REDACTED: &str = "[redacted]";
 
@@ -77,7 +77,7 @@ mod tests {
 
     #[test]
     fn a_text_is_read_once_and_nothing_of_a_value_is_left_in_it() {
-        // What replaces one value has the others in it.
+        // The replacement of one value contains the others.
         assert_eq!(plain(&[b"e", b"d", b"[redacted]"], "need [redacted]"), "n[redacted] [redacted]");
         let text = plain(&[b"e", b"d", b"c"], &"e-".repeat(1000));
         assert_eq!(text.len(), 1000 * ("[redacted]".len() + 1));

@@ -1,4 +1,4 @@
-//! Leave to open streams again: at each server, only so many streams of all views are between two openings at a time.
+//! Permits to reopen streams. At each server, only so many streams of all views may be between two openings at a time.
 //!
 //! After a restart of the relay, many views may want to ask their control plane where a set ends.
 
@@ -14,7 +14,7 @@ use super::link::SharedConnector;
 /// Kept while a stream is between two openings.
 pub(super) type Leave = OwnedSemaphorePermit;
 
-/// The leave that one view has asked for, by the server's place in the plan.
+/// The permits that one view has requested, by the server's place in the plan.
 #[derive(Default)]
 pub(super) struct Reopenings {
     requested: BTreeMap<usize, Pin<Box<dyn Future<Output = Option<Leave>> + Send>>>,
@@ -22,7 +22,7 @@ pub(super) struct Reopenings {
 }
 
 impl Reopenings {
-    /// Asks for leave where it is due, and gives back what is not needed any more.
+    /// Requests permits where they are due, and returns those that are not needed any more.
     pub(crate) fn follow(&mut self, due: &BTreeSet<usize>, connectors: &[SharedConnector]) {
         self.requested.retain(|server, _| due.contains(server));
         self.granted.retain(|server, _| due.contains(server));
@@ -45,12 +45,12 @@ impl Reopenings {
         self.granted.contains_key(&server)
     }
 
-    /// Takes the leave for one stream.
+    /// Takes the permit for one stream.
     pub(crate) fn take(&mut self, server: usize) -> Option<Leave> {
         self.granted.remove(&server).flatten()
     }
 
-    /// Waits until leave is granted, and keeps it. Cancel-safe.
+    /// Waits until a permit is granted, and keeps it. Cancel-safe.
     pub(crate) async fn granted(&mut self) {
         poll_fn(|context| {
             let mut any = Poll::Pending;
@@ -69,7 +69,7 @@ impl Reopenings {
     }
 }
 
-/// Streams to one server that are between two openings at a time.
+/// How many streams to one server may be between two openings at a time.
 pub const REOPENINGS: usize = 16;
 
 #[cfg(test)]

@@ -1,8 +1,7 @@
 //! Reads responses for the view task, so that a large response delays neither that view nor others.
 //!
-//! The task of a link reads a response in slices, and other tasks run between them. Applying it is a single step, for which the view task
-//! keeps a worker of the runtime busy. So only some of the workers may have a large response at a time, from its first slice until it is
-//! applied; the others stay free.
+//! The task of a link reads a response in slices, and other tasks run in between. Applying the response is a single step, in which the view task
+//! keeps a worker of the runtime busy. So only some of the workers may have a large response at a time, from its first slice until it is applied.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -13,7 +12,7 @@ use weir_core::protocol::upstream::{
 };
 use weir_core::xds::{BodyStore, TypeTable};
 
-/// What all views share for reading.
+/// State for reading that all views share.
 #[derive(Debug, Clone)]
 pub(crate) struct ResponseReaders {
     table: Arc<TypeTable>,
@@ -54,7 +53,7 @@ impl ResponseReader {
         self.shared.turns.clone().acquire_owned().await.ok() // never closed
     }
 
-    /// Reads a response. If it is cancelled, only the memory of the last sets is lost.
+    /// Reads a response. Cancelling it loses only the memory of the last sets.
     pub(super) async fn read(&self, message: ResponseMessage) -> Result<ReceivedResponse, UnreadableResponse> {
         let mut recent = std::mem::take(&mut *self.recent.lock().unwrap_or_else(PoisonError::into_inner));
         let mut parser = ResponseParser::new(message, &self.shared.table, &mut recent)?;

@@ -1,7 +1,7 @@
-//! Log lines about servers and ladders, one for each change and not one for each view and retry.
+//! Log lines about servers and ladders: one for each change, however many views and retries it concerns.
 //!
-//! Views share the log state of a server: its first connected stream and the loss of its last one are logged at info and warn, everything
-//! else at debug. Many ladders change state at once in many views; of equal changes one is logged, and the others are counted.
+//! All views share the log state of a server. Its first connected stream is logged at info, the loss of its last one at warn, and everything else
+//! at debug. Many ladders change state at once in many views: one of equal changes is logged, and the others are counted.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,7 +12,7 @@ use weir_core::protocol::ladder::LadderState;
 #[derive(Debug)]
 pub(super) struct ServerLog {
     servers: Vec<Mutex<ServerState>>,
-    /// Ladder changes that were not logged, since the last line about an equal change.
+    /// For each ladder change, how many equal ones were not logged since its last line.
     ladders: Mutex<HashMap<LadderChange, u64>>,
 }
 
@@ -21,7 +21,7 @@ struct ServerState {
     connected: usize,
     /// Whether the last line reported the server as lost.
     lost: bool,
-    /// There was a stream.
+    /// A stream was open at some time.
     was_connected: bool,
 }
 
@@ -37,7 +37,7 @@ pub(super) struct Connection {
 /// How a stream ended.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct StreamEnd {
-    /// There was a stream, and not only an attempt to open one.
+    /// The stream was open; otherwise opening it failed.
     pub(crate) was_open: bool,
     /// The server had sent a response on it.
     pub(crate) was_answered: bool,
@@ -46,7 +46,7 @@ pub(super) struct StreamEnd {
 }
 
 impl StreamEnd {
-    /// Tells it by the connection, which counts no more.
+    /// Makes the end of a stream from its connection, which no longer counts.
     pub(super) fn of(connection: Option<Connection>, has_cache: bool) -> Self {
         let was_answered = connection.as_ref().is_some_and(|connection| connection.is_answered);
         Self { was_open: connection.is_some(), was_answered, has_cache }
@@ -161,7 +161,7 @@ impl Drop for Connection {
     }
 }
 
-/// Codes that a server gives to a stream that it does not want. Others come from connections, too.
+/// Status codes by which a server refuses a stream. Other codes may come from connections, too.
 const REFUSALS: [&str; 8] = [
     "InvalidArgument",
     "NotFound",

@@ -1,10 +1,10 @@
-//! How many log lines there are of what servers may do as fast as they can, in all views together. Metrics and reports count all of it.
+//! Limits log lines about events that a server may repeat without limit, over all views together. Metrics and reports count all of them.
 
 use std::time::Instant;
 
 use crate::log_pace::LogPace;
 
-/// What a server may repeat.
+/// An event that a server may repeat.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum ServerEvent {
     Rejected,
@@ -33,7 +33,7 @@ impl Default for ServerPaces {
 }
 
 impl ServerPaces {
-    /// `Some`: the event is worth a line, which says how many before it had none.
+    /// Returns `Some` if the event is to be logged, with the number of events before it that were not.
     pub(super) fn line(&self, event: ServerEvent) -> Option<u64> {
         self.0[event as usize].line(Instant::now())
     }

@@ -1,5 +1,5 @@
-//! The options of views, and what the views of one configuration share. Some of that belongs to the process, and goes on with the next
-//! configuration.
+//! The options of views, and the state that the views of one configuration share. Some of that state belongs to the process, and is kept for the
+//! next configuration.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -40,9 +40,9 @@ use crate::memory::{Budget, Memory};
 #[derive(Debug, Clone)]
 pub struct ViewsOptions {
     pub rule: KeyRule,
-    /// Servers are shown one of the clients of a view, and not what its key is made of.
+    /// Servers are shown one of the clients of a view, instead of the fields of its key.
     pub(crate) shows_members: bool,
-    /// A client without a node counts as one whose node is empty; otherwise it is rejected (TRN-12).
+    /// If true, a client without a node counts as one with an empty node; otherwise it is rejected (TRN-12).
     pub(crate) accept_missing_node: bool,
     /// The largest number of views at one time.
     pub(crate) max_views: usize,
@@ -56,20 +56,20 @@ pub struct ViewsOptions {
     pub(crate) access: Access,
     pub permissions: Permissions,
     pub protocol: ProtocolOptions,
-    /// Memory for what all clients state that they hold, until it is judged.
+    /// Memory for the versions that all clients state, until these are applied.
     pub(crate) stated_versions_bytes: usize,
     /// The memory of the process.
     pub(crate) memory: Budget,
-    /// What the clients of each tenant may have together.
+    /// The limits on the clients of each tenant.
     pub(crate) tenants: TenantLimits,
     /// The largest number of views of one tenant; 0: no limit.
     pub(crate) max_views_per_tenant: usize,
-    /// Makes hashes of the headers in the key, if there are any.
+    /// Hashes the headers in the key, if it has any.
     pub(crate) header_hasher: Option<HeaderHasher>,
     pub(crate) plan: Plan,
 }
 
-/// What is made of the options, and what belongs to the process.
+/// The state that is made from the options, and the state that belongs to the process.
 #[derive(Clone)]
 pub(crate) struct Shared {
     pub(crate) rule: Arc<KeyRule>,
@@ -100,9 +100,9 @@ pub(crate) struct Shared {
     pub(crate) memory: Arc<Memory>,
     pub(crate) tenants: Arc<Tenants>,
     pub(crate) readers: ResponseReaders,
-    /// Whose turn it is with a large request.
+    /// The turns of large requests.
     pub(crate) requests: HeavyTurns,
-    /// Which view has the turn with what concerns many names.
+    /// The turns of views with work on many names.
     pub(super) heavy_views: HeavyTurns,
     pub(crate) clock: Clock,
 }
@@ -151,13 +151,13 @@ impl Shared {
         }
     }
 
-    /// Makes these follow those of an earlier configuration. What belongs to the process goes on, but for what the hub counts apart.
+    /// Makes this the state after an earlier configuration. State of the process is kept, except what the hub counts separately.
     pub(super) fn after(self, earlier: &Self) -> Self {
         let Self { incidents, readiness, client_log, store, memory, tenants, readers, heavy_views, clock, .. } =
             earlier.clone();
         memory.set_budget(self.memory.setting());
         incidents.brakes.add_types(self.view_options.brakes.types.iter().map(|name| &**name));
-        // What is hashed goes on having the same hash.
+        // The hasher is kept, so that equal values keep their hashes.
         let header_hasher = earlier.header_hasher.clone().or_else(|| self.header_hasher.clone());
         Self {
             incidents,
@@ -182,7 +182,7 @@ impl Shared {
         }
     }
 
-    /// Returns the node of a client as servers may be shown it, if they are shown clients.
+    /// Returns the node of a client that servers may be shown; `None` if they are not shown clients.
     pub(super) fn member_node(&self, identity: &Identity, first: &Request) -> Option<MemberNode> {
         if !self.shows_members {
             return None;
@@ -194,7 +194,7 @@ impl Shared {
         View::new(self.table.clone(), self.view_options.clone())
     }
 
-    /// Returns which of its credentials each server is shown for a view, by the servers' places in the plan.
+    /// Returns for each server, by its place in the plan, the credentials that it is shown for a view.
     pub(super) fn credentials_for(&self, key: &SharingKey) -> Vec<usize> {
         let tenant = key.tenant();
         self.connectors.iter().map(|connector| connector.credentials(tenant.as_deref())).collect()
@@ -231,23 +231,23 @@ impl Shared {
         u8::try_from(servers.iter().position(|at| *at == usize::from(server))?).ok()
     }
 
-    /// Returns the key of a node that this relay shows to servers, if the relay would show it the same node now.
+    /// Returns the key of a node that the relay shows to servers, if the relay would show the same node for that key now.
     pub(crate) fn key_of_own_node(&self, node: &Bytes, headers: &HeaderHashes) -> Option<SharingKey> {
         let is_of_another = !headers.is_empty() && !self.has_lasting_hashes();
         self.rule.key_showing(node, headers).ok().filter(|key| !is_of_another && key.upstream_node() == *node)
     }
 
-    /// Whether a later process finds views by the headers in their keys.
+    /// Whether a later process makes the same hashes, so that it finds views whose keys have headers.
     pub(crate) fn has_lasting_hashes(&self) -> bool {
         self.header_hasher.as_ref().is_some_and(HeaderHasher::is_lasting)
     }
 
-    /// Returns what tells the key of lasting hashes from others; none if there are no such hashes.
+    /// Returns an identifier of the key of lasting hashes; `None` if there are no such hashes.
     pub(crate) fn hashes_id(&self) -> Option<String> {
         self.header_hasher.as_ref().filter(|hasher| hasher.is_lasting()).map(HeaderHasher::id)
     }
 
-    /// Returns how long it is until a moment of the views.
+    /// Returns the time from now until a moment of the views.
     pub(crate) fn time_until(&self, moment: Moment) -> Duration {
         moment - self.clock.now()
     }

@@ -1,4 +1,4 @@
-//! The header values that one server is shown: whatever it says may quote any of them.
+//! The header values that one server is shown. Any of its texts may quote any of them.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -10,42 +10,42 @@ use http::HeaderValue;
 
 use super::quotes::{Quotes, quotes_of};
 
-/// What a server was shown of the configuration, and what streams to it show of clients. Clones know the same.
+/// The configured values that a server was shown, and those that its streams show of clients. Clones share them.
 #[derive(Clone, Default)]
 pub(crate) struct ShownValues(Arc<Mutex<Known>>);
 
 #[derive(Default)]
 struct Known {
-    /// Those of the configuration: no more than it has. What clients show replaces none of them.
+    /// The values of the configuration, whose number is limited by it. Values of clients replace none of them.
     configured: Configured,
-    /// How these may be quoted, since they have changed the last time.
+    /// The quoted forms of these values; `None` after they have changed.
     quotes: Option<Arc<Quotes>>,
-    /// What streams show, and `left`.
+    /// The values that streams show, and those in `left`.
     of_clients: OfClients,
-    /// The last values of clients whose streams have ended: a server may speak of them later.
+    /// The last values of clients whose streams have ended. The server may still quote them.
     left: VecDeque<HeaderValue>,
 }
 
 #[derive(Clone, Default, PartialEq)]
 struct Configured {
-    /// Written in it, or in the environment.
+    /// Values in the configuration, or in the environment.
     fixed: Vec<HeaderValue>,
-    /// The last ones of each file.
+    /// The last values of each file.
     of_files: BTreeMap<PathBuf, VecDeque<HeaderValue>>,
 }
 
-/// How many show what may be quoted so.
+/// For each quoted form, how many values have it.
 #[derive(Default)]
 struct OfClients(BTreeMap<Arc<[u8]>, usize>);
 
-/// What a stream shows of a client, until it is dropped.
+/// Keeps the values of a client that a stream shows, until it is dropped.
 pub(crate) struct InUse {
     values: Vec<HeaderValue>,
     shown: ShownValues,
 }
 
 impl ShownValues {
-    /// A server is shown a value that the configuration has, or a variable of the environment.
+    /// Adds a value that the configuration or an environment variable has.
     pub(crate) fn add(&self, value: &HeaderValue) {
         let mut known = self.lock();
         if !known.configured.fixed.contains(value) {
@@ -54,7 +54,7 @@ impl ShownValues {
         }
     }
 
-    /// A server is shown a value that a file of the configuration has now.
+    /// Adds the present value of a file of the configuration.
     pub(crate) fn add_of_file(&self, path: &Path, value: &HeaderValue) {
         let mut known = self.lock();
         let of_file = match known.configured.of_files.get_mut(path) {
@@ -73,7 +73,7 @@ impl ShownValues {
         known.quotes = None;
     }
 
-    /// A server is shown these for as long as what is returned is kept.
+    /// Adds values of a client until the result is dropped.
     pub(crate) fn keep(&self, values: Vec<HeaderValue>) -> InUse {
         let mut known = self.lock();
         values.iter().for_each(|value| known.of_clients.add(value));
@@ -113,7 +113,7 @@ impl ShownValues {
 }
 
 impl Known {
-    /// A stream that has shown a value of a client has ended. It is remembered for some time.
+    /// Removes a value whose stream has ended. It is remembered for some time.
     fn leave(&mut self, value: HeaderValue) {
         if self.left.contains(&value) {
             self.of_clients.remove(&value);
@@ -179,7 +179,7 @@ impl fmt::Debug for ShownValues {
     }
 }
 
-/// What servers were shown does not tell them apart.
+/// The shown values do not distinguish servers, so any two are equal.
 impl PartialEq for ShownValues {
     fn eq(&self, _: &Self) -> bool {
         true
@@ -188,9 +188,9 @@ impl PartialEq for ShownValues {
 
 impl Eq for ShownValues {}
 
-/// Streams may have been opened with values that a file had long ago.
+/// A stream may have been opened with a value that a file had long ago.
 const OF_FILE: usize = 32;
-/// How many values of clients are remembered whose streams have ended.
+/// How many values of ended streams are remembered.
 const LEFT: usize = 64;
 
 #[cfg(test)]

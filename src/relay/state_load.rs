@@ -1,9 +1,9 @@
-//! What an earlier process had, while it is read from disk: who waits for that, and until when.
+//! The state of an earlier process while it is read from disk: what waits for it, and for how long.
 //!
-//! A view that begins without it would look to its clients as if nothing were known, so streams wait at the door of their view, and the relay
-//! is not ready. A disk may hang: it is late when one access takes longer than [`ACCESS`], or all of them longer than [`IN_ALL`], and from
-//! then on the relay serves without it. What is loaded after that goes to views that have never begun: it could bring back what a server
-//! has removed since.
+//! A view that begins without this state would look to its clients as if nothing were known. So streams wait before they enter their view, and the
+//! relay is not ready. A disk may hang: the load is late when one access takes longer than [`ACCESS`], or all of them longer than [`IN_ALL`]. From
+//! then on the relay serves without it. What is loaded later goes only to views that have never begun: in other views it could bring back what a
+//! server has removed since.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,12 +13,12 @@ use std::time::{Duration, Instant};
 use tokio::sync::watch;
 use weir_core::xds::SharingKey;
 
-/// One for the process. The thread that has the file reports to it.
+/// One for the process. The thread that reads the file reports to it.
 #[derive(Debug)]
 pub(crate) struct StateLoad {
     phase: watch::Sender<Phase>,
     began: Instant,
-    /// Since when the disk has not answered, in milliseconds since the beginning, and one more; 0 while it is not asked.
+    /// Since when the disk has not answered: milliseconds since the beginning, plus one. 0 while no access is under way.
     asked: AtomicU64,
     /// Guards itself alone.
     begun: Mutex<BegunViews>,
@@ -31,7 +31,7 @@ enum Phase {
     Running {
         since: Instant,
     },
-    /// It runs, and nobody waits for it any more.
+    /// The load still runs, and nothing waits for it any more.
     Late,
 }
 
@@ -47,12 +47,12 @@ pub(crate) enum Late {
 /// The views that have begun without what is on disk.
 #[derive(Debug, Default)]
 enum BegunViews {
-    /// There is nothing on disk that they lack.
+    /// The disk has nothing that these views lack, so none is noted.
     #[default]
     Unnoted,
-    /// Each by its key, and whether it is of the hub.
+    /// The keys of these views, each with whether it is of the hub.
     Some(HashSet<(bool, SharingKey)>),
-    /// Too many to note each.
+    /// Too many views have begun to note each.
     Any,
 }
 
@@ -70,7 +70,7 @@ impl StateLoad {
         self.phase.send_replace(Phase::Running { since: Instant::now() });
     }
 
-    /// Notes that the file was tried, whatever came of it. Returns whether that was late.
+    /// Notes that reading the file has ended, with any result. Returns whether that was late.
     pub(crate) fn end(&self) -> bool {
         self.phase.send_replace(Phase::Over) == Phase::Late
     }
@@ -80,7 +80,7 @@ impl StateLoad {
         *self.begun() = BegunViews::Unnoted;
     }
 
-    /// Asks the disk for something. A load is under way for as long as the disk answers.
+    /// Accesses the disk. The load is not late as long as the disk answers.
     pub(crate) fn ask<T>(&self, disk: impl FnOnce() -> T) -> T {
         self.asked.store(self.elapsed() + 1, Ordering::Relaxed);
         let answer = disk();
@@ -93,12 +93,12 @@ impl StateLoad {
         matches!(*self.phase.borrow(), Phase::Running { .. })
     }
 
-    /// Whether the file was not tried yet, although nobody may be waiting for that any more.
+    /// Whether the file was not read yet. Nothing may be waiting for it any more.
     pub(crate) fn is_pending(&self) -> bool {
         *self.phase.borrow() != Phase::Over
     }
 
-    /// Returns when nothing has to be waited for.
+    /// Returns once nothing has to wait for the load.
     pub(crate) async fn awaited(&self) {
         let mut phase = self.phase.subscribe();
         let _ = phase.wait_for(|phase| !matches!(phase, Phase::Running { .. })).await; // `self` keeps the sender alive
@@ -110,7 +110,7 @@ impl StateLoad {
         let _ = phase.wait_for(|phase| matches!(phase, Phase::Running { .. }) != awaited).await;
     }
 
-    /// Ends the waiting when the load is late, and returns why. None once it is over.
+    /// Stops the waiting when the load is late, and returns why. `None` if the load ends before.
     pub(crate) async fn let_go_when_late(&self) -> Option<Late> {
         loop {
             let Phase::Running { since } = *self.phase.borrow() else { return None };
@@ -137,7 +137,7 @@ impl StateLoad {
         }
     }
 
-    /// Notes that a view begins with what there is.
+    /// Notes that a view begins with what is loaded by now.
     pub(super) fn note_view(&self, is_hub: bool, key: &SharingKey) {
         let mut begun = self.begun();
         if let BegunViews::Some(keys) = &mut *begun {
@@ -171,7 +171,7 @@ const ACCESS: Duration = Duration::from_secs(2);
 /// How long streams wait for a disk that answers.
 const IN_ALL: Duration = Duration::from_secs(30);
 const LOOKS: Duration = Duration::from_millis(100);
-/// How many views are told apart that have begun without what is on disk.
+/// How many such views are noted by key.
 const MAX_NOTED: usize = 10_000;
 
 #[cfg(test)]

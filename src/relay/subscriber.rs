@@ -16,7 +16,7 @@ use crate::limit::{Limit, LimitCounters};
 #[derive(Debug)]
 pub(super) enum Notice {
     NamesChanged(Vec<NameChanged>),
-    /// What the session subscribes to is counted.
+    /// The session's subscriptions were counted by the view.
     InterestApplied,
     /// The view has no room for these names.
     NamesRefused(Vec<RefusedName>),
@@ -27,22 +27,22 @@ pub(super) enum Notice {
     StatedVersionsRefused,
     /// The server ends streams that request this type.
     TypeRefused(Type, Arc<ServerStatus>),
-    /// The server refuses what the view shows it of its clients.
+    /// The server refuses the headers or the node that the view shows it.
     ViewRefused(Arc<ServerStatus>),
 }
 
 /// A session, as its view task uses it.
 pub(super) trait Subscriber: Send {
     fn id(&self) -> SessionId;
-    /// Takes the node of its client, and since when that is connected, if servers may be shown it.
+    /// Takes the client's node, and since when the client is connected, if servers may be shown it.
     fn take_node(&mut self) -> Option<(MemberNode, Moment)> {
         None
     }
     /// Returns the session, to count its client's answers outside of the task.
     fn answers(&self) -> Arc<dyn AnswersSource>;
-    /// Passes a notice on. It wakes the session if there may be something to send because of it and the task does not wake it itself.
+    /// Passes a notice on. Wakes the session if the notice may give it something to send and the task does not wake it itself.
     fn notify(&self, notice: Notice);
-    /// A traced change concerns it.
+    /// A traced change concerns the session.
     fn on_traced_change(&self, change: &Arc<OpenChange>);
     /// Whether its client is sent replies and answers them.
     fn answers_replies(&self) -> bool;
@@ -50,7 +50,7 @@ pub(super) trait Subscriber: Send {
     fn wake(&self);
 }
 
-/// The sessions of a view, and which of them are to be told that what they subscribe to is counted.
+/// The sessions of a view, and those that must still be notified that their subscriptions were counted.
 pub(super) struct Subscribers {
     sessions: HashMap<SessionId, Box<dyn Subscriber>>,
     /// Sessions whose interest was counted since the last publication.
@@ -80,7 +80,7 @@ impl Subscribers {
         self.sessions.values().map(|session| session.answers()).collect()
     }
 
-    /// Returns those of some sessions whose clients answer replies.
+    /// Returns those of the given sessions whose clients answer replies.
     pub(super) fn that_answer(&self, sessions: &BTreeSet<SessionId>) -> Vec<&dyn Subscriber> {
         let sessions = sessions.iter().filter_map(|session| self.sessions.get(session));
         sessions.map(|session| &**session).filter(|session| session.answers_replies()).collect()
@@ -116,8 +116,8 @@ impl Subscribers {
         view.take_sessions_to_claim().into_iter().for_each(|session| self.notify(session, Notice::ClaimRoom));
     }
 
-    /// Marks the names that have changed. To be called before the sessions can read the snapshot: one that saw it without the marks would
-    /// miss the changes.
+    /// Marks the changed names. Must be called before the sessions can read the snapshot: a session that read it without the marks would miss the
+    /// changes.
     pub(super) fn mark(&self, notifications: &Notifications) {
         let concerned =
             notifications.0.iter().filter_map(|(session, changes)| Some((self.sessions.get(session)?, changes)));

@@ -1,4 +1,4 @@
-//! What the clients of one tenant have together, if that is limited. Whose a client is, the key of its view says.
+//! Limits on what the clients of one tenant have together. The key of a client's view names its tenant.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -10,7 +10,7 @@ use weir_core::xds::SharingKey;
 use super::admission::AdmissionError;
 use crate::limit::{Limit, LimitCounters};
 
-/// What the clients of each tenant may have together; 0: no limit.
+/// The limits for each tenant; 0: no limit.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct TenantLimits {
     /// Open streams and polls.
@@ -50,9 +50,9 @@ struct Tenant {
 #[derive(Debug)]
 pub(crate) struct TenantStream {
     tenant: Arc<Tenant>,
-    /// As many names as the tenant has heard of.
+    /// The number of names that was last reported to the tenant.
     told: AtomicUsize,
-    /// Its names were more than the tenant may have, when they last became more.
+    /// The stream's names exceeded the tenant's limit when they last grew.
     has_exceeded: AtomicBool,
 }
 
@@ -61,7 +61,7 @@ impl Tenants {
         Arc::new(Self { counters, ..Self::default() })
     }
 
-    /// Puts other limits in force. Who has more keeps it and gets nothing new: all are counted at any time.
+    /// Sets other limits. A tenant above them keeps what it has and gets nothing new. Use is always counted, even without limits.
     pub(crate) fn set_limits(&self, limits: TenantLimits) {
         let TenantLimits { streams, names, requests_per_second } = limits;
         self.limits.streams.store(streams, Ordering::Relaxed);
@@ -76,7 +76,7 @@ impl Tenants {
         TenantLimits { streams, names, requests_per_second }
     }
 
-    /// Counts a stream, unless its tenant has as many as it may. There is nothing to count for keys without a tenant.
+    /// Counts a stream, unless its tenant has reached the limit. Keys without a tenant are not counted.
     pub(super) fn open_stream(self: &Arc<Self>, key: &SharingKey) -> Result<Option<TenantStream>, AdmissionError> {
         let Some(tenant) = self.tenant_of(key) else { return Ok(None) };
         let limit = self.limits().streams;
@@ -106,12 +106,12 @@ impl Tenants {
 /// The turn of a request among those of its tenant.
 pub(crate) struct RequestTurn<'t> {
     delay: Duration,
-    /// What it has taken of the rate, unless it had to take nothing.
+    /// The part of the rate that it has reserved, if any.
     reserved: Option<(&'t Tenant, Duration)>,
 }
 
 impl TenantStream {
-    /// Returns how many names the tenant may have, if the last request of this stream has made it have more.
+    /// Returns the tenant's limit of names, if the last request of this stream has exceeded it.
     pub(crate) fn take_exceeded(&self) -> Option<usize> {
         self.has_exceeded.swap(false, Ordering::Relaxed).then(|| {
             self.tenant.all.counters.reached(Limit::NamesPerTenant);
@@ -119,8 +119,8 @@ impl TenantStream {
         })
     }
 
-    /// Counts how many names the stream has now. The tenant hears of it at once if that is limited, and else of many together: what all
-    /// threads count costs.
+    /// Sets how many names the stream has. If the tenant's names are limited, the change is counted at once. Otherwise changes are counted in
+    /// batches, since a count that all threads share is costly.
     pub(super) fn set_names(&self, now: usize) {
         let (told, limit) = (self.told.load(Ordering::Relaxed), self.tenant.all.limits.names.load(Ordering::Relaxed));
         if now.abs_diff(told) >= if limit > 0 { 1 } else { STEP } {
@@ -131,7 +131,7 @@ impl TenantStream {
         }
     }
 
-    /// Returns how many names the tenant has then.
+    /// Reports the names to the tenant. Returns how many the tenant has then.
     fn tell(&self, now: usize) -> usize {
         let before = self.told.swap(now, Ordering::Relaxed);
         match now >= before {
@@ -140,7 +140,7 @@ impl TenantStream {
         }
     }
 
-    /// Returns the turn of a request. Those of one second may come at once.
+    /// Returns the turn of a request. The requests of one second may come at once.
     pub(crate) fn request_turn(&self, now: Instant) -> RequestTurn<'_> {
         let rate = self.tenant.all.limits.requests_per_second.load(Ordering::Relaxed);
         let rate = u32::try_from(rate).unwrap_or(u32::MAX);
@@ -172,7 +172,7 @@ impl RequestTurn<'_> {
     }
 }
 
-/// Who leaves before its turn makes room for the others.
+/// A client that leaves before its turn gives its place to others.
 impl Drop for RequestTurn<'_> {
     fn drop(&mut self) {
         let Some((tenant, interval)) = self.reserved.take() else { return };

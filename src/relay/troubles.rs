@@ -1,4 +1,4 @@
-//! What is wrong in each view, as its task has said last. It is read each second, and no view is asked for it.
+//! The problems of each view, as its task last reported them. They are read every second without asking the views.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -18,7 +18,7 @@ pub(crate) struct TroubleWatch {
 /// A view, from its start to its end.
 #[derive(Debug)]
 pub(crate) struct WatchedView {
-    /// Tells it from all others of the process.
+    /// Distinguishes the view from all others of the process.
     pub(crate) number: u64,
     /// The hash of its sharing key.
     pub(crate) view: Arc<str>,
@@ -32,7 +32,7 @@ pub(crate) struct WatchedView {
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(crate) struct ViewTroubles {
     pub(crate) away: Vec<AwayServer>,
-    /// The code and the words by which a server refuses the view.
+    /// The status code and text by which a server refuses the view.
     pub(crate) refused: Option<(i32, String)>,
     /// The same by type.
     pub(crate) refused_types: BTreeMap<Type, (i32, String)>,
@@ -49,7 +49,7 @@ pub(crate) struct AwayServer {
     pub(crate) instead: Instead,
 }
 
-/// Where a view has its resources from while a server is away. What is worst for clients comes last.
+/// What the view serves instead while a server is away. The worst case for clients comes last.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Instead {
     Fallback,
@@ -90,7 +90,7 @@ impl WatchedView {
         self.troubles.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Returns why its clients NACK, and how many streams that are.
+    /// Returns why the view's clients NACK, and how many streams do.
     pub(crate) fn nacks(&self) -> Vec<(Type, Reasons)> {
         self.nacks.reasons()
     }

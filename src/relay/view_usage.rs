@@ -1,11 +1,11 @@
-//! Whether a view is in use: for how long it was, since when it is not, and whether a session is about to join it.
+//! Whether a view is in use: how long it was, since when it is not, and whether a session is about to join it.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Written by the view task, and read by what removes views.
+/// Written by the view task, and read when views are removed.
 #[derive(Debug)]
 pub(super) struct ViewUsage {
     created: Instant,
@@ -14,9 +14,9 @@ pub(super) struct ViewUsage {
 
 #[derive(Debug, Default)]
 struct UsageTimes {
-    /// No session.
+    /// Since when the view has no session.
     unused_since: Option<Instant>,
-    /// Neither a session nor lingering interest.
+    /// Since when the view has neither a session nor lingering interest.
     idle_since: Option<Instant>,
 }
 
@@ -32,8 +32,8 @@ impl ViewUsage {
         state.idle_since = state.idle_since.or(Some(now)).filter(|_| !has_sessions && !is_wanted);
     }
 
-    /// Whether the view has been idle for long enough: for `after`, or for as long as it was in use, if that is less. Clients can make up
-    /// views, and those are gone soon after them.
+    /// Whether the view has been idle for long enough: for `after`, or for as long as it was in use, if that is shorter. So views that clients
+    /// invent are removed soon after these clients.
     pub(super) fn is_over(&self, after: Duration, now: Instant) -> bool {
         let state = self.state();
         let (Some(unused), Some(idle)) = (state.unused_since, state.idle_since) else { return false };

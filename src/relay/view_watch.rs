@@ -1,4 +1,4 @@
-//! What is looked at now and then, over all views: those that are idle are removed, and log lines say what concerns many clients.
+//! Periodic work over all views: removing idle views, and logging what concerns many clients.
 
 use std::time::{Duration, Instant};
 
@@ -20,7 +20,7 @@ pub(crate) async fn retire_idle(views: &Views, after: Duration) {
     }
 }
 
-/// Writes a line for each view and type with news of NACKs, and leaves what is too much for the next time.
+/// Writes a line for each view and type with news of NACKs. News beyond the limit of lines waits for the next time.
 async fn log_nacks(views: &Views) {
     let (now, mut left, mut found) = (Instant::now(), MOST_LINES, Vec::new());
     for views in with_hub(views) {

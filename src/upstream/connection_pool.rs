@@ -1,9 +1,8 @@
 //! The connections to one server, which streams share.
 //!
-//! A stream gets a slot on a connection, and the connection closes with its last slot. A connection has at most
-//! `max_streams_per_connection` streams, and at most half as many as the server allows at a time: each stream has room for a liveness
-//! call beside it, and none waits for another to end. The client library would let a stream beyond the server's limit wait, and everything
-//! that is opened after it.
+//! A stream gets a slot on a connection, and the connection closes with its last slot. A connection has at most `max_streams_per_connection`
+//! streams, and at most half as many as the server allows at a time. So each stream has room for a liveness call beside it, and no stream waits for
+//! another to end: the client library would make a stream beyond the server's limit wait, and everything that is opened after it.
 
 mod connection;
 mod kept;
@@ -37,13 +36,13 @@ pub(super) struct ConnectionPool {
     dialer: Arc<Dialer>,
     endpoint: Endpoint,
     connections: Mutex<Connections>,
-    /// Without it, streams stay where they are.
+    /// When streams move to other connections. `None`: they stay.
     moves: Option<Arc<Moves>>,
-    /// A connection has closed that was being left, or its streams stay after all.
+    /// Notified when a connection that was being left has closed, or its streams stay after all.
     left: Notify,
 }
 
-/// One stream's slot on a connection. It is free when this is dropped.
+/// One stream's slot on a connection. Dropping this frees it.
 #[derive(Debug)]
 pub(super) struct StreamSlot {
     pool: Arc<ConnectionPool>,
@@ -54,12 +53,12 @@ pub(super) struct StreamSlot {
     is_open: bool,
 }
 
-/// A stream that is served, for as long as this is not dropped. It may keep its slot for longer: requests that the server does not read
-/// cannot be taken back. A connection with nothing else is closed.
+/// A stream that is served, until this is dropped. Its slot may be held for longer, since requests that the server does not read cannot be taken
+/// back. A connection with no other streams is then closed.
 #[derive(Debug)]
 pub(super) struct ServedStream(Arc<StreamSlot>);
 
-/// The room of one call beside the streams of a connection.
+/// Room for one call beside the streams of a connection.
 #[derive(Debug)]
 pub(super) struct CallSlot<'a>(&'a StreamSlot);
 
@@ -75,7 +74,7 @@ pub(super) enum NoCall {
 impl ConnectionPool {
     pub(crate) fn new(server: Arc<AdsServer>, dialer: Arc<Dialer>, moves: Option<Arc<Moves>>) -> Self {
         let max = server.max_streams_per_connection;
-        // Room for what all streams may have unread, and for the answers to calls: a stream that is not read stops no other.
+        // Room for everything that all streams may have unread, and for the answers to calls, so that a stream that is not read stops no other.
         let window = STREAM_WINDOW.saturating_mul(u32::try_from(max).unwrap_or(u32::MAX).saturating_add(1));
         let mut endpoint = Endpoint::from(server.uri.clone())
             .initial_stream_window_size(STREAM_WINDOW)
@@ -90,12 +89,12 @@ impl ConnectionPool {
         Self { server, dialer, endpoint, connections: Mutex::new(connections), moves, left: Notify::new() }
     }
 
-    /// Returns a slot for a stream on a connection with at least this number. Dials if no connection has room.
+    /// Returns a slot for a stream on a connection with at least this number, and dials if no connection has room.
     pub(crate) async fn slot(self: &Arc<Self>, least_number: u64) -> Result<(StreamSlot, Channel), Status> {
         self.open_slot(least_number, false).await
     }
 
-    /// Returns a slot for a stream that moves, on a connection with at least this number that is not to be left.
+    /// Returns a slot for a stream that moves, on a connection with at least this number that is not due to be left.
     pub(crate) async fn slot_elsewhere(self: &Arc<Self>, least_number: u64) -> Result<(StreamSlot, Channel), Status> {
         self.open_slot(least_number, true).await
     }
@@ -111,7 +110,7 @@ impl ConnectionPool {
         }
     }
 
-    /// Follows from now on which connections are to be left, if any may be.
+    /// Starts the task that leaves connections, if streams may move and the task does not run yet.
     fn follow(self: &Arc<Self>) {
         let ages = self.server.ages;
         let may_leave = ages.max.is_some() || ages.drain.is_some() && Dialer::has_name(&self.server);
@@ -121,7 +120,7 @@ impl ConnectionPool {
         }
     }
 
-    /// Finds out which connections are to be left.
+    /// Returns the next step of the task that leaves connections.
     fn next_to_leave(&self) -> Next {
         self.dialer.look_up(&self.server);
         let (now, mut connections) = (Instant::now(), self.lock());
@@ -129,7 +128,7 @@ impl ConnectionPool {
             let has_left = |address| self.dialer.has_left(&self.server, address);
             connection.state.ends_at().is_some_and(|at| at <= now) || connection.state.address().is_some_and(has_left)
         };
-        // One that is only kept has no stream to move, and takes no turn.
+        // A connection that is only kept has no stream to move, and takes no turn: it closes.
         connections.open.retain(|of| of.kept_until.is_none() || of.waiting + of.streams > 0 || !is_due(of));
         if connections.open.is_empty() {
             connections.are_followed = false;
@@ -155,7 +154,7 @@ impl ConnectionPool {
         Next::Look(next)
     }
 
-    /// Begins to leave the first connection that is to be left. Returns false if none is any more.
+    /// Begins to leave the first connection that is due. Returns false if none is due any more.
     fn begin_to_leave(&self) -> bool {
         let (now, mut connections) = (Instant::now(), self.lock());
         let is_due = |connection: &&mut Connection| connection.is_due(now);
@@ -175,7 +174,7 @@ impl ConnectionPool {
         }
     }
 
-    /// Returns how many connections there are, with those that are being dialed.
+    /// Returns the number of connections, those being dialed included.
     pub(crate) fn len(&self) -> usize {
         self.lock().open.len()
     }
@@ -207,7 +206,7 @@ impl ConnectionPool {
         dialed.shared()
     }
 
-    /// Closes a connection on which no stream was served for a while.
+    /// Closes a connection if it has served no stream for a while.
     fn close_unused(&self, number: u64) {
         let mut connections = self.lock();
         let is_unused = |connection: &Connection| {
@@ -247,28 +246,28 @@ impl StreamSlot {
         self.state.last_received()
     }
 
-    /// The server has not answered, so that other addresses come first.
+    /// Notes that the server has not answered here, so that other addresses are tried first.
     pub(crate) fn is_silent(&self) {
         self.state.failed();
         self.retire();
     }
 
-    /// The server has ended a stream without a response. Another one may do better.
+    /// Notes that the server has ended a stream without a response. Another address may be better.
     pub(crate) fn is_rejecting(&self) {
         self.state.failed();
     }
 
-    /// The server has sent a response.
+    /// Notes that the server has sent a response.
     pub(crate) fn has_answered(&self) {
         self.state.worked();
     }
 
-    /// Returns what is known of calls of the streams' methods on the connection.
+    /// Returns the state of liveness calls with the streams' own methods on the connection.
     pub(crate) fn method_calls(&self) -> &MethodCalls {
         self.state.method_calls()
     }
 
-    /// Keeps the connection for so long after this slot, for the first stream that comes.
+    /// Keeps the connection open for so long after this slot is freed, for the first stream.
     pub(crate) fn keep(&self, time: Duration) {
         if let Some(connection) = self.pool.lock().find(self.number) {
             connection.kept_until = Some(Instant::now() + time);
@@ -276,7 +275,7 @@ impl StreamSlot {
         }
     }
 
-    /// Keeps other streams from the connection. Those that it has stay.
+    /// Gives no other stream a slot on the connection. Its streams stay.
     pub(crate) fn retire(&self) {
         if let Some(connection) = self.pool.lock().find(self.number) {
             connection.is_retired = true;
@@ -297,7 +296,7 @@ impl StreamSlot {
         Ok(CallSlot(self))
     }
 
-    /// The connection is made.
+    /// Notes that the connection is made.
     fn is_made(&mut self, state: Arc<ConnectionState>) {
         let max_age = self.pool.server.ages.max;
         state.set_end(max_age.map(|age| age.mul_f64(0.9 + 0.2 * random())));
@@ -308,7 +307,7 @@ impl StreamSlot {
         self.pool.follow();
     }
 
-    /// Takes the slot on the connection that was made. Returns false if the server allows fewer streams than were waiting for it.
+    /// Takes the slot on the new connection. Returns false if the server allows fewer streams than were waiting for the connection.
     fn open(&mut self) -> Result<bool, Status> {
         if self.state.is_closed() {
             return Err(Status::unavailable(CLOSED));
@@ -383,11 +382,11 @@ impl Drop for CallSlot<'_> {
     }
 }
 
-/// How long the server has for requests that it was sent on streams that have ended.
+/// How long the server has to read what was requested on streams that have ended.
 const UNREAD_TIMEOUT: Duration = Duration::from_secs(5);
-/// The longest time without a look at what is to be left.
+/// The longest time between two checks for connections to leave.
 const LOOK: Duration = Duration::from_secs(30);
-/// How much of a stream the server may send before it is read.
+/// How many bytes of a stream the server may send ahead of their reading.
 const STREAM_WINDOW: u32 = 1 << 20;
 /// The largest window of HTTP/2.
 const MAX_WINDOW: u32 = (1 << 31) - 1;

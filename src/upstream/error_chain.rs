@@ -42,7 +42,7 @@ mod tests {
         source: Option<Box<Link>>,
     }
 
-    /// As rustls has it where a server closes a connection without a word.
+    /// The text of rustls when a server closes a connection without an alert.
     #[test]
     fn no_error_ends_with_a_link_to_the_manual_of_a_library() {
         let eof = "peer closed connection without sending TLS close_notify: https://docs.rs/rustls/latest/rustls/manual/_03_howto/index.html#unexpected-eof";

@@ -1,4 +1,4 @@
-//! Asks each source at the start whether the relay could serve a client from it: again and again, until one could.
+//! Asks each source at the start whether the relay could serve a client from it. The question is repeated until one source could.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ pub(crate) enum FirstQuestion {
 }
 
 impl FirstQuestion {
-    /// Asks once, and then until there is an answer, or none is waited for any more. The connection for it is kept for so long.
+    /// Asks until the source has answered, or no answer is waited for any more. Its connection is kept for so long.
     pub(crate) async fn ask(self, index: usize, report: StartReport, keep: Duration) {
         let (mut backoff, mut attempt) = (Backoff::new(TIMES), 0);
         loop {
@@ -46,7 +46,7 @@ impl FirstQuestion {
     }
 }
 
-/// Between two questions. Many relays may start at once, and while one asks, nobody is sent to it.
+/// The pause between two questions. Many relays may start at once, and while a relay asks, no client is sent to it.
 const TIMES: BackoffTimes = BackoffTimes {
     initial: Duration::from_millis(250),
     factor: 1.6,

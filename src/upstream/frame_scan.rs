@@ -1,7 +1,7 @@
-//! What an HTTP/2 server announces for its whole connection: how many streams it allows, and that it takes no more of them. The
-//! client library keeps both to itself.
+//! What an HTTP/2 server announces for its whole connection: how many streams it allows, and that it accepts no more of them. The client library
+//! does not report either.
 
-/// Reads the bytes that a server sends, cut anywhere.
+/// Reads the bytes that a server sends, in chunks of any length.
 #[derive(Debug, Default)]
 pub(super) struct FrameScan {
     head: [u8; HEAD],
@@ -27,7 +27,7 @@ pub(super) struct Announced {
 }
 
 impl FrameScan {
-    /// Returns what has arrived, if it is less than the head of the first frame.
+    /// Returns the bytes so far, if they are less than the head of the first frame.
     pub(crate) fn beginning(&self) -> &[u8] {
         if self.announced.has_settings { &[] } else { &self.head[..self.head_read] }
     }
@@ -90,12 +90,12 @@ impl FrameScan {
     }
 }
 
-/// Whether these are the first bytes of HTTP/1 or of TLS. No first frame of HTTP/2 is so long.
+/// Whether these are the first bytes of HTTP/1 or of TLS. Read as an HTTP/2 frame, they would have an impossible length.
 fn is_known_other(head: &[u8]) -> bool {
     head.starts_with(b"HTTP/") || matches!(head, [0x15 | 0x16, 0x03, ..])
 }
 
-/// Copies as much as there is room for, and returns the rest.
+/// Copies as many bytes as fit, and returns the rest.
 fn fill<'b>(into: &mut [u8], filled: &mut usize, bytes: &'b [u8]) -> &'b [u8] {
     let (taken, rest) = bytes.split_at(bytes.len().min(into.len() - *filled));
     into[*filled..][..taken.len()].copy_from_slice(taken);

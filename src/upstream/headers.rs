@@ -11,7 +11,7 @@ pub(crate) struct ServerHeader {
     pub(crate) value: HeaderSource,
 }
 
-/// Where the value of a header is.
+/// Where the value of a header comes from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum HeaderSource {
     /// In the configuration.

@@ -58,8 +58,8 @@ impl LoadConnector for LoadsConnector {
     }
 }
 
-/// Files accept no load reports. Rejecting the stream would make clients reconnect for as long as there are only files, so it stays
-/// open; a client that receives no response reports nothing.
+/// Keeps a stream of load reports open without a response. Files accept no load reports, and a client that receives no response reports nothing. If
+/// the stream were rejected, clients would reconnect for as long as files are the only source.
 async fn listen_to_nothing(mut link: LoadLink) -> Result<(), Status> {
     while link.reports.recv().await.is_some() {} // discarded: no reports were requested
     Ok(())
@@ -87,7 +87,7 @@ async fn carry(server: AdsConnector, link: LoadLink) -> Result<(), Status> {
     Ok(())
 }
 
-/// Returns how a stream has ended, without what the server was shown.
+/// Returns how a stream has ended, without the values that the server was shown.
 fn end_of(status: &Status, redaction: &Redaction) -> LoadEnd {
     // A status with a source was made locally, not sent by the server.
     match std::error::Error::source(status) {
@@ -99,7 +99,7 @@ fn end_of(status: &Status, redaction: &Redaction) -> LoadEnd {
     }
 }
 
-/// Encodes and decodes messages as raw bytes, which may be compressed in responses.
+/// Encodes and decodes messages as raw bytes. Those of responses may be compressed.
 struct Raw;
 
 impl Codec for Raw {

@@ -1,4 +1,4 @@
-//! Liveness calls of the methods of streams, on one connection. Servers count each as a stream, so healthy ones get few.
+//! Liveness calls of the streams' own methods, on one connection. A server counts each call as a stream, so a healthy server gets few.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// What is known of such calls, by method. What another connection showed does not count here: it may lead to another server.
+/// The state of such calls, by method. Results on other connections do not count: they may lead to other servers.
 #[derive(Debug, Default)]
 pub(super) struct MethodCalls(Mutex<HashMap<&'static str, Known>>);
 
@@ -14,10 +14,10 @@ pub(super) struct MethodCalls(Mutex<HashMap<&'static str, Known>>);
 struct Known {
     /// When the last one began.
     begun: Option<Instant>,
-    /// When the last one began that was answered.
+    /// When the last answered call began.
     answered: Option<Instant>,
     under_way: usize,
-    /// Since when any are under way.
+    /// Since when calls are under way.
     under_way_since: Option<Instant>,
     /// The last one was not answered.
     is_missed: bool,
@@ -27,9 +27,9 @@ struct Known {
 #[derive(Debug)]
 pub(super) enum Leave<'a> {
     Call(MethodCall<'a>),
-    /// That of another stream was answered, which began after this one asked.
+    /// A call of another stream was answered, and had begun after this stream asked.
     Answered,
-    /// Until then.
+    /// No call before this time.
     TooEarly(Instant),
 }
 
@@ -39,14 +39,14 @@ pub(super) struct MethodCall<'a> {
     calls: &'a MethodCalls,
     method: &'static str,
     begun: Instant,
-    /// When the one before it began.
+    /// When the call before this one began.
     earlier: Option<Instant>,
     has_ended: bool,
 }
 
 impl MethodCalls {
-    /// Decides for a stream that wants to know what is there since `asked`. As long as calls are answered within `prompt`, one in a while is
-    /// for all streams.
+    /// Decides whether a stream makes a call. The stream has wanted a sign of life since `asked`. If calls are answered within `prompt`, one call
+    /// in each interval counts for all streams.
     pub(super) fn leave(&self, method: &'static str, asked: Instant, prompt: Duration) -> Leave<'_> {
         let now = Instant::now();
         let mut all = self.lock();
@@ -82,13 +82,14 @@ impl MethodCall<'_> {
         self.end(|known, begun| (known.answered, known.is_missed) = (known.answered.max(Some(begun)), false));
     }
 
-    /// The call was refused: that says nothing.
+    /// Records that the call was refused, which says nothing about the server.
     pub(super) fn refused(mut self) {
         self.end(|_, _| ());
     }
 
-    /// Notes that nothing of the server has answered. Returns whether that says something: it does if such a call was answered before on this
-    /// connection, since some handlers do not notice that a client has ended its side, or if it is `evidence` by itself.
+    /// Records that the server has not answered. Returns whether that is a sign of a dead server. It is one if `evidence` is set, or if such a call
+    /// was answered before on this connection. Without an earlier answer it is none, since some handlers do not notice that a client has closed its
+    /// side.
     pub(super) fn missed(mut self, evidence: bool) -> bool {
         self.end(|known, _| {
             known.is_missed = evidence || known.answered.is_some();
@@ -102,7 +103,7 @@ impl MethodCall<'_> {
     }
 }
 
-/// One that was given up counts as if it had not begun: others have to wait for none that shows nothing.
+/// A call that was given up counts as if it had not begun, so that no stream waits for it.
 impl Drop for MethodCall<'_> {
     fn drop(&mut self) {
         let mut all = self.calls.lock();
@@ -115,7 +116,7 @@ impl Drop for MethodCall<'_> {
     }
 }
 
-/// Between two calls that are answered.
+/// The time between two answered calls.
 const INTERVAL: Duration = Duration::from_secs(15);
 
 #[cfg(test)]

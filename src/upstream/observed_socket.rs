@@ -1,4 +1,4 @@
-//! The socket of a connection to a server, and what is known of the connection from the bytes that arrive on it.
+//! The socket of a connection to a server, and what the bytes that arrive on it reveal of the connection.
 
 use std::io;
 use std::net::SocketAddr;
@@ -19,18 +19,18 @@ pub(crate) trait Socket: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Socket for T {}
 
-/// What is known of a connection.
+/// The state of a connection.
 #[derive(Debug)]
 pub(super) struct ConnectionState {
     observed: Mutex<Observed>,
     /// The server's settings have arrived, or nothing more can be read.
     begun: Notify,
-    /// Where it is connected, as long as it is; nowhere over a Unix socket.
+    /// The connection's entry for its address, while it is open; none over a Unix socket.
     tried: Weak<Tried>,
     method_calls: MethodCalls,
-    /// The turn of the stream that moves, of those that have to. Without any, they stay.
+    /// The turn of the stream that moves, if streams have to move. Without a permit, streams stay.
     moves: Arc<Semaphore>,
-    /// When it is old.
+    /// When the connection reaches its maximum age.
     ends_at: OnceLock<Option<Instant>>,
 }
 
@@ -39,7 +39,7 @@ struct Observed {
     announced: Announced,
     last_received: Instant,
     ended: Option<NothingRead>,
-    /// The socket fails, also while nothing arrives.
+    /// Reads and writes fail from now on, even while nothing arrives.
     is_given_up: bool,
     reader: Option<Waker>,
 }
@@ -60,7 +60,7 @@ pub(super) enum NothingRead {
 }
 
 impl NothingRead {
-    /// Returns the reason in words. Where TLS is possible and not spoken, it may be what the server waits for.
+    /// Returns the reason as text. `is_encrypted_or_local`: if false, the text adds that the server may expect TLS.
     pub(crate) fn on(&self, is_encrypted_or_local: bool) -> String {
         match self {
             Self::Closed if !is_encrypted_or_local => format!("{self}; does it expect TLS (https://)?"),
@@ -103,22 +103,22 @@ impl ConnectionState {
         &self.method_calls
     }
 
-    /// A server has answered on it.
+    /// Notes that a server has answered on the connection.
     pub(crate) fn worked(&self) {
         self.tried.upgrade().inspect(|tried| tried.worked());
     }
 
-    /// The server does not answer any more.
+    /// Notes that the server does not answer any more.
     pub(crate) fn failed(&self) {
         self.tried.upgrade().inspect(|tried| tried.failed());
     }
 
-    /// Returns where it is connected.
+    /// Returns the address of the connection.
     pub(crate) fn address(&self) -> Option<SocketAddr> {
         self.tried.upgrade().map(|tried| tried.address())
     }
 
-    /// It is old after this time. That counts once.
+    /// Sets the maximum age of the connection. Only the first call counts.
     pub(crate) fn set_end(&self, after: Option<Duration>) {
         self.ends_at.get_or_init(|| after.map(|after| Instant::now() + after));
     }
@@ -127,18 +127,18 @@ impl ConnectionState {
         self.ends_at.get().copied().flatten()
     }
 
-    /// Its streams move away, one at a time.
+    /// Lets its streams move away, one at a time.
     pub(crate) fn leave(&self) {
         self.tried.upgrade().inspect(|tried| tried.leaves());
         self.moves.add_permits(1);
     }
 
-    /// The one whose turn it was has forgotten it, so that all stay.
+    /// Lets all remaining streams stay. The stream that had the turn has not returned its permit.
     pub(crate) fn stay(&self) {
         self.tried.upgrade().inspect(|tried| tried.stays());
     }
 
-    /// Waits until a stream is to move, and those before it have.
+    /// Waits until a stream has to move, and the streams before it have moved.
     pub(crate) async fn move_turn(&self) -> OwnedSemaphorePermit {
         match self.moves.clone().acquire_owned().await {
             Ok(turn) => turn,
@@ -167,7 +167,7 @@ impl ConnectionState {
         self.lock().last_received
     }
 
-    /// Closes the connection, whatever is still to be sent on it.
+    /// Closes the connection. Data that is still to be sent is dropped.
     pub(crate) fn give_up(&self) {
         let mut observed = self.lock();
         observed.is_given_up = true;
@@ -176,7 +176,7 @@ impl ConnectionState {
         reader.into_iter().for_each(Waker::wake);
     }
 
-    /// Whether it was given up. If not, the reader is woken when it is.
+    /// Whether the connection was given up. If not, the reader is woken when it is.
     fn is_given_up(&self, reader: &Context<'_>) -> bool {
         let mut observed = self.lock();
         match &mut observed.reader {
@@ -196,7 +196,7 @@ impl ConnectionState {
     }
 }
 
-/// Reports to the state what arrives. A kernel accepts connections for a hung program, so only the first bytes of HTTP/2 are evidence
+/// Reports arriving bytes to the state. A kernel accepts connections for a hung program, so only the first bytes of HTTP/2 are evidence of a server
 /// (FB-32).
 pub(super) struct ObservedSocket {
     socket: Box<dyn Socket>,
@@ -256,13 +256,13 @@ impl AsyncWrite for ObservedSocket {
 }
 
 impl Drop for ObservedSocket {
-    /// The connection was ended from this side, such as for a ping without an answer.
+    /// This side has ended the connection, for example because a ping was not answered.
     fn drop(&mut self) {
         self.state.ended(NothingRead::Closed);
     }
 }
 
-/// Returns why nothing can be read of what began with these bytes. A server that wants TLS sends an alert, which is shorter than the head of a frame.
+/// Returns why bytes that begin like this are not HTTP/2. A server that expects TLS sends an alert, which is shorter than the head of a frame.
 fn other_than_http2(bytes: &[u8]) -> NothingRead {
     match bytes {
         [0x15 | 0x16, 0x03, ..] => NothingRead::Tls,
@@ -271,7 +271,7 @@ fn other_than_http2(bytes: &[u8]) -> NothingRead {
     }
 }
 
-/// How a stream or call on a connection that has ended is reported.
+/// The status text of a stream or call on a connection that has ended.
 pub(super) const CLOSED: &str = "the connection is lost, or takes no more calls";
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! What a server is shown of the relay itself with each stream, poll and call: tokens, and the headers that the configuration has for it.
+//! What a server is shown of the relay itself with each stream, poll and call: tokens and configured headers.
 
 use std::io;
 use std::path::PathBuf;
@@ -33,7 +33,8 @@ impl HeadersError {
     }
 }
 
-/// Returns what a server is shown with something that begins now: tokens over TLS alone, and headers where nobody can listen on the way.
+/// Returns the headers for a stream, poll or call that begins now. Tokens are sent over TLS only, and other headers only where they cannot be read
+/// on the way.
 pub(super) async fn headers_for(server: &AdsServer) -> Result<HeaderMap, HeadersError> {
     // Never over plain text, whatever the configuration contains.
     let tokens = if server.tls.is_some() { server.tokens.as_slice() } else { &[] };
@@ -41,7 +42,7 @@ pub(super) async fn headers_for(server: &AdsServer) -> Result<HeaderMap, Headers
     let (known, limit) = (&server.known_files, server.connect_timeout);
     let mut shown = token::metadata(tokens, known, limit).await?.into_headers();
     for (path, value) in tokens.iter().zip(shown.get_all(AUTHORIZATION)) {
-        // Without the word before it, of which other texts have parts.
+        // Without the `Bearer` prefix: other texts may contain parts of that word.
         let token = value.as_bytes().strip_prefix(token::BEARER.as_bytes()).map(HeaderValue::from_bytes);
         if let Some(Ok(token)) = token {
             server.shown_values.add_of_file(path, &token);

@@ -1,4 +1,4 @@
-//! The control planes and other sources, and which of them each request goes to.
+//! The control planes and other sources, and which requests go to which of them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,11 +15,11 @@ use crate::relay::StartSource;
 pub struct Plan {
     /// The servers, in the order of their first mention.
     pub servers: Vec<SourcePlan>,
-    /// For old-style names, the first choice first (BOOT-12, BOOT-14).
+    /// The list for old-style names, the first choice first (BOOT-12, BOOT-14).
     pub top: Vec<usize>,
-    /// For new-style names, by their authority.
+    /// The lists for new-style names, by authority.
     pub authorities: BTreeMap<String, AuthorityPlan>,
-    /// Against flapping between the servers of a list.
+    /// Timers that prevent flapping between the servers of a list.
     pub timers: FallbackTimers,
     /// After a fallback, resources that the old server had and the new one lacks are kept (FB-26).
     pub(crate) hold_missing: bool,
@@ -42,8 +42,8 @@ pub enum SourcePlan {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FilesServer {
     pub(crate) options: FilesOptions,
-    /// No other server gets the same requests, so that what is not in these files does not exist. Beside servers, files are never
-    /// evidence of absence (FS-6).
+    /// True if no other server gets the same requests: then what is not in these files does not exist. Beside servers, files are never evidence of
+    /// absence (FS-6).
     pub(crate) authoritative: bool,
 }
 
@@ -77,7 +77,7 @@ impl Plan {
         let mut plan = self.for_sources();
         let hub = sources::ServerPlan::Streams {
             variant: Variant::Delta,
-            // The hub reports absence itself, and waits as long as its upstream does.
+            // The hub reports absence itself, and waits as long as its upstream servers may take.
             quirks: ServerQuirks {
                 on_resource_timeout: OnResourceTimeout::Unknown,
                 skips_brakes: true, // the hub's views have them
@@ -102,7 +102,7 @@ impl Plan {
         (!self.shared.is_empty()).then_some(plan)
     }
 
-    /// Returns the same lists without how a server is reached.
+    /// Returns the same lists, without the settings of connections.
     fn for_sources(&self) -> sources::Plan {
         let list = |servers: &[usize], rule| sources::AuthorityPlan { servers: servers.into(), rule };
         let authorities = self.authorities.iter().map(|(name, of)| (name.clone(), list(&of.servers, of.rule)));
@@ -133,12 +133,12 @@ impl SourcePlan {
         }
     }
 
-    /// Returns it as it is asked at the start.
+    /// Returns the source as it is asked at the start.
     pub(crate) fn for_start(&self) -> StartSource {
         StartSource { name: self.name(), is_files: matches!(self, Self::Files(_)) }
     }
 
-    /// Returns what a view has to know of it.
+    /// Returns what a view has to know of the source.
     fn for_sources(&self) -> sources::ServerPlan {
         match self {
             Self::Ads(server) => sources::ServerPlan::Streams {
@@ -159,8 +159,8 @@ impl FilesServer {
     }
 }
 
-/// Returns the indices of a list's servers among all servers. Equal servers are one (BOOT-9), also within a list, where falling
-/// back from a server to itself is of no use.
+/// Returns the servers of a list as indices into `servers`. Equal servers are one (BOOT-9), also within a list: falling back from a server to
+/// itself is of no use.
 fn places(servers: &mut Vec<SourcePlan>, list: Vec<SourcePlan>) -> Vec<usize> {
     let mut places = Vec::new();
     let alone = list.iter().all(|server| *server == list[0]);

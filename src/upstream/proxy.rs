@@ -1,4 +1,4 @@
-//! The proxy before a server: where it is, and what it is shown.
+//! The proxy before a server: its address, and its credentials.
 
 use std::fmt;
 use std::io;
@@ -17,7 +17,7 @@ use crate::known_files::KnownFiles;
 pub(crate) struct Proxy {
     /// A scheme, a host and an optional port.
     pub(crate) uri: Uri,
-    /// Present if and only if the scheme is https. It has nothing to do with TLS to the server.
+    /// Present if and only if the scheme is https. TLS to the server does not depend on it.
     pub(crate) tls: Option<TlsFiles>,
     pub(crate) credentials: Option<ProxyCredentials>,
 }
@@ -65,7 +65,7 @@ impl Proxy {
     }
 }
 
-/// Returns the credentials that a file has.
+/// Returns the credentials in a file, if they are valid.
 pub(crate) fn valid_credentials(content: &[u8]) -> Option<&str> {
     let text = std::str::from_utf8(content).ok()?.trim_end_matches(['\r', '\n']);
     (text.contains(':') && !text.contains(char::is_control)).then_some(text)

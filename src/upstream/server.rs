@@ -25,20 +25,20 @@ pub struct AdsServer {
     pub(crate) uri: Uri,
     /// A Unix socket that is connected to instead of the host of the URI.
     pub(crate) socket: Option<PathBuf>,
-    /// Asked for connections to the server, which are not made directly.
+    /// The proxy that makes the connections to the server; without it they are made directly.
     pub(crate) proxy: Option<Proxy>,
     /// Present if and only if the scheme is https.
     pub(crate) tls: Option<TlsFiles>,
     /// Each of these files has a token that is sent with each stream, over TLS alone (BOOT-7).
     pub(crate) tokens: Vec<PathBuf>,
-    /// Shown with each stream, poll and call, where nobody can listen on the way.
+    /// Sent with each stream, poll and call, where they cannot be read on the way.
     pub(crate) headers: Vec<ServerHeader>,
-    /// What the server is shown for clients of some tenants, instead of its own certificate, tokens and headers. The first that is for one counts.
+    /// Credentials for clients of some tenants, instead of the server's own certificate, tokens and headers. The first entry that matches counts.
     pub(crate) tenants: Vec<TenantCredentials>,
     /// The variant used from the start. Without it delta is tried, then SotW if the server does not support delta.
     pub(crate) variant: Option<Variant>,
     pub(crate) quirks: ServerQuirks,
-    /// Configured features that change nothing here, but distinguish it from other servers (BOOT-10).
+    /// Configured features that change nothing here, but distinguish the server from others (BOOT-10).
     pub(crate) features: BTreeSet<&'static str>,
     pub(crate) connect_timeout: Duration,
     pub(crate) life: LifeTimes,
@@ -50,15 +50,15 @@ pub struct AdsServer {
     /// How many streams share a connection, at most.
     pub(crate) max_streams_per_connection: usize,
     pub(crate) ages: ConnectionAges,
-    /// Whether streams show it headers of clients, by which it may judge them. Questions for which there is no client show none.
+    /// Whether streams show the server headers of clients, by which it may judge them. Calls and polls without a client show none.
     pub(crate) judges_clients: bool,
-    /// What its files had the last time.
+    /// The last contents of its files.
     pub(crate) known_files: KnownFiles,
-    /// What it is shown in headers, and was shown the last times.
+    /// The values that the server is shown in headers, or was shown lately.
     pub(crate) shown_values: ShownValues,
 }
 
-/// What a server is shown for clients of some tenants.
+/// Credentials for clients of some tenants.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct TenantCredentials {
     pub(crate) tenants: Vec<NamePattern>,
@@ -72,12 +72,12 @@ pub(crate) struct TenantCredentials {
 pub(crate) struct LifeTimes {
     /// The silence after which a call is made. Without it, calls are made on request alone.
     pub(crate) interval: Option<Duration>,
-    /// How long a call may take.
+    /// The time limit of one call.
     pub(crate) timeout: Duration,
     pub(crate) method: LifeMethod,
 }
 
-/// What liveness calls call.
+/// The method of liveness calls.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum LifeMethod {
     /// A method that does not exist, on the path of the discovery service.
@@ -85,7 +85,7 @@ pub(crate) enum LifeMethod {
     Call,
     /// `grpc.health.v1.Health/Check`.
     Health,
-    /// Nothing: no call is made, and nothing follows from silence.
+    /// No calls are made, and nothing follows from silence.
     None,
 }
 
@@ -99,14 +99,14 @@ pub(crate) struct Keepalive {
 /// When streams move away from a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ConnectionAges {
-    /// How long the answers for the server's name have to lack its address. None: it may stay.
+    /// How long the answers for the server's name must lack the address of a connection before its streams move. `None`: they stay.
     pub(crate) drain: Option<Duration>,
-    /// How old it may become, but for 10 % more or less.
+    /// The maximum age of a connection, varied by 10 %.
     pub(crate) max: Option<Duration>,
 }
 
 impl ConnectionAges {
-    /// Never.
+    /// Streams never move.
     pub(crate) const NONE: Self = Self { drain: None, max: None };
 }
 
@@ -139,20 +139,20 @@ impl AdsServer {
         }
     }
 
-    /// Returns how long it has for a connection. A kernel accepts connections for a hung program (FB-32), so its first bytes have a limit of
-    /// their own.
+    /// Returns the time limits for a connection. The server's first bytes have a limit of their own, since a kernel accepts connections for a hung
+    /// program (FB-32).
     pub(super) fn dial_limits(&self) -> DialLimits {
         DialLimits { connect: self.connect_timeout, first_words: self.connect_timeout.min(FIRST_WORDS) }
     }
 
-    /// Returns the server as clients of some tenants have it.
+    /// Returns the server with the credentials for some tenants.
     pub(super) fn with_credentials(&self, credentials: &TenantCredentials) -> Self {
         let TenantCredentials { tenants: _, own, tokens, headers } = credentials.clone();
         let tls = self.tls.clone().map(|tls| TlsFiles { own, ..tls });
         Self { tls, tokens, headers, tenants: Vec::new(), ..self.clone() }
     }
 
-    /// Whether it may be shown headers that are secret: over TLS, or without leaving this machine.
+    /// Whether secret headers may be sent to the server: the connection has TLS, or does not leave this machine.
     pub(crate) fn may_be_shown_headers(&self) -> bool {
         let host = self.uri.host().unwrap_or_default().trim_start_matches('[').trim_end_matches(']');
         let is_here = host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback());

@@ -29,7 +29,7 @@ pub(crate) struct TlsFiles {
     pub(crate) words: TlsWords,
 }
 
-/// What TLS handshakes need, as its files are now: what explains their errors, and the settings.
+/// What TLS handshakes need, from the present files: what explains their errors, and the settings.
 pub(crate) type ReadTls = (TlsFiles, Arc<ClientConfig>);
 
 /// Words of error messages: who connects, and which key or option could be given.
@@ -37,11 +37,11 @@ pub(crate) type ReadTls = (TlsFiles, Arc<ClientConfig>);
 pub(crate) struct TlsWords {
     /// Who connects.
     pub(crate) client: &'static str,
-    /// Why the trust of the system decides.
+    /// Why the system's CAs are used.
     pub(crate) no_ca: &'static str,
     /// Why no certificate is shown.
     pub(crate) no_certificate: &'static str,
-    /// Where the name in the peer's certificate is from.
+    /// Where the expected name of the peer's certificate is from.
     pub(crate) server_name: &'static str,
 }
 
@@ -52,7 +52,7 @@ impl TlsWords {
         no_certificate: "tls.certificate is not given",
         server_name: "tls.server_name",
     };
-    /// Of a proxy. No key has anything to do with its certificate.
+    /// For a proxy. No configuration key sets its certificate name.
     pub(crate) const PROXY: Self = Self {
         client: "the relay",
         no_ca: "proxy certificates are checked by the system's trust alone",
@@ -62,7 +62,7 @@ impl TlsWords {
 }
 
 impl TlsFiles {
-    /// Reads each file within the limit. If the disk hangs, what it had the last time is used.
+    /// Reads each file within the limit. If the disk hangs, the last content is used.
     pub(super) async fn read(
         &self,
         alpn: &[u8],
@@ -75,7 +75,7 @@ impl TlsFiles {
             content.map_err(|source| TlsFileError::Read { path: path.into(), source })
         };
         let (certificate, key) = self.own.as_ref().map(|own| (&own.certificate, &own.key)).unzip();
-        // At the same time, so that all of them take no longer than one.
+        // The files are read at the same time, so that together they take no longer than one.
         let (ca, certificate, key) = tokio::join!(content(self.ca.as_ref()), content(certificate), content(key));
         let roots = match &self.ca {
             Some(path) => tls::roots(path, &ca?)?,
@@ -116,7 +116,7 @@ impl TlsFiles {
 
     fn explain_certificate(&self, reason: &CertificateError) -> String {
         match reason {
-            // A bad signature comes from another CA of the same name.
+            // A bad signature comes from another CA with the same name.
             CertificateError::UnknownIssuer | CertificateError::BadSignature => match &self.ca {
                 Some(ca) => format!("certificate not signed by any CA in {}", ca.display()),
                 None => {
@@ -149,7 +149,7 @@ impl TlsFiles {
     }
 }
 
-/// Adds a certificate with its key, which has to be its own.
+/// Adds a certificate and its key, which must belong to it.
 fn with_certificate(
     builder: ConfigBuilder<ClientConfig, WantsClientCert>,
     own: &OwnCertificate,
@@ -163,7 +163,7 @@ fn with_certificate(
     })
 }
 
-/// One reading at a time, also if the disk hangs: those who come later wait for it, and not beside it.
+/// Reads the system's CAs, once at a time even if the disk hangs: callers that come later wait for the same reading.
 async fn system_roots(load: fn() -> CertificateResult, limit: Duration) -> Result<RootCertStore, TlsFileError> {
     static READING: Mutex<()> = Mutex::const_new(());
     let reading = async {
@@ -223,7 +223,7 @@ mod tests {
         );
     }
 
-    /// A certificate and its key are two files: one may be read and the other hang, or not be written yet.
+    /// A certificate and its key are two files: one may be read while the other hangs, or is not written yet.
     #[tokio::test]
     async fn a_certificate_and_a_key_of_two_versions_are_not_paired_and_the_last_pair_stays() {
         let folder = std::env::temp_dir().join(format!("weir-pair-{}", std::process::id()));

@@ -38,8 +38,8 @@ impl TokenError {
     }
 }
 
-/// Returns the metadata of a stream: one header for each token. While the disk hangs for longer than the limit, a token counts for as long as
-/// it is valid.
+/// Returns the metadata of a stream: one header for each token. If the disk hangs for longer than the limit, the last token is used as long as it
+/// is valid.
 pub(super) async fn metadata(
     files: &[PathBuf],
     known: &KnownFiles,
@@ -82,7 +82,7 @@ fn claims(token: &str) -> Option<Claims> {
     serde_json::from_slice(&claims).ok()
 }
 
-/// What stands before a token in its header.
+/// The prefix of a token in its header.
 pub(super) const BEARER: &str = "Bearer ";
 /// A token that expires within this time could expire on the way.
 const MARGIN: Duration = Duration::from_secs(30);
@@ -147,7 +147,7 @@ mod tests {
         std::fs::remove_dir_all(folder).unwrap();
     }
 
-    /// A stream with a token that has expired would be refused, and its error would say less.
+    /// A stream with an expired token would be refused, with a less helpful error.
     #[tokio::test]
     async fn while_the_file_hangs_the_last_token_is_used_for_as_long_as_it_is_valid() {
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs();

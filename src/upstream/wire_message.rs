@@ -1,8 +1,8 @@
 //! Messages of gRPC servers as they arrive: plain or compressed.
 //!
-//! A server may compress its responses whether it is asked to or not. The gRPC library would refuse such a stream, or
-//! inflate a message in one go on the thread of its stream. So the flag before each message, which says whether it is compressed, is moved
-//! into the message: to the library every message is plain, and the codecs find the flag in its first byte.
+//! A server may compress its responses even if it is not asked to. The gRPC library would refuse such a stream, or inflate a message in one go on
+//! the thread of its stream. So the flag before each message, which says whether it is compressed, is moved into the message. To the library every
+//! message is plain; the codecs find the flag in the first byte.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -23,13 +23,13 @@ pub(super) enum WireMessage {
     Gzip(Bytes),
 }
 
-/// A channel whose responses have the flag of each message in the message.
+/// A channel that moves the flag of each message into the message.
 #[derive(Clone)]
 pub(super) struct WireMessages<S> {
     channel: S,
     /// The bytes of a message, without its flag.
     limit: usize,
-    /// Whether the server is asked to compress.
+    /// Whether the server is asked to compress its responses.
     asks: bool,
 }
 
@@ -38,11 +38,11 @@ pub(super) struct FlaggedBody<B> {
     body: B,
     encoding: Encoding,
     limit: usize,
-    /// What has arrived and is not passed on.
+    /// Bytes that have arrived and are not passed on yet.
     chunk: Bytes,
     prefix: [u8; PREFIX],
     prefix_read: usize,
-    /// Bytes of the message that are not passed on, once its prefix is.
+    /// Bytes of the message that are not passed on yet, once its prefix is.
     missing: usize,
 }
 
@@ -54,7 +54,7 @@ impl WireMessage {
         if is_compressed { Self::Gzip(message) } else { Self::Plain(message) }
     }
 
-    /// Returns its content, of at most so many bytes.
+    /// Returns the content of the message, or an error if it has more bytes than the limit.
     pub(super) async fn content(self, limit: usize) -> Result<Bytes, Status> {
         match self {
             Self::Plain(message) => Ok(message),
@@ -63,7 +63,7 @@ impl WireMessage {
     }
 }
 
-/// How each text begins about a response that cannot be read.
+/// The beginning of each error about an unreadable response.
 pub(super) const INVALID: &str = "invalid response";
 
 /// Returns the status of a stream with a message that cannot be inflated.
@@ -138,7 +138,7 @@ impl<B> FlaggedBody<B> {
         Ok(Some(Bytes::copy_from_slice(&[PLAIN, a, b, c, d, flag])))
     }
 
-    /// The end of the stream is within the prefix of a message. The end within a message is found behind this.
+    /// Returns an error if the stream ended within the prefix of a message. The decoder finds an end within the message itself.
     fn is_cut(&mut self) -> Option<Status> {
         let is_cut = std::mem::take(&mut self.prefix_read) > 0;
         is_cut.then(|| Status::internal("invalid response: the stream ends within the beginning of a message"))
@@ -218,7 +218,7 @@ mod tests {
         [&[flag][..], &length, content].concat()
     }
 
-    /// What the library gets of a response whose bytes come in pieces of this length, and how that ends.
+    /// Returns the bytes that the library gets of a response in pieces of this length, and how the response ends.
     async fn passed_on(encoding: Encoding, bytes: &[u8], length: usize) -> (Vec<u8>, Option<Status>) {
         let chunks = bytes.chunks(length).map(|chunk| Frame::data(Bytes::copy_from_slice(chunk)));
         let trailers = HeaderMap::from_iter([("grpc-status".parse().unwrap(), HeaderValue::from_static("0"))]);

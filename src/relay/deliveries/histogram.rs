@@ -1,9 +1,9 @@
-//! Counters that one thread alone may write, without a locked instruction; a histogram of times with fixed buckets, made of them.
+//! Counters for a single writer thread, without a locked instruction, and a histogram of times with fixed buckets made of them.
 
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Who writes the counters of a shard. All may read them.
+/// Which threads write the counters of a shard. All threads may read them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Writers {
     /// One thread, or one task.
@@ -23,7 +23,7 @@ impl Writers {
         }
     }
 
-    /// Replaces a value unless `change` returns none.
+    /// Replaces a value, unless `change` returns `None`.
     pub(super) fn update(self, counter: &AtomicU64, mut change: impl FnMut(u64) -> Option<u64>) {
         match self {
             Self::One => {
@@ -35,10 +35,10 @@ impl Writers {
     }
 }
 
-/// Counts times by the bucket that they are in.
+/// Counts times by bucket.
 #[derive(Debug, Default)]
 pub(crate) struct Histogram {
-    /// The last one is for all that no bound reaches.
+    /// The last bucket is for times above all bounds.
     buckets: [AtomicU64; BOUNDS.len() + 1],
     microseconds: AtomicU64,
 }
@@ -82,7 +82,7 @@ impl HistogramCounts {
         self.microseconds as f64 / 1e6
     }
 
-    /// Returns the upper bound of each bucket in seconds, none for the last one, with how many times are in it.
+    /// Returns each bucket's upper bound in seconds, `None` for the last, and how many times are in it.
     pub(crate) fn buckets(&self) -> impl Iterator<Item = (Option<f64>, u64)> {
         let bounds = BOUNDS.iter().map(|bound| Some(*bound as f64 / 1e6)).chain([None]);
         bounds.zip(self.buckets)

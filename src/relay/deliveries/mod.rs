@@ -1,7 +1,7 @@
 //! What clients are sent and how they answer, by type, over the life of the process.
 //!
-//! Counted in a shard for each thread that counts, which is alone in writing it; added up when the metrics are read. Threads beyond the
-//! number of shards share the last one.
+//! Each thread that counts is the only writer of its own shard. The shards are added up when the metrics are read. Threads beyond the number of
+//! shards share the last one.
 
 mod histogram;
 mod waits;
@@ -21,7 +21,7 @@ use super::clock::Clock;
 
 #[derive(Debug)]
 pub(crate) struct Deliveries {
-    /// The types that have counts of their own. The place after the last is for all others, since clients can invent them.
+    /// The types with counts of their own. The place after the last is for all other types, since clients can invent them.
     types: Box<[Type]>,
     shards: Box<[Shard]>,
     clock: Clock,
@@ -31,7 +31,7 @@ pub(crate) struct Deliveries {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct TypePlace(usize);
 
-/// By type. Only what was used takes room.
+/// Counters by type. A type takes memory once it is counted.
 #[derive(Debug)]
 #[repr(align(128))] // no two shards on one cache line, nor on two that are fetched together
 struct Shard(Box<[OnceLock<Box<TypeCounters>>]>);
@@ -59,9 +59,9 @@ pub(crate) struct TypeDeliveries {
     pub(crate) replies: u64,
     pub(crate) bytes: u64,
     pub(crate) acks: u64,
-    /// From the receipt of the oldest change in a reply, or of the request that it answers, until the reply was sent.
+    /// The time until a reply was sent: from the receipt of its oldest change, or from the request that it answers.
     pub(crate) sent: LagCounts,
-    /// The same until the client acknowledged it.
+    /// The same time until the client acknowledged the reply.
     pub(crate) acknowledged: LagCounts,
     /// Streams that have left a reply unanswered for longer than each of [`UNANSWERED_FOR`].
     pub(crate) unanswered: [usize; UNANSWERED_FOR.len()],
@@ -73,7 +73,7 @@ pub(crate) struct LagCounts {
     pub(crate) request: HistogramCounts,
 }
 
-/// Seconds for which streams without an answer are counted.
+/// For how many seconds a stream must have been without an answer to be counted.
 pub(crate) const UNANSWERED_FOR: [u64; 2] = [10, 60];
 
 impl Deliveries {
@@ -90,7 +90,7 @@ impl Deliveries {
         TypePlace(self.types.iter().position(|known| known == kind).unwrap_or(self.types.len()))
     }
 
-    /// Counts a reply that is handed to the transport.
+    /// Counts a reply when it is handed to the transport.
     pub(crate) fn sent(&self, place: TypePlace, bytes: usize, lag: Lag, begins_wait: Option<Moment>) {
         let (of, writers) = self.of(place);
         writers.add(&of.replies, 1);
@@ -110,7 +110,7 @@ impl Deliveries {
         answered.waits_since.iter().for_each(|begun| of.waits.begun(*begun, writers));
     }
 
-    /// A stream that has left a reply unanswered ends.
+    /// Ends the wait of a stream that ends without having answered a reply.
     pub(crate) fn given_up(&self, kind: &Type, begun: Moment) {
         let (of, writers) = self.of(self.place(kind));
         of.waits.ended(begun, writers);
@@ -173,7 +173,7 @@ impl LagCounts {
     }
 }
 
-/// Returns the number of this thread among those that count: the least that no other one has, since threads come and go.
+/// Returns the number of this thread among those that count. It is the least number that is free, since threads come and go.
 pub(super) fn this_thread() -> usize {
     thread_local!(static NUMBER: ThreadNumber = ThreadNumber::take());
     NUMBER.try_with(|number| number.0).unwrap_or(usize::MAX) // it is ending
@@ -182,7 +182,7 @@ pub(super) fn this_thread() -> usize {
 /// The number of a thread, until it ends.
 struct ThreadNumber(usize);
 
-/// The numbers that are given back, and the first that was never taken.
+/// The numbers that were given back, and the first number that was never taken.
 static NUMBERS: Mutex<(BTreeSet<usize>, usize)> = Mutex::new((BTreeSet::new(), 0));
 
 impl ThreadNumber {
@@ -202,7 +202,7 @@ impl Drop for ThreadNumber {
 }
 
 const MAX_WORKERS: usize = 64;
-/// Threads beside the workers: those that stand in for workers with heavy work, and one shard for all that are more.
+/// The shards beside those of the workers: some for threads that replace workers during heavy work, and one for all other threads.
 const OTHERS: usize = 5;
 const OTHER: &str = "other";
 
@@ -254,7 +254,7 @@ mod tests {
         assert_eq!(counts.len(), table.names().count() + 1);
     }
 
-    /// Two threads that add to one array without saying so to each other would lose what one of them adds.
+    /// Two threads that add to one counter without locked instructions would lose additions.
     #[test]
     fn each_thread_counts_in_a_place_of_its_own() {
         let own = this_thread();
@@ -263,8 +263,8 @@ mod tests {
         assert_ne!(own, other[0]);
     }
 
-    /// What counting takes of a delivery and its ACK, beside `bench fanout` (docs/metrics.md). Each thread has as much to do as the next, as
-    /// under a change for all clients.
+    /// The cost of counting a delivery and its ACK, beside `bench fanout` (docs/metrics.md). All threads have the same amount to do, as in a change
+    /// for all clients.
     #[test]
     #[ignore = "means something only in a release build, and alone"]
     fn figures_of_counting() {

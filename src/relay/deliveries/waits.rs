@@ -1,4 +1,4 @@
-//! How many clients have left a reply unanswered, by how long: counted as it happens, so that no look at a session is needed.
+//! How many clients have left a reply unanswered, and for how long. Counted as it happens, so that no session has to be read.
 
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
@@ -32,7 +32,7 @@ impl Waits {
         self.add(begun, -1, writers);
     }
 
-    /// Returns how many waits are open, less those that began within a time.
+    /// Returns how many open waits are older than a time.
     pub(super) fn older_than(&self, time: Duration, now: Moment) -> i64 {
         let now = second_of(now);
         let first = now.saturating_sub(time.as_secs().min(u64::from(SECONDS - 1)) as u32);

@@ -13,7 +13,7 @@ use super::Inspection;
 use crate::relay::key_headers::KeyHeaders;
 use crate::relay::link::SharedConnector;
 
-/// A view that can be audited, as it is now, and the member that is asked for.
+/// A view that can be audited, as it is now, and the member for which the audit asks.
 pub(in crate::relay) struct AuditSubject {
     /// The node that the server is shown.
     pub(in crate::relay) shown: MemberNode,
@@ -25,7 +25,7 @@ pub(in crate::relay) struct AuditSubject {
     pub(in crate::relay) headers: KeyHeaders,
 }
 
-/// Returns the view if it can be audited now, with the member that was given something else before, or one by a random number.
+/// Returns the view if it can be audited now. Its member is the one that was given something else before, or else one by a random number.
 pub(in crate::relay) fn audit_subject(
     of: &Inspection<'_>,
     found: Option<&MemberNode>,
@@ -52,13 +52,13 @@ pub(in crate::relay) fn audit_subject(
     })
 }
 
-/// What a member was given is compared with this.
+/// The view's side of the comparison with what a member was given.
 pub(in crate::relay) struct AuditedSide {
     pub(in crate::relay) offer: Offer,
     pub(in crate::relay) snapshot: Arc<Snapshot>,
 }
 
-/// Returns what the view has now, if it can still be audited. What it says of a change that it has not published is nothing yet.
+/// Returns what the view has now, if it can still be audited. Changes that it has not published do not count.
 pub(in crate::relay) fn audited_side(of: &Inspection<'_>) -> Result<AuditedSide, NotNow> {
     let (offer, snapshot) = (Offer::of(of.view, of.sources)?, of.view.snapshot().clone());
     if snapshot.revision != of.view.revision() {
@@ -67,7 +67,7 @@ pub(in crate::relay) fn audited_side(of: &Inspection<'_>) -> Result<AuditedSide,
     Ok(AuditedSide { offer, snapshot })
 }
 
-/// Whether the server is still shown this node, and a member with the other one is there.
+/// Whether the server is still shown this node, and a member with the other node is present.
 pub(in crate::relay) fn are_shown_and_present(of: &Inspection<'_>, shown: &MemberNode, member: &MemberNode) -> bool {
     shown_now(of) == Some(shown) && of.members.present().any(|of| of.node() == member)
 }
@@ -83,7 +83,7 @@ pub(in crate::relay) fn is_finding_over(of: &Inspection<'_>, server: &str) -> bo
     shown_now(of).is_some_and(are_equal) || is_elsewhere()
 }
 
-/// Returns the node that servers are shown, if it is that of a client that is there.
+/// Returns the node that servers are shown, if a client that is present has that node.
 fn shown_now<'a>(of: &Inspection<'a>) -> Option<&'a MemberNode> {
     of.members.shown().filter(|_| !of.members.has_left())
 }

@@ -10,7 +10,7 @@ use weir_core::xds::{Type, TypeTable};
 use super::Inspection;
 use crate::relay::report::{LadderMetrics, RemovalMetrics, TypeSize, ViewMetrics};
 
-/// Returns what is measured of a view.
+/// Returns the metrics of a view.
 pub(in crate::relay) fn metrics(of: &Inspection<'_>) -> ViewMetrics {
     let ladder = |ladder: LadderSummary<'_>| LadderMetrics {
         authority: ladder.authority.name().to_owned(),
@@ -32,7 +32,7 @@ pub(in crate::relay) fn metrics(of: &Inspection<'_>) -> ViewMetrics {
     }
 }
 
-/// Returns what is read of the view itself. It costs by types, sessions and dangling clusters.
+/// Returns the metrics that are read of the view itself. The cost grows with types, sessions and dangling clusters.
 fn of_view(view: &View, table: &TypeTable, types: &BTreeSet<(Type, bool)>) -> ViewMetrics {
     ViewMetrics {
         over_absent_limit: view.wants().over_absent_limit(),
@@ -80,7 +80,7 @@ mod tests {
     const LISTENERS: &str = "envoy.config.listener.v3.Listener";
     const SECRETS: &str = "envoy.extensions.transport_sockets.tls.v3.Secret";
 
-    /// A view with twice as many clusters, of which a brake holds half, as many listeners after as many removals, and as many secrets that do
+    /// A view of twice as many clusters, half of which a brake holds. It has as many listeners, after as many removals, and as many secrets that do
     /// not exist.
     fn view_of(count: usize) -> (View, Arc<TypeTable>) {
         let table = Arc::new(TypeTable::new());

@@ -35,14 +35,14 @@ pub(super) struct ViewFacts {
     pub(super) metric_label: MetricLabel,
     /// The node fields that form the sharing key.
     pub(super) key_fields: BTreeMap<String, String>,
-    /// The encoded node that servers are shown, unless it is that of a client.
+    /// The encoded node that servers are shown, unless they are shown the node of a client.
     pub(super) node: Bytes,
-    /// What was loaded for it from disk.
+    /// What was loaded for the view from disk.
     pub(super) from_disk: FromDisk,
 }
 
 impl ViewFacts {
-    /// What operators call it.
+    /// Returns the description of the view for operators.
     pub(super) fn words(&self) -> String {
         if self.is_hub {
             return self.view_id.to_string();
@@ -58,7 +58,7 @@ pub(super) struct Inspection<'a> {
     pub(super) sources: &'a Sources,
     pub(super) links: &'a Links,
     pub(super) sessions: &'a Subscribers,
-    /// The clients that servers may be shown, and which one is.
+    /// The clients that servers may be shown, and the one that they are shown.
     pub(super) members: &'a Members,
     /// How many sessions are blocked without a time limit.
     pub(super) blocked: usize,
@@ -67,13 +67,13 @@ pub(super) struct Inspection<'a> {
     pub(super) now: Moment,
 }
 
-/// Returns the published snapshot, for what takes longer than a look.
+/// Returns the published snapshot, for work that takes longer than one question.
 pub(super) fn snapshot(of: &Inspection<'_>) -> ViewSnapshot {
     let (view, snapshot) = (of.facts.view_id.to_string(), of.view.snapshot().clone());
     ViewSnapshot { view, snapshot, servers: of.links.servers().collect(), now: of.now }
 }
 
-/// Returns the sessions, to count the answers of their clients elsewhere.
+/// Returns the sessions, so that the answers of their clients can be counted outside of the task.
 pub(super) fn sessions(of: &Inspection<'_>) -> ViewSessions {
     ViewSessions { view: of.facts.view_id.to_string(), sessions: of.sessions.answers(), now: of.now }
 }
@@ -85,7 +85,7 @@ pub(super) fn dangling(of: &Inspection<'_>) -> DanglingClusters {
     DanglingClusters { view: of.facts.view_id.to_string(), clusters, state: of.view.snapshot().clone() }
 }
 
-/// Returns what to call the view and the words of its key, if a resource is present there.
+/// Returns the name of the view and the words of its key, if a resource is present there.
 pub(super) fn words_if_present(of: &Inspection<'_>, kind: &Type, name: &Name) -> Option<(String, String)> {
     let state = of.view.snapshot();
     let mut found = [Class::Wildcard, Class::Named].into_iter().map(|class| state.lookup(kind, class, name));
@@ -96,7 +96,7 @@ pub(super) fn words_if_present(of: &Inspection<'_>, kind: &Type, name: &Name) ->
     })
 }
 
-/// Returns all waits but those of sessions, with so many of the oldest.
+/// Returns all waits except those of sessions, with so many of the oldest.
 pub(super) fn waits(of: &Inspection<'_>, limit: usize) -> ViewWaits {
     let list = add_waits(of, WaitList::keeping(limit));
     ViewWaits { view: of.facts.view_id.to_string(), servers: of.links.servers().collect(), list }

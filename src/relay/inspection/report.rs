@@ -153,7 +153,7 @@ struct Missing {
 }
 
 impl Missing {
-    /// Goes through all interest once.
+    /// Sums up all interest in one pass.
     fn by_authority(view: &View) -> BTreeMap<Authority, Self> {
         let mut missing: BTreeMap<Authority, Self> = BTreeMap::new();
         for (kind, wanted) in view.wants().missing() {

@@ -15,19 +15,19 @@ pub(super) struct OpenLink {
     pub(super) serial: u64,
     #[expect(dead_code)] // ends with the link
     pub(super) task: AbortOnDrop,
-    /// While it is open.
+    /// The state of the stream while it is open.
     pub(super) state: Option<OpenState>,
-    /// Counts the stream as connected in the log for as long as it is open.
+    /// Counts the stream as connected, in the log, while it is open.
     pub(super) connection: Option<Connection>,
-    /// A request that did not fit into the channel. None after it is taken meanwhile.
+    /// A request that did not fit into the channel, until it is sent.
     pub(super) waiting: Option<Request>,
     pub(super) last_error: Option<String>,
-    /// Its stream ends in order to go on elsewhere.
+    /// The stream ends to go on at another place.
     pub(super) is_moving: bool,
     pub(super) responses: u64,
-    /// Until the server has responded, or until then.
+    /// The permit, which is kept until the server has responded, at most until this time.
     pub(super) leave: Option<(Leave, Instant)>,
-    /// The trial of types that are kept off its stream.
+    /// The trial of types that are kept off the stream.
     pub(super) trial: Option<AbortOnDrop>,
 }
 
@@ -45,7 +45,7 @@ pub(in crate::relay) struct StreamEnds {
     pub(in crate::relay) life: Arc<Notify>,
 }
 
-/// What is reported of the link of a stream.
+/// The facts about a stream's link that are reported.
 #[derive(Debug, Default)]
 pub(in crate::relay) struct LinkFacts {
     pub(in crate::relay) connected: bool,
@@ -54,16 +54,16 @@ pub(in crate::relay) struct LinkFacts {
     pub(in crate::relay) unrouted_calls: Option<String>,
 }
 
-/// A stream on which nothing more is requested. The server may keep a record for its node until it has ended.
+/// A stream that nothing more is requested on. The server may keep a record for its node until the stream has ended.
 pub(super) struct EndingLink {
     pub(super) link: OpenLink,
     pub(super) leave: Option<Leave>,
-    /// It is waited for no longer than this.
+    /// When the wait for its end is over.
     pub(super) until: Instant,
 }
 
 impl OpenLink {
-    /// Starts as one whose stream is not open yet.
+    /// Returns a link whose stream is not open yet.
     pub(super) fn new(serial: u64, task: AbortOnDrop) -> Self {
         let (state, connection, waiting, last_error, is_moving, responses, leave, trial) = Default::default();
         Self { serial, task, state, connection, waiting, last_error, is_moving, responses, leave, trial }

@@ -1,4 +1,4 @@
-//! One client stream among those of a pool: its reports are counted, and it gets the orders.
+//! One client stream among those of a pool: its reports are counted, and it is sent the orders.
 
 use prost::Message;
 use weir_core::proto::code;
@@ -58,7 +58,7 @@ pub(super) async fn converse(
                 reported = Some(due);
             }
             limit = pool.has_made_room() => return made_room(limit),
-            // A member keeps its pool, and so the sender.
+            // A member keeps its pool alive, and so the sender.
             _ = orders.changed() => {}
             () = look_again => {} // the clusters of the view may have changed
         }

@@ -44,9 +44,9 @@ pub(crate) enum LoadsMode {
 /// One stream of load reports: the first message from downstream, the following ones, and the channel for responses. Both
 /// directions are bounded, so that a slow reader slows its sender.
 pub(crate) struct LoadLink {
-    /// Whose reports these are, if views have tenants.
+    /// The tenant of the clients, if views have tenants.
     pub(crate) tenant: Option<Arc<str>>,
-    /// What the server is shown of the headers of their clients.
+    /// The headers of the clients that the server is shown.
     pub(crate) headers: KeyHeaders,
     pub(crate) first: Bytes,
     pub(crate) reports: mpsc::Receiver<Bytes>,
@@ -66,7 +66,7 @@ pub(crate) enum LoadEnd {
     /// Another control plane is active for the client, or the client's node has another key.
     #[error("{0}")]
     Moved(&'static str),
-    /// There are too many streams or pools, and another connection needs the place of this one, or there is none for it.
+    /// There are too many streams or pools: there is no place for this stream, or another connection needs its place.
     #[error("{0}")]
     Exhausted(String),
     /// The status that the control plane sent.
@@ -115,7 +115,7 @@ impl Loads {
         Self { mode, views, connector, clock: Clock::starting_now(), kept, pools, streams }
     }
 
-    /// Makes these the load reports of a configuration that follows another one: streams that this one passes on still count.
+    /// Takes over from the load reports of an earlier configuration: the streams that it passes on still count.
     pub(crate) fn after(self, earlier: &Self) -> Self {
         Self { streams: earlier.streams.clone(), ..self }
     }
@@ -124,7 +124,7 @@ impl Loads {
         self.mode != LoadsMode::Off
     }
 
-    /// Whether reports are summed. Otherwise all but the first of a stream pass undecoded.
+    /// Whether reports are summed. Otherwise only the first report of a stream is decoded.
     pub(crate) fn are_summed(&self) -> bool {
         matches!(self.mode, LoadsMode::Aggregate(_))
     }
@@ -132,7 +132,7 @@ impl Loads {
     /// Serves a client's stream from its first message to its end. If the client leaves before, the future is dropped.
     pub(crate) async fn serve(&self, peer: &Arc<Peer>, quota: &Arc<ViewQuota>, link: LoadLink) -> LoadEnd {
         let Ok(first) = LoadStatsRequest::decode(link.first.clone()) else { return LoadEnd::Unreadable };
-        // The server reads a node that is given in parts as one, and it is that one which is judged.
+        // A server merges a node that is given in parts. The merged node is judged.
         let node = first.node.as_ref().and_then(|_| wire::merged(&link.first, NODE)).map(Bytes::from);
         let identity = match self.views.identify(peer, link.headers.hashes(), node.as_ref()) {
             Ok(identity) => identity,
@@ -154,7 +154,7 @@ impl Loads {
         }
     }
 
-    /// Judges the node of a later report, which may pass undecoded.
+    /// Judges the node of a later report, which otherwise passes undecoded.
     pub(crate) fn judge(&self, peer: &Arc<Peer>, headers: &KeyHeaders, report: &[u8]) -> Result<(), AdmissionError> {
         if !self.views.permissions().has_rules() {
             return Ok(());
@@ -166,8 +166,8 @@ impl Loads {
         }
     }
 
-    /// Ends the client's stream when another server becomes active for the key, so that the client starts again there (FB-19): an order of
-    /// the old server does not hold for the new one.
+    /// Passes a client's stream on. When another server becomes active for the key, the stream ends, so that the client starts again there (FB-19):
+    /// an order of the old server does not hold for the new one.
     async fn pass_through(
         &self,
         key: &SharingKey,
@@ -202,12 +202,12 @@ impl Loads {
         self.kept.0.load(Ordering::Relaxed)
     }
 
-    /// Sends what clients last reported, after all of them have left and before the relay stops.
+    /// Sends the last reports of clients, after all clients have left and before the relay stops.
     pub(crate) async fn finish(&self) {
         self.pools.finish().await;
     }
 
-    /// Adds a client to the pool of its key, which is made if there is none.
+    /// Adds a client to the pool of its key, and makes the pool if there is none.
     fn member(
         &self,
         key: &SharingKey,

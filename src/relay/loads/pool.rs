@@ -30,7 +30,7 @@ pub(super) struct Pool {
     state: Mutex<PoolState>,
     /// The last order of the server. The newest is enough (LRS-3).
     order: watch::Sender<Option<Arc<Order>>>,
-    /// A client has left, the pool makes room, or the relay is stopping.
+    /// Notified when a client has left, the pool makes room, or the relay is stopping.
     look: Notify,
     makes_room: SetOnce<MakesRoom>,
 }
@@ -59,7 +59,7 @@ enum StreamEnd {
 struct MakesRoom {
     /// How many pools there may be.
     limit: usize,
-    /// How long it may take to report what it has.
+    /// How long the pool may take to report what it has.
     parting: Duration,
 }
 
@@ -99,7 +99,7 @@ impl Pool {
         self.count(&mut state);
     }
 
-    /// Returns the orders of the server, of which the last one may have come before.
+    /// Returns the orders of the server. The last one may have come before this call.
     pub(super) fn orders(&self) -> watch::Receiver<Option<Arc<Order>>> {
         self.order.subscribe()
     }
@@ -114,19 +114,19 @@ impl Pool {
         self.lock().closed
     }
 
-    /// Ends the pool and the streams of its clients. It reports what it has within this time, if a server takes it.
+    /// Ends the pool and the streams of its clients. It may take this long to report what it has.
     pub(super) fn make_room(&self, limit: usize, parting: Duration) {
         self.lock().closed = true;
         let _ = self.makes_room.set(MakesRoom { limit, parting }); // once for each pool
         self.look.notify_one();
     }
 
-    /// Waits until the pool makes room for another one, which may never be. Returns how many pools there may be.
+    /// Waits until the pool makes room for another one, if it ever does. Returns how many pools there may be.
     pub(super) async fn has_made_room(&self) -> usize {
         self.makes_room.wait().await.limit
     }
 
-    /// Sends buffered reports at once, if a server is connected.
+    /// Sends buffered reports at once, if the pool is connected to a server.
     pub(super) fn hasten(&self) {
         self.lock().aggregate.hasten(self.clock.now());
         self.look.notify_one();
@@ -220,7 +220,7 @@ impl Pool {
         }
     }
 
-    /// Waits until the server has its last report, and ends the stream itself.
+    /// Waits until the server has received the last report, and has ended the stream.
     async fn part(&self, reports: mpsc::Sender<Bytes>, carried: impl Future<Output = LoadEnd>) {
         let parting = self.makes_room.get().map_or(PARTING, |room| room.parting);
         if parting.is_zero() {
@@ -244,7 +244,7 @@ impl Pool {
         .await;
     }
 
-    /// Returns what is left of a pool that makes room. Any other one is closed when nothing is left.
+    /// Returns the last report of a pool that makes room. Other pools close when nothing is left to report.
     fn last_report(&self) -> Option<Bytes> {
         self.makes_room.get()?;
         let (mut state, now) = (self.lock(), self.clock.now());
@@ -276,7 +276,7 @@ impl Pool {
         }
     }
 
-    /// Whether an event that servers may repeat is worth a line.
+    /// Decides whether a repeatable event of the server is logged. Returns how many were not logged since the last line.
     fn line(&self, event: ServerEvent) -> Option<u64> {
         self.views.shared().server_paces.line(event)
     }
@@ -327,7 +327,7 @@ impl Pool {
     }
 }
 
-/// What is left of a pool that ends before it could report it is dropped.
+/// Drops what a pool could not report before its end.
 impl Drop for Pool {
     fn drop(&mut self) {
         let mut state = self.lock();

@@ -1,4 +1,4 @@
-//! The pools of keys with clients: how many there are, who has made them, and which one makes room when there are too many.
+//! The pools of keys with clients: how many there are, which client made each, and which pool makes room when there are too many.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -21,19 +21,19 @@ use crate::relay::views::{MadeViews, ViewLimits, ViewQuota};
 pub(super) struct Pools {
     /// Guards only the map. The lock of a pool may be taken after this one.
     map: Mutex<PoolMap>,
-    /// A pool has ended.
+    /// Notified when a pool has ended.
     ended: Notify,
 }
 
 #[derive(Default)]
 struct PoolMap {
     of_keys: HashMap<SharingKey, Entry>,
-    /// Pools whose clients are all of one connection.
+    /// Pools whose clients all have the same connection.
     of_one: Shares<SharingKey>,
-    /// Pools without clients, which have something to report. The last client of the first one left first.
+    /// Pools without clients that have something to report, in the order in which their last clients left.
     unused: BTreeMap<u64, SharingKey>,
     last_unused: u64,
-    /// Pools that are not in the map any more, and have not ended.
+    /// How many pools were taken out of the map and have not ended.
     leaving: usize,
 }
 
@@ -43,7 +43,7 @@ struct Entry {
     _made: MadePool,
     /// How many streams of each connection are members.
     members: HashMap<u64, usize>,
-    /// Where else in the map it is.
+    /// In which other list of the map the pool is.
     listed: Listed,
 }
 
@@ -56,7 +56,7 @@ enum Listed {
     Unused(u64),
 }
 
-/// Counts a pool for its maker as long as it is in the map.
+/// Counts a pool for the client that made it, as long as the pool is in the map.
 struct MadePool {
     maker: Arc<ViewQuota>,
     key: SharingKey,
@@ -81,12 +81,12 @@ pub(super) struct Membership {
 pub(super) struct RunningPool {
     pools: Arc<Pools>,
     pool: Arc<Pool>,
-    /// The memory that it takes of its maker's, until it has ended.
+    /// The pool's memory, charged to the client that made it until the pool has ended.
     _charge: Option<Charge>,
 }
 
 impl Pools {
-    /// Adds a client to the pool of its key. If there is none, it is made, if there is room for it: its task is then for the caller to run.
+    /// Adds a client to the pool of its key. If there is no pool and there is room, a new one is made, and the caller has to run its task.
     pub(super) fn join(
         self: &Arc<Self>,
         key: &SharingKey,
@@ -101,7 +101,7 @@ impl Pools {
             return Ok((membership(joined), None));
         }
         let account = client.quota.account();
-        // Before another pool has to go for this one.
+        // Checked before another pool is evicted for this one.
         account.map_or(Ok(()), |account| account.admit(costs::POOL)).map_err(AdmissionError::NoMemory)?;
         map.remove(key); // it is about to end, and another one takes its place
         map.find_room(limits, client, counters)?;
@@ -112,7 +112,7 @@ impl Pools {
         Ok((membership(joined), Some(RunningPool { pools: self.clone(), pool, _charge: charge })))
     }
 
-    /// Sends what clients last reported, and returns when all pools have ended.
+    /// Sends the last reports of clients, and returns when all pools have ended.
     pub(super) async fn finish(&self) {
         self.lock().of_keys.values().for_each(|entry| entry.pool.hasten());
         while !self.lock().is_empty() {
@@ -166,7 +166,7 @@ impl PoolMap {
         self.of_keys.insert(key, entry);
     }
 
-    /// Takes a pool out of the map, which counts as leaving until it has ended.
+    /// Takes a pool out of the map. It counts as leaving until it has ended.
     fn remove(&mut self, key: &SharingKey) -> Option<Arc<Pool>> {
         let entry = self.of_keys.remove(key)?;
         self.strike(entry.listed);
@@ -174,7 +174,7 @@ impl PoolMap {
         Some(entry.pool)
     }
 
-    /// Puts a pool where its members now belong.
+    /// Puts a pool into the list that its members call for.
     fn list(&mut self, key: &SharingKey) {
         let Some(entry) = self.of_keys.get(key) else { return };
         let only = entry.members.keys().next().filter(|_| entry.members.len() == 1).copied();
@@ -207,7 +207,7 @@ impl PoolMap {
         }
     }
 
-    /// Finds room for another pool of a client, for which one of the others may have to go: of those that the client made, and of all.
+    /// Finds room for another pool of a client. At the limit of the client or of all clients, another pool may be evicted.
     fn find_room(
         &mut self,
         limits: &ViewLimits,
@@ -233,7 +233,7 @@ impl PoolMap {
         if self.of_keys.len() < limit { Ok(()) } else { Err(AdmissionError::TooManyViews { limit, split: None }) }
     }
 
-    /// Returns the pool without clients, of those that one connection or identity made, that is so for longest.
+    /// Returns the pool that has been without clients for longest, among those that one connection or identity made.
     fn unused_of(&self, made: &MadeViews) -> Option<SharingKey> {
         let since = |key: &SharingKey| match self.of_keys.get(key)?.listed {
             Listed::Unused(number) if self.can_make_room(key) => Some((number, key.clone())),
@@ -242,12 +242,12 @@ impl PoolMap {
         made.look(|keys| keys.keys().filter_map(since).min_by_key(|(number, _)| *number)).map(|(_, key)| key)
     }
 
-    /// Whether a pool is not about to end anyway.
+    /// Whether evicting a pool makes room: not if the pool is about to end anyway.
     fn can_make_room(&self, key: &SharingKey) -> bool {
         self.of_keys.get(key).is_some_and(|entry| !entry.pool.is_closed())
     }
 
-    /// Ends a pool, which reports what it has if it can. There may be as many pools as the limit, and a few that end so.
+    /// Ends a pool, which reports what it has if it can. Besides as many pools as the limit, a few that end may exist.
     fn evict(&mut self, key: Option<SharingKey>, limit: usize) {
         let parting = if self.leaving < MOST_LEAVING { PARTING } else { Duration::ZERO };
         let Some(pool) = key.and_then(|key| self.remove(&key)) else { return };
@@ -296,5 +296,5 @@ impl Drop for RunningPool {
     }
 }
 
-/// How many pools may report what they have when they make room. Those beyond it end at once.
+/// How many evicted pools may report what they have. Those beyond it end at once.
 const MOST_LEAVING: usize = 100;

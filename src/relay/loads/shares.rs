@@ -1,13 +1,13 @@
-//! How many of the places that are scarce each connection has, and which one makes room for another connection.
+//! How many of the scarce places each connection has, and which connection makes room for another.
 //!
 //! Pure books. Invariants: `by_count` has each connection with places once, under their number; a connection without places is nowhere.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-/// Places by the connections that have them, each with what the owner needs to vacate it.
+/// Places by connection, each with what its owner needs to vacate it.
 #[derive(Debug)]
 pub(super) struct Shares<T> {
-    /// The places of each connection by their numbers, which grow.
+    /// The places of each connection, by their increasing numbers.
     of_connections: HashMap<u64, BTreeMap<u64, T>>,
     /// Connections by how many places they have.
     by_count: BTreeSet<(usize, u64)>,
@@ -43,7 +43,7 @@ impl<T> Shares<T> {
         self.next
     }
 
-    /// Takes a place back, unless it has made room.
+    /// Takes a place back. Returns `None` if the place has already made room for another connection.
     pub(super) fn remove(&mut self, connection: u64, number: u64) -> Option<T> {
         let places = self.of_connections.get_mut(&connection)?;
         let place = places.remove(&number)?;

@@ -1,4 +1,4 @@
-//! How many streams of load reports are passed on, in all and of one connection, and which one makes room when there are too many.
+//! How many streams of load reports are passed on, in total and for each connection, and which stream makes room when there are too many.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -11,14 +11,14 @@ use crate::limit::Limit;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct LoadStreamLimits {
     pub(crate) streams: usize,
-    /// Of one connection; 0: no limit.
+    /// The limit for one connection; 0: no limit.
     pub(crate) per_connection: usize,
 }
 
 /// The streams that are passed on by all configurations.
 #[derive(Debug, Default)]
 pub(super) struct LoadStreams {
-    /// Locked while one stream is added or removed. Each place has what ends its stream.
+    /// Locked while one stream is added or removed. Each place has the switch that ends its stream.
     open: Mutex<Shares<Arc<SetOnce<usize>>>>,
 }
 
@@ -32,7 +32,7 @@ pub(super) struct OpenLoadStream {
     ends: Arc<SetOnce<usize>>,
 }
 
-/// Why a stream is not passed on, or not any more.
+/// Why a stream is not passed on, or is no longer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum StreamRefusal {
     #[error("too many load report streams: the limit is {0} ({key}); retry later", key = Limit::LoadReportStreams.key())]
@@ -40,7 +40,7 @@ pub(crate) enum StreamRefusal {
     #[error("too many load report streams of one connection: the limit is {0} ({key}); close some",
         key = Limit::LoadReportStreamsPerConnection.key())]
     OfConnection(usize),
-    /// Its connection had most streams, and another one needed a place.
+    /// Its connection had the most streams, and another connection needed a place.
     #[error("too many load report streams: the limit is {0} ({key}), and this connection has most; retry later",
         key = Limit::LoadReportStreams.key())]
     MadeRoom(usize),
@@ -56,7 +56,7 @@ impl StreamRefusal {
 }
 
 impl LoadStreams {
-    /// Counts a stream of a connection. When all places are taken, a stream of another connection may have to end for it.
+    /// Counts a stream of a connection. When all places are taken, a stream of another connection may be ended for it.
     pub(super) fn open(
         self: &Arc<Self>,
         connection: u64,
@@ -86,7 +86,7 @@ impl LoadStreams {
 }
 
 impl OpenLoadStream {
-    /// Waits until the stream has to make room for another connection. That may never be.
+    /// Waits until the stream has to make room for another connection, if it ever has to.
     pub(super) async fn has_made_room(&self) -> StreamRefusal {
         StreamRefusal::MadeRoom(*self.ends.wait().await)
     }

@@ -15,7 +15,7 @@ use crate::relay::views::tests::{views, views_of, views_to_all};
 #[derive(Default)]
 struct SlowServer {
     ends: Arc<Notify>,
-    /// How many streams have had their last report.
+    /// How many streams have received their last report.
     last_reports: Arc<AtomicUsize>,
 }
 
@@ -85,7 +85,7 @@ async fn lrs_18_as_many_views_report_loads_as_there_may_be_and_one_that_ends_mak
     drop((client, joined));
     until("the last report is not sent", || last_reports.load(Ordering::Relaxed) == 1).await;
     assert_eq!(join(&loads, "other", &by).err(), too_many, "its server has not ended the stream");
-    // Who comes back to the view meanwhile is served: that is no other view.
+    // A client that returns to the view meanwhile is served, since the view is the same.
     let again = join(&loads, "one", &by).expect("it takes the place of the one that ends");
     drop(again);
     until("the last report is not sent", || last_reports.load(Ordering::Relaxed) == 2).await;
@@ -108,7 +108,7 @@ async fn trn_19_who_waits_for_the_last_reports_is_woken_when_the_last_pool_has_e
     tokio::time::timeout(Duration::from_secs(20), finish).await.expect("nothing wakes it");
 }
 
-/// The first server is tried again after an hour only. The second one is tried again at once.
+/// The first server is tried again only after an hour, the second one at once.
 #[derive(Default)]
 struct UnreachableServers {
     attempts: [Arc<AtomicUsize>; 2],

@@ -1,4 +1,4 @@
-//! Questions of operators about client streams: page by page, all at a glance, and what is known of one of them.
+//! Questions of operators about client streams: page by page, all in one summary, and about one of them.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::relay::session_handle::{SessionHandle, report, tapping};
 use crate::relay::taps::{OpenedStream, TapReader, TappedClient};
 use crate::relay::views::Views;
 
-/// Goes through all client streams from a number on, until `stop` says so of a chunk. Other tasks have their turns meanwhile.
+/// Visits all client streams from a number on, in chunks, until `visit` returns true. Between chunks, other tasks have their turns.
 async fn walk(clients: &Clients<SessionHandle>, from: u64, mut visit: impl FnMut(&[Arc<SessionHandle>]) -> bool) {
     let mut after = from;
     loop {
@@ -28,7 +28,7 @@ async fn walk(clients: &Clients<SessionHandle>, from: u64, mut visit: impl FnMut
     }
 }
 
-/// Returns a page of client streams. What it costs does not depend on how many others there are, unless a filter leaves out most of them.
+/// Returns a page of client streams. Its cost does not depend on the number of other streams, unless a filter leaves out most of them.
 pub(crate) async fn clients(views: &Views, query: &ClientQuery) -> ClientPage {
     let clients = views.clients();
     let mut page = ClientPage { open: clients.len(), ..ClientPage::default() };
@@ -133,7 +133,7 @@ pub(crate) fn is_open(views: &Views, session: u64) -> bool {
     views.clients().get(session).is_some()
 }
 
-/// Compares what a client was sent with what there is for it.
+/// Compares what a client was sent with the present state for it.
 pub(crate) fn differences(views: &Views, session: u64) -> Option<DifferenceReport> {
     Some(report::differences(&*views.clients().get(session)?))
 }

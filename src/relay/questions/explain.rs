@@ -1,4 +1,4 @@
-//! Why a client has a resource, or lacks it: what its session, its view and what is around the name in that view show.
+//! Why a client has or lacks a resource: what its session, its view, and the other resources of that view show.
 
 use tokio::time::Instant;
 use weir_core::xds::WILDCARD;
@@ -10,10 +10,10 @@ use crate::relay::report::{Around, Books, ExplainQuery, Explanation, OtherViews,
 use crate::relay::session_handle::{SessionHandle, report};
 use crate::relay::views::Views;
 
-/// What the views answer that may have a resource: the name of each that has it, and the words of its key.
+/// The answers of other views that may have a resource: the name of each view that has it, and the words of its key.
 type HavingIt = Answers<Option<(String, String)>>;
 
-/// Returns why a client has a resource, or lacks it, for each of the streams that is open.
+/// Returns for each open stream why the client has or lacks a resource.
 pub(crate) async fn explain(views: &Views, query: &ExplainQuery) -> Vec<Explanation> {
     let (mut explanations, mut having_it) = (Vec::new(), None);
     for session in &query.sessions {
@@ -22,7 +22,7 @@ pub(crate) async fn explain(views: &Views, query: &ExplainQuery) -> Vec<Explanat
     explanations
 }
 
-/// Other views are asked for the first stream that lacks the resource.
+/// Explains one stream. Other views are asked once, for the first stream that lacks the resource.
 async fn explain_one(
     views: &Views,
     session_id: u64,
@@ -35,7 +35,7 @@ async fn explain_one(
     let asked = (kind.clone(), name.clone());
     let view = ask(handle.view_task(), move |view| inspection::explain(view, &asked.0, &asked.1)).await;
     let (view, servers) = (view.as_ref(), views.servers().collect::<Vec<_>>());
-    // Read after the view's: what the view has let go meanwhile is seen at the client.
+    // Read after the view's answer, so that what the view has released meanwhile is seen at the client.
     let (verdict, mut reasons, book_waits, set, around) = if name.as_str() == WILDCARD {
         let book = report::explain_set(&handle, kind);
         (book.verdict(), book.reasons(view), book.waits.clone(), book.set(view), Around::default())

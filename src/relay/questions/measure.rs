@@ -1,4 +1,4 @@
-//! What is measured of all views. One that does not answer is left out: the others are to be seen all the same.
+//! The metrics of all views. A view that does not answer is left out, so that the others are still shown.
 
 use std::time::Duration;
 
@@ -17,10 +17,10 @@ use crate::relay::views::Views;
 
 /// All views at one moment.
 pub(crate) struct Measured {
-    /// How many there are, those that were left out included.
+    /// The number of views, including those that were left out.
     pub(crate) view_count: usize,
     pub(crate) views: Vec<ViewMetrics>,
-    /// What waits, in sums.
+    /// All waits, summed up.
     pub(crate) waits: WaitReport,
 }
 
@@ -30,7 +30,7 @@ pub(super) struct Answers<T> {
     pub(super) left_out: usize,
 }
 
-/// Returns the metrics and the waits of all views. A wait beyond its bound is counted when it is first read, and so is a view that is left out.
+/// Returns the metrics and the waits of all views. Waits beyond their bounds, and views that are left out, are counted when they are first seen.
 pub(crate) async fn measure(views: &Views) -> Measured {
     let until = Instant::now() + PATIENCE;
     let question = |view: &Inspection<'_>| (inspection::metrics(view), inspection::waits(view, 0));
@@ -58,7 +58,7 @@ pub(crate) async fn measure(views: &Views) -> Measured {
     Measured { view_count, views: merged, waits: report }
 }
 
-/// Looks for waits beyond their bounds. Each is counted when it is first read.
+/// Looks for waits beyond their bounds. Each is counted when it is first seen.
 pub(crate) async fn look_at_waits(views: &Views) {
     let until = Instant::now() + PATIENCE;
     let question = |view: &Inspection<'_>| inspection::waits(view, 0);

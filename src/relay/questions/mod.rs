@@ -1,4 +1,4 @@
-//! Questions of operators over all views: the hub's behind those of clients, and behind them those of an earlier configuration.
+//! Questions of operators over all views, in this order: views of clients, the hub's view, and then those of an earlier configuration.
 
 mod clients;
 mod explain;
@@ -65,7 +65,7 @@ pub(crate) async fn brakes(views: &Views) -> BrakesReport {
     BrakesReport::of(sets)
 }
 
-/// Lets go what an operator names.
+/// Releases the held removals that an operator names.
 pub(crate) async fn release(views: &Views, query: &ReleaseQuery) -> Released {
     let mut sum = Released::default();
     for task in tasks(views) {
@@ -81,7 +81,7 @@ pub(crate) async fn release(views: &Views, query: &ReleaseQuery) -> Released {
     sum
 }
 
-/// Returns all waits, with so many of the oldest. A wait beyond its bound is counted when it is first read.
+/// Returns all waits, with so many of the oldest. A wait beyond its bound is counted when it is first seen.
 pub(crate) async fn waits(views: &Views, limit: usize) -> WaitReport {
     let mut report = WaitReport::keeping(limit);
     for task in tasks(views) {

@@ -1,10 +1,10 @@
 //! Whether new clients should be sent to this relay: what probes and `grpc.health.v1` report.
 //!
-//! Readiness is about the start and the end of the process. A relay that has just started has an empty cache, and one that reaches no server
-//! can give a new client nothing: it is better served by a relay that has been running. So a relay is ready once it could serve a new client
-//! (`start`), whether it has clients or not, and from then on until it drains: an outage removes no relay from a load balancer.
+//! Readiness is about the start and the end of the process. A relay that has just started has an empty cache. If it reaches no server, it can give
+//! a new client nothing, and a relay that has been running serves the client better. So a relay is ready once it could serve a new client
+//! (`start`), with or without clients, and stays ready until it drains: an outage removes no relay from a load balancer.
 //!
-//! It is not ready while what an earlier process had is loaded, and waited for.
+//! It is not ready while the state of an earlier process is loaded, and waited for.
 //!
 //! Strict readiness also looks at outages, and at ladders that wait for their first response. Readiness does not decide what is served: a
 //! relay that is not ready serves what it has.
@@ -34,7 +34,7 @@ use super::state_load::StateLoad;
 /// One for the process, shared by its views and the probes.
 #[derive(Debug)]
 pub(crate) struct Readiness {
-    /// Guards itself alone; nothing awaits while it is locked.
+    /// Guards only this state; nothing awaits while it is locked.
     state: Mutex<ReadinessState>,
     changes: watch::Sender<()>,
     next_view: AtomicU64,
@@ -45,16 +45,16 @@ pub(crate) struct Readiness {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum NotReady {
     Draining,
-    /// What an earlier process had is on its way from disk.
+    /// The state of an earlier process is being loaded from disk.
     StateNotLoaded,
-    /// Nothing has answered that the relay could serve a client from; this is one source of all.
+    /// No source has answered from which the relay could serve a client. This is one of the sources.
     NoAnswerYet {
         source: StartSource,
         error: Option<String>,
     },
     /// Only for strict readiness.
     NoResponseYet(LadderPlace),
-    /// The same.
+    /// Only for strict readiness.
     NoServerReachable(LadderPlace),
 }
 
@@ -94,13 +94,13 @@ impl Readiness {
         Some(StartReport::new(self.clone(), number))
     }
 
-    /// Makes the relay ready in any case so long after its start; none: never.
+    /// Makes the relay ready in any case after this time since its start. `None`: never.
     pub(crate) fn set_ready_after(&self, ready_after: Option<Duration>) {
         self.state().start.set_ready_after(ready_after);
         self.changes.send_replace(());
     }
 
-    /// What an earlier process had is there, and may be given to new clients.
+    /// Notes that the state of an earlier process is loaded, and may be given to new clients.
     pub(crate) fn is_warm(&self) {
         self.state().start.end();
         self.changes.send_replace(());
@@ -141,7 +141,7 @@ impl Readiness {
         (reasons, count)
     }
 
-    /// Returns what an earlier process had, as far as it is being loaded.
+    /// Returns the state of loading what an earlier process had.
     pub(crate) fn load(&self) -> &Arc<StateLoad> {
         &self.load
     }
@@ -172,7 +172,7 @@ impl Readiness {
         }
     }
 
-    /// Logs that the relay is ready for the first time, and before that why it is not, if it is not soon.
+    /// Logs when the relay is ready for the first time. If that takes long, logs before why it is not ready.
     pub(crate) async fn log_start(&self) {
         if tokio::time::timeout(SOON, self.changed_from(false)).await.is_err() {
             let (first, reasons) = self.reasons(false, 1);
@@ -268,7 +268,7 @@ impl fmt::Display for LadderPlace {
     }
 }
 
-/// How long a relay may be not ready at its start before that is worth a line.
+/// How long a relay may take to be ready before that is worth a log line.
 const SOON: Duration = Duration::from_secs(2);
 
 #[cfg(test)]

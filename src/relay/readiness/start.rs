@@ -1,7 +1,7 @@
-//! What a relay has to find out before new clients are sent to it: whether it could serve one. `now` is an argument.
+//! What a relay has to find out before it is ready: whether it could serve a new client. `now` is an argument.
 //!
-//! One of three is enough: a server of its lists has answered, all its files were read, or it has warm state. It is asked of servers and
-//! never of clients, so relays that are each other's servers do not wait for one another once any of them has something.
+//! One of three is enough: a server of its lists has answered, all its files were read, or it has warm state. This does not depend on clients, so
+//! relays that are each other's servers do not wait for each other once one of them has something.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use super::NotReady;
 /// A source of the relay, as it is asked at the start.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct StartSource {
-    /// As logs name it.
+    /// The name in logs.
     pub(crate) name: String,
     pub(crate) is_files: bool,
 }
@@ -21,7 +21,7 @@ pub(crate) struct StartSource {
 pub(super) struct Start {
     phase: Phase,
     began: Instant,
-    /// How long after the beginning it is over in any case.
+    /// The time after the beginning when the wait is over in any case.
     ready_after: Option<Duration>,
     /// The number of the configuration whose sources are asked.
     number: u64,
@@ -29,10 +29,10 @@ pub(super) struct Start {
 
 #[derive(Debug)]
 enum Phase {
-    /// There is nobody to ask.
+    /// There is no source to ask.
     Unasked,
     Asking(Vec<Asked>),
-    /// The relay could serve a client once. This is for good.
+    /// The relay could serve a client at some time. This state is final.
     Over,
 }
 
@@ -49,7 +49,7 @@ impl Start {
         Self { phase: Phase::Unasked, began, ready_after: None, number: 0 }
     }
 
-    /// Begins to wait for these sources, instead of those before. Returns the number of the question, or none if it is over.
+    /// Waits from now on for these sources instead of earlier ones. Returns the number of the question, or `None` if the wait is over.
     pub(super) fn ask(&mut self, sources: Vec<StartSource>) -> Option<u64> {
         if matches!(self.phase, Phase::Over) || sources.is_empty() {
             return None;
@@ -69,7 +69,7 @@ impl Start {
         self.number == number && matches!(self.phase, Phase::Asking(_))
     }
 
-    /// A source has answered: a server, or files that were read. Files count once all of them were.
+    /// Records that a source has answered. Files count once all file sources were read.
     pub(super) fn answered(&mut self, number: u64, index: usize) {
         let Phase::Asking(asked) = &mut self.phase else { return };
         if self.number != number {
@@ -86,7 +86,7 @@ impl Start {
         }
     }
 
-    /// A source has not answered, for this reason.
+    /// Records why a source has not answered.
     pub(super) fn failed(&mut self, number: u64, index: usize, reason: String) {
         if let Phase::Asking(asked) = &mut self.phase
             && self.number == number
@@ -96,7 +96,7 @@ impl Start {
         }
     }
 
-    /// The relay could serve a client.
+    /// Records that the relay could serve a client.
     pub(super) fn end(&mut self) {
         self.phase = Phase::Over;
     }
@@ -108,13 +108,13 @@ impl Start {
         !matches!(self.phase, Phase::Asking(_))
     }
 
-    /// Returns when it is over in any case.
+    /// Returns when the wait is over in any case.
     pub(super) fn deadline(&self) -> Option<Instant> {
         let is_asking = matches!(self.phase, Phase::Asking(_));
         self.ready_after.filter(|_| is_asking).and_then(|after| self.began.checked_add(after))
     }
 
-    /// Returns what is waited for.
+    /// Returns the reasons for waiting.
     pub(super) fn reasons(&self) -> impl Iterator<Item = NotReady> {
         let asked = match &self.phase {
             Phase::Asking(asked) => &asked[..],

@@ -1,4 +1,4 @@
-//! Where those who ask the sources at the start report what they are told.
+//! Receives the answers of the sources that are asked at the start.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use super::Readiness;
 
-/// The question that one configuration asks. Clones are for the same one.
+/// The question of one configuration. Clones belong to the same question.
 #[derive(Debug, Clone)]
 pub(crate) struct StartReport {
     readiness: Arc<Readiness>,
@@ -20,19 +20,19 @@ impl StartReport {
         Self { readiness, number }
     }
 
-    /// The source at this place has answered.
+    /// Reports that the source at this place has answered.
     pub(crate) fn answered(&self, index: usize) {
         self.readiness.state().start.answered(self.number, index);
         self.readiness.changes.send_replace(());
     }
 
-    /// It has not, for this reason.
+    /// Reports why the source at this place has not answered.
     pub(crate) fn failed(&self, index: usize, reason: String) {
         let reason = reason.replace(char::is_control, " "); // a server's words, in pages with a reason on each line
         self.readiness.state().start.failed(self.number, index, reason);
     }
 
-    /// Returns when nothing is waited for any more, or the sources of another configuration are asked.
+    /// Waits until no answer is needed any more, or the sources of another configuration are asked.
     pub(crate) async fn is_over(&self) {
         let mut changes = self.readiness.changes.subscribe();
         loop {

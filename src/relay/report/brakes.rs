@@ -1,4 +1,4 @@
-//! What brakes hold, as it is shown, and what an operator releases.
+//! What brakes hold, as reported, and what an operator releases.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use weir_core::protocol::moment::Moment;
 use weir_core::protocol::view::{NotReleased, View};
 use weir_core::xds::Type;
 
-/// All that is held.
+/// Everything that brakes hold.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct BrakesReport {
     /// Summed over views, since one push concerns many of them.
@@ -24,7 +24,7 @@ pub(crate) struct ServerBrakes {
     pub(crate) server: String,
     pub(crate) views: usize,
     pub(crate) held: usize,
-    /// What a release of all of it has to name.
+    /// The generation that a release of all of it has to name.
     pub(crate) generation: u64,
 }
 
@@ -46,7 +46,7 @@ pub(crate) struct SetBrakeReport {
     /// Additions and changes that wait with the removals.
     pub(crate) changes: usize,
     pub(crate) reason: &'static str,
-    /// In how many seconds the first of it is let go, and the last. Missing while the server has not stated its set again.
+    /// In how many seconds the first held removal is released, and the last. Missing while the server has not stated its set again.
     pub(crate) first_release_seconds: Option<u64>,
     pub(crate) last_release_seconds: Option<u64>,
     /// The first names.
@@ -75,15 +75,15 @@ impl BrakesReport {
     }
 }
 
-/// What an operator lets go.
+/// Which held changes an operator releases.
 #[derive(Debug, Clone)]
 pub(crate) struct ReleaseQuery {
     /// One view, or all.
     pub(crate) view: Option<String>,
     pub(crate) kind: Option<Type>,
-    /// What one server has removed, or what any has.
+    /// Only removals by this server; `None`: by any.
     pub(crate) server: Option<String>,
-    /// Nothing that was held later.
+    /// Only what was held up to this generation.
     pub(crate) generation: u64,
 }
 
@@ -122,12 +122,12 @@ impl ReleaseQuery {
     }
 }
 
-/// What a release has done.
+/// The result of a release.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Released {
     pub(crate) removals: usize,
     pub(crate) views: usize,
-    /// Views in which all that was meant was held later.
+    /// Views in which all matching changes were held after the generation of the release.
     pub(crate) later: usize,
 }
 

@@ -1,4 +1,4 @@
-//! All clients at a glance: how many are how far, with which type, in which view, and those that have been behind for longest.
+//! All clients in one summary: how many are in which state, by type and by view, and which have been behind for longest.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -20,7 +20,7 @@ pub(crate) struct Census {
     pub(crate) lags: [usize; LAGS.len() + 1],
     /// The sessions that have been behind for longest, by milliseconds; the shortest on top.
     behind: BinaryHeap<Reverse<(u64, u64)>>,
-    /// How many of them are kept.
+    /// How many of these sessions are kept.
     limit: usize,
 }
 
@@ -39,12 +39,12 @@ pub(crate) struct StateCounts {
 pub(crate) struct Spread {
     /// Clients that subscribe to the type.
     pub(crate) clients: usize,
-    /// Those that were sent the newest state.
+    /// Clients that were sent the newest state.
     pub(crate) sent: usize,
-    /// Those that acknowledged it.
+    /// Clients that acknowledged the newest state.
     pub(crate) acked: usize,
     pub(crate) nacked: usize,
-    /// For how long the first of the others has lacked something.
+    /// For how long the clients that have not acknowledged it have lacked something, at most.
     pub(crate) behind_seconds: Option<f64>,
 }
 
@@ -58,7 +58,7 @@ pub(crate) struct TypeGlance<'a> {
 }
 
 impl Census {
-    /// Keeps so many of the sessions that are behind.
+    /// Returns an empty census that keeps so many of the sessions that are behind.
     pub(crate) fn with_laggards(limit: usize) -> Self {
         let (views, types, lags, behind) = Default::default();
         Self { clients: 0, views, types, lags, behind, limit }

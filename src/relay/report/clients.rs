@@ -15,7 +15,7 @@ use weir_core::xds::Type;
 pub(crate) struct ClientReport {
     pub(crate) session: u64,
     pub(crate) peer: String,
-    /// What the client has proved of itself.
+    /// The identity that the client has proved.
     pub(crate) identity: Option<String>,
     pub(crate) node: String,
     pub(crate) user_agent: String,
@@ -26,7 +26,7 @@ pub(crate) struct ClientReport {
     pub(crate) state: SyncState,
     /// For how long the client has lacked something: the longest of its types.
     pub(crate) behind_seconds: Option<f64>,
-    /// For how long its connection has not taken what is on the way to it.
+    /// For how long the client's connection has not taken the data that is on its way.
     pub(crate) unread_seconds: Option<f64>,
     /// Requests for types that are not served here. They get no reply.
     pub(crate) unsupported_requests: usize,
@@ -58,7 +58,7 @@ pub(crate) struct ClientTypeReport {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub(crate) enum SyncState {
-    /// It has accepted everything that there is for it.
+    /// It has accepted the newest state.
     Synced,
     /// Nothing was sent yet.
     NotSent,
@@ -77,7 +77,7 @@ impl ClientReport {
         matches!(self.state, SyncState::Stale | SyncState::Nacked)
     }
 
-    /// For how long it has lacked something.
+    /// Returns for how long the client has lacked something of the type.
     pub(crate) fn lag(&self) -> f64 {
         self.behind_seconds.into_iter().chain(self.unread_seconds).fold(0.0, f64::max)
     }
@@ -114,7 +114,7 @@ impl FromStr for SyncState {
 pub(crate) struct ClientQuery {
     /// A part of the node's id.
     pub(crate) node: Option<String>,
-    /// A part of what the client has proved.
+    /// A part of the identity that the client has proved.
     pub(crate) identity: Option<String>,
     pub(crate) view: Option<String>,
     /// Only this type is shown, and only clients that have requested it.
@@ -137,7 +137,7 @@ pub(crate) struct ClientPage {
 }
 
 impl ClientQuery {
-    /// Whether a client is looked for, by what is known without its session.
+    /// Whether the filter accepts a client, as far as that shows without its session.
     pub(crate) fn takes(&self, node: &str, identity: Option<&str>, view: &str) -> bool {
         let has = |part: &Option<String>, text: &str| part.as_ref().is_none_or(|part| text.contains(part.as_str()));
         has(&self.node, node)
@@ -145,7 +145,7 @@ impl ClientQuery {
             && self.view.as_ref().is_none_or(|wanted| wanted == view)
     }
 
-    /// Narrows a report to the type in question. Returns none if the client is not looked for.
+    /// Narrows a report to the requested type. Returns `None` if the filter rejects the client.
     pub(crate) fn narrow(&self, mut client: ClientReport) -> Option<ClientReport> {
         if let Some(kind) = &self.kind {
             client.types.retain(|of| of.kind == kind.name());
@@ -156,7 +156,7 @@ impl ClientQuery {
     }
 }
 
-/// What one client was sent and has accepted, against what there is for it.
+/// What one client was sent and has accepted, compared with the present state for it.
 #[derive(Debug, Serialize)]
 pub(crate) struct DifferenceReport {
     pub(crate) session: u64,

@@ -13,14 +13,14 @@ pub(crate) struct ViewMetrics {
     /// The hash of its sharing key; none for views without series of their own.
     pub(crate) label: Option<Arc<str>>,
     pub(crate) sessions: usize,
-    /// Sessions that are blocked without a time limit, and those over `limits.absent_names_per_stream`.
+    /// Sessions that are blocked without a time limit, and sessions over `limits.absent_names_per_stream`.
     pub(crate) blocked: usize,
     pub(crate) over_absent_limit: usize,
     /// Cached resources, counted once for the wildcard set and once for names.
     pub(crate) cached: usize,
     /// What the view has of each type. Unknown types count as one, since clients can invent them.
     pub(crate) by_type: BTreeMap<String, TypeSize>,
-    /// Those that were loaded from disk, and not confirmed by a server since.
+    /// Resources that were loaded from disk, and not confirmed by a server since.
     pub(crate) from_disk: usize,
     pub(crate) ladders: Vec<LadderMetrics>,
     pub(crate) servers: Vec<ServerMetrics>,
@@ -34,7 +34,7 @@ pub(crate) struct ViewMetrics {
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct RemovalMetrics {
     pub(crate) bytes: usize,
-    /// How many were forgotten because of their age, and because all took too much.
+    /// How many were forgotten because of their age, and how many because all together took too much memory.
     pub(crate) forgotten: Forgotten,
 }
 
@@ -85,7 +85,7 @@ pub(crate) struct Totals {
     pub(crate) opened: u64,
     pub(crate) ended: u64,
     pub(crate) responses: u64,
-    /// Responses of which the relay rejected a part or all.
+    /// Responses that the relay rejected, in part or as a whole.
     pub(crate) nacks: u64,
     /// About how many bytes the responses had.
     pub(crate) bytes: u64,
@@ -133,7 +133,7 @@ impl ViewMetrics {
         }
     }
 
-    /// Adds the metrics of an earlier view of the same key: how its ladders are does not matter any more.
+    /// Adds the metrics of an earlier view of the same key. The state of its ladders is dropped.
     pub(crate) fn absorb_earlier(&mut self, mut earlier: Self) {
         for LadderMetrics { authority, switches, .. } in std::mem::take(&mut earlier.ladders) {
             match self.ladders.iter_mut().find(|known| known.authority == authority) {
@@ -189,7 +189,7 @@ impl ServerMetrics {
 mod tests {
     use super::*;
 
-    /// One view's metrics, each number another one, times a factor.
+    /// The metrics of one view: each number is different, and is multiplied by a factor.
     fn of_view(times: usize) -> ViewMetrics {
         let counter = |number: usize| (number * times) as u64;
         let totals = Totals {

@@ -73,7 +73,7 @@ struct VersionCounts {
     in_reply: BTreeMap<Name, usize>,
 }
 
-/// Who gives a reason.
+/// The clients that give a reason.
 #[derive(Debug, Default)]
 struct ReasonCounts {
     clients: usize,
@@ -141,7 +141,7 @@ pub(crate) struct ReasonReport {
     pub(crate) nodes: Vec<String>,
 }
 
-/// A resource, and for how many clients that is so.
+/// A resource, and the number of clients that it concerns.
 #[derive(Debug, Serialize)]
 pub(crate) struct SuspectReport {
     pub(crate) name: String,
@@ -283,7 +283,7 @@ impl VersionCounts {
     }
 }
 
-/// Returns those with most clients first.
+/// Returns the resources with the most clients first.
 fn suspects(counts: BTreeMap<Name, usize>) -> Vec<SuspectReport> {
     let all = counts.into_iter();
     let mut all: Vec<_> = all.map(|(name, clients)| SuspectReport { name: name.to_string(), clients }).collect();
@@ -303,7 +303,7 @@ impl NackQuery {
         types.map(|(kind, of)| of.report(&view.view, &kind, view.now)).collect()
     }
 
-    /// Adds the reports of a view to a page. Those with most NACKs are first.
+    /// Adds the reports of a view to a page, those with the most NACKs first.
     pub(crate) fn add(&self, reports: Vec<NackReport>, page: &mut NackPage) {
         page.total += reports.len();
         page.types.extend(reports);
@@ -313,7 +313,7 @@ impl NackQuery {
     }
 }
 
-/// The rest of the user agents. Clients can invent them.
+/// The label for all other user agents, since clients can invent them.
 const OTHER: &str = "other";
 const MOST_AGENTS: usize = 32;
 const MOST_VERSIONS: usize = 16;

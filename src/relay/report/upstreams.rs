@@ -12,14 +12,14 @@ pub(crate) struct ViewReport {
     pub(crate) view: String,
     /// The node fields that form the sharing key.
     pub(crate) key_fields: BTreeMap<String, String>,
-    /// The encoded node that servers are shown, in base64. Empty where it is that of a client: a client's metadata is no matter of this page.
+    /// The encoded node that servers are shown, in base64. Empty if it is that of a client, because this page does not show metadata of clients.
     pub(crate) node: String,
     /// A stream of the client that servers are shown, while it is there.
     pub(crate) shown_client: Option<u64>,
     pub(crate) clients: usize,
     /// How many cached resources came from each server.
     pub(crate) cached: BTreeMap<String, usize>,
-    /// What was loaded from disk or comes from an earlier configuration, while no server has confirmed all of it.
+    /// What was loaded from disk or inherited from an earlier configuration, until servers have confirmed all of it.
     pub(crate) from_disk: Option<FromDiskReport>,
     pub(crate) authorities: Vec<AuthorityReport>,
     pub(crate) streams: Vec<StreamReport>,
@@ -66,7 +66,7 @@ pub(crate) struct StreamReport {
     pub(crate) last_error: Option<String>,
     /// Whether the server answered the last liveness call: answered or pending; null if none was made.
     pub(crate) liveness_call: Option<&'static str>,
-    /// Why liveness calls show nothing of the server, if they do not: a hung one looks like a silent one then.
+    /// Why liveness calls show nothing about the server; null if they do. In that case a hung server looks like a silent one.
     pub(crate) liveness_unrouted: Option<String>,
     pub(crate) types: Vec<TypeReport>,
 }
@@ -75,9 +75,9 @@ pub(crate) struct StreamReport {
 pub(crate) struct TypeReport {
     #[serde(rename = "type")]
     pub(crate) kind: String,
-    /// REQUESTED, NOT_ASKED (it is tried on a stream of its own first) or REFUSED.
+    /// REQUESTED, NOT_ASKED (the type is tried on a stream of its own first) or REFUSED.
     pub(crate) state: &'static str,
-    /// The status by which the server refuses it.
+    /// The status by which the server refuses the type.
     pub(crate) refusal: Option<String>,
     pub(crate) wildcard: bool,
     pub(crate) names: usize,
@@ -113,7 +113,7 @@ pub(crate) struct RejectedReport {
     pub(crate) reason: String,
 }
 
-/// Returns how much is known of a set, in a word.
+/// Returns the word for a completeness.
 pub(crate) fn completeness_name(completeness: Completeness) -> &'static str {
     match completeness {
         Completeness::Unknown => "unknown",

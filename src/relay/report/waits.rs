@@ -1,4 +1,4 @@
-//! What waits, over all views and sessions: sums by kind, and the oldest.
+//! Waits over all views and sessions: sums by kind, and the oldest.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -9,16 +9,16 @@ use weir_core::protocol::view::Selector;
 use weir_core::protocol::wait::{Wait, WaitKind, WaitList, WaitSubject, WaitSum};
 use weir_core::xds::WILDCARD;
 
-/// What waits in one view, without its sessions.
+/// The waits of one view, without those of its sessions.
 #[derive(Debug)]
 pub(crate) struct ViewWaits {
     pub(crate) view: String,
-    /// By their places in the plan.
+    /// The servers' names, by their places in the plan.
     pub(crate) servers: Vec<String>,
     pub(crate) list: WaitList,
 }
 
-/// One wait, as no other.
+/// Identifies a wait.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct WaitKey {
     pub(crate) kind: WaitKind,
@@ -33,7 +33,7 @@ pub(crate) struct WaitReport {
     views: BTreeMap<String, BTreeMap<WaitKind, WaitSum>>,
     oldest: Vec<WaitRow>,
     limit: usize,
-    /// Those that last longer than they may.
+    /// Waits beyond their bounds.
     pub(crate) beyond: BTreeSet<WaitKey>,
 }
 
@@ -86,7 +86,7 @@ pub(crate) struct WaitRow {
 }
 
 impl WaitReport {
-    /// Keeps so many of the oldest.
+    /// Returns an empty report that keeps so many of the oldest waits.
     pub(crate) fn keeping(limit: usize) -> Self {
         Self { limit, ..Self::default() }
     }

@@ -1,4 +1,4 @@
-//! What a session is charged with.
+//! The memory that is charged for a session.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -10,13 +10,13 @@ use crate::memory::{Account, Charge, costs};
 use crate::relay::clients::ClientFacts;
 use crate::relay::tenants::TenantStream;
 
-/// The charge of a session, if it is that of a client: sessions within the relay have none.
+/// The charge of a client's session. Sessions within the relay have none.
 pub(in crate::relay) struct SessionCharge {
     charge: Option<Charge>,
     tenant: Option<TenantStream>,
-    /// Without names and node.
+    /// The charge without names and node.
     base: usize,
-    /// What is its own of the node that servers may be shown. What it has in common with others is charged to the view.
+    /// The part of the shown node that only this session has. Parts that it shares with others are charged to the view.
     node: AtomicUsize,
     is_told: AtomicBool,
 }
@@ -43,19 +43,19 @@ impl SessionCharge {
         self.tenant.as_ref()
     }
 
-    /// The view has the names no more.
+    /// Stops charging the names, since the view has released them.
     pub(super) fn release_names(&self) {
         self.tenant.iter().for_each(|tenant| tenant.set_names(0));
         self.node.store(0, Ordering::Relaxed);
         self.charge.iter().for_each(|charge| charge.set(self.base));
     }
 
-    /// The client states another node. It is charged with the rest.
+    /// Charges another node, which the client states from now on.
     pub(super) fn set_node(&self, node: &MemberNode) {
         self.node.store(cost_of(node), Ordering::Relaxed);
     }
 
-    /// Charges what the session keeps now.
+    /// Charges what the session keeps at present.
     pub(super) fn note(&self, session: &Session) {
         if self.charge.is_none() && self.tenant.is_none() {
             return;

@@ -1,4 +1,4 @@
-//! Forwards what a session newly subscribes to, or no longer, to the task of its view: in parts, so that what other sessions send comes in
+//! Forwards changes of a session's subscriptions to the task of its view. They are sent in parts, so that commands of other sessions come in
 //! between.
 
 use tokio::sync::mpsc;

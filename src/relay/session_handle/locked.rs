@@ -6,11 +6,11 @@ use weir_core::protocol::session::Session;
 
 use crate::relay::subscriber::Notice;
 
-/// Whoever has the lock has read the inbox: so a session never works on less than its view has told it.
+/// Taking the lock reads the inbox, so that the session always knows what its view has sent.
 pub(super) struct LockedSession {
     /// The reader of requests, the body of replies and the view task lock it, each for a short time.
     session: Mutex<Session>,
-    /// The view task never waits for a session that makes a reply.
+    /// Notices of the view task, which never waits for a session that makes a reply.
     inbox: Mutex<Vec<Notice>>,
 }
 
@@ -37,7 +37,7 @@ impl LockedSession {
         }
     }
 
-    /// Returns the session to its last owner, for whom notices mean nothing any more.
+    /// Returns the session to its last owner, who does not need notices any more.
     pub(super) fn last(&mut self) -> &mut Session {
         self.session.get_mut().unwrap_or_else(PoisonError::into_inner)
     }

@@ -49,14 +49,14 @@ pub(crate) struct SessionHandle {
     session: LockedSession,
     /// Wakes the body that waits for a reply.
     waker: AtomicWaker,
-    /// Whether it is counted among the blocked sessions.
+    /// Whether the session is counted as blocked.
     is_blocked: AtomicBool,
-    /// Whether it is among the sessions for which something waits.
+    /// Whether the session is listed as having a wait.
     has_waits: AtomicBool,
     transit: SendProgress,
-    /// Whether somebody taps it, or has.
+    /// Whether the session is tapped, or was.
     is_tapped: AtomicBool,
-    /// Its claims wait for a place in the queue of the view task.
+    /// The session's claims wait for a place in the queue of the view task.
     awaits_place: AtomicBool,
     itself: Weak<Self>,
     nack_pace: LogPace,
@@ -88,8 +88,8 @@ impl SessionHandle {
         handle
     }
 
-    /// Applies a request to the session. The future forwards interest changes to the view task, and waits while that task is behind,
-    /// which delays the requests of this client alone. It does not keep the request, and returns how many names are newly subscribed to.
+    /// Applies a request to the session. The future then forwards interest changes to the view task. It waits while that task is behind, which
+    /// delays the requests of this client alone. The future does not hold the request, and returns how many names are newly subscribed to.
     pub(crate) fn handle_request(&self, request: Request) -> impl Future<Output = usize> + Send {
         self.handle_request_stating(request, None)
     }
@@ -117,8 +117,8 @@ impl SessionHandle {
         InterestForwarding { session: &self.session, id: self.client.id, commands: &self.place.commands }
     }
 
-    /// Returns whether the view needs an update, whether no reply can follow from the request, and the node that servers may be shown from
-    /// now on, if it has changed.
+    /// Returns three things: whether the view needs an update, whether no reply can follow from the request, and the node that servers may be shown
+    /// from now on, if it has changed.
     fn apply_request(&self, request: Request, stated: Option<HeldVersions>) -> (bool, bool, Option<MemberNode>) {
         let kind = if request.is_nack() { request.type_url().to_owned() } else { String::new() };
         // Before the session is locked: the reason may be long.
@@ -165,7 +165,7 @@ impl SessionHandle {
         self.poll_below(usize::MAX, waker).unwrap_or(Step::Idle(None))
     }
 
-    /// Like [`Self::poll`], but a reply of about `limit` bytes or more is not made, and what it would be is returned.
+    /// Like [`Self::poll`], but does not make a reply of about `limit` bytes or more: its estimate is returned instead.
     pub(crate) fn poll_below(&self, limit: usize, waker: &std::task::Waker) -> Result<Step, Estimate> {
         self.waker.register(waker);
         if self.place.commands.is_closed() {
@@ -197,11 +197,11 @@ impl SessionHandle {
         Ok(step)
     }
 
-    /// Notes what a poll of the session has given.
+    /// Traces the result of a poll.
     fn trace_step(&self, step: &Step, session: &Session, newest: &Snapshot, now: Moment) {
         match step {
             Step::Reply(reply) => self.traces.on_reply(&reply.kind, reply.nonce, reply.revision),
-            // Most streams that take part in a span have begun long ago.
+            // Most streams have ended their span of the start long ago.
             Step::Idle(_)
                 if self.traces.stream_ids().is_some() && session.report().has_sent_all_requested(newest, now) =>
             {
@@ -211,13 +211,13 @@ impl SessionHandle {
         }
     }
 
-    /// Returns about what the client would be sent if it came back with nothing.
+    /// Returns about how many bytes the client would be sent if it reconnected without resources.
     pub(crate) fn subscribed_bytes(&self) -> usize {
         let newest = self.place.published.newest();
         self.session.lock().report().subscribed_bytes(&newest)
     }
 
-    /// Returns of how many names of a type the view has something.
+    /// Returns for how many names of a type the view has something.
     pub(crate) fn names_of_view(&self, kind: &Type) -> usize {
         self.newest().present(kind)
     }
@@ -235,7 +235,7 @@ impl SessionHandle {
         }
     }
 
-    /// A task of its own waits: a body whose client does not read would keep the place that it is given.
+    /// Waits in a task of its own: a body whose client does not read would keep the place it is given.
     fn await_place(&self) {
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return }; // the process is stopping
         if self.awaits_place.swap(true, Ordering::AcqRel) {
@@ -254,13 +254,13 @@ impl SessionHandle {
         });
     }
 
-    /// Whether a client is current if it states this version for everything.
+    /// Whether a client that states this version for everything is up to date.
     pub(crate) fn is_current(&self, version: &str) -> bool {
         let newest = self.place.published.newest();
         self.session.lock().report().is_current(&newest, version, self.place.clock.now())
     }
 
-    /// Like [`Self::poll`], for a client that is sent one reply: `at_last` with what is known.
+    /// Like [`Self::poll`], for a client that is sent one reply. `at_last`: the reply is made of what is known.
     fn poll_fetch(&self, waker: &std::task::Waker, at_last: bool) -> Fetched {
         self.waker.register(waker);
         if self.place.commands.is_closed() {
@@ -288,12 +288,12 @@ impl SessionHandle {
         &self.client
     }
 
-    /// Reads the session. Whoever asks for a snapshot as well does so before, unless the answer must not be newer than the snapshot.
+    /// Reads the session. A caller that also needs a snapshot reads the snapshot first, unless the answer must not be newer than the snapshot.
     pub(super) fn look<T>(&self, question: impl FnOnce(&Session) -> T) -> T {
         question(&self.session.lock())
     }
 
-    /// Returns what keeps the next reply, and since when.
+    /// Returns what delays the next reply, and since when.
     pub(super) fn obstruction(&self) -> Option<(Blocker, Moment)> {
         self.transit.get()
     }
@@ -317,18 +317,18 @@ impl SessionHandle {
             let mut session = self.session.lock();
             session.report().unanswered().for_each(|(of, since)| self.deliveries().given_up(of, since));
             beside_others(session.report().kept_names().names, || session.close());
-            // Nobody may take a lease for a long time, and this one keeps a snapshot.
+            // Sweeps leases now: no other session may take one for a long time, and the lease keeps a snapshot.
             (&*self.place.published).access(|leases| leases.sweep(self.place.clock.now()));
             self.note_nacks(session.take_nack_changes());
         }
-        // Its names stay charged until its view, which has them still, lets it go.
+        // The names stay charged until the view, which still has them, releases them.
         self.interest().send_last().await;
         self.place.clients.leave(self.client.id);
         self.place.log.stream_ended(&self.client);
         self.traces.end(&self.client, &self.place.counters.traces);
     }
 
-    /// Its view has let it go.
+    /// Releases the names: the view has removed the session.
     pub(super) fn release_names(&self) {
         self.place.charge.release_names();
     }
@@ -350,12 +350,12 @@ impl SessionHandle {
         }
     }
 
-    /// Ends the session if the versions that its client stated are refused. Their memory is free when the reply in hand is made.
+    /// Ends the session because the versions that its client stated are refused. Their memory is freed once the present reply is made.
     pub(crate) fn on_stated_versions_refused(&self) {
         self.notify(Notice::StatedVersionsRefused);
     }
 
-    /// Takes a notice. A session is woken unless the notice alone gives it nothing to send, or its view task wakes it later.
+    /// Takes a notice. Wakes the session, except if the notice gives it nothing to send or the view task wakes it later.
     pub(super) fn notify(&self, notice: Notice) {
         if matches!(&notice, Notice::NamesChanged(changes) if changes.is_empty()) {
             return; // a session of `*` has a cursor instead

@@ -1,4 +1,4 @@
-//! What a session has to do with in the relay.
+//! The parts of the relay that a session uses.
 
 use std::sync::Arc;
 
@@ -13,13 +13,13 @@ use crate::relay::counters::ProcessCounters;
 use crate::relay::nack_watch::NackWatch;
 use crate::relay::published::Published;
 
-/// The session's view, and what counts and logs.
+/// The session's view, and its counters and logs.
 pub(in crate::relay) struct SessionPlace {
     pub(in crate::relay) published: Arc<Published>,
     pub(in crate::relay) commands: mpsc::Sender<Command>,
     /// Which versions the clients of the view NACK.
     pub(in crate::relay) nacks: Arc<NackWatch>,
-    /// Has this session until it leaves.
+    /// The list of client streams, which has this session until it leaves.
     pub(in crate::relay) clients: Arc<Clients<SessionHandle>>,
     pub(in crate::relay) clock: Clock,
     pub(in crate::relay) counters: Arc<ProcessCounters>,

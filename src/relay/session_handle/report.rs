@@ -57,7 +57,7 @@ pub(in crate::relay) fn count_in(handle: &SessionHandle, census: &mut Census) {
     });
 }
 
-/// Adds what waits for the client.
+/// Adds the waits of the client.
 pub(in crate::relay) fn add_waits(handle: &SessionHandle, report: &mut WaitReport) {
     let (now, client) = (handle.clock().now(), handle.client());
     let mut list = report.list();
@@ -65,7 +65,7 @@ pub(in crate::relay) fn add_waits(handle: &SessionHandle, report: &mut WaitRepor
     report.add(&client.key, Some(client.id.0), &[], list);
 }
 
-/// Compares what the client was sent with what there is for it.
+/// Compares what the client was sent with the present state for it.
 pub(in crate::relay) fn differences(handle: &SessionHandle) -> DifferenceReport {
     let (newest, client) = (handle.newest(), handle.client());
     let types = handle.look(|session| {

@@ -1,4 +1,4 @@
-//! What those who tap a session are told. Nothing of it takes the lock of the session.
+//! Reports the events of a tapped session to its taps. None of this takes the lock of the session.
 
 use std::sync::atomic::Ordering;
 
@@ -9,13 +9,13 @@ use weir_core::protocol::session::{Reply, Variant};
 use super::SessionHandle;
 use crate::relay::taps::{OpenedStream, ReplyGlance, RequestGlance, TapWhat, Taps};
 
-/// Whether somebody taps the session. This is all that it costs when nobody does.
+/// Whether the session is tapped. An untapped session costs only this check.
 pub(crate) fn is_tapped(handle: &SessionHandle) -> bool {
     handle.is_tapped.load(Ordering::Relaxed) && taps(handle).is_any_open()
 }
 
-/// Begins to tell of a session that has opened, if somebody taps it. It has been entered among the clients before: so either this finds the
-/// tap, or the tap finds the session.
+/// Reports that a session has opened, if it is tapped. The session was entered among the clients before this, so either this finds the tap, or the
+/// tap finds the session.
 pub(super) fn begin(handle: &SessionHandle) {
     if taps(handle).is_any_open() && tapped(handle).is_some() {
         mark(handle);
@@ -25,7 +25,7 @@ pub(super) fn begin(handle: &SessionHandle) {
     }
 }
 
-/// Has the session tell those who tap it, from now on.
+/// Makes the session report to its taps from now on.
 pub(in crate::relay) fn mark(handle: &SessionHandle) {
     handle.is_tapped.store(true, Ordering::Relaxed);
 }
@@ -41,32 +41,33 @@ pub(in crate::relay) fn opened(handle: &SessionHandle) -> OpenedStream {
     }
 }
 
-/// Tells of a request. `stated` is of how many resources it states versions, if these were taken out of it; `body` is how it came.
+/// Reports a request. `stated` is the number of resources whose versions it states, if these were taken out of it. `body` is the request as it
+/// arrived.
 pub(crate) fn tap_request(handle: &SessionHandle, request: &Request, stated: usize, body: impl FnOnce() -> Bytes) {
     let Some(whole) = is_tapped(handle).then(|| tapped(handle)).flatten() else { return };
     let glance = RequestGlance { body: whole.then(body), ..RequestGlance::of(request, stated) };
     tell(handle, TapWhat::Request(Box::new(glance)));
 }
 
-/// Looks at a reply before it is encoded, if somebody taps the session.
+/// Summarizes a reply before it is encoded, if the session is tapped.
 pub(crate) fn glance_at_reply(handle: &SessionHandle, reply: &Reply, variant: Variant) -> Option<Box<ReplyGlance>> {
     let whole = is_tapped(handle).then(|| tapped(handle)).flatten()?;
     Some(Box::new(ReplyGlance::of(reply, variant, whole)))
 }
 
-/// Tells of a reply of so many bytes.
+/// Reports a reply of so many bytes.
 pub(crate) fn tap_reply(handle: &SessionHandle, glance: Box<ReplyGlance>, bytes: usize) {
     tell(handle, TapWhat::Reply(Box::new(ReplyGlance { bytes, ..*glance })));
 }
 
-/// Tells that a poll was answered with nothing new.
+/// Reports that a poll was answered without a change.
 pub(crate) fn tap_unchanged(handle: &SessionHandle) {
     if is_tapped(handle) {
         tell(handle, TapWhat::Unchanged);
     }
 }
 
-/// Tells what the client is told of its end.
+/// Reports the status and reason with which the client's stream ends.
 pub(crate) fn tap_end(handle: &SessionHandle, status: Option<i32>, reason: &str) {
     if is_tapped(handle) {
         tell(handle, TapWhat::Ended { status, reason: reason.to_owned() });

@@ -69,7 +69,7 @@ impl Bench {
         Self { handle, commands, woken: Arc::default() }
     }
 
-    /// Looks for a reply, of which there is none, and waits from then on.
+    /// Polls for a reply when there is none, so that the session waits from then on.
     fn waits(&self) {
         assert!(matches!(self.handle.poll(&Waker::from(self.woken.clone())), Step::Idle(_)));
     }
@@ -78,7 +78,7 @@ impl Bench {
         self.woken.0.load(Ordering::Relaxed)
     }
 
-    /// Has the client request a route that there is, and be sent it. Returns the nonce.
+    /// Lets the client request a route that exists, and sends it. Returns the nonce.
     fn is_sent_a_route(&self) -> u64 {
         let table = Arc::new(TypeTable::new());
         let (kind, mut view) = (table.resolve(RDS), View::new(table, Arc::default()));
@@ -225,7 +225,7 @@ fn a_client_reads_nothing_from_when_a_reply_was_made_until_the_next_one_is_looke
     assert_eq!(report::report(&bench.handle).unread_seconds, None, "the connection has taken it");
 }
 
-/// The stream ends by leaving, or its handle alone is dropped: its view may have failed.
+/// The stream ends by leaving, or only its handle is dropped, as when its view has failed.
 #[test]
 fn a_stream_that_ends_with_an_unanswered_reply_does_not_count_as_unanswered_any_more() {
     for leaves in [true, false] {

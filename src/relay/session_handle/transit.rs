@@ -1,11 +1,11 @@
-//! What keeps a session's next reply outside of the session: its turn, its compressed form, or a client that reads slowly.
+//! What delays a session's next reply outside of the session: the wait for its turn, its compression, or a client that reads slowly.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use weir_core::protocol::moment::Moment;
 
-/// The way of replies to the client, as of the last poll.
+/// What delays replies to the client, as of the last poll.
 #[derive(Debug, Default)]
 pub(super) struct SendProgress(AtomicU64);
 
@@ -13,14 +13,14 @@ pub(super) struct SendProgress(AtomicU64);
 pub(crate) enum Blocker {
     /// A reply was made, and the connection has not taken all of it.
     Unread,
-    /// A large reply waits until others are sent.
+    /// A large reply waits for its turn.
     Turn,
     /// A reply was made, and waits until it is compressed.
     Form,
 }
 
 impl SendProgress {
-    /// The session was asked for a reply: the one before was taken. `now` is when it is left with this obstruction, if any.
+    /// Records a poll for the next reply, which means that the one before was taken. `now` is the time from which an obstruction counts.
     pub(super) fn set(&self, obstruction: Option<Blocker>, now: Moment) {
         let known = self.get();
         let since = match (known, obstruction) {

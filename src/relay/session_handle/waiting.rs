@@ -1,4 +1,5 @@
-//! Futures that wait for a session: for its one reply, or for something new. One that may be dropped at any await ends the session by a guard.
+//! Futures that wait for a session: for its one reply, or for something new. If such a future may be dropped at any await, a guard ends the
+//! session.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -48,12 +49,12 @@ pub(crate) async fn session_changed(handle: &SessionHandle) {
     .await;
 }
 
-/// Notes that a reply which was made waits for this.
+/// Notes that a finished reply waits for this.
 pub(crate) fn reply_waits(handle: &SessionHandle, obstruction: Blocker) {
     handle.transit.set(Some(obstruction), handle.clock().now());
 }
 
-/// Notes that a reply goes out now, so long after it was made.
+/// Notes that a reply is sent now, so long after it was made.
 pub(crate) fn reply_is_late(handle: &SessionHandle, by: Duration) {
     reply_waits(handle, Blocker::Unread);
     handle.session.lock().on_late_reply(by);

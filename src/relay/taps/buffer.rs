@@ -1,4 +1,4 @@
-//! What one tap has yet to read: bounded, so that what does not fit is counted, and nobody waits.
+//! The events that one tap has yet to read. The buffer is bounded: events that do not fit are counted, and no stream waits.
 
 use std::collections::VecDeque;
 
@@ -6,25 +6,25 @@ use super::event::TapEvent;
 
 #[derive(Debug, Default)]
 pub(super) struct Buffer {
-    /// Each with how many were dropped before it.
+    /// The events, each with how many were dropped before it.
     events: VecDeque<(u64, TapEvent)>,
-    /// What their whole messages keep in memory.
+    /// The memory of their whole messages.
     bytes: usize,
-    /// How many were dropped after the last of them.
+    /// How many events were dropped after the last of these.
     dropped: u64,
 }
 
-/// What is read next.
+/// The result of a read.
 #[derive(Debug)]
 pub(crate) struct Taken {
     /// How many events were dropped before it.
     pub(crate) dropped: u64,
-    /// None if they were the last.
+    /// `None` if the dropped events were the last.
     pub(crate) event: Option<TapEvent>,
 }
 
 impl Buffer {
-    /// Adds an event. Without room for its whole message it is the glance alone, and without room for that it is dropped.
+    /// Adds an event. Without room for its whole message, only the glance is kept. Without room for that, the event is dropped.
     pub(super) fn push(&mut self, mut event: TapEvent) {
         if self.events.len() >= MOST_EVENTS {
             self.dropped += 1;

@@ -1,5 +1,5 @@
-//! What a tap is told of one client: a glance at each request and reply, made of a few names and numbers whatever the size of the message,
-//! and on demand a handle of the whole, which is put into words elsewhere.
+//! What a tap reports of one client: a glance at each request and reply. A glance has a few names and numbers, whatever the size of the message. On
+//! demand it also has a handle of the whole message, which is formatted elsewhere.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -22,11 +22,11 @@ pub(crate) enum TapWhat {
     Opened(OpenedStream),
     Request(Box<RequestGlance>),
     Reply(Box<ReplyGlance>),
-    /// A poll whose client has what there is.
+    /// A poll whose client is up to date.
     Unchanged,
-    /// The relay's own words to a client that is sent nothing, or nothing more.
+    /// The relay's text to a client that is sent nothing, or nothing more.
     Ended {
-        /// Of gRPC, or of HTTP for a poll.
+        /// The status of gRPC, or of HTTP for a poll.
         status: Option<i32>,
         reason: String,
     },
@@ -59,9 +59,9 @@ pub(crate) struct RequestGlance {
     /// In SotW all names, in delta the new ones.
     pub(crate) names: NameList,
     pub(crate) unsubscribed: NameList,
-    /// Of how many resources it states versions.
+    /// The number of resources whose versions it states.
     pub(crate) stated: usize,
-    /// Why it rejects a reply, in the client's words.
+    /// Why it rejects a reply, in the client's text.
     pub(crate) error: Option<(i32, String)>,
     /// The whole request as it came.
     pub(crate) body: Option<Bytes>,
@@ -72,10 +72,10 @@ pub(crate) struct ReplyGlance {
     pub(crate) kind: Type,
     pub(crate) variant: Variant,
     pub(crate) nonce: u64,
-    /// None in delta, where each resource has its own.
+    /// `None` in delta, where each resource has a version of its own.
     pub(crate) version: Option<String>,
     pub(crate) resources: NameList,
-    /// With the names that had constraints.
+    /// Removed names, including those with constraints.
     pub(crate) removed: NameList,
     /// Aliases that lead to nothing.
     pub(crate) unresolved: NameList,
@@ -93,7 +93,7 @@ impl TapEvent {
         Self { at: SystemTime::now(), session, what }
     }
 
-    /// Returns what its whole message keeps in memory.
+    /// Returns the memory of its whole message.
     pub(super) fn body_bytes(&self) -> usize {
         match &self.what {
             TapWhat::Request(request) => request.body.as_ref().map_or(0, Bytes::len),
@@ -102,7 +102,7 @@ impl TapEvent {
         }
     }
 
-    /// Lets go of its whole message.
+    /// Drops its whole message.
     pub(super) fn drop_body(&mut self) {
         match &mut self.what {
             TapWhat::Request(request) => request.body = None,
@@ -130,7 +130,7 @@ impl NameList {
 }
 
 impl RequestGlance {
-    /// `stated` is of how many resources it states versions, if these were taken out of it.
+    /// `stated` is the number of resources whose versions the request states, if these were taken out of it.
     pub(in crate::relay) fn of(request: &Request, stated: usize) -> Self {
         let text = |text: &str| truncate(text, TEXT_BYTES);
         let error = |status: &Option<Status>| status.as_ref().map(|of| (of.code, truncate(&of.message, REASON_BYTES)));
@@ -163,7 +163,7 @@ impl RequestGlance {
 }
 
 impl ReplyGlance {
-    /// `whole`: with a handle of all that is in it.
+    /// `whole`: keeps a handle of the complete reply.
     pub(in crate::relay) fn of(reply: &Reply, variant: Variant, whole: bool) -> Self {
         let Reply { resources, removed, constrained, unresolved, errors, heartbeats, .. } = reply;
         let body = whole.then(|| Arc::new(Reply { progress: None, ..reply.clone() })); // it keeps no snapshot

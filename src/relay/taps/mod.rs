@@ -1,7 +1,7 @@
 //! Taps: operators who see the requests and replies of one client as they go.
 //!
-//! A client's stream never waits for a tap. While there is none, a stream reads a flag of its own for each request and reply; that of a client
-//! beside a tapped one reads no more. What a tapped stream hands over is a glance and a handle: words are made where they are read.
+//! A client's stream never waits for a tap. Without taps, a stream only reads a flag of its own for each request and reply; the same holds for
+//! streams beside a tapped one. A tapped stream hands over a glance and a handle. Text is made where the tap is read.
 
 mod buffer;
 mod event;
@@ -27,20 +27,20 @@ pub(crate) struct Taps {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum TappedClient {
     Session(u64),
-    /// All streams with this id of their node, also those that come.
+    /// All streams of the node with this id, including later ones.
     Node(String),
 }
 
 #[derive(Debug)]
 struct Tap {
     client: TappedClient,
-    /// Whether it is handed whole messages.
+    /// Whether the tap is handed whole messages.
     whole: bool,
     buffer: Mutex<Buffer>,
     news: Notify,
 }
 
-/// The end of a tap where it is read. It is closed when this is dropped.
+/// The reading end of a tap. Dropping it closes the tap.
 #[derive(Debug)]
 pub(crate) struct TapReader {
     taps: Arc<Taps>,

@@ -1,5 +1,4 @@
-//! Traced changes while they are on their way to clients: each counted without a lock, on a cache line that few threads share, and a bounded
-//! number of them at a time.
+//! Traced changes on their way to clients. Each is counted without a lock, on a cache line that few threads share. Their number is bounded.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -35,12 +34,12 @@ pub(crate) struct OpenChange {
     time: SpanTime,
     /// How many client streams subscribe to something in it.
     clients: u64,
-    /// How long the relay took until clients could be sent it.
+    /// The time from receipt until the change was published.
     published: Duration,
     shards: Box<[Shard; SHARDS]>,
 }
 
-/// What became of the change at a client stream.
+/// The result of a change at a client stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Outcome {
     Sent,
@@ -83,7 +82,7 @@ impl OpenChange {
         self.facts.kind == *kind
     }
 
-    /// Whether the span has to end: each client has answered or left, or the time is over.
+    /// Whether the span has to end: each client has answered or left, or the time limit is reached.
     pub(super) fn is_due(&self, bound: Duration) -> bool {
         self.is_complete() || self.time.elapsed() >= bound
     }
@@ -145,8 +144,8 @@ impl OpenChange {
 
 const SHARDS: usize = 16;
 
-/// The changes whose spans are open, looked at now and then, so that no client has to find out that it was the last. Nobody else keeps them: a
-/// change that is taken out has ended.
+/// The changes whose spans are open. They are checked at intervals, so that no client has to find out that it was the last to answer. Only this
+/// list keeps them alive: a change that is taken out has ended.
 #[derive(Debug, Default)]
 pub(super) struct OpenChanges(Mutex<VecDeque<Arc<OpenChange>>>);
 

@@ -1,7 +1,7 @@
 //! Which events are traced, and the spans that they become: changes of servers, the start of client streams, polls.
 //!
-//! Owns what is noted while a span is open. Leaves to a [`SpanSink`] which events are sampled, and where spans go. Without a tracer nothing is
-//! noted: an event costs the look whether there is one.
+//! Owns what is recorded while a span is open. A [`SpanSink`] decides which events are sampled and where spans go. Without a tracer nothing is
+//! recorded: an event only checks whether there is a tracer.
 
 mod change;
 mod session;

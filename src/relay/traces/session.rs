@@ -1,6 +1,6 @@
-//! The spans that one client stream takes part in: its own until its first complete set, and those of changes that it is being sent.
+//! The spans of one client stream: its own until its first complete set, and those of changes that it is being sent.
 //!
-//! A stream without any costs a look at one flag for each reply and each answer.
+//! A stream without spans only reads one flag for each reply and each answer.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -19,7 +19,7 @@ pub(crate) struct SessionTraces {
     is_active: AtomicBool,
     /// The stream has ended. Written while `noted` is locked.
     has_left: AtomicBool,
-    /// Used by the tasks of the stream and by that of its view, each for a short time; of no use to other clients. Most streams have none.
+    /// Used by the tasks of the stream and by that of its view, each for a short time; other clients never wait for it. Most streams have none.
     noted: Mutex<Option<Box<Noted>>>,
 }
 
@@ -82,7 +82,7 @@ impl SessionTraces {
         }
     }
 
-    /// The client has answered a reply of a type, and with it earlier ones of the type that it did not answer. Returns a span of those.
+    /// Records an answer to a reply of a type. It also answers earlier replies of the type that were not answered. Returns one of their spans.
     pub(crate) fn on_answer(&self, kind: &Type, nonce: u64, is_ack: bool) -> Option<SpanIds> {
         let outcome = if is_ack { Outcome::Acked } else { Outcome::Nacked };
         self.change(|noted| {
@@ -158,7 +158,7 @@ impl Noted {
     }
 }
 
-/// Counts what became of a change, unless that has ended. Returns its span.
+/// Counts the result of a change, unless the change has ended. Returns its span.
 fn count(change: &Weak<OpenChange>, outcome: Outcome) -> Option<SpanIds> {
     let change = change.upgrade()?;
     change.count(outcome);

@@ -10,7 +10,7 @@ use weir_core::xds::truncate;
 #[derive(Debug)]
 pub(crate) struct SpanShape<const N: usize> {
     pub(crate) name: &'static str,
-    /// It is the service of a request, as opposed to something within the relay.
+    /// The span covers a client's request, rather than work within the relay.
     pub(crate) is_server: bool,
     pub(crate) attributes: [&'static str; N],
 }
@@ -66,13 +66,13 @@ pub(crate) struct SpanIds {
 }
 
 impl SpanIds {
-    /// Returns trace and span as log lines have them.
+    /// Returns trace and span as text for log lines.
     pub(crate) fn texts(self) -> (String, String) {
         (format!("{:032x}", self.trace), format!("{:016x}", self.span))
     }
 }
 
-/// When a span began, by the clock of the system and by one that never jumps.
+/// When a span began, by the system's clock and by a monotonic clock.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SpanTime {
     wall: SystemTime,
@@ -151,7 +151,7 @@ impl SpanRecord {
     }
 }
 
-/// Node ids and paths are what clients make of them.
+/// Clients decide what node ids and paths contain.
 const TEXT_BYTES: usize = 256;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Whether anything is traced, what the spans of one process have in common, and what became of them.
+//! Whether anything is traced, the state that all spans of the process share, and what happened to spans.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,7 +22,7 @@ pub(crate) trait SpanSink: fmt::Debug + Send + Sync {
 #[derive(Debug, Default)]
 pub(crate) struct Traces(OnceLock<Arc<Tracer>>);
 
-/// Makes spans, and has those of changes while they are open.
+/// Makes spans. Keeps those of changes while they are open.
 #[derive(Debug)]
 pub(crate) struct Tracer {
     sink: Arc<dyn SpanSink>,
@@ -89,7 +89,7 @@ impl Tracer {
     }
 }
 
-/// A span has the time of its last answer, whenever it is looked at.
+/// A span ends at the time of its last answer, however late it is checked.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// Why a span was not exported.
@@ -103,7 +103,7 @@ pub(crate) enum SpanDrop {
     TooManyOpen,
 }
 
-/// What became of spans, counted over the life of the process.
+/// What happened to spans, counted over the life of the process.
 #[derive(Debug, Default)]
 pub(crate) struct SpanCounts {
     exported: AtomicU64,

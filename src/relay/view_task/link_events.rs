@@ -68,8 +68,9 @@ impl<'a> Upstream<'a> {
                 let has_cache = self.view.tables().sizes().any(|(_, present, _)| present > 0);
                 let epoch = self.links.ended(id, reason, has_cache);
                 let mut is_refusal = false;
+                let takes_shown = self.takes_shown_elsewhere(id);
                 if let (Some(stream), Some(epoch), false) = (self.sources.stream(id), epoch, is_moving) {
-                    let is_answered = stream.has_answered(); // on another one, that may have been another client or long ago
+                    let is_answered = stream.has_answered() || takes_shown;
                     let may_be_type = stream.trials().on_stream_ended(epoch, status.as_ref(), now);
                     let of_view = status.filter(|_| !may_be_type);
                     if is_of_shown && !is_answered && of_view.as_ref().is_some_and(ServerStatus::may_concern_request) {
@@ -93,7 +94,7 @@ impl<'a> Upstream<'a> {
         let Some(stream) = self.sources.stream(id) else { return Arrival::default() };
         if is_answer(&event) && epoch.is_some() {
             self.refusals.on_taken(id);
-            if is_of_shown {
+            if is_of_shown && self.refusals.is_none() {
                 self.shown.accept();
             }
         }
@@ -139,6 +140,7 @@ impl<'a> Upstream<'a> {
                 self.refusals.on_status(id, &status);
                 if is_of_shown {
                     self.shown.pass_over(now);
+                    self.shown.ask_again(id, self.sources);
                 }
                 Vec::new()
             }
@@ -174,6 +176,16 @@ impl<'a> Upstream<'a> {
         if let Some(epoch) = epoch {
             self.sources.on_snapshot(id, epoch, snapshot);
         }
+    }
+
+    /// Whether the server has answered on another stream that shows the client which is shown now: then it does not refuse that one's node.
+    fn takes_shown_elsewhere(&mut self, id: StreamId) -> bool {
+        let others = self
+            .sources
+            .streams()
+            .filter(|(other, stream)| other.server == id.server && *other != id && stream.has_answered());
+        let others: Vec<_> = others.map(|(other, _)| other).collect();
+        others.into_iter().any(|other| self.sources.shown_node().is_on(other))
     }
 
     /// Rejects new resources for which there is too little memory.

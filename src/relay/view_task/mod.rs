@@ -192,10 +192,10 @@ impl ViewTask {
         let changed = command.changes();
         match command {
             Command::Join(mut session) => {
-                let id = session.id();
+                let (id, refusal) = (session.id(), self.published.refusal());
                 self.shown.join(&mut *session, &mut self.sources, now);
                 self.sessions.join(session);
-                if let Some(status) = self.published.refusal().filter(|_| self.shown.members().is_view_refused()) {
+                if let Some(status) = refusal {
                     self.sessions.refuse_view_to(id, &status); // it has looked before the server said so
                 }
             }

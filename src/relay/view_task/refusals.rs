@@ -1,6 +1,6 @@
 //! The servers that refuse what a view shows them: their status is what new streams get, in place of what is cached.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use weir_core::proto::code;
@@ -9,7 +9,7 @@ use weir_core::protocol::members::Members;
 use weir_core::protocol::sources::{LadderSummary, Sources, StreamId};
 use weir_core::protocol::upstream::ServerStatus;
 use weir_core::protocol::view::View;
-use weir_core::xds::{Authority, KeyRule, MemberNode};
+use weir_core::xds::{Authority, KeyRule};
 
 use super::reports::ViewReporter;
 use crate::relay::links::Links;
@@ -38,6 +38,11 @@ impl Refusals {
             self.by.insert(stream, Arc::new(status.clone()));
         }
         is_refusal
+    }
+
+    /// Whether no server refuses the view.
+    pub(super) fn is_none(&self) -> bool {
+        self.by.is_empty()
     }
 
     /// A server has answered on a stream: it takes the view.
@@ -87,7 +92,6 @@ impl Refusals {
         let counts = |server| counts_in(&ladders, server);
         self.by.retain(|id, _| stays || links.has_link(*id));
         let of_all = members.is_view_refused();
-        published.note_refused_nodes(of_all.then(|| refused_nodes(members)).flatten());
         if let Some((server, status)) = self.publish(published, |server| of_all && (stays || counts(server))) {
             reporter.report_view_refused(&links.server(server), &status);
             sessions.refuse_view(&status);
@@ -101,13 +105,6 @@ impl Refusals {
         let is_news = published.note_refusal(found.as_ref().map(|(_, status)| status.clone()));
         found.filter(|_| is_news)
     }
-}
-
-/// Returns the nodes that a server may have refused the view for. None if it is for none of them.
-fn refused_nodes(members: &Members) -> Option<BTreeSet<MemberNode>> {
-    let shown = members.shown().filter(|_| !members.is_any_refused())?;
-    let present = members.present().map(|member| member.node());
-    Some(present.chain([shown]).cloned().collect())
 }
 
 /// Whether a view has something that this server gave.

@@ -57,6 +57,14 @@ impl ShownMember {
         self.members.pass_over(now);
     }
 
+    /// A server is asked again on this stream, which is open. If it has refused all clients, another one is shown.
+    pub(super) fn ask_again(&mut self, stream: StreamId, sources: &mut Sources) {
+        if self.members.show_refused() {
+            self.set(sources);
+            sources.shown_node().show_on(stream);
+        }
+    }
+
     /// A server has answered for the client that is shown.
     pub(super) fn accept(&mut self) {
         self.members.accept();

@@ -1,5 +1,5 @@
-//! The views of one configuration by their keys: those that run, with what is known of all of them (how their fields differ, and who made
-//! them), and those that wait for their first clients.
+//! The views of one configuration by their keys. Running views come with what is known of all of them: how their fields differ, and which client
+//! made each. Other views wait for their first clients.
 
 mod lines;
 mod running;
@@ -46,7 +46,7 @@ pub(super) struct ViewMap {
 }
 
 impl ViewMap {
-    /// Returns the view of a key, which is kept for as long as the result exists. One that does not run is started, if there is room for it.
+    /// Returns the view of a key, and keeps it while the result exists. If the view does not run, starts it, if there is room.
     pub(super) fn enter(
         &self,
         key: &SharingKey,
@@ -70,8 +70,8 @@ impl ViewMap {
         Ok(entrance)
     }
 
-    /// Puts a view in that waits for its first client, unless there is one of its key: what is here is newer, whether its first client has
-    /// come or not. Returns whether it is in.
+    /// Adds a view that waits for its first client. If there is a view of its key, running or waiting, that one is newer and stays. Returns whether
+    /// the view was added.
     pub(super) fn put_waiting(&self, key: SharingKey, view: WaitingView) -> bool {
         let running = self.lock();
         !running.views.contains_key(&key) && self.waiting.put(key, view)
@@ -123,7 +123,7 @@ impl ViewMap {
         self.published(key).is_some_and(|published| published.refusal().is_some())
     }
 
-    /// Returns what a view leaves to the next one of its key. One that begins to run meanwhile is found: it is looked for last.
+    /// Returns what a view leaves to the next one of its key. Running views are looked up last, so that a view that begins meanwhile is found.
     pub(super) fn left(&self, key: &SharingKey, shared: &Shared) -> Option<InheritedView> {
         let waiting = self.waiting.look(key, |waiting| InheritedView::of_waiting(waiting, shared));
         let running = {
@@ -233,16 +233,16 @@ pub(super) struct ViewHandle {
     stay: ViewGuard,
     /// The values of the fields of its key.
     values: ViewValues,
-    /// What counts it for the client because of which it was created.
+    /// The quota of the client that made the view.
     maker: Arc<ViewQuota>,
     _charge: Option<ViewCharge>,
-    /// Whether a relay was its first client. A relay has a view for each of its own, so that such views say nothing of how clients share.
+    /// Whether a relay was its first client. A relay has a view for each of its own views, so such views do not show how well clients share.
     of_relay: bool,
-    /// What it began with.
+    /// What the view had from disk when it began.
     from_disk: FromDisk,
 }
 
-/// What a session needs to join a view. The view stays until the session has left it, or did not join.
+/// What a session needs to join a view. The view is kept until the session has left it, or has failed to join.
 pub(super) struct Entrance {
     pub(super) published: Arc<Published>,
     pub(super) nacks: Arc<NackWatch>,
@@ -314,8 +314,8 @@ impl ViewHandle {
         !self.commands.is_closed()
     }
 
-    /// Whether the view had no session and no interest for long enough, and no session is about to join it. Sessions look a view up under the
-    /// same lock, so none can join a view that is no longer in the map.
+    /// Whether the view had no session and no interest for long enough, and no session is about to join it. Sessions look a view up under the same
+    /// lock, so no session can join a view that was removed from the map.
     fn is_over(&self, after: Duration, now: Instant) -> bool {
         self.stay.is_last() && self.usage.is_over(after, now)
     }

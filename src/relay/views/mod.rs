@@ -54,10 +54,10 @@ pub(crate) struct Views {
     map: ViewMap,
     /// Serves the shared authorities.
     hub: Option<Arc<Views>>,
-    /// How long a view that has something from an earlier one waits for its first client.
+    /// How long an inherited view waits for its first client.
     keep_inherited: Duration,
     handovers: Handovers,
-    /// The views of the configuration before, while they have clients.
+    /// The views of the earlier configuration, while they have clients.
     earlier: Mutex<Option<Arc<Views>>>,
 }
 
@@ -109,13 +109,13 @@ impl Views {
         Self { shared: Arc::new(shared), clients: hub.clients.clone(), hub: Some(hub), ..self }
     }
 
-    /// Makes these the views that follow earlier ones. What belongs to the process goes on: counters, bodies, the list of clients, the
-    /// permissions in force, readiness. What an earlier view leaves is kept for as long as `keep` without a client.
+    /// Makes these the views after earlier ones. State of the process is kept: counters, bodies, the list of clients, the permissions in force,
+    /// readiness. An inherited view without a client is dropped after `keep`.
     pub(crate) fn after(self, earlier: &Arc<Self>, keep: Duration) -> Self {
         let (clients, process) = (earlier.clients.clone(), (*self.shared).clone().after(&earlier.shared));
         let Shared { clock, counters, metric_labels, .. } = (*earlier.shared).clone();
         if process.is_hub != earlier.shared.is_hub {
-            // There was no hub: this is the first.
+            // The earlier configuration had no hub: this is the first one.
             let own_counters = ProcessCounters::new(process.table.clone(), clock);
             let counters = Arc::new(own_counters.with_limits(counters.limits.clone()));
             let shared = Arc::new(Shared { counters, ..process });
@@ -184,7 +184,7 @@ impl Views {
         self.admission.permissions()
     }
 
-    /// Returns what counts the views of a new connection, and its pools of load reports.
+    /// Returns the quota that counts the views of a new connection, and its pools of load reports.
     pub(crate) fn quota(&self, identity: Option<&str>) -> ViewQuota {
         let identity = identity.filter(|_| self.limits.per_identity > 0);
         identity.map(|identity| self.identity_quotas.quota(identity)).unwrap_or_default()
@@ -201,7 +201,7 @@ impl Views {
         self.map.active_server(key).unwrap_or_else(|| self.shared.first_server())
     }
 
-    /// Returns once the active server of a key is another than this.
+    /// Returns once the active server of a key differs from this one.
     pub(super) async fn active_server_changed(&self, key: &SharingKey, server: usize) {
         let mut moves = self.shared.active_server_changes.subscribe();
         while self.active_server(key) == server {
@@ -211,7 +211,7 @@ impl Views {
         }
     }
 
-    /// Has the view of a key begin with what the one before it has, if its first client comes.
+    /// Lets the view of a key begin with the resources of its earlier view, when its first client comes.
     async fn inherit(&self, key: &SharingKey) {
         let Some(earlier) = self.before() else { return };
         if self.map.has(key) || self.shared.rule != earlier.shared.rule || earlier.left(key).is_none() {
@@ -230,7 +230,7 @@ impl Views {
         self.handovers.end(key);
     }
 
-    /// Returns what the views of a key leave. One that the server refuses leaves nothing, and neither do those before it.
+    /// Returns what the earlier views of a key leave. A view that its server refuses leaves nothing, and neither do views before it.
     fn left(&self, key: &SharingKey) -> Option<InheritedView> {
         let left = self.map.left(key, &self.shared);
         if left.is_some() || self.map.is_refused(key) {
@@ -239,8 +239,8 @@ impl Views {
         self.before().filter(|earlier| earlier.shared.rule == self.shared.rule)?.left(key)
     }
 
-    /// Lets go of views before these, which have no clients any more. The views that followed them take what is left: keys whose clients
-    /// have not come yet. This takes as long as there are resources: it is not for a thread that others wait for.
+    /// Releases earlier views that have no clients any more. Their successors take over what is left: keys whose clients have not come yet. This
+    /// takes time in proportion to the resources, so it must not run on a thread that others wait for.
     pub(crate) fn let_go_of(&self, gone: &Self) {
         if let (Some(hub), Some(gone)) = (&self.hub, &gone.hub) {
             hub.let_go_of(gone);
@@ -316,7 +316,7 @@ impl Views {
         &self.shared.table
     }
 
-    /// Returns what clients state that they hold, until it is judged.
+    /// Returns the store of versions that clients state, until these are applied.
     pub(crate) fn stated_versions(&self) -> &Arc<StatedVersionsStore> {
         &self.stated_versions
     }

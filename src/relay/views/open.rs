@@ -62,11 +62,7 @@ async fn try_open_session(
         let tenant = views.shared().tenants.open_stream(identity.key())?;
         let entrance = views.enter(identity.key(), first, visit)?;
         if let Some(status) = entrance.published.refusal() {
-            // It is shown in place of those whose nodes the server refuses. One that polls would not be.
-            let node = views.shared().member_node(&identity, first).filter(|_| visit.is_stream);
-            if node.is_none_or(|node| !entrance.published.may_take(&node)) {
-                return Err(AdmissionError::RefusedByServer(status));
-            }
+            return Err(AdmissionError::RefusedByServer(status));
         }
         if let Some(handle) = join(views, entrance, tenant, identity, first, visit).await {
             return Ok(handle);

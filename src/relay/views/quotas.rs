@@ -1,4 +1,4 @@
-//! How many views, and pools of load reports, there may be: in all, and because of one connection or identity. Who has made which.
+//! How many views and pools of load reports may exist: in total, and made by one connection, identity or tenant. Also which client made which.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -13,24 +13,24 @@ use crate::relay::admission::AdmissionError;
 #[derive(Debug, Clone, Copy)]
 pub(in crate::relay) struct ViewLimits {
     pub(in crate::relay) views: usize,
-    /// Of those that one connection has made; 0: no limit.
+    /// The limit of those that one connection has made; 0: no limit.
     pub(super) per_connection: usize,
-    /// The same of one identity.
+    /// The limit of those that one identity has made.
     pub(super) per_identity: usize,
-    /// Of those of one tenant.
+    /// The limit of those of one tenant.
     pub(super) per_tenant: usize,
 }
 
-/// Counts what a client made, joined by other clients or not, for as long as it exists: for its connection, and for its identity. Views and
-/// pools of load reports count apart.
+/// Counts what a client made, for its connection and for its identity, as long as it exists. It still counts when other clients have joined it.
+/// Views and pools of load reports are counted separately.
 #[derive(Debug, Default)]
 pub(crate) struct ViewQuota {
     of_connection: Made,
-    /// What the connection holds of the memory; none within the relay.
+    /// The memory account of the connection; none within the relay.
     account: Option<Arc<Account>>,
-    /// Each of its views has an equal part of its own, as it is a relay for others.
+    /// The client is a relay for others, so each of its views gets an equal part of its own.
     is_of_relay: bool,
-    /// What all connections of the client's identity share, if it has one and that is limited.
+    /// The quota that all connections of the client's identity share. `None` without an identity or without a limit.
     of_identity: Option<Arc<IdentityQuota>>,
 }
 
@@ -46,7 +46,7 @@ struct Made {
 pub(in crate::relay) struct MadeBy<'a> {
     pub(super) of_connection: &'a MadeViews,
     pub(super) of_identity: Option<&'a MadeViews>,
-    /// Those of the tenant, whoever made them.
+    /// The views or pools of the tenant, by any client.
     pub(super) of_tenant: Option<&'a MadeViews>,
 }
 
@@ -72,8 +72,8 @@ pub(super) struct IdentityQuotas {
 }
 
 impl ViewLimits {
-    /// Finds room for one more of a client. `find` finds it beside those that count for its connection, or for its identity, of which there
-    /// may be so many; 0: no limit.
+    /// Finds room for one more of a client. `find` is called for its connection, its identity and its tenant, each with those that count for it and
+    /// their limit; 0: no limit.
     pub(in crate::relay) fn find_room(
         &self,
         made: MadeBy,
@@ -163,7 +163,7 @@ impl MadeViews {
         }
     }
 
-    /// Whether there are as many as there may be; 0: no limit.
+    /// Whether the limit is reached; 0: no limit.
     pub(in crate::relay) fn are_full(&self, limit: usize) -> bool {
         limit > 0 && self.count() >= limit
     }
@@ -172,7 +172,7 @@ impl MadeViews {
         self.lock().len()
     }
 
-    /// Reads whose keys they are, with how many views each has.
+    /// Reads the keys, with the number of views of each.
     pub(in crate::relay) fn look<T>(&self, at: impl FnOnce(&HashMap<SharingKey, usize>) -> T) -> T {
         at(&self.lock())
     }
@@ -205,7 +205,7 @@ impl IdentityQuotas {
 impl Drop for IdentityQuota {
     fn drop(&mut self) {
         let mut quotas = self.all.lock();
-        // A connection that came meanwhile has made another one.
+        // A connection that came meanwhile may have made the quota again.
         if quotas.get(&self.identity).is_some_and(|quota| quota.strong_count() == 0) {
             quotas.remove(&self.identity);
         }

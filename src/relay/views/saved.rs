@@ -1,4 +1,4 @@
-//! Views of an earlier process: they are complete before the first client comes, and wait for it without a task and without a stream.
+//! Views of an earlier process. They are complete before their first client comes, and wait for it without a task and without a stream.
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeSet, HashMap};
@@ -14,12 +14,12 @@ use weir_core::xds::{Authority, SharingKey};
 
 use crate::relay::published::{FromDisk, NotedBrakes};
 
-/// What an earlier process had of a view.
+/// The saved state of a view.
 pub(crate) struct SavedView {
     pub(crate) key: SharingKey,
     pub(crate) sets: Vec<SavedSet>,
     pub(crate) brakes: BrakeState,
-    /// Whether new clients may be sent here because of it.
+    /// Whether this view alone lets the relay be ready for new clients.
     pub(crate) counts_for_readiness: bool,
     /// For how long its servers had not been heard when it was loaded, if that is known.
     pub(crate) age: Option<Duration>,
@@ -29,7 +29,7 @@ pub(crate) struct SavedView {
 pub(super) struct WaitingView {
     pub(super) view: View,
     pub(super) from_disk: FromDisk,
-    /// What the view before it knew of the servers.
+    /// What the earlier view knew of the servers.
     pub(super) history: ServerHistory,
     /// See [`Published`].
     pub(super) life: u64,
@@ -84,7 +84,7 @@ impl WaitingViews {
         self.lock().len()
     }
 
-    /// Puts one in, unless there is one. Returns whether it is in.
+    /// Adds a view, unless its key has one. Returns whether it was added.
     pub(super) fn put(&self, key: SharingKey, view: WaitingView) -> bool {
         match self.lock().entry(key) {
             Entry::Vacant(entry) => {
@@ -129,13 +129,13 @@ impl WaitingViews {
     }
 }
 
-/// A view and its newest snapshot, for whoever saves it.
+/// A view and its newest snapshot, to be saved.
 pub(crate) struct ViewToSave {
     pub(crate) key: SharingKey,
     pub(crate) snapshot: Arc<Snapshot>,
     /// Revisions of different lives do not compare.
     pub(crate) life: u64,
-    /// Places of the servers that the view has a stream to on which they have responded.
+    /// Places of the servers that have responded on an open stream of the view.
     pub(crate) responding: Vec<u16>,
     pub(crate) brakes: NotedBrakes,
     /// The server refuses the view: nothing of it is saved, and what was saved before is removed.

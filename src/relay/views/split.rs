@@ -1,4 +1,4 @@
-//! Which field of the key splits views most, and whether nearly every client has a view of its own, so that sharing saves nothing.
+//! Which field of the key splits views most, and whether nearly every client has its own view, so that sharing saves nothing.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -53,7 +53,7 @@ impl FieldValues {
         self.fields.iter().map(HashMap::len)
     }
 
-    /// Returns the field with the most values, by its place, and how many they are. Of several the first; none if no field has two.
+    /// Returns the field with the most values, by its place, and their number. Of equal fields the first counts. `None` if no field has two values.
     fn widest(&self) -> Option<(usize, usize)> {
         let counts = self.counts().enumerate().filter(|(_, values)| *values > 1);
         counts.min_by_key(|(_, values)| std::cmp::Reverse(*values))
@@ -73,10 +73,10 @@ impl fmt::Display for Split {
     }
 }
 
-/// Looked at now and then. A warning needs many looks in a row: while a fleet connects, most views have had one client only.
+/// Checked at intervals. A warning needs many checks in a row, since most views have had only one client while a fleet connects.
 #[derive(Debug, Default)]
 pub(super) struct SplitWatch {
-    /// Looks in a row that found too many views.
+    /// How many checks in a row found too many views.
     looks: Mutex<u32>,
 }
 
@@ -90,7 +90,7 @@ impl SplitWatch {
     }
 }
 
-/// Fewer views cost little.
+/// Fewer views than this cost little.
 const FEWEST_VIEWS: usize = 50;
 /// One minute, where looks are five seconds apart.
 const LOOKS: u32 = 12;

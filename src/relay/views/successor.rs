@@ -1,8 +1,8 @@
 //! Views of a configuration that follows another one while the relay runs.
 //!
-//! The earlier views serve the streams that they have until those end; new streams come to the later ones. When the first client of a key
-//! comes, its view begins with what the earlier one has then, as the views of a process begin with what is on disk: it is served, and proves
-//! nothing. So a server that is not configured any more takes no resource with it before another one has spoken.
+//! The earlier views serve their streams until these end; new streams join the later views. When the first client of a key comes, its view begins
+//! with the resources of the earlier view. They are treated like those that a process loads from disk: they are served, and are no evidence. So
+//! resources of a server that is no longer configured stay until another server has responded.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -54,7 +54,7 @@ impl InheritedView {
     }
 }
 
-/// What a view needs of its configuration to begin with what another leaves.
+/// The parts of its configuration with which a view begins from what another leaves.
 pub(super) struct ViewSeed {
     shared: Arc<Shared>,
     servers: Vec<String>,
@@ -62,12 +62,12 @@ pub(super) struct ViewSeed {
     keep: Duration,
 }
 
-/// Keys whose views are being handed over, each by one of the clients that have come.
+/// Keys whose views are being handed over. One of the clients that have come does it for each key.
 #[derive(Default)]
 pub(super) struct Handovers(Mutex<HashMap<SharingKey, Arc<tokio::sync::Mutex<()>>>>);
 
 impl Handovers {
-    /// Returns whose turn it is for a key. Many clients come at the same time, and the view is made once.
+    /// Returns the lock of a key. Many clients come at the same time, and the view is made once.
     pub(super) fn turn(&self, key: &SharingKey) -> Arc<tokio::sync::Mutex<()>> {
         self.lock().entry(key.clone()).or_default().clone()
     }
@@ -87,18 +87,18 @@ impl Handovers {
 }
 
 impl ViewSeed {
-    /// What an earlier view leaves is kept for as long as `keep` without a client.
+    /// An inherited view without a client is dropped after `keep`.
     pub(super) fn new(shared: &Arc<Shared>, keep: Duration) -> Self {
         Self { shared: shared.clone(), servers: shared.servers().collect(), now: shared.clock.now(), keep }
     }
 
-    /// Makes a view of what another leaves.
+    /// Makes a view from what another leaves.
     pub(super) fn view(&self, inherited: &InheritedView) -> WaitingView {
         let place = |name: &String| self.servers.iter().position(|known| known == name);
         let places: Vec<_> = inherited.servers.iter().map(|name| u16::try_from(place(name)?).ok()).collect();
         let sets = SavedSet::all_of(&inherited.snapshot, self.now);
         let sets: Vec<_> = sets.into_iter().map(|set| self.placed(set, &places)).collect();
-        // What a server has said counts for readiness, whatever the age of the rest.
+        // Responses of a server count for readiness, whatever the age of the other resources.
         let answered = match inherited.has_responded {
             true => authorities_of(&sets),
             false => inherited.from_disk.answered.clone(),
@@ -113,7 +113,7 @@ impl ViewSeed {
         WaitingView { history, ..WaitingView::new(view, from_disk) }
     }
 
-    /// What a server gave that is not in a list any more ranks behind all that are: any of them may take its place.
+    /// Resources of a server that is in no list any more rank behind all servers: any server may replace them.
     fn placed(&self, set: SavedSet, places: &[Option<u16>]) -> SavedSet {
         let class = set.class;
         let place = |saved: SavedResource| {
@@ -128,7 +128,7 @@ impl ViewSeed {
         Some((server, self.shared.rank_of(server, class, name)?))
     }
 
-    /// What a server that is gone has removed is not held for it: the next one says whether it exists.
+    /// A removal by a server that is no longer configured is not held: the next server decides whether the resource exists.
     fn placed_brakes(&self, noted: &NotedBrakes, places: &[Option<u16>]) -> BrakeState {
         let since = noted.at.map(|at| at.elapsed()).unwrap_or_default();
         let mut state = (*noted.state).clone();
@@ -148,7 +148,7 @@ impl ViewSeed {
     }
 }
 
-/// What is known of a server that is not in a list any more is of no use.
+/// Drops what is known of servers that are in no list any more.
 fn placed_history(of: &ServerHistory, places: &[Option<u16>]) -> ServerHistory {
     let place = |server: usize| places.get(server).copied().flatten();
     let recovery = |(server, of): (&u16, &Recovery)| Some((place(usize::from(*server))?, *of));

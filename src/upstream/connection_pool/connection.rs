@@ -21,28 +21,28 @@ pub(super) struct Connections {
     /// In the order of their numbers.
     pub(super) open: Vec<Connection>,
     pub(super) next_number: u64,
-    /// How many streams the server last allowed on a connection; assumed of a connection that is being dialed.
+    /// How many streams the server last allowed on a connection. The same is assumed of a connection that is being dialed.
     pub(super) expected_room: usize,
-    /// A task follows which of them are to be left.
+    /// A task follows which connections are due to be left.
     pub(super) are_followed: bool,
 }
 
 #[derive(Debug)]
 pub(super) struct Connection {
     pub(super) number: u64,
-    /// What is known of it, once it is made.
+    /// The state of the connection, known once it is made.
     pub(super) state: Arc<ConnectionState>,
     /// Dials once, for all streams that wait for it. The channel never reconnects.
     pub(super) dialed: Shared<Dialed>,
     pub(super) waiting: usize,
     pub(super) streams: usize,
-    /// Those of the streams that are served. The others have ended, but for requests that the server has not read.
+    /// How many of its streams are served. The others have ended, except for requests that the server has not read.
     pub(super) served: usize,
     /// When the last stream that was served has ended.
     pub(super) unused_since: Instant,
     pub(super) calls: usize,
     pub(super) is_retired: bool,
-    /// Without a stream it is kept until then, for the first one.
+    /// Until this time the connection is kept without a stream, for the first one.
     pub(super) kept_until: Option<Instant>,
     pub(super) leaving: Leaving,
 }
@@ -52,7 +52,7 @@ pub(super) struct Connection {
 pub(super) enum Leaving {
     /// Its streams stay.
     No,
-    /// It waits for its turn, from then on: other connections are better for a new stream.
+    /// The connection waits for its turn since then. Meanwhile new streams prefer other connections.
     Due(Instant),
     /// Its streams move away, one at a time.
     Now,
@@ -84,7 +84,7 @@ impl Connection {
         }
     }
 
-    /// Returns how many streams it has room for, once the server has announced what it allows.
+    /// Returns how many streams the connection has room for, once the server has announced its limit.
     pub(super) fn room(&self, max: usize) -> Option<usize> {
         self.dialed.peek()?;
         Some(max.min(self.state.max_streams() / 2).max(1))
@@ -95,18 +95,19 @@ impl Connection {
         !self.is_retired && self.leaving != Leaving::Now && !self.state.is_closed()
     }
 
-    /// Whether it is to be left, and may be.
+    /// Whether the connection is due to be left, and can be.
     pub(super) fn is_due(&self, now: Instant) -> bool {
         self.can_be_left() && matches!(self.leaving, Leaving::Due(at) if at <= now)
     }
 
-    /// Whether nobody has a stream on it, and it is not kept for one any more.
+    /// Whether no stream uses the connection, and it is not kept for one any more.
     pub(super) fn is_of_no_use(&self) -> bool {
         let is_kept = |until: Instant| until > Instant::now() && self.takes_streams();
         self.waiting + self.streams == 0 && !self.kept_until.is_some_and(is_kept)
     }
 
-    /// Whether its streams could move: it was made, and the server itself has not ended it. It may have streams long after it gets no more.
+    /// Whether its streams can move: the connection was made, and the server has not announced its end. After such an announcement its streams may
+    /// still live for long.
     pub(super) fn can_be_left(&self) -> bool {
         self.dialed.peek().is_some() && self.leaving != Leaving::Now && !self.state.is_closed()
     }
@@ -118,7 +119,7 @@ impl Connections {
         self.open.get_mut(index)
     }
 
-    /// Closes a connection that is of no use. Returns whether it is kept.
+    /// Closes a connection that is of no use. Returns whether it stays.
     pub(super) fn keeps(&mut self, number: u64) -> bool {
         self.open.retain(|connection| connection.number != number || !connection.is_of_no_use());
         self.find(number).is_some_and(|connection| connection.kept_until.is_some())
@@ -139,7 +140,7 @@ impl Connections {
     }
 }
 
-/// Speaks HTTP/2 over a socket. The server has begun once its settings have come.
+/// Speaks HTTP/2 over a socket. Returns once the server's settings have arrived.
 pub(super) async fn begin(endpoint: Endpoint, limit: Duration, reached: Reached) -> Result<Made, AttemptError> {
     let Reached { socket, address, tried, is_encrypted } = reached;
     let state = Arc::new(ConnectionState::new(tried.as_ref()));

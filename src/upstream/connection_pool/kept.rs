@@ -7,7 +7,7 @@ use tokio::time::sleep;
 
 use super::ConnectionPool;
 
-/// Closes a connection that is kept for a stream, once it is of no use.
+/// Closes a connection that is kept for a first stream, once its time is over and no stream uses it.
 pub(super) async fn end_unused(pool: Weak<ConnectionPool>, number: u64) {
     while pool.upgrade().is_some_and(|pool| pool.lock().keeps(number)) {
         sleep(LOOK).await;

@@ -1,7 +1,8 @@
-//! Which connections streams move away from: those whose address has left the name of the server, and those that are old.
+//! Which connections streams move away from: old ones, and those whose address has left the name of the server.
 //!
-//! One connection to a server is left at a time, and the next one some time after it. Its streams move one by one: a place on another
-//! connection is there before a stream ends. Where none can be made, or a stream that has moved has no response there, the others stay.
+//! One connection to a server is left at a time, and the next one some time after it. Its streams move one by one, and each has a place on another
+//! connection before it ends. The remaining streams stay if no other connection can be made, or if a stream that has moved gets no response at its
+//! new place.
 
 use std::pin::Pin;
 use std::sync::{Arc, Weak};
@@ -24,13 +25,13 @@ pub(in crate::upstream) struct MoveTurn {
 }
 
 impl MoveTurn {
-    /// Waits until the stream is to move to another connection, and those before it have. Cancel-safe.
+    /// Waits until it is this stream's turn to move to another connection. Cancel-safe.
     pub(in crate::upstream) async fn of(slot: &StreamSlot) -> Self {
         let permit = slot.state.move_turn().await;
         Self { permit, pool: slot.pool.clone(), number: slot.number, state: slot.state.clone() }
     }
 
-    /// The streams that the connection still has stay there for a while: it cannot be replaced.
+    /// Lets the streams that are still on the connection stay for a while, because it cannot be replaced.
     pub(in crate::upstream) fn stay(self) {
         self.permit.forget();
         self.state.stay();
@@ -41,11 +42,11 @@ impl MoveTurn {
     }
 }
 
-/// When the connections to one server are left, for all pools of connections to it.
+/// When connections to one server are left, for all its pools.
 #[derive(Debug)]
 pub(in crate::upstream) struct Moves {
     pause: Duration,
-    /// When the last one was begun to be left. Locked until its streams have moved.
+    /// When a connection was last begun to be left. Locked until its streams have moved.
     begun: Mutex<Option<Instant>>,
 }
 
@@ -64,7 +65,7 @@ impl Moves {
         begun
     }
 
-    /// Takes the turn, if a connection may be left now.
+    /// Takes the turn to leave a connection, if one may be left now.
     pub(in crate::upstream) fn try_turn(&self) -> bool {
         let Ok(mut begun) = self.begun.try_lock() else { return false };
         let is_due = begun.is_none_or(|last| last.elapsed() >= self.pause);
@@ -75,10 +76,10 @@ impl Moves {
     }
 }
 
-/// Leaves the connections of a pool that are to be left, for as long as it has any.
+/// Leaves the connections of a pool that are due, as long as the pool has any.
 pub(super) async fn follow(pool: Weak<ConnectionPool>, moves: Arc<Moves>) {
     loop {
-        // The pool is not kept while nothing is to be left.
+        // The pool is not kept alive while no connection is due.
         let next = match pool.upgrade() {
             Some(pool) => match pool.next_to_leave() {
                 Next::Connection => None,
@@ -95,29 +96,28 @@ pub(super) async fn follow(pool: Weak<ConnectionPool>, moves: Arc<Moves>) {
         if let Some(pool) = pool.upgrade()
             && pool.begin_to_leave()
         {
-            // A connection whose streams cannot move, or whose server does not read, must not keep the others.
+            // A limit on the wait: the streams may be unable to move, or the server may not read. Other connections must still get their turn.
             let _ = timeout(AT_MOST, pool.is_left()).await;
         }
         drop(turn);
     }
 }
 
-/// What there is to do next.
+/// The next step of the task that leaves connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Next {
-    /// A connection is to be left.
+    /// A connection is due to be left.
     Connection,
-    /// None is, before then.
+    /// No connection is due before this time.
     Look(Instant),
     /// There is no connection.
     Empty,
 }
 
-/// Keeps the turn of a stream that has moved until the server has responded to it at its new place. Returns the end of the stream, if that
-/// comes first.
+/// Keeps the turn of a stream that has moved until the server has responded at the new place. Returns the end of the stream, if that comes first.
 ///
-/// Without a response the others stay where they are. A server may have nothing to say: then the answer to a call, `alive`, lets the next
-/// one move.
+/// Without a response the remaining streams stay where they are. A server may have nothing to send: then an answer to a call, `alive`, lets the
+/// next stream move.
 pub(in crate::upstream) async fn settle<T>(
     turn: Option<MoveTurn>,
     stream: Pin<&mut impl Future<Output = T>>,
@@ -152,11 +152,11 @@ pub(in crate::upstream) async fn settle<T>(
     }
 }
 
-/// How long the streams of one connection have for their moves before those of the next begin.
+/// How long the streams of one connection have for their moves before the next connection is left.
 const AT_MOST: Duration = Duration::from_secs(60);
-/// After so much silence a server is called where a stream has moved to.
+/// After this silence at the new place of a stream, the server is called.
 const FIRST_RESPONSE: Duration = Duration::from_secs(1);
-/// How long it has for a response or the answer to a call.
+/// How long the server has for a response, or for the answer to that call.
 const TAKEN: Duration = Duration::from_secs(30);
-/// How long streams stay where they are when their connection could not be replaced.
+/// How long streams stay after their connection could not be replaced.
 const RETRY: Duration = Duration::from_secs(30);

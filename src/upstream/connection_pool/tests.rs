@@ -16,7 +16,7 @@ impl ConnectionPool {
         slot
     }
 
-    /// Waiting, open and served streams, and calls, of each connection.
+    /// The number of waiting, open and served streams, and of calls, of each connection.
     fn counts(&self) -> Vec<[usize; 4]> {
         let of = |one: &Connection| [one.waiting, one.streams, one.served, one.calls];
         self.lock().open.iter().map(of).collect()
@@ -46,7 +46,7 @@ impl ConnectionPool {
         socket
     }
 
-    /// Lets the time pass after which the connection may be closed for being unused.
+    /// Lets the time pass after which an unused connection may be closed.
     fn age(&self) {
         self.lock().open[0].unused_since = Instant::now() - UNREAD_TIMEOUT;
     }
@@ -242,7 +242,7 @@ async fn a_connection_that_gets_no_more_streams_is_left_too_and_one_that_its_ser
     }
 }
 
-/// A stream has moved, and another one is next.
+/// One stream has moved, and another is next.
 #[tokio::test(start_paused = true)]
 async fn streams_follow_one_that_has_moved_where_the_server_responds_or_is_alive_and_stay_where_it_does_neither() {
     #[derive(Debug, Clone, Copy, PartialEq)]

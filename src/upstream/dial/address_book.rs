@@ -1,4 +1,4 @@
-//! What is known of the addresses that connections were made to: how many there are to each, and which have failed.
+//! The addresses that connections were made to: how many connections each has, and which addresses have failed.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// The addresses of all servers. Each process has an order of its own, in which a new answer of a name server moves no address.
+/// The addresses of all servers. Each process has an order of its own, which does not change when a name server answers in another order.
 #[derive(Debug, Default)]
 pub(super) struct AddressBook {
     known: Mutex<HashMap<SocketAddr, Known>>,
@@ -18,11 +18,11 @@ pub(super) struct AddressBook {
 
 #[derive(Debug, Default)]
 struct Known {
-    /// Those that are made, or are being made.
+    /// Connections that are made or being made.
     connections: usize,
-    /// How often it has failed since it last worked.
+    /// How often the address has failed since it last worked.
     failures: u32,
-    /// It comes after all others until then.
+    /// Until then the address is tried after all others.
     avoided_until: Option<Instant>,
 }
 
@@ -31,7 +31,7 @@ struct Known {
 pub(in crate::upstream) struct Tried {
     book: Arc<AddressBook>,
     address: SocketAddr,
-    /// It is among the connections of the address.
+    /// Whether it counts among the connections of the address.
     counts: AtomicBool,
 }
 
@@ -39,12 +39,13 @@ pub(in crate::upstream) struct Tried {
 #[derive(Debug)]
 pub(super) struct Untried {
     left: Vec<SocketAddr>,
-    /// Whether the next one is to be of IPv6: families take turns (RFC 8305), and that of the first address begins.
+    /// Whether the next address should be IPv6. The families take turns (RFC 8305), and the family of the first address begins.
     is_turn_of_v6: bool,
 }
 
 impl AddressBook {
-    /// Takes the next address: of those that have not failed lately one with the fewest connections, then the one that failed first.
+    /// Takes the next address. Addresses that have not failed lately come first, those with the fewest connections before others; then the failed
+    /// ones, the oldest failure first.
     pub(super) fn take_next(self: &Arc<Self>, untried: &mut Untried) -> Option<Arc<Tried>> {
         let now = Instant::now();
         let mut all = self.lock();
@@ -87,12 +88,12 @@ impl Tried {
         self.address
     }
 
-    /// Its streams move away: it counts no more, so that the connection after it may be made where this one is.
+    /// Stops counting this connection, because its streams move away. Its replacement may then use the same address.
     pub(in crate::upstream) fn leaves(&self) {
         self.count(false);
     }
 
-    /// They do not after all.
+    /// Counts this connection again, because its streams stay after all.
     pub(in crate::upstream) fn stays(&self) {
         self.count(true);
     }
@@ -106,14 +107,15 @@ impl Tried {
         known.connections = if counts { known.connections + 1 } else { known.connections.saturating_sub(1) };
     }
 
-    /// A server has answered there.
+    /// Notes that a server has answered at the address.
     pub(in crate::upstream) fn worked(&self) {
         if let Some(known) = self.book.lock().get_mut(&self.address) {
             (known.failures, known.avoided_until) = (0, None);
         }
     }
 
-    /// There is no server, or none that answers. What many streams or connections notice at a time is one failure.
+    /// Notes that there is no server at the address, or none that answers. Many streams or connections that notice it at the same time are one
+    /// failure.
     pub(in crate::upstream) fn failed(&self) {
         let now = Instant::now();
         let is_news = |known: &&mut Known| known.avoided_until.is_none_or(|until| until <= now);
@@ -123,7 +125,7 @@ impl Tried {
         }
     }
 
-    /// An attempt at other addresses is over, in which this one has failed.
+    /// Avoids this address again if it has failed: called once attempts at other addresses are over.
     pub(super) fn has_failed(&self) {
         if let Some(known) = self.book.lock().get_mut(&self.address).filter(|known| known.failures > 0) {
             known.avoid();
@@ -131,7 +133,7 @@ impl Tried {
     }
 }
 
-/// What failed long ago is forgotten when nothing is connected.
+/// Old failures are forgotten when nothing is connected to the address.
 impl Drop for Tried {
     fn drop(&mut self) {
         let now = Instant::now();
@@ -151,7 +153,7 @@ impl Drop for Tried {
 const AVOIDED: Duration = Duration::from_secs(1);
 const AVOIDED_MOST: Duration = Duration::from_secs(120);
 const DOUBLINGS: u32 = 7;
-/// From so many addresses on only those stay that say something.
+/// Above this number of addresses, only those with information are kept.
 const REMEMBERED: usize = 1024;
 
 #[cfg(test)]

@@ -19,7 +19,7 @@ use super::tunnel::{Tunnel, TunnelError};
 use crate::upstream::observed_socket::Socket;
 use crate::upstream::tls::{ReadTls, TlsFiles};
 
-/// Tells that TCP is connected.
+/// Reports that TCP is connected.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Connected(Arc<Notify>);
 
@@ -28,7 +28,7 @@ impl Connected {
         self.0.notify_one();
     }
 
-    /// Waits until it is told.
+    /// Waits until TCP is connected.
     pub(super) async fn told(&self) {
         self.0.notified().await;
     }
@@ -49,7 +49,7 @@ pub(crate) enum AttemptError {
     Proxy { address: SocketAddr, error: TunnelError },
     #[error("{address}: the proxy does not answer within {}", humantime::format_duration(*limit))]
     ProxyTimeout { address: SocketAddr, limit: Duration },
-    /// Nothing, or nothing useful, came above TLS.
+    /// Nothing valid was received above TLS.
     #[error("{address}: {reason}")]
     Above { address: String, reason: String },
     #[error("{address}: it did not answer, and gave way to the next address")]
@@ -58,7 +58,7 @@ pub(crate) enum AttemptError {
     Task(JoinError),
 }
 
-/// How long a server has.
+/// How long a server has for each step.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct DialLimits {
     /// To accept a connection.

@@ -1,4 +1,4 @@
-//! Connects to servers by their names. All addresses of a name are tried, until one has a server that speaks.
+//! Connects to servers by their names. Tries all addresses of a name until a server at one of them sends its first bytes.
 
 mod address_book;
 mod attempt;
@@ -33,21 +33,21 @@ use super::tls::{ReadTls, TlsFiles};
 use crate::known_files::KnownFiles;
 use crate::tls::TlsFileError;
 
-/// Connects to all servers of the process, and knows their addresses.
+/// Connects to all servers of the process, and keeps the state of their addresses.
 #[derive(Debug)]
 pub(crate) struct Dialer {
     names: Arc<Names>,
     book: Arc<AddressBook>,
-    /// How long after one connection to a server the next one is left, at least.
+    /// The least time between leaving two connections to one server.
     pause: Duration,
 }
 
-/// A socket to a server, before anything was said above TLS.
+/// A socket to a server, before anything was sent above TLS.
 pub(in crate::upstream) struct Reached {
     pub(in crate::upstream) socket: Box<dyn Socket>,
-    /// How the address is in errors.
+    /// The address as it is shown in errors.
     pub(in crate::upstream) address: String,
-    /// None of a Unix socket.
+    /// `None` for a Unix socket.
     pub(in crate::upstream) tried: Option<Arc<Tried>>,
     pub(in crate::upstream) is_encrypted: bool,
 }
@@ -83,12 +83,12 @@ impl Default for Dialer {
 }
 
 impl Dialer {
-    /// Names have the addresses that the function returns, are looked up as often as this, and connections are left as often.
+    /// Uses the addresses that `lookup` returns. `pace` is the time between look-ups, and between two connections that are left.
     pub(in crate::upstream) fn by(lookup: impl Lookup + 'static, pace: Duration) -> Arc<Self> {
         Arc::new(Self { names: Names::new(Box::new(lookup), pace), book: Arc::default(), pause: pace })
     }
 
-    /// Connects to a server. An address counts once `above` has succeeded over its socket; the sockets of other addresses close.
+    /// Connects to a server. An address counts as good once `above` has succeeded over its socket. The sockets of other addresses are closed.
     pub(in crate::upstream) async fn connect<T, F>(
         &self,
         server: &AdsServer,
@@ -101,7 +101,7 @@ impl Dialer {
     {
         let limits = server.dial_limits();
         let limit = limits.connect + limits.first_words;
-        // Its files have a time of their own, before that.
+        // Reading the files has its own time limit, before that of the connection.
         let tls = read_tls(server.tls.as_ref(), alpn, &server.known_files, limits.connect).await?;
         let tunnel = match server.proxy.as_ref().filter(|_| server.socket.is_none()) {
             Some(proxy) => Some(Arc::new(tunnel(proxy, server, limits.connect).await?)),
@@ -126,7 +126,7 @@ impl Dialer {
         server.socket.is_none() && host_of(dialed(server).0).is_some_and(|host| host.parse::<IpAddr>().is_err())
     }
 
-    /// Looks the name of a server up again if addresses of it may be left and the last answer is not new. Waits for nothing.
+    /// Looks the server's name up again, without waiting, if connections to its addresses may be left and the last answer is old.
     pub(in crate::upstream) fn look_up(&self, server: &AdsServer) {
         if server.ages.drain.is_some()
             && Self::has_name(server)
@@ -136,7 +136,7 @@ impl Dialer {
         }
     }
 
-    /// Whether an address of a server is to be left: its name does not have it any more.
+    /// Whether connections to an address of a server are to be left, because its name no longer has the address.
     pub(in crate::upstream) fn has_left(&self, server: &AdsServer, address: SocketAddr) -> bool {
         let (Some(drain), Some((host, port))) = (server.ages.drain, place_of_server(server)) else {
             return false;
@@ -181,7 +181,7 @@ impl Dialer {
     {
         let (host, port) = place_of(uri, is_encrypted).ok_or_else(|| DialError::NoHost(uri.clone()))?;
         let found = self.names.addresses(host, port, limits.connect).await?;
-        // What is dialed in vain keeps streams from the next look-up.
+        // Streams wait for the next look-up while a stale address is dialed, so the dial is short.
         let connect = if found.is_old { limits.connect.min(OLD_ADDRESS) } else { limits.connect };
         let limits = DialLimits { connect, ..limits };
         let raced = Race::run(&self.book, found.addresses, |tried, connected| {
@@ -200,7 +200,7 @@ impl Dialer {
     }
 }
 
-/// Returns what connections to a server are made to, and whether TLS is spoken there: its proxy, if it has one.
+/// Returns the address to dial, and whether TLS is spoken there: those of the proxy, if the server has one.
 fn dialed(server: &AdsServer) -> (&Uri, bool) {
     match &server.proxy {
         Some(proxy) => (&proxy.uri, proxy.tls.is_some()),
@@ -213,7 +213,7 @@ fn place_of_server(server: &AdsServer) -> Option<(&str, u16)> {
     place_of(uri, is_encrypted)
 }
 
-/// Returns what the proxy of a server is asked for, with its files as they are now.
+/// Returns the request to the proxy of a server, with the present contents of the proxy's files.
 async fn tunnel(proxy: &Proxy, server: &AdsServer, limit: Duration) -> Result<Tunnel, DialError> {
     let no_host = || DialError::NoHost(server.uri.clone());
     let (host, (_, port)) = server.uri.host().zip(place_of(&server.uri, server.tls.is_some())).ok_or_else(no_host)?;
@@ -226,7 +226,7 @@ fn host_of(uri: &Uri) -> Option<&str> {
     Some(uri.host()?.trim_start_matches('[').trim_end_matches(']'))
 }
 
-/// Returns the host and the port that a URI means.
+/// Returns the host and the port of a URI.
 fn place_of(uri: &Uri, is_encrypted: bool) -> Option<(&str, u16)> {
     Some((host_of(uri)?, uri.port_u16().unwrap_or(if is_encrypted { 443 } else { 80 })))
 }
@@ -247,9 +247,9 @@ pub(crate) async fn dial(server: &AdsServer, alpn: &[u8]) -> Result<Box<dyn Sock
     Ok(Dialer::default().reach(server, alpn).await?.socket)
 }
 
-/// How long an address has to accept a connection when its name cannot be looked up any more.
+/// How long an address has to accept a connection if its name can no longer be looked up.
 const OLD_ADDRESS: Duration = Duration::from_secs(5);
-/// How long after one connection to a server the next one is left, at least: a server that sends all of a set on each stream has time.
+/// The least time between leaving two connections to one server. A server that sends a complete set on each stream has time for it.
 const PAUSE: Duration = Duration::from_secs(5);
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The addresses of names. One look-up of a name at a time, in a thread of its own: name servers may hang.
+//! The addresses of names. A name is looked up once at a time, in a thread of its own, since name servers may hang.
 
 use std::collections::HashMap;
 use std::io;
@@ -20,7 +20,7 @@ use crate::upstream::random::random;
 pub(in crate::upstream) trait Lookup: Send + Sync {
     fn addresses(&self, host: &str, port: u16) -> io::Result<Vec<SocketAddr>>;
 
-    /// Begins to look up, beside all else.
+    /// Begins a look-up without waiting for it.
     fn start(&self, looking: Box<dyn FnOnce() + Send>) -> io::Result<()> {
         thread::Builder::new().name("weir-names".into()).spawn(looking).map(drop)
     }
@@ -30,14 +30,14 @@ pub(in crate::upstream) trait Lookup: Send + Sync {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Found {
     pub(super) addresses: Vec<SocketAddr>,
-    /// A later look-up has failed: nobody may be there any more.
+    /// A later look-up has failed, so these addresses may be stale.
     pub(super) is_old: bool,
 }
 
-/// The names that were asked for, each with its last answer.
+/// The requested names, each with its last answer.
 pub(super) struct Names {
     lookup: Box<dyn Lookup>,
-    /// How long an answer counts, but for 15 % more or less.
+    /// How long an answer is new, varied by 15 %.
     interval: Duration,
     known: Mutex<HashMap<Name, Known>>,
 }
@@ -48,13 +48,13 @@ type Name = (Arc<str>, u16);
 struct Known {
     /// The last answer with an address.
     good: Vec<SocketAddr>,
-    /// What all answers with an address had.
+    /// Which addresses the answers have had; empty answers do not count.
     presence: Presence,
-    /// When there was an answer last, of any kind.
+    /// When the last answer of any kind came.
     answered: Option<Instant>,
-    /// It is asked for again then.
+    /// When the name is looked up again.
     due: Option<Instant>,
-    /// The latest look-up that has no answer, and when it began.
+    /// The latest look-up without an answer, and when it began.
     under_way: Option<(Answering, Instant)>,
     /// Look-ups that have not returned.
     threads: usize,
@@ -63,7 +63,7 @@ struct Known {
 type Answer = Result<Vec<SocketAddr>, Arc<io::Error>>;
 type Answering = Shared<BoxFuture<'static, Answer>>;
 
-/// Asks the system: its hosts file and its search rules count.
+/// Asks the system, so that its hosts file and its search rules apply.
 struct System;
 
 impl Lookup for System {
@@ -81,8 +81,8 @@ impl Names {
         Self::new(Box::new(System), INTERVAL)
     }
 
-    /// Returns the addresses of a name: the last answer as long as it is new, or another one, which has so long. If that is late, fails
-    /// or is empty, the last good answer goes on, and is old.
+    /// Returns the addresses of a name: those of the last answer while it is new, or else of another look-up with this time limit. If that look-up
+    /// is late, fails or is empty, returns the last good addresses, marked as old.
     pub(super) async fn addresses(
         self: &Arc<Self>,
         host: &str,
@@ -112,19 +112,19 @@ impl Names {
         }
     }
 
-    /// The next connection asks for the name again: an address of it has failed.
+    /// Makes the next connection look the name up again, because an address of it has failed.
     pub(super) fn doubt(&self, host: &str, port: u16) {
         if let Some(known) = self.lock().get_mut(&(host.into(), port)) {
             known.due = known.answered.map(|answered| answered + LEAST_INTERVAL);
         }
     }
 
-    /// Asks for a name again if the last answer is not new any more, and waits for nothing.
+    /// Looks a name up again if its last answer is old. Does not wait.
     pub(super) fn refresh(self: &Arc<Self>, host: &str, port: u16) {
         let _ = self.ask(&(host.into(), port));
     }
 
-    /// Whether an address of a name is in no answer any more.
+    /// Whether an address has disappeared from the answers for a name.
     pub(super) fn has_left(&self, host: &str, port: u16, address: SocketAddr, drain: Duration) -> bool {
         let all = self.lock();
         all.get(&(host.into(), port)).is_some_and(|known| known.presence.has_left(address, drain))
@@ -138,7 +138,7 @@ impl Names {
         if !known.good.is_empty() && known.due.is_some_and(|due| due > now) {
             return Asked::Known(known.good.clone());
         }
-        // One may hang for ever although the name server is there again by now.
+        // A look-up may hang for ever, although the name server is back by now.
         let is_lost = |begun: Instant, threads| threads < MAX_AT_A_TIME && now - begun >= RENEWED;
         let latest = known.under_way.take().filter(|(_, begun)| !is_lost(*begun, known.threads));
         let good = known.good.clone();
@@ -160,17 +160,17 @@ impl Names {
         Asked::UnderWay { answering, good }
     }
 
-    /// Begins to look up, in a thread that ends with the answer.
+    /// Begins a look-up, in a thread that ends with it.
     fn look_up(self: &Arc<Self>, name: Name) -> io::Result<Answering> {
         let (sender, answer) = oneshot::channel();
         let names = self.clone();
         self.lookup.start(Box::new(move || {
-            // Made in the thread: without one, who begins has noted that.
+            // Made in the thread: if the thread cannot start, the caller has noted that.
             let found = Looking { names, name, answer: None }.run();
             let _ = sender.send(found); // unless nobody waits any more
         }))?;
         let answering = async move {
-            // A panic is none.
+            // A look-up that panics gives no answer.
             answer.await.unwrap_or_else(|_| Err(Arc::new(io::Error::other(NO_ANSWER))))
         };
         Ok(answering.boxed().shared())
@@ -181,7 +181,7 @@ impl Names {
     }
 }
 
-/// A look-up in its thread. Whatever becomes of it, the name can be looked up again after it.
+/// A look-up in its thread. However it ends, the name can be looked up again afterwards.
 struct Looking {
     names: Arc<Names>,
     name: Name,
@@ -213,14 +213,14 @@ impl std::fmt::Debug for Names {
     }
 }
 
-/// What is known of a name when it is asked for.
+/// The state of a name when its addresses are requested.
 enum Asked {
     Known(Vec<SocketAddr>),
     UnderWay { answering: Answering, good: Vec<SocketAddr> },
 }
 
 impl Known {
-    /// The latest look-up is over.
+    /// Records the end of the latest look-up.
     fn has_answer(&mut self, found: &Answer, now: Instant, interval: Duration) {
         self.under_way = None;
         self.answered = Some(now);
@@ -241,14 +241,14 @@ impl Known {
 
 const NO_ANSWER: &str = "the look-up has ended without an answer";
 const INTERVAL: Duration = Duration::from_secs(30);
-/// No name is asked for more often.
+/// The shortest time between two look-ups of a name.
 const LEAST_INTERVAL: Duration = Duration::from_secs(1);
-/// When another look-up begins although the one before has not returned, and how many may hang.
+/// When another look-up begins although an earlier one has not returned, and how many may hang.
 const RENEWED: Duration = Duration::from_secs(60);
 const MAX_AT_A_TIME: usize = 3;
-/// How long an answer is waited for when there is an earlier one.
+/// How long a look-up is waited for if there is an earlier answer.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// What nobody asks for goes after this.
+/// How long a name is kept after it was last requested.
 const KEPT: Duration = Duration::from_secs(3600);
 
 #[cfg(test)]

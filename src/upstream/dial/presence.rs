@@ -1,10 +1,10 @@
 //! Which addresses the answers for a name have, and which have left it.
 //!
-//! Some balancers give out a part of their addresses with each answer, so that an address which an answer lacks may still be there. How often
-//! that happens is counted: an address that comes back was there meanwhile. An address has left once it was lacking for long enough, and in so many
-//! answers in a row that chance does not explain it.
+//! Some balancers give out a part of their addresses with each answer, so that an address may exist although an answer lacks it. How often that
+//! happens is counted: an address that comes back existed meanwhile. An address has left the name once answers have lacked it for long enough, and
+//! so many in a row that chance does not explain it.
 //!
-//! Caches on the way repeat an answer. Once answers are known to vary, equal ones in a row count as one; before that they all have the same
+//! Caches on the way repeat answers. Once answers are known to vary, equal ones in a row count as one. Before that, all answers have the same
 //! addresses, and each counts.
 
 use std::collections::HashMap;
@@ -19,7 +19,7 @@ pub(super) struct Presence {
     known: HashMap<SocketAddr, Absence>,
     /// The addresses of the last answer, in order.
     latest: Vec<SocketAddr>,
-    /// By answers, and by different answers.
+    /// All answers, and those that differ from the one before.
     answers: Counts,
     draws: Counts,
     /// When an address last came back.
@@ -27,7 +27,7 @@ pub(super) struct Presence {
     last: Option<Instant>,
 }
 
-/// How often an answer had an address, and how often it lacked one that a later answer had.
+/// How often answers had an address, and how often they lacked one that a later answer had.
 #[derive(Debug, Default)]
 struct Counts {
     had: usize,
@@ -38,14 +38,14 @@ struct Counts {
 #[derive(Debug, Default)]
 struct Absence {
     answers: usize,
-    /// Those that differ from the one before.
+    /// How many of these answers differ from the one before.
     draws: usize,
-    /// When the first of them came.
+    /// When the first of these answers came.
     since: Option<Instant>,
 }
 
 impl Presence {
-    /// Notes an answer. Those that failed or are empty say nothing about addresses.
+    /// Records an answer. Failed and empty look-ups say nothing about addresses.
     pub(super) fn answered(&mut self, addresses: &[SocketAddr], now: Instant) {
         self.last = Some(now);
         let mut addresses = addresses.to_vec();
@@ -59,12 +59,12 @@ impl Presence {
         }
         for address in &addresses {
             let absence = std::mem::take(self.known.entry(*address).or_default());
-            // After an hour it is a new server.
+            // After an hour the address counts as that of a new server.
             let comes_back = absence.answers > 1 && absence.since.is_some_and(|since| now - since < REMEMBERED);
             if comes_back {
                 self.varied = Some(now);
             }
-            // Without this answer, which has it.
+            // Without this answer, which has the address.
             let lacked = |count: usize| if comes_back { count.saturating_sub(1) } else { 0 };
             self.answers.add(1, lacked(absence.answers));
             self.draws.add(usize::from(is_draw), lacked(absence.draws));
@@ -78,7 +78,7 @@ impl Presence {
         self.latest = addresses;
     }
 
-    /// Whether the answers have lacked an address for so long, and so often, that it has left the name.
+    /// Whether the answers have lacked an address for so long and so often that it has left the name.
     pub(super) fn has_left(&self, address: SocketAddr, drain: Duration) -> bool {
         let (Some(last), Some(absence)) = (self.last, self.known.get(&address)) else { return false };
         let is_long = absence.since.is_some_and(|since| last - since >= drain);
@@ -97,7 +97,7 @@ impl Counts {
         self.lacked += lacked;
     }
 
-    /// Lets older answers count less, from so many on.
+    /// Halves the counts if they exceed a limit, so that older answers count less.
     fn keep(&mut self, most: usize) {
         if self.had + self.lacked > most {
             self.had /= 2;
@@ -105,23 +105,23 @@ impl Counts {
         }
     }
 
-    /// Whether it is next to impossible that so many answers in a row lack an address that is there.
+    /// Whether chance practically cannot explain that so many answers in a row lack an address that exists.
     fn is_no_chance(&self, answers: usize) -> bool {
-        // As if one more had been lacking: of a few answers, none says that there are no other ones.
+        // One more is counted as lacking: a few answers do not prove that no other answers exist.
         let share = (self.lacked + 1) as f64 / (self.had + self.lacked + 2) as f64;
         share.powi(i32::try_from(answers).unwrap_or(i32::MAX)) < CHANCE
     }
 }
 
-/// Of an address that is there, how often it is taken for one that has left.
+/// The accepted probability of taking an existing address for one that has left.
 const CHANCE: f64 = 1e-9;
-/// An address that comes back after longer is new.
+/// An address that comes back after more than this time counts as new.
 const REMEMBERED: Duration = Duration::from_secs(3600);
-/// How long answers are taken for parts after an address has come back.
+/// For so long after an address has come back, answers are taken for parts.
 const VARYING: Duration = Duration::from_secs(6 * 3600);
-/// Over about how many answers it is counted how much of the addresses they have.
+/// About how many answers are used to estimate which share of the addresses an answer has.
 const WINDOW: usize = 64;
-/// From so many addresses on, only those of the last answer are known.
+/// Above this number of addresses, only those of the last answer are kept.
 const MOST_KNOWN: usize = 4096;
 
 #[cfg(test)]

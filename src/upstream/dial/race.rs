@@ -1,7 +1,8 @@
 //! Attempts at several addresses, until one succeeds.
 //!
-//! The next attempt begins when one has failed, and beside one that is late: by a head start for TCP (RFC 8305), and by a longer one for what
-//! comes above it, since a kernel accepts connections for a program that hangs. At most three are under way; the oldest gives way.
+//! The next attempt begins when one has failed, and beside one that is late. Late is relative to a head start: a short one for TCP (RFC 8305), and
+//! a longer one for the layers above, since a kernel accepts connections for a program that hangs. At most three attempts are under way; the oldest
+//! gives way.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -28,13 +29,13 @@ struct Running {
     handle: AbortHandle,
     tried: Arc<Tried>,
     connected: Connected,
-    /// When the next attempt begins beside it.
+    /// When this attempt is late, so that the next one begins beside it.
     late_at: Instant,
     is_late: bool,
 }
 
 impl<T: Send + 'static> Race<T> {
-    /// Returns what the first attempt that succeeds has made, or why each has failed.
+    /// Returns the result of the first attempt that succeeds, or why each has failed.
     pub(super) async fn run<F>(
         book: &Arc<AddressBook>,
         addresses: Vec<SocketAddr>,
@@ -95,7 +96,7 @@ impl<T: Send + 'static> Race<T> {
         self.running.push_back(Running { task: handle.id(), handle, tried, connected, late_at, is_late: false });
     }
 
-    /// Whether another attempt may begin, for which the oldest may give way.
+    /// Whether another attempt may begin. The oldest one may give way for it.
     fn has_room(&self) -> bool {
         self.running.len() < AT_A_TIME || self.failures.len() < PASSED_OVER
     }
@@ -111,7 +112,7 @@ impl<T: Send + 'static> Race<T> {
     }
 }
 
-/// An attempt that was late when the race ended has failed. Of one that was not late, nothing is known. Dropping the tasks closes their sockets.
+/// An attempt that was late when the race ended counts as failed. Nothing is known of the others. Dropping the tasks closes their sockets.
 impl<T> Drop for Race<T> {
     fn drop(&mut self) {
         self.running.iter().filter(|running| running.is_late).for_each(|running| running.tried.failed());
@@ -136,10 +137,10 @@ async fn newest_is_late(running: &mut VecDeque<Running>) {
 }
 
 const HEAD_START: Duration = Duration::from_millis(250);
-/// For TLS and the first words of HTTP/2.
+/// The head start for TLS and the first bytes of HTTP/2.
 const HEAD_START_ABOVE: Duration = Duration::from_secs(1);
 const AT_A_TIME: usize = 3;
-/// Once so many have failed or given way, those that are under way have their time: all addresses may be slow.
+/// Once so many attempts have failed or given way, running attempts keep their full time: all addresses may be slow.
 const PASSED_OVER: usize = 6;
 
 #[cfg(test)]
@@ -198,7 +199,7 @@ mod tests {
     const LONG: Duration = Duration::from_secs(60);
     const SOON: Does = Does::Works(Duration::from_millis(10));
 
-    /// Whatever order the addresses are tried in, that which works is found, and is the first the next time.
+    /// In any order of the addresses, the working one is found, and comes first the next time.
     #[tokio::test(start_paused = true)]
     async fn one_address_that_works_is_found_among_all_that_do_not_and_first_the_next_time() {
         for _ in 0..50 {
@@ -225,7 +226,7 @@ mod tests {
         assert_eq!((raced, millis(&begun)), (Err(3), vec![0, 1000, 2000]));
     }
 
-    /// A slow network: all are late, and the last three have all the time there is.
+    /// On a slow network all attempts are late, and the last three have the full time.
     #[tokio::test(start_paused = true)]
     async fn of_many_slow_addresses_one_is_reached() {
         let slow = Does::Works(Duration::from_secs(4));

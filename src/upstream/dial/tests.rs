@@ -28,7 +28,7 @@ async fn full() -> (socket2::Socket, Vec<TcpStream>, SocketAddr) {
     (listener, filling, address)
 }
 
-/// An address that refuses connections, and the socket that has it: so nobody else listens there.
+/// An address that refuses connections, and the socket that reserves it, so that no other program listens there.
 fn closed() -> (socket2::Socket, SocketAddr) {
     let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
     socket.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
@@ -154,7 +154,7 @@ async fn connections_are_spread_over_the_addresses_of_a_server() {
     assert_eq!(open(), [10; 3]);
 }
 
-/// A front that is alive before a server that is not: its settings come, and no response.
+/// A proxy is alive before a server that is not: its settings arrive, but no response.
 #[tokio::test]
 async fn an_address_whose_server_ends_streams_without_a_response_is_left_for_another_until_one_comes() {
     let servers = [good().await, good().await];

@@ -1,4 +1,4 @@
-//! A connection through a proxy: what it is asked for (`CONNECT`), and the head of its answer.
+//! A connection through a proxy: the `CONNECT` request, and the head of its answer.
 
 use std::io;
 
@@ -7,13 +7,13 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use crate::upstream::observed_socket::Socket;
 use crate::upstream::tls::ReadTls;
 
-/// What a proxy is asked for.
+/// The request to a proxy.
 #[derive(Clone)]
 pub(super) struct Tunnel {
     /// The host of the server, which the proxy looks up, and the port.
     pub(super) target: String,
     pub(super) authorization: Option<String>,
-    /// To the proxy.
+    /// TLS to the proxy.
     pub(super) tls: Option<ReadTls>,
 }
 
@@ -31,7 +31,7 @@ pub(crate) enum TunnelError {
 }
 
 impl Tunnel {
-    /// Asks for the connection. What follows the head of the answer is the server's, and stays unread.
+    /// Requests the connection. Bytes after the head of the answer belong to the server, and stay unread.
     pub(super) async fn open(&self, socket: &mut Box<dyn Socket>) -> Result<(), TunnelError> {
         let Self { target, authorization, .. } = self;
         let mut request = format!("CONNECT {target} HTTP/1.1\r\nhost: {target}\r\n");

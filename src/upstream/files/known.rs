@@ -22,7 +22,7 @@ pub(super) struct Known {
     /// When it was read. None while the file has to be read again, whatever its stamp.
     read: Option<SystemTime>,
     bytes: Option<u128>,
-    /// What it had when its writer may not have been done, and since when it has that.
+    /// The contents of the file while its writer may still be writing, and since when they are the same.
     unsettled: Option<(Stamp, u128, Instant)>,
     /// The version that is served.
     good: Option<Arc<[Entry]>>,
@@ -31,7 +31,7 @@ pub(super) struct Known {
     fault: Option<FileError>,
     /// Another file defines a resource of this one.
     conflict: Option<FileError>,
-    /// What the file has and for which there was no room, and the errors that say so.
+    /// The resources of the file that had no room, and the errors that report them.
     lacking: Vec<Lacking>,
     too_much: Vec<FileError>,
     /// Since when the file is missing.
@@ -47,7 +47,7 @@ pub(super) struct Lacking {
     line: Option<u64>,
 }
 
-/// The time of a reading: by the clock that stamps are compared with, and by one that nobody sets.
+/// The time of a reading by two clocks: the one that stamps are compared with, and a monotonic one.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Clocks {
     pub(super) wall: SystemTime,
@@ -118,7 +118,7 @@ impl Known {
         }
     }
 
-    /// Whether the file has been as it is for long enough. By its stamp it may be young for long: the clock of its disk may be ahead.
+    /// Whether the file has been unchanged for long enough. Its stamp alone may look young for long, because the clock of the disk may be ahead.
     fn has_settled(&mut self, stamp: Stamp, hash: u128, now: Instant) -> bool {
         let same = self.unsettled.filter(|(of, content, _)| (*of, *content) == (stamp, hash));
         let (.., since) = *self.unsettled.insert(same.unwrap_or((stamp, hash, now)));
@@ -165,7 +165,7 @@ impl Known {
         self.good.iter().flat_map(|good| good.iter())
     }
 
-    /// Serves no more what another file has now.
+    /// Stops serving resources that another file has now.
     pub(crate) fn drop_moved(&mut self, elsewhere: &HashSet<(&Type, &Name)>) {
         let Some(good) = &self.good else { return };
         let (moved, left): (Vec<_>, Vec<_>) =
@@ -180,7 +180,7 @@ impl Known {
         self.conflict.is_some()
     }
 
-    /// Notes that another file has a resource of this one, unless that is known of one already. Returns false then.
+    /// Notes that another file defines a resource of this one. Returns false if a conflict of this file is known already.
     pub(crate) fn note_conflict(&mut self, conflict: FileError) -> bool {
         let is_new = self.conflict.is_none();
         self.conflict.get_or_insert(conflict);
@@ -191,8 +191,8 @@ impl Known {
         self.conflict = None;
     }
 
-    /// Returns what the file would have without conflicts, each with its line: what is served of it, and what has no room. Otherwise memory
-    /// would decide which of two files has a resource.
+    /// Returns the entries that the file would have without conflicts, each with its line: those that are served, and those without room. Entries
+    /// without room count too; otherwise memory would decide which of two files has a resource.
     pub(crate) fn candidate(&self) -> impl Iterator<Item = (&Type, &Name, Option<u64>)> {
         let new = self.new.as_ref().filter(|_| self.conflict.is_none());
         let lacking: &[Lacking] = if new.is_some() { &[] } else { &self.lacking }; // that is of the good version
@@ -211,13 +211,13 @@ impl Known {
         self.conflict.is_none() && self.missing.is_none() && self.new.is_some()
     }
 
-    /// Returns the entries that are served from now on in place of others.
+    /// Returns the entries that will be served, with the new version if there is one.
     pub(crate) fn to_be_served(&self) -> impl Iterator<Item = &Entry> {
         let new = self.new.as_ref().filter(|_| self.is_to_be_taken_over());
         new.into_iter().flat_map(|entries| entries.iter())
     }
 
-    /// Leaves out of the new version what has no room: the rest of it is served.
+    /// Removes from the new version the resources that have no room. The rest of the version is served.
     pub(crate) fn leave_out(&mut self, path: &Path, has_room: impl Fn(&Entry) -> bool, why: &str) {
         if !self.is_to_be_taken_over() {
             return;
@@ -236,12 +236,13 @@ impl Known {
         }
     }
 
-    /// Returns what the file has and for which there was no room.
+    /// Returns the resources of the file that had no room.
     pub(crate) fn lacking(&self) -> &[Lacking] {
         &self.lacking
     }
 
-    /// Whether what the file has now is what is served, as far as there was room. What lacks room is that of the version that is served.
+    /// Whether the served version is the present content of the file, apart from resources without room. Only then are its resources without room
+    /// those of the served version.
     pub(crate) fn may_be_taken_anew(&self) -> bool {
         self.fault.is_none() && self.conflict.is_none() && self.new.is_none()
     }

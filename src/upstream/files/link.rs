@@ -19,8 +19,8 @@ impl FilesConnector {
         Self { source }
     }
 
-    /// Reports each new snapshot, and missing paths. Files that are being read for the first time may be there at any moment. Returns if the
-    /// view task or the loader has ended.
+    /// Reports each new snapshot and the missing paths. During the first look, any file may still appear. Returns if the view task or the loader
+    /// has ended.
     async fn follow(self, link: Link) -> Option<()> {
         let (mut loaded, mut reported) = (self.source.subscribe(), SourceState::Loading);
         loop {

@@ -25,13 +25,13 @@ pub(super) struct Loader {
     parser: Parser,
     watcher: Watcher,
     files: BTreeMap<PathBuf, Known>,
-    /// What sources before this one served, until all files could be read.
+    /// The snapshots of earlier sources, which are served until all files could be read.
     before: Vec<Arc<SourceSnapshot>>,
     /// Configured paths that were files at any time.
     seen: BTreeSet<PathBuf>,
     /// The last look found something that can be served.
     reached: bool,
-    /// Since when none of the paths exists.
+    /// Since when no configured path exists.
     nothing: Option<Instant>,
     snapshot: Arc<SourceSnapshot>,
     /// The errors of the last look, which have been logged.
@@ -64,7 +64,7 @@ impl Loader {
         }
     }
 
-    /// Takes what sources before this one serve: it is not new.
+    /// Takes the snapshots of earlier sources. Their resources do not count as new.
     pub(crate) fn after(self, before: Vec<Arc<SourceSnapshot>>) -> Self {
         Self { before, ..self }
     }
@@ -220,7 +220,7 @@ impl Loader {
         }
     }
 
-    /// Reads files again of whose resources one had no room and has by now.
+    /// Reads files again if a resource of theirs had no room and has room now.
     fn try_again(&mut self) {
         let Some(memory) = self.parser.memory() else { return };
         let fits = |of: &Lacking| memory.has_room_for(of.bytes + costs::TABLE_ENTRY);
@@ -228,8 +228,8 @@ impl Loader {
         files.for_each(Known::forget_reading);
     }
 
-    /// Leaves out what is new and has no room: changes of what is served, and removals, never are. Others have room in the order of their
-    /// names, as far as they fit.
+    /// Leaves out new resources that have no room. Changes of served resources and removals always have room. New resources get room in the order
+    /// of their names.
     fn make_room(&mut self, room: Option<&RoomTurn<'_>>) {
         let size = |entry: &Entry| entry.resource.body.bytes().len() + costs::TABLE_ENTRY;
         let served: HashSet<_> = self.files.values().flat_map(Known::served).map(|of| (&of.kind, &of.name)).collect();
@@ -257,7 +257,7 @@ impl Loader {
         self.files.iter_mut().for_each(|(path, file)| file.leave_out(path, has_room, &why));
     }
 
-    /// Returns the names that files have and that are not served, since there was no room.
+    /// Returns the names of resources that files have and that had no room.
     fn without_room(&self, items: &BTreeMap<Type, Items>) -> BTreeMap<Type, NamesWithoutRoom> {
         let mut all = BTreeMap::<Type, NamesWithoutRoom>::new();
         for Lacking { kind, name, .. } in self.files.values().flat_map(Known::lacking) {
@@ -268,7 +268,7 @@ impl Loader {
         all
     }
 
-    /// A missing file causes no conflict: a resource that another file now has has moved there.
+    /// Resolves conflicts with missing files: a resource that another file has now has moved there.
     fn settle_moves(&mut self) {
         let (mut missing, there): (Vec<_>, Vec<_>) =
             self.files.values_mut().partition(|file| file.is_missing() && file.has_good());

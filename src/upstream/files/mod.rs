@@ -1,7 +1,7 @@
 //! Files as a source: a local set.
 //!
-//! One loader for each list of paths reads and watches the files; each view gets each new snapshot as a whole. What a missing
-//! resource means is decided in [`local_set`](weir_core::protocol::local_set).
+//! One loader for each list of paths reads and watches the files. Each view gets each new snapshot as a whole. What a missing resource means is
+//! decided in [`local_set`](weir_core::protocol::local_set).
 
 mod known;
 mod link;
@@ -58,8 +58,8 @@ struct Inner {
 struct Loaded {
     state: SourceState,
     report: Arc<Report>,
-    /// What is served, even while the source is missing. Until all files could be read, what sources before it served comes after it; until
-    /// the first look, that is all.
+    /// The snapshots that are served, even while the source is missing. Until all files could be read, those of earlier sources come after its own;
+    /// before the first look, there are only those.
     served: Vec<Arc<SourceSnapshot>>,
 }
 
@@ -91,9 +91,9 @@ pub(crate) struct FilesReport {
     pub(crate) reason: Option<String>,
     pub(crate) files: usize,
     pub(crate) resources: usize,
-    /// Age of the last change that was read.
+    /// Time since the last change was read.
     pub(crate) age_seconds: Option<u64>,
-    /// How long reading it took.
+    /// How long the last reading took.
     pub(crate) load_seconds: Option<f64>,
     pub(crate) errors: Vec<FileError>,
 }
@@ -110,7 +110,7 @@ impl FilesSource {
         Self::start_after(Vec::new(), options, parser)
     }
 
-    /// Starts one after others, which served these. What they served is not new: it is served whether there is room or not.
+    /// Starts a source that replaces others, which served these snapshots. Their resources are not new: they are served even without room.
     pub(crate) fn start_after(served: Vec<Arc<SourceSnapshot>>, options: FilesOptions, parser: Parser) -> Self {
         let options = Arc::new(options);
         let first = Loaded { state: SourceState::Loading, report: Arc::default(), served: served.clone() };
@@ -135,7 +135,7 @@ impl FilesSource {
         &self.0.options
     }
 
-    /// Returns what it serves, and after it what sources before it did, until all files could be read.
+    /// Returns the served snapshots: the source's own, then those of earlier sources until all files could be read.
     pub(crate) fn served(&self) -> Vec<Arc<SourceSnapshot>> {
         self.0.loaded.borrow().served.clone()
     }
@@ -159,7 +159,7 @@ impl FilesSource {
         }
     }
 
-    /// Waits until the files were looked at, and says why they are not read.
+    /// Waits for the first look at the files, and returns why they are not read.
     pub(super) async fn first_answer(&self) -> Result<(), String> {
         let mut loaded = self.subscribe();
         let looked = loaded.wait_for(|loaded| !matches!(loaded.state, SourceState::Loading)).await;
@@ -201,7 +201,7 @@ async fn follow(mut loader: Loader, mut changes: mpsc::Receiver<()>, tell: lates
     }
 }
 
-/// Returns the time until the next look if no change is reported.
+/// Returns the time until the next look if no change is reported before.
 fn settle_time(unsettled: bool, watched: bool) -> Duration {
     match (unsettled, watched) {
         (true, _) => LOOKS_UNSETTLED,
@@ -210,7 +210,7 @@ fn settle_time(unsettled: bool, watched: bool) -> Duration {
     }
 }
 
-/// Waits until no change was reported for a moment, or until changes have gone on for too long.
+/// Waits until no change has been reported for a moment, but no longer than a limit.
 async fn quiet(changes: &mut mpsc::Receiver<()>) {
     let calm = async { while let Ok(Some(())) = tokio::time::timeout(QUIET, changes.recv()).await {} };
     let _ = tokio::time::timeout(LONGEST_UNQUIET, calm).await;
@@ -248,8 +248,8 @@ impl fmt::Display for FilesOptions {
 /// Changes come in bursts, and a file is written in several steps.
 const QUIET: Duration = Duration::from_millis(100);
 const LONGEST_UNQUIET: Duration = Duration::from_secs(1);
-/// Intervals between looks without a reported change: where the system reports changes, where it does not, and where the last look
-/// left something unsettled. The last has to be settled within a second of the change.
+/// Intervals between looks without a reported change: where the system reports changes, where it does not, and where the last look found a file
+/// that may still change. The last interval lets such a file settle within a second of the change.
 const LOOKS: Duration = Duration::from_secs(30);
 const LOOKS_UNWATCHED: Duration = Duration::from_secs(1);
 const LOOKS_UNSETTLED: Duration = Duration::from_millis(250);

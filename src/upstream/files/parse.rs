@@ -27,13 +27,13 @@ pub(super) struct Entry {
 #[derive(Debug, Clone)]
 pub(crate) struct Parser {
     pub(crate) table: Arc<TypeTable>,
-    /// None means the transcoder with the embedded descriptors, which are unpacked when the first file is read.
+    /// `None`: the transcoder with the embedded descriptors, which are unpacked when the first file is read.
     pub(crate) transcoder: Option<Arc<Transcoder>>,
-    /// The bodies of all files. They are in memory whatever clients request, so they are not in the store that is limited.
+    /// The bodies of all files. They are in memory whatever clients request, so they are not in the limited store.
     store: Arc<BodyStore>,
-    /// What there is room in, once that is known.
+    /// The memory for files, once [`Self::bound_by`] has set it.
     room: Arc<SetOnce<FilesRoom>>,
-    /// Nothing is read before that.
+    /// Files are not read before `room` is set.
     is_bounded: bool,
 }
 
@@ -47,7 +47,7 @@ impl Parser {
         Self { is_bounded: true, ..self }
     }
 
-    /// From now on files have room as far as there is memory, and their bodies are charged.
+    /// Lets files be read from now on. They have room as far as there is memory, and their bodies are charged.
     pub(crate) fn bound_by(&self, memory: &Arc<Memory>) {
         let _ = self.room.set(FilesRoom::of(memory)); // it is the same in each generation
     }
@@ -63,12 +63,12 @@ impl Parser {
         self.room.get().map(FilesRoom::memory)
     }
 
-    /// Charges all bodies, and lets no other load find room until the result is dropped. None: there always is room.
+    /// Charges all bodies. Until the result is dropped, no other load finds room. `None`: room is not limited.
     pub(super) fn room(&self) -> Option<RoomTurn<'_>> {
         self.room.get().map(|room| room.turn(&self.store))
     }
 
-    /// Charges the bodies that are held now: some may have been dropped since they were read.
+    /// Charges the present bodies: some may have been dropped since they were read.
     pub(crate) fn charge_bodies(&self) {
         drop(self.room());
     }

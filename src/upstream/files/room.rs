@@ -1,4 +1,4 @@
-//! The memory that the bodies of files take. They are charged before it is decided what of them has room, so that no two loads get the same.
+//! The memory of the bodies of files. Bodies are charged before it is decided which of them have room, so that no two loads get the same room.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -6,14 +6,14 @@ use weir_core::xds::BodyStore;
 
 use crate::memory::{Charge, Memory};
 
-/// What the bodies of all files are charged to.
+/// The charge for the bodies of all files.
 #[derive(Debug)]
 pub(super) struct FilesRoom {
     memory: Arc<Memory>,
     charge: Mutex<Charge>,
 }
 
-/// The turn of one load to find room. At its end, what is held then is charged.
+/// The turn of one load to find room. When it ends, the bodies that are left are charged.
 pub(super) struct RoomTurn<'a> {
     memory: &'a Memory,
     charge: MutexGuard<'a, Charge>,
@@ -29,7 +29,7 @@ impl FilesRoom {
         &self.memory
     }
 
-    /// Charges all bodies, those that other loads have read and not settled yet among them.
+    /// Charges all bodies, including those that other loads have read and not decided on yet.
     pub(super) fn turn<'a>(&'a self, store: &'a BodyStore) -> RoomTurn<'a> {
         let charge = self.charge.lock().unwrap_or_else(PoisonError::into_inner);
         let turn = RoomTurn { memory: &self.memory, charge, store };
@@ -44,7 +44,7 @@ impl RoomTurn<'_> {
         self.charge.tell();
     }
 
-    /// Returns by how many bytes new resources are too many, and why, if they are. Their bodies are charged already.
+    /// Returns by how many bytes new resources exceed the room, and why; `None` if they fit. Their bodies are charged already.
     pub(super) fn excess_of(&self, bytes: usize, bodies: usize) -> Option<(usize, String)> {
         self.memory.excess_of(bytes, bodies)
     }

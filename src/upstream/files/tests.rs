@@ -80,7 +80,7 @@ fn loader(options: FilesOptions) -> Loader {
     Loader::new(Arc::new(options), parser(), Watcher::new(mpsc::channel(1).0))
 }
 
-/// The names of all clusters, in one line, with a question mark where some may be missing.
+/// The names of all clusters, in one line, with a question mark if some may be missing.
 fn clusters(state: &SourceState) -> String {
     match state {
         SourceState::Loading => "loading".into(),
@@ -93,7 +93,7 @@ fn clusters(state: &SourceState) -> String {
     }
 }
 
-/// Looks once. Returns the clusters, and the errors after it: each file with its line.
+/// Looks once. Returns the clusters, and then the errors: each file with its line.
 fn look(loader: &mut Loader) -> (String, Vec<String>) {
     let look = loader.look();
     let fault = |fault: &FileError| {
@@ -347,7 +347,7 @@ fn fs_3_half_a_file_is_no_more_taken_over_when_writing_was_seen_or_it_was_no_goo
     until(&mut loader, "a");
 }
 
-/// The clock of the disk may be ahead, or that of the machine was set back.
+/// The clock of the disk may be ahead, or the machine's clock was set back.
 #[test]
 fn fs_3_a_file_that_loses_something_is_taken_over_although_its_stamp_is_ahead_of_the_clock() {
     let folder = Folder::new();
@@ -515,8 +515,8 @@ async fn fs_2_a_thousand_changes_are_few_looks() {
     assert!(looks < 100, "{looks} looks");
 }
 
-/// `cargo test --release --lib -- --ignored --nocapture figures_of_loading`: how long the first look takes, beside reading the
-/// same bytes from the disk, and beside parsing them in the plainest way.
+/// `cargo test --release --lib -- --ignored --nocapture figures_of_loading`: how long the first look takes. For comparison: reading the same bytes
+/// from the disk, and parsing them in the plainest way.
 #[test]
 #[ignore = "it measures, and proves nothing"]
 fn figures_of_loading() {

@@ -25,17 +25,17 @@ pub(super) struct Walk {
     pub(crate) present: BTreeSet<PathBuf>,
     /// Configured paths that do not exist although their parent folder does. They are in `lost` as well.
     pub(crate) absent: BTreeSet<PathBuf>,
-    /// Paths that could not be read. What was known of them and below them still counts.
+    /// Paths that could not be read. What was known of them, and of what is below them, still counts.
     pub(crate) lost: Vec<FileError>,
     /// The listed folders, each by one path.
     folders: BTreeMap<(u64, u64), PathBuf>,
 }
 
-/// The state of a known file that a walk did not find.
+/// The result of a search for a known file that a walk did not find.
 pub(super) enum Sought {
-    /// It exists: a file that is renamed while its folder is listed may be missing from the list. It is added to the walk.
+    /// It exists, and is added to the walk. A file that is renamed while its folder is listed may be missing from the listing.
     There,
-    /// Links lead to it by another path.
+    /// The file is found by another path, to which links lead.
     Elsewhere(PathBuf),
     /// The walk could not read its path.
     Unknown,
@@ -43,7 +43,7 @@ pub(super) enum Sought {
 }
 
 impl Walk {
-    /// Lists the files that `takes` accepts; configured files always.
+    /// Lists the files that `takes` accepts. Files that are configured by name are always listed.
     pub(crate) fn over(paths: &[PathBuf], limit: usize, takes: &dyn Fn(&Path) -> bool, watch: &mut dyn Watch) -> Self {
         let mut walk = Self::default();
         for path in paths {
@@ -104,7 +104,7 @@ impl Walk {
         while let Some(folder) = left.pop() {
             watch.inside(&folder);
             let listed = fs::metadata(&folder).and_then(|metadata| {
-                // A folder that links lead to twice is listed once, so that cycles of links end.
+                // A folder that several links lead to is listed once, so that cycles of links end.
                 let Vacant(place) = self.folders.entry(identity(&metadata)) else { return Ok(Vec::new()) };
                 place.insert(folder.clone());
                 fs::read_dir(&folder)?.collect::<Result<Vec<_>, _>>()
@@ -138,7 +138,7 @@ impl Walk {
                     Ok(metadata) if metadata.is_dir() => left.push(path),
                     Ok(metadata) => self.file(&path, &metadata),
                     Err(error) if error.kind() == ErrorKind::NotFound && !link => {} // deleted meanwhile
-                    // The target of a link may be a folder, so that a missing target is not a deleted file.
+                    // The target of a link may be a folder, so a missing target does not mean a deleted file.
                     Err(error) => self.record_error(&path, &error.to_string()),
                 }
             }
@@ -150,7 +150,7 @@ impl Walk {
         }
     }
 
-    /// Opening a pipe or a device would block, so that they are not read.
+    /// Pipes and devices are not read, because opening one would block.
     fn file(&mut self, path: &Path, metadata: &Metadata) {
         match metadata.is_file() {
             true => drop(self.files.insert(path.to_owned(), Stamp::of(metadata))),
@@ -168,7 +168,7 @@ pub(super) fn identity(folder: &Metadata) -> (u64, u64) {
     (folder.dev(), folder.ino())
 }
 
-/// Returns whether neither the path's target nor, where it is a link, the link itself exists.
+/// Returns whether the path leads nowhere: its target does not exist, and neither does the path itself as a link.
 fn is_nowhere(path: &Path) -> bool {
     let nowhere = |error: std::io::Error| matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory);
     fs::symlink_metadata(path).err().is_some_and(nowhere)
@@ -190,5 +190,5 @@ fn watch_way_to(path: &Path, watch: &mut dyn Watch) {
     }
 }
 
-/// A path with more links counts as a cycle, as it does for the system.
+/// A path with more links counts as a cycle, as the system counts it.
 const LINKS: usize = 40;

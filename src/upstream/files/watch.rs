@@ -1,4 +1,4 @@
-//! Notifies that something has changed in the folders, but not what: the loader then looks at all of them.
+//! Notifies that something in the folders has changed. What has changed is not reported: the loader looks at all folders.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;
@@ -11,15 +11,15 @@ use tokio::sync::mpsc;
 
 use super::walk::{Watch, identity};
 
-/// The system identifies a folder by inode and reports it by the path last watched. Each folder has one such path here, without
-/// links.
+/// Watched folders, each with the path by which it is reported, without links. The system identifies a folder by inode, and reports it by the path
+/// that was last watched.
 type Watched = BTreeMap<(u64, u64), PathBuf>;
 
 pub(super) struct Watcher {
     system: Option<RecommendedWatcher>,
     interest: Arc<Mutex<Interest>>,
     watched: Watched,
-    /// Why not everything is watched.
+    /// Why some paths are not watched.
     fault: Option<String>,
 }
 
@@ -57,7 +57,7 @@ impl Watcher {
         self.fault.as_deref()
     }
 
-    /// Watches the folder on each look: a folder that replaced another of the same name is a different one to the system.
+    /// Watches the folder again at each look: to the system, a folder that replaced another of the same name is a different one.
     fn watch(&mut self, folder: &Path) {
         let Some(system) = &mut self.system else { return };
         match system.watch(folder, RecursiveMode::NonRecursive) {
@@ -153,7 +153,7 @@ mod tests {
 
     use super::*;
 
-    /// The loader opens, reads and closes each file: if that counted, it would load for ever.
+    /// The loader opens, reads and closes each file. If that counted as a change, it would load for ever.
     #[test]
     fn what_the_loader_does_itself_is_no_change_and_what_writers_do_is() {
         let by_loader = [AccessKind::Any, AccessKind::Open(AccessMode::Any), AccessKind::Close(AccessMode::Read)];

@@ -11,8 +11,8 @@ pub fn write_poll(request: &DiscoveryRequest, transcoder: &Transcoder) -> Result
     read::write(request, transcoder)
 }
 
-/// Reads a server's answer to a poll of this type URL. Beside the response it returns why entries cannot be read: the response has an unusable
-/// one in the place of each.
+/// Reads a server's answer to a poll of this type URL. Returns the response, and why entries cannot be read: each of these is replaced by an
+/// unusable one in the response.
 pub fn read_answer(
     body: &[u8],
     type_url: &str,

@@ -1,8 +1,8 @@
 //! A management server that is polled in JSON, used in place of a stream.
 //!
-//! To a view it is a SotW stream. The last request of a type is repeated as polls; a 200 is a response, a 304 shows that the server
-//! is alive. The stream ends, and the server counts as unreachable, when no connection succeeds, or when a number of polls in a row
-//! failed otherwise. From then on one poll is repeated, and the first good answer opens the stream again.
+//! To a view it is a SotW stream. The last request of a type is repeated as polls. A 200 is a response; a 304 shows that the server is alive. The
+//! stream ends, and the server counts as unreachable, when no connection succeeds, or when a number of polls in a row fail in another way. From
+//! then on one poll is repeated, and the first good answer opens the stream again.
 
 pub(crate) mod inputs;
 mod read;
@@ -41,7 +41,7 @@ use crate::transcode::{Descriptors, Transcoder};
 /// A server that is polled.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RestServer {
-    /// Its address and how it is reached. Has no variant.
+    /// The server's address and connection settings. It has no variant.
     pub(crate) at: AdsServer,
     /// The delay between an answer and the next poll of the same type, plus up to the same again (REST-10).
     pub(crate) refresh_delay: Duration,
@@ -77,16 +77,16 @@ pub struct RestConnector {
     transcoder: Descriptors,
     table: Arc<TypeTable>,
     log: Arc<PollLog>,
-    /// When views show it another client.
+    /// When views may show the server another client.
     member_pace: Arc<Mutex<MemberPace>>,
 }
 
-/// Which of the lines are written that clients or the server could cause as often as they like.
+/// The pace of log lines that clients or the server could cause without limit.
 struct PollLog {
     /// Clients may request any number of types.
     no_path: LogPace,
     rejected: LogPace,
-    /// A poll follows a second after one that the server refuses.
+    /// A refused poll is repeated a second later.
     failed: LogPace,
 }
 
@@ -100,7 +100,7 @@ impl RestConnector {
         Self { server: Arc::new(server), dialer, moves, transcoder, table, log, member_pace: Arc::default() }
     }
 
-    /// Lets it know what others know of addresses.
+    /// Uses the dialer of the process, which knows the state of addresses.
     pub(crate) fn dialing_by(self, dialer: Arc<Dialer>) -> Self {
         Self { dialer, ..self }
     }
@@ -133,8 +133,8 @@ impl RestConnector {
         Wire::new(self.server.clone(), self.dialer.clone(), self.moves.clone()).showing(headers)
     }
 
-    /// Asks for what no server has: any answer shows that it is there, but one of trouble, and one that refuses the relay. Each type is polled on
-    /// a connection of its own, so this one is not kept.
+    /// Polls for something that no server has. Any answer shows that the server is there, except a server error, and a refusal of the relay. Each
+    /// type is polled on a connection of its own, so this connection is not kept.
     pub(super) async fn first_answer(&self) -> Result<(), String> {
         let mut wire = self.wire(&KeyHeaders::default());
         let mut answer = wire.post(NOTHING, Bytes::from_static(b"{}")).await;
@@ -142,7 +142,7 @@ impl RestConnector {
             answer = wire.post(CLUSTERS, Bytes::from_static(b"{}")).await; // a gateway may refuse what it does not know
         }
         match answer {
-            // A server that judges clients by headers, of which there are none here, may refuse this.
+            // A server that judges clients by headers may refuse this poll, which shows none.
             Err(Failure::Refused(reason)) if self.server.at.judges_clients || !refuses_relay(&reason) => Ok(()),
             answer => answer.map(drop).map_err(|failure| failure.to_string()),
         }
@@ -164,7 +164,7 @@ impl RestConnector {
                     reason
                 }
             };
-            // A server that has answered is unreachable all the same: the failed polls are the evidence, not the end of a stream.
+            // The server is unreachable even if it has answered before: the failed polls are the evidence.
             let ended = LinkEvent::Ended { reason, answered: false, is_lost: true, status: None };
             if link.reports.send(LinkReport { id: link.id, event: ended }).await.is_err() {
                 return;
@@ -173,7 +173,7 @@ impl RestConnector {
         }
     }
 
-    /// Checks whether the server accepts a connection and, once there is something to request, whether it answers.
+    /// Checks whether the server accepts a connection. If there is something to request, also checks whether it answers.
     async fn reach(&self, headers: &KeyHeaders, probe: Option<&Poll>) -> Result<(), Failure> {
         let mut wire = self.wire(headers);
         match probe {
@@ -186,8 +186,7 @@ impl RestConnector {
         }
     }
 
-    /// Runs one opening: polls until the server is unreachable. Returns why it is, whether it has answered, and the poll to try
-    /// next.
+    /// Polls until the server is unreachable. Returns why it is, whether it has answered, and the poll to try next.
     async fn poll(&self, link: &Link) -> Result<(String, bool, Option<Poll>), Gone> {
         let report = async |event| link.reports.send(LinkReport { id: link.id, event }).await.map_err(|_| Gone);
         let (sender, mut requests) = mpsc::channel(16);
@@ -312,14 +311,14 @@ impl RestConnector {
             Answer::Unchanged => Ok(None),
             Answer::Content(body) => {
                 let read = read_beside(body, question.url.clone(), transcoder).await;
-                // What is wrong with it may be quoted.
+                // The error may quote values that the server was shown.
                 read.map(Some).map_err(|failure| Failure::Refused(wire.redaction().apply(failure.to_string())))
             }
         }
     }
 }
 
-/// Parses large answers on the blocking pool, off the threads that serve.
+/// Parses large answers on the blocking pool, not on the threads that serve.
 async fn read_beside(body: Bytes, url: String, transcoder: Arc<Transcoder>) -> Result<Read, Failure> {
     let large = body.len() > LARGE;
     let reading = move || read::read(&body, &url, &transcoder).map_err(|error| Failure::Refused(chain(&error)));
@@ -337,13 +336,13 @@ async fn sleep_until(due: Option<Instant>) {
     }
 }
 
-/// Polls in a row that fail on an established connection before the server counts as unreachable. A single 500 or late answer is no
-/// reason for a fallback.
+/// How many polls in a row fail on an open connection before the server counts as unreachable. A single 500 or late answer does not cause a
+/// fallback.
 const FAILURES: u32 = 3;
 /// Answers above this size, in bytes, are parsed on the blocking pool.
 const LARGE: usize = 64 << 10;
 
-/// Whether a reason begins with a status by which a server refuses the relay, and not the path.
+/// Whether a reason begins with a status by which a server refuses the relay, rather than the path.
 fn refuses_relay(reason: &str) -> bool {
     matches!(status_of(reason), Some(401 | 403 | 407))
 }
@@ -352,17 +351,17 @@ fn status_of(reason: &str) -> Option<u16> {
     reason.split_once(' ').and_then(|(status, _)| status.parse().ok())
 }
 
-/// What a failed poll says of who polls.
+/// Who or what a failed poll refuses.
 #[derive(Debug, PartialEq)]
 enum Word {
-    /// The server refuses that, by this status of gRPC.
+    /// The server refuses the poller, by this gRPC status.
     Refuses(ServerStatus),
     /// The request itself is refused.
     RefusesOtherwise,
 }
 
 impl Word {
-    /// Returns none where it is not known who has answered, or before what.
+    /// Returns `None` if it is not known who has answered, or what was refused.
     fn of(failure: &Failure) -> Option<Self> {
         let Failure::Refused(reason) = failure else { return None };
         let code = match status_of(reason)? {
@@ -375,6 +374,6 @@ impl Word {
     }
 }
 
-/// A path at which no resources are.
+/// A path without resources.
 const NOTHING: &str = "/v3/discovery:nothing";
 const CLUSTERS: &str = "/v3/discovery:clusters";

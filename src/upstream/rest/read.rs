@@ -42,7 +42,7 @@ pub(super) fn read(body: &[u8], url: &str, transcoder: &Transcoder) -> Result<Re
     let resources = match json.as_object_mut().and_then(|fields| fields.get_mut("resources")).map(Value::take) {
         Some(Value::Array(resources)) => resources,
         Some(other) => {
-            // The transcoder reports the error if it is anything else.
+            // If the field is of another kind, the transcoder reports the error.
             json["resources"] = other;
             Vec::new()
         }

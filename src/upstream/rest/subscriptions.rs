@@ -1,7 +1,7 @@
 //! The requests of one stream to a REST server: a poll for each type, when it is due, and its contents. No sockets, no clock.
 //!
-//! A view sends requests to a source as to a stream. The last request of a type is repeated as polls, for as long as it subscribes
-//! to anything.
+//! A view sends requests to this source as to a stream. The last request of a type is repeated as polls, as long as the view subscribes to anything
+//! of the type.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -48,11 +48,10 @@ struct PolledType {
     /// The subscription has had names, so that an empty list no longer means the wildcard (SOTW-38).
     named: bool,
     wanted: bool,
-    /// The version may be stated: it is that of the last answer, to the same request, and nothing in that answer had a TTL
-    /// (REST-8).
+    /// Whether the version may be stated: the last answer had it, was to the same request, and had no resource with a TTL (REST-8).
     versioned: bool,
     ever_answered: bool,
-    /// The last poll was refused, not for its type.
+    /// The last poll was refused because of the poller, not because of its type.
     is_refused: bool,
     /// None while a poll is under way.
     due: Option<Instant>,
@@ -65,7 +64,7 @@ struct PolledType {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Accepted {
     Now,
-    /// After the poll under way: until then the server's silence is no evidence about the request.
+    /// After the poll under way. Until then, the server's silence about the request is no evidence.
     Later,
     /// REST has no path for the type.
     NoPath,
@@ -84,7 +83,7 @@ impl Polls {
         let Some(path) = RestPath::for_type(kind.name()) else { return Accepted::NoPath };
         let subscription = self.by_url.entry(url).or_insert_with(|| PolledType::new(path));
         subscription.version = request.version_info;
-        // Part of a rejected answer may have been applied: stating the version before would not bring the rest back.
+        // Part of a rejected answer may have been applied. If the version before it were stated, the server would not send the rest again.
         subscription.versioned &= request.error_detail.is_none();
         subscription.named |= !request.resource_names.is_empty();
         // Each poll is a first request, where an empty list means the wildcard (REST-11).
@@ -105,7 +104,7 @@ impl Polls {
         Accepted::Now
     }
 
-    /// Returns the polls that are due. Each is under way from here on, until its result is reported.
+    /// Returns the polls that are due. Each is under way from now on, until its result is reported.
     pub(crate) fn due(&mut self, now: Instant) -> Vec<Poll> {
         let node = &self.node;
         let due = self
@@ -123,8 +122,8 @@ impl Polls {
             .min()
     }
 
-    /// Records the answer to a poll, which may be unchanged. `mortal`: a resource in it has a TTL, and has to be sent again.
-    /// Returns the number of the answer.
+    /// Records the answer to a poll, with or without a change. `mortal`: a resource in it has a TTL and has to be sent again. Returns the number of
+    /// the answer.
     pub(crate) fn answered(&mut self, question: &Poll, mortal: bool, now: Instant, random: f64) -> u64 {
         self.failed_in_a_row = 0;
         self.answers += 1;
@@ -139,8 +138,8 @@ impl Polls {
         self.answers
     }
 
-    /// Records a failed poll. Returns whether the limit is reached. Only silence counts: an error for one type is no reason to
-    /// leave the server for all the others.
+    /// Records a failed poll. Returns whether the limit is reached. Only silence counts: an error for one type is not a reason to leave the server
+    /// for all other types.
     pub(crate) fn failed(&mut self, question: &Poll, silent: bool, now: Instant, random: f64) -> bool {
         self.failed_in_a_row += u32::from(silent);
         if let Some(subscription) = self.by_url.get_mut(&question.url) {
@@ -151,14 +150,14 @@ impl Polls {
         silent && self.failed_in_a_row >= self.pace.failures
     }
 
-    /// A poll has failed, and the server does not refuse who polls it by that.
+    /// Records a failed poll by which the server does not refuse the poller.
     pub(crate) fn not_refused(&mut self, question: &Poll) {
         if let Some(subscription) = self.by_url.get_mut(&question.url) {
             subscription.is_refused = false;
         }
     }
 
-    /// The server refuses who polls it. Returns whether it does so for every type that is polled.
+    /// Records that the server refuses the poller. Returns whether it does so for every polled type.
     pub(crate) fn refused(&mut self, question: &Poll) -> bool {
         if let Some(subscription) = self.by_url.get_mut(&question.url) {
             subscription.is_refused = true;
@@ -166,7 +165,7 @@ impl Polls {
         self.by_url.values().filter(|subscription| subscription.wanted).all(|subscription| subscription.is_refused)
     }
 
-    /// Returns a poll that tests whether the server is alive; one that it has answered before, if there is one.
+    /// Returns a poll that tests whether the server is alive, preferably one that it has answered before.
     pub(crate) fn probe(&self) -> Option<Poll> {
         let wanted = || self.by_url.iter().filter(|(_, subscription)| subscription.wanted);
         let (url, subscription) =

@@ -13,7 +13,7 @@ fn request(url: &str, names: &[&str]) -> Request {
     Request::Sotw(DiscoveryRequest { type_url: url.into(), resource_names, ..Default::default() })
 }
 
-/// What is requested during a poll cannot be answered by that poll: its silence proves nothing.
+/// A request that comes during a poll cannot be answered by that poll, so the poll's silence about it proves nothing.
 #[test]
 fn a_request_waits_if_its_type_is_being_polled_and_its_names_are_others() {
     let (refresh_delay, request_timeout) = (Duration::from_secs(5), Duration::from_secs(1));
@@ -31,7 +31,7 @@ fn a_request_waits_if_its_type_is_being_polled_and_its_names_are_others() {
 const PATIENCE: Duration = Duration::from_secs(20);
 const CDS: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
 
-/// A link to a server that does this, one to each poll.
+/// A link to a server with these answers, one to each poll.
 async fn link(does: Vec<Does>) -> mpsc::Receiver<LinkReport> {
     let server = Server::that(does).await;
     let initial = Duration::from_millis(10);

@@ -25,7 +25,7 @@ use crate::upstream::random::random;
 /// Why there is no answer.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Failure {
-    /// No connection, so that an immediate retry is of no use.
+    /// There is no connection, so that an immediate retry is of no use.
     #[error("{0}")]
     Unreachable(String),
     /// No answer, a late one, or an error of the server itself.
@@ -47,20 +47,20 @@ pub(super) struct Wire {
     server: Arc<RestServer>,
     dialer: Arc<Dialer>,
     moves: Arc<Moves>,
-    /// What the server is shown of the headers of its view's clients.
+    /// The headers of its view's clients that the server is shown.
     headers: KeyHeaders,
     open: Option<Open>,
-    /// Makes another connection, which is to replace the open one.
+    /// The task that makes a connection to replace the open one.
     replacing: JoinSet<Result<Open, Failure>>,
-    /// The last replacement has failed; the next one is made from then on.
+    /// The last replacement has failed. The next one is made at this time.
     retry_at: Option<Instant>,
 }
 
-/// A connection that is made, and where; nowhere over a Unix socket.
+/// An open connection, and its address; none over a Unix socket.
 pub(super) struct Open {
     sender: SendRequest<Full<Bytes>>,
     tried: Option<Arc<Tried>>,
-    /// When it is old.
+    /// When the connection reaches its maximum age.
     ends_at: Option<Instant>,
 }
 
@@ -74,12 +74,12 @@ impl Wire {
         Self { headers: headers.clone(), ..self }
     }
 
-    /// Hides what the server is shown in what it says.
+    /// Returns what removes the shown values from the server's texts.
     pub(crate) fn redaction(&self) -> Redaction {
         self.headers.redaction(&self.server.at.shown_values)
     }
 
-    /// Sends one poll. A kept connection that turns out to be closed is opened again; that is not a failure.
+    /// Sends one poll. If a kept connection turns out to be closed, it is opened again; that does not count as a failure.
     pub(crate) async fn post(&mut self, path: &str, body: Bytes) -> Result<Answer, Failure> {
         let at = &self.server.at;
         let mut headers = headers_for(at).await.map_err(|error| Failure::Unreachable(chain(&error)))?;
@@ -121,8 +121,8 @@ impl Wire {
         }
     }
 
-    /// Returns another connection instead of one that is old, or whose address has left the server's name, once there is one. The open one
-    /// counts until there was an answer over the other.
+    /// Returns a connection that replaces the open one, once it is made. The open one is replaced if it is old, or if its address has left the
+    /// server's name. It stays in use until there was an answer over the new one.
     async fn replacement(&mut self, open: &Open) -> Option<Open> {
         if self.replacing.is_empty() {
             let at = &self.server.at;
@@ -136,7 +136,7 @@ impl Wire {
             open.tried.iter().for_each(|tried| tried.leaves());
             self.replacing.spawn(dial(self.server.clone(), self.dialer.clone()));
         }
-        // A connection that takes longer is there for a later poll.
+        // A connection that takes longer is used for a later poll.
         match timeout(BESIDE, self.replacing.join_next()).await.ok().flatten()? {
             Ok(Ok(other)) => return Some(other),
             Ok(Err(failure)) => self.stays(open, &failure.to_string()),
@@ -145,7 +145,7 @@ impl Wire {
         None
     }
 
-    /// The open connection could not be replaced.
+    /// Records that the open connection could not be replaced.
     fn stays(&mut self, open: &Open, error: &str) {
         tracing::info!(server = self.server.at.name(), error, "cannot replace a connection; it stays");
         open.tried.iter().for_each(|tried| tried.stays());
@@ -231,7 +231,7 @@ async fn dial(server: Arc<RestServer>, dialer: Arc<Dialer>) -> Result<Open, Fail
     Ok(Open { sender, tried: reached.tried, ends_at })
 }
 
-/// Returns the content of a body. A server may compress it, whether it is asked to or not.
+/// Returns the content of a body. A server may compress it, even if it is not asked to.
 async fn content(headers: &HeaderMap, body: Bytes, limit: usize) -> Result<Bytes, String> {
     match Encoding::of(headers, CONTENT_ENCODING.as_str()) {
         Encoding::Identity => Ok(body),
@@ -239,7 +239,7 @@ async fn content(headers: &HeaderMap, body: Bytes, limit: usize) -> Result<Bytes
             let inflated = Inflater::new(body, limit).finish().await;
             inflated.map_err(|error| format!("the answer is compressed and cannot be read: {error}"))
         }
-        // Some name the encoding of the text.
+        // Some servers name the encoding of the text here.
         Encoding::Other(_) if body.trim_ascii_start().starts_with(b"{") => Ok(body),
         Encoding::Other(name) => {
             Err(format!("the server compresses its answers with {name:?}: expected gzip or identity"))

@@ -33,10 +33,8 @@ pub struct Members {
     /// Those that a server has refused since they came and has not answered for since then, each with the number of its last refusal.
     refused: BTreeMap<Rank, u64>,
     refusals: u64,
-    /// How many refusals there were when a server has last answered for one.
-    refusals_before_answer: u64,
-    /// How many different ones were refused since then, also those that have left.
-    refused_in_a_row: usize,
+    /// The first few different nodes that were refused since a server has last answered for one, also of clients that have left.
+    refused_in_a_row: Vec<MemberNode>,
     shown: Option<Shown>,
     /// When the shown client left; or, if no other client was present then, when the next one came.
     changing_since: Option<Moment>,
@@ -147,9 +145,10 @@ impl Members {
         let was_due = self.is_due();
         let Some(rank) = self.shown_rank() else { return };
         self.refusals += 1;
-        let before = self.refused.insert(rank, self.refusals);
-        if before.is_none_or(|number| number <= self.refusals_before_answer) {
-            self.refused_in_a_row += 1;
+        self.refused.insert(rank, self.refusals);
+        let node = self.present.get(&rank).map(Member::node);
+        if let Some(node) = node.filter(|node| !self.is_any_refused() && !self.refused_in_a_row.contains(node)) {
+            self.refused_in_a_row.push(node.clone());
         }
         if self.is_due() && !was_due {
             self.changing_since = Some(now);
@@ -164,7 +163,7 @@ impl Members {
         if let Some(shown) = &mut self.shown {
             shown.refusal = None;
         }
-        (self.refusals_before_answer, self.refused_in_a_row) = (self.refusals, 0);
+        self.refused_in_a_row.clear();
     }
 
     /// Whether a server has refused each client that is there, and there is one.
@@ -173,16 +172,14 @@ impl Members {
     }
 
     /// Whether servers refuse so many different clients in a row that the node of none is why.
-    pub fn is_any_refused(&self) -> bool {
-        self.refused_in_a_row >= REFUSED_IN_A_ROW
+    fn is_any_refused(&self) -> bool {
+        self.refused_in_a_row.len() >= REFUSED_IN_A_ROW
     }
 
-    /// Whether what servers refuse is the view: each client that is there, or the last one that was, or [any](Self::is_any_refused). Where
-    /// they are shown none it is.
+    /// Whether what servers refuse is the view: each client that is there, or some different ones in a row. It is so without a client, too:
+    /// what is cached is for nobody, and nothing says that a server would accept the next one.
     pub fn is_view_refused(&self) -> bool {
-        let Some(shown) = &self.shown else { return true };
-        let is_last_refused = self.present.is_empty() && shown.refusal.is_some();
-        self.is_any_refused() || self.are_all_refused() || is_last_refused
+        self.is_any_refused() || self.refused.len() == self.present.len()
     }
 
     /// Shows another one, if the one that was shown has left or was refused: of those that were not refused the one that has been there for

@@ -1,4 +1,4 @@
-//! What a view has around a name: what refers to it, what it refers to and the view lacks, and names that are like it.
+//! Other resources of a view that concern a name: what refers to it, what it refers to and the view lacks, and names that are similar.
 //!
 //! All of it is found on demand in a snapshot, outside of the view's task and of sessions.
 
@@ -13,11 +13,11 @@ use weir_core::xds::{Authority, Name, Type, TypeTable, truncate};
 use super::Reason;
 use crate::plural::plural;
 
-/// What is looked for around a name.
+/// A search around a name.
 pub(crate) struct Search {
     pub(crate) kind: Type,
     pub(crate) name: Name,
-    /// How many resources refer to it, if that is counted: then the search ends with the last of them.
+    /// The number of resources that refer to it, if that is counted. The search ends with the last of them.
     pub(crate) counted: Option<usize>,
     pub(crate) state: Arc<Snapshot>,
     pub(crate) types: Arc<TypeTable>,
@@ -31,14 +31,14 @@ pub(crate) struct Around {
     pub(crate) from: Vec<String>,
     #[serde(rename = "referred_by_count")]
     pub(crate) from_count: usize,
-    /// What it refers to and the view lacks: the first few, and how many there are.
+    /// Names that it refers to and that the view lacks: the first few, and how many there are.
     #[serde(rename = "refers_to_missing")]
     pub(crate) missing: Vec<MissingReference>,
     #[serde(rename = "refers_to_missing_count")]
     pub(crate) missing_count: usize,
-    /// Names that are there and differ by a letter or two, if it is not.
+    /// Present names that differ by a letter or two, if the name is not present.
     pub(crate) similar: Vec<String>,
-    /// Other views that have it, if this client does not.
+    /// Other views that have the name, if this client does not.
     pub(crate) other_views: OtherViews,
 }
 
@@ -70,12 +70,12 @@ pub(crate) enum MissingState {
     Absent,
     /// The complete set does not have it.
     NotInSet,
-    /// It has not come. The set is not known to be complete.
+    /// It has not arrived, and the set is not known to be complete.
     Unknown,
 }
 
 impl Search {
-    /// Looks at each resource that may refer to others once, and at the names of the type if the name is not there.
+    /// Reads each resource that may refer to others once. If the name is not present, also the names of its type.
     pub(crate) fn run(&self) -> Around {
         let Self { kind, name, state, .. } = self;
         let mut around = Around::default();
@@ -92,7 +92,7 @@ impl Search {
         around
     }
 
-    /// Whether resources of the type are found in others.
+    /// Whether other resources can refer to resources of the type.
     fn may_be_referred_to(&self) -> bool {
         self.kind == self.types.clusters()
             || self.types.referred_by(&self.types.clusters()).as_ref() == Some(&self.kind)
@@ -175,7 +175,7 @@ impl OtherViews {
     }
 }
 
-/// Returns what is known of a name that is not present; none if it is, or if nothing shows that it should have come.
+/// Returns what is known of a name that is not present. `None` if it is present, or if nothing shows that it should have arrived.
 fn missing_state(kind: &Type, name: &Name, state: &Snapshot) -> Option<MissingState> {
     let found = CLASSES.map(|class| state.lookup(kind, class, name));
     if found.iter().any(|of| matches!(of, Lookup::Present(_))) {
@@ -194,7 +194,7 @@ fn missing_state(kind: &Type, name: &Name, state: &Snapshot) -> Option<MissingSt
 }
 
 impl Around {
-    /// Returns what refers to the name, and what of its own references leads nowhere.
+    /// Returns the references to the name, and its own references that lead nowhere.
     pub(super) fn reasons(&self) -> impl Iterator<Item = Reason> {
         let referring = (self.from_count > 0).then(|| {
             let from = short(&self.from, self.from_count);
@@ -219,7 +219,7 @@ impl Around {
         referring.into_iter().chain(missing).chain(self.other_views.reason())
     }
 
-    /// Returns the words by which a text goes on that says that a name is not there.
+    /// Returns the end of a text that says that a name is not present: the similar names.
     pub(super) fn similar(&self) -> String {
         match &*self.similar {
             [] => String::new(),
@@ -235,7 +235,7 @@ impl MissingReference {
     }
 }
 
-/// Returns the first few as they are read, and how many others there are.
+/// Returns the first few as text, and how many others there are.
 fn short(all: &[String], count: usize) -> String {
     let named = all.iter().take(SHORT).map(|text| match text.split_once(' ') {
         Some((kind, name)) => format!("{} {name}", last_part(kind)),
@@ -253,7 +253,7 @@ fn last_part(kind: &str) -> &str {
 }
 
 const CLASSES: [Class; 2] = [Class::Wildcard, Class::Named];
-/// How many names of a list are kept, and how many of them a text has.
+/// How many names of a list are kept, and how many of these a text shows.
 const NAMED: usize = 10;
 const SHORT: usize = 3;
 /// Bytes of the words for a view.

@@ -7,7 +7,7 @@ use weir_core::protocol::view::Completeness;
 use super::{Reason, SessionExplanation};
 use crate::relay::Blocker;
 
-/// Returns how the client subscribes to the name, and what keeps it from having the name at all.
+/// Returns how the client subscribes to the name, or why it cannot have the name at all.
 pub(super) fn subscription(book: &SessionExplanation) -> Vec<Reason> {
     let of = &book.name.subscribed;
     let mut reasons = Vec::new();
@@ -47,7 +47,7 @@ fn obstacle(obstacle: &Obstacle) -> Reason {
     }
 }
 
-/// Returns what the client was sent, why no more, and how it answered.
+/// Returns what the client was sent, why it was sent no more, and how it answered.
 pub(super) fn delivery(book: &SessionExplanation) -> Vec<Reason> {
     let mut reasons = vec![match (book.name.sent, &book.name.known) {
         (Sent::Current, Known::Present { .. }) => Reason::of("sent", "the client was sent this version"),
@@ -113,7 +113,7 @@ pub(super) fn obstruction(what: Blocker, since: Moment, now: Moment) -> Reason {
     .since(since, now)
 }
 
-/// Returns how the client answered. Of a resource that is not in what it rejects, both are said.
+/// Returns how the client answered. If the resource is not in the rejected reply, its own state comes first.
 fn answers(answer: &Answer, now: Moment) -> impl Iterator<Item = Reason> {
     let beside = match answer {
         Answer::Nacked { of: InRejected::Not { is_pending: true }, .. } => {

@@ -21,7 +21,7 @@ use super::upstreams::completeness_name;
 use crate::relay::Blocker;
 use crate::relay::audit::AuditReport;
 
-/// What is asked: one resource of one client, at each of its streams.
+/// The question: one resource of one client, at each of its streams.
 #[derive(Debug, Clone)]
 pub(crate) struct ExplainQuery {
     pub(crate) sessions: Vec<u64>,
@@ -39,12 +39,12 @@ pub(crate) struct Explanation {
     pub(crate) kind: String,
     pub(crate) name: String,
     pub(crate) verdict: Verdict,
-    /// The wildcard set, if the client subscribes to that.
+    /// The wildcard set, if the client subscribes to it.
     pub(crate) set: Option<SetReport>,
-    /// What refers to it, what it refers to and the view lacks, and names that are like it. Nothing is looked for around a set.
+    /// What refers to it, what it refers to and the view lacks, and similar names. Empty for a set.
     #[serde(flatten)]
     pub(crate) around: Around,
-    /// From the client's subscription to the server and back to the client.
+    /// The reasons in order: from the client's subscription to the server, and back to the client.
     pub(crate) reasons: Vec<Reason>,
     /// What waits for or with the resource now.
     pub(crate) waits: Vec<WaitRow>,
@@ -60,7 +60,7 @@ pub(crate) enum Verdict {
     Unacked,
     /// It rejected a reply, and has accepted nothing newer.
     Nacked,
-    /// It is still to be sent the newest version, or the removal.
+    /// The newest version, or the removal, is still to be sent to it.
     Waiting,
     /// The resource does not exist.
     Absent,
@@ -68,9 +68,9 @@ pub(crate) enum Verdict {
     Unknown,
     /// The set that it would be in is complete, and does not have it.
     NotInSet,
-    /// The same, and something refers to it.
+    /// Like `NotInSet`, and something refers to the name.
     Missing,
-    /// The client has what the view keeps, and the server has said something else since.
+    /// The client has what the view keeps, although the server has sent something else since.
     Held,
     NotSubscribed,
     NotAllowed,
@@ -117,7 +117,7 @@ pub(crate) struct LadderExplanation {
     pub(crate) reason: Option<String>,
 }
 
-/// What one server was asked, and what it has said.
+/// What one server was asked for, and what it has sent.
 #[derive(Debug)]
 pub(crate) struct ServerExplanation {
     pub(crate) server: String,
@@ -132,12 +132,12 @@ pub(crate) struct SessionExplanation {
     pub(crate) now: Moment,
     pub(crate) name: NameBook,
     pub(crate) obstruction: Option<(Blocker, Moment)>,
-    /// How many resources of the wildcard set are there, if the client subscribes to that.
+    /// How many resources of the wildcard set are present, if the client subscribes to it.
     pub(crate) present: usize,
     pub(crate) waits: Vec<Wait>,
 }
 
-/// What is known of a name at all the places where something is.
+/// All that is known of a name, from each place that knows something.
 pub(crate) struct Books<'a> {
     pub(crate) session: &'a SessionExplanation,
     pub(crate) view: Option<&'a ViewExplanation>,
@@ -174,7 +174,7 @@ impl Reason {
 }
 
 impl SessionExplanation {
-    /// Whether nothing of the resource is there for the client, although it may have it.
+    /// Whether the client subscribes to the resource and could have it, and it is not present.
     pub(crate) fn lacks_it(&self) -> bool {
         !matches!(self.name.known, Known::Present { .. })
             && self.name.obstacle.is_none()
@@ -191,7 +191,7 @@ impl ViewExplanation {
 }
 
 impl Verdict {
-    /// Sums up what the session knows.
+    /// Sums up what the session knows of a name.
     pub(crate) fn of(book: &NameBook) -> Self {
         match (&book.obstacle, book.subscribed.is_any()) {
             (Some(Obstacle::Rejected(_)), _) => return Self::Rejected,
@@ -217,7 +217,7 @@ impl Verdict {
 }
 
 impl Books<'_> {
-    /// Sums up what is known.
+    /// Returns the state of the resource at the client.
     pub(crate) fn verdict(&self) -> Verdict {
         let book = &self.session.name;
         let is_held = self.view.is_some_and(|view| view.holds.is_any());
@@ -229,7 +229,7 @@ impl Books<'_> {
         }
     }
 
-    /// Returns the wildcard set, if the client subscribes to that and something has come of it.
+    /// Returns the wildcard set, if the client subscribes to it and something of it has arrived.
     pub(crate) fn set(&self) -> Option<SetReport> {
         let SessionExplanation { name, present, .. } = self.session;
         let completeness = name.completeness.filter(|of| *of > Completeness::Unknown)?;

@@ -1,4 +1,4 @@
-//! The server's end of the chain: who was asked, what was said, and what the view holds back.
+//! The server's end of the chain: which servers were asked, what they sent, and what the view holds back.
 
 use weir_core::protocol::moment::Moment;
 use weir_core::protocol::session::Known;
@@ -8,7 +8,7 @@ use weir_core::xds::Name;
 
 use super::{Around, LadderExplanation, Reason, ServerExplanation, SessionExplanation, ViewExplanation};
 
-/// Returns what the view does about the name, and what its servers say.
+/// Returns what the view does about the name, and what its servers have sent.
 pub(super) fn of_view(book: &ViewExplanation, known: &Known) -> Vec<Reason> {
     let now = book.now;
     let mut reasons = Vec::new();

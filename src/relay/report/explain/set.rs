@@ -11,7 +11,7 @@ use crate::plural::plural;
 use crate::relay::Blocker;
 use crate::relay::report::upstreams::completeness_name;
 
-/// How much there is of a wildcard set.
+/// The state of a wildcard set.
 #[derive(Debug, Serialize)]
 pub(crate) struct SetReport {
     pub(crate) cached: usize,
@@ -30,7 +30,7 @@ pub(crate) struct SetExplanation {
     pub(crate) completeness: Completeness,
     /// How many resources of the set are cached.
     pub(crate) present: usize,
-    /// What the client lacks of them, or has that it should not.
+    /// Which resources of the set the client lacks, and which it has that it should not.
     pub(crate) differences: Differences,
     pub(crate) answer: Answer,
     pub(crate) delay: Option<Delay>,
@@ -39,7 +39,7 @@ pub(crate) struct SetExplanation {
 }
 
 impl SetReport {
-    /// Returns it for a name that is not in the set.
+    /// Returns the reason for a name that is not in the set.
     pub(super) fn reason(&self) -> Reason {
         let (code, how) = match self.completeness {
             "complete" => ("set_complete", "is complete"),
@@ -51,7 +51,7 @@ impl SetReport {
 }
 
 impl SetExplanation {
-    /// Sums up what the session knows.
+    /// Returns the state of the set at the client.
     pub(crate) fn verdict(&self) -> Verdict {
         let Differences { missing, outdated, surplus, unknown: _ } = &self.differences;
         let has_unsent = missing.count + outdated.count + surplus.count > 0;
@@ -66,7 +66,7 @@ impl SetExplanation {
         }
     }
 
-    /// Returns how much there is of it, if something has come.
+    /// Returns the state of the set, if something of it has arrived.
     pub(crate) fn set(&self, view: Option<&ViewExplanation>) -> Option<SetReport> {
         let completeness = Some(self.completeness).filter(|of| self.is_subscribed && *of > Completeness::Unknown)?;
         let heard_seconds = view.and_then(ViewExplanation::heard_seconds);

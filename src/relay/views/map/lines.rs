@@ -1,4 +1,4 @@
-//! Log lines about views that come and go. Clients decide how many do.
+//! Log lines about views that begin and end. Clients decide how many of these there are.
 
 use std::time::Instant;
 

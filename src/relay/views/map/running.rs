@@ -1,4 +1,4 @@
-//! The views that run, and which of them makes room for another one.
+//! The running views, and which of them makes room for another.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -23,7 +23,7 @@ pub(in crate::relay::views) struct RunningViews {
     pub(super) lines: ViewLines,
 }
 
-/// The views of a configuration that is replaced go together.
+/// The views of a replaced configuration end together.
 impl Drop for RunningViews {
     fn drop(&mut self) {
         self.views.iter().for_each(|(key, view)| view.maker.views().remove(key));
@@ -31,7 +31,7 @@ impl Drop for RunningViews {
 }
 
 impl RunningViews {
-    /// Finds room for another view of a client, for which one of the others may have to go: of the views that the client made, and of all.
+    /// Finds room for another view of a client. At the limit of the client or of all clients, another view may have to end.
     pub(in crate::relay::views) fn find_room(
         &mut self,
         limits: &ViewLimits,
@@ -47,7 +47,7 @@ impl RunningViews {
             self.make_room(limit, quota);
         }
         if self.views.len() >= limit {
-            // For the next time: a view makes room when its streams have ended.
+            // This is for the next attempt: the wanted view has room only after streams of another client have ended.
             quota.account().inspect(|account| account.want_view(limit));
             return Err(AdmissionError::TooManyViews { limit, split: Split::of(&self.values, rule) });
         }
@@ -55,7 +55,7 @@ impl RunningViews {
         room.map_err(AdmissionError::NoMemory)
     }
 
-    /// Finds room beside these. `Err`: there is none, and this field splits them most.
+    /// Finds room beside these views. `Err`: there is none; it names the field that splits them most.
     fn find_room_of(&mut self, made: &MadeViews, limit: usize, rule: &KeyRule) -> Result<(), Option<Split>> {
         if made.are_full(limit) {
             self.make_room_of(made);
@@ -113,7 +113,7 @@ impl RunningViews {
         });
         let Some(((above, _), key)) = ranked.max_by_key(|(rank, _)| *rank) else { return };
         let has_most = wanted_by.part_of_views(1, limit) > WHOLE_PART && wanted_by.part_of_views(0, limit) > above;
-        // One that has just been given up for others is for none of those who had to.
+        // A view that was just given up for others must not go to a client above its part.
         let is_for_others = wanted_by
             .account()
             .is_some_and(|account| account.yields_view(limit) || has_most && account.are_views_wanted());

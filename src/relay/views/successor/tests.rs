@@ -32,7 +32,7 @@ fn set_of(kind: &Type, names: &[(&str, u16)]) -> SavedSet {
     SavedSet { kind: kind.clone(), class: Class::Named, settled, past, has_expired: false, resources }
 }
 
-/// What a view leaves that was loaded from disk a minute ago, an hour after its servers were last heard.
+/// What a view leaves. It was loaded from disk a minute ago, an hour after its servers were last heard.
 fn left_by(view: &View, servers: &[&str]) -> InheritedView {
     let loaded = Instant::now().checked_sub(MINUTE).unwrap();
     InheritedView {
@@ -61,7 +61,7 @@ async fn what_a_view_leaves_gets_older_while_no_server_confirms_it() {
     assert!(left.from_disk.age.unwrap() >= HOUR + MINUTE);
 }
 
-/// Else the relay would say of what it was sent just now that its server was not heard for an hour.
+/// Otherwise the relay would report that a server was not heard for an hour, although it has just sent the resource.
 #[tokio::test]
 async fn what_a_server_has_confirmed_before_a_reload_is_not_as_old_as_the_file() {
     let (views, table) = (views_to(SERVER), Arc::new(TypeTable::new()));

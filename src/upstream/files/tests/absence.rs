@@ -183,7 +183,7 @@ fn fs_3_a_bad_file_counts_as_it_was_also_by_another_path() {
     assert_eq!(look(&mut loader).0, "a");
     fs::write(folder.at("in/real/a.json"), "{").unwrap();
     assert_eq!(look(&mut loader).0, "a");
-    // Now a link leads to it, and its folder is somewhere else.
+    // A link now leads to the file, whose folder has moved.
     fs::rename(folder.at("in/real"), folder.at("real")).unwrap();
     symlink(folder.at("real"), folder.at("in/real")).unwrap();
     symlink(folder.at("real"), folder.at("in/link")).unwrap();
@@ -275,7 +275,7 @@ fn xlat_16_a_file_of_the_configuration_that_was_there_and_is_deleted_leaves_noth
     until(&mut loader, "a");
 }
 
-/// While files are replaced at full speed, listings of their folder lack some. On a file system in memory that is every third.
+/// While files are replaced at full speed, listings of their folder lack some. On a file system in memory, every third listing does.
 #[test]
 fn i3_nothing_vanishes_while_a_thousand_files_are_replaced() {
     let memory = Path::new("/dev/shm");

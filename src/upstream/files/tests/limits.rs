@@ -1,4 +1,4 @@
-//! How many files there may be, whose names count, how often they are looked at, and what is reported.
+//! Limits on files and their names, how often files are looked at, and what is reported.
 
 use super::*;
 use crate::memory::{Budget, Charge, Memory, MemorySetting, costs};

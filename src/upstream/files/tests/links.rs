@@ -67,7 +67,7 @@ async fn fs_2_a_folder_is_followed_by_whatever_path_it_was_come_by_last() {
     symlink("releases/42", folder.at("current")).unwrap();
     let mut followed = Followed::new(options(vec![folder.at("current/resources")]));
     followed.shows("a").await;
-    // A link in it leads through the folder by its other name, and is no longer watched once the link is removed.
+    // A link in the folder leads through the folder's other name. Once the link is removed, it is no longer watched.
     fs::create_dir(folder.at("elsewhere")).unwrap();
     folder.put("elsewhere/file.json", &["l"]);
     symlink(folder.at("elsewhere/file.json"), folder.at("releases/42/resources/.way")).unwrap();
@@ -83,7 +83,7 @@ async fn fs_2_a_folder_is_followed_by_whatever_path_it_was_come_by_last() {
         folder.put("current/resources/plain.json", &[name]);
         followed.shows(name).await;
     }
-    // It is moved, and is the same folder by another path.
+    // The folder is moved: the same folder has another path.
     fs::rename(folder.at("releases/42"), folder.at("releases/43")).unwrap();
     turn(&folder.at("current"), "releases/43");
     folder.put("current/resources/more.json", &["m"]);

@@ -1,4 +1,4 @@
-//! What a view hears of the files of a source.
+//! What a view receives of the files of a source.
 
 use weir_core::protocol::sources::StreamId;
 

@@ -25,7 +25,7 @@ struct Seen {
 /// What it does with one poll.
 pub(in crate::upstream::rest) enum Does {
     Answer(Vec<u8>),
-    /// The answer, of which this is all, and the end of the connection.
+    /// Sends this answer, and closes the connection.
     Last(String),
 }
 
@@ -121,7 +121,7 @@ async fn polls_go_over_one_connection_and_over_another_once_the_server_has_close
     assert_eq!(server.connections(), 1);
     assert!(matches!(post(&mut wire).await, Ok(Answer::Content(body)) if body == "two"), "it is sent once more");
     assert_eq!(server.connections(), 2);
-    // On a new connection that is no answer.
+    // On a new connection, a closed connection means no answer.
     assert!(matches!(post(&mut wire).await, Err(Failure::Silent(_))));
     assert_eq!(server.connections(), 3);
     let seen = server.seen.lock().unwrap();
@@ -164,7 +164,7 @@ async fn an_answer_that_is_too_long_is_a_refusal_and_one_that_breaks_off_is_sile
     );
 }
 
-/// A server that takes connections and never answers is left for another address with the next poll.
+/// After a poll without an answer, the next poll goes to another address.
 #[tokio::test]
 async fn a_poll_without_an_answer_makes_the_next_one_go_to_another_address() {
     let good = Server::that((0..4).map(|_| answer("200 OK", "one")).collect()).await;
