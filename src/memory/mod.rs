@@ -4,12 +4,9 @@
 //! connections, and counted for the groups of these ([`group`]). Resources have one common account.
 //!
 //! - Up to 70 % of the budget there are no shares.
-//!
-//! - From 70 % to 95 %, groups with more than their equal part get nothing new: the more they have, the earlier they are refused. So a flood cannot
-//! take what is left, and a single fleet may take all of it.
-//!
+//! - From 70 % to 95 %, groups with more than their equal part get nothing new: the more they have, the earlier they are refused. So a flood
+//!   cannot take what is left, and a single fleet may take all of it.
 //! - Above 95 %, the group that is furthest above twice its part gives way.
-//!
 //!
 //! Changes of resources that exist are never refused: the last 5 % are for them.
 

@@ -88,8 +88,8 @@ struct KnownWaits {
 }
 
 impl WaitWatch {
-    /// Counts those that were not beyond their bounds at the last look, and logs them: a line for each kind. A look says nothing of the waits
-    /// of a view that has not answered; those of its sessions are looked at without it.
+    /// Counts the waits that were within their bounds at the last look, and logs them, in one line for each kind. If a view has not answered, its
+    /// waits keep their state. The waits of its sessions are read without the view.
     pub(crate) fn note(&self, beyond: &BTreeSet<WaitKey>, answered: &Answered) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let new: Vec<_> = beyond.difference(&state.known).cloned().collect();

@@ -163,7 +163,8 @@ impl Reasons {
         }
     }
 
-    /// A reason without a place when it began may have one since: then one of the others keeps its own for longer. The sum is right.
+    /// Counts one stream less for a reason. The stream may have been counted among the others, and its reason by text since. Then the split between
+    /// the two is off by one, and the sum is right.
     fn end(&mut self, reason: &Arc<str>) {
         match self.named.get_mut(reason) {
             Some(streams) if *streams > 1 => *streams -= 1,

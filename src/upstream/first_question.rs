@@ -17,7 +17,7 @@ pub(crate) enum FirstQuestion {
 }
 
 impl FirstQuestion {
-    /// Asks until the source has answered, or no answer is waited for any more. Its connection is kept for so long.
+    /// Asks at least once, and again until the source has answered or no answer is waited for any more. Its connection is kept open for `keep`.
     pub(crate) async fn ask(self, index: usize, report: StartReport, keep: Duration) {
         let (mut backoff, mut attempt) = (Backoff::new(TIMES), 0);
         loop {

@@ -59,9 +59,9 @@ pub(crate) struct TypeDeliveries {
     pub(crate) replies: u64,
     pub(crate) bytes: u64,
     pub(crate) acks: u64,
-    /// The time until a reply was sent: from the receipt of its oldest change, or from the request that it answers.
+    /// From the receipt of the oldest change in a reply, or of the request that it answers, until the reply was sent.
     pub(crate) sent: LagCounts,
-    /// The same time until the client acknowledged the reply.
+    /// The same until the client acknowledged it.
     pub(crate) acknowledged: LagCounts,
     /// Streams that have left a reply unanswered for longer than each of [`UNANSWERED_FOR`].
     pub(crate) unanswered: [usize; UNANSWERED_FOR.len()],

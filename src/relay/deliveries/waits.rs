@@ -7,8 +7,8 @@ use weir_core::protocol::moment::Moment;
 
 use super::histogram::Writers;
 
-/// Waits that began and did not end yet: all of them, and those that began in each of the last seconds. One shard of several: a wait may
-/// begin in one and end in another, so that only the sum over all is a number of waits.
+/// Open waits: all of them, and those that began in each of the last seconds. This is one shard of several. A wait may begin in one shard and end
+/// in another, so only the sum over all shards is a number of waits.
 #[derive(Debug)]
 pub(super) struct Waits {
     open: AtomicI64,
@@ -41,8 +41,8 @@ impl Waits {
         self.open.load(Ordering::Relaxed) - recent.sum::<i64>()
     }
 
-    /// A place of the ring is of one second. A count of a second that has passed out of the ring is dropped: what is left of it counts as
-    /// open alone.
+    /// Changes the count of one second. Each place of the ring holds one second. A change for a second that has left the ring is dropped: waits of
+    /// that second are then counted only in `open`.
     fn add(&self, at: Moment, change: i32, writers: Writers) {
         let second = second_of(at);
         let place = &self.seconds[(second % SECONDS) as usize];
@@ -54,7 +54,7 @@ impl Waits {
     }
 }
 
-/// More than the longest time that is of interest.
+/// The length of the ring: more seconds than the longest time that is asked for.
 const SECONDS: u32 = 64;
 
 fn second_of(at: Moment) -> u32 {

@@ -66,7 +66,7 @@ pub(crate) struct StreamReport {
     pub(crate) last_error: Option<String>,
     /// Whether the server answered the last liveness call: answered or pending; null if none was made.
     pub(crate) liveness_call: Option<&'static str>,
-    /// Why liveness calls show nothing about the server; null if they do. In that case a hung server looks like a silent one.
+    /// Why liveness calls show nothing of the server, if they do not: a hung one looks like a silent one then.
     pub(crate) liveness_unrouted: Option<String>,
     pub(crate) types: Vec<TypeReport>,
 }

@@ -19,7 +19,7 @@ pub(crate) struct SavedView {
     pub(crate) key: SharingKey,
     pub(crate) sets: Vec<SavedSet>,
     pub(crate) brakes: BrakeState,
-    /// Whether this view alone lets the relay be ready for new clients.
+    /// Whether the relay may be ready for new clients because of this view.
     pub(crate) counts_for_readiness: bool,
     /// For how long its servers had not been heard when it was loaded, if that is known.
     pub(crate) age: Option<Duration>,

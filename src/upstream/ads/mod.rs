@@ -59,8 +59,7 @@ impl AdsConnector {
         Self::dialing_by(server, &Arc::default())
     }
 
-    /// Like `new`, for tests: `addresses` are those of the server's name. `pace` is the time between look-ups, and between two connections that are
-    /// left.
+    /// Like `new`, for tests, with these addresses of the name. `pace` is the time between look-ups, and between two moves.
     #[doc(hidden)]
     pub fn resolving(
         server: AdsServer,
@@ -111,10 +110,9 @@ impl AdsConnector {
         self.of_tenants.iter().map(|(_, connector)| connector).chain([self])
     }
 
-    /// Asks the server whether it could serve a client that comes now. Its connection is kept for so long, for the first stream.
-    ///
-    /// The server is shown the relay's credentials, and if these fail, those for one of the tenants: another tenant at each attempt. If the relay
-    /// has no credentials, those of the tenant come first. Credentials that are refused, or have no file yet, do not hold up the others.
+    /// Asks the server whether it could serve a client that comes now. Its connection is kept for `keep`, for the first stream. The server is shown
+    /// the relay's credentials, and if these fail, those for a tenant, another one at each attempt. Without credentials of the relay, those of the
+    /// tenant come first. Credentials that are refused, or have no file yet, do not hold up the others.
     pub(super) async fn first_answer(&self, attempt: usize, keep: Duration) -> Result<(), String> {
         first_answer::ask_in_turn(self, attempt, keep).await
     }
@@ -255,8 +253,7 @@ impl AdsConnector {
                 end if end.is_sent_away => Ending::SentAway,
                 _ => Ending::Failed,
             };
-            // The server may not have noticed the end of the stream before this one. Such a failure is no evidence, and the stream is tried again
-            // once.
+            // The server may not know yet that the stream before has ended. Such a failure is no evidence; the stream is tried again once.
             let is_early = std::mem::take(&mut may_be_early) && ending == Ending::Failed && end.may_be_early();
             let conclusion = if is_early { Conclusion::NONE } else { choice.ended(ending) };
             let Conclusion { is_there, goes_elsewhere, changes_variant } = conclusion;

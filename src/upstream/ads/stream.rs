@@ -353,11 +353,8 @@ fn ended_by(status: Status) -> (Status, EndedBy) {
 /// Whether the server has sent a status. These come from elsewhere:
 ///
 /// - A status with a cause: from the connection.
-///
 /// - A status for an answer that is not of gRPC: from a gateway.
-///
 /// - A stream that was cut off, which has no status of the server.
-///
 /// - A stream that cannot be read, which is ended here.
 pub(super) fn is_of_server(status: &Status) -> bool {
     let is_made_up = [NO_GRPC, NO_TRAILERS, CUT, INVALID].iter().any(|text| status.message().starts_with(text));

@@ -211,7 +211,7 @@ impl Known {
         self.conflict.is_none() && self.missing.is_none() && self.new.is_some()
     }
 
-    /// Returns the entries that will be served, with the new version if there is one.
+    /// Returns the entries of the new version, if it is to be served.
     pub(crate) fn to_be_served(&self) -> impl Iterator<Item = &Entry> {
         let new = self.new.as_ref().filter(|_| self.is_to_be_taken_over());
         new.into_iter().flat_map(|entries| entries.iter())

@@ -60,7 +60,7 @@ pub(crate) enum Verdict {
     Unacked,
     /// It rejected a reply, and has accepted nothing newer.
     Nacked,
-    /// The newest version, or the removal, is still to be sent to it.
+    /// It is still to be sent the newest version, or the removal.
     Waiting,
     /// The resource does not exist.
     Absent,

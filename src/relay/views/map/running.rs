@@ -55,7 +55,7 @@ impl RunningViews {
         room.map_err(AdmissionError::NoMemory)
     }
 
-    /// Finds room beside these views. `Err`: there is none; it names the field that splits them most.
+    /// Finds room among these views. `Err` if there is none, with the field of the key that splits them most.
     fn find_room_of(&mut self, made: &MadeViews, limit: usize, rule: &KeyRule) -> Result<(), Option<Split>> {
         if made.are_full(limit) {
             self.make_room_of(made);
