@@ -289,6 +289,8 @@ metrics! {
     /// Connected upstream streams
     UPSTREAM_STREAMS_CONNECTED: Gauge = "weir_upstream_streams_connected" ["view", "server"], "0.2.0";
     /// Upstream streams opened
+    ///
+    /// All but the first are reconnects.
     UPSTREAM_STREAMS_OPENED: Counter = "weir_upstream_streams_opened_total" ["view", "server"], "0.2.0";
     /// Upstream streams that ended or could not be opened
     UPSTREAM_STREAMS_CLOSED: Counter = "weir_upstream_streams_closed_total" ["view", "server"], "0.2.0";
