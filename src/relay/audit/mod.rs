@@ -52,6 +52,9 @@ pub(crate) async fn audit_views(views: &Views, number: u64, interval: Duration, 
             continue;
         }
         let turn = board.turn().await;
+        if !board.is_followed(number) {
+            continue; // another configuration came meanwhile
+        }
         let result = audit((views, number), (&view, task), descriptors, interval.min(GAP)).await;
         drop(turn);
         match result {
@@ -105,7 +108,7 @@ async fn audit(
     let subject = match ask(task, move |of| audit_subject(of, found.as_ref(), number)).await {
         Some(Ok(subject)) => subject,
         not_now => {
-            if let Some(Err(NotNow::AllEqual | NotNow::Relay)) = not_now {
+            if matches!(not_now, Some(Err(NotNow::AllEqual | NotNow::Relay))) && board.is_followed(configuration) {
                 board.forget(view);
             }
             board.note_not_waiting(view);

@@ -6,7 +6,7 @@ use tokio::time::Instant;
 use weir_core::protocol::local_set::SourceSnapshot;
 use weir_core::protocol::session::Variant;
 use weir_core::protocol::sources::{Sources, StreamEnd, StreamId, UpdateBatch};
-use weir_core::protocol::upstream::{Epoch, ReceivedResponse, ResponseMessage, Room, ServerStatus, Stream};
+use weir_core::protocol::upstream::{Epoch, ReceivedResponse, ResponseMessage, Room, Stream};
 use weir_core::protocol::view::View;
 
 use super::refusals::{Refusals, has_of};
@@ -73,10 +73,10 @@ impl<'a> Upstream<'a> {
                     let is_answered = stream.has_answered() || takes_shown;
                     let may_be_type = stream.trials().on_stream_ended(epoch, status.as_ref(), now);
                     let of_view = status.filter(|_| !may_be_type);
-                    if is_of_shown && !is_answered && of_view.as_ref().is_some_and(ServerStatus::may_concern_request) {
-                        self.shown.pass_over(now);
+                    is_refusal = of_view.as_ref().is_some_and(|status| self.refusals.on_status(id, status));
+                    if is_of_shown && !is_answered && of_view.is_some_and(|status| status.may_concern_request()) {
+                        self.shown.pass_over(is_refusal, now);
                     }
-                    is_refusal = of_view.is_some_and(|status| self.refusals.on_status(id, &status));
                 }
                 let end = StreamEnd { answered, is_lost };
                 let batches = self.sources.ended(id, epoch, end, self.view, now);
@@ -137,9 +137,9 @@ impl<'a> Upstream<'a> {
                 Vec::new()
             }
             (LinkEvent::Refused(status), Some(_)) => {
-                self.refusals.on_status(id, &status);
+                let is_refusal = self.refusals.on_status(id, &status);
                 if is_of_shown {
-                    self.shown.pass_over(now);
+                    self.shown.pass_over(is_refusal, now);
                     self.shown.ask_again(id, self.sources);
                 }
                 Vec::new()

@@ -53,8 +53,11 @@ impl ShownMember {
     }
 
     /// A server has refused the client that is shown.
-    pub(super) fn pass_over(&mut self, now: Moment) {
-        self.members.pass_over(now);
+    pub(super) fn pass_over(&mut self, may_be_credential: bool, now: Moment) {
+        match may_be_credential {
+            true => self.members.refuse(now),
+            false => self.members.pass_over(now),
+        }
     }
 
     /// A server is asked again on this stream, which is open. If it has refused all clients, another one is shown.

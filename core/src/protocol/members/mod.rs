@@ -139,16 +139,25 @@ impl Members {
         }
     }
 
-    /// A server has refused the client that is shown: another one is next. If each of those that are there was refused, it stays while a
-    /// stream is open.
-    pub fn pass_over(&mut self, now: Moment) {
-        let was_due = self.is_due();
-        let Some(rank) = self.shown_rank() else { return };
-        self.refusals += 1;
-        self.refused.insert(rank, self.refusals);
-        let node = self.present.get(&rank).map(Member::node);
+    /// A server has refused the client that is shown by a status that may be about its credential: counts its node before it is passed over.
+    pub fn refuse(&mut self, now: Moment) {
+        let node = self.shown.as_ref().filter(|shown| shown.rank.is_some()).map(|shown| &shown.node);
         if let Some(node) = node.filter(|node| !self.is_any_refused() && !self.refused_in_a_row.contains(node)) {
             self.refused_in_a_row.push(node.clone());
+        }
+        self.pass_over(now);
+    }
+
+    /// A server has refused the client that is shown: another one is next. If each of those that are there was refused, it stays while a
+    /// stream is open. A client that states another node by now was not refused with that.
+    pub fn pass_over(&mut self, now: Moment) {
+        let was_due = self.is_due();
+        let Some(shown) = &mut self.shown else { return };
+        let Some(rank) = shown.rank else { return };
+        self.refusals += 1;
+        match self.present.get(&rank).is_some_and(|member| member.node != shown.node) {
+            true => shown.rank = None,
+            false => _ = self.refused.insert(rank, self.refusals),
         }
         if self.is_due() && !was_due {
             self.changing_since = Some(now);

@@ -206,17 +206,17 @@ fn a_client_that_is_refused_is_passed_over_until_each_was_once() {
 #[test]
 fn a_view_is_refused_after_three_different_clients_in_a_row_and_until_one_is_answered_whoever_leaves() {
     let mut members = with(&["a", "b", "c", "d", "e"]);
-    members.pass_over(at(5_000));
-    members.pass_over(at(5_100));
+    members.refuse(at(5_000));
+    members.refuse(at(5_100));
     members.show_next();
-    members.pass_over(at(6_000));
+    members.refuse(at(6_000));
     assert!(!members.is_view_refused(), "two of them");
     members.accept();
-    members.pass_over(at(7_000));
+    members.refuse(at(7_000));
     for _ in 0..2 {
         assert!(!members.is_view_refused(), "one was answered in between");
         members.show_next();
-        members.pass_over(at(8_000));
+        members.refuse(at(8_000));
     }
     assert!(members.is_view_refused() && members.is_any_refused() && !members.are_all_refused());
     members.leave(SessionId(3), at(9_000));
@@ -224,9 +224,9 @@ fn a_view_is_refused_after_three_different_clients_in_a_row_and_until_one_is_ans
     assert_eq!(shown(&members).as_deref(), Some("e"), "it was not refused yet");
     assert!(members.is_view_refused());
     (0..5).for_each(|session| members.leave(SessionId(session), at(10_000)));
-    assert!(members.is_view_refused(), "nobody was answered");
+    assert!(members.is_any_refused(), "nobody was answered");
     members.accept();
-    assert!(!members.is_view_refused());
+    assert!(!members.is_any_refused());
 }
 
 #[test]
@@ -266,7 +266,7 @@ fn the_only_client_that_is_refused_and_leaves_is_refused_when_it_is_back() {
 fn a_client_that_is_refused_each_time_it_comes_back_counts_once() {
     let mut members = with(&["a", "b"]);
     for _ in 0..4 {
-        members.pass_over(at(5_000));
+        members.refuse(at(5_000));
         members.show_next();
         members.leave(SessionId(0), at(6_000));
         members.show_next();
@@ -276,6 +276,27 @@ fn a_client_that_is_refused_each_time_it_comes_back_counts_once() {
         members.show_next();
     }
     assert!(!members.is_any_refused());
+}
+
+/// A server that ends the stream for another reason says nothing of the credential.
+#[test]
+fn clients_that_are_passed_over_for_another_reason_are_no_row() {
+    let mut members = with(&["a", "b", "c", "d"]);
+    for _ in 0..3 {
+        members.pass_over(at(5_000));
+        members.show_next();
+    }
+    members.refuse(at(6_000));
+    assert!(members.are_all_refused() && !members.is_any_refused());
+}
+
+#[test]
+fn a_client_that_is_refused_with_the_node_that_it_had_is_shown_with_the_one_that_it_has() {
+    let mut members = with(&["a"]);
+    members.replace(SessionId(0), node("b"));
+    members.pass_over(at(5_000));
+    assert!(!members.are_all_refused());
+    assert_eq!(next(&mut members).as_deref(), Some("b"));
 }
 
 #[test]
