@@ -195,8 +195,7 @@ impl Interest {
         }
     }
 
-    /// Requests what sessions are expected to subscribe to, even if interest in it has just ended. It is dropped at `until` if no session
-    /// has subscribed by then.
+    /// Requests what sessions are expected to subscribe to, even if its interest has just ended. It is dropped at `until` if none has.
     pub(crate) fn expect(&mut self, kind: &Type, wanted: &Selector, until: Moment) {
         let watchers = self.watchers_or_ask(kind, wanted);
         watchers.is_over = false;

@@ -147,8 +147,7 @@ impl View {
         self.row.holds(Facts::new(&self.tables, &self.interest, &self.setup))
     }
 
-    /// Records until when each server may still be reading its state after an outage, and whether any client is there for whom that
-    /// matters.
+    /// Records until when each server may still be reading its state after an outage, and whether a client is there for whom that matters.
     pub fn note_recovering(&mut self, recovering: impl Into<Recovering>) {
         self.row.note_recovering(recovering.into());
     }
@@ -197,8 +196,7 @@ impl View {
         self.row.add_stage(at, stage);
     }
 
-    /// Applies a session's change of interest. If the name is known, the session is notified, because it may have read an older snapshot
-    /// before.
+    /// Applies a session's change of interest. If the name is known, the session is notified: it may have read an older snapshot.
     pub fn change_interest(&mut self, session: SessionId, change: InterestChange, now: Moment) {
         let InterestChange { kind, selector: wanted, on } = change;
         if on {
@@ -281,8 +279,7 @@ impl View {
         self.publication.publish(&mut self.tables, &self.interest, self.setup.options())
     }
 
-    /// Adds claims of a session, so that their names are requested again. Claims without room are returned by
-    /// [`Self::take_refused_claims`].
+    /// Adds claims of a session, so that their names are requested again. [`Self::take_refused_claims`] returns those without room.
     pub fn seek(&mut self, session: SessionId, claims: Vec<Claim>) {
         for claim in claims {
             if self.wants().is_claim_open(&claim)

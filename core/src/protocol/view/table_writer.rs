@@ -85,8 +85,7 @@ impl<'a> TableWriter<'a> {
         self.note_taken(taken, key, old.as_ref(), revision);
     }
 
-    /// A table has taken what a server sent under a name. `old` was present there before. A resource that had expired may be back by its
-    /// TTL alone.
+    /// A table has taken what a server sent under a name. `old` was there before. An expired resource may be back by its TTL alone.
     fn note_taken(&mut self, taken: Applied, key: Key, old: Option<&Arc<Resource>>, revision: Revision) {
         match taken {
             Applied::Changed => self.note_change(&key, old),
