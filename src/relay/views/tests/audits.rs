@@ -94,7 +94,7 @@ fn clusters(made: &str, change: u64) -> Response {
     };
     let version = change.to_string();
     let mut resources = vec![cluster("made", made), cluster("changing", &version)];
-    if change % 3 != 0 {
+    if !change.is_multiple_of(3) {
         resources.push(cluster("at times", ""));
     }
     Response::Sotw(DiscoveryResponse {
