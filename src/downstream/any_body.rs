@@ -18,7 +18,7 @@ use crate::compression::{ACCEPTED, GRPC_ACCEPT_ENCODING};
 /// The kinds of response bodies.
 pub(super) enum AnyBody {
     Session(Box<SessionBody>),
-    /// Messages of another task, and the final status.
+    /// Messages that another task sends, and then the final status.
     Messages(mpsc::Receiver<Bytes>, Option<oneshot::Receiver<Status>>),
     Whole(BufferedBody),
     Empty,

@@ -1,4 +1,4 @@
-//! Streams without a session: health, client status and load reports. Each is answered by a task of its own.
+//! Streams without a session: health, client status and load reports. A task of its own answers each of them.
 
 use std::future::pending;
 use std::sync::{Arc, Weak};
@@ -16,19 +16,19 @@ use super::slot::Status;
 use super::stream::LINGER;
 use crate::memory::{GivesWay, StreamPlace};
 
-/// What ends a stream that is no session.
+/// Everything that can end a stream without a session.
 pub(super) struct Held {
     lifetime: Lifetime,
-    /// The place of a stream that may last among those of its connection.
+    /// The stream's entry among those of its connection; `None` for a unary call.
     place: Option<(Arc<Yielding>, StreamPlace)>,
 }
 
-/// Ends a stream for others that need its memory.
+/// Ends the stream when other clients need its memory.
 #[derive(Default)]
 struct Yielding(SetOnce<Status>);
 
 impl Held {
-    /// Returns what ends a stream of a connection; `is_unary`: it is answered at once.
+    /// Returns what ends a stream of this connection. `is_unary`: the call has a single, immediate response.
     pub(super) fn by(place: &Place, is_unary: bool) -> Self {
         let lifetime = place.lifetime();
         if is_unary {
@@ -61,7 +61,7 @@ impl GivesWay for Yielding {
     }
 }
 
-/// Responds with the messages and the status of a task, which ends when its client has to. What the client still sends is read and dropped.
+/// Responds with the messages and the status of a task, which ends when its client has to. The task reads and drops what the client still sends.
 pub(super) fn answered_apart(
     messages: mpsc::Receiver<Bytes>,
     held: Held,

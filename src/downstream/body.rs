@@ -1,4 +1,4 @@
-//! The replies of one session as a response body. One piece at a time is in flight, and the next is made when it was written.
+//! The replies of one session as a response body. At most one piece is in flight; the next one is made when HTTP/2 has written it.
 
 use std::future::Future;
 use std::io::IoSlice;
@@ -27,15 +27,15 @@ use crate::relay::{Blocker, glance_at_reply, reply_is_late, reply_waits, tap_end
 pub(super) struct SessionBody {
     slot: Arc<Slot>,
     shared: Arc<Shared>,
-    /// The pieces that are left of a reply.
+    /// The pieces of a reply that are not sent yet.
     rest: Option<Arc<Unfinished>>,
     turn: Option<Turn>,
-    /// What the client accepts of compressed replies.
+    /// Whether the client accepts compressed replies.
     compression: Compression,
     taker: Option<Taker>,
     /// A reply whose compressed form is being made.
     to_come: Option<ToCome>,
-    /// Whether the client lacks some of what its turn is for.
+    /// Whether the reply that has the turn brings the client something that it lacks.
     lacks_some: bool,
     gate: Arc<Gate>,
     /// How many pieces may be in flight.
@@ -54,8 +54,8 @@ pub(super) struct Shared {
     pub(super) forms: Arc<CompressedForms>,
 }
 
-/// The peer takes nothing of a reply. Its stream is reset, which gRPC clients see as RESOURCE_EXHAUSTED: a status would have to wait for the
-/// rest of the reply.
+/// The peer reads nothing of a reply. Weir resets its stream, which gRPC clients see as RESOURCE_EXHAUSTED: a status could only be sent after
+/// the rest of the reply.
 #[derive(Debug, thiserror::Error)]
 #[error("the peer took nothing of its answer for too long")]
 pub(super) struct ReadStalled(#[source] h2::Error);
@@ -73,12 +73,12 @@ struct Gate {
     body: AtomicWaker,
 }
 
-/// A piece in flight, and the bytes before it. The gate opens when its last byte was written.
+/// A piece in flight, and the bytes before it. The gate opens when the last byte is written.
 pub(super) struct Piece {
     head: Head,
     head_sent: usize,
     bytes: Bytes,
-    /// What follows the bytes.
+    /// The bytes after the piece.
     end: [u8; END],
     end_left: usize,
     gate: Arc<Gate>,
@@ -90,7 +90,7 @@ enum Ending {
     GivenUp,
 }
 
-/// Why a reply is given up, for those who tap the stream.
+/// Why a reply is given up, as the taps of the stream show it.
 const UNREAD: &str = "the client does not read its reply";
 /// How many shared pieces may be in flight. With more of them the connection is polled less often.
 const SHARED_PIECES_OUT: usize = 8;
@@ -139,7 +139,7 @@ impl SessionBody {
         match self.shared.forms.compress(outgoing, taker) {
             Ok(outgoing) => Poll::Ready(self.begin(outgoing, count)),
             Err(form) => {
-                self.turn = None; // nothing is sent meanwhile
+                self.turn = None; // nothing is sent while the form is made
                 self.slot.handle().iter().for_each(|handle| reply_waits(handle, Blocker::Form));
                 self.to_come = Some(ToCome::new(form, count, self.now(), self.lacks_some));
                 self.poll_to_come(cx)
@@ -161,7 +161,7 @@ impl SessionBody {
         Poll::Ready(self.begin(outgoing, count))
     }
 
-    /// Returns the client as one that accepts compressed replies, if it is.
+    /// Returns the client as a taker of compressed replies; `None` if it does not accept them.
     fn taker(&mut self) -> Option<Taker> {
         if self.compression != Compression::Off && self.taker.is_none() {
             self.taker = self.slot.handle().map(|handle| Taker::new(self.compression, handle.client().key.as_str()));
@@ -190,7 +190,7 @@ impl SessionBody {
         self.slot.handle().map_or(Moment::START, |handle| handle.clock().now())
     }
 
-    /// Makes the next reply and returns its first piece, or notes when to try again.
+    /// Makes the next reply and returns its first piece, or arranges to be woken for the next attempt.
     fn poll_session(&mut self, cx: &mut Context<'_>) -> Poll<Result<NextPiece, Status>> {
         self.slot.wait(cx.waker());
         if self.to_come.is_some() {
@@ -254,7 +254,7 @@ impl Body for SessionBody {
         }
         if self.is_shut() {
             self.gate.body.register(cx.waker());
-            // It may have opened before the waker was registered.
+            // The gate may have opened before the waker was registered.
             if self.is_shut() {
                 return Poll::Pending;
             }
@@ -265,7 +265,7 @@ impl Body for SessionBody {
         };
         match &piece {
             Err(Ending::Status(status)) => {
-                self.slot.end(status.clone()); // for the reader of requests
+                self.slot.end(status.clone()); // for the task that reads requests
                 if *status == Status::ok()
                     && let Some(handle) = self.slot.handle().filter(|handle| handle.client().is_stream)
                 {
@@ -288,11 +288,11 @@ impl Body for SessionBody {
 }
 
 impl Drop for SessionBody {
-    /// Runs also when the client resets the stream.
+    /// Runs also if the client resets the stream.
     fn drop(&mut self) {
         let left = Status::cancelled();
         self.slot.end(left.clone());
-        // A reset may look like a half-close to the reader of requests, which reports every other end.
+        // The task that reads requests may take a reset for a half-close. It reports every other end itself.
         if !self.over
             && self.slot.ended() == Some(Status::ok())
             && let Some(handle) = self.slot.handle()
@@ -304,7 +304,7 @@ impl Drop for SessionBody {
 }
 
 impl From<Bytes> for Piece {
-    /// A message of a call that is too short for a gate.
+    /// A message of a short call, which needs no gate.
     fn from(bytes: Bytes) -> Self {
         Self { head: Head::default(), head_sent: 0, bytes, end: [0; END], end_left: 0, gate: Arc::default() }
     }
@@ -375,7 +375,7 @@ pub(super) mod tests {
     use crate::downstream::unfinished_replies::CurrentResources;
     use crate::memory::{Budget, Memory};
 
-    /// Counts how often it is woken.
+    /// Counts how often its waker is called.
     #[derive(Default)]
     pub(in crate::downstream) struct Woken(pub(in crate::downstream) AtomicUsize);
 
@@ -393,7 +393,7 @@ pub(super) mod tests {
         reply_with(vec![7; bytes])
     }
 
-    /// One of which about a third is left when it is compressed.
+    /// Returns a reply that compression makes about two thirds smaller.
     pub(in crate::downstream) fn reply_of_text(bytes: usize) -> Reply {
         let mut state = 1_u32;
         let mut word = || {
@@ -412,7 +412,7 @@ pub(super) mod tests {
         Reply::sample(kind, vec![Arc::new(resource)])
     }
 
-    /// A view that has replaced nothing.
+    /// A view that has replaced none of its resources.
     struct Current;
 
     impl CurrentResources for Current {
@@ -421,7 +421,7 @@ pub(super) mod tests {
         }
     }
 
-    /// A body that looks at its gate when it is woken.
+    /// A body that checks its gate when it is woken.
     struct AtGate(Arc<Gate>, AtomicUsize);
 
     impl Wake for AtGate {
@@ -496,7 +496,7 @@ pub(super) mod tests {
         }
     }
 
-    /// Its end comes after the bytes, however much of them is written at a time.
+    /// The end follows the bytes, however few of them each write takes.
     #[test]
     fn a_piece_is_its_head_its_bytes_and_its_end_however_it_is_written() {
         let messages = SharedMessages::new("weir");

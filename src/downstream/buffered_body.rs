@@ -26,10 +26,10 @@ struct UnsentBytes {
 }
 
 impl BufferedBody {
-    /// Must be called within a runtime.
+    /// Must be called within a Tokio runtime.
     pub(crate) fn new(bytes: Bytes, patience: Duration) -> Self {
         let long = bytes.len() > PIECE;
-        // A short one is no more than any stream may pin, and does not count towards the shared budget.
+        // A short response is no larger than what any stream may pin, so it does not count towards the shared budget.
         let bytes = if long { bytes } else { Bytes::copy_from_slice(&bytes) };
         let rest = Arc::new(Mutex::new(UnsentBytes { bytes, given_up: false }));
         let watch = long.then(|| tokio::spawn(watch(Arc::downgrade(&rest), patience)));
@@ -103,7 +103,7 @@ impl Drop for BufferedBody {
     }
 }
 
-/// How long a client may read nothing of a poll's response.
+/// How long a client may read nothing of the response to its poll.
 pub(super) const UNTAKEN: Duration = Duration::from_secs(60);
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Whose connection it is: a balancer's own, or that of the client whose address the balancer states by the PROXY protocol.
+//! Determines whose connection it is: the peer's own, or that of a client whose address a balancer states in a PROXY protocol header.
 
 use std::io;
 use std::net::SocketAddr;
@@ -17,11 +17,11 @@ use crate::relay::ProxyFault;
 /// Where the address of a client comes from.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum AddressSource {
-    /// It is that of the connection, which has none on a Unix socket.
+    /// The connection has it. A Unix socket has no address.
     Connection(Option<SocketAddr>),
-    /// The same, and no header may claim otherwise.
+    /// The connection has it, from a peer that is not a trusted balancer. A PROXY header is rejected.
     Stranger(SocketAddr),
-    /// A balancer that is trusted states it.
+    /// This trusted balancer states it in a PROXY header.
     Balancer(SocketAddr),
 }
 
@@ -34,7 +34,7 @@ pub(super) enum AddressError {
     Late(Duration),
     #[error("a PROXY header of a peer that is not in proxy_protocol_from")]
     Untrusted,
-    /// Balancers see in this way whether the port is open.
+    /// Balancers check in this way whether the port is open.
     #[error("closed without a PROXY header")]
     Closed,
     #[error("{0}")]
@@ -44,7 +44,7 @@ pub(super) enum AddressError {
 }
 
 impl AddressError {
-    /// Returns what an operator should know of.
+    /// Returns the error if an operator should know of it.
     pub(crate) fn fault(&self) -> Option<ProxyFault> {
         match self {
             Self::Header(HeaderError::Missing) => Some(ProxyFault::Missing),
@@ -66,7 +66,7 @@ impl AddressSource {
         }
     }
 
-    /// Returns the address that limits count, if it is known before the client has sent anything.
+    /// Returns the address to which limits apply, if it is known before the client has sent anything.
     pub(crate) fn known(self) -> Option<SocketAddr> {
         match self {
             Self::Connection(peer) => peer,
@@ -83,7 +83,7 @@ impl AddressSource {
         }
     }
 
-    /// Waits for the client's address, for so long.
+    /// Waits at most `limit` for the client's address.
     pub(crate) async fn find(self, socket: &mut Socket, limit: Duration) -> Result<Option<SocketAddr>, AddressError> {
         match (self, socket) {
             (Self::Balancer(balancer), Socket::Tcp(stream)) => stated_address(stream, balancer, limit).await.map(Some),
@@ -93,7 +93,7 @@ impl AddressSource {
     }
 }
 
-/// Reads the header of a trusted balancer, and nothing after it. Returns the address that it states, or the balancer's own one.
+/// Reads the header of a trusted balancer, and nothing after it. Returns the address in the header, or the balancer's own one.
 async fn stated_address(
     stream: &mut TcpStream,
     balancer: SocketAddr,
@@ -127,7 +127,7 @@ async fn read_header(stream: &mut TcpStream) -> Result<Origin, AddressError> {
     }
 }
 
-/// Waits for the first bytes of a peer that is no trusted balancer, and leaves them unread: they must not be a header.
+/// Waits for the first bytes of a peer that is not a trusted balancer, and leaves them unread. An error if they begin a PROXY header.
 async fn states_nothing(stream: &TcpStream, limit: Duration) -> Result<(), AddressError> {
     let looking = async {
         let mut first = [0; 16];
@@ -135,15 +135,15 @@ async fn states_nothing(stream: &TcpStream, limit: Duration) -> Result<(), Addre
             let peeked = stream.peek(&mut first).await.map_err(AddressError::Socket)?;
             match is_header(&first[..peeked]) {
                 Some(true) => return Err(AddressError::Untrusted),
-                None if peeked > 0 => sleep(MORE).await, // as good as nobody sends so little at a time
+                None if peeked > 0 => sleep(MORE).await, // hardly any peer sends so few bytes at first
                 _ => return Ok(()),
             }
         }
     };
-    timeout(limit, looking).await.unwrap_or(Ok(())) // what follows has a limit of its own
+    timeout(limit, looking).await.unwrap_or(Ok(())) // the handshake that follows has its own limit
 }
 
-/// How long to wait for the next bytes: there is no event for them while the first ones are unread.
+/// How long to wait before the next peek: the system reports no further bytes while the first ones are unread.
 const MORE: Duration = Duration::from_millis(20);
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Client status on the addresses of clients, for those whose rule of permissions has `client_status`.
+//! Client status (CSDS) on the addresses for clients. Only clients whose access rule has `client_status` may ask.
 
 use std::sync::Arc;
 
@@ -54,7 +54,7 @@ impl StatusCall {
                 Ok(None) => return Status::ok(),
                 Err(status) => return status,
             };
-            // A stream may outlive the permission that it began with.
+            // The permission may end while the stream is open.
             if !self.permissions.current().let_see_status(&self.peer) {
                 tracing::debug!(peer = %self.peer, "client status not permitted");
                 let reason = format!("no rule of permissions with client_status is for {}", self.peer);

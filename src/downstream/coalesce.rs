@@ -20,12 +20,12 @@ struct Inner<T> {
     /// The bytes from `sent` on are not sent yet.
     buffer: Vec<u8>,
     sent: usize,
-    /// The socket is full. Nothing is accepted until the rest is sent.
+    /// The socket is full. No write is accepted until the rest of the buffer is sent.
     blocked: bool,
     error: Option<io::ErrorKind>,
 }
 
-/// Bytes that are collected before a write. A peer that stops reading pins no more.
+/// How many bytes are collected before a write. A peer that stops reading pins no more.
 pub(super) const BUFFER: usize = 256 << 10;
 
 thread_local! {
@@ -59,7 +59,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Coalesced<T> {
         .await
     }
 
-    /// Never contended: the writer and `drive` run in one task.
+    /// Never contended: the writer and `drive` run in the same task.
     fn lock(&self) -> MutexGuard<'_, Inner<T>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -81,7 +81,7 @@ impl<T: AsyncWrite + Unpin> Inner<T> {
         Poll::Ready(Ok(self.buffer.len() - before))
     }
 
-    /// Sends what is collected. Ready when all of it is sent, and nothing is left below: TLS takes bytes that it cannot send yet.
+    /// Sends the collected bytes. Ready when all of them are sent and the layer below is flushed too: TLS accepts bytes that it cannot send yet.
     fn send(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if let Some(kind) = self.error {
             return Poll::Ready(Err(kind.into()));
@@ -157,7 +157,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Coalesced<T> {
         true
     }
 
-    /// Waits only for a socket that is full: otherwise the poll that writes is about to end.
+    /// Waits only if the socket is full. Otherwise `drive` sends the bytes at the end of this poll.
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let mut inner = self.lock();
         if inner.blocked { inner.send(cx) } else { Poll::Ready(Ok(())) }
@@ -188,7 +188,7 @@ mod tests {
 
     use super::*;
 
-    /// Accepts this many bytes of each write, and counts the writes.
+    /// Accepts at most this many bytes of each write, and counts the writes.
     struct Socket {
         room: usize,
         taken: Vec<u8>,
@@ -268,7 +268,7 @@ mod tests {
         assert!(io.lock().io.taken == bytes, "in order, and nothing twice");
     }
 
-    /// Takes what is written, and passes it on when it is flushed, as TLS may.
+    /// Buffers what is written until it is flushed, as TLS may.
     struct Buffering {
         taken: Vec<u8>,
         socket: Socket,
@@ -307,7 +307,7 @@ mod tests {
         let mut writer = io.share();
         let mut writing = pin!(async {
             writer.write_all(&[7; 1000]).await.unwrap();
-            writer.flush().await.unwrap(); // the poll that writes ends after this
+            writer.flush().await.unwrap(); // `drive` sends after the poll of the writer
             std::future::pending::<()>().await
         });
         let mut poll = async || {

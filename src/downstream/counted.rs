@@ -1,4 +1,4 @@
-//! A response body during which its stream counts as open.
+//! A response body that counts its stream as open while it exists.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};

@@ -1,6 +1,6 @@
-//! Bytes of one of several kinds of streams.
+//! Reads and writes through an enum of several kinds of byte streams.
 
-/// Reads and writes for an enumeration: the stream in its variant does.
+/// Implements reading and writing for an enum by the stream in its variant.
 macro_rules! delegate_io {
     ($of:ident { $($variant:ident),+ }) => {
         impl AsyncRead for $of {

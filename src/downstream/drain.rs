@@ -1,4 +1,4 @@
-//! Draining: new streams are rejected or served by others, and open ones end only after they had a response (TRN-19).
+//! Draining: other relays or configurations accept new streams, and open streams end only after a response (TRN-19).
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,16 +12,16 @@ use super::waves::{RemainingDrain, Waves};
 /// How long draining takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct DrainTimes {
-    /// How long the relay serves as before while it is not ready, so that load balancers notice before clients do.
+    /// How long the relay reports that it is not ready, but serves as before, so that load balancers notice first.
     pub(crate) delay: Duration,
-    /// How long a stream without a response is kept.
+    /// How long a stream without a response is kept open.
     pub(crate) grace: Duration,
     /// All streams have had their turn to end after this time.
     pub(crate) spread: Duration,
-    /// Streams end as fast as their clients may fetch so much elsewhere, or faster if that would take longer than the spread; 0: evenly over
-    /// the spread.
+    /// Limits the rate of endings to what clients may fetch elsewhere. Streams end faster if this rate would take longer than the spread. 0: they
+    /// end evenly over the spread.
     pub(crate) bytes_per_second: usize,
-    /// The same for the streams of a configuration that is replaced.
+    /// Replaces `spread` for the streams of a configuration that is replaced.
     pub(crate) reload_spread: Duration,
 }
 
@@ -30,7 +30,7 @@ pub(crate) struct DrainTimes {
 pub(crate) enum DrainReason {
     /// The process ends.
     Shutdown,
-    /// New streams are served by another configuration.
+    /// Another configuration serves new streams.
     Reload,
 }
 
@@ -45,18 +45,18 @@ pub(crate) struct Drain {
 #[derive(Debug, Default)]
 struct Queue {
     waves: Waves<oneshot::Sender<()>>,
-    /// Whether a task ends them.
+    /// Whether a task is ending the waiting streams.
     is_ending: bool,
 }
 
-/// Starts the drain, and can hasten it: a process that ends does not wait for streams that end because of a reload.
+/// Starts the drain, and can shorten it: a process that shuts down does not wait for the slower drain of a reload.
 #[derive(Debug)]
 pub(crate) struct DrainTrigger(watch::Sender<Option<Begun>>);
 
 #[derive(Debug, Clone, Copy)]
 struct Begun {
     grace_ends: Instant,
-    /// When all streams have had their turn.
+    /// When every stream has had its turn to end.
     turns_end: Instant,
     bytes_per_second: usize,
     reason: DrainReason,
@@ -74,7 +74,7 @@ impl Drain {
         }
     }
 
-    /// Waits, after it has begun, until it is the turn of one stream to end, whose client subscribes to about so many bytes.
+    /// Waits, once the drain has begun, for the turn of one stream to end. Its client subscribes to about `bytes`.
     pub(crate) async fn turn_comes(&self, bytes: usize) {
         let (ends, turn) = oneshot::channel();
         {
@@ -85,14 +85,14 @@ impl Drain {
                 tokio::spawn(self.clone().end_waves());
             }
         }
-        let _ = turn.await; // it is told, or nobody is left who could
+        let _ = turn.await; // an error means that the task is gone, and the stream may end
     }
 
-    /// Ends streams in waves, until no stream waits.
+    /// Ends streams in waves, until none is waiting.
     async fn end_waves(self) {
         let mut last = Instant::now();
         loop {
-            // Relays that drain together do not keep step.
+            // Random, so that relays that drain together do not stay in step.
             sleep(WAVE.mul_f64(0.5 + random_share())).await;
             let now = Instant::now();
             let begun = *self.begun.borrow();
@@ -120,7 +120,7 @@ impl Drain {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns when a stream without a response has been kept for long enough.
+    /// Returns until when streams without a response are kept open.
     pub(crate) fn grace_ends(&self) -> Instant {
         self.begun.borrow().map_or_else(Instant::now, |begun| begun.grace_ends)
     }
@@ -132,7 +132,7 @@ impl Drain {
 }
 
 impl DrainReason {
-    /// Returns the words for clients.
+    /// Returns the message that clients get.
     pub(crate) fn message(self) -> &'static str {
         match self {
             Self::Shutdown => "the relay is shutting down; reconnect",
@@ -142,29 +142,29 @@ impl DrainReason {
 }
 
 impl DrainTimes {
-    /// Returns how long the drain takes at most.
+    /// Returns the longest time that the drain can take.
     pub(crate) fn longest(&self) -> Duration {
         self.grace + self.spread
     }
 
-    /// Returns those of a reload: nothing waits for it, so that clients come over evenly.
+    /// Returns the times for a reload: nothing waits for its end, so clients move evenly.
     pub(crate) fn of_reload(self) -> Self {
         Self { spread: self.reload_spread, ..self.evenly() }
     }
 
-    /// Returns the same without an early end.
+    /// Returns the same times without a rate, so that streams end evenly over the spread.
     pub(crate) fn evenly(self) -> Self {
         Self { bytes_per_second: 0, ..self }
     }
 
-    /// Returns those of one of so many drains at the same time.
+    /// Returns the times for one of `count` drains that run at the same time.
     pub(crate) fn one_of(self, count: usize) -> Self {
         Self { bytes_per_second: self.bytes_per_second / count.max(1), ..self }
     }
 }
 
 impl DrainTrigger {
-    /// Begins, or hastens what has begun: no turn is put off.
+    /// Begins the drain, or shortens one that has begun. It never delays an end.
     pub(crate) fn begin(&self, times: DrainTimes, reason: DrainReason) {
         let DrainTimes { grace, spread, bytes_per_second, .. } = times;
         let now = Instant::now();

@@ -20,14 +20,14 @@ pub(super) struct Frames<B = Incoming> {
     body: B,
     buffer: BytesMut,
     limit: usize,
-    /// The same of one that is compressed, when it is inflated.
+    /// The limit for a compressed message after inflating.
     inflated: usize,
-    /// Messages may be compressed, with gzip.
+    /// Whether messages may be compressed with gzip.
     is_gzip: bool,
     inbound: Arc<Inbound>,
-    /// What the buffer counts for, if a request is incomplete. Most arrive in one piece and are not counted.
+    /// The account of the bytes of an incomplete request. Most requests arrive in one piece and have none.
     incomplete: Option<Box<Incomplete>>,
-    /// How long the beginning of the first message is waited for, while it is, and until when that is.
+    /// The time limit for the start of the first message and when it ends, until the message begins.
     first: Option<Box<(Duration, Instant)>>,
 }
 
@@ -43,17 +43,17 @@ impl<B: Body<Data = Bytes> + Unpin> Frames<B> {
         Self { body, buffer, limit, inflated, is_gzip: false, inbound, incomplete: None, first: None }
     }
 
-    /// Says whether the client compresses messages with gzip: those that have a flag for it.
+    /// Sets whether the client compresses messages with gzip. Only messages with the compression flag are inflated.
     pub(crate) fn with_gzip(self, is_gzip: bool) -> Self {
         Self { is_gzip, ..self }
     }
 
-    /// Bounds what a compressed message may become, beside the limit of every message.
+    /// Sets the limit for an inflated message, beside the limit for every message.
     pub(crate) fn inflating_to(self, most: usize) -> Self {
         Self { inflated: self.inflated.min(most), ..self }
     }
 
-    /// Ends the stream if nothing arrives for so long; zero: it may be silent for ever.
+    /// Ends the stream if nothing arrives within this time. Zero: no limit.
     pub(crate) fn begun_within(self, patience: Duration) -> Self {
         let first = (!patience.is_zero()).then(|| Box::new((patience, Instant::now() + patience)));
         Self { first, ..self }
@@ -88,7 +88,7 @@ impl<B: Body<Data = Bytes> + Unpin> Frames<B> {
         }
     }
 
-    /// Waits for the beginning of the first message.
+    /// Waits for the start of the first message, at most for its time limit.
     async fn beginning(&mut self) -> Result<Option<Result<Frame<Bytes>, B::Error>>, Status> {
         let Some((patience, until)) = self.first.as_deref().copied() else { return Ok(self.body.frame().await) };
         timeout_at(until, self.body.frame()).await.map_err(|_| {
@@ -103,17 +103,17 @@ impl<B: Body<Data = Bytes> + Unpin> Frames<B> {
     /// Waits for more of an incomplete message.
     async fn rest(&mut self) -> Result<Option<Result<Frame<Bytes>, B::Error>>, Status> {
         let incomplete = self.incomplete.get_or_insert_with(|| Box::new(self.inbound.begin()));
-        // Without the prefix: a message of the largest size fits into a budget of that size.
+        // The prefix does not count, so a message of the maximum size fits into a budget of that size.
         incomplete.grow_to(self.buffer.len().saturating_sub(PREFIX))?;
         incomplete.more(self.body.frame()).await
     }
 
-    /// Notes that nothing is read from this stream until the result is dropped.
+    /// Records that this stream is not read until the result is dropped.
     pub(crate) fn pause(&self) -> Pause<'_> {
         self.inbound.pause()
     }
 
-    /// Waits if there is more than the rate allows. Nothing is read meanwhile.
+    /// Waits if the events exceed the rate. Nothing is read meanwhile.
     pub(crate) async fn keep_pace(&self, pace: Option<&Pace>, events: usize, limit: Limit) {
         let delay = pace.map_or(Duration::ZERO, |pace| pace.delay_of(events, Instant::now()));
         self.wait(delay, limit).await;
@@ -128,7 +128,7 @@ impl<B: Body<Data = Bytes> + Unpin> Frames<B> {
         }
     }
 
-    /// Reads to the end and drops everything: after a reset, the data still in flight would count against the connection.
+    /// Reads and drops everything up to the end: after a reset, the data still in flight would count against the connection.
     pub(crate) async fn drain(&mut self) {
         while let Some(Ok(frame)) = self.body.frame().await {
             self.inbound.note_taken(frame.data_ref().map_or(0, Bytes::len));
@@ -177,7 +177,7 @@ impl<B: Body<Data = Bytes> + Unpin> Frames<B> {
             self.buffer = BytesMut::new(); // an idle stream has no buffer
         }
         if is_compressed {
-            return Ok(Some(Message::Gzip(message))); // it counts until it is inflated
+            return Ok(Some(Message::Gzip(message))); // its bytes count until it is inflated
         }
         self.incomplete = None;
         Ok(Some(Message::Plain(message)))
@@ -207,7 +207,7 @@ mod tests {
     use super::*;
     use crate::downstream::incomplete::IncompleteRequests;
 
-    /// How a stream goes on after what has arrived.
+    /// What a stream does after its chunks have arrived.
     #[derive(Debug, Clone, Copy, PartialEq)]
     enum Then {
         HalfClosed,
@@ -215,7 +215,7 @@ mod tests {
         Silent,
     }
 
-    /// A stream of a client of its own, of which these chunks arrive.
+    /// Returns the stream of a client of its own on which these chunks arrive.
     fn frames(
         all: &Arc<IncompleteRequests>,
         chunks: &[&[u8]],
@@ -227,7 +227,7 @@ mod tests {
         Frames::new(StreamBody::new(stream::iter(chunks).chain(broken).chain(silent)), LIMIT, all.connection())
     }
 
-    /// Whether the budget has nothing but what the oldest request has: that one would be the first to end.
+    /// Whether the budget counts nothing but this request. It is the oldest, and so would be the first to end.
     fn is_free(oldest: &mut Incomplete) -> bool {
         let is_free = oldest.grow_to(LIMIT).is_ok();
         is_free && oldest.grow_to(LIMIT / 2).is_ok()

@@ -46,7 +46,7 @@ impl Inquiry {
     }
 }
 
-/// What a call is answered with.
+/// The context of a call.
 pub(super) struct Health {
     pub(crate) readiness: Arc<Readiness>,
     pub(crate) drain: Drain,
@@ -55,7 +55,7 @@ pub(super) struct Health {
 }
 
 impl Health {
-    /// Sends responses to `out`, and returns the status of the call. A watch ends with the relay or with its client.
+    /// Sends responses to `out`, and returns the status of the call. A watch ends when the relay ends or its client leaves.
     pub(crate) async fn answer(mut self, inquiry: Inquiry, frames: &mut Frames, out: mpsc::Sender<Bytes>) -> Status {
         let request = match frames.next().await.map(|message| message.map(Request::decode)) {
             Ok(Some(Ok(request))) => request,
@@ -90,7 +90,7 @@ impl Health {
         }
     }
 
-    /// Sends the readiness and each change of it. A slow watcher gets only the newest.
+    /// Sends the readiness and each change of it. A slow watcher gets only the newest state.
     async fn watch(&mut self, out: &mpsc::Sender<Bytes>) {
         let mut sent = None;
         loop {
@@ -110,7 +110,7 @@ impl Health {
                 () = self.readiness.changed_from(ready) => {}
                 () = self.drain.begins() => {
                     if ready {
-                        let _ = out.try_send(status(false)); // a slow watcher notices by the end of the call
+                        let _ = out.try_send(status(false)); // a slow watcher learns it from the end of the call
                     }
                     return;
                 }
@@ -120,8 +120,8 @@ impl Health {
     }
 }
 
-/// Waits for more than the one request of a call, which is an error. It has to be read: what is not read takes a part of the window that the
-/// streams of a connection share.
+/// Waits for anything after the only request of the call, which is an error. Unread data would occupy the flow-control window that the streams
+/// of a connection share.
 async fn more(frames: &mut Frames) -> Status {
     match frames.next().await {
         Ok(None) => pending().await,

@@ -1,4 +1,4 @@
-//! Requests of which a part has arrived: their bytes, which of them ends when there are too many, and how slowly the rest may come.
+//! Incomplete requests: how many bytes they may have, which of them ends when they have too many, and how slowly the rest may arrive.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
@@ -23,7 +23,7 @@ pub(super) struct IncompleteRequests {
     bytes_per_second: usize,
     window: Duration,
     counters: Arc<LimitCounters>,
-    /// Of requests that become large when they are inflated.
+    /// The turns of requests that become large when they are inflated.
     turns: HeavyTurns,
     connections: AtomicU64,
     ledger: Mutex<Ledger>,
@@ -34,20 +34,20 @@ pub(super) struct IncompleteRequests {
 pub(super) struct Inbound {
     requests: Arc<IncompleteRequests>,
     number: u64,
-    /// What comes while the next request of a stream is not read.
+    /// What the client sends while Weir does not read a stream.
     ahead: Arc<SentAhead>,
     last_paused: Mutex<Option<Instant>>,
-    /// One of its requests at a time is large and inflated.
+    /// A permit for inflating: each connection inflates one large request at a time.
     inflating: Arc<Semaphore>,
 }
 
-/// The turn of a request that becomes large when it is inflated, until this is dropped.
+/// The turn of a request that becomes large when it is inflated. Dropping it ends the turn.
 pub(super) struct InflateTurn {
     _of_all: Option<HeavyTurn>,
     _of_connection: Option<OwnedSemaphorePermit>,
 }
 
-/// A request of which a part has arrived. What it counts for is given back when it is dropped.
+/// A request that has arrived in part. Dropping it releases the bytes that it counts for.
 #[derive(Debug)]
 pub(super) struct Incomplete {
     inbound: Arc<Inbound>,
@@ -57,7 +57,7 @@ pub(super) struct Incomplete {
     window: Window,
 }
 
-/// A stream of which nothing is read until this is dropped.
+/// A stream that is not read until this is dropped.
 pub(super) struct Pause<'a>(&'a Inbound, PausedStream);
 
 /// A time in which a request has to make progress.
@@ -67,7 +67,7 @@ struct Window {
     bytes: usize,
 }
 
-/// The connection, and the place in the order of all incomplete requests.
+/// The number of the connection, and the age order of the request among all incomplete ones.
 type Key = (u64, u64);
 
 #[derive(Debug, Default)]
@@ -75,10 +75,10 @@ struct Ledger {
     bytes: usize,
     begun: u64,
     requests: BTreeMap<Key, Entry>,
-    /// From the oldest on.
+    /// The requests from the oldest to the newest.
     by_age: BTreeMap<u64, u64>,
     by_connection: BTreeMap<u64, usize>,
-    /// The same, from the least to the most.
+    /// The requests from the smallest to the largest.
     by_bytes: BTreeSet<(usize, u64)>,
 }
 
@@ -88,9 +88,9 @@ struct Entry {
     ended: Arc<Notify>,
 }
 
-/// So much may be incomplete on one connection, whatever others have, if it is not more than half of all: an Envoy with 1,500 streams begins with 92 MB of nodes.
+/// How much may be incomplete on one connection whatever others have, up to half of the limit: an Envoy with 1,500 streams begins with 92 MB of nodes.
 const SHARE: usize = 128 << 20;
-/// Within such a time a request has to come as far as the least rate says.
+/// The time in which a request has to receive what the minimum rate requires.
 const WINDOW: Duration = Duration::from_secs(30);
 
 impl IncompleteRequests {
@@ -108,7 +108,7 @@ impl IncompleteRequests {
         Arc::new(Self { window, ..Self::with_counters(limit, bytes_per_second, Arc::default()) })
     }
 
-    /// Of them, as many may be large at a time when they are inflated.
+    /// At most `turns` of these requests may be large at a time when they are inflated.
     #[cfg(test)]
     pub(super) fn with_turns(limit: usize, turns: usize) -> Arc<Self> {
         Arc::new(Self { turns: HeavyTurns::of(turns), ..Self::with_counters(limit, 0, Arc::default()) })
@@ -118,7 +118,7 @@ impl IncompleteRequests {
         self.connection_with(Arc::default())
     }
 
-    /// Returns what counts the requests of one connection, and what it has sent ahead.
+    /// Returns the counts of one connection: of its incomplete requests, and of what it has sent ahead.
     pub(super) fn connection_with(self: &Arc<Self>, ahead: Arc<SentAhead>) -> Arc<Inbound> {
         Arc::new(Inbound {
             requests: self.clone(),
@@ -129,7 +129,7 @@ impl IncompleteRequests {
         })
     }
 
-    /// Returns the bytes of all of them.
+    /// Returns the bytes of all incomplete requests.
     pub(super) fn bytes(&self) -> usize {
         self.ledger().bytes
     }
@@ -169,12 +169,12 @@ impl Inbound {
         Incomplete { inbound: self.clone(), key, bytes: 0, ended, window: Window { since: Instant::now(), bytes: 0 } }
     }
 
-    /// Notes that a stream is not read for a while. What others send may have to wait for that, since they share a window.
+    /// Records that a stream is not read for a while. Data of the connection's other streams may have to wait, since they share a window.
     pub(super) fn pause(&self) -> Pause<'_> {
         Pause(self, self.ahead.pause())
     }
 
-    /// A stream has taken bytes of what its client has sent.
+    /// Records that a stream has taken bytes that its client sent.
     pub(super) fn note_taken(&self, bytes: usize) {
         self.ahead.note_taken(bytes);
     }
@@ -197,8 +197,8 @@ impl Drop for Pause<'_> {
 }
 
 impl Incomplete {
-    /// Counts what has arrived by now. If that is too much for all clients together, requests end: the oldest of the connection that has
-    /// most, if that has more than its share, or else the oldest of all. It may be this one.
+    /// Counts what has arrived so far. If that is too much for all clients together, requests are ended: the oldest one of the largest connection if
+    /// that has more than its share, otherwise the oldest one of all. This may be the request itself.
     pub(super) fn grow_to(&mut self, bytes: usize) -> Result<(), Status> {
         let requests = &self.inbound.requests;
         let mut ledger = requests.ledger();
@@ -210,7 +210,7 @@ impl Incomplete {
         if counted { Ok(()) } else { Err(requests.too_many()) }
     }
 
-    /// Waits for more of the request, unless it has to end or arrives too slowly.
+    /// Waits for more of the request. An error if the request was ended or arrives too slowly.
     pub(super) async fn more<T>(&mut self, next: impl Future<Output = T>) -> Result<T, Status> {
         let mut next = pin!(next);
         loop {
@@ -229,7 +229,7 @@ impl Incomplete {
         }
     }
 
-    /// Waits for what is done with the request once it has arrived, unless the request has to end.
+    /// Waits for work on a request that has arrived. An error if the request was ended meanwhile.
     pub(super) async fn during<T>(&mut self, work: impl Future<Output = T>) -> Result<T, Status> {
         tokio::select! {
             biased;
@@ -238,8 +238,8 @@ impl Incomplete {
         }
     }
 
-    /// Waits for the turn of a request that is large: among those of its connection first, so that one connection does not hold up all others.
-    /// Nothing of its stream is read meanwhile.
+    /// Waits for the turn of a large request: first among those of its connection, so that one connection does not delay all others.
+    /// Its stream is not read meanwhile.
     pub(super) async fn turn(&mut self) -> Result<InflateTurn, Status> {
         let (inbound, turns) = (self.inbound.clone(), self.inbound.requests.turns.clone());
         let of_connection = inbound.inflating.clone();
@@ -248,13 +248,13 @@ impl Incomplete {
             InflateTurn { _of_all: turns.next().await, _of_connection }
         });
         if let Some(turn) = poll_immediate(turn.as_mut()).await {
-            return Ok(turn); // without a pause, which would stop the clock of the least rate
+            return Ok(turn); // not paused, because a pause stops the clock of the minimum rate
         }
         let _paused = inbound.pause();
         self.during(turn).await
     }
 
-    /// The clock stops while the relay does not read the connection: then the client may be unable to send.
+    /// Paused time is not judged: while the relay does not read the connection, the client may be unable to send.
     fn close_window(&mut self) -> Result<(), Status> {
         let requests = &self.inbound.requests;
         let least = requests.bytes_per_second as u128 * requests.window.as_millis() / 1000;
@@ -282,7 +282,7 @@ impl Ledger {
         key
     }
 
-    /// Returns false if the request has been ended.
+    /// Sets the bytes of a request. Returns false if the request was ended.
     fn set(&mut self, key: Key, bytes: usize) -> bool {
         let Some(entry) = self.requests.get_mut(&key) else { return false };
         let before = std::mem::replace(&mut entry.bytes, bytes);
@@ -308,7 +308,7 @@ impl Ledger {
         }
     }
 
-    /// Ends a request. Returns false if there is none.
+    /// Ends one request. Returns false if there is none.
     fn end_one(&mut self, share: usize) -> bool {
         let greediest = self.by_bytes.last().filter(|(bytes, _)| *bytes > share).map(|(_, connection)| *connection);
         let oldest_of =
@@ -335,7 +335,7 @@ mod tests {
         requests.counters.counts().find(|(key, _)| *key == limit.key()).map_or(0, |(_, count)| count)
     }
 
-    /// Whether a request that waits for more has been ended.
+    /// Whether a request that waits for more was ended.
     async fn has_ended(request: &mut Incomplete) -> bool {
         request.more(std::future::ready(())).await.is_ok() && {
             let waiting = request.more(std::future::pending::<()>());
@@ -405,7 +405,7 @@ mod tests {
         }
     }
 
-    /// Otherwise a large request now and then would keep the slow ones of its connection alive.
+    /// Otherwise an occasional large request would protect the slow requests of its connection.
     #[tokio::test]
     async fn a_turn_that_comes_at_once_stops_no_clock() {
         let all = IncompleteRequests::with_turns(1 << 20, 1);

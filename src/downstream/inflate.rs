@@ -1,4 +1,4 @@
-//! Inflates requests. One counts among the incomplete ones until that is done, with the limits of a plain request.
+//! Inflates requests. A request counts as incomplete until it is inflated, and has the limits of a plain one.
 
 use bytes::Bytes;
 use tokio::task::yield_now;
@@ -7,15 +7,15 @@ use super::incomplete::Incomplete;
 use super::slot::Status;
 use crate::compression::{InflateError, Inflater};
 
-/// Why there is no request.
+/// Why a request could not be inflated.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum NotInflated {
     Unreadable(InflateError),
-    /// Requests of all clients take too much.
+    /// The requests of all clients take too much memory.
     NoRoom(Status),
 }
 
-/// Inflates a request to at most so many bytes. Other tasks run meanwhile, and large requests take turns.
+/// Inflates a request to at most `most` bytes. Yields to other tasks meanwhile; large requests take turns.
 pub(super) async fn inflate(
     compressed: Bytes,
     limit: usize,
@@ -37,7 +37,7 @@ pub(super) async fn inflate(
     }
 }
 
-/// From this size on a request needs a turn: so few clients at a time make much of little.
+/// From this size on a request needs a turn. This limits how many clients can make much memory of few bytes at a time.
 const LARGE: usize = 1 << 20;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! What clients and balancers send, read without a connection.
+//! Readers for what clients and balancers send, without a connection.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -19,8 +19,8 @@ use crate::limit::LimitCounters;
 pub use super::request_limits::RequestLimits;
 pub use super::rest::inputs::read_poll;
 
-/// Returns the messages of a client's gRPC stream that arrives in these chunks and may be compressed with gzip, and code and text of the status if one of them ends it, for
-/// example because it has more than `message_bytes`. Needs a runtime with timers.
+/// Reads a client's gRPC stream that arrives in these chunks, possibly compressed with gzip. Returns its messages, and code and text of the status if an error ends the stream, for
+/// example a message with more than `message_bytes`. Needs a runtime with timers.
 pub async fn read_messages(
     chunks: impl IntoIterator<Item = Bytes>,
     message_bytes: usize,
@@ -38,19 +38,19 @@ pub async fn read_messages(
     }
 }
 
-/// Checks the limits of a discovery request that is still encoded. An error is the text that its client is sent.
+/// Checks the limits of an encoded discovery request. An error is the text that the client is sent.
 pub fn check_request(request: &[u8], variant: Variant, limits: RequestLimits) -> Result<(), String> {
     let checked = request_limits::check(request, variant, limits, &LimitCounters::default());
     checked.map(drop).map_err(|status| status.message)
 }
 
-/// Checks the limits of a load report that is still encoded; its rows are its entries. An error is the text that its client is sent.
+/// Checks the limits of an encoded load report; its rows are its entries. An error is the text that the client is sent.
 pub fn check_load_report(report: &[u8], limits: RequestLimits) -> Result<(), String> {
     report_limits::check(report, limits, &LimitCounters::default()).map_err(|status| status.message)
 }
 
-/// Reads the header of the PROXY protocol at the start of a connection: the client, if the balancer states one, and how many bytes the header
-/// has. `None`: more bytes are needed. An error says why the connection has no such header.
+/// Reads the PROXY protocol header at the start of a connection: the client, if the balancer states one, and the length of the header. `None`:
+/// more bytes are needed. An error says why there is no such header.
 pub fn read_proxy_header(start: &[u8]) -> Result<Option<(Option<SocketAddr>, usize)>, String> {
     match proxy_header::parse(start).map_err(|error| error.to_string())? {
         Header::Incomplete => Ok(None),

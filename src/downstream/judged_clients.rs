@@ -1,6 +1,6 @@
-//! Clients that are connected and were judged: they are judged again when what they were judged by changes, and end if they fail.
+//! Connected clients whose admission was judged. They are judged again when the grounds change, and are disconnected if they fail.
 //!
-//! Whoever admits a client for a reason enters it here, with a function that tells whether the reason still holds. The client's streams and
+//! Code that admits a client on some ground enters it here, with a function that tells whether the ground still holds. The client's streams and
 //! its connection wait for [`JudgedClient::ends`].
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,9 +19,9 @@ use crate::log_pace::LogPace;
 pub(crate) struct JudgedClients {
     state: Mutex<ClientTable>,
     again: Notify,
-    /// Clients that fail together end within this time.
+    /// Clients that fail together are disconnected at random times within this time.
     spread: Duration,
-    /// Clients whose certificates last for hours are due all the time.
+    /// Limits log lines: clients whose certificates last for hours are due all the time.
     due_lines: LogPace,
 }
 
@@ -30,7 +30,7 @@ struct ClientTable {
     /// The number of the next client.
     next: u64,
     clients: BTreeMap<u64, Arc<JudgedClient>>,
-    /// When clients have to be judged again at the latest.
+    /// The latest time at which each client has to be judged again.
     due: BTreeSet<(SystemTime, u64)>,
     due_of: BTreeMap<u64, SystemTime>,
 }
@@ -42,8 +42,8 @@ pub(super) struct JudgedClient {
     is_judged: Notify,
 }
 
-/// Tells whether a client may stay, and when to judge it again at the latest; or the status by which it ends. It is called often, and is
-/// quick where nothing has changed.
+/// Tells whether a client may stay and the latest time for the next judgement, or the status with which the client ends. It is called often, and
+/// must be quick if nothing has changed.
 pub(super) type Judge = Box<dyn Fn() -> Result<Option<SystemTime>, Status> + Send + Sync>;
 
 /// How and when a client has to end.
@@ -66,7 +66,7 @@ impl Default for JudgedClients {
 }
 
 impl JudgedClients {
-    /// Enters a client. It is judged at once: things may have changed since it was admitted.
+    /// Enters a client, and judges it at once: the grounds may have changed since it was admitted.
     pub(super) fn enter(self: &Arc<Self>, judge: Judge) -> Entered {
         let client = Arc::new(JudgedClient { judge, verdict: OnceLock::new(), is_judged: Notify::new() });
         let number = {
@@ -81,7 +81,7 @@ impl JudgedClients {
         entered
     }
 
-    /// Has all clients judged again.
+    /// Requests that all clients are judged again.
     pub(crate) fn judge_again(&self) {
         self.again.notify_one();
     }
@@ -100,7 +100,7 @@ impl JudgedClients {
                 () = sleep(LOOK) => {
                     let overdue = self.take_overdue();
                     let (judged, ended) = self.judge_each(overdue.into_iter(), Duration::ZERO).await;
-                    // Those that stay are many alike lines, and those that end are news.
+                    // Judgements that keep a client are frequent and alike, so their lines are limited. A client that ends is always logged.
                     let line = (judged > 0).then(|| self.due_lines.line(std::time::Instant::now()));
                     if let Some(unlogged) = line.flatten().or((ended > 0).then_some(0)) {
                         tracing::info!(judged, ended, unlogged, "clients judged again; they were due");
@@ -120,12 +120,12 @@ impl JudgedClients {
         for (number, client) in clients {
             judged += 1;
             ended += usize::from(self.judge(number, &client, spread));
-            tokio::task::yield_now().await; // signatures take time
+            tokio::task::yield_now().await; // checking signatures takes time
         }
         (judged, ended)
     }
 
-    /// Judges a client. Returns whether it has to end: at a random time within the spread, so that not all come back at once.
+    /// Judges a client. Returns whether it has to end: it ends at a random time within the spread, so that clients do not reconnect all at once.
     fn judge(&self, number: u64, client: &JudgedClient, spread: Duration) -> bool {
         match (client.judge)() {
             _ if client.verdict.get().is_some() => false,
@@ -167,7 +167,7 @@ impl ClientTable {
 }
 
 impl JudgedClient {
-    /// Waits until the client has to end. That may never be.
+    /// Waits until the client has to end, possibly for ever.
     pub(super) async fn ends(&self) -> Status {
         loop {
             let is_judged = self.is_judged.notified();
@@ -179,13 +179,13 @@ impl JudgedClient {
         }
     }
 
-    /// Returns the status by which the client has to end, now or soon. It gets nothing new.
+    /// Returns the status if the client has to end now or soon. It is not served anything new.
     pub(super) fn verdict(&self) -> Option<&Status> {
         self.verdict.get().map(|verdict| &verdict.status)
     }
 }
 
-/// Waits until a client has to end, if it was judged.
+/// Waits until a client has to end. A client that was not judged never has to.
 pub(super) async fn ends(client: Option<Arc<JudgedClient>>) -> Status {
     match client {
         Some(client) => client.ends().await,
@@ -202,7 +202,7 @@ impl Drop for Entered {
 }
 
 const SPREAD: Duration = Duration::from_secs(10);
-/// How often it is looked whether a client is due.
+/// How often to check whether a client is due.
 const LOOK: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
@@ -216,7 +216,7 @@ mod tests {
     const LONG: Duration = Duration::from_secs(20);
     const SHORT: Duration = Duration::from_millis(50);
 
-    /// Clients that are judged by whether they are among the first so many.
+    /// A judge that accepts clients only among the first so many.
     struct Court {
         clients: Arc<JudgedClients>,
         admitted: Arc<AtomicUsize>,

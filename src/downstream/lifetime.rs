@@ -1,6 +1,6 @@
-//! What ends the streams of one connection: its client is judged again and fails, or the connection has reached its maximum age.
+//! What ends the streams of one connection: its client fails a later judgement, or the connection reaches its maximum age.
 //!
-//! Connections are what a balancer spreads, and those of discovery would last for ever: relays that are added later would get none.
+//! A balancer distributes connections. Without a maximum age those of discovery would stay for ever, and relays that are added later would get none.
 
 use std::future::pending;
 use std::pin::pin;
@@ -13,12 +13,12 @@ use super::drain::random_share;
 use super::judged_clients::{self, JudgedClient};
 use super::slot::Status;
 
-/// How old a connection may become.
+/// The maximum age of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct AgeLimit {
-    /// Zero: it lasts for as long as its client wants.
+    /// Zero: no maximum.
     pub(crate) age: Duration,
-    /// How long a stream without a response is kept beyond that.
+    /// How long a stream without a response is kept beyond the age.
     pub(crate) grace: Duration,
 }
 
@@ -27,7 +27,7 @@ pub(crate) struct AgeLimit {
 pub(super) struct Lifetime {
     /// The client, if it was judged.
     pub(super) judged: Option<Arc<JudgedClient>>,
-    /// None if the connection may become as old as it likes.
+    /// `None`: no maximum age.
     pub(super) age: Option<Age>,
 }
 
@@ -39,7 +39,7 @@ pub(super) struct Age {
 }
 
 impl AgeLimit {
-    /// Returns when a connection ends that was accepted at that time: not all that came together end together.
+    /// Returns when a connection that was accepted at this time reaches its age, with jitter, so that connections do not end together.
     pub(super) fn of(self, accepted: Instant) -> Option<Age> {
         if self.age.is_zero() {
             return None;
@@ -53,7 +53,7 @@ impl Age {
     /// Waits until the connection has reached its maximum age.
     pub(super) async fn is_reached(age: Option<Self>) {
         match age {
-            // Boxed, since most streams end before.
+            // Boxed, since most streams end earlier.
             Some(Self { ends, .. }) => Box::pin(sleep_until(ends)).await,
             None => pending().await,
         }
@@ -61,7 +61,7 @@ impl Age {
 }
 
 impl Age {
-    /// Waits until a client can no longer be reading what it was sent in time.
+    /// Waits until even the last reply should have been read.
     pub(super) async fn is_overdue(age: Option<Self>) {
         match age {
             Some(Self { grace_ends, .. }) => sleep_until(grace_ends + LAST_REPLY).await,
@@ -71,7 +71,7 @@ impl Age {
 }
 
 impl Lifetime {
-    /// Returns what ends a call that is answered at once, at whatever age.
+    /// Returns what ends a unary call: it has an immediate response, so age does not end it.
     pub(super) fn of_unary(self) -> Self {
         Self { age: None, ..self }
     }
@@ -81,12 +81,12 @@ impl Lifetime {
         self.judged.is_some() || self.age.is_some()
     }
 
-    /// Waits until a stream has to end that owes its client no response.
+    /// Waits until a stream without a pending response has to end.
     pub(super) async fn ends(self) -> Status {
         self.ends_after(async {}).await
     }
 
-    /// Waits until a stream has to end. One that ends because of its age does so after a response, unless there is none for too long.
+    /// Waits until a stream has to end. Because of age it ends only after a response, or at the end of the grace period.
     pub(super) async fn ends_after(self, answered: impl Future<Output = ()>) -> Status {
         let Self { judged, age } = self;
         let aged = async {
@@ -103,9 +103,9 @@ impl Lifetime {
     }
 }
 
-/// How long a client may take for the reply that it is reading when its stream ends.
+/// How long a client may take to read its last reply when the stream ends.
 const LAST_REPLY: Duration = Duration::from_secs(60);
-/// The part of the age by which connections differ from it at most.
+/// Connections differ from the configured age by at most this fraction.
 const JITTER: f64 = 0.1;
 
 #[cfg(test)]

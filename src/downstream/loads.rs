@@ -23,19 +23,19 @@ pub(super) struct LoadsCall {
     pub(crate) drain: Drain,
     pub(crate) peer: Arc<Peer>,
     pub(crate) headers: KeyHeaders,
-    /// What counts the pools that it makes.
+    /// Counts the pools that the client's reports create.
     pub(crate) quota: Arc<ViewQuota>,
     /// The rate of reports, if it is limited.
     pub(crate) pace: Option<Pace>,
 }
 
 impl LoadsCall {
-    /// Checks a report that will be decoded: the first one, and all that are summed.
+    /// Checks a report that Weir will decode: the first one, and every one that it sums.
     fn check(&self, report: &[u8]) -> Result<(), Status> {
         report_limits::check(report, self.limits, &self.counters)
     }
 
-    /// Waits if there are more reports than the rate of requests allows.
+    /// Waits if reports exceed the rate of requests.
     async fn keep_pace(&self, frames: &Frames) {
         frames.keep_pace(self.pace.as_ref(), 1, Limit::RequestsPerSecond).await;
     }
@@ -70,7 +70,7 @@ async fn converse(frames: &mut Frames, call: &LoadsCall, answers: mpsc::Sender<B
     }
 }
 
-/// Reads the next report when the last one was accepted. Returns only on an error; after the last report the upstream side decides.
+/// Reads reports, each after the previous one was accepted. Returns only on an error; after the last report the upstream side ends the call.
 async fn read(frames: &mut Frames, call: &LoadsCall, reports: mpsc::Sender<Bytes>) -> Status {
     while let Ok(room) = reports.reserve().await {
         match frames.next().await {
@@ -94,7 +94,7 @@ async fn read(frames: &mut Frames, call: &LoadsCall, reports: mpsc::Sender<Bytes
     std::future::pending().await
 }
 
-/// Waits until it is this stream's turn to end. Another relay or configuration can serve its client equally well.
+/// Waits for this stream's turn to end. Another relay or configuration serves its client equally well.
 async fn drain_turn(drain: &mut Drain) {
     drain.begins().await;
     drain.turn_comes(0).await;

@@ -1,11 +1,11 @@
-//! A rate: events beyond it are delayed.
+//! A rate limit that delays events.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// So many events a second. After a pause, some may happen at once.
+/// Allows so many events a second, and after a pause a burst at once.
 #[derive(Debug)]
 pub(super) struct Pace {
     interval: Duration,
@@ -15,23 +15,23 @@ pub(super) struct Pace {
 }
 
 impl Pace {
-    /// Those of one second may happen at once. Returns `None` for a rate of 0, which means that there is no limit.
+    /// Allows the events of one second at once. Returns `None` for a rate of 0, which means no limit.
     pub(super) fn per_second(rate: usize) -> Option<Self> {
         Self::with_burst(rate, rate)
     }
 
-    /// The same, with another number that may happen at once.
+    /// Allows `at_once` events at once.
     pub(super) fn with_burst(rate: usize, at_once: usize) -> Option<Self> {
         let interval = Duration::from_secs(1).checked_div(u32::try_from(rate).unwrap_or(u32::MAX))?;
         Some(Self { interval, at_once, next: Mutex::default() })
     }
 
-    /// Returns how long an event has to wait. It is then counted.
+    /// Counts an event, and returns how long it has to wait.
     pub(super) fn delay(&self, now: Instant) -> Duration {
         self.delay_of(1, now)
     }
 
-    /// Returns how long the last of some events has to wait.
+    /// Counts some events, and returns how long the last of them has to wait.
     pub(super) fn delay_of(&self, events: usize, now: Instant) -> Duration {
         let Some(before) = events.checked_sub(1) else { return Duration::ZERO };
         let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);

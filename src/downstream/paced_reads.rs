@@ -1,4 +1,4 @@
-//! Reads nothing from a connection for a while, when it opens streams too fast; and notes when its client takes nothing.
+//! Pauses reading a connection that opens streams too fast, and records when its client reads nothing.
 
 use std::future::Future;
 use std::io::{self, IoSlice};

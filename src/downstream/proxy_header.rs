@@ -1,6 +1,6 @@
-//! The header of the PROXY protocol, versions 1 and 2: what a balancer says of the connection that it passes on.
+//! The header of the PROXY protocol, versions 1 and 2: the statements of a balancer about the connection that it forwards.
 //!
-//! Only addresses are read. What else a balancer says, such as the name in a client's certificate, is skipped: it never is an identity.
+//! Only addresses are read. Other fields, such as the name in a client's certificate, are skipped: they never count as an identity.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::str::FromStr;
@@ -8,25 +8,25 @@ use std::str::FromStr;
 /// Where a connection began.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Origin {
-    /// At the balancer itself, for example for a health check, or it does not say.
+    /// At the balancer itself, for example for a health check, or the balancer does not say.
     Balancer,
     /// At this client.
     Client(SocketAddr),
 }
 
-/// A header, or the part of one that has arrived.
+/// A complete header, or an incomplete one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Header {
     /// More bytes are needed.
     Incomplete,
     Complete {
         origin: Origin,
-        /// How many bytes the header has. Those after it are the client's.
+        /// The length of the header. The bytes after it are the client's.
         length: usize,
     },
 }
 
-/// Why bytes are no header.
+/// Why bytes are not a header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(super) enum HeaderError {
     #[error("the first bytes are no PROXY header")]
@@ -43,7 +43,7 @@ pub(super) enum HeaderError {
     TooShort(usize),
 }
 
-/// Reads a header at the start of what has arrived.
+/// Parses a header at the start of the bytes that have arrived.
 pub(super) fn parse(bytes: &[u8]) -> Result<Header, HeaderError> {
     match is_header(bytes) {
         Some(true) if bytes.starts_with(LINE_START) => line(bytes),
@@ -53,7 +53,7 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Header, HeaderError> {
     }
 }
 
-/// Whether a connection begins with a header. `None`: not enough of it has arrived.
+/// Whether a connection begins with a header. `None`: more bytes are needed.
 pub(super) fn is_header(bytes: &[u8]) -> Option<bool> {
     let starts = [LINE_START, SIGNATURE];
     if starts.iter().any(|start| bytes.starts_with(start)) {
@@ -80,7 +80,7 @@ fn line(bytes: &[u8]) -> Result<Header, HeaderError> {
 fn origin_of_line(text: &str) -> Option<Origin> {
     let mut words = text.split(' ');
     let from = match words.next()? {
-        "UNKNOWN" => return Some(Origin::Balancer), // whatever follows
+        "UNKNOWN" => return Some(Origin::Balancer), // the rest of the line is ignored
         "TCP4" => addresses::<Ipv4Addr>(&mut words)?,
         "TCP6" => addresses::<Ipv6Addr>(&mut words)?,
         _ => return None,
@@ -100,7 +100,7 @@ fn port(word: &str) -> Option<u16> {
     word.parse().ok().filter(|_| is_plain)
 }
 
-/// Version 2: a signature, a command, a family, the length of the rest, two addresses, and what is skipped.
+/// Version 2: a signature, a command, a family, the length of the rest, two addresses, and fields that are skipped.
 fn binary(bytes: &[u8]) -> Result<Header, HeaderError> {
     let &[command, family, high, low, ref rest @ ..] = &bytes[SIGNATURE.len()..] else { return Ok(Header::Incomplete) };
     if !matches!(command, LOCAL | PROXY) {
@@ -142,14 +142,14 @@ fn origin_of(family: u8, rest: &[u8]) -> Origin {
 }
 
 const LINE_START: &[u8] = b"PROXY ";
-/// With the end of the line; the longest that the protocol has a use for.
+/// The longest line of version 1 by the protocol, with its end.
 const LONGEST_LINE: usize = 107;
 const SIGNATURE: &[u8] = b"\r\n\r\n\0\r\nQUIT\n";
 /// The signature, the command, the family and the length.
 const FIXED_BYTES: usize = 16;
 /// Enough for a client's certificate beside the addresses. The length field would allow 64 KiB.
 const LONGEST: usize = 4096;
-/// Version 2 in the upper half.
+/// The command for the balancer's own connections, with version 2 in the upper half of the byte.
 const LOCAL: u8 = 0x20;
 const PROXY: u8 = 0x21;
 const UNSPECIFIED: u8 = 0x00;
@@ -169,7 +169,7 @@ mod tests {
         Ok(Header::Complete { origin: Origin::Balancer, length })
     }
 
-    /// The bytes of a header of version 2.
+    /// Returns a header of version 2.
     fn header(command: u8, family: u8, rest: &[u8]) -> Vec<u8> {
         let length = (rest.len() as u16).to_be_bytes();
         [SIGNATURE, &[command, family], &length, rest].concat()

@@ -1,4 +1,4 @@
-//! What a client is answered when a limit is reached: which one, and what it is set to.
+//! The answers to clients that exceed a limit: which limit it is, and its value.
 
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, RETRY_AFTER};
@@ -9,7 +9,7 @@ use super::slot::Status;
 use crate::limit::Limit;
 use crate::memory::NoRoom;
 
-/// The reason why requests are refused, and the status for REST and for gRPC.
+/// Why a request is rejected, with the status for REST and for gRPC.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Refusal {
     status: StatusCode,
@@ -58,7 +58,7 @@ impl Refusal {
         Self { grpc: EXHAUSTED, status: StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, message }
     }
 
-    /// The client was judged again, and has to end.
+    /// The client failed a later judgement, and has to end.
     pub(crate) fn judged(verdict: &Status) -> Self {
         let status = match verdict.code {
             code::UNAUTHENTICATED => StatusCode::UNAUTHORIZED,

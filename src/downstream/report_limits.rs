@@ -1,4 +1,4 @@
-//! Limits of one load report that are looked at before it is decoded: decoded, an empty locality takes a hundred times its bytes.
+//! Limits of one load report, checked before it is decoded: a decoded empty locality takes a hundred times its encoded bytes.
 
 use weir_core::xds::wire::{Value, fields};
 
@@ -78,7 +78,7 @@ mod tests {
         status
     }
 
-    /// A report with two of everything that can be repeated: 2 clusters, 4 drops, 4 localities, 8 metrics, 8 endpoints, 16 metrics.
+    /// Returns a report with two of every repeated field: 2 clusters, 4 drops, 4 localities, 8 metrics, 8 endpoints, 16 metrics.
     fn two_of_everything() -> Vec<u8> {
         let load_metric_stats = vec![EndpointLoadMetricStats::default(); 2];
         let endpoint = UpstreamEndpointStats { load_metric_stats: load_metric_stats.clone(), ..Default::default() };

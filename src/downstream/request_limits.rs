@@ -1,4 +1,4 @@
-//! Limits of one request that are looked at before it is decoded: decoded, an empty name takes twelve times its bytes.
+//! Limits of one request, checked before it is decoded: a decoded empty name takes twelve times its encoded bytes.
 
 use weir_core::protocol::session::Variant;
 use weir_core::xds::wire::{Field, Value, fields};
@@ -7,12 +7,12 @@ use xxhash_rust::xxh3::xxh3_64;
 use super::slot::Status;
 use crate::limit::{Limit, LimitCounters};
 
-/// What one request may have.
+/// The limits for one request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RequestLimits {
-    /// Names, and versions by name, altogether.
+    /// The number of names and of versions by name together.
     pub(crate) entries: usize,
-    /// The bytes of a name, with its version or its parameters.
+    /// The bytes of one name with its version or its parameters.
     pub(crate) name_bytes: usize,
     pub(crate) node_bytes: usize,
 }
@@ -24,21 +24,21 @@ impl RequestLimits {
     }
 }
 
-/// How many names a request subscribes to.
+/// The names that a request subscribes to, and its sizes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Subscribed {
-    /// Names of all kinds, and versions.
+    /// The number of names of all kinds and versions.
     pub(super) entries: usize,
     /// The bytes of the node.
     pub(super) node: usize,
     pub(super) names: usize,
-    /// Of their texts.
+    /// The bytes of the texts of the names.
     pub(super) bytes: usize,
-    /// Stands for the type in SotW, where each request has all names of its type again.
+    /// A hash of the type in SotW, where each request repeats all names of its type.
     pub(super) of_type: u64,
 }
 
-/// Checks an encoded request, and returns what it subscribes to. Entries in the form of numbers are rejected: the decoder reads them as entries if they are those of a map.
+/// Checks an encoded request, and returns what it subscribes to. Rejects entries encoded as numbers: the decoder would read numbers as entries in a map field.
 pub(super) fn check(
     message: &[u8],
     variant: Variant,
@@ -84,7 +84,7 @@ pub(super) fn check(
     Ok(Subscribed { entries, ..subscribed })
 }
 
-/// The status of a request that is no message.
+/// Returns the status for a request that cannot be parsed.
 pub(super) fn unreadable() -> Status {
     Status::invalid("invalid request: expected a discovery request")
 }
@@ -96,7 +96,7 @@ fn is_node(variant: Variant, number: u32) -> bool {
     }
 }
 
-/// Names, locators, and initial versions by name.
+/// Whether the field has a name, a locator, or an initial version by name.
 fn is_entry(variant: Variant, number: u32) -> bool {
     match variant {
         Variant::Sotw => matches!(number, 3 | 7),
@@ -111,7 +111,7 @@ fn is_subscribed(variant: Variant, number: u32) -> bool {
     }
 }
 
-/// The field with the type of a SotW request.
+/// The field of a SotW request that has its type.
 const SOTW_TYPE: u32 = 4;
 
 #[cfg(test)]
@@ -174,7 +174,7 @@ mod tests {
         assert!(judged(&sotw, Variant::Sotw).unwrap().contains("a node of 21 bytes"));
     }
 
-    /// Returns the status of encoded bytes. None of them counts as a reached limit.
+    /// Checks an encoded request and returns the status, if any. No request here may count as one that reached a limit.
     fn status(message: &[u8], variant: Variant) -> Option<Status> {
         let counters = LimitCounters::default();
         let status = check(message, variant, LIMITS, &counters).err();

@@ -1,14 +1,14 @@
-//! What a client has sent on a connection of which a stream is not read for now. HTTP/2 lets it send ahead, up to the window of the connection.
+//! What a client sends on a connection while Weir does not read one of its streams. HTTP/2 lets it send ahead, up to the window of the connection.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use crate::memory::Charge;
 
-/// The bytes of one connection that are not read, as far as a pause is why.
+/// Counts the bytes of one connection that are unread because of a paused stream.
 #[derive(Debug, Default)]
 pub(super) struct SentAhead {
-    /// The charge is set while this is locked, so that it never is that of an earlier state.
+    /// The charge is set under this lock, so that it never reflects an older state.
     book: Mutex<Book>,
     charge: OnceLock<Charge>,
 }
@@ -19,17 +19,17 @@ pub(super) struct PausedStream(u64);
 
 #[derive(Debug, Default)]
 struct Book {
-    /// Bytes that have come while streams were paused, without those that other streams have taken.
+    /// Bytes that arrived while any stream was paused, less those that the other streams have taken.
     came: usize,
-    /// The streams that are not read now, each with what `came` was when it was paused, or less if that was taken since.
+    /// The paused streams, each with the value of `came` at its pause, lowered since then if `came` fell below it.
     paused: BTreeMap<PausedStream, usize>,
-    /// Bytes that count no more, since the streams that they may be of are read again. Those streams have not taken them yet.
+    /// Bytes that no longer count, since the streams to which they may belong are read again. Those streams have not taken them yet.
     left: usize,
     number: u64,
 }
 
 impl SentAhead {
-    /// Sets what it is charged to.
+    /// Sets the charge for unread bytes.
     pub(super) fn charge_to(&self, charge: Charge) {
         let _ = self.charge.set(charge); // once for each connection
     }
@@ -38,24 +38,24 @@ impl SentAhead {
         !self.book().paused.is_empty()
     }
 
-    /// A stream is not read until [`Self::resume`].
+    /// Records that a stream is not read until [`Self::resume`].
     pub(super) fn pause(&self) -> PausedStream {
         self.book().pause()
     }
 
-    /// A stream is read again, and what had come before the first one was paused that still is.
+    /// Records that a stream is read again. What arrived before the earliest remaining pause no longer counts.
     pub(super) fn resume(&self, stream: PausedStream) {
         self.change(|book| book.resume(stream));
     }
 
-    /// Bytes have come from the client. Nothing is counted while all streams are read.
+    /// Records bytes from the client. Nothing is counted while all streams are read.
     pub(super) fn note_came(&self, bytes: usize) {
         if bytes > 0 {
             self.change(|book| book.note_came(bytes));
         }
     }
 
-    /// A stream has taken bytes of its client's.
+    /// Records that a stream has taken bytes of its client.
     pub(super) fn note_taken(&self, bytes: usize) {
         self.change(|book| book.note_taken(bytes));
     }
@@ -76,8 +76,8 @@ impl SentAhead {
 }
 
 impl Book {
-    /// Returns how much may be unread: what has come since the first stream was paused that still is. Frames that are not data are among it,
-    /// which no stream takes; they count for as long as that stream is paused.
+    /// Returns how much may be unread: what has arrived since the earliest pause that still lasts. This includes frames without data, which no
+    /// stream takes; they count as long as that pause lasts.
     fn unread(&self) -> usize {
         self.paused.values().next().map_or(0, |before| self.came - before)
     }
@@ -92,7 +92,7 @@ impl Book {
     fn resume(&mut self, stream: PausedStream) {
         let unread = self.unread();
         self.paused.remove(&stream);
-        // A stream is read again before it takes anything. No more than a window can be unread.
+        // The stream takes its bytes only after this. No more than a window can be unread.
         self.left = (self.left + unread - self.unread()).min(WINDOW as usize);
         if self.paused.is_empty() {
             (self.came, self.left) = (0, 0);
@@ -110,14 +110,14 @@ impl Book {
         let of_others = bytes.saturating_sub(self.left);
         self.left = self.left.saturating_sub(bytes);
         self.came = self.came.saturating_sub(of_others).max(*least);
-        // The streams that were paused last have the most before them.
+        // Streams that were paused later have higher values.
         for before in self.paused.values_mut().rev().take_while(|before| **before > self.came) {
             *before = self.came;
         }
     }
 }
 
-/// What a client may send ahead on a connection.
+/// How many bytes a client may send ahead on a connection.
 pub(super) const WINDOW: u32 = 4 << 20;
 
 #[cfg(test)]
@@ -165,7 +165,7 @@ mod tests {
         };
         let mut paused = ahead.pause();
         for _ in 0..1000 {
-            ahead.note_came(5 << 10); // with 1 KiB that no stream takes
+            ahead.note_came(5 << 10); // of which no stream takes 1 KiB
             let next = ahead.pause();
             ahead.note_came(5 << 10);
             ahead.resume(std::mem::replace(&mut paused, next));

@@ -1,4 +1,4 @@
-//! The state shared by the two halves of a stream: the task that reads requests fills it, the body that writes replies waits for it.
+//! The state that the two halves of a stream share: the task that reads requests fills it, and the body that writes replies waits for it.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -27,11 +27,11 @@ pub(super) struct Slot {
     replied: Signal,
     end: Mutex<Option<Status>>,
     body: AtomicWaker,
-    /// Notified when the stream has ended: the reader may stop.
+    /// Notified when replies have ended, so that the reading task may stop.
     over: Notify,
 }
 
-/// Whether the stream has had a reply, and how to wait for the first.
+/// Whether the stream has had a reply, with a way to wait for the first one.
 #[derive(Default)]
 struct Signal {
     yes: AtomicBool,
@@ -52,7 +52,7 @@ impl Slot {
         self.answer.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
-    /// Notes that a reply is being sent.
+    /// Records that a reply is being sent.
     pub(crate) fn signal(&self) {
         if !self.replied.yes.swap(true, Ordering::AcqRel) {
             self.replied.now.notify_one();
@@ -79,7 +79,7 @@ impl Slot {
         self.end.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Tells the reader that the replies have ended.
+    /// Tells the task that reads requests that the replies have ended.
     pub(crate) fn finish(&self) {
         self.over.notify_one();
     }
@@ -95,7 +95,7 @@ impl Slot {
 }
 
 impl GivesWay for Slot {
-    /// The reader ends the session, also if the client takes nothing of what is on its way.
+    /// The reading task ends the session, even if the client reads nothing of the reply on its way.
     fn give_way(&self, why: &str) {
         self.end(Status::exhausted(why));
         self.finish();
@@ -107,7 +107,7 @@ impl Status {
         Self { code: code::OK, message: String::new() }
     }
 
-    /// The end of a client that has left, which is sent no status.
+    /// The end of a stream whose client has left. No status is sent.
     pub(crate) fn cancelled() -> Self {
         Self { code: CANCELLED, message: "the client has left".into() }
     }
@@ -140,7 +140,7 @@ impl Status {
         Self { code: code::UNAUTHENTICATED, message: message.into() }
     }
 
-    /// The status of a control plane. What is no error there is one for the client.
+    /// Returns the status that a control plane sent. A code that is not an error becomes UNKNOWN.
     fn of_server(server: i32, message: String) -> Self {
         let code = if (1..=16).contains(&server) { server } else { code::UNKNOWN };
         Self { code, message }
@@ -191,7 +191,7 @@ impl From<AdmissionError> for Status {
     }
 }
 
-/// Whoever has proved nothing is asked to; whoever has is told that it may not.
+/// A client without a proven identity is unauthenticated. Any other is denied.
 fn denial(denied: &Denied, text: String) -> Status {
     match denied {
         Denied::NoRule { proved: false, .. } => Status { code: code::UNAUTHENTICATED, message: text },
@@ -199,7 +199,7 @@ fn denial(denied: &Denied, text: String) -> Status {
     }
 }
 
-/// As gRPC clients see a call that they have cancelled.
+/// The status that gRPC clients see for a call that they cancelled.
 const CANCELLED: i32 = 1;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Detects a client's HTTP version by its first bytes.
+//! Detects a client's HTTP version from its first bytes.
 
 use std::io::{self, Cursor, IoSlice};
 use std::pin::Pin;
@@ -12,7 +12,7 @@ pub(crate) enum HttpVersion {
     Http2,
 }
 
-/// Reads as many bytes as are needed to decide.
+/// Reads as many bytes as the decision needs. Returns them too.
 pub(crate) async fn first_word(from: &mut (impl AsyncRead + Unpin)) -> io::Result<(HttpVersion, Vec<u8>)> {
     let mut read = [0; PREFACE.len()];
     let mut length = 0;

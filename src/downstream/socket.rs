@@ -18,7 +18,7 @@ pub(crate) enum Socket {
     Unix(UnixStream),
 }
 
-/// Calls the same method of either kind of socket.
+/// Calls the same method on either kind of socket.
 macro_rules! of_either {
     ($socket:expr, $stream:ident => $call:expr) => {
         match $socket {
@@ -40,7 +40,7 @@ impl Socket {
         }
     }
 
-    /// Sets socket options. A socket that rejects one works without it.
+    /// Sets socket options. Failures are ignored: the socket works without them.
     pub(crate) fn prepare(&self) {
         if let Self::Tcp(stream) = self {
             let _ = stream.set_nodelay(true);
@@ -49,12 +49,12 @@ impl Socket {
         }
     }
 
-    /// Waits until there is something to read, which may be the end.
+    /// Waits until there is something to read, which may be the end of the stream.
     pub(crate) async fn wait_for_bytes(&self) -> io::Result<()> {
         of_either!(self, stream => stream.async_io(Interest::READABLE, || peek(&SockRef::from(stream))).await.map(drop))
     }
 
-    /// Whether something has arrived, also if the runtime has not noticed it yet.
+    /// Whether bytes have arrived, even if the runtime has not noticed them yet.
     pub(crate) fn has_bytes(&self) -> bool {
         of_either!(self, stream => peek(&SockRef::from(stream)).is_ok_and(|length| length > 0))
     }
@@ -66,7 +66,7 @@ fn peek(socket: &SockRef<'_>) -> io::Result<usize> {
 
 delegate_io!(Socket { Tcp, Unix });
 
-/// The bytes that the kernel buffers for a connection beyond those in flight. Without a bound it buffers up to 4 MiB for each client that
+/// How many unsent bytes the kernel buffers for a connection. Without a bound it would buffer up to 4 MiB for each client that
 /// stops reading.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 const UNSENT: u32 = 256 << 10;

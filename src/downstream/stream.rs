@@ -35,7 +35,7 @@ pub(super) struct Call {
     pub(crate) drain: Drain,
     pub(crate) limits: RequestLimits,
     pub(crate) peer: Arc<Peer>,
-    /// What the call has brought of the headers in the key.
+    /// The request headers of the call that are part of the sharing key.
     pub(crate) headers: KeyHeaders,
     pub(crate) quota: Arc<ViewQuota>,
     pub(crate) lifetime: Lifetime,
@@ -45,7 +45,7 @@ pub(super) struct Call {
     pub(crate) names_pace: Option<Pace>,
     /// How many names the last request of each type had, in SotW.
     pub(crate) listed: HashMap<u64, usize>,
-    /// Its place among the streams that may have to end for others.
+    /// The call's entry among the streams that may have to end for others.
     pub(crate) _place: Option<StreamPlace>,
 }
 
@@ -56,8 +56,8 @@ struct NewNames {
     bytes: usize,
 }
 
-/// Reads requests for as long as the stream lives, whether or not its replies get anywhere. Futures that are awaited once are boxed:
-/// the task would keep room for the largest of them, and most streams are idle.
+/// Reads requests for as long as the stream lives, even if the client does not read replies. Futures that are awaited once are boxed: otherwise
+/// each task would have room for the largest of them, and most streams are idle.
 pub(super) fn read(mut frames: Frames, slot: Arc<Slot>, mut call: Call) -> impl Future<Output = ()> + Send {
     let (mut drain, lifetime) = (call.drain.clone(), call.lifetime.clone());
     async move {
@@ -72,13 +72,13 @@ pub(super) fn read(mut frames: Frames, slot: Arc<Slot>, mut call: Call) -> impl 
             slot.end(status);
         }
         if let Some(handle) = slot.handle() {
-            // The body reports an end without an error.
+            // The response body reports an end without an error.
             if let Some(Status { code, message }) = slot.ended().filter(|status| *status != Status::ok()) {
                 tap_end(handle, Some(code), &message);
             }
             handle.leave().await;
         }
-        // What is still on its way is read and dropped: data for a stream that was reset would count against the connection.
+        // Data still on its way is read and dropped, because data for a reset stream would count against the connection.
         let _ = Box::pin(tokio::time::timeout(LINGER, frames.drain())).await;
     }
 }
@@ -125,7 +125,7 @@ async fn converse(frames: &mut Frames, slot: &Arc<Slot>, call: &mut Call) -> Opt
             turn.take();
         }
         let turn = large_turn(frames, call, entries).await;
-        // From here to the session, which charges its names, nothing is waited for.
+        // Nothing is awaited between this check and the session, which charges the names.
         if let Err(status) = find_room_for(call, handle, &request, new) {
             return Some(rejected(call, status));
         }
@@ -157,13 +157,13 @@ async fn converse(frames: &mut Frames, slot: &Arc<Slot>, call: &mut Call) -> Opt
     }
 }
 
-/// Whether a request may be one that somebody taps. Whose the first one is, is not known yet.
+/// Whether somebody may tap this request. Before the first request it is not known whose stream it is, so any open tap counts.
 fn may_be_tapped(slot: &Slot, call: &Call) -> bool {
     slot.handle().map_or_else(|| call.views.clients().taps().is_any_open(), |handle| is_tapped(handle))
 }
 
-/// Opens the session of a stream. A view may have to wait for what is on disk; only then is a pause noted, which stops the clock of the least
-/// rate for the whole connection.
+/// Opens the session of a stream. A view may have to wait for its state on disk. Only then is a pause recorded, because a pause stops the clock of
+/// the minimum rate for the whole connection.
 async fn sit_or_wait(frames: &Frames, request: Request, slot: &Slot, call: &Call) -> Result<Box<Request>, Status> {
     let mut sitting = Box::pin(sit(request, slot, call));
     if let Some(sat) = poll_immediate(sitting.as_mut()).await {
@@ -173,7 +173,7 @@ async fn sit_or_wait(frames: &Frames, request: Request, slot: &Slot, call: &Call
     sitting.await
 }
 
-/// Waits for the turn of a request with so many names. Small ones need none, and wait for nothing.
+/// Waits for the turn of a request with this many names. Small requests need no turn.
 async fn large_turn(frames: &Frames, call: &Call, entries: usize) -> Option<HeavyTurn> {
     let mut turn = pin!(call.views.shared().requests.turn(entries));
     if let Some(turn) = poll_immediate(turn.as_mut()).await {
@@ -183,8 +183,8 @@ async fn large_turn(frames: &Frames, call: &Call, entries: usize) -> Option<Heav
     turn.await
 }
 
-/// Finds room for the new names of a request, at least for what each is to a session, and charges the request itself until it is dealt
-/// with. `Err`: there is no room.
+/// Finds room for the new names of a request, at least for their cost to a session, and charges the request itself until it is
+/// handled. `Err`: there is no room.
 fn admit_names(call: &mut Call, of: Subscribed, message: usize) -> Result<(NewNames, Option<Charge>), Status> {
     let Subscribed { names, bytes, of_type, node, entries: _ } = of;
     let known = match variant_of(call.method.shape) {
@@ -192,7 +192,7 @@ fn admit_names(call: &mut Call, of: Subscribed, message: usize) -> Result<(NewNa
         Variant::Delta => 0,
     };
     let new = NewNames { names: names.saturating_sub(known), bytes };
-    // The node is not decoded yet, and stays as it came.
+    // The node is not decoded yet and stays encoded.
     let lists = message.saturating_sub(node);
     let (of_names, of_lists) = (costs::names(new.names, 0, bytes), DECODED * lists);
     if new.names > 0 {
@@ -202,7 +202,7 @@ fn admit_names(call: &mut Call, of: Subscribed, message: usize) -> Result<(NewNa
     Ok((new, account.map(|account| account.charge(of_lists))))
 }
 
-/// Finds room for the names of a request, for those that its view does not know in full. `Err`: there is none.
+/// Finds room for the names of a request, with the full cost for those that its view does not have. `Err`: there is no room.
 fn find_room_for(call: &Call, handle: &SessionHandle, request: &Request, new: NewNames) -> Result<(), Status> {
     if new.names == 0 {
         return Ok(());
@@ -217,7 +217,7 @@ fn find_room(call: &Call, bytes: usize) -> Result<(), Status> {
     room.map_err(|why| Status::exhausted(why.to_string()))
 }
 
-/// Decodes a request. The versions that it states are apart from it.
+/// Decodes a request. Returns the versions that it states separately.
 fn decode_stating(message: Bytes, slot: &Arc<Slot>, call: &Call) -> Result<(Request, Option<HeldVersions>), Status> {
     let (message, stated) = take_stated(message, slot, call)?;
     let request = decode(message, call.method.shape).map_err(|_| request_limits::unreadable())?;
@@ -230,7 +230,7 @@ fn rejected(call: &Call, status: Status) -> Status {
     status
 }
 
-/// Takes the versions that a delta request states out of it before it is decoded: mostly others have stated the same, and a decoded copy
+/// Removes the stated versions from a delta request before it is decoded: other clients have mostly stated the same, and decoded copies
 /// would wait for the view.
 fn take_stated(message: Bytes, slot: &Arc<Slot>, call: &Call) -> Result<(Bytes, Option<HeldVersions>), Status> {
     if variant_of(call.method.shape) != Variant::Delta {
@@ -255,7 +255,7 @@ fn take_stated(message: Bytes, slot: &Arc<Slot>, call: &Call) -> Result<(Bytes, 
     }
 }
 
-/// Opens the session of a stream, and returns the request that says whose it is.
+/// Opens the session of a stream. Returns the request, which identifies the client.
 async fn sit(request: Request, slot: &Slot, call: &Call) -> Result<Box<Request>, Status> {
     let visit = ClientInfo {
         variant: variant_of(call.method.shape),
@@ -277,7 +277,7 @@ async fn sit(request: Request, slot: &Slot, call: &Call) -> Result<Box<Request>,
     }
 }
 
-/// Returns what ends a stream with its connection, if anything can.
+/// Returns what ends a stream together with its connection, if anything can.
 fn until_end_of(lifetime: Lifetime, slot: &Arc<Slot>) -> Option<Pin<Box<impl Future<Output = Status> + use<>>>> {
     let slot = slot.clone();
     lifetime.is_limited().then(|| Box::pin(async move { lifetime.ends_after(slot.answered()).await }))
@@ -290,7 +290,7 @@ async fn ends(end: &mut Option<Pin<Box<impl Future<Output = Status>>>>) -> Statu
     }
 }
 
-/// Waits until it is this stream's turn to end, and it has had a response or waited for one long enough.
+/// Waits for this stream's turn to end, after a response or at the end of the grace period.
 async fn drain_turn(drain: &mut Drain, slot: &Slot) {
     drain.begins().await;
     let bytes = slot.handle().map_or(0, |handle| handle.subscribed_bytes());
@@ -312,9 +312,9 @@ fn decode(message: Bytes, shape: Shape) -> Result<Request, prost::DecodeError> {
     }
 }
 
-/// What a request takes when it is decoded, in its own bytes, with these.
+/// How many times its encoded size a request is taken to need, with its decoded form.
 const DECODED: usize = 8;
-/// What is shorter is not charged: it is dealt with at once.
+/// Shorter requests are not charged: they are handled at once.
 const LARGE: usize = 16 << 10;
 /// How long a client's data is read and dropped after the stream ended.
 pub(super) const LINGER: Duration = Duration::from_secs(5);

@@ -1,4 +1,4 @@
-//! A reply that waits for its compressed form, and a large one then for a turn. Its client gives up its turn meanwhile, since nothing is sent.
+//! A reply that waits for its compressed form and then, if it is large, for a turn. Its client gives up its own turn meanwhile: nothing is sent.
 
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -11,7 +11,7 @@ use super::encode::{CompressedForms, FormToCome, Outgoing};
 use super::turns::{LARGE, Turn, Turns};
 use crate::relay::{Blocker, SessionHandle, TypePlace, reply_waits};
 
-/// What is counted of a reply, once it is known in which form it is sent.
+/// What is counted for a reply once its form is decided.
 pub(super) struct Count {
     pub(super) place: TypePlace,
     pub(super) lag: Lag,
@@ -21,9 +21,9 @@ pub(super) struct Count {
 pub(super) struct ToCome {
     stage: Stage,
     pub(super) count: Option<Count>,
-    /// Since when it waits.
+    /// When the wait began.
     since: Moment,
-    /// The client lacks some of it.
+    /// Whether the reply brings something that the client lacks.
     is_first: bool,
 }
 
@@ -33,14 +33,14 @@ enum Stage {
     Over,
 }
 
-/// A reply that goes out now, with its turn if it is large.
+/// A reply that is sent now, with its turn if it is large.
 pub(super) struct Come {
     pub(super) outgoing: Outgoing,
     pub(super) turn: Option<Turn>,
 }
 
 impl Count {
-    /// Counts that the reply was sent so long after it was made.
+    /// Counts the reply as sent after this wait.
     pub(super) fn add(&mut self, waited: Duration) {
         self.lag = later(self.lag, waited);
     }
@@ -51,7 +51,7 @@ impl ToCome {
         Self { stage: Stage::Form(form), count, since, is_first }
     }
 
-    /// Waits for the form, and then for a turn. When the stream ends, the reply goes out as it is.
+    /// Waits for the form, and then for a turn. When the stream ends, the reply is sent as it is.
     pub(super) fn poll(
         &mut self,
         forms: &CompressedForms,
@@ -70,7 +70,7 @@ impl ToCome {
                 }
                 Stage::Turn(_, turn) if !has_ended => ready!(turn.poll_granted(cx)),
                 Stage::Turn(..) => {}
-                Stage::Over => return Poll::Pending, // it has come
+                Stage::Over => return Poll::Pending, // already returned
             }
             match std::mem::replace(&mut self.stage, Stage::Over) {
                 Stage::Form(form) => {
@@ -112,7 +112,7 @@ mod tests {
     use crate::downstream::encode::{SharedMessages, Taker};
     use crate::memory::{Budget, Memory};
 
-    /// A reply of so many bytes whose form is to come, and what makes it.
+    /// Returns a reply of so many bytes that waits for its form, and the maker of the form.
     fn to_come(bytes: usize) -> (ToCome, Arc<CompressedForms>) {
         let memory = Memory::new(Budget::unlimited(), Arc::default(), Arc::default());
         let (forms, messages) = (CompressedForms::new(memory, Arc::default()), SharedMessages::new("weir"));

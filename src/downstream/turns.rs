@@ -26,15 +26,15 @@ pub(super) struct Turns {
 #[derive(Debug, Default)]
 struct TurnQueue {
     served: Vec<Arc<Entry>>,
-    /// By due time: the more there is to send, the later. Small replies go first, those before others that bring a client what it lacks,
-    /// and none waits for ever.
+    /// By due time: the larger a reply, the later. Small replies go first, and replies that bring a client something it lacks before others.
+    /// No reply waits for ever.
     waiting: BTreeMap<(Duration, u64), Arc<Entry>>,
     last_number: u64,
-    /// Whether a task looks for clients that accept nothing.
+    /// Whether a task watches for clients that accept nothing.
     watched: bool,
 }
 
-/// A client's turn, or its place in the queue for one. Dropping it gives it up.
+/// A client's turn, or its position in the queue for one. Dropping it gives it up.
 #[derive(Debug)]
 pub(super) struct Turn {
     turns: Arc<Turns>,
@@ -45,13 +45,13 @@ pub(super) struct Turn {
 struct Entry {
     due: (Duration, u64),
     granted: AtomicBool,
-    /// In microseconds since the turns began.
+    /// When the client last accepted bytes, in microseconds since the turns began.
     progressed: AtomicU64,
     waker: AtomicWaker,
 }
 
 impl Turns {
-    /// Counts the replies that wait in `waiting`.
+    /// `waiting`: counts the replies that wait.
     pub(super) fn new(waiting: Arc<AtomicUsize>) -> Arc<Self> {
         let cores = std::thread::available_parallelism().map_or(2, usize::from);
         Self::with_places(cores * PLACES_PER_CORE, waiting)
@@ -96,7 +96,7 @@ impl Turns {
         self.grant(&mut state, now);
     }
 
-    /// Grants turns while there are places.
+    /// Grants turns while any are free.
     fn grant(&self, state: &mut TurnQueue, now: Duration) {
         while state.served.len() < self.places
             && let Some((_, next)) = state.waiting.pop_first()
@@ -109,7 +109,7 @@ impl Turns {
         self.waiting.store(state.waiting.len(), Ordering::Relaxed);
     }
 
-    /// Gives the turns of clients that accept nothing to others. Returns whether any client still waits.
+    /// Ends the turns of clients that accept nothing, so that others get them. Returns whether any client still waits.
     fn pass_over_the_slow(&self, now: Duration) -> bool {
         let is_slow = |entry: &Entry| now.saturating_sub(entry.progress()) >= PATIENCE;
         let mut state = self.lock();
@@ -168,13 +168,13 @@ impl Entry {
 
 /// Replies of at least this size take turns.
 pub(super) const LARGE: usize = 256 << 10;
-/// Enough to keep a core busy while some of the clients read.
+/// How many turns are granted at a time for each core: enough to keep it busy while only some clients read.
 const PLACES_PER_CORE: usize = 8;
 /// How long a turn waits for a client that accepts no bytes.
 const PATIENCE: Duration = Duration::from_millis(20);
-/// A client that has an earlier state goes after those that have nothing and come within this time.
+/// The delay for clients that have an earlier state. Clients that have nothing and come within this time go before them.
 const LACKS_NOTHING: Duration = Duration::from_secs(1);
-/// A reply of 1 MiB is overtaken by smaller ones that arrive within 10 ms.
+/// The due time grows by this: smaller replies that arrive within 10 ms overtake a reply of 1 MiB.
 const NANOS_PER_BYTE: u64 = 10;
 
 #[cfg(test)]
@@ -187,7 +187,7 @@ mod tests {
         Turns::with_places(places, Arc::default())
     }
 
-    /// A reply of something that the client lacks.
+    /// The estimate of a reply that brings what the client lacks.
     fn first(bytes: usize) -> Estimate {
         Estimate { bytes, is_first: true }
     }

@@ -1,5 +1,5 @@
-//! Replies of several pieces on their way to clients. A client that takes nothing keeps the resources of its reply in memory, and they may
-//! have been replaced long ago. Above a limit such replies are given up, those first that keep most for the fewest clients.
+//! Replies of several pieces on their way to clients. A client that reads nothing keeps the resources of its reply in memory, which may have been
+//! replaced long ago. Above a limit Weir gives such replies up, first those that keep the most memory for the fewest clients.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -30,16 +30,16 @@ struct ReplyList {
     replies: Vec<Weak<Unfinished>>,
     /// Swept when this many entries are reached, so the work for each entry is constant.
     sweep_at: usize,
-    /// Whether a task looks at them.
+    /// Whether a task watches the replies.
     watched: bool,
 }
 
-/// A reply of which pieces are left. They can be freed while the body is not polled, as when the client takes nothing.
+/// A reply with unsent pieces. They can be freed while the body is not polled, as happens when the client reads nothing.
 pub(super) struct Unfinished {
     outgoing: Mutex<Option<Outgoing>>,
     view: Arc<dyn CurrentResources>,
     taken: AtomicUsize,
-    /// How many pieces were taken at the last look, plus one. 0: there was none.
+    /// How many pieces were taken at the last check, plus one. 0: not checked yet.
     looked: AtomicUsize,
 }
 
@@ -53,9 +53,9 @@ pub(super) struct NextPiece {
     pub(super) end: Option<[u8; END]>,
 }
 
-/// Tells whether resources are still what the view has.
+/// Tells whether resources are still current in the view.
 pub(super) trait CurrentResources: Send + Sync {
-    /// Returns the places of resources that the view no longer has like this.
+    /// Returns the indices of the resources that the view has removed or changed.
     fn outdated(&self, kind: &Type, resources: &[Arc<Resource>]) -> Vec<usize>;
 }
 
@@ -70,9 +70,9 @@ impl CurrentResources for SessionHandle {
 #[derive(Default)]
 struct Holder {
     clients: Vec<Arc<Unfinished>>,
-    /// Its outdated bodies by their address, with their lengths.
+    /// The outdated bodies of the message by address, with their lengths.
     bodies: Vec<(usize, usize)>,
-    /// Its compressed forms likewise: mostly there is one.
+    /// The compressed forms of the message by address, with their lengths. Mostly there is one.
     forms: Vec<(usize, usize)>,
 }
 
@@ -98,7 +98,7 @@ impl UnfinishedReplies {
         reply
     }
 
-    /// Gives replies up while too many outdated bytes are kept. Returns whether there is any reply left to look at.
+    /// Gives replies up while too many outdated bytes are kept. Returns whether any reply is left to check.
     async fn look(&self) -> bool {
         let replies = self.replies();
         let mut holders = HashMap::<usize, Holder>::new();
@@ -119,7 +119,7 @@ impl UnfinishedReplies {
             for holder in &mut holders {
                 holder.bodies = outdated(&holder.clients[0]).await;
                 if !holder.bodies.is_empty() {
-                    holder.bodies.append(&mut holder.forms); // what is compressed of it is outdated too
+                    holder.bodies.append(&mut holder.forms); // the compressed forms are outdated too
                 }
             }
             self.give_up(holders);
@@ -136,7 +136,7 @@ impl UnfinishedReplies {
         lock(&self.state).replies.iter().filter_map(Weak::upgrade).collect()
     }
 
-    /// A body is freed when no message has it any more, and a message when none of its clients has.
+    /// A body is freed when no message has it any more, and a message when none of its clients has it any more.
     fn give_up(&self, mut holders: Vec<Holder>) {
         let mut users = HashMap::<usize, usize>::new();
         let mut kept = 0;
@@ -156,7 +156,7 @@ impl UnfinishedReplies {
             for client in &holder.clients {
                 let freed = lock(&client.outgoing).take();
                 self.counters.reached(Limit::OutdatedReplyBytes);
-                drop(freed); // without the lock
+                drop(freed); // after the lock is released
             }
             ended += holder.clients.len();
             for (body, length) in &holder.bodies {
@@ -198,7 +198,7 @@ impl Unfinished {
         self.looked.store(self.taken.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
     }
 
-    /// Whether no piece was taken between two looks.
+    /// Whether no piece was taken since the last check.
     fn is_stuck(&self) -> bool {
         self.looked.load(Ordering::Relaxed) == self.taken.load(Ordering::Relaxed) + 1
     }
@@ -212,7 +212,7 @@ impl NextPiece {
     }
 }
 
-/// Returns the outdated bodies of a reply. No lock is held while they are looked up, and others work in between.
+/// Returns the outdated bodies of a reply. Takes no lock during the lookup, and yields to other tasks.
 async fn outdated(reply: &Unfinished) -> Vec<(usize, usize)> {
     let mut bodies = Vec::new();
     let Some((kind, resources)) = lock(&reply.outgoing).as_ref().map(Outgoing::resources) else { return bodies };
@@ -238,7 +238,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A client that takes less than a piece in this time may lose its reply to others, if it is outdated.
+/// The time between checks. A client that takes no piece within it may lose an outdated reply.
 const BETWEEN_LOOKS: Duration = Duration::from_secs(2);
 const LOOKED_UP_AT_ONCE: usize = 1000;
 
@@ -298,7 +298,7 @@ mod tests {
             self.replies.enter(outgoing, self.view.clone())
         }
 
-        /// Two looks, between which nobody takes anything.
+        /// Checks twice. No client takes anything in between.
         async fn stand_still(&self) {
             assert!(self.replies.look().await);
             self.replies.look().await;

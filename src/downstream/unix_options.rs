@@ -1,4 +1,4 @@
-//! What is configured of a Unix socket, and what can be wrong with it: folder, path, user and group.
+//! The configuration of a Unix socket, and checks of its folder, path, user and group.
 
 use std::fs;
 use std::io;
@@ -7,12 +7,12 @@ use std::path::{Path, PathBuf};
 
 use nix::unistd::{Group, User};
 
-/// A Unix socket, as it is configured.
+/// A Unix socket as configured.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnixOptions {
-    /// Where it is.
+    /// The path of the socket.
     pub path: PathBuf,
-    /// The permissions: who may write may connect.
+    /// The permissions. Whoever may write may connect.
     pub mode: u32,
     /// By default the user of this process.
     pub owner: Option<Account>,
@@ -23,9 +23,9 @@ pub struct UnixOptions {
 /// A user or a group.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Account {
-    /// As the system knows it.
+    /// By its number.
     Number(u32),
-    /// As people know it.
+    /// By its name.
     Name(Box<str>),
 }
 
@@ -54,7 +54,7 @@ pub(crate) enum UnixSocketError {
     Unknown { kind: &'static str, name: Box<str> },
 }
 
-/// Checks that not everybody can put another socket into the place of this one.
+/// Checks that not every user can put another socket in place of this one.
 pub(crate) fn check_folder(folder: &Path) -> Result<(), UnixSocketError> {
     let found = fs::metadata(folder);
     let found = found.map_err(|error| UnixSocketError::System { what: "use folder", path: folder.into(), error })?;
@@ -104,7 +104,7 @@ fn number(
 
 const WRITABLE_BY_ALL: u32 = 0o002;
 const STICKY: u32 = 0o1000;
-/// What the system has room for, with a zero at its end.
+/// The kernel's limit for a path, without the zero at its end.
 pub(super) const LONGEST_PATH: usize = 107;
-/// Leaves room for the private folder.
+/// The limit for the folder, which leaves room for the private folder.
 pub(crate) const LONGEST_FOLDER: usize = LONGEST_PATH - "/.w00000000/s".len();

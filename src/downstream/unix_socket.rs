@@ -1,4 +1,4 @@
-//! Unix sockets: opened in a folder that is private, and moved to their place when mode and owner are set, so that nobody connects before.
+//! Unix sockets: bound in a private folder and moved to their path once mode and owner are set, so that no client connects earlier.
 
 use std::fs::{self, DirBuilder, File, Metadata, Permissions, TryLockError};
 use std::hash::{BuildHasher, RandomState};
@@ -14,20 +14,20 @@ use super::inherited::InheritedSockets;
 use super::late_socket::{AwaitedAddress, LateSocket, OF_UNIX};
 use super::unix_options::{LONGEST_PATH, UnixOptions, UnixSocketError, check_folder, folder_of, group, user};
 
-/// A socket that clients can connect to. Its file goes with it, unless another one has taken the place, or the socket was inherited.
+/// A socket that clients can connect to. Dropping it removes its file, unless another file has replaced it, or the socket was inherited.
 #[derive(Debug)]
 pub(crate) struct UnixSocket {
-    _file: Option<SocketFile>, // goes first: a socket of a dead process is not left behind
+    _file: Option<SocketFile>, // dropped first: no file may remain whose socket is closed
     listener: UnixListener,
 }
 
-/// A socket that is not yet in its place.
+/// A socket that is not yet at its path.
 struct Prepared {
     socket: Socket,
     folder: PrivateFolder,
 }
 
-/// A folder that only this user may enter. It is removed with what is in it.
+/// A folder that only this user may enter. Dropping it removes the folder and its contents.
 struct PrivateFolder(PathBuf);
 
 /// The file of a socket of this process.
@@ -37,7 +37,7 @@ struct SocketFile {
     is: FileIdentity,
 }
 
-/// What tells a file from another one that takes its place. The time is needed where numbers are used again.
+/// The identity of a file, which tells it from a later one at its path. The time is needed because inode numbers are reused.
 #[derive(Debug, PartialEq, Eq)]
 struct FileIdentity {
     device: u64,
@@ -46,7 +46,7 @@ struct FileIdentity {
 }
 
 impl UnixSocket {
-    /// Listens, with a queue of this length.
+    /// Listens, with a backlog of this length.
     pub(crate) fn listen(options: &UnixOptions, backlog: i32) -> Result<Self, UnixSocketError> {
         let path = &options.path;
         let prepared = Prepared::new(options, backlog)?;
@@ -55,7 +55,7 @@ impl UnixSocket {
         prepared.publish(path)
     }
 
-    /// Returns the inherited socket at this path, or else listens on a new one, now or later, and whether it was inherited.
+    /// Returns the inherited socket at this path, or else listens on a new one, now or later. Also returns whether it was inherited.
     pub(crate) fn open(
         options: &UnixOptions,
         backlog: i32,
@@ -71,7 +71,7 @@ impl UnixSocket {
         Ok((LateSocket::open(socket), true))
     }
 
-    /// Listens. A path that another process has is opened later, if this one follows it.
+    /// Listens. If another process has the path and this process is its successor, the socket is opened later.
     fn listen_or_wait(
         options: &UnixOptions,
         backlog: i32,
@@ -145,7 +145,7 @@ impl PrivateFolder {
 
 impl Drop for PrivateFolder {
     fn drop(&mut self) {
-        let _ = fs::remove_file(self.socket()); // it was moved, unless something failed
+        let _ = fs::remove_file(self.socket()); // not there once the socket was moved
         let _ = fs::remove_dir(&self.0);
     }
 }
@@ -165,7 +165,7 @@ impl Drop for SocketFile {
     }
 }
 
-/// Checks that nobody uses the place of a socket. One that a dead process has left may be replaced.
+/// Checks that no process uses the path of a socket. A file that a dead process has left may be replaced.
 fn check_place(path: &Path) -> Result<(), UnixSocketError> {
     match fs::symlink_metadata(path) {
         Ok(found) if !found.file_type().is_socket() => return Err(UnixSocketError::Other(path.into())),
@@ -175,7 +175,7 @@ fn check_place(path: &Path) -> Result<(), UnixSocketError> {
     }
     let connect = || {
         let client = Socket::new(Domain::UNIX, Type::STREAM, None)?;
-        client.set_nonblocking(true)?; // one whose queue is full would let this wait
+        client.set_nonblocking(true)?; // otherwise a socket with a full backlog would block
         client.connect(&SockAddr::unix(path)?)
     };
     match connect() {
@@ -186,7 +186,7 @@ fn check_place(path: &Path) -> Result<(), UnixSocketError> {
     }
 }
 
-/// Checks that an inherited socket permits no more than is configured. Its mode and owner were set by the process that opened it.
+/// Checks that an inherited socket permits no more than configured. The process that opened it set its mode and owner.
 fn check_inherited(options: &UnixOptions) -> Result<(), UnixSocketError> {
     let path = &options.path;
     let (owner, group) = (user(&options.owner)?, group(&options.group)?);
@@ -203,7 +203,7 @@ fn check_inherited(options: &UnixOptions) -> Result<(), UnixSocketError> {
     Ok(())
 }
 
-/// Lets one process after the other look at the folder and put its socket there.
+/// Locks the folder, so that one process at a time checks it and puts its socket there.
 fn lock(folder: &Path) -> Result<File, UnixSocketError> {
     let fail = |error| UnixSocketError::System { what: "lock folder", path: folder.into(), error };
     let (file, begun) = (File::open(folder).map_err(fail)?, Instant::now());

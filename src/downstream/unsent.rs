@@ -1,12 +1,12 @@
-//! What a connection keeps for a client that takes no more for now: a full buffer of the kernel, and what is made of its replies.
+//! What a connection keeps for a client that reads nothing for now: a full buffer of the kernel, and its encoded replies.
 
 use std::sync::Arc;
 
 use crate::memory::{Account, Charge, costs};
 
-/// The charge for that, for as long as the client takes nothing.
+/// The charge for this memory, for as long as the client reads nothing.
 pub(super) struct Unsent {
-    /// None: nothing is charged to the connection.
+    /// `None`: nothing is charged to the connection.
     account: Option<Arc<Account>>,
     charge: Option<Charge>,
 }
@@ -16,7 +16,7 @@ impl Unsent {
         Self { account, charge: None }
     }
 
-    /// Notes whether there was no room for what was to be written. Most writes find room, and then nothing changes.
+    /// Records whether the last write found no room. Most writes find room, and then nothing changes.
     pub(super) fn note(&mut self, is_full: bool) {
         if is_full == self.charge.is_some() {
             return;

@@ -1,20 +1,20 @@
 //! The order in which streams end in a drain: in waves, each within a budget of bytes.
 //!
-//! The client of a stream that has ended comes back, here or to another relay, and may fetch all that it subscribes to. So streams end in
-//! random order and no faster than the budget. If the time of the drain is too short for that, or there is no budget, they end evenly over
-//! that time.
+//! The client of an ended stream reconnects, here or to another relay, and may fetch all that it subscribes to. So streams end in
+//! random order, and no faster than the budget. If the drain is too short for that, or there is no budget, they end evenly over
+//! its time.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Streams that wait for their turn to end. `T` is what ends one.
+/// Streams that wait for their turn to end. A value of `T` ends one.
 #[derive(Debug)]
 pub(super) struct Waves<T> {
-    /// By a random number.
+    /// The streams by a random number.
     waiting: BTreeMap<u64, Waiting<T>>,
-    /// The weight of all of them.
+    /// The weight of all waiting streams.
     weight: u64,
-    /// What has been paid for and has not ended yet. Below zero if the last stream of an earlier wave weighed more than that.
+    /// The earned weight that is not spent yet. Below zero if the last stream of an earlier wave weighed more than there was.
     credit: f64,
 }
 
@@ -24,14 +24,14 @@ struct Waiting<T> {
     stream: T,
 }
 
-/// What is left of a drain.
+/// The remaining time and budget of a drain.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct RemainingDrain {
     /// The time since the last wave.
     pub(super) elapsed: Duration,
     /// The time until all streams must have ended.
     pub(super) left: Duration,
-    /// What clients may fetch; 0: as little as the time permits.
+    /// The budget that clients may fetch; 0: as little as the time permits.
     pub(super) bytes_per_second: u64,
 }
 
@@ -42,7 +42,7 @@ impl<T> Default for Waves<T> {
 }
 
 impl<T> Waves<T> {
-    /// Adds a stream at a random place. Its client subscribes to about so many bytes.
+    /// Adds a stream at a random position. Its client subscribes to about `bytes`.
     pub(super) fn enter(&mut self, random: u64, bytes: usize, stream: T) {
         let weight = (bytes as u64).max(CONNECT);
         let mut place = random;
@@ -57,7 +57,7 @@ impl<T> Waves<T> {
         self.waiting.is_empty()
     }
 
-    /// Takes the streams of the next wave. Those that have ended by themselves are taken beside them.
+    /// Takes the streams of the next wave. Streams that have ended by themselves are taken too, at no cost.
     pub(super) fn next_wave(&mut self, rest: RemainingDrain, has_ended: impl Fn(&T) -> bool) -> Vec<T> {
         let unpaid = (self.weight as f64 - self.credit).max(0.0);
         let evenly = unpaid / (rest.left + rest.elapsed).as_secs_f64().max(f64::EPSILON);
@@ -65,7 +65,7 @@ impl<T> Waves<T> {
         let mut wave = Vec::new();
         while let Some(next) = self.waiting.first_entry() {
             let (weight, has_ended) = (next.get().weight, has_ended(&next.get().stream));
-            // The middle of what it weighs is its moment.
+            // A stream ends once half of its weight is earned.
             if !has_ended && !rest.left.is_zero() && self.credit < weight as f64 / 2.0 {
                 break;
             }
@@ -82,7 +82,7 @@ impl<T> Waves<T> {
     }
 }
 
-/// What a stream weighs at least: a client that fetches nothing connects all the same, and a handshake takes as long as so many bytes.
+/// The least weight of a stream: even a client that fetches nothing connects, and a handshake costs as much as so many bytes.
 const CONNECT: u64 = 64 << 10;
 
 #[cfg(test)]
@@ -95,7 +95,7 @@ mod tests {
 
     fn waves_of(streams: impl IntoIterator<Item = usize>) -> Waves<usize> {
         let mut waves = Waves::default();
-        // Some numbers come twice.
+        // Some numbers occur twice.
         streams.into_iter().enumerate().for_each(|(at, bytes)| waves.enter(at as u64 / 2 * 7919 % 1009, bytes, bytes));
         waves
     }

@@ -1,7 +1,7 @@
 //! Ends connections whose peer has stopped reading.
 //!
-//! HTTP/2 has keepalive for that, and each of its streams pins one piece. An HTTP/1.1 response is written as a whole, and a peer could pin
-//! it for as long as it likes.
+//! HTTP/2 has keepalive for that, and each stream pins only one piece. An HTTP/1.1 response is written as a whole, and without a limit its peer
+//! could pin it for ever.
 
 use std::future::Future;
 use std::io::{self, ErrorKind};
@@ -12,12 +12,12 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Sleep;
 
-/// A connection that fails when nothing could be written for a given time.
+/// A connection that fails if no bytes could be written for a given time.
 pub(crate) struct WriteTimeout<T> {
     inner: T,
     patience: Duration,
     waiting: Option<Pin<Box<Sleep>>>,
-    /// Called when the peer has taken something.
+    /// Called each time the peer has taken bytes.
     notes: Option<Box<dyn Fn() + Send>>,
 }
 
@@ -26,7 +26,7 @@ impl<T> WriteTimeout<T> {
         Self { inner, patience, waiting: None, notes: None }
     }
 
-    /// Calls this each time that the peer has taken something.
+    /// Calls `notes` each time the peer has taken bytes.
     pub(crate) fn noting(self, notes: impl Fn() + Send + 'static) -> Self {
         Self { notes: Some(Box::new(notes)), ..self }
     }

@@ -1,8 +1,8 @@
-//! Compressed forms of messages, which all who accept them share: whether one is worth making, and making it beside the threads that serve.
+//! Compressed forms of messages, shared by all clients that accept them: decides which are worth making, and makes them off the serving threads.
 //!
-//! A form is kept as long as its message, and charged meanwhile. Whether it is worth its cost depends on how many take it. That is known of the
-//! clients that have taken the message already, and expected of as many as took the one before that was alike. So the first replies of a
-//! kind are sent plain until enough clients have come, and later ones are compressed at once.
+//! A form exists as long as its message, and its memory is charged. Whether it is worth its cost depends on how many clients take it: those that
+//! have taken the message so far, or, as a forecast, those that took the last message of the same kind. So the first replies of a kind are plain
+//! until enough clients have taken them, and later ones are compressed at once.
 
 use std::collections::HashMap;
 use std::pin::Pin;
@@ -25,12 +25,12 @@ use crate::memory::Memory;
 use crate::relay::CompressionCounters;
 use crate::relay::heavy::HeavyTurns;
 
-/// The compressed forms that are being made, and what is known of those that were.
+/// The compressed forms that are being made, and statistics of earlier ones.
 pub(in super::super) struct CompressedForms {
     memory: Arc<Memory>,
     turns: HeavyTurns,
     kinds: Mutex<HashMap<u64, Kind>>,
-    /// How many are being made or wait for that.
+    /// How many forms are being made or are queued.
     begun: Arc<AtomicUsize>,
     counters: Arc<CompressionCounters>,
 }
@@ -50,13 +50,13 @@ pub(in super::super) struct FormToCome {
     limit: Pin<Box<Sleep>>,
 }
 
-/// Messages that are likely to have as many takers: of one type and about one size, for the clients of one view.
+/// Messages that are likely to have equally many takers: of one type and about one size, for the clients of one view.
 struct Kind {
-    /// The takers of the newest one.
+    /// The number of takers of the newest message.
     newest: Arc<AtomicUsize>,
-    /// How many took those before.
+    /// The expected number of takers, from the messages before the newest.
     before: usize,
-    /// How many thousandths of the bytes the last form has saved.
+    /// The thousandths of the bytes that the last form saved.
     saved: usize,
 }
 
@@ -69,7 +69,7 @@ impl CompressedForms {
         Arc::new(Self { memory, turns: HeavyTurns::new(), kinds, begun, counters })
     }
 
-    /// Compresses a reply for its taker if the form is there or is being made, or is worth making. `Err`: the form is still to come.
+    /// Compresses a reply for its taker if its form exists, is being made, or is worth making. `Err`: the form is not ready yet.
     pub(in super::super) fn compress(
         self: &Arc<Self>,
         outgoing: Outgoing,
@@ -108,7 +108,7 @@ impl CompressedForms {
         outgoing
     }
 
-    /// Counts a taker of a message. Returns whether it is worth compressing.
+    /// Counts a taker of a message. Returns whether the message is worth compressing.
     fn is_worth_it(&self, message: &SharedMessage, kind: u64, compression: Compression) -> bool {
         if compression == Compression::Always {
             return true;
@@ -125,7 +125,7 @@ impl CompressedForms {
         if takers == 1 && !Arc::ptr_eq(&kind.newest, &message.takers) {
             kind.before = kind.newest.load(Ordering::Relaxed).max(kind.before / 2);
             kind.newest = message.takers.clone();
-            kind.saved += LIKELY_SAVED.saturating_sub(kind.saved) / 16; // what was useless is tried again some time
+            kind.saved += LIKELY_SAVED.saturating_sub(kind.saved) / 16; // so that a useless kind is tried again some time
         }
         pays(takers.max(kind.before), kind.saved)
     }
@@ -142,12 +142,12 @@ impl CompressedForms {
         tokio::spawn(async move {
             let form = this.make(&message, kind).await;
             drop(place);
-            let _ = done.send(form); // all who wait may have gone
+            let _ = done.send(form); // nobody may be waiting any more
         });
         making.shared()
     }
 
-    /// Makes the form of a message, unless all who need it have gone.
+    /// Makes the form of a message, unless nobody needs it any more.
     async fn make(&self, message: &Weak<SharedMessage>, kind: u64) -> Option<Arc<Form>> {
         let _turn = self.turns.next().await;
         let message = message.upgrade()?;
@@ -183,14 +183,14 @@ impl Kind {
 }
 
 impl Taker {
-    /// One of a view with this key.
+    /// A taker whose view has this key.
     pub(in super::super) fn new(compression: Compression, key: &str) -> Self {
         Self { compression, view: xxh3_64(key.as_bytes()) }
     }
 }
 
 impl FormToCome {
-    /// Waits for the form, until that takes too long.
+    /// Waits for the form, at most until the time limit.
     pub(in super::super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         match self.making.poll_unpin(cx) {
             Poll::Ready(made) => {
@@ -201,14 +201,14 @@ impl FormToCome {
         }
     }
 
-    /// Waits however long it takes.
+    /// Waits for the form without a time limit.
     #[cfg(test)]
     pub(in super::super) async fn made(mut self, forms: &CompressedForms) -> Outgoing {
         self.form = self.making.clone().await.ok().flatten();
         self.reply(forms)
     }
 
-    /// Returns the reply, which is plain if there is no form.
+    /// Returns the reply: plain if there is no form.
     pub(in super::super) fn reply(self, forms: &CompressedForms) -> Outgoing {
         match self.form {
             Some(form) => forms.compressed(self.outgoing, form),
@@ -217,7 +217,7 @@ impl FormToCome {
     }
 }
 
-/// Equal for messages that are likely to have as many takers.
+/// Returns a hash that is equal for messages that are likely to have equally many takers.
 fn kind_of(message: &SharedMessage, view: u64) -> u64 {
     let (kind, variant) = message.message.likeness();
     let mut hasher = Xxh3::new();
@@ -232,18 +232,18 @@ fn saved(plain: usize, compressed: usize) -> usize {
     plain.saturating_sub(compressed).saturating_mul(1000) / plain.max(1)
 }
 
-/// Whether the bytes that so many takers save, as thousandths of the message each, are worth a pass over it.
+/// Whether what so many takers save is worth compressing the message. `saved`: thousandths of the message that each taker saves.
 pub(in super::super) fn pays(takers: usize, saved: usize) -> bool {
     saved >= LEAST_SAVED && takers.saturating_mul(saved) * WORTH >= 1000 * COST
 }
 
-/// Whether what is compressed is smaller by enough.
+/// Whether the compressed form is small enough to be useful.
 pub(in super::super) fn is_useful(plain: usize, compressed: usize) -> bool {
     saved(plain, compressed) >= LEAST_SAVED
 }
 
-/// Forgets kinds whose messages had one taker each, which tells nothing of the next one; then those of which nothing is being sent, and
-/// others only if all are. What is forgotten is found out again.
+/// Forgets first the kinds whose messages had one taker each, which tells nothing of the next message; then kinds of which no message exists; then
+/// any others. Their numbers are learnt again.
 fn make_room(kinds: &mut HashMap<u64, Kind>) {
     kinds.retain(|_, kind| kind.before.max(kind.newest.load(Ordering::Relaxed)) > 1);
     if kinds.len() > MOST_KINDS / 4 * 3 {
@@ -262,19 +262,19 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Shorter messages fit into a packet.
+/// The least size of a message that is compressed. A shorter one fits into a packet.
 pub(in super::super) const LEAST: usize = 1 << 10;
-/// Milliseconds of a core that a MiB less is worth.
+/// Saving one MiB is worth so many CPU milliseconds.
 const WORTH: usize = 1;
-/// Milliseconds of a core that it is taken to cost to compress a MiB.
+/// Compressing one MiB is assumed to cost so many CPU milliseconds.
 const COST: usize = 6;
-/// Thousandths that are saved of a message as long as that is not known.
+/// The thousandths of a message that a form is assumed to save before the first was made.
 pub(in super::super) const LIKELY_SAVED: usize = 700;
-/// A form that saves fewer is no use: reading it costs its client as much as before.
+/// A form that saves fewer thousandths is not sent: the client would do more work for the same bytes.
 const LEAST_SAVED: usize = 100;
-/// A reply waits for its form so long, whatever its size: what the client is sent after it waits too.
+/// How long a reply waits for its form, whatever its size. Later replies to the client wait too.
 pub(in super::super) const PATIENCE: Duration = Duration::from_millis(200);
-/// With so many forms begun, further messages are plain.
+/// How many forms may be begun at a time. Further messages are sent plain meanwhile.
 const MOST_BEGUN: usize = 64;
 const MOST_KINDS: usize = 1024;
 
@@ -293,7 +293,7 @@ mod tests {
 
     const CDS: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
     const SECRETS: &str = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret";
-    /// More than is kept when no client is sent it any more.
+    /// Larger than the cache of messages that no client is being sent.
     const LARGE: usize = 1 << 20;
     const AUTO: Taker = Taker { compression: Compression::Auto, view: 1 };
     const ALWAYS: Taker = Taker { compression: Compression::Always, view: 1 };
@@ -321,7 +321,7 @@ mod tests {
             Outgoing::new(Reply { nonce, ..reply.clone() }, variant, &self.messages)
         }
 
-        /// Compresses a reply for a client if that is worth it, and waits.
+        /// Compresses a reply for a client if that is worth its cost, and waits for the form.
         async fn sent(&self, reply: &Reply, nonce: u64, taker: Taker) -> Outgoing {
             match self.forms.compress(self.outgoing(reply, nonce, Variant::Delta), taker) {
                 Ok(outgoing) => outgoing,
@@ -334,7 +334,7 @@ mod tests {
         }
     }
 
-    /// Text of which a third is left when it is compressed, and no two of which are equal.
+    /// Returns text that compression makes two thirds smaller. It differs for each seed.
     fn text(bytes: usize, seed: u32) -> Vec<u8> {
         let mut state = seed;
         let mut word = || {
@@ -388,7 +388,7 @@ mod tests {
         assert_eq!((saved(1000, 300), saved(10, 20), saved(0, 10)), (700, 0, 0));
     }
 
-    /// What a fleet has in common must not be forgotten for what single clients are sent.
+    /// The statistics of a whole fleet must not be evicted for messages of single clients.
     #[tokio::test]
     async fn of_too_many_kinds_those_are_forgotten_first_that_one_client_takes() {
         let world = World::new();

@@ -1,6 +1,6 @@
 //! The compressed form of a message, which its takers share in pieces.
 //!
-//! As with plain pieces, one in flight keeps itself and nothing else: a client that takes nothing of a reply that was given up holds 64 KiB.
+//! Like a plain piece, a piece in flight keeps only itself alive: a client that reads nothing of a reply that was given up pins 64 KiB.
 
 use std::sync::Arc;
 
@@ -20,32 +20,32 @@ pub(super) struct Form {
     _charge: Charge,
 }
 
-/// How far the compressed form of a message is.
+/// The progress of making a compressed form.
 #[derive(Debug, Default)]
 pub(super) enum FormState {
     #[default]
     NotBegun,
     Begun(Making),
     Made(Arc<Form>),
-    /// It is hardly smaller than the message, or could not be made.
+    /// The form would be hardly smaller than the message, or could not be made.
     Useless,
 }
 
-/// Ends in any case: without a form if what makes it has ended.
+/// Always completes: with an error if the maker has ended without a result.
 pub(super) type Making = Shared<oneshot::Receiver<Option<Arc<Form>>>>;
 
-/// A part of a form, which is charged by itself.
+/// A part of a form, with a memory charge of its own.
 #[derive(Debug)]
 struct FormPiece {
     bytes: Vec<u8>,
     _charge: Charge,
 }
 
-/// Keeps a piece in flight alive, and nothing else of its form.
+/// Keeps a piece in flight alive, but not the rest of its form.
 struct Owner(Arc<FormPiece>);
 
 impl Form {
-    /// `charge` is what was charged for its making.
+    /// `charge`: the memory that was charged while the form was made.
     pub(super) fn new(gzip: SharedGzip, charge: Charge) -> Self {
         let length = gzip.len();
         let (pieces, sum) = gzip.into_parts();
@@ -59,7 +59,7 @@ impl Form {
         Self { pieces, length, sum, _charge: charge }
     }
 
-    /// Returns the length of what all takers get.
+    /// Returns the length of the bytes that all takers share.
     pub(super) fn len(&self) -> usize {
         self.length
     }
@@ -84,5 +84,5 @@ impl AsRef<[u8]> for Owner {
     }
 }
 
-/// What a form, and each of its pieces, counts beyond its bytes.
+/// The overhead in bytes that is charged for a form and for each of its pieces.
 const OVERHEAD: usize = 256;

@@ -1,6 +1,6 @@
 //! The encoded form of a reply, in parts that are written one by one: an entry, a removed name, the fields of the message.
 //!
-//! The nonce and the version of a SotW set differ from client to client. They are in the head, and in none of the parts.
+//! The nonce and the version of a SotW set differ between clients. They are in the head, and not in any part.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use weir_core::xds::{Name, Resource, SetVersion, Type};
 
 use super::sink::{Length, Sink, Window, field_len, put_bytes, put_length, put_message, put_number, put_text};
 
-/// A reply with everything else that its bytes depend on.
+/// A reply, with everything else that determines its bytes.
 #[derive(Debug)]
 pub(in super::super) struct Message {
     reply: Reply,
@@ -31,7 +31,7 @@ impl Message {
         Self { reply, variant, control_plane: control_plane.clone() }
     }
 
-    /// Returns all parts in one buffer, without the fields that each client has for itself.
+    /// Returns all parts in one buffer, without the fields that differ between clients.
     pub(crate) fn to_vec(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
         (0..self.parts()).for_each(|part| self.write_part(part, &mut bytes));
@@ -69,12 +69,12 @@ impl Message {
         (self.reply.kind.clone(), self.reply.resources.clone())
     }
 
-    /// Whether it has secrets. Their length when they are compressed beside something that others choose would tell of them.
+    /// Whether the message has secrets. If they were compressed together with text that others choose, the length would reveal something of them.
     pub(super) fn is_secret(&self) -> bool {
         self.reply.kind.is_secret()
     }
 
-    /// Returns what is alike in messages that as many clients are likely to take.
+    /// Returns what messages have in common that are likely to have equally many takers.
     pub(super) fn likeness(&self) -> (&Type, Variant) {
         (&self.reply.kind, self.variant)
     }
@@ -153,7 +153,7 @@ impl Message {
 
     fn write_heartbeat(&self, heartbeat: &Heartbeat, out: &mut dyn Sink) {
         match self.variant {
-            // With the version that the client ACKed last: this is how it recognises a heartbeat (DELTA-47, EV).
+            // With the version that the client ACKed last, so that it recognises a heartbeat (DELTA-47, EV).
             Variant::Sotw => put_message(out, 2, |any| {
                 put_text(any, 1, WRAPPER_URL);
                 put_message(any, 2, |out| put_heartbeat(out, &self.reply.version.text(), heartbeat));
@@ -201,13 +201,13 @@ impl Message {
     }
 }
 
-/// Writes the fields that each client has for itself.
+/// Writes the fields that differ between clients.
 pub(super) fn put_own_fields(out: &mut dyn Sink, nonce: u64, version: Option<SetVersion>) {
     put_text(out, 5, Digits::of(nonce).text());
     version.iter().for_each(|version| put_bytes(out, 1, &version.text()));
 }
 
-/// Whether other clients may get the same parts: they contain nothing of a single client, and no running TTL.
+/// Whether other clients may get the same parts: none depends on a single client, or on the remaining time of a TTL.
 pub(super) fn is_for_all(reply: &Reply) -> bool {
     reply.ttls.is_empty() && reply.heartbeats.is_empty() && reply.spellings.is_empty()
 }
@@ -282,7 +282,7 @@ impl Digits {
     }
 }
 
-/// The largest payload that is handed to HTTP/2 at once.
+/// The largest payload that HTTP/2 is given at once.
 pub(in super::super) const PIECE: usize = 64 << 10;
 const WRAPPER_URL: &str = "type.googleapis.com/envoy.service.discovery.v3.Resource";
 

@@ -35,15 +35,15 @@ pub(super) struct Outgoing {
     compressed: Option<Compressed>,
 }
 
-/// The compressed form that a client gets, and its end, which is the client's own.
+/// The compressed form of a message, and the end that belongs to one client.
 #[derive(Debug)]
 struct Compressed {
     form: Arc<Form>,
     end: [u8; END],
 }
 
-/// The bytes before the pieces of a message: the gRPC prefix, the nonce, and the version of a SotW set. If it is compressed, the start of
-/// that goes before the last two.
+/// The bytes before the pieces of a message: the gRPC prefix, the nonce, and the version of a SotW set. In a compressed message, the start of the
+/// gzip data goes before the nonce.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Head {
     bytes: [u8; HEAD],
@@ -63,7 +63,7 @@ impl Outgoing {
         Self { messages: messages.clone(), message, head, next: 0, progress, compressed: None }
     }
 
-    /// Sends the compressed form, before the first piece is taken.
+    /// Sends the compressed form. To be called before the first piece is taken.
     fn compress(&mut self, form: Arc<Form>) {
         let own = &self.head.bytes()[PREFIX..];
         let start = SharedGzip::start(own.len() as u16); // a few bytes
@@ -76,7 +76,7 @@ impl Outgoing {
         self.compressed = Some(Compressed { form, end });
     }
 
-    /// Returns the next piece, and the head before the first one.
+    /// Returns the next piece, and before it the head if it is the first one.
     pub(crate) fn next_piece(&mut self) -> (Head, Bytes) {
         self.next += 1;
         let piece = match &self.compressed {
@@ -91,23 +91,23 @@ impl Outgoing {
         self.next < pieces
     }
 
-    /// Returns the bytes after the last piece, once that is taken.
+    /// Returns the bytes after the last piece, once that piece was taken.
     pub(crate) fn end(&self) -> Option<[u8; END]> {
         self.compressed.as_ref().filter(|_| !self.has_more()).map(|compressed| compressed.end)
     }
 
-    /// Returns the bytes that go to the client, before the first piece is taken.
+    /// Returns how many bytes the client gets. To be called before the first piece is taken.
     pub(crate) fn bytes(&self) -> usize {
         let shared = self.form().map_or(self.message.length, |(_, length)| length + END);
         self.head.length + shared
     }
 
-    /// Returns what tells the message from others, and its length. Clients that are sent the same bytes share it.
+    /// Returns the identity of the message and its length. Clients that are sent the same bytes share the message.
     pub(crate) fn message(&self) -> (usize, usize) {
         (Arc::as_ptr(&self.message).addr(), self.message.length)
     }
 
-    /// Returns what tells the compressed form from others, and its length, if the client gets one.
+    /// Returns the identity of the compressed form and its length, if the client gets one.
     pub(crate) fn form(&self) -> Option<(usize, usize)> {
         let form = &self.compressed.as_ref()?.form;
         Some((Arc::as_ptr(form).addr(), form.len()))
@@ -118,7 +118,7 @@ impl Outgoing {
         self.message.message.resources()
     }
 
-    /// Notes that the client accepts pieces: their snapshot stays leased.
+    /// Records that the client accepts pieces, so that its snapshot stays leased.
     pub(crate) fn note_progress(&self, now: Moment) {
         self.progress.iter().for_each(|progress| progress.note(now));
     }
@@ -154,12 +154,12 @@ impl Sink for Head {
     }
 }
 
-/// The gRPC prefix, the start of what is compressed, a nonce of 20 digits and a version of 24, the last two with tag and length.
+/// The gRPC prefix, the start of the gzip data, a nonce of 20 digits and a version of 24, the last two with tag and length.
 const HEAD: usize = PREFIX + START + 22 + 26;
 const PREFIX: usize = 5;
 /// The flag of a message that is not compressed.
 const PLAIN: u8 = 0;
-/// The flag of one that is.
+/// The flag of a compressed message.
 const GZIP: u8 = 1;
 
 #[cfg(test)]
@@ -196,7 +196,7 @@ mod tests {
         Reply { removed: vec!["gone".into()], ..Reply::sample(kind, resources) }
     }
 
-    /// A client that reads slowly, but reads, stays on the snapshot that its reply is of.
+    /// A slow client keeps the snapshot of its reply leased as long as it reads something.
     #[test]
     fn a_lease_lasts_as_long_as_its_client_accepts_pieces() {
         let millis = |count| Moment::START + Duration::from_millis(count);
@@ -214,7 +214,7 @@ mod tests {
         }
     }
 
-    /// Returns the bytes of a reply, which do not depend on how they are cut.
+    /// Returns the bytes of a reply. They must not depend on how it is cut into pieces.
     fn encode(reply: Reply, variant: Variant) -> Vec<u8> {
         let message = Message::of(reply.clone(), variant, &"weir".into());
         for size in [1, 7, 100, 65_536] {
@@ -307,7 +307,7 @@ mod tests {
         assert_eq!((a.ttl, a.resource.is_some()), (Some(wanted), true));
     }
 
-    /// A change of a reply that its parts may show.
+    /// A change of a reply that its parts may reflect.
     type Change = fn(&mut Reply);
 
     #[test]
@@ -347,13 +347,13 @@ mod tests {
         assert!(!is_same(&first, &take(base, Variant::Sotw)));
     }
 
-    /// Which parts a reply has: everything that two clients' replies may differ in.
+    /// The parts of a reply: everything in which the replies of two clients may differ.
     #[derive(Debug, Clone)]
     struct Parts {
         delta: bool,
         resources: Vec<usize>,
         removed: Vec<usize>,
-        /// What goes beside the resources, if anything.
+        /// What the reply has beside its resources, if anything.
         extra: u8,
         /// The resource in the middle of a long list.
         middle: Option<usize>,
@@ -363,7 +363,7 @@ mod tests {
 
     fn parts() -> impl Strategy<Value = Parts> {
         let some = || proptest::collection::vec(0..3_usize, 0..3);
-        // Few differ in more than one respect: near misses are what a wrong comparison confuses.
+        // Few replies differ in more than one respect, because a wrong comparison confuses those that are almost equal.
         let middle = proptest::option::weighted(0.3, 0..3_usize);
         (any::<bool>(), some(), some(), 0..16_u8, middle, any::<bool>(), 0..3_u64).prop_map(
             |(delta, resources, removed, extra, middle, wrappers, nonce)| Parts {
@@ -416,7 +416,7 @@ mod tests {
     }
 
     proptest! {
-        /// I2: whatever other clients are sent at the time, a client is sent what it would be sent alone.
+        /// I2: a client is sent the same bytes as if it were alone, whatever other clients are sent at the time.
         #[test]
         fn i2_no_client_is_sent_the_bytes_of_a_reply_that_differs(all in proptest::collection::vec(parts(), 1..40)) {
             let mut aliased = wrapper("b", 3);

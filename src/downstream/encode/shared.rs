@@ -1,7 +1,7 @@
 //! Encoded bytes that clients share: replies with the same parts have the same bytes for all clients.
 //!
-//! Nothing needs to be invalidated. A message is looked up by its contents and keeps them alive, and its pieces can be encoded again at any
-//! time. So both may be evicted whenever there are too many.
+//! No entry is ever invalidated. The key of a message is its contents, which it keeps alive, and pieces can be encoded again at any time, so both
+//! may be evicted when there are too many.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -19,7 +19,7 @@ use super::message::{Message, PIECE, Place, is_for_all};
 pub(in super::super) struct SharedMessages {
     control_plane: Arc<str>,
     shards: [Mutex<Shard>; SHARDS],
-    /// Keeps small messages for the next client, which may need them when the last one is done.
+    /// Keeps small messages for the next client, which may come when the last one was served.
     latest: Mutex<Latest<Arc<SharedMessage>>>,
     pieces: Mutex<Latest<Arc<Piece>>>,
 }
@@ -31,11 +31,11 @@ pub(super) struct SharedMessage {
     pub(crate) length: usize,
     cuts: Vec<Place>,
     pieces: Box<[Mutex<Weak<Piece>>]>,
-    /// How many clients it was made for.
+    /// For how many clients the message was looked up.
     clients: AtomicUsize,
-    /// Whether other clients can be sent the same.
+    /// Whether other clients can be sent the same message.
     pub(crate) is_for_all: bool,
-    /// How many of them accept a compressed one. Outlives it, since the next one is judged by that.
+    /// How many of the clients accept a compressed message. Outlives the message, because the forecast for the next one needs it.
     pub(crate) takers: Arc<AtomicUsize>,
     pub(crate) form: Mutex<FormState>,
 }
@@ -80,12 +80,12 @@ impl SharedMessages {
         if let Some(found) = lock(shard).find(hash, &reply, variant) {
             return found;
         }
-        // Measured without the lock. If two threads do so at once there are two messages, which costs memory and nothing else.
+        // Measured without the lock. Two threads may do so at once and make two messages, which only costs memory.
         let message = made(reply);
         lock(shard).insert(hash, &message);
         if message.length <= LATEST_BYTES / 16 {
             let forgotten = lock(&self.latest).push(message.length + OVERHEAD, message.clone());
-            drop(forgotten); // without the lock
+            drop(forgotten); // after the lock is released
         }
         message
     }
@@ -120,7 +120,7 @@ impl SharedMessage {
         Self { message, length, cuts, pieces, clients: AtomicUsize::new(1), is_for_all, takers, form }
     }
 
-    /// Whether it was made for more than one client.
+    /// Whether the message was looked up for more than one client.
     pub(crate) fn is_shared(&self) -> bool {
         self.clients.load(Ordering::Relaxed) > 1
     }
@@ -129,7 +129,7 @@ impl SharedMessage {
         self.cuts.len()
     }
 
-    /// Returns its bytes in pieces, which are made one by one and not kept.
+    /// Returns the message in pieces, which are made one by one and not cached.
     pub(crate) fn bytes(&self) -> impl Iterator<Item = Vec<u8>> {
         self.cuts.iter().map(|cut| self.message.write(*cut, PIECE))
     }
@@ -160,7 +160,7 @@ impl<T> Latest<T> {
         Self { queue: VecDeque::new(), bytes: 0, most }
     }
 
-    /// Returns the evicted items, so that the caller can drop them outside of the lock.
+    /// Returns the evicted items, so that the caller can drop them after it releases the lock.
     fn push(&mut self, bytes: usize, item: T) -> Vec<T> {
         self.queue.push_back((bytes, item));
         self.bytes += bytes;
@@ -175,7 +175,7 @@ impl<T> Latest<T> {
     }
 }
 
-/// Keeps a piece in flight alive, and nothing else of its message.
+/// Keeps a piece in flight alive, but not the rest of its message.
 struct Owner(Arc<Piece>);
 
 impl AsRef<[u8]> for Owner {
@@ -184,7 +184,7 @@ impl AsRef<[u8]> for Owner {
     }
 }
 
-/// Equal for equal parts. The hash of a large reply covers only its ends; the parts in between are compared on a hit.
+/// Returns a hash of the parts. For a large reply it covers only both ends; the parts in between are compared on a hit.
 fn hash_of(reply: &Reply, variant: Variant) -> u64 {
     let mut hasher = Xxh3::new();
     let mut number = |number: usize| hasher.update(&number.to_le_bytes());
@@ -215,5 +215,5 @@ const ENDS: usize = 8;
 const PIECE_BYTES: usize = 8 << 20;
 /// Messages cached with their resources, which may be outdated.
 const LATEST_BYTES: usize = 4 << 20;
-/// What an item counts beyond its bytes.
+/// The overhead in bytes that is counted for each item.
 const OVERHEAD: usize = 512;

@@ -23,7 +23,7 @@ impl Sink for Vec<u8> {
     }
 }
 
-/// Stores the bytes after the first `skip`, as many as there is room for.
+/// Stores bytes after the first `skip` until it is full.
 pub(super) struct Window {
     pub(crate) skip: usize,
     pub(crate) room: usize,

@@ -1,4 +1,4 @@
-//! A number of bytes that responses share.
+//! A budget of bytes that responses share.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,7 +13,7 @@ impl Budget {
         Arc::new(Self { left: AtomicUsize::new(bytes) })
     }
 
-    /// Whether so many bytes can be taken now.
+    /// Whether this many bytes are available now.
     pub(super) fn has(&self, bytes: usize) -> bool {
         self.left.load(Ordering::Relaxed) >= bytes
     }

@@ -1,4 +1,4 @@
-//! JSON responses shared by all clients that poll for the same resources: a cache bounded in bytes that makes each entry once.
+//! JSON responses, shared by all clients that poll for the same resources. The cache is bounded in bytes, and makes each entry only once.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -20,10 +20,10 @@ use crate::log_pace::LogPace;
 use crate::relay::CompressionCounters;
 use crate::transcode::{Descriptors, TranscodeError, UnknownAny};
 
-/// What distinguishes responses. The version covers the resources and the requested names.
+/// The key of a response. The version covers the resources and the requested names.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct CacheKey {
-    /// Versions are made from content, and still no entry is shared across views: what a server sent for one view must not be served to
+    /// Versions depend only on content, but views share no entry: what a server sent for one view must not be served to
     /// another.
     pub(crate) view: Arc<str>,
     /// The type as the client spells it.
@@ -33,7 +33,7 @@ pub(super) struct CacheKey {
     pub(crate) wrappers: bool,
 }
 
-/// Failures are cached too: a resource without a JSON form is not tried again for each poll.
+/// Errors are cached too, so that polls do not retry a resource without a JSON form.
 type CachedResponse = Result<Bytes, Arc<Rejection>>;
 
 /// There is no room for the response now. This result is not cached.
@@ -41,9 +41,9 @@ type NoRoom = Arc<Rejection>;
 
 pub(super) struct ResponseCache {
     made: Cache<CacheKey, CachedResponse>,
-    /// The compressed ones; empty: it is hardly smaller.
+    /// The compressed responses. An empty one: compression saves hardly anything.
     gzip: Cache<CacheKey, Bytes>,
-    /// How many polls that accept a compressed response had each that is not compressed.
+    /// For each response without a compressed form, how many polls would have accepted one.
     takers: Cache<CacheKey, Arc<AtomicUsize>>,
     maker: Arc<Renderer>,
 }
@@ -53,14 +53,14 @@ struct Renderer {
     control_plane: Arc<str>,
     /// Counts every response until its last byte is freed.
     room: Arc<Budget>,
-    /// Large responses are made on other threads than those that serve, at most as many at a time as there are processors.
+    /// Limits how many large responses are made at a time, to the number of processors. They are made off the serving threads.
     places: Semaphore,
     transcoded: AtomicU64,
     faults: LogPace,
 }
 
 impl ResponseCache {
-    /// `bytes` are for both forms. Where nothing is compressed, the plain ones have all of them.
+    /// `bytes`: for plain and compressed responses together. Without compression, plain ones may use all of it.
     pub(crate) fn new(
         bytes: u64,
         compression: Compression,
@@ -92,12 +92,12 @@ impl ResponseCache {
     /// Returns the response: from the cache, from a concurrent poll that makes it, or newly made.
     pub(crate) async fn body(&self, wanted: CacheKey, reply: Reply) -> Result<CachedResponse, Rejection> {
         if !is_for_all(&reply) {
-            return self.maker.make(reply, &wanted.version).await.map_err(|none| (*none).clone()); // useful only to this client, or only now
+            return self.maker.make(reply, &wanted.version).await.map_err(|none| (*none).clone()); // only for this client, or only now
         }
         if let Some(made) = self.made.get(&wanted).await {
             return Ok(made);
         }
-        // Runs in a task of its own, so that a client that disconnects does not cancel the work for others.
+        // Runs in a task of its own, so that a client that disconnects does not cancel it for others.
         let (made, maker) = (self.made.clone(), self.maker.clone());
         let version = wanted.version.clone();
         let making =
@@ -110,7 +110,7 @@ impl ResponseCache {
         }
     }
 
-    /// Returns the compressed form of a response, if the polls that accept one make it worth its cost. It is made once for all.
+    /// Returns the compressed form of a response if enough polls accept it to be worth its cost. It is made once for all of them.
     pub(crate) async fn gzip(
         &self,
         wanted: CacheKey,
@@ -138,7 +138,7 @@ impl ResponseCache {
         pays(takers.fetch_add(1, Ordering::Relaxed) + 1, LIKELY_SAVED)
     }
 
-    /// `None`: it takes too long, or there is no room.
+    /// `None`: compression took too long, or there is no room.
     async fn compress(&self, wanted: CacheKey, plain: Bytes, counters: Arc<CompressionCounters>) -> Option<Bytes> {
         let (gzip, maker) = (self.gzip.clone(), self.maker.clone());
         let making = tokio::spawn(async move {
@@ -152,7 +152,7 @@ impl ResponseCache {
         self.maker.transcoded.load(Ordering::Relaxed)
     }
 
-    /// Returns how many responses are cached, in either form, and their bytes.
+    /// Returns how many responses are cached, plain and compressed, and their bytes.
     pub(crate) fn kept(&self) -> (u64, u64) {
         let (plain, gzip) = (&self.made, &self.gzip);
         (plain.entry_count() + gzip.entry_count(), plain.weighted_size() + gzip.weighted_size())
@@ -175,7 +175,7 @@ impl Renderer {
     async fn compress(self: &Arc<Self>, plain: Bytes, counters: &CompressionCounters) -> Option<Bytes> {
         let _place = self.places.acquire().await;
         if !self.room.has(plain.len()) {
-            return None; // or each poll would have it compressed again, and dropped
+            return None; // otherwise each poll would compress and drop it again
         }
         let this = self.clone();
         let making = tokio::task::spawn_blocking(move || {
@@ -222,13 +222,13 @@ impl Renderer {
 }
 
 impl CacheKey {
-    /// About what it takes beside what it stands for.
+    /// About the size of the key beside its response.
     fn len(&self) -> usize {
         self.view.len() + self.spelling.len() + self.version.len() + PER_ENTRY
     }
 }
 
-/// Whether other clients can be sent the same, and later.
+/// Whether the same response may be sent to other clients, also later.
 pub(super) fn is_for_all(reply: &Reply) -> bool {
     reply.ttls.is_empty() && reply.spellings.is_empty() && reply.errors.is_empty() && reply.heartbeats.is_empty()
 }
@@ -242,14 +242,14 @@ enum RenderError {
     Json(#[from] serde_json::Error),
 }
 
-/// A response that counts towards the budget while it exists: cached, or being sent to a slow client.
+/// A response that counts towards the budget while it exists: in the cache, or on its way to a slow client.
 struct BudgetedBytes {
     body: Vec<u8>,
     room: Arc<Budget>,
 }
 
 impl BudgetedBytes {
-    /// `None`: there is no room.
+    /// Returns `None` if there is no room.
     fn of(body: Vec<u8>, room: &Arc<Budget>) -> Option<Bytes> {
         room.take(body.len()).then(|| Bytes::from_owner(Self { body, room: room.clone() }))
     }
@@ -268,9 +268,9 @@ impl Drop for BudgetedBytes {
 }
 
 const RESPONSE: &str = "envoy.service.discovery.v3.DiscoveryResponse";
-/// Larger responses would block a thread of the runtime for too long.
+/// Larger responses are made off the serving threads, which they would block for too long.
 const LARGE: usize = 64 << 10;
-/// So many responses have their takers counted.
+/// How many responses have their takers counted.
 const COUNTED: u64 = 1000;
 /// About the size of an entry without its texts.
 const PER_ENTRY: usize = 128;

@@ -1,4 +1,4 @@
-//! The body of a poll, read without a connection.
+//! Reader for the body of a poll, without a connection.
 
 use weir_core::proto::discovery::DiscoveryRequest;
 

@@ -1,7 +1,7 @@
-//! Discovery by polling, in JSON over HTTP: a fetch in another encoding.
+//! Discovery by polling, in JSON over HTTP: a fetch in another encoding than gRPC.
 //!
-//! A poll is a session with one request. Its interest lingers (`limits.linger`), so the next poll finds the resources in the cache: a poll
-//! with a cold cache lets the next one succeed.
+//! A poll is a session with one request. Its interest lingers (`limits.linger`), so the next poll finds the resources in the cache, even if
+//! this one came to an empty cache.
 
 mod budget;
 mod cache;
@@ -50,9 +50,9 @@ pub(crate) struct RestOptions {
     pub(crate) timeout: Duration,
     /// How long a poll without a change waits for one (REST-6).
     pub(crate) long_poll: Duration,
-    /// Bytes of responses that are cached.
+    /// The maximum bytes of cached responses.
     pub(crate) cache_bytes: u64,
-    /// Bytes of all responses, cached or being sent.
+    /// The maximum bytes of all responses, cached or being sent.
     pub(crate) response_bytes: usize,
 }
 
@@ -81,24 +81,24 @@ pub(crate) struct RestReport {
     pub(crate) ok: u64,
     pub(crate) not_modified: u64,
     pub(crate) rejected: u64,
-    /// Responses that were made; all others came from the cache.
+    /// How many responses were made. All others came from the cache.
     pub(crate) transcoded: u64,
     pub(crate) kept: u64,
     pub(crate) kept_bytes: u64,
 }
 
-/// The relay and the client of a poll.
+/// The views and the client of a poll.
 pub(super) struct Poll {
     pub(crate) views: Arc<Views>,
     pub(crate) inbound: Arc<Inbound>,
     pub(crate) drain: Drain,
     pub(crate) peer: Arc<Peer>,
-    /// What it has brought of the headers in the key.
+    /// The request headers that are part of the sharing key.
     pub(crate) headers: Result<KeyHeaders, UnfitHeaders>,
     pub(crate) quota: Arc<ViewQuota>,
     pub(crate) message_bytes: usize,
     pub(crate) v2: bool,
-    /// What is compressed for its client.
+    /// Which responses to the client are compressed.
     pub(crate) compression: Compression,
 }
 
@@ -199,7 +199,7 @@ impl RestService {
         let (head, body) = request.into_parts();
         let limit = poll.message_bytes.min(LONGEST_POLL);
         let path = request::check_head(&head, poll.v2, limit)?;
-        let mut incomplete = poll.inbound.begin(); // until it is parsed: a small one may be inflated to a large one
+        let mut incomplete = poll.inbound.begin(); // until it is parsed: a small body may inflate to a large one
         let body = tokio::time::timeout(BODY, request::read_body(body, limit, &mut incomplete)).await;
         let late = || Rejection::new(StatusCode::REQUEST_TIMEOUT, "request incomplete");
         let body = request::inflated(&head, body.map_err(|_| late())??, limit, &mut incomplete).await?;
@@ -212,7 +212,7 @@ impl RestService {
         if body.len() <= LARGE {
             return request::parse(&body, &(self.transcoder)());
         }
-        // A parsed request takes many times the memory of its text, so only as many are parsed at a time as there are processors.
+        // A parsed request takes many times the memory of its text, so at most as many as there are processors are parsed at a time.
         let Ok(_place) = self.places.acquire().await else {
             return Err(Rejection::unavailable("the relay is shutting down"));
         };
@@ -221,7 +221,7 @@ impl RestService {
         parsing.await.unwrap_or_else(|_| Err(Rejection::unavailable("the relay is shutting down")))
     }
 
-    /// Fetches once, and again at each change until the long poll ends.
+    /// Fetches once, and again after each change until the long poll ends.
     async fn find(&self, request: DiscoveryRequest, path: RestPath, mut poll: Poll) -> Result<Answer, Rejection> {
         let (requested, held) = (asked_for(&request.resource_names), request.version_info.clone());
         let until = Instant::now() + self.options.long_poll;
@@ -274,7 +274,7 @@ impl RestService {
                 () = tokio::time::sleep_until(until) => return Ok(unchanged(&handle)),
                 () = poll.drain.begins() => return Ok(unchanged(&handle)),
             }
-            tokio::time::sleep(PAUSE).await; // wakes may concern other clients, many times in a row
+            tokio::time::sleep(PAUSE).await; // wakes may concern other clients, and come in quick succession
         }
     }
 
@@ -297,7 +297,7 @@ impl RestService {
         let room = poll.quota.account().map_or(Ok(()), |account| account.admit(cost));
         room.map_err(|why| Rejection::unavailable(why.to_string()))?;
         let request = proto::Request::Sotw(request.clone());
-        // A view may have to wait for what is on disk.
+        // Opening a view may wait for its state on disk.
         let opened = tokio::time::timeout(self.options.timeout, open_session(&poll.views, &request, visit)).await;
         let handle = SessionGuard::new(opened.map_err(|_| Rejection::unavailable(NOT_YET))??);
         handle.handle_request(request).await;
@@ -319,7 +319,7 @@ fn count(of: &AtomicU64) {
     of.fetch_add(1, Ordering::Relaxed);
 }
 
-/// Returns what the requested names add to a version: it changes with every name that is added or removed, even if the name is unknown
+/// Returns the part of a version that depends on the requested names: it changes with every added or removed name, even an unknown one
 /// (REST-8).
 fn asked_for(names: &[String]) -> String {
     if names.is_empty() {
@@ -355,9 +355,9 @@ fn json(status: StatusCode, body: Bytes) -> Response<Bytes> {
 const NOT_YET: &str = "resource not available yet; retry";
 /// The time limit for the body of a request.
 const BODY: Duration = Duration::from_secs(30);
-/// Longer requests are parsed on another thread than those that serve. An Envoy's node takes some 60 kB.
+/// Longer requests are parsed off the serving threads. An Envoy's node takes some 60 kB.
 const LARGE: usize = 256 << 10;
-/// A node and names; no client sends more.
+/// The maximum for a poll: a node and names. No known client sends more.
 const LONGEST_POLL: usize = 4 << 20;
 /// The pause between two fetches of a long poll.
 const PAUSE: Duration = Duration::from_millis(100);

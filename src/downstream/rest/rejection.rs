@@ -60,7 +60,7 @@ impl From<CloseReason> for Rejection {
     }
 }
 
-/// Whoever has proved nothing is asked to; whoever has is told that it may not.
+/// A client without a proven identity gets 401, any other 403.
 fn denial(denied: &Denied) -> StatusCode {
     match denied {
         Denied::NoRule { proved: false, .. } => StatusCode::UNAUTHORIZED,
@@ -68,7 +68,7 @@ fn denial(denied: &Denied) -> StatusCode {
     }
 }
 
-/// The same of the control plane.
+/// The same for a status of the control plane.
 fn refusal(status: i32) -> StatusCode {
     match status {
         code::UNAUTHENTICATED => StatusCode::UNAUTHORIZED,

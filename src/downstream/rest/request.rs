@@ -76,7 +76,7 @@ fn too_large(limit: usize) -> Rejection {
     )
 }
 
-/// Reads the complete body, within the limit for one message and the limit for all incomplete ones.
+/// Reads the complete body, within the limit for one message and the limit for all incomplete requests.
 pub(super) async fn read_body(
     mut body: Incoming,
     limit: usize,
@@ -112,12 +112,12 @@ pub(super) async fn inflated(
     })
 }
 
-/// Requests of all clients take too much.
+/// The requests of all clients take too much memory.
 pub(super) fn too_many(status: Status) -> Rejection {
     Rejection::unavailable(status.message)
 }
 
-/// Ignores unknown fields (TRN-15), and also nonces and errors: a poll has no stream that they could refer to (REST-4, REST-7).
+/// Ignores unknown fields (TRN-15), nonces and errors: a poll has no stream to which the last two could refer (REST-4, REST-7).
 pub(super) fn parse(body: &[u8], transcoder: &Transcoder) -> Result<DiscoveryRequest, Rejection> {
     let unreadable =
         |reason: String| Rejection::bad_request(format!("invalid body: expected a DiscoveryRequest in JSON: {reason}"));
