@@ -1,4 +1,4 @@
-//! Bodies of the four types, with the fields that the origin writes and the clients read.
+//! Bodies of the four types, with the fields that the origin writes and clients read.
 //!
 //! Each field has the number that it has in Envoy's message. The stamp and the padding have numbers that no message of Envoy uses.
 
@@ -10,7 +10,7 @@ use weir_core::proto::Any;
 
 use crate::kind::Kind;
 
-/// The update of the origin that a body is from, and its time.
+/// The number and the time of the origin's update that a body is from.
 #[derive(Clone, Copy, PartialEq, Eq, Message)]
 pub struct Stamp {
     /// Counted from one.
@@ -30,7 +30,7 @@ pub fn unix_nanos() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64)
 }
 
-/// What a client follows and checks in a body.
+/// What a client reads in a body, to follow references and to check the body.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Reading {
     pub name: String,
@@ -70,7 +70,7 @@ pub fn read(kind: Kind, body: Bytes) -> Option<Reading> {
     })
 }
 
-/// Writes a body of about this many bytes, at least what it needs.
+/// Writes a body of about this many bytes. It is larger if its fields need more.
 pub fn write(kind: Kind, name: &str, refers_to: &[String], stamp: Stamp, size: usize) -> Bytes {
     let body = |padding: Bytes| -> Vec<u8> {
         let (name, stamp) = (name.to_owned(), Some(stamp));
@@ -144,7 +144,7 @@ struct Eds {
     service_name: String,
 }
 
-/// Over the same stream, in the current version of the API.
+/// A source that means: over the same stream, in the current version of the API.
 #[derive(Clone, PartialEq, Message)]
 struct ConfigSource {
     #[prost(message, optional, tag = "3")]

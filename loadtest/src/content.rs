@@ -1,4 +1,4 @@
-//! Resource types, and bodies that are real enough for a relay to scan and that differ if their contents do.
+//! Resource types, and bodies that a relay can scan and that differ if their contents do.
 
 use bytes::Bytes;
 use prost::Message;
@@ -24,7 +24,7 @@ pub fn message_name(url: &str) -> &str {
     url.rsplit('/').next().unwrap_or_default()
 }
 
-/// Whether a SotW response has the complete set, and an empty first request requests it.
+/// Whether a SotW response has the complete set, and an empty first request subscribes to all resources.
 pub fn is_full_state(url: &str) -> bool {
     [CDS, LDS, SRDS].map(message_name).contains(&message_name(url))
 }
@@ -34,7 +34,7 @@ fn is_nameless(url: &str) -> bool {
     [VHDS, LEDS, COLLECTION].map(message_name).contains(&message_name(url))
 }
 
-/// A resource as a control plane has it.
+/// A resource of a control plane.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Item {
     pub url: &'static str,
@@ -43,7 +43,7 @@ pub struct Item {
 }
 
 impl Item {
-    /// The text makes the body differ from others of that name. It is in a field that no message has.
+    /// `text` makes the body differ from other bodies of that name. It is in a field that no message has.
     pub fn new(url: &'static str, name: &str, text: &str) -> Self {
         let mut body = Vec::new();
         if !is_nameless(url) {
@@ -53,7 +53,7 @@ impl Item {
         if text.is_empty() { item } else { item.with(1000, text.as_bytes()) }
     }
 
-    /// A cluster whose endpoints come over the same stream, under its own name.
+    /// Returns a cluster whose endpoints come over the same stream, with the cluster's name.
     pub fn eds_cluster(name: &str, text: &str) -> Self {
         let (mut source, mut eds) = (Vec::new(), Vec::new());
         put(&mut source, 3, &[]);
@@ -76,7 +76,7 @@ impl Item {
         discovery::Resource { version, name: self.name.clone(), resource: Some(self.any()), ..Default::default() }
     }
 
-    /// Returns the entry of a SotW server: bare if the body has the name.
+    /// Returns the entry in a response of a SotW server: without a wrapper if the body has the name.
     pub fn sotw(&self) -> Any {
         if !is_nameless(self.url) {
             return self.any();
@@ -85,7 +85,7 @@ impl Item {
     }
 }
 
-/// Returns the name in a bare body.
+/// Returns the name in a body without a wrapper.
 pub fn name_in(any: &Any) -> String {
     #[derive(Clone, PartialEq, Message)]
     struct Named {

@@ -4,7 +4,7 @@ use crate::content::{CDS, EDS, LDS, RDS, message_name};
 use crate::link::{ADS_DELTA, ADS_SOTW};
 use crate::wire::Variant;
 
-/// In the order in which additions are sent.
+/// The types, in the order in which additions are sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
     Cluster,
@@ -29,7 +29,7 @@ impl Kind {
         }
     }
 
-    /// The plural, in commands, files and reports.
+    /// Returns the plural that commands, files and reports use.
     pub fn word(self) -> &'static str {
         match self {
             Self::Cluster => "clusters",
@@ -43,12 +43,12 @@ impl Kind {
         Self::ALL.into_iter().find(|kind| kind.word() == word)
     }
 
-    /// Whether a SotW response lists everything, and an empty first request requests it.
+    /// Whether a SotW response lists everything, and an empty first request subscribes to everything.
     pub fn is_full_state(self) -> bool {
         matches!(self, Self::Cluster | Self::Listener)
     }
 
-    /// The method of the type's own service.
+    /// Returns the method of the service for this type alone.
     pub fn path(self, variant: Variant) -> &'static str {
         match (self, variant) {
             (Self::Cluster, Variant::Sotw) => "/envoy.service.cluster.v3.ClusterDiscoveryService/StreamClusters",
@@ -70,7 +70,7 @@ pub fn ads_path(variant: Variant) -> &'static str {
     }
 }
 
-/// The variant of a method, with the type if it serves only one.
+/// Returns the variant of a method, and the type if the method serves only one.
 pub fn method(path: &str) -> Option<(Variant, Option<Kind>)> {
     [Variant::Sotw, Variant::Delta].into_iter().find_map(|variant| {
         if path == ads_path(variant) {

@@ -1,7 +1,7 @@
 //! Simulates the clients of an xDS relay, and the control plane behind it, over real gRPC.
 //!
-//! [`conformance`] has checks of single rules of the protocol. [`wire`] has the two scripted peers, [`content`] their resources. Of the
-//! relay's crate only the generated messages are used, so that the two do not share errors.
+//! [`conformance`] checks single rules of the protocol. [`wire`] has the two scripted peers, [`content`] their resources. Only the
+//! generated messages of the relay's crate are used, so that the two do not share errors.
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))] // `clippy.toml`
 

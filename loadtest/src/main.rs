@@ -75,13 +75,13 @@ async fn main() -> ExitCode {
     let writes_files = command.writes_files();
     tokio::select! {
         code = command.run() => code,
-        // A reader such as `head` has what it needs. What the command has started ends with it.
+        // A reader such as `head` has what it needs, so the command may end, and with it all that it has started.
         () = output::closed(), if !writes_files => ExitCode::SUCCESS,
     }
 }
 
 impl Command {
-    /// Whether its results go to a file, whoever reads what it prints.
+    /// Whether results go to a file. Then the command continues without a reader of its output.
     fn writes_files(&self) -> bool {
         match self {
             Self::Clients { measures, .. } | Self::Run { measures, .. } => measures.writes_files(),
@@ -117,7 +117,7 @@ impl Command {
     }
 }
 
-/// Runs a command that starts relays and other servers. SIGTERM and SIGINT drop it: their processes end with their handles.
+/// Runs a command that starts relays and other servers. SIGTERM and SIGINT drop the command, which ends these processes.
 async fn until_stopped(work: impl Future<Output = ExitCode>) -> ExitCode {
     let (Ok(mut terminate), Ok(mut interrupt)) = (signal(SignalKind::terminate()), signal(SignalKind::interrupt()))
     else {
@@ -141,7 +141,7 @@ fn compare(first: &Path, second: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Writes a page for the program, and one for each of its commands, into a folder, which is made if it is not there.
+/// Writes a manual page for the program and for each of its commands into a folder. Creates the folder if it does not exist.
 fn write_manual(folder: &Path) -> anyhow::Result<()> {
     let cannot = || format!("cannot write manual pages to {}", folder.display());
     std::fs::create_dir_all(folder).with_context(cannot)?;
@@ -185,7 +185,7 @@ async fn run_conformance(options: &conformance::Options) -> anyhow::Result<bool>
 }
 
 // Exit codes, which docs/exit-codes.md lists.
-/// A check failed, or there is too little of what was asked for.
+/// A check failed, or fewer clients than required were served.
 const FOUND: u8 = 1;
 /// The command could not run, or no server could be asked.
 const CANNOT_ASK: u8 = 2;

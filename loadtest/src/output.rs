@@ -1,4 +1,4 @@
-//! What the program prints to stdout, whose reader may close it at any time.
+//! Output of the program to stdout, which its reader may close at any time.
 
 use std::fmt::Display;
 use std::io::{self, Write};
@@ -15,11 +15,11 @@ pub fn line(text: impl Display) {
     let written = writeln!(out, "{text}").and_then(|()| out.flush());
     if written.is_err_and(|error| error.kind() == io::ErrorKind::BrokenPipe) {
         CLOSED.store(true, Ordering::Relaxed);
-        WAITER.notify_one(); // kept for a waiter that comes later
+        WAITER.notify_one(); // stored until a waiter comes
     }
 }
 
-/// Prints an error or progress to stderr, which may be closed.
+/// Prints an error or progress to stderr. A closed stderr is ignored.
 pub fn note(text: impl Display) {
     let _ = writeln!(io::stderr(), "{text}");
 }

@@ -5,11 +5,11 @@ use std::net::{Ipv4Addr, SocketAddr};
 use anyhow::Context;
 use tokio::net::TcpSocket;
 
-/// A free local address that the system gives to nobody else while this exists. A server that sets `SO_REUSEADDR`, as most do,
+/// A free local address that the system assigns to nobody else while this exists. A server that sets `SO_REUSEADDR`, as most do,
 /// can listen on it.
 pub struct Reserved {
     pub address: SocketAddr,
-    /// Bound, and never listening: connections to it are refused.
+    /// A socket that is bound and never listens, so connections to it are refused.
     _socket: TcpSocket,
 }
 

@@ -1,7 +1,7 @@
-//! The floor: the cost of the kernel alone. Every message is encoded once, in frames, and written to each client in one call.
+//! The floor: the cost of the kernel alone. Each message is encoded into frames once, and written to each client in one call.
 //!
-//! It keeps only the first stream of a connection, and ignores what clients send once they have subscribed. A line `N` on standard input is
-//! round N: the first resources change, and are sent to all clients.
+//! It serves only the first stream of a connection, and ignores what a client sends after it has subscribed. A line `N` on standard input begins
+//! round N: the first resources change, and all clients are sent them.
 
 use std::collections::HashMap;
 use std::io::{self, BufRead, ErrorKind, Read, Write};
@@ -103,9 +103,9 @@ struct Connections {
 
 struct Connection {
     socket: TcpStream,
-    /// None once the client has subscribed.
+    /// `None` once the client has subscribed.
     opening: Option<Opening>,
-    /// Frames to be written, oldest first, and how much of the first was written.
+    /// Frames to be written, oldest first, and how many bytes of the first were written.
     unsent: Vec<Arc<[u8]>>,
     written: usize,
 }
@@ -184,7 +184,7 @@ impl Connection {
                 }
             }
             if read < scratch.len() {
-                return true; // drained: further bytes are another event
+                return true; // nothing is left to read; further bytes cause another event
             }
         }
     }

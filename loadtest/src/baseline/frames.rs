@@ -1,6 +1,6 @@
 //! The few HTTP/2 frames that the floor sends and reads.
 
-/// The first frames of a server: windows that no benchmark fills, so that none has to be updated.
+/// The first frames of a server, with windows so large that no benchmark fills them and they need no updates.
 pub fn greeting() -> Vec<u8> {
     let mut settings = Vec::new();
     settings.extend_from_slice(&INITIAL_WINDOW_SIZE.to_be_bytes());
@@ -21,7 +21,7 @@ pub fn response_headers() -> Vec<u8> {
     frame(HEADERS, END_HEADERS, STREAM, &block)
 }
 
-/// A message in frames of a size that every client accepts.
+/// Frames a message as DATA, in frames of a size that every client accepts.
 pub fn data(message: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(message.len() + (message.len() / MAX_FRAME + 1) * HEAD);
     message.chunks(MAX_FRAME).for_each(|chunk| out.extend(frame(DATA, 0, STREAM, chunk)));
@@ -38,7 +38,7 @@ pub struct Opening {
 #[derive(Debug, PartialEq, Eq)]
 pub enum Event {
     Settings,
-    /// Data of the request: the client has subscribed.
+    /// DATA of the request arrived: the client has subscribed.
     Request,
 }
 
@@ -82,7 +82,7 @@ fn frame_length(head: &[u8]) -> usize {
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 const HEAD: usize = 9;
 const MAX_FRAME: usize = 16_384;
-/// The first stream of a client, and the only one that is served.
+/// The first stream of a client. No other stream is served.
 const STREAM: u32 = 1;
 const DATA: u8 = 0;
 const HEADERS: u8 = 1;

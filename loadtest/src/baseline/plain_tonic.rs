@@ -1,6 +1,6 @@
-//! The obvious way to write a server: tonic, a task for each stream, and a message that is cloned and encoded for each client.
+//! The straightforward way to write a server: tonic, a task for each stream, and a message that is cloned and encoded for each client.
 //!
-//! It subscribes to all resources of the control plane, in delta, and sends each client those that it subscribes to.
+//! It subscribes to all resources of the control plane, in delta, and sends each client the resources that it subscribes to.
 
 mod messages;
 mod serve;

@@ -1,4 +1,4 @@
-//! The cost of receiving complete sets and hashing each body once: the least that a relay has to do.
+//! Measures the cost of receiving complete sets and hashing each body once: the least work that a relay has to do.
 
 use std::net::SocketAddr;
 

@@ -1,4 +1,4 @@
-//! Reads a response as far as a client needs it: the fields for the ACK, and the round of each resource. Bodies are not decoded.
+//! Reads from a response only what a client needs: the fields for the ACK, and the round of each resource. Bodies are not decoded.
 
 use bytes::Buf;
 use prost::encoding::decode_varint;
@@ -8,7 +8,7 @@ use crate::link::scan::Scan;
 use crate::link::{Message, Reader};
 use crate::wire::Variant;
 
-/// Reads a response, and passes on the round of each of its resources. `None` if it is malformed.
+/// Reads a response, and calls `each` with the round of each of its resources. `None` if the response is malformed.
 pub fn read(message: &Message, variant: Variant, mut each: impl FnMut(u32)) -> Option<Scan> {
     let (mut reader, mut scan) = (message.reader(), Scan::default());
     while let Some((field, length)) = next_field(&mut reader)? {
@@ -37,7 +37,7 @@ pub fn read(message: &Message, variant: Variant, mut each: impl FnMut(u32)) -> O
     Some(scan)
 }
 
-/// Reads to the value of the next field, and returns its number and length. `Some(None)` at the end.
+/// Reads up to the value of the next field, and returns the field's number and length. `Some(None)` at the end.
 fn next_field(reader: &mut Reader<'_>) -> Option<Option<(u64, usize)>> {
     while reader.has_remaining() {
         let key = decode_varint(reader).ok()?;
@@ -56,7 +56,7 @@ fn next_field(reader: &mut Reader<'_>) -> Option<Option<(u64, usize)>> {
     Some(None)
 }
 
-/// The value of a field in a message of this length.
+/// Finds a field in a message of this length. Returns a reader at the field's value, and the value's length.
 fn field_of(mut reader: Reader<'_>, length: usize, wanted: u64) -> Option<Option<(Reader<'_>, usize)>> {
     let end = reader.remaining() - length;
     while reader.remaining() > end {
@@ -69,7 +69,7 @@ fn field_of(mut reader: Reader<'_>, length: usize, wanted: u64) -> Option<Option
     Some(None)
 }
 
-/// The body is the last field of an `Any`, and ends with the round.
+/// Returns the round in a body. The body is the last field of an `Any`, and ends with the round.
 fn last_round(mut any: Reader<'_>, length: usize) -> Option<u32> {
     let mut mark = [0; 8];
     any.advance(length.checked_sub(mark.len())?);

@@ -8,7 +8,7 @@ use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use crate::address::{TlsOptions, client_tls};
 use crate::link::Tls;
 
-/// Writes certificates to a folder. Returns what the relay's listener needs in its configuration, and what the clients need.
+/// Writes certificates to a folder. Returns the configuration of the relay's listener, and the TLS settings of the clients.
 pub fn certificates(folder: &Path) -> anyhow::Result<(String, Tls)> {
     let key = KeyPair::generate()?;
     let mut params = CertificateParams::new([])?;

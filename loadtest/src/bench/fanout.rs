@@ -18,15 +18,15 @@ pub struct Fanout {
     pub variant: Variant,
     pub connections: usize,
     pub streams: usize,
-    /// Bytes that change in each round.
+    /// The bytes of all resources together that change in each round.
     pub size: usize,
-    /// The number of resources that they are divided into.
+    /// The number of resources that these bytes are divided into.
     pub resources: usize,
     pub rounds: u32,
 }
 
 impl Fanout {
-    /// Without a number of rounds there are enough for 100,000 deliveries or 10 GiB, and at least 5.
+    /// Without `rounds`, the number of rounds is enough for 100,000 deliveries or 10 GiB, whichever is reached first: at least 5, at most 100.
     pub fn new(
         variant: Variant,
         connections: usize,
@@ -53,7 +53,7 @@ impl Bench for Fanout {
     fn subjects(&self) -> Vec<Subject> {
         match self.streams {
             1 => vec![Subject::Relay, Subject::Floor, Subject::PlainTonic, Subject::Linear],
-            // The floor writes once for each stream, so it is no lower bound for connections with many streams.
+            // The floor writes once for each stream, so it is not a lower bound if connections have many streams.
             _ => vec![Subject::Relay, Subject::PlainTonic, Subject::Linear],
         }
     }

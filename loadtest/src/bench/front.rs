@@ -1,5 +1,5 @@
-//! What relays take from a control plane: go-control-plane with a fleet of alike clients, directly, behind a relay, and behind two tiers of
-//! relays. First there are changes, then the control plane is killed while more clients start.
+//! The load that relays take off a control plane: go-control-plane with equal clients that connect directly, through a relay, or through
+//! two tiers of relays. First resources change; then the control plane is killed while more clients start.
 
 use std::time::Duration;
 
@@ -19,9 +19,9 @@ use crate::wire::Variant;
 #[derive(Debug, Clone)]
 pub struct Front {
     pub connections: usize,
-    /// Changes of one resource of 1 KiB among 100.
+    /// The number of changes, each of one resource of 1 KiB among 100.
     pub changes: u32,
-    /// Clients that start during the outage, at even intervals.
+    /// The number of clients that start during the outage, at even intervals.
     pub starts: u32,
     pub outage: Duration,
 }
@@ -70,14 +70,14 @@ impl Front {
         figures.insert("control_plane_connections".into(), established(fleet.control_plane_port())? as f64);
         figures.insert("relays_cpu_ms_per_change".into(), each(after.1 - before.1));
         figures.insert("relays_rss_mib".into(), mib(memory_of(&relays)?));
-        // A second tier is no other case, and would cost another minute of each turn.
+        // A second tier serves clients in an outage as one tier does, and measuring that would add a minute to each repetition.
         if subject != Subject::TwoTiers {
             figures.insert("served_in_outage_percent".into(), self.outage(fleet).await?);
         }
         Ok(Scene::of(figures))
     }
 
-    /// Kills the control plane, and returns how many in a hundred of the clients that start meanwhile have their set after 5 s.
+    /// Kills the control plane, and returns which percentage of the clients that start meanwhile have their set after 5 s.
     async fn outage(&self, fleet: Fleet) -> anyhow::Result<f64> {
         let options = fleet.clients(1);
         let Fleet { control_plane, tiers, origin } = fleet;
@@ -99,7 +99,7 @@ impl Front {
 
 /// A control plane, and the relays in front of it.
 struct Fleet {
-    /// From the control plane outwards.
+    /// The tiers of relays, the one next to the control plane first.
     tiers: Vec<Server>,
     control_plane: Server,
     origin: Origin,
@@ -120,7 +120,7 @@ impl Fleet {
         Ok(fleet)
     }
 
-    /// Where clients connect.
+    /// Returns the server to which clients connect.
     fn front(&self) -> &Server {
         self.tiers.last().unwrap_or(&self.control_plane)
     }
@@ -167,7 +167,7 @@ fn tiers_of(subject: Subject) -> usize {
     }
 }
 
-/// The setting of a server that is fed by the one at this address.
+/// Returns the setting of a server whose upstream is the one at this address.
 fn origin_of(target: &Target) -> Setting {
     let origin = ([127, 0, 0, 1], port_of(target)).into();
     Setting { origin, ..Setting::of(RESOURCES) }
@@ -198,5 +198,5 @@ fn memory_of(processes: &[Process]) -> anyhow::Result<u64> {
 }
 
 const RESOURCES: Resources = Resources { kind: Kind::Clusters, count: 100, size: 1024 };
-/// How long a client of a service may take to start.
+/// How long the client of a service may take for its start.
 const PATIENCE: Duration = Duration::from_secs(5);

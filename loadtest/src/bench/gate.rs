@@ -1,4 +1,4 @@
-//! Gates: limits for the cost of the relay compared with a baseline, checked with the median of the repetitions.
+//! Gates: limits for the cost of the relay compared with a baseline. The median of the repetitions has to be within them.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,19 +11,19 @@ use crate::report::Sample;
 pub struct Gate {
     /// The figure's name, which includes its unit: `cpu_us_per_delivery`.
     pub figure: String,
-    /// The figure is divided by that of this subject in the same repetition. Without a subject it is compared directly.
+    /// The subject by whose figure in the same repetition the relay's figure is divided. `None`: the figure itself is compared.
     pub against: Option<Subject>,
-    /// The figure of that subject, if it has another name.
+    /// The name of that subject's figure, if it differs.
     pub base: Option<String>,
-    /// This part of the relay's figure is subtracted first.
+    /// This much of the relay's figure is free: it is subtracted first.
     pub free: f64,
     pub limit: f64,
     /// The desired value.
     pub stretch: Option<f64>,
 }
 
-/// The range that the ratio of two baselines must be in. Outside of it, the machine or the baselines differ from those for which the gates
-/// were derived.
+/// The range in which the ratio of two baselines must be. If it is out of range, the machine or the baselines differ from those for which the
+/// gates were derived.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Plausible {
     pub figure: String,
@@ -46,7 +46,7 @@ pub struct GateResult {
 pub enum Verdict {
     Passed,
     Missed,
-    /// A subject is missing.
+    /// A subject was not measured.
     NotMeasured,
     /// The baselines differ from those for which the gate was derived.
     NotJudged,
@@ -92,7 +92,7 @@ impl Gate {
 }
 
 impl Plausible {
-    /// Returns the ratio, if it was measured and is out of range.
+    /// Returns the ratio if it was measured and is out of range.
     pub fn violated(&self, samples: &[Sample]) -> Option<f64> {
         let spread = Spread::of(&ratios((self.of, &self.figure, 0.0), (self.against, &self.figure), samples))?;
         (!(self.from..=self.to).contains(&spread.median)).then_some(spread.median)
@@ -104,7 +104,7 @@ fn values(figure: &str, subject: Subject, samples: &[Sample]) -> Vec<f64> {
     of.filter_map(|sample| sample.figures.get(figure).copied()).collect()
 }
 
-/// Divides the figure of one subject, less `free`, by that of another in the same repetition.
+/// Divides the figure of one subject, less `free`, by the figure of another subject in the same repetition.
 fn ratios(
     (subject, figure, free): (Subject, &str, f64),
     (against, base): (Subject, &str),

@@ -1,4 +1,4 @@
-//! Clients that are up to date and wait: the memory that each of them costs.
+//! Measures the memory that each client costs that is up to date and waits.
 
 use std::collections::BTreeMap;
 use std::ops::Sub;
@@ -12,7 +12,7 @@ use super::{Bench, Kind, Programs, Resources, Running, Scene};
 use crate::measure::{Process, raise_open_files, tcp_memory};
 use crate::wire::Variant;
 
-/// What is added to a server that has a few connections.
+/// What is added to a server that already has a few connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Added {
     /// Connections that subscribe to the same names as others.
@@ -52,7 +52,7 @@ impl Bench for Idle {
         let connection = Gate::ratio("rss_kib_each", Subject::PlainTonic, 0.95).stretch(0.8);
         match self.added {
             Added::SharedNames => vec![connection.free(kib(NAMES * 16))],
-            // The bodies of their names are theirs alone as well.
+            // These connections also have the bodies of their names alone.
             Added::OwnNames => vec![connection.free(kib(NAMES * (name + 250 + SIZE)))],
             Added::Streams(_) => vec![Gate::ratio("rss_kib_each", Subject::PlainTonic, 0.4).stretch(0.25)],
         }
@@ -77,7 +77,7 @@ impl Idle {
         });
         let options = ClientOptions { names, ..stage.clients(self.connections) };
         let process = stage.server.process;
-        // Memory that a server allocates once must not count.
+        // A first client makes the server allocate what it allocates only once, so that this does not count.
         let _first = connect(ClientOptions { connections: 1, ..options.clone() }).await?;
         let start = Memory::of(process).await?;
         let _clients = connect(options.clone()).await?;
@@ -86,7 +86,7 @@ impl Idle {
         if let Added::Streams(streams) = self.added {
             let before = Memory::of(process).await?;
             let _more = connect(ClientOptions { streams, ..options }).await?;
-            // The cost of the same connections with one stream each is subtracted.
+            // The cost of the same connections with one stream each is subtracted, so that the rest is the cost of the other streams.
             grown = Memory::of(process).await? - before - grown;
             each = (self.connections * (streams - 1)) as f64;
         }

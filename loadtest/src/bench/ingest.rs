@@ -1,4 +1,4 @@
-//! A large complete set that the control plane sends again with one change in it.
+//! The control plane sends a large complete set again with one change in it.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

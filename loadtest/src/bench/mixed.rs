@@ -1,4 +1,4 @@
-//! Many clients with subsets of their own, and changes all the time.
+//! Many clients with subsets of their own, and continuous changes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ pub struct Mixed {
     pub variant: Variant,
     pub connections: usize,
     pub resources: usize,
-    /// How many of them each client subscribes to.
+    /// The number of resources that each client subscribes to.
     pub subset: usize,
     pub per_second: u32,
     pub seconds: u32,
@@ -51,7 +51,7 @@ impl Mixed {
         let setting = Setting { variant: self.variant, ..Setting::of(resources) };
         let mut stage = Stage::start(subject, setting, programs).await?;
         let (count, subset) = (self.resources, self.subset);
-        // Each stream picks its names with a start and step of its own: no two have the same names.
+        // Each stream picks its names with its own start and step, so that no two streams have the same names.
         let names: Names = Arc::new(move |stream| {
             let step = 1 + stream % (count / subset - 1).max(1);
             (0..subset).map(|place| resources.name((stream * 7 + place * step) % count)).collect()
@@ -67,7 +67,7 @@ impl Mixed {
         let (mut done, mut round) = (0, 0);
         while done < changes {
             ticks.tick().await;
-            // Makes every change that is due by now: a late tick also makes those that were missed.
+            // Makes all changes that are due by now: a late tick also makes those of missed ticks.
             let due = (begin.elapsed().as_secs_f64() * f64::from(self.per_second)) as u32;
             for change in done..due.min(changes) {
                 let index = (change as usize * STRIDE) % count;
@@ -80,7 +80,7 @@ impl Mixed {
         let cpu = process.quiet_cpu().await? - start;
         let received = clients.received();
         let latencies = clients.take_latencies();
-        // Checks that all clients are still connected: everything is sent once more.
+        // One more round, in which everything is sent, shows that all clients are still connected.
         stage.round_of(&clients, round + 1, 0..count, subset).await?;
         let mut figures = BTreeMap::from([
             ("cpu_us_per_change".into(), cpu.as_secs_f64() * 1e6 / f64::from(changes)),

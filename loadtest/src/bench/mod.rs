@@ -1,4 +1,4 @@
-//! Benchmarks: the relay and its baselines in turn, as separate processes.
+//! Benchmarks: they run the relay and its baselines in turn, as separate processes.
 
 mod arrival;
 mod clients;
@@ -56,10 +56,10 @@ pub type Running<'a> = Pin<Box<dyn Future<Output = anyhow::Result<Scene>> + 'a>>
 
 /// The result of one subject in one repetition.
 pub struct Scene {
-    /// By name, which includes the unit.
+    /// The figures by name. The name includes the unit.
     pub figures: BTreeMap<String, f64>,
     pub timeline: Vec<Point>,
-    /// Milliseconds after a change, and the percentage of clients that have it by then.
+    /// Pairs of milliseconds after a change and the percentage of clients that have it by then.
     pub fan_out: Vec<(f64, f64)>,
 }
 

@@ -1,4 +1,4 @@
-//! How a busy view affects another: how long the first client of that view waits for its first response.
+//! How a busy view affects other views: how long the first client of another view waits for its first response.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -58,7 +58,7 @@ impl LargeUpdates {
     async fn measure(&self, subject: Subject, programs: &Programs) -> anyhow::Result<Scene> {
         raise_open_files(ALONE * 2)?;
         let last = self.resources;
-        // The additional one is for the neighbours.
+        // One resource more, for the clients of the other views.
         let resources = Resources { kind: Kind::Endpoints, count: last + 1, size: self.size };
         let config = "limits: {message_bytes: 256MiB}";
         let setting = Setting { relay_config: config, ..Setting::of(resources) };
@@ -139,7 +139,7 @@ impl LargeSets {
     }
 }
 
-/// Clients that connect one after another, each the first of its view, for one name. They have a thread of their own, so that they do not
+/// Clients that connect one after another for one name, each with a view of its own. They run on a thread of their own, so that they do not
 /// wait for the clients of the busy view.
 struct Neighbours {
     runtime: Option<Runtime>,
@@ -158,7 +158,7 @@ impl Neighbours {
         Ok(Self { runtime: Some(runtime), options: ClientOptions { names, ..options } })
     }
 
-    /// Takes the times from connecting to the first response, at least one.
+    /// Connects one client after another, at least one, and returns the times from connecting to the first response.
     fn come(&self, before: usize, until: Until) -> JoinHandle<anyhow::Result<Latencies>> {
         let options = self.options.clone();
         let come = async move {

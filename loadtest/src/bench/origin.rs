@@ -1,7 +1,7 @@
-//! The control plane of a benchmark: the resources of one type, in the measuring process, on a thread of its own so that it does not wait
-//! for the clients.
+//! The control plane of a benchmark, with the resources of one type. It runs in the measuring process, on a thread of its own so that it does not
+//! wait for the clients.
 //!
-//! A change is a round: some of the resources get the number of the round, and are sent to all streams that subscribe to them.
+//! A change is a round: some resources get the number of the round, and all streams that subscribe to them are sent them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
@@ -31,7 +31,7 @@ use super::{Kind, Resources};
 use crate::link::{ADS_DELTA, ADS_SOTW};
 use crate::wire::Variant;
 
-/// Serves until it is dropped.
+/// Serves until this is dropped.
 pub struct Origin {
     pub address: SocketAddr,
     state: Shared,
@@ -75,7 +75,7 @@ impl Origin {
         Ok(Self { address, state, runtime: Some(runtime) })
     }
 
-    /// Changes these resources. `start` is called with the time at which the encoded responses are handed to the connections.
+    /// Changes these resources. Calls `start` with the time at which the encoded responses are handed to the connections.
     pub fn change(&self, changed: impl IntoIterator<Item = usize>, round: u32, start: impl FnOnce(Instant)) {
         let mut state = lock(&self.state);
         let changed: BTreeSet<usize> = changed.into_iter().collect();
@@ -85,7 +85,7 @@ impl Origin {
         state.push(&changed, start);
     }
 
-    /// Returns how many requests were received, ACKs included.
+    /// Returns how many requests the control plane received, ACKs included.
     pub fn requests(&self) -> u64 {
         lock(&self.state).requests
     }
@@ -260,7 +260,7 @@ async fn read(mut body: Incoming, variant: Variant, state: Shared, out: Unbounde
                     DeltaDiscoveryRequest::decode(message).map(|request| state.read_delta(stream, &request))
                 }
             }
-            .unwrap_or_default(); // a server that sends invalid messages is not synced, and that shows
+            .unwrap_or_default(); // a server that sends invalid messages does not count as synced, which the benchmark reports
         }
     }
     lock(&state).streams.retain(|stream| !stream.out.same_channel(&out));

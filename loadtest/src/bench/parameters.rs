@@ -219,7 +219,7 @@ pub struct IngestArgs {
 }
 
 impl IngestArgs {
-    /// The set arrives over SotW and the client uses delta, whichever variant is selected.
+    /// Ignores `variant`: the set arrives over SotW, and the client uses delta.
     pub fn benches(&self, variant: Variant) -> Benches {
         let Self { resources, resource_size: size, rounds } = *self;
         boxed((variant == Variant::Delta).then_some(Ingest { resources, size, rounds }))
@@ -234,7 +234,7 @@ pub struct NeighbourArgs {
 }
 
 impl NeighbourArgs {
-    /// The large updates are delta, the large sets SotW.
+    /// Ignores `variant`: the large updates are delta, the large sets SotW.
     pub fn benches(&self, variant: Variant) -> Benches {
         let connections = self.connections;
         match variant {
@@ -260,7 +260,7 @@ pub struct FrontArgs {
 }
 
 impl FrontArgs {
-    /// The clients are delta.
+    /// Ignores `variant`: the clients are delta.
     pub fn benches(&self, variant: Variant) -> Benches {
         let Self { connections, changes, starts, seconds } = *self;
         let outage = Duration::from_secs(seconds);
@@ -280,7 +280,7 @@ pub struct RestartArgs {
 }
 
 impl RestartArgs {
-    /// In SotW a client states one version for everything.
+    /// Measures delta only: in SotW a client states one version for all resources.
     pub fn benches(&self, variant: Variant) -> Benches {
         let Self { connections, resources, resource_size: size } = *self;
         match variant {

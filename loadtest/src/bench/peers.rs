@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail};
 use tokio::process::Command;
 
-/// Builds it, or returns why it is missing.
+/// Builds the peer. An error says why it is missing.
 pub async fn build() -> anyhow::Result<PathBuf> {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("peers/go-control-plane");
     let program = std::env::current_exe()?.with_file_name("go-control-plane-peer");

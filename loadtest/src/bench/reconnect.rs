@@ -1,4 +1,4 @@
-//! Clients that reconnect with what they hold: what they are sent again, and what the control plane notices.
+//! Clients reconnect with the resources that they have: what the relay sends them again, and what the control plane notices of it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -72,7 +72,7 @@ impl Reconnect {
         process.quiet_cpu().await?;
         let requests = stage.origin.requests();
         let start = process.quiet_cpu().await?;
-        // A client that is sent nothing never counts as synced.
+        // A client that is sent nothing would never count as synced.
         let clients = Clients::storm(ClientOptions { held, syncing: self.connections, ..options }, changed.max(1));
         if changed > 0 {
             clients.reached().await?;
@@ -81,7 +81,7 @@ impl Reconnect {
         }
         let cpu = process.quiet_cpu().await? - start;
         let requests = stage.origin.requests() - requests;
-        // One more change follows everything that clients are sent after they reconnect, and is not counted.
+        // One more change, which is not counted. It arrives after everything that clients are sent on reconnecting.
         let last = self.resources - 1;
         stage.round(&clients, 2, last..last + 1).await?;
         let all = clients.received();
@@ -98,7 +98,7 @@ impl Reconnect {
     }
 }
 
-/// Returns what a client with these options holds once it is synced. The server gives all clients the same versions.
+/// Returns the versions that a client with these options has once it is synced. The server gives all clients the same versions.
 pub(super) async fn held(options: &ClientOptions, resources: usize) -> anyhow::Result<CachedVersions> {
     let mut link =
         Link::open(options.target.clone(), &LinkOptions { tls: options.tls.clone(), ..LinkOptions::default() }).await?;

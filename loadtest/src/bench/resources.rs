@@ -1,5 +1,5 @@
-//! The resources of a benchmark: a number of one type, all of one size. Every body ends with the round in which it last changed, so that
-//! clients can read it without decoding the body.
+//! The resources of a benchmark: a number of one type, all of one size. Each body ends with the round in which it last changed, so that
+//! clients can read the round without decoding the body.
 
 use bytes::BufMut;
 
@@ -10,7 +10,7 @@ use crate::content::{CDS, EDS};
 pub struct Resources {
     pub kind: Kind,
     pub count: usize,
-    /// Bytes of each body, at least what its name needs.
+    /// Bytes of each body. A body is larger if its name needs more.
     pub size: usize,
 }
 
@@ -24,7 +24,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// Returns its name on the command line.
+    /// Returns the name of the type on the command line.
     pub fn word(self) -> &'static str {
         match self {
             Self::Clusters => "clusters",
@@ -45,12 +45,12 @@ impl Resources {
         format!("resource-{index:06}")
     }
 
-    /// Returns the index of a name, if it is one of these.
+    /// Returns the index of a resource by its name, if it is one of these.
     pub fn index(&self, name: &str) -> Option<usize> {
         name.strip_prefix("resource-")?.parse().ok().filter(|index| *index < self.count)
     }
 
-    /// Returns a cluster with a long `alt_stat_name`, or endpoints with a locality whose region is long. It is canonical protobuf, so a
+    /// Returns a cluster with a long `alt_stat_name`, or endpoints with a locality whose region is long. The encoding is canonical, so a
     /// server that decodes and encodes it gets the same bytes.
     pub fn body(&self, index: usize, round: u32) -> Vec<u8> {
         let mut body = Vec::with_capacity(self.size + 32);
@@ -82,7 +82,7 @@ pub fn round_of(body: &[u8]) -> Option<u32> {
     u32::from_str_radix(std::str::from_utf8(mark).ok()?, 16).ok()
 }
 
-/// Appends a field of bytes.
+/// Appends a field with these bytes.
 pub fn put(out: &mut Vec<u8>, field: u32, bytes: &[u8]) {
     varint(out, u64::from(field << 3 | 2));
     varint(out, bytes.len() as u64);

@@ -1,4 +1,4 @@
-//! Clients that all come back at once, with what they hold, to a relay that was restarted and has nothing.
+//! Clients reconnect all at once, with the resources that they have, to a relay that was restarted with an empty cache.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -59,7 +59,7 @@ impl Restart {
         let cpu = process.quiet_cpu().await?;
         let peak = process.peak_rss()?.saturating_sub(idle.rss);
         let again = clients.received();
-        // One more change follows everything that was sent before it.
+        // One more change, which clients receive after everything that was sent before it.
         stage.round(&clients, 1, 0..1).await?;
         let rest = process.memory()?.rss.saturating_sub(idle.rss);
         let figures = BTreeMap::from([

@@ -1,4 +1,4 @@
-//! All rows of the table: every benchmark with the parameters of the gates, and with small ones.
+//! All rows of the table: each benchmark with the parameters of the gates, and with small ones.
 
 use clap::{Args, FromArgMatches};
 

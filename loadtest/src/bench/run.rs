@@ -1,4 +1,4 @@
-//! Runs benchmarks: each subject in turn with a new process, and the next repetition after that.
+//! Runs benchmarks. A repetition measures each subject in turn, with a new process; then the next repetition begins.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -59,7 +59,7 @@ pub async fn run(options: &Options, mut progress: impl FnMut(&str)) -> anyhow::R
                         progress(&format!("  {}: {subject}: {}", repetition + 1, first_figures(&sample)));
                         samples.push(sample);
                     }
-                    // The other subjects continue.
+                    // An error of one subject does not stop the others.
                     Err(error) => {
                         errors.push(format!("{subject}: {error:#}"));
                         progress(&format!("  {}: {subject}: error: {error:#}", repetition + 1));
@@ -108,7 +108,7 @@ impl Folder {
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0); // a temporary folder, if it cannot be deleted
+        let _ = std::fs::remove_dir_all(&self.0); // if it cannot be deleted, it stays in the folder for temporary files
     }
 }
 
@@ -120,7 +120,7 @@ mod tests {
     use super::super::{Programs, Running};
     use super::*;
 
-    /// Returns figures that are given.
+    /// A benchmark that returns given figures.
     struct Measured;
 
     impl Bench for Measured {

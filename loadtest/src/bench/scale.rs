@@ -1,4 +1,4 @@
-//! Whether a change costs more if there is more that it does not concern: other resources, or other clients.
+//! Whether a change costs more if there are more resources or clients that it does not concern.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ pub struct ScaleResources {
     pub rounds: u32,
 }
 
-/// One change of a name with few and with many clients that do not subscribe to it.
+/// One change of one name, with few and with many clients that do not subscribe to it.
 #[derive(Debug, Clone)]
 pub struct ScaleClients {
     pub variant: Variant,
@@ -72,14 +72,14 @@ impl Bench for ScaleResources {
 }
 
 impl ScaleResources {
-    /// Returns microseconds of processor time per delivery, and KiB per client.
+    /// Returns microseconds of processor time per delivery, and KiB of memory per client.
     async fn measure(&self, subject: Subject, programs: &Programs, count: usize) -> anyhow::Result<(f64, f64)> {
         raise_open_files(self.connections)?;
         let resources = Resources { kind: Kind::Clusters, count, size: 64 };
         let config = "limits: {message_bytes: 256MiB}";
         let setting = Setting { variant: self.variant, relay_config: config, ..Setting::of(resources) };
         let mut stage = Stage::start(subject, setting, programs).await?;
-        // As many as sync at a time, so that memory which the process allocates for that does not count.
+        // As many clients as sync at a time, so that memory which the process allocates for syncing does not count later.
         let first = Clients::storm(stage.clients(SYNCING), count);
         first.reached().await?;
         let process = stage.server.process;
@@ -167,7 +167,7 @@ impl ScaleClients {
     }
 }
 
-/// How many names each of the others subscribes to.
+/// How many names each client subscribes to that the change does not concern.
 const NAMES: usize = 20;
-/// How many clients may wait for a large first set at a time, which is limited by the memory of the measuring process.
+/// How many clients may wait for a large first set at a time. The memory of the measuring process limits this.
 const SYNCING: usize = 16;

@@ -1,4 +1,4 @@
-//! One subject with its control plane, and the steps of benchmarks.
+//! One subject with its control plane, and the steps that benchmarks have in common.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -14,7 +14,7 @@ use crate::report::percentiles;
 
 pub struct Stage {
     pub setting: Setting,
-    // Dropped before the origin, whose end it would notice.
+    // The server is dropped before the origin: otherwise it would notice the end of the origin.
     pub server: Server,
     pub origin: Origin,
 }
@@ -30,7 +30,7 @@ impl Stage {
         Ok(Self { setting, server, origin })
     }
 
-    /// Ends the subject's process and starts another, which has nothing.
+    /// Ends the subject's process and starts another with an empty cache.
     pub async fn restart(&mut self, programs: &Programs) -> anyhow::Result<()> {
         let (subject, setting, programs) = (self.server.subject, self.setting.clone(), programs.clone());
         self.server = tokio::task::spawn_blocking(move || Server::start(subject, &setting, &programs)).await??;
@@ -55,7 +55,7 @@ impl Stage {
         }
     }
 
-    /// Connects one client that receives everything, so that a relay has its view.
+    /// Connects one client that receives everything, so that a relay creates its view.
     pub async fn warm(&self) -> anyhow::Result<Clients> {
         let client = Clients::storm(self.clients(1), self.setting.resources.count);
         client.reached().await?;
@@ -68,7 +68,7 @@ impl Stage {
         self.round_of(clients, round, changed, count).await
     }
 
-    /// Like [`Self::round`], if each client subscribes to `each` of the changed resources.
+    /// Like [`Self::round`], for clients that each subscribe to `each` of the changed resources.
     pub async fn round_of(
         &mut self,
         clients: &Clients,
@@ -97,5 +97,5 @@ pub fn mib(bytes: u64) -> f64 {
 
 /// The sharing key of most clients.
 pub const CLUSTER: &str = "bench";
-/// Connections that are opened at a time, so that no listener's queue overflows.
+/// How many connections are opened at a time, so that no listener's backlog overflows.
 pub const CONNECTING: usize = 64;

@@ -1,4 +1,4 @@
-//! Clients that stop reading while large changes are sent: the memory that they pin, and the effect on the others.
+//! Clients stop reading while large changes are sent: the memory that they pin, and the effect on other clients.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -85,7 +85,7 @@ impl Stall {
         let peak = process.peak_rss()?;
         clients.resume(2 * self.updates, each);
         clients.reached().await?;
-        // The version from before counts as well.
+        // The version that was current before they stalled counts too.
         let versions = clients.most_messages(stalled) - messages + 1;
         let figures = BTreeMap::from([
             ("rss_growth_mib".into(), mib(now.saturating_sub(before))),
@@ -98,7 +98,7 @@ impl Stall {
         Ok(Scene::of(figures))
     }
 
-    /// Runs rounds of updates from this one on. Returns the 99th percentile of the clients that read.
+    /// Runs rounds of updates, starting with round `from`. Returns the 99th percentile of the times of the clients that read.
     async fn rounds(&self, stage: &mut Stage, clients: &Clients, each: usize, from: u32) -> anyhow::Result<f64> {
         clients.take_latencies();
         for round in from + 1..=from + self.updates {
@@ -108,7 +108,7 @@ impl Stall {
     }
 }
 
-/// Returns RSS of the process and memory of all TCP sockets, once the process is quiet.
+/// Returns the RSS of the process and the memory of all TCP sockets, once the process is idle.
 async fn settled(process: Process) -> anyhow::Result<(u64, u64)> {
     process.quiet_cpu().await?;
     Ok((process.memory()?.rss, tcp_memory()?))

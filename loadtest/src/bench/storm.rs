@@ -1,5 +1,5 @@
-//! Clients that connect and subscribe all at once: to a warm server with everything cached, and to a cold one, whose first clients they
-//! are.
+//! Clients connect and subscribe all at once: to a warm server, which has everything cached, or to a cold one, of which they are the first
+//! clients.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ pub struct Storm {
     pub resources: usize,
     /// Bytes of each resource.
     pub size: usize,
-    /// Whether another client has received everything before.
+    /// Whether another client has received everything before, so that the server has it cached.
     pub warm: bool,
 }
 

@@ -1,4 +1,4 @@
-//! What is measured: the relay, or a server for comparison. Each is a process of its own, killed when its handle is dropped.
+//! The measured programs: the relay, or a server for comparison. Each is a process of its own, killed when its handle is dropped.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::SocketAddr;
@@ -54,7 +54,7 @@ impl Subject {
         matches!(self, Self::Relay | Self::RelayB | Self::RelayTls | Self::RelayUnix)
     }
 
-    /// Whether it needs go-control-plane.
+    /// Whether the subject needs go-control-plane.
     pub fn is_peer(self) -> bool {
         matches!(self, Self::Linear | Self::Snapshot | Self::Direct | Self::OneTier | Self::TwoTiers)
     }
@@ -91,12 +91,12 @@ pub struct Programs {
     pub folder: PathBuf,
 }
 
-/// The setting that a subject serves.
+/// What a subject serves, and where its upstream is.
 #[derive(Debug, Clone)]
 pub struct Setting {
     pub variant: Variant,
     pub resources: Resources,
-    /// How many resources change in each round, for the floor.
+    /// How many resources change in each round. Only the floor needs it.
     pub changed: usize,
     pub origin: SocketAddr,
     /// Additional configuration of the relay for this benchmark.
@@ -117,7 +117,7 @@ impl Setting {
 pub struct Server {
     pub subject: Subject,
     pub target: Target,
-    /// For clients, if they need it.
+    /// The TLS settings for its clients, if they need TLS.
     pub tls: Option<Tls>,
     pub process: Process,
     child: Child,
@@ -161,13 +161,13 @@ impl Server {
             false => Box::new(child.stdout.take().context("standard output is a pipe")?),
         };
         let process = Process::new(child.id());
-        // From here on the child is killed with its handle.
+        // From here on, dropping the handle kills the child.
         let mut server = Self { subject, target: setting.origin.into(), tls, process: process?, child };
         server.target = address(output).with_context(|| format!("{subject} does not say where it listens"))?;
         Ok(server)
     }
 
-    /// Announces a round to the floor.
+    /// Tells the floor to begin a round.
     pub fn push(&mut self, round: u32) -> anyhow::Result<()> {
         let Some(input) = &mut self.child.stdin else { bail!("{} has no input", self.subject) };
         input.write_all(format!("{round}\n").as_bytes()).with_context(|| format!("{} has ended", self.subject))
@@ -181,14 +181,14 @@ impl Drop for Server {
     }
 }
 
-/// Finds the address in the program's output, and keeps reading the output.
+/// Finds the address in the program's output. A thread then keeps reading the output.
 fn address(output: Box<dyn Read + Send>) -> anyhow::Result<Target> {
     #[allow(clippy::disallowed_methods, reason = "lines of a program that is starting")]
     let (sender, lines) = mpsc::channel();
     std::thread::spawn(move || {
         for line in BufReader::new(output).lines().map_while(Result::ok) {
             if sender.send(line.clone()).is_err() && (line.contains("ERROR") || line.contains("WARN")) {
-                output::note(line); // it has started
+                output::note(line); // the program has started, so its further output is shown
             }
         }
     });

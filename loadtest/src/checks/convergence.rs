@@ -1,4 +1,4 @@
-//! Whether a client holds what the origin has.
+//! Checks that a client has the same resources as the origin.
 
 use super::truth::Truth;
 use crate::subscription::Topic;

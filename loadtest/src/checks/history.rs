@@ -1,4 +1,4 @@
-//! The last messages of a client, in short form.
+//! The last messages of a client, abbreviated.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -51,7 +51,7 @@ pub struct History {
 }
 
 impl History {
-    /// Adds a message, at this time since the client's start.
+    /// Adds a message that came at this time after the client's start.
     pub fn push(&mut self, at: Duration, note: Note) {
         if self.notes.len() == KEPT {
             self.notes.pop_front();

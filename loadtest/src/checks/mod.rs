@@ -69,7 +69,7 @@ impl Check {
         }
     }
 
-    /// Whether it is possible only with the tool's own origin in the same process.
+    /// Whether the check needs the tool's own origin in the same process.
     pub fn needs_origin(self) -> bool {
         matches!(self, Self::Completeness | Self::Convergence)
     }

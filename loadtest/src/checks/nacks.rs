@@ -23,7 +23,7 @@ impl Nacked {
         }
     }
 
-    /// Checks a response to the same type. Endpoints are exempt: they are sent again after their cluster has changed.
+    /// Checks a response to the type. Endpoints are exempt: they are sent again after their cluster has changed.
     pub fn check(&self, kind: Kind, response: &Response) -> Result<(), String> {
         if kind == Kind::Endpoints {
             return Ok(());

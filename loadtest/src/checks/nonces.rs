@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-/// The last nonces of a stream. A nonce that is repeated after more of them is not noticed.
+/// The last nonces of a stream. The number is limited: a repeated nonce that is older goes unnoticed.
 #[derive(Debug, Default)]
 pub struct Nonces {
     recent: VecDeque<Box<str>>,

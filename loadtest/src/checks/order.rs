@@ -1,10 +1,10 @@
-//! Make before break: a route refers to clusters that the client holds, before and after each response.
+//! Make before break: before and after each response, the client has the clusters to which its routes refer.
 
 use std::collections::BTreeMap;
 
 use crate::subscription::{Name, ReceivedVersion};
 
-/// Returns a route that refers to a missing cluster, with that cluster.
+/// Returns a route that refers to a missing cluster, and that cluster.
 pub fn missing_cluster<'a>(
     routes: impl IntoIterator<Item = &'a BTreeMap<Name, ReceivedVersion>>,
     clusters: &BTreeMap<Name, ReceivedVersion>,

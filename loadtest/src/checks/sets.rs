@@ -20,7 +20,7 @@ pub fn duplicate(response: &Response) -> Option<&Name> {
     names.into_iter().find(|name| !seen.insert(*name))
 }
 
-/// Returns a resource from an earlier update than the client has of it from the same server, with both updates.
+/// Returns a resource that is from an earlier update than the client's copy from the same server, with the numbers of both updates.
 pub fn regression<'a>(topic: &Topic, response: &'a Response) -> Option<(&'a Name, u64, u64)> {
     response.entries.iter().find_map(|entry| {
         let held = topic.held.get(&entry.name)?;
@@ -29,8 +29,8 @@ pub fn regression<'a>(topic: &Topic, response: &'a Response) -> Option<(&'a Name
     })
 }
 
-/// Returns a name that is missing in a complete set: any for a client of all names, else one that the client holds. A server need
-/// not keep what it has until it has all names of a request (ORD-10), so a first set may lack some.
+/// Returns a name that is missing in a complete set: any name for a wildcard client, otherwise one of which the client has the resource. A
+/// server may wait until it has all names of a request (ORD-10), so a first set may lack some names.
 pub fn incomplete(truth: &Truth, topic: &Topic, response: &Response) -> Option<Name> {
     if topic.variant != Variant::Sotw || !topic.kind.is_full_state() {
         return None;

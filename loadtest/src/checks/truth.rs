@@ -18,7 +18,7 @@ impl Truth {
         Self { origin }
     }
 
-    /// Returns a name that existed at an update, still exists, was not removed in between, and is not in `names`.
+    /// Returns a name that existed at an update, has existed ever since, and is not in `names`.
     pub fn missing(
         &self,
         kind: Kind,

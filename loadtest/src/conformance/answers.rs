@@ -1,4 +1,4 @@
-//! What follows an ACK or NACK of a client, or a missing one, and what a cold cache may send (SOTW-7, DELTA-16).
+//! The effects of an ACK, a NACK or a missing answer of a client, and what a server with a cold cache may send (SOTW-7, DELTA-16).
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -151,5 +151,5 @@ async fn silent(scene: Scene) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Much more than an undelayed change takes on a busy machine.
+/// A limit far above what an undelayed change takes on a busy machine.
 const AT_ONCE: std::time::Duration = std::time::Duration::from_secs(2);

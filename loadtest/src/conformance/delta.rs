@@ -1,4 +1,4 @@
-//! Delta towards clients.
+//! Checks of delta towards clients.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! Absent resources, and unknown ones.
+//! Checks of absent resources and unknown ones.
 
 use std::time::Instant;
 
@@ -65,7 +65,7 @@ async fn not_known(scene: Scene) -> anyhow::Result<()> {
 async fn not_reachable(scene: Scene) -> anyhow::Result<()> {
     scene.world.go_down();
     scene.world.set(&[Item::new(EDS, "x", "1"), Item::new(LDS, "l", "1")]);
-    // While upstream is unreachable, attempts become less frequent.
+    // The client waits longer, since attempts become less frequent while upstream is unreachable.
     let mut client = scene.client().await?.patient(scene.beyond_the_timer());
     client.want(EDS, &["x"]);
     client.want(LDS, &["l"]);

@@ -1,8 +1,8 @@
-//! Checks of single rules of the protocol, from outside: requests are sent to a server as clients send them, and if its upstream is the
-//! control plane of this program, the check decides what that serves.
+//! Checks of single rules of the protocol, from outside: they send requests to a server as clients do. If the server's upstream is the
+//! control plane of this program, a check also decides what that control plane serves.
 //!
-//! Each check has a node cluster of its own. A relay with the cluster in its sharing key therefore starts each check cold, with upstream
-//! streams that belong to this check alone.
+//! Each check has a node cluster of its own. A relay with the cluster in its sharing key therefore starts each check with a cold cache, and with
+//! upstream streams that belong to this check alone.
 
 mod answers;
 mod delta;
@@ -74,7 +74,7 @@ pub struct Check {
     pub rules: &'static str,
     pub what: &'static str,
     clients: Clients,
-    /// Whether it decides what upstream serves, and so needs to be upstream.
+    /// Whether the check scripts the control plane, which then has to be the server's upstream.
     scripted: bool,
     run: fn(Scene) -> Running,
 }
@@ -98,7 +98,7 @@ type Running = Pin<Box<dyn Future<Output = anyhow::Result<()>> + Send>>;
 enum Clients {
     Only(Variant),
     Either,
-    /// The check chooses its methods itself.
+    /// The check chooses its methods itself, and runs once.
     Own,
 }
 

@@ -1,4 +1,4 @@
-//! Order between types and between clients.
+//! Checks of the order between types and between clients.
 
 use std::time::{Duration, Instant};
 
@@ -25,7 +25,7 @@ fn large_cluster(name: &str, text: &str) -> Item {
     Item::eds_cluster(name, &format!("{text} {}", "x".repeat(PADDING)))
 }
 
-/// Checks that the route refers to a cluster that exists.
+/// Checks that the client's route refers to a cluster that the client has.
 fn leads_somewhere(held: &ClientCache) -> anyhow::Result<()> {
     for cluster in ["x", "y"] {
         let broken = held.has(&route_to(cluster)) && !held.has_name(CDS, cluster);
@@ -53,7 +53,7 @@ async fn starts_at_x(scene: &Scene, window: Option<u32>) -> anyhow::Result<Clien
     Ok(client)
 }
 
-/// Reads responses until the client holds the expected state, and checks the route after each.
+/// Reads responses until the client has the expected state, and checks the route after each of them.
 async fn follows_to(client: &mut Client, patience: Duration, to: &str) -> anyhow::Result<()> {
     let start = Instant::now();
     while !(client.held.has(&route_to(to)) && client.held.names(CDS) == [to]) {
@@ -160,10 +160,10 @@ async fn stalled(scene: Scene) -> anyhow::Result<()> {
 }
 
 const PADDING: usize = 40_000;
-/// Smaller than any response with a cluster.
+/// A window that is smaller than any response with a cluster.
 const SMALL_WINDOW: u32 = 4_096;
 const MOVES: u32 = 200;
 const BETWEEN_MOVES: Duration = Duration::from_millis(5);
 const UPDATES: usize = 200;
-/// Much more than one update takes on a busy machine.
+/// A limit far above what one update takes on a busy machine.
 const IN_TIME: Duration = Duration::from_secs(1);

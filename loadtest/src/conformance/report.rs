@@ -14,9 +14,9 @@ pub struct Outcome {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
     Ok,
-    /// With what was seen.
+    /// The text says what was observed.
     Failed(String),
-    /// With the reason.
+    /// The text is the reason.
     Skipped(&'static str),
 }
 

@@ -1,4 +1,4 @@
-//! What a check works with.
+//! The context of a check: its control plane, clients and time limits.
 
 use std::time::Duration;
 
@@ -9,10 +9,10 @@ use crate::content::Item;
 use crate::wire::{Client, Opening, Plane, Variant, World};
 
 pub struct Scene {
-    /// What upstream serves to the clients of this check; without a scripted control plane it has no effect.
+    /// The resources that the control plane serves to the clients of this check. Without a scripted control plane this has no effect.
     pub world: World,
     pub variant: Variant,
-    /// How long to wait before silence counts.
+    /// How long nothing may arrive before a check takes it that nothing will.
     pub quiet: Duration,
     pub patience: Duration,
     pub resource_timer: Duration,
@@ -71,12 +71,12 @@ impl Scene {
         }
     }
 
-    /// Returns a time longer than the resource timer of a SotW upstream.
+    /// Returns a time after which a name without a response from a SotW upstream counts as absent.
     pub fn beyond_the_timer(&self) -> Duration {
         self.resource_timer + self.patience
     }
 
-    /// Loads resources into the relay's cache, by name: a client requests them and stays connected.
+    /// Loads these items into the relay's cache: the returned client has requested them by name and stays connected.
     pub async fn warm(&self, items: &[Item]) -> anyhow::Result<Client> {
         self.world.set(items);
         let mut keeper = self.aggregated(Variant::Delta).connect().await?;

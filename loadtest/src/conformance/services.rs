@@ -1,4 +1,4 @@
-//! One service for each type: streams that serve only one, and single fetches.
+//! Checks of the services for single types: streams that serve only one type, and single fetches.
 
 use anyhow::{Context, ensure};
 use tonic::Code;

@@ -1,4 +1,4 @@
-//! State of the world towards clients. What both variants have in common is checked in both.
+//! Checks of SotW towards clients. Rules that hold for both variants are checked in both.
 
 use anyhow::ensure;
 use prost::Message;

@@ -1,4 +1,4 @@
-//! Translation from one variant to the other, and what passes through unchanged.
+//! Checks of the translation from one variant to the other, and of what the relay must not change.
 
 use anyhow::ensure;
 use weir_core::proto::discovery::{DeltaDiscoveryRequest, DiscoveryRequest, ResourceLocator};
@@ -38,7 +38,7 @@ async fn bytes_pass(scene: Scene) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Entries are inline, and each has a name.
+/// Returns a collection with these entries inline, each with a name.
 fn collection(name: &str, entries: &[&str]) -> Item {
     let bare = Item::new(COLLECTION, name, "");
     entries.iter().fold(bare, |item, entry| {

@@ -1,4 +1,4 @@
-//! What is served, and what a stream survives.
+//! Checks of the services that a server has, and of events that a stream survives.
 
 use anyhow::{Context, ensure};
 use prost::Message;

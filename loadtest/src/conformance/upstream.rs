@@ -1,4 +1,4 @@
-//! The server under test as a client of its upstream, and what its clients notice of upstream errors.
+//! Checks of the server under test as a client of its upstream, and of what its clients notice of upstream errors.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -50,7 +50,7 @@ async fn legacy_form(scene: Scene) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Whether each response was answered by exactly one request, and none of them rejected it.
+/// Whether exactly one request answered each response, and none of them was a NACK.
 fn acked_once(heard: &[SeenRequest], nonces: &[String]) -> bool {
     nonces.iter().all(|nonce| heard.iter().filter(|heard| heard.nonce() == nonce).count() == 1)
         && !heard.iter().any(|heard| nonces.iter().any(|nonce| nonce == heard.nonce()) && heard.is_refusal())
@@ -143,7 +143,7 @@ async fn older_than_the_question(scene: Scene) -> anyhow::Result<()> {
 
 const URLS: [&str; 4] = [CDS, EDS, LDS, RDS];
 
-/// One resource of each type, and a client that holds them.
+/// Sets one resource of each type, and returns a client that has them.
 async fn everything(scene: &Scene) -> anyhow::Result<Client> {
     scene.world.set(&URLS.map(|url| Item::new(url, "a", "1")));
     asks_for_everything(scene).await
@@ -217,5 +217,5 @@ async fn unserved(scene: Scene) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Much more than a reply takes on a busy machine, and much less than any timer.
+/// A limit far above what a reply takes on a busy machine, and far below any timer.
 const SOON: Duration = Duration::from_secs(3);

@@ -1,4 +1,4 @@
-//! Endpoints behind a changed cluster, which Envoy waits for (SOTW-33, DELTA-45).
+//! Checks of the endpoints of a changed cluster, for which Envoy waits (SOTW-33, DELTA-45).
 
 use anyhow::ensure;
 use weir_core::proto::discovery::DiscoveryRequest;
@@ -13,7 +13,7 @@ pub(super) const CHECKS: &[Check] = &[
     scripted!("SOTW-34", SOTW, "endpoints asked for again without need are not sent", no_need),
 ];
 
-/// A client that holds a cluster and its endpoints, and has ACKed both.
+/// Returns a client that has a cluster and its endpoints, and has ACKed both.
 async fn settled(scene: &Scene) -> anyhow::Result<Client> {
     scene.world.set(&[Item::eds_cluster("c", "1"), Item::new(EDS, "c", "1")]);
     let mut client = scene.client().await?;
@@ -40,7 +40,7 @@ async fn follow(scene: Scene) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The request of an Envoy when a cluster warms: its names, latest version and latest nonce once more.
+/// Sends the request of an Envoy that warms a cluster: it repeats the names with the latest version and the latest nonce.
 fn ask_again(client: &mut Client, version: &str, nonce: &str) {
     client.send_sotw(DiscoveryRequest {
         type_url: EDS.into(),

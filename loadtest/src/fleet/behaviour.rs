@@ -74,12 +74,12 @@ impl Behaviour {
         }
     }
 
-    /// Whether it does what real clients do, and nothing else.
+    /// Whether clients of this behaviour do only what real clients do.
     pub fn behaves(self) -> bool {
         matches!(self, Self::EnvoyAdsDelta | Self::EnvoyAdsSotw | Self::EnvoyPerType | Self::Grpc)
     }
 
-    /// Whether it requests anything.
+    /// Whether the client requests anything.
     pub fn subscribes(self) -> bool {
         self != Self::Zombie
     }
@@ -104,16 +104,16 @@ impl Behaviour {
         }
     }
 
-    /// Whether it should hold everything in the end.
+    /// Whether the client should have everything in the end.
     pub fn converges(self) -> bool {
         !matches!(self, Self::NeverAcker | Self::Nacker | Self::WrongNonce | Self::Zombie)
     }
 
-    /// Whether a check makes sense for it.
+    /// Whether a check makes sense for the behaviour.
     pub fn is_subject_to(self, check: Check) -> bool {
         match check {
             Check::Convergence => self.converges(),
-            // Otherwise types come over streams of their own, in any order; and a gRPC client finds clusters by its routes.
+            // Not for other clients: their types come over streams of their own, in any order, or, with gRPC, they find clusters by their routes.
             Check::MakeBeforeBreak => self.follow() == Follow::Ads && !matches!(self, Self::Nacker),
             _ => true,
         }

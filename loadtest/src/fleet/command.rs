@@ -54,7 +54,7 @@ pub struct Options {
     pub tls: TlsOptions,
 }
 
-/// Runs the clients for the configured time, and returns what that has shown.
+/// Runs the clients for the configured time, and returns the verdict.
 pub async fn run(options: &Options, observer: Arc<dyn Observer>) -> anyhow::Result<Verdict> {
     let [clients, subscribing, behaving, min_synced] = options.counts()?;
     let (target, tls) = resolve(&options.target, &options.tls).await?;

@@ -10,13 +10,13 @@ use super::counters::Counters;
 use crate::link::{Link, LinkError, LinkOptions, Target};
 use crate::observe::Observer;
 
-/// What all connections do now.
+/// The phase in which all connections are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Phase {
     Running,
-    /// Nothing changes any more: clients behave, and report when they hold the same as the origin.
+    /// Nothing changes any more. Clients behave, and report when they have the same resources as the origin.
     Settling,
-    /// The end, and whether clients that do not hold the same as the origin are reported.
+    /// The run ends. `judged`: clients that do not have the same resources as the origin are reported.
     Stopping {
         judged: bool,
     },
@@ -57,7 +57,7 @@ impl Context {
         }
     }
 
-    /// Waits for the end. A fleet that was dropped has stopped too.
+    /// Waits for the end of the run. A fleet that was dropped has ended too.
     pub async fn stopped(&self) {
         let mut phase = self.phase.clone();
         let _ = phase.wait_for(|phase| matches!(phase, Phase::Stopping { .. })).await;
@@ -68,7 +68,7 @@ impl Context {
     }
 }
 
-/// The text of a system error without its number.
+/// Returns the text of a system error without its number.
 fn without_number(text: &str) -> String {
     text.split(" (os error").next().unwrap_or(text).to_owned()
 }

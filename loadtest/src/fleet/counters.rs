@@ -11,25 +11,25 @@ use crate::checks::Violation;
 #[derive(Debug, Default)]
 pub struct Counters {
     pub connected: Gauge,
-    /// Those of them that connected at the start, and not later.
+    /// Open connections of those that connect at the start, without later ones.
     pub connected_first: Gauge,
     pub connects: Counter,
     pub failed_connects: Counter,
     pub ended_streams: Counter,
-    /// Connections that ended, or on which a stream ended, without the client's doing.
+    /// Connections that ended, or lost a stream, although the client did not cause that.
     pub lost: Counter,
-    /// Connections that were opened and ended before a response, without the client's doing.
+    /// Connections that were opened and ended before a response, although the client did not cause that.
     pub unanswered: Counter,
     pub messages: Counter,
     pub bytes: Counter,
     pub changes: Counter,
     /// Clients that have received everything that they subscribe to.
     pub synced: Gauge,
-    /// Those of them that do what real clients do.
+    /// Synced clients that do what real clients do.
     pub behaving_synced: Gauge,
     /// Why connections and streams ended, and why clients have not received what they subscribe to.
     pub errors: Errors,
-    /// Clients that hold the same as the origin.
+    /// Clients that have the same resources as the origin.
     pub converged: Gauge,
     pub violations: Counter,
     kept: Mutex<Vec<Violation>>,
@@ -77,7 +77,7 @@ impl Counters {
         }
     }
 
-    /// Notes how long a client that joined later has waited for its first set.
+    /// Records how long a client that joined later waited for its first set.
     pub fn newcomer_waited(&self, time: Duration) {
         self.waits.lock().unwrap_or_else(PoisonError::into_inner).push(time);
     }
@@ -86,7 +86,7 @@ impl Counters {
         self.waits.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The first violations, with their histories.
+    /// Returns the first violations, with their histories.
     pub fn kept_violations(&self) -> Vec<Violation> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }

@@ -1,9 +1,9 @@
-//! Why clients do not get on, counted by kind.
+//! Why clients lost connections or lack resources, counted by kind.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// The first error of each kind, and how many there were. Errors that differ in numbers, addresses and identifiers alone are of one kind.
+/// The first error of each kind, and the count of the kind. Errors that differ only in numbers, addresses and identifiers are of one kind.
 #[derive(Debug, Default)]
 pub struct Errors(Mutex<BTreeMap<String, Counted>>);
 
@@ -39,7 +39,7 @@ impl Errors {
     }
 }
 
-/// The text without its numbers and identifiers, which differ from one client to the next: words that have a digit.
+/// Returns the text without words that have a digit: numbers and identifiers differ between clients.
 fn kind(error: &str) -> String {
     let text: String = error.chars().take(MAX_LENGTH).collect();
     let is_apart = |letter: char| !letter.is_alphanumeric();
@@ -54,7 +54,7 @@ fn kind(error: &str) -> String {
 }
 
 const MAX_KINDS: usize = 20;
-/// Characters of an error that count and are shown.
+/// How many characters of an error count and are shown.
 const MAX_LENGTH: usize = 300;
 const OTHERS: &str = "other errors";
 

@@ -36,16 +36,16 @@ use crate::subscription::Names;
 use context::{Context, Phase};
 use runner::Runner;
 
-/// Runs until it is stopped or dropped.
+/// A running fleet. It ends when it is stopped or dropped.
 pub struct Fleet {
     phase: watch::Sender<Phase>,
     joining: watch::Sender<bool>,
     counters: Arc<Counters>,
     runners: tokio::task::JoinHandle<()>,
     connections: u64,
-    /// Clients that should hold everything in the end.
+    /// The number of clients that should have everything in the end.
     expected: u64,
-    /// Those of them that connect at the start.
+    /// The number of these clients that connect at the start.
     expected_first: u64,
 }
 
@@ -76,24 +76,24 @@ impl Fleet {
         &self.counters
     }
 
-    /// Waits until all clients of the start that should have received everything they subscribe to, and returns whether they have.
+    /// Waits until all clients of the start that should sync have received everything that they subscribe to. Returns whether they have.
     pub async fn synced(&self, limit: Duration) -> bool {
         self.reached(limit, self.expected_first, |counters| counters.synced.value()).await
     }
 
-    /// Waits until every connection of the start is open, and returns whether all are.
+    /// Waits until all connections of the start are open. Returns whether they are.
     pub async fn all_connected(&self, limit: Duration) -> bool {
         self.reached(limit, self.connections, |counters| counters.connected_first.value()).await
     }
 
-    /// Ends all misbehaviour, and waits until the clients that should hold the same as the origin. Nothing may change meanwhile.
+    /// Ends all misbehaviour, and waits until the clients that should converge have the same resources as the origin. Nothing may change meanwhile.
     pub async fn settle(&self, limit: Duration) -> bool {
         self.join();
         self.phase.send_replace(Phase::Settling);
         self.reached(limit, self.expected, |counters| counters.converged.value()).await
     }
 
-    /// Stops all clients. After [`Self::settle`], those that do not hold the same as the origin are reported.
+    /// Stops all clients. After [`Self::settle`], those that differ from the origin are reported.
     pub async fn stop(self) -> Arc<Counters> {
         let judged = *self.phase.borrow() == Phase::Settling;
         self.phase.send_replace(Phase::Stopping { judged });

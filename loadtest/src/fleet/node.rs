@@ -31,7 +31,7 @@ impl Default for NodeTemplate {
 }
 
 impl NodeTemplate {
-    /// Returns the encoded node of a client.
+    /// Returns the encoded node of the client with this number.
     pub fn encode(&self, number: usize) -> Vec<u8> {
         let zone = filled(&self.zone, number);
         let locality = (!zone.is_empty()).then(|| Locality { zone, ..Default::default() });
@@ -42,7 +42,7 @@ impl NodeTemplate {
     }
 }
 
-/// Returns a map with one text of so many bytes.
+/// Returns a map with one text of this many bytes.
 fn padding(bytes: usize) -> Struct {
     let text = Value { kind: Some(Kind::StringValue("x".repeat(bytes))) };
     Struct { fields: [("PADDING".to_owned(), text)].into() }

@@ -11,7 +11,7 @@ use crate::wire::Variant;
 
 #[derive(Clone)]
 pub struct FleetOptions {
-    /// Servers over which the connections are spread. A connection that is lost is opened again to the next one.
+    /// The servers over which the connections are spread. A lost connection is opened again to the next server.
     pub targets: Vec<Target>,
     pub tls: Option<Tls>,
     pub groups: Vec<Group>,
@@ -27,7 +27,7 @@ pub struct Group {
     pub behaviour: Behaviour,
     #[serde(default = "one")]
     pub count: usize,
-    /// For behaviours that support both.
+    /// The variant, for behaviours that support both.
     pub variant: Option<Variant>,
     /// Clients that share a connection, each with streams of its own.
     #[serde(default = "one")]
@@ -40,10 +40,10 @@ pub struct Group {
     /// The period of flappers and of subscription churn.
     #[serde(default = "second", with = "crate::scenario::duration")]
     pub period: Duration,
-    /// The clients connect one after the other, so far apart, from the step `join` on; without it all at the start.
+    /// The pause between clients that connect one after another, beginning with the step `join`. `None`: all connect at the start.
     #[serde(default, with = "crate::scenario::duration::optional")]
     pub joins: Option<Duration>,
-    /// HTTP/2 window in bytes; that of slow readers is 65,535 by default.
+    /// The HTTP/2 window in bytes. Slow readers have 65,535 by default.
     pub window: Option<u32>,
 }
 

@@ -1,4 +1,4 @@
-//! How far a run of clients is, as a line for people.
+//! The progress of a run of clients, as a line of text.
 
 use std::fmt;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use super::counters::Counters;
 pub struct Progress<'a> {
     pub elapsed: Duration,
     pub duration: Duration,
-    /// Clients that were asked for.
+    /// The number of clients that the run should have.
     pub clients: usize,
     pub counters: &'a Counters,
 }

@@ -1,4 +1,4 @@
-//! One connection with its clients: passes messages on, decides when to reconnect, and reports.
+//! One connection with its clients: it passes messages on, decides when to reconnect, and reports.
 
 use std::collections::HashMap;
 use std::future::pending;
@@ -20,9 +20,9 @@ pub struct Runner {
     progress: Vec<Progress>,
     /// Index of the server among the targets.
     target: usize,
-    /// When its clients came, if that was after the others.
+    /// When the clients joined, if that was after the start.
     joined: Option<Instant>,
-    /// Its connection was open when the fleet stopped.
+    /// Whether the connection was open when the fleet stopped.
     is_connected: bool,
     has_connected: bool,
 }
@@ -47,7 +47,7 @@ impl Runner {
         Self { context, behaviour, clients, progress, target, joined: None, is_connected: false, has_connected: false }
     }
 
-    /// Runs from this long after clients may join the others.
+    /// Waits for the step `join`, then for this long, and runs.
     pub async fn run_later(mut self, mut joined: watch::Receiver<bool>, delay: Duration) {
         let comes = async {
             let _ = joined.wait_for(|joined| *joined).await; // a fleet that was dropped has stopped too
@@ -124,14 +124,14 @@ impl Runner {
         self.finish();
     }
 
-    /// The fleet has stopped while the connection was being opened. One that a client has closed and opens again takes a moment.
+    /// Counts a connection that was not open yet when the fleet stopped. Clients that reconnect on purpose may need a moment.
     fn count_unconnected(&self, time: Duration) {
         if !self.has_connected || time >= SLOW_CONNECT {
             self.context.count_error(self.target, &format!("not connected yet after {} s", time.as_secs()));
         }
     }
 
-    /// Reports what clients lack that did not receive everything; and those that do not hold what they should, if that was checked.
+    /// Reports what clients lack that did not receive everything, and, if convergence is judged, clients that differ from the origin.
     fn finish(&mut self) {
         let connected = self.clients.iter().zip(&self.progress).filter(|_| self.is_connected);
         for lack in connected.filter_map(|(client, progress)| client.lack().filter(|_| !progress.is_synced)) {
@@ -173,13 +173,13 @@ impl Runner {
     }
 }
 
-/// A runner with its connection.
+/// A runner together with its open connection.
 struct Attached<'a> {
     runner: &'a mut Runner,
     link: Link,
-    /// Since when the clients want to be served.
+    /// When the clients began to connect.
     wanted: Instant,
-    /// A response has arrived.
+    /// Whether a response has arrived.
     is_answered: bool,
     /// The client and stream to which each stream of the connection belongs.
     owners: Vec<Option<(usize, StreamKey)>>,
@@ -218,7 +218,7 @@ impl<'a> Attached<'a> {
                         return end;
                     }
                     if self.runner.behaviour == Behaviour::SlowReader && is_running {
-                        let mut other = phases.clone(); // the change of phase still has to be seen
+                        let mut other = phases.clone(); // a copy, so that the original still sees the change of phase
                         tokio::select! {
                             () = sleep(SLOW_READ) => {}
                             _ = other.wait_for(|phase| *phase != Phase::Running) => {}
@@ -353,17 +353,17 @@ async fn at_time(time: Instant) {
     }
 }
 
-/// From half of the backoff to all of it, different for each client.
+/// Returns between half of the backoff and all of it, different for each client.
 fn jittered(backoff: Duration, number: usize) -> Duration {
     backoff.mul_f64(0.5 + (number.wrapping_mul(7919) % 1000) as f64 / 2000.0)
 }
 
 const FIRST_BACKOFF: Duration = Duration::from_millis(100);
 const MAX_BACKOFF: Duration = Duration::from_secs(5);
-/// A connection that takes as long to open is reported, also if the client had one before.
+/// A connection that takes this long to open is reported, even if the client had one before.
 const SLOW_CONNECT: Duration = Duration::from_secs(1);
 const SLOW_READ: Duration = Duration::from_millis(500);
-/// The pause between two comparisons of a client with the origin.
+/// The first pause between two comparisons of a client with the origin.
 const FIRST_LOOK: Duration = Duration::from_millis(20);
 const MAX_LOOK: Duration = Duration::from_secs(1);
 const FAR: Duration = Duration::from_secs(1 << 30);

@@ -1,4 +1,4 @@
-//! What a run of clients has shown.
+//! The verdict on a run of clients.
 
 use std::fmt;
 
@@ -11,21 +11,21 @@ pub enum Verdict {
     Passed,
     /// Too few clients received everything that they subscribe to, or a check failed.
     Failed,
-    /// No client connected, or none received everything that it subscribes to: there is nothing to judge.
+    /// No client connected, or none received everything that it subscribes to. There is nothing to judge.
     Unserved,
 }
 
-/// What a verdict follows from.
+/// The counts from which a verdict follows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Judged {
     /// Connections that were opened.
     pub connects: u64,
     /// Clients that request anything.
     pub subscribing: u64,
-    /// Clients that were asked to behave, and how many of them synced.
+    /// The number of clients with a behaviour of real clients, and how many of them synced.
     pub behaving: u64,
     pub behaving_synced: u64,
-    /// How many of them have to.
+    /// How many of them have to sync.
     pub min_synced: u64,
     pub synced: u64,
     pub violations: u64,

@@ -75,12 +75,12 @@ impl Behaviour {
         help.unwrap_or_default()
     }
 
-    /// The open files that a relay may have while it lasts, if they are limited.
+    /// Returns the limit of open files for a relay during the behaviour, if there is one.
     pub fn open_files(self) -> Option<u32> {
         (self == Self::IdleConnections).then_some(1024)
     }
 
-    /// The views that a relay may have while it lasts, if it is about them.
+    /// Returns the limit of views for a relay during the behaviour, if it is about views.
     pub fn views(self) -> Option<u32> {
         self.has_own_keys().then_some(50)
     }
@@ -90,12 +90,12 @@ impl Behaviour {
         self == Self::ViewKeys
     }
 
-    /// Whether a relay sums load reports while it lasts.
+    /// Whether a relay sums load reports during the behaviour.
     pub fn sums_load_reports(self) -> bool {
         matches!(self, Self::LoadPools | Self::SlowMix | Self::ManyAddresses)
     }
 
-    /// Whether it can be played only if the server's admin address is known.
+    /// Whether the behaviour needs the server's admin address.
     pub fn needs_admin(self) -> bool {
         self == Self::ProbeConnections
     }
@@ -105,12 +105,12 @@ impl Behaviour {
         if self == Self::ManyAddresses { 1000 } else { 1 }
     }
 
-    /// Whether a relay knows by the addresses which clients are one tenant's.
+    /// Whether a relay knows the tenants of clients by their addresses.
     pub fn has_tenants(self) -> bool {
         self == Self::ManyAddresses
     }
 
-    /// Behaves like this until it is dropped.
+    /// Behaves like this until the future is dropped.
     pub async fn play(self, offender: Arc<Offender>) {
         match self {
             Self::HalfMessages => requests::half_messages(offender).await,

@@ -1,4 +1,4 @@
-//! Connections that occupy a place and do not use it.
+//! Connections that occupy a slot without using it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use tokio::time::sleep;
 use super::frames::{CONTINUATION, HEADERS, PREFACE, Raw, frame, request_headers};
 use super::offender::{Offender, at_once};
 
-/// TCP connections on which no byte is sent.
+/// Opens TCP connections, and sends no byte.
 pub async fn idle(offender: Arc<Offender>) {
     at_once(&offender, offender.count(1100), |offender, _| async move {
         if let Some(mut raw) = Raw::connect(&offender).await {
@@ -18,7 +18,7 @@ pub async fn idle(offender: Arc<Offender>) {
     .await;
 }
 
-/// TCP connections to the address that answers probes, on which no byte is sent.
+/// Opens TCP connections to the address that answers probes, and sends no byte.
 pub async fn to_probes(offender: Arc<Offender>) {
     let Some(admin) = offender.admin else { return std::future::pending().await };
     let (connections, _) = offender.spread(40, 0);
@@ -32,7 +32,7 @@ pub async fn to_probes(offender: Arc<Offender>) {
     .await;
 }
 
-/// Connections that stop in the middle of the preface.
+/// Opens connections, and sends a part of the HTTP/2 preface.
 pub async fn half_open(offender: Arc<Offender>) {
     at_once(&offender, offender.count(500), |offender, _| async move {
         let Some(mut raw) = Raw::connect(&offender).await else { return };
@@ -43,7 +43,7 @@ pub async fn half_open(offender: Arc<Offender>) {
     .await;
 }
 
-/// Connections that send headers in frames of one byte, one each half second.
+/// Sends headers in frames of one byte, one frame each half second.
 pub async fn slow_headers(offender: Arc<Offender>) {
     at_once(&offender, offender.count(200), |offender, _| async move {
         let Some(mut raw) = Raw::http2(&offender).await else { return };
@@ -62,5 +62,5 @@ pub async fn slow_headers(offender: Arc<Offender>) {
 }
 
 const EACH: Duration = Duration::from_millis(500);
-/// Between two connections to the address that answers probes, and before one that was closed is replaced.
+/// The pause between two connections to the address that answers probes, and before a closed one is replaced.
 const BETWEEN: Duration = Duration::from_millis(5);

@@ -1,4 +1,4 @@
-//! A memory control group for the relay, as a container has one.
+//! A memory control group for the relay, as containers have.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -7,24 +7,24 @@ use std::time::Duration;
 use anyhow::Context;
 use serde::{Deserialize, Serialize};
 
-/// A group with a limit, which goes when it is dropped.
+/// A group with a limit. Dropping it removes the group.
 #[derive(Debug)]
 pub struct Container {
     path: PathBuf,
     version: Version,
 }
 
-/// What the kernel counted in it.
+/// What the kernel counted in the group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Contained {
     pub limit: u64,
-    /// The most bytes that it had, with those of the kernel and of files that were read.
+    /// The maximum of bytes in the group, including those of the kernel and of files that were read.
     pub peak: u64,
-    /// Processes that were killed for want of memory.
+    /// How many processes were killed because memory ran out.
     pub kills: u64,
 }
 
-/// A file for each thing that is asked for.
+/// The control files of a version of control groups, by purpose.
 #[derive(Debug)]
 struct Version {
     limit: &'static str,
@@ -33,12 +33,12 @@ struct Version {
 }
 
 impl Container {
-    /// Makes a group below that of this process.
+    /// Creates a group below the one of this process.
     pub fn new(name: &str, bytes: usize) -> anyhow::Result<Self> {
         Self::below(Path::new("/sys/fs/cgroup"), &std::fs::read_to_string("/proc/self/cgroup")?, name, bytes)
     }
 
-    /// `own`: the groups of this process, as `/proc/self/cgroup` has them.
+    /// `own`: the text of `/proc/self/cgroup`, which has the groups of this process.
     fn below(root: &Path, own: &str, name: &str, bytes: usize) -> anyhow::Result<Self> {
         let groups = own.lines().filter_map(|line| line.splitn(3, ':').skip(1).collect::<Vec<_>>().try_into().ok());
         let of_memory =
@@ -49,7 +49,7 @@ impl Container {
                 let unified = groups.clone().find(|[controllers, _]| controllers.is_empty());
                 let [_, group] = unified.context("this process is in no control group")?;
                 let own = root.join(group.trim_start_matches('/'));
-                // A group of version 2 that has processes can have none below it; one beside it can.
+                // In version 2 a group with processes cannot have groups below it, so the new group goes beside it.
                 (if own == root { own } else { own.parent().unwrap_or(root).to_owned() }, V2)
             }
         };
@@ -61,7 +61,7 @@ impl Container {
         Ok(container)
     }
 
-    /// Returns a line for the shell by which it enters the group.
+    /// Returns a shell line that moves the shell into the group.
     pub fn enter(&self) -> String {
         format!("echo $$ > '{}' || exit 1; ", self.path.join("cgroup.procs").display())
     }
@@ -77,7 +77,7 @@ impl Container {
 }
 
 impl Contained {
-    /// Why the group had too little, if it had.
+    /// Returns how the group ran out of memory, if it did.
     pub fn failure(self) -> Option<String> {
         (self.kills > 0).then(|| format!("killed by the kernel: more than {} MiB", self.limit >> 20))
     }
@@ -85,7 +85,7 @@ impl Contained {
 
 impl Drop for Container {
     fn drop(&mut self) {
-        // It is busy until its last process has ended, which was killed just now. A group without processes costs nothing.
+        // The group is busy until its last process, which was killed just now, has ended. A group without processes that stays costs nothing.
         for _ in 0..20 {
             match std::fs::remove_dir(&self.path) {
                 #[allow(clippy::disallowed_methods, reason = "after the run, and for a second at most")]
@@ -96,7 +96,7 @@ impl Drop for Container {
     }
 }
 
-/// Between two looks whether its last process has ended.
+/// The pause between two attempts to remove the group.
 const BUSY: Duration = Duration::from_millis(50);
 const V1: Version =
     Version { limit: "memory.limit_in_bytes", peak: "memory.max_usage_in_bytes", kills: "memory.oom_control" };
@@ -106,7 +106,7 @@ const V2: Version = Version { limit: "memory.max", peak: "memory.peak", kills: "
 mod tests {
     use super::*;
 
-    /// Makes a group in a folder that looks like the kernel's.
+    /// Creates a group in a folder that looks like the kernel's. Returns the folder it is in, and what was counted.
     fn group(name: &str, own: &str, parent: &str, peak: &str, kills: &str) -> (String, Contained) {
         let root = std::env::temp_dir().join(format!("weir-container-{name}-{}", std::process::id()));
         std::fs::create_dir_all(root.join(parent)).unwrap();

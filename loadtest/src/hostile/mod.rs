@@ -1,7 +1,7 @@
-//! Hostile clients, one behaviour after another, and what honest clients of the same server notice of them.
+//! Hostile clients, one behaviour after another, and what honest clients of the same server notice.
 //!
-//! An honest client is there before a behaviour begins, gets changes all the time, and answers them; others connect one after another.
-//! [`run`] compares their times and the memory of the server's process before, during and after the behaviour, and judges them.
+//! An honest client is connected before a behaviour begins. It receives changes all the time and ACKs them; new clients connect one after another.
+//! [`run`] compares their times, and the memory of the server's process, before, during and after the behaviour, and judges them.
 
 mod behaviour;
 mod connections;

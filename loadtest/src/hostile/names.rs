@@ -1,4 +1,4 @@
-//! Subscriptions to many names that nobody has.
+//! Subscriptions to many names that do not exist.
 
 use std::sync::Arc;
 

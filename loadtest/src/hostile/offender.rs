@@ -1,4 +1,4 @@
-//! What every behaviour has: whom it is directed against, how large it is, and a record of what it did.
+//! The context of every behaviour: its target, its size, and a record of what it did.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -21,20 +21,20 @@ pub struct Offender {
     /// The address that answers probes, if it is known.
     pub admin: Option<SocketAddr>,
     pub sources: Arc<Sources>,
-    /// Whose resources change, for behaviours that need changes.
+    /// The control plane, for behaviours that need changes.
     pub origin: Arc<Origin>,
-    /// The names of the endpoints that there are.
+    /// The names of the existing endpoints.
     pub names: Arc<[Name]>,
-    /// An encoded node that shares the view of the honest clients.
+    /// An encoded node with the sharing key of the honest clients.
     pub node: Vec<u8>,
     /// Whether the behaviour is played in its small form.
     pub is_small: bool,
-    /// How many times longer the pauses of a behaviour are than by themselves.
+    /// The factor by which the behaviour's pauses are longer.
     pub slowness: u32,
     pub did: Arc<Did>,
 }
 
-/// What was done, and how it was answered.
+/// Counts of what the behaviour did, and of the server's answers.
 #[derive(Default)]
 pub struct Did {
     pub connections: AtomicU64,
@@ -44,7 +44,7 @@ pub struct Did {
     ends: Mutex<BTreeMap<String, u64>>,
 }
 
-/// The same as plain values.
+/// The same counts as plain values.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Done {
     pub connections: u64,
@@ -52,7 +52,7 @@ pub struct Done {
     /// Messages, or frames where no message is sent.
     pub messages: u64,
     pub bytes: u64,
-    /// How streams and connections of the offender ended, and how often.
+    /// How streams and connections of the behaviour ended, with counts.
     pub ends: BTreeMap<String, u64>,
 }
 
@@ -68,7 +68,7 @@ impl Did {
 
     pub fn ended(&self, why: &str) {
         let mut ends = self.ends.lock().unwrap_or_else(PoisonError::into_inner);
-        // Texts of a server may have numbers in them, and are not all worth keeping.
+        // Texts of a server may contain numbers, so only a limited number of different ones is kept.
         let why = if ends.len() < MAX_ENDS || ends.contains_key(why) { why } else { "others" };
         *ends.entry(why.to_owned()).or_default() += 1;
     }
@@ -86,12 +86,12 @@ impl Did {
 }
 
 impl Offender {
-    /// Returns a count, or a hundredth of it in the small form.
+    /// Returns a count. In the small form it is a hundredth.
     pub fn count(&self, full: usize) -> usize {
         if self.is_small { (full / 100).max(2) } else { full }
     }
 
-    /// Returns how many connections have streams, and how many each has, for a number of connections and of streams in total. Clients with
+    /// Returns how many connections to open, and how many streams on each, for these total numbers. Behaviours with
     /// many addresses use all of them.
     pub fn spread(&self, connections: usize, streams: usize) -> (usize, usize) {
         let connections = if self.is_small { connections.min(2) } else { connections };
@@ -99,12 +99,12 @@ impl Offender {
         (connections, self.count(streams).div_ceil(connections))
     }
 
-    /// Returns a pause, which is longer in a slow behaviour.
+    /// Returns a pause, multiplied by the slowness.
     pub fn pause(&self, pause: Duration) -> Duration {
         pause * self.slowness
     }
 
-    /// Connects, again and again until it succeeds.
+    /// Connects. Tries again until it succeeds.
     pub async fn link(&self) -> Link {
         self.link_with(&LinkOptions::default()).await
     }
@@ -142,7 +142,7 @@ impl Offender {
         }
     }
 
-    /// Reads, and answers nothing, until the connection ends.
+    /// Reads until the connection ends, and answers nothing.
     pub async fn read_to_end(&self, link: &mut Link) {
         while !self.has_closed(&link.next().await) {}
     }
@@ -157,7 +157,7 @@ impl Offender {
         }
     }
 
-    /// Writes and reads until a stream has room for more. Returns false at the end of the connection or of a stream.
+    /// Writes and reads until a stream has room for more. Returns false if the connection or a stream has ended.
     pub async fn make_room(&self, link: &mut Link, stream: StreamId) -> bool {
         while !link.has_room(stream) {
             if let Ok(event) = timeout(LOOK, link.next()).await
@@ -169,7 +169,7 @@ impl Offender {
         true
     }
 
-    /// Records ends. Returns whether this is the end of the connection.
+    /// Records the end of a stream or connection. Returns whether the connection has ended.
     pub fn has_closed(&self, event: &Event) -> bool {
         match event {
             Event::Message(..) => false,
@@ -185,7 +185,7 @@ impl Offender {
     }
 }
 
-/// Runs so many of a kind at once, each again whenever it has ended, until it is dropped.
+/// Runs `count` futures at once, and each of them again whenever it has ended, until the whole is dropped.
 pub async fn at_once<F, R>(offender: &Arc<Offender>, count: usize, each: F)
 where
     F: Fn(Arc<Offender>, usize) -> R + Clone + Send + Sync + 'static,
@@ -204,15 +204,15 @@ where
     while tasks.join_next().await.is_some() {} // they never end
 }
 
-/// Before the next attempt after an end.
+/// The pause before the next attempt after an end.
 const PAUSE: Duration = Duration::from_millis(100);
 const CONNECT: Duration = Duration::from_secs(5);
-/// Between two looks at a window that has no room: HTTP/2 reports no event for it.
+/// How often to check a window without room: HTTP/2 reports no event for it.
 const LOOK: Duration = Duration::from_millis(1);
 const SLICE: usize = 1 << 20;
 const MAX_ENDS: usize = 8;
-/// Behaviours that share the addresses of a mix.
+/// How many behaviours share the addresses of a mix.
 const MIXED: usize = 6;
 
-/// The node cluster of all clients, so that the honest ones share a view with the hostile ones.
+/// The node cluster of all clients, so that honest clients share a view with the hostile ones.
 pub const CLUSTER: &str = "hostile";

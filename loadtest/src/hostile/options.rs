@@ -69,14 +69,14 @@ impl Options {
         self.weir.is_some() || self.admin.is_some()
     }
 
-    /// The bytes of RSS that the process may never exceed. A pod is a third larger than what its relay may hold.
+    /// Returns the bytes of RSS that the process may never exceed. A pod has a third more memory than the limit of its relay.
     pub fn memory_bound(&self) -> u64 {
         let pod = self.memory.map(|memory| memory.saturating_add(memory / 3)).or(self.container);
         let bound = self.memory_bound.or(pod);
         bound.unwrap_or(MEMORY_BOUND) as u64
     }
 
-    /// Whether the relay has less memory than the machine.
+    /// Whether the relay gets less memory than the machine has.
     pub fn is_relay_bounded(&self) -> bool {
         self.memory.is_some() || self.container.is_some()
     }
@@ -89,7 +89,7 @@ impl Options {
         self.recovery.unwrap_or(Duration::from_secs(60))
     }
 
-    /// How long the honest clients are alone.
+    /// Returns how long the honest clients are alone before a behaviour begins.
     pub fn before(&self) -> Duration {
         Duration::from_secs(if self.small { 1 } else { 3 })
     }

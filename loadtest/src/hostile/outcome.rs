@@ -1,4 +1,4 @@
-//! What a behaviour did to others, and the verdict.
+//! The effects of a behaviour on others, and the verdict.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -22,25 +22,25 @@ pub struct Report {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Outcome {
     pub behaviour: Behaviour,
-    /// Seconds for which the behaviour lasted.
+    /// How many seconds the behaviour lasted.
     pub seconds: f64,
     pub done: Done,
     pub before: Figures,
     pub during: Figures,
-    /// The last second before everything was as before, or before the tool gave up.
+    /// The figures of the last second: the one before everything was as before, or before the tool gave up.
     pub after: Figures,
     /// Seconds from the end of the behaviour until everything was as before.
     pub recovered_after: Option<f64>,
-    /// Of the server's process, if it is known.
+    /// The memory of the server's process, if the process is known.
     pub memory: Option<Memory>,
-    /// Of its control group, if the tool has made one.
+    /// The counts of the relay's control group, if the tool has created one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub contained: Option<Contained>,
-    /// Bytes of log of a relay that the tool has started.
+    /// How many bytes a relay has logged that the tool has started.
     pub log_bytes: Option<u64>,
-    /// Lines in it that a client has forged.
+    /// How many lines of this log a client has forged.
     pub forged_lines: Option<u64>,
-    /// Limits that were reached, as the server counts them.
+    /// How often limits were reached, as the server counts them.
     pub limits: BTreeMap<String, u64>,
     /// Why the behaviour failed; empty if it passed.
     pub failures: Vec<String>,
@@ -55,14 +55,14 @@ pub struct Memory {
     pub after: u64,
 }
 
-/// What counts as harm.
+/// The bounds beyond which a behaviour did harm.
 #[derive(Debug, Clone, Copy)]
 pub struct Bounds {
     /// Bytes that RSS may never exceed.
     pub memory: u64,
-    /// Seconds for the recovery.
+    /// The maximum seconds for the recovery.
     pub recovery: u64,
-    /// Whether the relay bounds its memory. The times of honest clients and of `/healthz` are then judged too.
+    /// Whether the relay bounds its memory. Then the times of honest clients and of `/healthz` are judged too.
     pub is_relay_bounded: bool,
 }
 
@@ -71,7 +71,7 @@ impl Outcome {
         self.failures.is_empty()
     }
 
-    /// Finds the reasons for which it failed.
+    /// Records why the behaviour failed, if it did.
     pub fn judge(&mut self, bounds: Bounds) {
         let problems = self.during.problems.iter().filter(|(what, _)| !what.starts_with("/healthz"));
         self.failures = problems.map(|(what, count)| format!("{count} x {what}")).collect();
@@ -110,7 +110,7 @@ impl Outcome {
         }
     }
 
-    /// Finds the times that are much longer than before.
+    /// Records times that are much longer than before the behaviour.
     fn judge_times(&mut self) {
         let p99 = |times: Option<Percentiles>| times.map_or(0.0, |times| times.p99);
         let (before, during) = (p99(self.before.received), p99(self.during.received));
@@ -146,9 +146,9 @@ pub fn mib(bytes: u64) -> u64 {
     bytes >> 20
 }
 
-/// Bytes that a relay may log because of one behaviour.
+/// How many bytes a relay may log because of one behaviour.
 const LOG: u64 = 16 << 20;
-/// The p99 of changes, in milliseconds, that is never too long, and how many times that of before it may be.
+/// A p99 of changes up to these milliseconds passes in any case, and so does one up to `TIMES` the p99 from before.
 const CHANGE: f64 = 50.0;
 const TIMES: f64 = 10.0;
 /// Milliseconds in which `/healthz` has to answer.
@@ -211,7 +211,7 @@ mod tests {
         assert!(failures(|outcome| outcome.recovered_after = None)[0].starts_with("not as before after 60 s"));
     }
 
-    /// Of the times of one kind.
+    /// Returns percentiles with these values.
     fn of_ms(p99: f64, max: f64) -> Option<Percentiles> {
         Some(Percentiles { count: 100, p50: 1.0, p99, max })
     }

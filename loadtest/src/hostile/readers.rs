@@ -1,4 +1,4 @@
-//! Clients that request much and take little of it.
+//! Clients that request much and read little of it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use crate::kind::Kind;
 use crate::link::{ADS_DELTA, Link, LinkOptions, scan};
 use crate::origin::{Change, Name};
 
-/// Streams that stop in the middle of their first reply, one after another, so that each has another state of the set on its way.
+/// Opens streams that stop in the middle of their first reply. They open one after another, so that each reply has another state of the set.
 pub async fn of_nothing(offender: Arc<Offender>) {
     let mut links = Vec::new();
     loop {
@@ -21,7 +21,7 @@ pub async fn of_nothing(offender: Arc<Offender>) {
         let all = offender.names.iter().map(|name: &Name| Change::Touch(Kind::Endpoints, name.clone())).collect();
         offender.origin.update(|_| all);
         sleep(if links.len() < 20 { EACH } else { CHANGES }).await;
-        // Whatever the server has ended is replaced; nothing is read but the frames of the connection.
+        // Streams that the server has ended are replaced. Only the frames of the connection are read.
         let mut open = Vec::new();
         for mut link in links {
             match timeout(LOOK, link.next()).await {
@@ -42,7 +42,7 @@ pub async fn of_single_bytes(offender: Arc<Offender>) {
     .await;
 }
 
-/// A stream that has requested everything, and takes no more than its window.
+/// Opens a stream that requests everything, and reads no more than its window.
 async fn request(offender: &Offender, window: u32) -> Link {
     let mut link = offender.link_with(&LinkOptions { window, ..LinkOptions::default() }).await;
     let stream = subscribe(offender, &mut link);
@@ -62,7 +62,7 @@ fn ended(event: &crate::link::Event) -> bool {
     matches!(event, crate::link::Event::Ended(..))
 }
 
-/// Between two streams, and from then on between two changes.
+/// The pause between two streams. When all are open, `CHANGES` is the pause between two changes.
 const EACH: Duration = Duration::from_millis(100);
 const CHANGES: Duration = Duration::from_millis(500);
 const WRITE: Duration = Duration::from_millis(100);

@@ -1,4 +1,4 @@
-//! Requests that cost much memory: unfinished, full of empty names, full of versions.
+//! Requests that cost much memory: incomplete, full of empty names, or full of versions.
 
 use std::sync::Arc;
 
@@ -19,8 +19,8 @@ pub async fn half_messages(offender: Arc<Offender>) {
     .await;
 }
 
-/// Sends half messages, each as large as what is left of the share, and after one that is refused half of it: so what the server allows is
-/// used up to the last bytes. Then holds them until one is ended.
+/// Sends parts of messages, each as large as the rest of the share, or after a rejected one half as large, so that they use what the server
+/// allows to the last bytes. Then keeps them open until one is ended.
 async fn hold(offender: &Offender, half: &Bytes) {
     let mut link = offender.link().await;
     let (mut left, mut size) = (half.len(), half.len());
@@ -68,7 +68,7 @@ pub async fn stated_versions(offender: Arc<Offender>) {
     .await;
 }
 
-/// The beginning of a message with one long name.
+/// Returns the beginning of a message with one long name.
 fn half_message(sent: usize) -> Bytes {
     let announced = sent + sent / 6;
     let mut head = Vec::new();
@@ -82,7 +82,7 @@ fn half_message(sent: usize) -> Bytes {
     half.freeze()
 }
 
-/// A delta request of a made-up type with about so many bytes of `initial_resource_versions`.
+/// Returns a delta request of a made-up type with about this many bytes of `initial_resource_versions`.
 fn versions(node: &[u8], number: usize, bytes: usize) -> Vec<u8> {
     let mut request = scan::delta_subscribe(&format!("type.googleapis.com/made.up.V{number}"), Some(node), &["*"]);
     for resource in 0..bytes / ENTRY {

@@ -1,4 +1,4 @@
-//! Plays behaviours, one after another: before, during, after.
+//! Plays behaviours, one after another, each with the phases before, during and after.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -36,7 +36,7 @@ pub async fn command(options: &Options) -> anyhow::Result<bool> {
     Ok(report.passed())
 }
 
-/// Plays the selected behaviours. `progress` is called with each outcome.
+/// Plays the selected behaviours, and calls `progress` with each outcome.
 pub async fn run(options: &Options, mut progress: impl FnMut(&Outcome)) -> anyhow::Result<Report> {
     raise_open_files(if options.small { CONNECTIONS / 20 } else { CONNECTIONS })?;
     if let Some(one) = options.behaviours().into_iter().find(|one| one.needs_admin() && !options.has_admin()) {
@@ -65,7 +65,7 @@ async fn play(options: &Options, behaviour: Behaviour) -> anyhow::Result<Outcome
     let began = Instant::now();
     let offender = stage.offender.clone();
     let hostile = tokio::spawn(timeout(options.duration(), behaviour.play(offender)));
-    let _ = hostile.await.with_context(|| format!("{} broke off", behaviour.name()))?; // it ends by its time
+    let _ = hostile.await.with_context(|| format!("{} broke off", behaviour.name()))?; // it ends when its time is over
     let ended = Instant::now();
 
     let (memory, recovery) = (options.memory_bound(), options.recovery().as_secs());
@@ -102,7 +102,7 @@ async fn play(options: &Options, behaviour: Behaviour) -> anyhow::Result<Outcome
     Ok(outcome)
 }
 
-/// Waits until the honest clients have what they want.
+/// Waits until the honest clients are served without a problem.
 async fn well(stage: &Stage, options: &Options) -> anyhow::Result<()> {
     let deadline = Instant::now() + if options.weir.is_some() { START } else { START_ELSEWHERE };
     let mut phase = stage.phases.begin();
@@ -118,7 +118,7 @@ async fn well(stage: &Stage, options: &Options) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Waits until everything is as before, in periods of a second. Returns the last period, and the time if it was in time.
+/// Waits until everything is as before, in periods of a second. Returns the figures of the last period, and how long it took if it was in time.
 async fn recover(
     stage: &Stage,
     options: &Options,
@@ -146,7 +146,7 @@ fn rss(process: Option<Process>) -> anyhow::Result<Option<u64>> {
     process.map(|process| process.rss()).transpose()
 }
 
-/// The maximum of RSS: the kernel's, where the process may be asked for it, and what is seen.
+/// The maximum of RSS: from the kernel, if its counter may be used, and from samples.
 struct Peak {
     process: Option<Process>,
     is_exact: bool,
@@ -155,7 +155,7 @@ struct Peak {
 }
 
 impl Peak {
-    /// The kernel's maximum of a process that has just been started counts even if it cannot be reset.
+    /// The kernel's maximum for a process that was just started counts even if it cannot be reset.
     fn start(process: Option<Process>, is_new: bool) -> Self {
         let is_exact = process.is_some_and(|process| process.reset_peak().is_ok() || is_new);
         let max = Arc::new(std::sync::atomic::AtomicU64::new(0));
@@ -178,12 +178,12 @@ impl Peak {
     }
 }
 
-/// Open connections of this process at most, the control plane's and the clients'.
+/// The maximum of open connections of this process, both of the control plane and of the clients.
 const CONNECTIONS: usize = 8000;
 const START: Duration = Duration::from_secs(30);
-/// A relay that was running before its control plane may wait as long between its attempts.
+/// The time limit for the start of a relay that ran before its control plane: its attempts may be far apart by then.
 const START_ELSEWHERE: Duration = Duration::from_secs(150);
 const LOOK: Duration = Duration::from_millis(20);
 const PERIOD: Duration = Duration::from_secs(1);
-/// RSS that the allocator may keep: memory is as before if it has grown by no more.
+/// How much more RSS than before still counts as recovered, because the allocator may keep it.
 const NEAR: u64 = 64 << 20;

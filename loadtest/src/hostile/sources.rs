@@ -1,9 +1,9 @@
-//! The addresses that hostile clients connect from.
+//! The addresses from which hostile clients connect.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Addresses, one after another; without any, the system selects one.
+/// Addresses that are used in turn. Without any, the system selects one.
 #[derive(Default)]
 pub struct Sources {
     addresses: Vec<IpAddr>,
@@ -11,7 +11,7 @@ pub struct Sources {
 }
 
 impl Sources {
-    /// Returns loopback addresses, each in a /24 block of its own, in which no honest client is.
+    /// Returns loopback addresses, each in a /24 block of its own that no honest client uses.
     pub fn loopback(count: usize) -> Self {
         let address = |number: usize| Ipv4Addr::new(127, (number / BLOCKS) as u8, (FIRST + number % BLOCKS) as u8, 1);
         Self { addresses: (0..count).map(|number| address(number).into()).collect(), used: AtomicUsize::new(0) }

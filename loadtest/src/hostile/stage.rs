@@ -32,17 +32,17 @@ pub struct Stage {
     pub process: Option<Process>,
     pub admin: Option<SocketAddr>,
     log: Option<Log>,
-    /// A relay that was started for this behaviour, and its admin address.
+    /// The relay that was started for this behaviour, and its reserved admin address.
     _relay: (Option<Relay>, Option<Reserved>),
-    /// Dropped after the relay in it.
+    /// The relay's control group, which is dropped after the relay.
     pub container: Option<Container>,
-    /// The control plane, the honest clients and the probes have threads of their own, and do not wait for the hostile ones.
+    /// Threads for the control plane, the honest clients and the probes, so that these do not wait for the hostile clients.
     _threads: [Threads; 3],
 }
 
 struct Threads(Option<Runtime>);
 
-/// The log of the relay, deleted in the end.
+/// The log file of the relay. Dropping it deletes the file.
 struct Log(PathBuf);
 
 impl Stage {
@@ -96,12 +96,12 @@ impl Stage {
         Ok(Self { phases, offender, process, admin, log, _relay: (relay, reserved), container, _threads: threads })
     }
 
-    /// Closes the control plane's address, so that the next behaviour can have it.
+    /// Closes the control plane's address, so that the next behaviour can use it.
     pub async fn stop(self) {
         self.offender.origin.stop_listening().await;
     }
 
-    /// Returns the bytes that the relay has logged.
+    /// Returns how many bytes the relay has logged.
     pub fn log_bytes(&self) -> Option<u64> {
         Some(std::fs::metadata(&self.log.as_ref()?.0).ok()?.len())
     }
@@ -113,7 +113,7 @@ impl Stage {
     }
 }
 
-/// The addresses of the hostile clients. A relay that bounds its memory has to tell them from the honest ones.
+/// Returns the addresses of the hostile clients. A relay that bounds its memory has to distinguish them from honest ones.
 fn sources(options: &Options, behaviour: Behaviour, target: SocketAddr) -> Sources {
     let addresses = behaviour.addresses();
     let is_needed = addresses > 1 || options.is_relay_bounded();
@@ -124,8 +124,8 @@ fn sources(options: &Options, behaviour: Behaviour, target: SocketAddr) -> Sourc
     }
 }
 
-/// The relay with its defaults, its log in a file, and what the behaviour needs: limited open files, limited views, sums of load reports,
-/// tenants.
+/// Returns the relay's command with its defaults, its log in a file, and what the behaviour needs: limits of open files or views, summed load
+/// reports, tenants.
 fn program(
     weir: &std::path::Path,
     behaviour: Behaviour,
@@ -148,7 +148,7 @@ fn program(
     file::Relay { binary: "/bin/sh".into(), arguments, config, replicas: 1, balancer: false }
 }
 
-/// Honest clients have 127.0.0.1, hostile ones other addresses.
+/// Honest clients have the address 127.0.0.1, hostile ones other addresses.
 const TENANTS: &str = "permissions:\n\
     - {name: honest, identities: [{network: 127.0.0.1}], tenant: honest, free: [cluster]}\n\
     - {name: others, identities: [{network: 127.0.0.0/8}], tenant: others, free: [cluster]}\n";
@@ -179,7 +179,7 @@ impl Drop for Threads {
 
 impl Drop for Log {
     fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.0); // a temporary file, if it cannot be deleted
+        let _ = std::fs::remove_file(&self.0); // if it cannot be deleted, it stays in the folder for temporary files
     }
 }
 

@@ -40,7 +40,7 @@ pub async fn made_up_nodes(offender: Arc<Offender>) {
     .await;
 }
 
-/// Streams that send one small request, every other one with a node of its own, and stay.
+/// Opens streams that send one small request and stay open. Every other one has a node of its own.
 pub async fn bare(offender: Arc<Offender>) {
     let (connections, streams) = offender.spread(100, 100 * 4096);
     at_once(&offender, connections, move |offender, connection| async move {
@@ -55,7 +55,7 @@ pub async fn bare(offender: Arc<Offender>) {
     .await;
 }
 
-/// Streams on which no message is sent.
+/// Opens streams, and sends no message on them.
 pub async fn silent(offender: Arc<Offender>) {
     let (connections, streams) = offender.spread(10, 20_000);
     at_once(&offender, connections, move |offender, _| async move {
@@ -81,7 +81,7 @@ pub async fn nacks(offender: Arc<Offender>) {
             };
             let Some(seen) = scan::delta(response) else { continue };
             let nack = nack(&String::from_utf8_lossy(&seen.nonce));
-            // The last nonce is as good as a new one, and the resource does not change.
+            // A NACK may repeat the last nonce, since the resource does not change.
             loop {
                 offender.send(&mut link, stream, &nack);
                 if !offender.make_room(&mut link, stream).await {
@@ -104,8 +104,8 @@ fn nack(nonce: &str) -> Vec<u8> {
     .encode_to_vec()
 }
 
-/// What a log must not have at the beginning of a line.
+/// A text that no log line may begin with.
 pub const FORGED: &str = "2026-01-01T00:00:00Z ERROR weir: this line is forged";
-/// Between ten streams and the next ten of a connection.
+/// The pause between two batches of ten streams on a connection.
 const BARE: Duration = Duration::from_millis(100);
 const SILENT: Duration = Duration::from_millis(10);

@@ -1,4 +1,4 @@
-//! What honest clients noticed in one phase: before, during or after a behaviour.
+//! What honest clients notice in one phase: before, during or after a behaviour.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -8,14 +8,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::measure::Latencies;
 
-/// The phase that runs. What began in one phase counts for it, even if it ends later.
+/// The current phase. An event counts for the phase in which it began, even if it ends later.
 #[derive(Clone, Default)]
 pub struct Phases(Arc<Mutex<Arc<Phase>>>);
 
 #[derive(Default)]
 pub struct Phase(Mutex<Times>);
 
-/// What is recorded of a phase.
+/// The recorded times of a phase.
 #[derive(Default)]
 struct Times {
     received: Latencies,
@@ -29,9 +29,9 @@ struct Times {
 pub enum Time {
     /// From a change at the control plane to its arrival at the established client.
     Received,
-    /// From the ACK of a change, and a request after it, to the response to that request.
+    /// From the ACK of a change and the request after it to the response to that request.
     Answered,
-    /// From the attempt of a new client to connect to its first resource.
+    /// From a new client's attempt to connect to its first resource.
     Served,
     /// From a request to the admin address to its response.
     Health,
@@ -44,11 +44,11 @@ pub struct Figures {
     pub answered: Option<Percentiles>,
     pub served: Option<Percentiles>,
     pub health: Option<Percentiles>,
-    /// What was late, or ended, and how often.
+    /// Late responses and ended streams, by description, with counts.
     pub problems: BTreeMap<String, u64>,
 }
 
-/// In milliseconds.
+/// Percentiles in milliseconds.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub struct Percentiles {
     pub count: u64,
@@ -62,7 +62,7 @@ impl Phases {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Begins another phase, and returns it.
+    /// Begins another phase, and returns the new phase.
     pub fn begin(&self) -> Arc<Phase> {
         let phase = Arc::<Phase>::default();
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = phase.clone();
@@ -85,7 +85,7 @@ impl Phase {
         *self.times().problems.entry(what.into()).or_default() += 1;
     }
 
-    /// Whether a change was received and answered and a new client was served, without a problem.
+    /// Whether a change was received and answered, and a new client was served, all without a problem.
     pub fn is_well(&self) -> bool {
         let times = self.times();
         times.problems.is_empty()

@@ -1,4 +1,4 @@
-//! One HTTP/2 connection and its streams, in the task that owns it.
+//! One HTTP/2 connection and its streams. The task that owns it drives it.
 
 use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
@@ -20,9 +20,9 @@ use super::stream::{Status, Stream};
 #[derive(Debug)]
 pub enum Event {
     Message(StreamId, Message),
-    /// The stream has ended, and its index is free.
+    /// The stream has ended, and its index may be reused.
     Ended(StreamId, Status),
-    /// The connection has ended, with all streams that were still open. It is returned by every further call.
+    /// The connection has ended, with all streams that were still open. Every further call returns this too.
     Closed(String),
 }
 
@@ -35,7 +35,7 @@ pub struct Link {
     unopened: VecDeque<(StreamId, &'static str)>,
     /// Streams that may have something to read.
     ready: VecDeque<StreamId>,
-    /// Streams that HTTP/2 has woken since, which happens only while the connection is polled.
+    /// Streams that HTTP/2 has woken since the last poll. It wakes them only while the connection is polled.
     woken: Woken,
     closed: Option<String>,
     first_bytes: FirstBytes,
@@ -63,7 +63,7 @@ impl Link {
             .initial_window_size(options.window)
             .initial_connection_window_size(options.window)
             .max_frame_size(options.max_frame_size)
-            .initial_max_send_streams(1) // the server would refuse more than it allows, so further ones wait
+            .initial_max_send_streams(1) // the server would reject streams beyond its limit, so they wait for its settings
             .enable_push(false)
             .handshake(socket)
             .await
@@ -86,7 +86,7 @@ impl Link {
         })
     }
 
-    /// Opens a stream as soon as the server allows one more. Requests that are sent before are queued.
+    /// Opens a stream as soon as the server allows it. Requests that are sent earlier are queued.
     pub fn start(&mut self, path: &'static str) -> StreamId {
         let free = self.streams.iter().position(Option::is_none);
         let id = free.unwrap_or_else(|| {
@@ -99,21 +99,21 @@ impl Link {
         id
     }
 
-    /// Sends one encoded request. It is queued while the server does not read, so send no faster than it answers.
+    /// Sends one encoded request. It is queued while the server does not read, so send no faster than the server answers.
     pub fn send(&mut self, stream: StreamId, request: impl AsRef<[u8]>) {
         if let Some(Some(stream)) = self.streams.get_mut(stream) {
             stream.send(framed(request.as_ref()));
         }
     }
 
-    /// Sends bytes as they are, without the prefix of a message.
+    /// Sends bytes as they are, without a gRPC prefix.
     pub fn send_bytes(&mut self, stream: StreamId, bytes: Bytes) {
         if let Some(Some(stream)) = self.streams.get_mut(stream) {
             stream.send(bytes);
         }
     }
 
-    /// Whether everything that was sent has left, as far as the windows of HTTP/2 are concerned, and there is room for more. A stream that
+    /// Whether HTTP/2 has written everything that was sent on the stream, and its windows have room for more. A stream that
     /// is not open yet has no room.
     pub fn has_room(&mut self, stream: StreamId) -> bool {
         self.streams.get_mut(stream).and_then(Option::as_mut).is_some_and(Stream::has_room)
@@ -143,14 +143,14 @@ impl Link {
         }
     }
 
-    /// Waits for the next event; reads and writes meanwhile. It may be cancelled: nothing is lost.
+    /// Waits for the next event; reads and writes meanwhile. Dropping the future loses nothing.
     pub async fn next(&mut self) -> Event {
         poll_fn(|cx| self.poll_next(cx)).await
     }
 
     pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Event> {
         loop {
-            // Reads what has arrived first: all the answers are then sent in one write.
+            // Reads everything that has arrived first, so that all answers are sent in one write.
             if let Some(event) = self.next_ready() {
                 return Poll::Ready(event);
             }

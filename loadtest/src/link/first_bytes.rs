@@ -1,8 +1,8 @@
-//! What a server began with.
+//! The first bytes that a server sends.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// What carries the bytes of a connection.
+/// The layer below HTTP/2.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Transport {
     Tcp,
@@ -10,12 +10,12 @@ pub enum Transport {
     Unix,
 }
 
-/// The first bytes of a connection. They say which protocol a server speaks that does not speak HTTP/2.
+/// The first bytes of a connection. If a server does not speak HTTP/2, they show which protocol it speaks.
 #[derive(Debug, Clone)]
 pub struct FirstBytes {
     transport: Transport,
     bytes: Arc<Mutex<Vec<u8>>>,
-    /// There are as many as count.
+    /// Whether all bytes that matter have arrived.
     is_full: bool,
 }
 
@@ -24,7 +24,7 @@ impl FirstBytes {
         Self { transport, bytes: Arc::default(), is_full: false }
     }
 
-    /// Keeps the first bytes of what arrives, in whatever pieces that is.
+    /// Stores the first bytes of a connection, in whatever pieces they arrive.
     pub fn note(&mut self, piece: &[u8]) {
         if self.is_full || piece.is_empty() {
             return;
@@ -35,7 +35,7 @@ impl FirstBytes {
         self.is_full = bytes.len() >= LENGTH;
     }
 
-    /// Adds to the reason for which a connection ended what is wrong with the address, if the first bytes say that.
+    /// Adds to the reason for the end of a connection what is wrong with the address, if the first bytes show that.
     pub fn explain(&self, reason: &str) -> String {
         let bytes = self.bytes.lock().unwrap_or_else(PoisonError::into_inner);
         match (bytes.as_slice(), self.transport) {

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 
-/// One gRPC message, in the chunks in which it arrived.
+/// One gRPC message, in the chunks that arrived.
 #[derive(Debug, Clone, Default)]
 pub struct Message {
     first: Bytes,
@@ -24,7 +24,7 @@ impl Message {
         std::iter::once(&self.first).chain(&self.rest)
     }
 
-    /// Returns one buffer. It copies if there is more than one chunk.
+    /// Returns the message as one buffer. Copies if there is more than one chunk.
     pub fn into_bytes(self) -> Bytes {
         if self.rest.is_empty() {
             return self.first;
@@ -34,7 +34,7 @@ impl Message {
         joined.freeze()
     }
 
-    /// Reads from the beginning, without copying.
+    /// Returns a reader at the beginning. Nothing is copied.
     pub fn reader(&self) -> Reader<'_> {
         Reader { at: &self.first, rest: &self.rest, remaining: self.len() }
     }
@@ -71,7 +71,7 @@ impl Buf for Reader<'_> {
         self.at
     }
 
-    /// Panics beyond the end, as [`Buf`] demands.
+    /// Panics beyond the end, as [`Buf`] requires.
     fn advance(&mut self, count: usize) {
         assert!(count <= self.remaining, "advance beyond the end of a message");
         self.remaining -= count;
@@ -91,7 +91,7 @@ impl Buf for Reader<'_> {
 /// Splits the DATA of one stream into messages.
 #[derive(Debug, Default)]
 pub struct Assembler {
-    /// Received, and not part of a message yet.
+    /// Received chunks that are not part of a message yet.
     chunks: VecDeque<Bytes>,
     buffered: usize,
 }
@@ -104,7 +104,7 @@ impl Assembler {
         }
     }
 
-    /// Returns the next complete message, or why the rest is invalid.
+    /// Returns the next complete message, or why the remaining data is invalid.
     pub fn next(&mut self, max: usize) -> Result<Option<Message>, String> {
         let Some(prefix) = self.prefix() else { return Ok(None) };
         if prefix[0] != 0 {

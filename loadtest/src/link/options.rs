@@ -37,7 +37,7 @@ impl Default for LinkOptions {
 
 #[derive(Debug, Clone)]
 pub struct Tls {
-    /// Its ALPN protocols have to contain `h2`.
+    /// The TLS configuration. Its ALPN protocols have to contain `h2`.
     pub config: Arc<ClientConfig>,
     pub server_name: ServerName<'static>,
 }
@@ -52,7 +52,7 @@ pub enum LinkError {
     Http2(h2::Error),
 }
 
-/// Says what to give where the reason is known.
+/// Returns the text of an error, and a remedy if the cause is known.
 fn explained(error: &io::Error) -> String {
     let cause = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
     match cause {

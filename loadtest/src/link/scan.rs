@@ -1,4 +1,4 @@
-//! Reads of a response what a client needs for the ACK, without decoding its resources; and the usual requests.
+//! Reads only what a client needs for the ACK of a response, without decoding its resources; and encodes common requests.
 
 use bytes::{Buf, Bytes};
 use prost::Message as _;
@@ -6,14 +6,14 @@ use prost::encoding::{WireType, decode_varint, encode_key, encode_varint, encode
 
 use super::message::{Message, Reader};
 
-/// The fields that were read of a DiscoveryResponse or DeltaDiscoveryResponse.
+/// The fields that were read from a DiscoveryResponse or DeltaDiscoveryResponse.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Scan {
     pub type_url: Bytes,
     pub version: Bytes,
     pub nonce: Bytes,
     pub resources: u32,
-    /// Removed names, in delta.
+    /// The number of removed names, in delta.
     pub removed: u32,
     pub errors: u32,
 }
@@ -79,38 +79,38 @@ fn text(reader: &mut Reader<'_>, length: usize) -> Bytes {
     reader.copy_to_bytes(length)
 }
 
-/// The ACK of a scanned SotW response, with the names that the client subscribes to (none for `*` of a full-state type).
+/// Returns the ACK of a scanned SotW response, with the names that the client subscribes to (none for `*` of a full-state type).
 pub fn sotw_ack(seen: &Scan, names: &[&str]) -> Vec<u8> {
     let names = names.iter().map(|name| (3, name.as_bytes()));
     let head = [(1, &*seen.version), (4, &*seen.type_url), (5, &*seen.nonce)];
     message(head.into_iter().chain(names))
 }
 
-/// The ACK of a scanned delta response.
+/// Returns the ACK of a scanned delta response.
 pub fn delta_ack(seen: &Scan) -> Vec<u8> {
     message([(2, &*seen.type_url), (6, &*seen.nonce)].into_iter())
 }
 
-/// The first SotW request of a type. Without names it is a wildcard, if the type has one.
+/// Returns the first SotW request of a type. Without names it subscribes to `*`, if the type has a wildcard.
 pub fn sotw_subscribe(type_url: &str, node: Option<&[u8]>, names: &[&str]) -> Vec<u8> {
     let node = node.map(|node| (2, node));
     let names = names.iter().map(|name| (3, name.as_bytes()));
     message(node.into_iter().chain(names).chain([(4, type_url.as_bytes())]))
 }
 
-/// A delta request that subscribes to more names.
+/// Returns a delta request that subscribes to more names.
 pub fn delta_subscribe(type_url: &str, node: Option<&[u8]>, names: &[&str]) -> Vec<u8> {
     let node = node.map(|node| (1, node));
     let names = names.iter().map(|name| (3, name.as_bytes()));
     message(node.into_iter().chain([(2, type_url.as_bytes())]).chain(names))
 }
 
-/// The first message of a stream of load reports.
+/// Returns the first message of a stream of load reports.
 pub fn load_report(node: &[u8]) -> Vec<u8> {
     message(std::iter::once((1, node)))
 }
 
-/// An encoded node with the fields that identify clients.
+/// Returns an encoded node with the fields that identify clients.
 pub fn node(id: &str, cluster: &str) -> Vec<u8> {
     weir_core::proto::node::Node { id: id.into(), cluster: cluster.into(), ..Default::default() }.encode_to_vec()
 }

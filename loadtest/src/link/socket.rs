@@ -69,7 +69,7 @@ impl Socket {
         Self { stream, first_bytes: FirstBytes::new(transport) }
     }
 
-    /// Returns what is known of what the server began with.
+    /// Returns the first bytes of the server, as far as they are known.
     pub fn first_bytes(&self) -> FirstBytes {
         self.first_bytes.clone()
     }

@@ -16,7 +16,7 @@ use super::message::{Assembler, Message};
 /// How a stream ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Status {
-    /// The gRPC status; without one the stream broke, and `message` has the reason.
+    /// The gRPC status. `None`: the stream broke, and `message` has the reason.
     pub code: Option<u32>,
     pub message: String,
 }
@@ -55,7 +55,7 @@ const CODES: [&str; 17] = [
 ];
 
 pub struct Stream {
-    /// Requests from before the stream was opened.
+    /// Requests that were sent before the stream was opened.
     queued: VecDeque<Bytes>,
     requests: Option<SendStream<Bytes>>,
     replies: Replies,
@@ -86,7 +86,7 @@ impl Stream {
 
     pub fn opened(&mut self, response: ResponseFuture, mut requests: SendStream<Bytes>) {
         for request in self.queued.drain(..) {
-            let _ = requests.send_data(request, false); // the end of the stream is found on reading
+            let _ = requests.send_data(request, false); // reading reports the end of the stream
         }
         self.replies = Replies::Headers(response);
         self.requests = Some(requests);
@@ -94,7 +94,7 @@ impl Stream {
 
     pub fn send(&mut self, frame: Bytes) {
         match &mut self.requests {
-            Some(requests) => drop(requests.send_data(frame, false)), // the end of the stream is found on reading
+            Some(requests) => drop(requests.send_data(frame, false)), // reading reports the end of the stream
             None => self.queued.push_back(frame),
         }
     }
@@ -152,7 +152,7 @@ impl Stream {
                         Poll::Pending => return Poll::Pending,
                         Poll::Ready(Some(Err(error))) => return broken(&error),
                         Poll::Ready(Some(Ok(chunk))) => {
-                            let _ = data.flow_control().release_capacity(chunk.len()); // all of it came on this stream
+                            let _ = data.flow_control().release_capacity(chunk.len()); // all of these bytes came on this stream
                             self.assembler.push(chunk);
                         }
                         Poll::Ready(None) => {
@@ -189,7 +189,7 @@ fn status_of(headers: &HeaderMap) -> Option<Status> {
     Some(Status { code: Some(code), message: message.unwrap_or_default() })
 }
 
-/// Decodes a gRPC message, in which `%` and two hexadecimal digits stand for a byte. Others stay as they are.
+/// Decodes a gRPC status message, in which `%` with two hexadecimal digits is a byte. Other characters stay as they are.
 fn decoded(text: &[u8]) -> String {
     let digit = |byte: &u8| char::from(*byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
     let mut bytes = Vec::with_capacity(text.len());

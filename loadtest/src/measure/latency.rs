@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use hdrhistogram::Histogram;
 
-/// Times from a microsecond to an hour, each to within 0.1 %.
+/// Times from a microsecond to an hour, each with an error of at most 0.1 %.
 #[derive(Debug, Clone)]
 pub struct Latencies(Histogram<u64>);
 

@@ -17,7 +17,7 @@ pub fn raise_open_files(connections: usize) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Open files besides connections: pipes to child processes, listeners, the runtime's own.
+/// How many open files are not connections: pipes to child processes, listeners, those of the runtime.
 const OTHERS: u64 = 200;
 
 #[cfg(test)]

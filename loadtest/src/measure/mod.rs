@@ -1,4 +1,4 @@
-//! The cost of a server process, and the waiting times of clients: figures of a process by its pid, and statistics of them.
+//! The cost of a server process and the waiting times of clients: figures of a process by its pid, and their statistics.
 
 mod latency;
 mod limits;

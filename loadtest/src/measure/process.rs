@@ -14,7 +14,7 @@ pub struct Process {
     clock: ClockId,
 }
 
-/// Bytes of memory. Of shared pages, PSS counts a share and RSS all.
+/// Bytes of memory. RSS counts shared pages in full, PSS a share of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Memory {
     pub rss: u64,
@@ -37,7 +37,7 @@ impl Process {
         Ok(now.into())
     }
 
-    /// Waits until the process is idle, so that its last work counts; gives up on one that is never idle.
+    /// Waits until the process is idle, so that its last work counts, and returns its processor time. Gives up on a process that is never idle.
     pub async fn quiet_cpu(&self) -> anyhow::Result<Duration> {
         let mut before = self.cpu()?;
         for _ in 0..QUIET_CHECKS {
@@ -56,7 +56,7 @@ impl Process {
         Ok(Memory { rss: kilobytes(&text, "Rss:")?, pss: kilobytes(&text, "Pss:")? })
     }
 
-    /// Returns RSS in bytes, from a counter that is cheap and lags a little.
+    /// Returns the RSS in bytes, from a counter that is cheap to read and lags a little.
     pub fn rss(&self) -> anyhow::Result<u64> {
         let text = self.read("statm")?;
         let pages: Option<u64> = text.split_whitespace().nth(1).and_then(|pages| pages.parse().ok());
@@ -121,7 +121,7 @@ fn number(text: &str, key: &str) -> anyhow::Result<u64> {
 
 const PAGE: u64 = 4096;
 const QUIET: Duration = Duration::from_millis(5);
-/// A process that uses less in a pause of `QUIET` is idle: 1 % of one core.
+/// A process is idle if it uses less than this in a pause of `QUIET`: 1 % of one core.
 const NOTHING: Duration = Duration::from_micros(50);
 const QUIET_CHECKS: usize = 200;
 

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use super::Latencies;
 use crate::observe::{Conduct, Observer};
 
-/// Records everything; any number of tasks may report to it.
+/// Records the reports of clients. Any number of tasks may report to it.
 pub struct Recorder {
     start: Instant,
     connected: AtomicU64,
@@ -19,9 +19,9 @@ pub struct Recorder {
     acks: AtomicU64,
     bytes: AtomicU64,
     violations: AtomicU64,
-    /// Since the last call of `take_times`.
+    /// The times since the last call of `take_times`.
     times: Mutex<BTreeMap<Conduct, Times>>,
-    /// How many clients there are of each conduct.
+    /// How many clients of each conduct should run.
     asked: Mutex<BTreeMap<Conduct, usize>>,
 }
 
@@ -33,7 +33,7 @@ pub struct Times {
     pub acked: Latencies,
 }
 
-/// Counts at one time.
+/// The counts at one moment.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Counts {
     pub elapsed: Duration,
@@ -46,7 +46,7 @@ pub struct Counts {
     pub violations: u64,
 }
 
-/// The rates between two calls.
+/// The rates between two moments.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Rates {
     pub now: Counts,
@@ -93,12 +93,12 @@ impl Recorder {
         }
     }
 
-    /// Returns the times since the last call, by what the clients do.
+    /// Returns the times since the last call, by conduct.
     pub fn take_times(&self) -> BTreeMap<Conduct, Times> {
         std::mem::take(&mut *self.times())
     }
 
-    /// Returns how many clients were to run of each conduct.
+    /// Returns how many clients of each conduct should run.
     pub fn asked(&self) -> BTreeMap<Conduct, usize> {
         self.asked.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }

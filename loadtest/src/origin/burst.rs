@@ -17,19 +17,19 @@ use crate::wire::Variant;
 pub struct Reply {
     pub head: Bytes,
     pub resources: Bytes,
-    /// Whether only half of it is sent, and nothing after it.
+    /// Whether only half of the reply is sent, and nothing after it.
     pub hangs: bool,
 }
 
-/// The stream is so far behind that removals are forgotten: it has to be opened again.
+/// The stream is so far behind that removals since then are forgotten. The client has to open it again.
 #[derive(Debug, PartialEq, Eq)]
 pub struct TooFarBehind;
 
 /// The resources of a response.
 enum Resources {
-    /// Everything after an update, or everything for 0.
+    /// Everything that changed after this update; 0 means everything.
     Shared(u64),
-    /// These names, with their bodies if those differ from the current ones.
+    /// These names. A body is given if it differs from the current one.
     Single(BTreeMap<Name, Option<Bytes>>),
 }
 
@@ -139,7 +139,7 @@ fn sotw(session: &mut Session, world: &mut World) -> Result<Vec<Reply>, TooFarBe
     Ok(replies)
 }
 
-/// Returns the complete set; removed resources stay in it until everything that refers to them has changed.
+/// Returns the complete set. Removed resources stay in it until everything that refers to them has changed.
 fn full_set(session: &Session, world: &World, kind: Kind, removed: BTreeMap<Name, Bytes>) -> Resources {
     let topic = &session.topics[kind as usize];
     if topic.is_wildcard && removed.is_empty() {
@@ -174,7 +174,7 @@ fn order(session: &Session) -> [Kind; 4] {
     }
 }
 
-/// Adds a response, unless it is empty and `even_if_empty` is not set; faults change it here.
+/// Adds a response. An empty one is added only if `even_if_empty` is set. Faults that change responses apply here.
 fn push(
     session: &mut Session,
     world: &mut World,
@@ -262,7 +262,7 @@ fn with_extra(session: &Session, world: &World, kind: Kind, bytes: Bytes) -> Byt
         encode(&mut buffer, kind, "unasked", "1", &body, session.variant);
     }
     if session.faults.has(Fault::DuplicateResource) && kind == Kind::Cluster {
-        // The first of the set twice, whether or not it is among the others.
+        // The first resource of the set twice, whether or not the response already has it.
         for (name, item) in world.set(kind).iter().take(1) {
             item.encode(&mut buffer, kind, name, session.variant);
             item.encode(&mut buffer, kind, name, session.variant);
@@ -275,7 +275,7 @@ fn with_extra(session: &Session, world: &World, kind: Kind, bytes: Bytes) -> Byt
     buffer.freeze()
 }
 
-/// Returns the set of clusters, or in delta the changed ones, as it was one change before.
+/// Returns the clusters as they were one change before: the set, or in delta the changed ones.
 fn older(session: &Session, world: &World) -> Bytes {
     let mut buffer = BytesMut::new();
     for (name, item) in world.set(Kind::Cluster) {

@@ -28,7 +28,7 @@ pub async fn control(listener: TcpListener, origin: Arc<Origin>) {
         tokio::select! {
             accepted = listener.accept() => match accepted {
                 Ok((socket, _)) => drop(peers.spawn(serve(socket, origin.clone()))),
-                Err(_) => tokio::task::yield_now().await, // the next one may succeed
+                Err(_) => tokio::task::yield_now().await, // the next attempt may succeed
             },
             Some(_) = peers.join_next(), if !peers.is_empty() => {}
         }

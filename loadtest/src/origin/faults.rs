@@ -58,7 +58,7 @@ impl Faults {
         self.fault == Some(fault)
     }
 
-    /// Whether this is the fault, and no stream has shown it yet.
+    /// Whether this is the configured fault and no stream has shown it yet.
     pub fn is_first(&self, fault: Fault) -> bool {
         self.has(fault) && !self.is_spent.swap(true, Ordering::Relaxed)
     }

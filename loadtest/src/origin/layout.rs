@@ -60,10 +60,10 @@ fn one() -> usize {
 #[derive(Debug)]
 pub struct Layout {
     counts: Counts,
-    /// How often the cluster at each index has been replaced.
+    /// How often the cluster with each index was replaced.
     generations: Vec<u32>,
     next_place: usize,
-    /// Where `touch` continues, by type.
+    /// The index at which `touch` continues, by type.
     next_touched: [usize; 4],
 }
 
@@ -82,7 +82,7 @@ impl Layout {
         clusters.chain(routes).chain(listeners).collect()
     }
 
-    /// The updates of one step of a pattern.
+    /// Returns the updates of one step of a pattern.
     pub fn step(&mut self, pattern: Pattern, count: usize) -> Vec<Vec<Change>> {
         match pattern {
             Pattern::Rate => vec![self.touch_any(count)],
@@ -123,7 +123,7 @@ impl Layout {
         added
     }
 
-    /// In practice endpoints change most often, so every other change is one of theirs.
+    /// Changes resources of all types. Every other change is one of endpoints, which change most often in practice.
     fn touch_any(&mut self, count: usize) -> Vec<Change> {
         let turn = self.next_touched.iter().sum::<usize>();
         let rest = count - count.div_ceil(2);

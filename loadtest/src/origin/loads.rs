@@ -1,4 +1,4 @@
-//! Streams of load reports: the origin orders reports of everything, reads them, and keeps nothing.
+//! Streams of load reports: the origin requests reports of everything, reads them, and drops them.
 
 use bytes::{BufMut, Bytes, BytesMut};
 use http_body_util::BodyExt;

@@ -1,4 +1,4 @@
-//! A control plane with any number of resources, which changes them, and which can violate single rules.
+//! A control plane with any number of resources. It changes them, and can violate single rules on purpose.
 
 mod burst;
 pub mod command;
@@ -30,7 +30,7 @@ pub use world::{Change, Item, Name, World};
 use crate::bodies::Stamp;
 use crate::kind::Kind;
 
-/// Serves until it is dropped.
+/// A running origin. It serves until it is dropped.
 pub struct Origin {
     pub address: SocketAddr,
     shared: Arc<Shared>,
@@ -49,7 +49,7 @@ pub struct Shared {
 }
 
 impl Shared {
-    /// Locked for one burst of one stream, or for one update.
+    /// Returns the locked world. Lock it for one burst of one stream, or for one update.
     pub fn world(&self) -> MutexGuard<'_, World> {
         self.world.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -81,7 +81,7 @@ impl Origin {
         self.shared.clone()
     }
 
-    /// Accepts connections, after the start or an outage.
+    /// Begins to accept connections, at the start or after an outage.
     pub async fn listen(&self) -> anyhow::Result<SocketAddr> {
         let listener = TcpListener::bind(self.address).await;
         let listener = listener.with_context(|| format!("cannot listen on {}", self.address))?;
@@ -94,7 +94,7 @@ impl Origin {
         Ok(address)
     }
 
-    /// Closes all connections, and rejects new ones until [`Self::listen`] is called.
+    /// Closes all connections. New ones are rejected until [`Self::listen`] is called.
     pub async fn stop_listening(&self) {
         let server = self.server().take();
         if let Some(server) = server {
@@ -103,12 +103,12 @@ impl Origin {
         }
     }
 
-    /// Streams that clients have open.
+    /// Returns how many streams clients have open.
     pub fn open_streams(&self) -> usize {
         self.shared.open_streams.load(Ordering::Relaxed)
     }
 
-    /// Applies one update, and returns its number and moment.
+    /// Applies one update, and returns its number and its time.
     pub fn update(&self, changes: impl FnOnce(&mut Layout) -> Vec<Change>) -> Stamp {
         let changes = changes(&mut self.shared.layout.lock().unwrap_or_else(PoisonError::into_inner));
         let stamp = self.shared.world().apply(changes);
@@ -128,7 +128,7 @@ impl Origin {
         }
     }
 
-    /// Changes by a pattern until it is dropped.
+    /// Changes resources by a pattern, until the future is dropped.
     pub async fn churn(&self, churn: &Churn) {
         let mut ticks = tokio::time::interval(churn.every);
         ticks.tick().await; // the first tick is immediate

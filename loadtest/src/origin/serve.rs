@@ -32,7 +32,7 @@ pub struct Call {
     pub replies: Replies,
 }
 
-/// Serves until it is dropped, with its connections. `run` is called for each stream.
+/// Serves, and calls `run` for each stream, until the future is dropped, which also ends the connections.
 pub async fn serve<R, F>(listener: TcpListener, run: R)
 where
     R: Fn(Call) -> F + Clone + Send + 'static,
@@ -46,7 +46,7 @@ where
                     let _ = socket.set_nodelay(true); // the peer may have disconnected
                     connections.spawn(connection(TokioIo::new(socket), run.clone()));
                 }
-                Err(_) => tokio::task::yield_now().await, // too many open files, perhaps: the next one may succeed
+                Err(_) => tokio::task::yield_now().await, // there may be too many open files; the next attempt may succeed
             },
             Some(_) = connections.join_next(), if !connections.is_empty() => {}
         }
@@ -111,7 +111,7 @@ pub struct Requests {
 }
 
 impl Requests {
-    /// Waits for requests, and returns all that have arrived; `None` at the end of the stream. It may be cancelled and called again.
+    /// Waits for requests, and returns all that have arrived; `None` at the end of the stream. Dropping the future loses nothing.
     pub async fn next(&mut self) -> Option<Result<Vec<Request>, &'static str>> {
         let frame = self.body.frame().await?.ok()?;
         self.buffer.extend_from_slice(&frame.into_data().unwrap_or_default());
@@ -143,7 +143,7 @@ pub struct Replies {
     out: Sender<Frame<Bytes>>,
 }
 
-/// The client has disconnected.
+/// An error: the client has disconnected.
 #[derive(Debug)]
 pub struct Gone;
 
@@ -182,7 +182,7 @@ fn prefixed(head: &[u8], rest: usize) -> BytesMut {
 }
 
 const QUEUED_FRAMES: usize = 2;
-/// As gRPC servers have it by default.
+/// The default of gRPC servers.
 const MAX_REQUEST: usize = 4 << 20;
 pub const INVALID_ARGUMENT: u16 = 3;
 const UNIMPLEMENTED: u16 = 12;

@@ -1,4 +1,4 @@
-//! One stream at the origin: the subscriptions of the client, and how far it has been served.
+//! One stream at the origin: the client's subscriptions, and how far the origin has served them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,7 +15,7 @@ pub struct Session {
     pub(super) faults: Faults,
     pub(super) topics: [Topic; 4],
     pub(super) replies: u64,
-    /// The resource whose changes the fault hides from the client.
+    /// The resource whose changes the fault `forget-change` hides from the client.
     pub(super) forgotten: Option<Name>,
     number: u64,
 }
@@ -28,11 +28,11 @@ pub(super) struct Topic {
     pub names: BTreeSet<Name>,
     /// The update up to which the client has been served; 0 before the first response.
     pub cursor: u64,
-    /// Names that are due without a change: new subscriptions.
+    /// Names that are due although they have not changed: new subscriptions.
     pub forced: BTreeSet<Name>,
     /// Whether everything is due, changed or not.
     pub is_repeated: bool,
-    /// The cursor at which the fault has repeated a response; once is enough.
+    /// The cursor at which the fault has repeated a response, so that it does so only once.
     pub repeated_at: u64,
     /// Versions that the client stated in its first request (delta).
     pub stated: BTreeMap<Name, String>,
@@ -78,7 +78,7 @@ impl Session {
 impl Topic {
     fn on_sotw(&mut self, kind: Kind, request: &DiscoveryRequest) {
         if !request.response_nonce.is_empty() && request.response_nonce != self.last_nonce {
-            return; // it refers to an earlier response, and the ACK of the last one is in flight
+            return; // it answers an earlier response; the ACK of the last one is on its way
         }
         let names: BTreeSet<Name> = request.resource_names.iter().map(|name| Name::from(&**name)).collect();
         let had_names = !self.names.is_empty();

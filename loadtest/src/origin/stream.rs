@@ -44,7 +44,7 @@ async fn send(replies: &Replies, reply: Reply) -> Result<(), Gone> {
     }
 }
 
-/// Counts a stream while it is open.
+/// Counts a stream as open until this is dropped.
 struct Counted<'a>(&'a AtomicUsize);
 
 impl<'a> Counted<'a> {

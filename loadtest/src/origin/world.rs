@@ -14,12 +14,12 @@ pub type Name = Arc<str>;
 
 #[derive(Debug, Clone)]
 pub struct Item {
-    /// The update that added it.
+    /// The update that added the resource.
     pub created: u64,
     pub stamp: Stamp,
     pub refers_to: Vec<String>,
     pub body: Bytes,
-    /// For the fault that sends it.
+    /// The body before the last change, for the fault that sends it.
     pub previous: Option<Bytes>,
 }
 
@@ -46,9 +46,9 @@ pub struct LogEntry {
 pub struct World {
     update: u64,
     sets: [BTreeMap<Name, Item>; 4],
-    /// The last changes, in order.
+    /// The last changes, oldest first.
     log: VecDeque<LogEntry>,
-    /// The log has everything after this update.
+    /// The log is complete after this update.
     horizon: u64,
     /// Bytes of removed bodies in the log.
     removed_bytes: usize,
@@ -59,12 +59,12 @@ pub struct World {
 }
 
 impl World {
-    /// Creates a world without resources; each one will have about this many bytes.
+    /// Creates a world without resources. Each resource will have about `size` bytes.
     pub fn new(size: usize, keeps_previous: bool) -> Self {
         Self { size, keeps_previous, ..Self::default() }
     }
 
-    /// Number of the last update.
+    /// Returns the number of the last update.
     pub fn update(&self) -> u64 {
         self.update
     }
@@ -73,7 +73,7 @@ impl World {
         &self.sets[kind as usize]
     }
 
-    /// Applies all of the changes at once, and returns the number of this update and its moment.
+    /// Applies all changes as one update, and returns its number and its time.
     pub fn apply(&mut self, changes: impl IntoIterator<Item = Change>) -> Stamp {
         self.update += 1;
         self.encoded.clear();
@@ -135,7 +135,7 @@ impl World {
         Some(names.filter(|entry| self.set(kind).contains_key(&entry.name)).map(|entry| entry.name.clone()).collect())
     }
 
-    /// Returns the names that were removed after an update and do not exist, with their last bodies.
+    /// Returns the names that were removed after an update and do not exist now, with their last bodies.
     pub fn removed_after(&self, kind: Kind, update: u64) -> Option<BTreeMap<Name, Bytes>> {
         let removed =
             self.changes_after(kind, update)?.filter_map(|entry| Some((&entry.name, entry.removed.as_ref()?)));
@@ -143,8 +143,8 @@ impl World {
         Some(removed.map(|(name, body)| (name.clone(), body.clone())).collect())
     }
 
-    /// Returns the encoded resources of a response with everything (`after` is 0) or with all changes after an update. They are encoded
-    /// once.
+    /// Returns the encoded resources of a response with everything (`after` is 0), or with all changes after an update. Each is
+    /// encoded once.
     pub fn shared(&mut self, kind: Kind, variant: Variant, after: u64) -> Option<Bytes> {
         if let Some(encoded) = self.encoded.get(&(kind, variant, after)) {
             return Some(encoded.clone());
@@ -206,8 +206,8 @@ fn field_len(length: usize) -> usize {
 }
 
 const RESOURCES: u8 = 2;
-/// How many changes are stored, unless there are more resources than that.
+/// How many changes are stored. If there are more resources than this, as many as there are resources.
 const LOG: usize = 65_536;
 const REMOVED_BYTES: usize = 256 << 20;
-/// How many different responses are stored.
+/// How many different encoded responses are stored.
 const MAX_ENCODED: usize = 64;

@@ -61,7 +61,7 @@ impl Writer {
     }
 }
 
-/// Reads one record after another, so that a file may be larger than memory.
+/// Reads records one by one, so that a file may be larger than memory.
 pub struct Reader {
     file: BufReader<std::fs::File>,
 }

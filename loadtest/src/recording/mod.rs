@@ -1,4 +1,4 @@
-//! Records responses of a control plane in a file, and serves them again.
+//! Records the responses of a control plane in a file, and serves them again.
 
 pub mod command;
 mod file;

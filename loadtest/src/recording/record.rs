@@ -72,7 +72,7 @@ async fn next(link: &mut Link, wanted: Option<StreamId>) -> anyhow::Result<Bytes
     }
 }
 
-/// Returns the context of a single client without checks.
+/// Returns the shared state for a single client without checks.
 pub fn alone() -> Shared {
     Shared { names: Arc::new(Names::default()), truth: None, checks: Arc::default() }
 }

@@ -18,7 +18,7 @@ use crate::link::{Message, scan};
 use crate::origin::{Call, serve};
 use crate::wire::Variant;
 
-/// Serves until it is dropped.
+/// A server that replays a recording. It serves until it is dropped.
 pub struct Replay {
     pub address: SocketAddr,
     server: JoinHandle<()>,
@@ -73,7 +73,7 @@ async fn stream(mut call: Call, recording: Arc<Recording>) {
         let url = type_of(&recorded.message, recording.variant);
         let due =
             began + if recording.speed > 0.0 { recorded.at().div_f64(recording.speed) } else { Default::default() };
-        // A response waits for its time, and for a subscription to its type.
+        // A response is sent when its time has come and the client subscribes to its type.
         while Instant::now() < due || !subscribed.contains(&url) {
             tokio::select! {
                 () = sleep_until(due.into()), if Instant::now() < due => {}
@@ -87,7 +87,7 @@ async fn stream(mut call: Call, recording: Arc<Recording>) {
             return;
         }
     }
-    while let Some(Ok(_)) = call.requests.next().await {} // the last state stays while the client is connected
+    while let Some(Ok(_)) = call.requests.next().await {} // the client keeps the last state while it stays connected
 }
 
 fn type_of(message: &Bytes, variant: Variant) -> String {

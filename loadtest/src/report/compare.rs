@@ -6,7 +6,7 @@ use std::fmt::Write;
 use super::{Report, short};
 use crate::bench::Subject;
 
-/// Returns a table of ratios for everything that is in both reports, by benchmark and subject.
+/// Returns a table of the ratios of all figures that both reports have, by benchmark and subject.
 pub fn compare(first: &Report, second: &Report) -> String {
     let mut out = String::new();
     for cell in &first.cells {

@@ -1,4 +1,4 @@
-//! A report as a single page without external parts: tables, and plots as inline SVG.
+//! A report as a single self-contained page: tables, and plots as inline SVG.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -42,7 +42,7 @@ fn section(cell: &Cell) -> String {
         out.push_str(&Plot { title, x: "seconds", y: unit, lines: drawn(lines) }.svg());
     }
     let lines = cell.samples.iter().map(|sample| {
-        // Where no client that behaves has received a change, all are drawn.
+        // If no behaving client has received a change, the clients of all behaviours are drawn.
         let fan_out = if sample.behaving_fan_out.is_empty() { &sample.fan_out } else { &sample.behaving_fan_out };
         Line { name: name(sample), points: fan_out.clone() }
     });
@@ -71,7 +71,7 @@ fn medians(cell: &Cell) -> String {
 }
 
 fn over_time(sample: &Sample, figure: &str) -> Line {
-    // Of simulated clients, those that behave alone are drawn.
+    // If clients were simulated, only those that behave are drawn.
     let behaving = format!("behaving_{figure}");
     let figure =
         if sample.timeline.iter().any(|point| point.figures.contains_key(&behaving)) { &behaving } else { figure };

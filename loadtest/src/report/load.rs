@@ -1,4 +1,4 @@
-//! The report of a run of simulated clients: their times, and the cost of a server process meanwhile.
+//! The report of a run of simulated clients: their times, and what a server process spent meanwhile.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -40,7 +40,7 @@ impl Measures {
     }
 }
 
-/// Runs clients that report to an observer, and writes the selected reports. Returns the result of the run.
+/// Runs clients that report to an observer, and writes the selected reports. Returns the result of `run`.
 pub async fn measured<T, R>(measures: &Measures, run: impl FnOnce(Arc<dyn Observer>) -> R) -> anyhow::Result<T>
 where
     R: Future<Output = anyhow::Result<T>>,
@@ -82,7 +82,7 @@ struct Log {
     counts: crate::measure::Counts,
     times: BTreeMap<Conduct, Times>,
     timeline: Vec<Point>,
-    /// The maximum so far.
+    /// The maximum of RSS so far.
     rss: u64,
     pss: u64,
     sockets: u64,
@@ -127,7 +127,7 @@ impl Log {
             figures.extend(found.map(|(name, percentile)| (name, ms(percentile))));
         }
         let now = Instant::now();
-        // A process that has ended has no further figures, even if it was started again under another pid.
+        // If the process has ended, there are no further figures, even if it was started again with another pid.
         if let Some((cpu, memory)) =
             self.process.and_then(|process| Some((process.cpu().ok()?, process.memory().ok()?)))
         {
@@ -203,14 +203,14 @@ impl Log {
     }
 }
 
-/// Returns the times of all clients, or of those that behave.
+/// Returns the times of all clients, or only of those that behave.
 fn sum(times: &BTreeMap<Conduct, Times>, behaving: bool) -> Times {
     let mut sum = Times::default();
     times.iter().filter(|(conduct, _)| conduct.behaves || !behaving).for_each(|(_, times)| sum.add(times));
     sum
 }
 
-/// Returns what the times of some clients show.
+/// Returns the figures that follow from the times of some clients.
 fn figures_of(times: &Times) -> impl Iterator<Item = (String, f64)> + '_ {
     let Times { first_sync, received, acked } = times;
     let counts = [("synced", first_sync), ("changes_received", received), ("changes_acked", acked)];
@@ -231,6 +231,6 @@ pub fn percentiles<'a>(what: &'a str, latencies: &'a Latencies) -> impl Iterator
 const ALL_OVER_TIME: [&str; 3] = ["p50_ms", "p99_ms", "max_ms"];
 const BEHAVING_OVER_TIME: [&str; 3] = ["behaving_p50_ms", "behaving_p99_ms", "behaving_max_ms"];
 const TICK: Duration = Duration::from_secs(1);
-/// A longer timeline loses every other point.
+/// How many points a timeline may have. A longer one loses every other point.
 const POINTS: usize = 4000;
 const MIB: f64 = (1 << 20) as f64;

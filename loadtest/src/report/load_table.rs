@@ -1,4 +1,4 @@
-//! The tables of a run of clients: what those that behave saw, apart from the others, and what the server spent.
+//! The tables of a run of clients: figures of the clients that behave, separately those of the others, and what the server spent.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use super::section::Section;
 
 type Figures = BTreeMap<String, f64>;
 
-/// Returns the tables, or none if the sample is no run of clients.
+/// Returns the tables. There are none if the sample is not a run of clients.
 pub fn sections(sample: &Sample) -> Vec<Section> {
     if sample.by_behaviour.is_empty() {
         return Vec::new();
@@ -49,7 +49,7 @@ struct Line {
     label: &'static str,
     figure: &'static str,
     unit: &'static str,
-    /// Digits after the point.
+    /// How many digits follow the decimal point.
     digits: usize,
 }
 
@@ -66,7 +66,7 @@ impl Line {
     }
 }
 
-/// Returns a whole number with a comma between thousands.
+/// Returns a whole number with commas between thousands.
 fn whole(value: f64) -> String {
     let digits = format!("{value:.0}");
     let mut out = String::new();
@@ -79,7 +79,7 @@ fn whole(value: f64) -> String {
     out
 }
 
-/// Whole milliseconds, and a digit after the point below ten.
+/// Returns whole milliseconds, and below ten one digit after the decimal point.
 fn short_ms(ms: f64) -> String {
     if ms < 9.95 { format!("{ms:.1}") } else { whole(ms) }
 }

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use super::{Cell, Report, short};
 use crate::bench::{Subject, Verdict};
 
-/// Writes a section for each benchmark, and a row for each gate and each figure that is shown without one.
+/// Returns a section for each benchmark, with a row for each gate and for each figure that is shown without a gate.
 pub fn markdown(report: &Report) -> String {
     let mut out = String::new();
     let mut section = "";

@@ -1,4 +1,4 @@
-//! The results of a benchmark: as a table, as JSON, as a page with plots and for a document; and comparisons of two.
+//! The results of a benchmark as a table, as JSON, as a page with plots and for a document; and comparisons of two results.
 
 mod compare;
 mod html;
@@ -35,7 +35,7 @@ pub fn write(report: &Report, json: Option<&Path>, html: Option<&Path>) -> anyho
     html.map_or(Ok(()), |path| write(path, html::page(report)))
 }
 
-/// Returns the percentage of clients that have a change, by milliseconds. Without a change there is none.
+/// Returns the percentage of clients that have a change, by milliseconds after it. Empty if no change was received.
 pub fn fan_out(received: &Latencies) -> Vec<(f64, f64)> {
     let point = |percent: f64| (received.percentile(percent).as_secs_f64() * 1e3, percent);
     let percents = if received.count() > 0 { 0..101 } else { 0..0 };

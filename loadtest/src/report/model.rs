@@ -28,16 +28,16 @@ pub struct Cell {
     pub name: String,
     pub samples: Vec<Sample>,
     pub gates: Vec<GateResult>,
-    /// The range for the ratio of the baselines, and the ratio if it is out of range.
+    /// The allowed range for the ratio of the baselines and the measured ratio, if that is out of range.
     pub off: Option<(Plausible, f64)>,
-    /// Subjects that could not be measured, and why.
+    /// Subjects that could not be measured, with the reason.
     pub missing: BTreeMap<String, String>,
     /// Errors of single repetitions.
     pub errors: Vec<String>,
 }
 
 impl Report {
-    /// 0 if no gate was missed, 1 if one was, 2 after an error, 3 if the baselines were out of range, so that there is no result.
+    /// 0 if no gate was missed, 1 if one was, 2 after an error, 3 if the baselines were out of range and the gates were not judged.
     pub fn exit_code(&self) -> u8 {
         if self.cells.iter().any(|cell| !cell.errors.is_empty()) {
             return 2;

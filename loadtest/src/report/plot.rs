@@ -12,12 +12,12 @@ pub struct Plot<'a> {
 
 pub struct Line {
     pub name: String,
-    /// From left to right.
+    /// The points from left to right.
     pub points: Vec<(f64, f64)>,
 }
 
 impl Plot<'_> {
-    /// Returns the SVG, empty if there is nothing to draw.
+    /// Returns the SVG. It is empty if there is nothing to draw.
     pub fn svg(&self) -> String {
         let points = || self.lines.iter().flat_map(|line| &line.points).filter(|(x, y)| x.is_finite() && y.is_finite());
         let right = points().map(|point| point.0).fold(0.0, f64::max);
@@ -92,7 +92,7 @@ const EDGE: f64 = 16.0;
 const ABOVE: f64 = 36.0;
 const BELOW: f64 = 40.0;
 const STEPS: u32 = 4;
-/// They also differ in brightness, for readers who cannot distinguish the colours.
+/// The colours also differ in brightness, for readers who cannot distinguish them.
 const COLOURS: [&str; 6] = ["#1b5e9e", "#e08214", "#4d9221", "#b2182b", "#762a83", "#666666"];
 
 #[cfg(test)]

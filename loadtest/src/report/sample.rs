@@ -1,4 +1,4 @@
-//! What is measured of a subject.
+//! The measurements of a subject.
 
 use std::collections::BTreeMap;
 
@@ -11,15 +11,15 @@ use crate::bench::Subject;
 pub struct Sample {
     pub subject: Subject,
     pub repetition: usize,
-    /// By name, which includes the unit.
+    /// The figures by name. The name includes the unit.
     pub figures: BTreeMap<String, f64>,
     pub timeline: Vec<Point>,
-    /// Milliseconds after a change, and the percentage of clients that have it by then.
+    /// Pairs of milliseconds after a change and the percentage of clients that have it by then.
     pub fan_out: Vec<(f64, f64)>,
     /// The figures of the clients of each behaviour, if simulated clients were measured.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub by_behaviour: BTreeMap<String, BTreeMap<String, f64>>,
-    /// As `fan_out`, of the clients that behave alone.
+    /// Like `fan_out`, only of the clients that behave.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub behaving_fan_out: Vec<(f64, f64)>,
 }

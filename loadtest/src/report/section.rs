@@ -1,10 +1,10 @@
-//! A table of a report, for people: as text and as HTML.
+//! A table of a report, as text and as HTML.
 
 use std::fmt::{self, Write};
 
 use super::plot::escape;
 
-/// Rows of cells under a title and heads.
+/// Rows of cells, with a title and column heads.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Section {
     pub title: String,

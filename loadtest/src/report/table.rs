@@ -73,7 +73,7 @@ impl fmt::Display for GateResult {
     }
 }
 
-/// Formats three significant digits.
+/// Formats a value with three significant digits.
 pub fn short(value: f64) -> String {
     match value.abs() {
         0.0 => "0".into(),

@@ -1,4 +1,4 @@
-//! A TCP balancer: passes each connection on to the next relay that is ready, as a Service of Kubernetes does. It knows nothing of HTTP.
+//! A TCP balancer. It passes each connection to the next ready relay, as a Service of Kubernetes does, and knows nothing of HTTP.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{sleep, timeout};
 
-/// Runs until it is dropped.
+/// A running balancer. It ends when it is dropped.
 pub struct Balancer {
     pub address: SocketAddr,
     relays: Arc<[Backend]>,
@@ -26,7 +26,7 @@ struct Backend {
 }
 
 impl Balancer {
-    /// Takes the addresses for clients and for probes of each relay, and waits until all are ready.
+    /// Starts a balancer, given each relay's addresses for clients and for probes, and waits until all relays are ready.
     pub async fn start(relays: impl IntoIterator<Item = (SocketAddr, SocketAddr)>) -> anyhow::Result<Self> {
         let of = |(address, probes)| Backend { address, probes, is_ready: AtomicBool::new(false) };
         let relays: Arc<[Backend]> = relays.into_iter().map(of).collect();
@@ -38,7 +38,7 @@ impl Balancer {
         Ok(balancer)
     }
 
-    /// Waits until each relay gets connections.
+    /// Waits until all relays are ready, so that each gets connections.
     pub async fn all_are_ready(&self, limit: Duration) -> anyhow::Result<()> {
         let all = async {
             while !self.relays.iter().all(|relay| relay.is_ready.load(Ordering::Relaxed)) {
@@ -63,12 +63,12 @@ async fn run(listener: TcpListener, relays: Arc<[Backend]>) {
     }
     for next in 0.. {
         let Ok((client, _)) = listener.accept().await else {
-            sleep(LOOK).await; // there may be files again
+            sleep(LOOK).await; // there may be too many open files for now
             continue;
         };
         let ready = (0..relays.len()).map(|more| &relays[(next + more) % relays.len()]);
         let relay = ready.into_iter().find(|relay| relay.is_ready.load(Ordering::Relaxed));
-        // Without a relay the connection is closed, as an address without endpoints refuses it.
+        // If no relay is ready the connection is closed, like one to an address without endpoints.
         if let Some(Backend { address, .. }) = relay {
             tasks.spawn(pass_on(client, *address));
         }
@@ -83,7 +83,7 @@ async fn pass_on(mut client: TcpStream, relay: SocketAddr) {
 }
 
 impl Backend {
-    /// Asks again and again whether the relay is ready.
+    /// Checks again and again whether the relay is ready.
     async fn probe(&self) {
         loop {
             let is_ready = matches!(timeout(PATIENCE, is_ready(self.probes)).await, Ok(Ok(true)));

@@ -10,7 +10,7 @@ pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duratio
         .map_err(|_| de::Error::custom(format!("invalid duration {text:?}: expected a number with a unit")))
 }
 
-/// Durations that may be left out.
+/// The same for optional durations.
 pub mod optional {
     use std::time::Duration;
 

@@ -17,27 +17,27 @@ use crate::origin::{Churn, Counts, Fault, Pattern};
 pub struct Scenario {
     /// What the run shows, in one line.
     pub description: String,
-    /// A control plane for this scenario; without it the checks that need one are off.
+    /// The control plane of this scenario. Without it, the checks that need an origin are off.
     pub origin: Option<Origin>,
-    /// A relay that is started between the clients and the origin; without it clients connect to `target` or to the origin.
+    /// A relay that is started between the clients and the origin. Without it, clients connect to `target` or to the origin.
     pub relay: Option<Relay>,
-    /// A server that is already running.
+    /// The address of a server that is already running.
     pub target: Option<String>,
     #[serde(default)]
     pub tls: TlsOptions,
     pub clients: Vec<Group>,
-    /// Connections opened per second; without it as many as possible.
+    /// How many connections are opened per second. By default as many as possible.
     pub connect_rate: Option<u32>,
     /// Checks to leave out.
     #[serde(default)]
     pub skip_checks: BTreeSet<Check>,
-    /// The steps once the clients have their first set.
+    /// The steps after the clients have their first set.
     #[serde(default)]
     pub steps: Vec<Step>,
     /// The time limit for the first set of the clients, and for the last change at the end.
     #[serde(default = "patience", with = "super::duration")]
     pub timeout: Duration,
-    /// Whether streams may end at any time, and not only because of a step.
+    /// Whether streams may end at any time, not only because of a step.
     #[serde(default)]
     pub streams_may_end: bool,
 }
@@ -59,13 +59,13 @@ pub struct Relay {
     /// Arguments, in which `{config}` is the path of the configuration.
     #[serde(default = "arguments")]
     pub arguments: Vec<String>,
-    /// The relay's configuration, in which `{listen}` is the address for clients, `{probes}` that for probes, and `{upstream}` that of
-    /// the origin.
+    /// The relay's configuration. In it `{listen}` is replaced by the address for clients, `{probes}` by the address for probes, and `{upstream}` by
+    /// the address of the origin.
     pub config: String,
-    /// Relays behind one address, which are restarted one after another. The clients are spread over them.
+    /// The number of relays behind one address. They are restarted one after another, and the clients are spread over them.
     #[serde(default = "one")]
     pub replicas: usize,
-    /// Clients connect to a TCP balancer, which leads each connection to a relay that is ready.
+    /// Whether clients connect to a TCP balancer, which passes each connection to a relay that is ready.
     #[serde(default)]
     pub balancer: bool,
 }
@@ -75,20 +75,20 @@ pub struct Relay {
 pub enum Step {
     /// Waits.
     Wait(#[serde(with = "super::duration")] Duration),
-    /// Applies steps of a pattern at once.
+    /// Applies this many steps of a pattern at once.
     Change { pattern: Pattern, count: usize },
     /// Stops the origin, waits, and starts it again with the same resources.
     Outage(#[serde(with = "super::duration")] Duration),
-    /// Restarts each relay, and waits until its clients have reconnected.
+    /// Restarts the relays one by one, each time waiting until the clients have reconnected.
     RollingRestart(#[serde(with = "super::duration")] Duration),
-    /// Lets the clients with `joins` connect, and goes on at once.
+    /// Lets the clients with `joins` connect, and continues at once.
     Join,
     /// Repeats steps.
     Repeat { times: usize, steps: Vec<Step> },
 }
 
 impl Step {
-    /// Returns its key.
+    /// Returns the step's key in the file.
     pub fn name(&self) -> &'static str {
         match self {
             Self::Wait(_) => "wait",
@@ -139,7 +139,7 @@ impl Scenario {
         Ok(())
     }
 
-    /// Returns the scenario with fewer clients and shorter waits, for a quick check: at most `clients` of each group, and no wait longer
+    /// Returns a variant of the scenario for a quick check: each group has at most `clients`, and no wait is longer
     /// than `wait`.
     pub fn shortened(mut self, clients: usize, wait: Duration) -> Self {
         for group in &mut self.clients {

@@ -15,16 +15,16 @@ use super::file;
 use crate::output;
 use crate::reserved::Reserved;
 
-/// Runs until it is dropped.
+/// A running relay. It ends when it is dropped.
 pub struct Relay {
     pub address: SocketAddr,
-    /// For probes, if its configuration has them.
+    /// The address for probes, if the relay's configuration has one.
     pub probes: SocketAddr,
     binary: PathBuf,
     arguments: Vec<String>,
     config: PathBuf,
     child: Child,
-    /// Held over restarts.
+    /// The addresses stay reserved during restarts.
     _reserved: [Reserved; 2],
 }
 
@@ -52,7 +52,7 @@ impl Relay {
         self.child.id()
     }
 
-    /// Sends SIGTERM, as a deployment does, and starts the process again.
+    /// Sends SIGTERM, as an orchestrator does, and starts the process again after it has exited.
     pub async fn restart(&mut self) -> anyhow::Result<()> {
         if let Some(pid) = self.child.id() {
             let _ = kill(Pid::from_raw(pid as i32), Signal::SIGTERM); // it may have exited
@@ -83,7 +83,7 @@ impl Relay {
 
 impl Drop for Relay {
     fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.config); // a temporary file, if it cannot be deleted
+        let _ = std::fs::remove_file(&self.config); // if it cannot be deleted, it stays in the folder for temporary files
     }
 }
 

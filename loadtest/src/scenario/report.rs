@@ -11,12 +11,12 @@ use crate::fleet::{Counters, Fleet};
 pub struct Report {
     pub description: String,
     pub counters: Arc<Counters>,
-    /// The time until all clients had their first set, if that was in time.
+    /// The time until all clients had their first set. `None` after a timeout.
     pub first_sync: Option<Duration>,
-    /// The time until all clients had the last change, if that was in time.
+    /// The time until all clients had the last change. `None` after a timeout.
     pub convergence: Option<Duration>,
     pub steps: Vec<StepReport>,
-    /// Connections that ended although no step ended them.
+    /// How many connections ended although no step ends connections.
     pub unexpected_ends: u64,
     pub checks_off: Vec<Check>,
 }

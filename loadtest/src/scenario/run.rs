@@ -21,7 +21,7 @@ use crate::observe::Observer;
 use crate::origin::{Origin, listener_name};
 use crate::output;
 
-/// Runs a scenario, with another path of the relay if one is given.
+/// Runs a scenario. `relay`: the path of the relay, instead of the one in the file.
 pub async fn run(scenario: &Scenario, relay: Option<&Path>, observer: Arc<dyn Observer>) -> anyhow::Result<Report> {
     let origin = match &scenario.origin {
         None => None,
@@ -70,7 +70,7 @@ struct Stage<'a> {
     balancer: Option<Balancer>,
 }
 
-/// The times for the first sets and for the last change, and the steps.
+/// The time until the first sets, the time until the last change, and the reports of the steps.
 type Played = (Option<Duration>, Option<Duration>, Vec<StepReport>);
 
 impl Stage<'_> {
@@ -113,7 +113,7 @@ impl Stage<'_> {
         }
     }
 
-    /// Returns the groups, with listeners of the origin for gRPC clients without any.
+    /// Returns the groups. gRPC clients without listeners get those of the origin.
     fn groups(&self) -> Vec<Group> {
         let mut groups = self.scenario.clients.clone();
         let count = self.scenario.origin.as_ref().map_or(0, |origin| origin.resources.listeners);
@@ -129,7 +129,7 @@ impl Stage<'_> {
         without_origin.chain(self.scenario.skip_checks.iter().copied()).collect()
     }
 
-    /// Whether a step stops servers that the clients are connected to.
+    /// Whether a step ends servers to which clients are connected.
     fn ends_are_expected(&self) -> bool {
         let has = |wanted: fn(&Step) -> bool| has_step(&self.scenario.steps, wanted);
         self.scenario.streams_may_end
@@ -145,7 +145,7 @@ fn has_step(steps: &[Step], wanted: fn(&Step) -> bool) -> bool {
     })
 }
 
-/// What steps act on.
+/// The objects on which steps act.
 struct Scene<'a> {
     origin: Option<&'a Origin>,
     relays: &'a mut Vec<Relay>,

@@ -1,4 +1,4 @@
-//! One type of a client's stream: its subscriptions, its resources, and the requests that follow. No sockets.
+//! One type of a client's stream: its subscriptions, its resources, and the requests that follow from them. No sockets.
 
 mod names;
 mod response;

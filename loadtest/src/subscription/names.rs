@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 pub type Name = Arc<str>;
 
-/// Names in use by any client.
+/// The names that any client uses.
 #[derive(Debug, Default)]
 pub struct Names {
     shards: [Mutex<Shard>; SHARDS],
@@ -16,7 +16,7 @@ pub struct Names {
 #[derive(Debug, Default)]
 struct Shard {
     names: HashSet<Name>,
-    /// The size at which unused names are dropped.
+    /// The number of names at which unused ones are dropped.
     limit: usize,
 }
 

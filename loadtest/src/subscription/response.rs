@@ -19,9 +19,9 @@ pub struct Response {
     pub entries: Vec<Entry>,
     /// Removed names, in delta.
     pub removed: Vec<Name>,
-    /// Size of the message in bytes.
+    /// The size of the message in bytes.
     pub size: usize,
-    /// A resource that has another type than the response, or cannot be decoded.
+    /// A resource that has another type than the response or cannot be decoded, if there is one.
     pub unreadable: Option<String>,
 }
 
@@ -35,7 +35,7 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// The origin's update that the resource is from; 0 from other servers.
+    /// Returns the origin's update from which the resource is; 0 for other servers.
     pub fn update(&self) -> u64 {
         self.stamp.map_or(0, |stamp| stamp.update)
     }
@@ -56,7 +56,7 @@ impl Response {
         Kind::of_url(&self.url)
     }
 
-    /// The newest stamp of its resources.
+    /// Returns the newest stamp of the resources.
     pub fn newest(&self) -> Option<Stamp> {
         self.entries.iter().filter_map(|entry| entry.stamp).max_by_key(|stamp| stamp.update)
     }

@@ -15,19 +15,19 @@ pub struct Topic {
     pub kind: Kind,
     pub variant: Variant,
     pub is_wildcard: bool,
-    /// Subscribed names.
+    /// The subscribed names.
     pub names: BTreeSet<Name>,
-    /// The last names that were unsubscribed on this stream. Responses with them may be in flight.
+    /// Names that were unsubscribed on this stream, the last ones. Responses with them may still be on their way.
     formerly: VecDeque<Name>,
     pub held: BTreeMap<Name, ReceivedVersion>,
-    /// Subscribed names that the server reported as absent, or left out of a complete set after it had sent them. One that a set
-    /// has never had may still come, as for gRPC clients.
+    /// Subscribed names that the server reported as absent, or omitted from a complete set after it had sent them. A name that no set
+    /// had yet may still come, as gRPC clients assume.
     pub absent: BTreeSet<Name>,
     /// Whether the first request was sent on this stream.
     pub is_open: bool,
     /// Responses on this stream.
     pub responses: u64,
-    /// The number of the server that it is subscribed to now.
+    /// The number of the server to which the client is connected now.
     pub server: u32,
     /// Version of the last accepted response (SotW).
     version: String,
@@ -38,7 +38,7 @@ pub struct Topic {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReceivedVersion {
     pub update: u64,
-    /// The number of the server that sent it.
+    /// The number of the server that sent the resource.
     pub server: u32,
     pub version: Option<Name>,
     pub refers_to: Box<[Name]>,
@@ -62,7 +62,7 @@ impl Topic {
         }
     }
 
-    /// Starts a new stream. Resources stay.
+    /// Starts a new stream. The client keeps its resources.
     pub fn reopen(&mut self) {
         self.is_open = false;
         self.responses = 0;
@@ -70,12 +70,12 @@ impl Topic {
         self.nonce.clear();
     }
 
-    /// Whether the client subscribes to a name, or did on this stream.
+    /// Whether the client subscribes to a name, or has done so on this stream.
     pub fn has_asked_for(&self, name: &Name) -> bool {
         self.is_wildcard || self.names.contains(name) || self.formerly.contains(name)
     }
 
-    /// Whether everything that is subscribed has been answered. A server need not answer for names stated in their current version.
+    /// Whether the server has answered every subscription. It need not answer for names whose current version the client states.
     pub fn is_complete(&self) -> bool {
         match self.is_wildcard {
             true => self.responses > 0 || !self.held.is_empty(),
@@ -83,7 +83,7 @@ impl Topic {
         }
     }
 
-    /// Returns what of the subscription has not been answered.
+    /// Returns which subscriptions the server has not answered.
     pub fn lack(&self) -> Option<String> {
         let (kind, names) = (self.kind.word(), self.names.len());
         let missing = self.names.iter().filter(|name| !self.is_answered(name)).count();
@@ -98,7 +98,7 @@ impl Topic {
         self.held.contains_key(name) || self.absent.contains(name)
     }
 
-    /// The first request of the type on this stream.
+    /// Returns the first request of the type on this stream.
     pub fn open(&mut self, node: Option<&[u8]>) -> Vec<u8> {
         self.is_open = true;
         match self.variant {
@@ -117,7 +117,7 @@ impl Topic {
         }
     }
 
-    /// Subscribes to these names instead of the current ones; `None` if they are equal. Resources of other names are dropped.
+    /// Subscribes to these names instead of the current ones; `None` if they are equal. Drops the resources of other names.
     pub fn set_names(&mut self, wanted: BTreeSet<Name>) -> Option<Vec<u8>> {
         if wanted == self.names {
             return None;
@@ -183,7 +183,7 @@ impl Topic {
         self.absent.extend(left_out);
     }
 
-    /// Returns the ACK of the last response, with its nonce or another one.
+    /// Returns the ACK of the last response, with that response's nonce or with this one.
     pub fn ack(&self, nonce: Option<&str>) -> Vec<u8> {
         self.answer(nonce, None)
     }
@@ -232,7 +232,7 @@ fn strings(names: &BTreeSet<Name>) -> Vec<String> {
 }
 
 const INTERNAL: i32 = 13;
-/// Stored in addition to twice the number of subscribed names.
+/// How many former names are stored, in addition to twice the number of subscribed names.
 const FORMER_NAMES: usize = 1024;
 
 #[cfg(test)]

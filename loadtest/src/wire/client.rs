@@ -1,4 +1,4 @@
-//! A scripted xDS client: it requests, ACKs and reads only when the check calls it.
+//! A scripted xDS client: it requests, ACKs and reads only when the check calls its methods.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::marker::PhantomData;
@@ -30,9 +30,9 @@ pub struct Opening {
     pub target: String,
     pub path: String,
     pub variant: Variant,
-    /// Sent with the first request.
+    /// The node in the first request.
     pub node: Option<Node>,
-    /// Bytes that the server may send before they are read.
+    /// How many bytes the server may send before the client reads them.
     pub window: Option<u32>,
     /// The time limit for an expected response.
     pub patience: Duration,
@@ -43,7 +43,7 @@ pub struct Client {
     requests: mpsc::UnboundedSender<Bytes>,
     responses: mpsc::Receiver<Result<Received, Status>>,
     first: bool,
-    /// By type URL: the subscribed names, and the last version and nonce.
+    /// The subscribed names by type URL; `last` has the last version and nonce of each.
     wants: BTreeMap<String, BTreeSet<String>>,
     last: BTreeMap<String, (String, String)>,
     nonces: BTreeSet<String>,
@@ -81,7 +81,7 @@ impl Opening {
     }
 }
 
-/// One call of a single fetch.
+/// Makes a single fetch.
 pub async fn fetch(opening: &Opening, request: DiscoveryRequest) -> anyhow::Result<Result<Received, Status>> {
     let mut grpc = opening.channel().await?;
     grpc.ready().await?;
@@ -124,7 +124,7 @@ async fn listen<R>(
 }
 
 impl Client {
-    /// Subscribes to these names of a type instead of the current ones, with the request of the variant. No names in the first request are
+    /// Subscribes to these names of a type instead of the current ones, with the requests of the variant. A first request without names is
     /// the legacy wildcard.
     pub fn want(&mut self, url: &str, names: &[&str]) {
         let names: BTreeSet<String> = names.iter().map(ToString::to_string).collect();
@@ -149,7 +149,7 @@ impl Client {
         }
     }
 
-    /// The same, with a longer time limit for expected responses.
+    /// Returns the client with a longer time limit for expected responses.
     pub fn patient(mut self, patience: Duration) -> Self {
         self.opening.patience = patience;
         self
@@ -210,7 +210,7 @@ impl Client {
         Ok(sent)
     }
 
-    /// Reads and ACKs responses until the held resources satisfy a condition.
+    /// Reads and ACKs responses until the client's resources satisfy a condition.
     pub async fn until(&mut self, what: &str, holds: impl Fn(&ClientCache) -> bool) -> anyhow::Result<Vec<Received>> {
         let patience = self.opening.patience;
         let mut all = Vec::new();
@@ -272,7 +272,7 @@ impl Client {
         }
     }
 
-    /// Returns the next response, checked and applied, or how the stream ended.
+    /// Returns the next response, checked and applied to the client's resources; or how the stream ended.
     pub async fn next(&mut self) -> Result<anyhow::Result<Received>, Status> {
         let sent = self.responses.recv().await.unwrap_or_else(|| Err(Status::unknown("the connection is gone")))?;
         let checked = sent.check().and_then(|()| {
@@ -288,7 +288,7 @@ impl Client {
         let (type_url, response_nonce) = (sent.url.clone(), sent.nonce.clone());
         match sent.variant {
             Variant::Sotw => {
-                // On a type's own stream it may have been requested without a type URL.
+                // On the stream of a single type, the client may have requested it without a type URL.
                 let wants = self.wants.get(&sent.url).or_else(|| self.wants.get(""));
                 let resource_names = wants.into_iter().flatten().cloned().collect();
                 let version_info = sent.version.clone();
@@ -317,7 +317,7 @@ fn short(url: &str) -> &str {
     url.rsplit('.').next().unwrap_or_default()
 }
 
-/// Requests that are already encoded, so that a check may send what no message type can express.
+/// A codec for requests that are already encoded, so that a check may send what no message type can express.
 struct Encoded<R>(PhantomData<R>);
 
 impl<R: Message + Default + 'static> Codec for Encoded<R> {

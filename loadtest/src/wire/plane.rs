@@ -1,4 +1,4 @@
-//! The scripted control plane's server: it accepts the streams of the relay, and passes each to the world of its node's cluster.
+//! The server of the scripted control plane: it accepts the relay's streams, and passes each to the world of its node's cluster.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -28,7 +28,7 @@ use super::Variant;
 use super::server::Out;
 use super::world::World;
 
-/// Serves until it is dropped.
+/// A running control plane. It serves until it is dropped.
 pub struct Plane {
     pub address: SocketAddr,
     worlds: Worlds,
@@ -45,7 +45,7 @@ impl Plane {
         Ok(Self { address, server: tokio::spawn(serve(listener, worlds.clone())), worlds })
     }
 
-    /// Returns the world of a node cluster. Without a script it has no resources, and reports that.
+    /// Returns the world of a node cluster. Until a check scripts it, it reports that it has no resources.
     pub fn world(&self, cluster: &str) -> World {
         world_of(&self.worlds, cluster)
     }

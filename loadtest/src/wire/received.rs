@@ -1,4 +1,4 @@
-//! A single response, and the state of a client after any number of them.
+//! A single response, and the resources of a client after any number of them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,7 +17,7 @@ pub struct Received {
     pub variant: Variant,
     pub url: String,
     pub nonce: String,
-    /// The version of the response; not used in delta.
+    /// The version of the response; unused in delta.
     pub version: String,
     pub entries: Vec<Entry>,
     pub removed: Vec<String>,
@@ -30,12 +30,12 @@ pub struct Entry {
     pub name: String,
     pub version: String,
     pub any: Option<Any>,
-    /// Whether it came in a wrapper, as always in delta.
+    /// Whether the resource came in a wrapper, as it always does in delta.
     pub wrapped: bool,
 }
 
 impl Received {
-    /// Returns the names that are added or changed, sorted.
+    /// Returns the names of added and changed resources, sorted.
     pub fn names(&self) -> Vec<&str> {
         let mut names: Vec<_> = self.entries.iter().map(|entry| entry.name.as_str()).collect();
         names.sort_unstable();
@@ -47,19 +47,19 @@ impl Received {
         found.ok_or_else(|| anyhow::anyhow!("{name} is missing in {self:?}"))
     }
 
-    /// Checks that it adds or changes exactly these names.
+    /// Checks that the response adds or changes exactly these names.
     pub fn sets(&self, names: &[&str]) -> anyhow::Result<()> {
         ensure!(self.names() == names, "expected {names:?}, and was sent {self:?}");
         Ok(())
     }
 
-    /// Checks that it removes exactly these names.
+    /// Checks that the response removes exactly these names.
     pub fn removes(&self, names: &[&str]) -> anyhow::Result<()> {
         ensure!(self.removed == names, "expected {names:?} to be removed, and was sent {self:?}");
         Ok(())
     }
 
-    /// Checks that it has the item, byte for byte.
+    /// Checks that the response has the item, byte for byte.
     pub fn has(&self, item: &Item) -> anyhow::Result<()> {
         let any = self.entry(&item.name)?.any.clone().unwrap_or_default();
         let start = |body: &Bytes| body.slice(..body.len().min(SHOWN));
@@ -148,7 +148,7 @@ fn wrapped_entry(wrapper: Resource) -> Entry {
     Entry { name, version: wrapper.version, any: wrapper.resource, wrapped: true }
 }
 
-/// Bytes of a body in failure messages.
+/// How many bytes of a body failure messages show.
 const SHOWN: usize = 60;
 
 /// The resources of a client that accepts everything, by message name and name.

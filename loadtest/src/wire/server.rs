@@ -1,4 +1,4 @@
-//! The control plane's side of one stream: it stores what was requested and last sent, and sends the differences.
+//! The control plane's side of one stream: it stores what the relay requested and what it sent last, and sends the differences.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -12,14 +12,14 @@ use crate::content::{Item, is_full_state, message_name};
 
 pub type Set = BTreeMap<String, Item>;
 
-/// The resources by message name, for `*` and for names, which may differ.
+/// The resources by message name, separately for `*` and for names, since they may differ.
 #[derive(Debug, Default)]
 pub struct Truth {
     pub wildcard: BTreeMap<String, Set>,
     pub named: BTreeMap<String, Set>,
-    /// Part of every version: another number gives equal contents other versions.
+    /// A part of every version. Another epoch gives equal contents other versions.
     pub epoch: u64,
-    /// A delta server sends its first response to `*` in this many parts, with a pause after each.
+    /// In how many parts a delta server sends its first response to `*`, with a pause after each part.
     pub pieces: usize,
 }
 
@@ -28,7 +28,7 @@ pub struct Truth {
 pub enum Out {
     Response(Box<Response>),
     Pause(Duration),
-    /// The stream ends with this gRPC status.
+    /// Ends the stream with this gRPC status.
     End(u8),
 }
 
@@ -47,7 +47,7 @@ struct Topic {
     wildcard: bool,
     named_once: bool,
     names: BTreeSet<String>,
-    /// What the server assumes the other side has.
+    /// What the server assumes that the relay has.
     sent: Set,
 }
 
@@ -79,7 +79,7 @@ impl Server {
         }
     }
 
-    /// Sends everything once more, under versions that are new if the epoch is.
+    /// Sends all resources again. Their versions are new if the epoch is.
     pub fn repeat(&mut self, kind: &str, truth: &Truth) {
         let Some(subscription) = self.subscriptions.get(kind) else { return };
         let all: Vec<_> = subscription.sent.values().cloned().collect();
@@ -89,7 +89,7 @@ impl Server {
         }
     }
 
-    /// Sends exactly these items, valid or not, if the type was requested on this stream. Returns the nonce.
+    /// Sends exactly these items, valid or not, if the relay has requested the type on this stream. Returns the nonce.
     pub fn say(&mut self, kind: &str, items: &[Item], version: &str) -> Option<String> {
         let subscription = self
             .subscriptions
@@ -211,7 +211,7 @@ impl Server {
         self.send(Out::Response(Box::new(Response::Delta(response))));
     }
 
-    /// Sends what is new, or for a full-state type everything.
+    /// Sends new items, or all items of a full-state type.
     fn say_sotw(&mut self, kind: &str, news: Vec<Item>, everything: Set, truth: &Truth) {
         let nonce = self.next_nonce();
         let Some(subscription) = self.subscriptions.get_mut(kind) else { return };
@@ -228,7 +228,7 @@ impl Server {
         };
         subscription.sent.extend(set.into_iter().map(|item| (item.name.clone(), item)));
         if !is_full_state(kind) && response.resources.is_empty() {
-            return; // a partial type cannot report removals
+            return; // types that are not full-state cannot report removals
         }
         self.send(Out::Response(Box::new(Response::Sotw(response))));
     }

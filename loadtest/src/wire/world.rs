@@ -1,4 +1,4 @@
-//! What the scripted control plane serves to the relay for one node cluster, and what it received from it.
+//! The resources that the scripted control plane serves to the relay for one node cluster, and the requests that it received.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -11,7 +11,7 @@ use super::Variant;
 use super::server::{Out, Server, Truth};
 use crate::content::{Item, message_name};
 
-/// A handle; its clones refer to the same world.
+/// A handle to a world. Clones refer to the same world.
 #[derive(Clone, Default)]
 pub struct World(Arc<Mutex<Books>>);
 
@@ -20,7 +20,7 @@ struct Books {
     truth: Truth,
     mood: Mood,
     streams: Vec<Server>,
-    /// Requests that arrived while the world was silent.
+    /// Requests that arrived while the world did not answer.
     unread: Vec<(usize, Request)>,
     heard: Vec<SeenRequest>,
 }
@@ -29,13 +29,13 @@ struct Books {
 enum Mood {
     #[default]
     Serving,
-    /// Reads requests, and answers none.
+    /// Reads requests without answering.
     Silent,
     /// Ends every stream before the first response.
     Down,
 }
 
-/// A request of the relay.
+/// A request from the relay.
 #[derive(Debug, Clone)]
 pub struct SeenRequest {
     pub stream: usize,
@@ -64,7 +64,7 @@ impl World {
         books.push(kind);
     }
 
-    /// Sends everything of a type again under new versions.
+    /// Sends all resources of a type again under new versions.
     pub fn repeat(&self, url: &str) {
         let books = &mut *self.books();
         books.truth.epoch += 1;
@@ -77,7 +77,7 @@ impl World {
         books.streams.iter_mut().filter_map(|stream| stream.say(message_name(url), items, version)).collect()
     }
 
-    /// From now on, the first response to `*` on a delta stream is sent in this many parts.
+    /// Sets in how many parts the first response to `*` on a delta stream is sent from now on.
     pub fn in_pieces(&self, pieces: usize) {
         self.books().truth.pieces = pieces;
     }
@@ -86,7 +86,7 @@ impl World {
         self.books().mood = Mood::Silent;
     }
 
-    /// Ends all streams, and all further ones while it is down.
+    /// Ends all streams. New ones are ended too, until the world serves again.
     pub fn go_down(&self) {
         let mut books = self.books();
         books.mood = Mood::Down;
@@ -98,7 +98,7 @@ impl World {
         self.books().streams.iter_mut().for_each(|stream| stream.end(UNAVAILABLE));
     }
 
-    /// From now on every request is answered, including earlier ones.
+    /// Answers every request from now on, and also those that were not answered before.
     pub fn serve(&self) {
         let books = &mut *self.books();
         books.mood = Mood::Serving;
@@ -208,7 +208,7 @@ impl SeenRequest {
         }
     }
 
-    /// Returns the names that it requests.
+    /// Returns the names that the request has.
     pub fn names(&self) -> &[String] {
         match &self.request {
             Request::Sotw(request) => &request.resource_names,
@@ -216,7 +216,7 @@ impl SeenRequest {
         }
     }
 
-    /// Returns the names that it unsubscribes from, which only delta lists.
+    /// Returns the names that the request unsubscribes from. Only delta lists them.
     pub fn names_left(&self) -> &[String] {
         match &self.request {
             Request::Sotw(_) => &[],

@@ -13,7 +13,7 @@ use tonic_prost::ProstCodec;
 use super::Snapshot;
 use super::messages::{DeltaDiscoveryRequest, DeltaDiscoveryResponse};
 
-/// Waits for the first response; the future that it returns publishes the following ones.
+/// Waits for the first response. The returned future publishes the following ones.
 pub async fn subscribe(
     uri: &str,
     type_url: &str,

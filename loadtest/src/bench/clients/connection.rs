@@ -20,7 +20,7 @@ struct Stream {
     goal: u64,
     resources: usize,
     has_reached: bool,
-    /// Whether it has reached any goal.
+    /// Whether the stream has reached any goal yet.
     is_synced: bool,
 }
 
@@ -148,5 +148,5 @@ fn ack(variant: Variant, scanned: &Scan, names: &[String]) -> Vec<u8> {
     }
 }
 
-/// For clients that will stall: the buffers of the client's own kernel must not hide those of the server's.
+/// The receive buffer of clients that will stall: the client's kernel must not hold bytes that the server's kernel would have to hold.
 const SMALL_BUFFER: u32 = 64 << 10;

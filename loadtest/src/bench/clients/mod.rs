@@ -1,4 +1,4 @@
-//! The clients of a benchmark: they subscribe, read, and ACK. A goal is what each of them has to receive next.
+//! The clients of a benchmark: they subscribe, read, and ACK. A goal is what each client has to receive next.
 
 mod connection;
 mod options;
@@ -15,14 +15,14 @@ use tokio::time::timeout;
 use crate::measure::Latencies;
 pub use options::{CachedVersions, ClientOptions, Names, wildcard};
 
-/// Connected clients, until this is dropped.
+/// Connected clients. They disconnect when this is dropped.
 pub struct Clients {
     shared: Arc<Shared>,
     orders: watch::Sender<Order>,
     _tasks: JoinSet<()>,
 }
 
-/// What all clients do now.
+/// The current order to all clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Order {
     Wait,
@@ -39,15 +39,15 @@ struct Shared {
     bytes: AtomicU64,
     removed: AtomicU64,
     resources: AtomicU64,
-    /// Messages by connection.
+    /// The number of messages on each connection.
     messages: Vec<AtomicU64>,
-    /// The start of each round, if single changes are timed.
+    /// The start of each round, if each change is timed.
     rounds: Mutex<Vec<Instant>>,
 }
 
 struct Progress {
     goal: Goal,
-    /// Streams that have not reached it yet.
+    /// Streams that have not reached the goal yet.
     remaining: usize,
     last: Instant,
     received: Latencies,
@@ -56,7 +56,7 @@ struct Progress {
     connected: usize,
 }
 
-/// Each stream has to receive this many resources that changed in this round or later.
+/// What each stream has to receive: this many resources that changed in this round or later.
 #[derive(Debug, Clone, Copy)]
 struct Goal {
     number: u64,
@@ -65,13 +65,13 @@ struct Goal {
     start: Instant,
 }
 
-/// What was received since the last call.
+/// Counts of what was received since the last call.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Received {
     pub bytes: u64,
     pub messages: u64,
     pub resources: u64,
-    /// Removed names, in delta.
+    /// The number of removed names, in delta.
     pub removed: u64,
 }
 
@@ -88,7 +88,7 @@ impl Clients {
         self.wait("connected", |progress, options| progress.connected == options.connections).await
     }
 
-    /// Each client connects and subscribes at once. The goal is the first set, with this many resources.
+    /// Connects the clients; each subscribes as soon as it is connected. The goal is the first set, with this many resources.
     pub fn storm(options: ClientOptions, resources: usize) -> Self {
         Self::start(options, Order::Subscribe, resources)
     }
@@ -142,12 +142,12 @@ impl Clients {
         start
     }
 
-    /// Makes the connections with lower numbers stop reading. They no longer count for goals.
+    /// Makes the connections with lower numbers stop reading. Goals no longer include them.
     pub fn stall(&self, connections: usize) {
         self.orders.send_replace(Order::Stall(connections));
     }
 
-    /// Makes them read again. The goal is the last change, for them alone.
+    /// Makes the stalled connections read again. The goal is the last change, on these connections only.
     pub fn resume(&self, round: u32, resources: usize) {
         let mut progress = self.shared.lock();
         let Order::Stall(connections) = *self.orders.borrow() else { return };
@@ -157,7 +157,7 @@ impl Clients {
         self.orders.send_replace(Order::Resume);
     }
 
-    /// Sets the next goal: each stream has to receive this many resources that changed in this round. Times start at `start`.
+    /// Sets the next goal: each stream has to receive this many resources that changed in this round. The time to the goal counts from `start`.
     pub fn expect(&self, round: u32, resources: usize, start: Instant) {
         let mut progress = self.shared.lock();
         let stalled = match *self.orders.borrow() {
@@ -168,14 +168,14 @@ impl Clients {
         progress.remaining = (self.shared.options.connections - stalled) * self.shared.options.streams;
     }
 
-    /// Times each change that is received, instead of the time to a goal. Rounds count from 1.
+    /// Times each change on arrival, instead of the time to a goal. Rounds count from 1.
     pub fn changed(&self, round: u32, start: Instant) {
         let mut rounds = self.shared.rounds();
         debug_assert_eq!(rounds.len() + 1, round as usize);
         rounds.push(start);
     }
 
-    /// Waits until all clients have reached the goal, and returns the time of the last one.
+    /// Waits until all clients have reached the goal, and returns how long the last one took.
     pub async fn reached(&self) -> anyhow::Result<Duration> {
         self.wait("at the goal", |progress, _| progress.remaining == 0).await?;
         let progress = self.shared.lock();
@@ -192,7 +192,7 @@ impl Clients {
         }
     }
 
-    /// Waits until each client has received a response, and returns the time since the start.
+    /// Waits until each client has received a response, and returns how long that took.
     pub async fn answered(&self) -> anyhow::Result<Duration> {
         let all = || self.shared.messages.iter().all(|messages| messages.load(Ordering::Relaxed) > 0);
         let start = self.shared.lock().goal.start;
@@ -206,13 +206,13 @@ impl Clients {
         Ok(start.elapsed())
     }
 
-    /// Returns the largest number of messages on one of these connections.
+    /// Returns the largest number of messages on any of the first `connections` connections.
     pub fn most_messages(&self, connections: usize) -> u64 {
         let messages = self.shared.messages.iter().take(connections);
         messages.map(|messages| messages.load(Ordering::Relaxed)).max().unwrap_or(0)
     }
 
-    /// Takes the times from a change to its receipt, and to the moment at which its ACK was handed to the connection.
+    /// Takes two kinds of times: from a change to its receipt, and from a change to the moment when its ACK was handed to the connection.
     pub fn take_latencies(&self) -> (Latencies, Latencies) {
         let mut progress = self.shared.lock();
         (std::mem::take(&mut progress.received), std::mem::take(&mut progress.acked))
@@ -254,5 +254,5 @@ impl Shared {
 
 const ANSWERED: Duration = Duration::from_secs(300);
 const LOOK: Duration = Duration::from_millis(10);
-/// After this long without a byte a benchmark fails.
+/// A benchmark fails if no byte arrives for this long.
 const TIMEOUT: Duration = Duration::from_secs(60);

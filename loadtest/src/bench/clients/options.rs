@@ -18,9 +18,9 @@ pub struct ClientOptions {
     pub variant: Variant,
     pub kind: Kind,
     pub connections: usize,
-    /// Streams of each connection.
+    /// The number of streams on each connection.
     pub streams: usize,
-    /// The names that a stream subscribes to, by its number; empty means `*`.
+    /// Returns the names that a stream subscribes to, by the stream's number; none means `*`.
     pub names: Names,
     /// The node's cluster, which is the sharing key.
     pub cluster: String,
@@ -30,13 +30,13 @@ pub struct ClientOptions {
     pub syncing: usize,
     /// Connections with lower numbers have small receive buffers.
     pub small: usize,
-    /// What the clients hold from an earlier stream.
+    /// The versions that the clients have from an earlier stream.
     pub held: Arc<CachedVersions>,
 }
 
 pub type Names = Arc<dyn Fn(usize) -> Vec<String> + Send + Sync>;
 
-/// What a client states from an earlier stream.
+/// The versions that a client states from an earlier stream.
 #[derive(Debug, Default)]
 pub struct CachedVersions {
     /// The version of each resource by name, in delta.
@@ -45,7 +45,7 @@ pub struct CachedVersions {
     pub version: String,
 }
 
-/// All resources of the type.
+/// Returns names that mean a subscription to all resources of the type.
 pub fn wildcard() -> Names {
     Arc::new(|_| Vec::new())
 }

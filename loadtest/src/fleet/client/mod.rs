@@ -1,4 +1,4 @@
-//! One client: messages go in, requests come out. It has no socket and no clock.
+//! One client as a state machine: messages go in, requests come out. It has no socket and no clock.
 
 mod stream;
 
@@ -31,7 +31,7 @@ pub type StreamKey = usize;
 #[derive(Debug, Default)]
 pub struct Outcome {
     pub actions: Vec<Action>,
-    /// The newest change in it, if it is newer than those of the client.
+    /// The newest change in the message, if it is newer than what the client has seen.
     pub change: Option<Stamp>,
     pub is_acked: bool,
 }
@@ -49,15 +49,15 @@ pub struct Client {
     pub behaviour: Behaviour,
     variant: Variant,
     node: Vec<u8>,
-    /// The names that a gRPC client starts with.
+    /// The listeners that a gRPC client subscribes to first.
     listeners: BTreeSet<Name>,
     shared: Shared,
     streams: Vec<Option<Stream>>,
-    /// The newest update that was seen, by type.
+    /// The newest update that the client has seen, by type.
     newest: [u64; 4],
     history: History,
     violations: Vec<Violation>,
-    /// Whether it has dropped half of its endpoints (subscription churn).
+    /// Whether the client has dropped half of its endpoints (subscription churn).
     is_reduced: bool,
 }
 
@@ -85,7 +85,7 @@ impl Client {
         }
     }
 
-    /// The connection is open, for the first time or again. ReceivedVersion versions are stated to the server.
+    /// The connection is open, for the first time or again. Requests state the versions that the client has.
     pub fn connect(&mut self, at: Duration) -> Vec<Action> {
         self.history.push(at, Note::Connected);
         let mut actions = Vec::new();
@@ -104,7 +104,7 @@ impl Client {
         actions
     }
 
-    /// The next connection is to another server, which may have older resources.
+    /// Notes that the next connection is to another server, which may have older resources.
     pub fn change_server(&mut self) {
         let topics = self.streams.iter_mut().flatten().flat_map(|stream| &mut stream.topics);
         topics.for_each(|topic| topic.server += 1);
@@ -149,7 +149,7 @@ impl Client {
         outcome
     }
 
-    /// Whether everything that it subscribes to was answered.
+    /// Whether the server has answered everything that the client subscribes to.
     pub fn is_synced(&self) -> bool {
         let streams = || self.streams.iter().flatten();
         let topics = |kind| streams().flat_map(|stream| &stream.topics).filter(move |topic| topic.kind == kind);
@@ -158,7 +158,7 @@ impl Client {
             && Kind::ALL.into_iter().flat_map(topics).all(|topic| topic.is_complete())
     }
 
-    /// Returns what a client that is connected still waits for, if it requests anything at all.
+    /// Returns what a connected client still waits for, if it requests anything at all.
     pub fn lack(&self) -> Option<String> {
         let mut topics = self.streams.iter().flatten().flat_map(|stream| &stream.topics).filter(|topic| topic.is_open);
         let lack =
@@ -166,7 +166,7 @@ impl Client {
         (self.behaviour.subscribes() && !self.is_synced()).then_some(lack)
     }
 
-    /// Returns how its resources differ from the origin's, if there is an origin to compare with.
+    /// Returns how the client's resources differ from those of the origin, if there is an origin to compare with.
     pub fn difference(&self) -> Option<String> {
         let truth = self.shared.truth.as_ref()?;
         let topics = self.streams.iter().flatten().flat_map(|stream| &stream.topics);
@@ -175,7 +175,7 @@ impl Client {
         differences.next().or_else(unsynced)
     }
 
-    /// Reports that the client does not hold what it should.
+    /// Reports that the client does not have what it should have.
     pub fn violate_convergence(&mut self, what: String) {
         self.violate(Check::Convergence, what);
     }
@@ -184,7 +184,7 @@ impl Client {
         std::mem::take(&mut self.violations)
     }
 
-    /// Subscribes to half of the endpoints or to all of them again (subscription churn).
+    /// Unsubscribes from half of the endpoints, or subscribes to all of them again (subscription churn).
     pub fn churn(&mut self, reduce: bool, at: Duration) -> Vec<Action> {
         let mut actions = Vec::new();
         if self.behaviour == Behaviour::SubscriptionChurn && (reduce || self.is_reduced) && self.is_synced() {
@@ -250,7 +250,7 @@ impl Client {
         true
     }
 
-    /// Subscribes to what the resources of a type refer to.
+    /// Subscribes to the names to which the resources of a type refer.
     fn follow(&mut self, kind: Kind, changes_clusters: bool, at: Duration, actions: &mut Vec<Action>) {
         let next = match kind {
             Kind::Cluster => Some(Kind::Endpoints),
@@ -335,7 +335,7 @@ impl Client {
         }
     }
 
-    /// An Envoy requests listeners when all clusters have their endpoints.
+    /// Requests listeners once all clusters have their endpoints, as an Envoy does.
     fn start_listeners(&mut self, at: Duration, actions: &mut Vec<Action>) {
         if self.behaviour.follow() != Follow::Ads {
             return;
@@ -390,5 +390,5 @@ impl Client {
     }
 }
 
-/// How many violations are stored until they are taken.
+/// How many violations are stored until the caller takes them.
 const MAX_VIOLATIONS: usize = 16;

@@ -1,4 +1,4 @@
-//! A stream of a client: its subscriptions, and what has to hold of each response.
+//! A stream of a client: its subscriptions, and the checks of each response.
 
 use crate::checks::{self, Check, Nacked, Nonces, Truth};
 use crate::kind::Kind;
@@ -17,14 +17,14 @@ impl Stream {
         Self { topics, nonces: Nonces::default(), nacked: Default::default(), sent_node: false }
     }
 
-    /// The stream is another one, with the same subscriptions.
+    /// Notes that a new stream continues with the same subscriptions.
     pub(super) fn reopen(&mut self) {
         self.sent_node = false;
         self.nonces = Nonces::default();
         self.nacked = Default::default();
     }
 
-    /// The first request of a type, with the node if it is the first of the stream.
+    /// Returns the first request of a type. It has the node if it is the first request of the stream.
     pub(super) fn open(&mut self, place: usize, node: &[u8]) -> Vec<u8> {
         let node = (!std::mem::replace(&mut self.sent_node, true)).then_some(node);
         self.topics[place].open(node)
@@ -34,7 +34,7 @@ impl Stream {
         self.nacked[kind as usize].remember(variant, response);
     }
 
-    /// Returns what is wrong with a response. Without the origin's truth it is not known whether it is complete.
+    /// Returns what is wrong with a response. Whether a set is complete is only checked if the origin is known.
     pub(super) fn check(
         &mut self,
         place: Option<usize>,
