@@ -1,4 +1,4 @@
-//! Compressed messages that become a thousand times as large, from a client and from a server: what they take of the program's memory.
+//! Compressed messages that become a thousand times as large, from a client and from a server: how much memory the program needs for them.
 #![cfg(target_os = "linux")]
 
 #[path = "support/gzip.rs"]
@@ -36,7 +36,7 @@ fn config(plane: &str) -> String {
     )
 }
 
-/// Returns the most memory that the program has had, in bytes.
+/// Returns the peak memory of the program in bytes.
 fn peak(program: &Program) -> usize {
     let status = std::fs::read_to_string(format!("/proc/{}/status", program.child.id())).unwrap();
     let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
@@ -48,7 +48,7 @@ fn assert_bounded(program: &Program, before: usize) {
     assert!(growth < MAX_GROWTH, "{} MiB more", growth >> 20);
 }
 
-/// The size that a bomb states is true, or small.
+/// Returns the size that a bomb states in its end: the true one, or a small one.
 fn stated(number: usize) -> u32 {
     if number.is_multiple_of(2) { 7 } else { (MIB << 20) as u32 }
 }
@@ -80,7 +80,7 @@ async fn i10_a_bomb_of_a_client_takes_no_more_memory_than_the_longest_request() 
     assert_bounded(&program, before);
 }
 
-/// Answers each stream with a bomb, and notes that in the channel.
+/// Answers each stream with a bomb, and reports each stream in the channel.
 async fn serve(listener: TcpListener, opened: tokio::sync::mpsc::UnboundedSender<()>) {
     loop {
         let (socket, _) = listener.accept().await.unwrap();
@@ -101,7 +101,7 @@ async fn serve(listener: TcpListener, opened: tokio::sync::mpsc::UnboundedSender
                 async { Ok::<_, Infallible>(response.unwrap()) }
             });
             let builder = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
-            let _ = builder.serve_connection(TokioIo::new(socket), service).await; // the relay may close it
+            let _ = builder.serve_connection(TokioIo::new(socket), service).await; // the relay may close the connection
         });
     }
 }
@@ -119,7 +119,7 @@ async fn i10_a_bomb_of_a_server_takes_no_more_memory_than_the_longest_response()
     link.send(stream, scan::delta_subscribe(CDS, Some(&scan::node("node", "one")), &[]));
     let client = tokio::spawn(async move { while !matches!(link.next().await, Event::Closed(_)) {} });
     for _ in 0..=BOMBS {
-        // It opens the next stream when the bomb of the one before has ended that.
+        // The relay opens the next stream after the bomb has ended the one before.
         tokio::time::timeout(PATIENCE, streams.recv()).await.expect("no stream").unwrap();
     }
     program.says("response too large: more than 67108864 bytes when inflated", PATIENCE);

@@ -49,7 +49,7 @@ async fn every_check_holds(upstream: Variant, downstream: Variant) {
     println!("{upstream} upstream, {downstream} downstream: {report}");
     assert!(report.passed(), "{upstream} upstream, {downstream} downstream: {}", failures(&report).join("\n"));
     let skipped = report.outcomes.iter().filter(|outcome| matches!(outcome.verdict, Verdict::Skipped(_))).count();
-    assert!(report.outcomes.len() > 60 && skipped <= 1, "checks are missing"); // one is for the other upstream variant
+    assert!(report.outcomes.len() > 60 && skipped <= 1, "checks are missing"); // one is only for the other upstream variant
 }
 
 fn failures(report: &Report) -> Vec<String> {
@@ -77,7 +77,7 @@ async fn conformance_with_delta_on_both_sides() {
     every_check_holds(Variant::Delta, Variant::Delta).await;
 }
 
-/// A rule that is broken on purpose, and one whose check has to notice.
+/// A fault that breaks a rule, the upstream variant, and a rule whose check has to fail.
 const NOTICED: [(Fault, Variant, &str); 14] = [
     (Fault::UnknownIsAbsent, Variant::Delta, "DELTA-32"),
     (Fault::TakePartForWhole, Variant::Delta, "XLAT-12"),
@@ -109,7 +109,7 @@ async fn conformance_checks_notice_a_rule_that_is_broken_on_purpose() {
     assert!(missed.is_empty(), "nobody noticed {missed:?}");
 }
 
-/// Returns the failures of one rule's checks with a relay that breaks a rule.
+/// Returns the failures of one rule's checks with a relay that has this fault.
 async fn failures_of(fault: Fault, upstream: Variant, rule: &str) -> Vec<String> {
     let plane = Plane::start("127.0.0.1:0".parse().unwrap()).await.unwrap();
     let mut config = Config::parse(Path::new("test.yaml"), &config(&plane, upstream)).unwrap();

@@ -1,4 +1,4 @@
-//! Checks docs/conformance.md: it has every rule once, in a valid state, and every test that it names exists. Those of docs/testing.md too.
+//! Checks docs/conformance.md: it has every rule once, in a valid state, and the tests that it names exist. Checks the tests in docs/testing.md too.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -41,7 +41,7 @@ const TRAPS: &str = "
 
 const STATES: [&str; 4] = ["done", "partly", "not yet", "not applicable"];
 
-/// The parts of docs/operations.md whose tables list symptoms: what the log and the pages say, and what to do about it.
+/// The parts of docs/operations.md whose tables list symptoms: what the log and the pages show, and what an operator does about it.
 const RUNBOOK: [&str; 7] = [
     "Logs",
     "When a view fails",
@@ -52,10 +52,10 @@ const RUNBOOK: [&str; 7] = [
     "Troubleshooting",
 ];
 
-/// The part of docs/testing.md that has a row for each of theirs.
+/// The part of docs/testing.md that has a row for each of these symptoms.
 const SYMPTOMS: &str = "Symptoms: each is made to happen";
 
-/// A line of a table with three columns.
+/// A row of a table with three columns.
 struct Row {
     subject: String,
     state: String,
@@ -91,7 +91,7 @@ impl Row {
         named.map(|(file, function)| Named { file: file.to_owned(), function: function.to_owned() }).collect()
     }
 
-    /// Returns the text beside the tests.
+    /// Returns the text of the last column without the tests in it.
     fn says(&self) -> String {
         let plain = self.shown.split('`').step_by(2).collect::<String>();
         plain.trim_matches([' ', ',', '.']).to_owned()
@@ -131,8 +131,8 @@ fn first_cells<'a>(page: &'a str, parts: &[&str]) -> Vec<(&'a str, &'a str)> {
     cells
 }
 
-/// Returns what a list of symptoms lacks of a runbook, what it has beside it, and what is in it twice. Where rows of the runbook have the
-/// same first cell, the list has the heading after it.
+/// Returns symptoms of a runbook that a list lacks, symptoms that only the list has, and symptoms that it has twice. If several rows of the runbook
+/// have the same first cell, the list adds their heading.
 fn differences(runbook: &str, list: &str) -> Vec<String> {
     let rows = first_cells(runbook, &RUNBOOK);
     let times = |cell: &str| rows.iter().filter(|(_, other)| *other == cell).count();

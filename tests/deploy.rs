@@ -6,7 +6,7 @@ use std::fs;
 use regex::Regex;
 use serde_json::Value;
 
-/// The documented metrics with their labels. A histogram is there by the names of its series.
+/// Returns the documented metrics with their labels. A histogram counts as the names of its series.
 fn documented() -> BTreeMap<String, BTreeSet<String>> {
     let page = fs::read_to_string("docs/metrics.md").unwrap();
     let mut metrics = BTreeMap::new();
@@ -31,7 +31,7 @@ fn documented() -> BTreeMap<String, BTreeSet<String>> {
 /// Labels that Prometheus adds to each series.
 const OF_PROMETHEUS: [&str; 2] = ["instance", "job"];
 
-/// Returns what is wrong with an expression and the texts that show its result.
+/// Returns the faults of an expression and of the texts that show its result.
 fn faults_of(expression: &str, shown: &[&str], metrics: &BTreeMap<String, BTreeSet<String>>) -> Vec<String> {
     let series = Regex::new(r"((?:weir|process)_[a-z0-9_]+)(?:\{([^}]*)\})?").unwrap();
     let matcher = Regex::new(r#"([a-z_]+) *(?:=~|!~|!=|=) *"[^"]*""#).unwrap();
@@ -107,7 +107,7 @@ fn the_dashboard_uses_documented_metrics_and_labels() {
         assert!(identities.insert(panel["id"].as_u64().unwrap()), "{panel}");
         for target in panel["targets"].as_array().into_iter().flatten() {
             let (expression, legend) = (target["expr"].as_str().unwrap(), target["legendFormat"].as_str().unwrap());
-            // Its matcher is filled in by Grafana.
+            // Grafana fills in this matcher.
             assert!(expression.contains("instance=~\"$instance\""), "{expression}");
             assert_eq!(faults_of(expression, &[legend], &metrics), Vec::<String>::new(), "{}", panel["title"]);
             count += 1;
@@ -118,7 +118,7 @@ fn the_dashboard_uses_documented_metrics_and_labels() {
     assert_eq!(relays, "label_values(weir_build_info, instance)");
 }
 
-/// The example of a collector of traces, metrics and logs.
+/// Checks the example of a collector for traces, metrics and logs.
 #[test]
 fn each_pipeline_of_the_collector_names_parts_that_it_has_and_all_three_signals_are_there() {
     let collector: Value = serde_saphyr::from_str(&fs::read_to_string("deploy/otel/collector.yaml").unwrap()).unwrap();

@@ -1,4 +1,4 @@
-//! The built program without a configuration, as a new user meets it.
+//! The built program without a configuration, as a new user starts it.
 
 #[path = "support/folder.rs"]
 mod folder;
@@ -37,7 +37,7 @@ impl Relay {
         Self { running, log, greeting }
     }
 
-    /// Returns the word after a text in the greeting.
+    /// Returns the word that follows a text in the greeting.
     fn word_after(&self, before: &str) -> &str {
         let (_, rest) = self.greeting.split_once(before).unwrap_or_else(|| panic!("no {before} in {}", self.greeting));
         rest.split_whitespace().next().unwrap().trim_end_matches(',')
@@ -89,7 +89,7 @@ fn edit(path: &Path, from: &str, to: &str) {
     std::fs::write(path, text.replace(from, to)).unwrap();
 }
 
-/// A folder with the example resources like a checkout, with addresses of its own.
+/// Returns a folder with the example resources, like a checkout, in which the addresses are unused ones.
 fn checkout(name: &str) -> (Folder, PathBuf) {
     let folder = Folder::new(name);
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("config/demo");
@@ -147,7 +147,7 @@ fn whoever_reads_the_greeting_may_have_had_enough() {
     BufReader::new(child.stdout.take().unwrap()).read_line(&mut first).unwrap();
     let resources = first.split_once("the example resources in ").unwrap().1.split(',').next().unwrap();
     std::fs::write(Path::new(resources).join("more.yaml"), "[]").unwrap();
-    // It reports that place when it ends.
+    // The program reports where it keeps its state when it ends.
     assert!(Command::new("kill").arg(child.id().to_string()).status().unwrap().success());
     assert_eq!(child.wait().unwrap().code(), Some(0));
     std::fs::remove_dir_all(Path::new(resources).parent().unwrap()).unwrap();
@@ -168,7 +168,7 @@ fn in_a_checkout_its_own_files_are_served_and_followed() {
     relay.becomes(&folder.0, "routes web", "weight: 7");
     drop(relay);
 
-    // As cargo runs it, from any folder.
+    // As cargo runs the program: from any folder.
     let elsewhere = Folder::new("elsewhere");
     let mut command = weir(&elsewhere.0, "");
     let mut child = command.env("CARGO_MANIFEST_DIR", &folder.0).spawn().unwrap();
@@ -179,7 +179,7 @@ fn in_a_checkout_its_own_files_are_served_and_followed() {
     assert_eq!(first, format!("Weir serves the example resources in {}/resources.\n", demo.display()));
 }
 
-/// Returns the text of docs/try.md between two others.
+/// Returns the text of docs/try.md between two markers.
 fn page(from: &str, to: &str) -> &'static str {
     let (_, rest) = include_str!("../docs/try.md").split_once(from).unwrap_or_else(|| panic!("no {from}"));
     rest.split_once(to).unwrap_or_else(|| panic!("no {to} after {from}")).0
@@ -222,7 +222,7 @@ fn the_transcripts_of_the_page_are_what_the_program_prints() {
     assert_eq!(nodes, page("# what the control plane sees\n", "```"));
 }
 
-/// Returns the greeting with the addresses of the example, for an installed program.
+/// Returns the greeting of an installed program, with the addresses that the example has.
 fn as_by_default(greeting: &str) -> String {
     let after = |before: &str| greeting.split_once(before).unwrap().1.split([' ', '/']).next().unwrap();
     let (clients, admin) = (after("  clients  "), after("admin    http://"));

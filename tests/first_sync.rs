@@ -25,12 +25,12 @@ const CDS: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
 const SERVICE: &str = "/envoy.service.discovery.v3.AggregatedDiscoveryService/";
 const FETCH: &str = "/envoy.service.cluster.v3.ClusterDiscoveryService/FetchClusters";
 const PATIENCE: Duration = Duration::from_secs(60);
-/// How many clients connect at a time: fewer than any listener's queue holds.
+/// How many clients connect at a time: fewer than the backlog of any listener.
 const CONNECTING: usize = 64;
-/// The size of a set.
+/// The size of a set in bytes.
 const SET: usize = 1024;
 
-/// A relay with one delta server, until it is dropped.
+/// A relay with one delta server. It ends when this is dropped.
 struct Relay {
     address: SocketAddr,
     task: JoinHandle<()>,
@@ -68,7 +68,7 @@ async fn plane() -> Plane {
     Plane::start("127.0.0.1:0".parse().unwrap()).await.unwrap()
 }
 
-/// One cluster, which fills the complete set.
+/// Returns the only cluster of the set, which is as large as the set.
 fn set() -> Item {
     const ALTERNATIVE_NAME: u32 = 28;
     let bare = Item::new(CDS, "cluster", "");
@@ -76,8 +76,8 @@ fn set() -> Item {
     bare.with(ALTERNATIVE_NAME, "x".repeat(room).as_bytes())
 }
 
-/// Connects, subscribes, and returns once the complete set has arrived. Fails if the connection does, as some may when very many connect at
-/// once.
+/// Connects, subscribes, and returns once the complete set has arrived. Fails if the connection does, which may happen when very many
+/// clients connect at once.
 async fn sync(address: SocketAddr, asks: Asks, cluster: &str) -> anyhow::Result<()> {
     match asks {
         Asks::OnAStream(variant) => ask(&mut connect(address, variant, cluster).await?).await,
@@ -121,13 +121,13 @@ fn node(cluster: &str) -> Node {
     Node { id: "first".into(), cluster: cluster.into(), ..Node::default() }
 }
 
-/// Checks that it is the complete set.
+/// Checks that a response is the complete set.
 fn check(sent: &Received) {
     let bytes: usize = sent.entries.iter().filter_map(|entry| Some(entry.any.as_ref()?.value.len())).sum();
     assert_eq!(bytes, SET);
 }
 
-/// Polls again at once until there is a set.
+/// Polls again and again, without pauses, until there is a set.
 async fn poll(address: SocketAddr, cluster: &str) {
     let stream = TcpStream::connect(address).await.unwrap();
     stream.set_nodelay(true).unwrap();
@@ -148,7 +148,7 @@ async fn poll(address: SocketAddr, cluster: &str) {
     }
 }
 
-/// One client after another, each the first of its view.
+/// Connects one client after another, each the first of its view.
 async fn one_by_one(times: usize) {
     let plane = plane().await;
     let relay = Relay::over(&plane).await;
@@ -170,7 +170,7 @@ async fn one_by_one(times: usize) {
     }
 }
 
-/// This many clients of one view at the same moment, with a new relay and control plane.
+/// Connects this many clients of one view at once, each round with a new relay and a new control plane.
 async fn all_at_once(clients: usize, rounds: usize) {
     for variant in [Variant::Delta, Variant::Sotw] {
         let (mut connecting, mut through, mut direct) = (Vec::new(), Vec::new(), Vec::new());
@@ -205,7 +205,7 @@ async fn crowd(address: SocketAddr, variant: Variant, clients: usize) -> f64 {
         for mut client in connected {
             waiting.spawn(async move {
                 ask(&mut client).await.unwrap();
-                client // so that no client disconnects before all have their set
+                client // so that no client disconnects before all of them have their set
             });
         }
         waiting.join_all().await;
@@ -213,7 +213,7 @@ async fn crowd(address: SocketAddr, variant: Variant, clients: usize) -> f64 {
     .await
 }
 
-/// Clients that fail to connect try again at once.
+/// Connects new clients. Those that fail to connect try again at once.
 async fn newcomers(address: SocketAddr, variant: Variant, clients: usize) {
     let mut waiting = JoinSet::new();
     for _ in 0..clients {
@@ -232,7 +232,7 @@ async fn newcomers(address: SocketAddr, variant: Variant, clients: usize) {
     }
 }
 
-/// Returns the duration in milliseconds.
+/// Returns how long a future takes, in milliseconds.
 async fn timed(what: impl Future<Output = ()>) -> f64 {
     let start = Instant::now();
     what.await;

@@ -1,4 +1,4 @@
-//! The fuzz targets on the inputs in `fuzz/corpus`, with the stable compiler and without a fuzzer.
+//! Runs the fuzz targets on the inputs in `fuzz/corpus`, with the stable compiler and without a fuzzer.
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -1,5 +1,5 @@
-//! The program on a disk that takes writes and never finishes one, or does not answer at the start: clients are served as ever, operators see
-//! it, and the program ends when it is told to.
+//! The program on a disk that accepts writes and never finishes one, or that does not answer at the start. Clients are served as ever, operators see
+//! the problem, and the program ends when it has to.
 
 mod support;
 
@@ -19,8 +19,8 @@ use support::plane::Plane;
 use support::program::Program;
 use weir_core::protocol::session::Variant;
 
-/// Calls that bring bytes to the disk wait while a file is there, those that open a file of a volume while another is, and reads of a
-/// database take their time while a third is.
+/// A library that makes the disk hang: writes to the disk wait while one file exists, and opening a file of a volume waits while another
+/// does. While a third one exists, reads of a database are slow.
 const HANGING_SYNC: &str = r#"
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -104,7 +104,7 @@ async fn a_disk_that_hangs_delays_nothing_but_the_file() {
     fs::remove_file(&hung).unwrap();
     until("the file is current again", async || current(&program).await > stands_at).await;
 
-    // It hangs for good, with something to write.
+    // The disk hangs from here on, while there is something to write.
     fs::write(&hung, "").unwrap();
     send(&stream, "five");
     receives(&mut client, "five").await;
@@ -113,7 +113,7 @@ async fn a_disk_that_hangs_delays_nothing_but_the_file() {
     assert_eq!(program.logged("the last state could not be written in time").len(), 1);
 }
 
-/// The program with its state on a volume of its own.
+/// The program, with its state on a volume of its own.
 struct World {
     folder: Folder,
     plane: Plane,
@@ -122,7 +122,7 @@ struct World {
 }
 
 impl World {
-    /// A first process leaves the set "one" of two views.
+    /// Starts with the state of an earlier process, which has saved the set "one" of two views.
     async fn with_state(name: &str) -> Self {
         let (folder, plane) = (Folder::new(&format!("hung-disk-{name}")), Plane::start(&[Variant::Sotw]).await);
         fs::create_dir(folder.file("volume")).unwrap();
@@ -151,7 +151,7 @@ impl World {
             receives(&mut client, "one").await;
             open.push((client, stream));
         }
-        // The set of a view is saved once it was quiet.
+        // The set of a view is saved once the view was quiet for a while.
         until("both are saved", async || {
             let (_, upstreams) = get(&first.admin, "/upstreams").await;
             let known = ["settled", "complete"].map(|known| format!("\"completeness\": \"{known}\""));
@@ -187,7 +187,7 @@ impl World {
 async fn a_volume_that_hangs_at_the_start_costs_the_state_and_nothing_else() {
     let mut world = World::with_state("start").await;
     fs::write(world.folder.file("hung"), "").unwrap();
-    let mut program = world.start(); // it listens
+    let mut program = world.start(); // returns although the volume hangs, once it listens
     assert_eq!(get(&program.admin, "/healthz").await.0, 200);
     let mut client = world.client(&program, "web").await;
     let stream = world.plane.stream().await;
@@ -196,7 +196,7 @@ async fn a_volume_that_hangs_at_the_start_costs_the_state_and_nothing_else() {
     assert_eq!(program.logged("the state file is not loaded; serving without it").len(), 1);
     assert_eq!(get(&program.admin, "/ready").await.0, 200);
 
-    // What comes after all is for views that have never begun.
+    // The late state is only for views that have not begun.
     fs::remove_file(world.folder.file("hung")).unwrap();
     until("it is loaded", async || !program.logged("has answered after all").is_empty()).await;
     let mut newcomer = world.client(&program, "web").await;
@@ -208,7 +208,7 @@ async fn a_volume_that_hangs_at_the_start_costs_the_state_and_nothing_else() {
     program.signal("-TERM");
     assert!(program.has_succeeded(PATIENCE));
 
-    // It hangs for good.
+    // The disk hangs from here on.
     fs::write(world.folder.file("hung"), "").unwrap();
     let mut program = world.start();
     program.signal("-TERM");
@@ -230,7 +230,7 @@ async fn clients_wait_for_a_disk_that_is_slow_and_get_what_is_on_it() {
     receives(&mut client, "one").await;
     until("it is ready", async || get(&program.admin, "/ready").await.0 == 200).await;
     assert!(program.logged("the state file is not loaded").is_empty());
-    // The view asks a server when it has begun, and not before.
+    // The view requests its set from a server once it has begun, and not earlier.
     let mut stream = world.plane.stream().await;
     stream.request().await;
     send(&stream, "two");
@@ -270,13 +270,13 @@ async fn a_start_that_hangs_is_ended_by_a_signal() {
     }
 }
 
-/// The volume of the state, who reads the log, and the files of the first server.
+/// At once: the volume of the state, the reader of the log, and the files of the first server.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn all_that_is_leaned_on_hangs_at_once_and_clients_get_every_change() {
     let mut world = World::with_state("all").await;
     fs::write(world.folder.file("hung"), "").unwrap();
     assert!(Command::new("mkfifo").arg(world.folder.file("ca.pem")).status().unwrap().success());
-    // Nobody else has this host, so a port of it that was free is so when the program listens.
+    // No other test uses this IP address, so a port that was free on it is still free when the program listens.
     let port = || std::net::TcpListener::bind("127.77.0.1:0").unwrap().local_addr().unwrap();
     let (address, admin) = (port(), port().to_string());
     let first = "{uri: 'https://127.0.0.1:1', connect_timeout: 300ms, tls: {ca: ca.pem, server_name: a.b}}, {uri:";
@@ -295,7 +295,7 @@ async fn all_that_is_leaned_on_hangs_at_once_and_clients_get_every_change() {
 
     let mut client = Client::connect(address, Variant::Sotw).await;
     client.ask(CDS, &[], Some("web"));
-    let mut stream = world.plane.stream().await; // of the second server
+    let mut stream = world.plane.stream().await; // from the second server
     stream.request().await;
     for version in 0..100 {
         let version = format!("{version:03}");
@@ -313,7 +313,7 @@ async fn all_that_is_leaned_on_hangs_at_once_and_clients_get_every_change() {
     assert!(ends.elapsed() < Duration::from_secs(15), "{:?}", ends.elapsed());
 }
 
-/// Writes until there is no room, and then waits for some, in a thread.
+/// Writes in a thread until the pipe is full, and then waits for room.
 async fn fill(pipe: &std::io::PipeWriter) {
     use std::io::Write;
     let (mut pipe, written) = (pipe.try_clone().unwrap(), Arc::new(AtomicUsize::new(0)));
@@ -326,5 +326,5 @@ async fn fill(pipe: &std::io::PipeWriter) {
     until("the pipe is full", async || written.load(Ordering::Relaxed) >= PIPE).await;
 }
 
-/// What a pipe holds.
+/// The capacity of a pipe.
 const PIPE: usize = 64 << 10;

@@ -1,5 +1,5 @@
-//! The program, killed at random moments under churn and started again: nobody is given something older than what he holds, and nobody
-//! a part of a set. `WEIR_KILLS` sets how often.
+//! The program is killed at random moments under churn and started again. No client is sent an older resource than it has, or a part of a set as
+//! if it were all of it. `WEIR_KILLS` sets the number of kills.
 
 mod support;
 
@@ -22,13 +22,13 @@ use weir_core::protocol::session::Variant;
 const CDS: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
 const BOTH: [Variant; 2] = [Variant::Sotw, Variant::Delta];
 const NAMES: usize = 12;
-/// Kills in a normal run.
+/// The number of kills in a normal run.
 const KILLS: usize = 10;
 
-/// A set as a control plane has it at one moment: when each name last changed.
+/// The control plane's set at one moment: the change in which each name last changed.
 type Truth = BTreeMap<String, u64>;
 
-/// What the control plane has had, and what it has now.
+/// All earlier sets of the control plane, and the current one.
 #[derive(Default)]
 struct History {
     now: Truth,
@@ -61,7 +61,7 @@ fn read(body: &Any) -> (String, u64) {
     (text(2..5), text(8..16).parse().unwrap())
 }
 
-/// Sends the set on a stream whenever it changes. Its versions start over with each control plane.
+/// Sends the set on a stream whenever it changes. Versions start over with each instance of the control plane.
 async fn serve(mut stream: Stream, history: Arc<Mutex<History>>) {
     let (mut sent, mut version) = (Truth::new(), 0);
     let mut asked = false;
@@ -107,13 +107,13 @@ async fn serve(mut stream: Stream, history: Arc<Mutex<History>>) {
     }
 }
 
-/// A client that remembers over its streams what it holds.
+/// A client that keeps its resources across streams.
 #[derive(Default)]
 struct Holder {
     holds: Truth,
     version: String,
     versions: BTreeMap<String, String>,
-    /// When the first reply came.
+    /// When the first reply arrived.
     first: Option<Instant>,
 }
 
@@ -208,7 +208,7 @@ async fn nobody_is_given_something_older_or_a_part_however_often_the_relay_is_ki
         );
         let mut served_from_disk = Vec::new();
         for kill in 0..kills {
-            // The control plane is there in two of three lives of the relay, and in half of the others it comes back.
+            // The control plane runs in two of three lives of the relay. In half of the others it comes back.
             let is_there = kill == 0 || random.below(3) > 0;
             let comes_back = random.below(2) == 0;
             if !is_there && let Some(plane) = plane.take() {
@@ -242,7 +242,7 @@ async fn nobody_is_given_something_older_or_a_part_however_often_the_relay_is_ki
                     }
                     tokio::time::sleep(Duration::from_millis(10)).await;
                 }
-                drop(program); // killed, with nothing said before
+                drop(program); // kills the program, without a signal before
             };
             let mut clients = clients.into_iter();
             let ((mut one, first), (mut two, second)) = (clients.next().unwrap(), clients.next().unwrap());
@@ -257,7 +257,7 @@ async fn nobody_is_given_something_older_or_a_part_however_often_the_relay_is_ki
                 served_from_disk.extend(fresh.first.map(|first| first - begun));
             }
         }
-        // Nothing is stale for ever.
+        // In the end no client may keep anything outdated.
         let mut plane = match plane {
             Some(plane) => plane,
             None => Plane::start_at(address, &BOTH).await,

@@ -1,12 +1,12 @@
 //! The language for users: documents, configuration examples, and the messages of the program.
 //!
-//! The list has words that are private or vague, each with the usual term. This test replaces no reader: a text that passes may still be
+//! The list has words that are private or vague, each with the usual term. This test does not replace a reader: a text that passes may still be
 //! hard to read.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Words that must not be used, with those to use instead.
+/// Words that must not be used, each with the words to use instead.
 const RULED_OUT: [(&str, &str); 31] = [
     ("out of reach", "unreachable"),
     ("in reach", "reachable"),
@@ -61,7 +61,7 @@ fn files_in(folder: &str, takes: impl Fn(&Path) -> bool) -> Vec<PathBuf> {
     found
 }
 
-/// Returns the words of a line that are on the list.
+/// Returns the ruled-out words in a line.
 fn ruled_out(line: &str) -> Vec<String> {
     let line = line.to_lowercase();
     let is_letter = |letter: Option<char>| letter.is_some_and(char::is_alphanumeric);
@@ -74,7 +74,7 @@ fn ruled_out(line: &str) -> Vec<String> {
     found.map(|(word, instead)| format!("{word:?} (instead: {instead})")).collect()
 }
 
-/// Leaves out the tests that a line names, as `file::function`.
+/// Returns a line without the names of tests in it (`file::function`).
 fn without_tests(line: &str) -> String {
     line.split('`').filter(|part| !part.contains(".rs::")).collect::<Vec<_>>().join("`")
 }

@@ -1,5 +1,5 @@
-//! What things cost, as the relay charges it, against what its allocator has given out for them. A cost that is off by a fifth fails, since
-//! [docs/sizing.md](../docs/sizing.md#memory) and all decisions about memory go by it.
+//! Compares what the relay charges for things with what its allocator has handed out for them. A charge that is off by a fifth fails the test, since
+//! [docs/sizing.md](../docs/sizing.md#memory) and all decisions about memory depend on the charges.
 
 #[path = "support/program.rs"]
 mod program;
@@ -19,10 +19,10 @@ use weir_loadtest::origin::{Counts, LOADS, Origin};
 const CDS: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
 const EDS: &str = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment";
 const PATIENCE: Duration = Duration::from_secs(20);
-/// Clusters in the files of the relay.
+/// The number of clusters in the relay's files.
 const CLUSTERS: usize = 5000;
 
-/// What is charged, and what the allocator has given out.
+/// The bytes that are charged, and the bytes that the allocator has handed out.
 #[derive(Debug, Clone, Copy)]
 struct Sample {
     book: f64,
@@ -32,7 +32,7 @@ struct Sample {
 /// The program behind a control plane.
 struct World {
     program: Program,
-    /// The clusters that there are.
+    /// The names of all clusters.
     clusters: Vec<String>,
     clients: tokio::task::JoinSet<()>,
     reporters: usize,
@@ -44,7 +44,7 @@ impl World {
         Self::start_with(name, "").await
     }
 
-    /// Starts the program with more in its configuration.
+    /// Starts the program with additional configuration.
     async fn start_with(name: &str, more: &str) -> Self {
         Self::start_at(name, "{address: '127.0.0.1:0'}", more).await
     }
@@ -61,13 +61,13 @@ impl World {
              handshakes_per_address: 0}}\n{more}",
             plane.address
         );
-        // `WEIR`: another build of the program.
+        // `WEIR` selects another build of the program.
         let program = std::env::var("WEIR").unwrap_or_else(|_| env!("CARGO_BIN_EXE_weir").into());
         let program = Program::start_by(Command::new(program), &format!("memory-{name}.yaml"), &config, PATIENCE);
         Self { program, clusters, clients: tokio::task::JoinSet::new(), reporters: 0, _plane: plane }
     }
 
-    /// Returns the first of the clusters.
+    /// Returns the first names of the clusters.
     fn clusters(&self, count: usize) -> Vec<String> {
         self.clusters[..count].to_vec()
     }
@@ -84,7 +84,7 @@ impl World {
         Sample { book: of("weir_memory_book_bytes"), live: of("weir_memory_live_bytes") }
     }
 
-    /// Opens connections with so many streams, each with these names, which stay until the end.
+    /// Opens connections with so many streams each, which subscribe to these names and stay open until the end.
     async fn connect(
         &mut self,
         connections: usize,
@@ -118,7 +118,7 @@ impl World {
         }
     }
 
-    /// Opens connections with so many streams of load reports, each with a node of its own, which stay until the end.
+    /// Opens connections with so many streams of load reports each, which have nodes of their own and stay open until the end.
     async fn report_loads(&mut self, connections: usize, streams: usize) {
         let address: SocketAddr = self.program.address.parse().unwrap();
         for _ in 0..connections {
@@ -141,7 +141,7 @@ impl World {
         }
     }
 
-    /// Waits until nothing changes any more, in the book or outside of it.
+    /// Waits until neither the charges nor the allocated bytes change any more.
     async fn settled(&self) -> Sample {
         let mut before = self.sample();
         for _ in 0..60 {
@@ -156,7 +156,7 @@ impl World {
     }
 }
 
-/// Returns what was added, per thing.
+/// Returns the growth per thing.
 fn each(before: Sample, after: Sample, count: usize) -> Sample {
     let count = count as f64;
     Sample { book: (after.book - before.book) / count, live: (after.live - before.live) / count }
@@ -192,7 +192,7 @@ async fn what_a_stream_costs() {
 async fn what_a_name_costs() {
     let mut world = World::start("names").await;
     let all = world.clusters(CLUSTERS);
-    world.connect(20, 1, CDS, |_| all.clone()).await; // so many that all threads are there
+    world.connect(20, 1, CDS, |_| all.clone()).await; // enough that all threads exist
     let before = world.settled().await;
     world.connect(40, 1, CDS, |_| all.clone()).await;
     let sent = world.settled().await;
@@ -216,7 +216,7 @@ async fn what_a_handshake_costs() {
         (file("memory-certificate.pem", certificate.pem()), file("memory-key.pem", key.serialize_pem()));
     let listener = format!("{{address: '127.0.0.1:0', tls: {{certificate: '{certificate}', key: '{key}'}}}}");
     let world = World::start_at("handshakes", &listener, "").await;
-    // The beginning of a message of 512 bytes.
+    // The start of a message of 512 bytes.
     let begin = |count: usize| -> Vec<TcpStream> {
         let one = || {
             let mut socket = TcpStream::connect(&world.program.address).unwrap();

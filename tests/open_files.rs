@@ -1,4 +1,4 @@
-//! The program with few open files: it raises the limit as far as it may, keeps enough for operators, and serves clients again as soon as
+//! The program with few open files: it raises the limit as far as allowed, reserves enough for operators, and serves clients again as soon as
 //! it can.
 
 mod support;
@@ -39,7 +39,7 @@ fn config_of(folder: &Folder, more: &str) -> String {
     )
 }
 
-/// Opens a stream with a view of its own, for which the relay connects to the server.
+/// Opens a stream with a view of its own, for which the relay has to connect to the server.
 async fn open(
     channel: &Channel,
     cluster: &str,
@@ -111,7 +111,7 @@ async fn silent_connections_beyond_the_limit_of_open_files_stop_neither_operator
 
 #[tokio::test]
 async fn operators_are_served_when_all_files_are_open_and_clients_when_some_are_closed() {
-    // It accepts connections in its queue, and answers nothing.
+    // The kernel completes connections to the server, which answers nothing.
     let server = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let config = format!(
         "listen: [{{address: '127.0.0.1:0'}}]\nadmin: {{address: '127.0.0.1:0'}}
@@ -139,5 +139,5 @@ limits: {{linger: 0s, views_per_connection: 0}}\n",
     drop((streams, channel, more));
     let mut client = Client::connect(address, Variant::Delta).await;
     client.ask(CDS, &[], Some("web"));
-    client.hears_nothing(Duration::from_millis(50)).await; // the server answers nothing, and the stream is open
+    client.hears_nothing(Duration::from_millis(50)).await; // the stream stays open, although the server answers nothing
 }

@@ -32,7 +32,7 @@ fn relay_in(folder: &Folder, configuration: &str) -> Command {
     command
 }
 
-/// A closed pipe, as in `weir ... | head` after head has ended.
+/// Returns a closed pipe, as in `weir ... | head` after head has ended.
 fn nobody_reads() -> Stdio {
     std::io::pipe().unwrap().1.into()
 }
@@ -47,7 +47,7 @@ upstream: {servers: [{uri: 'http://127.0.0.1:1'}]}
     let mut log = BufReader::new(child.stderr.take().unwrap()).lines();
     assert!(log.any(|line| line.unwrap().contains("weir started")));
     drop(log);
-    // It prints that it was asked to stop.
+    // The program prints that it was asked to stop.
     assert!(Command::new("kill").args(["-TERM", &child.id().to_string()]).status().unwrap().success());
     assert_eq!(child.wait().unwrap().code(), Some(0));
 }
@@ -100,7 +100,7 @@ types:
     assert!(program.child.wait().unwrap().success());
 }
 
-/// Returns the answer to a request over a Unix socket.
+/// Returns the response to a request over a Unix socket.
 fn ask(socket: &Path, line: &str) -> String {
     let mut stream = UnixStream::connect(socket).unwrap();
     write!(stream, "{line} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n").unwrap();
@@ -132,7 +132,7 @@ drain: {grace: 0s, spread: 0s}
 
 #[test]
 fn a_collector_that_never_answers_delays_the_end_a_little_and_lines_of_json_have_the_ids_of_their_span() {
-    let collector = std::net::TcpListener::bind("127.0.0.1:0").unwrap(); // connections are completed, and nobody reads them
+    let collector = std::net::TcpListener::bind("127.0.0.1:0").unwrap(); // connections are completed, and no process reads them
     let endpoint = format!("http://{}", collector.local_addr().unwrap());
     let configuration = "listen: [{address: '127.0.0.1:0'}]\nupstream: {servers: [{uri: 'http://127.0.0.1:1'}]}\n";
     let (_folder, mut program) = start_with(configuration, |command| {
@@ -158,7 +158,7 @@ fn a_collector_that_never_answers_delays_the_end_a_little_and_lines_of_json_have
     assert!(begun.elapsed() < PATIENCE / 2, "{:?}", begun.elapsed());
 }
 
-/// Returns exit code, output and errors of `weir status --ready`.
+/// Returns exit code, stdout and stderr of `weir status --ready`.
 fn readiness(admin: &str) -> (Option<i32>, String, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
     let done = command.args(["status", "--ready", "--admin", admin]).output().unwrap();
@@ -166,7 +166,7 @@ fn readiness(admin: &str) -> (Option<i32>, String, String) {
     (done.status.code(), out, errors)
 }
 
-/// What the image has for its HEALTHCHECK.
+/// The command that the image has as its HEALTHCHECK.
 #[test]
 fn the_code_of_status_says_whether_a_relay_is_ready_is_not_or_could_not_be_asked() {
     let configuration = "listen: [{address: '127.0.0.1:0'}]
@@ -197,7 +197,7 @@ upstream: {files: resources}
     assert!(out.starts_with("not ready\nno answer from a server yet: ") && out.contains("127.0.0.1:1"), "{out}");
 
     let clients = field(&started, "listen").trim_matches('"').to_owned();
-    let silent_socket = std::net::TcpListener::bind("127.0.0.1:0").unwrap(); // connections are completed, and nobody reads them
+    let silent_socket = std::net::TcpListener::bind("127.0.0.1:0").unwrap(); // connections are completed, and no process reads them
     let silent = silent_socket.local_addr().unwrap().to_string();
     for (address, reason) in [("127.0.0.1:1", "cannot reach"), (&clients, ""), (&silent, "no response from")] {
         let begun = std::time::Instant::now();

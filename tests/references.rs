@@ -1,5 +1,5 @@
-//! The clusters that a resource refers to, found in its encoded body: every way in which Envoy's messages name clusters, and what is not
-//! found.
+//! The clusters to which a resource refers, found in its encoded body: every way in which Envoy's messages name clusters, and references that are
+//! not found.
 
 use serde_json::{Value, json};
 use weir::transcode::{Strictness, Transcoder};
@@ -154,7 +154,7 @@ fn any_bytes_are_looked_at_without_harm_and_too_many_are_said_to_be() {
     let kind = table.resolve(ROUTES);
     let body = store.intern(&kind, &[0x12, 0].repeat(3_000_000));
     assert!(body.cluster_references(&kind).is_some_and(|found| found.too_much && found.clusters.is_empty()));
-    // A matcher in a matcher in a matcher.
+    // Matchers nested within one another.
     let mut deep = vec![];
     for _ in 0..2_000 {
         let wrap = |number: u8, inner: &[u8]| {

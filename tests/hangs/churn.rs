@@ -1,4 +1,4 @@
-//! A control plane that changes a set several times a second, and clients that note when they get each change.
+//! A control plane that changes a set several times a second, and clients that record when they receive each change.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -27,11 +27,11 @@ pub struct Churn {
 
 #[derive(Default)]
 struct Shared {
-    /// When each change was sent; its place is its version.
+    /// When each change was sent. The index is the version.
     sent: Mutex<Vec<Instant>>,
     streams: Mutex<Vec<UnboundedSender<Bytes>>>,
     delays: Mutex<Vec<Duration>>,
-    /// The version that each client has.
+    /// The newest version that each client has.
     have: Vec<AtomicUsize>,
 }
 
@@ -67,7 +67,7 @@ impl Churn {
         }
     }
 
-    /// Changes the set for some time, until all clients have the last change. Returns what 99 of 100 deliveries took at most.
+    /// Changes the set for some time, and waits until all clients have the last change. Returns the 99th percentile of the delivery times.
     pub async fn p99(&self, time: Duration) -> Duration {
         self.shared.delays.lock().unwrap().clear();
         let begun = Instant::now();
@@ -113,7 +113,7 @@ async fn follow(mut client: Client, number: usize, shared: Arc<Shared>) {
     let Client::Delta(requests, replies) = &mut client else { unreachable!() };
     loop {
         let reply = tokio::time::timeout(100 * PATIENCE, replies.message()).await.expect("no reply");
-        let Ok(Some(reply)) = reply else { return }; // at its end; who lacks a change is found by the others' wait
+        let Ok(Some(reply)) = reply else { return }; // at the end; if a client lacks a change, the wait for it fails
         assert_eq!(reply.removed_resources, [""; 0]);
         for resource in &reply.resources {
             let value = &resource.resource.as_ref().unwrap().value;

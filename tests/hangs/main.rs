@@ -1,7 +1,7 @@
-//! The program while what it leans on is stopped, one thing at a time and all at once, at the start and later: clients get every change as
-//! fast as ever, it takes no more threads and files, and all is well again when that goes on. It ends when it is told to.
+//! Stops what the program depends on, one thing at a time and all at once, at the start and later. Meanwhile clients get every change as
+//! fast as ever, and the program needs no more threads and files. It recovers when the things continue, and it ends when it has to.
 //!
-//! `WEIR_HANG_SECONDS` is for how long each thing is stopped. From 30 on there are as many clients and changes as docs/testing.md says.
+//! `WEIR_HANG_SECONDS` sets how long each thing is stopped. From 30 on, the numbers of clients and changes are those in docs/testing.md.
 #![cfg(target_os = "linux")]
 
 #[path = "../relay/certificates.rs"]
@@ -21,16 +21,16 @@ use support::program::Program;
 use tokio::sync::Mutex;
 use world::{ALL, Thing, World};
 
-/// One test at a time: they measure.
+/// The tests run one at a time, because they measure.
 static TURN: Mutex<()> = Mutex::const_new(());
-/// For the end, beside `drain`.
+/// The time limit for the program to end, besides `drain`.
 const END: Duration = Duration::from_secs(5);
-/// A delay that is no matter, however fast it is without what hangs: of thousands of deliveries, and of the few of the short form.
+/// A delay up to this passes, however fast deliveries are otherwise: the 99th percentile of thousands, and that of the few of the short form.
 const FAST: Duration = Duration::from_millis(20);
 const FAST_OF_FEW: Duration = Duration::from_millis(100);
-/// From here on it is the long form.
+/// From this many seconds on, the test runs in its long form.
 const LONG: u64 = 30;
-/// What may be waited for at a time: each thing has threads that hang, and attempts that have failed.
+/// How many more threads and files may exist at a time: each thing has threads that hang, and attempts that have failed.
 const MORE_THREADS: usize = 24;
 const MORE_FILES: usize = 64;
 
@@ -38,7 +38,7 @@ fn seconds() -> u64 {
     std::env::var("WEIR_HANG_SECONDS").map_or(3, |seconds| seconds.parse().unwrap())
 }
 
-/// The median of three, so that one pause of the machine is no delay of the program.
+/// Returns the median of three measurements, so that a single pause of the machine does not count as a delay of the program.
 async fn p99(churn: &Churn) -> Duration {
     let mut all = Vec::new();
     for _ in 0..3 {
@@ -83,7 +83,7 @@ async fn what_is_leaned_on_stops_later_and_clients_get_every_change() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_leaned_on_hangs_at_the_start_and_the_program_serves() {
     let _turn = TURN.lock().await;
-    // The log: tests/hung_disk.rs has a start with one that is full. The bootstrap: no server is known without it.
+    // Not the log: tests/hung_disk.rs starts with a full one. Not the bootstrap file: without it no server is known.
     let all = [Thing::Disk, Thing::Resolver, Thing::Token, Thing::Certificate, Thing::Collector, Thing::Plane];
     for things in all.iter().map(std::slice::from_ref).chain([all.as_slice()]) {
         let mut world = World::new().await;
@@ -101,7 +101,7 @@ async fn what_is_leaned_on_hangs_at_the_start_and_the_program_serves() {
     }
 }
 
-/// Also while all hangs.
+/// Checks that the program ends, even while everything hangs.
 fn ends(program: &mut Program) {
     let begun = Instant::now();
     program.signal("-TERM");

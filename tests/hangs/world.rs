@@ -1,5 +1,5 @@
-//! What the program leans on, and how each of it is stopped: another relay plays the control plane of an authority, over TLS, with a token, at
-//! a name that is looked up.
+//! The things on which the program depends, and how each of them is stopped. A second relay is the control plane of one authority, over TLS, with
+//! a token, at a name that has to be resolved.
 
 use std::fs;
 use std::io::Write as _;
@@ -24,7 +24,7 @@ use crate::support::program::Program;
 
 const LEANED: &str = "xdstp://leaned.test/envoy.config.cluster.v3.Cluster/a";
 pub const DRAIN: Duration = Duration::from_secs(1);
-/// Until all is well after it goes on.
+/// The time limit for recovery after the things continue.
 const WELL: Duration = Duration::from_secs(10);
 const SCRAPERS: usize = 10;
 /// A JSON web token that is valid until 2100.
@@ -56,7 +56,7 @@ pub const ALL: &[Thing] = &[
 ];
 
 impl Thing {
-    /// The file that stops it while it is there.
+    /// Returns the file that stops the thing while it exists.
     fn file(self) -> Option<&'static str> {
         match self {
             Self::Disk => Some("disk"),
@@ -71,19 +71,19 @@ impl Thing {
 
 pub struct World {
     folder: Folder,
-    /// Of the names without an authority: it never stops.
+    /// The control plane for names without an authority. It never stops.
     pub plane: Plane,
     leaned_address: SocketAddr,
     leaned: Option<Program>,
-    /// Nobody accepts there.
+    /// A listener that never accepts.
     collector: TcpListener,
     scrapers: Mutex<Vec<TcpStream>>,
-    /// When all went on that had stopped.
+    /// When everything that was stopped last continued.
     went_on: Mutex<Instant>,
     values: AtomicU64,
 }
 
-/// A client of what the leaned control plane has, and the value that it has.
+/// A client of the second relay's resource, and the value that it has received.
 pub struct Leaning {
     value: Arc<Mutex<String>>,
     task: JoinHandle<()>,
@@ -162,7 +162,7 @@ impl World {
         self.leaned = Some(Program::start(&name, &config, PATIENCE));
     }
 
-    /// Gives the leaned control plane something new.
+    /// Gives the second relay a new value, and returns it.
     fn next_value(&self) -> String {
         let value = format!("v{:05}", self.values.fetch_add(1, Ordering::Relaxed));
         let text = format!("resources:\n- \"@type\": {CDS}\n  name: {LEANED}\n  alt_stat_name: {value}\n");
@@ -192,7 +192,7 @@ impl World {
         program
     }
 
-    /// Connects a client of the leaned control plane.
+    /// Connects a client that subscribes to the second relay's resource.
     pub async fn lean(&self, program: &Program) -> Leaning {
         let mut client = Client::connect(program.address.parse().unwrap(), Variant::Delta).await;
         client.ask(CDS, &[LEANED], Some("leaning"));
@@ -214,7 +214,7 @@ impl World {
         Leaning { value, task }
     }
 
-    /// Stops what can be stopped without the program.
+    /// Stops those of the things that can be stopped before the program starts.
     pub fn stop_before(&self, things: &[Thing]) {
         for thing in things {
             if let Some(file) = thing.file() {
@@ -226,11 +226,11 @@ impl World {
         }
     }
 
-    /// Stops the things, and makes the program use them.
+    /// Stops the things, and makes the program use them meanwhile.
     pub async fn stop(&mut self, things: &[Thing], program: &mut Program) {
         let reads_for_connections = [Thing::Resolver, Thing::Token, Thing::Certificate];
         if things.iter().any(|thing| reads_for_connections.contains(thing)) {
-            self.leaned.take(); // and it comes back at once
+            self.leaned.take(); // a new one is started at once
             for thing in things.iter().filter(|thing| reads_for_connections.contains(thing)) {
                 fs::write(self.folder.0.join("hung").join(thing.file().unwrap()), "").unwrap();
             }
@@ -267,7 +267,7 @@ impl World {
         }
     }
 
-    /// Waits until the things do what they are there for.
+    /// Waits until the things work again.
     pub async fn is_well(&self, things: &[Thing], program: &Program, leaning: &Leaning) {
         let went_on = std::time::UNIX_EPOCH.elapsed().unwrap().as_secs_f64();
         let value = self.next_value();
@@ -291,7 +291,7 @@ impl World {
     }
 }
 
-/// The line of a reload.
+/// The log line of a reload.
 const RELOADED: &str = "configuration read again";
 
 pub fn threads(program: &Program) -> usize {

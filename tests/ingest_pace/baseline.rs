@@ -1,4 +1,4 @@
-//! The unavoidable cost: the same responses read from the connection, with each body in them hashed.
+//! The unavoidable cost: reading the same responses from the connection, and hashing each body in them.
 
 use std::net::SocketAddr;
 
@@ -16,7 +16,7 @@ use super::plane::CDS;
 use super::raw::Raw;
 use super::relay::used;
 
-/// Subscribes with this node cluster, and returns the processor time from one response to the next.
+/// Subscribes with this node cluster, and returns the processor times between consecutive responses.
 pub fn start(server: SocketAddr, cluster: &'static str) -> mpsc::UnboundedReceiver<f64> {
     let (sender, receiver) = mpsc::unbounded_channel();
     std::thread::spawn(move || {
@@ -63,7 +63,7 @@ fn hash_bodies(message: &[u8]) -> usize {
     bodies.map(xxh3_128).map(std::hint::black_box).count()
 }
 
-/// Returns the length-delimited fields of this number. These messages have no other fields.
+/// Returns the length-delimited fields with this number. These messages have no other fields.
 fn fields(mut rest: &[u8], number: u64) -> impl Iterator<Item = &[u8]> {
     std::iter::from_fn(move || {
         while !rest.is_empty() {

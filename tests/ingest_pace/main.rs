@@ -36,7 +36,7 @@ async fn connect(server: SocketAddr, variant: Variant, cluster: &str, window: Op
     Opening { target, path, variant, node, window, patience: PATIENCE }.connect().await.unwrap()
 }
 
-/// A SotW server sends this many clusters again and again, each time with one change.
+/// A SotW server sends this many clusters again and again, with one change each time.
 async fn one_change_in_a_large_set(count: usize, rounds: usize) {
     let plane = Plane::start().await;
     let relay = Relay::over(plane.address, "one-change");
@@ -77,7 +77,7 @@ async fn one_change_in_a_large_set(count: usize, rounds: usize) {
     );
 }
 
-/// The time for reading and applying this many clusters: all new, again with one change, and all changed.
+/// Measures reading and applying this many clusters: all new, sent again with one change, and all changed.
 fn one_after_the_other(count: usize) {
     let set = |version: u64, changed: fn(usize, usize) -> bool| {
         clusters(count, SIZE, move |number| if changed(number, count) { version } else { 0 }, &version.to_string())
@@ -91,14 +91,14 @@ fn one_after_the_other(count: usize) {
     ]);
 }
 
-/// Views that are sent a new set whenever they have received the last one.
+/// Connects a client to each of several views. A view is sent a new set whenever the relay has ACKed the last one.
 async fn take_in(plane: &Plane, relay: &Relay, views: usize, count: usize, until: Arc<AtomicBool>) -> Vec<Client> {
     let sets = [0, 1].map(|content| clusters(count, SIZE, move |_| content, &content.to_string()));
     let mut clients = Vec::new();
     for view in 0..views {
         let cluster = format!("large-{view}");
         let feed = plane.feed(&cluster);
-        // It never reads more than a window, so the cost is that of what its view receives.
+        // The client reads no more than a window, so the cost is that of receiving for the view.
         let mut client = connect(relay.address, Variant::Sotw, &cluster, Some(1 << 10)).await;
         client.want(CDS, &[]);
         clients.push(client);
@@ -109,7 +109,7 @@ async fn take_in(plane: &Plane, relay: &Relay, views: usize, count: usize, until
 
 async fn feed_until(feed: Feed, sets: [bytes::Bytes; 2], until: Arc<AtomicBool>) {
     for round in 1.. {
-        feed.requests(round).await; // the first one, and then each ACK
+        feed.requests(round).await; // the first request, and then the ACK of each set
         if until.load(Ordering::Relaxed) {
             return;
         }
@@ -134,7 +134,7 @@ async fn neighbours(plane: &Plane, server: SocketAddr, of: &str, times: usize) -
     waits
 }
 
-/// New views get their first set while others take in large ones.
+/// New views get their first set while other views receive large ones.
 async fn neighbours_of_large_sets(views: usize, count: usize, times: usize) {
     let plane = Plane::start().await;
     let relay = Relay::over(plane.address, "neighbour");

@@ -25,14 +25,14 @@ use weir_core::proto::node::Node;
 
 pub const CDS: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
 
-/// Listens until it is dropped.
+/// A listening control plane. It ends when this is dropped.
 pub struct Plane {
     pub address: SocketAddr,
     feeds: Feeds,
     server: JoinHandle<()>,
 }
 
-/// What the streams of one node cluster are sent, and what they have requested.
+/// The responses to the streams of one node cluster, and their requests.
 #[derive(Clone)]
 pub struct Feed {
     messages: mpsc::UnboundedSender<Bytes>,
@@ -93,7 +93,7 @@ async fn serve(listener: TcpListener, feeds: Feeds) {
                 async move { Ok::<_, Infallible>(response) }
             });
             let server = http2::Builder::new(TokioExecutor::new());
-            let _ = server.serve_connection(TokioIo::new(socket), service).await; // the peer may close it
+            let _ = server.serve_connection(TokioIo::new(socket), service).await; // the peer may close the connection
         });
     }
 }
@@ -110,13 +110,13 @@ fn open(call: Request<Incoming>, feeds: Feeds) -> Response<StreamBody<Frames>> {
     let mut response = Response::new(StreamBody::new(Box::pin(pieces) as Frames));
     response.headers_mut().insert("content-type", HeaderValue::from_static("application/grpc"));
     if !is_stream {
-        const UNIMPLEMENTED: u16 = 12; // also for liveness calls, for which it is an answer
+        const UNIMPLEMENTED: u16 = 12; // also the answer to liveness calls
         response.headers_mut().insert("grpc-status", UNIMPLEMENTED.into());
     }
     response
 }
 
-/// Reads requests, and passes responses on once the first request has identified the node.
+/// Reads requests, and forwards responses once the first request has identified the node.
 async fn read(mut body: Incoming, feeds: Feeds, out: mpsc::UnboundedSender<Bytes>) {
     let (mut buffer, mut feed) = (BytesMut::new(), None);
     while let Some(Ok(frame)) = body.frame().await {
@@ -147,7 +147,7 @@ fn next_message(buffer: &mut BytesMut) -> Option<Bytes> {
     (buffer.len() >= 5 + length).then(|| buffer.split_to(5 + length).freeze().slice(5..))
 }
 
-/// A framed SotW response with clusters of this size. Their bodies differ by name, by number and by `content`.
+/// Returns a framed SotW response with clusters of this size. Their bodies differ by name, by index and by `content`.
 pub fn clusters(count: usize, size: usize, content: impl Fn(usize) -> u64, version: &str) -> Bytes {
     let resources = (0..count).map(|number| cluster(&format!("cluster-{number:06}"), size, content(number)));
     let response = DiscoveryResponse {

@@ -1,4 +1,4 @@
-//! The relay in its own process, whose processor time and memory can be read.
+//! The relay in a process of its own, whose processor time and memory can be measured.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -8,7 +8,7 @@ use super::program::Program;
 
 pub const PATIENCE: Duration = Duration::from_secs(120);
 
-/// The program, until this is dropped.
+/// The running program. It ends when this is dropped.
 pub struct Relay {
     program: Program,
     pub address: SocketAddr,
@@ -25,7 +25,7 @@ impl Relay {
         Self { program, address }
     }
 
-    /// Returns the seconds of processor time that it has used, once it is idle.
+    /// Returns the seconds of processor time that the program has used, once it is idle.
     pub async fn used(&self) -> f64 {
         let mut before = used(&format!("/proc/{}", self.program.child.id()));
         loop {
@@ -38,7 +38,7 @@ impl Relay {
         }
     }
 
-    /// Returns its peak memory and its current memory, in bytes.
+    /// Returns the peak and the current memory of the program, in bytes.
     pub fn memory(&self) -> (f64, f64) {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.program.child.id())).unwrap();
         let of = |key: &str| {
@@ -49,7 +49,7 @@ impl Relay {
     }
 }
 
-/// Returns the seconds of processor time of all threads of a process, or of one thread, by its folder in `/proc`.
+/// Returns the seconds of processor time of a process or of a thread, by its folder in `/proc`.
 pub fn used(folder: &str) -> f64 {
     let threads = std::fs::read_dir(format!("{folder}/task")).into_iter().flatten();
     let threads = threads.map(|thread| thread.unwrap().path().join("schedstat"));

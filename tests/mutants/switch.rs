@@ -1,4 +1,4 @@
-//! Put beside the changed sources: turns one mutant on, or records which ones a test reaches.
+//! Copied beside the changed sources: turns one mutant on, or records which mutants a test reaches.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
@@ -16,7 +16,7 @@ static REACHED: LazyLock<Option<(File, Vec<AtomicBool>)>> = LazyLock::new(|| {
     Some((file, (0..100_000).map(|_| AtomicBool::new(false)).collect()))
 });
 
-/// Returns whether this mutant is the one that is on.
+/// Returns whether this mutant is turned on.
 pub(crate) fn is_on(number: usize) -> bool {
     if let Some((file, reached)) = &*REACHED {
         if !reached[number].swap(true, Ordering::Relaxed) {

@@ -1,11 +1,11 @@
-//! Commands and options of a program that do not exist, by what it prints for `--help`.
+//! Finds commands and options in the pages that a program does not have, by its output for `--help`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use crate::markdown::Page;
 
-/// A program with its commands: each by the words that lead to it, the program itself by none.
+/// A program with its commands, each as the list of words that call it; the list of the program itself is empty.
 pub struct Program {
     name: String,
     commands: BTreeMap<Vec<String>, Known>,
@@ -35,7 +35,7 @@ impl Program {
         Self { name: name.to_owned(), commands }
     }
 
-    /// Returns the faults of a page: in code spans that begin with the program, in code blocks of shells, and after prompts.
+    /// Returns the faults of a page in code spans that begin with the program, in shell code blocks, and after prompts.
     pub fn faults(&self, page: &Page) -> Vec<String> {
         let begins = |span: &str| span.split_once(' ').is_some_and(|(first, _)| self.is_named(first));
         let in_spans = page.spans().into_iter().filter(|(_, span)| begins(span));
@@ -63,14 +63,14 @@ impl Program {
         word.rsplit('/').next() == Some(&*self.name)
     }
 
-    /// Returns the faults of a line for a shell.
+    /// Returns the faults of a shell line.
     fn of_line(&self, line: &str) -> Vec<String> {
         let words: Vec<_> = line.split_whitespace().take_while(|word| !word.starts_with('#')).collect();
         let parts = words.split(|word| ["|", "&&", "||", ";", "&", ">", "<"].contains(word));
         parts.filter_map(|part| self.arguments(part)).flat_map(|arguments| self.of_arguments(arguments)).collect()
     }
 
-    /// Returns what the program is given, if these words start it.
+    /// Returns the arguments of the program, if these words run it.
     fn arguments<'a>(&self, words: &'a [&'a str]) -> Option<&'a [&'a str]> {
         let words = &words[words.iter().take_while(|word| is_before(word)).count()..];
         let (first, rest) = words.split_first()?;
@@ -110,7 +110,7 @@ impl Program {
         faults
     }
 
-    /// Options may also be given after a command that follows them.
+    /// Whether a command has an option. It may also be an option of a command that follows.
     fn has_option(&self, command: &[String], option: &str) -> bool {
         let has = |length: usize| self.commands[&command[..length]].options.contains(option);
         ["--help", "--version"].contains(&option) || (0..=command.len()).any(has)
@@ -121,7 +121,7 @@ impl Program {
     }
 }
 
-/// Returns whether a word stands before the name of a program.
+/// Whether a word may stand before the name of a program.
 fn is_before(word: &str) -> bool {
     ["sudo", "exec", "time"].contains(&word) || word.contains('=') && !word.starts_with('-')
 }

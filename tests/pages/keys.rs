@@ -1,4 +1,4 @@
-//! Configuration keys that do not exist, by the schema that the program prints.
+//! Finds configuration keys in the pages that do not exist, by the schema that the program prints.
 
 use std::io::Write;
 use std::process::{Command, Stdio};
@@ -7,10 +7,10 @@ use serde_json::Value;
 
 use crate::markdown::Page;
 
-/// Ends of file names: `tls.crt` is no key.
+/// Extensions of file names: `tls.crt` is not a key.
 const EXTENSIONS: [&str; 10] = ["conf", "crt", "html", "json", "md", "png", "rs", "service", "toml", "yaml"];
 
-/// Fields of a node, of which `views.key` may have parts: `metadata.tenant` is a value of it, and no key.
+/// Fields of a node, parts of which may be in `views.key`: `metadata.tenant` is a value there, not a key.
 const NODE_FIELDS: [&str; 2] = ["id", "metadata"];
 
 pub struct Keys(Value);
@@ -21,8 +21,8 @@ impl Keys {
         Self(serde_json::from_slice(&output.stdout).unwrap())
     }
 
-    /// Returns the keys of a page that do not exist: in code spans such as `limits.linger` or `servers[].tls.ca`, and in whole
-    /// configurations in YAML. The first column of tables of fields has paths in JSON, and is left alone.
+    /// Returns the keys of a page that do not exist: in code spans such as `limits.linger` or `servers[].tls.ca`, and in complete
+    /// YAML configurations. Ignores the first column of tables of fields, which has JSON paths.
     pub fn faults(&self, page: &Page) -> Vec<String> {
         let mut faults = Vec::new();
         let mut is_of_fields = false;
@@ -39,7 +39,7 @@ impl Keys {
         faults
     }
 
-    /// Returns whether a span is a key that exists; `None` if it need not be one.
+    /// Returns whether a span is an existing key; `None` if it may be something else.
     fn is_key(&self, span: &str) -> Option<bool> {
         let path = span.split_once(": ").map_or(span, |(key, _)| key);
         let steps: Vec<_> = path.split('.').map(without_index).collect();
@@ -86,7 +86,7 @@ fn without_index(step: &str) -> &str {
     }
 }
 
-/// Adds what a schema has at a key, whichever form it takes there, and in each item of a list.
+/// Adds the schemas of a key, in all forms that the schema allows there, and in the items of a list.
 fn below<'a>(schema: &'a Value, key: &str, found: &mut Vec<&'a Value>) {
     found.extend(schema["properties"].get(key));
     found.extend(Some(&schema["additionalProperties"]).filter(|value| value.is_object()));
@@ -101,7 +101,7 @@ fn alternatives(schema: &Value) -> impl Iterator<Item = &Value> {
     lists.chain(schema.get("items"))
 }
 
-/// Adds what any part of a schema has at a key.
+/// Adds the schemas of a key in any part of a schema.
 fn anywhere<'a>(schema: &'a Value, key: &str, found: &mut Vec<&'a Value>) {
     found.extend(schema["properties"].get(key));
     let properties = schema["properties"].as_object().into_iter().flat_map(|properties| properties.values());
@@ -114,7 +114,7 @@ fn has_keys(schema: &&Value) -> bool {
     schema["properties"].is_object() || alternatives(schema).any(|alternative| has_keys(&alternative))
 }
 
-/// Returns the code blocks in YAML, each with the number of its first line.
+/// Returns the YAML code blocks, each with the number of its first line.
 fn blocks(page: &Page) -> Vec<(usize, String)> {
     let mut blocks: Vec<(usize, usize, String)> = Vec::new();
     for line in page.lines.iter().filter(|line| line.block.as_deref() == Some("yaml")) {
@@ -129,7 +129,7 @@ fn blocks(page: &Page) -> Vec<(usize, String)> {
     blocks.into_iter().map(|(first, _, text)| (first, text)).collect()
 }
 
-/// Returns what `weir check` says of unknown keys. What else is missing from a part of a configuration does not count.
+/// Returns the unknown keys that `weir check` reports. Ignores its other errors, since a part of a configuration is incomplete.
 fn unknown_keys(text: &str) -> Vec<String> {
     let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
     command.args(["check", "--quiet", "-"]).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());

@@ -1,11 +1,11 @@
-//! Links to files that do not exist, and to headings that a page does not have.
+//! Finds links to files that do not exist, and to headings that a page does not have.
 
 use std::fs;
 use std::path::{Component, Path, PathBuf};
 
 use crate::markdown::{Line, Page};
 
-/// Returns the faults of a page's links. What leads out of the repository is left alone.
+/// Returns the faults of a page's links. Ignores links out of the repository.
 pub fn faults(page: &Page, root: &Path) -> Vec<String> {
     let folder = Path::new(&page.path).parent().unwrap_or(Path::new(""));
     let fault = |line: &Line, target: &str| {
@@ -30,9 +30,9 @@ pub fn faults(page: &Page, root: &Path) -> Vec<String> {
     links.filter_map(|(line, target)| fault(line, target)).collect()
 }
 
-/// Returns the targets of a line's links, those of images included.
+/// Returns the targets of the links and images in a line.
 fn targets(line: &str) -> Vec<&str> {
-    // As long as the line, and without what code spans have.
+    // The line with the text of code spans overwritten, at the same length.
     let outside: String = line
         .split('`')
         .enumerate()
@@ -44,7 +44,7 @@ fn targets(line: &str) -> Vec<&str> {
     targets.filter(|target| !target.contains(':') && !target.contains(' ')).collect()
 }
 
-/// Resolves `..` without asking the disk.
+/// Resolves `..` without reading the disk.
 fn plain(path: &Path) -> PathBuf {
     let mut plain = PathBuf::new();
     for part in path.components() {

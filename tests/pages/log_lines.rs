@@ -1,20 +1,20 @@
-//! Log lines that the program does not write. A quoted one is a code span in double quotes; CONTRIBUTING.md has the notation.
+//! Finds quoted log lines that the program does not write. A quoted one is a code span in double quotes; CONTRIBUTING.md has the notation.
 
 use std::fs;
 use std::path::Path;
 
 use crate::markdown::Page;
 
-/// How many letters a message needs beside its placeholders to be told from another.
+/// How many letters a message needs, besides its placeholders, to be distinguishable from others.
 const ENOUGH: usize = 8;
 
-/// What stands for the rest of a message.
+/// Stands for the rest of a message.
 const REST: char = '…';
 
 /// The literals of the sources, without those of tests.
 pub struct Literals {
     all: Vec<String>,
-    /// Those that are the message of a log line where they stand.
+    /// The literals that are the message of a log line where they occur.
     messages: Vec<String>,
 }
 
@@ -37,7 +37,7 @@ impl Literals {
     fn add(&mut self, source: &str) {
         let code = source.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
         let code: Vec<_> = code.lines().filter(|line| !line.trim_start().starts_with("//")).collect();
-        let mut logged = None; // how deep the brackets are in the macro of a log line, and its last literal
+        let mut logged = None; // the bracket depth in the macro of a log line, and the macro's last literal
         let code = code.join("\n");
         let mut rest = code.as_str();
         while let Some(letter) = rest.chars().next() {
@@ -47,7 +47,7 @@ impl Literals {
                 continue;
             }
             if let Some(after) = rest.strip_prefix("'\"'").or_else(|| rest.strip_prefix("'\\\"'")) {
-                rest = after; // a quote that is a letter
+                rest = after; // the quote was a character literal
                 continue;
             }
             rest = &rest[letter.len_utf8()..];
@@ -73,7 +73,7 @@ impl Literals {
         }
     }
 
-    /// Returns the log lines of a page that no literal has, and the messages that are quoted without the notation.
+    /// Returns the log lines of a page that match no literal, and messages that are quoted without the notation.
     pub fn faults(&self, page: &Page) -> Vec<String> {
         let quoted = |span: &str| {
             let inner =
@@ -108,7 +108,7 @@ fn is_source(path: &Path) -> bool {
     path.extension().is_some_and(|extension| extension == "rs") && !is_test
 }
 
-/// Takes a literal apart from what comes after it: its text, without escapes and line breaks.
+/// Splits a literal from the text after it. Returns its text without escapes and line breaks, and the rest.
 fn literal(rest: &str) -> (String, &str) {
     let (mut text, mut letters) = (String::new(), rest.char_indices());
     while let Some((at, letter)) = letters.next() {
@@ -131,7 +131,7 @@ fn literal(rest: &str) -> (String, &str) {
     (text, "")
 }
 
-/// Whether a quoted line is what a literal becomes: placeholders stand for any text, and `…` at the end of the quoted line for the rest.
+/// Whether a quoted line matches a literal: placeholders match any text, and `…` at the end of the quoted line matches the rest.
 fn stands_for(literal: &str, quoted: &str) -> bool {
     let (quoted, is_start) = match quoted.strip_suffix(REST) {
         Some(start) => (start.trim_end(), true),
@@ -164,7 +164,7 @@ fn stands_for(literal: &str, quoted: &str) -> bool {
     is_start || left.is_empty() || last.is_empty()
 }
 
-/// Returns the message of a line as the log has it: `INFO weir::a: message`.
+/// Returns the message of a log line: of `INFO weir::a: message`, the last part.
 fn logged(line: &str) -> Option<&str> {
     let levels = ["ERROR weir", "WARN weir", "INFO weir", "DEBUG weir"];
     let after = levels.iter().find_map(|level| line.split_once(level)).map(|(_, after)| after)?;

@@ -1,5 +1,5 @@
-//! What the pages say of things that a change can remove or rename: links, paths, configuration keys, metrics, commands, log lines. Each finder
-//! is shown planted false ones, and leaves alone what it cannot judge. `loadtest/tests/pages.rs` has the commands of `weir-loadtest`.
+//! Checks things in the pages that a change may remove or rename: links, paths, configuration keys, metrics, commands, log lines. Each finder
+//! has a test with planted errors, and ignores what it cannot judge. `loadtest/tests/pages.rs` has the commands of `weir-loadtest`.
 
 mod commands;
 mod keys;
@@ -14,7 +14,7 @@ use std::path::Path;
 
 use self::markdown::{Page, pages, root};
 
-/// Fails with all faults of all pages.
+/// Fails with the faults of all pages.
 fn expect_none(faults: impl Fn(&Page) -> Vec<String>) {
     let pages = pages();
     assert!(pages.len() > 25, "the pages are read");
@@ -39,10 +39,10 @@ fn lines_of_prose_are_short() {
     });
 }
 
-/// Lines of the README: one screen and a half.
+/// The number of lines of the README: one and a half screens.
 const README_LINES: std::ops::RangeInclusive<usize> = 60..=80;
 
-/// Words of the README, everything counted.
+/// The maximum of words in the README.
 const README_WORDS: usize = 700;
 
 #[test]
@@ -52,7 +52,7 @@ fn the_readme_is_read_in_three_minutes() {
     assert!(README_LINES.contains(&lines) && words <= README_WORDS, "{lines} lines, {words} words");
 }
 
-/// A page that the table of contents lacks is not found.
+/// Readers do not find a page that the table of contents lacks.
 #[test]
 fn every_page_is_in_the_table_of_contents() {
     let pages = pages();

@@ -1,4 +1,4 @@
-//! Pages in Markdown, as far as the finders need them: lines of prose and of code blocks, code spans, headings.
+//! A Markdown page, parsed as far as the finders need it: lines of prose and of code blocks, code spans, headings.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 const TOP: [&str; 4] = ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md"];
 
 pub struct Page {
-    /// From the root of the repository.
+    /// The path from the root of the repository.
     pub path: String,
     pub lines: Vec<Line>,
 }
@@ -16,7 +16,7 @@ pub struct Page {
 pub struct Line {
     pub number: usize,
     pub text: String,
-    /// The language of the code block that the line is in; `None` in prose.
+    /// The language of the code block around the line; `None` in prose.
     pub block: Option<String>,
 }
 
@@ -42,7 +42,7 @@ impl Page {
         self.prose().flat_map(|line| spans(&line.text).into_iter().map(move |span| (line, span))).collect()
     }
 
-    /// Returns the anchors of the page: one for each heading, as the usual viewers make them.
+    /// Returns the anchors of the page: one for each heading, in the form that the usual viewers give them.
     pub fn anchors(&self) -> BTreeSet<String> {
         let (mut seen, mut anchors) = (BTreeMap::new(), BTreeSet::new());
         for line in self.prose().filter(|line| line.text.starts_with('#')) {
@@ -66,7 +66,7 @@ pub fn root() -> PathBuf {
     of_workspace.into_iter().find(|folder| folder.join("docs").is_dir()).unwrap().to_owned()
 }
 
-/// Returns every page of the repository.
+/// Returns all pages of the repository.
 pub fn pages() -> Vec<Page> {
     let root = root();
     let (mut paths, mut folders) = (TOP.map(PathBuf::from).to_vec(), vec![PathBuf::from("docs")]);
@@ -85,7 +85,7 @@ pub fn pages() -> Vec<Page> {
     paths.iter().map(read).collect()
 }
 
-/// Returns the code spans of a line. A line with a part of one has none: the span goes on in the next line.
+/// Returns the code spans of a line. A line with only a part of a span has none: the span continues in the next line.
 pub fn spans(line: &str) -> Vec<&str> {
     let is_whole = line.matches('`').count().is_multiple_of(2);
     line.split('`').skip(1).step_by(2).filter(|_| is_whole).collect()
@@ -94,7 +94,7 @@ pub fn spans(line: &str) -> Vec<&str> {
 fn anchor(heading: &str) -> String {
     let mut plain = String::new();
     let mut rest = heading.trim();
-    // `[text](target)` is its text.
+    // Of a link `[text](target)` only the text counts.
     while let Some((before, (text, after))) = rest
         .split_once('[')
         .and_then(|(before, link)| Some((before, link.split_once("](")?)))

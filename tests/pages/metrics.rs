@@ -1,4 +1,4 @@
-//! Metrics that do not exist.
+//! Finds metrics in the pages that do not exist.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -8,10 +8,10 @@ use crate::markdown::Page;
 
 const PREFIX: &str = "weir_";
 
-/// What follows the name of a histogram in its series.
+/// What the series of a histogram append to its name.
 const OF_HISTOGRAMS: [&str; 3] = ["_bucket", "_sum", "_count"];
 
-/// Crates of the repository, whose names begin alike.
+/// Crates of the repository, whose names begin like those of metrics.
 const CRATES: [&str; 2] = ["weir_core", "weir_loadtest"];
 
 /// The names in the table of metrics.
@@ -29,7 +29,7 @@ impl Metrics {
         self.0.contains(name) || CRATES.contains(&name) || histogram.is_some_and(|name| self.0.contains(name))
     }
 
-    /// Returns the metrics of a page, in code spans and code blocks, that do not exist. `weir_client_*` stands for all that begin so.
+    /// Returns the metrics in code spans and code blocks of a page that do not exist. `weir_client_*` stands for all with this beginning.
     pub fn faults(&self, page: &Page) -> Vec<String> {
         let in_spans = page.spans().into_iter();
         let in_blocks = page.lines.iter().filter(|line| line.block.is_some()).map(|line| (line, line.text.as_str()));
@@ -46,7 +46,7 @@ impl Metrics {
     }
 }
 
-/// Returns what looks like metrics, and whether each is only the start of names.
+/// Returns words that look like metrics, and whether each is only the beginning of names.
 fn named(text: &str) -> Vec<(&str, bool)> {
     let is_part = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
     let starts = text.match_indices(PREFIX).map(|(at, _)| at);

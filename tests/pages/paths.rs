@@ -1,29 +1,29 @@
-//! Paths of the repository that do not exist, and types that a file which is named for them does not define.
+//! Finds paths of the repository that do not exist, and types that the file which is named for them does not define.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::markdown::Page;
 
-/// Where a path may begin. ARCHITECTURE.md leaves the folders of sources out.
+/// The folders that a path may be relative to. ARCHITECTURE.md omits the folders of sources.
 const STARTS: [&str; 6] = ["", "src", "core/src", "core", "loadtest/src", "loadtest"];
 
-/// Folders of the repository: what begins with one of them is a path.
+/// The top folders of the repository: a span that begins with one of them is a path.
 const TOP: [&str; 10] = ["src", "core", "tests", "docs", "config", "deploy", "loadtest", "proto", "fuzz", ".ci"];
 
-/// Returns the paths and files in code spans that do not exist. What need not be a path of the repository is left alone.
+/// Returns paths and files in code spans that do not exist. Ignores spans that may be something else.
 pub fn missing(page: &Page, root: &Path) -> Vec<String> {
     let spans = page.spans().into_iter();
     let missing = spans.filter(|(_, span)| is_path(span, root) && files(path_of(span), page, root).is_empty());
     missing.map(|(line, span)| page.fault(line, format!("no file or folder {span}"))).collect()
 }
 
-/// Returns the types in brackets after a path, as in `` `a.rs` (`A`, `B`) ``, that it does not define.
+/// Returns the types in brackets after a path, as in `` `a.rs` (`A`, `B`) ``, that the file does not define.
 pub fn undefined(page: &Page, root: &Path) -> Vec<String> {
     let mut found = Vec::new();
     for line in page.prose().filter(|line| line.text.matches('`').count() % 2 == 0) {
         let parts: Vec<_> = line.text.split('`').collect();
-        // Odd parts are spans, and after each comes what stands between it and the next.
+        // The odd parts are spans. After each of them comes the text up to the next span.
         for opened in (2..parts.len().saturating_sub(1)).step_by(2).filter(|at| parts[*at] == " (") {
             let mut paths = vec![parts[opened - 1]];
             let mut before = opened - 2;
@@ -83,7 +83,7 @@ fn is_path(span: &str, root: &Path) -> bool {
         && (is_source || has_folder && (TOP.contains(&first) || is_module()))
 }
 
-/// Returns what a path may stand for, and that exists.
+/// Returns the existing files that a path may refer to.
 fn files(path: &str, page: &Page, root: &Path) -> Vec<PathBuf> {
     let folder = Path::new(&page.path).parent().unwrap_or(Path::new(""));
     let starts = STARTS.into_iter().map(Path::new).chain([folder]);
@@ -96,10 +96,10 @@ fn files(path: &str, page: &Page, root: &Path) -> Vec<PathBuf> {
     if !found.is_empty() || path.contains('/') {
         return found;
     }
-    sources(root).into_iter().filter(|source| source.ends_with(path)).collect() // the name of a file alone
+    sources(root).into_iter().filter(|source| source.ends_with(path)).collect() // the path is only the name of a file
 }
 
-/// Returns all files in Rust of the repository.
+/// Returns all Rust files of the repository.
 fn sources(root: &Path) -> Vec<PathBuf> {
     ["src", "core", "loadtest", "tests", "fuzz/src"].iter().flat_map(|top| sources_below(root.join(top))).collect()
 }

@@ -1,5 +1,5 @@
-//! What the pages say of real control planes and clients: the record has a row for each scenario of `tests/interop/run --real`, and no row
-//! without one. Versions of the usual clients are those that are installed.
+//! Checks what the pages say of real control planes and clients: each scenario of `tests/interop/run --real` has a row in the record, and each row
+//! has a scenario. The versions of common clients are those that are installed.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -9,26 +9,26 @@ use crate::markdown::{Page, spans};
 
 const RECORD: &str = "docs/record/control-planes.md";
 
-/// The item of the record that lists, in code spans, scenarios of which no run is recorded.
+/// The item of the record that lists, in code spans, the scenarios without a recorded run.
 const UNRECORDED: &str = "- Scenarios without a row: ";
 
-/// The heading cells of the tables of runs, and the column that has the variants.
+/// The heading cells of the tables of runs, and the column with the variants.
 const TABLES: [([&str; 2], usize); 2] = [(["Control plane", "Variant"], 1), (["Client", "Towards Weir"], 2)];
 
 const NUMBERS: [&str; 13] =
     ["no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"];
 
-/// A real control plane or client, with the forms and variants in which it runs.
+/// A real control plane or client, with the forms and variants in which it is run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Program {
     name: String,
-    /// None if there is one form.
+    /// Empty if there is only one form.
     forms: Vec<String>,
     variants: Vec<String>,
 }
 
 impl Program {
-    /// Returns the names of its scenarios: name, form and variant.
+    /// Returns the names of the program's scenarios, each of name, form and variant.
     fn scenarios(&self) -> Vec<String> {
         let form = |form: &String| format!("{}, {form}", self.name);
         let forms = if self.forms.is_empty() { vec![self.name.clone()] } else { self.forms.iter().map(form).collect() };
@@ -38,11 +38,11 @@ impl Program {
     }
 }
 
-/// What `tests/interop/run --real` can run.
+/// The scenarios that `tests/interop/run --real` can run.
 pub struct Scenarios {
     planes: Vec<Program>,
     clients: Vec<Program>,
-    /// The words of each scenario that is no form of a program.
+    /// The words of each scenario that is not a form of a program.
     others: Vec<Vec<String>>,
 }
 
@@ -56,7 +56,7 @@ impl Scenarios {
         Self::parse(&fs::read_to_string(folder.join("scenarios.py")).unwrap(), &sources)
     }
 
-    /// Reads the list of scenarios, and the classes of programs in all sources.
+    /// Reads the list of scenarios, and finds the classes of programs in all sources.
     fn parse(list: &str, sources: &str) -> Self {
         let classes = classes(sources);
         let variants = |class: &Class| {
@@ -87,7 +87,7 @@ impl Scenarios {
         Self { planes, clients, others }
     }
 
-    /// Returns what the tables of the record lack, and what they have without a scenario.
+    /// Returns scenarios that the tables of the record lack, and rows without a scenario.
     pub fn differences(&self, page: &Page) -> Vec<String> {
         let (mut found, mut recorded) = (Vec::new(), BTreeSet::new());
         let groups = [&self.planes, &self.clients];
@@ -112,7 +112,7 @@ impl Scenarios {
         found
     }
 
-    /// Returns links to the record whose text has another number of control planes than are run.
+    /// Returns links to the record whose text gives a wrong number of control planes.
     pub fn miscounted(&self, page: &Page) -> Vec<String> {
         let mut found = Vec::new();
         for line in page.prose() {
@@ -130,7 +130,7 @@ impl Scenarios {
     }
 }
 
-/// A class of Python with what it says of a program.
+/// A Python class, with its description of a program.
 #[derive(Default)]
 struct Class {
     name: String,
@@ -168,7 +168,7 @@ fn words(name: &str) -> Vec<String> {
     words.map(str::to_lowercase).collect()
 }
 
-/// Returns the scenarios that the rows of a table stand for, and what stands for none.
+/// Returns the scenarios of the rows of a table, and rows without a scenario.
 fn rows(page: &Page, head: [&str; 2], column: usize, programs: &[Program]) -> (BTreeSet<String>, Vec<String>) {
     let start = format!("| {} | {} |", head[0], head[1]);
     let lines = page.prose().skip_while(|line| !line.text.starts_with(&start)).skip(2);
@@ -189,7 +189,7 @@ fn rows(page: &Page, head: [&str; 2], column: usize, programs: &[Program]) -> (B
         let every = programs.iter().find(|other| other.name == program.name).map(|other| &other.forms);
         let forms: Vec<_> = every.into_iter().flatten().filter(|form| has(form)).cloned().collect();
         if !forms.is_empty() {
-            program.forms = forms; // otherwise it is that of the row above
+            program.forms = forms; // a row without forms has those of the row above
         }
         for variant in cells.get(column).into_iter().flat_map(|cell| cell.split(", ")).map(str::to_lowercase) {
             if program.variants.contains(&variant) {
@@ -213,7 +213,7 @@ fn unrecorded(page: &Page) -> BTreeSet<String> {
     found
 }
 
-/// Returns the rows of tables that name a client of the usual scenarios with another version than the one that is installed.
+/// Returns the rows that name a common client with another version than the installed one.
 fn other_versions(page: &Page, requirements: &str) -> Vec<String> {
     let installed = |package: &str| {
         requirements.lines().find_map(|line| line.strip_prefix(package)?.strip_prefix("==")).unwrap_or_default()

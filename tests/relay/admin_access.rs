@@ -1,4 +1,4 @@
-//! Who may read and change what at the admin address and the admin socket.
+//! Which clients may read and change what at the admin address and the admin socket.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -10,7 +10,7 @@ use super::live::Watcher;
 use super::unix::Folder;
 use super::*;
 
-/// Returns the status and the body of the answer to these lines of a request.
+/// Sends a request of these lines, and returns the status and the body of the response.
 pub(super) async fn ask(mut stream: impl client::Io, lines: &[&str]) -> (u16, String) {
     let request = format!("{}\r\nconnection: close\r\n\r\n", lines.join("\r\n"));
     stream.write_all(request.as_bytes()).await.unwrap();
@@ -48,7 +48,7 @@ async fn the_address_reads_and_the_socket_reads_and_changes() {
     let change = "POST /log?filter=debug HTTP/1.1";
     let (status, why) = over_tcp(&[change, "host: localhost"]).await;
     assert!(status == 403 && why.contains("curl --unix-socket") && why.contains("weir.sock"), "{status}: {why}");
-    // The relay of this test has no log of its own. Until there it came.
+    // The request reached the handler: the relay of this test has no log of its own.
     assert_eq!(over_unix(&[change, "host: localhost"]).await, (404, "this process has no log of its own\n".into()));
     let (status, why) = over_unix(&["POST /log?filter=verbose HTTP/1.1", "host: localhost"]).await;
     assert!(status == 400 && why.contains("expected error, warn, info"), "{why}");
@@ -78,7 +78,7 @@ async fn a_change_is_logged_with_who_asked_for_it_also_if_it_was_refused() {
     assert_eq!(lines.with("change requested").len(), 2, "reading is no change");
 }
 
-/// Connections that send nothing, more than there are places.
+/// Opens connections that send nothing, more than there are slots.
 pub(super) async fn silent_ones(address: SocketAddr) -> Vec<TcpStream> {
     let mut silent = Vec::new();
     for _ in 0..40 {
@@ -108,7 +108,7 @@ async fn i8_silent_connections_keep_no_probe_from_its_answer() {
     assert!(began.elapsed() < Duration::from_secs(5), "none waited until silent ones had their time");
     let closed = tokio::time::timeout(Duration::from_secs(2), first.read(&mut [0])).await.expect("it is still open");
     assert!(closed.is_ok_and(|read| read == 0), "the one that was idle longest gave way");
-    // Those that have sent their requests before they are accepted are all answered.
+    // Connections that have sent their requests before they are accepted are all answered.
     let mut asking = Vec::new();
     for _ in 0..60 {
         let mut stream = TcpStream::connect(probes).await.unwrap();
@@ -129,7 +129,7 @@ async fn a_response_that_goes_on_keeps_its_connection_when_all_places_are_taken(
     let plane = Plane::start(&BOTH).await;
     let relay = run(app(&folder, plane.address, ", address: '127.0.0.1:0'").await, std::future::pending());
     let mut watcher = Watcher::of(&relay).await;
-    watcher.picture().await.expect("it is answered"); // it has been idle for longest, but for its response
+    watcher.picture().await.expect("it is answered"); // the response is still open, so the connection is not idle
     let _silent = silent_ones(relay.admin).await;
     for _ in 0..3 {
         let over_tcp = TcpStream::connect(relay.admin).await.unwrap();

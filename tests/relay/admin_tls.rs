@@ -1,4 +1,4 @@
-//! The admin address with TLS: who reads, who changes, and whose certificates count no longer.
+//! The admin address with TLS: which operators read, which change, and whose certificates no longer count.
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -8,7 +8,7 @@ use super::certificates::{Authority, Folder, Identity};
 use super::client_tls::{Connecting, VERSIONS, write_server};
 use super::*;
 
-/// A relay whose admin address has TLS, and its files.
+/// A relay whose admin address has TLS, with its files.
 pub(super) struct World {
     pub relay: Relay,
     pub folder: Folder,
@@ -46,7 +46,7 @@ upstream: {{servers: [{{uri: 'http://{}'}}]}}
         Self { relay, folder, own, operators, _plane: plane }
     }
 
-    /// Returns the answer to a request of an operator with this certificate.
+    /// Returns the response to a request of an operator with this certificate.
     pub async fn ask(&self, identity: Option<&Identity>, line: &str, more: &[&str]) -> (u16, String) {
         let alpn = "http/1.1";
         let connecting =

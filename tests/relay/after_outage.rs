@@ -1,5 +1,5 @@
-//! A control plane that was away sends half of what it has, and the rest later: clients lose nothing that it has, and what it means to
-//! take away they lose after a time.
+//! A control plane that was away sends half of its resources, and the rest later. Clients keep what it still has, and lose what it has really
+//! removed after a time.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -22,13 +22,13 @@ const ENDPOINTS: Wish = Wish { url: EDS, names: &["c0"], cluster: "web" };
 const ROUTES: Wish = Wish { url: RDS, names: &["r"], cluster: "web" };
 const SECRETS: Wish = Wish { url: SDS, names: &["s0", "s1"], cluster: "web" };
 
-/// A locality with one host that is healthy.
+/// A locality with one healthy host.
 const HOST: &[u8] = &[0x12, 4, 0x12, 2, 0x10, 1];
 /// A virtual host with one route to the cluster `c1`.
 const ROUTE: &[u8] = &[0x12, 8, 0x1a, 6, 0x12, 4, 0x0a, 2, b'c', b'1'];
 const NEVER: &str = "brakes: {after_outage: 1h}\n";
 
-/// What a server has of a type.
+/// The resources of one type that a server has.
 type Set = BTreeMap<String, Vec<u8>>;
 
 fn set(names: &[&str]) -> Set {
@@ -39,23 +39,23 @@ fn one(name: &str, content: &[u8]) -> Set {
     Set::from([(name.to_owned(), content.to_owned())])
 }
 
-/// The control plane's end of one stream, with what it has sent there.
+/// The control plane's end of one stream, with the resources that it has sent on it.
 struct Server {
     stream: Stream,
     asked: BTreeSet<String>,
     sent: BTreeMap<&'static str, Set>,
 }
 
-/// No version is given twice.
+/// The next version. Each version is used only once.
 static VERSION: AtomicUsize = AtomicUsize::new(1);
 
 impl Server {
-    /// A server that compares what it has with what `sent` says, as one does that is stated versions.
+    /// Accepts a stream as a server that compares its resources with `sent`, as if the relay had stated these versions.
     async fn of(plane: &mut Plane, sent: BTreeMap<&'static str, Set>) -> Self {
         Self { stream: plane.stream().await, asked: BTreeSet::new(), sent }
     }
 
-    /// Sends what it has of a type: all of it in SotW, the difference in delta.
+    /// Sets the resources of a type, and sends them: all of them in SotW, the difference in delta.
     async fn has(&mut self, url: &'static str, set: Set) {
         while !self.asked.contains(url) {
             self.asked.insert(self.stream.request().await.type_url().to_owned());
@@ -105,7 +105,7 @@ struct World {
 }
 
 impl World {
-    /// A relay with clients.
+    /// A relay with clients, and its control plane.
     async fn start(up: Variant, down: Variant, wishes: &[Wish], rest: &str) -> Self {
         let mut plane = Plane::start(&BOTH).await;
         let relay = relay(plane.address, up, rest).await;
@@ -117,7 +117,7 @@ impl World {
         Self { relay, plane, server, clients }
     }
 
-    /// The control plane is killed, and starts again.
+    /// Kills the control plane, and starts it again.
     async fn restart(&mut self) {
         let other = Plane::start(&BOTH).await;
         let address = std::mem::replace(&mut self.plane, other).kill().await;
@@ -151,24 +151,24 @@ async fn relay(plane: SocketAddr, up: Variant, rest: &str) -> Relay {
     run(App::bind(config).await.unwrap(), std::future::pending())
 }
 
-/// Waits until so many waits of a kind are listed.
+/// Waits until this many waits of a kind are listed.
 async fn waits(relay: &Relay, kind: &str, count: usize) {
     until(&format!("{count} waits of the kind {kind}"), async || {
         let shown = get(relay.admin, "/waits").await;
-        // Each of them, and their sum.
+        // Each wait, and their sum.
         shown.matches(&format!("\"{kind}\"")).count() == if count == 0 { 0 } else { count + 1 }
     })
     .await;
 }
 
-/// Returns for how many seconds each removal has been held.
+/// Returns for how many seconds each removal has been held back.
 async fn held_for(relay: &Relay) -> Vec<f64> {
     let page: serde_json::Value = serde_json::from_str(&get(relay.admin, "/waits").await).unwrap();
     let rows = page["oldest"].as_array().unwrap().iter().filter(|row| row["wait"] == "after_outage");
     rows.map(|row| row["seconds"].as_f64().unwrap()).collect()
 }
 
-/// Waits until the view has the whole of the set of clusters, also if it is quiet that shows its end.
+/// Waits until the view knows the complete set of clusters, even if only silence shows its end.
 async fn is_settled(relay: &Relay) {
     until("the set is settled", async || {
         let upstreams = get(relay.admin, "/upstreams").await;
@@ -202,7 +202,7 @@ async fn half_a_configuration_takes_nothing_and_the_rest_ends_what_is_held() {
             world.client_has(0, "what is new", &["c0", "c1", "c2", "c3"]).await;
             world.nothing_is_lost();
             assert_eq!(world.clients[2].record().responses, 1, "the hosts were never taken away");
-            world.server.has(CDS, set(&["c0", "c1", "c2"])).await; // 15 s are not over
+            world.server.has(CDS, set(&["c0", "c1", "c2"])).await; // the 15 s are not over yet
             waits(&world.relay, "after_outage", 1).await;
             world.server.has(CDS, set(&["c0", "c1", "c2", "c3"])).await;
             waits(&world.relay, "after_outage", 0).await;
@@ -238,8 +238,8 @@ async fn what_is_meant_passes_after_the_time_and_not_before() {
     .await;
 }
 
-/// A control plane that drains a connection was not away: what it lacks on the next stream is meant. One whose gateway ends the stream
-/// may have been.
+/// A control plane that drains a connection was not away, so removals on the next stream count at once. If a gateway has ended the stream, the
+/// control plane may have been away.
 #[tokio::test]
 async fn a_control_plane_that_drains_a_connection_is_believed_at_once_and_one_behind_a_gateway_that_lost_it_is_not() {
     each_translation(async |up, down| {
@@ -261,7 +261,7 @@ async fn a_control_plane_that_drains_a_connection_is_believed_at_once_and_one_be
     .await;
 }
 
-/// The connection ends in between, announced by the server: the stream is opened again, and half of the configuration is said once more.
+/// The server announces the end of the connection in between: the relay opens the stream again, and receives the same half again.
 #[tokio::test]
 async fn what_is_held_stays_held_when_the_connection_is_drained_before_the_rest_comes() {
     each_translation(async |up, down| {
@@ -279,7 +279,7 @@ async fn what_is_held_stays_held_when_the_connection_is_drained_before_the_rest_
                 world.plane.drain().await;
                 world.server.stream.end_with(0);
                 world.next_stream().await;
-                // What is held is requested again.
+                // The relay requests the held-back resources again.
                 world.server.sent.insert(CDS, all_clusters.clone());
                 world.server.sent.insert(EDS, host.clone());
                 world.server.sent.insert(LDS, all_listeners.clone());
@@ -308,12 +308,12 @@ async fn what_is_held_stays_held_when_the_connection_is_drained_before_the_rest_
     .await;
 }
 
-/// The lower relay holds what its control plane takes away. The upper one would hold it for ever, but passes on what another relay says.
+/// The lower relay holds back what its control plane removes. The upper one would hold it back for ever, but believes a server that is a relay.
 #[tokio::test]
 async fn through_two_relays_what_is_meant_is_held_by_the_first_alone() {
     for (up, between) in BOTH.into_iter().flat_map(|up| BOTH.map(|between| (up, between))) {
         let mut plane = Plane::start(&BOTH).await;
-        // In SotW a relay passes a set on only when it is complete.
+        // In SotW a relay forwards a set only once it is complete.
         let more = format!("{}, initial_set: one_response, backoff: {{initial: 10ms, max: 10ms}}", protocol_of(up));
         let config = config(plane.address, &more, "views: {key: [cluster]}\nbrakes: {after_outage: 2s}\n");
         let lower = run(App::bind(config).await.unwrap(), std::future::pending());
@@ -365,7 +365,7 @@ async fn secrets_and_routes_are_believed_at_once() {
     .await;
 }
 
-/// A brake that engages holds all that a response takes away, and for its own time. What is less than that is held after an outage alone.
+/// A brake that engages holds back all removals of a response, for its own time. Fewer removals are only held back after an outage.
 #[tokio::test]
 async fn brakes_hold_beside_it() {
     each_translation(async |up, down| {
@@ -398,12 +398,12 @@ async fn brakes_hold_beside_it() {
     .await;
 }
 
-/// ORD-1: what is let go enters the order, which keeps a cluster while a route refers to it.
+/// ORD-1: released removals go through the ordering, which keeps a cluster while a route refers to it.
 #[tokio::test]
 async fn the_order_keeps_a_cluster_for_routing_after_that() {
     for down in BOTH {
         let rest = "brakes: {after_outage: 500ms}\n";
-        // In delta the relay opens the stream again meanwhile, to know the end of the set.
+        // In delta the relay also opens the stream again, to learn the end of the set.
         let mut world = World::start(Variant::Sotw, down, &[ALL_CLUSTERS, ROUTES], rest).await;
         world.server.has(CDS, set(&["c0", "c1"])).await;
         world.server.has(RDS, one("r", ROUTE)).await;
@@ -420,7 +420,7 @@ async fn the_order_keeps_a_cluster_for_routing_after_that() {
     }
 }
 
-/// XLAT-19: nothing goes while the server is away. The time goes on when it says the same again.
+/// XLAT-19: nothing is removed while the server is away. The time continues when the server omits the same resources again.
 #[tokio::test]
 async fn a_control_plane_that_goes_away_again_and_again_delays_nothing_for_ever() {
     for up in BOTH {
@@ -442,7 +442,7 @@ async fn a_control_plane_that_goes_away_again_and_again_delays_nothing_for_ever(
     }
 }
 
-/// A relay that starts with its state has lost no stream: its control plane is believed at once, unless that cannot be reached either.
+/// A relay that starts with a state file has lost no stream, so it believes its control plane at once, unless it first finds it unreachable.
 #[tokio::test]
 async fn a_relay_that_starts_with_its_state_doubts_a_control_plane_that_it_finds_away() {
     for (up, is_away) in BOTH.into_iter().flat_map(|up| [(up, true), (up, false)]) {
@@ -471,7 +471,7 @@ async fn a_relay_that_starts_with_its_state_doubts_a_control_plane_that_it_finds
             let listener = listen_at(plane.kill().await).await;
             let client = Holder::new(after.address, Variant::Delta, ALL_CLUSTERS).await;
             for _ in 0..3 {
-                drop(listener.accept().await.unwrap()); // it dials again once it has noticed
+                drop(listener.accept().await.unwrap()); // the relay dials again once it has noticed the end
             }
             drop(listener);
             let mut plane = Plane::start_at(address, &BOTH).await;
@@ -488,7 +488,7 @@ async fn a_relay_that_starts_with_its_state_doubts_a_control_plane_that_it_finds
     }
 }
 
-/// The view of the next configuration opens its first stream, and knows of the outage from the view before it.
+/// The view of the next configuration opens its first stream, and learns of the outage from the earlier view.
 #[tokio::test]
 async fn a_reload_soon_after_an_outage_does_not_end_the_doubt() {
     for up in BOTH {
@@ -539,7 +539,7 @@ async fn another_relay_is_believed_at_once() {
     .await;
 }
 
-/// One that is polled was away when its polls have failed.
+/// A polled control plane was away if its polls have failed.
 #[tokio::test]
 async fn a_polled_control_plane_is_doubted_after_polls_that_failed() {
     let mut plane = RestPlane::start().await;

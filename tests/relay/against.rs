@@ -1,4 +1,4 @@
-//! `weir check --against`: what it says of a file, beside what a reload of the same file does.
+//! `weir check --against`: its report on a file, compared with the effect of a reload with the same file.
 
 use weir::reload::ReloadReport;
 
@@ -7,14 +7,14 @@ use super::reload::{World, text};
 use super::status::weir;
 use super::*;
 
-/// Says what the file of this world would change, with the exit code.
+/// Returns what `weir check --against` reports that the file of this world would change, with the exit code.
 async fn foretold(world: &World, more: &[&str]) -> (i32, String, String) {
     let file = world.folder.0.join("relay.yaml").display().to_string();
     let admin = format!("unix:{}", world.folder.0.join("admin.sock").display());
     weir(&[&["check", &*file, "--against", &*admin, "--quiet"], more].concat()).await
 }
 
-/// The keys on the line that begins so.
+/// Returns the keys in the line that begins with this title.
 fn keys(said: &str, title: &str) -> Vec<String> {
     let line = said.lines().find_map(|line| line.strip_prefix(&format!("  {title}")));
     line.map(|keys| keys.trim().split(", ").map(str::to_owned).collect()).unwrap_or_default()

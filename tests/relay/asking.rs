@@ -19,7 +19,7 @@ use crate::{BOTH, CDS, EDS, TWO, relay, say};
 
 pub(crate) const SDS: &str = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret";
 
-/// The program, with the server to use. It is killed with the test.
+/// The program with the server to use. It is killed when the test ends.
 pub(crate) struct Weir {
     child: Option<Child>,
 }
@@ -71,7 +71,7 @@ impl Drop for Weir {
     }
 }
 
-/// The lines that it prints.
+/// The lines that the program prints.
 struct Lines(mpsc::UnboundedReceiver<String>);
 
 impl Lines {
@@ -107,7 +107,7 @@ impl Lines {
     }
 }
 
-/// A resource encoded from this JSON by its descriptor.
+/// Returns a resource that is encoded from this JSON by its descriptor.
 pub(crate) fn made(type_url: &str, json: Value) -> Any {
     let (_, name) = type_url.split_once('/').unwrap();
     let value = Transcoder::envoy().from_json(name, &json, Strictness::Strict).unwrap();
@@ -249,7 +249,7 @@ async fn get_asks_the_relay_as_it_asks_a_control_plane() {
         say(&stream, "1", &TWO, &TWO, &[]);
         assert_eq!(get.end().await, (0, "a\nb\n".into(), String::new()), "{protocol}");
 
-        // Endpoints that do not exist: known in SotW too, since errors are read.
+        // Endpoints that do not exist. The program knows this in SotW too, since it reads errors.
         let get = Weir::start(relay.address, &format!("get eds none --variant {protocol} -o names --cluster other"));
         let (stream, _) = requested(&mut plane).await;
         stream.respond(&deltas(EDS, "1", vec![], &["none"]));
@@ -372,7 +372,7 @@ async fn watch_comes_back_and_tells_only_what_became_different() {
     let Request::Delta(request) = request else { panic!("another variant") };
     assert_eq!(request.initial_resource_versions.keys().collect::<Vec<_>>(), ["a", "b"]);
     sent.until("connected to").await;
-    // A server that does not know the earlier versions sends everything again.
+    // A server that does not know the stated versions sends everything again.
     stream.respond(&deltas(CDS, "1", vec![("a", cluster("a", "1s")), ("c", cluster("c", "1s"))], &["b"]));
     assert_eq!(lines.take(2).await, ["+ c", "- b"]);
 }
@@ -380,7 +380,7 @@ async fn watch_comes_back_and_tells_only_what_became_different() {
 #[tokio::test]
 async fn watch_ends_by_itself_at_its_limits() {
     let mut plane = Plane::start(&BOTH).await;
-    // Its time begins with the process, and is all that it has to connect and to be answered.
+    // The time limit begins with the process, and includes connecting and the response.
     let watch = Weir::start(plane.address, "watch cds --timeout 5s");
     let (stream, _) = requested(&mut plane).await;
     stream.respond(&deltas(CDS, "1", vec![], &[]));

@@ -1,4 +1,4 @@
-//! Audits: whether the control plane would give the clients that share a view the same (`views.audit`).
+//! Audits: whether the control plane would send the clients that share a view the same resources (`views.audit`).
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use weir_core::proto::node::Node;
 use super::reload::World;
 use super::*;
 
-/// A relay, two clients of one view, and the stream that shows the first of them.
+/// A relay, two clients of one view, and the stream that identifies itself as the first of them.
 struct Scene {
     plane: Plane,
     relay: Relay,
@@ -20,7 +20,7 @@ struct Scene {
 }
 
 impl Scene {
-    /// The first client has two clusters, and then the second one comes.
+    /// Gives the first client two clusters, and then connects the second one.
     async fn begin(interval: &str) -> Self {
         let mut plane = Plane::start(&[Variant::Sotw]).await;
         let relay = relay(&plane, interval, "").await;
@@ -32,14 +32,14 @@ impl Scene {
         Self { plane, relay, first, second, of_view }
     }
 
-    /// Waits for the stream of the next audit, which shows the second client.
+    /// Waits for the stream of the next audit, which identifies itself as the second client.
     async fn audit(&mut self) -> Stream {
         let (id, stream) = self.audit_as().await;
         assert_eq!(id, "two");
         stream
     }
 
-    /// Waits for the stream of the next audit, and returns the id that it shows.
+    /// Waits for the stream of the next audit, and returns its node id.
     async fn audit_as(&mut self) -> (String, Stream) {
         let mut stream = self.plane.stream().await;
         let request = stream.request().await;
@@ -69,7 +69,7 @@ fn config_of(plane: &Plane, interval: &str, rest: &str) -> Config {
     config(plane.address, ", variant: sotw", &format!("{}{rest}\n", views(interval)))
 }
 
-/// Clients who share are of one tenant.
+/// Returns the configuration of views. Clients that share a view are of one tenant.
 fn views(interval: &str) -> String {
     format!(
         "views: {{key: [cluster, tenant], node: member, audit: {{interval: {interval}}}}}\n\
@@ -100,7 +100,7 @@ async fn problem(relay: &Relay) -> Option<Value> {
     page["problems"].as_array().unwrap().iter().find(|problem| problem["kind"] == "audit_differs").cloned()
 }
 
-/// A cluster with metadata of two filters, in either order.
+/// Returns a cluster with metadata for two filters, in this order.
 fn with_metadata(names: [&str; 2]) -> Any {
     let mut metadata = Vec::new();
     for name in names {
@@ -152,7 +152,7 @@ async fn what_the_control_plane_gives_one_client_otherwise_is_found_with_its_fie
     drop((scene.first, scene.second, scene.of_view));
 }
 
-/// What another client is given says nothing of it.
+/// The result of another client says nothing about the one that differed.
 #[tokio::test]
 async fn the_client_that_was_given_something_else_is_asked_for_again_until_it_is_given_the_same() {
     let mut scene = Scene::begin("1s").await;
@@ -183,7 +183,7 @@ async fn a_finding_is_over_when_one_client_is_left() {
     until("it is over", async || problem(relay).await.is_none()).await;
 }
 
-/// Two streams of one client are one client.
+/// Two streams with the same node count as one client.
 #[tokio::test]
 async fn a_finding_is_over_when_each_client_that_is_left_has_the_shown_node() {
     let mut scene = Scene::begin("1s").await;
@@ -197,7 +197,7 @@ async fn a_finding_is_over_when_each_client_that_is_left_has_the_shown_node() {
     drop((again, scene.first, scene.of_view));
 }
 
-/// A relay has both clients in one view, and is not asked as another one.
+/// A relay as the server has both clients in one view, and audits do not ask it as another client.
 #[tokio::test]
 async fn a_finding_is_over_when_the_server_is_a_relay_by_now() {
     let mut scene = Scene::begin("1s").await;
@@ -243,7 +243,7 @@ async fn what_travels_beside_a_body_is_compared() {
     assert_eq!(found["names"]["first"][0], "CDS b: wrapper.metadata", "{found:#}");
 }
 
-/// The server has sent a change to one of them first.
+/// The server has sent a change to one of the clients first.
 #[tokio::test]
 async fn a_change_that_reaches_the_view_later_is_no_difference() {
     let mut scene = Scene::begin("5s").await;
@@ -254,7 +254,7 @@ async fn a_change_that_reaches_the_view_later_is_no_difference() {
             break;
         }
     }
-    // The first comparison, of the five seconds between two, is made now, and says nothing.
+    // The first of two comparisons that are five seconds apart is made now. It counts nothing.
     let found = tokio::time::timeout(Duration::from_secs(1), scene.until_counted("differs")).await;
     assert!(found.is_err() && scene.problem().await.is_none(), "one comparison has counted");
     say(&scene.of_view, "2", &[("a", "2"), ("b", "1")], &[], &[]);
@@ -323,7 +323,7 @@ async fn there_is_no_audit_while_a_brake_holds() {
     no_stream_for(&mut plane, &relay).await;
 }
 
-/// What the view has is not what its server has said last, and what another client is given cannot be compared with it.
+/// Meanwhile the view differs from its server's last response, so another client's resources cannot be compared with it.
 #[tokio::test]
 async fn there_is_no_audit_while_removals_wait_after_an_outage_and_there_is_one_after_that() {
     let mut plane = Plane::start(&[Variant::Sotw]).await;
@@ -351,7 +351,7 @@ async fn waiting_after_outage(relay: &Relay) -> usize {
     page["oldest"].as_array().unwrap().iter().filter(|row| row["wait"] == "after_outage").count()
 }
 
-/// The clients stay with the configuration before for long, and so does the audit.
+/// The clients stay with the earlier configuration for long, and so does the audit.
 #[tokio::test]
 async fn an_audit_that_is_under_way_when_a_reload_ends_audits_enters_nothing() {
     let mut plane = Plane::start(&[Variant::Sotw]).await;
@@ -376,7 +376,7 @@ async fn an_audit_that_is_under_way_when_a_reload_ends_audits_enters_nothing() {
     assert_eq!((counted(&world.relay, "weir_audit_views_differing ").await, problem(&world.relay).await), (0, None));
 }
 
-/// Several intervals go by, in which no audit begins.
+/// Checks that no audit begins in several intervals.
 async fn no_stream_for(plane: &mut Plane, relay: &Relay) {
     let stream = tokio::time::timeout(Duration::from_secs(1), plane.streams.recv()).await;
     assert!(stream.is_err(), "an audit has begun");

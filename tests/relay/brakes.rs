@@ -1,4 +1,4 @@
-//! Brakes over real connections: clients keep what a push would take from them at once, and what is meant passes in the end.
+//! Brakes over real connections: clients keep what a push would remove from them at once, and removals that are meant pass in the end.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,7 +13,7 @@ use super::status::weir;
 use super::unix::Folder;
 use super::*;
 
-/// The control plane's end of one stream, with what it has sent there.
+/// The control plane's end of one stream, with the set that it has sent on it.
 pub(super) struct Server {
     stream: Stream,
     url: &'static str,
@@ -28,7 +28,7 @@ impl Server {
         Self { stream, url, sent: BTreeSet::new(), version: 0 }
     }
 
-    /// Sends the set: whole in SotW, the difference in delta.
+    /// Sends the set: all of it in SotW, the difference in delta.
     pub(super) fn set(&mut self, names: &BTreeSet<String>) {
         self.version += 1;
         let version = self.version.to_string();
@@ -62,7 +62,7 @@ impl Server {
     }
 }
 
-/// Tests run side by side, each with a socket of its own.
+/// A number for the socket of each test, since tests run side by side.
 static NUMBER: AtomicUsize = AtomicUsize::new(0);
 
 pub(super) struct Bench {
@@ -107,7 +107,7 @@ brakes: {{{keys}}}
         }
     }
 
-    /// Waits until this reason is counted.
+    /// Waits until the metrics count this reason.
     async fn counts(&self, reason: &str) {
         let name = "weir_brake_removals_released_total{type=\"envoy.config.cluster.v3.Cluster\"";
         let start = format!("{name},reason=\"{reason}\"}} ");
@@ -118,7 +118,7 @@ brakes: {{{keys}}}
         .await;
     }
 
-    /// Returns the status and the text of a release.
+    /// Requests a release, and returns the status and the text of the response.
     async fn release(&self, query: &str) -> (u16, String) {
         let socket = UnixStream::connect(self.folder.socket()).await.unwrap();
         let request = format!("POST /brakes/release?{query} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n");

@@ -1,4 +1,4 @@
-//! Certificates for tests: authorities, what they sign, what they revoke, and the folders that these are in.
+//! Certificates for tests: authorities, the certificates that they sign and revoke, and folders for them.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -26,11 +26,11 @@ pub struct Identity {
     pub serial: u64,
 }
 
-/// What is unusual in a certificate.
+/// Changes the parameters of a certificate.
 pub type Change = fn(&mut CertificateParams);
 
 impl Authority {
-    /// All of them have one name, unless it is said.
+    /// Creates an authority. All of them have one name, unless [`Self::named`] is used.
     pub fn new() -> Self {
         Self::named("authority")
     }
@@ -41,7 +41,7 @@ impl Authority {
         Self { issuer: Issuer::new(params, key), pem, serial: 0 }
     }
 
-    /// An authority that this one has signed.
+    /// Returns an authority that this one has signed.
     pub fn below(&self, name: &str) -> Self {
         let (key, mut params, serial) = (KeyPair::generate().unwrap(), Self::params(name), next_serial());
         params.serial_number = Some(SerialNumber::from(serial));
@@ -66,7 +66,7 @@ impl Authority {
         self.sign_params(params)
     }
 
-    /// For a name, until some time from now.
+    /// Signs a certificate for a name that is valid for this long from now.
     pub fn sign_for(&self, name: &str, life: Duration) -> Identity {
         let mut params = CertificateParams::new([name.to_owned()]).unwrap();
         params.not_before = rcgen::date_time_ymd(1970, 1, 1) + now();
@@ -74,7 +74,7 @@ impl Authority {
         self.sign_params(params)
     }
 
-    /// For URIs, and what else is changed.
+    /// Signs a certificate for URIs, with other parameters changed.
     pub fn sign_uris(&self, uris: &[&str], change: Change) -> Identity {
         let mut params = CertificateParams::new([]).unwrap();
         params.subject_alt_names = uris.iter().map(|uri| SanType::URI((*uri).try_into().unwrap())).collect();
@@ -89,7 +89,7 @@ impl Authority {
         Identity { certificate, key: key.serialize_pem(), serial }
     }
 
-    /// Returns a list of what it has revoked, until a year.
+    /// Returns a list of revoked certificates that is valid until the given year.
     pub fn revoke(&self, serials: &[u64], until: i32) -> String {
         let revoked = |serial: &u64| RevokedCertParams {
             serial_number: SerialNumber::from(*serial),
@@ -110,7 +110,7 @@ impl Authority {
 }
 
 impl Identity {
-    /// With the certificate of an authority behind it.
+    /// Appends the certificate of an authority.
     pub fn with_chain(mut self, authority: &Authority) -> Self {
         self.certificate.push_str(&authority.pem);
         self
@@ -121,7 +121,7 @@ pub const NOTHING: Change = |_| {};
 pub const MAY_SIGN: Change = |params| params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
 pub const FOR_SERVERS: Change = |params| params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
 pub const NOT_YET: Change = |params| params.not_before = rcgen::date_time_ymd(2090, 1, 1);
-/// A name beside the URIs.
+/// Adds a DNS name to the URIs.
 pub const WITH_DNS: Change =
     |params| params.subject_alt_names.push(SanType::DnsName("pay.example".try_into().unwrap()));
 
@@ -138,7 +138,7 @@ pub fn certificate(pem: &str) -> CertificateDer<'static> {
     CertificateDer::from_pem_slice(pem.as_bytes()).unwrap()
 }
 
-/// A folder with the relay's files, deleted at the end.
+/// A folder with the relay's files. Dropping it deletes the folder.
 pub struct Folder(pub PathBuf);
 
 impl Folder {
@@ -155,7 +155,7 @@ impl Folder {
     }
 }
 
-/// Writes what the relay presents to servers.
+/// Writes the certificate and key that the relay presents to servers.
 pub fn write_identity(folder: &Folder, identity: &Identity) {
     folder.write("weir.pem", &identity.certificate);
     folder.write("weir.key", &identity.key);

@@ -30,7 +30,7 @@ pub enum Client {
     Delta(mpsc::UnboundedSender<DeltaDiscoveryRequest>, Streaming<DeltaDiscoveryResponse>),
 }
 
-/// What was received, as sorted names.
+/// A received response, with sorted names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Told {
     pub set: Vec<String>,
@@ -40,19 +40,19 @@ pub struct Told {
 }
 
 const PREFIX: &str = "/envoy.service.discovery.v3.AggregatedDiscoveryService/";
-/// Longer than any step takes, also on a machine that builds meanwhile; a test that hangs fails instead.
+/// Longer than any step takes, even on a machine that builds meanwhile. A test that hangs fails after this time.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
 pub fn node(cluster: &str) -> Option<bytes::Bytes> {
     Some(Node { id: "test".into(), cluster: cluster.into(), ..Node::default() }.encode_to_vec().into())
 }
 
-/// Any connection.
+/// Any byte stream that can be a connection.
 pub trait Io: AsyncRead + AsyncWrite + Send + Unpin + 'static {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin + 'static> Io for T {}
 
-/// Sends a request that ends its connection. Returns status and body of the response.
+/// Sends a request, reads until the connection ends, and returns status and body of the response.
 pub async fn exchange(mut socket: impl Io, request: &str) -> (u16, String) {
     socket.write_all(request.as_bytes()).await.unwrap();
     let mut response = String::new();
@@ -61,7 +61,7 @@ pub async fn exchange(mut socket: impl Io, request: &str) -> (u16, String) {
     (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned())
 }
 
-/// Gives a connection once.
+/// A connector that returns its connection once.
 struct Connected<S>(Option<TokioIo<S>>);
 
 impl<S: Io> Service<http::Uri> for Connected<S> {
@@ -78,7 +78,7 @@ impl<S: Io> Service<http::Uri> for Connected<S> {
     }
 }
 
-/// Returns a channel on a connection that exists.
+/// Returns a channel over an existing connection.
 pub async fn channel_over(io: impl Io) -> Option<Channel> {
     let endpoint = Endpoint::from_static("http://relay");
     endpoint.connect_with_connector(Connected(Some(TokioIo::new(io)))).await.ok()
@@ -102,7 +102,7 @@ impl Client {
         Self::stream(channel, variant, path).await
     }
 
-    /// Opens an aggregated stream on a connection that exists.
+    /// Opens an aggregated stream over an existing connection.
     pub async fn over_as(io: impl Io, variant: Variant) -> Option<Self> {
         let method = match variant {
             Variant::Sotw => "StreamAggregatedResources",
@@ -111,7 +111,7 @@ impl Client {
         Self::over_at(io, variant, &format!("{PREFIX}{method}")).await
     }
 
-    /// Opens a stream of any method on a connection that exists.
+    /// Opens a stream of any method over an existing connection.
     pub async fn over_at(io: impl Io, variant: Variant, path: &str) -> Option<Self> {
         Self::stream(channel_over(io).await?, variant, path).await
     }
@@ -143,7 +143,7 @@ impl Client {
         Self::accepting_over(tokio::net::TcpStream::connect(address).await.unwrap(), variant).await
     }
 
-    /// Opens such a stream on a connection that exists.
+    /// Opens such a stream over an existing connection.
     pub async fn accepting_over(io: impl Io, variant: Variant) -> Self {
         let method = match variant {
             Variant::Sotw => "StreamAggregatedResources",
@@ -178,7 +178,7 @@ impl Client {
         })
     }
 
-    /// Requests names of a type; none means everything. A SotW client has to list everything that it wants each time.
+    /// Requests names of a type; none means all. A SotW client has to list all of its names each time.
     pub fn ask(&self, url: &str, names: &[&str], cluster: Option<&str>) {
         self.ask_with(cluster.and_then(node), url, names);
     }
@@ -264,7 +264,7 @@ impl Client {
         self.end().await.0
     }
 
-    /// Waits for the end, and returns its status.
+    /// Waits for the end of the stream, and returns its status.
     pub async fn end(&mut self) -> (Code, String) {
         match self.next().await {
             Err(status) => (status.code(), status.message().to_owned()),

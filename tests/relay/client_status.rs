@@ -1,4 +1,4 @@
-//! Client status (CSDS), as `grpcdebug` asks for it.
+//! Client status (CSDS), with requests like those of `grpcdebug`.
 
 use http::uri::PathAndQuery;
 use serde_json::{Value, json};
@@ -40,7 +40,7 @@ async fn fetch(address: SocketAddr, request: ClientStatusRequest) -> Result<Clie
     Ok(service(address).await.unary(Call::new(request), path, Codec::default()).await?.into_inner())
 }
 
-/// Opens a stream of statuses.
+/// Opens a stream of status requests.
 pub async fn watch(
     address: SocketAddr,
 ) -> (mpsc::UnboundedSender<ClientStatusRequest>, Streaming<ClientStatusResponse>) {
@@ -51,7 +51,7 @@ pub async fn watch(
     (requests, answer.unwrap().into_inner())
 }
 
-/// Asks for the clients with this id.
+/// Returns a request for the clients with this id.
 pub fn of_node(id: &str) -> ClientStatusRequest {
     let match_pattern = Some(MatchPattern::Exact(id.into()));
     let node_id = Some(StringMatcher { match_pattern, ignore_case: false });
@@ -63,7 +63,7 @@ fn row<'a>(response: &'a ClientStatusResponse, kind: &str, name: &str) -> &'a Ge
     all.find(|row| row.type_url == kind && row.name == name).unwrap_or_else(|| panic!("no {name} in {response:?}"))
 }
 
-/// CSDS-2, CSDS-3, CSDS-4, CSDS-6: without matchers the relay shows what it has of its servers, by view and authority.
+/// CSDS-2, CSDS-3, CSDS-4, CSDS-6: without matchers the relay reports the resources that it has from its servers, by view and authority.
 #[tokio::test]
 async fn an_empty_request_is_for_the_relays_own_status_as_a_client() {
     let mut world = World::new().await;
@@ -82,7 +82,7 @@ async fn an_empty_request_is_for_the_relays_own_status_as_a_client() {
     assert_eq!(row(&own, EDS, "gone").client_status(), ClientResourceStatus::DoesNotExist);
 }
 
-/// CSDS-4: what the relay rejects, what its server reports as an error, and what the server is silent about.
+/// CSDS-4: resources that the relay rejects, that its server reports as errors, and about which the server is silent.
 #[tokio::test]
 async fn csds_4_what_has_failed_has_a_status_of_its_own() {
     let mut plane = Plane::start(&[Variant::Delta]).await;
@@ -120,7 +120,7 @@ async fn csds_4_what_has_failed_has_a_status_of_its_own() {
     assert!(failed.error_state.as_ref().unwrap().details.contains("out of order"), "{failed:?}");
 }
 
-/// CSDS-1: on the addresses of clients it is for those whose rule says so, and judged with each request.
+/// CSDS-1: on the addresses for clients, only clients whose rule allows it may ask. Each request is judged.
 #[tokio::test]
 async fn clients_get_it_by_a_rule_of_identity_alone() {
     let plane = Plane::start(&[Variant::Delta]).await;
@@ -154,7 +154,7 @@ async fn clients_get_it_by_a_rule_of_identity_alone() {
     assert!(refused.message().contains("client_status"), "{refused:?}");
 }
 
-/// CSDS-3, CSDS-5, CSDS-7: with matchers it shows the clients that they match, as they answered.
+/// CSDS-3, CSDS-5, CSDS-7: with matchers the relay reports the clients that match, and how they answered.
 #[tokio::test]
 async fn with_matchers_it_is_the_status_of_the_clients_that_match() {
     let mut world = World::new().await;
@@ -183,7 +183,7 @@ async fn with_matchers_it_is_the_status_of_the_clients_that_match() {
     assert_eq!(fetch(world.relay.admin, request).await.unwrap_err().code(), Code::InvalidArgument);
 }
 
-/// CSDS-8: no key bytes, whichever view, of a secret or within another resource. CSDS-5: contents can be left out.
+/// CSDS-8: no view shows key bytes of a secret or of a key within another resource. CSDS-5: a request can omit contents.
 #[tokio::test]
 async fn csds_8_no_status_has_a_private_key_and_contents_can_be_left_out() {
     let world = World::new().await;
@@ -200,7 +200,7 @@ async fn csds_8_no_status_has_a_private_key_and_contents_can_be_left_out() {
     }
 }
 
-/// CSDS-8: what is longer than clients accept is refused with what makes it shorter.
+/// CSDS-8: a status that is longer than clients accept is rejected, with advice how to shorten it.
 #[tokio::test]
 async fn csds_8_a_status_that_is_too_long_is_refused_with_a_way_out() {
     let world = World::new().await;
@@ -225,7 +225,7 @@ async fn csds_8_a_status_that_is_too_long_is_refused_with_a_way_out() {
     }
 }
 
-/// CSDS-1: a stream has one response for each request, in turn, and v2 is unknown. Without permissions, clients on the xDS port get nothing.
+/// CSDS-1: a stream has one response for each request, in order, and v2 is unknown. Without permissions, clients on the xDS port get nothing.
 #[tokio::test]
 async fn a_stream_answers_each_request_once_and_without_rules_only_operators_are_served() {
     let world = World::new().await;
@@ -245,7 +245,7 @@ async fn a_stream_answers_each_request_once_and_without_rules_only_operators_are
     assert_eq!(refused.code(), Code::Unimplemented);
 }
 
-/// Returns the status and the body of an answer in JSON.
+/// Posts a status request in JSON, and returns the status and the body of the response.
 pub(super) async fn post_status(admin: SocketAddr, body: &str) -> (u16, String) {
     let socket = tokio::net::TcpStream::connect(admin).await.unwrap();
     let length = format!("content-length: {}", body.len());
@@ -254,7 +254,7 @@ pub(super) async fn post_status(admin: SocketAddr, body: &str) -> (u16, String) 
     exchange(socket, &request).await
 }
 
-/// CSDS-9: the same in JSON.
+/// CSDS-9: the same status in JSON.
 #[tokio::test]
 async fn the_rest_form_is_a_read_by_post() {
     let world = World::new().await;

@@ -1,4 +1,4 @@
-//! TLS towards clients: who gets in, and what those who do not are told.
+//! TLS towards clients: which clients are accepted, and which error the others get.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -26,18 +26,18 @@ use crate::{BOTH, CDS, Relay, TWO, get, run, say};
 pub(super) type Version = &'static SupportedProtocolVersion;
 pub(super) const VERSIONS: [Version; 2] = [&version::TLS12, &version::TLS13];
 
-/// A relay with TLS towards clients, and its files.
+/// A relay with TLS towards clients, with its files.
 pub(super) struct World {
     pub plane: Plane,
     pub relay: Relay,
     pub folder: Folder,
-    /// Signs the relay's own certificate.
+    /// The authority that signs the relay's own certificate.
     pub own: Authority,
     stream: Option<Stream>,
 }
 
 impl World {
-    /// The files that `tls` names have to be in the folder.
+    /// Starts a relay. The files that `tls` names have to be in the folder.
     pub async fn with(folder: Folder, tls: &str, rest: &str) -> Self {
         let (own, plane) = (Authority::named("own"), Plane::start(&BOTH).await);
         write_server(&folder, &own.sign("localhost"));
@@ -46,7 +46,7 @@ impl World {
         Self { plane, relay, folder, own, stream: None }
     }
 
-    /// Connects a client, which trusts the relay.
+    /// Returns how a client that trusts the relay connects.
     pub fn client(&self, identity: Option<&Identity>) -> Connecting {
         Connecting { roots: self.own.pem.clone(), identity: identity.cloned(), versions: VERSIONS.to_vec(), alpn: "h2" }
     }
@@ -55,7 +55,7 @@ impl World {
         connecting.connect(&self.relay, connecting.config()).await
     }
 
-    /// Opens a stream, and waits until it has what the control plane sends.
+    /// Opens a stream, and waits until it has received what the control plane sends.
     pub async fn served(&mut self, identity: Option<&Identity>) -> Client {
         let connection = self.connect(&self.client(identity)).await.unwrap();
         let mut client = Client::over_as(connection, Variant::Delta).await.expect("no stream");
@@ -73,7 +73,7 @@ impl World {
         assert_eq!(client.sent().await.set, ["a", "b"]);
     }
 
-    /// The control plane changes a cluster.
+    /// Changes a cluster at the control plane.
     pub fn change(&self, version: &str) {
         say(self.stream.as_ref().unwrap(), version, &[("a", version), ("b", "1")], &[("a", version)], &[]);
     }
@@ -110,7 +110,7 @@ pub(super) struct Connecting {
     pub roots: String,
     pub identity: Option<Identity>,
     pub versions: Vec<Version>,
-    /// None if empty.
+    /// Empty: no ALPN.
     pub alpn: &'static str,
 }
 
@@ -147,7 +147,7 @@ impl Connecting {
         TlsConnector::from(Arc::new(config)).connect(name, socket).await.map_err(|error| error.to_string())
     }
 
-    /// Returns why the relay refuses the client. In TLS 1.3 a client knows only when it reads.
+    /// Returns why the relay rejects the client. In TLS 1.3 a client learns that only when it reads.
     async fn refused(&self, relay: &Relay) -> String {
         match self.connect(relay, self.config()).await {
             Err(error) => error,
@@ -191,7 +191,7 @@ async fn both_versions_of_tls_and_of_http_are_served_with_and_without_alpn() {
     assert_eq!(world.failed("not_tls").await, 1);
 }
 
-/// One way not to get in: what the listener has, what the client shows, the alert, and what the log and the metric say.
+/// A client that is rejected: the listener's TLS settings, the client's certificate, the alert, and the reason in the log and the metric.
 struct Stranger {
     tls: &'static str,
     shows: Option<Identity>,
@@ -249,7 +249,7 @@ async fn nobody_gets_in_who_should_not_and_each_is_told_why() {
             "client certificate revoked",
             "revoked",
         ),
-        // The domains of others may sign anything, and count for nothing but their own ids.
+        // Authorities of other domains may sign anything, but count only for ids of their own domain.
         case(
             BY_DOMAINS,
             dev.sign_uris(&[pay], NOTHING),
@@ -368,7 +368,7 @@ async fn a_certificate_without_a_trust_domain_that_is_known_here_is_no_spiffe_id
     assert!(text.contains("(dns:pay.example)") && !text.contains("spiffe"), "{text}");
 }
 
-/// Connects twice with a client that keeps sessions, and returns how the second handshake went.
+/// Connects twice with a client that keeps TLS sessions, and returns the kind of the second handshake.
 async fn second_handshake(world: &World, connecting: &Connecting) -> HandshakeKind {
     let mut config = connecting.config();
     config.resumption = Resumption::in_memory_sessions(8);
@@ -377,7 +377,7 @@ async fn second_handshake(world: &World, connecting: &Connecting) -> HandshakeKi
         let mut stream = connecting.connect(&world.relay, config.clone()).await.unwrap();
         stream.write_all(b"GET /v3/x HTTP/1.1\r\nhost: relay\r\nconnection: close\r\n\r\n").await.unwrap();
         let mut answer = Vec::new();
-        stream.read_to_end(&mut answer).await.unwrap(); // tickets come before the answer
+        stream.read_to_end(&mut answer).await.unwrap(); // tickets arrive before the response
         assert!(answer.starts_with(b"HTTP/1.1 404"), "{}", String::from_utf8_lossy(&answer));
         kind = stream.get_ref().1.handshake_kind();
     }

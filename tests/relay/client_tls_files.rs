@@ -1,4 +1,4 @@
-//! TLS files that change while clients are connected: who notices, and who does not.
+//! TLS files that change while clients are connected: which clients notice, and which do not.
 
 use std::time::Duration;
 
@@ -15,10 +15,10 @@ use crate::plane::Plane;
 use crate::poller::{CLUSTERS, Poller};
 use crate::{BOTH, until};
 
-/// Within this time a change has its effect: two looks at the files, the spread, and what a slow machine needs.
+/// The time limit for the effect of a change: two checks of the files, the spread, and what a slow machine needs.
 const BOUND: Duration = Duration::from_secs(18);
 
-/// Returns the certificate that new clients are shown.
+/// Returns the certificate that the relay presents to new clients.
 async fn shown(world: &World, roots: &Authority) -> Option<Vec<u8>> {
     let connecting = Connecting { roots: roots.pem.clone(), ..world.client(None) };
     let stream: TlsStream<TcpStream> = world.connect(&connecting).await.ok()?;
@@ -48,7 +48,7 @@ async fn a_renewed_certificate_is_for_new_clients_and_ends_no_stream() {
     assert_eq!(world.metric("weir_tls_reload_failures_total").await, 0);
 }
 
-/// Writes a file that nobody sees while it is being written.
+/// Replaces a file in one step, so that it is never seen half written.
 fn replace(folder: &Folder, name: &str, content: &str) {
     folder.write("next", content);
     std::fs::rename(folder.0.join("next"), folder.0.join(name)).unwrap();
@@ -62,7 +62,7 @@ async fn a_pair_that_is_half_written_or_does_not_match_changes_nothing_and_is_co
         (world.metric("weir_tls_certificate_expires_timestamp_seconds").await, world.served(None).await);
     assert_eq!(expires, 4_102_444_800, "the year 2100");
     let good = world.own.sign_until("localhost", 2090);
-    // One file in each step: a look between the writing of two files would find another state, and count it.
+    // One file in each step: a check between the writes of two files would see and count another state.
     let bad = [
         ("server.key", world.own.sign("localhost").key), // of another certificate
         ("server.pem", good.certificate[..good.certificate.len() / 2].to_owned()),
@@ -71,7 +71,7 @@ async fn a_pair_that_is_half_written_or_does_not_match_changes_nothing_and_is_co
         ("server.key", "none".to_owned()),
     ];
     let is_counted = async |before: u64| {
-        // The two are not counted in one step.
+        // The two metrics do not change at the same moment.
         let [failures, outdated] = ["weir_tls_reload_failures_total", "weir_tls_files_outdated"];
         until("it is counted", async || world.metric(failures).await > before && world.metric(outdated).await == 1)
             .await;
@@ -120,11 +120,11 @@ async fn a_relay_does_not_start_with_files_that_cannot_be_used() {
     says(refused("client_ca: ca.pem, crl: ca.crl").await, &["there is no revocation list in", "ca.crl"]);
     folder.write("ca.crl", &(own.revoke(&[], 2100) + &own.revoke(&[1], 2100)));
     says(refused("client_ca: ca.pem, crl: ca.crl").await, &["two revocation lists", "of one issuer"]);
-    folder.write("ca.crl", &own.revoke(&[], 2021)); // expired: loud, and in use
+    folder.write("ca.crl", &own.revoke(&[], 2021)); // an expired list: logged, but in use
     assert!(crate::bind(config(&folder, &plane, "client_ca: ca.pem, crl: ca.crl", "")).await.is_ok());
 }
 
-/// Clients of each kind, by who has to go.
+/// Clients of each kind, by whether they have to end.
 struct Crowd {
     concerned: Vec<Client>,
     poller: Poller,
@@ -153,7 +153,7 @@ impl Crowd {
         Self { concerned: leaving, poller, others: staying, other_poller }
     }
 
-    /// Checks that those concerned end for a reason within the bound, and the others are served.
+    /// Checks that the affected clients end for this reason within the bound, and that the others are served.
     async fn part(mut self, world: &World, reason: &str) {
         let began = Instant::now();
         let mut ends = Vec::new();

@@ -1,4 +1,4 @@
-//! Limits of TLS handshakes, and what clients that do them slowly keep others from.
+//! Limits of TLS handshakes, and how far clients with slow handshakes obstruct others.
 
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ async fn a_handshake_that_takes_its_client_too_long_is_closed() {
     let mut slow = TcpStream::connect(world.relay.address).await.unwrap();
     let began = Instant::now();
     is_closed(silent).await;
-    // The beginning of a handshake, bit by bit.
+    // The start of a handshake, byte by byte.
     while slow.write_all(b"\x16").await.is_ok() && began.elapsed() < PATIENCE {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
@@ -106,7 +106,7 @@ async fn an_address_with_too_many_handshakes_is_closed_until_some_are_done() {
     for socket in slow {
         is_closed(socket).await;
     }
-    let _new = world.served(Some(&identity)).await; // those that are connected do not count
+    let _new = world.served(Some(&identity)).await; // connected clients do not count
     world.change("2");
     assert_eq!(neighbour.sent().await.set, ["a"]);
 }

@@ -1,4 +1,4 @@
-//! TLS that a reload changes: who is connected then is treated as by a restart with the same file.
+//! TLS settings that a reload changes: a connected client is treated as by a restart with the same file.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ use crate::reload::{World, text};
 use crate::unix::Folder;
 use crate::{BOTH, CDS, TWO, say, until};
 
-/// Within this time a change has its effect: the spread, and what a slow machine needs.
+/// The time limit for the effect of a change: the spread, and what a slow machine needs.
 const BOUND: Duration = Duration::from_secs(16);
 
 const NONE: &str = "";
@@ -28,27 +28,27 @@ const OPTIONAL: &str = ", client_auth: optional, client_ca: clients.pem";
 const REQUIRED: &str = ", client_auth: required, client_ca: clients.pem";
 const OPTIONAL_BY_OTHERS: &str = ", client_auth: optional, client_ca: others.pem";
 
-/// A relay with TLS, with a plain address and with a Unix socket, and clients of each kind.
+/// A relay with a TLS address, a plain address and a Unix socket, and clients of each kind.
 struct Crowd {
     world: World,
     rules: String,
     plane: Plane,
     stream: Stream,
     version: u32,
-    /// They have shown a certificate.
+    /// Clients that have shown a certificate.
     named: Vec<Client>,
     named_poller: Poller,
-    /// They have shown none.
+    /// Clients that have shown no certificate.
     unnamed: Vec<Client>,
     unnamed_poller: Poller,
-    /// At the plain address and the Unix socket.
+    /// Clients at the plain address and at the Unix socket.
     beside: Vec<Client>,
     lines: Lines,
     _guard: DefaultGuard,
 }
 
 impl Crowd {
-    /// Connects all of them while a client may show a certificate, or shows none where it is not asked.
+    /// Connects all clients. They show a certificate only if the listener asks for one.
     async fn new(name: &str, tls: &str, rules: &str) -> Self {
         let (lines, _guard) = Lines::of_this_thread();
         let mut plane = Plane::start(&BOTH).await;
@@ -108,7 +108,7 @@ impl Crowd {
         }
     }
 
-    /// Reloads with other TLS, and waits until all clients were judged. Returns how many have to end.
+    /// Reloads with other TLS settings, and waits until all clients were judged. Returns how many of them have to end.
     async fn reload(&self, tls: &str) -> usize {
         let judged = || self.lines.with("clients judged again");
         let before = judged().len();
@@ -120,19 +120,19 @@ impl Crowd {
         after.split_whitespace().next().unwrap().parse().unwrap()
     }
 
-    /// Checks that the clients without a certificate end by this status.
+    /// Checks that the clients without a certificate end with this status.
     async fn unnamed_end(&mut self, expected: (Code, &str)) {
         end(&mut self.unnamed, &mut self.unnamed_poller, expected).await;
         self.unnamed.clear();
     }
 
-    /// Checks that the clients with a certificate end by this status.
+    /// Checks that the clients with a certificate end with this status.
     async fn named_end(&mut self, expected: (Code, &str)) {
         end(&mut self.named, &mut self.named_poller, expected).await;
         self.named.clear();
     }
 
-    /// Checks that a change reaches all who are left.
+    /// Checks that a change reaches all remaining clients.
     async fn are_served(&mut self) {
         self.version += 1;
         let (version, a) = (self.version.to_string(), self.version.to_string());
@@ -179,7 +179,7 @@ fn config(plane: &Plane, tls: &str, rules: &str) -> String {
     text(&[plane.address], rules).replacen("listen: [{address: '127.0.0.1:0'}]", &listen, 1)
 }
 
-/// Who shows a certificate comes under another rule than who does not.
+/// Clients with a certificate come under another rule than clients without one.
 fn by_name() -> String {
     format!(
         "permissions:\n- {{name: named, identities: [{{dns: b.example}}], node: {{cluster: web}}}}\n\
@@ -188,12 +188,12 @@ fn by_name() -> String {
     )
 }
 
-/// All come under one rule, as one tenant.
+/// All clients come under one rule, as one tenant.
 fn for_all() -> String {
     by_name().replace("name: named, identities: [{dns: b.example}]", "name: other, identities: [{dns: other.example}]")
 }
 
-/// All come under one rule, by which each identity is a tenant.
+/// All clients come under one rule, and each identity is a tenant.
 fn for_each() -> String {
     for_all().replace(", tenant: all", "")
 }
@@ -213,7 +213,7 @@ async fn where_certificates_become_required_clients_without_one_end_and_no_other
     }
 }
 
-/// Nobody was asked for one: those who have one have not shown it.
+/// The listener had not asked for a certificate, so clients that have one have not shown it.
 #[tokio::test]
 async fn where_nobody_was_asked_for_a_certificate_all_end_once_it_is_required_and_nobody_while_it_is_optional() {
     let mut crowd = Crowd::new("none", NONE, "").await;
@@ -233,7 +233,7 @@ async fn where_nobody_is_asked_any_more_clients_stay_if_they_have_the_same_witho
         crowd.are_served().await;
         assert_eq!(crowd.reload(OPTIONAL).await, 0);
         crowd.are_served().await;
-        // What they have shown long ago counts again, and is not trusted.
+        // The certificates from long ago count again, and are not trusted now.
         assert_eq!(crowd.reload(OPTIONAL_BY_OTHERS).await, 4);
         let ca = crowd.world.folder.0.join("others.pem");
         let reason = format!("client certificate not signed by any CA in {}", ca.display());

@@ -1,4 +1,4 @@
-//! A collector of traces: an OTLP server that keeps what it is sent, or answers nothing.
+//! A collector of traces: an OTLP server that stores what it receives, or answers nothing.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -26,7 +26,7 @@ pub struct Collector {
     server: JoinHandle<()>,
 }
 
-/// A span as it was received, with its attributes as text.
+/// A received span, with its attributes as text.
 #[derive(Debug, Clone)]
 pub struct Received {
     pub trace: String,
@@ -43,7 +43,7 @@ impl Collector {
         Self::listen(Some(TlsAcceptor::from(Arc::new(tls))), true).await
     }
 
-    /// It accepts connections and requests, and answers none.
+    /// Starts a collector that accepts connections and requests, and answers none.
     pub async fn start_hung() -> Self {
         Self::listen(None, false).await
     }
@@ -56,7 +56,7 @@ impl Collector {
         Self { address, kept, server }
     }
 
-    /// Returns the spans of a name so far.
+    /// Returns the spans with this name that were received so far.
     pub fn spans(&self, name: &str) -> Vec<Received> {
         let kept = self.kept.lock().unwrap();
         let scopes = kept.iter().flat_map(|request| &request.resource_spans).flat_map(|of| &of.scope_spans);
@@ -67,7 +67,7 @@ impl Collector {
         self.kept.lock().unwrap().len()
     }
 
-    /// Returns the attributes of the process in the first export.
+    /// Returns the attributes of the process, from the first export.
     pub fn resource(&self) -> BTreeMap<String, String> {
         let kept = self.kept.lock().unwrap();
         let resource = kept[0].resource_spans[0].resource.clone().unwrap();
@@ -116,7 +116,7 @@ async fn serve(
                 None => builder.serve_connection(TokioIo::new(socket), service).await,
                 Some(tls) => match tls.accept(socket).await {
                     Ok(socket) => builder.serve_connection(TokioIo::new(socket), service).await,
-                    Err(_) => Ok(()), // the exporter gets the reason
+                    Err(_) => Ok(()), // the exporter receives the reason
                 },
             };
         });

@@ -1,5 +1,5 @@
-//! Replies that are compressed for clients and relays that accept it, over connections that count what passes. They bring the PROXY header
-//! of a balancer, since nothing is compressed for clients on this machine.
+//! Replies that are compressed for clients and relays which accept that, over connections that count their bytes. The connections begin with
+//! the PROXY header of a balancer, since nothing is compressed for clients on the same machine.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -20,10 +20,10 @@ use super::*;
 
 const SECRETS: &str = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret";
 
-/// A way to a relay from elsewhere.
+/// A proxy to a relay that makes connections look as if they came from another machine.
 struct Way {
     address: SocketAddr,
-    /// What the relay has sent.
+    /// How many bytes the relay has sent.
     bytes: Arc<AtomicUsize>,
     task: tokio::task::JoinHandle<()>,
 }
@@ -60,7 +60,7 @@ async fn pass(near: TcpStream, target: SocketAddr, counted: Arc<AtomicUsize>) {
     let (mut from_near, mut to_near) = near.into_split();
     let (mut from_far, mut to_far) = far.into_split();
     let up = async {
-        let _ = tokio::io::copy(&mut from_near, &mut to_far).await; // either side may go
+        let _ = tokio::io::copy(&mut from_near, &mut to_far).await; // either side may close
         let _ = to_far.shutdown().await;
     };
     let down = async {
@@ -76,7 +76,7 @@ async fn pass(near: TcpStream, target: SocketAddr, counted: Arc<AtomicUsize>) {
     tokio::join!(up, down);
 }
 
-/// A relay that trusts the header of such a way.
+/// Starts a relay that trusts the header of such a proxy.
 async fn relay_that(compression: &str, plane: SocketAddr, protocol: &str) -> Relay {
     let text = format!(
         "listen: [{{address: '127.0.0.1:0', proxy_protocol_from: [127.0.0.0/8]}}]
@@ -106,7 +106,7 @@ async fn compressed(relay: &Relay) -> u64 {
     metric(relay, "weir_client_replies_compressed_total").await
 }
 
-/// Names, and contents as a control plane gives many clusters: alike, but for some words.
+/// Returns names and contents of clusters that are as similar as those of real control planes: they differ in a few words.
 fn clusters(count: usize, version: &str) -> Vec<(String, String)> {
     let content = |number: usize| {
         let id = number.wrapping_mul(2_654_435_761) % 0xffff_ffff;
@@ -124,7 +124,7 @@ fn borrowed(all: &[(String, String)]) -> Vec<(&str, &str)> {
     all.iter().map(|(name, content)| (name.as_str(), content.as_str())).collect()
 }
 
-/// Takes replies until so many resources have come, and accepts each.
+/// Reads and ACKs replies until this many resources have arrived.
 async fn take(client: &mut Client, count: usize) {
     let mut received = 0;
     while received < count {
@@ -169,7 +169,7 @@ async fn fifty_clients_that_accept_it_share_one_pass_and_the_others_get_the_same
     }
 }
 
-/// Returns how many bytes pass between two relays: the first set, and then one change of all.
+/// Returns how many bytes pass between two relays: for the first set, and then for one change of all resources.
 async fn between_tiers(variant: Variant, compression: &str, accepts: bool) -> usize {
     let mut plane = Plane::start(only(variant)).await;
     let upper = relay_that(compression, plane.address, protocol_of(variant)).await;
@@ -181,10 +181,10 @@ async fn between_tiers(variant: Variant, compression: &str, accepts: bool) -> us
     client.ask(CDS, &[], Some("web"));
     let mut stream = plane.stream().await;
     for version in ["1", "2"] {
-        let all = clusters(4000, version); // several pieces, also when it is compressed
+        let all = clusters(4000, version); // several pieces, even when compressed
         say(&stream, version, &borrowed(&all), &borrowed(&all), &[]);
         let mut taken = std::pin::pin!(take(&mut client, all.len()));
-        // Where that takes long, the relay asks again meanwhile, on a stream that it opens for that.
+        // If that takes long, the relay requests the set again meanwhile, on another stream.
         loop {
             tokio::select! {
                 () = &mut taken => break,
@@ -260,7 +260,7 @@ async fn secrets_are_never_compressed_beside_clusters_on_the_same_stream_that_ar
     assert_eq!(compressed(&relay).await, 1);
 }
 
-/// Its call ends with its one reply: a form would come too late, for a client that may not come again.
+/// The call ends with its only reply: a compressed form would come too late, and the client may never come again.
 #[tokio::test]
 async fn a_unary_fetch_begins_no_pass() {
     let mut plane = Plane::start(&[Variant::Sotw]).await;
@@ -295,7 +295,7 @@ async fn nothing_is_compressed_on_one_machine_or_if_it_is_off() {
             true => Client::accepting(way.address, Variant::Delta).await,
             false => {
                 let mut socket = TcpStream::connect(relay.address).await.unwrap();
-                socket.write_all(b"PROXY UNKNOWN\r\n").await.unwrap(); // the balancer itself
+                socket.write_all(b"PROXY UNKNOWN\r\n").await.unwrap(); // a connection of the balancer itself
                 Client::accepting_over(socket, Variant::Delta).await
             }
         };
@@ -359,17 +359,17 @@ async fn polls_that_accept_it_get_the_same_compressed() {
     assert_eq!(compressed(&relay).await, 1, "once for both");
 }
 
-/// Processor time of the process, in milliseconds.
+/// Returns the processor time of the process, in milliseconds.
 fn processor_time() -> u64 {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap();
     let fields = stat.rsplit(')').next().unwrap().split_whitespace().collect::<Vec<_>>();
     (fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap()) * 10
 }
 
-/// Two tiers, their control plane and a client: a first set, then changes of all clusters, each when the last one has arrived.
+/// Measures two tiers with a control plane and a client: a first set, then changes of all clusters, each after the last one has arrived.
 async fn figures(compression: &str, count: usize, changes: usize) -> (usize, u64, Vec<Duration>) {
     let mut plane = Plane::start(&[Variant::Delta]).await;
-    // The end of its set is known: the stream of which this is the server is not opened again.
+    // `one_response` tells the relay where its set ends, so it does not open the stream that this test serves again.
     let upper = relay_that(compression, plane.address, ", variant: delta, initial_set: one_response").await;
     let way = Way::to(&upper).await;
     let lower = relay_that("off", way.address, ", variant: delta, accept_compression: true").await;

@@ -1,4 +1,4 @@
-//! Compressed messages of servers, which nobody asks to compress, and of clients.
+//! Compressed messages: of servers, which the relay does not ask to compress, and of clients.
 
 use bytes::Bytes;
 use http::header::{ACCEPT_ENCODING, CONTENT_ENCODING};
@@ -52,7 +52,7 @@ async fn a_server_that_compresses_unasked_serves_in_either_variant() {
         let sent = client.sent().await;
         assert_eq!(sent.set, ["a", "b"]);
         client.ack(CDS, &[], &sent);
-        say(&stream, "2", &[("a", "1"), ("b", "2")], &[("b", "2")], &[]); // not every message has to be
+        say(&stream, "2", &[("a", "1"), ("b", "2")], &[("b", "2")], &[]); // single messages may be uncompressed
         let sent = client.sent().await;
         assert!(sent.set.contains(&"b".into()), "{sent:?}");
         client.ack(CDS, &[], &sent);
@@ -79,7 +79,7 @@ async fn what_a_server_compresses_wrongly_ends_its_stream_with_a_reason_and_the_
         (Some("gzip"), framed(1, &good[..good.len() - 1]), "Internal: invalid response: gzip data ends before its end"),
         (Some("gzip"), framed(1, &garbage), "Internal: invalid response: invalid gzip data: "),
         (Some("gzip"), framed(1, &bomb(512, GIB / 2)), too_large),
-        (Some("gzip"), framed(1, &bomb(512, 7)), too_large), // it states that it is small
+        (Some("gzip"), framed(1, &bomb(512, 7)), too_large), // it states a small size
         (None, framed(0, &[0; (1 << 20) + 1]), "response too large: 1048577 bytes, limit 1048576"),
     ] {
         println!("{text}");
@@ -162,7 +162,7 @@ async fn load_reports_pass_whichever_side_compresses() {
     assert!(ended.message().contains("response too large: more than 67108864 bytes when inflated"), "{ended:?}");
 }
 
-/// A connection on which calls are made by hand.
+/// A connection on which tests make calls by hand.
 struct Calls(SendRequest<BoxBody<Bytes, Infallible>>);
 
 /// A call whose response has begun.
@@ -239,7 +239,7 @@ async fn i8_i10_what_a_client_compresses_wrongly_ends_its_stream_alone() {
         assert_eq!(other.headers["grpc-accept-encoding"], "gzip, identity");
         let request = subscribes(path);
         let (first, second) = request.split_at(request.len() / 2);
-        other.send(1, &[gzip(first), gzip(second)].concat()); // two members are one message
+        other.send(1, &[gzip(first), gzip(second)].concat()); // two gzip members are one message
         if path == DELTA {
             say(&plane.stream().await, "1", &TWO, &TWO, &[]);
         }
@@ -271,7 +271,7 @@ async fn i8_i10_what_a_client_compresses_wrongly_ends_its_stream_alone() {
     }
     let reached = "weir_limit_reached_total{limit=\"limits.message_bytes\"} 4";
     assert!(get(relay.admin, "/metrics").await.contains(reached));
-    // The streams beside them go on.
+    // The other streams continue.
     let mut stream = plane.streams.recv().await.unwrap_or_else(|| panic!("the plane is gone"));
     for (number, other) in others[..2].iter_mut().enumerate() {
         let name = format!("endpoints-{number}");
@@ -288,7 +288,7 @@ async fn i8_i10_what_a_client_compresses_wrongly_ends_its_stream_alone() {
     }
 }
 
-/// A body that is inflated counts until it is parsed, which takes far longer: what clients send at once stays within the budget.
+/// An inflated body counts until it is parsed, which takes far longer. So bodies that clients send at the same time stay within the budget.
 #[tokio::test]
 async fn i10_polls_that_become_large_when_they_are_inflated_count_until_they_are_parsed() {
     let plane = Plane::start(&BOTH).await;

@@ -1,4 +1,4 @@
-//! The limits of connections and of what they may open: who goes beyond one is answered with it, it is counted, and neighbours go on.
+//! The limits of connections and of what they may open: a client that exceeds one is answered with it, it is counted, and neighbours go on.
 
 use std::net::Ipv4Addr;
 use std::time::Instant;
@@ -17,7 +17,7 @@ use super::client::{PATIENCE, node};
 use super::poller::{CLUSTERS, Poller};
 use super::*;
 
-/// A relay with these limits, and a client of it that has one cluster.
+/// A relay with these limits, and a neighbour: a client that has one cluster.
 struct World {
     relay: Relay,
     stream: Stream,
@@ -40,7 +40,7 @@ impl World {
         world
     }
 
-    /// The neighbour gets a change and acknowledges it.
+    /// Checks that the neighbour gets a change, and ACKs it.
     async fn neighbour_goes_on(&mut self) {
         self.version += 1;
         let version = self.version.to_string();
@@ -66,7 +66,7 @@ impl World {
 pub(super) type Requests = mpsc::UnboundedSender<DeltaDiscoveryRequest>;
 pub(super) type Responses = Streaming<DeltaDiscoveryResponse>;
 
-/// Opens a stream, with this header beside those of gRPC.
+/// Opens a stream, with this header besides those of gRPC.
 async fn open_with(channel: &Channel, header: Option<String>) -> Result<(Requests, Responses), Status> {
     let mut grpc = Grpc::new(channel.clone());
     grpc.ready().await.map_err(|error| Status::unknown(error.to_string()))?;
@@ -84,7 +84,7 @@ pub(super) async fn open(channel: &Channel) -> Result<(Requests, Responses), Sta
     tokio::time::timeout(PATIENCE, open_with(channel, None)).await.expect("a stream without an answer")
 }
 
-/// The stream is served: its client gets the cluster.
+/// Checks that the stream is served: its client gets the cluster.
 pub(super) async fn is_served((_requests, mut responses): (Requests, Responses)) {
     let response = tokio::time::timeout(PATIENCE, responses.message()).await.expect("no response").unwrap().unwrap();
     assert_eq!(response.resources[0].name, "a");
@@ -95,7 +95,7 @@ pub(super) fn names(status: Status, texts: &[&str]) {
     assert!(texts.iter().all(|text| status.message().contains(text)), "{status}");
 }
 
-/// A health check is answered.
+/// Checks that a health check is answered.
 pub(super) async fn is_healthy(channel: &Channel) {
     let mut grpc = Grpc::new(channel.clone());
     grpc.ready().await.unwrap();
@@ -104,7 +104,7 @@ pub(super) async fn is_healthy(channel: &Channel) {
     grpc.unary(Call::new(()), path, codec).await.unwrap();
 }
 
-/// Waits until a new client is served, one connection at a time.
+/// Waits until a new client is served. Tries one connection at a time.
 async fn new_client_is_served(world: &World) {
     let served = async {
         loop {
@@ -146,7 +146,7 @@ async fn a_full_relay_is_healthy() {
     names(open(&world.channel().await).await.unwrap_err(), &["limits.connections"]);
     let mut grpc = Grpc::new(world.channel().await);
     grpc.ready().await.unwrap();
-    // An empty message; the answer says SERVING in its first field.
+    // An empty message requests it. The first field of the response says SERVING.
     let codec: ProstCodec<(), DiscoveryResponse> = ProstCodec::default();
     let path = "/grpc.health.v1.Health/Watch".parse().unwrap();
     let watching = grpc.unary(Call::new(()), path, codec).await.unwrap_err();
@@ -173,7 +173,7 @@ async fn a_connection_without_streams_is_closed_for_a_new_client_and_one_with_a_
     let mut world = World::with("connections: 3").await;
     let with_stream = world.channel().await;
     let stream = open(&with_stream).await.unwrap();
-    // It has polled once, and is idle since then.
+    // This connection has polled once, and has been idle since then.
     let mut idle = TcpStream::connect(world.relay.address).await.unwrap();
     idle.write_all(b"GET / HTTP/1.1\r\nhost: h\r\n\r\n").await.unwrap();
     let mut answer = [0; 1];
@@ -209,7 +209,7 @@ async fn connections_that_send_nothing_and_come_again_and_again_keep_no_client_f
         silent.spawn(async move {
             loop {
                 let mut stream = TcpStream::connect(address).await.unwrap();
-                let _ = stream.read(&mut [0]).await; // until it is closed
+                let _ = stream.read(&mut [0]).await; // waits until it is closed
             }
         });
     }
@@ -234,7 +234,7 @@ async fn an_address_with_too_many_connections_is_answered_with_the_limit_and_oth
     let (_, message) = answer.nack();
     assert!(message.contains(" is 2 ") && message.contains("limits.connections_per_address"), "{message}");
     assert_eq!(world.counted("connections_per_address").await, 1);
-    // Connections that send nothing do not keep the address from an answer for long, and other addresses not at all.
+    // Connections that send nothing delay other clients of their address only briefly, and other addresses not at all.
     let mut silent = Vec::new();
     for _ in 0..10 {
         let socket = TcpSocket::new_v4().unwrap();
@@ -323,7 +323,7 @@ async fn streams_of_one_connection_beyond_the_limit_wait_for_one_that_ends() {
         let channel = channel.clone();
         async move { open(&channel).await }
     });
-    // Another connection is not concerned. Before it is served, the third stream had all the time it needs.
+    // The limit does not concern another connection. When that is served, the third stream has had all the time it needs.
     new_client_is_served(&world).await;
     assert!(!third.is_finished());
     assert_eq!(world.counted("streams_per_connection").await, 1);
@@ -350,7 +350,7 @@ async fn new_streams_of_one_connection_beyond_the_rate_are_read_later() {
     });
     new_client_is_served(&world).await;
     let elapsed = late.await.unwrap();
-    // The first four are within the rate. After each of the others the connection is not read for a quarter of a second.
+    // The first four streams are within the rate. After each of the others the relay does not read the connection for a quarter of a second.
     assert!(elapsed >= Duration::from_millis(750), "{elapsed:?}");
     assert_eq!(world.counted("new_streams_per_second").await, 4);
     world.neighbour_goes_on().await;
@@ -400,7 +400,7 @@ async fn streams_of_all_clients_beyond_the_limit_are_answered_with_it() {
     assert_eq!(world.counted("streams").await, 2);
     world.neighbour_goes_on().await;
     is_served(second).await;
-    // The connection goes on, and has room again.
+    // The connection stays open, and has room again.
     new_client_is_served(&world).await;
 }
 
@@ -416,8 +416,8 @@ async fn requests_of_a_stream_beyond_the_rate_are_read_later_and_those_of_others
     }
     until("it is counted", async || world.counted("requests_per_second").await > 0).await;
     world.neighbour_goes_on().await;
-    is_served(open(&channel).await.unwrap()).await; // another stream of the same connection
-    // The stream goes on.
+    is_served(open(&channel).await.unwrap()).await; // another stream on the same connection
+    // The stream stays open.
     assert_eq!(responses.message().await.unwrap().unwrap().resources[0].name, "a");
 }
 
@@ -428,7 +428,7 @@ async fn headers_beyond_the_limit_are_answered_with_it() {
     is_served(open_with(&channel, Some("x".repeat(1000))).await.unwrap()).await;
     let refused = open_with(&channel, Some("x".repeat(2500))).await.unwrap_err();
     names(refused, &[" is 2048 ", "limits.header_bytes"]);
-    // Beyond twice the limit the HTTP library answers by itself.
+    // Headers beyond twice the limit are answered by the HTTP library.
     let (_requests, mut responses) = open_with(&channel, Some("x".repeat(9000))).await.unwrap();
     assert!(responses.message().await.unwrap_err().message().contains("431"));
     is_served(open(&channel).await.unwrap()).await;

@@ -1,4 +1,4 @@
-//! `weir diff --server`: what the relay has in a view, against what its server says to the node of that view.
+//! `weir diff --server`: compares the resources of a view with those that the view's server sends to its node.
 
 use prost::Message;
 use serde_json::json;
@@ -8,7 +8,7 @@ use super::asking::{SDS, deltas, made};
 use super::status::weir;
 use super::*;
 
-/// A server that answers each request of a stream once, by its type.
+/// Answers the first request of each type on a stream.
 fn answer_all(mut stream: Stream, answers: Vec<(&'static str, Vec<(&'static str, Any)>)>) {
     tokio::spawn(async move {
         let mut sent = Vec::new();
@@ -51,7 +51,7 @@ async fn what_the_relay_has_is_compared_with_what_its_server_says_to_the_node_of
             weir(&line).await
         })
     };
-    // One stream for each type.
+    // The program opens one stream for each type.
     let mut answered = Vec::new();
     let asked = compare(&["--client", "test", "--server"]);
     for _ in 0..2 {
@@ -61,7 +61,7 @@ async fn what_the_relay_has_is_compared_with_what_its_server_says_to_the_node_of
         assert!(node.id.starts_with("weir-") && node.cluster == "web", "{node:?}");
         let same = if request.type_url() == CDS { clusters() } else { vec![("s", secret("hush-one"))] };
         stream.respond(&deltas(request.type_url(), "7", same, &[]));
-        answered.push(stream); // it would end otherwise
+        answered.push(stream); // otherwise the stream would end
     }
     let (code, out, error) = asked.await.unwrap();
     assert_eq!((code, &*out), (0, &*format!("the relay and {uri} have the same: 3 resources of 2 types\n")), "{error}");

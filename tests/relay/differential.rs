@@ -1,7 +1,7 @@
-//! The same clients at an origin directly and through the relay: their final states are equal, and none of them lost anything that the
-//! origin did not remove. The relay has it from the origin in either variant, or from files that have the same.
+//! The same clients, directly at an origin and through the relay: they end with equal resources, and no client loses a resource that the
+//! origin did not remove. The relay has the resources from the origin, in either variant, or from files with the same content.
 //!
-//! Runs half a minute; `WEIR_SECONDS=3600 cargo test --release --test relay the_same -- --nocapture` runs an hour.
+//! Runs for half a minute; `WEIR_SECONDS=3600 cargo test --release --test relay the_same -- --nocapture` runs for an hour.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -48,13 +48,13 @@ struct Origin {
     opened: u64,
     serial: u64,
     epoch: u64,
-    /// Names that were ever missing, so a reported absence was right at some time.
+    /// Names that were absent at any time, so that a report of absence was correct then.
     ever_absent: BTreeSet<(usize, Kind, String)>,
-    /// Where the relay has the resources of the first node from, if not from here.
+    /// The files from which the relay has the resources of the first node, if it does not have them from this origin.
     files: Option<Folder>,
 }
 
-/// From where the relay has the resources.
+/// Where the relay has the resources from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum From {
     Server(Variant),
@@ -62,13 +62,13 @@ enum From {
 }
 
 impl From {
-    /// The keys of the clients' nodes. All nodes have the same files.
+    /// Returns the indices of the clients' nodes. With files there is only one node, since files are the same for all.
     fn keys(self) -> [usize; 2] {
         if self == Self::Files { [0, 0] } else { [0, 1] }
     }
 }
 
-/// One stream. It has the only sender, so the stream ends when it is dropped.
+/// One open stream. It has the only sender, so dropping it ends the stream.
 struct Open {
     id: u64,
     key: usize,
@@ -130,7 +130,7 @@ impl Origin {
         }
     }
 
-    /// A new instance: other versions for the same contents, and every stream ends.
+    /// Starts a new instance: equal contents get other versions, and every stream ends.
     fn restart(&mut self) {
         self.epoch += 1;
         self.open.clear();
@@ -169,7 +169,7 @@ async fn serve(mut plane: Plane, origin: Arc<Mutex<Origin>>) {
 
 type Held = BTreeMap<(Kind, String), Bytes>;
 
-/// A client that keeps what it is sent, reconnects when its stream ends, and records what it loses.
+/// A client that stores its resources, reconnects when its stream ends, and records which resources it loses.
 struct Stub {
     key: usize,
     variant: Variant,
@@ -208,7 +208,7 @@ async fn live(
     }
 }
 
-/// What a client states when it reconnects.
+/// The versions that a client states when it reconnects.
 #[derive(Default)]
 struct Versions {
     of_type: BTreeMap<Kind, String>,
@@ -376,7 +376,7 @@ async fn round(up: From, seed: u64, duration: Duration) {
                 restarts += 1;
             }
             83..86 => {
-                // A client restarts without state.
+                // A client restarts without its resources.
                 let at = dice.below(stubs.len());
                 let address = if directly(at) { plane_address } else { relay_address };
                 stubs[at] = Stub::start(address, stubs[at].variant, stubs[at].key);
@@ -390,17 +390,17 @@ async fn round(up: From, seed: u64, duration: Duration) {
     server.abort();
 }
 
-/// Clients are started in pairs, the first of each at the origin.
+/// Whether this client connects to the origin: of each pair of clients, the first one does.
 fn directly(at: usize) -> bool {
     at.is_multiple_of(2)
 }
 
-/// Waits until every client holds the right resources, and then checks what was lost on the way.
+/// Waits until every client has the right resources, and then checks which ones it has lost since the start.
 async fn settle(stubs: &[Stub], up: From, origin: &Mutex<Origin>) {
     let patience = Instant::now() + Duration::from_secs(60);
     loop {
         let wrong = stubs.iter().enumerate().find_map(|(at, stub)| {
-            // What upstream cannot report in SotW, the relay cannot report either.
+            // If upstream uses SotW, the relay cannot learn of such removals, and so cannot report them.
             let unsaid = stub.variant == Variant::Sotw || (up == From::Server(Variant::Sotw) && !directly(at));
             differs(stub, unsaid, &origin.lock().unwrap()).map(|how| (at, how))
         });
@@ -418,7 +418,7 @@ async fn settle(stubs: &[Stub], up: From, origin: &Mutex<Origin>) {
     }
 }
 
-/// `unsaid`: SotW is used somewhere on the way, so resources of partial types cannot be removed.
+/// `unsaid`: SotW is used somewhere on the way, so removals of types that are not full-state are never reported.
 fn differs(stub: &Stub, unsaid: bool, origin: &Origin) -> Option<String> {
     let held = stub.held.lock().unwrap();
     let truth = &origin.truths[stub.key];

@@ -1,4 +1,4 @@
-//! The examples of docs/admin-api.md have the form that the program's pages have.
+//! The pages of the program have the form of the examples in docs/admin-api.md.
 
 use serde_json::Value;
 

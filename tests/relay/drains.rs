@@ -1,4 +1,4 @@
-//! How clients are sent to other relays: in waves as a relay drains, and one by one as connections grow old.
+//! How clients move to other relays: in waves when a relay drains, and one by one when connections reach their maximum age.
 
 use std::time::Instant;
 
@@ -18,7 +18,7 @@ struct World {
 }
 
 impl World {
-    /// A relay with these keys, and resources of so many bytes: a cluster, and its endpoints.
+    /// Starts a relay with these keys, and a cluster and its endpoints of this many bytes.
     async fn with(rest: &str, bytes: usize) -> Self {
         let mut plane = Plane::start(&BOTH).await;
         let config = config(plane.address, ", variant: sotw", &format!("views: {{key: [cluster]}}\n{rest}"));
@@ -53,7 +53,7 @@ impl World {
         line.unwrap_or_else(|| panic!("no {name} in {metrics}")).parse().unwrap()
     }
 
-    /// Clients of both variants, half of them with the cluster, and half with its endpoints.
+    /// Connects clients of both variants. Half of them subscribe to the cluster, the others to its endpoints.
     async fn clients(&self, count: usize) -> Vec<Client> {
         let mut clients = Vec::new();
         for at in 0..count {
@@ -71,7 +71,7 @@ impl World {
     }
 }
 
-/// Returns when each stream ended, all of them with UNAVAILABLE.
+/// Returns when each stream ended. Each has to end with UNAVAILABLE.
 async fn ends(clients: Vec<Client>) -> Vec<Duration> {
     let began = Instant::now();
     let ends = clients.into_iter().map(|mut client| async move {
@@ -89,7 +89,7 @@ async fn streams_end_no_faster_than_others_can_serve_what_their_clients_fetch() 
     let clients = world.clients(20).await;
     world.stop.send(()).unwrap();
     let ends = ends(clients).await;
-    // 20 MiB; what a wave may end is known a wave before.
+    // 20 MiB at 10 MiB a second. A wave may end streams before it has earned all of their bytes.
     assert!(ends[19] >= Duration::from_millis(1500), "{ends:?}");
     let longest = ends.windows(2).map(|pair| pair[1] - pair[0]).max().unwrap();
     assert!(longest < ends[19] / 2, "not all at once: {ends:?}");
@@ -131,7 +131,7 @@ async fn trn_18_a_connection_that_has_reached_its_age_ends_each_stream_after_a_r
     assert!(end.message().contains("maximum age (clients.max_connection_age)"), "{end}");
     assert!(began.elapsed() >= age.mul_f64(0.8), "{:?}", began.elapsed());
 
-    // Who has had no response waits for it, and new streams find their way.
+    // A stream that has had no response waits for one, and new streams are served meanwhile.
     let aged = async || world.metric("weir_client_connections_aged_total").await;
     until("all three have reached their age", async || aged().await >= 3).await;
     is_served(open(&world.channel().await).await.unwrap()).await;
@@ -151,7 +151,7 @@ async fn connections_last_for_as_long_as_their_clients_want_without_a_limit() {
 
 #[tokio::test]
 async fn a_relay_with_too_many_streams_lets_the_next_connection_find_another_one() {
-    let world = World::with("limits: {streams: 2}\n", 1).await; // the first client has one
+    let world = World::with("limits: {streams: 2}\n", 1).await; // the first client uses one
     let (first, second) = (world.channel().await, world.channel().await);
     let mut served = open(&first).await.unwrap();
     let sent = tokio::time::timeout(PATIENCE, served.1.message()).await.expect("no response").unwrap().unwrap();

@@ -1,4 +1,4 @@
-//! The tasks around a session, with unusual peers: readers that stall, and an Envoy's number of streams on one connection.
+//! The tasks around a session with unusual peers: readers that stall, and a connection with as many streams as an Envoy opens.
 
 use std::time::Duration;
 
@@ -33,7 +33,7 @@ impl Connection {
     pub async fn open(relay: &Relay) -> Self {
         let socket = tokio::net::TcpStream::connect(relay.address).await.unwrap();
         let mut builder = http2::Builder::new(TokioExecutor::new());
-        // Opens many streams before it has seen the server's settings.
+        // Opens many streams before the server's settings have arrived.
         builder.initial_max_send_streams(2_000).max_concurrent_reset_streams(4_000);
         let (sender, connection) = builder.handshake(TokioIo::new(socket)).await.unwrap();
         Self { sender, driver: tokio::spawn(connection) }
@@ -62,7 +62,7 @@ pub(super) fn everything() -> Bytes {
     framed(&DeltaDiscoveryRequest { node: node("web"), type_url: CDS.into(), ..Default::default() })
 }
 
-/// Waits until the `/clients` report satisfies a condition.
+/// Waits until the `/clients` page satisfies a condition.
 pub(super) async fn clients(relay: &Relay, what: &str, holds: impl Fn(&serde_json::Value) -> bool) {
     let start = tokio::time::Instant::now();
     loop {
@@ -89,7 +89,7 @@ async fn a_stalled_readers_unsubscribe_and_half_close_are_seen_behind_ten_megaby
     let content = "x".repeat(120);
     let whole: Vec<_> = names.iter().map(|name| (name.as_str(), content.as_str())).collect();
     say(&stream, "1", &whole, &[], &[]);
-    let _unread = response.await.unwrap(); // megabytes are in flight, and are not read
+    let _unread = response.await.unwrap(); // megabytes are on their way, and are not read
 
     let names_of_eds = |report: &serde_json::Value| {
         let types =
@@ -132,7 +132,7 @@ async fn sotw_57_a_reader_that_stalls_through_a_thousand_updates_delays_nobody_a
     let names: Vec<_> = (0..30_000).map(|number| format!("cluster-{number:06}")).collect();
     let many: Vec<_> = names.iter().map(|name| (name.as_str(), content.as_str())).collect();
     streams.iter().for_each(|stream| say(stream, "0", &[], &many, &[]));
-    let mut unread = response.await.unwrap().into_body(); // megabytes are in flight, and are not read
+    let mut unread = response.await.unwrap().into_body(); // megabytes are on their way, and are not read
 
     let updates = async {
         for round in 1..=1_000 {
@@ -151,7 +151,7 @@ async fn sotw_57_a_reader_that_stalls_through_a_thousand_updates_delays_nobody_a
             let resources = DeltaDiscoveryResponse::decode(message).unwrap().resources.into_iter();
             let bodies =
                 resources.filter(|resource| resource.name == "first").map(|resource| resource.resource.unwrap());
-            sent.extend(bodies.map(|body| body.value[10..].to_vec())); // after the name and the tag of the content
+            sent.extend(bodies.map(|body| body.value[10..].to_vec())); // the part after the name and the tag of the content
         }
     }
     assert!(sent.len() <= 3, "told of {} of a thousand states that it did not read", sent.len());
@@ -174,7 +174,7 @@ async fn fifteen_hundred_streams_on_one_connection_are_reset_and_opened_again_te
         for _ in 0..1_500 {
             let (requests, response) = connection.stream();
             requests.send(everything()).unwrap();
-            // A second small message in the same burst.
+            // A second small message arrives together with the first one.
             requests.send(framed(&DeltaDiscoveryRequest { type_url: CDS.into(), ..Default::default() })).unwrap();
             open.push((requests, response));
         }
@@ -192,7 +192,7 @@ async fn fifteen_hundred_streams_on_one_connection_are_reset_and_opened_again_te
             frame.unwrap().unwrap_or_else(|error| panic!("round {round}: {error}"));
             bodies.push((requests, body));
         }
-        drop(bodies); // all reset at once, and the next round opens at once
+        drop(bodies); // resets all streams at once; the next round opens streams at once
     }
     assert!(!connection.driver.is_finished(), "the connection was given up");
     clients(&relay, "no session is left behind", |report| report.as_array().unwrap().is_empty()).await;

@@ -10,7 +10,7 @@ use super::*;
 
 const SECRET_KEY: &str = "-----BEGIN PRIVATE KEY----- hidden";
 
-/// A relay with clusters, a listener and a secret, and a client that has them.
+/// A relay with clusters, a listener and a secret, and a client that has received them.
 pub(super) struct World {
     pub relay: Relay,
     _plane: Plane,
@@ -18,7 +18,7 @@ pub(super) struct World {
     pub client: Client,
 }
 
-/// A cluster whose TLS settings have an inline key.
+/// Returns a cluster whose TLS settings have an inline key.
 pub(super) fn cluster_with_key(name: &str, timeout: &str) -> weir_core::proto::Any {
     made(
         CDS,
@@ -30,7 +30,7 @@ pub(super) fn cluster_with_key(name: &str, timeout: &str) -> weir_core::proto::A
     )
 }
 
-/// Waits until a name is requested from the control plane. A wildcard has been with the first request of its type.
+/// Waits until the relay requests a name from the control plane. The wildcard was in the first request of its type.
 pub(super) async fn requested(stream: &mut plane::Stream, kind: &str, name: &str) {
     loop {
         let request = stream.request().await;
@@ -81,7 +81,7 @@ impl World {
     }
 }
 
-/// Like `probe`, for bodies in chunks.
+/// Returns status and body like `probe`, for bodies in chunks.
 pub(super) async fn body_of(address: SocketAddr, path: &str) -> (u16, String) {
     let stream = tokio::net::TcpStream::connect(address).await.unwrap();
     let (mut send, connection) =
@@ -113,7 +113,7 @@ async fn a_view_is_dumped_in_the_form_of_envoy_which_envoys_tools_can_read() {
     let listeners = &part(&dump, "envoy.admin.v3.ListenersConfigDump")["dynamic_listeners"];
     assert_eq!((&listeners[0]["name"], &listeners[0]["active_state"]["listener"]["name"]), (&json!("l"), &json!("l")));
     assert!(listeners[0]["active_state"]["last_updated"].as_str().unwrap().starts_with("20"));
-    // It can be read as the message that it says it is.
+    // The dump parses as the message whose type it states.
     let read = Transcoder::envoy().from_json("envoy.admin.v3.ConfigDump", &dump, Strictness::Strict);
     assert!(read.is_ok(), "{read:?}");
 }
@@ -139,7 +139,7 @@ async fn no_dump_has_a_private_key_of_a_secret_or_within_another_resource() {
 async fn of_a_client_only_what_it_was_sent_is_dumped_with_its_answer() {
     let mut world = World::new().await;
     let client = world.client_row().await["session"].as_u64().unwrap();
-    // A second client of the view has a name that the first does not.
+    // A second client of the view has a name that the first client does not have.
     let mut other = Client::connect(world.relay.address, Variant::Delta).await;
     other.ask(SDS, &["t"], Some("web"));
     requested(&mut world.stream, SDS, "t").await;
@@ -207,7 +207,7 @@ async fn a_third_dump_at_a_time_is_asked_to_come_back() {
     client.ask(CDS, &[], Some("web"));
     let mut stream = plane.stream().await;
     requested(&mut stream, CDS, "*").await;
-    // More than sockets keep for a reader that does not read.
+    // More than the kernel's socket buffers hold for a client that does not read.
     let names: Vec<_> = (0..3000).map(|number| format!("c{number}")).collect();
     let padding = "x".repeat(8000);
     let clusters = names

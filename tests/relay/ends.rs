@@ -1,4 +1,4 @@
-//! Clients that hold what this relay has never given: they are served once the server was asked where its set ends.
+//! Clients with resources that this relay has never sent. They are served once the relay has asked its server where the set ends.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -11,11 +11,11 @@ use super::evidence::{relay_with_options, servers};
 use super::plane::END_OF_SET;
 use super::*;
 
-/// Three times the bound in virtual time: tests share the machine.
+/// Three times the bound of the tests in virtual time, since tests share the machine.
 const ONE_TIER: Duration = Duration::from_secs(6);
 const TIERS: Duration = Duration::from_secs(9);
 
-/// A SotW client that comes with the version of another relay.
+/// Connects a SotW client that states the version of another relay.
 async fn moved(address: SocketAddr) -> Client {
     moved_as(address, "web").await
 }
@@ -30,13 +30,13 @@ async fn moved_as(address: SocketAddr, cluster: &str) -> Client {
     client
 }
 
-/// Waits until the relay has sent the end of its requests, and ends the stream as servers do.
+/// Waits until the relay has half-closed its stream, and then ends the stream as servers do.
 async fn half_closed(mut stream: Stream) {
     let end = async { while stream.requests.recv().await.is_some() {} };
     tokio::time::timeout(Duration::from_secs(5), end).await.expect("the relay ends the stream before it opens another");
 }
 
-/// Returns how long after its request a moved client has everything, through so many relays.
+/// Returns how long after its request a client from another relay has everything, through this many relays.
 async fn served_after(tiers: usize) -> Duration {
     let mut plane = Plane::start(&[Variant::Delta]).await;
     let mut relays = vec![relay_with_options(&servers(&[plane.address], ""), "", |_| ()).await];
@@ -73,8 +73,8 @@ async fn xlat_12_a_sotw_client_that_was_moved_is_served_through_one_tier_and_mor
     }
 }
 
-/// After a restart of the relay, each of many views asks where its set ends. At the server few of their streams are between two openings
-/// at a time.
+/// After a restart of the relay, each of many views asks the server where its set ends. At any time only few of their streams are between the end of
+/// one opening and the start of the next.
 #[tokio::test]
 async fn xlat_12_a_thousand_views_ask_for_the_end_of_their_sets_few_at_a_time() {
     const VIEWS: usize = 1_000;
@@ -104,7 +104,7 @@ async fn xlat_12_a_thousand_views_ask_for_the_end_of_their_sets_few_at_a_time() 
     assert!(most.load(Relaxed) <= AT_A_TIME, "{most:?} at a time");
 }
 
-/// Serves one opening: the first of a view until it ends, the next with the answer for the end. Returns the latter, so that it stays open.
+/// Serves one opening: the first one of a view until it ends, the next one with the end of the set. Returns the latter, so that it stays open.
 async fn serve(mut stream: Stream, between: Arc<AtomicUsize>, most: Arc<AtomicUsize>) -> Option<Stream> {
     let Request::Delta(first) = stream.request().await else { panic!("delta") };
     let asks = first.initial_resource_versions.keys().find(|name| name.starts_with(END_OF_SET)).cloned();
@@ -140,7 +140,7 @@ async fn xlat_12_nobody_who_knows_what_it_has_makes_the_relay_ask() {
     assert!(plane.streams.try_recv().is_err());
 }
 
-/// A server may keep one stream for a node: it refuses another until it has noticed the end of the one before.
+/// A server may allow one stream for each node. It then rejects the next one until it has noticed the end of the last.
 #[tokio::test]
 async fn xlat_12_a_server_that_refuses_the_stream_that_was_opened_again_is_tried_once_more_and_stays_active() {
     let mut plane = Plane::start(&[Variant::Delta]).await;
@@ -151,7 +151,7 @@ async fn xlat_12_a_server_that_refuses_the_stream_that_was_opened_again_is_tried
     let stream = plane.stream().await;
     say(&stream, "1", &TWO, &TWO, &[]);
     half_closed(stream).await;
-    drop(plane.stream().await); // ends without a response
+    drop(plane.stream().await); // ends the stream without a response
     let mut last = plane.stream().await;
     last.answer_for_end().await;
     assert_eq!(client.sent().await.set.len(), 2);

@@ -1,4 +1,4 @@
-//! A slow set is not complete because time has passed: no resource that exists is removed at a client that holds it.
+//! A slow set does not count as complete just because time has passed: clients do not lose resources that exist.
 
 use std::collections::BTreeSet;
 
@@ -12,8 +12,8 @@ use super::*;
 /// The pause between two resources.
 const PACE: Duration = Duration::from_millis(50);
 
-/// A relay for these servers with limits of its own; limits of several seconds are shortened: the quiet time after which a set may be
-/// requested again.
+/// Starts a relay for these servers with changed protocol options. Also shortens limits of several seconds, such as the quiet time after which
+/// the relay may request a set again.
 pub(super) async fn relay_with_options(upstream: &str, rest: &str, change: impl FnOnce(&mut ProtocolOptions)) -> Relay {
     let text = format!(
         "listen: [{{address: '127.0.0.1:0'}}]\nadmin: {{address: '127.0.0.1:0'}}\nupstream: {upstream}\n\
@@ -24,13 +24,13 @@ pub(super) async fn relay_with_options(upstream: &str, rest: &str, change: impl 
     run(crate::bind(config).await.unwrap(), std::future::pending())
 }
 
-/// The servers, first choice first, each with further keys.
+/// Returns the configuration of the servers, first choice first, each with these further keys.
 pub(super) fn servers(addresses: &[SocketAddr], each: &str) -> String {
     let servers: Vec<_> = addresses.iter().map(|at| format!("{{uri: 'http://{at}'{each}}}")).collect();
     format!("{{servers: [{}]}}", servers.join(", "))
 }
 
-/// Makes every timer that a slow server could meet shorter than it takes for its thirty resources.
+/// Makes every timer that a slow server could run into shorter than the time in which it sends its thirty resources.
 fn hurry(options: &mut ProtocolOptions) {
     options.upstream.settle_stated = Duration::from_millis(300);
     options.upstream.second_silence = Duration::from_secs(3);
@@ -53,7 +53,7 @@ fn has_heard(names: &[String]) -> impl Fn(&Record) -> bool {
     move |record| record.heard.is_superset(&names)
 }
 
-/// Longer than a set has to be quiet, and shorter than the second silence.
+/// Waits longer than a set has to be quiet, and shorter than the second silence.
 async fn a_long_pause() {
     tokio::time::sleep(Duration::from_secs(1)).await;
 }
@@ -178,7 +178,7 @@ async fn a_slow_restart(server: &str) {
         client.until("all of it", |record| record.holds.len() == names.len()).await;
         clients.push(client);
     }
-    a_long_pause().await; // the set is known to be complete
+    a_long_pause().await; // after this the set counts as complete
 
     let address = plane.kill().await;
     let plane = Pieces::start_at(address, &names).await;
@@ -197,7 +197,7 @@ async fn a_slow_restart(server: &str) {
     its_word_counts(&plane, &clients, &names[7]).await;
 }
 
-/// Checks that nothing is lost so far, and that clients lose what this server removes.
+/// Checks that clients have lost nothing so far, and that they lose what this server removes.
 async fn its_word_counts(server: &Pieces, clients: &[Holder], name: &str) {
     clients.iter().for_each(Holder::has_lost_nothing);
     server.removes(name);

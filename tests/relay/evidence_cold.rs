@@ -1,4 +1,4 @@
-//! What is cached is sent at once, and decides in an outage, however young the set is.
+//! Cached resources are sent at once, and serve clients in an outage, however young the set is.
 
 use std::time::Instant;
 
@@ -15,14 +15,14 @@ use super::services::fetch;
 use super::*;
 
 const HOUR: Duration = Duration::from_secs(3600);
-/// More than the relay needs, and far below any timer that it could be waiting for.
+/// The limit for a reply at once: more than the relay needs, and far below any timer for which it could be waiting.
 const AT_ONCE: Duration = Duration::from_millis(150);
-/// A busy machine may be late once.
+/// How often to try: a busy machine may be late once.
 const TRIES: usize = 3;
 const LONG_WAITS: &str = "rest: {timeout: 1m}\nlimits: {fetch_timeout: 1m}\n";
 const FETCH: &str = "/envoy.service.cluster.v3.ClusterDiscoveryService/FetchClusters";
 
-/// How clients without state request.
+/// How clients without resources request them.
 #[derive(Debug, Clone, Copy)]
 enum Asks {
     OnAStream(Variant),
@@ -33,7 +33,7 @@ enum Asks {
 const EACH_WAY: [Asks; 4] =
     [Asks::OnAStream(Variant::Delta), Asks::OnAStream(Variant::Sotw), Asks::ByPoll, Asks::ByFetch];
 
-/// Valid clusters, since a poll is answered in JSON.
+/// Sends two valid clusters, which a poll needs as it is answered in JSON.
 fn say_two(stream: &Stream, version: &str) {
     let bodies = ["a", "b"].map(|name| (name, rest::cluster(name, version)));
     let (type_url, nonce) = (CDS.into(), version.into());
@@ -58,7 +58,7 @@ fn say_two(stream: &Stream, version: &str) {
     });
 }
 
-/// Returns how many clusters the first reply has.
+/// Returns how many clusters are in the first reply.
 async fn first_answer(relay: &Relay, asks: Asks) -> usize {
     match asks {
         Asks::OnAStream(variant) => {
@@ -74,7 +74,7 @@ async fn first_answer(relay: &Relay, asks: Asks) -> usize {
     }
 }
 
-/// Returns the time from the control plane's set to the reply for a client that requested it before.
+/// Returns the time from the control plane's set to the reply for a client that was already waiting.
 async fn after_the_set(up: Variant, asks: Asks) -> Duration {
     let mut plane = Plane::start(&BOTH).await;
     let slow = |options: &mut ProtocolOptions| options.upstream.settle_fresh = Duration::from_secs(2);
@@ -120,7 +120,7 @@ async fn patient_relay(plane: &Plane) -> Relay {
     relay_with_options(&servers(&[plane.address], ""), rest, |options| options.upstream.settle_stated = HOUR).await
 }
 
-/// A view whose set has just arrived, for a client without state.
+/// Returns a view whose set has just arrived, for a client without resources.
 async fn young_view() -> (Plane, Stream, Relay) {
     let mut plane = Plane::start(&[Variant::Delta]).await;
     let relay = patient_relay(&plane).await;
@@ -131,7 +131,7 @@ async fn young_view() -> (Plane, Stream, Relay) {
     (plane, stream, relay)
 }
 
-/// The version of the set at another relay, or at this one before a restart.
+/// Returns the version that another relay, or this one before a restart, gives the set.
 async fn version_of_the_set() -> String {
     let (_plane, _stream, relay) = young_view().await;
     Poller::connect(relay.address).await.polled(CLUSTERS, "web", json!({})).await.version()
@@ -157,7 +157,7 @@ async fn rest_7_a_poll_with_a_version_that_this_relay_gave_out_is_answered_howev
     assert_eq!(behind.body, second.body);
     let current = poller.poll(CLUSTERS, "web", json!({"versionInfo": second.version()})).await;
     assert_eq!(current.status, 304);
-    // An unknown version may stand for a set with more resources.
+    // An unknown version may be that of a set with more resources.
     assert_eq!(poller.poll(CLUSTERS, "web", json!({"versionInfo": UNKNOWN})).await.status, 503);
 }
 
@@ -184,7 +184,7 @@ async fn fb_4_an_outage_right_after_the_first_set_is_sat_out_on_what_is_held() {
         })
         .await;
 
-        // The ladder works as ever: another name is wanted, and the next server may have it.
+        // The ladder works as usual: the client wants another name, which the next server may have.
         let mut new = Client::connect(relay.address, Variant::Delta).await;
         new.ask(EDS, &["n"], Some("web"));
         assert_eq!(content_of(&mut new).await, ["n=2"]);
@@ -201,14 +201,14 @@ async fn xlat_12_what_one_view_has_seen_of_a_server_that_cuts_its_sets_the_next_
     let first = Holder::new(relay.address, Variant::Delta, ALL_CLUSTERS).await;
     let stream = plane.stream().await;
     say(&stream, "1", &[], &TWO[..1], &[]);
-    say(&stream, "2", &[], &[("b", "1"), ("c", "1")], &[]); // a single one may be new
+    say(&stream, "2", &[], &[("b", "1"), ("c", "1")], &[]); // a single one of these may be new
     first.until("both pieces", |record| record.holds.len() == 3).await;
     let mut next = Client::connect(relay.address, Variant::Sotw).await;
     next.ask(CDS, &[], Some("other"));
     let mut stream = plane.stream().await;
     stream.request().await;
     say(&stream, "1", &[], &TWO[..1], &[]);
-    stream.request().await; // the ACK: the response was read
+    stream.request().await; // the ACK shows that the response was read
     next.ask(EDS, &["e"], None);
     say_named(&mut stream, EDS, "e").await;
     assert_eq!(next.sent().await.set, ["e"], "a set of clusters would come before");

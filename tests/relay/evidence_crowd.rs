@@ -1,4 +1,4 @@
-//! Many clients at once, and many views: none waits for what another has already found out.
+//! Many clients and many views at once: none waits for something that another has already found out.
 
 use std::time::Instant;
 
@@ -11,16 +11,16 @@ use super::holder::{ALL_CLUSTERS, Holder, Wish};
 use super::scripts::{Server, Way};
 use super::*;
 
-/// If the kernel has to drop a connection attempt, it repeats it after a second.
+/// A connect that takes longer was dropped by the kernel once: the kernel repeats it after a second.
 const BEFORE_A_RETRY: Duration = Duration::from_millis(900);
-/// From the set's arrival at the relay until all clients have it.
+/// The time limit from the set's arrival at the relay until all clients have it.
 const SOON: Duration = Duration::from_secs(2);
-/// A busy machine may be late once.
+/// How often to try: a busy machine may be late once.
 const TRIES: usize = 3;
-/// Sockets of this process that do not belong to a client's connection.
+/// How many open files of this process are not sockets of a client's connection.
 const OTHER_SOCKETS: usize = 500;
 
-/// A thousand clients, if this process may open the files for both ends.
+/// Returns the number of clients: a thousand, or fewer if this process may not open the files for both ends.
 fn crowd() -> usize {
     let options = std::fs::read_to_string("/proc/self/limits").unwrap_or_default();
     let files = options.lines().find_map(|line| line.strip_prefix("Max open files")?.split_whitespace().next());
@@ -28,11 +28,11 @@ fn crowd() -> usize {
     1_000.min(files.saturating_sub(OTHER_SOCKETS) / 2)
 }
 
-/// Returns the longest connect, and the time from the set to the last client.
+/// Returns the longest time to connect, and the time from the set until the last client has it.
 async fn all_at_once() -> (Duration, Duration) {
     let mut plane = Plane::start(&BOTH).await;
     let relay = relay(plane.address, protocol_of(Variant::Delta)).await;
-    // All of them start to connect before the relay can accept one.
+    // All clients begin to connect before the relay can accept any connection.
     let connect = || async {
         let start = Instant::now();
         (TcpStream::connect(relay.address).await.expect("a connect is lost"), start.elapsed())
@@ -66,7 +66,7 @@ async fn a_thousand_clients_of_one_view_connect_at_once_and_have_their_first_set
 
 const VIEWS: [&str; 5] = ["v1", "v2", "v3", "v4", "v5"];
 
-/// A subscription to everything, for a node of this cluster.
+/// Returns a subscription to everything, for a node of this cluster.
 fn everything(cluster: &'static str) -> Wish {
     Wish { cluster, ..ALL_CLUSTERS }
 }
@@ -75,7 +75,7 @@ fn everything(cluster: &'static str) -> Wish {
 async fn fb_20_up_33_views_that_wait_for_a_server_come_back_once_one_of_them_has_found_it() {
     let content = Way::GivesOnly(&[("a", "1")]);
     let server = Server::start(content.clone()).await;
-    // The third wait is 100 s.
+    // The third pause would be 100 s.
     let backoff = ", variant: delta, backoff: {initial: 10ms, factor: 100, max: 1h, jitter: 0}";
     let relay = relay_with_options(&servers(&[server.address], backoff), "", |_| {}).await;
     let mut clients = Vec::new();

@@ -16,7 +16,7 @@ fn say_entries(stream: &Stream, nonce: &str, resources: Vec<Resource>) {
     stream.respond(&Response::Delta(DeltaDiscoveryResponse { type_url, nonce, resources, ..Default::default() }));
 }
 
-/// Nine clusters, and a tenth name without a body.
+/// Returns nine clusters, and a tenth name without a body.
 fn nine_and_a_flaw() -> Vec<Resource> {
     let bodyless = Resource { name: "flaw".into(), version: "1".into(), ..Default::default() };
     NAMES.map(|name| entry(name, "1")).into_iter().chain([bodyless]).collect()
@@ -86,7 +86,7 @@ async fn up_22_equal_duplicates_are_one_resource_for_everybody_and_are_rejected_
         client.until("both", |record| record.holds.iter().eq(["a", "b"])).await;
         client.has_lost_nothing();
 
-        // Different bodies under one name are a bad entry; the last good body stays.
+        // Different bodies under one name make the entry bad. Clients keep the last good body.
         let torn = [("a", "2"), ("b", "2"), ("b", "3")];
         let before = client.record().responses;
         say(&stream, "2", &torn, &torn, &[]);

@@ -1,5 +1,5 @@
-//! Silence counts only with a sign of life on the same connection: not on a broken network, with a server that hangs, or with one whose
-//! gateway answers in its place.
+//! Silence counts as absence only with a sign of life on the same connection: not on a broken network, with a hanging server, or with a server
+//! whose gateway answers for it.
 
 use std::convert::Infallible;
 
@@ -16,9 +16,9 @@ use super::scripts::{Server, Way};
 use super::*;
 
 const TIMER: Duration = Duration::from_millis(300);
-/// Long after the time at which silence would have counted.
+/// Long after the time at which silence would have counted as absence.
 const LONG_AFTER: Duration = Duration::from_millis(1500);
-/// How soon a hanging server is unreachable, by default.
+/// How soon a hanging server counts as unreachable, by default.
 const HUNG: Duration = Duration::from_secs(30);
 
 const A: Wish = Wish { url: EDS, names: &["a"], cluster: "web" };
@@ -47,7 +47,7 @@ async fn up_36_i3_nothing_is_absent_behind_a_partition_and_what_the_server_remov
     first.has_lost_nothing();
 }
 
-/// With `liveness: {interval, timeout}` of a server this would take less than half a minute.
+/// Shorter values of the server's `liveness: {interval, timeout}` would make this take less than half a minute.
 #[tokio::test]
 #[ignore = "needs the evidence model, and takes half a minute"]
 async fn fb_32_up_36_a_server_that_hangs_is_left_for_the_next_and_nothing_of_it_is_absent() {
@@ -80,7 +80,7 @@ async fn fb_32_up_36_a_server_that_hangs_is_left_for_the_next_and_nothing_of_it_
     }
 }
 
-/// A gateway before a control plane that hangs: discovery calls wait, and it knows no other calls.
+/// A gateway before a hanging control plane: it forwards discovery calls, which wait, and answers other calls with 404.
 pub async fn a_gateway_that_knows_discovery_alone(listener: TcpListener) {
     let mut connections = tokio::task::JoinSet::new();
     loop {
@@ -99,7 +99,7 @@ pub async fn a_gateway_that_knows_discovery_alone(listener: TcpListener) {
     }
 }
 
-/// Answers each request by HTTP/1.1 that there is no such thing.
+/// Answers each HTTP/1.1 request with 404.
 pub(super) async fn a_server_without_anything(listener: TcpListener) {
     let mut connections = tokio::task::JoinSet::new();
     loop {

@@ -1,4 +1,4 @@
-//! Examples of docs/admin-api.md, and what they have in common with the pages of the program.
+//! The examples of docs/admin-api.md, and comparisons of their form with the pages of the program.
 
 use serde_json::Value;
 
@@ -10,7 +10,7 @@ pub(super) fn example(command: &str) -> String {
     block.split_once("\n$ ").map_or(block, |(first, _)| first).to_owned()
 }
 
-/// Fails unless a page has the form of the example of a command.
+/// Fails unless a page has the form of the example for a command.
 pub(super) fn assert_documented(command: &str, page: &str) {
     let read = |text: &str| -> Value {
         serde_json::from_str(text).unwrap_or_else(|error| panic!("{command}: {error}: {text}"))
@@ -18,14 +18,14 @@ pub(super) fn assert_documented(command: &str, page: &str) {
     assert_alike(command, &read(&example(command)), &read(page));
 }
 
-/// Compares keys and the kinds of their values. Of a list, the form of its first entry counts; null may stand for anything.
+/// Compares keys and the types of their values. Of a list, the first entry has to match; null matches anything.
 fn assert_alike(place: &str, documented: &Value, real: &Value) {
     match (documented, real) {
-        // Lists of names may be empty.
+        // Lists of names may be empty in the page.
         (Value::Array(_), Value::Array(real)) if place.ends_with(".names") => {
             assert!(real.iter().all(Value::is_string), "{place}")
         }
-        // What is in them is named by the configuration, or by what happens.
+        // The keys in these objects depend on the configuration or on events.
         (Value::Object(documented), Value::Object(real))
             if [".cached", ".kinds", ".view_words"].iter().any(|end| place.ends_with(end)) =>
         {
@@ -51,7 +51,7 @@ fn assert_alike(place: &str, documented: &Value, real: &Value) {
     }
 }
 
-/// Returns what lines have in common whatever they are about: their words up to the first `:`, `,` or `(`, without those with a digit.
+/// Returns the constant parts of lines: their words up to the first `:`, `,` or `(`, without words that have a digit.
 pub(super) fn phrases(text: &str) -> Vec<String> {
     let phrase = |line: &str| {
         let words = line.split([':', ',', '(']).next().unwrap_or_default().split_whitespace();

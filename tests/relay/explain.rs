@@ -1,4 +1,4 @@
-//! Why a client has a resource, or lacks it, in situations that are made on purpose.
+//! Why a client has a resource or lacks it, in situations that the tests create.
 
 mod clients;
 mod held;
@@ -16,7 +16,7 @@ use super::evidence::{relay_with_options, servers};
 use super::void::listener;
 use super::*;
 
-/// The chain for a resource of one client.
+/// A request for the explanation of one client's resource.
 struct Asked<'a> {
     relay: &'a Relay,
     client: &'a str,
@@ -29,12 +29,12 @@ impl Asked<'_> {
         let Self { relay, client, kind, name } = self;
         let (status, page) = probe(relay.admin, &format!("/explain?client={client}&type={kind}&name={name}")).await;
         if status != 200 {
-            return Value::Null; // the client is not there yet
+            return Value::Null; // the client is not connected yet
         }
         serde_json::from_str::<Value>(&page).unwrap()[0].take()
     }
 
-    /// Waits until the chain has this verdict and exactly these reasons.
+    /// Waits until the explanation has this verdict and exactly these reasons.
     async fn is(&self, verdict: &str, codes: &[&str]) -> Value {
         let seen = std::sync::Mutex::new(Vec::new());
         let looking = async {
@@ -54,7 +54,7 @@ impl Asked<'_> {
 }
 
 impl Asked<'_> {
-    /// Waits until the chain has this verdict and this reason, whatever others it has.
+    /// Waits until the explanation has this verdict and this reason, besides any others.
     async fn shows(&self, verdict: &str, code: &str) -> Value {
         let seen = std::sync::Mutex::new(Value::Null);
         let looking = async {
@@ -72,7 +72,7 @@ impl Asked<'_> {
     }
 }
 
-/// Checks the verdict of a situation and the sentence that says why, and that docs/operations.md lists both.
+/// Checks the verdict of a situation and the sentence that explains it, and that docs/operations.md lists both.
 pub(super) fn situation(page: &Value, name: &str, verdict: &str, sentence: &str) {
     assert_eq!(page["verdict"], verdict, "{name}: {page:#}");
     let reasons = page["reasons"].as_array().into_iter().flatten();
@@ -98,7 +98,7 @@ fn text<'a>(page: &'a Value, code: &str) -> &'a str {
     reason(page, code)["text"].as_str().unwrap()
 }
 
-/// Checks that the text of a reason has the words by which docs/operations.md says what to do about it.
+/// Checks that the text of a reason has the words under which docs/operations.md gives advice.
 fn advised(page: &Value, code: &str, quoted: &str) {
     assert!(text(page, code).contains(quoted), "{page:#}");
     let runbook = std::fs::read_to_string("docs/operations.md").unwrap();
@@ -117,7 +117,7 @@ fn cluster_of<'a>(relay: &'a Relay) -> impl Fn(&'a str) -> Asked<'a> + 'a {
 const ACTIVE: &str = "server_active";
 const STAR: &str = "subscribed_by_wildcard";
 
-/// A relay, its control plane, and a delta client with a wildcard that was sent two clusters.
+/// Returns a relay, its control plane, and a delta client with a wildcard that was sent two clusters.
 async fn two_clusters(rest: &str) -> (Relay, Plane, Stream, Client, Told) {
     let mut plane = Plane::start(&[Variant::Delta]).await;
     let config = config(plane.address, ", variant: delta", &format!("views: {{key: [cluster]}}\n{rest}"));

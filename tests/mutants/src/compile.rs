@@ -1,4 +1,4 @@
-//! Compiles all mutants at once, without those that are no valid code.
+//! Compiles all mutants at once, leaving out those that do not compile.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader};
@@ -13,9 +13,9 @@ use crate::rewrite::{Rewritten, rewrite};
 use crate::settings::Program;
 use crate::tree::Tree;
 
-/// What was compiled.
+/// The result of compiling.
 pub struct Compiled {
-    /// The numbers of the mutants that are in the programs.
+    /// The numbers of the mutants that compile.
     pub viable: BTreeSet<usize>,
     /// The test programs by name.
     pub programs: BTreeMap<String, PathBuf>,
@@ -44,7 +44,7 @@ pub fn compile(tree: &Tree, mutants: &[Mutant], programs: &[Program], target: &P
     Ok(Compiled { viable, programs: built.programs })
 }
 
-/// The core's own tests need nothing of the relay, which takes ten times as long to compile.
+/// Returns the packages to compile. The core's own tests do not need the relay, which takes ten times as long to compile.
 fn packages(tree: &Tree, programs: &[Program]) -> &'static [&'static str] {
     let of_core = |program: &Program| {
         program.name == "weir_core"
@@ -75,7 +75,7 @@ struct Run {
 fn cargo(tree: &Tree, target: &Path, arguments: &[&str]) -> Result<Run> {
     let mut cargo = Command::new("cargo")
         .current_dir(&tree.root)
-        // The relay itself without optimization: that is what is compiled again and again. Dependencies are shared with the other tests.
+        // The relay itself without optimization, since it is compiled again and again. Dependencies are shared with the other tests.
         .args([
             "--config",
             "profile.test.package.weir.opt-level=0",
@@ -120,7 +120,7 @@ fn cargo(tree: &Tree, target: &Path, arguments: &[&str]) -> Result<Run> {
     Ok(Run { succeeded, errors, programs })
 }
 
-/// Returns the mutants that the errors are about.
+/// Returns the mutants that the errors concern.
 fn blame(errors: &[Value], rewritten: &BTreeMap<String, Rewritten>, mutants: &[Mutant]) -> Result<BTreeSet<usize>> {
     let mut blamed = BTreeSet::new();
     for error in errors {
@@ -142,7 +142,7 @@ fn blame(errors: &[Value], rewritten: &BTreeMap<String, Rewritten>, mutants: &[M
     Ok(blamed)
 }
 
-/// The spans of an error, of its notes, and of the macro calls that they are in.
+/// Collects the spans of an error, of its notes, and of the macro calls around them.
 fn collect_spans<'a>(message: &'a Value, spans: &mut Vec<&'a Value>) {
     spans.extend(message["spans"].as_array().into_iter().flatten());
     for child in message["children"].as_array().into_iter().flatten() {
@@ -162,7 +162,7 @@ fn overlaps(
     placed.filter(|placed| range(placed).start < end && start < range(placed).end).map(|placed| placed.0).collect()
 }
 
-/// The mutant with the smallest place that an error is in.
+/// Returns the mutant with the smallest place around an error.
 fn innermost(span: &Value, rewritten: &BTreeMap<String, Rewritten>) -> Vec<usize> {
     let Some((file, start, end)) = bytes(span) else { return Vec::new() };
     let placed = rewritten.get(file).into_iter().flat_map(|file| &file.placed);
@@ -170,7 +170,7 @@ fn innermost(span: &Value, rewritten: &BTreeMap<String, Rewritten>) -> Vec<usize
     around.min_by_key(|placed| placed.2.len()).map(|placed| placed.0).into_iter().collect()
 }
 
-/// All mutants of the function that an error is in, if it is about none of them alone.
+/// Returns all mutants of the function around an error, for an error that does not concern a single mutant.
 fn in_function(span: &Value, rewritten: &BTreeMap<String, Rewritten>, mutants: &[Mutant]) -> Vec<usize> {
     let Some((file, start, _)) = bytes(span) else { return Vec::new() };
     let placed = rewritten.get(file).into_iter().flat_map(|file| &file.placed);

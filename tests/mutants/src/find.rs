@@ -1,4 +1,4 @@
-//! Finds what can be changed in a file.
+//! Finds the places in a file that can be changed.
 
 use std::ops::Range;
 
@@ -11,7 +11,7 @@ use syn::{Attribute, BinOp, Block, Expr, ImplItemFn, ItemFn, ItemImpl, Pat, Retu
 use crate::mutation::{Mutant, Place};
 use crate::values;
 
-/// Returns the mutants of a file, by their places.
+/// Returns the mutants of a file, in the order of their places.
 pub fn mutants(file: &str, source: &str) -> Result<Vec<Mutant>> {
     let tree = syn::parse_file(source).with_context(|| format!("{file} is not Rust"))?;
     let mut finder = Finder { file, source, owner: None, function: None, mutants: Vec::new() };
@@ -19,7 +19,7 @@ pub fn mutants(file: &str, source: &str) -> Result<Vec<Mutant>> {
     Ok(finder.mutants)
 }
 
-/// Returns the modules in files of their own that only tests have, as paths without an ending.
+/// Returns the modules that only tests use and that have files of their own, as paths without an extension.
 pub fn modules_for_tests(file: &str, source: &str) -> Result<Vec<String>> {
     let tree = syn::parse_file(source).with_context(|| format!("{file} is not Rust"))?;
     let stem = file.strip_suffix(".rs").unwrap_or(file);
@@ -48,7 +48,7 @@ impl Finder<'_> {
         &self.source[range]
     }
 
-    /// Adds a mutant, unless the code is not in a function: what the compiler evaluates cannot ask a switch.
+    /// Adds a mutant if the code is in a function: code that the compiler evaluates cannot read a switch.
     fn add(&mut self, span: Span, change: String, place: Place) {
         let Some(function) = self.function.clone() else { return };
         let change = change.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -114,7 +114,7 @@ impl<'ast> Visit<'ast> for Finder<'_> {
         }
     }
 
-    // What the compiler evaluates.
+    // The compiler evaluates these.
     fn visit_item_const(&mut self, _: &'ast syn::ItemConst) {}
     fn visit_item_static(&mut self, _: &'ast syn::ItemStatic) {}
     fn visit_impl_item_const(&mut self, _: &'ast syn::ImplItemConst) {}
@@ -200,7 +200,7 @@ fn range(span: Span) -> Range<usize> {
     span.byte_range()
 }
 
-/// Only compiled under a condition, such as for tests.
+/// Whether an item is only compiled under a condition, such as for tests.
 fn is_conditional(attributes: &[Attribute]) -> bool {
     attributes.iter().any(|attribute| attribute.path().is_ident("cfg") || attribute.path().is_ident("test"))
 }
@@ -222,7 +222,7 @@ fn type_name(kind: &Type) -> String {
     }
 }
 
-/// Whether a statement does something that its absence may show.
+/// Whether a statement has an effect that would be missed without it.
 fn is_effect(expression: &Expr) -> bool {
     match expression {
         Expr::Assign(_) | Expr::MethodCall(_) | Expr::Call(_) => true,
@@ -250,7 +250,7 @@ fn is_assignment(operator: &BinOp) -> bool {
     )
 }
 
-/// A condition with a pattern: its parts cannot be put into parentheses.
+/// Whether a condition has a pattern: then its parts cannot be put into parentheses.
 fn has_let(expression: &Expr) -> bool {
     match expression {
         Expr::Let(_) => true,
@@ -260,7 +260,7 @@ fn has_let(expression: &Expr) -> bool {
     }
 }
 
-/// Operators that are easily taken for this one, or stand at a boundary beside it.
+/// Returns operators that are easily confused with this one, or that differ from it only at a boundary.
 fn others(operator: &BinOp) -> &'static [&'static str] {
     use BinOp::*;
     match operator {

@@ -1,4 +1,4 @@
-//! Turns one mutant on and runs the tests that reach it, until one fails.
+//! Turns a mutant on, and runs the tests that reach it until one fails.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader};
@@ -20,7 +20,7 @@ pub enum Verdict {
     Caught {
         test: String,
     },
-    /// The tests did not end in time, or the program did not end as programs do.
+    /// The tests did not end in time, or the program ended abnormally.
     RanAway {
         program: String,
     },
@@ -29,7 +29,7 @@ pub enum Verdict {
     Unreached,
 }
 
-/// Returns what the tests say to a mutant.
+/// Returns the verdict of the tests on a mutant.
 pub fn judge(number: usize, programs: &[TestProgram], settings: &Settings, root: &Path) -> Result<Verdict> {
     let mut verdict = Verdict::Unreached;
     for program in programs {
@@ -42,7 +42,7 @@ pub fn judge(number: usize, programs: &[TestProgram], settings: &Settings, root:
             let caught = match end {
                 End::Passed => break,
                 End::Failed(failed) => {
-                    // Among many tests that wait for each other's cores, one may fail by itself.
+                    // A test that shares the cores with many others may fail for that reason, so it runs once more alone.
                     let alone = tests.iter().position(|test| test.name == failed).map(|index| tests.remove(index));
                     let again = alone.filter(|_| program.waits).map(|test| run(&[test])).transpose()?;
                     again
@@ -64,7 +64,7 @@ pub fn judge(number: usize, programs: &[TestProgram], settings: &Settings, root:
     Ok(verdict)
 }
 
-/// What a run of a program came to.
+/// The result of running a test program.
 struct Run {
     passed: BTreeSet<String>,
     end: End,
@@ -73,7 +73,7 @@ struct Run {
 #[derive(PartialEq, Eq)]
 enum End {
     Passed,
-    /// This test failed, and the others were not waited for.
+    /// This test failed. The program was ended without waiting for the others.
     Failed(String),
     /// The tests did not end in time, or the program ended without naming a test.
     Broke,
@@ -132,14 +132,14 @@ fn run(number: usize, program: &TestProgram, tests: &[&Test], settings: &Setting
     Ok(Run { passed, end: outcome })
 }
 
-/// The test of a line such as `test a::b ... ok`, and whether it passed.
+/// Returns the name of the test in a line such as `test a::b ... ok`, and whether it passed.
 fn result(line: &str) -> Option<(String, bool)> {
     let (test, result) = line.strip_prefix("test ")?.split_once(" ... ")?;
     let passed = result.starts_with("ok") || result.starts_with("ignored");
     (passed || result.ends_with("FAILED")).then(|| (test.trim_end_matches(" - should panic").to_owned(), passed))
 }
 
-/// Ends a program with all that it has started.
+/// Kills a program and all processes that it has started.
 fn end(child: &mut Child) -> Result<()> {
     Command::new("kill").args(["-KILL", "--", &format!("-{}", child.id())]).stderr(Stdio::null()).status()?;
     child.wait()?;

@@ -1,7 +1,7 @@
 //! Changes Weir in many places, one at a time, and reports which changes its tests do not notice.
 //!
-//! A tool that compiles each change by itself needs a build for each. This one puts all changes into one build, each behind a switch that
-//! the environment turns on; it notes which tests reach which change, and runs only those.
+//! A tool that compiles each change by itself needs a build for each. This one puts all changes into one build, each behind a switch in
+//! the environment. It records which tests reach which change, and runs only those.
 
 mod compile;
 mod find;
@@ -95,7 +95,7 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// Wherever cargo has put this program: its dependencies are those of the relay's tests too.
+/// Returns the target directory in which cargo has put this program. It has the dependencies of the relay's tests too.
 fn target_directory(repository: &Path) -> Result<PathBuf> {
     let program = std::env::current_exe()?;
     let target = program.ancestors().nth(2).context("the program is in a target directory")?;
@@ -139,7 +139,7 @@ fn choose(tree: &tree::Tree, settings: &Settings, options: &Options, repository:
     Ok(chosen)
 }
 
-/// Returns so many of all, half of them spread evenly over the areas and half by their sizes, rounded up.
+/// Returns this many of all items: half of them spread evenly over the areas, and half in proportion to the areas' sizes, rounded up.
 fn sample<T>(mut by_area: Vec<Vec<T>>, wanted: usize, seed: u64) -> Vec<T> {
     let found: usize = by_area.iter().map(Vec::len).sum();
     if wanted < found {
@@ -154,7 +154,7 @@ fn sample<T>(mut by_area: Vec<Vec<T>>, wanted: usize, seed: u64) -> Vec<T> {
     by_area.into_iter().flatten().collect()
 }
 
-/// SplitMix64: the same sample for the same seed everywhere.
+/// SplitMix64, so that a seed gives the same sample everywhere.
 fn random(state: &mut u64) -> u64 {
     *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let mut mixed = *state;
@@ -163,7 +163,7 @@ fn random(state: &mut u64) -> u64 {
     mixed ^ (mixed >> 31)
 }
 
-/// So that a run that is cut short has judged a sample of all files.
+/// Returns the numbers in random order, so that a run that is cut short has judged a sample of all files.
 fn in_random_order(numbers: &BTreeSet<usize>) -> Vec<usize> {
     let mut dice = 1;
     let mut order: Vec<(u64, usize)> = numbers.iter().map(|number| (random(&mut dice), *number)).collect();

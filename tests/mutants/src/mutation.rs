@@ -1,37 +1,37 @@
-//! What is changed, and where.
+//! A mutant: what is changed, and where.
 
 use std::ops::Range;
 
 use crate::tree::within;
 
-/// One change of one place.
+/// One change at one place.
 #[derive(Debug, Clone)]
 pub struct Mutant {
-    /// From the root of the repository.
+    /// The path from the root of the repository.
     pub file: String,
     pub line: usize,
-    /// With its type: `Backoff::next`.
+    /// The name of the function with its type: `Backoff::next`.
     pub function: String,
-    /// What a reader is told: `a < b becomes a <= b`.
+    /// The description in the report: `a < b becomes a <= b`.
     pub change: String,
     pub place: Place,
 }
 
-/// How a change is put in so that a switch turns it on.
+/// How the change is written so that a switch turns it on.
 #[derive(Debug, Clone)]
 pub enum Place {
-    /// The function returns at once. The offset is behind its opening brace.
+    /// The function returns at once. The offset is after its opening brace.
     Body { at: usize, value: String },
-    /// The expression is another.
+    /// The expression is replaced by another one.
     Expression { range: Range<usize>, other: String },
-    /// The statement is left out.
+    /// The statement is omitted.
     Statement { range: Range<usize> },
-    /// The arm of a `match` does not match. The offset is behind its pattern; `guarded` if a guard follows.
+    /// The arm of a `match` does not match. The offset is after its pattern; `guard`: the guard that follows, if there is one.
     Arm { at: usize, guard: Option<Range<usize>> },
 }
 
 impl Mutant {
-    /// As docs/testing.md names it.
+    /// Returns the name by which docs/testing.md refers to the mutant.
     pub fn name(&self) -> String {
         let file = within(&self.file).unwrap_or(&self.file);
         format!("{file}::{}: {}", self.function, self.change)

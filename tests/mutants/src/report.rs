@@ -1,4 +1,4 @@
-//! What comes of a run, as Markdown.
+//! The results of a run, as Markdown.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -11,7 +11,7 @@ use crate::mutation::Mutant;
 use crate::settings::Settings;
 use crate::tests_of::{TestProgram, reaching};
 
-/// Returns the mutants that docs/testing.md explains to change nothing that anybody could see.
+/// Returns the mutants of which docs/testing.md explains that they change nothing observable.
 pub fn equivalents(path: &Path) -> Result<BTreeSet<String>> {
     let text = std::fs::read_to_string(path)?;
     let section = text.split("\n## ").find(|section| section.starts_with("Mutants that change nothing")).unwrap_or("");
@@ -19,7 +19,7 @@ pub fn equivalents(path: &Path) -> Result<BTreeSet<String>> {
     Ok(rows.flat_map(|(names, _)| names_of_row(names)).collect())
 }
 
-/// Returns the mutants of a row. A name without a file is of the file before it.
+/// Returns the mutants of a row. A name without a file belongs to the file before it.
 fn names_of_row(names: &str) -> Vec<String> {
     let (mut file, mut found) = ("", Vec::new());
     for name in names.split("`, `") {

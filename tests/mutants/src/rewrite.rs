@@ -1,4 +1,4 @@
-//! Puts mutants into a file, each behind its switch.
+//! Writes mutants into a file, each behind its switch.
 
 use std::ops::Range;
 
@@ -8,14 +8,14 @@ use crate::mutation::{Mutant, Place};
 #[path = "rewrite_tests.rs"]
 mod tests;
 
-/// A changed file, and where in it each mutant is.
+/// A changed file, with the places of its mutants.
 pub struct Rewritten {
     pub text: String,
-    /// The number of a mutant, the text that it alone has, and the text of its whole place.
+    /// For each mutant its number, the range of the text that only it has, and the range of its whole place.
     pub placed: Vec<(usize, Range<usize>, Range<usize>)>,
 }
 
-/// Returns the source with all the mutants, whose numbers are those of their switches.
+/// Returns the source with all mutants. Their numbers are those of their switches.
 pub fn rewrite(source: &str, mutants: &[(usize, &Mutant)]) -> Rewritten {
     let mut sites: Vec<Site> = Vec::new();
     for (number, mutant) in mutants {
@@ -25,7 +25,7 @@ pub fn rewrite(source: &str, mutants: &[(usize, &Mutant)]) -> Rewritten {
             None => sites.push(Site { range, mutants: vec![(*number, &mutant.place)] }),
         }
     }
-    // Outer sites before those in them; of two with one range, a statement is outside of its expression.
+    // Outer sites come before inner ones. Of two sites with one range, a statement contains its expression.
     sites.sort_by_key(|site| (site.range.start, std::cmp::Reverse(site.range.end), site.depth()));
     let mut writer = Writer { source, sites: &sites, next: 0, text: String::new(), placed: Vec::new() };
     writer.copy(0..source.len());
@@ -70,7 +70,7 @@ struct Writer<'a> {
 }
 
 impl Writer<'_> {
-    /// Copies a part of the source with the sites in it.
+    /// Copies a part of the source, with the sites in it rewritten.
     fn copy(&mut self, part: Range<usize>) {
         let mut at = part.start;
         while let Some(site) = self.sites.get(self.next).filter(|site| site.range.end <= part.end) {

@@ -1,4 +1,4 @@
-//! What mutants.yaml says.
+//! The settings in mutants.yaml.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -11,7 +11,7 @@ use crate::tree::within;
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Settings {
-    /// Folders of the sources of the core or the relay, and the percentage of their mutants that should be caught.
+    /// The folders of the sources in the core and the relay, each with the percentage of mutants that tests should catch.
     pub areas: BTreeMap<String, u32>,
     pub except: Vec<String>,
     pub programs: Vec<Program>,
@@ -25,7 +25,7 @@ pub struct Settings {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Program {
-    /// `weir` or `weir_core` for the tests beside the code, else a file or folder of `tests/` or `core/tests/`.
+    /// `weir` or `weir_core` for the tests beside the code, otherwise a file or folder of `tests/` or `core/tests/`.
     pub name: String,
     #[serde(default)]
     pub waits: bool,
@@ -45,7 +45,7 @@ impl Settings {
         serde_saphyr::from_str(&text).with_context(|| path.display().to_string())
     }
 
-    /// Returns the area of a file, if it may be changed.
+    /// Returns the area of a file. `None`: the file may not be changed.
     pub fn area(&self, file: &str) -> Option<&str> {
         let file = within(file)?;
         let excepted = self.except.iter().any(|except| file == except || file.ends_with(&format!("/{except}")));
@@ -55,7 +55,7 @@ impl Settings {
 }
 
 impl Program {
-    /// Whether it has the tests that stand beside the code.
+    /// Whether the program has the tests that are beside the code.
     pub fn is_beside_code(&self) -> bool {
         ["weir", "weir_core"].contains(&self.name.as_str())
     }

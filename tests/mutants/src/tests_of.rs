@@ -12,7 +12,7 @@ use anyhow::{Context, Result, ensure};
 use crate::compile::Compiled;
 use crate::settings::Settings;
 
-/// What is known of a test program without a mutant.
+/// The results of a test program without a mutant.
 pub struct TestProgram {
     pub path: PathBuf,
     pub waits: bool,
@@ -25,7 +25,7 @@ pub struct Test {
     pub reached: BTreeSet<usize>,
 }
 
-/// Runs each test alone, without a mutant. Tests that fail so are left out.
+/// Runs each test alone, without a mutant. Tests that fail then are left out.
 pub fn run_each(compiled: &Compiled, settings: &Settings, root: &Path, scratch: &Path) -> Result<Vec<TestProgram>> {
     fs::create_dir_all(scratch)?;
     settings

@@ -14,12 +14,12 @@ const SWITCH: &str = include_str!("../switch.rs");
 
 pub struct Tree {
     pub root: PathBuf,
-    /// The sources of the core and of the relay, as they are in the repository.
+    /// The sources of the core and the relay, unchanged.
     pub sources: BTreeMap<String, String>,
 }
 
 impl Tree {
-    /// Copies what the repository knows of, as it is on the disk.
+    /// Copies the files that git tracks, as they are on disk.
     pub fn copy(repository: &Path, root: PathBuf) -> Result<Self> {
         let files = git(repository, &["ls-files", "--cached", "--others", "--exclude-standard"])?;
         let mut sources = BTreeMap::new();
@@ -37,7 +37,7 @@ impl Tree {
         Ok(Self { root, sources })
     }
 
-    /// Writes the sources, some of which are changed.
+    /// Writes the sources, with the changed ones in place of the original ones.
     pub fn write(&self, changed: &BTreeMap<String, String>) -> Result<()> {
         for (file, source) in &self.sources {
             let mut text = changed.get(file).unwrap_or(source).clone();
@@ -50,12 +50,12 @@ impl Tree {
     }
 }
 
-/// Returns the path of a file below the sources of its crate, if it is one of them.
+/// Returns the path of a file below the source folder of its crate, if it is there.
 pub fn within(file: &str) -> Option<&str> {
     ROOTS.iter().find_map(|root| file.strip_prefix(root)?.strip_prefix('/'))
 }
 
-/// Removes what an earlier copy had and the repository has no more: cargo would find its tests.
+/// Removes files of an earlier copy that the repository no longer has: cargo would find tests in them.
 fn remove_others(root: &Path, files: &str) -> Result<()> {
     let known: BTreeSet<PathBuf> = files.lines().map(|file| root.join(file)).collect();
     let mut folders = vec![root.to_owned()];
@@ -73,8 +73,8 @@ fn remove_others(root: &Path, files: &str) -> Result<()> {
     Ok(())
 }
 
-/// Gives the packages another version. Cargo keeps what it has built by name and version of a package, wherever its sources are: without
-/// this, what is built here would count as built from the repository.
+/// Gives the packages another version. Cargo caches its builds by name and version of a package, wherever the sources are: without
+/// this, the builds of the copy would count as builds of the repository.
 fn as_other_packages(file: &str, content: Vec<u8>) -> Result<Vec<u8>> {
     if !file.ends_with("Cargo.toml") && !file.ends_with("Cargo.lock") {
         return Ok(content);
@@ -89,7 +89,7 @@ fn as_other_packages(file: &str, content: Vec<u8>) -> Result<Vec<u8>> {
     Ok(text.into_bytes())
 }
 
-/// Writes a file that has another content, so that the others are not compiled again.
+/// Writes a file only if its content differs, so that unchanged files are not compiled again.
 fn write(path: &Path, content: &[u8]) -> Result<()> {
     if fs::read(path).is_ok_and(|old| old == content) {
         return Ok(());
@@ -98,7 +98,7 @@ fn write(path: &Path, content: &[u8]) -> Result<()> {
     fs::write(path, content).with_context(|| path.display().to_string())
 }
 
-/// Returns what a git command prints.
+/// Returns the output of a git command.
 pub fn git(repository: &Path, arguments: &[&str]) -> Result<String> {
     let output = Command::new("git").current_dir(repository).args(arguments).output()?;
     ensure!(output.status.success(), "git {}: {}", arguments.join(" "), String::from_utf8_lossy(&output.stderr));

@@ -1,8 +1,8 @@
-//! Values that a function may return instead of its own.
+//! Values that a function may return in place of its own.
 
 use syn::{GenericArgument, PathArguments, Type};
 
-/// Returns other values of a type; some may turn out not to compile.
+/// Returns other values of a type. Some of them may not compile.
 pub fn of(kind: &Type) -> Vec<String> {
     let fixed = |values: &[&str]| values.iter().map(|value| (*value).to_owned()).collect();
     match kind {

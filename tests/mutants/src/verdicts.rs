@@ -1,4 +1,4 @@
-//! The verdicts of a run, kept in a file so that a run that was cut short can go on.
+//! The verdicts of a run, stored in a file so that a run that was cut short can be resumed.
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
@@ -28,7 +28,7 @@ struct Line {
 }
 
 impl Verdicts {
-    /// Opens the file, with what it has or empty.
+    /// Opens the file. Its verdicts count if `resume` is set.
     pub fn open(path: PathBuf, resume: bool, mutants: &[Mutant]) -> Result<Self> {
         let mut by_number = BTreeMap::new();
         for line in std::fs::read_to_string(&path).iter().filter(|_| resume).flat_map(|text| text.lines()) {

@@ -1,4 +1,4 @@
-//! Who is asked about: ids that are nearly right.
+//! Which client an explanation is for: ids that are almost right.
 
 use weir_core::proto::node::Node;
 

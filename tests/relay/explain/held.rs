@@ -1,4 +1,4 @@
-//! What the view keeps although its server has said something else.
+//! Resources that a view keeps although its server has removed or changed them.
 
 use super::*;
 
@@ -33,11 +33,11 @@ async fn a_change_of_routing_waits_for_clusters_that_are_named() {
     say_listener(&stream, "2", "a", "1");
     let sent = client.sent().await;
     client.ack(LDS, &[], &sent);
-    // The set of clusters has to be settled: until then, nothing is known to be missing from it.
+    // The set of clusters has to be settled: before that, nothing is known to be missing from it.
     until("the set is settled", async || get(relay.admin, "/upstreams").await.contains("\"settled\"")).await;
     let listeners = Asked { kind: "listeners", ..cluster_of(&relay)("l") };
     say_listener(&stream, "3", "missing", "2");
-    // It waits for as long as the server goes on.
+    // The wait lasts as long as the server continues to send changes.
     for version in 4.. {
         let version = version.to_string();
         say(&stream, &version, &[], &[("b", version.as_str())], &[]);

@@ -1,10 +1,10 @@
-//! Names that are not there: what leads to them, what the set has instead, and what of that is known.
+//! Missing names: which resources refer to them, what the set has instead, and how much of that is known.
 
 use weir_core::proto::node::Node;
 
 use super::*;
 
-/// A relay of a SotW control plane, whose sets are complete, and a delta client with the listeners and clusters of that.
+/// Returns a relay of a SotW control plane with complete sets, and a delta client with its listeners and clusters.
 async fn complete(clusters: &[(&str, &str)], listener_to: &str) -> (Relay, Plane, Stream, Client) {
     let mut plane = Plane::start(&[Variant::Sotw]).await;
     let relay = relay(plane.address, ", variant: sotw").await;

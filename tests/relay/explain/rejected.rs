@@ -1,11 +1,11 @@
-//! What a client rejects: in delta what was in the reply, in SotW what the reason quotes, and nothing else.
+//! Which resources a client rejects: in delta those in the reply, in SotW only those that the reason quotes.
 
 use super::super::status::weir;
 use super::*;
 
 const REASON: &str = "Error adding/updating cluster(s):\n  it is bad";
 
-/// What `/nacks` has of the first version of clusters.
+/// Returns the counts in `/nacks` for the first version of clusters.
 async fn nacked(relay: &Relay) -> Value {
     let page =
         async || -> Value { serde_json::from_str(&get(relay.admin, "/nacks?type=clusters&nacked").await).unwrap() };
@@ -62,7 +62,7 @@ async fn a_delta_reply_of_one_resource_that_is_rejected_is_about_that_one_and_wh
     of("a").is("unacked", &[STAR, ACTIVE, "present", "sent", "unacked", "others_nacked"]).await;
     client.ack(CDS, &[], &sent);
     of("a").is("acked", &[STAR, ACTIVE, "present", "sent", "acked", "others_nacked"]).await;
-    of("b").is("nacked", &[STAR, ACTIVE, "present", "sent", "nacked"]).await; // that reply did not have it
+    of("b").is("nacked", &[STAR, ACTIVE, "present", "sent", "nacked"]).await; // the NACKed reply did not have this name
     say(&stream, "4", &[], &[("b", "3")], &[]);
     let sent = client.sent().await;
     client.ack(CDS, &[], &sent);

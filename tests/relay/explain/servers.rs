@@ -1,4 +1,4 @@
-//! What the servers have said of a name, and whether they are there.
+//! What the servers have sent for a name, and whether they are reachable.
 
 use super::super::unix::Folder;
 use super::*;
@@ -100,7 +100,7 @@ async fn what_comes_from_disk_is_said_to() {
     drop(relay);
     let config = || config(address, ", variant: delta", &format!("views: {{key: [cluster]}}\n{state}"));
     let relay = loop {
-        // The file is free once the first relay has ended.
+        // The state file can be opened once the first relay has ended.
         let relay = run(crate::bind(config()).await.unwrap(), std::future::pending());
         if get(relay.admin, "/ready").await.contains("from disk") {
             break relay;

@@ -1,4 +1,4 @@
-//! A resource on its way to a client, and what the client lacks of a set.
+//! A resource on its way to a client, and resources of a set that the client lacks.
 
 use super::super::driver::{Connection, everything};
 use super::*;
@@ -132,7 +132,7 @@ async fn a_route_waits_for_the_endpoints_of_clusters_that_the_client_was_sent() 
     let changed = Resource { name: "a".into(), version: "2".into(), resource: Some(warming), ..Default::default() };
     let (type_url, nonce, resources) = (CDS.into(), "3".into(), vec![changed]);
     stream.respond(&Response::Delta(DeltaDiscoveryResponse { type_url, nonce, resources, ..Default::default() }));
-    client.sent().await; // not answered: an Envoy is warming it
+    client.sent().await; // not ACKed, as by an Envoy that warms the cluster
     say_listener(&stream, "4", "a", "2");
     let listeners = Asked { kind: "listeners", ..cluster_of(&relay)("l") };
     let page = listeners.is("waiting", &[STAR, ACTIVE, "present", "earlier_sent", "routing_hold", "acked"]).await;
