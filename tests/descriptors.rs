@@ -1,7 +1,7 @@
 //! The embedded descriptors: where they come from, and whether they are current.
 //!
 //! They are the FileDescriptorSet of the crate envoy-types, without source locations and comments. The lock file has that crate under a
-//! target that does not exist. So cargo downloads it for `cargo metadata`, and never compiles it.
+//! target that does not exist. So cargo downloads it for `cargo metadata` and never compiles it.
 //! To create the file again: `cargo test --test descriptors -- --ignored regenerate`.
 
 use std::io::{Read, Write};

@@ -42,7 +42,7 @@ impl Server {
         tell.recv().unwrap()
     }
 
-    /// The relay, with the resources of a REST server.
+    /// Starts the relay with the resources of a REST server.
     fn relay(upstream: SocketAddr) -> Self {
         Self::start(move || async move {
             let text = format!(
@@ -56,7 +56,7 @@ impl Server {
         })
     }
 
-    /// A server with the same response for every request.
+    /// Starts a server that sends the same response to every request.
     fn constant(status: StatusCode, body: Bytes) -> Self {
         Self::start(move || async move {
             let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -85,15 +85,15 @@ impl Server {
         })
     }
 
-    /// Seconds of processor time that its thread has used.
+    /// Returns the seconds of processor time that its thread has used.
     fn used(&self) -> f64 {
         let stat = std::fs::read_to_string(&self.task).unwrap();
         let fields: Vec<_> = stat.rsplit_once(')').unwrap().1.split_whitespace().collect();
         let ticks: u64 = fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap();
-        ticks as f64 / 100.0 // USER_HZ, which is 100 on every platform of Linux
+        ticks as f64 / 100.0 // USER_HZ, which is 100 on all Linux platforms
     }
 
-    /// Polls for this long, and returns the polls per second of the server's processor time.
+    /// Polls for this long. Returns the number of polls per second of the server's processor time.
     async fn pace(&self, request: &Bytes, expected: (StatusCode, usize), time: Duration) -> f64 {
         let (before, start) = (self.used(), Instant::now());
         let mut clients = tokio::task::JoinSet::new();

@@ -1,4 +1,4 @@
-//! The program with sockets that are older than it: a restart in place, which addresses they are for, and what a service manager hears.
+//! The program with sockets that it inherits: a restart in place, which addresses the sockets are for, and what a service manager is sent.
 
 mod support;
 
@@ -26,12 +26,12 @@ fn folder_with_cluster(name: &str) -> Folder {
     folder
 }
 
-/// Returns a configuration that serves the file, with what listens.
+/// Returns a configuration that serves the file at these addresses.
 fn config_of(folder: &Folder, listens: &str) -> String {
     format!("{listens}\nupstream: {{files: '{}'}}\nrest: {{timeout: 10s}}\n", folder.file("clusters.yaml"))
 }
 
-/// Starts the program with at most two sockets, from file descriptor 3 on, after other shell commands.
+/// Returns a command that runs other shell commands, and then the program with at most two sockets, from file descriptor 3 on.
 fn command_with(sockets: impl IntoIterator<Item = OwnedFd>, before: &str) -> Command {
     let sockets: Vec<_> = sockets.into_iter().collect();
     let script = format!("export LISTEN_PID=$$ LISTEN_FDS={}; {before}; exec \"$0\" \"$@\" {MOVED}", sockets.len());
@@ -55,7 +55,7 @@ fn start(name: &str, config: &str, sockets: impl IntoIterator<Item = OwnedFd>) -
     Program::start_by(command_with(sockets, "true"), &format!("restart-{name}.yaml"), config, PATIENCE)
 }
 
-/// Runs the program until it ends by itself, and returns what it says.
+/// Runs the program until it ends by itself, and returns its output.
 fn refused(name: &str, config: &str, sockets: impl IntoIterator<Item = OwnedFd>) -> String {
     let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("restart-{name}.yaml"));
     std::fs::write(&path, config).unwrap();
@@ -79,7 +79,7 @@ fn poll_request() -> String {
     format!("{head}content-length: {}\r\n\r\n{body}", body.len())
 }
 
-/// Polls once on a connection of its own.
+/// Polls once, on a connection of its own.
 fn poll(address: SocketAddr) -> Result<(), String> {
     let answering = || {
         let stream = TcpStream::connect_timeout(&address, PATIENCE)?;
@@ -92,7 +92,7 @@ fn poll(address: SocketAddr) -> Result<(), String> {
     }
 }
 
-/// Opens a stream once, on a connection of its own, and waits for its first response.
+/// Opens a stream on a connection of its own, and waits for its first response.
 fn subscribe(address: SocketAddr, runtime: &tokio::runtime::Runtime) -> Result<(), String> {
     let answering = async {
         let stream = tokio::net::TcpStream::connect(address).await.map_err(|error| error.to_string())?;
@@ -107,7 +107,7 @@ fn subscribe(address: SocketAddr, runtime: &tokio::runtime::Runtime) -> Result<(
     answered.unwrap_or_else(|_| Err("no answer".into())).map_err(|error| format!("stream: {error}"))
 }
 
-/// Clients that connect all the time.
+/// Clients that connect continuously.
 struct Crowd {
     is_over: Arc<AtomicBool>,
     answered: Arc<AtomicUsize>,
@@ -140,7 +140,7 @@ impl Crowd {
         Self { is_over, answered, clients }
     }
 
-    /// Waits until so many more were answered.
+    /// Waits until this many more clients were answered.
     fn goes_on(&self, more: usize) {
         let (before, begun) = (self.answered.load(Ordering::Relaxed), Instant::now());
         while self.answered.load(Ordering::Relaxed) < before + more {
@@ -149,14 +149,14 @@ impl Crowd {
         }
     }
 
-    /// Ends them, and returns what went wrong.
+    /// Stops the clients, and returns their errors.
     fn end(self) -> Vec<String> {
         self.is_over.store(true, Ordering::Relaxed);
         self.clients.into_iter().flat_map(|client| client.join().unwrap()).collect()
     }
 }
 
-/// Leaves ports for other tests.
+/// The pause between connections, so that other tests have ports.
 const PAUSE: Duration = Duration::from_millis(3);
 
 #[test]
@@ -174,7 +174,7 @@ fn no_connection_is_lost_while_one_relay_follows_another() {
         crowd.goes_on(30);
         relay.signal("-TERM");
         let next = if round % 2 == 0 {
-            assert!(relay.has_succeeded(PATIENCE)); // clients wait meanwhile
+            assert!(relay.has_succeeded(PATIENCE)); // clients wait in the backlog meanwhile
             start("follows", &config, socket())
         } else {
             relay.says("SIGTERM received", PATIENCE);
@@ -204,7 +204,7 @@ fn an_inherited_socket_stops_accepting_at_once_while_another_one_waits_for_the_d
     let waiting: Vec<_> = (0..10).map(|_| TcpStream::connect(address).unwrap()).collect();
     poll(own).unwrap();
     for _ in waiting {
-        listener.accept().expect("the relay has accepted it"); // without waiting, as the relay has set it
+        listener.accept().expect("the relay has accepted it"); // does not wait, because the relay has set the socket to that mode
     }
 }
 
@@ -225,7 +225,7 @@ fn an_address_that_was_not_inherited_is_waited_for_while_the_others_are_served()
     poll(address).unwrap();
     old.signal("-TERM");
     assert!(old.has_succeeded(PATIENCE));
-    poll(address).unwrap(); // by the new one, which is the only one
+    poll(address).unwrap(); // the new process, which is the only one
     new.says(&format!("address free; listening address={own_address}"), PATIENCE);
     poll(own_address).unwrap();
     new.says(&format!("address free; listening address={probes_address}"), PATIENCE);
@@ -308,7 +308,7 @@ fn trn_19_connections_that_were_accepted_before_the_drain_are_answered() {
     let config = config_of(&folder, &format!("listen: [{{address: '{address}'}}]\ndrain: {{spread: 0s}}"));
     let mut relay = start("accepted", &config, [listener.into()]);
     let early: Vec<_> = (0..10).map(|_| TcpStream::connect(address).unwrap()).collect();
-    poll(address).unwrap(); // so the others were accepted before
+    poll(address).unwrap(); // so that earlier connections were accepted before this
     relay.signal("-TERM");
     relay.says("closing listeners and ending client streams", PATIENCE);
     for stream in early {
@@ -405,7 +405,7 @@ fn a_service_manager_hears_when_the_relay_is_ready_reloads_and_stops() {
         assert!(rest.split_once('\n').unwrap().0.parse::<u64>().unwrap() > 0, "{begun}");
         assert_eq!(hears(), format!("READY=1\nSTATUS={status}\n"));
     }
-    std::fs::remove_file(&path).unwrap(); // nothing can be sent any more
+    std::fs::remove_file(&path).unwrap(); // nothing can be sent from now on
     relay.signal("-HUP");
     relay.says("cannot notify the service manager", PATIENCE);
     assert!(relay.child.try_wait().unwrap().is_none(), "it has ended");

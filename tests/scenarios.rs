@@ -1,4 +1,4 @@
-//! The scenarios of `loadtest/` with the built program, shortened.
+//! The scenarios of `loadtest/`, shortened, with the built program.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -43,7 +43,7 @@ async fn clients_move_on_while_relays_restart_one_after_the_other() {
     assert!(report.counters.lost.value() > 0, "no relay restarted: {report}");
 }
 
-/// No connect fails, nobody who connected leaves without a response, and the newcomers are served meanwhile.
+/// No connect fails, no client that connected leaves without a response, and the newcomers are served meanwhile.
 #[tokio::test(flavor = "multi_thread")]
 async fn clients_behind_a_balancer_notice_a_rolling_restart_only_by_connecting_again() {
     let report = passes("balanced-restart.yaml").await;

@@ -1,7 +1,7 @@
-//! A thousand clients of different interest stop reading while everything changes: memory does not grow with the changes, and those that
-//! read again are sent the newest state and nothing in between.
+//! A thousand clients with different interests stop reading while everything changes: memory does not grow with the changes, and clients that read
+//! again are sent the newest state, without earlier ones.
 //!
-//! Relay and clients are in this process, and all live bytes are counted. So this is the only test in here.
+//! Relay and clients are in this process, and all its live bytes are counted, so this file has no other test.
 
 #[path = "support/folder.rs"]
 mod folder;
@@ -50,12 +50,12 @@ unsafe impl GlobalAlloc for Counting {
 const CLIENTS: usize = 1000;
 const CONNECTIONS: usize = 20;
 const EDS: &str = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment";
-/// The content of each resource: more than a client takes before it reads.
+/// The content of each resource: more than a client accepts before it reads.
 const CONTENT: usize = 4 << 10;
 const WINDOW: u32 = 1 << 10;
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Changes every resource, in one file.
+/// Changes every resource in a single file.
 fn change(folder: &Folder, round: usize) {
     let content = "x".repeat(CONTENT);
     let resource = |number: usize| {
@@ -71,7 +71,7 @@ fn name(number: usize) -> String {
     format!("cluster-{number:05}")
 }
 
-/// A client of one resource.
+/// A client that subscribes to one resource.
 struct Client {
     _requests: mpsc::UnboundedSender<DeltaDiscoveryRequest>,
     responses: Streaming<DeltaDiscoveryResponse>,
@@ -97,7 +97,7 @@ impl Client {
         Self { _requests: requests, responses }
     }
 
-    /// Reads until the state of this round, and returns how many responses there were.
+    /// Reads until the state of this round has arrived, and returns the number of responses.
     async fn read_to(&mut self, round: usize) -> usize {
         for count in 1.. {
             let response = timeout(PATIENCE, self.responses.message()).await.expect("no response").unwrap().unwrap();
@@ -110,11 +110,11 @@ impl Client {
     }
 }
 
-/// Returns the round in which the resource was made.
+/// Returns the round in which the resource was changed.
 fn round_of(response: &DeltaDiscoveryResponse) -> usize {
     let body = &response.resources[0].resource.as_ref().unwrap().value;
     let zone = body.iter().position(|byte| *byte == b'x').unwrap();
-    // The region stands before the tag and the length of the zone.
+    // The region is before the tag and the length of the zone.
     let digits = body[..zone - 3].iter().rev().take_while(|byte| byte.is_ascii_digit()).count();
     std::str::from_utf8(&body[zone - 3 - digits..zone - 3]).unwrap().parse().unwrap()
 }
@@ -124,7 +124,7 @@ async fn channel(address: SocketAddr, window: u32) -> Channel {
     endpoint.initial_stream_window_size(window).initial_connection_window_size(1 << 20).connect().await.unwrap()
 }
 
-/// Waits until no more than this is alive: what is on its way at the moment is not counted.
+/// Waits until at most this many bytes are live, since bytes on their way at the moment do not count. Returns their number.
 async fn lives_within(bytes: usize) -> usize {
     let began = Instant::now();
     loop {
@@ -137,7 +137,7 @@ async fn lives_within(bytes: usize) -> usize {
     }
 }
 
-/// The least that was alive within some time.
+/// Returns the fewest bytes that were live within some time.
 async fn rest() -> usize {
     let mut least = usize::MAX;
     for _ in 0..50 {

@@ -1,5 +1,5 @@
-//! The structure of the core, the relay and the load tool: files import downwards, no files import each other in a ring, the methods of a
-//! type stand in the file that defines it, and no file is too long to be read at once. The core has no tasks and no globals.
+//! The structure of the core, the relay and the load tool: files import downwards, no files import each other in a cycle, the methods of a type are
+//! in the file that defines it, and no file is too long to be read at once. The core has no tasks and no globals.
 //!
 //! An import counts for the file that defines the item, whatever re-exports it. A file may use its own folder (`super`), as tests and the
 //! parts of a module do.
@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 type Layers = &'static [&'static [&'static str]];
 
-/// Top down: a file imports from its own layer and those below it. The compiler keeps the core below the relay.
+/// From top to bottom: a file imports from its own layer and those below it. The compiler keeps the core below the relay.
 const LAYERS: [(&str, Layers); 2] = [
     (
         "src",
@@ -57,17 +57,17 @@ const LAYERS: [(&str, Layers); 2] = [
     ("core/src", &[&["lib"], &["protocol"], &["proto", "xds"]]),
 ];
 
-/// Lines of a file, tests not counted.
+/// The maximum of lines in a file, without its tests.
 const LONGEST_FILE: usize = 400;
 
 const ROOTS: [&str; 3] = ["src", "core/src", "loadtest/src"];
 
-/// The modules of a crate by path, such as `relay::views`, with their source. None has its tests.
+/// The modules of a crate by path, such as `relay::views`, with their sources, without tests.
 #[derive(Default)]
 struct Sources {
-    /// Without comments.
+    /// The sources without comments.
     files: BTreeMap<String, String>,
-    /// How many lines each has, comments included.
+    /// The number of lines in each source, with comments.
     lengths: BTreeMap<String, usize>,
 }
 
@@ -99,7 +99,7 @@ impl Sources {
         self.files.insert(module.to_owned(), code.collect::<Vec<_>>().join("\n"));
     }
 
-    /// Returns the file that a path leads to: its deepest module, and from there through re-exports.
+    /// Returns the file that defines the item of a path: the deepest module in the path, and from there through re-exports.
     fn definition(&self, path: &[String]) -> Option<String> {
         let mut length = path.len();
         while length > 0 && !self.files.contains_key(&path[..length].join("::")) {
@@ -131,7 +131,7 @@ impl Sources {
         edges
     }
 
-    /// Returns the types that have methods outside of the file that defines them, with that place.
+    /// Returns the types with methods outside of the file that defines them, and where those are.
     fn methods_elsewhere(&self) -> Vec<String> {
         let mut found = Vec::new();
         for (module, code) in &self.files {
@@ -148,7 +148,7 @@ impl Sources {
     }
 }
 
-/// Returns the lines without the items that are compiled for tests alone.
+/// Returns the lines without items that are only compiled for tests.
 fn without_tests(text: &str) -> Vec<&str> {
     let (mut kept, mut lines) = (Vec::new(), text.lines());
     while let Some(line) = lines.next() {
@@ -181,7 +181,7 @@ fn is_of_word(letter: char) -> bool {
     letter.is_alphanumeric() || letter == '_'
 }
 
-/// Returns the types of the `impl` blocks that are of no trait.
+/// Returns the types of the inherent `impl` blocks.
 fn inherent_impls(code: &str) -> Vec<String> {
     let mut found = Vec::new();
     let starts = code.match_indices("impl").map(|(at, _)| at);
@@ -192,7 +192,7 @@ fn inherent_impls(code: &str) -> Vec<String> {
         let of = match header.starts_with('<') {
             true => &header[end_of_generics(header)..],
             false if header.starts_with(' ') => header,
-            false => continue, // a longer word
+            false => continue, // a part of a longer word
         };
         if of.contains(" for ") {
             continue;
@@ -200,19 +200,19 @@ fn inherent_impls(code: &str) -> Vec<String> {
         let path = of.trim_start().trim_start_matches("dyn ");
         let path = path.split(|letter: char| !(is_of_word(letter) || ":$".contains(letter))).next().unwrap();
         let name = path.rsplit("::").next().unwrap();
-        // In a macro, the name is whatever the macro is given.
+        // In a macro the name is a parameter.
         found.extend(Some(name.to_owned()).filter(|name| !name.starts_with('$')));
     }
     found
 }
 
-/// Returns where `<…>` ends, at which the text begins.
+/// Returns the end of the `<…>` with which the text begins.
 fn end_of_generics(text: &str) -> usize {
     let (mut depth, mut before) = (0, ' ');
     for (at, letter) in text.char_indices() {
         match letter {
             '<' => depth += 1,
-            '>' if before != '-' => depth -= 1, // and not that of ->
+            '>' if before != '-' => depth -= 1, // but not in `->`
             _ => {}
         }
         if depth == 0 {
@@ -254,7 +254,7 @@ fn imports(module: &str, code: &str) -> Vec<(bool, Vec<String>)> {
     found
 }
 
-/// `a::{b, c::{d, e}}` as `a::b`, `a::c::d` and `a::c::e`.
+/// Returns the leaves of `a::{b, c::{d, e}}` as `a::b`, `a::c::d` and `a::c::e`.
 fn leaves(tree: &str) -> Vec<String> {
     let Some(open) = tree.find('{') else { return vec![tree.to_owned()] };
     let (prefix, inner) = (&tree[..open], tree[open + 1..].trim_end().strip_suffix('}').unwrap_or(&tree[open + 1..]));
@@ -275,7 +275,7 @@ fn leaves(tree: &str) -> Vec<String> {
     parts.flat_map(leaves).map(|leaf| format!("{prefix}{leaf}").replace("::self", "")).collect()
 }
 
-/// Returns files that import each other in a ring, if there are any.
+/// Returns files that import each other in a cycle, if there are any.
 fn ring(edges: &BTreeMap<String, BTreeSet<String>>) -> Option<Vec<String>> {
     let mut rest: BTreeMap<_, _> = edges.clone();
     loop {
@@ -289,7 +289,7 @@ fn ring(edges: &BTreeMap<String, BTreeSet<String>>) -> Option<Vec<String>> {
         }
         free.iter().for_each(|of| drop(rest.remove(of)));
     }
-    // Each of the rest imports another of the rest, so following the imports leads back.
+    // Each remaining file imports another remaining one, so following the imports leads to a cycle.
     let mut walked = vec![rest.keys().next()?.clone()];
     loop {
         let next = rest[walked.last()?].iter().find(|to| rest.contains_key(*to))?.clone();
@@ -325,7 +325,7 @@ fn imports_point_down_the_layers() {
         }
     }
     assert_eq!(upward, [""; 0]);
-    // The lowest files of the relay know words of the core, and nothing of sessions or views.
+    // The lowest files of the relay use words of the core, but no sessions or views.
     let (root, layers) = LAYERS[0];
     let sources = Sources::read(root);
     let lowest = sources.files.iter().filter(|(module, _)| layer_of(module, layers) == layers.len() - 1);
@@ -343,7 +343,7 @@ fn knows_protocol(code: &str) -> bool {
     code.contains("weir_core::protocol") || leaves.into_iter().any(|path| path.starts_with("weir_core::protocol"))
 }
 
-/// What would make the core wait, or keep something outside of its objects.
+/// Words that would make the core wait, or keep state outside of its objects.
 const NOT_IN_THE_CORE: [&str; 5] = ["async ", "static ", "LazyLock", "OnceCell", "thread_local!"];
 
 #[test]
@@ -353,7 +353,7 @@ fn the_core_has_no_tasks_and_no_globals() {
         words.collect::<Vec<_>>()
     };
     let sources = Sources::read("core/src");
-    // Compiled for tests alone.
+    // Only compiled for tests.
     let files = sources.files.iter().filter(|(module, _)| *module != "protocol::visits");
     let all: Vec<_> =
         files.flat_map(|(module, code)| found(code).into_iter().map(move |word| (module, word))).collect();

@@ -1,5 +1,5 @@
-//! The program while nobody reads its log: clients are served as ever, who reads again is told what is missing, and the program ends when it
-//! is told to. What panics is in the log too.
+//! The program while no process reads its log: clients are served as usual, a reader that comes back is told which lines are missing, and the program
+//! ends when it has to. Panics are in the log too.
 
 mod support;
 
@@ -22,7 +22,7 @@ use weir_core::protocol::session::Variant;
 
 const DROPPED: &str = "log lines were dropped";
 
-/// The program, whose log is read only when the test does so.
+/// The program, with a log that is read only when the test reads it.
 struct Program {
     child: Child,
     log: BufReader<PipeReader>,
@@ -38,7 +38,7 @@ impl Program {
         Self { child: command.spawn().unwrap(), log: BufReader::new(reader) }
     }
 
-    /// Reads lines until one has this text, and returns it. Each is whole: it begins with its time.
+    /// Reads lines until one has this text, and returns it. Checks that each line is complete: it begins with its time.
     fn read_until(&mut self, text: &str) -> String {
         loop {
             let mut line = String::new();
@@ -69,9 +69,9 @@ async fn dropped_lines(admin: &str) -> u64 {
     metric(admin, "weir_log_lines_dropped_total").await.expect("no such metric") as u64
 }
 
-/// Clients connect, and ask for methods that do not exist, until so many lines have been dropped.
+/// Connects clients that call unknown methods, until this many lines were dropped.
 async fn flood(address: SocketAddr, admin: &str, until: u64) {
-    let path = format!("/{}", "x".repeat(2 << 10)); // a line has it
+    let path = format!("/{}", "x".repeat(2 << 10)); // the log line contains it
     let begun = Instant::now();
     while dropped_lines(admin).await < until {
         assert!(begun.elapsed() < PATIENCE, "no lines are dropped");
@@ -100,7 +100,7 @@ async fn i10_a_log_that_nobody_reads_delays_nobody_and_who_reads_it_again_learns
         plane.address
     );
     let mut program = Program::start(&config);
-    let started = program.read_until("weir started"); // and nothing more
+    let started = program.read_until("weir started"); // nothing else is read
     let address: SocketAddr = field(&started, "listen").unwrap().parse().unwrap();
     let admin = field(&started, "admin").unwrap();
     last_errors::note(admin.parse().unwrap());
@@ -116,7 +116,7 @@ async fn i10_a_log_that_nobody_reads_delays_nobody_and_who_reads_it_again_learns
     let begun = Instant::now();
     while !get(&admin, "/problems").await.1.contains("\"log_dropped\"") {
         assert!(begun.elapsed() < PATIENCE, "it is no problem");
-        flood(address, &admin, dropped_lines(&admin).await + 1).await; // it is one while lines are dropped
+        flood(address, &admin, dropped_lines(&admin).await + 1).await; // the problem lasts while lines are dropped
     }
     let mut newcomer = asks(address).await;
     receives(&mut newcomer, "two").await;
@@ -126,7 +126,7 @@ async fn i10_a_log_that_nobody_reads_delays_nobody_and_who_reads_it_again_learns
     let lines: u64 = field(mention.trim_end(), "lines").unwrap().parse().unwrap();
     assert!(lines > 0, "{mention}");
 
-    // Nobody reads again. The program ends in time, and no line that came before that is half of one.
+    // The log is not read again. The program ends in time, and no earlier line is cut off.
     flood(address, &admin, dropped_lines(&admin).await + 1).await;
     let id = program.child.id().to_string();
     let told = Instant::now();
@@ -138,14 +138,14 @@ async fn i10_a_log_that_nobody_reads_delays_nobody_and_who_reads_it_again_learns
     assert!(program.child.wait().unwrap().success());
 }
 
-/// Runs a part of this file in a process of its own, with the log of a relay.
+/// Runs a part of this file in a process of its own, which writes the log of a relay.
 fn in_its_own_process(part: &str) -> Output {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", part, "--nocapture"]).env(OWN_PROCESS, part).env("RUST_BACKTRACE", "0");
     command.stdout(Stdio::null()).output().unwrap()
 }
 
-/// Starts the log of a relay, if this is the process for that part.
+/// Starts the log of a relay if this is the process for that part.
 fn log_of(part: &str) -> Option<LogControl> {
     std::env::var(OWN_PROCESS).ok().filter(|name| name == part)?;
     Some(LogControl::start_with_queue(&"info".parse().unwrap(), LogFormat::Text).unwrap())

@@ -104,7 +104,7 @@ async fn fb_13_cached_names_hear_nothing_of_a_fallback_and_new_ones_are_served_b
         "{sent}"
     );
     assert!(giver("b").await.contains("\"total\": 0"));
-    serving.kill().await; // its port is closed too
+    serving.kill().await; // this closes its port too
     standing(&relay, "\"state\": \"cached\"").await;
     let mut new = Client::connect(relay.address, Variant::Delta).await;
     new.ask(EDS, &["b"], Some("web"));

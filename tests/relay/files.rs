@@ -13,7 +13,7 @@ use weir_core::proto::loads::LoadStatsRequest;
 const HOUR: Duration = Duration::from_secs(3600);
 const ENDPOINTS: &str = "envoy.config.endpoint.v3.ClusterLoadAssignment";
 
-/// A folder of files, deleted with the test.
+/// A folder of files. Dropping it deletes the folder.
 pub(super) struct Folder(PathBuf);
 
 impl Folder {
@@ -61,7 +61,7 @@ impl Drop for Folder {
     }
 }
 
-/// A relay in which no timer makes anything known: no set settles, and no silence is long enough.
+/// Starts a relay in which time shows nothing: no set settles, and no silence lasts long enough to count.
 pub(super) async fn relay_of(upstream: &str) -> Relay {
     let text = format!(
         "listen: [{{address: '127.0.0.1:0'}}]\nadmin: {{address: '127.0.0.1:0'}}\nupstream: {upstream}\n\
@@ -89,7 +89,7 @@ pub(super) async fn report_with(relay: &Relay, path: &str, wanted: &str) -> Stri
     }
 }
 
-/// Reads responses until the client has been sent, or had reported as absent, this many names. Returns them sorted.
+/// Reads responses until this many names were sent to the client or reported to it as absent. Returns both lists, sorted.
 async fn hears(client: &mut Client, url: &str, limit: usize) -> (Vec<String>, Vec<String>) {
     let (mut set, mut removed) = (Vec::new(), Vec::new());
     while set.len() + removed.len() < limit {
@@ -300,7 +300,7 @@ async fn fs_6_as_the_last_rung_files_serve_what_they_have_and_say_nothing_of_the
     drop(stop);
     serving.await.unwrap();
     report_with(&relay, "/upstreams", "\"state\": \"cached\"").await;
-    // A new name is wanted, so that the files are tried.
+    // The client wants a new name, so that the ladder tries the files.
     client.ask(EDS, &["file", "nowhere"], None);
     let mut sent = Vec::new();
     while !sent.contains(&"file".to_owned()) {
@@ -310,7 +310,7 @@ async fn fs_6_as_the_last_rung_files_serve_what_they_have_and_say_nothing_of_the
     }
     let described = format!("\"server\": \"files {}\"", folder.path());
     report_with(&relay, "/upstreams", &described).await;
-    // A name that is removed from the files, and names that never were in them: they are unknown.
+    // Names that were removed from the files, or never were in them, are unknown.
     folder.put("e.json", EDS, &["other"]);
     report_with(&relay, "/files", "\"resources\": 2").await;
     let mut late = Client::connect(relay.address, Variant::Delta).await;
@@ -318,7 +318,7 @@ async fn fs_6_as_the_last_rung_files_serve_what_they_have_and_say_nothing_of_the
     assert_eq!(hears(&mut late, EDS, 3).await, (vec!["file".into(), "other".into(), "s2".into()], vec![]));
     late.ask(EDS, &["file"], None);
     assert_eq!(hears(&mut late, EDS, 1).await, (vec!["file".into()], vec![]), "nothing of the name that is nowhere");
-    // A wildcard returns what the files have; whether that is everything is unknown.
+    // A wildcard returns the resources of the files. Whether these are all is unknown.
     let mut all = Client::connect(relay.address, Variant::Delta).await;
     all.ask(CDS, &["*"], Some("web"));
     assert_eq!(all.sent().await.set, ["a"]);
@@ -336,7 +336,7 @@ async fn fs_6_as_the_last_rung_files_serve_what_they_have_and_say_nothing_of_the
         let sent = client.sent().await;
         assert_eq!(sent.removed, [""; 0]);
         if sent.set.contains(&"s3".to_owned()) {
-            break; // what both have is sent again, from the active source
+            break; // the active source sends names again that both sources have
         }
     }
 }
@@ -408,7 +408,7 @@ async fn lrs_11_clients_of_files_keep_their_stream_of_loads_and_are_asked_for_no
     let mut loads = LoadClient::connect(relay.address).await;
     let first = LoadStatsRequest { node: node("web"), ..Default::default() };
     loads.report(&first).await;
-    // A client that disconnects is released, and that is the first that it is sent.
+    // When a client half-closes, the relay ends its stream. The client is sent nothing before that.
     loads.reports = None;
     assert_eq!(loads.ended().await.code(), Code::Ok);
 }
@@ -428,7 +428,7 @@ async fn a_hundred_thousand_resources_are_loaded_while_others_are_served() {
     let relay = relay_of(&upstream).await;
     let mut all = Client::connect(relay.address, Variant::Delta).await;
     all.ask(CDS, &["*"], Some("web"));
-    // Another view is sent each change of its own files, while those of the first are read and sent.
+    // Another view is sent each change of its own files, while the files of the first view are read and sent.
     let mut other = Client::connect(relay.address, Variant::Delta).await;
     let name = format!("xdstp://x/{ENDPOINTS}/e");
     other.ask(EDS, &[&name], Some("other"));

@@ -1,4 +1,4 @@
-//! What makes a relay ready that has no clients: who is asked, what counts as an answer, and what becomes of the connection for it.
+//! What makes a relay without clients ready: which servers it asks, which answers count, and what happens to the connection on which it asks.
 
 use std::future::ready;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ async fn is_ready(relay: &Relay) {
     until("it is ready", async || probe(relay.admin, "/ready").await.0 == 200).await;
 }
 
-/// Waits until the relay has this reason for not being ready.
+/// Waits until the relay reports this reason for not being ready.
 async fn is_not_ready(relay: &Relay, reason: &str) {
     let has_reason = async || {
         let (status, body) = probe(relay.admin, "/ready").await;
@@ -49,7 +49,7 @@ async fn start_at(address: SocketAddr, servers: &[SocketAddr]) -> Relay {
     start(&format!("listen: [{{address: '{address}'}}]\n{}", list(servers))).await
 }
 
-/// A server whose health check answers with this status, and that counts its connections.
+/// A server whose health check answers with this status. It counts its connections.
 struct Spoken {
     address: SocketAddr,
     status: Arc<AtomicU8>,
@@ -116,7 +116,7 @@ async fn a_server_that_takes_connections_and_says_nothing_on_them_has_not_answer
     is_not_ready(&relay, "it took the connection and said nothing on it within 200ms").await;
 }
 
-/// A gateway takes connections and answers health checks by itself, whether a control plane is behind it or not.
+/// A gateway accepts connections and answers health checks itself, whether or not a control plane is behind it.
 #[tokio::test]
 async fn a_gateway_does_not_answer_for_a_server_that_is_not_behind_it_nor_keep_one_that_is_from_answering() {
     let quick = "liveness: {timeout: 300ms}";
@@ -183,7 +183,7 @@ async fn files_count_when_all_of_them_were_read_and_a_relay_of_files_is_ready_at
     assert_eq!(probe(relay.admin, "/ready").await.0, 200, "at once");
 }
 
-/// Answers each connection with the status for the head of its request.
+/// Answers each connection with a status that depends on the head of its request.
 async fn says(listener: TcpListener, status: impl Fn(&str) -> u16) {
     loop {
         let (mut socket, _) = listener.accept().await.unwrap();
@@ -210,12 +210,12 @@ async fn a_server_that_is_polled_has_to_answer_over_http() {
         let serving = tokio::spawn(says(server, move |_| status));
         is_not_ready(&start(&text).await, &format!("(REST): {status}")).await;
         serving.abort();
-        let _ = serving.await; // and has left the address
+        let _ = serving.await; // the address is free after this
     }
     let forbids = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let other = text.replace(&nowhere.to_string(), &forbids.local_addr().unwrap().to_string());
     let forbidding = tokio::spawn(says(forbids, |head| if head.contains("discovery:nothing") { 403 } else { 404 }));
-    is_ready(&start(&other).await).await; // it refuses what it does not know, and not the relay
+    is_ready(&start(&other).await).await; // the server rejects the unknown type, and not the relay
     forbidding.abort();
     let server = super::plane::listen_at(nowhere).await;
     let serving = tokio::spawn(super::evidence_silence::a_server_without_anything(server));

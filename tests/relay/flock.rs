@@ -1,4 +1,4 @@
-//! Many clients at once, each on a connection of its own, which count the DATA frames that they receive.
+//! Many clients at once, each on a connection of its own, which count the DATA frames that arrive.
 
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -48,7 +48,7 @@ impl Flock {
         flock
     }
 
-    /// Clients on these connections, delta and SotW in turn. No names mean everything.
+    /// Starts clients on these connections, delta and SotW in turn. No names mean a wildcard.
     pub fn over(sockets: Vec<TcpStream>, url: &'static str, names: &[&str]) -> Self {
         let counts = Arc::new(Counts::default());
         let (size, mut clients) = (sockets.len(), JoinSet::new());
@@ -61,7 +61,7 @@ impl Flock {
         Self { size, counts, _clients: clients }
     }
 
-    /// Delta clients for everything of a type, each with a first message of its own.
+    /// Starts delta clients that subscribe to everything of a type, each with a first message of its own.
     pub fn beginning_with(sockets: Vec<TcpStream>, url: &'static str, mut first: impl FnMut(usize) -> Vec<u8>) -> Self {
         let counts = Arc::new(Counts::default());
         let (size, mut clients) = (sockets.len(), JoinSet::new());
@@ -72,12 +72,12 @@ impl Flock {
         Self { size, counts, _clients: clients }
     }
 
-    /// Returns how many resources and removals they have received.
+    /// Returns how many resources and removals all clients have received.
     pub fn received(&self) -> (usize, usize) {
         (self.counts.resources.load(Ordering::SeqCst), self.counts.removed.load(Ordering::SeqCst))
     }
 
-    /// Waits until they have received this many resources each.
+    /// Waits until each client has received this many resources.
     pub async fn has(&self, each: usize) {
         let (has, due) = (|| self.counts.resources.load(Ordering::SeqCst), self.size * each);
         let all = async {
@@ -88,13 +88,13 @@ impl Flock {
         assert!(tokio::time::timeout(PATIENCE, all).await.is_ok(), "sent {} of {due} resources", has());
     }
 
-    /// Returns how many DATA frames and messages they have received.
+    /// Returns how many DATA frames and messages all clients have received.
     pub fn heard(&self) -> (usize, usize) {
         assert_eq!(self.counts.ended.load(Ordering::SeqCst), 0, "streams have ended");
         (self.counts.frames.load(Ordering::SeqCst), self.counts.messages.load(Ordering::SeqCst))
     }
 
-    /// Waits until each of them has received one message since `before`, and checks that nothing else has arrived.
+    /// Waits until each client has received one message since `before`, and checks that nothing else has arrived.
     pub async fn hears_once_since(&self, before: (usize, usize)) {
         let all = async {
             while self.heard().1 < before.1 + self.size {
@@ -153,7 +153,7 @@ async fn client(
     counts.ended.fetch_add(1, Ordering::SeqCst);
 }
 
-/// The first request, or an ACK.
+/// Returns the first request, or an ACK.
 fn asking(variant: Variant, url: &str, names: &[String], first: bool, nonce: &str, version: &str) -> Bytes {
     let node = first.then(|| node("web")).flatten();
     let (type_url, response_nonce) = (url.to_owned(), nonce.to_owned());

@@ -1,4 +1,4 @@
-//! `grpc.health.v1` beside other streams of one connection.
+//! `grpc.health.v1` besides other streams of one connection.
 
 use h2::client::{ResponseFuture, SendRequest};
 use h2::{RecvStream, SendStream};
@@ -16,7 +16,7 @@ struct Connection {
     task: tokio::task::JoinHandle<()>,
 }
 
-/// A call whose response is there.
+/// A call whose response has begun.
 struct Call {
     out: SendStream<bytes::Bytes>,
     answer: RecvStream,
@@ -29,7 +29,7 @@ impl Connection {
         Self { requests, task: tokio::spawn(async move { drop(connection.await) }) }
     }
 
-    /// Begins a call with a message, and does not half-close.
+    /// Begins a call with a message, without half-closing it.
     async fn call(&self, path: &str, message: &[u8]) -> Call {
         let request = Request::builder().method(Method::POST).version(Version::HTTP_2);
         let request = request.uri(format!("http://relay{path}")).header("content-type", "application/grpc");
@@ -48,7 +48,7 @@ impl Drop for Connection {
 }
 
 impl Call {
-    /// Returns the bytes that come next; none at the end.
+    /// Returns the next bytes; none at the end.
     async fn next(&mut self) -> Option<bytes::Bytes> {
         let next = timeout(PATIENCE, self.answer.data()).await.expect("nothing came")?;
         next.ok()
@@ -68,11 +68,11 @@ fn framed(message: &[u8]) -> bytes::Bytes {
 
 const WATCH: &str = "/grpc.health.v1.Health/Watch";
 const ADS: &str = "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources";
-/// Of a service that is not known.
+/// A request for an unknown service.
 const UNKNOWN: &[u8] = b"\x0a\x04none";
 
-/// The streams of a connection share a window of 4 MiB, and each has one of 64 KiB: 64 streams that are not read leave some bytes of it, and one
-/// more leaves none.
+/// The streams of a connection share a window of 4 MiB, and each has a window of 64 KiB. If 64 streams are not read, a few bytes of the shared window
+/// remain; one more stream uses these up.
 #[tokio::test]
 async fn what_watchers_of_health_send_beside_their_request_keeps_no_other_stream_of_their_connection_from_being_read() {
     let mut plane = Plane::start(&BOTH).await;
@@ -84,7 +84,7 @@ async fn what_watchers_of_health_send_beside_their_request_keeps_no_other_stream
         for _ in 0..65 {
             let mut watcher = connection.call(WATCH, watched).await;
             assert!(watcher.next().await.is_some(), "the first status");
-            // The beginning of a message, which is never whole.
+            // The start of a message that is never completed.
             let mut rest = vec![0; (64 << 10) - 1 - 5 - watched.len()];
             rest[..5].copy_from_slice(&[0, 0, 16, 0, 0]);
             watcher.out.send_data(rest.into(), false).unwrap();
@@ -106,7 +106,7 @@ async fn what_watchers_of_health_send_beside_their_request_keeps_no_other_stream
 async fn a_watcher_that_sends_a_second_request_is_ended_and_one_that_half_closes_is_not() {
     let plane = Plane::start(&BOTH).await;
     let relay = relay(plane.address, ", variant: delta").await;
-    until("it is ready", async || probe(relay.admin, "/ready").await.0 == 200).await; // watchers hear no change after that
+    until("it is ready", async || probe(relay.admin, "/ready").await.0 == 200).await; // no change follows for the watchers
     let connection = Connection::open(relay.address).await;
     for watched in [&b""[..], UNKNOWN] {
         let mut quiet = connection.call(WATCH, watched).await;

@@ -1,5 +1,5 @@
-//! A client like an Envoy that has lost its stream: it connects with resources, states them, applies everything that it is sent, and
-//! records what it loses.
+//! A client like an Envoy that has lost its stream: it connects with resources, states them, applies everything that it is sent, and records which
+//! resources it loses.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -23,12 +23,12 @@ pub struct Holder {
 #[derive(Debug, Default, Clone)]
 pub struct Record {
     pub holds: BTreeSet<String>,
-    /// The names that it was sent, and the number of responses.
+    /// The names that the client was sent, and the number of responses.
     pub heard: BTreeSet<String>,
     pub responses: usize,
     /// The version of the last SotW response.
     pub version: String,
-    /// What it had to delete, in order, and the names that were reported as absent.
+    /// The resources that the client had to delete, in order, and the names that were reported to it as absent.
     pub lost: Vec<String>,
     pub absent: BTreeSet<String>,
 }
@@ -37,23 +37,23 @@ pub struct Record {
 #[derive(Debug, Clone, Copy)]
 pub struct Wish {
     pub url: &'static str,
-    /// Empty means everything.
+    /// No names mean everything.
     pub names: &'static [&'static str],
     pub cluster: &'static str,
 }
 
 pub const ALL_CLUSTERS: Wish = Wish { url: CDS, names: &[], cluster: "web" };
 
-/// A version that no server in these tests has given.
+/// A version that no server in these tests uses.
 pub const UNKNOWN: &str = "of another life";
 
 impl Holder {
-    /// A client without resources.
+    /// Connects a client without resources.
     pub async fn new(relay: SocketAddr, variant: Variant, wish: Wish) -> Self {
         Self::with(relay, variant, wish, &[], "").await
     }
 
-    /// A client with these resources, in unknown versions. In SotW it cannot state their names.
+    /// Connects a client with these resources, in unknown versions. In SotW it cannot state their names.
     pub async fn of(relay: SocketAddr, variant: Variant, wish: Wish, holds: &[String]) -> Self {
         Self::with(relay, variant, wish, holds, UNKNOWN).await
     }
@@ -62,7 +62,7 @@ impl Holder {
         Self::starting(relay, variant, node(wish.cluster), wish, holds, version).await
     }
 
-    /// A client without resources that states this node.
+    /// Connects a client without resources that states this node.
     pub async fn as_node(relay: SocketAddr, variant: Variant, wish: Wish, node: &Node) -> Self {
         Self::starting(relay, variant, Some(node.encode_to_vec().into()), wish, &[], "").await
     }
@@ -100,7 +100,7 @@ impl Holder {
         assert!(!late, "not within {patience:?}: {what}: {:?}", self.record());
     }
 
-    /// What it has lost so far is as it should be.
+    /// Forgets the losses so far, which were expected.
     pub fn forget_losses(&self) {
         let mut record = self.record.lock().unwrap();
         (record.lost, record.absent) = Default::default();

@@ -1,4 +1,4 @@
-//! Files of servers whose disk hangs, played by a pipe that nobody writes to.
+//! Files of servers on a disk that hangs. A pipe to which no process writes plays such a file.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -8,7 +8,7 @@ use weir::config::Config;
 use super::*;
 use crate::certificates::{Authority, Folder};
 
-/// A pipe in the place of a file. Whoever reads it goes on when this is dropped.
+/// A pipe in place of a file. Dropping it lets its readers continue.
 pub(super) struct Hung(PathBuf);
 
 impl Hung {
@@ -22,11 +22,11 @@ impl Drop for Hung {
     fn drop(&mut self) {
         let opened = std::fs::File::options().read(true).write(true).open(&self.0);
         let _ = std::fs::remove_file(&self.0);
-        drop(opened); // a reader finds the end of it
+        drop(opened); // readers reach the end of the file
     }
 }
 
-/// Before, nothing bounded the reading, and the first server stayed the one that was tried.
+/// Only the server of the file is unreachable, since a time limit bounds the reading.
 #[tokio::test]
 async fn a_file_that_hangs_costs_its_server_and_the_next_of_the_list_serves() {
     for (name, keys) in [("token", "tls: {ca: ca.pem}, token_file: token"), ("ca.pem", "tls: {ca: ca.pem}")] {

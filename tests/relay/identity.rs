@@ -1,4 +1,4 @@
-//! Which clients share a view, and what is the same for all of them.
+//! Which clients share a view, and what the clients of a view have in common.
 
 use prost::Message;
 use prost_types::{Struct, Value, value::Kind};
@@ -17,7 +17,7 @@ async fn clients_of_one_key_share_a_stream_and_clients_of_two_do_not() {
         client.ask(CDS, &[], Some(["web", "db"][number / 2 % 2]));
         clients.push(client);
     }
-    let mut streams = Vec::new(); // a stream that is dropped has ended
+    let mut streams = Vec::new(); // dropping a stream would end it
     for _ in 0..2 {
         let mut stream = plane.stream().await;
         let first = stream.request().await;
@@ -38,7 +38,7 @@ async fn clients_of_one_key_share_a_stream_and_clients_of_two_do_not() {
     assert_eq!(get(relay.admin, "/healthz").await, "ok\n");
 }
 
-/// The gateways of one deployment share, and a field that is not left out splits.
+/// The gateways of one deployment share a view. A field that the key does not exclude separates clients.
 #[tokio::test]
 async fn key_2_clients_share_by_what_is_left_out_and_the_server_is_shown_the_rest() {
     const KEY: &str = "views: {key: [{id: {part: 1, of: '~'}}, {id: {part: 4, of: '~'}}, {metadata: {except: [NAME]}}]}\n\
@@ -58,7 +58,7 @@ async fn key_2_clients_share_by_what_is_left_out_and_the_server_is_shown_the_res
         requests.send(DeltaDiscoveryRequest { node, type_url: CDS.into(), ..Default::default() }).unwrap();
         clients.push((client, zone));
     }
-    let mut streams = Vec::new(); // a stream that is dropped has ended
+    let mut streams = Vec::new(); // dropping a stream would end it
     for _ in 0..2 {
         let mut stream = plane.stream().await;
         let first = stream.request().await;
@@ -140,7 +140,7 @@ async fn a_thousand_clients_of_one_view_need_one_stream_and_all_coming_back_at_o
         for client in &mut clients {
             assert_eq!(client.sent().await.set, ["a", "b"]);
         }
-        drop(clients); // all at once
+        drop(clients); // disconnects all at once
     }
     let mut requests = 0;
     while streams[0].requests.try_recv().is_ok() {

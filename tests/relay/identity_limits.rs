@@ -1,4 +1,4 @@
-//! The limits of all that has one identity, whatever its connections: who goes beyond one is answered with it, it is counted, and other
+//! The limits for everything with one identity, on whatever connections: a client that exceeds one is answered with it, it is counted, and other
 //! identities go on.
 
 use std::sync::Arc;
@@ -20,14 +20,14 @@ use super::connections::{is_healthy, is_served, names, open};
 use super::poller::{CLUSTERS, Poller};
 use super::*;
 
-/// A relay that knows its clients by their certificates, and a client of it that has one cluster.
+/// A relay that identifies its clients by their certificates, and a neighbour: a client that has one cluster.
 struct World {
     relay: Relay,
     plane: Plane,
     stream: Stream,
     neighbour: Client,
     version: usize,
-    /// Signs all certificates.
+    /// The authority that signs all certificates.
     authority: Authority,
     _folder: Folder,
 }
@@ -61,7 +61,7 @@ impl World {
         world
     }
 
-    /// The neighbour gets a change and acknowledges it.
+    /// Checks that the neighbour gets a change, and ACKs it.
     async fn neighbour_goes_on(&mut self) {
         self.version += 1;
         let version = self.version.to_string();
@@ -81,7 +81,7 @@ impl World {
         self.metric(&format!("weir_limit_reached_total{{limit=\"limits.{key}\"}} ")).await
     }
 
-    /// Waits until so many connections are left: those that are refused close, but not at once.
+    /// Waits until this many connections are left: rejected ones close, but not at once.
     async fn has_connections(&self, count: u64) {
         until("others are closed", async || self.metric("weir_client_connections ").await == count).await;
     }
@@ -98,7 +98,7 @@ impl World {
         Poller::over(self.connection(identity).await).await
     }
 
-    /// A poll on a new connection is answered with the limit.
+    /// Checks that a poll on a new connection is answered with the limit.
     async fn poll_is_refused(&self, cluster: &str, texts: &[&str]) {
         let answer = self.poller(GREEDY).await.poll(CLUSTERS, cluster, json!({})).await;
         assert!(answer.status == 429 && answer.headers["retry-after"] == "10", "{answer:?}");
@@ -114,7 +114,7 @@ impl World {
     }
 }
 
-/// Connects with a certificate for a name, or without one.
+/// Connects with a certificate for a name, or without a certificate.
 async fn connect(relay: &Relay, authority: &Authority, identity: Option<&str>) -> TlsStream<TcpStream> {
     let mut roots = RootCertStore::empty();
     roots.add(CertificateDer::from_pem_slice(authority.pem.as_bytes()).unwrap()).unwrap();
@@ -149,7 +149,7 @@ async fn an_identity_with_too_many_connections_is_answered_with_the_limit_and_ot
     assert_eq!(world.counted("connections_per_identity").await, 3);
     world.has_connections(3).await;
 
-    // Two more that ask for nothing have what is left for answers, and keep nobody else from being served.
+    // Two more connections without a request get the room that is left for answers, and do not keep other clients from being served.
     let silent = [world.connection(GREEDY).await, world.connection(GREEDY).await];
     let mut closed = world.connection(GREEDY).await;
     let end = tokio::time::timeout(PATIENCE, closed.read(&mut [0])).await.expect("it is still open");
@@ -190,7 +190,7 @@ async fn an_identity_with_too_many_streams_is_answered_with_the_limit_and_others
     for stream in streams {
         is_served(stream).await;
     }
-    is_served(first).await; // and ends
+    is_served(first).await; // returns when the stream has been served, and ends it
     world.is_served_again(GREEDY).await;
     is_served(second).await;
 }
@@ -224,7 +224,7 @@ async fn an_identity_makes_no_more_views_than_its_share_over_all_its_connections
         world.plane.stream().await;
     }
     world.neighbour_goes_on().await;
-    // Once its client has left, one of the two makes room.
+    // Once the client of one of the two views has left, that view makes room.
     drop(made.remove(0));
     until("there is room", async || {
         world.poller(GREEDY).await.poll(CLUSTERS, "made-up-3", json!({})).await.status != 429

@@ -1,4 +1,4 @@
-//! Resource files that seem to be ignored, and what `/files`, `/upstreams` and `/resources` show of them.
+//! Resource files that seem to be ignored, and how `/files`, `/upstreams` and `/resources` show that.
 
 use std::fs;
 
@@ -62,7 +62,7 @@ async fn a_file_that_cannot_be_loaded_has_a_line_that_says_what_is_served_and_on
     Lines::of_file(&folder.file("b.json"), "cannot load resource file; no earlier version").await;
 }
 
-/// The server of a view's first ladder, and the server that a resource came from.
+/// Returns the active server of a view's first ladder, and the server from which a resource came.
 async fn servers_of(relay: &Relay, resource: &str) -> (Value, Value) {
     let page = async |path: &str| -> Value { serde_json::from_str(&get(relay.admin, path).await).unwrap() };
     let (mut views, mut found) = (page("/upstreams").await, page(&format!("/resources?name={resource}")).await);
@@ -85,12 +85,12 @@ async fn files_behind_a_control_plane_change_nothing_until_it_is_away_and_then_n
     assert_eq!(sent.set, ["a", "b"]);
     client.ack(CDS, &[], &sent);
 
-    // What is in the files counts only with the ladder there.
+    // The files count only once the ladder uses them.
     folder.put("a.json", CDS, &["a", "in-file"]);
     folder.put("e.json", EDS, &["e"]);
     assert_eq!(servers_of(&relay, "a").await, (server.clone().into(), server.clone().into()));
     drop((plane.kill().await, stream));
-    client.ask(EDS, &["e"], None); // not cached, so that the files are tried
+    client.ask(EDS, &["e"], None); // not cached, so that the ladder tries the files
     let mut sent = Vec::new();
     while !["e", "in-file"].iter().all(|name| sent.iter().any(|sent| sent == name)) {
         let next = client.sent().await;

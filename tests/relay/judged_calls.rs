@@ -1,5 +1,5 @@
-//! A control plane that judges every call by its header: streams and their next openings, calls that look whether it is alive, trials of types,
-//! and all that at the next server of the list.
+//! A control plane that judges every call by its header: streams and their later openings, liveness calls, trials of types, and all of these at the
+//! next server of the list.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use super::refused_types::{MADE_UP, UNKNOWN};
 use super::*;
 
 const HEADER: &str = "x-consul-token";
-/// The views, by the clusters of their nodes. Each has a token of its own.
+/// The node clusters of the views. Each view has a token of its own.
 const CLUSTERS: [&str; 2] = ["one", "other"];
 
 fn token_of(cluster: &str) -> String {
@@ -29,10 +29,10 @@ fn is_taken(headers: &HeaderMap) -> bool {
     CLUSTERS.iter().any(|cluster| shown == [token_of(cluster)])
 }
 
-/// A control plane that serves clusters, and ends the streams that request a type which it does not have.
+/// A control plane that serves clusters, and ends streams that request another type.
 struct Judging {
     plane: Plane,
-    /// Cuts all streams off.
+    /// Ends all streams.
     cut: Arc<Notify>,
     _serving: JoinSet<()>,
 }
@@ -57,7 +57,7 @@ impl Judging {
         self.plane.calls.lock().unwrap().clone()
     }
 
-    /// Waits until each view has made so many more calls for which something holds.
+    /// Waits until each view has made this many more calls that satisfy a condition.
     async fn has(&self, what: &str, count: usize, is: impl Fn(&SeenCall) -> bool) {
         self.until(what, |calls| {
             let of = |call: &SeenCall, cluster: &str| shown(&call.headers) == [token_of(cluster)] && is(call);
@@ -66,13 +66,13 @@ impl Judging {
         .await;
     }
 
-    /// Waits for so many more calls that look for life. One stream of all views makes them.
+    /// Waits for this many more liveness calls. The stream of one view makes them for all views.
     async fn is_looked_at(&self, count: usize) {
         let is = |call: &&SeenCall| call.path.ends_with("/WeirIsAnyoneThere") && is_taken(&call.headers);
         self.until("liveness calls", |calls| calls.iter().filter(is).count() >= count).await;
     }
 
-    /// Waits until something holds of the calls from now on.
+    /// Waits until the calls from now on satisfy a condition.
     async fn until(&self, what: &str, holds: impl Fn(&[SeenCall]) -> bool) {
         let from = self.calls().len();
         until(what, async || holds(&self.calls()[from..])).await;
@@ -104,7 +104,7 @@ fn is_stream(call: &SeenCall) -> bool {
     call.cluster.is_some()
 }
 
-/// Each call shows the token of its view and no other. Before the first client, the relay asks for itself, and has nothing to show.
+/// Checks that each call shows only the token of its view. Before the first client, the relay asks without a token.
 fn judge(calls: &Calls) {
     for call in calls.lock().unwrap().iter() {
         match (&shown(&call.headers)[..], &call.cluster) {
@@ -142,17 +142,17 @@ async fn every_call_of_a_view_carries_its_header_and_no_call_another_s() {
             callers.push(caller);
         }
         first.is_looked_at(2).await;
-        // A trial has a stream for the type, and one for a type that the server takes.
+        // A trial has one stream for the tried type, and one for a type that the server accepts.
         callers.iter().for_each(|caller| caller.ask_for(MADE_UP, "x"));
         first.has("trials of both views", 2, is_stream).await;
         until("the type is refused in both", async || {
             get(relay.admin, "/upstreams").await.matches("\"REFUSED\"").count() >= CLUSTERS.len()
         })
         .await;
-        // The calls are counted from before the streams are cut off.
+        // Counts the calls from before the streams end.
         tokio::join!(first.has("next openings of both views", 1, is_stream), async { first.cut.notify_waiters() });
         first.is_looked_at(2).await;
-        // What is requested then is not cached, so that the next server is needed.
+        // The clients then request names that are not cached, so that the relay needs the next server.
         let calls = first.plane.calls.clone();
         first.plane.kill().await;
         callers.iter().for_each(|caller| caller.ask_for(EDS, "hosts"));

@@ -1,4 +1,4 @@
-//! `weir key --against`: what a scripted control plane sends to nodes of one key.
+//! `weir key --against`: compares what a scripted control plane sends to nodes with one key.
 
 use prost::Message;
 use serde_json::{Value, json};
@@ -10,10 +10,10 @@ use super::refused_types::ROUTES;
 use super::status::weir;
 use super::*;
 
-/// Resources by their types.
+/// Resources, by type.
 type Content = Vec<(&'static str, Vec<(&'static str, Any)>)>;
 
-/// Answers each type of a stream once, by what there is for its node.
+/// Answers the first request of each type on a stream, by the content for its node.
 fn serve(mut stream: Stream, content: impl Fn(&str) -> Content + Send + 'static) {
     tokio::spawn(async move {
         let (mut all, mut sent): (Option<Content>, Vec<&str>) = (None, Vec::new());
@@ -65,7 +65,7 @@ fn content(prefix: &str, word: &str) -> Content {
     ]
 }
 
-/// A folder with a configuration, and with nodes that differ in their name, and in their cluster if that is given.
+/// Creates a folder with a configuration, and with nodes that differ in their names, and in these clusters.
 fn world(clusters: [&str; 2]) -> Folder {
     let folder = Folder::new();
     let text = "listen: [{address: '127.0.0.1:0'}]\nupstream: {servers: [{uri: 'http://127.0.0.1:1'}]}\n\
@@ -79,7 +79,7 @@ fn world(clusters: [&str; 2]) -> Folder {
     folder
 }
 
-/// Starts the program against a server, for a moment's silence.
+/// Starts the program with a server, and with a short quiet period.
 fn compare(folder: &Folder, server: &str, more: &[&str]) -> tokio::task::JoinHandle<(i32, String, String)> {
     let path = |name: &str| folder.0.join(name).display().to_string();
     let (config, nodes) = (path("relay.yaml"), path("nodes"));
@@ -101,7 +101,7 @@ async fn nodes_that_are_sent_the_same_share_and_the_field_that_is_not_the_same_i
     let end = ": 5 resources of 5 types\nnode fields that differ: id, metadata.NAME\n\nClients of one key get the same secrets. ";
     assert!(out.contains(end), "{out}");
 
-    // Each has its own prefix, secret and clusters: the second has one more.
+    // Each node has its own prefix, secret and clusters. The second node has one cluster more.
     let own = |id: &str| {
         let mut all = content(id, &format!("hush-{id}"));
         if id == "gw-2" {

@@ -1,4 +1,4 @@
-//! Headers of clients in the key: each view shows its own to the control plane, and a refusal is for new streams of that view alone.
+//! Request headers in the sharing key: each view shows its own headers to the control plane, and a rejection concerns only new streams of that view.
 
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::UnboundedReceiverStream;
@@ -28,7 +28,7 @@ pub(super) async fn channel(relay: &Relay) -> Channel {
     Endpoint::from_shared(format!("http://{}", relay.address)).unwrap().connect().await.unwrap()
 }
 
-/// A client that shows a token, and wants all clusters.
+/// A client that shows a token, and subscribes to all clusters.
 pub(super) struct Caller {
     requests: Requests,
     responses: Streaming<DeltaDiscoveryResponse>,
@@ -77,7 +77,7 @@ impl Caller {
     }
 }
 
-/// What a new stream with a token gets first.
+/// Returns the first response or status of a new stream with a token.
 async fn first(channel: &Channel, token: &str) -> Result<Vec<String>, Status> {
     call(channel, Some(token)).await?.names().await
 }
@@ -98,7 +98,7 @@ async fn clients_with_their_own_tokens_have_views_of_their_own_that_show_them_to
             let place = if token == "token-one" { &mut one } else { &mut other };
             *place = Some((caller, stream));
         }
-        // The same token shares; the first view has what it had.
+        // A client with the same token shares the view. The first view has kept its resources.
         assert_eq!(first(&channel, "token-one").await.unwrap(), ["a"]);
         let _without = call(&channel, None).await.unwrap();
         let stream = plane.stream().await;
@@ -107,7 +107,7 @@ async fn clients_with_their_own_tokens_have_views_of_their_own_that_show_them_to
             let text = get(relay.admin, page).await;
             assert!(!text.contains("token-one") && !text.contains("token-other"), "{page}");
         }
-        // Opened again, a stream shows the same.
+        // When the relay opens a stream again, it shows the same token.
         let (mut caller, stream) = one.take().unwrap();
         drop(stream);
         let again = plane.stream().await;
@@ -138,7 +138,7 @@ async fn a_refused_token_gets_the_status_on_new_streams_until_the_server_takes_i
         })
         .await;
         assert_eq!(first(&channel, "good-token").await.unwrap(), ["n"], "others are not concerned");
-        // Its stream is opened again, with what it shows; the client that is there has kept what it has.
+        // The relay opens the view's stream again with the same token. The connected client has kept its resources.
         let again = plane.stream().await;
         assert_eq!(again.headers["x-consul-token"], "revoked-token");
         let status = first(&channel, "revoked-token").await.map(|_| ()).unwrap_err();
@@ -167,7 +167,7 @@ async fn what_a_server_refuses_stays_refused_while_another_one_is_active_in_its_
     let stream = serving.stream().await;
     say(&stream, "1", &[("b", "1")], &[("b", "1")], &[]);
     if let Ok(names) = caller.names().await {
-        assert_eq!(names, ["b"]); // it came before the refusal
+        assert_eq!(names, ["b"]); // the response was sent before the rejection
     }
     until("new streams are refused", async || {
         first(&channel, "token").await.is_err_and(|status| status.code() == tonic::Code::PermissionDenied)
@@ -379,13 +379,13 @@ async fn a_view_comes_back_from_disk_for_those_alone_that_show_its_header_if_the
     }
 }
 
-/// What pages and logs call the views of the clients that are connected.
+/// Returns the names that pages and logs use for the views of the connected clients.
 async fn view_names(relay: &Relay) -> Vec<String> {
     let clients: serde_json::Value = serde_json::from_str(&get(relay.admin, "/clients").await).unwrap();
     clients["clients"].as_array().unwrap().iter().map(|row| row["view"].to_string()).collect()
 }
 
-/// The hash is in the name. With a reload that ends no stream nothing happens to a view; with another one, and a restart, its clients find it.
+/// The name contains a hash. It stays the same over a reload that ends no stream, one that does, and a restart: clients find their views again.
 #[tokio::test]
 async fn a_view_with_a_header_has_one_name_over_reloads_and_restarts_with_one_state_key() {
     let folder = Folder::new("header-names");
@@ -437,7 +437,7 @@ async fn a_view_with_a_header_has_one_name_over_reloads_and_restarts_with_one_st
     assert_eq!(view_names(&world.relay).await, names);
 }
 
-/// Nobody finds a view by hashes that were made with another key, so it is not loaded, and makes no relay ready.
+/// Hashes that were made with another key lead to no view. So such a view is not loaded, and no relay becomes ready by it.
 #[tokio::test]
 async fn a_state_that_was_imported_under_another_key_brings_no_view_with_headers() {
     let folder = Folder::new("header-import");

@@ -1,4 +1,4 @@
-//! The state table (FB-11) over real connections: control planes that are unreachable in every way, and many clients that do not notice.
+//! The state table (FB-11) over real connections: control planes that are unreachable in every way, and many clients that notice nothing.
 
 use weir_core::proto::node::Node;
 
@@ -9,7 +9,7 @@ use super::*;
 
 const EACH: usize = 50;
 
-/// A relay for these servers, with short timeouts.
+/// Starts a relay for these servers, with short timeouts.
 async fn relay_to(servers: &[SocketAddr], more: &str) -> Relay {
     let servers: Vec<_> = servers.iter().map(|at| format!("{{uri: 'http://{at}', connect_timeout: 700ms}}")).collect();
     relay_over(&format!("{{servers: [{}]{more}}}", servers.join(", "))).await
@@ -25,7 +25,7 @@ async fn new_client(relay: &Relay, name: &str) -> Client {
     client
 }
 
-/// Rows 2, 6, 8, 10, 3, 14, 21 and 12, with a first server that is unreachable in this way.
+/// Plays rows 2, 6, 8, 10, 3, 14, 21 and 12 of the table, with a first server that is unreachable in this way.
 async fn episode(outage: Outage) {
     let (one, two) = (Server::start(Way::Gives("1")).await, Server::start(Way::Gives("1")).await);
     let (first, second) = (one.address, two.address);
@@ -45,7 +45,7 @@ async fn episode(outage: Outage) {
     let mut newer = new_client(&relay, "c").await;
     assert_eq!(content_of(&mut newer).await, ["c=1"]);
 
-    // The first is up again, and sends nothing yet.
+    // The first server is up again, and sends nothing yet.
     nobody.go().await;
     let one = Server::start_at(first, Way::Mute).await;
     one.sees("FB-12: what was added meanwhile", |seen| seen.requested.len() == 3).await;
@@ -146,7 +146,7 @@ async fn fb_11_rows_5_9_19_fb_27_with_all_unreachable_the_cache_serves_until_any
         let mut late = Client::connect(relay.address, variant).await;
         late.ask(EDS, &["a"], Some("web"));
         assert_eq!(late.sent().await.set, ["a"], "cached names are served to new clients");
-        // A gRPC client, which may have another server to try.
+        // A gRPC client, which may have another server that it can try.
         let node = Node { cluster: "web".into(), user_agent_name: "gRPC Go".into(), ..Node::default() };
         let mut turned_away = Client::connect(relay.address, variant).await;
         turned_away.ask_as(&node, EDS, &["c"]);
@@ -255,7 +255,7 @@ async fn fb_11_row_17_fb_28_the_silence_of_a_server_that_has_answered_is_absence
         run(crate::bind(Config::parse(Path::new("test.yaml"), &text).unwrap()).await.unwrap(), std::future::pending());
     let mut client = new_client(&relay, "a").await;
     one.sees("asked", |seen| seen.requested.contains("a")).await;
-    client.hears_nothing(Duration::from_secs(1)).await; // it has never responded, and another server may know better
+    client.hears_nothing(Duration::from_secs(1)).await; // the server has never responded, and another one may have the name
     one.turn(Way::GivesOnly(&[("b", "1")]));
     let mut other = new_client(&relay, "b").await;
     assert_eq!(content_of(&mut other).await, ["b=1"]);
@@ -330,7 +330,7 @@ async fn a_smaller_set(gone: bool, up: Variant, down: Variant) {
     }
     assert!(holds.contains(&"b".to_owned()), "{case}: {holds:?}");
     if !gone {
-        // Longer than a delta server's set needs to count as complete for clients that hold more.
+        // Longer than the set of a delta server needs to count as complete for clients with more resources.
         client.hears_nothing(Duration::from_secs(if up == Variant::Delta { 6 } else { 1 })).await;
     }
 }

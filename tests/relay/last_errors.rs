@@ -1,4 +1,4 @@
-//! What the relays of a test last found of a server, for the message of a test that waits for them in vain.
+//! The errors that the relays of a test last found at a server. A test that waits for the server too long reports them.
 
 use std::net::SocketAddr;
 use std::sync::Mutex;
@@ -13,12 +13,12 @@ use super::client::exchange;
 /// The admin addresses of all relays that were started.
 static RELAYS: Mutex<Vec<SocketAddr>> = Mutex::new(Vec::new());
 
-/// Notes a relay, to be asked at its admin address.
+/// Records the admin address of a relay, for [`errors_of`].
 pub fn note(admin: SocketAddr) {
     RELAYS.lock().unwrap().push(admin);
 }
 
-/// Returns what the noted relays that use a server last found of it.
+/// Returns the last errors of a server that the recorded relays report.
 pub async fn errors_of(server: SocketAddr) -> String {
     let relays = RELAYS.lock().unwrap().clone();
     let names = [server.to_string(), format!("localhost:{}", server.port())];
@@ -37,5 +37,5 @@ pub async fn errors_of(server: SocketAddr) -> String {
     if errors.is_empty() { "no view has a stream to it".into() } else { errors.join("; ") }
 }
 
-/// A relay answers at its admin address within this time, unless it hangs.
+/// A relay answers within this time at its admin address, unless it hangs.
 const ANSWER: Duration = Duration::from_secs(2);

@@ -1,4 +1,4 @@
-//! The page at the admin address, and the pictures that it shows.
+//! The page at the admin address, and the pictures of the relay that it shows.
 
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -8,7 +8,7 @@ use tokio::sync::oneshot;
 use super::client::PATIENCE;
 use super::*;
 
-/// One who watches.
+/// A client that reads `/live`.
 pub(super) struct Watcher {
     socket: TcpStream,
     received: String,
@@ -29,7 +29,7 @@ impl Watcher {
         read > 0
     }
 
-    /// Returns the next picture, or none at the end of the stream.
+    /// Returns the next picture; `None` at the end of the stream.
     pub(super) async fn picture(&mut self) -> Option<Value> {
         loop {
             let found = self.received.split_once("data: ").and_then(|(_, rest)| rest.split_once("\n\n"));
@@ -89,7 +89,7 @@ async fn a_change_spreads_a_client_stays_behind_and_another_refuses() {
     first.ack(CDS, &[], &sent);
     let sent = second.sent().await;
     second.refuse_for(CDS, &[], &sent, "too sharp");
-    third.sent().await; // and says nothing
+    third.sent().await; // its client does not answer
     let holds = |picture: &Value| of_clusters(picture)["nacked"] == 1 && of_clusters(picture)["acked"] == 1;
     let picture = watcher.until("one has it, and one has refused it", holds).await;
     assert_eq!(of_clusters(&picture)["sent"], 3);
@@ -121,7 +121,7 @@ async fn watchers_are_limited_share_a_picture_and_leave_room_when_they_go() {
         if one == other {
             break;
         }
-        // One of the watchers has read an earlier state than the other.
+        // One watcher may be a picture behind the other.
         match one.as_str() < other.as_str() {
             true => one = times(&mut last).await,
             false => other = times(&mut watchers[0]).await,

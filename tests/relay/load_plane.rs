@@ -1,4 +1,4 @@
-//! A scripted server of load reports, and a scripted client: both use messages as bytes.
+//! A scripted server of load reports, and a scripted client. Both send and receive messages as bytes.
 
 #[path = "../support/raw.rs"]
 mod raw;
@@ -40,7 +40,7 @@ pub struct LoadPlane {
     server: JoinHandle<()>,
 }
 
-/// A stream of the relay. Dropping it ends the stream without a status from the server.
+/// The server's end of a relay's stream. Dropping it ends the stream without a status.
 pub struct LoadStream {
     pub reports: mpsc::UnboundedReceiver<Bytes>,
     frames: mpsc::Sender<Frame<Bytes>>,
@@ -175,19 +175,19 @@ impl LoadClient {
         Self::on(channel, path).await
     }
 
-    /// Compresses what it sends.
+    /// Connects a client that compresses its messages.
     pub async fn compressing(address: SocketAddr) -> Self {
         let channel = Endpoint::from_shared(format!("http://{address}")).unwrap().connect().await.unwrap();
         let grpc = Grpc::new(channel).send_compressed(CompressionEncoding::Gzip);
         Self::open(grpc, LOADS_PATH).await.expect("no stream")
     }
 
-    /// Opens a stream on a connection that exists.
+    /// Opens a stream over an existing connection.
     pub async fn over(io: impl Io) -> Self {
         Self::on(channel_over(io).await.unwrap(), LOADS_PATH).await.expect("no stream")
     }
 
-    /// Opens a stream beside others of a connection.
+    /// Opens a stream beside other streams of a connection.
     pub async fn on(channel: Channel, path: &'static str) -> Result<Self, Status> {
         Self::open(Grpc::new(channel), path).await
     }

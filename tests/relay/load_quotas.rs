@@ -1,4 +1,4 @@
-//! How many pools and streams of load reports there may be, whose make room, and at what pace reports are taken (LRS-11, LRS-18).
+//! How many pools and streams of load reports may exist, which of them make room, and at what pace reports are accepted (LRS-11, LRS-18).
 
 use prost::Message;
 use weir_core::proto::loads::LoadStatsResponse;
@@ -190,7 +190,7 @@ async fn i8_streams_of_load_reports_are_charged_and_give_way_to_others() {
         assert!(refused.message().starts_with("too little memory: "), "{mode}: {refused:?}");
         assert!(clients.len() > 100, "{mode}: {} have room", clients.len());
 
-        // Four connections share: who has nearly all has more than twice its part.
+        // Four connections share the pools: one that has nearly all of them has more than twice its share.
         let others = [connection(&relay).await, connection(&relay).await, connection(&relay).await];
         let gets_in = async {
             loop {

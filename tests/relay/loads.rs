@@ -1,4 +1,4 @@
-//! Load reporting through the relay: streams that are passed through, and streams that are aggregated.
+//! Load reporting through the relay: streams that are forwarded, and streams that are aggregated.
 
 use prost::Message;
 use tokio::sync::oneshot;
@@ -63,7 +63,7 @@ async fn the_end_of_one_side_is_the_end_of_the_other_with_its_status() {
     stream.end(0).await;
     assert_eq!(client.answer().await.unwrap().unwrap(), &b"last"[..]);
     assert_eq!(client.ended().await.code(), Code::Ok);
-    // A client that disconnects is disconnected upstream too.
+    // When a client disconnects, its upstream stream ends too.
     let client = LoadClient::connect(relay.address).await;
     client.report(&opening("web")).await;
     let mut stream = plane.stream().await;
@@ -150,7 +150,7 @@ async fn trn_19_streams_of_loads_end_when_the_relay_goes() {
 pub(super) const AGGREGATE: &str = "load_reports: {mode: aggregate}\n";
 const ALL_CLUSTERS: &str = "envoy.lrs.supports_send_all_clusters";
 
-/// A client like Envoy and gRPC, which can be sent an order for all clusters.
+/// Returns the first report of a client that, like Envoy and gRPC, supports an order for all clusters.
 pub(super) fn able(cluster: &str, id: &str) -> LoadStatsRequest {
     let client_features = vec![ALL_CLUSTERS.into()];
     let node = Node { id: id.into(), cluster: cluster.into(), client_features, ..Node::default() };
@@ -173,7 +173,7 @@ pub(super) fn report(cluster: &str, succeeded: u64, in_progress: u64) -> LoadSta
     LoadStatsRequest { node: None, cluster_stats }
 }
 
-/// Reads reports upstream until they add up to this many requests. Returns the sum, the last level, and the time covered.
+/// Reads reports upstream until their sum has this many requests. Returns the sum, the last number in progress, and the time covered.
 pub(super) async fn told_until(stream: &mut super::load_plane::LoadStream, wanted: u64) -> (u64, u64, Duration) {
     let (mut counted, mut level, mut covered) = (0, 0, Duration::ZERO);
     let start = tokio::time::Instant::now();
@@ -190,14 +190,14 @@ pub(super) async fn told_until(stream: &mut super::load_plane::LoadStream, wante
     (counted, level, covered)
 }
 
-/// Returns how many bytes of reports wait for control planes.
+/// Returns how many bytes of reports are buffered for control planes.
 pub(super) async fn buffered(relay: &Relay) -> u64 {
     let metrics = get(relay.admin, "/metrics").await;
     let bytes = metrics.lines().find_map(|line| line.strip_prefix("weir_load_reports_buffered_bytes "));
     bytes.unwrap_or_else(|| panic!("{metrics}")).parse().unwrap()
 }
 
-/// Two clients of one view that have received an order.
+/// Connects two clients of one view, which have received an order.
 async fn two_clients(relay: &Relay, plane: &mut LoadPlane) -> ([LoadClient; 2], super::load_plane::LoadStream) {
     let mut clients = [LoadClient::connect(relay.address).await, LoadClient::connect(relay.address).await];
     clients[0].report(&able("web", "one")).await;
@@ -232,7 +232,7 @@ async fn lrs_12_lrs_14_clients_of_a_view_are_summed_on_one_stream_with_the_node_
     assert!(covered > Duration::ZERO && covered <= start.elapsed(), "{covered:?}");
     stream.report().await;
     assert!(plane.streams.try_recv().is_err(), "two views, two streams");
-    // A new order is sent to all clients.
+    // All clients are sent a new order.
     let other = LoadStatsResponse { report_endpoint_granularity: true, ..all_each_second() };
     stream.order(&other).await;
     for mut client in clients {
@@ -269,14 +269,14 @@ async fn lrs_16_who_leaves_takes_what_is_in_progress_and_what_was_counted_stays(
     second.report(&report("c", 5, 3)).await;
     assert_eq!(told_until(&mut stream, 15).await.1, 7);
     first.report(&report("c", 2, 4)).await;
-    first.reports = None; // a reset could arrive before the report
+    first.reports = None; // a half-close, because a reset could overtake the report
     assert_eq!(first.ended().await.code(), Code::Ok);
     let (counted, _, _) = told_until(&mut stream, 2).await;
     assert_eq!(counted, 2);
     let level =
         |report: LoadStatsRequest| report.cluster_stats[0].upstream_locality_stats[0].total_requests_in_progress;
     while level(stream.report().await) != 3 {}
-    // After the last client the stream is closed too, once upstream has the report that nothing is in progress.
+    // After the last client the relay ends its stream too, once upstream has the report that no request is in progress.
     drop(second);
     let mut last = 3;
     while let Some(message) = stream.message().await {
@@ -285,7 +285,7 @@ async fn lrs_16_who_leaves_takes_what_is_in_progress_and_what_was_counted_stays(
     assert_eq!(last, 0);
 }
 
-/// The control plane has requested nothing, so that no report is due at which it could be noticed.
+/// The control plane has requested nothing, so no report is due at which the relay could notice.
 #[tokio::test]
 async fn lrs_16_the_stream_of_a_view_ends_with_its_last_client_though_no_report_is_due() {
     let mut plane = LoadPlane::start().await;
@@ -353,7 +353,7 @@ async fn lrs_10_lrs_17_a_client_without_the_feature_is_answered_with_the_cluster
     const ELSEWHERE: &str =
         "access: [{types: [envoy.config.cluster.v3.Cluster], names: [b], allow_from: [10.1.0.0/16]}]\n";
     for (access, clusters) in [("", &["a", "b"][..]), (ELSEWHERE, &["a"])] {
-        // Discovery and loads have one control plane; here one server answers only loads, and another only discovery.
+        // Discovery and loads usually have one control plane. Here one server answers only loads, and another one only discovery.
         let mut plane = Plane::start(&BOTH).await;
         let relay = loads_relay(plane.address, &format!("{AGGREGATE}{access}")).await;
         let mut cds = Client::connect(relay.address, Variant::Delta).await;
@@ -381,7 +381,7 @@ async fn trn_19_what_was_counted_is_sent_before_the_relay_goes() {
     let (stop, stopped) = oneshot::channel::<()>();
     let mut relay = run(crate::bind(config).await.unwrap(), async move { drop(stopped.await) });
     let (mut clients, mut stream) = two_clients(&relay, &mut plane).await;
-    // Long enough for the relay's own report to be far off.
+    // An interval so long that the relay's next report is far off.
     let load_reporting_interval = Duration::from_secs(3600).try_into().ok();
     stream.order(&LoadStatsResponse { load_reporting_interval, ..all_each_second() }).await;
     for (client, cluster) in clients.iter_mut().zip(["c", "d"]) {
@@ -400,7 +400,7 @@ async fn trn_19_what_was_counted_is_sent_before_the_relay_goes() {
     tokio::time::timeout(PATIENCE, &mut relay.task).await.expect("the relay does not go").unwrap();
 }
 
-/// Two control planes that serve discovery and loads, with a relay that prefers the first.
+/// Two control planes that serve discovery and loads, and a relay that prefers the first one.
 struct Two {
     relay: Relay,
     first: Server,
@@ -444,7 +444,7 @@ async fn fb_19_a_stream_of_loads_that_is_passed_through_is_begun_again_at_the_se
     stream.say(b"order").await;
     assert_eq!(client.answer().await.unwrap().unwrap(), &b"order"[..]);
 
-    // The second is still up, and so is the stream to it; the view returns all the same.
+    // The second server is still up, and so is the stream to it. The view still returns to the first.
     let mut first = Server::start_at(address, Way::Gives("1")).await;
     assert_eq!(client.ended().await.code(), Code::Unavailable, "the client is to begin anew");
     assert_eq!(stream.message().await, None);
@@ -478,7 +478,7 @@ async fn fb_19_what_is_put_together_goes_to_the_server_that_serves_now_and_is_co
     assert_eq!(told_until(&mut stream, 5).await.0, 5);
     client.report(&report("c", 7, 3)).await;
 
-    // Back at the first, in mid-stream: what was reported to the second is not reported again, and the rest is.
+    // Back at the first server, in mid-stream: it is sent what was not reported to the second, and nothing twice.
     let mut first = Server::start_at(address, Way::Gives("1")).await;
     let mut back = loads_at(&mut first).await;
     assert!(back.report().await.node.is_some());
@@ -521,7 +521,7 @@ async fn i10_what_is_kept_of_loads_is_bounded_for_all_views_together() {
     let ([first, second], mut stream) = two_clients(&relay, &mut plane).await;
     let load_reporting_interval = Duration::from_secs(3600).try_into().ok();
     stream.order(&LoadStatsResponse { load_reporting_interval, ..all_each_second() }).await;
-    // One view uses all of the memory.
+    // One view uses all memory for reports.
     let many = |from: usize| {
         let clusters = (from..from + 1000).flat_map(|number| report(&format!("cluster-{number}"), 1, 0).cluster_stats);
         LoadStatsRequest { node: None, cluster_stats: clusters.collect() }
@@ -533,7 +533,7 @@ async fn i10_what_is_kept_of_loads_is_bounded_for_all_views_together() {
         client.reports = None;
         client.ended().await;
     }
-    // None is left for the other view, which continues once the first has reported.
+    // The other view gets none, and continues once the first one has reported.
     let mut other = LoadClient::connect(relay.address).await;
     other.report(&able("db", "three")).await;
     let mut others = plane.stream().await;

@@ -1,4 +1,4 @@
-//! The log lines of an outage: one for each change of a server, and not one for each view and retry.
+//! The log lines of an outage: one for each change of a server's state, and not one for each view and retry.
 
 use std::fmt::Write;
 use std::sync::{Arc, LazyLock, Mutex};
@@ -12,7 +12,7 @@ use super::*;
 
 const VIEWS: usize = 30;
 
-/// Stores the lines from level info on, each with its level.
+/// Stores lines of level info and above, each with its level.
 #[derive(Clone, Default)]
 pub(super) struct Lines(Arc<Mutex<Vec<(Level, String)>>>);
 
@@ -45,9 +45,9 @@ impl Subscriber for Lines {
     fn exit(&self, _: &span::Id) {}
 }
 
-/// Stores only the lines of threads that read and write files, which no test can have a subscriber on. While it is the default of all
-/// threads, each place of a line asks the subscriber of its own thread whether it is wanted. Otherwise a place that another thread reaches
-/// first, just as lines begin to be stored, may keep its answer, no.
+/// Stores only the lines of threads that read and write files, on which no test can set a subscriber. As the global default, it makes each call site
+/// ask the subscriber of its own thread every time. Otherwise a call site that another thread reaches first, just as a test begins to store lines,
+/// might cache the answer no.
 struct AskEachTime;
 
 static OF_FILES: LazyLock<Lines> = LazyLock::new(Lines::default);
@@ -75,13 +75,13 @@ impl Subscriber for AskEachTime {
     fn exit(&self, _: &span::Id) {}
 }
 
-/// Has each place of a line ask the subscriber of its thread, in the whole process.
+/// Makes each call site in the process ask the subscriber of its own thread every time.
 pub(super) fn ask_each_time() {
-    let _ = set_global_default(AskEachTime); // one of the tests has done it
+    let _ = set_global_default(AskEachTime); // another test may have set it
 }
 
 impl Lines {
-    /// Stores the lines of this thread from now on, until the guard is dropped.
+    /// Stores the lines of this thread until the guard is dropped.
     pub(super) fn of_this_thread() -> (Self, DefaultGuard) {
         ask_each_time();
         let lines = Self::default();
@@ -89,7 +89,7 @@ impl Lines {
         (lines, guard)
     }
 
-    /// Waits for a line about a file, state or resources, which has its path and this text.
+    /// Waits for a line about a file of state or resources that has this path and this text.
     pub(super) async fn of_file(path: &Path, part: &str) {
         let path = path.display().to_string();
         let is_there = async || OF_FILES.with(part).iter().any(|(_, line)| line.contains(&path));

@@ -1,4 +1,4 @@
-//! Log lines that one client or one server could cause as fast as it can: there are a few, and metrics count the rest.
+//! Log lines that one client or one server could cause very fast: only a few are written, and metrics count the rest.
 
 use std::time::Instant;
 
@@ -14,10 +14,10 @@ use super::shown::{entry, metric, say_entries};
 use super::unix::Folder;
 use super::*;
 
-/// Events of each kind. Without a pace each has a line.
+/// The number of events of each kind. Without a limit each event would have a line.
 const MANY: usize = 300;
 
-/// Counts the lines with a text, and checks that there are no more than so many in each second since.
+/// Counts the lines with a text, and checks that there were at most `a_second` in each second since then.
 fn few(lines: &Lines, text: &str, a_second: usize, since: Instant) {
     let (count, seconds) = (lines.with(text).len(), since.elapsed().as_secs() as usize + 1);
     let most = a_second * seconds;
@@ -95,7 +95,7 @@ async fn i8_types_that_a_polled_server_cannot_have_are_a_few_lines() {
 #[tokio::test]
 async fn a_polled_server_that_refuses_every_poll_causes_a_few_lines() {
     let (lines, _guard) = Lines::of_this_thread();
-    let plane = RestPlane::start().await; // it has nothing
+    let plane = RestPlane::start().await; // without resources
     let relay = polling(&plane, "").await;
     let client = Client::connect(relay.address, Variant::Delta).await;
     client.ask(CDS, &[], Some("web"));

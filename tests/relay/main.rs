@@ -144,7 +144,7 @@ const EDS: &str = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssig
 const LDS: &str = "type.googleapis.com/envoy.config.listener.v3.Listener";
 const BOTH: [Variant; 2] = [Variant::Sotw, Variant::Delta];
 
-/// Locked by each test that keeps the processors busy, so that these run one at a time. All others mostly wait, and run beside them.
+/// Locked by each test that keeps the processors busy, so that these tests run one at a time. Others mostly wait, and run beside them.
 static HEAVY: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
 
 struct Relay {
@@ -185,7 +185,7 @@ fn config(plane: SocketAddr, protocol: &str, rest: &str) -> Config {
     Config::parse(Path::new("test.yaml"), &text).unwrap()
 }
 
-/// Builds the program without brakes: most tests remove what they want, and want to see it go.
+/// Builds the program without brakes, since most tests remove resources and check that they go.
 async fn bind(mut config: Config) -> anyhow::Result<App> {
     config.views.protocol.view.brakes = BrakeRules::default();
     config.hub.iter_mut().for_each(|hub| hub.protocol.view.brakes = BrakeRules::default());
@@ -197,7 +197,7 @@ fn run(app: App, stop: impl Future<Output = ()> + Send + 'static) -> Relay {
     Relay::new(address, admin, tokio::spawn(app.run_until(stop)))
 }
 
-/// Waits for a condition that sends no signal.
+/// Polls until a condition holds.
 async fn until(what: &str, holds: impl AsyncFn() -> bool) {
     let looking = async {
         while !holds().await {
@@ -207,7 +207,7 @@ async fn until(what: &str, holds: impl AsyncFn() -> bool) {
     tokio::time::timeout(client::PATIENCE, looking).await.unwrap_or_else(|_| panic!("never: {what}"));
 }
 
-/// A cluster whose body contains `content`.
+/// Returns a cluster whose body contains `content`.
 fn cluster(name: &str, content: &str) -> Any {
     let mut value = vec![0x0a];
     prost::encoding::encode_varint(name.len() as u64, &mut value);
@@ -232,7 +232,7 @@ fn say_any(stream: &Stream, url: &str, names: &[&str]) {
     }));
 }
 
-/// Waits until a name is requested, and sends a resource that has only that name.
+/// Waits until the relay requests a name, and sends a resource that has only that name.
 async fn say_named(stream: &mut Stream, url: &str, name: &str) {
     let names = |request: &Request| match request {
         Request::Sotw(request) => request.resource_names.clone(),

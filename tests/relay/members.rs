@@ -1,4 +1,4 @@
-//! `views.node: member`: servers are shown one client of a view after the other, and clients notice nothing of it.
+//! `views.node: member`: the relay shows servers the clients of a view one after another, and clients notice nothing of it.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
@@ -17,11 +17,11 @@ use super::unix::Folder;
 use super::warm_start::{Stoppable, is_saved, state_in};
 use super::*;
 
-/// One opening of a stream, as the server has seen it.
+/// One opening of a stream, as the server saw it.
 struct Opening {
     node: Node,
     states_versions: bool,
-    /// While it is open.
+    /// The sender of responses while the stream is open.
     responses: Option<mpsc::UnboundedSender<Bytes>>,
     variant: Variant,
 }
@@ -30,7 +30,7 @@ const INVALID_ARGUMENT: u8 = 3;
 
 type Openings = Arc<Mutex<Vec<Opening>>>;
 
-/// A control plane that has the clusters `c0` and `c1` for each node, and refuses those whose id begins with `bad`.
+/// A control plane that has the clusters `c0` and `c1` for each node, and rejects nodes whose id begins with `bad`.
 struct Server {
     address: SocketAddr,
     openings: Openings,
@@ -49,7 +49,7 @@ impl Server {
         Self { address, openings }
     }
 
-    /// Returns the ids that it was shown, in order.
+    /// Returns the node ids that the server was shown, in order.
     fn ids(&self) -> Vec<String> {
         self.openings.lock().unwrap().iter().map(|opening| opening.node.id.clone()).collect()
     }
@@ -58,7 +58,7 @@ impl Server {
         until(&format!("the server is shown {id}"), async || self.ids().iter().any(|seen| seen == id)).await;
     }
 
-    /// Takes `c1` away on all open streams that show one of these clients. Returns how many there are.
+    /// Removes `c1` on all open streams whose node ids begin with this. Returns the number of these streams.
     fn take_away(&self, prefix: &str) -> usize {
         let openings = self.openings.lock().unwrap();
         let of_these = openings.iter().filter(|of| of.node.id.starts_with(prefix));
@@ -94,7 +94,7 @@ async fn answer(mut stream: Stream, openings: Openings) {
     }
 }
 
-/// All that a server has, and for delta what it has not any more.
+/// Returns a response with everything that a server has, and in delta with removed names.
 fn response(variant: Variant, nonce: &str, names: &[&str], removed: &[&str]) -> Response {
     let (type_url, nonce) = (CDS.to_owned(), nonce.to_owned());
     match variant {
@@ -123,7 +123,7 @@ fn response(variant: Variant, nonce: &str, names: &[&str], removed: &[&str]) -> 
     }
 }
 
-/// Clients who share are of one tenant, and a relay may state it for them.
+/// Clients that share a view are of one tenant. A relay may state the tenant for them.
 const TENANT: &str = "permissions: [{name: all, identities: [{network: 127.0.0.0/8}], tenant: all, relays_for: ['*'], free: [cluster]}]\n";
 
 fn views() -> String {
@@ -140,7 +140,7 @@ fn named(id: &str, cluster: &str) -> Node {
     Node { id: id.into(), cluster: cluster.into(), user_agent_name: "envoy".into(), ..Node::default() }
 }
 
-/// A client that has the clusters.
+/// Connects a client, and waits until it has the clusters.
 async fn client(relay: &Relay, variant: Variant, id: &str, cluster: &'static str) -> Holder {
     let wish = Wish { cluster, ..ALL_CLUSTERS };
     let client = Holder::as_node(relay.address, variant, wish, &named(id, cluster)).await;
@@ -156,7 +156,7 @@ async fn upstreams(relay: &Relay) -> serde_json::Value {
     serde_json::from_str(&get(relay.admin, "/upstreams").await).unwrap()
 }
 
-/// Waits until each view has so many clients.
+/// Waits until each view has this many clients.
 async fn views_have(relay: &Relay, clients: u64) {
     until(&format!("{clients} clients"), async || {
         let upstreams = upstreams(relay).await;
@@ -221,7 +221,7 @@ fn text(value: &str) -> prost_types::Value {
     prost_types::Value { kind: Some(prost_types::value::Kind::StringValue(value.into())) }
 }
 
-/// The control plane takes away what it had for a proxy that is not there any more. Many views change at once, so that most wait for their turn.
+/// The control plane removes what it had for a proxy that has left. Many views change at once, so most of them wait for their turn.
 #[tokio::test]
 async fn what_is_taken_away_from_a_client_that_has_left_takes_nothing_from_the_others() {
     const CLUSTERS: [&str; 12] = ["w0", "w1", "w2", "w3", "w4", "w5", "w6", "w7", "w8", "w9", "w10", "w11"];
@@ -247,7 +247,7 @@ async fn what_is_taken_away_from_a_client_that_has_left_takes_nothing_from_the_o
     .await;
 }
 
-/// The pace holds for the server: however fast clients leave, and of however many views, its streams are opened a tenth of a second apart.
+/// The pace is for each server: however fast clients of however many views leave, streams to it are opened a tenth of a second apart.
 #[tokio::test]
 async fn clients_that_leave_one_after_the_other_cause_ten_openings_a_second() {
     const CLIENTS: usize = 40;
@@ -264,13 +264,13 @@ async fn clients_that_leave_one_after_the_other_cause_ten_openings_a_second() {
         drop(clients.next());
         server.has_seen(&format!("m{at}")).await;
     }
-    let turns = u32::try_from(CLIENTS - VIEWS.len() - 1).unwrap(); // the first one comes at once
+    let turns = u32::try_from(CLIENTS - VIEWS.len() - 1).unwrap(); // the first one is immediate
     assert!(began.elapsed() >= turns * Duration::from_millis(100), "{:?}", began.elapsed());
     assert_eq!(server.ids().len(), CLIENTS);
     clients.for_each(|client| client.has_lost_nothing());
 }
 
-/// I8: a server may refuse one node, and take the others with the same key.
+/// I8: a server may reject one node, and accept others with the same key.
 #[tokio::test]
 async fn i8_a_client_that_the_server_refuses_keeps_nothing_from_the_others() {
     each_translation(async |up, down| {
@@ -292,7 +292,7 @@ async fn i8_a_client_that_the_server_refuses_keeps_nothing_from_the_others() {
     .await;
 }
 
-/// `*` and names of one type have a stream each, so that one change of the client opens two.
+/// `*` and names of one type have separate streams, so a change of the shown client opens two.
 #[tokio::test]
 async fn both_streams_of_a_view_show_the_next_client() {
     let server = Server::start().await;
@@ -309,7 +309,7 @@ async fn both_streams_of_a_view_show_the_next_client() {
     [second, third].iter().for_each(Holder::has_lost_nothing);
 }
 
-/// A server that is turned to shows the client of that moment, and the next one when that leaves.
+/// When a view falls back to a server, the server is shown the current client, and later the next one when that client leaves.
 #[tokio::test]
 async fn a_fallback_server_is_shown_clients_too() {
     let (above, server) = (Plane::start(&BOTH).await, Server::start().await);
@@ -334,7 +334,7 @@ async fn a_fallback_server_is_shown_clients_too() {
     second.has_lost_nothing();
 }
 
-/// Clients of before the reload may be in either view, and those that come later are in the one of the new configuration.
+/// Clients from before the reload may be in either view. Later ones are in the view of the new configuration.
 #[tokio::test]
 async fn after_a_reload_servers_are_shown_clients() {
     let server = Server::start().await;
@@ -351,7 +351,7 @@ async fn after_a_reload_servers_are_shown_clients() {
     second.has_lost_nothing();
 }
 
-/// SOTW-11: the key is the same, so the view is, and the server keeps what it was shown.
+/// SOTW-11: the key stays the same, so the view does too, and the server keeps the node that it was shown.
 #[tokio::test]
 async fn a_shown_client_that_states_another_node_stays_shown() {
     let server = Server::start().await;
@@ -369,7 +369,7 @@ async fn a_shown_client_that_states_another_node_stays_shown() {
     second.has_lost_nothing();
 }
 
-/// The key of the node that is shown is the key of the view, so the next relay has one view too.
+/// The shown node has the key of the view, so the next relay has one view too.
 #[tokio::test]
 async fn two_tiers_agree_on_who_is_shown() {
     for between in BOTH {
@@ -387,7 +387,7 @@ async fn two_tiers_agree_on_who_is_shown() {
     }
 }
 
-/// With versions stated, so that the poll for the next client has nothing new.
+/// The relay states versions, so the poll for the next client brings nothing new.
 #[tokio::test]
 async fn a_server_that_is_polled_is_shown_the_next_client() {
     let plane = RestPlane::start().await;
@@ -413,7 +413,7 @@ async fn a_server_that_is_polled_is_shown_the_next_client() {
     second.has_lost_nothing();
 }
 
-/// The node is not in the state: what is there is a matter of the time.
+/// The state file does not have the shown node, since other clients may be connected by then.
 #[tokio::test]
 async fn a_view_from_disk_shows_the_first_client_that_comes_and_takes_nothing_from_it() {
     let folder = Folder::new("member-state");
@@ -433,7 +433,7 @@ async fn a_view_from_disk_shows_the_first_client_that_comes_and_takes_nothing_fr
     relay.stop().await;
 }
 
-/// Its clients leave one after the other, and each of them may be the one that is shown.
+/// The clients of the view leave one after another, and each of them may be the shown one.
 #[tokio::test]
 async fn a_relay_that_drains_takes_nothing_from_clients_that_are_left() {
     let server = Server::start().await;

@@ -1,4 +1,4 @@
-//! The memory of the relay is one budget, of which greedy clients leave others a part; and limits that count at once on a reload.
+//! The memory of the relay is one budget, of which greedy clients leave others a share; and limits that a reload changes at once.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ fn ask(client: &Client, names: &[String]) {
     client.ask(EDS, &names.iter().map(String::as_str).collect::<Vec<_>>(), Some("web"));
 }
 
-/// Returns why a stream has ended, if it has within a moment.
+/// Returns why a stream has ended, if it ends within a moment.
 async fn end_of(client: &mut Client) -> Option<tonic::Status> {
     let Client::Delta(_, responses) = client else { panic!("a delta client") };
     tokio::time::timeout(Duration::from_millis(300), responses.message()).await.ok()?.err()
@@ -31,7 +31,7 @@ async fn series(relay: &Relay, name: &str) -> usize {
     value.unwrap_or_else(|| panic!("no {name} in {metrics}")).parse().unwrap()
 }
 
-/// Waits until so many bytes are charged to clients.
+/// Waits until the bytes charged to clients satisfy a condition.
 async fn charged(relay: &Relay, are_meant: impl Fn(usize) -> bool) {
     let charged = async || are_meant(series(relay, "weir_memory_charged_bytes{to=\"clients\"}").await);
     until("so much is charged", charged).await;
@@ -156,7 +156,7 @@ async fn new_resources_without_room_are_rejected_by_name_and_requested_again_whe
     assert_eq!(has, all, "none was removed for want of room");
 }
 
-/// Returns the reason with which a response is rejected, once it is answered.
+/// Returns the reason with which the relay NACKs a response; `None` if it ACKs.
 async fn nack_of(stream: &mut Stream, nonce: &str) -> Option<String> {
     loop {
         let Request::Delta(request) = stream.request().await else { panic!("delta") };
@@ -166,7 +166,7 @@ async fn nack_of(stream: &mut Stream, nonce: &str) -> Option<String> {
     }
 }
 
-/// Returns the names that the client is sent, acknowledged, until these are all.
+/// Reads and ACKs responses until the names in them satisfy a condition. Returns the names.
 async fn sent_until(client: &mut Client, are_all: impl Fn(&[String]) -> bool) -> Vec<String> {
     let mut has = Vec::new();
     while !are_all(&has) {

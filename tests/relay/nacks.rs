@@ -1,4 +1,4 @@
-//! Which of many clients NACK what, in `/nacks`, the metrics and the log.
+//! Which of many clients NACK which resources, in `/nacks`, the metrics and the log.
 
 use serde_json::Value;
 use tracing::Level;
@@ -11,7 +11,7 @@ use super::*;
 
 const CLUSTER: &str = "envoy.config.cluster.v3.Cluster";
 const ENVOY: &str = "Error adding/updating cluster(s) bad: cannot create an EDS cluster without an EDS config";
-/// The log of NACKs is looked at as often as idle views are.
+/// NACKs are checked for the log as often as views are for idleness.
 const QUICK: &str = "views: {key: [cluster], idle_timeout: 100ms}\n";
 
 async fn start(plane: &Plane) -> Relay {
@@ -33,13 +33,13 @@ async fn page(relay: &Relay, query: &str) -> Value {
     serde_json::from_str(&get(relay.admin, &format!("/nacks{query}")).await).unwrap()
 }
 
-/// Waits until the first type of the page satisfies a condition, and returns it.
+/// Waits until the first type on the page satisfies a condition, and returns that type.
 async fn first_type(relay: &Relay, what: &str, holds: impl Fn(&Value) -> bool) -> Value {
     until(what, async || holds(&page(relay, "?type=clusters").await["types"][0])).await;
     page(relay, "?type=clusters").await["types"][0].clone()
 }
 
-/// The numbers of a type or of a version: acked, nacked, pending.
+/// Returns the counts of a type or of a version: acked, nacked, pending.
 fn counts(of: &Value) -> [u64; 3] {
     ["acked", "nacked", "pending"].map(|key| of[key].as_u64().unwrap())
 }
@@ -52,7 +52,7 @@ async fn nacking(relay: &Relay, streams: usize) {
     metric(relay, format!("weir_client_streams_nacking{{type=\"{CLUSTER}\"}} {streams}")).await;
 }
 
-/// Sends news to all clients, and returns what each received.
+/// Sends changes to all clients, and returns what each client received.
 async fn push(stream: &Stream, version: &str, news: &[(&str, &str)], clients: &mut [Client]) -> Vec<Told> {
     say(stream, version, &[], news, &[]);
     let mut received = Vec::new();
@@ -155,7 +155,7 @@ async fn seventeen_of_four_hundred_clients_nack_a_version_and_are_shown_counted_
         assert!(line.contains(field), "{field} is missing in {line}");
     }
 
-    // A newer set has the resource in SotW, and does not in delta.
+    // In SotW a newer set has the resource again; in delta the newer response does not.
     let received = push(&stream, "3", &[("a", "2")], &mut clients).await;
     clients.iter().zip(&received).for_each(|(client, sent)| client.ack(CDS, &[], sent));
     let type_row = first_type(&relay, "delta clients have the old resource", |row| counts(row) == [392, 8, 0]).await;

@@ -1,5 +1,5 @@
-//! The cost of the order between types for a change that waits for nothing: the same changes through two relays in turn, one of which keeps
-//! no order (docs/record/performance.md).
+//! The cost of ordering between types for a change that waits for nothing: the same changes go through two relays in turn, one of which does not
+//! order types (docs/record/performance.md).
 //!
 //! `cargo test --release --test relay -- --ignored --nocapture order_pace` measures; without `--ignored` the test only checks that it
 //! works.
@@ -11,7 +11,7 @@ use super::*;
 
 const ROUNDS: usize = 500;
 
-/// A relay with a control plane of its own, and a client that holds a cluster, endpoints, and a listener that refers to the cluster.
+/// A relay with a control plane of its own, and a client that has a cluster, endpoints, and a listener that refers to the cluster.
 struct Pair {
     _plane: Plane,
     stream: Stream,
@@ -45,7 +45,7 @@ impl Pair {
         Self { _plane: plane, stream, _relay: relay, client, said: 0 }
     }
 
-    /// Returns the time from the control plane's response with a change until the client has it. Endpoints may change just before.
+    /// Returns the time from the control plane's response with a change until the client has it. With `churn`, endpoints change just before.
     async fn change(&mut self, (url, name): (&str, &str), churn: bool) -> Duration {
         self.said += 1;
         let version = self.said.to_string();
@@ -80,7 +80,7 @@ fn say_changed(stream: &Stream, url: &str, name: &str, content: &str) {
     stream.respond(&Response::Delta(DeltaDiscoveryResponse { type_url, nonce, resources, ..Default::default() }));
 }
 
-/// Quartiles in microseconds.
+/// Returns the quartiles in microseconds.
 fn quartiles(mut times: Vec<Duration>) -> [u128; 3] {
     times.sort_unstable();
     [1, 2, 3].map(|quarter| times[times.len() * quarter / 4].as_micros())

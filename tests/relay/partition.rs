@@ -1,7 +1,7 @@
-//! A network between two peers that can fail silently: no byte passes, and nothing is closed.
+//! A network between two peers that can fail silently: no byte passes, and no connection closes.
 //!
-//! While it is cut, bytes are buffered and the kernel alone completes connections, so it also simulates a server that hangs: from outside,
-//! one that was stopped by a signal looks the same.
+//! While it is cut, bytes are buffered, and only the kernel completes connections. So it also simulates a hanging server: from outside, a process
+//! that was stopped by a signal looks the same.
 
 use std::net::SocketAddr;
 
@@ -31,7 +31,7 @@ impl Partition {
         self.cut.send_replace(true);
     }
 
-    /// What was sent meanwhile arrives now.
+    /// Lets the network work again. Bytes that were sent meanwhile arrive now.
     pub fn heal(&self) {
         self.cut.send_replace(false);
     }
@@ -55,7 +55,7 @@ async fn accept(listener: TcpListener, server: SocketAddr, state: watch::Receive
     }
 }
 
-/// Forwards until one side closes, and then closes the other.
+/// Forwards a connection until one side closes, and then closes the other side.
 async fn carry(near: TcpStream, server: SocketAddr, state: watch::Receiver<bool>) {
     let mut gate = state.clone();
     if !passes(&mut gate).await {
@@ -79,7 +79,7 @@ async fn pass(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, mut gate: watch::
     passes(&mut gate).await; // the end of a connection is a packet too
 }
 
-/// Waits while the network is cut; returns false if the network was dropped.
+/// Waits while the network is cut. Returns false if the network was dropped.
 async fn passes(gate: &mut watch::Receiver<bool>) -> bool {
     gate.wait_for(|cut| !cut).await.is_ok()
 }

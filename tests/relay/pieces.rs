@@ -1,7 +1,7 @@
-//! A control plane that loads its resources slowly: it sends each in a response of its own as soon as it has loaded it, unless the relay
-//! states that version, and reports a name as absent only once everything is loaded.
+//! A control plane that loads its resources slowly: it sends each one in a response of its own as soon as the resource is loaded, unless the relay
+//! states its version. It reports names as absent only once everything is loaded.
 //!
-//! The test decides how far it is, not a clock. It serves only delta, where sets may come in several responses.
+//! The test decides how much is loaded; no clock does. It serves only delta, where sets may come in several responses.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -25,32 +25,32 @@ pub struct Pieces {
     task: JoinHandle<()>,
 }
 
-/// The resources, in the order in which the server loads them, with contents that are also the versions.
+/// The resources in the order in which the server loads them. The contents are also the versions.
 #[derive(Debug, Clone, Default)]
 struct World {
     has: Vec<(String, String)>,
     reach: Reach,
 }
 
-/// How far the server has loaded.
+/// How much the server has loaded.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 struct Reach {
     pieces: usize,
-    /// A part of the message with the next resource is already sent.
+    /// Whether a part of the message with the next resource is already sent.
     into_next: bool,
 }
 
-/// What the relay did.
+/// What the server has seen of the relay.
 #[derive(Debug, Default, Clone)]
 pub struct Seen {
     pub opened: usize,
     pub open: usize,
-    /// The reasons of its NACKs.
+    /// The reasons of the relay's NACKs.
     pub nacks: Vec<String>,
 }
 
 impl Pieces {
-    /// Serves resources of these names, and sends none before the test says how many are loaded.
+    /// Serves resources with these names. Sends none before the test says how many are loaded.
     pub async fn start(names: &[String]) -> Self {
         Self::start_at(crate::plane::own_address(), names).await
     }
@@ -77,12 +77,12 @@ impl Pieces {
         Self { address, world, seen, stop, task }
     }
 
-    /// The first `pieces` resources are loaded, and sent at once.
+    /// Marks the first `pieces` resources as loaded, which sends them.
     pub fn reaches(&self, pieces: usize) {
         self.world.send_modify(|world| world.reach = Reach { pieces, into_next: false });
     }
 
-    /// The first `pieces` resources are loaded, and a part of the next one is sent.
+    /// Marks the first `pieces` resources as loaded, and sends a part of the next one.
     pub fn reaches_into(&self, pieces: usize) {
         self.world.send_modify(|world| world.reach = Reach { pieces, into_next: true });
     }
@@ -97,7 +97,7 @@ impl Pieces {
         self.world.send_modify(|world| world.has.iter_mut().filter(|(known, _)| known == name).for_each(change));
     }
 
-    /// Everything is loaded, and this resource no longer exists.
+    /// Marks everything as loaded, without this resource, which no longer exists.
     pub fn removes(&self, name: &str) {
         self.world.send_modify(|world| {
             world.has.retain(|(known, _)| known != name);
@@ -127,12 +127,12 @@ impl World {
     }
 }
 
-/// One stream: what was requested on it, and what was sent.
+/// One stream: what the relay has requested on it, and what was sent.
 struct Conversation {
     stream: Stream,
     subscriptions: BTreeMap<String, Topic>,
     nonce: usize,
-    /// The rest of a message of which a part was sent, and the number of its resource.
+    /// The unsent rest of a message, and the index of its resource.
     rest: Option<(usize, Bytes)>,
     seen: Arc<Mutex<Seen>>,
 }
@@ -141,9 +141,9 @@ struct Conversation {
 struct Topic {
     wildcard: bool,
     names: BTreeSet<String>,
-    /// What the relay has, as it stated or was sent.
+    /// The versions that the relay has, as it stated them or was sent them.
     held: BTreeMap<String, String>,
-    /// Names that were reported as absent.
+    /// Names that were reported to the relay as absent.
     absent: BTreeSet<String>,
 }
 
@@ -190,7 +190,7 @@ impl Conversation {
         subscription.held.extend(request.initial_resource_versions);
     }
 
-    /// Sends everything that is due, a message for each resource.
+    /// Sends everything that is due, one message for each resource.
     fn say(&mut self, world: &World) {
         if self.rest.as_ref().is_some_and(|(at, _)| *at >= world.reach.pieces) {
             return; // nothing else fits into the middle of a message
@@ -249,7 +249,7 @@ impl Conversation {
         let _ = self.stream.responses.send(bytes); // the relay may have ended the stream
     }
 
-    /// Sends the first half of a message, with its length.
+    /// Sends the gRPC prefix and the first half of a message.
     fn begin(&mut self, at: usize, message: &Bytes) {
         let half = message.len() / 2;
         assert!(half > PREFIX, "a part of the message itself is out");
@@ -270,7 +270,7 @@ impl Topic {
         self.wants(name) && self.held.get(name).is_none_or(|held| held != content)
     }
 
-    /// Returns, once each, names that were requested or are held and do not exist.
+    /// Returns each name once that the relay requests or has, and that does not exist.
     fn take_gone(&mut self, world: &World) -> Vec<String> {
         let named = self.names.iter().chain(self.held.keys().filter(|name| self.wants(name)));
         let gone: BTreeSet<_> = named.filter(|name| !world.is_known(name)).cloned().collect();

@@ -1,4 +1,4 @@
-//! A scripted control plane: it passes each stream of the relay to the test, as requests in and responses out.
+//! A scripted control plane: it passes each stream of the relay to the test, as a pair of requests and responses.
 
 use std::convert::Infallible;
 use std::io::ErrorKind;
@@ -40,7 +40,7 @@ pub struct Plane {
     pub address: SocketAddr,
     pub streams: mpsc::UnboundedReceiver<Stream>,
     pub loads: mpsc::UnboundedReceiver<LoadStream>,
-    /// All calls so far.
+    /// All calls that were received so far.
     pub calls: Calls,
     server: JoinHandle<()>,
     drains: Drains,
@@ -53,39 +53,39 @@ pub type Calls = Arc<Mutex<Vec<SeenCall>>>;
 pub struct SeenCall {
     pub path: String,
     pub headers: http::HeaderMap,
-    /// What the node of its first request is in.
+    /// The node cluster in its first request.
     pub cluster: Option<String>,
 }
 
-/// Lets connections announce their end, and has one number for each that has.
+/// Notifies connections to announce their end. The semaphore counts those that have.
 type Drains = Arc<(Notify, Semaphore)>;
 
-/// The variants that are served, the status for others, and the encoding that responses name.
+/// The served variants, the status for other calls, and the encoding that responses state.
 #[derive(Clone, Copy)]
 struct Speaks {
     variants: &'static [Variant],
     nack: u16,
     encoding: Option<&'static str>,
     is_relay: bool,
-    /// Says by the headers of a call whether it is taken.
+    /// Decides by the headers of a call whether it is accepted.
     judge: Option<fn(&http::HeaderMap) -> bool>,
 }
 
 const UNIMPLEMENTED: u16 = 12;
 const UNAUTHENTICATED: u16 = 16;
 
-/// Returns an address to listen at, with any port, whose IP no other test uses: while a server is away, no other takes its port, and no
-/// relay of another test connects to the one that comes back.
+/// Returns an address with any port to listen at, whose IP no other test uses. So while a server is down, no other one takes its port, and no relay
+/// of another test connects to it when it is up again.
 pub fn own_address() -> SocketAddr {
     static NUMBER: AtomicU16 = AtomicU16::new(0);
     if !cfg!(target_os = "linux") {
-        return ([127, 0, 0, 1], 0).into(); // the only loopback address
+        return ([127, 0, 0, 1], 0).into(); // the only loopback address of this system
     }
     let [high, low] = NUMBER.fetch_add(1, Ordering::Relaxed).to_be_bytes();
     ([127, 64 + (std::process::id() % 128) as u8, high, low], 0).into()
 }
 
-/// Listens at an address, once it is free: a program that another test starts just now has a copy of an earlier socket for a moment.
+/// Listens at an address once it is free: a program that another test is starting may have a copy of an earlier socket for a moment.
 pub async fn listen_at(address: SocketAddr) -> TcpListener {
     let listens = async {
         loop {
@@ -105,7 +105,7 @@ pub struct Stream {
     pub requests: mpsc::UnboundedReceiver<Request>,
     pub responses: mpsc::UnboundedSender<Bytes>,
     pub headers: http::HeaderMap,
-    /// Where its connection is from.
+    /// The address from which the connection comes.
     pub from: SocketAddr,
 }
 
@@ -123,7 +123,7 @@ impl Plane {
         .await
     }
 
-    /// Says that it is a relay.
+    /// Starts a control plane that identifies itself as a relay.
     pub async fn relay_at(address: SocketAddr, speaks: &'static [Variant]) -> Self {
         Self::listen(
             address,
@@ -133,7 +133,7 @@ impl Plane {
         .await
     }
 
-    /// Names the encoding of its responses. Whether one is encoded, the test decides.
+    /// Starts a control plane that states this encoding in its responses. The test decides which messages are encoded.
     pub async fn compressing(speaks: &'static [Variant], encoding: Option<&'static str>) -> Self {
         Self::listen(
             own_address(),
@@ -143,7 +143,7 @@ impl Plane {
         .await
     }
 
-    /// Ends every stream with this status, before any response.
+    /// Starts a control plane that ends every stream with this status, before any response.
     pub async fn refusing_at(address: SocketAddr, status: u16) -> Self {
         Self::listen(
             address,
@@ -153,7 +153,7 @@ impl Plane {
         .await
     }
 
-    /// Takes a call of any method by its headers alone.
+    /// Starts a control plane that accepts or rejects calls of any method by their headers.
     pub async fn judging(speaks: &'static [Variant], judge: fn(&http::HeaderMap) -> bool) -> Self {
         let judge = Some(judge);
         let speaks = Speaks { variants: speaks, nack: UNIMPLEMENTED, encoding: None, is_relay: false, judge };
@@ -191,7 +191,7 @@ impl Plane {
         }
     }
 
-    /// Announces on every connection that it takes no more streams. What is sent later follows that.
+    /// Announces on every connection that it accepts no more streams. Returns once the announcements are sent.
     pub async fn drain(&self) {
         self.drains.0.notify_waiters();
         tokio::time::timeout(PATIENCE, self.drains.1.acquire()).await.expect("no connection").unwrap().forget();
@@ -211,7 +211,7 @@ impl Stream {
         request.expect("the relay ended the stream")
     }
 
-    /// Waits for the next request that asks for the end of a set, and answers that nothing is new. Returns its type.
+    /// Waits for the next request that asks for the end of a set, and answers that nothing is new. Returns the type of the set.
     pub async fn answer_for_end(&mut self) -> String {
         loop {
             let Request::Delta(request) = self.request().await else { panic!("SotW sets have their end") };
@@ -273,7 +273,7 @@ async fn serve(
                     let _ = connection.await;
                 }
                 Some(tls) => {
-                    // If it is not accepted, the relay gets the reason.
+                    // If the handshake fails, the relay gets the reason.
                     if let Ok(socket) = tls.accept(socket).await {
                         let _ = builder.serve_connection(TokioIo::new(socket), service).await;
                     }
@@ -318,7 +318,7 @@ fn open(call: Call<Incoming>, from: SocketAddr, (accepted, of_loads, calls): &Ac
     named(grpc().body(Either::Left(StreamBody::new(out))).unwrap(), speaks)
 }
 
-/// A message, or the end of the stream with a status.
+/// Returns a frame with a message, or with the status that ends the stream.
 fn frame(bytes: Bytes) -> Frame<Bytes> {
     let [END, status, message @ ..] = &bytes[..] else { return Frame::data(bytes) };
     let mut trailers = http::HeaderMap::new();
@@ -329,7 +329,7 @@ fn frame(bytes: Bytes) -> Frame<Bytes> {
 
 const END: u8 = 0xff;
 
-/// Names the encoding of a response, and the relay.
+/// Adds the headers that state the encoding of a response, and identify a relay.
 fn named<B>(mut reply: Reply<B>, speaks: Speaks) -> Reply<B> {
     if let Some(encoding) = speaks.encoding {
         reply.headers_mut().insert("grpc-encoding", http::HeaderValue::from_static(encoding));
@@ -340,7 +340,7 @@ fn named<B>(mut reply: Reply<B>, speaks: Speaks) -> Reply<B> {
     reply
 }
 
-/// Returns its place among the calls.
+/// Records a call, and returns its index.
 fn note(calls: &Calls, call: &Call<Incoming>) -> usize {
     let mut calls = calls.lock().unwrap();
     let (path, headers) = (call.uri().path().to_owned(), call.headers().clone());

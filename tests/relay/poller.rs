@@ -33,14 +33,14 @@ impl Poller {
         Self::connect_from(Ipv4Addr::LOCALHOST, address).await
     }
 
-    /// Connects from one of this machine's own addresses, of which there are many.
+    /// Connects from this address of the machine. Loopback has many.
     pub async fn connect_from(own: Ipv4Addr, address: SocketAddr) -> Self {
         let socket = TcpSocket::new_v4().unwrap();
         socket.bind((own, 0).into()).unwrap();
         Self::over(socket.connect(address).await.unwrap()).await
     }
 
-    /// Polls on a connection that exists.
+    /// Polls over an existing connection.
     pub async fn over(io: impl Io) -> Self {
         let (sender, connection) = http1::handshake(TokioIo::new(io)).await.unwrap();
         tokio::spawn(connection);
@@ -54,14 +54,14 @@ impl Poller {
         Self::Http2(sender)
     }
 
-    /// Polls with a node of a cluster, and further fields of the request.
+    /// Polls with a node of this cluster, and with further fields in the request.
     pub async fn poll(&mut self, path: &str, cluster: &str, fields: Value) -> Answer {
         let mut request = json!({"node": {"id": "poller", "cluster": cluster}});
         request.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
         self.post(path, request.to_string()).await
     }
 
-    /// Polls until there is a response: a cold cache has to be filled first.
+    /// Polls until there is a response, since a cold cache has to be filled first.
     pub async fn polled(&mut self, path: &str, cluster: &str, fields: Value) -> Answer {
         self.polled_until(path, cluster, fields, |answer| answer.status != StatusCode::SERVICE_UNAVAILABLE).await
     }
@@ -79,7 +79,7 @@ impl Poller {
                 if what(&answer) {
                     return answer;
                 }
-                tokio::time::sleep(Duration::from_millis(5)).await; // more often than any client polls
+                tokio::time::sleep(Duration::from_millis(5)).await; // sooner than any client polls again
             }
         };
         tokio::time::timeout(PATIENCE, polling).await.expect("the answer that is waited for does not come")
@@ -128,7 +128,7 @@ impl Answer {
         self.json()["versionInfo"].as_str().unwrap().to_owned()
     }
 
-    /// Returns names and contents of the clusters in it.
+    /// Returns names and contents of the clusters in the response.
     pub fn clusters(&self) -> Vec<(String, String)> {
         assert_eq!(self.status, StatusCode::OK, "{self:?}");
         let json = self.json();
@@ -149,5 +149,5 @@ impl Answer {
     }
 }
 
-/// Less than an Envoy's timeout for a poll.
+/// Shorter than an Envoy's timeout for a poll.
 pub const ENVOYS_PATIENCE: Duration = Duration::from_secs(1);

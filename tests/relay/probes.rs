@@ -13,18 +13,18 @@ use super::*;
 
 const WORKERS: usize = 2;
 
-/// Returns the status and the body of the answer, if there is one within a second.
+/// Returns the status and the body of the response, if it arrives within a second.
 fn ask(address: SocketAddr, path: &str) -> Option<(u16, String)> {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(1))).unwrap();
     write!(stream, "GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n").unwrap();
     let mut answer = String::new();
-    stream.read_to_string(&mut answer).ok()?; // it is short, and comes at once
+    stream.read_to_string(&mut answer).ok()?; // the response is short and immediate
     let (head, body) = answer.split_once("\r\n\r\n")?;
     Some((head.split(' ').nth(1)?.parse().ok()?, body.to_owned()))
 }
 
-/// A relay whose worker threads the test has.
+/// A relay whose worker threads the test can block.
 struct Relay {
     runtime: Runtime,
     probes: SocketAddr,
@@ -48,7 +48,7 @@ impl Relay {
         Self { runtime, probes, admin, serving }
     }
 
-    /// Keeps a worker thread busy until what this returns is dropped.
+    /// Blocks a worker thread until the returned sender is dropped.
     fn block_worker(&self) -> mpsc::Sender<()> {
         let ((end, ended), (begun, begins)) = (mpsc::channel::<()>(), mpsc::channel());
         self.runtime.spawn(async move {
@@ -59,7 +59,7 @@ impl Relay {
         end
     }
 
-    /// Asks until an answer of the probes is as it should be, and returns it.
+    /// Probes until a response satisfies a condition, and returns its body.
     fn probe_until(&self, path: &str, holds: impl Fn(u16, &str) -> bool) -> String {
         let begun = Instant::now();
         loop {
@@ -108,7 +108,7 @@ fn i10_healthz_fails_while_no_worker_thread_gets_on_and_not_while_one_of_them_do
     let first = relay.block_worker();
     let stalls =
         |page: &str| page.lines().any(|line| line.starts_with("weir_worker_stalls_total") && line.ends_with(" 1"));
-    relay.probe_until("/metrics", |_, page| stalls(page)); // after 5 s
+    relay.probe_until("/metrics", |_, page| stalls(page)); // it stalls for 5 s first
     assert_eq!(ask(relay.probes, "/healthz"), Some((200, "ok\n".into())));
 
     let second = relay.block_worker();

@@ -1,5 +1,5 @@
-//! Balancers that state by the PROXY protocol whose connection they pass on: their word counts for limits, rules and reports, and that of others
-//! ends their connection.
+//! Balancers that state the client of a connection by the PROXY protocol: the statement of a trusted one counts for limits, rules and reports, and
+//! that of another peer ends the connection.
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -7,7 +7,7 @@ use tokio::net::TcpStream;
 use super::poller::{CLUSTERS, Poller};
 use super::*;
 
-/// A relay whose listener trusts headers from these networks.
+/// Starts a relay whose listener trusts headers from these networks.
 async fn relay_behind(plane: &Plane, networks: &str, rest: &str) -> Relay {
     let text = format!(
         "listen: [{{address: '127.0.0.1:0', proxy_protocol_from: [{networks}]}}]
@@ -20,7 +20,7 @@ views: {{key: [cluster]}}
     run(crate::bind(Config::parse(Path::new("test.yaml"), &text).unwrap()).await.unwrap(), std::future::pending())
 }
 
-/// A connection that begins with these bytes.
+/// Opens a connection that begins with these bytes.
 async fn connected(relay: &Relay, first: &[u8]) -> TcpStream {
     let mut stream = TcpStream::connect(relay.address).await.unwrap();
     stream.write_all(first).await.unwrap();
@@ -35,7 +35,7 @@ fn line(client: &str) -> Vec<u8> {
     format!("PROXY TCP4 {client} 10.9.9.9 4711 18000\r\n").into_bytes()
 }
 
-/// A header of version 2, with something beside the addresses.
+/// Returns a header of version 2 that has more than the addresses.
 fn binary(client: [u8; 4]) -> Vec<u8> {
     let signature = b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x10".as_slice();
     [signature, &client, &[10, 9, 9, 9, 0x12, 0x67, 0x46, 0x50], &[4, 0, 1, 0]].concat()

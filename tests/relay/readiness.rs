@@ -1,4 +1,4 @@
-//! Whether clients should be sent to a relay: at its admin address, and by `grpc.health.v1`.
+//! Whether clients should connect to a relay, at its admin address and by `grpc.health.v1`.
 
 use tokio::sync::oneshot;
 use tokio::time::Instant;
@@ -48,14 +48,14 @@ impl Health {
 }
 
 impl Watched {
-    /// The next status, or None at the end.
+    /// Returns the next status; `None` at the end.
     async fn next(&mut self) -> Option<i32> {
         let message = tokio::time::timeout(PATIENCE, self.0.message()).await.expect("nothing came");
         message.unwrap().map(|status| status.code)
     }
 }
 
-/// Waits for this status and a body that contains this.
+/// Waits until a probe has this status, and a body that contains this text.
 async fn probed(relay: &Relay, path: &str, status: u16, part: &str) {
     let as_expected = async || {
         let (now, body) = probe(relay.admin, path).await;

@@ -1,5 +1,5 @@
-//! Streams of real control planes, recorded by `tests/interop/run --real record`: clients end up with what was sent there, and nothing is
-//! NACKed. Keys and certificates in the files are placeholders. A file that is missing fails its test.
+//! Streams of real control planes, recorded by `tests/interop/run --real record`: clients end with the recorded resources, and nothing is NACKed.
+//! Keys and certificates in the files are placeholders. A file that is missing fails its test.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -22,7 +22,7 @@ fn path_of(recording: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/relay/recordings").join(recording)
 }
 
-/// Returns the names that the recorded client has in the end, by type.
+/// Returns the names that the recorded client has at the end, by type.
 fn at_the_end(recording: &str) -> BTreeMap<String, BTreeSet<String>> {
     let mut reader = Reader::open(&path_of(recording)).unwrap();
     let mut sets = BTreeMap::<String, BTreeSet<String>>::new();
@@ -38,7 +38,7 @@ fn at_the_end(recording: &str) -> BTreeMap<String, BTreeSet<String>> {
     sets
 }
 
-/// Returns the body of the last table of names that was recorded.
+/// Returns the body of the last recorded table of names.
 fn last_table(recording: &str) -> bytes::Bytes {
     let mut reader = Reader::open(&path_of(recording)).unwrap();
     let mut last = None;
@@ -56,7 +56,7 @@ fn last_table(recording: &str) -> bytes::Bytes {
     table.resource.unwrap().value
 }
 
-/// The part of a resource that these tests read.
+/// The parts of a resource that these tests read.
 #[derive(Clone, PartialEq, Message)]
 struct Named {
     #[prost(string, tag = "1")]
@@ -78,12 +78,12 @@ struct Locality {
 #[derive(Clone, PartialEq, Message)]
 struct Host {}
 
-/// What a client has of one type.
+/// The resources of one type that a client has.
 #[derive(Debug, Default)]
 struct Held {
-    /// How many hosts there are, by name; of other types 0.
+    /// The number of hosts by name; 0 for other types.
     hosts: BTreeMap<String, usize>,
-    /// The names that it has lost, and those whose hosts it has lost.
+    /// The names that the client has lost, and the names whose hosts it has lost.
     lost: Vec<String>,
 }
 
@@ -99,7 +99,7 @@ impl Held {
     }
 }
 
-/// A client that wants one type, as an Envoy does.
+/// A client that subscribes to one type, as an Envoy does.
 struct Envoy {
     url: &'static str,
     names: Vec<String>,
@@ -108,7 +108,7 @@ struct Envoy {
 }
 
 impl Envoy {
-    /// Wants these names, and everything of listeners and clusters.
+    /// Subscribes to these names, or to everything if the type is listeners or clusters.
     async fn start(relay: SocketAddr, variant: Variant, url: &'static str, names: &BTreeSet<String>) -> Self {
         let wanted = wanted(url, names).into_iter().map(str::to_owned).collect();
         let names: Vec<String> = names.iter().cloned().collect();
@@ -130,7 +130,7 @@ impl Drop for Envoy {
     }
 }
 
-/// Returns what an Envoy asks for of a type that has these names; none means everything.
+/// Returns the names that an Envoy requests of a type with these names; none means everything.
 fn wanted<'n>(url: &str, names: &'n BTreeSet<String>) -> Vec<&'n str> {
     if [CDS, LDS].contains(&url) { Vec::new() } else { names.iter().map(String::as_str).collect() }
 }
@@ -149,7 +149,7 @@ async fn listen(mut client: Client, url: &'static str, wanted: Vec<String>, held
     }
 }
 
-/// Returns the type and the resources of the next response, and the rest of it.
+/// Returns the type, the resources and the remaining fields of the next response.
 async fn next(client: &mut Client) -> Option<(String, Vec<Any>, Told)> {
     match client {
         Client::Sotw(_, responses) => {
@@ -179,7 +179,7 @@ fn hosts_in(any: &Any) -> usize {
     assignment.localities.iter().map(|locality| locality.hosts.len()).sum()
 }
 
-/// A control plane that says what was recorded, a relay, and a client for each type.
+/// A control plane that replays a recording, a relay, and a client for each type.
 struct World {
     recording: &'static str,
     replay: Option<Replay>,
@@ -188,7 +188,7 @@ struct World {
 }
 
 impl World {
-    /// The recording is sent without its pauses.
+    /// Replays the recording without its pauses.
     async fn start(recording: &'static str, down: Variant) -> Self {
         let replay = Replay::start(own_address(), path_of(recording), 0.0).await.unwrap();
         let more = ", variant: delta, backoff: {initial: 10ms, max: 10ms}";
@@ -202,7 +202,7 @@ impl World {
         Self { recording, replay: Some(replay), relay, clients }
     }
 
-    /// The control plane is killed, starts again, and sends the recording at this pace.
+    /// Kills the control plane, starts it again, and replays the recording at this pace.
     async fn restart(&mut self, speed: f64) {
         let address = self.replay.take().unwrap().address;
         drop(listen_at(address).await);
@@ -215,7 +215,7 @@ impl World {
         }
     }
 
-    /// Neither the relay nor a client has NACKed anything.
+    /// Checks that neither the relay nor a client has NACKed anything.
     async fn nothing_is_nacked(&self) {
         let metrics = get(self.relay.admin, "/metrics").await;
         let nacks = metrics.lines().filter(|line| line.contains("_nacks_total{") && !line.ends_with(" 0"));
@@ -223,7 +223,7 @@ impl World {
     }
 }
 
-/// It does not send endpoints again whose cluster has changed, and a service goes and comes back.
+/// This control plane does not send endpoints again after their cluster has changed. A service goes and comes back.
 #[tokio::test]
 async fn java_control_plane_as_it_was_recorded() {
     for down in BOTH {
@@ -233,7 +233,7 @@ async fn java_control_plane_as_it_was_recorded() {
     }
 }
 
-/// After its start it takes away what it sends again seconds later.
+/// After its start, Consul removes resources that it sends again seconds later.
 #[tokio::test]
 async fn consul_that_was_killed_as_it_was_recorded() {
     for down in BOTH {
@@ -253,7 +253,7 @@ async fn consul_that_was_killed_as_it_was_recorded() {
     }
 }
 
-/// Wants everything of each type on one stream, as an Envoy does. Returns the types in the order of their first replies.
+/// Subscribes to everything of each type on one stream, as an Envoy does. Returns the types in the order of their first replies.
 async fn types_in_order(relay: SocketAddr, down: Variant, sets: &BTreeMap<String, BTreeSet<String>>) -> Vec<String> {
     let mut client = Client::connect(relay, down).await;
     for url in TYPES {
@@ -271,8 +271,8 @@ async fn types_in_order(relay: SocketAddr, down: Variant, sets: &BTreeMap<String
     order
 }
 
-/// Its table of names has no name, and its agent asks for it by an empty list. An Envoy that comes first and one that comes late get clusters
-/// before their endpoints, and routing after both.
+/// Istiod's table of names has no name, and its agent requests it by an empty list. An Envoy that comes first and one that comes late get clusters
+/// before endpoints, and routing after both.
 #[tokio::test]
 async fn istiod_that_starts_as_it_was_recorded() {
     const RECORDING: &str = "istiod-start";

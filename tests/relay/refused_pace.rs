@@ -1,6 +1,6 @@
-//! What a type that the control plane refuses costs those who have not asked for it: nothing, or one opening of their stream if it is a type of
-//! the table. Each run lasts five seconds; `WEIR_SECONDS=3600 cargo test --release --test relay a_refused_type_delays -- --nocapture` is one of
-//! five minutes.
+//! What a type that the control plane refuses costs clients that have not requested it: nothing, or, for a type of the table, one opening of their
+//! stream. Each run lasts five seconds; with `WEIR_SECONDS=3600 cargo test --release --test relay a_refused_type_delays -- --nocapture` it lasts five
+//! minutes.
 
 use std::time::Instant;
 
@@ -12,12 +12,12 @@ use super::*;
 
 const CLIENTS: usize = 50;
 const SECOND: Duration = Duration::from_secs(1);
-/// How much later than without the refused type a change may be.
+/// How much later a change may arrive because of the refused type.
 const LATER: Duration = Duration::from_millis(200);
-/// The longest pause before the next opening, and a moment for that.
+/// The longest pause before the next opening, and a moment for the opening itself.
 const OPENING: Duration = Duration::from_millis(1700);
 
-/// A client has a version of the clusters since then.
+/// A client has this version of the clusters since this time.
 struct News {
     client: usize,
     version: usize,
@@ -37,8 +37,8 @@ async fn listen(mut of: Client, client: usize, news: mpsc::UnboundedSender<News>
     }
 }
 
-/// Changes the clusters each second, while one client requests a type that is refused, if any. Returns how long each change took to the last
-/// of the others, and how many streams had that type and others.
+/// Changes the clusters each second, while one client may request a refused type. Returns how long each change took to reach the last of the other
+/// clients, and how many streams requested that type together with others.
 async fn run_with(refused: Option<&str>, changes: usize) -> (Vec<Duration>, usize) {
     let plane = Refusing::start(&[MADE_UP, ROUTES], UNKNOWN).await;
     let relay = relay(plane.address, "").await;
@@ -85,7 +85,7 @@ async fn has_version(version: usize, heard: &mut mpsc::UnboundedReceiver<News>, 
     }
 }
 
-/// Returns for each change how long it took to the client that had it last.
+/// Returns for each change how long it took to reach the last client.
 fn latest(sent: &[Instant], all: &[News]) -> Vec<Duration> {
     let took = |(change, sent): (usize, &Instant)| {
         let first = |client| {
@@ -102,7 +102,7 @@ async fn a_refused_type_delays_no_change_but_for_one_opening_if_it_is_of_the_tab
     let _alone = HEAVY.lock().await;
     let seconds: usize = std::env::var("WEIR_SECONDS").ok().and_then(|text| text.parse().ok()).unwrap_or(60);
     let changes = (seconds / 12).max(4);
-    // Beside one another, so that the machine is the same for each.
+    // The runs are concurrent, so that the machine is the same for all of them.
     let ((without, _), (made_up, of_made_up), (of_table, of_routes)) =
         tokio::join!(run_with(None, changes), run_with(Some(MADE_UP), changes), run_with(Some(ROUTES), changes));
     let worst = |run: &[Duration]| run.iter().max().copied().unwrap();

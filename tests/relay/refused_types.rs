@@ -1,4 +1,4 @@
-//! A control plane that ends a stream because of one type: who asked hears of it, and all others go on.
+//! A control plane that ends a stream because of one type: clients that request the type learn of it, and all others are not affected.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
@@ -15,12 +15,12 @@ pub(super) const ROUTES: &str = "type.googleapis.com/envoy.config.route.v3.Route
 pub(super) const UNKNOWN: u8 = 2;
 const UNAUTHENTICATED: u8 = 16;
 
-/// A control plane that serves clusters, and ends each stream that requests a type which it refuses.
+/// A control plane that serves clusters, and ends each stream that requests a type of those that it refuses.
 pub(super) struct Refusing {
     pub(super) address: SocketAddr,
-    /// The types that were requested on each stream, in order.
+    /// The types that were requested on each stream, in the order of the streams.
     streams: Arc<Mutex<Vec<BTreeSet<String>>>>,
-    /// What clusters are from now on.
+    /// Sets the content of the clusters from now on.
     pub(super) change: mpsc::UnboundedSender<&'static str>,
     task: tokio::task::JoinHandle<()>,
 }
@@ -51,12 +51,12 @@ impl Refusing {
         Self { address, streams, change, task }
     }
 
-    /// How many streams have requested a type.
+    /// Returns how many streams have requested a type.
     fn with(&self, url: &str) -> usize {
         self.streams.lock().unwrap().iter().filter(|types| types.contains(url)).count()
     }
 
-    /// How many streams have requested a type and others.
+    /// Returns how many streams have requested a type together with others.
     pub(super) fn shared(&self, url: &str) -> usize {
         let streams = self.streams.lock().unwrap();
         streams.iter().filter(|types| types.contains(url) && types.len() > 1).count()
@@ -105,7 +105,7 @@ pub(super) async fn upstreams(relay: &Relay) -> String {
     get(relay.admin, "/upstreams").await
 }
 
-/// A client that was sent what the control plane has said on the first stream.
+/// Returns a client that was sent clusters on the control plane's first stream.
 async fn with_clusters(up: Variant) -> (Plane, Relay, Client, Stream) {
     let mut plane = Plane::start(&BOTH).await;
     let relay = relay(plane.address, protocol_of(up)).await;
@@ -117,7 +117,7 @@ async fn with_clusters(up: Variant) -> (Plane, Relay, Client, Stream) {
     (plane, relay, client, first)
 }
 
-/// Waits until a client has the clusters in this version, and answers.
+/// Waits until a client has the clusters in the next version, and ACKs.
 async fn has(client: &mut Client, nonces: &mut usize) {
     let sent = client.sent().await;
     assert_eq!(sent.set, ["a"]);
@@ -202,7 +202,7 @@ async fn a_server_that_ends_every_stream_refuses_no_type_and_is_left() {
     assert!(!shown.contains("\"REFUSED\""), "{shown}");
 }
 
-/// It is down, limits the rate of streams, or fails for a while: none of that is proof, whatever was requested.
+/// A server that is down, limits the rate of streams, or fails for a while is no proof that it refuses a type, whatever was requested.
 #[tokio::test]
 async fn a_server_that_is_not_well_at_the_start_refuses_no_type_and_is_asked_for_all_in_the_end() {
     const RESOURCE_EXHAUSTED: u8 = 8;
@@ -214,7 +214,7 @@ async fn a_server_that_is_not_well_at_the_start_refuses_no_type_and_is_asked_for
         let is_down = status.is_none();
         if is_down {
             plane.kill().await;
-            plane = Plane::start(&BOTH).await; // another one, which nobody asks
+            plane = Plane::start(&BOTH).await; // another server, which no relay asks
         }
         let relay = relay(address, ", variant: delta, backoff: {initial: 10ms, max: 10ms}").await;
         let client = Client::connect(relay.address, Variant::Delta).await;
@@ -223,7 +223,7 @@ async fn a_server_that_is_not_well_at_the_start_refuses_no_type_and_is_asked_for
         client.ask(MADE_UP, &["x"], None);
         if let Some(status) = status {
             for opening in 0..8 {
-                let mut stream = plane.stream().await; // the relay has seen the end of the one before
+                let mut stream = plane.stream().await; // the relay has noticed the end of the last stream
                 assert!(!upstreams(&relay).await.contains("REFUSED"), "{status}, opening {opening}");
                 stream.request().await;
                 stream.end_with(status);
@@ -270,7 +270,7 @@ async fn a_type_that_the_server_takes_joins_the_stream_of_others() {
     say_named(&mut first, MADE_UP, "x").await;
     assert_eq!(client.sent().await.set, ["x"]);
     assert!(!upstreams(&relay).await.contains("NOT_ASKED"));
-    while trial.requests.recv().await.is_some() {} // the trial is over
+    while trial.requests.recv().await.is_some() {} // waits until the trial is over
 }
 
 #[tokio::test]
@@ -304,12 +304,12 @@ async fn by_choice_the_aggregated_stream_of_who_asks_ends_with_the_status_and_no
     }
 }
 
-/// The far relay hears of it by the error of the name. It neither takes the relay for one that refuses types, nor loses a stream.
+/// The far relay learns it from the error of the name. It neither takes the near relay for a server that refuses types, nor loses a stream.
 #[tokio::test]
 async fn behind_two_relays_who_reads_errors_gets_the_status_and_no_stream_of_a_relay_ends() {
     for between in BOTH {
         let plane = Refusing::start(&[MADE_UP], UNAUTHENTICATED).await;
-        // Its set is known to be complete at once: a relay that speaks SotW gets no other.
+        // Its set counts as complete at once, because a relay that uses SotW is only sent complete sets.
         let near_config = config(
             plane.address,
             ", initial_set: one_response",
@@ -362,7 +362,7 @@ async fn a_reload_while_a_type_is_refused_keeps_it_off_the_stream_of_the_next_vi
     assert_eq!(plane.shared(MADE_UP), 0, "never on the stream of others");
 }
 
-/// The second stream of a node makes the server end the first, or is itself ended: whatever it requests.
+/// Whatever the second stream of a node requests, the server ends either the first stream or the second.
 #[tokio::test]
 async fn at_a_server_that_takes_one_stream_of_a_node_types_are_tried_on_that() {
     for up in BOTH {
@@ -386,7 +386,7 @@ async fn at_a_server_that_takes_one_stream_of_a_node_types_are_tried_on_that() {
     }
 }
 
-/// One client after another asks for what the server refuses: no change is late, and the stream of all is kept.
+/// One client after another requests types that the server refuses. No change is late, and the shared stream stays open.
 #[tokio::test]
 async fn changes_come_at_once_while_clients_make_up_types_that_the_server_refuses() {
     let plane = Refusing::start(&[MADE_UP], UNKNOWN).await;

@@ -12,14 +12,14 @@ use super::client_tls::{Connecting, VERSIONS};
 use super::unix::Folder;
 use super::*;
 
-/// A relay with a file, and what reads it again.
+/// A relay with a configuration file, and the control that reloads it.
 pub(super) struct World {
     pub relay: Relay,
     pub reloads: ReloadControl,
-    /// All that are no Unix sockets.
+    /// All addresses that are not Unix sockets.
     pub addresses: Vec<SocketAddr>,
     pub folder: Folder,
-    /// It drains once this is dropped.
+    /// Dropping it makes the relay drain.
     pub stop: Option<oneshot::Sender<()>>,
 }
 
@@ -73,7 +73,7 @@ pub(super) fn text(servers: &[SocketAddr], rest: &str) -> String {
 
 const AT_ONCE: &str = "reload: {spread: 0s}\n";
 
-/// Waits until a `*` set is settled, so that it may be handed over.
+/// Waits until a `*` set is settled, so that it may be handed over to the next view.
 async fn is_settled(relay: &Relay) {
     until("the set is settled", async || {
         let upstreams = get(relay.admin, "/upstreams").await;
@@ -82,7 +82,7 @@ async fn is_settled(relay: &Relay) {
     .await;
 }
 
-/// Comes back with the version of what it has, and states nothing else.
+/// Requests with the version that the client has, as a client does that reconnects, and states nothing else.
 fn come_back(client: &Client, version: &str) {
     let Client::Sotw(requests, _) = client else { panic!("a SotW client") };
     let request = DiscoveryRequest {
@@ -137,7 +137,7 @@ async fn an_active_server_that_is_taken_out_takes_no_resource_with_it_before_ano
     let (code, message) = client.end().await;
     assert_eq!((code, &*message), (Code::Unavailable, "the configuration of the relay has changed; reconnect"));
 
-    // The next server is silent. Who comes back keeps what it has, and who is new gets it.
+    // The next server is silent. A client that comes back keeps its resources, and a new client gets them.
     let mut back = Client::connect(world.relay.address, Variant::Sotw).await;
     come_back(&back, &sent.version);
     let stream = after.stream().await;
@@ -157,8 +157,8 @@ async fn an_active_server_that_is_taken_out_takes_no_resource_with_it_before_ano
     .await;
 }
 
-/// What is held after an outage ends with its view, and takes nothing with it: the server says it again to the view that follows, which does not
-/// believe it at once either.
+/// Removals that are held back after an outage end with their view and remove nothing: the server sends them again to the next view, which holds them
+/// back too.
 #[tokio::test]
 async fn what_is_held_after_an_outage_is_no_removal_for_the_view_that_follows() {
     let mut plane = Plane::start(&BOTH).await;
@@ -276,7 +276,7 @@ async fn a_file_that_is_valid_only_with_a_restart_changes_nothing() {
     assert!(!get(world.relay.admin, "/config").await.contains("a.B\""));
 }
 
-/// I4: under a thousand streams and changes of the control plane, nobody is sent what it has, and nobody misses a change.
+/// I4: with a thousand streams and changes of the control plane, no client is sent what it has, and none misses a change.
 #[tokio::test]
 async fn a_thousand_streams_come_over_to_another_configuration() {
     let mut plane = Plane::start(&BOTH).await;
@@ -309,7 +309,7 @@ async fn a_thousand_streams_come_over_to_another_configuration() {
     for client in &mut back {
         assert_eq!(client.sent().await.set, ["a", "b"]);
     }
-    // The second stream upstream goes over the same connection.
+    // The second upstream stream uses the same connection.
     let stream = tokio::time::timeout(PATIENCE, plane.stream()).await.unwrap();
     let two = [("a", "2"), ("b", "1")];
     say(&stream, "2", &two, &two, &[]);
@@ -333,7 +333,7 @@ async fn a_file_that_is_watched_is_read_when_it_changes() {
         .await;
 }
 
-/// What the state file has is of the configuration that serves.
+/// The state file has the resources of the configuration that serves.
 #[tokio::test]
 async fn the_state_file_goes_on_over_a_reload() {
     let mut plane = Plane::start(&BOTH).await;
@@ -347,7 +347,7 @@ async fn the_state_file_goes_on_over_a_reload() {
     is_settled(&world.relay).await;
     world.change(&text(&[plane.address], &format!("{state}limits: {{names_per_type: 77}}\n"))).await;
     assert_eq!(client.ended().await, Code::Unavailable);
-    // Nobody comes to the next configuration for a while: the file keeps what it had.
+    // The next configuration has no client for a while: the file keeps its content.
     is_saved(&world).await;
     let mut client = Client::connect(world.relay.address, Variant::Delta).await;
     client.ask(CDS, &[], Some("web"));
@@ -381,7 +381,7 @@ async fn is_saved(world: &World) {
     until("everything is saved", async || world.metric("weir_state_current_timestamp_seconds").await > then).await;
 }
 
-/// FB-26: a fallback that has begun is not undone.
+/// FB-26: a reload does not undo a fallback that has begun.
 #[tokio::test]
 async fn a_view_that_had_fallen_back_goes_on_at_the_next_server() {
     let dead = Plane::start(&BOTH).await.kill().await;
@@ -404,7 +404,7 @@ async fn a_view_that_had_fallen_back_goes_on_at_the_next_server() {
     assert_eq!(back.sent().await.set, ["a"]);
 }
 
-/// I3: a view begins with what the one before it has when its first client comes, not with what there was at the reload.
+/// I3: a view begins with the resources that the view before it has when the first client comes, not with those at the time of the reload.
 #[tokio::test]
 async fn what_changes_after_the_reload_is_not_taken_back_for_those_who_come_later() {
     let mut plane = Plane::start(&BOTH).await;
@@ -440,7 +440,7 @@ async fn what_changes_after_the_reload_is_not_taken_back_for_those_who_come_late
     );
 }
 
-/// The message of a fault is for more eyes than the environment.
+/// More people read the message of an error than may read the environment.
 #[tokio::test]
 async fn no_page_shows_a_value_of_the_environment() {
     let plane = Plane::start(&BOTH).await;
@@ -453,7 +453,7 @@ async fn no_page_shows_a_value_of_the_environment() {
     assert!(config.contains("message_bytes") && !config.contains(&value), "{config}");
 }
 
-/// NAME-20: what all views share is handed over too, without its control plane.
+/// NAME-20: the resources that all views share are handed over too, even without their control plane.
 #[tokio::test]
 async fn what_all_views_share_is_there_after_a_reload() {
     let mut plane = Plane::start(&BOTH).await;
@@ -507,7 +507,7 @@ async fn what_clients_of_the_configuration_before_the_last_have_is_handed_over_t
     assert_eq!(fresh.sent().await.set, ["a", "b"]);
 }
 
-/// CSDS-1: each request is answered by what is in force then.
+/// CSDS-1: each request is answered by the configuration in force at the time.
 #[tokio::test]
 async fn a_status_stream_that_outlives_a_reload_shows_the_clients_of_after_it() {
     let (mut before, mut after) = (Plane::start(&BOTH).await, Plane::start(&BOTH).await);

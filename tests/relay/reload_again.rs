@@ -1,9 +1,9 @@
-//! A configuration file that changes more than once, and a relay that ends meanwhile.
+//! A configuration file that changes several times, and a relay that shuts down meanwhile.
 
 use super::reload::{World, text};
 use super::*;
 
-/// The same fault after the file was in order is a fault again.
+/// An error that comes back after the file was valid is reported again.
 #[tokio::test]
 async fn a_watched_file_that_goes_bad_twice_is_an_error_each_time_and_none_in_between() {
     let plane = Plane::start(&BOTH).await;
@@ -26,7 +26,7 @@ async fn a_watched_file_that_goes_bad_twice_is_an_error_each_time_and_none_in_be
     }
 }
 
-/// However often the file changes, few configurations are at work: with a second change those of before the last end without their spread.
+/// However often the file changes, few configurations are active: a second change ends those before the last at once, without their spread.
 #[tokio::test]
 async fn a_second_reload_hastens_the_end_of_the_configuration_before_the_last_alone() {
     let mut plane = Plane::start(&BOTH).await;
@@ -53,7 +53,7 @@ async fn a_second_reload_hastens_the_end_of_the_configuration_before_the_last_al
     assert_eq!(second.sent().await.set, ["a"], "its time has just begun");
 }
 
-/// Nothing waits for the end of a configuration, as something may for that of the relay.
+/// Nothing waits for the end of a configuration, while something may wait for the end of a relay.
 #[tokio::test]
 async fn streams_of_the_configuration_before_end_within_the_spread_of_reloads() {
     let mut plane = Plane::start(&BOTH).await;
@@ -72,7 +72,7 @@ async fn streams_of_the_configuration_before_end_within_the_spread_of_reloads() 
     assert_eq!(client.ended().await, Code::Unavailable);
 }
 
-/// The end of the relay is the end of every configuration at work, and nothing is read again after it.
+/// A relay that shuts down ends all active configurations, and reads none after that.
 #[tokio::test]
 async fn a_relay_that_drains_ends_the_streams_of_all_its_configurations_and_takes_no_other_one() {
     let mut plane = Plane::start(&BOTH).await;
@@ -91,7 +91,7 @@ async fn a_relay_that_drains_ends_the_streams_of_all_its_configurations_and_take
         }
         clients.push((client, stream));
     }
-    // A connection without a stream goes on for the grace, and so does the relay.
+    // A connection without a stream stays open for the grace period, and so does the relay.
     drop(world.stop.take());
     for (client, _) in &mut clients {
         let (code, message) = client.end().await;
@@ -102,7 +102,7 @@ async fn a_relay_that_drains_ends_the_streams_of_all_its_configurations_and_take
     assert_eq!(refused, "the relay is shutting down");
 }
 
-/// What counts at once counts for the next drain.
+/// Settings that count at once also count for the next drain.
 #[tokio::test]
 async fn a_drain_takes_the_times_of_the_last_reload() {
     let plane = Plane::start(&BOTH).await;
@@ -116,7 +116,7 @@ async fn a_drain_takes_the_times_of_the_last_reload() {
     drop(open);
 }
 
-/// By both ways: with a key that sets up everything again, and alone.
+/// In both ways: together with a key that rebuilds everything, and alone.
 #[tokio::test]
 async fn permissions_of_the_file_count_alone_and_together_with_other_keys() {
     let mut plane = Plane::start(&BOTH).await;

@@ -1,4 +1,4 @@
-//! A watched configuration that could not be taken is tried again by itself.
+//! A watched configuration that could not be applied is tried again automatically.
 
 use super::certificates::Authority;
 use super::client_tls::{Connecting, VERSIONS};

@@ -1,4 +1,4 @@
-//! Removals from sets over real connections: however many there are, and whatever other clients state, those that read are told.
+//! Removals from sets over real connections: clients that read learn of them, however many there are, and whatever other clients state.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
@@ -10,9 +10,9 @@ use super::evidence::{relay_with_options, servers};
 use super::*;
 
 const MANY: usize = 50_000;
-/// The rule is a second; tests share the machine.
+/// The bound is a second; there is more time here because tests share the machine.
 const SOON: Duration = Duration::from_secs(4);
-/// A busy machine may be late; a client that delays others does each time.
+/// How often to try: a busy machine may be late, but a client that delays others does so each time.
 const TRIES: usize = 3;
 
 fn numbered(count: usize) -> Vec<String> {
@@ -29,7 +29,7 @@ fn remove(stream: &Stream, version: usize, names: &[String]) {
     say(stream, &version.to_string(), &[], &[], &gone);
 }
 
-/// Reads until the client holds so many.
+/// Reads until the client has this many resources.
 async fn holds(client: &mut Client, mut held: usize, expected: usize) {
     while held != expected {
         let sent = client.sent().await;
@@ -70,7 +70,7 @@ async fn xlat_4_fifty_thousand_removals_reach_every_client_that_reads() {
     }
 }
 
-/// A delta server that has these clusters: it says of all others that they do not exist.
+/// Serves delta with these clusters, and reports all other names as absent.
 async fn serve(
     mut stream: Stream,
     clusters: Arc<Mutex<BTreeSet<String>>>,
@@ -100,7 +100,7 @@ async fn serve(
     }
 }
 
-/// Returns how long the slower of two removals took while a client stated so many names.
+/// Returns how long the slower of two removals took while a client stated this many names.
 async fn slowest_beside(count: usize) -> Duration {
     let mut plane = Plane::start(&[Variant::Delta]).await;
     let relay = relay(plane.address, "").await;

@@ -1,4 +1,4 @@
-//! A server whose name has the addresses of ten replicas: how streams are spread over them, and where they go when replicas leave.
+//! A server name that resolves to ten replicas: how streams are spread over them, and where they go when replicas leave.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -16,13 +16,13 @@ use super::*;
 
 const VIEWS: usize = 200;
 const CONNECTIONS: usize = VIEWS / 5;
-/// How often the name is looked up, and connections are left.
+/// How often the name is resolved, and how often streams move.
 const PACE: Duration = Duration::from_millis(20);
 
-/// A replica that responds on each stream at once, and ends it when the relay does.
+/// A replica that responds on each stream at once, and ends the stream when the relay does.
 struct Replica {
     server: Server,
-    /// Those that are served.
+    /// The streams that it serves.
     streams: Arc<Mutex<JoinSet<()>>>,
     responds: JoinHandle<()>,
 }
@@ -52,20 +52,20 @@ impl Replica {
         self.server.connections()
     }
 
-    /// Announces its end, and ends its streams a little later.
+    /// Announces the end of its connections, and ends its streams a little later.
     async fn leave(&self) {
         self.server.leave();
         tokio::time::sleep(PACE).await;
         self.streams.lock().unwrap().abort_all();
     }
 
-    /// Like a process that is killed.
+    /// Ends like a process that is killed.
     fn kill(self) {
         drop(self);
     }
 }
 
-/// Ten replicas on one port, and a name that has their addresses.
+/// Ten replicas on one port, and a name that resolves to their addresses.
 struct Replicas {
     all: Vec<Replica>,
     named: Arc<Mutex<Vec<SocketAddr>>>,
@@ -114,7 +114,7 @@ impl Replicas {
     }
 }
 
-/// Views, and how long each was without a server at most.
+/// Several views, and the longest time that each was without a server.
 struct Views {
     served: Arc<Mutex<BTreeSet<usize>>>,
     longest: Arc<Mutex<Duration>>,
@@ -166,7 +166,7 @@ impl Views {
         self.served.lock().unwrap().len() == VIEWS
     }
 
-    /// Returns how long a view was without a server since the last call.
+    /// Returns the longest time for which a view was without a server since the last call.
     fn longest(&self) -> Duration {
         std::mem::take(&mut *self.longest.lock().unwrap())
     }
@@ -190,7 +190,7 @@ async fn two_hundred_views_stay_with_ten_replicas_that_are_replaced_in_turn_grac
         let other = Replica::start_at(SocketAddr::new(plane::own_address().ip(), port)).await;
         replicas.named.lock().unwrap().push(other.server.address);
         replicas.all.insert(number, other);
-        tokio::time::sleep(2 * PACE).await; // the name is looked up
+        tokio::time::sleep(2 * PACE).await; // so that the name is resolved meanwhile
     }
     let longest = views.longest();
     assert!(longest < Duration::from_secs(2), "a view was without a server for {longest:?}"); // streams are opened again within 1 s
@@ -222,7 +222,7 @@ async fn replicas_that_are_added_get_their_share_by_the_age_of_connections_and_t
     let longest = views.longest();
     assert!(longest < Duration::from_secs(1), "a view was without a server for {longest:?}");
 
-    // They serve, and no answer has them any more.
+    // These replicas still serve, but the name does not resolve to them any more.
     let leaving = replicas.all.split_off(7);
     let stay: Vec<_> = replicas.all.iter().map(|replica| replica.server.address).collect();
     *replicas.named.lock().unwrap() = stay;

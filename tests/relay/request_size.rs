@@ -1,4 +1,4 @@
-//! Requests that a stock gRPC server would refuse for their length: large views, and clients that make up names.
+//! Requests that a stock gRPC server would reject for their length: of large views, and with names that clients make up.
 
 use std::time::Duration;
 
@@ -11,10 +11,10 @@ use weir_core::proto::node::Node;
 
 const CLUSTERS: usize = 60_000;
 const MADE_UP: usize = 90_000;
-/// What gRPC servers take by default.
+/// The limit of gRPC servers by default.
 const GRPC_LIMIT: usize = 4 << 20;
 
-/// Waits that suit a test.
+/// Short pauses for tests.
 const SETTINGS: &str = ", variant: delta, backoff: {initial: 20ms, max: 100ms}";
 
 fn long_name(number: usize) -> String {
@@ -63,7 +63,7 @@ async fn up_14_a_view_of_60000_long_names_outlives_five_restarts_of_its_control_
             client.forget_losses();
         }
     }
-    // The last name is not among the stated ones, so the server cannot say that it is gone before it is asked.
+    // The last name is not among the stated ones, so the server cannot report it as removed before the relay requests it.
     let mut world = plane.kill().await;
     let gone = long_name(CLUSTERS - 1);
     world.get_mut(CDS).unwrap().remove(&gone);
@@ -124,7 +124,7 @@ async fn i8_in_sotw_one_client_does_not_fill_the_list_for_those_that_come_after_
         Request::Sotw(request) => request.resource_names,
         Request::Delta(_) => panic!("a delta request"),
     };
-    // It comes in parts, until there is no more room; so do the errors of the others.
+    // The list arrives in parts, until there is no more room, and so do the errors for the other names.
     let Client::Delta(_, responses) = &mut greedy else { unreachable!() };
     let (mut listed, mut errors) = (Vec::new(), Vec::new());
     let all = async {

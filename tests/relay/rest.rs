@@ -27,7 +27,7 @@ async fn relay(plane: &Plane, rest: &str) -> Relay {
     )
 }
 
-/// A valid cluster, with `content` in its `alt_stat_name`.
+/// Returns a valid cluster, with `content` in its `alt_stat_name`.
 pub(super) fn cluster(name: &str, content: &str) -> Any {
     any("envoy.config.cluster.v3.Cluster", json!({"name": name, "altStatName": content}))
 }
@@ -56,7 +56,7 @@ fn owned(clusters: &[(&str, &str)]) -> Vec<(String, String)> {
     clusters.iter().map(|(name, content)| (name.to_string(), content.to_string())).collect()
 }
 
-/// A relay with two clusters in its cache, and a client that has polled for them.
+/// Returns a relay with two clusters in its cache, and a client that has polled for them.
 async fn warm(rest: &str) -> (Plane, Stream, Relay, Poller, Answer) {
     let mut plane = Plane::start(&BOTH).await;
     let relay = relay(&plane, rest).await;
@@ -80,7 +80,7 @@ async fn rest_1_a_set_is_given_as_json_over_either_http_and_requested_in_either_
     let mut http2 = Poller::connect_http2(relay.address).await;
     assert_eq!(http2.poll(CLUSTERS, "web", json!({})).await.body, answer.body);
     poller.poll(CLUSTERS, "web", json!({"resourceNames": ["a"]})).await;
-    let named = plane.stream().await; // a stream of its own (XLAT-13)
+    let named = plane.stream().await; // names have a stream of their own (XLAT-13)
     say_clusters(&named, "1", &[("a", "1")]);
     for (names, version) in [("resourceNames", "versionInfo"), ("resource_names", "version_info")] {
         let one = poller.polled(CLUSTERS, "web", json!({names: ["a"]})).await;
@@ -185,7 +185,7 @@ async fn rest_5_and_rest_6_an_unchanged_set_is_a_304_at_once_and_costs_no_transc
     }
     assert!(late.len() <= 5, "a busy machine is late now and then; a poll that is held is so each time: {late:?}");
     assert_eq!(report(&relay).await["transcoded"], before);
-    // The same content under another version is no change; other content is.
+    // The same content under another version is not a change; other content is.
     say_clusters(&stream, "2", &[("a", "1"), ("b", "1")]);
     say_clusters(&stream, "3", &[("a", "1"), ("b", "1"), ("c", "1")]);
     let changed = poller.polled_until(CLUSTERS, "web", held.clone(), |answer| answer.status == 200).await;
@@ -223,7 +223,7 @@ async fn rest_5_and_rest_6_a_hold_ends_with_news_or_with_its_time() {
         assert_eq!(poller.poll(CLUSTERS, "web", held.clone()).await.status, 304);
         times.push(start.elapsed());
     }
-    let soonest = *times.iter().min().unwrap(); // a busy machine is late now and then
+    let soonest = *times.iter().min().unwrap(); // a busy machine is sometimes late
     assert!(soonest >= Duration::from_millis(600) && soonest < ENVOYS_PATIENCE, "{times:?}");
 
     drop((plane, stream, relay, poller));
@@ -241,7 +241,7 @@ async fn rest_7_an_old_version_gets_what_is_there_now_and_no_rejection_is_read_i
     let (_plane, stream, relay, mut poller, first) = warm("").await;
     say_clusters(&stream, "2", &[("a", "2")]);
     let held = json!({"versionInfo": first.version(), "errorDetail": {"code": 13, "message": "no", "details": [{"@type": "x/un.Known"}]}});
-    // What is removed goes a moment after what is new.
+    // Removed resources go a moment after new ones arrive.
     let is_last = |answer: &Answer| answer.status == 200 && answer.clusters() == owned(&[("a", "2")]);
     let second = poller.polled_until(CLUSTERS, "web", held.clone(), is_last).await;
     for _ in 0..3 {
@@ -260,7 +260,7 @@ async fn rest_8_a_name_more_or_less_is_answered_whatever_the_version() {
     say(&stream, "1", EDS, vec![endpoints("a")]);
     let one = poller.polled(ENDPOINTS, "web", ask(&["a"], "")).await.version();
     assert_eq!(poller.poll(ENDPOINTS, "web", ask(&["a"], &one)).await.status, 304);
-    // The second is still unknown, and the reply has what is known.
+    // The second name is still unknown. The reply has the first one.
     let partly = poller.poll(ENDPOINTS, "web", ask(&["a", "b"], &one)).await;
     assert_eq!((partly.status.as_u16(), partly.json()["resources"].as_array().unwrap().len()), (200, 1));
     say(&stream, "2", EDS, vec![endpoints("a"), endpoints("b")]);
@@ -321,7 +321,7 @@ async fn rest_11_and_trn_8_v2_paths_are_there_when_they_are_switched_on() {
     say(&stream, "1", &request.type_url, Vec::new());
     let answer = poller.polled(path, "web", json!({})).await;
     assert_eq!((answer.clusters(), answer.json()["typeUrl"].clone()), (Vec::new(), request.type_url.clone().into()));
-    // v2 types have no descriptors, and are not sent as their v3 successors (TRN-10).
+    // v2 types have no descriptors, and the relay does not send them as their v3 successors (TRN-10).
     let old = Any { type_url: request.type_url.clone(), value: cluster("a", "1").value };
     say(&stream, "2", &request.type_url, vec![old]);
     let answer = poller.polled_until(path, "web", json!({}), |answer| answer.status != 200).await;
@@ -335,7 +335,7 @@ async fn rest_12_a_cold_cache_is_a_503_and_begins_to_be_filled() {
     let relay = relay(&plane, "").await;
     let mut poller = Poller::connect(relay.address).await;
     let unknown = (503, "resource not available yet; retry".to_owned());
-    let (mut soonest, mut streams) = (Duration::MAX, Vec::new()); // a busy machine is late now and then
+    let (mut soonest, mut streams) = (Duration::MAX, Vec::new()); // a busy machine is sometimes late
     for cluster in ["web", "other", "another"] {
         let start = Instant::now();
         assert_eq!(poller.poll(CLUSTERS, cluster, json!({})).await.nack(), unknown, "the first poll of its view");
@@ -373,9 +373,9 @@ async fn a_thousand_pollers_of_one_new_version_share_one_answer() {
     let (_plane, stream, relay, mut poller, first) = warm("").await;
     assert_eq!(report(&relay).await["transcoded"], 1);
     let many: Vec<_> = (0..3_000).map(|number| format!("cluster-{number}")).collect();
-    let content = "x".repeat(300); // about a megabyte, which takes some time
+    let content = "x".repeat(300); // together about a megabyte, which takes some time
     let mut clusters: Vec<_> = many.iter().map(|name| (name.as_str(), content.as_str())).collect();
-    clusters.extend([("a", "1"), ("b", "1")]); // a removal is sent a moment later, and is another version
+    clusters.extend([("a", "1"), ("b", "1")]); // a removal would be sent a moment later, under another version
     let mut pollers = Vec::new();
     for _ in 0..1_000 {
         pollers.push(Poller::connect(relay.address).await);
@@ -391,7 +391,7 @@ async fn a_thousand_pollers_of_one_new_version_share_one_answer() {
     let bodies = polls.join_all().await;
     assert!(bodies[0].len() > 1_000_000 && bodies.iter().all(|body| *body == bodies[0]));
     assert_eq!(report(&relay).await["transcoded"], 2);
-    // A client that polled before them gets the same.
+    // A client that polled before the others gets the same body.
     assert_eq!(poller.poll(CLUSTERS, "web", json!({})).await.body, bodies[0]);
 }
 
@@ -502,7 +502,7 @@ async fn rest_is_rejected_where_it_is_switched_off() {
     assert_eq!(poller.poll(CLUSTERS, "web", json!({})).await.status, 404);
 }
 
-/// A valid request with some bytes removed, inserted or changed.
+/// Generates valid requests with some bytes removed, inserted or changed.
 fn mutated() -> impl Strategy<Value = Vec<u8>> {
     let good = json!({
         "node": {"id": "n", "cluster": "web", "metadata": {"a": [1, {"b": null}]}, "locality": {"region": "r"}},

@@ -20,7 +20,7 @@ use crate::until;
 
 #[derive(Debug, Clone)]
 pub enum Behaviour {
-    /// A version and resources. A poll that states this version gets 304, whatever else it requests: many servers are that simple.
+    /// A version and resources. A poll that states this version gets 304, whatever else it requests, as many simple servers answer.
     Content(String, Vec<Value>),
     Status(u16),
     Body(Vec<u8>),
@@ -86,7 +86,7 @@ impl Script {
         self.behave(path, Behaviour::Content(version.into(), resources));
     }
 
-    /// Returns the polls. The question with which a relay finds out at its start whether the server is there is none.
+    /// Returns the polls, without the question by which a starting relay finds out whether the server is reachable.
     pub fn polls(&self) -> Vec<Poll> {
         let all = self.polls.lock().unwrap();
         all.iter().filter(|poll| poll.path != "/v3/discovery:nothing").cloned().collect()

@@ -1,4 +1,4 @@
-//! A REST control plane as the source.
+//! A REST control plane as a source.
 
 use std::path::Path;
 
@@ -136,7 +136,7 @@ async fn i3_what_a_server_does_not_answer_is_unknown_and_what_it_answers_without
     client.ask(CDS, &[], Some("web"));
     assert_eq!(client.sent().await.set, ["a"]);
     client.ask(EDS, &["a", "b"], None);
-    plane.script.polled(ENDPOINTS, 3).await; // the time of the resource timer lies between two of them
+    plane.script.polled(ENDPOINTS, 3).await; // the resource timer ends between two of them
     plane.script.has(ENDPOINTS, "1", vec![endpoints("a", 1)]);
     assert_eq!(client.sent().await.set, ["a"]);
     assert_eq!(client.sent().await.removed, ["b"]);
@@ -151,14 +151,14 @@ async fn a_type_that_rest_has_no_word_for_stays_unknown() {
     client.ask("type.googleapis.com/own.Type", &["mine"], Some("web"));
     client.ask(CDS, &[], None);
     assert_eq!(client.sent().await.set, ["a"]);
-    plane.script.polled(CLUSTERS, 20).await; // for longer than the resource timer
+    plane.script.polled(CLUSTERS, 20).await; // longer than the resource timer
     plane.script.has(CLUSTERS, "2", vec![cluster("a", "2")]);
     let sent = client.sent().await;
     assert_eq!((sent.set, sent.removed), (vec!["a".to_owned()], vec![]));
     assert!(plane.script.polls().iter().all(|poll| poll.path == CLUSTERS));
 }
 
-/// A relay with a REST server as first choice and a gRPC server as fallback.
+/// Starts a relay with a REST server as first choice and a gRPC server as fallback.
 async fn with_fallback() -> (RestPlane, Plane, Relay) {
     let (first, second) = (RestPlane::start().await, Plane::start(&BOTH).await);
     let servers = format!(
@@ -178,7 +178,7 @@ async fn fb_2_and_fb_33_a_server_without_a_connection_is_left_for_a_stream_and_r
     assert_eq!(client.sent().await.set, ["a"]);
     let script = first.script.clone();
     let address = first.kill().await;
-    // Everything that is wanted is cached: there is no fallback.
+    // Everything that clients want is cached, so there is no fallback.
     standing(&relay, "\"state\": \"cached\"").await;
     assert!(second.streams.try_recv().is_err());
     client.ask(EDS, &["b"], None);
@@ -205,7 +205,7 @@ async fn fb_2_three_polls_that_fail_in_a_row_are_unreachable_and_fewer_are_not()
         let mut client = Client::connect(relay.address, Variant::Delta).await;
         client.ask(CDS, &[], Some("web"));
         assert_eq!(client.sent().await.set, ["a"]);
-        // If polls of one type fail, there is no fallback, even if another server has the resource.
+        // A failing poll of one type alone causes no fallback, even if another server has the resource.
         first.script.behave(ENDPOINTS, behaviour.clone());
         client.ask(EDS, &["a"], None);
         first.script.polled(ENDPOINTS, 2).await;
@@ -251,7 +251,7 @@ async fn a_server_that_is_not_there_at_first_is_asked_when_it_is() {
 async fn up_33_after_an_answer_the_waits_of_a_server_that_is_polled_begin_again() {
     let mut plane = RestPlane::start().await;
     plane.script.has(CLUSTERS, "0", vec![cluster("a", "0")]);
-    // Of the waits in a row, the second is one second and the third longer than the test.
+    // The second consecutive pause is one second, and the third is longer than the test.
     let backoff = "backoff: {initial: 10ms, factor: 100, max: 1h, jitter: 0}";
     let relay = relay(&format!("{{rest: 'http://{}', {HASTE}, {backoff}}}", plane.address), "").await;
     let mut client = Client::connect(relay.address, Variant::Delta).await;

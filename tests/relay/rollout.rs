@@ -1,4 +1,4 @@
-//! A rollout while the control plane is away: relays that have a cache stay until others can serve.
+//! A rollout while the control plane is down: relays with a cache stay until others can serve.
 
 use std::sync::{Arc, Mutex};
 
@@ -7,9 +7,9 @@ use super::unix::Folder;
 use super::warm_start::{Stoppable, is_saved, state_in};
 use super::*;
 
-/// Clients of the three relays together.
+/// The number of clients of the three relays together.
 const CLIENTS: usize = 200;
-/// As what replaces a relay has it: no drain that a test would wait for.
+/// The configuration of a replacement relay, without a drain for which a test would wait.
 const COLD: &str = "views: {key: [cluster]}\ndrain: {grace: 0s, spread: 0s}\n";
 
 async fn is_ready(relay: &Relay) -> bool {
@@ -28,7 +28,7 @@ async fn holders(relay: &Stoppable, count: usize) -> Vec<Holder> {
     holders
 }
 
-/// The clients come back to another relay with what they have.
+/// Connects the clients to another relay, with the resources that they have.
 async fn moved(holders: Vec<Holder>, relay: &Stoppable) -> Vec<Holder> {
     let mut moved = Vec::new();
     for (number, holder) in holders.iter().enumerate() {
@@ -65,14 +65,14 @@ async fn a_rollout_in_an_outage_keeps_the_relays_that_have_a_cache_and_nobody_lo
     is_saved(&relays[0].0.0).await;
     let address = plane.kill().await;
 
-    // The one with a state file stops, as in a StatefulSet, and the next one has what it had.
+    // The relay with a state file stops first, as in a StatefulSet, and its successor has its resources.
     let (first, clients, _) = relays.remove(0);
     first.stop().await;
     let first = Stoppable::start(address, delta, &warm).await;
     assert!(is_ready(&first.0).await, "by its warm state");
     let of_first = moved(clients, &first).await;
 
-    // The others have nothing on disk: what would replace them is not ready, so they stay.
+    // The others have nothing on disk: their replacements are not ready, so they stay.
     let mut next = Vec::new();
     for _ in &relays {
         let relay = Stoppable::start(address, delta, COLD).await;
@@ -87,7 +87,7 @@ async fn a_rollout_in_an_outage_keeps_the_relays_that_have_a_cache_and_nobody_lo
         late.until("who comes now is served", |record| record.holds.len() == 2).await;
     }
 
-    // The control plane is back, and the rollout goes on.
+    // The control plane is up again, and the rollout continues.
     let mut plane = Plane::start_at(address, &BOTH).await;
     let streams = Answering::start(&mut plane);
     let mut served = of_first;
@@ -96,7 +96,7 @@ async fn a_rollout_in_an_outage_keeps_the_relays_that_have_a_cache_and_nobody_lo
         let moved = moved(clients, &relay).await;
         old.stop().await;
         served.extend(moved);
-        next.push(relay); // it serves on
+        next.push(relay); // it continues to serve
     }
     streams.add();
     for holder in &served {
@@ -108,7 +108,7 @@ async fn a_rollout_in_an_outage_keeps_the_relays_that_have_a_cache_and_nobody_lo
 
 const THREE: [(&str, &str); 3] = [TWO[0], TWO[1], ("c", "1")];
 
-/// A control plane that gives each stream the same clusters.
+/// A control plane that sends each stream the same clusters.
 struct Answering {
     /// Whether there is a third cluster, and the open streams.
     open: Arc<Mutex<(bool, Vec<super::plane::Stream>)>>,
@@ -134,7 +134,7 @@ impl Answering {
         Self { open, task }
     }
 
-    /// Adds a third cluster.
+    /// Adds a third cluster on all streams.
     fn add(&self) {
         let (is_added, streams) = &mut *self.open.lock().unwrap();
         *is_added = true;

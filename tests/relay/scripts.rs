@@ -17,18 +17,18 @@ use crate::load_plane::LoadStream;
 use crate::plane::{Plane, Stream, listen_at, own_address};
 use crate::{BOTH, CDS, cluster, nonce_of};
 
-/// How it treats open streams and new ones.
+/// How the server treats open and new streams.
 #[derive(Clone, PartialEq)]
 pub enum Way {
-    /// Sends whatever is requested by name, with this content.
+    /// Sends all names that are requested, each with this content.
     Gives(&'static str),
-    /// Sends only these, and all of them for a wildcard.
+    /// Sends only these names, and all of them for a wildcard.
     GivesOnly(&'static [(&'static str, &'static str)]),
     /// Reads requests, and answers only liveness calls.
     Mute,
     /// Ends a stream at its first request.
     EndsUnheard,
-    /// Sends these, and ends the stream after its first response.
+    /// Sends these names, and ends the stream after its first response.
     EndsAfterOne(&'static [(&'static str, &'static str)]),
 }
 
@@ -54,13 +54,13 @@ pub struct Server {
     seen: Arc<Mutex<Seen>>,
 }
 
-/// What the relay sent.
+/// What the server has seen of the relay.
 #[derive(Debug, Default, Clone)]
 pub struct Seen {
-    /// Streams that were opened so far, and those open now.
+    /// The number of streams that were opened so far, and of those open now.
     pub opened: usize,
     pub open: usize,
-    /// Names that were requested on the newest stream.
+    /// The names that were requested on the newest stream.
     pub requested: BTreeSet<String>,
 }
 
@@ -121,7 +121,7 @@ impl Server {
     }
 }
 
-/// A server at an address that cannot be used, until this is dropped.
+/// An address that cannot be used as a server, until this is dropped.
 pub struct Nobody {
     task: Option<JoinHandle<()>>,
     _listener: Option<TcpListener>,
@@ -210,7 +210,7 @@ async fn serve(mut stream: Stream, mut ways: watch::Receiver<Way>, seen: Arc<Mut
             Way::EndsUnheard => break,
             Way::EndsAfterOne(content) => {
                 answer(&stream, &Way::GivesOnly(content), &url, &fresh, &stated, nonce);
-                // The ACK or NACK: the end must not overtake the response.
+                // Waits for the ACK or NACK first, so that the end does not overtake the response.
                 while stream.requests.recv().await.is_some_and(|request| nonce_of(&request).is_empty()) {}
                 break;
             }
@@ -223,7 +223,7 @@ async fn serve(mut stream: Stream, mut ways: watch::Receiver<Way>, seen: Arc<Mut
     seen.lock().unwrap().open -= 1;
 }
 
-/// Returns the names of a request, `*` for everything; none if it is only an ACK or NACK.
+/// Returns the names of a request, `*` for everything; `None` if it is only an ACK or NACK.
 fn names_of(request: &Request) -> Option<BTreeSet<String>> {
     let names = |names: &[String], first: bool| match names {
         [] if first => Some(BTreeSet::from(["*".to_owned()])),
@@ -239,7 +239,7 @@ fn names_of(request: &Request) -> Option<BTreeSet<String>> {
     }
 }
 
-/// Returns the names that a client states as held.
+/// Returns the names whose versions the client states.
 fn stated_in(request: &Request) -> Vec<String> {
     match request {
         Request::Sotw(_) => Vec::new(),
@@ -247,7 +247,7 @@ fn stated_in(request: &Request) -> Vec<String> {
     }
 }
 
-/// Names that are stated for a wildcard and do not exist are reported as removed, as go-control-plane does.
+/// Names that the client states for a wildcard and that do not exist are reported as removed, as go-control-plane does.
 fn answer(stream: &Stream, way: &Way, url: &str, names: &BTreeSet<String>, stated: &BTreeSet<String>, nonce: usize) {
     let content: Vec<(String, &str)> = match way {
         Way::Gives(content) => names.iter().filter(|name| *name != "*").map(|name| (name.clone(), *content)).collect(),

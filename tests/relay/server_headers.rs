@@ -1,4 +1,4 @@
-//! Headers that the configuration has for a server: shown with each stream and poll, renewed by their file, and quoted nowhere.
+//! Headers that the configuration has for a server: they are sent with each stream and poll, renewed from their file, and never quoted.
 
 use super::reload::World;
 use super::rest_plane::RestPlane;
@@ -36,7 +36,7 @@ async fn a_renewed_file_counts_from_the_next_stream_on_and_nothing_quotes_a_valu
     );
     say(&stream, "1", &[("a", "1")], &[("a", "1")], &[]);
     assert_eq!(client.sent().await.set, ["a"]);
-    // The server quotes what it was shown, of which the file has a newer value by then.
+    // The server quotes the token that it was sent, while the file already has a newer one.
     std::fs::write(world.folder.0.join("token"), "second-token\n").unwrap();
     stream.end_quoting(PERMISSION_DENIED, "first-token is revoked");
     let again = plane.stream().await;

@@ -1,4 +1,4 @@
-//! What the relay says of itself: process, configuration, certificates.
+//! What the relay reports of itself: process, configuration, certificates.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! Several certificates at one address: which one a client is shown, and what renewals, reloads and a disk that hangs mean for each.
+//! Several certificates at one address: which of them a client is shown, and the effect of renewals, reloads and a hanging disk on each.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,7 +24,7 @@ use super::reload::{World, text};
 use super::unix::Folder;
 use super::*;
 
-/// Trusts every server: what is shown counts.
+/// Trusts every server, since only the shown certificate matters.
 #[derive(Debug)]
 struct Anybody;
 
@@ -63,7 +63,7 @@ impl ServerCertVerifier for Anybody {
     }
 }
 
-/// Offers the sessions of one server name to servers of every name.
+/// Offers the TLS sessions of one server name to servers of every name.
 #[derive(Debug)]
 struct AllAlike(ClientSessionMemoryCache);
 
@@ -110,20 +110,20 @@ fn trusting(version: Version) -> ClientConfig {
     config
 }
 
-/// Connects for a name. For an address no name is sent.
+/// Connects with this server name. For an IP address none is sent.
 async fn connect(address: SocketAddr, config: &ClientConfig, name: &str) -> TlsStream<TcpStream> {
     let socket = TcpStream::connect(address).await.unwrap();
     let name = ServerName::try_from(name.to_owned()).unwrap();
     TlsConnector::from(Arc::new(config.clone())).connect(name, socket).await.unwrap()
 }
 
-/// Returns the certificate that new clients are shown for a name.
+/// Returns the certificate that a new client is shown for a name.
 async fn shown(address: SocketAddr, name: &str) -> CertificateDer<'static> {
     let stream = connect(address, &trusting(VERSIONS[1]), name).await;
     stream.get_ref().1.peer_certificates().unwrap()[0].clone().into_owned()
 }
 
-/// Three certificates: for one name, for a wildcard, and for a name within that.
+/// Three certificates: for one name, for a wildcard, and for a name that the wildcard matches.
 struct Three {
     own: Authority,
     folder: Folder,
@@ -143,7 +143,7 @@ fn write(folder: &Folder, name: &str, text: &str) {
     std::fs::write(folder.0.join(name), text).unwrap();
 }
 
-/// Writes a pair, and returns its certificate.
+/// Writes a certificate and its key, and returns the certificate.
 fn renew(folder: &Folder, file: &str, identity: &Identity) -> CertificateDer<'static> {
     write(folder, &format!("{file}.pem"), &identity.certificate);
     write(folder, &format!("{file}.key"), &identity.key);
@@ -164,7 +164,7 @@ fn in_file(folder: &Folder, file: &str) -> CertificateDer<'static> {
     certificate(&std::fs::read_to_string(folder.0.join(format!("{file}.pem"))).unwrap())
 }
 
-/// Returns what `/certs` says of each certificate: its file, its names, and whether it is outdated.
+/// Returns what `/certs` reports of each certificate: its file, its names, and whether it is outdated.
 async fn reported(relay: &Relay) -> Vec<(String, Value, bool)> {
     let certs: Value = serde_json::from_str(&get(relay.admin, "/certs").await).unwrap();
     let rows = certs["listeners"][0]["certificates"].as_array().unwrap().iter().map(|row| {
@@ -174,7 +174,7 @@ async fn reported(relay: &Relay) -> Vec<(String, Value, bool)> {
     rows.collect()
 }
 
-/// Returns the metric of a certificate, or of the listener.
+/// Returns the value of a metric for a certificate, or for the listener.
 async fn metric(relay: &Relay, name: &str, file: &str) -> u64 {
     let metrics = get(relay.admin, "/metrics").await;
     let line = metrics.lines().find(|line| line.starts_with(&format!("weir_tls_{name}{{")) && line.contains(file));
@@ -200,14 +200,14 @@ async fn each_server_name_has_its_certificate_and_the_first_is_for_all_others() 
                 ("y.x.b.example", "one"),
                 ("b.example", "one"),
                 ("unknown", "one"),
-                ("127.0.0.1", "one"), // no name
+                ("127.0.0.1", "one"), // no server name is sent
             ] {
                 let stream = connect(world.relay.address, &trusting(version), name).await;
                 let found = &stream.get_ref().1.peer_certificates().unwrap()[0];
                 assert_eq!(*found, in_file(&world.folder, expected), "{name} {auth}");
             }
         }
-        // Clients that verify what they are shown.
+        // Clients that verify the shown certificate.
         let roots = three.own.pem.clone();
         let verifying = Connecting { roots, identity: None, versions: VERSIONS.to_vec(), alpn: "http/1.1" }.config();
         for name in ["one.example", "x.b.example", "z.b.example"] {
@@ -265,7 +265,7 @@ async fn a_session_of_one_name_is_not_resumed_for_another() {
             ("y.b.example", HandshakeKind::Full, "wild"),
         ] {
             let mut stream = connect(world.relay.address, &config, name).await;
-            // Tickets of TLS 1.3 come with what follows.
+            // In TLS 1.3 tickets arrive after the handshake.
             stream.write_all(b"GET /none HTTP/1.1\r\nhost: relay\r\nconnection: close\r\n\r\n").await.unwrap();
             let _ = stream.read_to_end(&mut Vec::new()).await;
             let session = stream.get_ref().1;
@@ -283,7 +283,7 @@ async fn a_pair_that_is_broken_or_hangs_keeps_its_last_good_version_and_the_othe
     let (relay, folder) = (&world.relay, &world.folder);
     let is_shown = async |name: &str, expected: &CertificateDer<'_>| shown(relay.address, name).await == *expected;
     let within = in_file(folder, "within");
-    // Broken: a key of another pair.
+    // This key does not match its certificate.
     write(folder, "within.key", &own.sign("x.b.example").key);
     let wild = renew(folder, "wild", &own.sign_until("*.b.example", 2090));
     until("the good one is renewed", async || is_shown("y.b.example", &wild).await).await;
@@ -294,10 +294,10 @@ async fn a_pair_that_is_broken_or_hangs_keeps_its_last_good_version_and_the_othe
     for (file, year) in [("one.pem", 4_102_444_800), ("wild.pem", 3_786_912_000), ("within.pem", 4_102_444_800)] {
         assert_eq!(metric(relay, "certificate_expires_timestamp_seconds", file).await, year, "{file}");
     }
-    // Its disk hangs: the others go on, for a wait of one access at most.
+    // The disk of one certificate hangs: the others continue after at most the time limit of one access.
     std::fs::remove_file(folder.0.join("within.key")).unwrap();
     let hung = Hung::at(folder.0.join("within.key"));
-    tokio::time::sleep(Duration::from_secs(2)).await; // so that a look is at it
+    tokio::time::sleep(Duration::from_secs(2)).await; // so that a check hangs at it meanwhile
     let one = renew(folder, "one", &own.sign("one.example"));
     until("another one is renewed", async || is_shown("one.example", &one).await).await;
     assert!(is_shown("x.b.example", &within).await);
@@ -308,7 +308,7 @@ async fn a_pair_that_is_broken_or_hangs_keeps_its_last_good_version_and_the_othe
     assert!(reported(relay).await.iter().all(|row| !row.2));
 }
 
-/// What a reload does to who is connected goes by the judging of clients, whatever the listener shows.
+/// A reload affects connected clients only by the rules for judging them, whatever certificates the listener shows.
 #[tokio::test]
 async fn a_reload_changes_the_certificates_and_ends_no_client_and_a_broken_one_does_not_stop_it() {
     let (mut plane, three) = (Plane::start(&BOTH).await, Three::new("reloaded"));
@@ -328,7 +328,7 @@ async fn a_reload_changes_the_certificates_and_ends_no_client_and_a_broken_one_d
     assert_eq!(client.sent().await.set, ["a", "b"]);
     assert_eq!(shown(address, "x.b.example").await, in_file(folder, "one"));
 
-    // One that is in use is broken, and keeps what it has; the others come.
+    // A certificate in use whose file is broken stays in use; the new ones are added.
     let before = in_file(folder, "one");
     write(folder, "one.pem", "none");
     let several = |ca: &str| format!("{}, client_auth: optional, client_ca: {ca}.pem", listed(""));
@@ -342,7 +342,7 @@ async fn a_reload_changes_the_certificates_and_ends_no_client_and_a_broken_one_d
     let one = renew(folder, "one", &own.sign("one.example"));
     until("it is good again", async || shown(address, "one.example").await == one).await;
 
-    // Others that are broken from the beginning are refused, all at once, and nothing changes.
+    // New certificates that are broken from the beginning are rejected, all of them at once, and nothing changes.
     let with_broken = listed(", {certificate: missing.pem, key: missing.key}, {certificate: bad.pem, key: one.key}");
     write(folder, "bad.pem", &own.sign("bad.example").certificate);
     world.write(&config_with(&plane, &format!("{with_broken}, client_auth: optional, client_ca: clients.pem")));
@@ -352,7 +352,7 @@ async fn a_reload_changes_the_certificates_and_ends_no_client_and_a_broken_one_d
     }
     assert_eq!(shown(address, "y.b.example").await, in_file(folder, "wild"));
 
-    // The judging of clients is by the listener, as with one certificate.
+    // Clients are judged by the listener's settings, as with one certificate.
     world.change(&config_with(&plane, &several("others"))).await;
     let ended = tokio::time::timeout(PATIENCE, client.next_forever()).await.unwrap();
     assert_eq!(ended.unwrap_err().code(), Code::Unauthenticated);

@@ -1,4 +1,4 @@
-//! The services beside ADS: streams of one type, single fetches and v2; and how a relay drains.
+//! The services besides ADS: streams of one type, single fetches, and v2; and how a relay drains.
 
 use tokio::sync::oneshot;
 use tonic::client::Grpc;
@@ -11,7 +11,7 @@ use super::client::node;
 use super::*;
 use weir_core::protocol::session::Variant::{Delta, Sotw};
 
-/// Service, suffix of its methods' names, type, and whether it has more than delta.
+/// The service, the suffix of its methods' names, its type, and whether it has more than delta.
 #[rustfmt::skip]
 const SERVICES: [(&str, &str, &str, bool); 10] = [
     ("envoy.service.listener.v3.ListenerDiscoveryService", "Listeners", "envoy.config.listener.v3.Listener", true),
@@ -26,7 +26,7 @@ const SERVICES: [(&str, &str, &str, bool); 10] = [
     ("envoy.service.extension.v3.ExtensionConfigDiscoveryService", "ExtensionConfigs", "envoy.config.core.v3.TypedExtensionConfig", true),
 ];
 
-/// Sends `a` of any type on request, until the stream ends.
+/// Sends a resource `a` of each requested type, until the stream ends.
 async fn give_a(mut plane: Plane) {
     while let Some(mut stream) = plane.streams.recv().await {
         tokio::spawn(async move {
@@ -283,7 +283,7 @@ async fn trn_19_whoever_was_accepted_is_answered_before_the_relay_goes() {
     stop.send(()).unwrap();
     let gone = async { while Client::try_connect(relay.address, Delta).await.is_some() || knock().await {} };
     tokio::time::timeout(super::client::PATIENCE, gone).await.expect("the relay still takes clients on");
-    tokio::time::sleep(Duration::from_millis(200)).await; // each stream's turn has come
+    tokio::time::sleep(Duration::from_millis(200)).await; // every stream has had its turn by then
     give.send(()).unwrap();
     for client in &mut clients {
         assert_eq!(client.sent().await.set, ["a"], "nobody is sent away without an answer");

@@ -1,4 +1,4 @@
-//! Authorities that all views share (NAME-20): one subscription upstream for all of them.
+//! Authorities that all views share (NAME-20): there is one upstream subscription for all views.
 
 use super::failover::{content_of, relay_over};
 use super::*;
@@ -13,7 +13,7 @@ fn delta(request: Request) -> DeltaDiscoveryRequest {
     }
 }
 
-/// The next request with names.
+/// Waits for the next request with names, and returns these.
 async fn requested(stream: &mut Stream) -> Vec<String> {
     loop {
         let request = delta(stream.request().await);
@@ -23,7 +23,7 @@ async fn requested(stream: &mut Stream) -> Vec<String> {
     }
 }
 
-/// Two resources, in one response or two.
+/// Waits for two resources, in one response or two, and returns their names.
 async fn both(client: &mut Client) -> Vec<String> {
     let mut sent = content_of(client).await;
     if sent.len() < 2 {
@@ -71,7 +71,7 @@ async fn name_20_and_coll_24_names_of_a_shared_authority_are_requested_once_for_
         "the hub's, and each view's"
     );
 
-    // Everything else still belongs to each view.
+    // Everything else still belongs to single views.
     for (client, cluster) in [(&one, "one"), (&other, "other")] {
         client.ask(CDS, &[&format!("xdstp://y/{KIND}/own")], None);
         let mut own = plane.stream().await;
@@ -79,7 +79,7 @@ async fn name_20_and_coll_24_names_of_a_shared_authority_are_requested_once_for_
     }
     assert!(plane.streams.try_recv().is_err(), "no stream but one for all and one for each");
 
-    // The control plane dies. No client is sent anything, and a new one is served.
+    // The control plane goes down. No client is sent anything, and a new client is served.
     drop(stream);
     plane.kill().await;
     let mut late = Client::connect(relay.address, Variant::Delta).await;
@@ -122,7 +122,7 @@ async fn name_20_what_nobody_wants_any_more_is_left_upstream_and_absence_is_sent
     }
     drop(clients);
     let left = loop {
-        let Some(request) = stream.requests.recv().await else { break vec![name.clone(), there.clone()] }; // or the whole stream is closed
+        let Some(request) = stream.requests.recv().await else { break vec![name.clone(), there.clone()] }; // or the relay closes the whole stream
         let left = delta(request).resource_names_unsubscribe;
         if !left.is_empty() {
             break left;
@@ -167,7 +167,7 @@ async fn coll_19_and_coll_20_what_a_client_held_of_a_shared_collection_is_judged
     requested(&mut stream).await;
     say(&stream, "1", &[], &[(&there, "1")], &[]);
     assert_eq!(content_of(&mut client).await, [format!("{there}=1")]);
-    drop(stream); // for all the relay knows, in the middle of the set
+    drop(stream); // in the middle of the set, as far as the relay knows
     let mut streams = Vec::new();
     loop {
         let mut stream = plane.stream().await;
@@ -194,7 +194,7 @@ async fn coll_20_a_shared_collection_that_is_left_and_wanted_again_is_judged_aga
     let relay = relay_over(&format!("{{{servers}}}\nlimits: {{linger: 50ms}}")).await;
     let [glob, other] = ["f/*", "other"].map(|id| format!("xdstp://x/{KIND}/{id}"));
     let mut client = Client::connect(relay.address, Variant::Delta).await;
-    client.ask(CDS, &[&other], Some("one")); // the stream between the view and what is shared stays
+    client.ask(CDS, &[&other], Some("one")); // the stream between the view and the hub stays open
     let mut stream = plane.stream().await;
     requested(&mut stream).await;
     say(&stream, "0", &[], &[(&other, "1")], &[]);
@@ -250,7 +250,7 @@ async fn xlat_36_a_grpc_client_is_ended_when_the_servers_of_what_all_views_share
     assert_eq!(content_of(&mut one).await, [format!("{known}=1")], "requested again, and nothing came before");
 }
 
-/// A view has no timer for what it requests from the hub: the hub reports what the server is silent about.
+/// A view has no timer for names that it requests from the hub: the hub reports names about which the server is silent.
 #[tokio::test]
 async fn name_20_and_xlat_15_a_name_that_the_server_is_silent_about_is_absent_for_who_does_not_hold_it() {
     let mut plane = Plane::start(&BOTH).await;

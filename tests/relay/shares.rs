@@ -1,4 +1,4 @@
-//! What greedy clients may cost others (I8, I10).
+//! How much greedy clients may affect others (I8, I10).
 
 use bytes::Bytes;
 use http_body_util::StreamBody;
@@ -14,7 +14,7 @@ use weir_core::proto::node::Node;
 use super::poller::Poller;
 use super::*;
 
-/// A gRPC call whose bytes the test writes.
+/// A gRPC call on which the test writes bytes.
 struct RawCall {
     bytes: mpsc::UnboundedSender<Bytes>,
     response: tokio::task::JoinHandle<(String, String)>,
@@ -50,7 +50,7 @@ impl RawCall {
         Self { bytes, response }
     }
 
-    /// Sends the beginning of a message of this length.
+    /// Sends the start of a message of this length.
     fn begin_message(&self, length: u32, bytes: usize) {
         let mut begin = vec![0];
         begin.extend(length.to_be_bytes());
@@ -98,7 +98,7 @@ async fn i8_unfinished_messages_of_some_clients_do_not_end_the_requests_of_other
     let (status, text) = greedy.remove(0).end().await;
     assert_eq!((&*status, text.contains("limits.incomplete_request_bytes")), ("8", true), "{text}");
 
-    // A request that arrives in many pieces, while as much as is allowed is incomplete.
+    // A request arrives in many pieces, while incomplete requests use all bytes that they may.
     let mut new = Client::connect(relay.address, Variant::Sotw).await;
     let large = Node { id: "x".repeat(40_000), cluster: "web".into(), ..Node::default() };
     new.ask_as(&large, CDS, &[]);
@@ -169,7 +169,7 @@ async fn i10_a_request_above_a_limit_ends_its_own_stream_and_says_which_limit() 
     assert_eq!(neighbour.sent().await.set, ["a"]);
 }
 
-/// A first request for everything of a type, which states that the client holds so many names.
+/// Returns a first request for everything of a type, which states that the client has this many names.
 fn stating(url: &str, prefix: &str, count: usize) -> DeltaDiscoveryRequest {
     DeltaDiscoveryRequest {
         node: client::node("web"),
@@ -280,7 +280,7 @@ async fn i8_a_full_cache_has_no_room_for_new_names_and_serves_what_it_has() {
     assert_eq!(first.sent().await.set, ["large"]);
 }
 
-/// A node of the view that most tests use.
+/// Returns a node of the view that most tests use.
 fn client_node() -> Node {
     Node { id: "greedy".into(), cluster: "web".into(), ..Node::default() }
 }
@@ -352,7 +352,7 @@ async fn i10_one_connection_makes_no_more_views_than_its_share_and_others_are_se
     say(&stream, "2", &[], &[("a", "2")], &[]);
     assert_eq!(honest.sent().await.set, ["a"], "the neighbour has the change");
 
-    // A stream that ends leaves a view without clients, which makes room. Until the relay has noticed, others are refused.
+    // When a stream ends, its view has no clients and makes room. Until the relay has noticed, it rejects others.
     let mut more = Client::connect_many(relay.address, 50).await;
     for (stream, cluster) in more.iter().zip(["more-1", "more-2"]) {
         stream.ask(CDS, &[], Some(cluster));

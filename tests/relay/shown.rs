@@ -1,4 +1,4 @@
-//! What `/upstreams` and the metrics show of errors.
+//! How `/upstreams` and the metrics show errors.
 
 use serde_json::Value;
 
@@ -57,7 +57,7 @@ async fn up_22_up_25_rejected_entries_are_shown_with_name_version_and_reason_and
     };
     metric(&relay, &counted(2)).await;
 
-    // The same version again, also on another stream, is not counted. Another version is, and a good one ends it.
+    // The same version, even on another stream, is not counted again. Another version is counted, and a valid one ends the error.
     say_entries(&stream, "2", said());
     drop((plane.kill().await, stream));
     let mut plane = Plane::start_at(address, &[Variant::Delta]).await;
@@ -129,7 +129,7 @@ async fn fb_4_what_is_missing_is_shown_beside_the_ladder_and_goes_when_it_has_co
 #[tokio::test]
 async fn up_36_a_stream_shows_whether_its_silent_server_answered_the_call() {
     let mut plane = Plane::start(&[Variant::Delta]).await;
-    let timer = Duration::from_secs(3); // before it has run out, the first look has to be over
+    let timer = Duration::from_secs(3); // the first check has to be over before this
     let relay =
         relay_with_options(&servers(&[plane.address], ""), "", |options| options.upstream.resource_timer = timer).await;
     let client = Client::connect(relay.address, Variant::Delta).await;
@@ -264,13 +264,13 @@ async fn the_admin_address_has_the_habits_of_one() {
         .lines()
         .filter_map(|line| line.split_whitespace().next())
         .filter(|path| path.starts_with('/') && !path.contains('{') && *path != "/live")
-    // which does not end
+    // This one does not end.
     {
         let (status, headers, body) = admin(&relay, "GET", path).await;
-        // Of which client or view?
+        // These need a client or a view.
         let wants_more = path.contains('{') || ["/config_dump", "/diff", "/explain"].contains(&path);
         let expected = if wants_more { 400 } else { 200 };
-        // A tap needs another place.
+        // A tap is not allowed at this address.
         let expected = if path == "/tap" { 403 } else { expected };
         assert!(status == expected || path == "/ready", "{path}: {status}");
         assert!(body.ends_with('\n'), "{path} ends without a newline");

@@ -1,4 +1,4 @@
-//! Silent servers: one that is alive and has nothing to send, and one that is not alive (UP-36, XLAT-36).
+//! Silent servers: one that is alive and has nothing to send, and one that hangs (UP-36, XLAT-36).
 
 use super::*;
 use weir_core::proto::node::Node;
@@ -10,7 +10,7 @@ async fn relay_of_little_patience(plane: SocketAddr) -> Relay {
 
 #[tokio::test]
 async fn up_36_the_silence_of_a_server_that_hangs_says_nothing_and_that_of_one_that_is_there_does() {
-    let hangs = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap(); // connections succeed, and nothing is sent
+    let hangs = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap(); // connections succeed, and the server sends nothing
     let relay = relay_of_little_patience(hangs.local_addr().unwrap()).await;
     let mut waits = Client::connect(relay.address, Variant::Delta).await;
     waits.ask(EDS, &["a"], Some("web"));
@@ -24,7 +24,7 @@ async fn up_36_the_silence_of_a_server_that_hangs_says_nothing_and_that_of_one_t
     waits.hears_nothing(Duration::from_secs(1)).await;
 }
 
-/// Discovery gets not even headers, as with servers that send these together with their first message.
+/// Leaves discovery calls even without headers, like servers that send headers together with the first message.
 async fn answer_all_but_ads(listener: tokio::net::TcpListener) {
     let (socket, _) = listener.accept().await.unwrap();
     let service = hyper::service::service_fn(|call: http::Request<hyper::body::Incoming>| async move {

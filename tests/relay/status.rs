@@ -1,4 +1,4 @@
-//! `weir status`, `weir explain` and `weir release`, as built programs, with a relay on this machine and with one that asks for certificates.
+//! `weir status`, `weir explain` and `weir release` as built programs, with a relay on this machine and with one that requires certificates.
 
 use std::process::{Command, Output, Stdio};
 
@@ -38,7 +38,7 @@ async fn status_has_a_line_for_each_ladder_and_client_and_explain_says_why() {
     assert!(out.contains(" STALE ") && out.ends_with("\n1 of 1 client stream\n"), "{out}");
     assert!(out.contains("envoy\u{fffd}[2J  1  ") && !out.contains('\u{1b}'), "{out:?}");
     let (documented, shown) = (phrases(&example("weir status")), phrases(&out));
-    let last = |of: &[String]| of.last().map(|line| line.trim_end_matches('s').to_owned()); // of one or of several
+    let last = |of: &[String]| of.last().map(|line| line.trim_end_matches('s').to_owned()); // singular and plural count as equal
     assert_eq!((&documented[0], last(&documented)), (&shown[0], last(&shown)));
     assert!(documented.iter().any(|line| line == "CLIENT SESSION VIEW VARIANT CDS LDS"), "{documented:?}");
     assert!(shown.iter().any(|line| line == "CLIENT SESSION VIEW VARIANT CDS"), "{shown:?}");
@@ -93,7 +93,7 @@ async fn status_has_a_line_for_each_ladder_and_client_and_explain_says_why() {
     assert_eq!((code, error.contains("--ca requires TLS: expected --admin https://…")), (2, true), "{error}");
 }
 
-/// One of two clients of a view has rejected what the other has.
+/// One of two clients of a view has NACKed a resource that the other accepts.
 async fn troubles_have_commands(admin: &str) {
     let ask = async |line: &[&str]| {
         let (code, out, error) = weir(&[line, &["--admin", admin]].concat()).await;

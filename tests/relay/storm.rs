@@ -1,4 +1,4 @@
-//! Clients that all come back at once to a relay that was restarted, with what they hold (I3, I10).
+//! All clients reconnect at once to a relay that was restarted, and state their resources (I3, I10).
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ fn names() -> Vec<String> {
     (0..CLUSTERS).map(|number| format!("cluster-{number:05}")).collect()
 }
 
-/// What a client holds after its first set: names and versions.
+/// Returns the names and versions that a client has after its first set.
 async fn held(relay: &Relay) -> BTreeMap<String, String> {
     let mut client = Client::connect(relay.address, Variant::Delta).await;
     client.ask(CDS, &[], Some("web"));
@@ -29,7 +29,7 @@ async fn held(relay: &Relay) -> BTreeMap<String, String> {
     held
 }
 
-/// A first request for everything. Like the maps of clients, it begins at another entry for each.
+/// Returns a first request for everything. Each client's map begins at another entry, as in real clients.
 fn stating(held: &BTreeMap<String, String>, number: usize) -> Vec<u8> {
     let mut request =
         DeltaDiscoveryRequest { node: client::node("web"), type_url: CDS.into(), ..Default::default() }.encode_to_vec();
@@ -41,7 +41,7 @@ fn stating(held: &BTreeMap<String, String>, number: usize) -> Vec<u8> {
     request
 }
 
-/// The value of a metric, summed over its labels.
+/// Returns the value of a metric, summed over its labels.
 async fn metric(relay: &Relay, name: &str) -> usize {
     let metrics = get(relay.admin, "/metrics").await;
     let values =
@@ -78,7 +78,7 @@ async fn delta_13_a_fleet_that_returns_to_a_cold_relay_is_kept_once_and_is_sent_
     let kept = metric(&second, "weir_stated_versions_bytes").await;
     assert!((1..one_copy).contains(&kept), "{kept} bytes for {CLIENTS} clients");
 
-    // The set comes in two parts, with a pause after which the first might have been all of it.
+    // The set arrives in two parts. After the pause between them, the first part might have been all of it.
     say(&stream, "1", &[], &before[..CLUSTERS / 2], &[]);
     until("the second half is requested again", async || {
         metric(&second, "weir_upstream_streams_opened_total").await > 1

@@ -1,4 +1,4 @@
-//! Many views at once, at a control plane that is 200 ms away: they share connections while these are being made.
+//! Many views open streams at once to a control plane that is 200 ms away: they share connections that are still being made.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,11 +13,11 @@ use super::failover::relay_over;
 use super::*;
 
 const VIEWS: usize = 1_000;
-/// By default.
+/// The relay's default.
 const STREAMS_PER_CONNECTION: usize = 50;
 const ONE_WAY: Duration = Duration::from_millis(100);
 
-/// Passes bytes on, later.
+/// A proxy that forwards bytes with a delay.
 struct Far {
     accepted: AtomicUsize,
     cut: Notify,
@@ -52,13 +52,13 @@ impl Far {
     }
 }
 
-/// Passes bytes on in one direction, until there are no more.
+/// Forwards bytes in one direction with a delay, until the end.
 async fn late(mut from: impl AsyncRead + Unpin, mut to: impl AsyncWrite + Unpin) {
     let (sender, mut on_their_way) = mpsc::unbounded_channel::<(Instant, Vec<u8>)>();
     let read = async move {
         let mut bytes = vec![0; 64 << 10];
         while let Ok(read @ 1..) = from.read(&mut bytes).await {
-            let _ = sender.send((Instant::now() + ONE_WAY, bytes[..read].to_vec())); // the other end may be gone
+            let _ = sender.send((Instant::now() + ONE_WAY, bytes[..read].to_vec())); // the other end may be closed
         }
     };
     let write = async move {
@@ -87,7 +87,7 @@ async fn answer_all(plane: &mut Plane, version: &str) -> Vec<plane::Stream> {
 async fn views_that_come_all_at_once_from_afar_take_no_more_connections_than_their_streams_need() {
     let _turn = super::HEAVY.lock().await;
     let mut plane = Plane::start(&[Variant::Delta]).await;
-    // The name has two addresses where the machine has both families, so that a second one could be tried beside the first.
+    // If the machine has both IPv4 and IPv6, the name has two addresses, so that the relay could try a second one beside the first.
     let first = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = first.local_addr().unwrap().port();
     let second = TcpListener::bind(("::1", port)).await.ok();
@@ -111,7 +111,7 @@ async fn views_that_come_all_at_once_from_afar_take_no_more_connections_than_the
     let accepted = far.accepted.load(Ordering::Relaxed);
     assert!((needed..=most).contains(&accepted), "{accepted} connections, {needed} are needed");
 
-    // All connections break at once, and all views come back.
+    // All connections break at once, and all views open their streams again.
     far.cut.notify_waiters();
     drop(streams);
     let _streams = answer_all(&mut plane, "2").await;

@@ -1,5 +1,5 @@
-//! A control plane on a stock gRPC server, which ends a stream whose request is longer than 4 MiB. It serves delta and knows clusters,
-//! as a wildcard set, and endpoints, by name. It is silent about names that it does not know.
+//! A control plane on a stock gRPC server, which ends a stream whose request is longer than 4 MiB. It serves delta, and has clusters as a wildcard
+//! set and endpoints by name. It is silent about unknown names.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
@@ -24,10 +24,10 @@ use weir_core::proto::discovery::{DeltaDiscoveryRequest, DeltaDiscoveryResponse,
 use crate::plane::listen_at;
 use crate::{CDS, cluster};
 
-/// Resources of one type: names, each with its content, which is also its version.
+/// Resources of one type: names and contents. The contents are also the versions.
 type Set = BTreeMap<String, String>;
 
-/// What there is, by type.
+/// The resources of the control plane, by type.
 pub type World = BTreeMap<&'static str, Set>;
 
 pub struct StrictPlane {
@@ -37,21 +37,21 @@ pub struct StrictPlane {
     task: JoinHandle<()>,
 }
 
-/// What the relay did.
+/// What the server has seen of the relay.
 #[derive(Debug, Default, Clone)]
 pub struct Seen {
     pub streams: usize,
-    /// How streams ended that were not ended by the relay.
+    /// The statuses of streams that the relay did not end.
     pub refused: Vec<String>,
-    /// The longest request.
+    /// The length of the longest request.
     pub longest: usize,
-    /// Versions stated on all streams.
+    /// The number of versions that were stated on all streams.
     pub stated: usize,
-    /// Names that the last stream has subscribed to.
+    /// The number of names to which the last stream has subscribed.
     pub names: usize,
-    /// ACKs of resources since the last stream was opened.
+    /// The number of ACKed resources since the last stream was opened.
     pub acks: usize,
-    /// Resources sent since then, and their responses.
+    /// The number of resources sent since then, and of their responses.
     pub sent: usize,
     pub responses: usize,
 }
@@ -74,7 +74,7 @@ impl StrictPlane {
         self.seen.lock().unwrap().clone()
     }
 
-    /// Closes the listener and every connection. Returns what there is.
+    /// Closes the listener and every connection. Returns the resources.
     pub async fn kill(self) -> World {
         self.task.abort();
         let _ = self.task.await;
@@ -98,7 +98,7 @@ async fn serve(listener: TcpListener, conversations: Conversations) {
                 }
             });
             let builder = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
-            let _ = builder.serve_connection(TokioIo::new(socket), service).await; // the relay may go at any time
+            let _ = builder.serve_connection(TokioIo::new(socket), service).await; // the relay may disconnect at any time
         });
     }
 }
@@ -141,7 +141,7 @@ struct Conversation {
 #[derive(Default)]
 struct Subscription {
     names: BTreeSet<String>,
-    /// What the relay has, as it stated or was sent.
+    /// The versions that the relay has, as it stated them or was sent them.
     held: Set,
 }
 
@@ -153,7 +153,7 @@ impl Conversation {
                     Ok(Some(request)) => self.take(request),
                     Ok(None) => return,
                     Err(status) => {
-                        // A connection that was closed ends its streams with "cancelled" or "unknown".
+                        // Other codes, such as "cancelled" and "unknown", come from closed connections.
                         if matches!(status.code(), tonic::Code::OutOfRange | tonic::Code::ResourceExhausted) {
                             self.note(|seen| seen.refused.push(status.to_string()));
                         }
@@ -189,7 +189,7 @@ impl Conversation {
         subscription.held.extend(request.initial_resource_versions);
     }
 
-    /// Sends what the relay does not have, and what it has and does not exist.
+    /// Sends resources that the relay does not have, and removes those that it has and that do not exist.
     fn answer(&self, url: &str, subscription: &mut Subscription, world: &World) {
         static NOTHING: Set = Set::new();
         let all = world.get(url).unwrap_or(&NOTHING);
@@ -231,5 +231,5 @@ impl Conversation {
     }
 }
 
-/// Resources in one response.
+/// The maximum of resources in one response.
 const RESOURCES: usize = 10_000;

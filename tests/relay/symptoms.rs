@@ -1,4 +1,4 @@
-//! Symptoms of docs/operations.md that no other test makes, with what an operator is to look at.
+//! Symptoms in docs/operations.md that no other test causes, with the output that an operator should check.
 
 use serde_json::{Value, json};
 
@@ -30,7 +30,7 @@ async fn has_metric(relay: &Relay, start: &str, value: u64) {
     until(&format!("{start} {value}"), async || get(relay.admin, "/metrics").await.lines().any(is)).await;
 }
 
-/// A client that requests two names of a server, which sends one of them.
+/// Starts a relay whose client requests two names of a server that sends only one of them.
 async fn one_of_two(answers: Answers) -> (Relay, Server, life::server::Stream, Client) {
     let mut server = Server::start(answers).await;
     let quick = |options: &mut weir_core::protocol::options::ProtocolOptions| {
@@ -47,7 +47,7 @@ async fn one_of_two(answers: Answers) -> (Relay, Server, life::server::Stream, C
     (relay, server, stream, client)
 }
 
-/// Whether the name that the server has not sent is missing, and how its liveness call goes.
+/// Whether the name that the server has not sent is missing, and its liveness call is in this state.
 fn is_missing(view: &Value, call: &str) -> bool {
     let ladder = &view["authorities"][0];
     ladder["state"] == "active"
@@ -59,7 +59,7 @@ fn is_missing(view: &Value, call: &str) -> bool {
 async fn a_name_that_its_server_does_not_mention_is_missing_until_the_liveness_call_is_answered() {
     let (relay, server, _stream, mut client) = one_of_two(Answers::Held).await;
     view(&relay, "the call waits", |view| is_missing(view, "pending")).await;
-    server.release(); // the question at the start, if it still waits
+    server.release(); // the question at the start of the relay, if it still waits
     server.release();
     assert_eq!(client.sent().await.removed, ["silent"]);
     view(&relay, "it is absent", |view| view["authorities"][0]["missing_count"] == 0).await;
@@ -75,7 +75,7 @@ async fn behind_a_gateway_that_answers_liveness_calls_itself_a_name_stays_missin
     view(&relay, "it says why", |view| view["streams"][0]["liveness_unrouted"] == "HTTP status 404").await;
     let logged = lines.with("liveness calls do not reach the server");
     assert!(logged.len() == 1 && logged[0].1.contains("HTTP status 404"), "{logged:?}");
-    server.answer(Answers::Status(12)); // what the control plane would say
+    server.answer(Answers::Status(12)); // the answer of the control plane itself
     assert_eq!(client.sent().await.removed, ["silent"], "nothing came before");
 }
 
@@ -182,7 +182,7 @@ async fn a_poll_of_a_view_that_panics_gets_503_at_once() {
 async fn fifty_views_of_one_client_each_are_a_line_in_the_log_that_names_the_field() {
     let (lines, _guard) = Lines::of_this_thread();
     let plane = Plane::start(&BOTH).await;
-    // Views are looked at as often as idle ones are.
+    // Views are checked as often as they are for idleness.
     let config = config(plane.address, "", "views: {key: [id, cluster], idle_timeout: 100ms}\n");
     let relay = run(crate::bind(config).await.unwrap(), std::future::pending());
     let mut clients = Vec::new();
@@ -216,7 +216,7 @@ async fn a_view_has_a_line_when_it_is_made_and_one_when_it_was_idle() {
     has_metric(&relay, "weir_views", 0).await;
 }
 
-/// Returns what clients notice of a server that is away, if that is a problem.
+/// Returns what clients notice of a server that is away, if the problem is listed.
 async fn noticed(relay: &Relay, server: SocketAddr) -> Option<String> {
     let page: Value = serde_json::from_str(&get(relay.admin, "/problems").await).unwrap();
     let subject = format!("http://{server}");

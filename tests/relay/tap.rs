@@ -1,4 +1,4 @@
-//! `/tap` and `weir tap`: what one client requests and is sent, as it goes.
+//! `/tap` and `weir tap`: the requests and replies of one client, as they happen.
 
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -13,14 +13,14 @@ use super::status::weir;
 use super::unix::Folder;
 use super::*;
 
-/// One who taps.
+/// A reader of a tap.
 struct Tapping {
     socket: UnixStream,
     read: String,
 }
 
 impl Tapping {
-    /// Taps over the admin socket of a folder, and returns the first line.
+    /// Opens a tap over the admin socket in a folder, and returns its first line too.
     async fn begin(folder: &Folder, query: &str) -> (Self, Value) {
         let mut socket = UnixStream::connect(folder.socket()).await.unwrap();
         let request = format!("GET /tap?{query} HTTP/1.1\r\nhost: localhost\r\n\r\n");
@@ -31,7 +31,7 @@ impl Tapping {
         (this, first)
     }
 
-    /// Returns the next line; none at the end.
+    /// Returns the next line; `None` at the end.
     async fn line(&mut self) -> Option<Value> {
         loop {
             while let Some((line, rest)) = self.read.split_once('\n') {
@@ -137,7 +137,7 @@ async fn a_session_is_tapped_by_its_number_and_is_told_how_its_stream_ends() {
     let reply = tapping.next("reply").await;
     assert_eq!((&reply["session"], &reply["names"]), (&session, &of(1, &["b"])));
     assert_eq!(reply["body"]["resources"][0]["resource"], json!({"name": "b"}), "what has no descriptor is not shown");
-    // A stream that changes its key ends.
+    // A stream whose client changes its key ends.
     clients.iter().for_each(|client| client.ask(CDS, &[], Some("other")));
     let request = tapping.next("request").await;
     assert_eq!(request["body"]["node"]["cluster"], "other");
@@ -178,7 +178,7 @@ async fn polls_are_shown_with_what_they_are_answered() {
     tapping.next("unchanged").await;
 }
 
-/// How many lines a socket has room for is up to the machine: more changes are made until the relay has dropped some.
+/// How many lines a socket buffers depends on the machine. The test makes changes until the relay has dropped some lines.
 #[tokio::test]
 async fn i8_a_tap_that_is_not_read_loses_lines_and_its_client_gets_every_change() {
     const ROUNDS: u32 = 5;
@@ -191,7 +191,7 @@ async fn i8_a_tap_that_is_not_read_loses_lines_and_its_client_gets_every_change(
     client.ack(CDS, &[], &sent);
     until("it has answered", async || get(relay.admin, "/clients").await.contains("SYNCED")).await;
     let (mut tapping, _) = Tapping::begin(&folder, "client=test").await;
-    // The line of a reply has these names: 10 kB.
+    // The log line of a reply contains these names: 10 kB.
     let names: Vec<_> = (0..20).map(|number| format!("{number:02}-{}", "long".repeat(120))).collect();
     let (mut last, mut dropped) = (0, 0);
     for round in 0..ROUNDS {
@@ -261,7 +261,7 @@ async fn of_those_with_certificates_they_may_tap_who_are_listed_for_it() {
     let world = admin_tls::World::new().await;
     let [reader, oncall, tapper] =
         ["reader.example", "ann.oncall.example", "tapper.example"].map(|name| world.operators.sign(name));
-    // Without a client it ends at once.
+    // Without a client parameter the request fails at once.
     for (who, status, read) in [(&reader, 403, 200), (&oncall, 403, 200), (&tapper, 400, 403)] {
         assert_eq!(world.ask(Some(who), "GET /tap", &[]).await.0, status);
         assert_eq!(world.ask(Some(who), "GET /clients", &[]).await.0, read);

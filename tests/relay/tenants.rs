@@ -1,4 +1,4 @@
-//! Tenants that share a relay: what one of them tries, on every surface and with every lie, gets it nothing of another's.
+//! Tenants that share a relay: whatever one of them tries on any surface, and whatever it claims, it gets nothing of another tenant.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ resources:
 - {'@type': type.googleapis.com/envoy.config.cluster.v3.Cluster, name: bill-a}
 ";
 
-/// Workloads are of the tenant of their namespace; a relay may speak for `pay`.
+/// Workloads belong to the tenant of their namespace. A relay may state the tenant `pay`.
 const RULES: &str = "views: {key: [cluster, tenant]}
 permissions:
 - name: workloads
@@ -42,7 +42,7 @@ permissions:
   relays_for: [pay]
 ";
 
-/// A relay in front of files or servers, and who signs.
+/// A relay in front of files or servers, and the authorities that sign certificates.
 struct World {
     relay: Relay,
     folder: Folder,
@@ -111,7 +111,7 @@ fn stating(cluster: &str, tenant: &str) -> Node {
     Node { id: "test".into(), cluster: cluster.into(), metadata: Some(metadata), ..Node::default() }
 }
 
-/// As many resources as are expected, and what else comes until the stream has been quiet for a while.
+/// Returns the names in responses, until as many as expected have arrived and the stream has been quiet for a while.
 async fn heard(client: &mut Client, expected: usize) -> Vec<String> {
     let mut names = Vec::new();
     while names.len() < expected {
@@ -299,11 +299,11 @@ async fn load_reports_of_a_tenant_are_sent_with_its_credentials() {
     let node = Node { cluster: "pay-web".into(), ..Node::default() };
     let report = LoadStatsRequest { node: Some(prost::Message::encode_to_vec(&node).into()), ..Default::default() };
     client.report(&report).await;
-    // The lower relay lets those through who prove who they are, and no others.
+    // The lower relay accepts clients that prove their identity, and no others.
     assert_eq!(plane.stream().await.report().await, report);
 }
 
-/// Credentials of one owner are no reason for the others to wait.
+/// Missing credentials of one owner do not delay clients of others.
 #[tokio::test]
 async fn a_relay_is_ready_although_some_credentials_towards_the_server_are_not_there_yet() {
     let lower = World::start("files: resources.yaml").await;
@@ -358,7 +358,7 @@ async fn a_changed_rule_ends_those_whom_it_concerns_and_no_others() {
 #[tokio::test]
 async fn through_a_tier_a_tenant_gets_its_own_and_the_lower_relay_trusts_the_upper_for_its_tenants_alone() {
     let lower = World::start("files: resources.yaml").await;
-    // The upper relay would let `bill` in, and has a certificate that speaks for `pay` alone.
+    // The upper relay would accept `bill`, but its own certificate may only state the tenant `pay`.
     let (folder, own) = (Folder::new(), Authority::named("own"));
     let certificate = lower.prod.sign_uris(&["spiffe://prod/relay"], NOTHING);
     folder.write("lower.pem", &lower.own.pem);
@@ -400,7 +400,7 @@ async fn a_server_is_shown_each_tenants_credentials_on_connections_of_their_own(
         "servers: [{{uri: 'https://localhost:{port}', variant: delta, tls: {{ca: lower.pem}}, tenants: {tenants}}}]"
     );
     let (upper, _) = World::start_beside(folder, own, Authority::named("prod"), &upstream, RULES).await;
-    // Workloads may not state a tenant: the lower relay sees who is who by the credentials, once the upper relay states none.
+    // Workloads may not state a tenant. The lower relay identifies each by its credentials if the upper relay states no tenant.
     let mut clients = Vec::new();
     for tenant in ["pay", "bill", "else"] {
         let identity = upper.workload(tenant);
@@ -442,7 +442,7 @@ async fn a_server_is_shown_each_tenants_header_and_no_others() {
         assert_eq!(headers, shown, "{tenant}");
         clients.push((client, stream));
     }
-    // And so is every other call, of which some are for no view.
+    // The same holds for every other call, some of which are for no view.
     let calls = plane.calls.lock().unwrap();
     assert!(calls.len() >= clients.len());
     let all = [[Some("of-pay"), None], [None, Some("of-bill")], [Some("of-all"), None]];

@@ -1,4 +1,4 @@
-//! A relay behind a relay: what the lower one knows of a set, the upper one knows too, and no more than that.
+//! A relay behind a relay: the upper relay knows exactly as much of a set as the lower one does.
 
 use std::time::Instant;
 
@@ -16,19 +16,19 @@ fn thirty() -> Vec<String> {
     (0..30).map(|number| format!("c{number:02}")).collect()
 }
 
-/// It soon takes silence as evidence.
+/// Makes silence count as evidence soon.
 fn hasty(options: &mut ProtocolOptions) {
     options.upstream.settle_stated = Duration::from_millis(100);
     options.upstream.resource_timer = Duration::from_millis(200);
     options.upstream.second_silence = Duration::from_millis(200);
 }
 
-/// It never takes silence as evidence.
+/// Makes silence never count as evidence.
 fn patient(options: &mut ProtocolOptions) {
     (options.upstream.settle_stated, options.upstream.second_silence) = (HOUR, HOUR);
 }
 
-/// A patient relay for the control plane, whose sets arrive in one response or in several, and a hasty relay behind that.
+/// Starts a patient relay for the control plane, whose sets arrive in one response or in several, and a hasty relay behind it.
 async fn two_tiers(plane: SocketAddr, sets: &str, between: Variant) -> (Relay, Relay) {
     let each = format!(", initial_set: {sets}");
     let lower = relay_with_options(&servers(&[plane], &each), "", patient).await;
@@ -36,7 +36,7 @@ async fn two_tiers(plane: SocketAddr, sets: &str, between: Variant) -> (Relay, R
     (lower, upper)
 }
 
-/// Single names have no mark. The upper relay knows by a header that its server is a relay, whose silence is no evidence.
+/// For single names no marker says that all were sent. The upper relay knows by a header that its server is a relay, whose silence is not evidence.
 #[tokio::test]
 async fn up_36_a_name_that_the_lower_relay_is_silent_about_stays_at_clients_of_the_upper() {
     const HELD: Wish = Wish { url: EDS, names: &["held"], cluster: "web" };
@@ -107,7 +107,7 @@ async fn ord_1_through_two_tiers_what_is_removed_under_a_route_goes_after_the_su
     stream.respond(&Response::Delta(DeltaDiscoveryResponse { type_url, nonce, resources, ..Default::default() }));
     let sent = client.sent().await;
     client.ack(LDS, &[], &sent);
-    // A relay needs the end of each set: it is asked for once, on another opening.
+    // A relay needs the end of each set. It asks for all ends once, on another opening.
     stream = plane.stream().await;
     for _ in [CDS, LDS] {
         stream.answer_for_end().await;

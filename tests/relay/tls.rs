@@ -1,4 +1,4 @@
-//! TLS and tokens towards a control plane: which clients are accepted, the messages for those that are not, and files that are renewed.
+//! TLS and tokens towards a control plane: which clients it accepts, the messages to the others, and files that are renewed.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ use crate::poller::CLUSTERS;
 use crate::rest_plane::RestPlane;
 use crate::{BOTH, CDS};
 
-/// A control plane with this certificate, which accepts clients with a certificate of this authority, or all clients.
+/// Starts a control plane with this certificate. It accepts clients with a certificate of this authority, or all clients.
 async fn plane(identity: &Identity, clients: Option<&Authority>) -> Plane {
     plane_that_speaks(&[&version::TLS13], identity, clients).await
 }
@@ -61,7 +61,7 @@ pub(super) fn server_config(
     config
 }
 
-/// One link, kept open by the edge, and its events.
+/// One link that the edge keeps open, with its events.
 struct Opened {
     task: JoinHandle<()>,
     reports: mpsc::Receiver<LinkReport>,
@@ -74,7 +74,7 @@ impl Drop for Opened {
 }
 
 impl Opened {
-    /// Opens it through the configuration, as an operator would.
+    /// Opens the link through the configuration, as an operator would.
     fn to(server: &str, folder: &Folder) -> Self {
         let text = format!("listen: [{{address: '127.0.0.1:0'}}]\nupstream: {{servers: [{{{server}}}]}}\n");
         Self::by(&folder.0, &text)
@@ -104,7 +104,7 @@ impl Opened {
         }
     }
 
-    /// Waits for a response on a stream that does not end before.
+    /// Waits for a response. Fails if the stream ends first.
     async fn is_answered(&mut self) {
         loop {
             let report = tokio::time::timeout(PATIENCE, self.reports.recv()).await.expect("no response").unwrap();
@@ -144,8 +144,8 @@ impl Opened {
         }
     }
 
-    /// Waits until attempts fail for this reason. An earlier attempt may still be running when files change, and a server that closes at
-    /// once may be noticed before its reason is.
+    /// Waits until attempts fail for this reason. An earlier attempt may still be running when files change, and if a server closes at once, the
+    /// relay may notice that before the reason.
     async fn refused_for(&mut self, parts: &[&str]) {
         loop {
             let nack = self.nack().await;
@@ -235,7 +235,7 @@ async fn boot_8_files_that_were_renewed_count_for_the_next_connection_and_live_s
     let mut opened = Opened::to(&format!("uri: 'https://localhost:{}', {BOTH_SIDES}", plane.address.port()), &folder);
     opened.refused_for(&["certificate not signed by any CA in"]).await;
     folder.write("ca.pem", &authority.pem);
-    opened.refused_for(&["it refuses", "weir.pem"]).await; // the new authority is used
+    opened.refused_for(&["it refuses", "weir.pem"]).await; // the relay uses the new authority
     write_identity(&folder, &authority.sign("weir"));
     let live = stream(&mut plane).await;
     folder.write("ca.pem", "gone");
@@ -261,7 +261,7 @@ async fn files_that_make_no_sense_are_named() {
     opened.refused_for(&["there is no private key in", "weir.key"]).await;
 }
 
-/// A token without a valid signature, which clients do not check.
+/// Returns a token without a valid signature, which clients do not check.
 fn token(valid_for: u64) -> String {
     use base64::Engine;
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs();
@@ -285,7 +285,7 @@ async fn boot_6_and_boot_7_the_token_comes_with_each_stream_and_is_read_again() 
         folder.write("token", &format!("{token}\n"));
         let opened = stream(&mut plane).await;
         assert_eq!(opened.headers["authorization"], format!("Bearer {token}"));
-        folder.write("token", ""); // a live stream does not need it; dropping it ends the stream
+        folder.write("token", ""); // an open stream does not need it; dropping it ends the stream
     }
 }
 
@@ -378,10 +378,10 @@ async fn weir_get_shows_certificate_and_token_and_says_what_is_wrong() {
     assert!(other.0 == 2 && other.2.contains("and not for other"), "{}", other.2);
     let get = Weir::start_at(&server, &line);
     assert!(stream(&mut plane).await.headers["authorization"].to_str().unwrap().starts_with("Bearer "));
-    assert_eq!(get.end().await.0, 2); // no server answers here
+    assert_eq!(get.end().await.0, 2); // the test's server sends no response
 }
 
-/// Addresses that are mistaken for others: TLS for plain ones, those for operators for those for clients, and the reverse.
+/// Connections to the wrong address: TLS to a plain address, admin requests to a client address, and the reverse of each.
 #[tokio::test]
 async fn who_asks_at_the_wrong_address_is_told_which_one_is_expected() {
     let (authority, folder) = (Authority::new(), Folder::new());

@@ -1,4 +1,4 @@
-//! Spans that reach a collector, and a relay whose collector is away.
+//! Spans that reach a collector, and a relay whose collector is unreachable.
 
 use std::time::Instant;
 
@@ -13,7 +13,7 @@ const SECOND: Duration = Duration::from_secs(1);
 /// Longer than any answer takes.
 const LONG: Duration = Duration::from_secs(60);
 
-/// Traces by variables beside the endpoint, exported at once.
+/// Configures traces by variables in addition to the endpoint, with immediate export.
 fn traces(endpoint: &str, bound: Duration, variables: &[(&str, &str)]) -> Traces {
     let always = [("OTEL_EXPORTER_OTLP_ENDPOINT", endpoint), ("OTEL_BSP_SCHEDULE_DELAY", "1")];
     let find = |name: &str| variables.iter().chain(&always).find(|(known, _)| *known == name);
@@ -41,7 +41,7 @@ fn counts(span: &Received) -> [&str; 5] {
 const FIRST: [(&str, &str); 1] = [("a", "one")];
 const SECOND_SET: [(&str, &str); 1] = [("a", "two")];
 
-/// Three clients that have the first version and have ACKed it.
+/// Returns three clients that have the first version and have ACKed it.
 async fn three(plane: &mut Plane, relay: &Relay, variant: Variant) -> (Vec<Client>, Stream) {
     let mut clients = Vec::new();
     for _ in 0..3 {
@@ -83,7 +83,7 @@ async fn a_change_is_a_span_from_its_response_to_the_last_ack_and_a_stream_one_t
         assert_eq!(start.attributes["weir.stream.replies"], "1");
         assert_eq!(start.attributes["weir.view"], change.attributes["weir.view"]);
         assert_eq!(collector.resource()["service.name"], "weir");
-        // Nothing but what happened.
+        // There are spans only for what happened.
         let versions: Vec<_> = collector.spans("upstream change");
         assert_eq!(versions.len(), 2, "{versions:#?}");
         until("they are counted", async || {
@@ -135,7 +135,7 @@ async fn a_change_that_a_client_does_not_answer_ends_at_the_bound_and_a_nack_has
     assert_eq!((&*change.attributes["weir.complete"], change.lasted), ("false", SECOND));
     let nacks = lines.with("client NACKed a response");
     assert!(nacks[0].1.contains(&format!("trace_id={:?}", change.trace)), "{nacks:?}");
-    // One that leaves need not answer.
+    // A client that disconnects need not answer.
     let third = [("a", "three")];
     say(&stream, "3", &third, &third, &[]);
     for client in &mut clients {

@@ -1,4 +1,4 @@
-//! Both variants upstream and downstream, each with each: what every client is sent.
+//! Each combination of variants upstream and downstream: what every client is sent.
 
 use super::*;
 
@@ -35,14 +35,14 @@ async fn changes_and_an_outage(up: Variant, down: Variant, faults: Faults) {
     assert_eq!(sent.set, expected);
     client.ack(CDS, &[], &sent);
 
-    // Upstream dies. No client is sent anything, and new clients are served from the cache.
+    // Upstream goes down. No client is sent anything, and new clients are served from the cache.
     let address = plane.kill().await;
     super::failover::standing(&relay, "\"connected\": false").await;
     let mut late = Client::connect(relay.address, down).await;
     late.ask(CDS, &[], Some("web"));
     assert_eq!(late.sent().await.set, ["a", "b", "c"]);
 
-    // It is back, without a.
+    // Upstream is back, without the cluster `a`.
     let mut plane = Plane::start_at(address, &BOTH).await;
     let mut stream = plane.stream().await;
     if let Request::Delta(request) = stream.request().await {
@@ -87,7 +87,7 @@ async fn xlat_3_an_upstream_version_says_nothing_of_the_content() {
     .await;
 }
 
-/// `*` and a name of one type: the content for the name differs from that for `*`, and each client sees only its own.
+/// Tests `*` and a name of one type: the content for the name differs from that for `*`, and each client sees only its own.
 async fn star_and_name(faults: Faults) {
     let mut plane = Plane::start(&BOTH).await;
     let relay = relay_with(plane.address, "", faults).await;
@@ -110,7 +110,7 @@ async fn xlat_13_a_wildcard_and_a_name_are_requested_and_kept_apart() {
     star_and_name(Faults::NONE).await;
 }
 
-/// A cluster changes and its endpoints do not: they are sent after it all the same.
+/// A cluster changes and its endpoints do not. They are still sent after it.
 async fn endpoints_follow(faults: Faults) {
     let mut plane = Plane::start(&BOTH).await;
     let relay = relay_with(plane.address, "", faults).await;
@@ -140,7 +140,7 @@ async fn endpoints_follow(faults: Faults) {
     client.ask(EDS, &["a"], None);
     let mut endpoints = cluster("a", "endpoints");
     endpoints.type_url = EDS.into();
-    // The relay has requested them already, before the client does; this is the response.
+    // The relay has requested them before the client does; this is the response.
     super::driver::clients(&relay, "the client has requested them", |report| {
         let types = report[0]["types"].as_array().unwrap();
         types.iter().any(|kind| EDS.ends_with(kind["type"].as_str().unwrap()) && kind["names"] == 1)

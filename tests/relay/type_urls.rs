@@ -1,4 +1,4 @@
-//! Type URLs: what is one type whatever its prefix, and what is passed byte for byte.
+//! Type URLs: which count as one type whatever their prefixes, and which bytes stay unchanged.
 
 use serde_json::json;
 
@@ -11,7 +11,7 @@ const SERVICE_ENTRY: &str = "networking.istio.io/v1/ServiceEntry";
 const ENVELOPE: &str = "type.googleapis.com/istio.mcp.v1alpha1.Resource";
 const SECRET: &str = "envoy.extensions.transport_sockets.tls.v3.Secret";
 
-/// An entry as Istiod sends its configuration: in an envelope, whose metadata has the name.
+/// Returns an entry as Istiod sends its configuration: in an envelope whose metadata has the name.
 fn entry(name: &str) -> Any {
     let metadata = cluster(name, "").value;
     let mut value = vec![0x0a, u8::try_from(metadata.len()).unwrap()];
@@ -55,7 +55,7 @@ async fn type_1_a_url_that_is_not_in_the_table_is_passed_byte_for_byte_in_both_d
         let mut plane = Plane::start(&BOTH).await;
         let relay = relay(plane.address, protocol_of(up)).await;
         let mut client = Client::connect(relay.address, down).await;
-        let mut streams = Vec::new(); // types that are not in the table may get a stream of their own
+        let mut streams = Vec::new(); // types outside of the table may get a stream of their own
         for (url, name, any) in [(DEBUG, "syncz", debug("syncz")), (SERVICE_ENTRY, "ns/entry", entry("ns/entry"))] {
             client.ask(url, &[name], Some("web"));
             if streams.is_empty() {

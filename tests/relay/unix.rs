@@ -1,4 +1,4 @@
-//! Clients on Unix sockets: processes of this machine, known by their user and group.
+//! Clients on Unix sockets: processes of this machine, identified by their user and group.
 
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
@@ -12,7 +12,7 @@ use super::asking::Weir;
 use super::poller::{CLUSTERS, Poller};
 use super::*;
 
-/// A folder for sockets, and what is in it, until this is dropped.
+/// A folder for sockets. Dropping it deletes the folder and its contents.
 pub(super) struct Folder(pub PathBuf);
 
 impl Folder {
@@ -59,7 +59,7 @@ async fn client(folder: &Folder, variant: Variant) -> Client {
 async fn clients_of_both_variants_and_pollers_are_served_and_shown_by_their_user() {
     let folder = Folder::new("served");
     let mut plane = Plane::start(&BOTH).await;
-    let limits = "limits: {connections_per_address: 1}\n"; // they have no address
+    let limits = "limits: {connections_per_address: 1}\n"; // these clients have no address
     let relay = run(app(&folder, plane.address, "", limits).await.unwrap(), std::future::pending());
     let mut clients = Vec::new();
     for variant in BOTH {
@@ -178,7 +178,7 @@ async fn processes_of_one_user_are_one_identity_for_limits_and_clients_without_o
     drop(relay);
 }
 
-/// A server may be on a Unix socket, of a file or an abstract one, by the configuration and by a bootstrap file.
+/// A server may be on a Unix socket, a file or an abstract one, by the configuration or by a bootstrap file.
 #[tokio::test]
 async fn a_server_on_a_unix_socket_is_asked_as_any_other() {
     let folder = Folder::new("server");
@@ -214,7 +214,7 @@ async fn a_server_on_a_unix_socket_is_asked_as_any_other() {
     drop(first);
 }
 
-/// Listens at an abstract socket for the socket in a folder, until the result is dropped.
+/// Forwards connections from an abstract socket to the socket in a folder, until the result is dropped.
 async fn forward(name: &str, folder: &Folder) -> tokio::task::JoinSet<()> {
     let listener = tokio::net::UnixListener::bind(format!("\0{name}")).unwrap();
     let (path, mut task) = (folder.socket(), tokio::task::JoinSet::new());

@@ -1,5 +1,5 @@
-//! The one resource of a type without names, such as Istio's table of names: Istiod sends it without a name, and its agent asks for it by an
-//! empty list.
+//! The only resource of a type without names, such as Istio's table of names: Istiod sends it without a name, and its agent requests it by an empty
+//! list.
 
 use prost::Message;
 use weir_core::proto::discovery::{ResourceError, Status as ErrorDetail};
@@ -15,7 +15,7 @@ fn table(content: &str) -> Any {
     Any { type_url: NDS.into(), ..cluster("host", content) }
 }
 
-/// Answers as Istiod does: the table without a name. None: there is none any more.
+/// Sends the table without a name, as Istiod does. `None`: the table no longer exists.
 fn give(stream: &Stream, version: &str, content: Option<&str>) {
     let (type_url, nonce) = (NDS.to_owned(), version.to_owned());
     stream.respond(&match stream.variant {
@@ -43,7 +43,7 @@ fn give(stream: &Stream, version: &str, content: Option<&str>) {
     });
 }
 
-/// Reports an error of the table, which has no name.
+/// Reports an error for the table, which has no name.
 fn report(stream: &Stream, version: &str, code: i32) {
     let (type_url, nonce) = (NDS.to_owned(), version.to_owned());
     let error_detail = Some(ErrorDetail { code, message: "no table".into() });
@@ -69,7 +69,7 @@ impl Agent {
         Self(client)
     }
 
-    /// Waits for the table. None: it is removed.
+    /// Waits for the table. `None`: it was removed.
     pub async fn table(&mut self) -> Option<Any> {
         let next = async {
             match &mut self.0 {
@@ -125,7 +125,7 @@ async fn type_4_and_xlat_26_an_agent_gets_the_unnamed_resource_its_changes_and_i
     .await;
 }
 
-/// SOTW-54: errors are of names, and the agent asks for everything. What an error means for the table reaches it.
+/// SOTW-54: errors are for names, and the agent requests everything. It learns what an error means for the table.
 #[tokio::test]
 async fn up_44_and_up_45_an_agent_keeps_the_unnamed_resource_in_a_passing_error_and_loses_one_that_is_not_found() {
     each_translation(async |up, down| {
@@ -148,7 +148,7 @@ async fn up_44_and_up_45_an_agent_keeps_the_unnamed_resource_in_a_passing_error_
 async fn type_4_through_two_tiers_an_agent_gets_the_unnamed_resource_and_its_changes() {
     each_translation(async |between, down| {
         let mut plane = Plane::start(&BOTH).await;
-        // As docs/upstream.md has it for Istiod. Without it, the end of the set is asked for on another stream.
+        // As docs/upstream.md recommends for Istiod. Otherwise the relay asks for the end of the set on another stream.
         let lower = relay(plane.address, ", variant: delta, initial_set: one_response").await;
         let upper = relay(lower.address, protocol_of(between)).await;
         let mut agent = Agent::start(upper.address, down).await;

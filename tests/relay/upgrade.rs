@@ -1,6 +1,6 @@
-//! State files and configurations of earlier versions, kept in tests/upgrade: this version goes on from them.
+//! State files and configurations of earlier versions, in tests/upgrade: this version continues from them.
 //!
-//! `WEIR_WRITE=1 cargo test --test relay upgrade` writes what the folder of this version lacks, and leaves what is there.
+//! `WEIR_WRITE=1 cargo test --test relay upgrade` writes the files of this version that are missing, and changes none that exist.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -20,29 +20,29 @@ use super::warm_start::{Stoppable, is_saved, state_in};
 use super::*;
 
 const SECRETS: &str = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret";
-/// The sets that the control plane had, one after the other.
+/// The sets of the control plane, one after the other.
 const FIRST: [(&str, &str); 2] = [("a", "1"), ("b", "1")];
 const LAST: [(&str, &str); 2] = [("a", "2"), ("b", "1")];
 const NEXT: [(&str, &str); 3] = [("a", "2"), ("b", "1"), ("c", "1")];
-/// What one version may keep.
+/// The maximum of bytes in the files of one version.
 const MOST: u64 = 100 << 10;
 
-/// What clients were given by the version that wrote the state.
+/// What the version that wrote the state sent to clients.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 struct Given {
-    /// Versions of the set of clusters, to a SotW client, the last one last.
+    /// The versions of the set of clusters that a SotW client was sent, oldest first.
     sets: Vec<String>,
-    /// Versions by name, to a delta client.
+    /// The versions by name that a delta client was sent.
     clusters: BTreeMap<String, String>,
     endpoints: BTreeMap<String, String>,
     secrets: BTreeMap<String, String>,
 }
 
-/// What is kept of a version.
+/// The folder of one version.
 struct Kept(PathBuf);
 
 impl Kept {
-    /// Returns those of all versions that are kept.
+    /// Returns the folders of all versions.
     fn all() -> Vec<Self> {
         let folders = fs::read_dir("tests/upgrade").unwrap().map(|entry| Self(entry.unwrap().path()));
         folders.collect()
@@ -64,7 +64,7 @@ impl Kept {
         self.0.join(if is_encrypted { "encrypted.gz" } else { "plain.gz" })
     }
 
-    /// Starts a relay with the configuration that is kept, and its state in a folder.
+    /// Starts a relay with the configuration of that version, and its state in a folder.
     async fn start(&self, folder: &Folder, is_encrypted: bool, plane: SocketAddr) -> Stoppable {
         let configuration = fs::read_to_string(self.0.join("relay.yaml")).unwrap();
         let configuration = configuration.replace("127.0.0.1:3128", &proxy_to(plane).await.to_string());
@@ -83,8 +83,8 @@ impl Kept {
         fs::write(self.given(), serde_json::to_string_pretty(&encrypted).unwrap() + "\n").unwrap();
     }
 
-    /// Writes one of the state files, and returns what clients were given meanwhile. Without a key they are given no secrets, which would
-    /// not be saved.
+    /// Writes one of the state files, and returns what clients were sent meanwhile. Without a key they are sent no secrets, since secrets would not
+    /// be saved.
     async fn written(&self, is_encrypted: bool) -> Given {
         let folder = Folder::new(&format!("upgrade-from-{is_encrypted}"));
         let mut plane = Plane::start(&BOTH).await;
@@ -116,7 +116,7 @@ impl Kept {
         Given { sets, clusters, endpoints, secrets }
     }
 
-    /// Starts this version with one of the state files, while the control plane is away, and lets it come back.
+    /// Starts this version with one of the state files while the control plane is down, and then starts the control plane.
     async fn goes_on(&self, is_encrypted: bool) {
         let given: Given = serde_json::from_slice(&fs::read(self.given()).unwrap()).unwrap();
         let folder = Folder::new(&format!("upgrade-to-{is_encrypted}"));
@@ -126,7 +126,7 @@ impl Kept {
         let address = relay.0.address;
         let last = given.sets.last().unwrap();
 
-        // Clients without state get what was saved, under the versions that it had.
+        // Clients without resources get the saved ones, under the saved versions.
         let mut sotw = Client::connect(address, Variant::Sotw).await;
         sotw.ask(CDS, &[], Some("web"));
         let sent = sotw.sent().await;
@@ -140,11 +140,11 @@ impl Kept {
             delta.ask(SECRETS, &["certificate"], None);
             assert_eq!(versions(&mut delta).await, given.secrets);
         }
-        // One that has the set before gets the last one.
+        // A client with the set before the last gets the last set.
         let mut behind = returning(address, &given.sets[0]).await;
         assert_eq!(behind.sent().await.version, *last);
 
-        // Those that have what the old relay gave get what is new, and nothing before that; a delta client's first reply is empty (DELTA-21).
+        // Clients with the resources of the old relay get what is new, and nothing before that; a delta client's first reply is empty (DELTA-21).
         let mut same = returning(address, last).await;
         let mut stating = stating(address, &given.clusters).await;
         let mut plane = Plane::start_at(plane, &BOTH).await;
@@ -168,7 +168,7 @@ async fn versions(delta: &mut Client) -> BTreeMap<String, String> {
     reply.unwrap().unwrap().resources.into_iter().map(|resource| (resource.name, resource.version)).collect()
 }
 
-/// A SotW client that has a set of clusters of another connection.
+/// Connects a SotW client that has a set of clusters from another connection.
 async fn returning(address: SocketAddr, version: &str) -> Client {
     let client = Client::connect(address, Variant::Sotw).await;
     let Client::Sotw(requests, _) = &client else { unreachable!() };
@@ -177,7 +177,7 @@ async fn returning(address: SocketAddr, version: &str) -> Client {
     client
 }
 
-/// A delta client that has the clusters of another connection.
+/// Connects a delta client that has the clusters from another connection.
 async fn stating(address: SocketAddr, versions: &BTreeMap<String, String>) -> Client {
     let client = Client::connect(address, Variant::Delta).await;
     let Client::Delta(requests, _) = &client else { unreachable!() };
@@ -187,8 +187,8 @@ async fn stating(address: SocketAddr, versions: &BTreeMap<String, String>) -> Cl
     client
 }
 
-/// An HTTP proxy that leads to one server, whatever host it is asked for. A state file has the names of servers: behind it, the server has
-/// the name that the configuration gives it, whatever its address.
+/// Starts an HTTP proxy that connects to one server, whatever host is requested. A state file contains the names of servers: through the proxy, the
+/// server has the name that the configuration gives it, whatever its address.
 async fn proxy_to(server: SocketAddr) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -200,9 +200,9 @@ async fn proxy_to(server: SocketAddr) -> SocketAddr {
                     let Ok(byte) = client.read_u8().await else { return };
                     head.push(byte);
                 }
-                let Ok(mut server) = TcpStream::connect(server).await else { return }; // it is away
+                let Ok(mut server) = TcpStream::connect(server).await else { return }; // the server is down
                 if client.write_all(b"HTTP/1.1 200 OK\r\n\r\n").await.is_ok() {
-                    let _ = copy_bidirectional(&mut client, &mut server).await; // until one of them leaves
+                    let _ = copy_bidirectional(&mut client, &mut server).await; // until one of them closes
                 }
             });
         }

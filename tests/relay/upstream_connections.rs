@@ -1,4 +1,4 @@
-//! Streams to one server share its connections.
+//! Streams to one server share connections.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -28,7 +28,7 @@ async fn relay_to(server: &Server) -> Relay {
     relay(server.address, ", variant: delta, backoff: {initial: 20ms}").await
 }
 
-/// A client with a node cluster of its own, and so a view of its own, and the server's end of the view's stream.
+/// Connects a client with a node cluster, and so a view, of its own. Also returns the server's end of the view's stream.
 async fn client(relay: &Relay, server: &mut Server, number: usize) -> (Client, Stream) {
     let client = Client::connect(relay.address, Variant::Delta).await;
     client.ask(CDS, &[], Some(&format!("view-{number}")));
@@ -174,7 +174,7 @@ async fn a_connection_with_nothing_but_requests_that_the_server_does_not_read_is
     stream.send(response("a"));
     view.answered().await;
     for number in 0..2 {
-        // Each is larger than the window of the stream, which the server never widens.
+        // Each request is larger than the window of the stream, which the server never extends.
         let names = (0..100).map(|name| format!("{number}-{name}-{}", "x".repeat(30_000))).collect();
         view.request(Request::Delta(DeltaDiscoveryRequest {
             type_url: EDS.into(),
@@ -207,7 +207,7 @@ async fn a_server_that_allows_one_stream_has_a_connection_for_each_and_no_call_b
     let connector = connector(server.address, "liveness: {interval: 50ms, timeout: 100ms}");
     let (mut view, stream) = View::up(&connector, &mut server).await;
     view.life.notify_one();
-    view.says_nothing(Duration::from_millis(500)).await; // a call that waits for the stream to end would be missed twice
+    view.says_nothing(Duration::from_millis(500)).await; // a call that waits for the stream to end would be missed twice meanwhile
     stream.send(response("a"));
     view.answered().await;
     assert_eq!((server.calls(), connector.unanswered_calls()), (asked_at_start, Some(0)));
@@ -245,11 +245,11 @@ async fn after_a_goaway_new_streams_go_elsewhere_and_those_that_end_follow_unnot
     gets(&mut one, &of_one, "a").await;
     gets(&mut two, &of_two, "a").await;
     server.leave();
-    gets(&mut one, &of_one, "b").await; // after the server's message that it takes no more streams
+    gets(&mut one, &of_one, "b").await; // after the server has said that it accepts no more streams
     let (mut three, of_three) = client(&relay, &mut server, 3).await;
     assert_ne!(of_three.connection, of_one.connection);
     gets(&mut three, &of_three, "a").await;
-    gets(&mut two, &of_two, "b").await; // it goes on where it is
+    gets(&mut two, &of_two, "b").await; // the stream stays on its connection
 
     drop((of_one, of_two));
     let moved = [server.stream().await, server.stream().await];
@@ -291,7 +291,7 @@ async fn a_stream_without_a_response_on_a_connection_that_the_server_leaves_is_n
     let (mut view, stream) = View::up(&connector, &mut server).await;
     server.leave();
     of_other.send(response("a"));
-    other.answered().await; // after the server's message that it takes no more streams
+    other.answered().await; // after the server has said that it accepts no more streams
     drop(stream);
     assert!(view.ended().await.1, "the server has sent it elsewhere");
     view.opened().await;
@@ -314,7 +314,7 @@ async fn a_stream_that_has_had_a_response_since_can_be_sent_elsewhere_again() {
         assert_eq!(stream.connection, of_other.connection);
         server.leave();
         of_other.send(response(round));
-        other.answered().await; // after the server's message that it takes no more streams
+        other.answered().await; // after the server has said that it accepts no more streams
         drop(stream);
         assert!(view.ended().await.1, "the server has sent it elsewhere for the {round} time");
         view.opened().await;
@@ -381,7 +381,7 @@ async fn a_stream_that_ends_without_a_response_tries_a_later_connection() {
     }
     of_healthy.send(response("a"));
     healthy.answered().await;
-    // One that had a response may come back to the connection.
+    // A stream that had a response may use the connection again.
     drop(of_healthy);
     assert!(healthy.ended().await.1);
 }
@@ -426,7 +426,7 @@ async fn the_streams_of_an_old_connection_move_one_by_one_once_their_new_one_is_
     until("the old connection closes", async || server.connections() == 1).await;
 }
 
-/// Nothing is taken for an outage, and nothing is removed or sent twice.
+/// No outage is detected, nothing is removed, and nothing is sent twice.
 #[tokio::test]
 async fn clients_do_not_notice_that_the_stream_of_their_view_moves() {
     let mut server = Server::start(Answers::Status(12)).await;

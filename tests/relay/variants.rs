@@ -1,4 +1,4 @@
-//! The variant that is used with a control plane if none is configured.
+//! The variant that the relay uses with a control plane if none is configured.
 
 use std::convert::Infallible;
 

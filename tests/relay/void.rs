@@ -6,7 +6,7 @@ use super::examples::assert_documented;
 use super::log_lines::Lines;
 use super::*;
 
-/// A listener that forwards its connections to one cluster.
+/// Returns a listener that forwards its connections to one cluster.
 pub fn listener(name: &str, cluster: &str, content: &str) -> Resource {
     let nested = |number: u8, bytes: &[u8]| [&[number << 3 | 2, u8::try_from(bytes.len()).unwrap()], bytes].concat();
     let proxy = b"type.googleapis.com/envoy.extensions.filters.network.tcp_proxy.v3.TcpProxy";
@@ -75,7 +75,7 @@ async fn ord_1_a_route_waits_for_its_cluster_and_a_cluster_for_its_route_and_wha
     }
 }
 
-/// A delta client that holds a cluster, and the listener that refers to it.
+/// Connects a delta client, and gives it a cluster and a listener that refers to the cluster.
 pub(super) async fn led_to(plane: &mut Plane, relay: &Relay, cluster: &str) -> (Stream, Client) {
     let mut client = Client::connect(relay.address, Variant::Delta).await;
     client.ask(CDS, &[], Some("web"));

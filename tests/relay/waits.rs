@@ -1,4 +1,4 @@
-//! What waits is shown at the admin address, with its bound, and ends.
+//! Everything that waits is listed at the admin address, with its bound, and ends.
 
 use serde_json::Value;
 
@@ -21,7 +21,7 @@ async fn wait(relay: &Relay, kind: &str) -> Option<Value> {
     page["oldest"].as_array().unwrap().iter().find(|row| row["wait"] == kind).cloned()
 }
 
-/// Waits until something waits in this way, and returns it.
+/// Waits until there is a wait of a kind, and returns it.
 async fn waiting(relay: &Relay, kind: &str) -> Value {
     until(&format!("a wait of the kind {kind}"), async || wait(relay, kind).await.is_some()).await;
     wait(relay, kind).await.unwrap()
@@ -40,7 +40,7 @@ async fn oldest(relay: &Relay, kind: &str) -> f64 {
 #[tokio::test]
 async fn what_waits_is_listed_with_its_owner_its_bound_and_its_key_until_it_ends() {
     let mut plane = Plane::start(&[Variant::Delta]).await;
-    // Long enough that nothing ends before it was looked at.
+    // So long that nothing ends before the test has checked it.
     let slow = |options: &mut ProtocolOptions| options.session.ack_patience = Duration::from_secs(600);
     let upstream = servers(&[plane.address], ", variant: delta, backoff: {initial: 10ms, max: 10ms}");
     let relay = relay_with_options(&upstream, "limits: {reference_hold: 10m, resource_timer: 5m}", slow).await;
@@ -55,7 +55,7 @@ async fn what_waits_is_listed_with_its_owner_its_bound_and_its_key_until_it_ends
     let sent = client.sent().await;
     client.ack(CDS, &[], &sent);
 
-    // A removed cluster stays, since a listener refers to it.
+    // A removed cluster stays while a listener refers to it.
     client.ask(LDS, &[], None);
     while stream.request().await.type_url() != LDS {}
     say_listener(&stream, "l", "a");
@@ -67,7 +67,7 @@ async fn what_waits_is_listed_with_its_owner_its_bound_and_its_key_until_it_ends
     assert_eq!(removal["key"], "limits.reference_hold");
     assert!(removal["session"].is_null(), "the view holds it back for all: {removal:#}");
 
-    // A change waits for the client's answer to the one before.
+    // A change waits until the client has answered the last one.
     say(&stream, "4", &[], &[("c", "1")], &[]);
     assert_eq!(client.sent().await.set, ["a", "b", "c"]);
     assert!(wait(&relay, "ack").await.is_none());
@@ -77,7 +77,7 @@ async fn what_waits_is_listed_with_its_owner_its_bound_and_its_key_until_it_ends
     assert_eq!(ack["session"], clients["clients"][0]["session"]);
     assert_eq!((&ack["view"], &ack["key"]), (&clients["clients"][0]["view"], &Value::Null));
 
-    // A name that the server does not mention.
+    // The server does not mention this name.
     client.ask(EDS, &["payments"], None);
     let name = waiting(&relay, "name").await;
     assert_eq!((&name["name"], &name["server"]), (&"payments".into(), &format!("http://{}", plane.address).into()));
@@ -94,7 +94,7 @@ async fn what_waits_is_listed_with_its_owner_its_bound_and_its_key_until_it_ends
     let line = printed.1.lines().find(|line| line.contains("wait `name`: A requested name")).unwrap_or_default();
     assert!(line.contains("at most 5m") && line.ends_with(", limits.resource_timer)"), "{printed:?}");
 
-    // While the control plane is away a name has no bound, and what waits to be removed stays: it has to be said again.
+    // While the control plane is down a name has no bound, and waiting removals stay: the control plane has to send them again.
     drop((stream, plane));
     let is_away = async || {
         let wait = waiting(&relay, "name").await;
@@ -117,7 +117,7 @@ fn say_listener(stream: &Stream, name: &str, cluster: &str) {
     stream.respond(&Response::Delta(response));
 }
 
-/// While changes of routing wait, the time of a removal does not run: here they come without a pause.
+/// While changes of routing wait, the time of a removal does not run. In this test they come without a pause.
 #[tokio::test]
 async fn a_wait_beyond_its_bound_is_counted_once_however_often_the_list_is_read() {
     let (lines, _guard) = Lines::of_this_thread();
@@ -191,7 +191,7 @@ async fn removals_for_a_client_that_nacks_its_routing_wait_until_it_accepts_newe
     let sent = client.sent().await;
     client.ack(LDS, &[], &sent);
 
-    // It goes on with the listener that refers to `a`.
+    // The client NACKs the new listener, and keeps the one that refers to `a`.
     say_listener(&stream, "l", "b");
     let sent = client.sent().await;
     client.refuse(LDS, &sent);

@@ -1,4 +1,4 @@
-//! A relay that starts again with what it had, while its control plane is away, back, or other than before.
+//! A relay that restarts with its earlier resources, while its control plane is down, up, or has other resources than before.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use super::*;
 const SECRETS: &str = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret";
 const UNKNOWN: &str = "weir-unknown";
 
-/// Views by cluster, and their state in a folder.
+/// Returns a configuration with views by cluster, and their state in a folder.
 pub(super) fn state_in(folder: &Folder, more: &str) -> String {
     let path = folder.0.join("state");
     format!("views: {{key: [cluster]}}\ndrain: {{grace: 0s, spread: 0s}}\nstate: {{path: {}{more}}}\n", path.display())
@@ -26,7 +26,7 @@ impl Stoppable {
         Self::of(crate::bind(config(plane, protocol, rest)).await.unwrap())
     }
 
-    /// Runs a program that is built.
+    /// Runs a program that was built.
     pub(super) fn of(app: App) -> Self {
         let (stop, stopped) = oneshot::channel();
         Self(run(app, async move { drop(stopped.await) }), stop)
@@ -38,7 +38,7 @@ impl Stoppable {
     }
 }
 
-/// The contents of the next reply, by name.
+/// Returns the contents of the next reply, by name.
 async fn contents(client: &mut Client) -> BTreeMap<String, String> {
     let bodies: Vec<Any> = match client {
         Client::Sotw(_, replies) => replies.message().await.unwrap().unwrap().resources,
@@ -59,7 +59,7 @@ fn of(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
     pairs.iter().map(|(name, content)| (name.to_string(), content.to_string())).collect()
 }
 
-/// Waits until the file has everything that is known now, once the set is settled.
+/// Waits until the set is settled, and the file has everything that is known then.
 pub(super) async fn is_saved(relay: &Relay) {
     until("the set is settled", async || {
         let upstreams = get(relay.admin, "/upstreams").await;
@@ -86,7 +86,7 @@ async fn gauge(relay: &Relay, name: &str, sum: u64) {
     .await;
 }
 
-/// A relay gets two clusters for a client, and stops once they are saved.
+/// Starts a relay that gets two clusters for a client. Stops it once they are saved.
 async fn serve_and_stop(plane: &mut Plane, protocol: &str, rest: &str) {
     let relay = Stoppable::start(plane.address, protocol, rest).await;
     let mut client = Client::connect(relay.0.address, Variant::Delta).await;
@@ -129,7 +129,7 @@ async fn a_relay_that_starts_without_a_control_plane_serves_what_it_had_and_then
         let mut stranger = Client::connect(second.0.address, down).await;
         stranger.ask(CDS, &[], Some("other"));
 
-        // It comes back, and has used the same version for something else.
+        // The control plane is up again, and has used the same version for other content.
         let mut plane = Plane::start_at(address, &BOTH).await;
         let (mut stream, mut others) = (plane.stream().await, plane.stream().await);
         let (mut request, of_others) = (stream.request().await, others.request().await);
@@ -178,7 +178,7 @@ async fn what_the_control_plane_has_dropped_meanwhile_goes_by_its_word() {
         say(&stream, "1", &[("a", "1")], &[("a", "1")], &["b"]);
         assert_eq!(client.sent().await.removed, ["b"]);
         second.stop().await;
-        // Nothing of it comes back.
+        // Resources that it no longer has do not come back.
         let address = plane.kill().await;
         let third = Stoppable::start(address, protocol_of(up), &rest).await;
         let mut client = Client::connect(third.0.address, Variant::Delta).await;
@@ -224,7 +224,7 @@ async fn a_client_that_may_hold_something_newer_waits_for_the_control_plane() {
     let mut told = newer.sent().await;
     while told.set != ["a", "c"] {
         assert!(told.set.contains(&"c".to_owned()), "nothing was sent before: {told:?}");
-        told = newer.sent().await; // a set that says what is gone comes last
+        told = newer.sent().await; // the set without the removed cluster comes last
     }
     while same.sent().await.set != ["a", "c"] {}
 }
@@ -256,7 +256,7 @@ async fn a_file_that_another_process_has_is_left_alone_and_taken_over_later() {
     assert_eq!(client.sent().await.set, ["a", "b"], "{address} is away");
 }
 
-/// An overlapping restart in an outage: there is nobody else to ask.
+/// An overlapping restart in an outage: only the state file has the resources.
 #[tokio::test]
 async fn a_file_that_the_process_before_closes_when_it_drains_is_waited_for() {
     let folder = Folder::new("overlap");
@@ -345,7 +345,7 @@ async fn secrets_are_written_only_with_a_key_and_a_view_that_lacks_its_secrets_i
         if more == with_key {
             assert_eq!(client.sent().await.set, ["certificate"], "{more}");
         }
-        // What it did not get comes from the server, and nothing came before.
+        // The client gets the missing resources from the server, and got nothing before.
         let mut plane = Plane::start_at(address, &BOTH).await;
         let mut stream = plane.stream().await;
         if !is_served {
@@ -368,7 +368,7 @@ async fn a_view_that_is_too_old_is_served_without_readiness_or_not_at_all() {
         let mut plane = Plane::start(&BOTH).await;
         serve_and_stop(&mut plane, "", &rest).await;
         let address = plane.kill().await;
-        tokio::time::sleep(Duration::from_millis(20)).await; // so that the view is older than that
+        tokio::time::sleep(Duration::from_millis(20)).await; // so that the view is older than `max_age`
         let second = Stoppable::start(address, "", &rest).await;
         let mut client = Client::connect(second.0.address, Variant::Delta).await;
         client.ask(CDS, &[], Some("web"));
@@ -395,7 +395,7 @@ async fn another_key_of_views_makes_other_views() {
     Lines::of_file(&folder.0, "views of the state file are not used").await;
 }
 
-/// Starts the control plane of a client that has requested all clusters, and checks that nothing was sent to it from disk.
+/// Starts the control plane of a client that has requested all clusters, and checks that the client was sent nothing from disk.
 async fn hears_of_the_server_first(client: &mut Client, address: SocketAddr) {
     let mut plane = Plane::start_at(address, &BOTH).await;
     say(&plane.stream().await, "9", &[("z", "1")], &[("z", "1")], &[]);
@@ -415,7 +415,7 @@ async fn names_of_a_shared_authority_come_back_too_once_for_all_views() {
             let mut stream = plane.stream().await;
             stream.request().await;
             say(&stream, "1", &[], &[(name, "1")], &[]);
-            // Kept for as long as the test runs.
+            // Keeps the stream open until the test ends.
             tokio::spawn(async move { while stream.requests.recv().await.is_some() {} });
         }
         assert_eq!(client.sent().await.set, [name]);
@@ -446,7 +446,7 @@ async fn names_of_a_shared_authority_come_back_too_once_for_all_views() {
     }
 }
 
-/// A relay whose views share an authority, with its state in a folder.
+/// Starts a relay whose views share an authority, with its state in a folder.
 async fn start_shared(address: SocketAddr, folder: &Folder, more: &str) -> Stoppable {
     let upstream = format!(
         "upstream: {{servers: [{{uri: 'http://{address}'}}], authorities: {{x: {{}}}}, shared_authorities: [x]}}"
@@ -489,7 +489,7 @@ async fn what_a_brake_holds_is_held_by_the_next_process_and_does_not_start_anew(
     }
 }
 
-/// The process before was sent it. The server of this one ends streams for the type, which is no word on what was saved.
+/// The process before was sent resources of the type. That the server now ends streams for it says nothing about what was saved.
 #[tokio::test]
 async fn what_was_saved_of_a_type_that_the_server_refuses_by_now_stays() {
     const OWN: &str = "type.googleapis.com/own.Type";

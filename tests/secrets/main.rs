@@ -1,6 +1,6 @@
-//! Secrets of every kind, planted in the program as it is built, and everything that it shows: none of them is there.
+//! Plants secrets of every kind in the built program, and checks that nothing that it shows has any of them.
 //!
-//! Each surface has to be read and to have what it is for: one that is empty proves nothing. A page that is added is found by the index.
+//! Each surface has to be read and to have its usual content: an empty one proves nothing. New pages are found in the index.
 
 #[path = "../relay/certificates.rs"]
 #[allow(dead_code)] // tests/relay uses the rest
@@ -74,7 +74,7 @@ async fn no_secret_is_shown_on_any_surface() {
     traces(&world).await;
 
     until("the NACKs are logged", async || !world.relay.logged("[redacted]").is_empty()).await;
-    // What was logged until now, at the finest level.
+    // Everything that was logged until now, at the finest level.
     let log = world.relay.logged("").join("\n");
     assert!(log.contains("TRACE"), "it logs at the finest level");
     for expected in ["weir started", "NACK", "invalid configuration", "[redacted]"] {
@@ -92,7 +92,7 @@ async fn no_secret_is_shown_on_any_surface() {
     world.shows(&["snapshot", "show", "--state", &state], "key");
 }
 
-/// docs/warm-start.md: without a key no secrets are written. What is in other types is, so that is not looked for.
+/// docs/warm-start.md: without a key no secrets are written. Secrets within other types are written, so the test does not search for those.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_state_file_without_a_key_has_no_secrets() {
     let mut world = World::start(false).await;
@@ -110,7 +110,7 @@ async fn a_state_file_without_a_key_has_no_secrets() {
     world.secrets.are_not_in("state file", &state, "shop");
     assert!(has(&state, OF_STRUCT.as_bytes()), "it has the other resources as they are");
 }
-/// The test itself: it finds a secret as it is, and in the forms that things are encoded in.
+/// Tests the search: it finds a secret as it is, and in the usual encodings.
 #[test]
 fn secrets_are_found_in_each_form() {
     let secrets = Secrets::of(&[("one", b"hush-hush-hush".as_slice()), ("other", OF_STATE.as_slice())]);

@@ -1,4 +1,4 @@
-//! The secrets: what is planted, in which resources, and how they are looked for.
+//! The secrets: which are planted, in which resources, and how tests search for them.
 
 use super::*;
 
@@ -14,22 +14,22 @@ pub(super) const OF_SERVER: &str = "server-Header-55";
 pub(super) const OF_VARIABLE: &str = "variable-Header-66";
 pub(super) const OF_STATE: [u8; 32] = *b"state-Key-44-state-Key-44-state-";
 
-/// What must not be seen, by what it is.
+/// What must not be shown, each with a description.
 pub(super) struct Secrets(pub(super) Vec<(&'static str, Vec<u8>)>);
 
 impl Secrets {
-    /// Also as they are often encoded.
+    /// Adds the encodings in which secrets often appear.
     pub(super) fn of(all: &[(&'static str, &[u8])]) -> Self {
         let forms = |&(what, secret): &(&'static str, &[u8])| {
             let hex: String = secret.iter().map(|byte| format!("{byte:02x}")).collect();
-            // The last letters of base64 depend on what follows.
+            // The last letters of base64 depend on the bytes that follow.
             let base64 = STANDARD.encode(&secret[..secret.len() / 3 * 3]);
             [secret.to_vec(), hex.into_bytes(), base64.into_bytes()].map(|form| (what, form))
         };
         Self(all.iter().flat_map(forms).collect())
     }
 
-    /// Checks that a surface has what is expected there, and no secret.
+    /// Checks that a surface contains the expected text, and no secret.
     pub(super) fn are_not_in(&self, surface: &str, shown: &[u8], expected: &str) {
         assert!(has(shown, expected.as_bytes()), "{surface} lacks {expected:?}: {}", beginning(shown));
         if let Some(what) = self.found_in(shown) {
@@ -50,7 +50,7 @@ pub(super) fn beginning(shown: &[u8]) -> String {
     String::from_utf8_lossy(&shown[..shown.len().min(20_000)]).into_owned()
 }
 
-/// Returns a line of a key that no other has.
+/// Returns a line of a key that no other key has.
 pub(super) fn line_of(key: &str) -> &str {
     key.lines().nth(1).unwrap()
 }
@@ -68,7 +68,7 @@ pub(super) fn made(kind: &str, json: Value) -> Any {
     Any { type_url: kind.into(), value }
 }
 
-/// Returns what the control plane has of each type: secrets, and other resources with secrets in them.
+/// Returns the control plane's resources by type: secrets, and other resources that contain secrets.
 pub(super) fn resources(inline_key: &str) -> BTreeMap<&'static str, Vec<(&'static str, Any)>> {
     let cluster = json!({ "name": "shop", "type": "EDS", "transportSocket": { "name": "tls", "typedConfig": {
         "@type": "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext",

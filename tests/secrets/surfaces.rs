@@ -1,8 +1,8 @@
-//! The surfaces: each is read, has what it is for, and shows no secret.
+//! The surfaces: each is read, has its usual content, and shows no secret.
 
 use super::*;
 
-/// Each path of the index, as it is asked.
+/// Requests each path of the index.
 pub(super) async fn pages(world: &World) {
     let index = world.ask("GET", "/", "").await.1;
     world.secrets.are_not_in("/", index.as_bytes(), "/config_dump");
@@ -15,7 +15,7 @@ pub(super) async fn pages(world: &World) {
     for row in index.lines() {
         let title = row.split("  ").next().unwrap();
         let asked: Vec<(String, &str)> = match title {
-            "/live" | "/tap" => continue, // see below
+            "/live" | "/tap" => continue, // tested elsewhere in this file
             "/healthz" => vec![("/healthz".into(), "ok")],
             "/ready" => vec![("/ready".into(), "ready"), ("/ready?strict".into(), "ready")],
             "/metrics" => vec![("/metrics".into(), "weir_build_info")],
@@ -47,7 +47,7 @@ pub(super) async fn pages(world: &World) {
             "/log" => vec![("/log".into(), "trace")],
             "POST /brakes/release" => vec![("POST /brakes/release".into(), "generation")],
             "POST /config/reload/dry_run" => vec![("POST /config/reload/dry_run".into(), "changed")],
-            "POST /config/reload" => continue, // see below
+            "POST /config/reload" => continue, // tested elsewhere in this file
             "POST /v3/discovery:client_status" => vec![("POST /v3/discovery:client_status".into(), "cert-of-web")],
             "POST /log" => vec![("POST /log?filter=trace,x=debug".into(), "trace")],
             other => panic!("{other} is new: say how it is asked, and what it shows"),
@@ -60,7 +60,7 @@ pub(super) async fn pages(world: &World) {
         }
     }
     assert!(read > 25, "{read} pages");
-    // What the redaction leaves is there: the pages have bodies.
+    // The pages have bodies, since parts that the redaction leaves are in them.
     let dump = world.ask("GET", &format!("/config_dump?view={view}"), "").await.1;
     assert!(dump.matches("[redacted]").count() + dump.matches("W3JlZGFjdGVkXQ").count() >= 4, "{dump}");
 }
@@ -81,7 +81,7 @@ pub(super) async fn metrics_and_live(world: &World) {
     let mut stream = connector.connect("localhost".try_into().unwrap(), socket).await.unwrap();
     tokio::io::AsyncWriteExt::write_all(&mut stream, request.as_bytes()).await.unwrap();
     let mut of_operators = Vec::new();
-    let _ = tokio::io::AsyncReadExt::read_to_end(&mut stream, &mut of_operators).await; // it may end without a farewell
+    let _ = tokio::io::AsyncReadExt::read_to_end(&mut stream, &mut of_operators).await; // the connection may break at the end
     world.secrets.are_not_in("/metrics for operators", &of_operators, "weir_client_streams_open");
     let live = tokio::time::timeout(PATIENCE, async {
         let mut socket = UnixStream::connect(world.folder.0.join("admin.sock")).await.unwrap();
@@ -96,7 +96,7 @@ pub(super) async fn metrics_and_live(world: &World) {
     world.secrets.are_not_in("/live", &live.await.unwrap(), "data: ");
 }
 
-/// What of a client is shown as it goes: with its secrets in both directions.
+/// Taps of a client, with its secrets in both directions.
 pub(super) async fn taps(world: &World) {
     let tapped = tokio::time::timeout(PATIENCE, async {
         let mut socket = UnixStream::connect(world.folder.0.join("admin.sock")).await.unwrap();
@@ -110,7 +110,7 @@ pub(super) async fn taps(world: &World) {
         };
         until("\"event\":\"tap\"").await;
         let others = world::clients(world).await;
-        until("tickets").await; // of the last request
+        until("tickets").await; // in the last request
         until("{\"name\":\"words\",\"resource\"").await;
         until("cannot use [redacted]").await;
         drop(others);
@@ -144,7 +144,7 @@ pub(super) async fn client_status(world: &World) {
     }
 }
 
-/// What pollers are sent besides resources.
+/// Everything besides resources that pollers are sent.
 pub(super) async fn polls(world: &World) {
     let node = r#"{"id": "p", "cluster": "web"}"#;
     for (path, body, expected) in [
@@ -186,7 +186,7 @@ pub(super) async fn refused_configurations(world: &World) {
             world.shows(&["--config", &path, "--log", "trace"], part);
         }
     }
-    // A URI is also in arguments and variables.
+    // A URI may also be in arguments and variables.
     let uri = format!("http://user:{PASSWORD}@127.0.0.1:1");
     for command in
         [&["get", "cds", "--server", &uri][..], &["status", "--admin", &uri], &["watch", "cds", "--server", &uri]]
@@ -213,7 +213,7 @@ pub(super) async fn refused_configurations(world: &World) {
     assert_eq!(status, 200);
 }
 
-/// The commands of the program, as they print by default.
+/// The output of the program's commands by default.
 pub(super) async fn commands(world: &World) {
     let admin = format!("unix:{}", world.path("admin.sock"));
     let (server, config) = (world.plain.to_string(), world.path("relay.yaml"));
@@ -245,7 +245,7 @@ pub(super) async fn traces(world: &World) {
     world.secrets.are_not_in("traces", text.as_bytes(), "weir.");
 }
 
-/// A configuration in which everything is wrong that could quote a secret.
+/// Returns a configuration with every error that could quote a secret.
 pub(super) fn faulty(world: &World) -> String {
     let key = world.server_key.replace('\n', "\\n");
     format!(

@@ -1,8 +1,8 @@
-//! The program with its control plane, its clients and its operators, in which the secrets are planted.
+//! The program in which the secrets are planted, with its control plane, its clients and its operators.
 
 use super::*;
 
-/// Answers each name or type that is requested for the first time.
+/// Answers the first request for each name or type.
 pub(super) async fn serve(mut stream: Stream, all: BTreeMap<&'static str, Vec<(&'static str, Any)>>) {
     let (mut sent, mut number) = (HashSet::new(), 0);
     while let Some(request) = stream.requests.recv().await {
@@ -29,7 +29,7 @@ pub(super) async fn serve(mut stream: Stream, all: BTreeMap<&'static str, Vec<(&
     }
 }
 
-/// A control plane that demands a certificate.
+/// Returns the TLS settings of a control plane that requires client certificates.
 pub(super) fn tls_of(identity: &Identity, clients: &Authority) -> ServerConfig {
     let provider = Arc::new(aws_lc_rs::default_provider());
     let mut roots = RootCertStore::empty();
@@ -43,7 +43,7 @@ pub(super) fn tls_of(identity: &Identity, clients: &Authority) -> ServerConfig {
     config
 }
 
-/// Opens a stream with a header that says who the client is.
+/// Opens a stream with a header that identifies the client.
 pub(super) async fn client_with_header(address: SocketAddr) -> Client {
     let channel = channel_over(TcpStream::connect(address).await.unwrap()).await.unwrap();
     let mut grpc = Grpc::new(channel);
@@ -131,7 +131,7 @@ impl World {
         Self { secrets, folder, relay, operators, admin, probes, plain, collector, token, server_key, inline_key }
     }
 
-    /// Asks as an operator, over the socket.
+    /// Sends a request as an operator, over the admin socket.
     pub(super) async fn ask(&self, method: &str, path: &str, body: &str) -> (u16, String) {
         let socket = UnixStream::connect(self.folder.0.join("admin.sock")).await.unwrap();
         let length = body.len();
@@ -160,7 +160,7 @@ impl World {
         tokio::task::block_in_place(|| command.output().unwrap())
     }
 
-    /// The same, and checks what it prints.
+    /// Runs a command of the program, and checks what it prints.
     pub(super) fn shows(&self, arguments: &[&str], expected: &str) {
         let Output { stdout, stderr, .. } = self.run(arguments);
         self.secrets.are_not_in(&format!("weir {}", arguments.join(" ")), &[stdout, stderr].concat(), expected);
@@ -171,7 +171,7 @@ impl World {
     }
 }
 
-/// Bodies in chunks have the lengths of these on lines of their own.
+/// Removes the lengths of chunks, which are on lines of their own.
 pub(super) fn unchunked(body: &str) -> String {
     let is_length = |line: &str| !line.is_empty() && line.trim_end().bytes().all(|byte| byte.is_ascii_hexdigit());
     match serde_json::from_str::<Value>(body) {
@@ -206,7 +206,7 @@ upstream:
     )
 }
 
-/// Clients that have everything, and of which one quotes what it rejects.
+/// Connects clients that receive everything. One of them quotes what it rejects.
 pub(super) async fn clients(world: &World) -> (Client, Client) {
     let mut client = client_with_header(world.plain).await;
     let Client::Delta(requests, _) = &client else { panic!() };

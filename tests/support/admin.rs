@@ -1,4 +1,4 @@
-//! What operators ask a relay at its admin address, and waiting until something holds.
+//! Requests of operators to a relay's admin address, and waiting for conditions.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ pub async fn get(admin: &str, path: &str) -> (u16, String) {
     timeout(PATIENCE, asking).await.unwrap_or_else(|_| panic!("the admin address does not answer {path}"))
 }
 
-/// Returns the value of a metric, by its name and labels. It may be too early for one.
+/// Returns the value of a metric, by its name and labels. `None`: it does not exist, maybe not yet.
 pub async fn metric(admin: &str, name: &str) -> Option<f64> {
     let (_, page) = get(admin, "/metrics").await;
     let value = page.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '))?;

@@ -5,16 +5,16 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// It is deleted with this.
+/// A folder that is deleted when this is dropped.
 pub struct Folder(pub PathBuf);
 
 impl Folder {
-    /// In the build folder.
+    /// Creates a folder in the build folder.
     pub fn new(name: &str) -> Self {
         Self::below(Path::new(env!("CARGO_TARGET_TMPDIR")), name)
     }
 
-    /// In the system's folder for temporary files: the path of a socket has to be short.
+    /// Creates a folder in the system's folder for temporary files, since the path of a socket has to be short.
     pub fn with_short_path(name: &str) -> Self {
         Self::below(&std::env::temp_dir(), &format!("weir-{name}"))
     }
@@ -23,7 +23,7 @@ impl Folder {
         static NEXT: AtomicUsize = AtomicUsize::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let path = parent.join(format!("{name}-{}-{number}", std::process::id()));
-        let _ = fs::remove_dir_all(&path); // of an earlier run
+        let _ = fs::remove_dir_all(&path); // from an earlier run
         fs::create_dir_all(&path).unwrap();
         Self(path)
     }
@@ -39,6 +39,6 @@ impl Folder {
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0); // a process that the test has left may be writing there
+        let _ = fs::remove_dir_all(&self.0); // a process that the test has started may still be writing there
     }
 }

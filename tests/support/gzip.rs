@@ -1,4 +1,4 @@
-//! What peers compress, and what they pretend to.
+//! Messages that peers compress, and what they claim about them.
 #![allow(dead_code)] // each test binary uses its own part of it
 
 use std::io::{Read, Write};
@@ -19,14 +19,14 @@ pub fn gunzip(compressed: &[u8]) -> Vec<u8> {
     plain
 }
 
-/// Returns zeros: so many MiB of them in a thousandth of the bytes. `stated`: the size that it states of itself. Its checksum is wrong.
+/// Returns compressed zeros: this many MiB in a thousandth of the bytes. `stated`: the size that the end claims. The checksum is wrong.
 pub fn bomb(mebibytes: usize, stated: u32) -> Vec<u8> {
     let mut part = Vec::with_capacity(1 << 16);
     let mut compress = Compress::new(Compression::best(), false);
     compress.compress_vec(&vec![0; 1 << 20], &mut part, FlushCompress::Full).unwrap();
     assert_eq!(compress.total_in(), 1 << 20);
     const HEAD: [u8; 10] = [0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 2, 255];
-    /// A last block that is empty, and a checksum.
+    /// An empty last block, and a checksum.
     const END: [u8; 6] = [3, 0, 0, 0, 0, 0];
     [&HEAD[..], &part.repeat(mebibytes), &END, &stated.to_le_bytes()].concat()
 }

@@ -1,4 +1,4 @@
-//! What tests of the program have in common: the program itself, its control plane, its clients, and what operators ask it.
+//! What tests of the program have in common: the program itself, its control plane, its clients, and requests of operators.
 #![allow(dead_code)] // each test binary uses its own part of it
 
 pub mod admin;

@@ -1,4 +1,4 @@
-//! A set of one cluster, which has its version as its content: how a control plane sends it, and a client gets it.
+//! A set of one cluster whose content is its version: how a control plane sends it, and how a client receives it.
 
 use tokio::time::timeout;
 use weir_core::proto::discovery::{DiscoveryRequest, DiscoveryResponse};

@@ -8,30 +8,30 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
-/// The program, until this is dropped.
+/// The running program. It ends when this is dropped.
 pub struct Program {
     pub child: Child,
     pub address: String,
-    /// Empty if it has no admin address.
+    /// The admin address; empty if there is none.
     pub admin: String,
     log: Arc<Mutex<Vec<String>>>,
     is_unread: Arc<AtomicBool>,
 }
 
 impl Program {
-    /// Starts it with a configuration, written to a file of this name, and waits until it listens.
+    /// Starts the program with a configuration, written to a file of this name, and waits until it listens.
     pub fn start(name: &str, config: &str, patience: Duration) -> Self {
         Self::start_by(Command::new(env!("CARGO_BIN_EXE_weir")), name, config, patience)
     }
 
-    /// Starts it after shell commands that set limits of the system for it.
+    /// Starts the program after shell commands that set system limits for it.
     pub fn start_after(commands: &str, name: &str, config: &str, patience: Duration) -> Self {
         let mut shell = Command::new("sh");
         shell.args(["-c", &format!("{commands}; exec \"$0\" \"$@\""), env!("CARGO_BIN_EXE_weir")]);
         Self::start_by(shell, name, config, patience)
     }
 
-    /// Starts it by a command to which the options of the program are added.
+    /// Starts the program by a command, to which the options of the program are added.
     pub fn start_by(mut command: Command, name: &str, config: &str, patience: Duration) -> Self {
         let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
         std::fs::write(&path, config).unwrap();
@@ -53,7 +53,7 @@ impl Program {
                 }
                 log.lock().unwrap().push(line.clone());
                 if line.contains("weir started") {
-                    let _ = sender.send(line); // only the first is awaited
+                    let _ = sender.send(line); // the test waits only for the first
                 }
             }
         });
@@ -63,7 +63,7 @@ impl Program {
         program
     }
 
-    /// Reads the log no more. Its pipe has no room from then on.
+    /// Stops reading the log. From then on its pipe fills up.
     #[cfg(target_os = "linux")]
     pub fn leave_log_unread(&self) {
         use std::os::unix::fs::OpenOptionsExt;
@@ -73,7 +73,7 @@ impl Program {
         let mut pipe = std::fs::File::options().write(true).custom_flags(NONBLOCK).open(path).unwrap();
         for _ in 0..5 {
             while pipe.write(b".").is_ok() {}
-            std::thread::sleep(Duration::from_millis(10)); // the reader may have taken a last part
+            std::thread::sleep(Duration::from_millis(10)); // the reader may still process a last part
         }
     }
 
@@ -98,7 +98,7 @@ impl Program {
         }
     }
 
-    /// Waits until it has ended, and returns whether it did so without an error.
+    /// Waits until the program has ended, and returns whether it succeeded.
     pub fn has_succeeded(&mut self, patience: Duration) -> bool {
         let begun = Instant::now();
         loop {

@@ -1,4 +1,4 @@
-//! A command, and the lines that it prints.
+//! A running command, and the lines that it prints.
 #![allow(dead_code)] // each test binary uses its own part of it
 
 use std::io::{BufRead, BufReader, Read};
@@ -6,24 +6,24 @@ use std::process::{Child, Command};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
-/// Longer than any step takes; a test that hangs fails instead.
+/// Longer than any step takes. A test that hangs fails after this time.
 pub const PATIENCE: Duration = Duration::from_secs(20);
 
-/// It runs until this is dropped.
+/// A running command. It is killed when this is dropped.
 pub struct Running {
     pub child: Child,
     lines: Receiver<String>,
 }
 
 impl Running {
-    /// Starts a command, and reads one of its outputs, which is a pipe.
+    /// Starts a command, and reads one of its outputs, which has to be a pipe.
     pub fn start(command: &mut Command, output: fn(&mut Child) -> Box<dyn Read + Send>) -> Self {
         let mut child = command.spawn().unwrap();
         let lines = lines_of(output(&mut child));
         Self { child, lines }
     }
 
-    /// Waits for a text, and returns all that is printed up to it.
+    /// Waits for a text, and returns everything that is printed up to it.
     pub fn until(&self, text: &str) -> String {
         let mut printed = String::new();
         while !printed.contains(text) {

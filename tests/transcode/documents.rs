@@ -218,7 +218,7 @@ fn what_is_no_resource_file_is_said_to_be_none() {
     assert!(error.to_string().ends_with("; and 30 more"), "{error}");
 }
 
-/// Later documents of a file are counted from its first line, and each has its own places.
+/// Lines of later documents are counted from the start of the file, and the fields of each document have their own lines.
 #[test]
 fn faults_of_later_documents_have_the_lines_of_the_file() {
     let bad = "resources:\n- \"@type\": t/envoy.config.cluster.v3.Cluster\n  name: a\n  lb_policy: RUNG\n";
@@ -232,7 +232,7 @@ fn faults_of_later_documents_have_the_lines_of_the_file() {
     assert!(error.faults[19].to_string().starts_with("line 100: "), "{error}");
 }
 
-/// FS-5: everything that a wrapper says reaches those who read wrappers.
+/// FS-5: clients that read wrappers get all fields of the wrapper.
 #[test]
 fn fs_5_a_wrapper_keeps_its_constraints_and_metadata() {
     let wrapper = |more: &str| {

@@ -87,7 +87,7 @@ fn a_type_without_descriptor_is_named_at_any_depth() {
     let path = "filterChains[0].filters[0].typedConfig.httpFilters[1].typedConfig";
     unknown(transcoder.from_json(LISTENER, &listener(filter), Strictness::Lenient).unwrap_err(), "a.Bcd", path);
 
-    // From bytes: an Any of a known type of the same length, its name then overwritten.
+    // As encoded bytes: an Any of a known type whose name is overwritten with another of the same length.
     let stand_in = json!({ "name": "f", "typedConfig": { "@type": "type.googleapis.com/google.rpc.Status" } });
     let bytes = transcoder.from_json(LISTENER, &listener(stand_in), Strictness::Strict).unwrap();
     let at = bytes.windows(17).position(|window| window == b"google.rpc.Status").unwrap();
@@ -202,7 +202,7 @@ fn operators_descriptors_are_added_and_bad_ones_rejected() {
     assert_eq!(transcoder.to_json("mine.Mine", &bytes, UnknownAny::Refuse), Ok(json));
     assert!(transcoder.knows(CLUSTER));
 
-    // The same file twice does no harm, and protobuf's own files are not replaced.
+    // The same file twice is harmless, and protobuf's own files are not replaced.
     let broken =
         prost_types::FileDescriptorProto { name: Some("google/protobuf/any.proto".into()), ..Default::default() };
     assert!(Transcoder::with_descriptor_sets(&[set(vec![file.clone()]), set(vec![file.clone(), broken])]).is_ok());

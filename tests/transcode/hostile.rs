@@ -1,4 +1,4 @@
-//! Random and mutated input in every format. `WEIR_FUZZ_ROUNDS=1000000` runs for longer.
+//! Random and mutated input in every format. `WEIR_FUZZ_ROUNDS=1000000` makes it run longer.
 
 use proptest::prelude::*;
 use serde_json::Value;

@@ -8,7 +8,7 @@ use weir::transcode::{MAX_DEPTH, Strictness, Transcoder, UnknownAny, parse_json,
 const ANY: &str = "google.protobuf.Any";
 const DEEP: usize = 10_000;
 
-/// Runs a test on a stack as small as those of a runtime's workers.
+/// Runs a test on a stack as small as that of a runtime's worker.
 fn on_a_small_stack(test: impl FnOnce() + Send) {
     std::thread::scope(|scope| {
         let thread = std::thread::Builder::new().stack_size(2 * 1024 * 1024).spawn_scoped(scope, test);
@@ -16,7 +16,7 @@ fn on_a_small_stack(test: impl FnOnce() + Send) {
     });
 }
 
-/// Anys within one another.
+/// Returns nested Anys.
 fn nested_any(levels: usize) -> Vec<u8> {
     let mut bytes = Vec::new();
     for _ in 0..levels {
@@ -55,7 +55,7 @@ fn anys_within_anys_are_bounded() {
 
 #[test]
 fn messages_within_messages_are_bounded() {
-    // A cidr matcher within a matcher and so on: `google.protobuf.Value` as lists of lists.
+    // Nested matchers, as in a cidr matcher: `google.protobuf.Value` as lists of lists.
     let nested = |levels: usize| {
         let mut bytes = vec![0x20, 1]; // bool_value: true
         for _ in 0..levels {
@@ -90,10 +90,10 @@ fn messages_within_messages_are_bounded() {
         let text = "list_value { values ".repeat(DEEP);
         let error = transcoder.from_text(VALUE, &text).unwrap_err();
         assert!(error.to_string().ends_with("it is nested deeper than 100 messages"), "{error}");
-        let groups = vec![0x23u8; DEEP]; // start of group 4, over and over
+        let groups = vec![0x23u8; DEEP]; // the start of group 4, repeated
         assert!(transcoder.canonical(VALUE, &groups).is_err());
     });
-    std::mem::forget(value); // serde_json would drop it recursively, on the stack
+    std::mem::forget(value); // serde_json would drop it recursively and overflow the stack
 }
 
 #[test]
@@ -160,7 +160,7 @@ fn large_files_are_read() {
     assert_eq!(from_json[39_999].line, Some(3 + 5 * 39_999));
 }
 
-/// Only what is open counts as depth: not what was closed, and no bracket in a comment or a string.
+/// Only open brackets count as depth: not closed ones, and no bracket in a comment or a string.
 #[test]
 fn brackets_that_open_nothing_are_no_depth() {
     let transcoder = Transcoder::envoy();

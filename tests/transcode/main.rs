@@ -1,4 +1,4 @@
-//! Conversions of messages between bytes and JSON, YAML and text: round trips of every top-level type, faults and their places, limits, and
+//! Conversions of messages between bytes and JSON, YAML and text: round trips of every top-level type, errors and their positions, limits, and
 //! hostile input.
 
 mod documents;
@@ -19,7 +19,7 @@ pub struct Sample {
     pub json: Value,
 }
 
-/// Returns the messages of `corpus/`, each in the JSON that is expected as output.
+/// Returns the messages of `corpus/`. Their JSON is that of the expected output.
 pub fn corpus() -> Vec<Sample> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/transcode/corpus");
     let mut paths: Vec<_> =

@@ -7,7 +7,7 @@ use weir::transcode::{REDACTED, Strictness, Transcoder, UNDECODED, UnknownAny, y
 
 use super::corpus;
 
-/// The same descriptors for prost-reflect's own conversions: an independent implementation to compare with.
+/// Returns the same descriptors for the conversions of prost-reflect, an independent implementation for comparison.
 fn pool() -> DescriptorPool {
     let mut set = Vec::new();
     let asset = include_bytes!("../../src/transcode/envoy.binpb.gz");
@@ -50,14 +50,14 @@ fn another_implementation_agrees() {
     for sample in corpus() {
         let descriptor = pool.get_message_by_name(&sample.message).unwrap();
         let options = DeserializeOptions::new();
-        // prost-reflect writes and expects a value for google.protobuf.Empty in an Any. Envoy does not; both are accepted here.
+        // prost-reflect writes and expects a value for google.protobuf.Empty in an Any. Envoy does not. Both forms are accepted here.
         let empty = r#""@type":"type.googleapis.com/google.protobuf.Empty""#;
         let json = sample.json.to_string().replace(empty, &format!(r#"{empty},"value":{{}}"#));
         let json: Value = serde_json::from_str(&json).unwrap();
         let theirs = DynamicMessage::deserialize_with_options(descriptor.clone(), &json, &options);
         let theirs = theirs.unwrap_or_else(|error| panic!("{}: {error}", sample.file));
         let ours = transcoder.from_json(&sample.message, &sample.json, Strictness::Strict).unwrap();
-        // Its maps have another order each time, within Anys too, so bytes are compared in the canonical form.
+        // prost-reflect orders maps differently each time, also within Anys, so bytes are compared in the canonical form.
         let same = transcoder.canonical(&sample.message, &theirs.encode_to_vec()).unwrap();
         assert_eq!(same, ours, "{}", sample.file);
         for original_names in [false, true] {
@@ -85,7 +85,7 @@ fn the_same_content_is_the_same_bytes_in_fifty_runs() {
     for _ in 0..5 {
         assert!(encode(&Transcoder::with_descriptor_sets(&[]).unwrap()) == first);
     }
-    // Also in every process: these bytes are part of versions that clients hold.
+    // The same holds in every process: these bytes are part of versions that clients have.
     let hash = xxhash_rust::xxh3::xxh3_64(&first.concat());
     assert_eq!(hash, 15_704_820_113_959_712_109, "the bytes of the corpus have changed: {hash}");
 }
@@ -174,7 +174,7 @@ fn an_any_without_descriptor_is_marked_for_people_and_rejected_for_all_others() 
         transcoder.from_json("google.protobuf.Any", &marked, Strictness::Lenient).is_err(),
         "it must not read as a message"
     );
-    // Proto text has a form for it.
+    // Proto text has a form for this.
     let text = transcoder.to_text("google.protobuf.Any", &any, UnknownAny::Wrap).unwrap();
     assert_eq!(transcoder.from_text("google.protobuf.Any", &text).unwrap(), any);
     assert_eq!(transcoder.canonical("google.protobuf.Any", &any).unwrap(), any);
@@ -198,7 +198,7 @@ fn sensitive_fields_are_not_shown() {
         let redacted = transcoder.redacted_json(&sample.message, &bytes, UnknownAny::Wrap).unwrap();
         if sample.file != "secret.json" {
             let mut shown = sample.json.clone();
-            // A struct of a type without a descriptor may have anything in it.
+            // A struct of a type without a descriptor may contain anything.
             if let Some(unknown) = shown.pointer_mut("/typedExtensionProtocolOptions/another/value") {
                 *unknown = REDACTED.into();
             }
@@ -210,7 +210,7 @@ fn sensitive_fields_are_not_shown() {
         assert_eq!(redacted["tlsCertificate"]["certificateChain"], sample.json["tlsCertificate"]["certificateChain"]);
         assert!(!redacted.to_string().contains("secret") && !redacted.to_string().contains("c2VjcmV0"));
     }
-    // Nor if the message is stored as data.
+    // Nor are they shown if the message is stored as data.
     let held = json!({ "name": "s", "generic_secret": { "secret": { "inline_string": "hush" } } });
     for name in ["xds.type.v3.TypedStruct", "udpa.type.v1.TypedStruct"] {
         let shown = |type_url: &str, value: &Value| {

@@ -1,20 +1,20 @@
-//! A gateway that answers liveness calls itself, whether the server behind it is there or not. In virtual time: both ends are in one runtime.
-//! The kernel between the two may need real time on a busy machine, so each virtual second has some.
+//! A gateway that answers liveness calls itself, whether the server behind it is reachable or not. The tests use virtual time: both ends are in one
+//! runtime. The kernel between them may need real time on a busy machine, so some real time passes with each virtual second.
 
 use tokio::task::JoinSet;
 
 use super::*;
 
-/// With two streams to a connection, the views' streams need three connections.
+/// With two streams on a connection, the streams of the views need three connections.
 const VIEWS: usize = 5;
 const CONNECTIONS: usize = 3;
 const TWO_EACH: &str = "max_streams_per_connection: 2";
-/// A server that hangs is found this long after its last word.
+/// A hanging server counts as unreachable this long after it last sent something.
 const BOUND: Duration = Duration::from_secs(30);
-/// Between two empty streams on a connection.
+/// The time between two empty streams on a connection.
 const INTERVAL: Duration = Duration::from_secs(15);
 
-/// Gateways by how they answer a liveness call, before a server that answers empty streams.
+/// Returns gateways by how they answer a liveness call. Behind them is a server that answers empty streams.
 fn gateways() -> [fn(Option<u16>) -> Answers; 3] {
     let jwt = |own| Answers::Refused(16, own);
     let rbac = |own| Answers::Refused(7, own);
@@ -22,21 +22,21 @@ fn gateways() -> [fn(Option<u16>) -> Answers; 3] {
     [jwt, rbac, no_route]
 }
 
-/// Stops the clock. It goes on by a second at most before some real time has passed, as long as the task is not dropped.
+/// Stops the clock. While the returned task exists, at most one virtual second passes before some real time has passed.
 fn pause() -> JoinSet<()> {
     tokio::time::pause();
     let mut pace: JoinSet<()> = JoinSet::new();
     pace.spawn(async {
         loop {
             tokio::time::sleep(Duration::from_secs(1)).await;
-            // The clock stands still while a thread is at work.
+            // Virtual time does not pass while a blocking thread works.
             tokio::task::spawn_blocking(|| std::thread::sleep(REAL)).await.unwrap();
         }
     });
     pace
 }
 
-/// A call has five virtual seconds, and so five times this.
+/// The real time for each virtual second. A call has five virtual seconds, and so at least five times this.
 const REAL: Duration = Duration::from_millis(5);
 
 async fn views(connector: &AdsConnector, server: &mut Server) -> Vec<(View, server::Stream)> {
@@ -84,7 +84,7 @@ async fn up_36_a_hung_server_behind_a_gateway_is_found_by_all_views_within_30_s_
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
             tokio::time::sleep(after).await;
-            server.answer(gateway(None)); // the gateway is there, and the server is not
+            server.answer(gateway(None)); // the gateway is up, and the server is not
             let last_word = server.last_word();
             let ended = views.iter_mut().map(async |(view, _)| (view.ended().await, Instant::now()));
             for ((reason, answered), at) in join_all(ended).await {
@@ -97,7 +97,7 @@ async fn up_36_a_hung_server_behind_a_gateway_is_found_by_all_views_within_30_s_
     }
 }
 
-/// One call on the connection is for all streams on it, also for those that wanted it while it was too early.
+/// One call on a connection counts for all its streams, also for those that wanted one when it was too early.
 #[tokio::test]
 async fn up_36_one_empty_stream_is_for_all_that_waited_for_it() {
     let mut server = Server::start(Answers::Refused(7, Some(0))).await;
@@ -117,7 +117,7 @@ async fn up_36_one_empty_stream_is_for_all_that_waited_for_it() {
     assert_eq!(server.empty_streams(), 2);
 }
 
-/// What it did on earlier connections counts where it has said nothing on this one: else each stream after the first would stay for ever.
+/// If a server hangs, its answers on earlier connections count for the new one: otherwise each stream after the first would stay for ever.
 #[tokio::test]
 async fn up_36_a_server_that_hangs_behind_a_gateway_is_out_of_reach_with_the_stream_after_the_one_that_it_answered() {
     let times = "liveness: {interval: 1h, timeout: 1s}";
@@ -147,7 +147,7 @@ async fn up_36_a_server_that_hangs_behind_a_gateway_is_out_of_reach_with_the_str
     }
 }
 
-/// A gateway that knows that its server is away says so at once, to each who asks.
+/// A gateway that knows that its server is down reports it at once, in answer to every call.
 #[tokio::test]
 async fn up_36_a_server_that_a_gateway_calls_unavailable_is_left_by_all_views_of_a_connection() {
     for code in [7, 16] {

@@ -1,5 +1,5 @@
-//! How the edge finds out whether a control plane is alive, over real connections: servers that hang, proxies before them, and what the
-//! streams of several views share.
+//! How the edge finds out whether a control plane is alive, over real connections: hanging servers, proxies before servers, and what the streams of
+//! several views share.
 
 mod gateway;
 pub mod server;
@@ -20,20 +20,20 @@ use super::failover::relay_over;
 use super::scripts::{self, Way, any_address};
 use super::*;
 
-/// More than a busy machine needs for an answer, where a test has both answers and calls that are missed.
+/// A time limit for calls that a busy machine keeps, in tests that have both answered and missed calls.
 const TIMEOUT: Duration = Duration::from_secs(2);
 const NEVER: &str = "liveness: {interval: 0s, timeout: 2s}";
 const OFTEN: &str = "liveness: {interval: 100ms, timeout: 2s}";
-/// Where each call is answered.
+/// The settings for tests in which each call is answered.
 const PATIENT: &str = "liveness: {interval: 0s, timeout: 20s}";
-/// For how long nothing may be reported.
+/// How long a test waits to see that nothing is reported.
 const MOMENT: Duration = Duration::from_millis(200);
 
-/// Through the configuration, as an operator would.
+/// Returns a connector that is configured as an operator would configure it.
 pub fn connector(address: SocketAddr, more: &str) -> AdsConnector {
     let text = format!(
         "listen: [{{address: '127.0.0.1:0'}}]\nupstream: {{servers: [{{uri: 'http://{address}', variant: delta, {more}}}]}}\n\
-         limits: {{resource_timer: 10ms, second_silence: 10ms}}\n" // connections may be of any age
+         limits: {{resource_timer: 10ms, second_silence: 10ms}}\n" // so that connections of any age are used
     );
     let config = Config::parse(Path::new("test.yaml"), &text).unwrap();
     AdsConnector::new(config.upstream.servers[0].ads().unwrap().clone())
@@ -44,7 +44,7 @@ pub struct View {
     task: JoinHandle<()>,
     reports: mpsc::Receiver<LinkReport>,
     pub life: Arc<Notify>,
-    /// Kept, or the edge would see that the requests have ended.
+    /// Kept, because dropping it would end the requests of the stream.
     requests: Option<mpsc::Sender<Request>>,
 }
 
@@ -70,7 +70,7 @@ impl View {
         Self { task, reports, life: Arc::default(), requests: None }
     }
 
-    /// A view whose stream is open, and the server's end of it.
+    /// Opens the stream of a view. Returns the view and the server's end of the stream.
     pub async fn up(connector: &AdsConnector, server: &mut Server) -> (Self, server::Stream) {
         let mut view = Self::of(connector);
         view.opened().await;
@@ -93,7 +93,7 @@ impl View {
         tokio::time::timeout(PATIENCE, self.reports.recv()).await.expect("nothing is reported").unwrap().event
     }
 
-    /// The next event, however long that takes.
+    /// Returns the next event. Waits however long that takes.
     pub async fn event_whenever(&mut self) -> LinkEvent {
         match self.reports.recv().await.expect("the task has ended").event {
             LinkEvent::Opened { life, requests, variant } => {
@@ -207,7 +207,7 @@ async fn up_36_a_plain_404_of_a_gateway_is_neither_life_nor_death_and_the_questi
     view.is_alive().await;
 }
 
-/// A gateway that checks who calls may refuse the method that does not exist, and let streams pass.
+/// A gateway that checks its callers may reject the unknown method, and let streams pass.
 #[tokio::test]
 async fn up_36_a_refusal_is_no_life_and_the_servers_own_method_is_called_instead_once_in_a_while() {
     for (refusal, own) in [(7, 0), (16, 12), (16, 2)] {
@@ -274,7 +274,7 @@ async fn fb_2_an_answer_takes_back_the_call_that_was_missed_before_it() {
         server.answer(Answers::Held);
         view.life.notify_one();
         until("a call waits", async || server.calls() == 2 * round + 1).await;
-        server.answer(Answers::Status(12)); // to the next one
+        server.answer(Answers::Status(12)); // to the next call
         view.is_alive().await;
         assert_eq!((server.calls(), connector.unanswered_calls()), (2 * round + 2, Some(round as u64 + 1)));
     }
@@ -282,7 +282,7 @@ async fn fb_2_an_answer_takes_back_the_call_that_was_missed_before_it() {
 
 #[tokio::test]
 async fn fb_32_a_server_that_hangs_after_an_answer_is_found_by_all_views_when_one_is_in_doubt() {
-    // Alone, a stream finds out when it connects; on a connection with others that is silent, by a call.
+    // A stream that is alone finds out by connecting again. A stream on a silent connection with others finds out by a call.
     let ways = [(50, false), (50, true), (1, false), (1, true)];
     join_all(ways.map(|(streams, finds_out_by_connecting)| finds_out(streams, finds_out_by_connecting))).await;
 }
@@ -299,7 +299,7 @@ async fn finds_out(streams: u32, by_connecting: bool) {
         views.push((view, stream));
     }
     server.hang();
-    tokio::time::sleep(TIMEOUT).await; // nothing has arrived for as long as a call may take
+    tokio::time::sleep(TIMEOUT).await; // nothing has arrived for the time limit of a call
     let _newcomer = by_connecting.then(|| View::of(&connector));
     if !by_connecting {
         views[0].0.life.notify_one();
@@ -337,7 +337,7 @@ async fn up_36_a_call_on_another_connection_says_nothing_of_this_one() {
     let (mut view, stream) = View::up(&connector(server.address, PATIENT), &mut server).await;
     server.leave();
     stream.send(response("a"));
-    view.answered().await; // after the server's message that it accepts no more calls on this connection
+    view.answered().await; // after the server has said that it accepts no more calls on this connection
     view.life.notify_one();
     let (reason, answered) = view.ended().await;
     assert!(reason.contains("the connection is lost, or takes no more calls") && answered, "{reason}");
@@ -389,7 +389,7 @@ async fn up_36_what_came_before_the_answer_to_a_call_is_reported_before_it_howev
     (0..12).for_each(|_| stream.send(response("a")));
     view.life.notify_one();
     until("the call", async || server.calls() == 1).await;
-    tokio::time::sleep(MOMENT / 2).await; // the answer arrives while what was sent before it is not read
+    tokio::time::sleep(MOMENT / 2).await; // the answer arrives while earlier bytes are still unread
     for _ in 0..12 {
         view.answered().await;
     }
@@ -438,7 +438,7 @@ async fn up_34_a_server_that_answers_and_dies_is_tried_less_and_less() {
         for (pause, least) in pauses.iter().zip([50, 100, 200, 400, 800]) {
             assert!(*pause >= least, "{pauses:?}");
         }
-        soonest = soonest.min(pauses[0]); // a busy machine is late now and then
+        soonest = soonest.min(pauses[0]); // a busy machine is sometimes late
         if soonest < 400 {
             return;
         }
@@ -446,7 +446,7 @@ async fn up_34_a_server_that_answers_and_dies_is_tried_less_and_less() {
     panic!("the first time it is tried again after {soonest} ms");
 }
 
-/// Returns the milliseconds between the openings of a stream that is answered once and ends.
+/// Returns the milliseconds between the openings of a stream that the server answers once and then ends.
 async fn pauses_of_a_server_that_dies() -> Vec<u128> {
     let mut server = Server::start(Answers::Status(12)).await;
     let backoff = "backoff: {initial: 50ms, factor: 2, max: 10s, jitter: 0}";
@@ -471,7 +471,7 @@ async fn fb_20_when_one_view_gets_through_the_others_come_at_once() {
     let mut views = [View::of(&connector), View::of(&connector), View::of(&connector)];
     for view in &mut views {
         for _ in 0..3 {
-            assert!(!view.ended().await.1); // after that each of them waits for at least a minute
+            assert!(!view.ended().await.1); // after this the stream is not opened again for at least a minute
         }
     }
     let _server = Server::start_at(address, Answers::Status(12)).await;

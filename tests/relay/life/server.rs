@@ -31,15 +31,15 @@ use crate::plane::{listen_at, own_address};
 #[derive(Clone, Copy)]
 pub enum Answers {
     Status(u16),
-    /// As an HTTP server without gRPC.
+    /// Answers like an HTTP server without gRPC.
     Http(u16),
-    /// Each call waits until it is released.
+    /// Lets each call wait until the test releases it.
     Held,
-    /// A gateway refuses the call with this status. The server answers empty streams with the other one; none: it ignores their end.
+    /// A gateway rejects the call with this status. The server answers empty streams with the other one; `None`: it ignores their end.
     Refused(u16, Option<u16>),
-    /// The same, by a gateway that has no route for the call, and says who it is.
+    /// Like `Refused`, by a gateway that has no route for the call and identifies itself.
     NoRoute(u16, Option<u16>),
-    /// The same, and says why.
+    /// Like `Refused`, by a gateway that has no route for the call and says so.
     NoRouteInWords(u16, Option<u16>),
 }
 
@@ -55,7 +55,7 @@ struct Script {
     released: Semaphore,
     calls: AtomicUsize,
     empty_streams: AtomicUsize,
-    /// When the server itself last sent something, as far as calls show it.
+    /// When the server itself last sent something, as far as calls show.
     last_word: Mutex<Instant>,
     /// The path of the last call.
     path: Mutex<String>,
@@ -64,13 +64,13 @@ struct Script {
     hangs: watch::Sender<bool>,
     leaves: Notify,
     breaks: Notify,
-    /// The most streams on a connection at a time.
+    /// The maximum of concurrent streams on a connection.
     max_streams: Option<u32>,
     connections: AtomicUsize,
     accepted: mpsc::UnboundedSender<Stream>,
 }
 
-/// A stream of discovery or of load reports. It ends when this is dropped.
+/// A stream of discovery or of load reports. Dropping it ends the stream.
 pub struct Stream {
     pub connection: usize,
     responses: mpsc::UnboundedSender<Bytes>,
@@ -82,7 +82,7 @@ impl Stream {
         let _ = self.responses.send(bytes.into()); // the relay may have disconnected
     }
 
-    /// Waits until the relay has ended its side.
+    /// Waits until the relay has half-closed the stream.
     pub async fn requests_end(&mut self) {
         while let Some(Ok(_)) = self.requests.frame().await {}
     }
@@ -133,7 +133,7 @@ impl Server {
         *self.script.answers.lock().unwrap() = answers;
     }
 
-    /// Lets one waiting call have its answer.
+    /// Answers one waiting call.
     pub fn release(&self) {
         self.script.released.add_permits(1);
     }
@@ -142,12 +142,12 @@ impl Server {
         self.script.calls.load(Ordering::Relaxed)
     }
 
-    /// Returns how many streams began with their end.
+    /// Returns how many streams began with a half-close.
     pub fn empty_streams(&self) -> usize {
         self.script.empty_streams.load(Ordering::Relaxed)
     }
 
-    /// Returns when an empty stream was last answered.
+    /// Returns when the server last answered an empty stream.
     pub fn last_word(&self) -> Instant {
         *self.script.last_word.lock().unwrap()
     }
@@ -161,17 +161,17 @@ impl Server {
         self.script.connections.load(Ordering::Relaxed)
     }
 
-    /// Cuts the open connections.
+    /// Breaks all open connections.
     pub fn cut(&self) {
         self.script.breaks.notify_waiters();
     }
 
-    /// Like a stopped process: the kernel still accepts connections and bytes.
+    /// Hangs like a stopped process: the kernel still accepts connections and bytes.
     pub fn hang(&self) {
         self.script.hangs.send_replace(true);
     }
 
-    /// Accepts no more calls on the open connections, and continues with those that it has.
+    /// Accepts no more calls on the open connections. Their current calls continue.
     pub fn leave(&self) {
         self.script.leaves.notify_waiters();
     }
@@ -215,7 +215,7 @@ async fn serve(socket: TcpStream, number: usize, script: Arc<Script>) {
     }
 }
 
-/// Counts a connection while it is open.
+/// Counts a connection as open until this is dropped.
 struct Open(Arc<Script>);
 
 impl Open {
@@ -273,7 +273,7 @@ async fn reply(call: Call<Incoming>, connection: usize, script: Arc<Script>) -> 
     Ok(reply.body(Empty::new().boxed()).unwrap())
 }
 
-/// Reads and writes nothing while its server hangs.
+/// A connection that reads and writes nothing while its server hangs.
 struct Stoppable {
     socket: TcpStream,
     hangs: watch::Receiver<bool>,

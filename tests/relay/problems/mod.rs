@@ -1,4 +1,4 @@
-//! What is wrong is in one list: it is there soon after it began, is gone soon after its end, and the command that it names works.
+//! The list of problems: a problem is listed soon after it begins, and removed soon after it ends. The command that it names works.
 
 mod process;
 mod views;
@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::status::weir;
 use super::*;
 
-/// How soon a problem has to be in the list, and how soon it has to be gone. The machine may be busy with other tests.
+/// How soon a problem has to be listed, and how soon removed. The machine may be busy with other tests.
 const SOON: Duration = Duration::from_secs(2);
 const GONE: Duration = Duration::from_secs(5);
 const SLACK: Duration = Duration::from_secs(3);
@@ -25,7 +25,7 @@ async fn of_kind(admin: SocketAddr, kind: &str) -> Option<Value> {
     page["problems"].as_array().unwrap().iter().find(|problem| problem["kind"] == kind).cloned()
 }
 
-/// Waits until there is a problem of a kind, and returns it. What began just now has to be there soon.
+/// Waits until a problem of a kind is listed, and returns it. It has to be listed soon after it began.
 pub(super) async fn appears(admin: SocketAddr, kind: &str) -> Value {
     let began = Instant::now();
     until(&format!("a problem: {kind}"), async || of_kind(admin, kind).await.is_some()).await;
@@ -35,14 +35,14 @@ pub(super) async fn appears(admin: SocketAddr, kind: &str) -> Value {
     of_kind(admin, kind).await.unwrap()
 }
 
-/// Waits until there is no problem of a kind any more.
+/// Waits until no problem of a kind is listed any more.
 pub(super) async fn goes(admin: SocketAddr, kind: &str) {
     let began = Instant::now();
     until(&format!("the end of {kind}"), async || of_kind(admin, kind).await.is_none()).await;
     assert!(began.elapsed() < GONE + SLACK, "{kind} after {:?}", began.elapsed());
 }
 
-/// Types the command that a problem names, as `weir problems` prints it. Returns its exit code and what it printed.
+/// Runs the command that a problem names, as `weir problems` prints it. Returns the exit code and the output.
 pub(super) async fn next(admin: SocketAddr, kind: &str) -> (i32, String) {
     let address = admin.to_string();
     let (code, out, error) = weir(&["problems", "--admin", &address]).await;
@@ -53,7 +53,7 @@ pub(super) async fn next(admin: SocketAddr, kind: &str) -> (i32, String) {
     let typed = paragraph.lines().find_map(|line| line.strip_prefix("  next: weir ")).expect("a command");
     let mut words: Vec<_> = typed.split(' ').collect();
     if words[0] == "top" {
-        words.splice(1..1, ["--count", "1"]); // it goes on for as long as somebody looks
+        words.splice(1..1, ["--count", "1"]); // otherwise the command would run until it is stopped
     }
     assert!(words.ends_with(&["--admin", &address]), "it asks the same relay: {typed}");
     let (code, out, error) = weir(&words).await;

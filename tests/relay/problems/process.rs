@@ -11,12 +11,12 @@ async fn limit_reached_is_there_while_it_is_reached() {
     let relay = run_with(&plane, "limits: {streams: 1}").await;
     let first = Client::connect(relay.address, Variant::Delta).await;
     first.ask(CDS, &[], Some("web"));
-    // It is a problem while it goes on.
+    // It is a problem only while it continues.
     let again_and_again = async {
         loop {
             if let Some(mut second) = Client::try_connect(relay.address, Variant::Delta).await {
                 second.ask(CDS, &[], Some("web"));
-                let _ = tokio::time::timeout(Duration::from_millis(200), second.ended()).await; // the first one may not be there yet
+                let _ = tokio::time::timeout(Duration::from_millis(200), second.ended()).await; // the first stream may not be open yet
             }
             tokio::time::sleep(Duration::from_millis(100)).await;
         }

@@ -1,4 +1,4 @@
-//! Problems of views: of servers, of what they send, and of how clients take it.
+//! Problems of views: with servers, with what servers send, and with how clients answer.
 
 use super::super::brakes::{Bench, Server, has, names};
 use super::super::examples::assert_documented;
@@ -7,7 +7,7 @@ use super::super::refused_types::{MADE_UP, Refusing, UNKNOWN};
 use super::super::void::led_to;
 use super::*;
 
-/// A relay, clients of several views, and what the control plane has said to each.
+/// Returns clients of several views, each with its stream at the control plane, which has sent resources to it.
 async fn views(plane: &mut Plane, relay: &Relay, clusters: &[&str]) -> Vec<(Client, Stream)> {
     let mut clients = Vec::new();
     for cluster in clusters {
@@ -38,7 +38,7 @@ async fn server_away_is_one_problem_for_all_views_and_says_what_clients_notice()
     .await;
     let away = of_kind(relay.admin, "server_away").await.unwrap();
     assert_eq!(away["views"]["first"], serde_json::json!(["cluster=one", "cluster=two", "cluster=three"]));
-    // By whether their sets had ended before.
+    // It depends on whether the sets were complete before.
     let noticed = away["noticed"].as_str().unwrap();
     assert!(noticed.starts_with("they keep what they have") || noticed == "what is not cached is missing", "{away:#}");
     let (code, out) = next(relay.admin, "server_away").await;
