@@ -147,7 +147,7 @@ fn whoever_reads_the_greeting_may_have_had_enough() {
     BufReader::new(child.stdout.take().unwrap()).read_line(&mut first).unwrap();
     let resources = first.split_once("the example resources in ").unwrap().1.split(',').next().unwrap();
     std::fs::write(Path::new(resources).join("more.yaml"), "[]").unwrap();
-    // The program reports where it keeps its state when it ends.
+    // The program reports the folder of the changed resources when it ends.
     assert!(Command::new("kill").arg(child.id().to_string()).status().unwrap().success());
     assert_eq!(child.wait().unwrap().code(), Some(0));
     std::fs::remove_dir_all(Path::new(resources).parent().unwrap()).unwrap();

@@ -110,7 +110,7 @@ impl Program {
         faults
     }
 
-    /// Whether a command has an option. It may also be an option of a command that follows.
+    /// Whether a command has an option. Options of the commands that contain it count too, since they may come after it.
     fn has_option(&self, command: &[String], option: &str) -> bool {
         let has = |length: usize| self.commands[&command[..length]].options.contains(option);
         ["--help", "--version"].contains(&option) || (0..=command.len()).any(has)

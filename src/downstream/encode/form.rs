@@ -45,7 +45,7 @@ struct FormPiece {
 struct Owner(Arc<FormPiece>);
 
 impl Form {
-    /// `charge`: the memory that was charged while the form was made.
+    /// `charge`: the charge from making the form, which keeps it.
     pub(super) fn new(gzip: SharedGzip, charge: Charge) -> Self {
         let length = gzip.len();
         let (pieces, sum) = gzip.into_parts();

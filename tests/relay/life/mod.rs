@@ -33,7 +33,7 @@ const MOMENT: Duration = Duration::from_millis(200);
 pub fn connector(address: SocketAddr, more: &str) -> AdsConnector {
     let text = format!(
         "listen: [{{address: '127.0.0.1:0'}}]\nupstream: {{servers: [{{uri: 'http://{address}', variant: delta, {more}}}]}}\n\
-         limits: {{resource_timer: 10ms, second_silence: 10ms}}\n" // so that connections of any age are used
+         limits: {{resource_timer: 10ms, second_silence: 10ms}}\n" // so that the age of a connection does not matter
     );
     let config = Config::parse(Path::new("test.yaml"), &text).unwrap();
     AdsConnector::new(config.upstream.servers[0].ads().unwrap().clone())
