@@ -152,7 +152,7 @@ async fn relay(plane: SocketAddr, up: Variant, rest: &str) -> Relay {
 }
 
 /// Waits until so many waits of a kind are listed.
-async fn waits(relay: &Relay, kind: &str, count: usize) {
+pub(super) async fn waits(relay: &Relay, kind: &str, count: usize) {
     until(&format!("{count} waits of the kind {kind}"), async || {
         let shown = get(relay.admin, "/waits").await;
         // Each of them, and their sum.
