@@ -285,24 +285,29 @@ impl Scripted {
 async fn follow(mut stream: Stream, at: usize, seen: Arc<Mutex<Vec<Seen>>>, mut script: watch::Receiver<Script>) {
     let mut gives_clusters = false;
     loop {
-        let requested = tokio::select! {
+        let request = tokio::select! {
             request = stream.requests.recv() => match request {
                 None => return,
-                Some(request) => {
-                    seen.lock().unwrap()[at].note(&request);
-                    request.type_url().to_owned()
-                }
+                Some(request) => Some(request),
             },
-            Ok(()) = script.changed(), if gives_clusters => String::new(),
+            Ok(()) = script.changed(), if gives_clusters => None,
         };
         let now = *script.borrow_and_update();
-        if let Some(status) = now.status(&requested) {
+        request.iter().for_each(|request| seen.lock().unwrap()[at].note(request));
+        if let Some(status) = now.status(request.as_ref().map_or("", Request::type_url)) {
             return stream.end_with(status);
         }
-        let is_change = requested.is_empty();
-        if is_change || requested == CDS && !gives_clusters {
+        let is_first = |url: &str| {
+            request.as_ref().is_some_and(|request| request.type_url() == url && nonce_of(request).is_empty())
+        };
+        if request.is_none() || is_first(CDS) && !gives_clusters {
             gives_clusters = true;
             say(&stream, &now.clusters.len().to_string(), now.clusters, now.clusters, &[]);
+        }
+        if is_first(EDS) {
+            // It has endpoints, and none that is wanted.
+            let (type_url, nonce) = (EDS.to_owned(), "1".to_owned());
+            stream.respond(&Response::Delta(DeltaDiscoveryResponse { type_url, nonce, ..Default::default() }));
         }
     }
 }
@@ -377,6 +382,14 @@ async fn a_view_whose_clients_are_all_refused_is_so_beside_a_fallback_server_tha
     let relay = run(App::bind(config).await.unwrap(), std::future::pending());
     let clients = [client(&relay, Variant::Delta, "a", "web").await, client(&relay, Variant::Delta, "b", "web").await];
     assert_eq!((refusing.ids(), fallback.ids()), (["a".to_owned()].into(), BTreeSet::new()));
+
+    // Something that is not cached, so that the next server is asked, by a stream that has had something.
+    let mut wanting = Client::connect(relay.address, Variant::Delta).await;
+    wanting.ask_as(&named("b", "web"), CDS, &[]);
+    let sent = wanting.sent().await;
+    wanting.ack(CDS, &[], &sent);
+    wanting.ask(EDS, &["e"], None);
+    until("the server is asked for it", async || refusing.seen().iter().any(|of| of.types.contains(EDS))).await;
 
     refusing.does(TWO_CLUSTERS, Refuses::Everybody);
     for of in &clients {
