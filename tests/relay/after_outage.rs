@@ -151,8 +151,8 @@ async fn relay(plane: SocketAddr, up: Variant, rest: &str) -> Relay {
     run(App::bind(config).await.unwrap(), std::future::pending())
 }
 
-/// Waits until this many waits of a kind are listed.
-async fn waits(relay: &Relay, kind: &str, count: usize) {
+/// Waits until so many waits of a kind are listed.
+pub(super) async fn waits(relay: &Relay, kind: &str, count: usize) {
     until(&format!("{count} waits of the kind {kind}"), async || {
         let shown = get(relay.admin, "/waits").await;
         // Each wait, and their sum.

@@ -1,6 +1,6 @@
 //! Audits: whether the control plane would send the clients that share a view the same resources (`views.audit`).
 
-use std::time::Duration;
+use std::sync::{Arc, Mutex};
 
 use prost::Message;
 use prost::encoding::{bytes, string};
@@ -376,7 +376,63 @@ async fn an_audit_that_is_under_way_when_a_reload_ends_audits_enters_nothing() {
     assert_eq!((counted(&world.relay, "weir_audit_views_differing ").await, problem(&world.relay).await), (0, None));
 }
 
-/// Checks that no audit begins in several intervals.
+/// Answers each stream as it comes, and gives the client `two` another cluster than others. Returns the ids that streams show, in order.
+fn answering_each(mut plane: Plane) -> Arc<Mutex<Vec<String>>> {
+    let shown = Arc::<Mutex<Vec<String>>>::default();
+    let seen = shown.clone();
+    tokio::spawn(async move {
+        while let Some(mut stream) = plane.streams.recv().await {
+            let seen = seen.clone();
+            tokio::spawn(async move {
+                let Some(first) = stream.requests.recv().await else { return };
+                let id = Node::decode(&first.node().expect("a node")[..]).unwrap().id;
+                let own = if id == "two" { [("a", "1"), ("b", "other")] } else { TWO };
+                say(&stream, "1", &own, &[], &[]);
+                seen.lock().unwrap().push(id);
+                while stream.requests.recv().await.is_some() {}
+            });
+        }
+    });
+    shown
+}
+
+/// A reload moves clients one by one, and until all are moved both configurations have the view. The new one does not have all of its clients: a
+/// finding is not over because it has one, and what it has is not audited.
+#[tokio::test]
+async fn while_a_reload_moves_the_clients_of_a_view_its_finding_stays_and_no_audit_of_it_begins() {
+    let plane = Plane::start(&[Variant::Sotw]).await;
+    let address = plane.address;
+    let text = |rest: &str| {
+        format!(
+            "listen: [{{address: '127.0.0.1:0'}}]\nadmin: {{address: '127.0.0.1:0'}}\nreload: {{spread: 1h}}\n\
+             brakes: {{enabled: false}}\ndrain: {{grace: 0s, spread: 0s}}\n\
+             upstream: {{servers: [{{uri: 'http://{address}', variant: sotw}}]}}\n{}{rest}",
+            views("1s")
+        )
+    };
+    let shown = answering_each(plane);
+    let world = World::start("audit-moves", &text("")).await;
+    let relay = &world.relay;
+    let first = answered(client(relay, "one").await).await;
+    let second = answered(client(relay, "two").await).await;
+    until("it is found", async || problem(relay).await.is_some()).await;
+
+    world.change(&text("limits: {names_per_stream: 100}\n")).await;
+    let moved = answered(client(relay, "two").await).await;
+    drop(second);
+    tokio::time::sleep(Duration::from_secs(1)).await; // twenty looks at the views
+    assert!(problem(relay).await.is_some(), "the other client is where it was");
+    let third = answered(client(relay, "three").await).await;
+    tokio::time::sleep(Duration::from_secs(2)).await; // two intervals
+    let ids = || shown.lock().unwrap().clone();
+    assert!(!ids().contains(&"three".to_owned()), "an audit has begun: {:?}", ids());
+
+    drop(first);
+    until("all are moved, and it is audited", async || ids().contains(&"three".to_owned())).await;
+    drop((moved, third));
+}
+
+/// Several intervals go by, in which no audit begins.
 async fn no_stream_for(plane: &mut Plane, relay: &Relay) {
     let stream = tokio::time::timeout(Duration::from_secs(1), plane.streams.recv()).await;
     assert!(stream.is_err(), "an audit has begun");

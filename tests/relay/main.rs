@@ -61,6 +61,7 @@ mod loads;
 mod log_lines;
 mod log_paces;
 mod members;
+mod members_beside;
 mod memory;
 mod nacks;
 mod order_pace;

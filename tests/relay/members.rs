@@ -1,6 +1,6 @@
 //! `views.node: member`: the relay shows servers the clients of a view one after another, and clients notice nothing of it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
@@ -13,15 +13,14 @@ use super::holder::{ALL_CLUSTERS, Holder, Wish};
 use super::plane::encoded;
 use super::poller::CLUSTERS;
 use super::rest_plane::RestPlane;
-use super::unix::Folder;
-use super::warm_start::{Stoppable, is_saved, state_in};
 use super::*;
 
-/// One opening of a stream, as the server saw it.
-struct Opening {
-    node: Node,
-    states_versions: bool,
-    /// The sender of responses while the stream is open.
+/// One opening of a stream, as the server has seen it.
+pub(super) struct Opening {
+    pub(super) node: Node,
+    /// The versions that it states by name; in SotW that of the set, by no name.
+    pub(super) stated: BTreeMap<String, String>,
+    /// While it is open.
     responses: Option<mpsc::UnboundedSender<Bytes>>,
     variant: Variant,
 }
@@ -30,14 +29,15 @@ const INVALID_ARGUMENT: u8 = 3;
 
 type Openings = Arc<Mutex<Vec<Opening>>>;
 
-/// A control plane that has the clusters `c0` and `c1` for each node, and rejects nodes whose id begins with `bad`.
-struct Server {
-    address: SocketAddr,
-    openings: Openings,
+/// A control plane that has the clusters `c0` and `c1` for each node, refuses those whose id begins with `bad`, and does not answer by itself
+/// for those whose id begins with `slow`.
+pub(super) struct Server {
+    pub(super) address: SocketAddr,
+    pub(super) openings: Arc<Mutex<Vec<Opening>>>,
 }
 
 impl Server {
-    async fn start() -> Self {
+    pub(super) async fn start() -> Self {
         let mut plane = Plane::start(&BOTH).await;
         let (address, openings) = (plane.address, Openings::default());
         let seen = openings.clone();
@@ -49,45 +49,60 @@ impl Server {
         Self { address, openings }
     }
 
-    /// Returns the node ids that the server was shown, in order.
-    fn ids(&self) -> Vec<String> {
+    /// Returns the ids that it was shown, in order.
+    pub(super) fn ids(&self) -> Vec<String> {
         self.openings.lock().unwrap().iter().map(|opening| opening.node.id.clone()).collect()
     }
 
-    async fn has_seen(&self, id: &str) {
+    pub(super) async fn has_seen(&self, id: &str) {
         until(&format!("the server is shown {id}"), async || self.ids().iter().any(|seen| seen == id)).await;
     }
 
-    /// Removes `c1` on all open streams whose node ids begin with this. Returns the number of these streams.
-    fn take_away(&self, prefix: &str) -> usize {
+    /// Takes `c1` away on all open streams that show one of these clients. Returns how many there are.
+    pub(super) fn take_away(&self, prefix: &str) -> usize {
+        self.say(prefix, "2", &["c0"], &["c1"])
+    }
+
+    /// Sends what it has, and what it has not any more, on all open streams that show one of these clients. Returns how many there are.
+    pub(super) fn say(&self, prefix: &str, nonce: &str, names: &[&str], removed: &[&str]) -> usize {
         let openings = self.openings.lock().unwrap();
         let of_these = openings.iter().filter(|of| of.node.id.starts_with(prefix));
         let open = of_these.filter_map(|of| Some((of.variant, of.responses.as_ref()?)));
         open.filter(|(variant, responses)| {
-            let removal = response(*variant, "2", &["c0"], &["c1"]);
-            responses.send(encoded(&removal)).is_ok()
+            let response = response(*variant, nonce, names, removed);
+            responses.send(encoded(&response)).is_ok()
         })
         .count()
     }
+}
+
+/// What a stream states of that.
+pub(super) fn given(variant: Variant) -> BTreeMap<String, String> {
+    let names: &[&str] = if variant == Variant::Sotw { &[""] } else { &["c0", "c1"] };
+    names.iter().map(|name| ((*name).to_owned(), "1".to_owned())).collect()
 }
 
 async fn answer(mut stream: Stream, openings: Openings) {
     let mut place = None;
     while let Some(request) = stream.requests.recv().await {
         let Some(node) = request.node().filter(|_| place.is_none()) else { continue };
-        let states_versions = match &request {
-            Request::Sotw(request) => !request.version_info.is_empty(),
-            Request::Delta(request) => !request.initial_resource_versions.is_empty(),
+        let stated: BTreeMap<_, _> = match &request {
+            Request::Sotw(request) => {
+                let version = Some(request.version_info.clone()).filter(|version| !version.is_empty());
+                version.into_iter().map(|version| (String::new(), version)).collect()
+            }
+            Request::Delta(request) => request.initial_resource_versions.clone().into_iter().collect(),
         };
         let (node, variant) = (Node::decode(&**node).unwrap(), stream.variant);
-        match node.id.starts_with("bad") {
-            true => stream.end_quoting(INVALID_ARGUMENT, "no such proxy"),
-            false => stream.respond(&response(variant, "1", &["c0", "c1"], &[])),
+        if node.id.starts_with("bad") {
+            stream.end_quoting(INVALID_ARGUMENT, "no such proxy");
+        } else if !node.id.starts_with("slow") {
+            stream.respond(&response(variant, "1", &["c0", "c1"], &[]));
         }
         let responses = Some(stream.responses.clone());
         let mut openings = openings.lock().unwrap();
         place = Some(openings.len());
-        openings.push(Opening { node, states_versions, responses, variant });
+        openings.push(Opening { node, stated, responses, variant });
     }
     if let Some(place) = place {
         openings.lock().unwrap()[place].responses = None;
@@ -126,22 +141,22 @@ fn response(variant: Variant, nonce: &str, names: &[&str], removed: &[&str]) -> 
 /// Clients that share a view are of one tenant. A relay may state the tenant for them.
 const TENANT: &str = "permissions: [{name: all, identities: [{network: 127.0.0.0/8}], tenant: all, relays_for: ['*'], free: [cluster]}]\n";
 
-fn views() -> String {
+pub(super) fn views() -> String {
     format!("views: {{key: [cluster, tenant], node: member}}\n{TENANT}")
 }
 
-async fn relay(server: SocketAddr, up: Variant) -> Relay {
+pub(super) async fn relay(server: SocketAddr, up: Variant) -> Relay {
     let each = format!("{}, initial_set: one_response, backoff: {{initial: 10ms, max: 10ms}}", protocol_of(up));
     let config = config(server, &each, &views());
     run(App::bind(config).await.unwrap(), std::future::pending())
 }
 
-fn named(id: &str, cluster: &str) -> Node {
+pub(super) fn named(id: &str, cluster: &str) -> Node {
     Node { id: id.into(), cluster: cluster.into(), user_agent_name: "envoy".into(), ..Node::default() }
 }
 
-/// Connects a client, and waits until it has the clusters.
-async fn client(relay: &Relay, variant: Variant, id: &str, cluster: &'static str) -> Holder {
+/// A client that has the clusters.
+pub(super) async fn client(relay: &Relay, variant: Variant, id: &str, cluster: &'static str) -> Holder {
     let wish = Wish { cluster, ..ALL_CLUSTERS };
     let client = Holder::as_node(relay.address, variant, wish, &named(id, cluster)).await;
     client.until("all clusters", has_all).await;
@@ -152,12 +167,12 @@ fn has_all(record: &super::holder::Record) -> bool {
     record.holds == BTreeSet::from(["c0", "c1"].map(str::to_owned))
 }
 
-async fn upstreams(relay: &Relay) -> serde_json::Value {
+pub(super) async fn upstreams(relay: &Relay) -> serde_json::Value {
     serde_json::from_str(&get(relay.admin, "/upstreams").await).unwrap()
 }
 
-/// Waits until each view has this many clients.
-async fn views_have(relay: &Relay, clients: u64) {
+/// Waits until each view has so many clients.
+pub(super) async fn views_have(relay: &Relay, clients: u64) {
     until(&format!("{clients} clients"), async || {
         let upstreams = upstreams(relay).await;
         upstreams.as_array().unwrap().iter().all(|view| view["clients"] == clients)
@@ -179,7 +194,7 @@ async fn the_next_client_is_shown_when_the_shown_one_has_left_and_the_last_one_s
         drop(first);
         server.has_seen("c").await;
         assert_eq!(server.ids(), ["a", "c"]);
-        assert!(server.openings.lock().unwrap()[1].states_versions);
+        assert_eq!(server.openings.lock().unwrap()[1].stated, given(up), "what the server has given");
         third.has_lost_nothing();
         drop(third);
         views_have(&relay, 0).await;
@@ -411,40 +426,4 @@ async fn a_server_that_is_polled_is_shown_the_next_client() {
     plane.script.polled(CLUSTERS, 2).await;
     assert_eq!(ids().last().unwrap(), "b");
     second.has_lost_nothing();
-}
-
-/// The state file does not have the shown node, since other clients may be connected by then.
-#[tokio::test]
-async fn a_view_from_disk_shows_the_first_client_that_comes_and_takes_nothing_from_it() {
-    let folder = Folder::new("member-state");
-    let server = Server::start().await;
-    let rest = state_in(&folder, "").replace("views: {key: [cluster]}\n", &views());
-    let protocol = ", variant: delta, initial_set: one_response";
-    let before = Stoppable::start(server.address, protocol, &rest).await;
-    let first = client(&before.0, Variant::Delta, "a", "web").await;
-    is_saved(&before.0).await;
-    before.stop().await;
-    drop(first);
-    let relay = Stoppable::start(server.address, protocol, &rest).await;
-    let second = client(&relay.0, Variant::Delta, "b", "web").await;
-    server.has_seen("b").await;
-    assert!(server.ids()[1..].iter().all(|id| id == "b"), "none is shown before there is a client: {:?}", server.ids());
-    second.has_lost_nothing();
-    relay.stop().await;
-}
-
-/// The clients of the view leave one after another, and each of them may be the shown one.
-#[tokio::test]
-async fn a_relay_that_drains_takes_nothing_from_clients_that_are_left() {
-    let server = Server::start().await;
-    let rest = format!("{}drain: {{spread: 1s}}\n", views());
-    let relay = Stoppable::start(server.address, ", variant: delta, initial_set: one_response", &rest).await;
-    let mut clients = Vec::new();
-    for id in ["a", "b", "c", "d"] {
-        clients.push(client(&relay.0, Variant::Delta, id, "web").await);
-    }
-    relay.stop().await;
-    clients.iter().for_each(Holder::has_lost_nothing);
-    let ids = server.ids();
-    assert_eq!(ids.iter().collect::<BTreeSet<_>>().len(), ids.len(), "each is shown once at most: {ids:?}");
 }

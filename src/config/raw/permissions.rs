@@ -39,8 +39,8 @@ section! {
         /// Whose they are, for views.key with tenant. Without it the segment {tenant} of the identity says it, or each identity is a tenant
         /// of its own.
         ///
-        /// Other texts of the rule refer to it as `{tenant}`; in a rule for a network only if it is given here, or if the clients are
-        /// relays.
+        /// Of several names in a certificate the one that `identities` matches is the identity. Other texts of the rule refer to the tenant as
+        /// `{tenant}`; in a rule for a network only if it is given here, or if the clients are relays.
         tenant: Option<Located<Name>>, absent("the segment {tenant}, or else the identity"), example("\"{namespace}\"");
         /// If they are relays: tenants that they may state for their clients; a * at the end matches any rest.
         ///

@@ -294,7 +294,7 @@ impl ViewTask {
         self.send_requests(now);
         self.publish();
         let Self { refusals, view, sources, shown, links, sessions, published, reporter, .. } = self;
-        refusals.follow((view, sources, shown.members()), (links, sessions), published, reporter);
+        refusals.follow((view, sources, shown), (links, sessions), published, reporter);
         self.note_for_later_views(now);
         self.sessions.admit_claims(&mut self.view);
         self.sessions.confirm_interest();

@@ -12,6 +12,7 @@ use weir_core::protocol::view::View;
 use weir_core::xds::{Authority, KeyRule};
 
 use super::reports::ViewReporter;
+use super::shown_member::ShownMember;
 use crate::relay::links::Links;
 use crate::relay::published::Published;
 use crate::relay::reachability::ViewReachability;
@@ -23,12 +24,14 @@ use crate::relay::subscriber::Subscribers;
 pub(super) struct Refusals {
     has_headers: bool,
     by: BTreeMap<StreamId, Arc<ServerStatus>>,
+    /// The last refusal has ended without an answer.
+    has_lapsed: bool,
 }
 
 impl Refusals {
     /// Returns those of a view whose key is made by this rule. A client that sends no header has a key of its own, too.
     pub(super) fn of(rule: &KeyRule) -> Self {
-        Self { has_headers: rule.headers().next().is_some(), by: BTreeMap::new() }
+        Self { has_headers: rule.headers().next().is_some(), by: BTreeMap::new(), has_lapsed: false }
     }
 
     /// A server has ended a stream by its status, and no type is why. Returns whether it refuses the view by that.
@@ -54,7 +57,8 @@ impl Refusals {
     /// well while the server behind it is down: what that server gave has to wait for an answer.
     pub(super) fn on_left_open(&mut self, stream: StreamId, has_cache: impl Fn(usize) -> bool) {
         if self.by.contains_key(&stream) && !has_cache(stream.server) {
-            self.on_taken(stream);
+            self.by.remove(&stream);
+            self.has_lapsed |= self.by.is_empty();
         }
     }
 
@@ -77,20 +81,34 @@ impl Refusals {
     /// once each of those that are there was refused, or some different ones in a row.
     pub(super) fn follow(
         &mut self,
+        (view, sources, shown): (&View, &mut Sources, &mut ShownMember),
+        (links, sessions): (&Links, &Subscribers),
+        published: &Published,
+        reporter: &ViewReporter,
+    ) {
+        if !self.by.is_empty() || published.refusal().is_some() {
+            self.follow_servers((view, sources, shown.members()), (links, sessions), published, reporter);
+        }
+        if std::mem::take(&mut self.has_lapsed) && self.by.is_empty() {
+            shown.accept_if_answered(sources);
+        }
+    }
+
+    fn follow_servers(
+        &mut self,
         (view, sources, members): (&View, &Sources, &Members),
         (links, sessions): (&Links, &Subscribers),
         published: &Published,
         reporter: &ViewReporter,
     ) {
-        if self.by.is_empty() && published.refusal().is_none() {
-            return;
-        }
         // What is cached is for nobody, also after its clients have left and no server is asked any more.
         let is_unused = sources.ladders().all(|ladder| ladder.state == LadderState::Idle);
         let stays = is_unused && view.tables().sizes().any(|(_, present, _)| present > 0);
         let ladders: Vec<_> = sources.ladders().collect();
         let counts = |server| counts_in(&ladders, server);
+        let was_any = !self.by.is_empty();
         self.by.retain(|id, _| stays || links.has_link(*id));
+        self.has_lapsed |= was_any && self.by.is_empty();
         let of_all = members.is_view_refused();
         if let Some((server, status)) = self.publish(published, |server| of_all && (stays || counts(server))) {
             reporter.report_view_refused(&links.server(server), &status);
@@ -168,6 +186,20 @@ mod tests {
         refusals.on_status(stream(0, 0), &status(code::UNAUTHENTICATED));
         refusals.on_left_open(stream(0, 0), |server| server == 1);
         assert!(refusals.by.is_empty(), "what new streams get is of others");
+    }
+
+    #[test]
+    fn the_last_refusal_lapses_where_it_ends_without_an_answer() {
+        let mut refusals = of_headers();
+        let refused = status(code::PERMISSION_DENIED);
+        [0, 1].map(|at| refusals.on_status(stream(0, at), &refused));
+        refusals.on_left_open(stream(0, 0), |_| false);
+        assert!(!refusals.has_lapsed, "another one is left");
+        refusals.on_taken(stream(0, 1));
+        assert!(refusals.is_none() && !refusals.has_lapsed, "the server has answered");
+        refusals.on_status(stream(0, 1), &refused);
+        refusals.on_left_open(stream(0, 1), |_| false);
+        assert!(refusals.is_none() && refusals.has_lapsed);
     }
 
     #[test]

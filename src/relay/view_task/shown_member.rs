@@ -73,6 +73,15 @@ impl ShownMember {
         self.members.accept();
     }
 
+    /// No server refuses the view any more, and none has answered instead: an answer for the client that is shown counts that came meanwhile.
+    pub(super) fn accept_if_answered(&mut self, sources: &mut Sources) {
+        let answered = sources.streams().filter(|(_, stream)| stream.has_answered());
+        let answered: Vec<_> = answered.map(|(id, _)| id).collect();
+        if answered.into_iter().any(|id| sources.shown_node().is_on(id)) {
+            self.accept();
+        }
+    }
+
     /// Shows the next client on each stream whose turn it is. Who that is, is decided then. A stream that is not open needs no turn.
     pub(super) fn follow(&mut self, sources: &mut Sources, links: &Links, now: Moment) {
         if self.members.shown().is_none() {

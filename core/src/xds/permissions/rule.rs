@@ -83,15 +83,33 @@ impl IdentityPattern {
         self.captures(peer).is_some()
     }
 
+    /// Returns the identity of a peer that matches, as [`Peer::identity`] names it. Of a certificate with several names it is the one that matches.
+    fn identity(&self, peer: &Peer) -> Option<String> {
+        match (self, self.matched(peer)?.0) {
+            (Self::Uri(_), Some(uri)) => Some(format!("uri:{uri}")),
+            (Self::Dns(_), Some(name)) => Some(format!("dns:{name}")),
+            (_, Some(id)) => Some(id.to_owned()),
+            (_, None) => peer.identity(),
+        }
+    }
+
     fn captures(&self, peer: &Peer) -> Option<Captures> {
-        let nothing = Captures::default();
+        self.matched(peer).map(|(_, captures)| captures)
+    }
+
+    /// Returns the name in the certificate that matches, if it is a name, and what it has in the named segments.
+    fn matched<'a>(&self, peer: &'a Peer) -> Option<(Option<&'a str>, Captures)> {
+        let nothing = (None, Captures::default());
         match (self, peer.proven.as_ref()) {
-            (Self::Spiffe(pattern), Some(Proven::Certificate(names))) => pattern.matches(names.spiffe.as_deref()?),
+            (Self::Spiffe(pattern), Some(Proven::Certificate(names))) => {
+                let id = names.spiffe.as_deref()?;
+                Some((Some(id), pattern.matches(id)?))
+            }
             (Self::Uri(pattern), Some(Proven::Certificate(names))) => {
-                names.uris.iter().find_map(|uri| pattern.matches(uri))
+                names.uris.iter().find_map(|uri| Some((Some(&**uri), pattern.matches(uri)?)))
             }
             (Self::Dns(pattern), Some(Proven::Certificate(names))) => {
-                names.dns.iter().find_map(|name| pattern.matches(&name.to_ascii_lowercase()))
+                names.dns.iter().find_map(|name| Some((Some(&**name), pattern.matches(&name.to_ascii_lowercase())?)))
             }
             (Self::Uid(own), Some(Proven::Process { uid, .. })) => (own == uid).then_some(nothing),
             (Self::Gid(own), Some(Proven::Process { gid, .. })) => (own == gid).then_some(nothing),
@@ -139,9 +157,14 @@ impl PermissionRule {
     pub(super) fn tenant(&self, peer: &Peer, captures: &Captures) -> Option<Arc<str>> {
         match &self.tenant {
             Some(template) => template.fill(captures),
-            None => captures.tenant().map(String::from).or_else(|| peer.identity()),
+            None => captures.tenant().map(String::from).or_else(|| self.identity(peer)),
         }
         .map(Arc::from)
+    }
+
+    /// Returns the identity of a peer by the first of its patterns that matches.
+    fn identity(&self, peer: &Peer) -> Option<String> {
+        self.identities.iter().find(|identity| identity.is_of(peer))?.identity(peer)
     }
 
     pub(super) fn permit(&self, captures: &Captures, tenant: Option<Arc<str>>) -> Permit {

@@ -240,6 +240,40 @@ fn i9_whoever_proves_something_has_a_tenant_under_a_rule_that_names_none() {
     }
 }
 
+/// I9: what certificates have in common, or have first, is no tenant of a rule that is for another name.
+#[test]
+fn i9_a_certificate_with_several_names_is_of_the_tenant_that_its_rule_matches() {
+    let (dns, uri) = (|text: &str| SegmentPattern::dns(text).unwrap(), |text: &str| SegmentPattern::uri(text).unwrap());
+    let by = |identities: Vec<IdentityPattern>| {
+        let rule = PermissionRule { identities, node: Vec::new(), tenant: None, ..by_namespace() };
+        Permissions::of(vec![rule])
+    };
+    let certificate = |spiffe: Option<&str>, uris: &[&str], dns: &[&str]| {
+        let texts = |texts: &[&str]| texts.iter().map(|text| Box::<str>::from(*text)).collect::<Vec<_>>();
+        let names = CertificateNames { spiffe: spiffe.map(Into::into), uris: texts(uris), dns: texts(dns) };
+        Peer { proven: Some(Proven::Certificate(names)), ..unproved() }
+    };
+    let tenant = |permissions: &Permissions, peer: &Peer| {
+        let permit = permit(permissions, peer, &node("any", &[]));
+        assert_eq!(permissions.owner_of(peer).tenant, permit.tenant, "as limits see it");
+        permit.tenant.unwrap().to_string()
+    };
+    let all = certificate(Some("spiffe://prod/ns/pay/a"), &["urn:x", "urn:pay"], &["shared.prod", "Pay.example"]);
+    let of_dns = by(vec![IdentityPattern::Dns(dns("{name}.example"))]);
+    let of_uri = by(vec![IdentityPattern::Uri(uri("urn:pay"))]);
+    let of_spiffe = by(vec![IdentityPattern::Spiffe(uri("spiffe://prod/ns/{ns}/*"))]);
+    let of_network = by(vec![IdentityPattern::Network(Network::parse("10.0.0.0/8").unwrap())]);
+    let tenants = [&of_dns, &of_uri, &of_spiffe, &of_network].map(|permissions| tenant(permissions, &all));
+    assert_eq!(tenants, ["dns:Pay.example", "uri:urn:pay", "spiffe://prod/ns/pay/a", "spiffe://prod/ns/pay/a"]);
+    let either = by(vec![IdentityPattern::Uri(uri("urn:y")), IdentityPattern::Dns(dns("{name}.example"))]);
+    assert_eq!(tenant(&either, &all), "dns:Pay.example", "the first entry that matches");
+
+    let [pay, bill] = ["pay.example", "bill.example"].map(|name| certificate(None, &[], &["shared.prod", name]));
+    assert_ne!(tenant(&of_dns, &pay), tenant(&of_dns, &bill), "they have the first name in common");
+    let reissued = certificate(None, &[], &["pay.example", "shared.prod"]);
+    assert_eq!(tenant(&of_dns, &pay), tenant(&of_dns, &reissued), "in whatever order");
+}
+
 #[test]
 fn a_network_is_for_whoever_is_in_it_and_proves_nothing() {
     let rule = PermissionRule {

@@ -49,6 +49,11 @@ impl Server {
         let link = tokio::time::timeout(Duration::from_secs(20), self.0.recv()).await;
         Upstream(link.expect("no link is opened").unwrap())
     }
+
+    /// Whether each link that was opened so far was taken.
+    pub(super) fn has_no_other_link(&mut self) -> bool {
+        self.0.try_recv().is_err()
+    }
 }
 
 impl Upstream {
@@ -69,6 +74,11 @@ impl Upstream {
         let status = Some(ServerStatus { code: 7, message: "no".into() });
         let (reason, answered, is_lost) = ("no".into(), false, false);
         self.report(LinkEvent::Ended { reason, answered, is_lost, status }).await;
+    }
+
+    /// The server leaves the stream open, or does not accept something else than what the view shows it.
+    pub(super) async fn refuse_otherwise(&self) {
+        self.report(LinkEvent::RefusedOtherwise).await;
     }
 
     pub(super) async fn say(&self, response: Response) {
