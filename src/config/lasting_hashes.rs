@@ -6,7 +6,7 @@ use super::load::Config;
 use crate::relay::HeaderHasher;
 use crate::state::SealingKey;
 
-/// Gives the hashes of headers in the key a lasting secret, if the file on disk has a key.
+/// Makes the hashes of headers in the key depend on `state.key` alone, if that is set, so that they outlast the process.
 pub(crate) fn with_lasting_hashes(mut config: Config) -> anyhow::Result<Config> {
     let key = config.state.as_ref().and_then(|state| state.key.as_deref());
     if let (Some(hasher), Some(path)) = (&mut config.views.header_hasher, key) {

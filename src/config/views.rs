@@ -94,8 +94,8 @@ fn tells_clients_apart(rule: &KeyRule) -> bool {
     rule.fields().iter().any(|field| matches!(field, KeyField::Id | KeyField::Tenant | KeyField::Header(_)))
 }
 
-/// Returns where the file states that clients with different ids share what a server makes for one of them. A plain list of fields does not count as
-/// such a statement where the server makes nothing for one client: it is right there, and in many files of today.
+/// Returns where the file states that clients with different ids share what a server makes for one of them. A list of plain fields has the same
+/// effect and is not returned: it is right wherever the server makes nothing for a single client, as with many files of today.
 fn place_of_sharing(raw: &raw::Views, is_shown_one: bool) -> Option<&Place> {
     let entries = raw.key.iter().flat_map(|entries| &entries.0);
     let mut in_parts = entries.filter(|entry| matches!(entry.value, KeyEntry::Parts(_)));
