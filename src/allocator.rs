@@ -1,36 +1,36 @@
 //! The memory allocator of the program, and memory that goes back to the system after a peak.
 //!
-//! The allocator of glibc keeps what is freed between blocks that are still used: after a peak of 700 MiB most of it. With the feature
-//! `jemalloc` there is nothing to do.
+//! glibc's allocator keeps freed memory between blocks that are still used: after a peak of 700 MiB most of it. With the feature `jemalloc`
+//! there is nothing to do.
 
 #[cfg(feature = "jemalloc")]
 #[global_allocator]
 static JEMALLOC: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
-/// Returns the bytes that the allocator has given out, if it tells.
+/// Returns the bytes that the allocator has given out, if it reports them.
 #[cfg(feature = "jemalloc")]
 pub fn live_bytes() -> Option<usize> {
     tikv_jemalloc_ctl::epoch::advance().ok()?;
     tikv_jemalloc_ctl::stats::allocated::read().ok()
 }
 
-/// Returns the bytes that the allocator has given out, if it tells.
+/// Returns the bytes that the allocator has given out, if it reports them.
 #[cfg(all(not(feature = "jemalloc"), target_os = "linux", target_env = "gnu"))]
 #[allow(unsafe_code)]
 pub fn live_bytes() -> Option<usize> {
-    // SAFETY: it has no preconditions, and locks what it reads.
+    // SAFETY: the call has no preconditions, and locks what it reads.
     let info = unsafe { libc::mallinfo2() };
     Some(info.uordblks + info.hblkhd)
 }
 
-/// Returns the bytes that the allocator has given out, if it tells.
+/// Returns the bytes that the allocator has given out, if it reports them.
 #[cfg(all(not(feature = "jemalloc"), not(all(target_os = "linux", target_env = "gnu"))))]
 pub fn live_bytes() -> Option<usize> {
     None
 }
 
-/// Lets all threads share a few arenas, as many as twice the workers. With one for each thread, what a thread freed after something large would
-/// stay with it. To be called before there are threads. `MALLOC_ARENA_MAX` says otherwise.
+/// Makes all threads share a few arenas, twice as many as there are workers. With one for each thread, memory that a thread frees after a peak would
+/// stay with its arena. Must be called before there are threads. `MALLOC_ARENA_MAX` overrides it.
 #[cfg(all(not(feature = "jemalloc"), target_os = "linux", target_env = "gnu"))]
 #[allow(unsafe_code)]
 pub fn share_arenas() {
@@ -39,15 +39,15 @@ pub fn share_arenas() {
     }
     let workers = std::thread::available_parallelism().map_or(1, usize::from);
     let arenas = i32::try_from(2 * workers).unwrap_or(i32::MAX);
-    // SAFETY: it has no preconditions.
+    // SAFETY: the call has no preconditions.
     unsafe { libc::mallopt(libc::M_ARENA_MAX, arenas) };
 }
 
-/// There is nothing to do.
+/// Does nothing: this allocator needs no setting.
 #[cfg(any(feature = "jemalloc", not(all(target_os = "linux", target_env = "gnu"))))]
 pub fn share_arenas() {}
 
-/// Gives memory back to the system, for as long as the program runs.
+/// Returns memory to the system while the program runs; this allocator does so by itself.
 #[cfg(any(feature = "jemalloc", not(all(target_os = "linux", target_env = "gnu"))))]
 pub async fn give_back() {
     std::future::pending().await
@@ -60,7 +60,7 @@ pub use glibc::give_back;
 mod glibc {
     use std::time::{Duration, Instant};
 
-    /// Gives memory back to the system, for as long as the program runs.
+    /// Returns memory to the system while the program runs.
     pub async fn give_back() {
         let Some(mut level) = resident_bytes().map(Level::new) else { return };
         let mut rest = INTERVAL;
@@ -72,14 +72,14 @@ mod glibc {
             }
             let began = Instant::now();
             let _ = tokio::task::spawn_blocking(trim).await;
-            rest = INTERVAL.max(began.elapsed() * 100); // others wait for its locks meanwhile
+            rest = INTERVAL.max(began.elapsed() * 100); // other threads wait for the allocator's locks meanwhile
             let after = resident_bytes().unwrap_or(before);
             tracing::debug!(before, after, took = ?began.elapsed(), "freed memory goes back to the system");
             level.note(before, after);
         }
     }
 
-    /// What the process needs at least, as far as is known.
+    /// The least memory that the process needs, as far as is known.
     #[derive(Debug)]
     pub(super) struct Level {
         bytes: usize,
@@ -91,13 +91,13 @@ mod glibc {
             Self { bytes, fruitless: 0 }
         }
 
-        /// Whether so much memory is in use that some of it may be free.
+        /// Whether so much memory is in use that returning the unused part is worthwhile.
         pub(super) fn is_peak(&mut self, resident: usize) -> bool {
             self.bytes = self.bytes.min(resident);
             resident >= self.bytes + WORTHWHILE
         }
 
-        /// Notes what came of it. A process that gives nothing back for some minutes needs what it has.
+        /// Records the result of an attempt. A process that returns nothing for some minutes needs the memory that it has.
         pub(super) fn note(&mut self, before: usize, after: usize) {
             self.fruitless = if after + WORTHWHILE / 8 > before { self.fruitless + 1 } else { 0 };
             if self.fruitless == TRIES {
@@ -113,7 +113,7 @@ mod glibc {
 
     #[allow(unsafe_code)]
     fn trim() {
-        // SAFETY: it has no preconditions, and locks what it changes.
+        // SAFETY: the call has no preconditions, and locks what it changes.
         unsafe { libc::malloc_trim(0) };
     }
 
@@ -153,7 +153,7 @@ mod glibc {
         #[test]
         fn freed_memory_goes_back_to_the_system() {
             let blocks: Vec<Vec<u8>> = (0..40_000).map(|_| vec![7; 10_000]).collect();
-            // A block at the end keeps the rest from being given back by itself.
+            // Blocks that stay in use keep the allocator from returning the rest by itself.
             let kept: Vec<Vec<u8>> =
                 blocks.into_iter().enumerate().filter(|(at, _)| at % 100 == 99).map(|(_, block)| block).collect();
             let before = resident_bytes().unwrap();

@@ -25,7 +25,7 @@ use crate::state::StateWriter;
 use crate::telemetry::{self, LogControl, ProcessSources, Traces, WorkerHealth, WorkerWatch};
 use crate::tls::ListenerTls;
 
-/// A relay that is bound and not yet running.
+/// A relay whose listeners are bound and that does not serve yet.
 pub struct App {
     listeners: Vec<Listener>,
     tls: Arc<[Arc<ListenerTls>]>,
@@ -61,7 +61,7 @@ impl App {
         Self::bind_with(config, InheritedSockets::default()).await
     }
 
-    /// The same with sockets that are open. Each must have an address of the configuration.
+    /// Like [`App::bind`], with sockets that are open already. Each must have an address in the configuration.
     pub async fn bind_with(config: Config, mut inherited: InheritedSockets) -> anyhow::Result<Self> {
         let (started, since) = (SystemTime::now(), Instant::now());
         let config = with_lasting_hashes(config)?;
@@ -125,23 +125,23 @@ impl App {
         })
     }
 
-    /// Lets the relay ask the allocator how much it has given out.
+    /// Lets the relay ask the allocator how many bytes it has given out.
     pub fn asking_allocator(self, live_bytes: fn() -> Option<usize>) -> Self {
         Self { live_bytes: Some(live_bytes), ..self }
     }
 
-    /// Calls the first each second, unless no worker thread gets on, the second when it has an address that another process had, and the last
-    /// once, when the drain begins.
+    /// Sets three callbacks: `alive` is called each second, unless no worker thread makes progress; `opened` when the relay gets an address that another
+    /// process had; `draining` once, when the drain begins.
     pub fn telling(self, alive: fn(), opened: fn(), draining: fn()) -> Self {
         Self { alive, opened, draining, ..self }
     }
 
-    /// Changes every later version of the configuration as the command line demands.
+    /// Applies the command line to every later version of the configuration.
     pub fn adapting(self, adapt: ConfigOverride) -> Self {
         Self { adapt: Some(adapt), ..self }
     }
 
-    /// Lets the relay trace.
+    /// Connects the relay to these traces.
     pub fn with_traces(self, traces: &Traces) -> Self {
         traces.attach(self.serving.views.get().counters());
         self
@@ -162,12 +162,12 @@ impl App {
         self.listens_at().iter().filter_map(ListenAddress::tcp).collect()
     }
 
-    /// Returns where clients connect, Unix sockets included.
+    /// Returns the addresses and Unix sockets to which clients connect.
     pub fn listens_at(&self) -> Vec<ListenAddress> {
         self.listeners.iter().map(Listener::address).collect()
     }
 
-    /// Returns the addresses that another process still has, of operators and probes too.
+    /// Returns the addresses that another process still has, including those for operators and probes.
     pub fn awaits(&self) -> Vec<String> {
         self.awaited.iter().map(ToString::to_string).collect()
     }
@@ -187,13 +187,13 @@ impl App {
         self.admin_options.socket.as_deref()
     }
 
-    /// Returns what changes the permissions while the relay runs.
+    /// Returns the control that changes the permissions while the relay runs.
     pub fn permissions(&self) -> PermissionsControl {
         let permissions = self.serving.views.get().permissions().clone();
         PermissionsControl::new(permissions, self.downstream.judged_clients())
     }
 
-    /// Returns what reads the configuration file again. [`App::adapting`] has to come before.
+    /// Returns the control that reads the configuration file again. [`App::adapting`] has to be called before.
     pub fn reloads(&mut self) -> ReloadControl {
         let of = (self.in_use.clone(), self.drain_times, self.watches_file);
         let adapt = self.adapt.take().unwrap_or_else(|| Box::new(Ok));
@@ -203,26 +203,26 @@ impl App {
         ReloadControl::new(self.serving.clone(), self.permissions(), status, of, (listeners, limits, adapt))
     }
 
-    /// Returns the memory that may be used, and why so much.
+    /// Returns how much memory may be used, and where this limit comes from.
     pub fn memory(&self) -> String {
         self.serving.views.get().memory().setting().to_string()
     }
 
-    /// Returns how many connections of clients are served at a time.
+    /// Returns the maximum number of client connections at a time.
     pub fn max_connections(&self) -> usize {
         self.connections.max()
     }
 
-    /// Serves until the future is dropped, or until `stop` is ready and the relay has drained: it is not ready at once, leaves the
-    /// connections of inherited sockets to the next process, closes its own listeners after the configured delay, and then ends client
+    /// Serves until the future is dropped, or until `stop` is ready and the relay has drained. A drain makes the relay not ready at once, leaves the
+    /// connections of inherited sockets to the next process, closes the relay's own listeners after the configured delay, and then ends client
     /// streams.
     pub async fn run_until(mut self, stop: impl Future<Output = ()>) {
         let reloads = self.reloads();
-        let _ = self.run_with(reloads, stop).await; // it is logged, and fails only with inherited sockets
+        let _ = self.run_with(reloads, stop).await; // errors are logged, and occur only with inherited sockets
     }
 
-    /// The same, with what reads the configuration file again. It drains too, and fails, if another process keeps an address for longer than
-    /// it may drain.
+    /// Like [`App::run_until`], with a control that reads the configuration file again. It also drains, and then fails, if another process keeps an
+    /// address for longer than a drain may take.
     pub async fn run_with(mut self, reloads: ReloadControl, stop: impl Future<Output = ()>) -> anyhow::Result<()> {
         let times = self.drain_times;
         let drain = times.delay + times.longest() + AFTER_DRAIN;
@@ -327,13 +327,13 @@ impl App {
             );
             self.handover.begin();
         }
-        // What clients leave while they are sent away is no loss of the next process, which can open the file from here on. A disk that is
-        // late has the time of the drain.
+        // The state is written before clients leave, so that the next process can open the file now and misses only changes by leaving clients. A write
+        // that takes longer has until the end of the drain.
         let stopped = tokio::time::Instant::now();
         let mut last_write = pin!(OptionFuture::from(self.state.map(StateWriter::finish)));
         let is_written = tokio::time::timeout(FIRST_WRITE, last_write.as_mut()).await.is_ok();
         let delay = reloads.last_delay();
-        // A balancer has nothing to notice if no connection is refused.
+        // Without a delay, or without own listeners, there is nothing for a balancer to notice.
         if !delay.is_zero() && bound > 0 {
             let delay_text = humantime::format_duration(delay);
             tracing::info!(delay = %delay_text, "waiting for the drain delay; still accepting clients");
@@ -386,15 +386,15 @@ pub fn system_warnings() -> Vec<String> {
     downstream::short_queue().into_iter().collect()
 }
 
-/// Open files in reserve for the admin address.
+/// The number of files in reserve for the admin address.
 const SPARE_FILES: usize = 4;
 /// How long to wait for the last bytes of streams that have ended.
 const LAST_BYTES: Duration = Duration::from_secs(2);
 /// How long to wait for the last load reports.
 const LAST_REPORTS: Duration = Duration::from_secs(1);
-/// What a process may take for the rest, once it has drained.
+/// How long a process may take to end once it has drained.
 const AFTER_DRAIN: Duration = Duration::from_secs(7);
 /// How long the drain waits for the last write of the state.
 const FIRST_WRITE: Duration = Duration::from_millis(500);
-/// How long the write has at least, with the time of the drain.
+/// The least time for the last write, including that of the drain.
 const LAST_WRITE: Duration = Duration::from_secs(2);

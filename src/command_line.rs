@@ -1,4 +1,4 @@
-//! What can be typed: options, commands, and what each does.
+//! The command line: options, commands, and what each does.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -124,7 +124,7 @@ pub struct ConfigFile {
 }
 
 impl Arguments {
-    /// Starts the log. A relay does not wait for who reads it.
+    /// Starts the log. A relay does not wait for the log's reader.
     pub fn start_log(&self) -> anyhow::Result<LogControl> {
         let usual = match (&self.task, &self.config) {
             (Some(Task::Check { .. }), _) => "error", // the check prints its result itself
@@ -244,7 +244,7 @@ fn with_config(path: &Path, log: &LogControl, task: impl FnOnce(Config) -> anyho
     }
 }
 
-/// Returns the rule for keys, the text of the nodes, and what the first means for secrets of the second.
+/// Returns the rule for keys, the text of the nodes, and what sharing by this rule means for secrets of these nodes.
 fn rule_and_nodes(path: &Path, nodes: Option<PathBuf>) -> anyhow::Result<(KeyRule, String, String)> {
     let (views, text) = (Config::from_file(path)?.views, read_nodes(nodes)?);
     let about_secrets = weir::cli::key::about_secrets(&views.rule, &views.permissions, &text);
@@ -278,13 +278,13 @@ fn done(log: &LogControl, done: anyhow::Result<()>) -> ExitCode {
     done.map_or_else(|error| invalid(log, &format!("{error:#}")), |()| ExitCode::SUCCESS)
 }
 
-/// Prints what is wrong with what was given.
+/// Prints what is wrong with the input.
 pub fn invalid(log: &LogControl, reasons: &str) -> ExitCode {
     say(log, reasons);
     ExitCode::from(CANNOT_ASK)
 }
 
-/// Prints after the lines of the log.
+/// Prints errors after the lines of the log.
 fn say(log: &LogControl, reasons: &str) {
     reasons.lines().for_each(|reason| log.say(&format!("error: {reason}")));
 }

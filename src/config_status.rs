@@ -1,4 +1,4 @@
-//! What is known of the configuration file, for pages and metrics: what is in use, and how the last attempt to read it again went.
+//! The state of the configuration file for pages and metrics: the configuration in use, and the result of the last attempt to read the file again.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -6,7 +6,7 @@ use std::time::SystemTime;
 
 use serde_json::Value as Json;
 
-/// One for the process.
+/// The status, of which the process has one.
 #[derive(Debug)]
 pub(crate) struct ConfigStatus(Mutex<ConfigFacts>);
 
@@ -19,15 +19,15 @@ pub(crate) struct ConfigFacts {
     pub(crate) config: Arc<Json>,
     /// SHA-256 of the bootstrap, if the servers come from one.
     pub(crate) bootstrap: Option<String>,
-    /// What the command line says in place of the file.
+    /// The values that the command line sets in place of the file's.
     pub(crate) command_line: Json,
     /// When the file in use was read.
     pub(crate) read: SystemTime,
     /// Keys whose change in the file needs a restart.
     pub(crate) pending: Vec<String>,
-    /// Why the file was not taken the last time.
+    /// Why the file was not applied the last time.
     pub(crate) error: Option<String>,
-    /// How often the file was read again and taken, and how often it was not.
+    /// How often the file was read again and applied, and how often it was not applied.
     pub(crate) reloads: u64,
     pub(crate) failures: u64,
 }
@@ -41,7 +41,7 @@ impl ConfigStatus {
         self.facts().clone()
     }
 
-    /// Notes that the file was taken.
+    /// Records that the file was applied.
     pub(crate) fn taken(&self, sha256: String, bootstrap: Option<String>, config: Json, pending: Vec<String>) {
         let mut facts = self.facts();
         (facts.sha256, facts.config, facts.bootstrap, facts.pending) = (sha256, config.into(), bootstrap, pending);
@@ -49,7 +49,7 @@ impl ConfigStatus {
         facts.reloads += 1;
     }
 
-    /// Notes that the file was not taken. Returns whether this is news: not the reason of the last time.
+    /// Records that the file was not applied. Returns whether the reason differs from the last one.
     pub(crate) fn failed(&self, error: &str) -> bool {
         let mut facts = self.facts();
         facts.failures += 1;

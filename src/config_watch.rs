@@ -1,5 +1,5 @@
-//! When a configuration file that is watched is read again: when it has changed, and, as long as it cannot be used, when a file that it names
-//! has, and now and then.
+//! Decides when a watched configuration file is read again: when it has changed; and, while it cannot be used, when a file that it names has changed,
+//! and from time to time.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -8,19 +8,19 @@ use std::time::{Duration, Instant};
 use crate::config::hash_of;
 use crate::file_access::{self, LIMIT, Stamp};
 
-/// A reading of the file again, whoever wanted it, with what was there before anything came of it.
+/// An attempt to use the file, for whatever reason, with the state of the files before it.
 #[derive(Debug, Clone)]
 pub(crate) struct Attempt {
     at: Instant,
     sha256: Option<String>,
-    /// The files that it names, and how they looked.
+    /// The files that the configuration names, and their stamps.
     named: Vec<(PathBuf, Option<Stamp>)>,
 }
 
-/// What came of the last reading.
+/// The result of the last attempt.
 #[derive(Debug)]
 pub(crate) enum Tried<'a> {
-    /// The file is in use; its hash.
+    /// The file is in use; this is its hash.
     Taken(&'a str),
     Refused(&'a Attempt),
 }
@@ -28,13 +28,13 @@ pub(crate) enum Tried<'a> {
 /// Why the file is read again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Cause {
-    /// Somebody asks for it, or the file is another one: what comes of it is to be said.
+    /// An operator requests it, or the file has changed: the result is to be logged.
     News,
-    /// It was refused, and may be of use now.
+    /// The file was refused, and may be usable now.
     Again,
 }
 
-/// How the file and those that it names look.
+/// The state of the file, and of the files that it names.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Look {
     sha256: Option<String>,
@@ -44,19 +44,19 @@ pub(crate) struct Look {
 #[derive(Debug, Default)]
 pub(crate) struct ConfigWatch {
     seen: Option<Look>,
-    /// What it was said to wait for: the file, and those that are missing.
+    /// The last wait that was logged: the hash of the file, and the missing files.
     said: Option<(Option<String>, Option<String>)>,
 }
 
-/// What is waited for while the file cannot be used.
+/// What the watch waits for while the file cannot be used.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Waits {
-    /// The files that it names and that are not there.
+    /// The missing files that the configuration names.
     pub(crate) missing: Option<String>,
 }
 
 impl Attempt {
-    /// Notes how the files look that a file names. They are yet to be read.
+    /// Records the stamps of the files that a configuration names, before they are read.
     pub(crate) fn of(sha256: Option<String>, named: BTreeSet<PathBuf>) -> Self {
         let named = named.into_iter().map(|path| {
             let stamp = file_access::stamp_blocking(&path, LIMIT).ok().flatten();
@@ -65,7 +65,7 @@ impl Attempt {
         Self { at: Instant::now(), sha256, named: named.collect() }
     }
 
-    /// Whether a file that is named has changed since.
+    /// Whether a named file has changed since.
     fn is_before(&self, look: &Look) -> bool {
         !self.named.iter().map(|(_, stamp)| stamp).eq(&look.named)
     }
@@ -78,7 +78,7 @@ impl Attempt {
 }
 
 impl Look {
-    /// Looks at the file, and at those that it named when it was refused. What a disk does not tell is taken to be as it was.
+    /// Reads the state of the file, and of the files that it named when it was refused. What a disk does not answer counts as unchanged.
     pub(crate) fn at(path: &Path, refused: Option<&Attempt>) -> Self {
         let sha256 = file_access::read_blocking(path, LIMIT).ok().map(|bytes| hash_of(&bytes));
         let named = refused.iter().flat_map(|attempt| &attempt.named);
@@ -88,8 +88,8 @@ impl Look {
 }
 
 impl ConfigWatch {
-    /// Returns why the file is to be read now, if it is. After a change that is once everything looks the same twice in a row: not all who
-    /// write a file replace it in one step.
+    /// Returns why the file is to be read now, if it is. A change is read once two checks in a row find the same state, because some programs do not
+    /// replace a file in one step.
     pub(crate) fn is_due(&mut self, look: Look, tried: &Tried<'_>, now: Instant) -> Option<Cause> {
         let is_settled = self.seen.as_ref() == Some(&look);
         let (known, again) = match tried {
@@ -107,7 +107,7 @@ impl ConfigWatch {
         }
     }
 
-    /// Returns what is waited for, once for all attempts that wait for the same.
+    /// Returns what the watch waits for, unless it has already returned the same.
     pub(crate) fn waits(&mut self, tried: &Tried<'_>) -> Option<Waits> {
         let waits = match tried {
             Tried::Taken(_) => None,
@@ -119,7 +119,7 @@ impl ConfigWatch {
     }
 }
 
-/// How often a file is tried again that cannot be used. What changes is mostly noticed earlier; a network file system may be slow to show it.
+/// How often an unusable file is tried again. Changes are usually noticed earlier, but a network file system may show them late.
 const AGAIN: Duration = Duration::from_secs(30);
 
 #[cfg(test)]

@@ -22,7 +22,7 @@ pub struct Places {
     pub admin: Option<SocketAddr>,
 }
 
-/// The configuration for the example resources. Dropping it deletes the copies that it made, unless one was changed.
+/// The configuration for the example resources. Dropping it deletes the copies that it has made, unless one was changed.
 pub struct Demo {
     /// The configuration that serves the example resources.
     pub config: Config,
@@ -44,7 +44,7 @@ impl Demo {
         Ok(Self { config: Config::from_file(&folder.join(CONFIG))?, folder, copies })
     }
 
-    /// Returns what to say at the end: where the copies are, if one was changed.
+    /// Returns the text for the end of the program: where the copies are, if one was changed.
     pub fn farewell(&self) -> Option<String> {
         let changed = self.copies.as_ref().filter(|copies| copies.are_changed())?;
         Some(format!("Your changes are still in {}.", changed.folder.display()))
@@ -118,7 +118,7 @@ impl Copies {
 impl Drop for Copies {
     fn drop(&mut self) {
         if !self.are_changed() {
-            let _ = std::fs::remove_dir_all(&self.folder); // what is left is small, and the system deletes it
+            let _ = std::fs::remove_dir_all(&self.folder); // the rest is small, and the system deletes it
         }
     }
 }
@@ -136,7 +136,7 @@ fn fresh_folder() -> io::Result<PathBuf> {
     Err(io::ErrorKind::AlreadyExists.into())
 }
 
-/// Replaces port 0 by a free port, since the address goes into files.
+/// Replaces port 0 by a free port, because the address is written into files.
 fn settled(address: SocketAddr) -> io::Result<SocketAddr> {
     match address.port() {
         0 => std::net::TcpListener::bind(address)?.local_addr(),

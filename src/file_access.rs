@@ -1,10 +1,10 @@
-//! Reads files that others write while the relay runs: tokens, certificates, the configuration.
+//! Reads files that others may write while the relay runs: tokens, certificates, the configuration.
 //!
-//! A disk may hang, as that of a server that is gone does, and a read then never returns. So each access has a thread of its own, and there is
-//! one at a time for each file: whoever asks for the same file meanwhile gets what that one finds, and waits until it has taken too long.
-//! Many attempts on a file that hangs cost one thread, and none of those that the runtime has for others. What hangs may do so for ever although
-//! the path leads to another disk by now, so another access begins after [`RENEWED`]. When a few of a file hang, it is seldom asked for again, and
-//! not at all while very many of all files do.
+//! A disk may hang, for example one of a lost server, and a read then never returns. So each access has a thread of its own, and each file has one access
+//! at a time: those that request the same file meanwhile share its result, and wait for it only within their own limits. Many attempts on a hanging
+//! file cost one thread, which is none of the runtime's. A hanging access may never return although the path leads to another disk by now, so another
+//! access begins after [`RENEWED`]. Once a few accesses to a file hang, others begin seldom, and none begins while very many hang over all
+//! files.
 
 use std::collections::BTreeMap;
 use std::fs::{self, Metadata};
@@ -18,11 +18,11 @@ use std::time::{Duration, Instant, SystemTime};
 use bytes::Bytes;
 use tokio::sync::Notify;
 
-/// How long an access may take where nothing else says so.
+/// The limit of an access, unless the caller has a reason for another one.
 pub(crate) const LIMIT: Duration = Duration::from_secs(10);
 
-/// What tells two versions of a file apart: metadata that changes when it is written in place or replaced. Links are followed: Kubernetes
-/// renews a volume by changing a link.
+/// Distinguishes two versions of a file: metadata that changes when the file is written in place or replaced. Links are followed, because
+/// Kubernetes renews a volume by changing a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Stamp {
     device: u64,
@@ -43,19 +43,19 @@ impl Stamp {
         }
     }
 
-    /// Returns whether this is the same file, written to but not replaced.
+    /// Returns whether this is the same file, possibly written to, but not replaced.
     pub(crate) fn is_same_file(&self, other: Self) -> bool {
         (self.device, self.inode) == (other.device, other.inode)
     }
 
-    /// Returns whether the file changed so recently that its writer may not have finished. That is not known if it did so later than now.
+    /// Returns whether the file changed so recently that its writer may not have finished. A change in the future counts as recent too.
     pub(crate) fn is_young(&self, at: SystemTime) -> bool {
         let of = |part: i64| u64::try_from(part).unwrap_or_default();
         let changed = Duration::from_secs(of(self.changed.0)) + Duration::from_nanos(of(self.changed.1));
         at.duration_since(SystemTime::UNIX_EPOCH + changed).map_or(true, |age| age < YOUNG)
     }
 
-    /// Returns whether the stamp is so recent that a later change may have the same one.
+    /// Returns whether the stamp is so recent that a later change may have the same stamp.
     pub(crate) fn is_fresh(&self, at: SystemTime) -> bool {
         let seconds = u64::try_from(self.changed.0).unwrap_or_default();
         let changed = SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
@@ -63,40 +63,40 @@ impl Stamp {
     }
 }
 
-/// How long a file has to be left alone before its writer counts as done.
+/// How long a file must not change before its writer counts as finished.
 pub(crate) const YOUNG: Duration = Duration::from_millis(750);
-/// Time stamps of file systems are accurate to a second or two at worst.
+/// In the worst case, file systems have time stamps with an accuracy of a second or two.
 const FRESH: Duration = Duration::from_secs(3);
 
-/// Returns the content of a file, for who may wait in its thread.
+/// Returns the content of a file, for callers that may block their thread.
 pub(crate) fn read_blocking(path: &Path, limit: Duration) -> io::Result<Bytes> {
     Access::to(path, Sought::Content)?.found_blocking(limit)
 }
 
-/// Returns the stamp of a file, or none if there is no such file.
+/// Returns the stamp of a file; `None` if there is no such file.
 pub(crate) fn stamp_blocking(path: &Path, limit: Duration) -> io::Result<Option<Stamp>> {
     begin_stamp(path)?.stamp(limit)
 }
 
-/// Begins to read a file. Of several files that hang, those who begin all before they wait for one wait no longer than for one.
+/// Begins to read a file. A caller that begins several reads before it waits for any does not wait longer than for one, even if several hang.
 pub(crate) fn begin_read(path: &Path) -> io::Result<Begun> {
     Access::to(path, Sought::Content).map(Begun)
 }
 
-/// Begins to look at the stamp of a file.
+/// Begins to read the stamp of a file.
 pub(crate) fn begin_stamp(path: &Path) -> io::Result<Begun> {
     Access::to(path, Sought::Stamp).map(Begun)
 }
 
-/// An access that has begun, of this one or of another who asked for the same.
+/// An access that has begun, perhaps for another caller that requested the same.
 pub(crate) struct Begun(Arc<Access>);
 
-/// What was in a file. What is read may be older than what was asked later, so it has a stamp of its own.
+/// The content of a file. It may be older than a stamp that was read separately, so it has a stamp of its own.
 #[derive(Debug, Clone)]
 pub(crate) struct Content {
     pub(crate) bytes: Bytes,
     pub(crate) stamp: Option<Stamp>,
-    /// When the reading began, or a little before.
+    /// A time at or shortly before the beginning of the read.
     pub(crate) at: SystemTime,
 }
 
@@ -106,18 +106,18 @@ impl Begun {
         self.0.found(limit).await
     }
 
-    /// Returns the content of a file if it has come, whenever that was.
+    /// Returns the content of a file if the read has succeeded, whenever that was.
     pub(crate) fn come(&self) -> Option<Bytes> {
         self.0.content()?.ok()
     }
 
-    /// The same as [`Self::bytes`] for who may wait in its thread, with how the file looked.
+    /// Like [`Self::bytes`], with the stamp of the file, for callers that may block their thread.
     pub(crate) fn content(&self, limit: Duration) -> io::Result<Content> {
         let bytes = self.0.found_blocking(limit)?;
         Ok(Content { bytes, stamp: self.0.stamp(), at: self.0.at })
     }
 
-    /// Waits for the stamp of a file. None if there is no such file.
+    /// Waits for the stamp of a file; `None` if there is no such file.
     pub(crate) fn stamp(&self, limit: Duration) -> io::Result<Option<Stamp>> {
         match self.0.found_blocking(limit) {
             Ok(_) => Ok(self.0.stamp()),
@@ -127,12 +127,12 @@ impl Begun {
     }
 }
 
-/// Looks whether a file can be opened, or a folder listed.
+/// Checks whether a file can be opened, or a folder listed.
 pub(crate) fn look_blocking(path: &Path, limit: Duration) -> io::Result<()> {
     Access::to(path, Sought::Presence)?.found_blocking(limit).map(drop)
 }
 
-/// What an access is for.
+/// The result that an access is to have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Sought {
     Content,
@@ -140,16 +140,16 @@ enum Sought {
     Presence,
 }
 
-/// One access, shared by all who wait for what it finds.
+/// One access, shared by all callers that wait for its result.
 struct Access {
     path: PathBuf,
     begun: Instant,
-    /// The same by the clock of stamps.
+    /// The beginning, by the clock of stamps.
     at: SystemTime,
     found: Mutex<Option<Found>>,
-    /// For those who wait in their thread.
+    /// Wakes callers that block their thread.
     is_found: Condvar,
-    /// For all others.
+    /// Wakes all other callers.
     waiting: Notify,
 }
 
@@ -186,7 +186,7 @@ impl Access {
         let (of_thread, of_map) = (access.clone(), key.clone());
         thread::Builder::new().name("weir-file".into()).spawn(move || {
             let found = sought.seek(&of_map.0);
-            of_thread.end(&of_map); // who asks from now on asks the disk
+            of_thread.end(&of_map); // later callers ask the disk again
             of_thread.answer(found);
         })?;
         under_way.entry(key).or_default().push(access.clone());
@@ -209,12 +209,12 @@ impl Access {
         self.waiting.notify_waiters();
     }
 
-    /// Waits until the access has taken so long, whenever this one joined it.
+    /// Waits until the access has taken `limit`, counted from its beginning and not from when this caller joined it.
     async fn found(&self, limit: Duration) -> io::Result<Bytes> {
         let answered = async {
             loop {
                 let mut waiting = std::pin::pin!(self.waiting.notified());
-                waiting.as_mut().enable(); // before the look, so that no answer comes in between
+                waiting.as_mut().enable(); // before the check, so that no result is missed in between
                 if let Some(found) = self.content() {
                     return found;
                 }
@@ -236,7 +236,7 @@ impl Access {
         let found = lock(&self.found);
         found.as_ref().map(|found| match found {
             Ok((content, _)) => Ok(content.clone()),
-            // An error of the system keeps its number, by which it is told apart.
+            // An error of the system keeps its number, by which callers recognise it.
             Err(error) => Err(match error.raw_os_error() {
                 Some(number) => io::Error::from_raw_os_error(number),
                 None => io::Error::new(error.kind(), error.to_string()),
@@ -268,7 +268,7 @@ impl Sought {
     }
 }
 
-/// Reads a file. A change while it is read has another stamp.
+/// Reads a file. If it changes during the read, the stamp differs from the later one.
 fn content(path: &Path) -> io::Result<(Vec<u8>, Stamp)> {
     let mut file = fs::File::open(path)?;
     let (stamp, mut content) = (Stamp::of(&file.metadata()?), Vec::new());
@@ -276,7 +276,7 @@ fn content(path: &Path) -> io::Result<(Vec<u8>, Stamp)> {
     Ok((content, stamp))
 }
 
-/// Whether another access begins beside so many that have not returned, the latest of which began so long ago.
+/// Whether another access begins, beside `hang` accesses that have not returned, `since` the latest of them began.
 fn is_another_due(hang: usize, since: Duration, lost: impl FnOnce() -> usize) -> bool {
     match hang < FEW {
         true => since >= RENEWED,
@@ -284,18 +284,18 @@ fn is_another_due(hang: usize, since: Duration, lost: impl FnOnce() -> usize) ->
     }
 }
 
-/// How many accesses there are beside the first one to each file.
+/// Returns how many accesses there are beyond the first one to each file.
 fn lost(under_way: &UnderWay) -> usize {
     under_way.values().map(|all| all.len().saturating_sub(1)).sum()
 }
 
-/// When another access begins although the one before has not returned.
+/// After this time, another access begins although the one before has not returned.
 const RENEWED: Duration = Duration::from_secs(60);
-/// How many accesses to a file may hang before others to it are seldom.
+/// From this number of hanging accesses to a file on, others to it begin seldom.
 const FEW: usize = 3;
-/// When another access begins then.
+/// The time after which another access begins then.
 const SELDOM: Duration = Duration::from_secs(600);
-/// How many threads may be lost to accesses that hang, besides one to each file. With more of them only the first few to a file begin.
+/// The limit of threads that hang beyond one for each file. Above it, only the first few accesses to a file begin.
 const MAX_LOST: usize = 64;
 
 fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -306,7 +306,7 @@ fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
 pub(crate) mod tests {
     use super::*;
 
-    /// A pipe that hangs whoever reads it, until something is written.
+    /// A pipe that blocks its readers until something is written.
     pub(crate) struct Pipe(pub(crate) PathBuf);
 
     impl Pipe {
@@ -314,7 +314,7 @@ pub(crate) mod tests {
             Self::at(std::env::temp_dir().join(format!("weir-pipe-{name}-{}", std::process::id())))
         }
 
-        /// Puts it in the place of a file.
+        /// Replaces a file by the pipe.
         pub(crate) fn at(path: PathBuf) -> Self {
             let _ = fs::remove_file(&path);
             assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());
@@ -323,15 +323,15 @@ pub(crate) mod tests {
     }
 
     impl Drop for Pipe {
-        /// Nobody is left waiting.
+        /// Releases all readers that still wait.
         fn drop(&mut self) {
             let opened = fs::File::options().read(true).write(true).open(&self.0);
             let _ = fs::remove_file(&self.0);
-            drop(opened); // a reader finds the end of it
+            drop(opened); // its readers find the end of the file
         }
     }
 
-    /// How many accesses to a file are under way.
+    /// Returns how many accesses to a file are under way.
     pub(crate) fn under_way(path: &Path) -> usize {
         lock(&UNDER_WAY).iter().filter(|((of, _), _)| of == path).map(|(_, all)| all.len()).sum()
     }
@@ -353,7 +353,7 @@ pub(crate) mod tests {
             assert!(error.to_string().ends_with("within 50ms"), "{error}");
         }
         assert_eq!(under_way(&pipe.0), 1);
-        // A read with as little time as those fails too, and one with more time waits.
+        // A read with as little time as the earlier ones fails too, while one with more time waits.
         assert_eq!(read_blocking(&pipe.0, SHORT).unwrap_err().kind(), io::ErrorKind::TimedOut);
         let path = pipe.0.clone();
         let writing = tokio::task::spawn_blocking(move || fs::write(path, "late"));
@@ -363,7 +363,7 @@ pub(crate) mod tests {
         assert_eq!(under_way(&pipe.0), 0);
     }
 
-    /// What hangs on a mount that was replaced may never return.
+    /// An access that hangs on a mount that was replaced may never return.
     #[test]
     fn after_a_minute_a_file_that_hangs_is_asked_for_again_a_few_times() {
         let pipe = Pipe::new("again");
@@ -374,7 +374,7 @@ pub(crate) mod tests {
         let mut others: Vec<_> = (1..=11).map(|minutes| at(start + minutes * minute)).collect();
         assert_eq!(under_way(&pipe.0), FEW);
         assert!(!Arc::ptr_eq(&first, &others[0]) && Arc::ptr_eq(&others[1], &others[10]));
-        // It may lead to another disk after a long time too.
+        // After a long time too, the path may lead to another disk.
         others.extend([12, 13, 21, 22].map(|minutes| at(start + minutes * minute)));
         assert_eq!(under_way(&pipe.0), FEW + 2);
         assert!(!Arc::ptr_eq(&others[10], &others[11]) && Arc::ptr_eq(&others[11], &others[13]));
@@ -382,7 +382,7 @@ pub(crate) mod tests {
         drop(pipe);
         let ended = |access: &Arc<Access>| match access.found_blocking(10 * minute) {
             Ok(content) => content.is_empty(),
-            Err(error) => error.kind() == io::ErrorKind::NotFound, // it came late to its file
+            Err(error) => error.kind() == io::ErrorKind::NotFound, // this thread opened the file too late
         };
         assert!(ended(&first) && others.iter().all(ended));
         assert_eq!(under_way(&path), 0);
@@ -403,13 +403,13 @@ pub(crate) mod tests {
         }
     }
 
-    /// Who asks while an earlier reading hangs gets what that one finds, and is to know that it is older.
+    /// A caller that joins a hanging read gets its result, and must be able to see that this is older than its request.
     #[test]
     fn what_is_read_has_the_stamp_of_what_was_read_and_not_of_what_is_there_now() {
         let pipe = Pipe::new("stamp");
         let (path, begun) = (pipe.0.clone(), begin_read(&pipe.0).unwrap());
         let of_pipe = stamp_blocking(&path, LONG).unwrap();
-        let mut writer = fs::File::options().write(true).open(&path).unwrap(); // once it is being read
+        let mut writer = fs::File::options().write(true).open(&path).unwrap(); // opens once the file is being read
         let next = path.with_extension("next");
         fs::write(&next, "new").unwrap();
         fs::rename(&next, &path).unwrap();

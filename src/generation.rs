@@ -31,20 +31,20 @@ pub(crate) struct Generation {
     pub(crate) service: Arc<Service>,
     pub(crate) descriptors: Descriptors,
     pub(crate) server_certificates: Arc<[ServerCertificates]>,
-    /// Those that servers are shown.
+    /// The files of certificates that servers are shown.
     own_certificates: Arc<[PathBuf]>,
     sources: Sources,
     trigger: DrainTrigger,
-    /// How long a connection without a stream is kept at the start.
+    /// At the start, how long a connection without a stream is kept.
     keep: Duration,
-    /// Its number for audits, and the servers whose views are audited.
+    /// The generation's number for audits, and the servers whose views are audited.
     audits: (u64, Vec<String>),
-    /// Tasks that end with it.
+    /// Tasks that end with the generation.
     beside: Mutex<JoinSet<()>>,
 }
 
 impl Generation {
-    /// Sets up the first one.
+    /// Sets up the first generation.
     pub(crate) fn first(config: &Config) -> Self {
         let sources = Sources::new(config, None);
         let views = first_views(config, sources.streams());
@@ -53,7 +53,7 @@ impl Generation {
         first
     }
 
-    /// Sets up one that follows another.
+    /// Sets up a generation that follows another.
     pub(crate) fn after(config: &Config, earlier: &Self) -> Self {
         let sources = Sources::new(config, Some(&earlier.sources));
         let views = later_views(config, sources.streams(), &earlier.views);
@@ -62,7 +62,7 @@ impl Generation {
 
     fn of(config: &Config, sources: Sources, views: Views, loads_before: Option<&Loads>) -> Self {
         sources.parser.bound_by(views.memory());
-        // What is held has other numbers than before, in this process and in those before it.
+        // Held removals get larger numbers than any in this process and in earlier ones.
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         config.views.protocol.view.brakes.generations.skip_to(u64::try_from(now.as_millis()).unwrap_or_default());
         let views = Arc::new(views);
@@ -107,13 +107,13 @@ impl Generation {
         }
     }
 
-    /// Audits the views of this one from now on, and of no one before it. It is the one in use.
+    /// Starts the audits of this generation's views, and ends those of other generations. It must be the generation in use.
     pub(crate) fn take_audits(&self) {
         let (number, servers) = &self.audits;
         self.views.incidents().audits.follow(*number, servers);
     }
 
-    /// Returns what metrics and problems are made of.
+    /// Returns the sources of metrics and problems.
     pub(crate) fn metrics_sources(&self, process: ProcessSources, config: ConfigFacts) -> MetricsSources {
         MetricsSources {
             views: self.views.clone(),
@@ -125,7 +125,7 @@ impl Generation {
         }
     }
 
-    /// Asks all sources whether the relay could serve a client, unless it was ready once. It has to serve from now on.
+    /// Asks all sources whether the relay could serve a client, unless it has been ready before. From now on, this generation has to serve.
     pub(crate) fn ask_sources(&self) {
         let sources = self.sources.all.iter().map(|(plan, _)| plan.for_start());
         let Some(report) = self.views.readiness().ask(sources.collect()) else { return };
@@ -135,14 +135,14 @@ impl Generation {
         }
     }
 
-    /// Waits for files, which are mostly there at once: a relay that serves nothing else is ready when it can be asked.
+    /// Waits for the first reading of files, which is usually short: a relay that serves only files should be ready as soon as probes can ask it.
     pub(crate) async fn files_are_read(&self) {
         if !self.files.is_empty() {
             let _ = tokio::time::timeout(AT_START, self.views.readiness().changed_from(false)).await;
         }
     }
 
-    /// Charges what of files is held now, and returns other bytes in memory that have limits of their own: what clients state, load reports,
+    /// Charges the present bodies of files, and returns the bytes of other memory with limits of its own: versions that clients state, load reports,
     /// responses for REST.
     pub(crate) fn sample_bytes(&self) -> usize {
         self.sources.parser.charge_bodies();
@@ -156,12 +156,12 @@ impl Generation {
         stated + self.loads.kept() + of_rest
     }
 
-    /// Ends its streams, each at its turn.
+    /// Ends the streams of this generation, spread over time.
     pub(crate) fn end(&self, times: DrainTimes, reason: DrainReason) {
         self.trigger.begin(times, reason);
     }
 
-    /// Reports what clients reported last, after all of them have left.
+    /// Sends the last load reports of clients, after all of them have left.
     pub(crate) async fn finish_loads(&self, patience: Duration) {
         if tokio::time::timeout(patience, self.loads.finish()).await.is_err() {
             tracing::warn!("load reports lost: no server took them in time");
@@ -169,7 +169,7 @@ impl Generation {
     }
 }
 
-/// Creates the views, with the hub behind them if there is one.
+/// Creates the views, including the hub behind them if there is one.
 fn first_views(config: &Config, mut connectors: Vec<SharedConnector>) -> Views {
     let options = config.views.clone();
     let Some(hub) = config.hub.clone() else { return Views::new(options, connectors) };
@@ -178,7 +178,7 @@ fn first_views(config: &Config, mut connectors: Vec<SharedConnector>) -> Views {
     Views::new(options, connectors).with_hub(hub)
 }
 
-/// Creates views that follow others.
+/// Creates views that follow those of an earlier generation.
 fn later_views(config: &Config, mut connectors: Vec<SharedConnector>, earlier: &Arc<Views>) -> Views {
     let (options, keep) = (config.views.clone(), config.views_idle);
     let Some(hub) = config.hub.clone() else { return Views::new(options, connectors).after(earlier, keep) };
@@ -194,11 +194,11 @@ struct Sources {
     files: Vec<FilesSource>,
     parser: Parser,
     descriptors: Descriptors,
-    /// What is known of addresses outlives every configuration.
+    /// The knowledge about addresses, which outlives every configuration.
     dialer: Arc<Dialer>,
 }
 
-/// The connectors of a source: for streams, for load reports if it accepts any, and for the question at the start.
+/// The connectors of a source: for streams, for load reports if it accepts them, and for the question at the start.
 #[derive(Clone)]
 struct Opener {
     streams: SharedConnector,
@@ -207,7 +207,7 @@ struct Opener {
 }
 
 impl Sources {
-    /// Sources that were there before go on with their connections.
+    /// Opens the sources. Sources that the earlier configuration had too keep their connections.
     fn new(config: &Config, earlier: Option<&Self>) -> Self {
         let own = config.transcoder.clone();
         let is_same = |before: &&Self| match (&before.parser.transcoder, &config.transcoder) {
@@ -216,7 +216,7 @@ impl Sources {
             _ => false,
         };
         let dialer = earlier.map(|earlier| earlier.dialer.clone()).unwrap_or_default();
-        // What goes on beside a new source is not replaced by it, and both take room.
+        // An earlier source that continues is not replaced by a new one, and both need room.
         let goes_on = |files: &&FilesSource| {
             let is_it = |plan: &SourcePlan| match plan {
                 SourcePlan::Files(server) => server.options == *files.options(),
@@ -239,7 +239,7 @@ impl Sources {
         for plan in &config.upstream.servers {
             let known = earlier.and_then(|earlier| earlier.all.iter().find(|(known, _)| known == plan));
             let opener = match (known, plan) {
-                // Files that are not read any more must not be followed: those that are, are found again below.
+                // Sources of files that are no longer read must not be followed. Those that are still read are found again below.
                 (Some((_, opener)), SourcePlan::Ads(_) | SourcePlan::Rest(_)) => opener.clone(),
                 _ => sources.open(plan.clone(), earlier, &served),
             };
@@ -252,7 +252,7 @@ impl Sources {
         self.all.iter().map(|(_, opener)| opener.streams.clone()).collect()
     }
 
-    /// Returns the servers whose views are audited: those that are shown a client. Files are shown nothing.
+    /// Returns the servers whose views are audited: those that are shown the node of a client, which files are not.
     fn audited(&self, config: &Config) -> Vec<String> {
         if config.views_audit.is_none() || !config.views.shows_members {
             return Vec::new();
@@ -265,7 +265,7 @@ impl Sources {
         self.all.iter().map(|(_, opener)| opener.loads.clone()).collect()
     }
 
-    /// `served`: what files of earlier sources serve that do not go on.
+    /// `served`: the snapshots of earlier file sources that do not continue.
     fn open(&mut self, plan: SourcePlan, earlier: Option<&Self>, served: &[Arc<SourceSnapshot>]) -> Opener {
         match plan {
             SourcePlan::Ads(server) => {
@@ -299,8 +299,8 @@ impl Sources {
     }
 }
 
-/// Joins what sources of files served, each with what those before it did. However often files are followed anew before all of them could
-/// be read, that has an end.
+/// Joins the snapshots of file sources, each with those that it had from earlier sources. The result is limited, however often files are followed by
+/// others before all of them could be read.
 fn joined(served: Vec<Vec<Arc<SourceSnapshot>>>) -> Vec<Arc<SourceSnapshot>> {
     let own = served.iter().flat_map(|of| of.iter().take(1));
     let before = served.iter().flat_map(|of| of.iter().skip(1));
@@ -334,7 +334,7 @@ fn server_certificates(source: &SourcePlan) -> Vec<ServerCertificates> {
     all
 }
 
-/// Snapshots that are known of sources before those that are followed.
+/// The number of snapshots that are kept from sources before those that are followed.
 const BEFORE: usize = 8;
 /// How long the start of the relay waits for its files.
 const AT_START: Duration = Duration::from_millis(300);

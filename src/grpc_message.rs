@@ -3,13 +3,13 @@
 use http::HeaderValue;
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 
-/// Returns the value of `grpc-message`; none for an empty text. Clients read it back with every character.
+/// Returns the value of `grpc-message`; `None` for an empty text. Clients decode it to the same text.
 pub(crate) fn header(text: &str) -> Option<HeaderValue> {
     let encoded = utf8_percent_encode(text, UNSAFE).to_string();
     HeaderValue::from_str(&encoded).ok().filter(|_| !text.is_empty())
 }
 
-/// Beside all that is not ASCII.
+/// The ASCII characters that are escaped, beside everything that is not ASCII.
 const UNSAFE: &AsciiSet = &CONTROLS.add(b'%');
 
 #[cfg(test)]

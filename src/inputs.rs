@@ -1,4 +1,4 @@
-//! What peers and files send, read as the relay does, without a connection and without a relay: for the fuzz targets.
+//! Input from peers and files, parsed as the relay does, without a connection and without a relay: for the fuzz targets.
 
 pub use crate::config::inputs::{read_bootstrap, read_json, review_config};
 pub use crate::downstream::inputs::{

@@ -1,4 +1,4 @@
-//! What the files of one server or collector had the last time they were read, for as long as their disk hangs.
+//! The last contents of the files of one server or collector, which are used while their disk hangs.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,13 +12,13 @@ use bytes::Bytes;
 use crate::file_access::{self, Begun};
 use crate::log_pace::LogPace;
 
-/// Reads files, and knows what each had before. Clones know the same.
+/// Reads files, and keeps the last content of each. Clones share the contents.
 #[derive(Clone, Default)]
 pub(crate) struct KnownFiles(Arc<Inner>);
 
 struct Inner {
     last: Mutex<Last>,
-    /// Certificates with their keys, as they last belonged together.
+    /// The contents of certificates and keys when they last belonged together.
     pairs: Mutex<BTreeMap<[PathBuf; 2], [Bytes; 2]>>,
     hung: LogPace,
     apart: LogPace,
@@ -27,12 +27,12 @@ struct Inner {
 #[derive(Default)]
 struct Last {
     contents: BTreeMap<PathBuf, Bytes>,
-    /// Readings that took too long: the oldest and the newest. What they find is newer than what was read before them.
+    /// Reads that took too long: the oldest and the newest. Their results are newer than `contents`.
     late: BTreeMap<PathBuf, Vec<Begun>>,
 }
 
 impl Last {
-    /// Returns what a file had the last time, also if that came late.
+    /// Returns the last content of a file, including the result of a late read.
     fn content(&mut self, path: &Path) -> Option<Bytes> {
         let newest = self.late.get_mut(path).and_then(|late| {
             let (at, content) = late.iter().enumerate().rev().find_map(|(at, begun)| Some((at, begun.come()?)))?;
@@ -60,7 +60,7 @@ impl Default for Inner {
 }
 
 impl KnownFiles {
-    /// Returns the content of a file, or what it had the last time if the disk does not answer within the limit.
+    /// Returns the content of a file, or its last content if the disk does not answer within the limit.
     pub(crate) async fn read(&self, path: &Path, limit: Duration) -> io::Result<Bytes> {
         let begun = file_access::begin_read(path)?;
         let read = begun.bytes(limit).await;
@@ -82,7 +82,7 @@ impl KnownFiles {
             }
             Err(error) => {
                 last.late.remove(path);
-                last.contents.remove(path); // somebody has taken it away
+                last.contents.remove(path); // somebody has removed the file
                 Err(error)
             }
         }
@@ -90,12 +90,12 @@ impl KnownFiles {
 }
 
 impl KnownFiles {
-    /// Notes that the contents of two files belong together.
+    /// Records that the contents of two files belong together.
     pub(crate) fn belong_together(&self, paths: [&Path; 2], contents: [Bytes; 2]) {
         self.pairs().insert(paths.map(Path::to_owned), contents);
     }
 
-    /// Returns what two files had when it last belonged together: one of them may have been renewed, and the other be on its way, or hang.
+    /// Returns the contents of two files when they last belonged together: one of them may have been renewed while the other is not written yet, or hangs.
     pub(crate) fn last_together(&self, paths: [&Path; 2]) -> Option<[Bytes; 2]> {
         let contents = self.pairs().get(&paths.map(Path::to_owned)).cloned()?;
         if self.0.apart.line(Instant::now()).is_some() {
@@ -110,14 +110,14 @@ impl KnownFiles {
     }
 }
 
-/// What is in the files is secret.
+/// Shows nothing, because the files contain secrets.
 impl fmt::Debug for KnownFiles {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str("KnownFiles")
     }
 }
 
-/// What files had does not tell two servers apart.
+/// Treats all as equal: two servers do not differ by the last contents of their files.
 impl PartialEq for KnownFiles {
     fn eq(&self, _: &Self) -> bool {
         true
@@ -133,8 +133,7 @@ mod tests {
 
     const LONG: Duration = Duration::from_secs(60);
 
-    /// A disk that needs longer than the limit each time would never be read otherwise.
-    /// Each reading would give way to the next one otherwise, and none be used.
+    /// Otherwise each late read would be replaced by the next, and a disk that always needs longer than the limit would never be read.
     #[tokio::test]
     async fn of_readings_that_are_late_the_oldest_is_kept_until_it_or_a_newer_one_has_come() {
         let (path, pipes) = (Path::new("file"), ["oldest", "between", "newest"].map(Pipe::new));
@@ -159,7 +158,7 @@ mod tests {
     async fn what_came_too_late_is_used_the_next_time_that_a_file_hangs() {
         let (known, pipe) = (KnownFiles::default(), Pipe::new("late"));
         for content in ["one", "two"] {
-            let _ = known.read(&pipe.0, Duration::ZERO).await; // it begins
+            let _ = known.read(&pipe.0, Duration::ZERO).await; // this begins the read
             let path = pipe.0.clone();
             let reading = file_access::begin_read(&path).unwrap();
             tokio::task::spawn_blocking(move || std::fs::write(&path, content)).await.unwrap().unwrap();
@@ -179,7 +178,7 @@ mod tests {
         let pipe = Pipe::at(path.clone());
         assert_eq!(&known.clone().read(&path, Duration::ZERO).await.unwrap()[..], b"two");
         drop(pipe);
-        // What cannot be read is another matter than what cannot be read yet.
+        // A file that cannot be read differs from one that cannot be read yet.
         let missing = Path::new("/no/such/file");
         assert_eq!(known.read(missing, LONG).await.unwrap_err().kind(), ErrorKind::NotFound);
         assert!(!format!("{known:?}").contains("two"));

@@ -1,4 +1,4 @@
-//! Weir: an xDS aggregating relay. ARCHITECTURE.md describes the layers and which of them owns what.
+//! Weir: an xDS aggregating relay. ARCHITECTURE.md describes the layers and what each of them owns.
 #![forbid(unsafe_code)]
 #![warn(missing_docs, unreachable_pub)]
 #![cfg_attr(not(test), warn(clippy::unwrap_used))] // no input of a peer may reach one

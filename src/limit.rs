@@ -1,8 +1,8 @@
-//! The limits that a client can reach, by the names of their keys, and how often each was reached.
+//! The limits that a client can reach, by their keys, and how often each was reached.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Declares the limits: for each its name in the program, its key in the configuration, or what stands for one, and what docs/limits.md says.
+/// Declares the limits. Each has a name in the program, a key in the configuration or a text in its place, and its texts in docs/limits.md.
 macro_rules! limits {
     ($($(#[doc = $doc:literal])+ $limit:ident = $key:literal { page: $page:literal, why: $why:literal, gets: $gets:literal, })+) => {
         /// A limit on what clients may do.
@@ -14,14 +14,14 @@ macro_rules! limits {
         impl Limit {
             pub(crate) const ALL: [Self; <[&str]>::len(&[$($key),+])] = [$(Self::$limit),+];
 
-            /// The configuration key, or what stands for one.
+            /// The configuration key, or the text in its place.
             pub(crate) fn key(self) -> &'static str {
                 match self {
                     $(Self::$limit => $key),+
                 }
             }
 
-            /// What docs/limits.md says of it.
+            /// The texts of its row in docs/limits.md.
             #[cfg(test)]
             pub(crate) fn words(self) -> LimitWords {
                 match self {
@@ -32,12 +32,12 @@ macro_rules! limits {
     };
 }
 
-/// A row of docs/limits.md, but for the key and its default.
+/// A row of docs/limits.md, without the key and its default.
 #[cfg(test)]
 pub(crate) struct LimitWords {
-    /// The heading that it is under.
+    /// The heading above the row.
     pub(crate) page: &'static str,
-    /// Why there is a limit, and why this one.
+    /// Why the limit exists, and why it has this value.
     pub(crate) why: &'static str,
     /// What a client beyond it gets.
     pub(crate) gets: &'static str,

@@ -1,9 +1,9 @@
-//! How many log lines events have that a peer may repeat as fast as it can.
+//! Limits the log lines of events that a peer can repeat at any rate.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Which of many alike events are logged: the first few of each window of time.
+/// Selects which of many similar events are logged: the first few in each window of time.
 #[derive(Debug)]
 pub(crate) struct LogPace {
     lines: u32,
@@ -15,22 +15,22 @@ pub(crate) struct LogPace {
 struct PaceState {
     began: Option<Instant>,
     lines: u32,
-    /// Events without a line since the last one that had one.
+    /// The number of events that were not logged since the last one that was.
     unlogged: u64,
 }
 
 impl LogPace {
-    /// Five lines a minute, for one client. One that NACKs what a server sends again does so less often.
+    /// Five lines a minute, for one client. A client that NACKs a resource each time a server sends it again needs fewer.
     pub(crate) fn of_client() -> Self {
         Self { lines: 5, window: Duration::from_secs(60), state: Mutex::default() }
     }
 
-    /// One line a minute, for what may go on for long.
+    /// One line a minute, for a condition that may last long.
     pub(crate) fn once_a_minute() -> Self {
         Self { lines: 1, window: Duration::from_secs(60), state: Mutex::default() }
     }
 
-    /// Ten lines a minute, for all that the libraries warn of.
+    /// Ten lines a minute, for all warnings of libraries.
     pub(crate) fn of_libraries() -> Self {
         Self { lines: 10, window: Duration::from_secs(60), state: Mutex::default() }
     }
@@ -40,7 +40,7 @@ impl LogPace {
         Self { lines: 20, window: Duration::from_secs(1), state: Mutex::default() }
     }
 
-    /// Counts an event. `Some`: it is worth a line, which says how many before it had none.
+    /// Counts an event. Returns `Some` if it is to be logged, with the number of events before it that were not.
     pub(crate) fn line(&self, now: Instant) -> Option<u64> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if state.began.is_none_or(|began| now.saturating_duration_since(began) >= self.window) {

@@ -24,12 +24,12 @@ use weir::telemetry::{LogControl, Traces};
 use self::command_line::{Arguments, ended, invalid, refuse};
 use self::signals::Signals;
 
-/// The sockets that the process was started with. Only a relay reports what is wrong with them.
+/// The sockets that the process was started with. Only a relay reports faults in them.
 type Inherited = Result<InheritedSockets, InheritError>;
 
 fn main() -> ExitCode {
     allocator::share_arenas();
-    let inherited = InheritedSockets::from_environment(); // changes the environment, so it comes before all threads
+    let inherited = InheritedSockets::from_environment(); // changes the environment, so it must come before any thread
     let arguments = Arguments::parse();
     let log = match arguments.start_log() {
         Ok(log) => log,
@@ -38,13 +38,13 @@ fn main() -> ExitCode {
             return ExitCode::from(weir::cli::FOUND);
         }
     };
-    let _end = log.end(); // older than the runtime, so that it is dropped later
+    let _end = log.end(); // declared before the runtime, so it is dropped later
     let runtime = match Runtime::new() {
         Ok(runtime) => runtime,
         Err(error) => return ended(&log, Err(error).context("cannot start the threads")),
     };
     let code = runtime.block_on(start(arguments, &log, inherited));
-    // All tasks are dropped, with the sockets that they own. What waits for a name server or a disk does not keep the process.
+    // All tasks are dropped, with the sockets that they own. Threads that wait for a name server or a disk do not delay the end.
     runtime.shutdown_timeout(LAST_TASKS);
     service_manager::finish(LAST_TASKS);
     code
@@ -78,7 +78,7 @@ async fn relay(path: PathBuf, places: Places, log: &LogControl, inherited: Inher
     serve.await.unwrap_or_else(|error| ended(log, Err(error)))
 }
 
-/// Reads the configuration and opens the listeners. It waits for the disk. `Err`: what is wrong has been printed.
+/// Reads the configuration and opens the listeners, which waits for the disk. Before it returns `Err`, it has printed the reason.
 fn configured(path: &Path, places: Places, log: &LogControl, inherited: Inherited) -> Result<App, ExitCode> {
     let config = Config::from_file(path).map_err(|error| invalid(log, &error.to_string()))?;
     let config = with_places(config, places).map_err(|error| invalid(log, &format!("{error:#}")))?;
@@ -93,7 +93,7 @@ fn bound(config: Config, log: &LogControl, inherited: Inherited) -> anyhow::Resu
     Ok(app.with_log_control(log.clone()))
 }
 
-/// Options of the command line override the configuration file.
+/// Overrides the configuration file with options of the command line.
 fn with_places(mut config: Config, places: Places) -> anyhow::Result<Config> {
     if let Some(listen) = places.listen {
         config.listen_at(listen);
@@ -110,7 +110,7 @@ fn log_warnings(config: &Config) {
     }
 }
 
-/// Each connection takes an open file, and the usual soft limit is 1024.
+/// Raises the limit of open files: each connection takes one, and the usual soft limit is 1024.
 fn raise_open_files() {
     match open_files::raise() {
         Ok(Raised { before, now }) if before < now => tracing::info!(before, now, "limit of open files raised"),
@@ -129,11 +129,11 @@ async fn demo(places: Places, log: &LogControl, inherited: Inherited) -> anyhow:
         Ok::<_, anyhow::Error>((demo, app))
     };
     let Some(started) = signals.or_ended(start).await? else { return Ok(()) };
-    let (demo, app) = started?; // its files are there until the relay has ended
+    let (demo, app) = started?; // the demo's files exist until the relay has ended
     let program = std::env::args().next().unwrap_or_else(|| "weir".into());
     let greeting = app.addresses().first().map(|clients| demo.greeting(*clients, app.admin_address(), &program));
     run(app, &greeting.unwrap_or_default(), None, signals).await?;
-    // Not to stdout, which may have nobody who reads it.
+    // Not to stdout, which may have no reader.
     demo.farewell().iter().for_each(|text| log.say(text));
     Ok(())
 }
@@ -194,7 +194,7 @@ async fn run(app: App, greeting: &str, config: Option<&Path>, signals: Signals) 
         let Some(hang_up) = &mut hang_up else { return std::future::pending().await };
         while hang_up.recv().await.is_some() {
             service_manager::reloading();
-            service_manager::reloaded(&reloads.reload().await); // logged there
+            service_manager::reloaded(&reloads.reload().await); // the reload itself is logged
         }
     };
     let mut ended = Ok(());
@@ -207,5 +207,5 @@ async fn run(app: App, greeting: &str, config: Option<&Path>, signals: Signals) 
     ended
 }
 
-/// How long the process waits for threads that a name server, a disk or a service manager holds up.
+/// How long the process waits at its end for threads that a name server, a disk or a service manager delays.
 const LAST_TASKS: Duration = Duration::from_millis(500);

@@ -1,4 +1,4 @@
-//! The open files of the process, of which each connection takes one: the limit, raised at start, and how it is divided.
+//! The open files of the process, one for each connection: the limit, which is raised at start, and how it is divided.
 
 use std::fs::File;
 use std::io;
@@ -12,7 +12,7 @@ use nix::sys::resource::{Resource, getrlimit, rlim_t, setrlimit};
 pub struct Raised {
     /// The soft limit that the process was started with.
     pub before: usize,
-    /// The limit that counts now.
+    /// The limit in force now.
     pub now: usize,
 }
 
@@ -34,7 +34,7 @@ fn number(limit: rlim_t) -> usize {
     usize::try_from(limit).unwrap_or(usize::MAX)
 }
 
-/// Whether something could not be opened because too many files are open, in the process or in the system.
+/// Whether opening failed because too many files are open, in the process or in the system.
 pub(crate) fn is_exhausted(error: &io::Error) -> bool {
     matches!(error.raw_os_error().map(Errno::from_raw), Some(Errno::EMFILE | Errno::ENFILE))
 }
@@ -44,7 +44,7 @@ pub(crate) fn is_exhausted(error: &io::Error) -> bool {
 pub(crate) struct Shares {
     /// For connections of clients.
     pub(crate) clients: usize,
-    /// For connections beyond those, which get a refusal.
+    /// For connections above that limit, which are refused.
     pub(crate) refusals: usize,
     /// For everything else: the admin address, connections to servers, resource files.
     pub(crate) others: usize,
@@ -78,7 +78,7 @@ impl Spare {
         self.files().pop().is_some()
     }
 
-    /// Opens as many again as were closed, if the limit allows it. Returns whether there are all.
+    /// Opens files in place of those that were closed, if the limit permits it. Returns whether the reserve is complete.
     pub(crate) fn refill(&self) -> bool {
         let mut files = self.files();
         while files.len() < self.count {
@@ -93,9 +93,9 @@ impl Spare {
     }
 }
 
-/// Where the limit cannot be read.
+/// The limit that is assumed if it cannot be read.
 const USUAL: usize = 1024;
-/// Where the system has no limit, or one beyond what memory allows.
+/// The limit that is assumed if the system has none, or one beyond what memory permits.
 const MAX: usize = 1 << 20;
 /// The program itself has some twenty files open.
 const FEWEST_OTHERS: usize = 48;

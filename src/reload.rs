@@ -1,4 +1,4 @@
-//! Reads the configuration file again while the relay runs, and takes over what has changed. A file with a fault changes nothing.
+//! Reads the configuration file again while the relay runs, and applies what has changed. A file with a fault changes nothing.
 
 use std::path::PathBuf;
 use std::sync::{Arc, MutexGuard, PoisonError, Weak};
@@ -19,14 +19,14 @@ use crate::generation::Generation;
 use crate::relay::{LivePermissions, NeedsRestart, Newest, Views};
 use crate::tls::{ListenTls, ListenerTls, ReadTls, TlsFileError};
 
-/// What serves now, each for those who need no more than that. All of them are replaced together.
+/// The present generation, and its parts for those who need only one of them. All are replaced together.
 pub(crate) struct Serving {
     pub(crate) generation: Newest<Generation>,
     pub(crate) views: Arc<Newest<Views>>,
     pub(crate) service: Arc<Newest<Service>>,
 }
 
-/// Takes over a file that has changed. Clones do the same.
+/// Applies a changed configuration file. Clones share the state.
 #[derive(Clone)]
 pub struct ReloadControl(Arc<Inner>);
 
@@ -37,26 +37,26 @@ struct Inner {
     path: PathBuf,
     adapt: ConfigOverride,
     limits: PutLimits,
-    /// TLS of the addresses for clients, in their order.
+    /// The TLS of the addresses for clients, in the order of the addresses.
     listeners: Vec<Option<Arc<ListenerTls>>>,
-    /// Locked for as long as a reload takes: one at a time.
+    /// Locked during a whole reload, so that there is only one at a time.
     in_use: Mutex<InUse>,
     /// Nothing awaits while it is locked.
     course: std::sync::Mutex<ReloadState>,
 }
 
-/// Changes a configuration as the command line demands.
+/// Applies the command line to a configuration.
 pub type ConfigOverride = Box<dyn Fn(Config) -> anyhow::Result<Config> + Send + Sync>;
 
-/// Puts limits in force that count at once, also over listeners that stay.
+/// Applies those limits that take effect at once, also to listeners that stay.
 pub(crate) type PutLimits = Box<dyn Fn(&downstream::Options) + Send + Sync>;
 
 struct ReloadState {
     times: DrainTimes,
     watch: bool,
-    /// The last time that the file was read again.
+    /// The last attempt to read the file again.
     attempt: Option<Arc<Attempt>>,
-    /// Those whose streams are ending.
+    /// Earlier generations, whose streams are ending.
     earlier: Vec<Weak<Generation>>,
     is_over: bool,
 }
@@ -72,8 +72,8 @@ impl PermissionsControl {
         Self { permissions, judged }
     }
 
-    /// Puts other permissions in force. Clients whose rule is another now are ended, spread over some seconds, and come back under it. Returns
-    /// whether anything differs.
+    /// Applies other permissions. Streams of clients whose rule has changed are ended, spread over some seconds, and the clients reconnect under
+    /// the new rule. Returns whether anything has changed.
     pub fn replace(&self, permissions: Permissions) -> Result<bool, NeedsRestart> {
         let differ = self.permissions.replace(permissions)?;
         if differ {
@@ -87,10 +87,10 @@ impl PermissionsControl {
     }
 }
 
-/// What a reload has done.
+/// The result of a reload.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ReloadReport {
-    /// The keys that have changed and count now.
+    /// The keys that have changed and are in force now.
     pub changed: Vec<String>,
     /// The keys whose change in the file needs a restart.
     pub pending: Vec<String>,
@@ -138,12 +138,12 @@ impl ReloadControl {
         self.0.course.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reads the file, and takes over what has changed. If anything is wrong with it, nothing changes.
+    /// Reads the file, and applies what has changed. If it has any fault, nothing changes.
     pub async fn reload(&self) -> anyhow::Result<ReloadReport> {
         self.reload_and_tell(Cause::News).await.map_err(|(error, _)| error)
     }
 
-    /// The same; a fault comes with its words for pages.
+    /// Does the same for a given cause. An error comes with its text for pages.
     async fn reload_and_tell(&self, cause: Cause) -> Result<ReloadReport, (anyhow::Error, String)> {
         let path = self.0.path.display();
         match self.try_reload().await {
@@ -170,9 +170,9 @@ impl ReloadControl {
 
     async fn try_reload(&self) -> anyhow::Result<ReloadReport> {
         let mut in_use = self.0.in_use.lock().await;
-        // What is being loaded from disk goes to the views that serve now.
+        // A load from disk goes to the present views, so the reload waits for it.
         self.0.serving.views.get().readiness().load().awaited().await;
-        // It waits for the disk, for as long as each file may take.
+        // This waits for the disk, within the limit of each file.
         let reading = tokio::task::spawn_blocking({
             let (in_use, path) = (in_use.clone(), self.0.path.clone());
             move || {
@@ -217,14 +217,14 @@ impl ReloadControl {
         Ok(ReloadReport { changed, pending })
     }
 
-    /// Returns a configuration as this process serves it.
+    /// Returns a configuration in the form in which this process serves it.
     async fn adapted(&self, config: Config) -> anyhow::Result<Config> {
         let reloads = self.clone();
         let adapted = tokio::task::spawn_blocking(move || with_lasting_hashes((reloads.0.adapt)(config)?));
         adapted.await?
     }
 
-    /// Reads the files for TLS of all addresses: none is taken before all are good.
+    /// Reads the files for TLS of all addresses. None is applied unless all are usable.
     async fn read_tls(&self, config: &Config) -> anyhow::Result<Vec<(Arc<ListenerTls>, ReadTls)>> {
         let pairs = self.0.listeners.iter().zip(&config.listen);
         let pairs: Vec<_> = pairs.filter_map(|(tls, options)| Some((tls.clone()?, options.tls.clone()?))).collect();
@@ -235,7 +235,7 @@ impl ReloadControl {
         Ok(tokio::task::spawn_blocking(read).await??)
     }
 
-    /// Sets up what the configuration describes, and lets new streams come to it.
+    /// Sets up the generation of a configuration, which gets the new streams.
     fn replace(&self, config: &Config) -> anyhow::Result<()> {
         let serving = &self.0.serving;
         let earlier = serving.generation.get();
@@ -246,7 +246,7 @@ impl ReloadControl {
         serving.replace(next.clone());
         next.take_audits();
         next.ask_sources();
-        // However often the file changes, few configurations are at work.
+        // Limits how many generations serve at the same time, however often the file changes.
         course.earlier.retain(|before| before.strong_count() > 0);
         for before in course.earlier.iter().filter_map(Weak::upgrade) {
             before.end(config.drain.evenly(), DrainReason::Reload);
@@ -259,7 +259,7 @@ impl ReloadControl {
         Ok(())
     }
 
-    /// Reads the file again whenever it has changed, where that is configured; one that could not be taken is also tried again.
+    /// Reads the file again whenever it has changed, if that is configured. A file that was refused is also tried again.
     pub(crate) async fn watch(&self) {
         let mut watch = ConfigWatch::default();
         loop {
@@ -283,17 +283,17 @@ impl ReloadControl {
                 tracing::warn!(%file, missing, "waiting: the configuration is read again when it or a file that it names changes, and every 30 s");
             }
             if let Some(cause) = watch.is_due(look, &tried, Instant::now()) {
-                let _ = self.reload_and_tell(cause).await; // logged
+                let _ = self.reload_and_tell(cause).await; // the result is logged
             }
         }
     }
 
-    /// Returns what the admin address calls.
+    /// Returns the function that the admin API calls.
     pub(crate) fn for_admin(&self) -> ReloadCall {
         let reloads = self.clone();
         Arc::new(move |Dry(is_dry)| {
             let reloads = reloads.clone();
-            // It goes on if the caller leaves.
+            // The reload continues if the caller leaves.
             let reload = tokio::spawn(async move {
                 match is_dry {
                     true => reloads.foretell().await,
@@ -309,7 +309,7 @@ impl ReloadControl {
         Ok(serde_json::to_value(report).unwrap_or_default())
     }
 
-    /// Returns what a reload would change, or why it would change nothing. Nothing is taken over or logged.
+    /// Returns what a reload would change, or why it would change nothing. Nothing is applied or logged.
     async fn foretell(&self) -> Result<serde_json::Value, String> {
         let (in_use, path) = (self.0.in_use.lock().await.clone(), self.0.path.clone());
         let in_words = |error: String| {
@@ -331,13 +331,13 @@ impl ReloadControl {
         }
     }
 
-    /// Ends the streams of all configurations. Nothing is read again after that.
+    /// Ends the streams of all generations. The file is not read again after that.
     pub(crate) fn end(&self) -> DrainTimes {
         let mut course = self.course();
         course.is_over = true;
         let earlier = course.earlier.iter().filter_map(Weak::upgrade);
         let all: Vec<_> = earlier.chain([self.0.serving.generation.get()]).collect();
-        // They share the budget.
+        // The generations share the rate at which streams end.
         let count = all.iter().filter(|generation| !generation.views.has_no_clients()).count();
         for generation in all {
             generation.end(course.times.one_of(count), DrainReason::Shutdown);
@@ -345,7 +345,7 @@ impl ReloadControl {
         course.times
     }
 
-    /// Reports what clients reported last, after all of them have left.
+    /// Sends the last load reports of clients, after all of them have left.
     pub(crate) async fn finish_loads(&self, patience: Duration) {
         let earlier: Vec<_> = self.course().earlier.iter().filter_map(Weak::upgrade).collect();
         let all = earlier.into_iter().chain([self.0.serving.generation.get()]);
@@ -353,13 +353,13 @@ impl ReloadControl {
         futures_util::future::join_all(all.map(finish)).await;
     }
 
-    /// Returns how long the relay serves as before while it is not ready.
+    /// Returns how long the relay still accepts clients after it has become not ready.
     pub(crate) fn last_delay(&self) -> Duration {
         self.course().times.delay
     }
 }
 
-/// Waits until a configuration has no clients any more. Then what its views have is left to those that followed.
+/// Waits until a generation has no clients. The resources of its views then belong to those that followed.
 async fn leave(serving: Arc<Serving>, earlier: Arc<Generation>, at_most: Duration) {
     let last = Instant::now() + at_most;
     while Instant::now() < last && !earlier.views.has_no_clients() {

@@ -1,4 +1,4 @@
-//! Messages to the service manager that has started the relay, such as systemd (`sd_notify(3)`). Without one there are none.
+//! Messages to the service manager that has started the relay, such as systemd (`sd_notify(3)`). Without one, nothing is sent.
 
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{LazyLock, Mutex, PoisonError};
@@ -7,7 +7,7 @@ use std::time::Duration;
 use sd_notify::NotifyState;
 use weir::reload::ReloadReport;
 
-/// What the status line says: where the relay serves, or what the last reload came to, and what it waits for.
+/// The content of the status line: where the relay serves, or the result of the last reload, and which addresses it waits for.
 #[derive(Debug, Default)]
 struct Told {
     listen: Vec<String>,
@@ -18,19 +18,19 @@ struct Told {
 
 static TOLD: Mutex<Told> = Mutex::new(Told { listen: Vec::new(), awaited: Vec::new(), of_reload: None });
 
-/// Reports that clients are served, and where. Other addresses may be those of the process before, which still has them.
+/// Reports that clients are served, and where. Another process may still have some of the addresses.
 pub fn ready(listen: Vec<String>, awaited: Vec<String>) {
     let status = told(|told| (told.listen, told.awaited) = (listen, awaited));
     send(&[NotifyState::Ready, NotifyState::Status(&status)]);
 }
 
-/// Reports that no other process has an address any more.
+/// Reports that no other process has any of the addresses any more.
 pub fn opened() {
     let status = told(|told| told.awaited.clear());
     send(&[NotifyState::Status(&status)]);
 }
 
-/// Notes what has changed, and returns the status line.
+/// Changes the content of the status line, and returns the line.
 fn told(change: impl FnOnce(&mut Told)) -> String {
     let mut told = TOLD.lock().unwrap_or_else(PoisonError::into_inner);
     change(&mut told);
@@ -49,7 +49,7 @@ pub fn reloading() {
     send(&[NotifyState::Reloading, now, NotifyState::Status("reading the configuration again")]);
 }
 
-/// Reports the result of a reload, without what may be secret in an error.
+/// Reports the result of a reload, without the text of an error, which may contain secrets.
 pub fn reloaded(result: &anyhow::Result<ReloadReport>) {
     let status = match result {
         Ok(report) if report.pending.is_empty() => "serving; configuration read again".to_owned(),
@@ -65,29 +65,29 @@ pub fn stopping() {
     send(&[NotifyState::Stopping, NotifyState::Status("draining")]);
 }
 
-/// Reports that the process gets on, if the service manager wants to know (`WatchdogSec=` of systemd).
+/// Reports that the process makes progress, if the service manager expects that (`WatchdogSec=` of systemd).
 pub fn alive() {
     if sd_notify::watchdog_enabled().is_some() {
         send(&[NotifyState::Watchdog]);
     }
 }
 
-/// Waits until all is sent, at most this long: the process must not end before its last message.
+/// Waits until all messages are sent, but at most this long: the process should not end before its last message.
 pub fn finish(time: Duration) {
     let (all_sent, is_sent) = sync_channel(1);
     if is_there() && MESSAGES.try_send(Message::Last(all_sent)).is_ok() {
-        let _ = is_sent.recv_timeout(time); // it does not read
+        let _ = is_sent.recv_timeout(time); // the service manager does not read
     }
 }
 
-/// What the thread of messages has to do.
+/// The work of the thread that sends messages.
 enum Message {
     Send(String),
-    /// Tells that those before are sent.
+    /// Signals that all earlier messages are sent.
     Last(SyncSender<()>),
 }
 
-/// Sends in a thread of its own, in order: a receiver that does not read must not hold up the relay.
+/// Sends messages in a thread of its own, in order: a service manager that does not read must not delay the relay.
 static MESSAGES: LazyLock<SyncSender<Message>> = LazyLock::new(|| {
     let (to, messages) = sync_channel(MAX_WAITING);
     std::thread::spawn(move || {
@@ -120,5 +120,5 @@ fn send_now(message: &str) {
     }
 }
 
-/// Messages that wait for a service manager to read.
+/// The limit of messages that wait for the service manager to read.
 const MAX_WAITING: usize = 64;

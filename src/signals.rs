@@ -1,4 +1,4 @@
-//! The signals that a relay is sent, caught before it first touches a disk.
+//! The signals that a relay handles. They are caught before it first accesses a disk.
 
 use std::io;
 
@@ -22,7 +22,7 @@ impl Signals {
         })
     }
 
-    /// Runs the start of the relay in a thread that the process does not wait for at its end: a disk may hang. None: a signal came first.
+    /// Runs the start of the relay in a thread for which the process does not wait at its end, because a disk may hang. `None`: a signal came first.
     pub async fn or_ended<T: Send + 'static>(
         &mut self,
         start: impl FnOnce() -> T + Send + 'static,

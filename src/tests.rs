@@ -1,4 +1,4 @@
-//! What the tests of several parts use: the lines that a test's own subscriber of logs has written.
+//! A helper for the tests of several parts: the log lines of a test's own subscriber.
 
 use std::io;
 use std::sync::{Arc, Mutex};
@@ -11,7 +11,7 @@ impl WrittenLines {
         String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
     }
 
-    /// Returns how many lines contain this.
+    /// Returns how many lines contain this text.
     pub(crate) fn count(&self, part: &str) -> usize {
         self.text().lines().filter(|line| line.contains(part)).count()
     }

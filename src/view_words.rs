@@ -1,6 +1,6 @@
-//! Views by what operators know of them: the fields of their sharing key instead of its hash.
+//! Names views by what operators know of them: the fields of their sharing key instead of its hash.
 
-/// Returns what to call a view by the fields of its key that are stated.
+/// Returns the name of a view, made from those fields of its key that have a value.
 pub(crate) fn view_words<'a>(fields: impl Iterator<Item = (&'a str, &'a str)>) -> String {
     let (mut words, mut has_fields) = (Vec::new(), false);
     for (field, value) in fields {
@@ -16,7 +16,7 @@ pub(crate) fn view_words<'a>(fields: impl Iterator<Item = (&'a str, &'a str)>) -
     }
 }
 
-/// Returns words of at most [`LONGEST`] letters.
+/// Returns a name of at most [`LONGEST`] characters.
 fn shortened(words: String) -> String {
     match words.char_indices().nth(LONGEST) {
         Some((at, _)) => format!("{}…", &words[..at]),
@@ -24,10 +24,10 @@ fn shortened(words: String) -> String {
     }
 }
 
-/// A name in a table: clients decide how long theirs are.
+/// The longest name: clients decide how long the values of their fields are.
 const LONGEST: usize = 60;
 
-/// Returns a value of the key, in quotes where it could be taken for more than one.
+/// Returns a value of the key, in quotes if it could otherwise be misread.
 fn quoted(value: &str) -> String {
     let is_plain =
         !value.is_empty() && !value.contains(|letter: char| letter.is_whitespace() || "=\"()".contains(letter));

@@ -1,9 +1,9 @@
-//! Pages whose tables are written from tables of the program: each stands below a mark, `<!-- WHAT: OF -->`, up to the next empty line.
+//! Pages with tables that are written from tables of the program. Each stands below a mark, `<!-- WHAT: OF -->`, up to the next empty line.
 //! `WEIR_WRITE=1 cargo test --lib written` writes them; without the variable the tests compare.
 
 use std::fs;
 
-/// Checks the tables of a page. `table` returns the lines of one, by what its mark says.
+/// Checks the tables of a page. `table` returns the lines of a table, by the words in its mark.
 pub(crate) fn check_tables(page: &str, table: impl Fn(&str, &str) -> Option<Vec<String>>) {
     let text = fs::read_to_string(page).unwrap();
     let (mut lines, mut is_old, mut count) = (Vec::new(), false, 0);
@@ -22,7 +22,7 @@ pub(crate) fn check_tables(page: &str, table: impl Fn(&str, &str) -> Option<Vec<
     check_text(page, &(lines.join("\n") + "\n"));
 }
 
-/// Checks that a file is as it is to be, or writes it.
+/// Checks that a file has the expected text, or writes it.
 pub(crate) fn check_text(path: &str, text: &str) {
     if std::env::var("WEIR_WRITE").is_ok_and(|value| value == "1") {
         fs::write(path, text).unwrap();

@@ -16,7 +16,7 @@ pub(super) fn json(value: &impl serde::Serialize) -> Response {
     }
 }
 
-/// Returns one or more lines of text. The last one is ended here.
+/// Returns a response with one or more lines of text. The last line break is added here.
 pub(super) fn text(status: StatusCode, body: &str) -> Response {
     response(status, "text/plain; charset=utf-8", format!("{body}\n").into())
 }

@@ -14,7 +14,7 @@ pub(super) async fn held(State(shown): State<AdminContext>) -> Response {
     json(&questions::brakes(&shown.views).await)
 }
 
-/// Lets go removals that brakes hold: of one view, or of all that one server has removed.
+/// Releases removals that brakes hold: those of one view, or all that one server has made.
 pub(super) async fn release(State(shown): State<AdminContext>, query: Query) -> Result<Response, Response> {
     let kind = query.kind(&shown.views)?;
     let Some(Ok(generation)) = query.get("generation").map(str::parse) else {

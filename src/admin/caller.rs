@@ -11,14 +11,14 @@ use crate::tls::ClientChain;
 pub(crate) struct Caller {
     pub(super) via: AdminSurface,
     pub(super) peer: Arc<Peer>,
-    /// What it has shown, if it came with TLS.
+    /// The certificate chain that it has presented, if it came with TLS.
     pub(super) chain: Option<Arc<ClientChain>>,
 }
 
-/// How a request came.
+/// The address or socket over which a request came.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum AdminSurface {
-    /// Over `probes.address`: anybody who reaches it.
+    /// Over `probes.address`: anybody who can reach it.
     Probes,
     /// Over `admin.address` in plain text: anybody on this machine, browsers included.
     Loopback,

@@ -1,4 +1,4 @@
-//! The certificates in use: of listeners, and of what servers are shown.
+//! The certificates in use: those of listeners, and those that servers are shown.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -13,15 +13,15 @@ use super::answer::{json, text};
 use crate::file_access;
 use crate::tls::{CertificateReport, ShownCertificate, certificates, describe};
 
-/// Files of certificates for one server. They are read for each connection, and so for each report.
+/// Files of certificates for one server. They are read for each connection, and so also for each report.
 #[derive(Debug, Clone)]
 pub(crate) struct ServerCertificates {
     pub(crate) server: String,
-    /// Whose clients it is for: all, or patterns of tenants.
+    /// The tenants for whose clients it is used, as patterns. `None`: for all clients.
     pub(crate) tenants: Option<Vec<String>>,
-    /// What the server is shown.
+    /// The certificate that the server is shown.
     pub(crate) own: Option<PathBuf>,
-    /// Who may sign the server's certificate.
+    /// The CAs that may sign the server's certificate.
     pub(crate) ca: Option<PathBuf>,
 }
 
@@ -34,7 +34,7 @@ struct Report {
 #[derive(Serialize)]
 struct ListenerReport {
     address: String,
-    /// Files on disk cannot be used, and an earlier version is in use.
+    /// Whether the files on disk cannot be used, so that an earlier version is in use.
     outdated: bool,
     certificates: Vec<ShownCertificate>,
 }
@@ -91,7 +91,7 @@ fn read(file: PathBuf) -> FileReport {
 /// How long the report waits for a disk that hangs.
 const FILE_LIMIT: Duration = Duration::from_secs(2);
 
-/// Reads certificates alone: of a file that also has a key, the key is passed over.
+/// Reads only the certificates of a file that may also have a key.
 fn chain_in(file: &Path) -> Result<Vec<CertificateReport>, String> {
     let bytes = file_access::read_blocking(file, FILE_LIMIT).map_err(|error| error.to_string())?;
     certificates(file, &bytes).map(|chain| describe(&chain)).map_err(|error| error.to_string())

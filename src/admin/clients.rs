@@ -1,4 +1,4 @@
-//! The clients: pages of them, one, what they lack, and why.
+//! The clients: pages of them, a single client, what clients lack, and why.
 
 use axum::extract::{Path, State};
 use axum::response::Response;
@@ -63,7 +63,7 @@ fn client_query(query: &Query, views: &Views) -> Result<ClientQuery, Response> {
     Ok(ClientQuery { node, identity, view, kind, state, limit, after })
 }
 
-/// Names the clients that are probably meant.
+/// Returns the response for an unknown client, with the names of clients that are probably meant.
 async fn unknown(views: &Views, client: &str) -> Response {
     let similar = questions::similar_nodes(views, client).await;
     let hint =
@@ -80,5 +80,5 @@ const NOT_FOUND: &str =
 
 const PAGE: usize = 100;
 const MAX_PAGE: usize = 1_000;
-/// How many streams of one node are shown together.
+/// How many streams of one node are shown at most.
 const MAX_STREAMS: usize = 20;

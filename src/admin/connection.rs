@@ -35,7 +35,7 @@ pub(super) struct Serving {
 }
 
 impl Serving {
-    /// `places` is how many connections may be open at a time.
+    /// `places` is the maximum of connections that are open at a time.
     pub(crate) fn new(socket: &AdminSocket, pages: Router, places: usize) -> Self {
         let tls = socket.tls().cloned();
         let limits = HandshakeLimits { at_a_time: 2, timeout: FIRST_WORD, per_address: 0 };
@@ -45,12 +45,12 @@ impl Serving {
         Self { via: socket.via(), pages, tls, handshakes, places, gave_way }
     }
 
-    /// Serves for ever.
+    /// Serves without end.
     pub(crate) async fn serve(self, mut listener: Listener) {
         let this = Arc::new(self);
         let mut connections = JoinSet::new();
         if let Some(tls) = this.tls.clone() {
-            connections.spawn(tls.follow(|| ())); // each request is judged by what is trusted then
+            connections.spawn(tls.follow(|| ())); // each request is judged by the CAs in use when it arrives
         }
         loop {
             let incoming = tokio::select! {
@@ -64,7 +64,7 @@ impl Serving {
             let this = this.clone();
             connections.spawn(async move {
                 tokio::select! {
-                    biased; // what has arrived is looked at before the connection agrees to give way
+                    biased; // what has arrived is read before the connection agrees to give way
                     () = this.arrived(incoming, place.clone()) => {}
                     () = place.gives_way() => {}
                 }
@@ -89,7 +89,7 @@ impl Serving {
         self.speak(stream, caller, place).await;
     }
 
-    /// Speaks HTTP/1.1, or HTTP/2 with operators: gRPC needs it, and an open connection of it may be silent for long.
+    /// Serves HTTP/1.1, or for operators also HTTP/2: gRPC needs HTTP/2, over which an open connection may be silent for long.
     async fn speak(
         &self,
         mut stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -119,7 +119,7 @@ impl Serving {
     }
 }
 
-/// Returns the body of a response whose request is being answered until the body is dropped.
+/// Returns the body of a response. The request counts as being answered until the body is dropped.
 fn held_until_sent(body: Body, answering: Answering) -> Body {
     Body::new(body.map_frame(move |frame| {
         let _until_then = &answering;
@@ -127,7 +127,7 @@ fn held_until_sent(body: Body, answering: Answering) -> Body {
     }))
 }
 
-/// A probe has a connection for itself: one that asks again and again would never be idle.
+/// Probes get a connection for each request: a connection that is used again and again would never be idle.
 fn http1(via: AdminSurface) -> http1::Builder {
     let mut builder = http1::Builder::new();
     builder.timer(TokioTimer::new()).keep_alive(via != AdminSurface::Probes);
@@ -145,13 +145,13 @@ fn http2() -> http2::Builder<TokioExecutor> {
     builder
 }
 
-/// How long a peer may take for its first bytes, and for the TLS handshake.
+/// How long a peer may take to send its first bytes, and for the TLS handshake.
 const FIRST_WORD: Duration = Duration::from_secs(10);
-/// How long a connection has its place for itself after it has come, was answered, or took what was written. A handshake has more to wait
-/// for from the peer.
+/// How long a connection is not asked to give way after it was accepted, a response was sent, or bytes were written. With TLS it is longer, because a
+/// handshake waits for the peer more often.
 const SPARED: Duration = Duration::from_millis(100);
 const SPARED_WITH_TLS: Duration = Duration::from_secs(1);
-/// How long a peer may read nothing of a response.
+/// How long a peer may not read a response.
 const STALL: Duration = Duration::from_secs(30);
 const KEEPALIVE: Duration = Duration::from_secs(60);
 const STREAMS: u32 = 16;

@@ -1,4 +1,4 @@
-//! gRPC calls on the surface for operators.
+//! gRPC calls on the address and the socket for operators.
 
 use axum::body::Body;
 use axum::response::Response;
@@ -14,7 +14,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use crate::compression::GRPC_ACCEPT_ENCODING;
 use crate::grpc_message;
 
-/// How a call ends.
+/// The result of a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Status {
     pub(super) code: u16,
@@ -27,7 +27,7 @@ pub(super) struct Requests {
     buffer: BytesMut,
 }
 
-/// Where responses go, and at last the status.
+/// The writer of responses, and of the status at the end.
 pub(super) struct Responses(mpsc::Sender<Frame<Bytes>>);
 
 impl Status {
@@ -51,7 +51,7 @@ impl Status {
         trailers
     }
 
-    /// Returns the response of a call that ends before its first message.
+    /// Returns the response of a call that ends without a message.
     pub(super) fn response(&self) -> Response {
         let mut response = Response::new(Body::empty());
         response.headers_mut().extend(self.trailers());
@@ -65,7 +65,7 @@ impl Requests {
         Self { body, buffer: BytesMut::new() }
     }
 
-    /// Returns the next message, and none at the end.
+    /// Returns the next message; `None` at the end.
     pub(super) async fn next(&mut self) -> Result<Option<Bytes>, Status> {
         loop {
             if let Some(message) = self.message()? {
@@ -103,7 +103,7 @@ impl Requests {
 }
 
 impl Responses {
-    /// Returns where messages are written to, and the response that has them.
+    /// Returns the writer of messages, and the response in which they are sent.
     pub(super) fn channel() -> (Self, Response) {
         let (to, from) = mpsc::channel(1);
         let frames = ReceiverStream::new(from).map(Ok::<_, std::convert::Infallible>);
@@ -112,7 +112,7 @@ impl Responses {
         (Self(to), response)
     }
 
-    /// Returns false if the client is gone.
+    /// Returns false if the client has left.
     pub(super) async fn send(&self, message: &[u8]) -> bool {
         let mut framed = BytesMut::with_capacity(PREFIX + message.len());
         framed.put_u8(0);
@@ -122,11 +122,11 @@ impl Responses {
     }
 
     pub(super) async fn end(self, status: Status) {
-        let _ = self.0.send(Frame::trailers(status.trailers())).await; // the client may be gone
+        let _ = self.0.send(Frame::trailers(status.trailers())).await; // the client may have left
     }
 }
 
-/// Says also that requests of operators are not read if they are compressed.
+/// Returns the headers of a response. They also say that Weir does not accept compressed requests of operators.
 fn grpc_headers() -> HeaderMap {
     let grpc = HeaderValue::from_static("application/grpc");
     let accepted = HeaderName::from_static(GRPC_ACCEPT_ENCODING);
@@ -148,7 +148,7 @@ mod tests {
         [&[flag][..], &length, message].concat()
     }
 
-    /// The messages of a body that comes in these pieces, and how it ends.
+    /// Returns the messages of a body that arrives in these pieces, and the code with which it ends.
     async fn read(pieces: Vec<Vec<u8>>) -> (Vec<Bytes>, Option<u16>) {
         let pieces = pieces.into_iter().map(|piece| Ok::<_, std::convert::Infallible>(Bytes::from(piece)));
         let (mut requests, mut read) = (Requests::of(Body::from_stream(stream::iter(pieces))), Vec::new());

@@ -1,7 +1,7 @@
-//! Which requests are answered: two tower layers, one around all paths and one around each.
+//! Decides which requests are answered, in two tower layers: one around all paths and one around each.
 //!
-//! A browser on this machine reaches the admin address too, with requests that another site made up: by a form, or by a name of its own that
-//! leads here (DNS rebinding).
+//! A browser on this machine reaches the admin address too, with requests that another site has made: by a form, or by a host name of that site that
+//! resolves to this address (DNS rebinding).
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -21,7 +21,7 @@ use super::answer::text;
 use super::caller::{AdminSurface, Caller};
 use crate::log_pace::LogPace;
 
-/// What requests are checked against.
+/// The settings that requests are checked against.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Rules {
     /// `admin.hosts`.
@@ -37,7 +37,7 @@ pub(crate) struct Rules {
     pub(crate) refused: RefusedRequests,
 }
 
-/// Which refused changes and taps have a log line: whoever reaches the address can try them. Those that are not refused all have one.
+/// Limits the log lines of refused changes and taps, since anybody who reaches the address can try them. Accepted ones are all logged.
 #[derive(Debug, Clone)]
 pub(crate) struct RefusedRequests(Arc<LogPace>);
 
@@ -47,10 +47,10 @@ impl Default for RefusedRequests {
     }
 }
 
-/// What a request for a path does.
+/// The effect of a request to a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Effect {
-    /// Shows what anybody may see.
+    /// Shows what everybody may see.
     Probe,
     Read,
     Change,
@@ -74,7 +74,7 @@ pub(super) async fn find(
     next.run(request).await
 }
 
-/// The layer around one path. Each change is logged with who made it. A tap has lines of its own, unless it is refused here.
+/// The layer around one path. Each change is logged with its author. A tap logs its own lines, unless it is refused here.
 pub(super) async fn enter(
     State((rules, does)): State<(Arc<Rules>, Effect)>,
     Extension(caller): Extension<Caller>,
@@ -104,8 +104,8 @@ pub(super) async fn enter(
 }
 
 impl Rules {
-    /// Checks the name under which the client has found this address. Certificates and Unix sockets are not found by name alone, but a
-    /// browser brings the certificate of its user along.
+    /// Checks the host name under which the client has reached this address. A client with a certificate is checked too, because a browser sends its
+    /// user's certificate to any host name. Unix sockets have no host name.
     fn check_name<B>(&self, request: &http::Request<B>, via: AdminSurface) -> Result<(), Refusal> {
         if matches!(via, AdminSurface::Socket | AdminSurface::Probes) {
             return Ok(());
@@ -115,7 +115,7 @@ impl Rules {
         headers.chain(target).try_for_each(|host| self.check_host(host))
     }
 
-    /// An address cannot be made to lead somewhere else.
+    /// Accepts configured names, and any IP address: DNS rebinding needs a name.
     fn check_host(&self, host: Option<String>) -> Result<(), Refusal> {
         let Some(host) = host else { return Err((StatusCode::BAD_REQUEST, "invalid Host header".into())) };
         let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(&host);
@@ -143,12 +143,12 @@ impl Rules {
         }
     }
 
-    /// Whether a caller may still do what it does: a stream outlives many requests.
+    /// Whether a caller may still do this: a stream outlives the request's check.
     pub(super) fn check_still(&self, caller: &Caller, does: Effect) -> Result<(), Refusal> {
         if caller.via == AdminSurface::Tls { self.check_certificate(caller, does) } else { Ok(()) }
     }
 
-    /// A certificate is judged at each request: connections outlive revocations.
+    /// Judges the certificate at each request, because connections outlive revocations.
     fn check_certificate(&self, caller: &Caller, does: Effect) -> Result<(), Refusal> {
         match caller.chain.as_ref().map(|chain| chain.judge()) {
             Some(Ok(_)) => {}
@@ -172,7 +172,7 @@ impl Rules {
         }
     }
 
-    /// Returns where something is asked for that this address does not do.
+    /// Returns a text that says where a request is possible that this address does not accept.
     fn elsewhere(&self, what: &str, needs: &str) -> String {
         match &self.socket {
             Some(path) => format!(
@@ -191,7 +191,7 @@ fn host_of(header: &HeaderValue) -> Option<String> {
     Some(authority.host().to_owned())
 }
 
-/// Whether a browser says that a page of somebody else made the request.
+/// Whether the browser states that a page of another origin made the request.
 fn is_foreign<B>(request: &http::Request<B>, via: AdminSurface) -> bool {
     let headers = request.headers();
     let named = headers.get(HOST).and_then(|host| host.to_str().ok());

@@ -1,4 +1,4 @@
-//! Accepts connections of operators and probes, also when the process may open no more files.
+//! Accepts connections of operators and probes, even if the process may open no more files.
 
 use std::io;
 use std::net::SocketAddr;
@@ -27,11 +27,11 @@ pub(crate) enum AdminSocket {
 /// A connection that was accepted.
 pub(super) struct Incoming {
     pub(super) socket: Socket,
-    /// None on a Unix socket.
+    /// `None` on a Unix socket.
     pub(super) address: Option<SocketAddr>,
 }
 
-/// A socket for probes that no runtime watches.
+/// A socket for probes that is not registered with any runtime.
 pub(super) struct DetachedSocket(SocketAddr, std::net::TcpListener);
 
 pub(super) struct Listener {
@@ -42,7 +42,7 @@ pub(super) struct Listener {
 }
 
 impl AdminSocket {
-    /// Returns its address, if it is for operators and not a Unix socket.
+    /// Returns the socket's address, if it is a TCP address for operators.
     pub(crate) fn of_operators(&self) -> Option<SocketAddr> {
         match self {
             Self::Loopback(address, _) | Self::Tls(address, ..) => Some(*address),
@@ -50,7 +50,7 @@ impl AdminSocket {
         }
     }
 
-    /// Returns its address, if it is for probes.
+    /// Returns the socket's address, if it is for probes.
     pub(crate) fn of_probes(&self) -> Option<SocketAddr> {
         match self {
             Self::Probes(address, _) => Some(*address),
@@ -65,7 +65,7 @@ impl AdminSocket {
         }
     }
 
-    /// Returns the socket for probes, for another runtime, once it is open. This one is not to be used any more.
+    /// Returns the socket for probes for another runtime, once it is open. Afterwards this socket must not be used.
     pub(super) async fn detach(&self) -> io::Result<DetachedSocket> {
         match self {
             Self::Probes(address, listener) => {
@@ -100,7 +100,7 @@ impl AdminSocket {
 }
 
 impl DetachedSocket {
-    /// Gives the socket to the current runtime.
+    /// Registers the socket with the current runtime.
     pub(super) fn attach(self) -> io::Result<AdminSocket> {
         let Self(address, socket) = self;
         Ok(AdminSocket::Probes(address, LateSocket::open(TcpListener::from_std(socket)?)))
@@ -108,12 +108,12 @@ impl DetachedSocket {
 }
 
 impl Listener {
-    /// `spare` has files for some connections in any case.
+    /// `spare` reserves files for some connections.
     pub(crate) fn new(socket: AdminSocket, spare: Arc<Spare>) -> Self {
         Self { socket, spare, failed: LogPace::once_a_minute(), refused: LogPace::once_a_minute() }
     }
 
-    /// Returns the next connection. Dropping the future loses none.
+    /// Returns the next connection. Dropping the future loses no connection.
     pub(crate) async fn accept(&mut self) -> Incoming {
         loop {
             let complete = self.spare.refill(); // an earlier connection may have ended
@@ -137,7 +137,7 @@ impl Listener {
 }
 
 impl Listener {
-    /// Whether a process belongs to the same user, or to root. The mode of the socket says so too.
+    /// Whether the peer process belongs to the same user, or to root. The mode of the socket should already ensure this.
     fn is_own(&self, stream: &UnixStream) -> bool {
         let user = stream.peer_cred().map(|own| Uid::from_raw(own.uid())).ok();
         let is_own = user.is_some_and(|user| user == Uid::effective() || user.is_root());

@@ -1,4 +1,4 @@
-//! The surfaces for operators and for probes.
+//! The APIs for operators and for probes.
 //!
 //! `pages` has the table of paths. A new path is a line there and a function in the file of its subject.
 
@@ -64,31 +64,31 @@ use crate::tls::ListenerTls;
 use crate::transcode::Descriptors;
 use crate::upstream::FilesSource;
 
-/// The sources of what is shown.
+/// What the handlers read.
 #[derive(Clone)]
 pub(crate) struct AdminContext {
     pub(crate) views: Arc<Views>,
     pub(crate) files: Arc<[FilesSource]>,
-    /// None if REST is not served.
+    /// `None` if REST is not served.
     pub(crate) rest: Option<Arc<RestService>>,
     pub(crate) log: LogControl,
-    /// Who may do what.
+    /// Who may make which requests.
     pub(crate) rules: Arc<Rules>,
     pub(crate) info: Arc<ServerInfo>,
     pub(crate) config: Arc<ConfigStatus>,
     pub(crate) reload: ReloadCall,
-    /// TLS of every listener.
+    /// The TLS of every listener.
     pub(crate) tls: Arc<[Arc<ListenerTls>]>,
     pub(crate) server_certificates: Arc<[ServerCertificates]>,
     pub(crate) descriptors: Descriptors,
-    /// What those who watch share.
+    /// The pictures that all watchers share.
     pub(crate) live: Arc<Live>,
-    /// How many dumps may be made at a time.
+    /// Limits how many dumps are made at a time.
     pub(crate) dumps: Arc<Semaphore>,
     pub(crate) client_status: Arc<ClientStatus>,
 }
 
-/// What is shown now: each request sees the configuration that is in use when it comes.
+/// Returns the context of the configuration that is in use when a request arrives.
 #[derive(Clone)]
 pub(crate) struct CurrentContext {
     pub(crate) shown: Arc<dyn Fn() -> AdminContext + Send + Sync>,
@@ -107,16 +107,16 @@ impl FromRef<CurrentContext> for ProbeValues {
     }
 }
 
-/// Reads the configuration file again, and returns what that has changed, or why it has not. If it is dry, it only says what would change.
+/// Reads the configuration file again, and returns what that has changed, or why it has changed nothing. A dry call only returns what would change.
 pub(crate) type ReloadCall =
     Arc<dyn Fn(Dry) -> Pin<Box<dyn Future<Output = Result<Json, String>> + Send>> + Send + Sync>;
 
-/// Whether a reload changes nothing.
+/// Whether a reload only reports and changes nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Dry(pub(crate) bool);
 
-/// Serves for ever: probes on a thread of their own, and at once if their socket is open; operators from when the future is polled. Dropping it
-/// closes all connections.
+/// Serves without end. Probes are served on a thread of their own, at once if their socket is open; operators are served while this future is
+/// polled. Dropping it closes all connections.
 pub(crate) fn serve(
     sockets: Vec<AdminSocket>,
     spare: Arc<Spare>,
@@ -152,5 +152,5 @@ pub(crate) fn serve(
     }
 }
 
-/// Connections at a time, to each address and to the socket. The idle ones give way to others.
+/// The limit of connections to each address and to the socket. Idle connections give way to new ones.
 const CONNECTIONS: usize = 32;

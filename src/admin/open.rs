@@ -12,7 +12,7 @@ use crate::config::{AdminOptions, AdminTls};
 use crate::downstream::{self, BACKLOG, InheritedSockets, LateSocket, UnixOptions, UnixSocket};
 use crate::tls::ListenerTls;
 
-/// Opens those of a configuration, or finds them among the inherited ones.
+/// Opens the sockets of a configuration, or takes them from the inherited ones.
 pub(crate) fn open_sockets(
     options: &AdminOptions,
     probes: Option<SocketAddr>,
@@ -46,7 +46,7 @@ pub(crate) fn open_sockets(
     Ok(sockets)
 }
 
-/// Returns who may do what.
+/// Returns the rules about who may make which requests.
 pub(crate) fn rules_of(options: AdminOptions) -> Rules {
     let AdminOptions { address: _, socket, hosts, tls } = options;
     let (may_read, may_change, may_tap) =
@@ -54,7 +54,7 @@ pub(crate) fn rules_of(options: AdminOptions) -> Rules {
     Rules { hosts: hosts.into(), socket, may_read, may_change, may_tap, ..Rules::default() }
 }
 
-/// Returns where a socket listens, with the port that was chosen for port 0.
+/// Returns the address of a listener, with the port that the system has chosen for port 0.
 fn bound_at(listener: &LateSocket<TcpListener>, configured: SocketAddr) -> SocketAddr {
     listener.now().and_then(|listener| listener.local_addr().ok()).unwrap_or(configured)
 }

@@ -1,6 +1,6 @@
 //! The table of paths.
 //!
-//! A path has its method, its handler, one line of description, from which the index is made, and whether it changes something.
+//! Each path has a method, a handler, one line of description, from which the index is made, and an effect.
 
 use std::sync::Arc;
 
@@ -22,12 +22,12 @@ use super::{
 };
 use crate::client_status::SERVICE;
 
-/// What is served at `probes.address`.
+/// Returns the paths that are served at `probes.address`.
 pub(super) fn of_probes(rules: Arc<Rules>, values: ProbeValues) -> Router {
     probe_paths(Pages::new(rules)).finish(values, None)
 }
 
-/// What is served to operators.
+/// Returns the paths that are served to operators.
 pub(super) fn of_operators(rules: Arc<Rules>, shown: CurrentContext) -> Router {
     probe_paths(Pages::<CurrentContext>::new(rules))
         .read("/live", "server-sent events: what the page shows, each second", live::live)
@@ -103,16 +103,16 @@ async fn unknown(headers: HeaderMap) -> Response {
     }
 }
 
-/// The router adds an `Allow` header.
+/// Answers a request with the wrong method. The router adds an `Allow` header.
 async fn other_method() -> Response {
     text(StatusCode::METHOD_NOT_ALLOWED, "invalid method: the Allow header has those of this path")
 }
 
-/// A table that grows. Its handlers see `S`.
+/// The table while it is built. Its handlers see `S`.
 struct Pages<S> {
     router: Router<S>,
     rules: Arc<Rules>,
-    /// What the index says, a line for each path.
+    /// The lines of the index, one for each path.
     rows: Vec<(String, &'static str)>,
 }
 
@@ -121,33 +121,33 @@ impl<S: Clone + Send + Sync + 'static> Pages<S> {
         Self { router: Router::new(), rules, rows: Vec::new() }
     }
 
-    /// A path that anybody may read, at `probes.address` too.
+    /// Adds a path that anybody may read, also at `probes.address`.
     fn probe<T: 'static>(self, path: &'static str, about: &'static str, handler: impl Handler<T, S>) -> Self {
         self.add(path, about, (Effect::Probe, false), get(handler))
     }
 
-    /// A path that operators read.
+    /// Adds a path that operators read.
     fn read<T: 'static>(self, path: &'static str, about: &'static str, handler: impl Handler<T, S>) -> Self {
         self.add(path, about, (Effect::Read, false), get(handler))
     }
 
-    /// A path that shows what a single client is sent.
+    /// Adds a path that shows what a single client is sent.
     fn tap<T: 'static>(self, path: &'static str, about: &'static str, handler: impl Handler<T, S>) -> Self {
         self.add(path, about, (Effect::Tap, false), get(handler))
     }
 
-    /// A path that operators read, by a request with a body. It changes nothing.
+    /// Adds a path that operators read by a request with a body. It changes nothing.
     fn query<T: 'static>(self, path: &'static str, about: &'static str, handler: impl Handler<T, S>) -> Self {
         self.add(path, about, (Effect::Read, true), post(handler))
     }
 
-    /// A gRPC call that reads. The index does not list it.
+    /// Adds a gRPC call that reads. The index does not list it.
     fn call<T: 'static>(self, path: &str, handler: impl Handler<T, S>) -> Self {
         let judged = post(handler).route_layer(from_fn_with_state((self.rules.clone(), Effect::Read), guard::enter));
         Self { router: self.router.route(path, judged), ..self }
     }
 
-    /// A path that changes something, by POST alone.
+    /// Adds a path that changes something, only by POST.
     fn change<T: 'static>(self, path: &'static str, about: &'static str, handler: impl Handler<T, S>) -> Self {
         self.add(path, about, (Effect::Change, true), post(handler))
     }
@@ -165,7 +165,7 @@ impl<S: Clone + Send + Sync + 'static> Pages<S> {
         Self { router: self.router.route(path, judged), ..self }
     }
 
-    /// Browsers get the page at `/`, if there is one, and others the index.
+    /// Returns the router. At `/`, browsers get the page, if there is one, and other clients the index.
     fn finish(self, shown: S, page: Option<fn() -> Response>) -> Router {
         let width = self.rows.iter().map(|(title, _)| title.len()).max().unwrap_or(0);
         let rows: Vec<_> = self.rows.iter().map(|(title, about)| format!("{title:width$}  {about}")).collect();

@@ -1,5 +1,5 @@
-//! Places for connections of one listener. When all are taken, the connection that has been idle for longest is asked to give way: one
-//! that never sent a request as well as one whose requests have all been answered.
+//! The connections of one listener, of limited number. When the limit is reached, the connection that has been idle for longest is asked to give way.
+//! A connection that never sent a request is idle too.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,17 +12,17 @@ use tokio::time::{Instant, timeout_at};
 #[derive(Debug)]
 pub(super) struct Places {
     count: usize,
-    /// How long a connection is spared after it has come, was answered, or took what was written: more may be on its way.
+    /// How long a connection is not asked after it was accepted, a response was sent, or bytes were written: more may be on its way.
     spared: Duration,
     seats: Mutex<Seats>,
-    /// A place may be free, or a connection may be asked.
+    /// Wakes those who wait when a place may be free, or a connection may be asked.
     changed: Notify,
 }
 
 #[derive(Debug, Default)]
 struct Seats {
     next: u64,
-    /// Whether one has given way since the last place was taken.
+    /// Whether a connection has given way since a place was last taken.
     has_agreed: bool,
     taken: BTreeMap<u64, Seat>,
 }
@@ -30,11 +30,11 @@ struct Seats {
 /// One connection.
 #[derive(Debug)]
 struct Seat {
-    /// Since when there is nothing to answer, and nothing was written.
+    /// When the connection was accepted, its last response ended, or bytes were last written.
     idle_since: Instant,
     /// Requests that are being answered, until the bodies of the responses are dropped.
     requests: usize,
-    /// Whether it has proved who is at the other end. It does not give way to one that has not.
+    /// Whether the peer is authenticated. Such a connection never gives way: a new one is not authenticated yet.
     is_authenticated: bool,
     asked: Asked,
     asks: Arc<Notify>,
@@ -44,9 +44,9 @@ struct Seat {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Asked {
     No,
-    /// If it has been idle since this time.
+    /// It was asked, and has to give way if it has been idle since this time.
     SinceThen(Instant),
-    /// It does, and what still comes on it is not begun.
+    /// It gives way. Requests that still arrive on it are not begun.
     Agreed,
 }
 
@@ -58,7 +58,7 @@ pub(super) struct Place {
     asks: Arc<Notify>,
 }
 
-/// A request that is being answered. Until it is dropped, its connection gives way to nobody.
+/// A request that is being answered. Until it is dropped, its connection does not give way.
 #[derive(Debug)]
 pub(super) struct Answering {
     place: Arc<Place>,
@@ -69,7 +69,7 @@ impl Places {
         Arc::new(Self { count, spared, seats: Mutex::default(), changed: Notify::new() })
     }
 
-    /// Returns a place, and whether another connection gave way for it. Waits while all others answer requests.
+    /// Returns a place, and whether another connection gave way for it. Waits while all others answer requests or are authenticated.
     pub(crate) async fn take(self: &Arc<Self>) -> (Arc<Place>, bool) {
         let patient_until = Instant::now() + PATIENCE_BY_SPARED * self.spared;
         loop {
@@ -80,14 +80,14 @@ impl Places {
             };
             match next {
                 Some(next) => {
-                    let _ = timeout_at(next, changed).await; // either is a reason to look again
+                    let _ = timeout_at(next, changed).await; // both are a reason to try again
                 }
                 None => changed.await,
             }
         }
     }
 
-    /// Takes a place, or asks a connection to give way. Returns when one may be asked, if only time is missing.
+    /// Takes a place, or asks a connection to give way. If none may be asked yet, returns the time from which one may be.
     fn try_take(self: &Arc<Self>, patient_until: Instant) -> Result<(Arc<Place>, bool), Option<Instant>> {
         let mut seats = self.seats();
         if seats.taken.len() >= self.count {
@@ -125,7 +125,7 @@ impl Seat {
 }
 
 impl Place {
-    /// Waits until the connection has to give way. From then on no request is begun on it.
+    /// Waits until the connection has to give way. After this, no request is begun on it.
     pub(crate) async fn gives_way(&self) {
         loop {
             self.asks.notified().await;
@@ -133,11 +133,11 @@ impl Place {
             if self.agrees() {
                 return;
             }
-            self.places.changed.notify_one(); // another one is to be asked
+            self.places.changed.notify_one(); // another connection is asked
         }
     }
 
-    /// Answers the question whether it gives way: if it has been idle all the time.
+    /// Decides whether the connection gives way: it must have been idle ever since it was asked.
     fn agrees(&self) -> bool {
         let mut seats = self.places.seats();
         let Some(seat) = seats.taken.get_mut(&self.number) else { return false };
@@ -148,17 +148,17 @@ impl Place {
         agrees
     }
 
-    /// Notes that it has been proved who is at the other end.
+    /// Records that the peer has authenticated itself.
     pub(crate) fn authenticated(&self) {
         self.change(|seat| seat.is_authenticated = true);
     }
 
-    /// Notes that the peer takes what is written.
+    /// Records that the peer reads what is written.
     pub(crate) fn wrote(&self) {
         self.change(|seat| seat.idle_since = Instant::now());
     }
 
-    /// Notes that a request has come. Returns nothing if it is too late for it: the connection ends.
+    /// Records the beginning of a request. Returns `None` if the connection has already agreed to give way: it then ends.
     pub(crate) fn answering(self: &Arc<Self>) -> Option<Answering> {
         let is_begun = self.change(|seat| {
             let may_begin = seat.asked != Asked::Agreed;
@@ -190,7 +190,7 @@ impl Drop for Answering {
     }
 }
 
-/// After so many times as long, one that is never idle for so long is asked too.
+/// The wait, as a multiple of `spared`, after which connections are asked that are never idle for as long as `spared`.
 const PATIENCE_BY_SPARED: u32 = 5;
 
 #[cfg(test)]
@@ -209,7 +209,7 @@ mod tests {
         place
     }
 
-    /// Takes a place, for which one of these connections has to give way. Returns which one does, and the new place.
+    /// Takes a place, for which one of these connections has to give way. Returns the index of that connection, and the new place.
     async fn take_from(places: &Arc<Places>, others: &[&Arc<Place>]) -> (usize, Arc<Place>) {
         let taking = tokio::spawn({
             let places = places.clone();
@@ -218,7 +218,7 @@ mod tests {
         let asked = others.iter().map(|other| Box::pin(other.gives_way()));
         let (_, which, _) = timeout(PATIENCE, futures_util::future::select_all(asked)).await.expect("one is asked");
         assert!(others[which].answering().is_none(), "nothing is begun on it any more");
-        let last = others[which]; // what follows is as when its connection ends
+        let last = others[which]; // what follows happens when a connection ends
         last.places.seats().taken.remove(&last.number);
         last.places.changed.notify_one();
         let (place, gave_way) = timeout(PATIENCE, taking).await.expect("it has a place").unwrap();
@@ -231,7 +231,7 @@ mod tests {
         let places = Places::new(3, SPARED);
         let (busy, asked, silent) = (place(&places).await, place(&places).await, place(&places).await);
         let answering = busy.answering().unwrap();
-        drop(asked.answering()); // since then alone it has been idle
+        drop(asked.answering()); // it has been idle only since then
         let (which, fourth) = take_from(&places, &[&busy, &asked, &silent]).await;
         assert_eq!(which, 2, "the one that never asked");
         asked.wrote();

@@ -1,4 +1,4 @@
-//! The thread that answers at `probes.address`. It has a runtime of its own, so that probes are answered while all worker threads are busy.
+//! The thread that answers at `probes.address`. It has a runtime of its own, so it answers even while all worker threads are busy.
 
 use std::io;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use super::connection::Serving;
 use super::listener::{DetachedSocket, Listener};
 use crate::open_files::Spare;
 
-/// The thread ends when this is dropped, with its connections.
+/// Dropping this ends the thread and its connections.
 #[derive(Debug)]
 pub(super) struct ProbeThread {
     _until_dropped: oneshot::Sender<()>,
@@ -37,7 +37,7 @@ impl ProbeThread {
                 let serving = Serving::new(&socket, pages, connections).serve(Listener::new(socket, spare));
                 tokio::select! {
                     () = serving => {}
-                    _ = dropped => {} // it is never sent to
+                    _ = dropped => {} // nothing is ever sent on the channel
                 }
             });
         };
@@ -46,5 +46,5 @@ impl ProbeThread {
     }
 }
 
-/// As tools such as `top` show it.
+/// The name that tools such as `top` show.
 const NAME: &str = "weir-probes";

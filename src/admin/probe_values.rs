@@ -1,4 +1,4 @@
-//! What probes are answered from: values that other threads leave, and that are read without waiting for those.
+//! The values from which probes are answered. Other threads write them, and reading them does not wait for those threads.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -7,16 +7,16 @@ use std::time::Duration;
 use crate::relay::{BrakeWatch, Readiness, Views};
 use crate::telemetry::{Exposition, WorkerHealth};
 
-/// One for the process. Clones share it.
+/// There is one for the process, which clones share.
 #[derive(Clone)]
 pub(crate) struct ProbeValues {
-    /// Locked for as long as it takes to read it, by all.
+    /// Its lock is only held while values are read or written.
     pub(super) readiness: Arc<Readiness>,
-    /// The same.
+    /// Its lock is only held as briefly.
     pub(super) brakes: Arc<BrakeWatch>,
     pub(super) metrics: Exposition,
     pub(super) workers: Arc<WorkerHealth>,
-    /// How many views have something from disk that no server has confirmed.
+    /// How many views have content from disk that no server has confirmed.
     from_disk: Arc<AtomicUsize>,
 }
 
@@ -27,7 +27,7 @@ impl ProbeValues {
         Self { readiness, brakes, metrics, workers, from_disk }
     }
 
-    /// Leaves values for ever.
+    /// Updates the values again and again, without end.
     pub(crate) async fn keep(self, views: impl Fn() -> Arc<Views>) {
         loop {
             tokio::time::sleep(EVERY).await;
@@ -35,7 +35,7 @@ impl ProbeValues {
         }
     }
 
-    /// Returns how many views have something from disk that no server has confirmed, or had a second ago.
+    /// Returns how many views had content from disk, up to a second ago, that no server had confirmed.
     pub(super) fn views_from_disk(&self) -> usize {
         self.from_disk.load(Ordering::Relaxed)
     }
@@ -53,8 +53,8 @@ mod tests {
         let views = Arc::new(views_to("http://server"));
         let workers = Arc::new(WorkerHealth::new());
         let values = ProbeValues::new(&views, Exposition::new(async || String::new()), workers);
-        values.from_disk.store(7, Ordering::Relaxed); // until the next time
-        let _ = tokio::time::timeout(EVERY * 3 / 2, values.clone().keep(move || views.clone())).await; // it has no end
+        values.from_disk.store(7, Ordering::Relaxed); // until the next update
+        let _ = tokio::time::timeout(EVERY * 3 / 2, values.clone().keep(move || views.clone())).await; // the future has no end
         assert_eq!(values.views_from_disk(), 0);
     }
 }

@@ -1,4 +1,4 @@
-//! What probes and scrapers of metrics read.
+//! The pages for probes and for scrapers of metrics.
 
 use axum::extract::State;
 use axum::response::Response;
@@ -35,7 +35,7 @@ pub(super) async fn ready(State(values): State<ProbeValues>, query: Query) -> Re
     text(StatusCode::SERVICE_UNAVAILABLE, &lines.join("\n"))
 }
 
-/// Returns what a relay that is ready says of what it serves.
+/// Returns the text of a ready relay, with notes about what it serves.
 fn ready_with_notes(values: &ProbeValues) -> String {
     let mut lines = vec!["ready".to_owned()];
     let (from_disk, brakes) = (values.views_from_disk(), &values.brakes);

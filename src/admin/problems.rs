@@ -14,5 +14,5 @@ pub(super) async fn problems(State(shown): State<AdminContext>, query: Query) ->
     Ok(json(&shown.views.incidents().problems.page(limit, Instant::now())))
 }
 
-/// Problems on one page.
+/// The maximum number of problems on one page.
 pub(super) const MOST: usize = 200;

@@ -13,7 +13,7 @@ use weir_core::xds::type_by_word;
 use super::answer::bad_request;
 use crate::relay::Views;
 
-/// Parameters by name. Of equal ones the last counts.
+/// Parameters by name. The last of equal names counts.
 pub(super) struct Query(BTreeMap<String, String>);
 
 impl Query {
@@ -41,13 +41,13 @@ impl Query {
         matches!(self.get(key), Some("" | "true" | "1"))
     }
 
-    /// Returns the type that `type` names. An error is the response.
+    /// Returns the type that `type` names. An error is the response to send.
     #[expect(clippy::result_large_err, reason = "it is made once, and sent")]
     pub(super) fn kind(&self, views: &Views) -> Result<Option<Type>, Response> {
         self.get("type").map(|text| type_by_word(views.types(), text)).transpose().map_err(bad_request)
     }
 
-    /// Returns how many rows are wanted. An error is the response.
+    /// Returns how many rows are requested. An error is the response to send.
     #[expect(clippy::result_large_err, reason = "it is made once, and sent")]
     pub(super) fn limit(&self, usual: usize, most: usize) -> Result<usize, Response> {
         let limit = self.get("limit").map_or(Ok(usual), str::parse).ok();

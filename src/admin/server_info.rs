@@ -1,4 +1,4 @@
-//! What this process is, and with which configuration it runs.
+//! What this process is, and its configuration.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,7 +16,7 @@ use crate::build_facts;
 use crate::downstream::AwaitedAddress;
 use crate::relay::Readiness;
 
-/// What stays the same for as long as the process runs.
+/// The facts that stay the same while the process runs.
 pub(crate) struct ServerInfo {
     pub(crate) started: SystemTime,
     pub(crate) since: Instant,
@@ -24,7 +24,7 @@ pub(crate) struct ServerInfo {
     pub(crate) max_connections: usize,
 }
 
-/// A place where the relay listens.
+/// An address or socket on which the relay listens.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct ListenerInfo {
     /// `clients`, `operators` or `probes`.
@@ -32,13 +32,13 @@ pub(crate) struct ListenerInfo {
     pub(crate) whom: &'static str,
     pub(crate) address: String,
     pub(crate) tls: bool,
-    /// Not while the process before this one still has the address.
+    /// False while the previous process still has the address.
     #[serde(serialize_with = "now")]
     pub(crate) open: Arc<AtomicBool>,
 }
 
 impl ServerInfo {
-    /// Notes which listeners are still to be opened.
+    /// Marks the listeners that are not open yet.
     pub(crate) fn awaiting(mut self, awaited: &[AwaitedAddress]) -> Self {
         for listener in &mut self.listeners {
             if let Some(awaited) = awaited.iter().find(|awaited| awaited.to_string() == listener.address) {
@@ -50,7 +50,7 @@ impl ServerInfo {
 }
 
 impl ListenerInfo {
-    /// One that is open.
+    /// Returns a listener that is open.
     pub(crate) fn open(whom: &'static str, address: String, tls: bool) -> Self {
         Self { whom, address, tls, open: Arc::new(AtomicBool::new(true)) }
     }
@@ -81,13 +81,13 @@ pub(super) async fn server_info(State(shown): State<AdminContext>) -> Response {
     }))
 }
 
-/// Returns what distinguishes this process from those before it.
+/// Returns a text that distinguishes this process from earlier ones.
 pub(crate) fn instance_of(started: SystemTime) -> String {
     let since = started.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     format!("{:x}-{:x}", since.as_millis(), std::process::id())
 }
 
-/// As the probe for readiness sees it.
+/// Returns the state that the readiness probe reports.
 pub(super) fn state(readiness: &Readiness) -> &'static str {
     match (readiness.is_draining(), readiness.is_ready()) {
         (true, _) => "draining",
@@ -110,12 +110,12 @@ pub(super) async fn config(State(shown): State<AdminContext>) -> Response {
     }))
 }
 
-/// Reads the file again. What is wrong with it is in the response; nothing has changed then.
+/// Reads the file again. If it has faults, they are in the response, and nothing has changed.
 pub(super) async fn reload(State(shown): State<AdminContext>) -> Response {
     reloaded(&shown, Dry(false)).await
 }
 
-/// Says what a reload would change, or why it would change nothing.
+/// Returns what a reload would change, or why it would change nothing.
 pub(super) async fn foretell(State(shown): State<AdminContext>) -> Response {
     reloaded(&shown, Dry(true)).await
 }

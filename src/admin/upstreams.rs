@@ -1,4 +1,4 @@
-//! What views say of themselves and their servers.
+//! The views, and the state of their servers.
 
 use axum::extract::State;
 use axum::response::Response;

@@ -1,4 +1,4 @@
-//! What waits, since when and for how long at most.
+//! The open waits: since when, and for how long at most.
 
 use axum::extract::State;
 use axum::response::Response;

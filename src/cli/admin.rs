@@ -28,7 +28,7 @@ pub(super) struct AdminArgs {
     flag: &'static str,
 }
 
-/// Why a relay gave no answer.
+/// Why a request to a relay has no result.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum AdminError {
     #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))]
@@ -40,31 +40,31 @@ pub(super) enum AdminError {
     #[error("{reason}")]
     Refused {
         status: StatusCode,
-        /// The relay's own words.
+        /// The text of the relay's response.
         reason: String,
     },
-    /// Clients are answered in JSON.
+    /// The address serves clients, which it answers in JSON.
     #[error(
         "{0} is an address for clients: expected that of operators, which is admin.address or admin.socket of the relay"
     )]
     ForClients(String),
 }
 
-/// A page that goes on, and the relay that it is of.
+/// A page whose lines follow over time, and the relay that sends it.
 pub(super) struct FollowedPage {
     name: String,
     lines: AdminLines,
 }
 
 impl FollowedPage {
-    /// Returns the next line; none at the end.
+    /// Returns the next line; `None` at the end.
     pub(crate) async fn next(&mut self) -> Result<Option<Value>, AdminError> {
         self.lines.next().await.map_err(|error| AdminError::Unreachable(self.name.clone(), error.into()))
     }
 }
 
 impl AdminArgs {
-    /// Returns those of a command that has the address in another option.
+    /// Returns the arguments for a command that has the address in another option.
     pub(crate) fn of(flag: &'static str, admin: String, tls: TlsArgs) -> Self {
         Self { admin, tls, flag }
     }
@@ -74,12 +74,12 @@ impl AdminArgs {
         &self.admin
     }
 
-    /// Whether commands ask it without being told to.
+    /// Whether this is the address that commands use without an option.
     pub(crate) fn is_default(&self) -> bool {
         self.admin == DEFAULT
     }
 
-    /// Returns the words by which another command asks the same relay, at this address.
+    /// Returns the options with which another command reaches the same relay, at this address.
     pub(crate) fn typed(&self, address: &str) -> String {
         let tls = if address.starts_with("https:") { self.tls.typed() } else { Vec::new() };
         let words = [("--admin", address.to_owned())].into_iter().chain(tls);
@@ -94,7 +94,7 @@ impl AdminArgs {
             .map_err(|error| AdminError::Unreachable(server.name(), format!("not a relay: {error}").into()))
     }
 
-    /// Returns whether the relay is ready, and what it says about that. The address for probes answers too.
+    /// Returns whether the relay is ready, and its text about that. The address for probes answers this request too.
     pub(crate) async fn readiness(&self) -> Result<(bool, String), AdminError> {
         let server = self.server()?;
         let (status, said) = response(&server, Method::GET, "/ready", PROBE_PATIENCE).await?;
@@ -111,13 +111,13 @@ impl AdminArgs {
         }
     }
 
-    /// Requests a change, and returns what the relay says about it.
+    /// Requests a change, and returns the relay's text about it.
     pub(crate) async fn post(&self, path: &str, parameters: &[(&str, &str)]) -> Result<String, AdminError> {
         let said = request(&self.server()?, Method::POST, path, parameters).await?;
         Ok(String::from_utf8_lossy(&said).into_owned())
     }
 
-    /// Returns a page that goes on, line by line.
+    /// Requests a page whose lines follow over time.
     pub(crate) async fn follow(&self, path: &str, parameters: &[(&str, &str)]) -> Result<FollowedPage, AdminError> {
         let server = self.server()?;
         let beginning = timeout(PATIENCE, begin(&server, Method::GET, &with_parameters(path, parameters))).await;
@@ -189,7 +189,7 @@ fn refused(server: &AdsServer, status: StatusCode, reason: &str) -> AdminError {
     if answer["code"].is_u64() && answer["message"].is_string() {
         return AdminError::ForClients(server.name());
     }
-    let is_page = reason.trim_start().starts_with('<'); // of another program
+    let is_page = reason.trim_start().starts_with('<'); // a page of another program
     let reason =
         if is_page || reason.is_empty() { format!("{} answers {status}", server.name()) } else { reason.to_owned() };
     AdminError::Refused { status, reason }
@@ -207,7 +207,7 @@ async fn whole(response: Response<Incoming>, driver: JoinHandle<()>) -> Result<(
     Ok((status, body))
 }
 
-/// Returns a response whose body is still to come, and the task of its connection.
+/// Returns a response whose body has not arrived yet, and the task of its connection.
 async fn begin(
     server: &AdsServer,
     method: Method,
@@ -216,13 +216,13 @@ async fn begin(
     let socket = dial(server, b"http/1.1").await?;
     let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(socket)).await?;
     let driver = tokio::spawn(async move {
-        let _ = connection.await; // whoever reads the response sees its end
+        let _ = connection.await; // the reader of the response sees the connection's end
     });
     let host = server.uri.authority().map_or("localhost", |authority| authority.as_str());
     let request =
         Request::builder().method(method).uri(path).header(http::header::HOST, host).body(Empty::<Bytes>::new())?;
     let response = sender.send_request(request).await.map_err(|error| {
-        // With TLS 1.3 a relay that wants a certificate ends the connection after the handshake, and the reason may be lost.
+        // With TLS 1.3 a relay that requires a certificate ends the connection after the handshake, and its reason may be lost.
         let hint = match &server.tls {
             Some(tls) if tls.own.is_none() => "; --cert is not given",
             None if error.is_parse() => "; it does not answer in HTTP/1.1: does it expect TLS (https://)?",
@@ -238,6 +238,6 @@ type AnyError = Box<dyn std::error::Error + Send + Sync>;
 
 const DEFAULT: &str = "http://127.0.0.1:19000";
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Who probes asks again soon.
+/// A prober asks again soon, so the wait is short.
 const PROBE_PATIENCE: Duration = Duration::from_secs(5);
 const MAX_PAGE_BYTES: usize = 64 << 20;

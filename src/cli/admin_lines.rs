@@ -1,4 +1,4 @@
-//! A page of the admin address that goes on: lines of JSON.
+//! Reads a page of the admin address whose lines, in JSON, follow over time.
 
 use bytes::{Buf, BytesMut};
 use http_body_util::BodyExt;
@@ -6,11 +6,11 @@ use hyper::body::Incoming;
 use serde_json::Value;
 use tokio::task::JoinHandle;
 
-/// The lines, for as long as somebody reads them.
+/// The lines. Dropping them ends the connection.
 pub(super) struct AdminLines {
     body: Incoming,
     read: BytesMut,
-    /// Of the connection.
+    /// The task of the connection.
     driver: JoinHandle<()>,
 }
 
@@ -30,7 +30,7 @@ impl AdminLines {
         Self { body, read: BytesMut::new(), driver }
     }
 
-    /// Returns none at the end.
+    /// Returns the next line; `None` at the end.
     pub(super) async fn next(&mut self) -> Result<Option<Value>, LineError> {
         let mut searched = 0;
         loop {

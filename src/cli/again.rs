@@ -1,4 +1,4 @@
-//! What a command shows again every two seconds.
+//! Shows the output of a command again every two seconds.
 
 use std::io::{self, IsTerminal};
 use std::process::ExitCode;
@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::admin::AdminError;
 use super::{CANNOT_ASK, error, note, show_more};
 
-/// Shows a text once, or again and again until nobody reads it. A relay that does not answer may come back.
+/// Shows a text once, or again and again until its reader closes the pipe. A relay that does not answer is asked again.
 pub(super) async fn show_again(is_watched: bool, text: impl AsyncFn() -> Result<String, AdminError>) -> ExitCode {
     loop {
         let begin = if is_watched && io::stdout().is_terminal() { CLEAR } else { "" };
@@ -15,7 +15,7 @@ pub(super) async fn show_again(is_watched: bool, text: impl AsyncFn() -> Result<
             Ok(text) => show_more(&format!("{begin}{text}")).map_err(|error| format!("cannot write: {error}")),
             Err(error) if is_watched && matches!(error, AdminError::Unreachable(..) | AdminError::Late(_)) => {
                 note(&error.to_string());
-                Ok(true) // it may come back
+                Ok(true) // the relay may come back
             }
             Err(error) => Err(error.to_string()),
         };

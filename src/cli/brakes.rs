@@ -1,4 +1,4 @@
-//! `weir brakes`: what brakes of a running relay hold, and how it is let go.
+//! `weir brakes`: the removals that brakes of a running relay hold, and how to release them.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -33,7 +33,7 @@ impl Brakes {
     }
 }
 
-/// Returns what is held, and whether anything is.
+/// Returns the held removals as output, and whether there are any.
 pub(super) async fn answer(relay: &AdminArgs, output: &OutputArgs) -> Result<(String, bool), AdminError> {
     let page = relay.get("/brakes", &[]).await?;
     let found = page["servers"].as_array().is_some_and(|servers| !servers.is_empty());
@@ -44,7 +44,7 @@ pub(super) async fn answer(relay: &AdminArgs, output: &OutputArgs) -> Result<(St
     Ok((text(&page, &words, address.as_deref()), found))
 }
 
-/// Returns how a command names the relay that takes changes: as it was asked, or by its socket. None if it has none that is known.
+/// Returns the options for a relay address that takes changes: the given address, or the relay's socket. `None` if no such address is known.
 async fn where_changes_are_taken(relay: &AdminArgs) -> Option<String> {
     let address = relay.address();
     if address.starts_with("unix:") || address.starts_with("https:") {
@@ -102,7 +102,7 @@ fn text(page: &Value, words: &ViewWords, address: Option<&str>) -> String {
     out
 }
 
-/// Names to show of each set.
+/// The number of names that are shown of each set.
 const NAMES: usize = 3;
 
 #[cfg(test)]

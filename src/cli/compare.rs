@@ -1,4 +1,4 @@
-//! `weir diff`: what one client of a running relay has, against what another one has, or what its view has against its server.
+//! `weir diff`: compares the resources of two clients of a running relay, or those of a view with those of its server.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -32,10 +32,10 @@ pub struct Compare {
     relay: AdminArgs,
 }
 
-/// What a client has, by the text of each entry.
+/// The resources of a client, by the text of each entry.
 type Entries = BTreeMap<String, Entry>;
 
-/// A resource in a list of a dump, without when it came and by which version.
+/// A resource in a list of a dump, without its version and the time when it came.
 #[derive(Debug)]
 struct Entry {
     list: String,
@@ -77,7 +77,7 @@ impl Compare {
         let view = match (&self.server.view, self.clients.as_slice()) {
             (Some(view), _) => words.meant(view).to_owned(),
             (None, [client, ..]) => self.view_of(client).await?,
-            (None, []) => String::new(), // one of both is required
+            (None, []) => String::new(), // a view or a client is required
         };
         self.server.compare(&self.relay, &view, &upstreams).await
     }
@@ -100,7 +100,7 @@ impl Compare {
         Ok((shown, !differences.is_empty()))
     }
 
-    /// Returns what a client has on all its streams.
+    /// Returns the resources that a client has on all its streams.
     async fn dump(&self, client: &str) -> Result<Entries, AdminError> {
         let mut entries = Entries::new();
         for session in self.sessions(client).await? {
@@ -110,8 +110,8 @@ impl Compare {
         Ok(entries)
     }
 
-    /// Returns the streams of a client that is named by its node: those of its newest connection, as an Envoy without an aggregated stream has
-    /// several. What is the id of no node is the number of a session.
+    /// Returns the streams of the newest connection of a client that is named by its node's id: an Envoy without an aggregated stream has several. A text
+    /// that is no node's id is the number of a session.
     async fn sessions(&self, client: &str) -> Result<Vec<String>, AdminError> {
         let (mut found, mut after) = (Vec::new(), "0".to_owned());
         loop {
@@ -133,7 +133,7 @@ fn refused(reason: &str) -> ExitCode {
     ExitCode::from(CANNOT_ASK)
 }
 
-/// Returns the resources of a dump, each below the list that it is in, without when they came and by which version.
+/// Returns the resources of a dump, each with the list that it is in, without their versions and the times when they came.
 fn entries_of(page: &Value) -> Entries {
     let mut entries = Entries::new();
     for part in page["configs"].as_array().into_iter().flatten() {
@@ -158,7 +158,7 @@ fn joined(entries: &Entries) -> String {
     entries.keys().map(String::as_str).collect::<Vec<_>>().join("\n")
 }
 
-/// Returns what differs, and how many entries are equal. What has one name in one list of both is one difference.
+/// Returns the differences, and how many entries are equal. Two entries with the same name in the same list are one difference.
 fn differences(first: &Entries, second: &Entries) -> (Vec<Difference>, usize) {
     let mut found = BTreeMap::<(&str, &str), [Vec<&Value>; 2]>::new();
     for (side, (own, others)) in [(first, second), (second, first)].into_iter().enumerate() {
@@ -177,7 +177,7 @@ fn differences(first: &Entries, second: &Entries) -> (Vec<Difference>, usize) {
     (differences, first.keys().filter(|text| second.contains_key(*text)).count())
 }
 
-/// Returns the name of a resource in a dump: some lists have it beside the body, and some in it.
+/// Returns the name of a resource in a dump: in some lists it is beside the body, in others inside it.
 fn name_in(entry: &Value) -> &str {
     let bodies = entry.as_object().into_iter().flat_map(|fields| fields.values());
     std::iter::once(entry).chain(bodies).find_map(own_name).unwrap_or_default()
@@ -201,7 +201,7 @@ fn text(one: &str, other: &str, lines: &[Line<'_>]) -> String {
     out
 }
 
-/// What the first side is called where a server is the second.
+/// The name of the first side if the second is a server.
 const RELAY: &str = "the relay";
 
 #[cfg(test)]

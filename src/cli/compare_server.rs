@@ -1,4 +1,4 @@
-//! `weir diff --server`: what a relay has in a view, against what its server says directly.
+//! `weir diff --server`: compares what a relay has in a view with what its server sends directly.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -55,7 +55,7 @@ pub(super) struct ServerArgs {
     timeout: Duration,
 }
 
-/// Why nothing can be compared.
+/// Why the comparison is impossible.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum CompareError {
     #[error(transparent)]
@@ -72,32 +72,32 @@ pub(super) enum CompareError {
     NoServer(String),
 }
 
-/// What is compared.
+/// The result of a comparison.
 pub(super) struct Compared {
-    /// What both have, as texts, without what is equal.
+    /// The resources of both sides, as texts, without those that are equal.
     pub(super) relay: String,
     pub(super) server: String,
     /// The name of the server.
     pub(super) whom: String,
-    /// How many resources of how many types are equal.
+    /// A text of how many resources of how many types are equal.
     pub(super) same: String,
     pub(super) equal: usize,
-    /// What both have of what differs.
+    /// For each resource that differs, what both sides have.
     pub(super) differences: Vec<Difference>,
     /// What could not be found out.
     pub(super) failures: Vec<String>,
 }
 
-/// A resource, by what is shown of it and by its version, which is made from all of it.
+/// A resource: what is shown of it, and its version, which is computed from the whole resource.
 #[derive(Debug, Clone, PartialEq)]
 struct Shown {
     version: String,
     body: Value,
-    /// The body may differ in what is not shown.
+    /// Whether `body` shows only a part, so that resources may differ in what is not shown.
     is_part: bool,
 }
 
-/// A resource by its type and name, and by what brings it: what a server says to `*` and to the name may differ.
+/// A resource by its type, its name, and the subscription that brings it: a server may answer `*` and the name differently.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Key {
     kind: String,
@@ -106,10 +106,10 @@ struct Key {
 }
 
 type ShownByName = BTreeMap<Key, Shown>;
-/// The versions of what the relay has.
+/// The versions of the relay's resources.
 type Versions = BTreeMap<Key, String>;
 
-/// What a view requests of one type.
+/// The subscriptions of a view to one type.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Requested {
     wildcard: bool,
@@ -121,7 +121,7 @@ impl ServerArgs {
         self.server.is_some()
     }
 
-    /// Asks the relay for a view and a server for the same. `view` is found in the page of the views, which this asks for.
+    /// Asks the relay for a view, and a server for the same resources. `view` is searched in the page of the views, which this requests.
     pub(super) async fn compare(
         &self,
         relay: &AdminArgs,
@@ -180,7 +180,7 @@ impl ServerArgs {
         Ok(compared(of_relay, of_server, whom, failures))
     }
 
-    /// Returns where the server is that was given, or that the view uses.
+    /// Returns the endpoint of the given server, or else of the server that the view uses.
     fn endpoint(&self, view: &Value) -> Result<AdsServer, CompareError> {
         let given = self.server.as_deref().filter(|uri| !uri.is_empty());
         let authorities = view["authorities"].as_array().into_iter().flatten();
@@ -211,7 +211,7 @@ impl ServerArgs {
     }
 }
 
-/// Returns what a view requests of the top-level list of servers, by type, what it has, and of how many names the servers are others.
+/// Returns what a view requests of the top-level list of servers, by type; the versions that it has; and how many names belong to other lists.
 async fn requested(
     relay: &AdminArgs,
     view: &str,
@@ -255,18 +255,18 @@ async fn requested(
     Ok((requested, versions, before - left))
 }
 
-/// Whether a server of a view is one over gRPC, by its name.
+/// Whether a server of a view is a gRPC server, by its name.
 fn can_be_asked(server: &str) -> bool {
     (server.contains("://") || server.starts_with("unix:")) && !server.ends_with(" (REST)")
 }
 
-/// Returns the names that a server has not answered; none if it was asked for all.
+/// Returns the names that a server has not answered; `None` if the server was asked for all.
 fn unanswered(query: &QueryState) -> Option<BTreeSet<String>> {
     let names = query.statuses().iter().filter(|(_, status)| **status == NameStatus::Unknown);
     (!query.is_open_ended()).then(|| names.map(|(name, _)| name.to_string()).collect())
 }
 
-/// What is not known of a server is no difference: these names of a type, or all of it.
+/// Drops the resources of which the server's state is unknown, since they are no difference: these names of a type, or the whole type.
 fn drop_unknown(all: &mut ShownByName, kind: &str, names: Option<&BTreeSet<String>>) {
     all.retain(|key, _| {
         let is_asked = key.kind == kind && key.by_name == names.is_some();
@@ -274,12 +274,12 @@ fn drop_unknown(all: &mut ShownByName, kind: &str, names: Option<&BTreeSet<Strin
     });
 }
 
-/// Whether a name is of the top-level list of servers. Other authorities have servers of their own.
+/// Whether a name belongs to the top-level list of servers. Other authorities have servers of their own.
 fn is_compared(name: &str) -> bool {
     !name.starts_with("xdstp:")
 }
 
-/// Returns how many missing names of the top-level list of servers `/upstreams` counts and does not list.
+/// Returns how many missing names of the top-level list of servers `/upstreams` only counts and does not list.
 fn missing_beyond(view: &Value) -> usize {
     let authorities = view["authorities"].as_array().into_iter().flatten();
     let of = |authority: &Value| {
@@ -289,7 +289,7 @@ fn missing_beyond(view: &Value) -> usize {
     authorities.filter(|of| of["authority"] == "").map(of).sum()
 }
 
-/// Returns what the relay has, with its bodies from a dump.
+/// Returns the relay's resources, with their bodies from a dump.
 fn shown_in(dump: &Value, versions: Versions) -> ShownByName {
     let bodies = bodies_in(dump);
     let of = |(key, version): (Key, String)| {
@@ -300,7 +300,7 @@ fn shown_in(dump: &Value, versions: Versions) -> ShownByName {
     versions.into_iter().map(of).collect()
 }
 
-/// Returns the bodies of a dump by their types and versions. Their names are not in all lists.
+/// Returns the bodies of a dump by type and version, because not all lists have the names.
 fn bodies_in(dump: &Value) -> BTreeMap<(String, String), Value> {
     let (mut all, types) = (BTreeMap::new(), TypeTable::new());
     for part in dump["configs"].as_array().into_iter().flatten() {
@@ -316,7 +316,7 @@ fn bodies_in(dump: &Value) -> BTreeMap<(String, String), Value> {
     all
 }
 
-/// Returns what a server has sent, in the form of a dump, and under the version that the relay gives to it.
+/// Returns a resource that a server has sent, in the form of a dump and with the version that the relay would compute.
 fn shown(kind: &Type, name: &str, received: &ReceivedResource) -> Shown {
     let transcoder = Transcoder::envoy();
     let url = kind.url();
@@ -378,7 +378,7 @@ fn compared(of_relay: ShownByName, of_server: ShownByName, whom: String, failure
     Compared { relay: relay.join("\n"), server: server.join("\n"), whom, same, equal, differences, failures }
 }
 
-/// Under which keys a dump has bodies.
+/// The keys of a dump that contain bodies.
 const BODIES: [&str; 7] =
     ["cluster", "ecds_filter", "endpoint_config", "listener", "route_config", "secret", "xds_config"];
 const WORDS: TlsWords = TlsWords {
@@ -491,7 +491,7 @@ mod tests {
         assert_eq!(missing_beyond(&json!({})), 0);
     }
 
-    /// Returns what is shown of a resource that is received as `s`.
+    /// Returns what is shown of a resource that was received under the name `s`.
     fn received(kind: &Type, wrapper: discovery::Resource) -> Shown {
         let (type_url, names) = (kind.url().into_owned(), Vec::new());
         let mut query = QueryState::new(Question { type_url, kind: kind.clone(), names, node: Bytes::new() });

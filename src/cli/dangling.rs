@@ -74,7 +74,7 @@ fn referring(text: &str) -> String {
     text.split_once(' ').map_or_else(|| text.to_owned(), |(kind, name)| format!("{} {name}", short_type_name(kind)))
 }
 
-/// Resources to name of each cluster.
+/// The number of resources that are named for each cluster.
 const NAMED: usize = 3;
 
 #[cfg(test)]

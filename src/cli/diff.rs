@@ -39,7 +39,7 @@ fn between<'t>(old: &[&'t str], new: &[&'t str], steps: &mut Vec<Line<'t>>) {
         steps.extend(old.iter().map(less).chain(new.iter().map(more)));
         return;
     }
-    // The number of common lines in the rests of both texts, from each pair of positions on.
+    // Each cell is the number of common lines in the remainders of both texts, from this pair of positions on.
     let mut common = vec![0u32; (old.len() + 1) * width];
     for at in (0..old.len()).rev() {
         for to in (0..new.len()).rev() {
@@ -94,7 +94,7 @@ fn pieces<'t>(steps: &[Line<'t>]) -> Vec<Line<'t>> {
 }
 
 const AROUND: usize = 3;
-/// The limit of the table: 16 MB, some tens of milliseconds.
+/// The limit on the table: 16 MB, some tens of milliseconds.
 const MOST_CELLS: usize = 4 << 20;
 
 #[cfg(test)]
@@ -136,7 +136,7 @@ mod tests {
         assert_eq!(text(&lines("", "a\n")), "@@ -0,0 +1,1 @@\n+a\n");
     }
 
-    /// Differences have one piece if their lines meet, and the first and the last line of a text end a piece.
+    /// Differences form one piece if their context lines meet. A piece ends at the first and the last line of a text.
     #[test]
     fn differences_that_are_near_have_one_piece() {
         for (between, pieces) in [(5, 1), (6, 1), (7, 2), (8, 2)] {
@@ -159,7 +159,7 @@ mod tests {
         assert_eq!(lines(&old, &new).len(), 1 + 1 + 8000 + 1);
     }
 
-    /// Applies the difference to the first text.
+    /// Applies the difference to the old text.
     fn patched<'t>(old: &[&'t str], diff: &[Line<'t>]) -> Vec<&'t str> {
         let (mut out, mut at) = (Vec::new(), 0);
         let place = |(first, count): (usize, usize)| if count == 0 { first } else { first - 1 };

@@ -1,9 +1,9 @@
-//! What `weir diff` finds, as JSON: for each resource that differs, what both sides have of it.
+//! The result of `weir diff` as JSON: what both sides have of each resource that differs.
 
 use serde::Serialize;
 use serde_json::{Value, json};
 
-/// What both sides have of one resource that differs. One of them may have nothing.
+/// What both sides have of one resource that differs. One side may lack it.
 #[derive(Debug, Serialize)]
 pub(super) struct Difference {
     #[serde(flatten)]
@@ -38,7 +38,7 @@ impl Difference {
     }
 }
 
-/// Returns the whole page: who is compared, how many resources are equal, which differ, and what could not be found out.
+/// Returns the whole page: the two sides, how many resources are equal, which differ, and what could not be found out.
 pub(super) fn page((first, second): (&str, &str), same: usize, differences: &[Difference], errors: &[String]) -> Value {
     json!({"first": first, "second": second, "same": same, "differences": differences, "errors": errors})
 }

@@ -1,4 +1,4 @@
-//! Where a command connects to: a URI or a Unix socket, and the files for TLS.
+//! The endpoint that a command connects to: a URI or a Unix socket, and the files for TLS.
 
 use std::path::PathBuf;
 
@@ -26,7 +26,7 @@ pub(super) struct TlsArgs {
     server_name: Option<String>,
 }
 
-/// What is wrong with a URI or the files for it, by the flag of the URI.
+/// A fault in a URI or in the files for it, with the flag of the URI.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum EndpointError {
     #[error("{0}: {1}")]
@@ -42,13 +42,13 @@ pub(super) enum EndpointError {
 }
 
 impl TlsArgs {
-    /// Returns those of a command that has them in other options.
+    /// Returns the arguments of a command that has them in other options.
     pub(super) fn of(ca: Option<PathBuf>, own: Option<(PathBuf, PathBuf)>, server_name: Option<String>) -> Self {
         let (cert, key) = own.unzip();
         Self { ca, cert, key, server_name }
     }
 
-    /// Returns what was given, with its flags.
+    /// Returns the given arguments, with their flags.
     pub(super) fn typed(&self) -> Vec<(&'static str, String)> {
         let path = |path: &Option<PathBuf>| path.as_ref().map(|path| path.display().to_string());
         let given = [
@@ -65,7 +65,7 @@ impl TlsArgs {
         self.endpoint_in(WORDS, flag, text)
     }
 
-    /// Returns the endpoint at a URI for a command that has the files and the name in other options, which the words name.
+    /// Returns the endpoint at a URI, for a command whose options for the files and the name are those in `words`.
     pub(super) fn endpoint_in(
         &self,
         words: TlsWords,
@@ -87,7 +87,7 @@ impl TlsArgs {
             };
         }
         let with_scheme = match text.strip_prefix(':') {
-            Some(port) => format!("http://127.0.0.1:{port}"), // as an address for operators is written in a configuration
+            Some(port) => format!("http://127.0.0.1:{port}"), // as a configuration writes an address for operators
             None if text.contains("://") => text.to_owned(),
             None => format!("http://{text}"),
         };

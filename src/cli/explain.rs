@@ -56,7 +56,7 @@ fn has_it(page: &Value) -> bool {
     page.as_array().is_some_and(|streams| streams.iter().any(|stream| stream["verdict"] == "acked"))
 }
 
-/// Returns a paragraph for each stream. A client without an aggregated stream has several, and most have not requested the type.
+/// Returns a paragraph for each stream on which the type was requested. A client without an aggregated stream has several streams.
 fn text(page: &Value) -> String {
     let streams: Vec<_> = page.as_array().into_iter().flatten().collect();
     let concerned = |stream: &&&Value| stream["reasons"][0]["code"] != "type_not_requested";
@@ -76,7 +76,7 @@ fn text(page: &Value) -> String {
             let text = if quotes_client { one_line(text) } else { printable(text) };
             let _ = writeln!(out, "  - {text}{}", times(reason));
         }
-        // A client that has the newest version waits for nothing.
+        // A client that has the newest version waits for nothing, so its waits are not shown.
         let awaits = ["waiting", "unknown", "missing", "not_in_set", "held"];
         let is_awaiting = stream["verdict"].as_str().is_some_and(|verdict| awaits.contains(&verdict));
         for wait in stream["waits"].as_array().into_iter().flatten().filter(|_| is_awaiting) {

@@ -115,7 +115,7 @@ fn show(query: &QueryState, printer: &Printer, out: &mut impl Write) -> io::Resu
     out.flush()
 }
 
-/// Encodes the resources in wrappers, so that nothing is lost.
+/// Encodes the resources in wrappers, which keep versions, aliases and TTLs.
 fn wire(query: &QueryState) -> Vec<u8> {
     let resources = query.received().iter().map(|(name, received)| {
         let wrapper = Resource {
@@ -147,7 +147,7 @@ mod tests {
     const CDS: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
 
     fn cluster(name: &str) -> Resource {
-        let value = [&[0x0a_u8, 1][..], name.as_bytes()].concat().into(); // the name has one letter
+        let value = [&[0x0a_u8, 1][..], name.as_bytes()].concat().into(); // the name is one byte long
         Resource {
             name: name.into(),
             version: "7".into(),

@@ -37,7 +37,7 @@ fn read(rule: &KeyRule, text: &str) -> Result<Vec<Vec<u8>>, NodesError> {
     };
     let nodes: Vec<NodeJson> = match serde_json::from_str(text) {
         Ok(node) => vec![node],
-        // The error of a single node has a position of its own.
+        // A single node may take several lines, so its error has a position of its own.
         Err(error) => lines()
             .map(node_in)
             .collect::<Result<_, _>>()

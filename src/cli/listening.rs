@@ -1,4 +1,4 @@
-//! Listens to a server until everything that was requested is known, or cannot become known any more.
+//! Listens to a server until everything that was requested is known, or can no longer become known.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Manual pages, written from what the programs say of their options and commands.
+//! Manual pages, written from the declared options and commands of the programs.
 
 use std::fs;
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::path::Path;
 use anyhow::Context;
 use clap::Command;
 
-/// Writes a page for the program, and one for each of its commands, into a folder, which is made if it is not there.
+/// Writes a page for the program, and one for each of its commands, into a folder, which is created if it does not exist.
 pub fn write(program: Command, folder: &Path) -> anyhow::Result<()> {
     let cannot = || format!("cannot write manual pages to {}", folder.display());
     fs::create_dir_all(folder).with_context(cannot)?;

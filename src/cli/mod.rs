@@ -1,4 +1,4 @@
-//! The commands of the program beside the relay.
+//! The commands of the program other than the relay.
 
 mod admin;
 mod admin_lines;
@@ -39,9 +39,9 @@ mod xds_client;
 
 use std::io::{self, Write};
 
-/// The exit code of a command that found something: a fault, or that what was asked for is not so.
+/// The exit code of a command with a finding: a fault, or a negative answer to its question.
 pub const FOUND: u8 = 1;
-/// The exit code of a command that could not ask.
+/// The exit code of a command that could not find out.
 pub const CANNOT_ASK: u8 = 2;
 
 /// Prints to stderr why a command does not end with 0, a line for each reason.
@@ -49,7 +49,7 @@ pub fn error(reasons: &str) {
     reasons.lines().for_each(|reason| say("error", reason));
 }
 
-/// Prints to stderr what is probably not intended.
+/// Prints to stderr a warning about what is probably not intended.
 pub fn warning(what: &str) {
     say("warning", what);
 }
@@ -59,7 +59,7 @@ pub fn note(what: &str) {
     say("note", what);
 }
 
-/// A closed stderr is ignored.
+/// Prints a line to stderr. A closed stderr is ignored.
 fn say(kind: &str, what: &str) {
     let _ = writeln!(io::stderr(), "{kind}: {what}");
 }
@@ -69,7 +69,7 @@ pub fn show(text: &str) -> io::Result<()> {
     show_more(text).map(|_| ())
 }
 
-/// The same of something that goes on. Returns whether anybody reads it.
+/// Prints output that continues later. Returns whether the reader still reads it.
 fn show_more(text: &str) -> io::Result<bool> {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
@@ -78,12 +78,12 @@ fn show_more(text: &str) -> io::Result<bool> {
     }
 }
 
-/// Returns clients' text without what would control a terminal or reorder a line.
+/// Returns a client's text without characters that control a terminal or reorder a line.
 fn printable(text: &str) -> String {
     text.chars().map(|letter| if is_hostile(letter) { char::REPLACEMENT_CHARACTER } else { letter }).collect()
 }
 
-/// Returns a text of a client on one line: the relay keeps its line breaks as `\n`, which nobody wants to read.
+/// Returns a client's text on one line. The relay sends line breaks as `\n`; these become spaces.
 fn one_line(text: &str) -> String {
     let words: Vec<_> = ["\\r", "\\n", "\\t"]
         .iter()
@@ -94,12 +94,12 @@ fn one_line(text: &str) -> String {
     words.join(" ")
 }
 
-/// Returns a page as JSON in which nothing controls a terminal.
+/// Returns a page as JSON without characters that control a terminal.
 fn json_text(page: &serde_json::Value) -> String {
     harmless(&format!("{page:#}\n"))
 }
 
-/// Returns a page as JSON on one line in which nothing controls a terminal.
+/// Returns a page as JSON on one line, without characters that control a terminal.
 fn json_line(page: &serde_json::Value) -> String {
     harmless(&format!("{page}\n"))
 }
@@ -108,14 +108,14 @@ fn harmless(json: &str) -> String {
     let mut out = String::new();
     for letter in json.chars() {
         match is_hostile(letter) && letter != '\n' {
-            true => out.push_str(&format!("\\u{:04x}", u32::from(letter))), // in a text: elsewhere there are none
+            true => out.push_str(&format!("\\u{:04x}", u32::from(letter))), // such characters occur only inside JSON strings
             false => out.push(letter),
         }
     }
     out
 }
 
-/// Whether a letter controls a terminal, or is not seen and changes how others are.
+/// Whether a character controls a terminal, or is invisible and changes how others are shown.
 fn is_hostile(letter: char) -> bool {
     letter.is_control()
         || matches!(letter, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')

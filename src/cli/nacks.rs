@@ -33,7 +33,7 @@ pub struct Nacks {
     relay: AdminArgs,
 }
 
-/// What one reason is given for, over all views.
+/// The clients, views and resources for which one reason is given.
 #[derive(Debug, Default)]
 struct Rejection {
     clients: u64,
@@ -41,16 +41,16 @@ struct Rejection {
     longest: f64,
     nodes: BTreeSet<String>,
     suspected: BTreeMap<String, u64>,
-    /// What else was in rejected replies.
+    /// Other resources in the rejected replies.
     in_reply: BTreeMap<String, u64>,
 }
 
-/// A reason that is given for one version of a view.
+/// A reason that clients give for one version of a view.
 struct GivenReason<'p> {
-    /// On one line.
+    /// The reason, on one line.
     text: String,
     clients: u64,
-    /// The clients that give it; none if the page does not say that.
+    /// The clients that give the reason; `None` if the page does not list them.
     nodes: Option<&'p Vec<Value>>,
 }
 
@@ -81,7 +81,7 @@ fn text(page: &Value, words: &ViewWords) -> String {
         *sums.entry(kind).or_default() += of_type["clients"].as_u64().unwrap_or_default();
         for version in of_type["versions"].as_array().into_iter().flatten() {
             let reasons = reasons(version);
-            let of_all = (reasons.len() == 1).then_some(version); // of several, the page does not say which resources
+            let of_all = (reasons.len() == 1).then_some(version); // with several reasons, the page does not say to which of them resources belong
             for given in reasons {
                 let seconds = version["nacked_seconds"].as_f64().unwrap_or_default();
                 found.entry((kind, given.text.clone())).or_default().add(view, &given, seconds, of_all);
@@ -143,12 +143,12 @@ impl<'p> GivenReason<'p> {
 }
 
 impl Rejection {
-    /// `version` names clients and resources, if all of them are of this reason.
+    /// Adds a reason. `version` has the names of clients and resources; it is given if they all belong to this reason.
     fn add(&mut self, view: &str, given: &GivenReason<'_>, seconds: f64, version: Option<&Value>) {
         self.clients += given.clients;
         self.views.insert(view.to_owned());
         self.longest = self.longest.max(seconds);
-        // Earlier relays say it of a version alone.
+        // Earlier relays list the clients only for the version, not for each reason.
         let nodes = given.nodes.or_else(|| version.and_then(|version| version["nodes"].as_array()));
         self.nodes.extend(nodes.into_iter().flatten().filter_map(|node| node.as_str().map(str::to_owned)));
         let Some(version) = version else { return };
@@ -162,9 +162,9 @@ impl Rejection {
     }
 }
 
-/// Types of views to read.
+/// How many types of views to read.
 const MOST: &str = "1000";
-/// Clients to name of each reason.
+/// The number of clients that are named for each reason.
 const NODES: usize = 5;
 
 #[cfg(test)]

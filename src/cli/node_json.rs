@@ -28,7 +28,7 @@ pub(super) struct NodeJson {
     client_features: Vec<String>,
     #[serde(alias = "dynamicParameters")]
     dynamic_parameters: BTreeMap<String, ContextParams>,
-    /// Sharing keys may use these addresses if configured; this code does not know whether they do.
+    /// Sharing keys may contain these addresses; this type does not know whether the key in use does.
     #[serde(alias = "listeningAddresses")]
     listening_addresses: Vec<serde_json::Value>,
 }
@@ -150,7 +150,7 @@ fn value_of(json: serde_json::Value) -> Value {
 mod tests {
     use super::*;
 
-    /// A node with every field that JSON may have here, in the spelling of protobuf.
+    /// A node with every field that the JSON form may have here, in the spelling of protobuf.
     const ALL: &str = r#"{
         "id": "i", "cluster": "c", "build_version": "old", "user_agent_name": "envoy", "user_agent_version": "text",
         "locality": {"region": "r", "zone": "z", "sub_zone": "s"}, "client_features": ["f", "g"],

@@ -1,4 +1,4 @@
-//! The form in which a command shows what a relay has told it, and the exit code for it.
+//! The form in which a command shows a relay's answer, and the exit code for it.
 
 use std::fmt::Display;
 use std::process::ExitCode;
@@ -22,7 +22,7 @@ enum Form {
 }
 
 impl OutputArgs {
-    /// Returns a page as it is asked for.
+    /// Returns a page in the chosen form.
     pub(super) fn of(&self, page: &Value, text: impl FnOnce() -> String) -> String {
         match self.form {
             Form::Table => text(),
@@ -35,7 +35,7 @@ impl OutputArgs {
     }
 }
 
-/// Prints what was found, or why nothing could be asked. The exit code says whether there was something.
+/// Prints the answer, or why there is none. The exit code says whether the command has found something.
 pub(super) fn finish<E: Display>(answer: Result<(String, bool), E>) -> ExitCode {
     let (text, found) = match answer {
         Ok(answer) => answer,

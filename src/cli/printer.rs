@@ -68,7 +68,7 @@ impl Printer {
         let redacted = self.transcoder.redacted_json(ANY, &bytes, UnknownAny::Wrap);
         match (self.transcoder.to_json(ANY, &bytes, UnknownAny::Wrap), redacted) {
             (Ok(full), Ok(redacted)) => full != redacted,
-            (Err(_), _) | (_, Err(_)) => true, // it may have some
+            (Err(_), _) | (_, Err(_)) => true, // a resource that cannot be read may have secrets
         }
     }
 
@@ -98,7 +98,7 @@ impl Printer {
     }
 }
 
-/// Replaces control characters: names come from servers, and terminals execute what is printed.
+/// Escapes control characters: names come from servers, and terminals execute what is printed.
 pub(super) fn plain(text: &str) -> String {
     text.chars()
         .flat_map(|letter| if letter.is_control() { letter.escape_default().collect() } else { vec![letter] })

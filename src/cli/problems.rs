@@ -52,7 +52,7 @@ fn text(page: &Value, relay: &AdminArgs) -> String {
     for problem in &problems {
         let reason = printable(problem["reason"].as_str().unwrap_or_default());
         let noticed = printable(problem["noticed"].as_str().unwrap_or_default());
-        // writing to a String does not fail
+        // Writing to a String does not fail.
         let _ = writeln!(out, "{}", line(problem));
         let _ = writeln!(out, "  why: {reason}");
         let _ = writeln!(out, "  clients notice: {noticed}");
@@ -73,7 +73,7 @@ fn text(page: &Value, relay: &AdminArgs) -> String {
     out
 }
 
-/// Returns a problem in one line: what it is, about what, whom it concerns and since when.
+/// Returns a problem on one line: its kind, what it is about, how many are concerned, and since when.
 pub(super) fn line(problem: &Value) -> String {
     let of = |key: &str| printable(problem[key].as_str().unwrap_or_default());
     let count = |value: &Value| value.as_u64().unwrap_or_default() as usize;
@@ -91,12 +91,12 @@ pub(super) fn line(problem: &Value) -> String {
     format!("{}: {}: {}", of("title"), of("subject"), parts.join(", "))
 }
 
-/// Returns the command that says more, as it is typed to ask the same relay.
+/// Returns the command that shows more, as it is typed to ask the same relay.
 pub(super) fn next(problem: &Value, relay: &AdminArgs) -> String {
     let words: Vec<_> = problem["next"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
     let typed = words.iter().map(|word| shell_word(word)).collect::<Vec<_>>().join(" ");
     match words.first() {
-        // The file is read where the relay runs, and no relay is asked.
+        // `weir check` reads a file on the relay's machine and asks no relay.
         Some(&"weir") if words.get(1) != Some(&"check") && !relay.is_default() => {
             format!("{typed} {}", relay.typed(relay.address()))
         }

@@ -108,7 +108,7 @@ pub(super) enum ArgumentError {
     WireOutput,
 }
 
-/// The arguments, checked.
+/// The valid arguments.
 pub(super) struct Checked {
     pub(crate) server: AdsServer,
     pub(crate) question: Question,
@@ -116,7 +116,7 @@ pub(super) struct Checked {
 }
 
 impl QueryArgs {
-    /// Checks the arguments, and returns all errors.
+    /// Checks the arguments, and returns either the valid form or all errors.
     pub(crate) fn check(&self) -> Result<Checked, Vec<ArgumentError>> {
         let mut faults = Vec::new();
         let server = self.server(&mut faults);
@@ -178,7 +178,7 @@ impl QueryArgs {
         self.id.iter().for_each(|id| node.id.clone_from(id));
         self.cluster.iter().for_each(|cluster| node.cluster.clone_from(cluster));
         let mut node = node.into_node();
-        // Requests everything that these commands can read: names of types without one, and errors for names.
+        // Announces all features that these commands can read: names of types without one, and errors for names.
         for feature in ["xds.config.resource-in-sotw", ERRORS_FEATURE] {
             if !node.client_features.iter().any(|known| known == feature) {
                 node.client_features.push(feature.into());
@@ -188,7 +188,7 @@ impl QueryArgs {
     }
 }
 
-/// Returns a transcoder that knows the types in these files too.
+/// Returns a transcoder that also knows the types in these files.
 pub(super) fn transcoder_with(descriptors: &[PathBuf]) -> Result<Arc<Transcoder>, ArgumentError> {
     if descriptors.is_empty() {
         return Ok(Transcoder::envoy());

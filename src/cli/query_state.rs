@@ -23,7 +23,7 @@ use self::received::{name_in, name_of_nameless, received_of, unwrapped, wrapper_
 pub(super) struct Question {
     pub(crate) kind: Type,
     pub(crate) type_url: String,
-    /// Empty means everything.
+    /// The requested names. An empty list means all resources.
     pub(crate) names: Vec<String>,
     /// The encoded node.
     pub(crate) node: Bytes,
@@ -66,7 +66,7 @@ pub(super) enum NameStatus {
 #[derive(Debug)]
 pub(super) struct QueryState {
     question: Question,
-    /// The variant of the last stream. Versions of one variant mean nothing in the other.
+    /// The variant of the last stream. Versions of one variant are meaningless in the other.
     variant: Option<Variant>,
     received: BTreeMap<String, ReceivedResource>,
     /// The state of each requested name, without wildcards and globs, for which there is no such state.
@@ -95,7 +95,7 @@ impl QueryState {
         &self.statuses
     }
 
-    /// Whether more resources may always follow, so that only a quiet period ends the query.
+    /// Whether more resources may always follow, so that only a quiet period can end the query.
     pub(crate) fn is_open_ended(&self) -> bool {
         self.question.names.is_empty() || self.question.names.iter().any(|name| is_open_ended(name))
     }
@@ -106,7 +106,7 @@ impl QueryState {
         !unknown && (self.answered || !self.is_open_ended())
     }
 
-    /// Returns the first request of a stream. Versions from an earlier stream are stated, where the variant allows it.
+    /// Returns the first request of a stream. It states versions from an earlier stream if the variant allows that.
     pub(crate) fn open(&mut self, variant: Variant) -> Request {
         let before = self.variant.replace(variant);
         self.last = Default::default();
@@ -134,7 +134,7 @@ impl QueryState {
         }
     }
 
-    /// Requests more names of a query by names. Returns the request if a stream is open and a name is new.
+    /// Requests more names for a query by names. Returns the request if a stream is open and a name is new.
     pub(crate) fn also(&mut self, names: impl IntoIterator<Item = String>) -> Option<Request> {
         let mut new = Vec::new();
         for name in names {
@@ -165,7 +165,7 @@ impl QueryState {
             Response::Sotw(response) => &response.type_url,
             Response::Delta(response) => &response.type_url,
         };
-        // A server of a single type may leave the type out.
+        // A server with a single type may leave out the type.
         if !type_url.is_empty() && TypeTable::new().resolve(type_url) != self.question.kind {
             return (vec![Change::Unasked { type_url: type_url.clone() }], None);
         }
@@ -228,7 +228,7 @@ impl QueryState {
                 let name = name.unwrap_or_else(|| name_of_nameless(&self.question.names, true, 0));
                 self.set(name, received, Variant::Delta, changes);
             }
-            // Without a body, the resource is the one cached; if there is none, it does not exist (DELTA-39).
+            // A resource without a body is unchanged; if none is cached, it does not exist (DELTA-39).
             None => {
                 for name in name.into_iter().chain(aliases) {
                     if !self.received.contains_key(&name) {
@@ -245,7 +245,7 @@ impl QueryState {
         }
         let before = self.received.insert(name.clone(), received);
         let now = &self.received[&name];
-        // In SotW the version is that of a set, not of one resource.
+        // In SotW the version is that of the set, not of one resource.
         let same = before.as_ref().is_some_and(|before| match variant {
             Variant::Delta => before == now,
             Variant::Sotw => *before == ReceivedResource { version: before.version.clone(), ..now.clone() },
@@ -283,7 +283,7 @@ impl QueryState {
         }
     }
 
-    /// Sets the state of a requested name, and returns the one before.
+    /// Sets the state of a requested name, and returns the previous one.
     fn mark(&mut self, name: &str, status: NameStatus) -> Option<NameStatus> {
         self.statuses.get_mut(&Name::canonical(name)).map(|received| std::mem::replace(received, status))
     }
@@ -298,7 +298,7 @@ impl QueryState {
     }
 }
 
-/// Whether it is `*` or a glob, which stand for all names that match.
+/// Whether a name is `*` or a glob, which stand for all names that match.
 pub(super) fn is_open_ended(name: &str) -> bool {
     name == WILDCARD || (Xdstp::is_new_style(name) && Xdstp::parse(name).is_ok_and(|name| name.is_glob()))
 }

@@ -39,7 +39,7 @@ impl Reload {
     }
 
     async fn answer(&self) -> Result<String, AdminError> {
-        let path = if self.dry_run { "/config/reload/dry_run" } else { "/config/reload" }; // an older relay knows no dry one
+        let path = if self.dry_run { "/config/reload/dry_run" } else { "/config/reload" }; // an older relay does not know `dry_run`
         let said = self.relay.post(path, &[]).await?;
         let page = serde_json::from_str(&said).unwrap_or_default();
         Ok(self.output.of(&page, || text(&page, self.dry_run)))

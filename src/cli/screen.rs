@@ -1,4 +1,4 @@
-//! The other screen of a terminal, for what is drawn there again and again, and the signals by which somebody ends, stops or continues it.
+//! The alternate screen of a terminal, for a picture that is drawn again and again, and the signals that end, stop or continue the program.
 
 use std::future::poll_fn;
 use std::io::{self, IsTerminal};
@@ -11,15 +11,15 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::show;
 
-/// The other screen of a terminal, for as long as this lives and the program is not stopped. Without a terminal nothing is done to it.
+/// The alternate screen of a terminal. It is left when this is dropped or the program is stopped. Without a terminal, nothing is switched.
 pub(super) struct Screen {
     is_terminal: bool,
-    /// The terminal shows it.
+    /// Whether the terminal shows the alternate screen.
     is_entered: bool,
     signals: Signals,
 }
 
-/// What somebody wants of a program that goes on.
+/// What a signal requests of the running program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Wish {
     End,
@@ -32,7 +32,7 @@ struct Signals(Vec<(Wish, Signal)>);
 impl Screen {
     pub(super) fn enter() -> Self {
         let is_terminal = io::stdout().is_terminal();
-        // What draws on no terminal is stopped and continued as any other program.
+        // Without a terminal the program is stopped and continued by the system, like any other.
         let stops = STOPS.into_iter().filter(|_| is_terminal);
         let mut this = Self { is_terminal, is_entered: false, signals: Signals::of(ENDS.into_iter().chain(stops)) };
         this.switch_to();
@@ -43,7 +43,7 @@ impl Screen {
         self.is_terminal
     }
 
-    /// Returns `true` when all has to be drawn again, since the program was stopped and continued, and `false` when it has to end.
+    /// Returns `true` if the picture has to be drawn again because the program was stopped and continued, and `false` if the program has to end.
     pub(super) async fn is_continued(&mut self) -> bool {
         loop {
             match self.signals.next().await {
@@ -54,8 +54,8 @@ impl Screen {
                         self.switch_to();
                     }
                 }
-                Wish::Stop => {} // nobody could continue it
-                // Somebody else has the terminal.
+                Wish::Stop => {} // not a job, so no shell could continue it
+                // Another program has the terminal.
                 Wish::GoOn if is_in_background() && raise(Raised::SIGSTOP).is_ok() => {}
                 Wish::GoOn => {
                     self.switch_to();
@@ -76,7 +76,7 @@ impl Screen {
         write(self.left());
     }
 
-    /// Returns what leaves it, once. A shell may end a program that it has stopped: the terminal is the shell's then.
+    /// Returns the sequence that leaves the screen, once. After a stop the terminal is the shell's, which may then end the program.
     fn left(&mut self) -> &'static str {
         if mem::take(&mut self.is_entered) { LEAVE } else { "" }
     }
@@ -90,17 +90,17 @@ impl Drop for Screen {
 
 fn write(sequence: &str) {
     if !sequence.is_empty() {
-        let _ = show(sequence); // nothing can be done about a terminal that is gone, and the next picture notices
+        let _ = show(sequence); // nothing helps if the terminal is gone, and the next picture notices it
     }
 }
 
-/// Waits for a signal by which somebody, or the end of the terminal, ends the program.
+/// Waits for a signal that ends the program, from a user or because the terminal has closed.
 pub(super) async fn interrupted() {
     Signals::of(ENDS).next().await;
 }
 
 impl Signals {
-    /// Of signals that cannot be caught nothing is heard.
+    /// Listens to these signals; those that cannot be caught are left out.
     fn of(kinds: impl IntoIterator<Item = (Wish, SignalKind)>) -> Self {
         Self(kinds.into_iter().filter_map(|(wish, kind)| Some((wish, signal(kind).ok()?))).collect())
     }
@@ -118,8 +118,8 @@ impl Signals {
     }
 }
 
-/// Whether there is a shell that has started the program as a job, which it can continue. A shell that runs one command, as ssh and containers
-/// have it, has none.
+/// Whether a shell has started the program as a job, which the shell can continue. A shell that runs only one command, as with ssh and in containers,
+/// starts no jobs.
 fn is_job() -> bool {
     getsid(None).is_ok_and(|session| session != getpgrp())
 }

@@ -23,7 +23,7 @@ pub struct Split {
     tls: TlsArgs,
 }
 
-/// A view: the fields of its key, and how many clients it has.
+/// A view: the fields of its key, and the number of its clients.
 type View = (BTreeMap<String, String>, u64);
 
 impl Split {
@@ -32,12 +32,12 @@ impl Split {
         self.admin.is_some()
     }
 
-    /// Returns the files for TLS, which are also for a control plane.
+    /// Returns the files for TLS, which are also used for a control plane.
     pub(super) fn tls(&self) -> &TlsArgs {
         &self.tls
     }
 
-    /// Prints the split. `is_given` has said that there is a relay.
+    /// Prints the split. [`Self::is_given`] must be true.
     pub async fn run(self) -> ExitCode {
         let relay = AdminArgs::of("--admin", self.admin.unwrap_or_default(), self.tls);
         finish(answer(&relay).await.map(|text| (text, false)))
@@ -87,7 +87,7 @@ fn quoted(value: &str) -> String {
     if value.is_empty() { "none".to_owned() } else { format!("{value:?}") }
 }
 
-/// Values to show of each field.
+/// The number of values that are shown of each field.
 const SHOWN: usize = 3;
 
 #[cfg(test)]

@@ -78,7 +78,7 @@ impl Status {
                 return ExitCode::from(CANNOT_ASK);
             }
         };
-        let _ = show(&text); // the code says it too
+        let _ = show(&text); // the exit code says it too
         code
     }
 
@@ -104,7 +104,7 @@ impl Status {
         Ok(out)
     }
 
-    /// Returns the client streams, and how many are open: those that have lacked something for longest first, or by their names.
+    /// Returns the client streams, sorted by how long they have lacked something or by name, and how many streams are open.
     async fn clients(&self, words: &ViewWords, is_by_lag: bool) -> Result<(Vec<Value>, u64), AdminError> {
         let given = [("node", &self.node), ("state", &self.state), ("type", &self.kind)];
         let given = given.iter().filter_map(|(key, value)| Some((*key, value.as_deref()?)));
@@ -140,17 +140,17 @@ impl Status {
     }
 }
 
-/// Returns a line for each client, in the order of their first streams.
+/// Returns a table with a line for each client, in the order of their first streams.
 pub(super) fn client_table(clients: &[Value], words: &ViewWords) -> String {
     table(&lines(clients), words).to_string()
 }
 
-/// One client: all streams of a node over one connection, as an Envoy without an aggregated stream has them.
+/// One client: all streams of a node over one connection. An Envoy without an aggregated stream has several.
 #[derive(Debug, Default)]
 struct ClientLine {
     sessions: Vec<u64>,
     variant: String,
-    /// By the short name of the type.
+    /// The states of its types, by the short name of the type.
     types: BTreeMap<String, String>,
 }
 
@@ -298,7 +298,7 @@ c     3        -          idle    0.0s  -
         status: Status,
     }
 
-    /// A relay with seven client streams, of which it shows two at a time, and the queries for them.
+    /// Starts a relay with seven client streams that shows two at a time. Returns its address, and the queries that it receives.
     async fn relay() -> (String, Arc<Mutex<Vec<String>>>) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let (address, queries) = (listener.local_addr().unwrap().to_string(), Arc::<Mutex<Vec<String>>>::default());

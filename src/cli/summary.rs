@@ -1,4 +1,4 @@
-//! What is wrong with a running relay, in a few lines, each with the command that says more.
+//! A running relay's problems in a few lines, each with the command that shows more.
 
 use std::collections::BTreeSet;
 
@@ -8,19 +8,19 @@ use super::admin::{AdminArgs, AdminError};
 use super::{problems, seconds};
 use crate::plural::plural;
 
-/// What `weir status` and `weir top` begin with.
+/// The beginning of `weir status` and `weir top`.
 #[derive(Debug, Default)]
 pub(super) struct Summary {
     state: String,
     uptime: f64,
     views: usize,
-    /// Views whose ladder has no server, or not the first of its list.
+    /// Views with a ladder that has no active server, or not the first of its list.
     without_server: BTreeSet<String>,
     open: u64,
-    /// Clients that lack something, [`MOST`] at most, and for how long the first of them does.
+    /// How many clients lack something, up to [`MOST`], and for how long the first of them has.
     behind: u64,
     longest: f64,
-    /// Those that have lacked something for longest, first.
+    /// The clients that lack something, the longest first.
     laggards: Vec<Value>,
     nacked_types: u64,
     held: u64,
@@ -30,7 +30,7 @@ pub(super) struct Summary {
 }
 
 impl Summary {
-    /// Asks the relay. The page of the views has been read. What only JSON shows is asked for that alone: `/nacks` goes through all clients.
+    /// Asks the relay. The caller has read the page of the views. `/nacks` goes through all clients, so it is requested only for JSON, which alone shows it.
     pub(super) async fn ask(relay: &AdminArgs, upstreams: &Value, is_json: bool) -> Result<Self, AdminError> {
         let info = relay.get("/server_info", &[]).await?;
         let laggards = relay.get("/laggards", &[("limit", MOST)]).await?;
@@ -52,7 +52,7 @@ impl Summary {
         let is_away = |ladder: &Value| matches!(ladder["state"].as_str(), Some("cached" | "down"));
         let away = views.iter().filter(|view| list(&view["authorities"]).iter().any(is_away));
         let behind = list(&laggards["clients"]);
-        // Each once, however many servers have removed it; the page may not have all sets.
+        // A removal counts once, however many servers have made it. The page may not have all sets.
         let held_of =
             |key: &str| list(&brakes[key]).into_iter().filter_map(|of| of["held"].as_u64()).collect::<Vec<_>>();
         let held = held_of("sets").iter().sum::<u64>().max(held_of("servers").into_iter().max().unwrap_or_default());
@@ -80,12 +80,12 @@ impl Summary {
         self.behind > 0
     }
 
-    /// Returns the clients that have lacked something for longest, so many at most.
+    /// Returns at most `most` clients, those that have lacked something for longest.
     pub(super) fn laggards(&self, most: usize) -> &[Value] {
         &self.laggards[..self.laggards.len().min(most)]
     }
 
-    /// Returns the first line, and one for each of the worst problems, with the command that says more of it.
+    /// Returns the first line, and one for each of the worst problems, with the command that shows more about it.
     pub(super) fn text(&self, relay: &AdminArgs) -> String {
         let (streams, views) = (plural(self.open as usize, "client stream"), plural(self.views, "view"));
         let mut lines =
@@ -98,7 +98,7 @@ impl Summary {
         }
         let problems: Vec<_> = self.problems["problems"].as_array().into_iter().flatten().take(WORST).collect();
         let all = problems::next(&json!({"next": ["weir", "problems"]}), relay);
-        // Who reads this has asked for the status.
+        // The reader is already using `weir status`.
         let next =
             |of: &Value| if of["next"] == json!(["weir", "status"]) { all.clone() } else { problems::next(of, relay) };
         lines.extend(problems.iter().map(|of| format!("{} -> {}", problems::line(of), next(of))));
@@ -126,9 +126,9 @@ impl Summary {
     }
 }
 
-/// Problems that are shown at the beginning.
+/// The number of problems that are shown at the beginning.
 const WORST: usize = 10;
-/// Laggards to count.
+/// How many laggards to count.
 const MOST: &str = "1000";
 
 #[cfg(test)]

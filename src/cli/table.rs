@@ -31,7 +31,7 @@ fn cut(cell: &mut String) {
     }
 }
 
-/// Letters of a cell that others follow.
+/// The limit on the width of a cell that has others to its right.
 const WIDEST: usize = 100;
 
 impl fmt::Display for Table {

@@ -1,4 +1,4 @@
-//! `weir tap`: the requests and replies of one client of a running relay, as they go.
+//! `weir tap`: the requests and replies of one client of a running relay, live.
 
 use std::fmt::Write;
 use std::process::ExitCode;
@@ -42,7 +42,7 @@ enum Failure {
 }
 
 impl Tap {
-    /// Prints lines until somebody or something ends that.
+    /// Prints lines until the user ends it, or the relay does.
     pub async fn run(self) -> ExitCode {
         let ended = tokio::select! {
             ended = self.follow() => ended,
@@ -86,7 +86,7 @@ impl Tap {
     }
 }
 
-/// Returns what is printed of a line for people.
+/// Returns the text that is printed for a line.
 fn text(line: &Value) -> String {
     let words = match line["event"].as_str().unwrap_or_default() {
         "tap" => {
@@ -100,7 +100,7 @@ fn text(line: &Value) -> String {
         "dropped" => {
             return format!("{}  {} left out: they came faster than they were read\n", clock(line), plural_of(line));
         }
-        _ => return String::new(), // said on stderr, or of a later relay
+        _ => return String::new(), // printed on stderr, or from a later version of the relay
     };
     let mut out = format!("{}  {:>6}  {words}\n", clock(line), session(line));
     if let Some(body) = line.get("body").filter(|body| !body.is_null()) {
@@ -164,7 +164,7 @@ fn version(line: &Value) -> Option<String> {
     Some(format!("version {}", printable(line["version"].as_str()?)))
 }
 
-/// Returns a list of names, none if it is empty.
+/// Returns a list of names; `None` if it is empty.
 fn list(line: &Value, key: &str, what: &str) -> Option<String> {
     let count = line[key]["count"].as_u64().filter(|count| *count > 0)?;
     let first: Vec<_> = line[key]["first"].as_array()?.iter().filter_map(Value::as_str).map(printable).collect();

@@ -32,7 +32,7 @@ pub struct Top {
 }
 
 impl Top {
-    /// Prints the picture again and again.
+    /// Draws the picture again and again.
     pub async fn run(self) -> ExitCode {
         let (mut screen, continued) = (Screen::enter(), Notify::new());
         let ended = {
@@ -66,7 +66,7 @@ impl Top {
                     was_reached = true;
                     text
                 }
-                Err(error) if was_reached => format!("{error}\n"), // it may come back
+                Err(error) if was_reached => format!("{error}\n"), // the relay may come back
                 Err(error) => return Err(error.to_string()),
             };
             let begin = if is_terminal { CLEAR } else { "" };

@@ -1,4 +1,4 @@
-//! Views by what operators know of them: the fields of their sharing key instead of its hash.
+//! Names views by what operators know of them: the fields of their sharing key instead of its hash.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,7 +8,7 @@ use super::admin::{AdminArgs, AdminError};
 use super::printable;
 use crate::view_words::view_words;
 
-/// What to call each view, by its hash.
+/// The name of each view, by its hash.
 #[derive(Debug, Default)]
 pub(super) struct ViewWords(BTreeMap<String, String>);
 
@@ -17,7 +17,7 @@ impl ViewWords {
         Ok(Self::of(&relay.get("/upstreams", &[]).await?))
     }
 
-    /// Takes them from the page of the views.
+    /// Reads the names from the page of the views.
     pub(super) fn of(upstreams: &Value) -> Self {
         let views = upstreams.as_array().into_iter().flatten();
         let named = views.filter_map(|view| {
@@ -28,17 +28,17 @@ impl ViewWords {
         Self(named.collect())
     }
 
-    /// Returns what to call a view. One that has come meanwhile has its hash.
+    /// Returns the name of a view. A view that was created after the page was read is named by its hash.
     pub(super) fn name<'a>(&'a self, view: &'a str) -> &'a str {
         self.0.get(view).map_or(view, String::as_str)
     }
 
-    /// Returns the same, with the hash.
+    /// Returns the name of a view, with its hash.
     pub(super) fn full(&self, view: &str) -> String {
         self.0.get(view).map_or_else(|| view.to_owned(), |words| format!("{words} ({view})"))
     }
 
-    /// Returns some views in one cell: the first, and how many more there are.
+    /// Returns some views in one cell: the first, and the number of others.
     pub(super) fn some(&self, views: &BTreeSet<String>) -> String {
         let first = views.iter().next().map_or("-", |view| self.name(view));
         match views.len() {
@@ -47,7 +47,7 @@ impl ViewWords {
         }
     }
 
-    /// Returns the hash of the view that was meant, by its hash, its words or both. What may be several views is none of them.
+    /// Returns the hash of the view that a text means, by hash, name or both. A text that fits several views is returned as it is.
     pub(super) fn meant<'a>(&'a self, text: &'a str) -> &'a str {
         let hash = text.rsplit_once(" (").and_then(|(_, hash)| hash.strip_suffix(')'));
         if let Some((view, _)) = hash.and_then(|hash| self.0.get_key_value(hash)) {

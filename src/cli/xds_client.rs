@@ -1,4 +1,4 @@
-//! One stream to an xDS server, and its events. The relay's own edge opens the stream, again whenever it ends.
+//! One stream to an xDS server, and its events. The relay's own code opens the stream, and opens it again whenever it ends.
 
 use std::collections::VecDeque;
 
@@ -12,7 +12,7 @@ use super::query_state::{Change, QueryState};
 use crate::relay::{Connector, Link, LinkEvent, LinkId, LinkReport};
 use crate::upstream::{AdsConnector, AdsServer};
 
-/// What is asked on a stream: responses go in, changes and requests come out.
+/// The question of a stream: responses go in, changes and requests come out.
 pub(super) trait Query {
     /// Returns the first requests of a stream.
     fn open(&mut self, variant: Variant) -> Vec<Request>;
@@ -35,7 +35,7 @@ pub(super) struct Client<Q = QueryState> {
     query: Q,
     reports: mpsc::Receiver<LinkReport>,
     requests: Option<mpsc::Sender<Request>>,
-    /// Not sent yet; no response is read before they are.
+    /// Requests that are not sent yet. No response is read before they are sent.
     unsent: VecDeque<Request>,
     /// Whether the other variant is tried if the server does not support the first.
     turns: bool,
@@ -49,9 +49,9 @@ pub(super) enum Event {
     News(Vec<Change>),
     Lost {
         reason: String,
-        /// The server does not support this variant, and the other one is tried now.
+        /// Whether the server does not support this variant, so that the other one is tried now.
         turns: bool,
-        /// The server supports neither, or not the chosen one.
+        /// Whether the server supports neither variant, or not the chosen one.
         hopeless: bool,
     },
 }

@@ -1,4 +1,4 @@
-//! The server's view: what clients were sent, and how they answered (CSDS-3).
+//! The relay as a server: what its clients were sent, and how they answered (CSDS-3).
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use super::rows::{Rows, failure};
 use crate::proto::status::{ClientConfig, ConfigStatus, StatusNode};
 use crate::relay::{ClientHoldings, Views, questions};
 
-/// Returns an entry for each client that matches. None if the process is stopping.
+/// Returns an entry for each client that matches; `None` if the process is stopping.
 pub(super) async fn configs(
     views: &Views,
     matchers: Arc<Matchers>,
@@ -19,7 +19,7 @@ pub(super) async fn configs(
     for source in questions::dump_sources(views) {
         let (clients, matchers) = (source.clients().await, matchers.clone());
         let added = tokio::task::spawn_blocking(move || {
-            // One at a time: what a client was sent is a copy of its names.
+            // Clients are visited one after another, because each gives a copy of all its names.
             let mut matching = clients.iter().filter(|client| matchers.take(client.node_id()));
             matching.try_for_each(|client| add(&client.holdings(), &mut rows)).map(|()| rows)
         });

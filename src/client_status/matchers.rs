@@ -1,10 +1,10 @@
-//! Which clients a request is about.
+//! Matches the clients that a request is about.
 
 use super::Failure;
 use crate::proto::status::string_matcher::MatchPattern;
 use crate::proto::status::{NodeMatcher, StringMatcher};
 
-/// Alternatives, each by the id of a node (CSDS-7). A session keeps nothing else of the node that its view does not have.
+/// Alternatives, each a pattern for the id of a node (CSDS-7). A session keeps only the id of its node, beside the fields that its view has.
 #[derive(Debug)]
 pub(super) struct Matchers(Vec<Option<IdMatcher>>);
 
@@ -32,7 +32,7 @@ impl Matchers {
     }
 }
 
-/// Without an id all clients match.
+/// Reads a matcher. Without an id, it matches all clients.
 fn matcher(of: &NodeMatcher) -> Result<Option<IdMatcher>, Failure> {
     if !of.node_metadatas.is_empty() {
         let reason = "node_metadatas are not supported: the metadata of nodes is not kept; expected node_id";

@@ -1,7 +1,7 @@
-//! Client status (CSDS): how far resources have come, for `grpcdebug` and its like.
+//! Client status (CSDS): the state of each resource, for `grpcdebug` and similar tools.
 //!
-//! Without matchers it is the relay's own status, as a client of its servers; with matchers it is that of the clients that they match, as the
-//! relay knows it. One response never has both (CSDS-3). Who may ask is for the surfaces to say that serve it: `admin` and `downstream`.
+//! Without matchers, it is the relay's own status as a client of its servers. With matchers, it is that of the clients that match, as known to the
+//! relay. One response never has both (CSDS-3). `admin` and `downstream` serve it, and decide who may ask.
 
 mod clients;
 mod matchers;
@@ -19,7 +19,7 @@ use crate::proto::status::{ClientStatusRequest, ClientStatusResponse};
 use crate::relay::Views;
 use crate::transcode::Descriptors;
 
-/// Makes client statuses, one at a time over all surfaces: they may be large.
+/// Makes client statuses, one at a time for all that serve it: they may be large.
 pub(crate) struct ClientStatus {
     views: Arc<Views>,
     descriptors: Descriptors,
@@ -64,7 +64,7 @@ impl ClientStatus {
     }
 }
 
-/// The service, as paths of methods begin.
+/// The service, with which the paths of its methods begin.
 pub(crate) const SERVICE: &str = "/envoy.service.status.v3.ClientStatusDiscoveryService/";
 /// The longest request, in bytes.
 pub(crate) const LONGEST_REQUEST: usize = 64 << 10;

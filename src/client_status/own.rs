@@ -1,4 +1,4 @@
-//! The client's view: what the relay has of its servers, by view and authority (CSDS-3, CSDS-6).
+//! The relay as a client: the resources that its servers sent, by view and authority (CSDS-3, CSDS-6).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +10,7 @@ use super::rows::{Rows, failure};
 use crate::proto::status::{ClientConfig, ClientResourceStatus, GenericXdsConfig, StatusNode, UpdateFailureState};
 use crate::relay::{RejectedReport, ViewReport, ViewSnapshot, Views, questions};
 
-/// Returns an entry for each view and authority. None if the process is stopping.
+/// Returns an entry for each view and authority; `None` if the process is stopping.
 pub(super) async fn configs(views: &Views, mut rows: Rows) -> Option<Result<Vec<ClientConfig>, Failure>> {
     for source in questions::dump_sources(views) {
         let Some((report, view)) = source.view().await else { continue };
@@ -32,7 +32,7 @@ fn add(report: &ViewReport, view: &ViewSnapshot, rows: &mut Rows) -> Result<(), 
         let named = of.rejected.iter().filter_map(|one| Some(((of.kind.as_str(), one.name.as_deref()?), one)));
         rejected.extend(named);
     }
-    // A name may be in a set and requested by itself.
+    // A name may be both in a set and requested by itself, so `rejected` keeps the errors of names that were shown.
     let mut unshown = rejected.clone();
     let mut expired = BTreeSet::new();
     let mut by_authority = BTreeMap::<_, Vec<(&Type, &Name, &Entry)>>::new();
@@ -71,7 +71,7 @@ fn add(report: &ViewReport, view: &ViewSnapshot, rows: &mut Rows) -> Result<(), 
     Ok(())
 }
 
-/// Returns an entry for a name of which the relay has nothing.
+/// Returns an entry for a name without a cached resource.
 fn not_cached((kind, name): (&str, &str), rejected: Option<&RejectedReport>) -> GenericXdsConfig {
     let status = if rejected.is_some() { ClientResourceStatus::Nacked } else { ClientResourceStatus::Requested };
     GenericXdsConfig {
@@ -87,7 +87,7 @@ fn refusal(rejected: &RejectedReport) -> UpdateFailureState {
     failure(&rejected.reason, rejected.version.as_deref().unwrap_or_default(), None)
 }
 
-/// CSDS-4.
+/// Sets the status and its details (CSDS-4).
 fn describe(row: &mut GenericXdsConfig, entry: &Entry, rejected: Option<&RejectedReport>) {
     let error = entry.error.as_ref().map(|(_, error)| error.message.as_str());
     let status = match (&entry.presence, rejected, error) {
@@ -97,7 +97,7 @@ fn describe(row: &mut GenericXdsConfig, entry: &Entry, rejected: Option<&Rejecte
         (Presence::Absent(_), None, None) => match entry.absence {
             AbsenceEvidence::Reported => ClientResourceStatus::DoesNotExist,
             AbsenceEvidence::Silence => ClientResourceStatus::Timeout,
-            AbsenceEvidence::Expired => ClientResourceStatus::Requested, // nothing is known of it any more
+            AbsenceEvidence::Expired => ClientResourceStatus::Requested, // the relay no longer knows anything of it
         },
         (Presence::Unknown, None, None) => ClientResourceStatus::Requested,
     };

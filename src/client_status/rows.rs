@@ -1,4 +1,4 @@
-//! The entries of a client status, as far as they have room in one response.
+//! The entries of a client status, as far as they fit into one response.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -12,9 +12,9 @@ use super::Failure;
 use crate::proto::status::{ClientConfig, GenericXdsConfig, StatusNode, StatusTime, UpdateFailureState};
 use crate::transcode::Descriptors;
 
-/// Entries that grow up to a limit.
+/// Entries with a limit on their size.
 pub(super) struct Rows {
-    /// None if contents are not wanted.
+    /// `None` if contents are not requested.
     descriptors: Option<Descriptors>,
     configs: Vec<ClientConfig>,
     bytes: usize,
@@ -33,7 +33,7 @@ impl Rows {
         Ok(())
     }
 
-    /// Adds an entry of the client that was begun last.
+    /// Adds an entry to the client that was begun last.
     pub(super) fn add(&mut self, row: GenericXdsConfig) -> Result<(), Failure> {
         self.count(row.encoded_len())?;
         if let Some(last) = self.configs.last_mut() {
@@ -57,7 +57,7 @@ impl Rows {
         self.configs
     }
 
-    /// Returns an entry with what a view has under a name. Of a secret, only that it is there (CSDS-8).
+    /// Returns an entry with the view's resource under a name. A secret's content is not shown (CSDS-8).
     pub(super) fn row(&self, kind: &Type, name: &Name, entry: Option<&Entry>, now: Moment) -> GenericXdsConfig {
         let type_url = kind.url().into_owned();
         let mut row = GenericXdsConfig { type_url, name: name.to_string(), ..GenericXdsConfig::default() };
@@ -65,7 +65,7 @@ impl Rows {
         row.version_info = resource.full.to_string();
         row.last_updated = Some(time(now - entry.since));
         row.xds_config = self.descriptors.as_ref().filter(|_| !kind.is_secret()).and_then(|descriptors| {
-            // What has no descriptor cannot be searched for secrets.
+            // Without a descriptor, secrets in the content cannot be found.
             let value = descriptors().redacted(kind.name(), resource.body.bytes()).ok()?;
             Some(Any { type_url: row.type_url.clone(), value })
         });
@@ -73,7 +73,7 @@ impl Rows {
     }
 }
 
-/// Returns what is said of an update that failed.
+/// Returns the entry for a failed update.
 pub(super) fn failure(details: &str, version_info: &str, ago: Option<Duration>) -> UpdateFailureState {
     let (details, version_info) = (details.to_owned(), version_info.to_owned());
     UpdateFailureState { last_update_attempt: ago.map(time), details, version_info }
@@ -84,7 +84,7 @@ fn time(ago: Duration) -> StatusTime {
     StatusTime { seconds: i64::try_from(at.as_secs()).unwrap_or(i64::MAX), nanos: at.subsec_nanos() as i32 }
 }
 
-/// What gRPC clients accept by default, with room for the frame.
+/// The size that gRPC clients accept by default, with room for the frame.
 const MOST_BYTES: usize = (4 << 20) - 1024;
 /// The length and the tag of an entry.
 const OF_FRAME: usize = 8;

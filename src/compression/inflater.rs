@@ -1,7 +1,7 @@
-//! Inflates gzip in slices, and never to more than a limit.
+//! Inflates gzip in slices, to a limited size.
 //!
-//! A message may consist of several gzip members, as RFC 1952 permits and the libraries of Go and Java read it. Anything else that follows a
-//! member is an error, and so is the lack of an end.
+//! A message may consist of several gzip members, as RFC 1952 permits and the libraries of Go and Java accept it. Other bytes after a member are an
+//! error, and so is a missing end.
 
 use std::io::{self, BufRead, ErrorKind, Read};
 
@@ -12,10 +12,10 @@ use tokio::task::yield_now;
 /// Inflates one message.
 pub(crate) struct Inflater {
     decoder: MultiGzDecoder<Compressed>,
-    /// Empty if the message states that it is too large: then it is, or it is invalid.
+    /// Empty if the message states a size above the limit: it is too large, or invalid.
     inflated: Vec<u8>,
     is_kept: bool,
-    /// How many bytes are inflated by now.
+    /// How many bytes are inflated so far.
     length: usize,
     limit: usize,
 }
@@ -31,24 +31,24 @@ pub(crate) enum InflateError {
     Invalid(String),
 }
 
-/// The compressed bytes that are left. Of them the decoder gets only so many in one slice: there are blocks that take long and yield nothing.
+/// The remaining compressed bytes. A slice of work gets a limited number of them, because some blocks take long and yield nothing.
 struct Compressed {
     left: Bytes,
     slice: usize,
 }
 
 impl Inflater {
-    /// `limit`: of the inflated message.
+    /// `limit` is for the inflated message.
     pub(crate) fn new(compressed: Bytes, limit: usize) -> Self {
         let stated = stated_size(&compressed);
         let is_kept = stated <= limit;
-        // At once, since growing would take as much again.
+        // The memory is allocated at once: growing would need as much again for a moment.
         let inflated = Vec::with_capacity(if is_kept { stated } else { 0 });
         let decoder = MultiGzDecoder::new(Compressed { left: compressed, slice: 0 });
         Self { decoder, inflated, is_kept, length: 0, limit }
     }
 
-    /// Inflates a slice, which takes about a millisecond. Returns whether there is more to do.
+    /// Inflates a slice, which takes about a millisecond. Returns whether more remains.
     pub(crate) fn step(&mut self) -> Result<bool, InflateError> {
         self.decoder.get_mut().slice = SLICE;
         let mut piece = [0; PIECE];
@@ -65,12 +65,12 @@ impl Inflater {
         Ok(true)
     }
 
-    /// Returns how many bytes are inflated by now.
+    /// Returns how many bytes are inflated so far.
     pub(crate) fn len(&self) -> usize {
         self.length
     }
 
-    /// Returns what is inflated: all of it, once there is no more to do.
+    /// Returns the inflated bytes: the whole message, once nothing remains.
     pub(crate) fn into_bytes(self) -> Bytes {
         self.inflated.into()
     }
@@ -124,20 +124,20 @@ impl Read for Compressed {
     }
 }
 
-/// Returns the size that a message states of itself at its end: the size of its last member, so it may be larger. More than deflate can make of
-/// so many bytes is not believed.
+/// Returns the size that a message states at its end. This is the size of its last member, so the message may be larger. The result is at most
+/// what deflate can make of this number of bytes.
 fn stated_size(compressed: &[u8]) -> usize {
     let stated = compressed.last_chunk().map_or(0, |size| u32::from_le_bytes(*size) as usize);
     stated.min(compressed.len().saturating_mul(MAX_RATIO))
 }
 
-/// Compressed bytes that are read before other tasks run.
+/// The number of compressed bytes that are read before other tasks run.
 const SLICE: usize = 16 << 10;
-/// Inflated bytes that are made before other tasks run.
+/// The number of inflated bytes that are made before other tasks run.
 const INFLATED_SLICE: usize = 256 << 10;
-/// Bytes that are inflated at a time.
+/// The number of bytes that are inflated at a time.
 const PIECE: usize = 8 << 10;
-/// How many bytes deflate makes of one at most.
+/// The most bytes that deflate makes of one.
 const MAX_RATIO: usize = 1032;
 
 #[cfg(test)]
@@ -225,7 +225,7 @@ pub(crate) mod tests {
         assert!(matches!(error, InflateError::Invalid(_)), "{error}");
     }
 
-    /// Blocks without content, and members without content, are work that yields nothing.
+    /// Blocks and members without content take work and yield nothing.
     #[test]
     fn i10_no_slice_reads_more_than_its_part_of_the_bytes() {
         let members = gzip(b"").repeat(10 * SLICE / gzip(b"").len());

@@ -1,4 +1,4 @@
-//! Compression of what peers send and are sent: how it is named, inflating it, and compressing once for many.
+//! Compression of messages: the names of encodings, inflating requests, and compressing a reply once for many clients.
 
 mod inflater;
 mod shared_gzip;
@@ -9,28 +9,28 @@ use weir_core::xds::truncate;
 pub(crate) use self::inflater::{InflateError, Inflater};
 pub(crate) use self::shared_gzip::{END, START, SharedGzip, SharedSum};
 
-/// What is compressed of replies to those who accept it.
+/// Which replies are compressed for clients that accept it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum Compression {
     #[default]
     Off,
-    /// What is worth its cost by the number of those who take it.
+    /// Those for which compression is worth its cost, by the number of clients that are sent them.
     Auto,
-    /// All that becomes smaller.
+    /// All that become smaller.
     Always,
 }
 
-/// How a peer says that its messages are encoded.
+/// The encoding that a peer states for its messages.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Encoding {
     Identity,
     Gzip,
-    /// The name of an encoding that is not supported, cut if it is long.
+    /// The name of an encoding that is not supported, shortened if it is long.
     Other(String),
 }
 
 impl Encoding {
-    /// Returns the encoding that a header names. Without the header nothing is encoded.
+    /// Returns the encoding that a header names; `Identity` without the header.
     pub(crate) fn of(headers: &HeaderMap, name: &str) -> Self {
         let mut values = headers.get_all(name).iter().map(HeaderValue::as_bytes);
         match (values.next(), values.next()) {
@@ -44,7 +44,7 @@ impl Encoding {
         }
     }
 
-    /// Whether a header with a list of names, each of which may have a weight, has gzip.
+    /// Whether a header lists gzip among its names, each of which may have a weight.
     pub(crate) fn is_gzip_accepted(headers: &HeaderMap, name: &str) -> bool {
         let values = headers.get_all(name).iter().filter_map(|value| value.to_str().ok());
         values.flat_map(|value| value.split(',')).any(|entry| {
@@ -60,13 +60,13 @@ impl Encoding {
     }
 }
 
-/// Names the encoding of the messages of a gRPC stream whose flag says that they are compressed.
+/// The header with the encoding of those messages of a gRPC stream that are flagged as compressed.
 pub(crate) const GRPC_ENCODING: &str = "grpc-encoding";
-/// Names the encodings that a gRPC peer reads.
+/// The header with the encodings that a gRPC peer can read.
 pub(crate) const GRPC_ACCEPT_ENCODING: &str = "grpc-accept-encoding";
-/// The name of the one encoding that is read and made.
+/// The name of the only supported encoding.
 pub(crate) const GZIP: &str = "gzip";
-/// What is read of clients, for this header or HTTP's own.
+/// The encodings that clients may use, for the gRPC header or HTTP's own.
 pub(crate) const ACCEPTED: &str = "gzip, identity";
 /// Longer names of encodings are cut.
 const NAME_BYTES: usize = 64;

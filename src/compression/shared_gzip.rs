@@ -1,7 +1,7 @@
-//! Gzip that is made once for many readers, each of whom has some bytes of its own before what they share.
+//! Gzip that is compressed once for many readers, each of which has some bytes of its own before the shared ones.
 //!
-//! It is one member for every reader, since not all read more than one: the bytes of a reader are a stored block, and the blocks after it
-//! refer to nothing before them. The sum at the end is that of both parts.
+//! Each reader gets a single gzip member, since some read only one: the reader's own bytes are a stored block, and the blocks after it refer to
+//! nothing before them. The checksum at the end covers both parts.
 
 use std::io::{self, Write};
 
@@ -16,11 +16,11 @@ pub(crate) struct SharedGzip {
     sum: SharedSum,
 }
 
-/// The sum of the bytes that readers share.
+/// The checksum of the shared bytes.
 #[derive(Debug)]
 pub(crate) struct SharedSum(Crc);
 
-/// Bytes in pieces of one size, of which the last may be shorter. Each can be freed by itself.
+/// Bytes in pieces of one size, except that the last may be shorter. Each piece can be freed by itself.
 #[derive(Debug)]
 struct Pieces {
     size: usize,
@@ -42,23 +42,23 @@ impl SharedGzip {
         Ok(Self { pieces, sum: SharedSum(sum) })
     }
 
-    /// Returns what all readers get after their own bytes, in pieces, and the sum of that for their ends.
+    /// Returns the shared bytes that follow a reader's own, in pieces, and their checksum for the ends.
     pub(crate) fn into_parts(self) -> (Vec<Vec<u8>>, SharedSum) {
         (self.pieces.filled, self.sum)
     }
 
-    /// Returns the length of what all readers get.
+    /// Returns the length of the shared compressed bytes.
     pub(crate) fn len(&self) -> usize {
         self.pieces.filled.iter().map(Vec::len).sum()
     }
 
-    /// Returns what is before the own bytes of a reader, so many and at most 64 KiB less one.
+    /// Returns the bytes before a reader's own bytes, of which there are `own`: less than 64 KiB.
     pub(crate) fn start(own: u16) -> [u8; START] {
         let [least, most] = own.to_le_bytes();
         [0x1f, 0x8b, 8, 0, 0, 0, 0, 0, FASTEST, UNKNOWN_SYSTEM, STORED, least, most, !least, !most]
     }
 
-    /// Returns the whole for readers without bytes of their own.
+    /// Returns the whole message for readers without bytes of their own.
     pub(crate) fn into_bytes(self) -> Bytes {
         let mut whole = Vec::with_capacity(START + self.len() + END);
         whole.extend_from_slice(&Self::start(0));
@@ -95,9 +95,9 @@ impl Write for Pieces {
     }
 }
 
-/// The header of ten bytes, and that of the stored block.
+/// The length of the gzip header, ten bytes, and of the stored block's header.
 pub(crate) const START: usize = 15;
-/// The sum of what was compressed, and its length.
+/// The length of the checksum and of the stated size.
 pub(crate) const END: usize = 8;
 const FASTEST: u8 = 4;
 const UNKNOWN_SYSTEM: u8 = 0xff;
@@ -112,7 +112,7 @@ mod tests {
 
     use super::*;
 
-    /// Reads one member, and nothing may follow it.
+    /// Reads a single member, which nothing may follow.
     fn read(gzip: &[u8]) -> Vec<u8> {
         let (mut decoder, mut plain) = (GzDecoder::new(gzip), Vec::new());
         decoder.read_to_end(&mut plain).unwrap();

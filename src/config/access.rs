@@ -21,7 +21,7 @@ pub(super) fn check(entries: &[Located<raw::AccessEntry>], table: &TypeTable, ch
     Access::of(rules.collect())
 }
 
-/// Reports patterns that match no name, so that their rule would protect nothing.
+/// Reports a pattern that matches no name: its rule would protect nothing.
 fn pattern(name: &Located<Name>, checker: &mut Checker) -> NamePattern {
     let text = name.0.as_str();
     let start = text.strip_suffix('*').unwrap_or(text);
@@ -37,7 +37,7 @@ fn pattern(name: &Located<Name>, checker: &mut Checker) -> NamePattern {
     NamePattern::parse(text)
 }
 
-/// Reports networks that no client is in.
+/// Reports a network that no client can be in.
 pub(super) fn check_network(network: &Located<Network>, checker: &mut Checker) -> Network {
     if let Some(v4) = network.value.as_mapped() {
         checker.fault(&network.place, format!("invalid network {}: expected its IPv4 form {v4}", network.value));
@@ -45,7 +45,7 @@ pub(super) fn check_network(network: &Located<Network>, checker: &mut Checker) -
     network.value
 }
 
-/// Returns the name of a type of which a rule is. One that is not in the table is known by its whole URL.
+/// Returns the name of the type that a rule is about. A type that is not in the table needs its whole URL.
 pub(super) fn known_type(name: &Located<Name>, table: &TypeTable, checker: &mut Checker) -> Box<str> {
     let kind = table.resolve(&name.0);
     let is_url = kind.name().contains('/') && !kind.message().is_empty();

@@ -70,7 +70,7 @@ fn path_of(address: &ListenAddress) -> Option<&PathBuf> {
     }
 }
 
-/// Whether the system would refuse to listen on both. It chooses a different port for each 0.
+/// Whether the system would refuse to listen on both addresses. For each port 0 the system chooses another port.
 fn overlap(one: &ListenAddress, other: &ListenAddress) -> bool {
     match (one, other) {
         (ListenAddress::Tcp(one), ListenAddress::Tcp(other)) => ports_overlap(*one, *other),

@@ -1,4 +1,4 @@
-//! The address and the socket for operators, and who may do what there.
+//! The address and the socket for operators, and which operators may do what there.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -11,14 +11,14 @@ use super::permissions::check_identity;
 use super::{listen, listen_tls, raw};
 use crate::tls::{ClientAuth, ListenTls};
 
-/// Where operators connect, and who of them may do what. Without an address and a socket they do not.
+/// Where operators connect, and which of them may do what. Without an address and a socket, no operator can connect.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct AdminOptions {
-    /// For reading, and with TLS also for changes.
+    /// For reading; with TLS also for changes.
     pub address: Option<SocketAddr>,
     /// A Unix socket, for reading and for changes.
     pub socket: Option<PathBuf>,
-    /// Names that may lead to the address.
+    /// Host names under which requests may come to the address.
     pub hosts: Vec<Box<str>>,
     /// TLS of the address.
     pub(crate) tls: Option<AdminTls>,
@@ -28,11 +28,11 @@ pub struct AdminOptions {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct AdminTls {
     pub(crate) tls: ListenTls,
-    /// Who may read.
+    /// The identities that may read.
     pub(crate) may_read: Vec<IdentityPattern>,
-    /// Who may read and change.
+    /// The identities that may read and change.
     pub(crate) may_change: Vec<IdentityPattern>,
-    /// Who may tap clients. It is a right beside the others.
+    /// The identities that may tap clients. The other two lists do not give this right.
     pub(crate) may_tap: Vec<IdentityPattern>,
 }
 
@@ -72,7 +72,7 @@ fn admin_tls(raw: &Located<raw::AdminTls>, checker: &mut Checker) -> Option<Admi
     Some(AdminTls { tls: ListenTls { own, client_auth: ClientAuth::Required(trust) }, may_read, may_change, may_tap })
 }
 
-/// Returns the identities of a list.
+/// Returns the identities of a list of operators.
 fn operators(
     tls: &raw::AdminTls,
     listed: &Option<Located<NonEmpty<raw::OperatorEntry>>>,
@@ -99,7 +99,7 @@ fn operators(
     found
 }
 
-/// Checks that operators may be served at an address. It shows more than other machines may see without saying who they are.
+/// Checks that operators may be served at an address. Without TLS the admin API shows too much for other machines, so the address must be a loopback one.
 pub(super) fn admin_may_be_at(address: SocketAddr, has_tls: bool) -> Result<(), String> {
     if has_tls || address.ip().is_loopback() {
         return Ok(());

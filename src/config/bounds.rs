@@ -1,4 +1,4 @@
-//! Numbers that must not be too large for what they are for, and numbers that must not contradict each other.
+//! Checks that numbers are not too large for their purpose, and do not contradict each other.
 
 use super::checker::Checker;
 use super::diagnostic::Place;
@@ -38,7 +38,7 @@ impl Amount<'_> {
     }
 }
 
-/// Reports a size below `least`, or above what the format of messages or headers can say.
+/// Reports a size below `least`, or above `most`, the limit of the format of messages or headers.
 pub(super) fn within(size: &Setting<Size>, least: usize, most: usize, why: &str, checker: &mut Checker) {
     let (Some(place), Size(value)) = (size.given(), size.value) else { return };
     if value < least {
@@ -50,7 +50,7 @@ pub(super) fn within(size: &Setting<Size>, least: usize, most: usize, why: &str,
     }
 }
 
-/// Reports a share that was set above its total. A share by default is not reported: the total then bounds it.
+/// Reports a share that the file sets above its total. A default share is not reported: the total limits it.
 pub(super) fn is_share_of<'a>(share: impl Into<Amount<'a>>, total: impl Into<Amount<'a>>, checker: &mut Checker) {
     let (share, total) = (share.into(), total.into());
     let Some(place) = share.place.filter(|_| share.value > total.value && are_known(&share, &total, checker)) else {
@@ -60,7 +60,7 @@ pub(super) fn is_share_of<'a>(share: impl Into<Amount<'a>>, total: impl Into<Amo
         .fault(place, format!("invalid {}: expected at most {}, which is {}", share.shown(), total.bare(), total.key));
 }
 
-/// Reports a total that has no room for one part. It is reported where either was set, the total first.
+/// Reports a total that is smaller than one part of it, at the total if the file sets it, otherwise at the part.
 pub(super) fn has_room_for<'a>(total: impl Into<Amount<'a>>, part: impl Into<Amount<'a>>, checker: &mut Checker) {
     let (total, part) = (total.into(), part.into());
     if total.value >= part.value || !are_known(&total, &part, checker) {
@@ -75,10 +75,10 @@ pub(super) fn has_room_for<'a>(total: impl Into<Amount<'a>>, part: impl Into<Amo
     }
 }
 
-/// Whether neither has a fault of its own: then it has its default here, which nobody meant.
+/// Whether neither amount has a fault of its own. An amount with a fault has its default here, which the file did not intend.
 fn are_known(one: &Amount, other: &Amount, checker: &Checker) -> bool {
     [one, other].iter().all(|amount| !checker.has_fault_within(amount.key))
 }
 
-/// The length before a gRPC message has 32 bits.
+/// The length field of a gRPC message has 32 bits.
 pub(super) const LONGEST_MESSAGE: usize = u32::MAX as usize;

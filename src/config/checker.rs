@@ -1,5 +1,4 @@
-//! What all checks share: where they report, and what of the surroundings they may look at. Each part of the file has its checks in a file of
-//! its own.
+//! What all checks share: where they report, and what they may read outside the file. The checks of each part of the file are in a file of their own.
 
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
@@ -22,12 +21,12 @@ pub(super) struct Checker<'a> {
 }
 
 impl<'a> Checker<'a> {
-    /// Continues with what is found so far.
+    /// Continues with what the steps before have found.
     pub(crate) fn new(found: Diagnostics, environment: &'a dyn Fn(&str) -> Option<String>, opens_files: bool) -> Self {
         Self { found, environment, opens_files, machine: None }
     }
 
-    /// Checks the file for a machine with so much memory.
+    /// Checks the file for a machine with this much memory.
     pub(crate) fn on_machine(self, machine: Option<usize>) -> Self {
         Self { machine, ..self }
     }
@@ -67,7 +66,7 @@ impl<'a> Checker<'a> {
         self.opens_files
     }
 
-    /// Looks at something that the relay can start without, if files are to be checked.
+    /// Checks something that the relay can start without, if files are to be checked.
     pub(crate) fn look<E: Display>(&mut self, place: &Place, look: impl FnOnce() -> Result<(), E>) {
         if self.opens_files
             && let Err(error) = look()
@@ -90,19 +89,19 @@ impl<'a> Checker<'a> {
         path
     }
 
-    /// Reads a file that the configuration depends on.
+    /// Reads a text file that the configuration depends on.
     pub(crate) fn text_of(&mut self, file: &Path, place: &Place) -> Option<String> {
         self.found.name(file);
         files::text(file).map_err(|fault| self.fault(place, fault.to_string())).ok()
     }
 
-    /// The same, of a file that is not a text.
+    /// Reads a file that the configuration depends on and that is not text.
     pub(crate) fn bytes_of(&mut self, file: &Path, place: &Place) -> Option<Vec<u8>> {
         self.found.name(file);
         files::bytes(file).map_err(|fault| self.fault(place, fault.to_string())).ok()
     }
 
-    /// Reads a bootstrap, whose faults are those of the configuration.
+    /// Reads a bootstrap. Its faults count as faults of the configuration.
     pub(crate) fn bootstrap(&mut self, path: &Path, text: &str, message_bytes: usize) -> Option<Lists> {
         self.found.bootstrap = Some(hash_of(text.as_bytes()));
         let read = bootstrap::read(path, text, message_bytes, self.opens_files);
@@ -113,7 +112,7 @@ impl<'a> Checker<'a> {
         Some(lists)
     }
 
-    /// Returns an environment variable, if it is set to something.
+    /// Returns an environment variable, if it is set and not empty.
     pub(crate) fn variable(&self, name: &str) -> Option<String> {
         (self.environment)(name).filter(|value| !value.is_empty())
     }

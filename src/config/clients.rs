@@ -1,4 +1,4 @@
-//! What clients may send, and what their connections are like.
+//! Limits on what clients send, and options of their connections.
 
 use super::memory::or_part;
 use super::raw;
@@ -34,7 +34,7 @@ pub(super) fn check(
     }
 }
 
-/// The hundredths of the memory that incomplete requests may have, if nothing is said of it.
+/// The default memory for incomplete requests, in hundredths of the whole.
 const INCOMPLETE: usize = 12;
-/// The same of replaced resources in replies.
+/// The default memory for replaced resources in replies, in hundredths of the whole.
 const OUTDATED: usize = 6;

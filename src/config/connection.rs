@@ -5,7 +5,7 @@ use weir_core::protocol::upstream::BackoffTimes;
 use super::checker::Checker;
 use super::raw;
 
-/// Keys that are missing are as in `default`.
+/// Reads the waits. Missing keys are as in `default`.
 pub(super) fn backoff(raw: &raw::Backoff, default: BackoffTimes, checker: &mut Checker) -> BackoffTimes {
     let read = BackoffTimes {
         initial: raw.initial.or(default.initial).0,

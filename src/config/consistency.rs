@@ -1,4 +1,4 @@
-//! Numbers that have to fit one another: totals and their shares, and what clients send and servers take.
+//! Checks that numbers fit one another: totals and their shares, what clients may send and what servers accept.
 
 use weir_core::xds::{KeyField, KeyRule};
 
@@ -8,7 +8,7 @@ use super::form::size_text;
 use super::raw;
 use crate::upstream::{Plan, SourcePlan};
 
-/// Checks the limits in force, those by default included.
+/// Checks the limits in force, including default values.
 pub(super) fn check(raw: &raw::Root, checker: &mut Checker) {
     let limits = &raw.limits;
     for size in [&limits.message_bytes, &limits.reply_bytes] {
@@ -30,7 +30,7 @@ pub(super) fn check(raw: &raw::Root, checker: &mut Checker) {
     }
 }
 
-/// Checks that there are tenants where their limits are stated.
+/// Reports limits of tenants in a file without tenants.
 pub(super) fn check_tenants(raw: &raw::Root, key: &KeyRule, checker: &mut Checker) {
     let has_tenants = key.fields().contains(&KeyField::Tenant);
     let of = &raw.limits;
@@ -42,7 +42,7 @@ pub(super) fn check_tenants(raw: &raw::Root, key: &KeyRule, checker: &mut Checke
     }
 }
 
-/// Checks the views of one connection, and of one identity.
+/// Checks the limits on the views of one connection, identity or tenant.
 pub(super) fn check_views(raw: &raw::Root, checker: &mut Checker) {
     if raw.views.max.given().is_some() {
         is_share_of(&raw.limits.views_per_connection, &raw.views.max, checker);
@@ -51,7 +51,7 @@ pub(super) fn check_views(raw: &raw::Root, checker: &mut Checker) {
     }
 }
 
-/// Checks that the node of a client, which each server is sent, has room in a request to any of them.
+/// Checks that a client's node, which Weir sends to each server, has room in a request to any of them.
 pub(super) fn check_nodes(raw: &raw::Root, plan: &Plan, checker: &mut Checker) {
     let node_bytes = raw.limits.node_bytes.0;
     let servers = plan.servers.iter().filter_map(SourcePlan::ads);
@@ -75,7 +75,7 @@ pub(super) fn check_nodes(raw: &raw::Root, plan: &Plan, checker: &mut Checker) {
     }
 }
 
-/// Checks that streams last long enough for what is concluded from silence. Each opening begins its timers.
+/// Checks that streams last long enough for conclusions from silence: each new stream starts these timers again.
 pub(super) fn check_ages(raw: &raw::Root, checker: &mut Checker) {
     let limits = &raw.limits;
     let least = limits.resource_timer.0.saturating_add(limits.second_silence.0).saturating_mul(2);
@@ -95,9 +95,9 @@ pub(super) fn check_ages(raw: &raw::Root, checker: &mut Checker) {
     }
 }
 
-/// Even an empty request of an Envoy has some hundred bytes.
+/// Even an empty request of an Envoy has some hundred bytes, so a lower limit is a mistake.
 const SHORTEST_MESSAGE: usize = 1 << 10;
 /// A request without tokens has some 300 bytes.
 const FEWEST_HEADER_BYTES: usize = 1 << 10;
-/// HTTP/2 announces 32 bits; the library is told twice the limit.
+/// HTTP/2 announces 32 bits, and the library is given twice the limit.
 const MOST_HEADER_BYTES: usize = 1 << 30;

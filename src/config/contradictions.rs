@@ -1,4 +1,4 @@
-//! Values that have no effect, or another one than they seem to have, because of others beside them. They are warned of: a relay can run with them.
+//! Warns of values that have no effect, or another effect than they seem to have, because of other values. A relay can run with them.
 
 use std::net::IpAddr;
 
@@ -29,7 +29,7 @@ pub(super) fn check(raw: &raw::Root, plan: &Plan, checker: &mut Checker) {
     upstream.all_servers().for_each(|server| of_server(server, checker));
 }
 
-/// Warns that keys have no effect, and why: those that `is_one` picks and that the file sets to other values than their defaults.
+/// Warns that keys have no effect, and why. These are the keys that `is_one` selects and that the file sets to other values than their defaults.
 fn without_effect<S: Section>(section: &S, is_one: impl Fn(&str) -> bool, why: &str, checker: &mut Checker) {
     for ((row, place), value) in S::rows().into_iter().zip(section.given()).zip(section.values()) {
         if let Some(place) = place.filter(|_| is_one(row.key) && value != row.default) {
@@ -68,7 +68,7 @@ fn audit(raw: &raw::Views, checker: &mut Checker) {
     }
 }
 
-/// Nothing is shown a client where all servers are files.
+/// Warns of keys that show a client to servers where all servers are files: files are shown no client.
 fn members(raw: &raw::Views, plan: &Plan, checker: &mut Checker) {
     if !views::shows_members(raw) || views::shows_nodes(Some(plan)) {
         return;
@@ -120,7 +120,7 @@ fn of_server(server: &Located<raw::Server>, checker: &mut Checker) {
     }
     let uri = server.uri.as_ref().or(server.rest.as_ref());
     let host = uri.and_then(|uri| uri.uri.host()).unwrap_or_default().trim_matches(['[', ']']);
-    let is_address = host.parse::<IpAddr>().is_ok() && server.proxy.is_none(); // whose name may have several
+    let is_address = host.parse::<IpAddr>().is_ok() && server.proxy.is_none(); // a proxy resolves the server's name to several addresses
     if is_address && server.drain.0.is_some() {
         let why = "the host of the server is an address, and not the name of several";
         without_effect(&**server, |key| key == "drain", why, checker);
@@ -133,7 +133,7 @@ mod tests {
 
     use crate::config::Config;
 
-    /// Returns the warnings of a file with these servers and this beside them.
+    /// Returns the warnings of a file with these servers and the lines of `rest`.
     fn of(servers: &str, rest: &str) -> Vec<String> {
         let text = format!("listen: [{{address: '127.0.0.1:1'}}]\nupstream:\n  servers: [{servers}]\n{rest}");
         let config = Config::parse(Path::new("relay.yaml"), &text).unwrap();

@@ -14,7 +14,7 @@ pub struct Diagnostic {
     /// The line, from 1.
     pub line: Option<u64>,
     pub(crate) column: Option<u64>,
-    /// The path of keys to it; empty for the whole file.
+    /// The path of keys to the value; empty for the whole file.
     pub at: String,
     /// What is wrong and what is expected.
     pub reason: String,
@@ -37,11 +37,11 @@ pub(super) struct Diagnostics {
     pub(crate) unusable: Vec<Diagnostic>,
     /// Warnings: the relay can start, but an operator should know of them.
     pub(crate) warnings: Vec<Diagnostic>,
-    /// The files that it names and that a relay reads.
+    /// The files that the file names and a relay reads.
     pub(crate) named: BTreeSet<PathBuf>,
     /// SHA-256 of the bootstrap that was read, in hexadecimal.
     pub(crate) bootstrap: Option<String>,
-    /// Variables of the environment that values have, with what they stand for.
+    /// Environment variables in values of the file, with their own values.
     pub(super) values: Vec<(String, String)>,
 }
 
@@ -70,17 +70,17 @@ impl Diagnostics {
         self.warnings.push(self.diagnostic(place, reason.into()));
     }
 
-    /// Notes a file that is read, whatever is in it.
+    /// Records a file that is read, whatever its content is.
     pub(crate) fn name(&mut self, file: &Path) {
         self.named.insert(file.into());
     }
 
-    /// Notes variables that were substituted: what they stand for may be secret.
+    /// Records variables that were substituted: their values may be secret.
     pub(crate) fn note_values(&mut self, values: Vec<(String, String)>) {
         self.values.extend(values.into_iter().filter(|value| !self.values.contains(value)).collect::<Vec<_>>());
     }
 
-    /// Returns all that was found, with variables by their names.
+    /// Returns everything that was found, with the names of variables instead of their values.
     pub(crate) fn shown(mut self) -> Self {
         for one in self.faults.iter_mut().chain(&mut self.unusable).chain(&mut self.warnings) {
             one.reason = without_values(&one.reason, &self.values);
@@ -107,7 +107,8 @@ impl Diagnostics {
 }
 
 impl Place {
-    /// Whether paths and messages may have a key of this section. Somebody may write the value of a header in the place of its name.
+    /// Whether paths and messages may quote a key of this section. In a section of headers somebody may have written a value, which may be secret, in
+    /// place of a name.
     pub(crate) fn may_quote(&self, key: &str) -> bool {
         !self.path.ends_with(".headers") || !may_have_value(key)
     }

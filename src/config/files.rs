@@ -77,12 +77,12 @@ pub(super) fn look_at_lists(path: &Path) -> Result<(), FileFault> {
     }
 }
 
-/// Returns when the certificates of a file are valid, if that can be read.
+/// Returns when the certificates of a file are valid, if they can be read.
 pub(super) fn validity(path: &Path) -> Option<Validity> {
     tls::of_chain(&certificates(path).ok()?)
 }
 
-/// Whether a file has a certificate that can be read and has no DNS name.
+/// Whether the first certificate of a file can be read and has no DNS name.
 pub(super) fn is_without_names(path: &Path) -> bool {
     let leaf = certificates(path).ok().and_then(|chain| chain.into_iter().next());
     leaf.is_some_and(|leaf| tls::server_names(&leaf).is_some_and(|names| names.is_empty()))

@@ -1,4 +1,4 @@
-//! Headers that servers are shown, of clients in the key and of the relay itself: which servers may be shown them, and for which clients.
+//! Headers that servers are shown: headers of clients in the key, and the relay's own. Which servers may be shown them, and for which clients.
 
 use weir_core::xds::{IdentityPattern, KeyField, KeyRule, PermissionRule, Permissions, Template};
 
@@ -8,7 +8,7 @@ use super::raw::{self, Headers, KeyEntry, Server};
 use crate::relay::HeaderHasher;
 use crate::upstream::{Plan, SourcePlan};
 
-/// Returns what makes the hashes of headers in the key, if there are any.
+/// Returns the hasher of the headers in the key, if there are any.
 pub(super) fn check(raw: &raw::Root, rule: &KeyRule, plan: &Plan, checker: &mut Checker) -> Option<HeaderHasher> {
     rule.headers().next()?;
     let entries = raw.views.key.iter().flat_map(|entries| &entries.0);
@@ -41,7 +41,7 @@ pub(super) fn check(raw: &raw::Root, rule: &KeyRule, plan: &Plan, checker: &mut 
     hasher.map_err(|error| checker.fault(place, format!("{name} is hashed in memory, and {error}"))).ok()
 }
 
-/// Checks the headers that servers are shown for all clients, or for those of a tenant.
+/// Checks the headers that servers are shown for all clients, or for the clients of a tenant.
 pub(super) fn check_shared(raw: &raw::Root, rule: &KeyRule, permissions: &Permissions, checker: &mut Checker) {
     let servers: Vec<_> = raw.upstream.0.iter().flat_map(|upstream| upstream.all_servers()).collect();
     let are_ids_free = rule.fields().iter().any(KeyField::is_of_id) && !ties_ids(permissions);
@@ -69,7 +69,7 @@ fn headers_of(server: &Server) -> impl Iterator<Item = &Located<Headers>> {
     server.headers.iter().chain(tenants.filter_map(|tenant| tenant.headers.as_ref()))
 }
 
-/// Whether no client can state any id that it likes: each rule is for proved identities, and says which ids these may have.
+/// Whether no client can freely choose the id that it states: each rule is for proved identities, and lists the ids that these may have.
 fn ties_ids(permissions: &Permissions) -> bool {
     let is_any = |text: &Template| Template::parse("*").is_ok_and(|any| any == *text);
     let ids = |rule: &PermissionRule| {

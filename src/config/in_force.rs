@@ -7,10 +7,10 @@ use super::raw::{self, Root};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ShownKey {
     pub(crate) key: &'static str,
-    /// None for a list, which the relay may understand otherwise than it is written.
+    /// `None` for a list, which the relay may interpret in another way than it is written.
     pub(crate) value: Option<String>,
     pub(crate) default: Option<String>,
-    /// The file has it.
+    /// Whether the file sets the key.
     pub(crate) is_set: bool,
 }
 
@@ -20,7 +20,7 @@ pub(crate) struct InForce {
     pub(crate) views: Vec<ShownKey>,
     pub(crate) limits: Vec<ShownKey>,
     pub(crate) brakes: Vec<ShownKey>,
-    /// Other sections by their names.
+    /// Other sections, by their names.
     pub(crate) others: Vec<(String, Vec<ShownKey>)>,
 }
 
@@ -42,7 +42,7 @@ impl InForce {
         Self { views, limits: keys(&raw.limits.value), brakes: keys(&raw.brakes.value), others }
     }
 
-    /// Returns every key with its section.
+    /// Returns every key, with its section.
     pub(crate) fn all(&self) -> impl Iterator<Item = (&str, &ShownKey)> {
         let own = [("views", &self.views), ("limits", &self.limits), ("brakes", &self.brakes)];
         let others = self.others.iter().map(|(section, keys)| (section.as_str(), keys));
@@ -50,8 +50,8 @@ impl InForce {
     }
 }
 
-/// Returns the numbers, times and words of the upstream side: a text there may be of a variable that is a secret, and lists of servers are shown
-/// as the relay understands them.
+/// Returns the numbers, times and words of the upstream side. Texts are left out because they may come from a variable that is a secret. Lists of
+/// servers are shown elsewhere, as the relay interprets them.
 fn upstream(raw: &raw::Upstream) -> Vec<(String, Vec<ShownKey>)> {
     let mut found = vec![
         ("upstream.fallback".to_owned(), plain(&raw.fallback.value)),

@@ -12,8 +12,8 @@ use super::plain_server::default_message_bytes;
 use super::shown::json_of;
 use crate::upstream::Plan;
 
-/// Reviews the text of a configuration file with these environment variables, as a relay does that reads it. Returns the configuration if a
-/// relay could start with it, then the faults, then the warnings.
+/// Reviews the text of a configuration file with these environment variables, like a relay that reads it. Returns the configuration if a relay could
+/// start with it, then the faults, then the warnings.
 pub fn review_config(
     path: &Path,
     text: &str,
@@ -29,8 +29,8 @@ pub fn read_bootstrap(path: &Path, text: &str) -> Result<Plan, Vec<Diagnostic>> 
     Ok(Plan::new(lists, FallbackTimers::default(), false))
 }
 
-/// Reads a JSON text as that of a bootstrap file is read, with the places of faults; duplicate keys are faults too. An integer that an `i64`
-/// does not have becomes null.
+/// Reads a JSON text like that of a bootstrap file, with the places of faults; duplicate keys are faults too. An integer outside the range of `i64`
+/// becomes null.
 pub fn read_json(path: &Path, text: &str) -> Result<serde_json::Value, Vec<Diagnostic>> {
     let mut reader = JsonReader::of(path, false);
     let tree = reader.parse(text);

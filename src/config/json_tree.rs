@@ -3,12 +3,12 @@
 use super::diagnostic::{Diagnostics, Place};
 use super::yaml::{Entry, Node, Scalar, Value};
 
-/// Reads a text that serde_json accepts. Of duplicate keys the first counts, and the others are faults.
+/// Reads a text that serde_json accepts. The first of duplicate keys counts, and the others are faults.
 pub(super) fn read(text: &str, found: &mut Diagnostics) -> Node {
     Reader { rest: text, line: 1, column: 1, found }.node(String::new())
 }
 
-/// `rest` begins at the line and the column.
+/// `rest` begins at `line` and `column`.
 struct Reader<'t, 'f> {
     rest: &'t str,
     line: u64,
@@ -58,7 +58,7 @@ impl<'t> Reader<'t, '_> {
         entries
     }
 
-    /// Goes to the next item behind the opening bracket or a comma. Returns false behind the closing bracket, and at the end.
+    /// Moves to the next item, past the opening bracket or a comma. Returns false past the closing bracket, and at the end.
     fn has_next(&mut self, closing: char) -> bool {
         self.skip_space();
         if !self.rest.starts_with(closing) {

@@ -1,9 +1,9 @@
-//! When changes of keys count.
+//! When changes of keys take effect.
 
 use super::form::{Applies, Row, Section};
 use super::raw::Root;
 
-/// Returns when a changed key counts, by its path from the top of the file: as the last key on the way to it that says so.
+/// Returns when a change of a key takes effect, by its path from the top of the file. The last key on the path that declares this decides.
 pub(crate) fn applies(path: &str) -> Applies {
     let (mut rows, mut found): (Vec<Row>, _) = (Root::rows(), None);
     for step in path.split('.') {

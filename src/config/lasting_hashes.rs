@@ -1,4 +1,4 @@
-//! Views with headers in the key, from one process to the next.
+//! Hashes of headers in the key that stay the same when the process restarts.
 
 use anyhow::Context;
 
@@ -6,7 +6,7 @@ use super::load::Config;
 use crate::relay::HeaderHasher;
 use crate::state::SealingKey;
 
-/// Gives headers in the key hashes that outlast the process, where there is a key for what is on disk.
+/// Makes the hashes of headers in the key depend on `state.key` alone, if that is set, so that they outlast the process.
 pub(crate) fn with_lasting_hashes(mut config: Config) -> anyhow::Result<Config> {
     let key = config.state.as_ref().and_then(|state| state.key.as_deref());
     if let (Some(hasher), Some(path)) = (&mut config.views.header_hasher, key) {

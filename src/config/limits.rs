@@ -81,7 +81,7 @@ pub(super) fn drain(raw: &raw::Drain, reload: &raw::Reload) -> DrainTimes {
     }
 }
 
-/// The hundredths of the memory that sums of load reports may have, if nothing is said of it.
+/// The default memory for the sums of load reports, in hundredths of the whole.
 const REPORTS: usize = 6;
-/// The numbers of streams have 31 bits, and clients use the odd ones.
+/// Stream numbers have 31 bits, and clients use the odd ones.
 const MOST_STREAMS: usize = 1 << 30;

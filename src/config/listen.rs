@@ -1,4 +1,4 @@
-//! What the connections of each listener have to bring, and its Unix socket, if it is one.
+//! What each listener requires of its connections, and its Unix socket, if it has one.
 
 use std::path::PathBuf;
 
@@ -53,7 +53,7 @@ fn unix(raw: &raw::Listen, place: &Place, path: &FilePath, checker: &mut Checker
     options
 }
 
-/// Returns where a socket is. Its folder is checked if files are.
+/// Returns the path of a socket. Its folder is checked if files are to be checked.
 pub(super) fn socket_path(place: &Place, path: &FilePath, checker: &mut Checker) -> PathBuf {
     let path = checker.path(path);
     let folder = folder_of(&path);
@@ -72,7 +72,7 @@ fn place<T>(given: &Option<Located<T>>) -> Option<&Place> {
 
 const UNPROTECTED: &str = "no TLS: every machine that reaches this address gets what any client gets, private keys too; expected tls beside it, \
                            or an address on this machine";
-/// The mode of a socket that is for the relay's own user.
+/// The mode of a socket that only the relay's own user may use.
 const OWN_USER: u32 = 0o600;
 
 #[cfg(test)]

@@ -19,7 +19,7 @@ pub(super) fn check(raw: &Located<raw::ListenTls>, checker: &mut Checker) -> Opt
     Some(ListenTls { own: own?, client_auth })
 }
 
-/// Returns the certificates that peers are shown: one by itself, or a list.
+/// Returns the certificates that peers are shown: a single one, or a list.
 pub(super) fn shown_certificates(
     section: &Place,
     (certificate, key): (&Option<Located<FilePath>>, &Option<Located<FilePath>>),
@@ -55,7 +55,7 @@ pub(super) fn shown_certificates(
     (!all.is_empty()).then_some(all)
 }
 
-/// Returns a certificate and a key if both are there.
+/// Returns a certificate and a key if both are set.
 pub(super) fn together<'r>(
     section: &Place,
     certificate: &'r Option<Located<FilePath>>,
@@ -113,7 +113,7 @@ fn client_auth(raw: &Located<raw::ListenTls>, trust: TrustFiles, checker: &mut C
     }
 }
 
-/// Returns the files by which certificates of peers are judged.
+/// Returns the files by which the certificates of peers are verified.
 pub(super) fn trust(
     client_ca: &Option<Located<FilePath>>,
     crl: &Option<Located<FilePath>>,
@@ -133,7 +133,7 @@ pub(super) fn trust(
     TrustFiles { client_ca, crl, domains }
 }
 
-/// Warns of a certificate that ends soon, or has ended.
+/// Warns of a certificate that expires soon, or has expired.
 fn warn_of_end(certificate: &Path, place: &Place, checker: &mut Checker) {
     let Some(validity) = validity(certificate) else { return };
     let now = SystemTime::now();

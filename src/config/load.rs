@@ -35,10 +35,10 @@ use crate::state::StateOptions;
 use crate::transcode::Transcoder;
 use crate::upstream::{Plan, SourcePlan};
 
-/// How a file that changes is taken over.
+/// How a changed file is applied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ReloadOptions {
-    /// Whether the file is looked at again and again.
+    /// Whether the relay checks the file for changes by itself.
     pub(crate) watch: bool,
 }
 
@@ -53,25 +53,25 @@ pub struct Config {
     pub probes: Option<SocketAddr>,
     /// The servers, and the lists of each authority.
     pub upstream: Plan,
-    /// The transcoder with an operator's descriptors. None means the embedded ones, which may never be needed.
+    /// The transcoder with an operator's descriptors. `None` means the embedded descriptors, which may never be needed.
     pub(crate) transcoder: Option<Arc<Transcoder>>,
     /// Options of all views.
     pub views: ViewsOptions,
     /// Options of the hub, if there are shared authorities.
     pub hub: Option<ViewsOptions>,
     pub(crate) views_idle: Duration,
-    /// How often each view is audited, if it is.
+    /// How often each view is audited; `None`: never.
     pub(crate) views_audit: Option<Duration>,
     pub(crate) downstream: downstream::Options,
     pub(crate) drain: DrainTimes,
-    /// How long no worker thread may get on. None: no matter how long.
+    /// How long all worker threads may stall. `None`: without a limit.
     pub(crate) watchdog: Option<Duration>,
-    /// After so long the relay is ready in any case. None: never.
+    /// After this time the relay is ready in any case. `None`: never.
     pub(crate) ready_after: Option<Duration>,
     pub(crate) loads: LoadsMode,
-    /// None if REST is not served.
+    /// `None` if REST is not served.
     pub(crate) rest: Option<RestOptions>,
-    /// None if nothing is kept.
+    /// `None` if no state is kept on disk.
     pub(crate) state: Option<StateOptions>,
     /// The file as it was written.
     pub(super) tree: Node,
@@ -80,9 +80,9 @@ pub struct Config {
     pub(crate) preset: Option<Preset>,
     /// The values of the sections that `weir check` shows.
     pub(crate) in_force: InForce,
-    /// As operators are shown it.
+    /// The configuration as it is shown to operators.
     pub(crate) shown: ShownConfig,
-    /// What is valid, but probably not intended.
+    /// Values that are valid, but probably not intended.
     pub warnings: Vec<Diagnostic>,
 }
 
@@ -97,24 +97,24 @@ pub enum ConfigError {
 /// The result of reviewing a configuration.
 #[derive(Debug)]
 pub(crate) struct Review {
-    /// None if the relay could not start with it.
+    /// `None` if the relay could not start with it.
     pub(crate) config: Option<Config>,
     /// The faults, and files that the relay could not use.
     pub(crate) faults: Vec<Diagnostic>,
     pub(crate) warnings: Vec<Diagnostic>,
-    /// The files that it names, as far as it can be read.
+    /// The files that the configuration names, as far as it can be read.
     pub(super) named: BTreeSet<PathBuf>,
-    /// Variables of the environment that it has, with what they stand for.
+    /// Environment variables in the configuration, with their values.
     values: Vec<(String, String)>,
 }
 
 impl Review {
-    /// Returns a text about it with variables by their names: what they stand for may be secret.
+    /// Returns a text about the configuration, with the names of variables instead of their values, which may be secret.
     pub(crate) fn without_values(&self, text: &str) -> String {
         without_values(text, &self.values)
     }
 
-    /// Returns the configuration with its warnings, or an error that has all faults.
+    /// Returns the configuration with its warnings, or an error with all faults.
     pub(super) fn into_config(self) -> Result<Config, ConfigError> {
         let config = self.config.ok_or(ConfigError::Faults(self.faults))?;
         Ok(Config { warnings: self.warnings, ..config })
@@ -132,7 +132,7 @@ impl Config {
         Self::parse_in(path, text, &variable)
     }
 
-    /// Parses a configuration with these environment variables.
+    /// Parses a configuration with the given environment variables.
     pub(super) fn parse_in(
         path: &Path,
         text: &str,
@@ -141,15 +141,15 @@ impl Config {
         review(path, text, environment, false).into_config()
     }
 
-    /// Reviews a configuration as `weir check` does: with the files that it names, which a relay can start without, and for a machine with
-    /// so much memory.
+    /// Reviews a configuration as `weir check` does: with the files that it names, which a relay can start without, and for a machine with this much
+    /// memory.
     pub(crate) fn review(path: &Path, text: &str, machine: Option<usize>) -> Review {
         let mut found = Diagnostics::of(path);
         let tree = yaml::read(text, &mut found);
         review_read(path, text, tree, Checker::new(found, &variable, true).on_machine(machine))
     }
 
-    /// Reads the text of a configuration, which may also come by standard input: `-`.
+    /// Reads the text of a configuration. The path `-` means standard input.
     pub(crate) fn text_of(path: &Path) -> Result<String, ConfigError> {
         match path == Path::new("-") {
             true => std::io::read_to_string(std::io::stdin())
@@ -158,7 +158,7 @@ impl Config {
         }
     }
 
-    /// Replaces all addresses for clients by one. What the connections of the first one have to bring still holds.
+    /// Replaces all addresses for clients by one. It requires of its connections what the first address required.
     pub fn listen_at(&mut self, address: SocketAddr) {
         self.listen.truncate(1);
         if let Some(options) = self.listen.first_mut() {
@@ -167,7 +167,7 @@ impl Config {
         self.shown.command_line.insert("--listen".into(), address.to_string().into());
     }
 
-    /// Replaces the address for operators. An error is why they may not be served there.
+    /// Replaces the address for operators. The error says why operators may not be served there.
     pub fn admin_at(&mut self, address: SocketAddr) -> Result<(), String> {
         admin_may_be_at(address, self.admin.tls.is_some())?;
         self.admin.address = Some(address);
@@ -188,7 +188,7 @@ fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok()
 }
 
-/// Reviews the text of a file as a relay does that reads it.
+/// Reviews the text of a file like a relay that reads it.
 pub(super) fn review_text(path: &Path, text: &str) -> Review {
     review(path, text, &variable, false)
 }
@@ -204,7 +204,7 @@ pub(super) fn review(
     review_read(path, text, tree, Checker::new(found, environment, opens_files))
 }
 
-/// Reviews a tree that was made of the text.
+/// Reviews a tree that was made from the text.
 pub(super) fn review_tree(path: &Path, text: &str, tree: Node) -> Review {
     review_read(path, text, Some(tree), Checker::new(Diagnostics::of(path), &variable, false))
 }
@@ -226,7 +226,7 @@ fn review_read(path: &Path, text: &str, tree: Option<Node>, mut checker: Checker
     Review { config, faults, warnings, named, values }
 }
 
-/// Checks every part, and builds the configuration. It must not be used if there are faults.
+/// Checks every part, and builds the configuration, which must not be used if there are faults.
 fn build(raw: &raw::Root, checker: &mut Checker) -> Option<Config> {
     let Addresses { listen, admin, probes } = addresses::check(raw, checker);
     let limits = SourceLimits {
@@ -315,14 +315,14 @@ fn build(raw: &raw::Root, checker: &mut Checker) -> Option<Config> {
     })
 }
 
-/// The hundredths of the memory that what clients state may have, if nothing is said of it.
+/// The default memory for versions that clients state, in hundredths of the whole.
 const STATED_VERSIONS: usize = 12;
 
 /// The options of the hub: one view for all. Access and permissions are checked in the clients' own views.
 fn hub(upstream: &Plan, views: &ViewsOptions) -> Option<ViewsOptions> {
     upstream.for_hub().map(|plan| ViewsOptions {
         rule: KeyRule::of(Vec::new()),
-        shows_members: false, // what all views share is made for no client
+        shows_members: false, // what all views share is made for no single client
         accept_missing_node: true,
         max_views: 1,
         max_views_per_connection: 0,
@@ -338,7 +338,7 @@ fn hub(upstream: &Plan, views: &ViewsOptions) -> Option<ViewsOptions> {
     })
 }
 
-/// A session of the hub serves a whole view, whose clients are limited already.
+/// Returns the options without limits: a session of the hub serves a whole view, whose clients are limited already.
 fn unlimited(options: &ProtocolOptions) -> ProtocolOptions {
     let mut options = options.clone();
     let (session, view) = (&mut options.session, &mut options.view);

@@ -1,4 +1,4 @@
-//! Servers that are the relay itself: it would subscribe to what it serves, and never get it.
+//! Reports servers that are the relay itself: it would subscribe to what it serves, and never receive it.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::path::PathBuf;
@@ -11,8 +11,8 @@ use super::form::{ListenPlace, ServerSocket};
 use super::raw;
 use crate::upstream::{Plan, SourcePlan};
 
-/// Reports servers that are one of the relay's own addresses. Names but `localhost` are not looked up. What depends on the machine that
-/// this runs on is a warning: a configuration may be checked on another one.
+/// Reports servers that are one of the relay's own addresses. Names other than `localhost` are not looked up. A match that depends on the machine
+/// that runs this is a warning: a configuration may be checked on another machine.
 pub(super) fn check(raw: &raw::Root, plan: &Plan, checker: &mut Checker) {
     let own = own_addresses(raw);
     let Some(upstream) = raw.upstream.0.as_ref() else { return };
@@ -76,12 +76,12 @@ fn own_addresses(raw: &raw::Root) -> Vec<(SocketAddr, &Place)> {
     listen.chain(admin).chain(probes).collect()
 }
 
-/// Whether a connection to this server arrives at a listener of this address, on any machine.
+/// Whether a connection to this server arrives at this listener, on any machine.
 fn is_at(uri: &Uri, listener: SocketAddr) -> bool {
     has_port(uri, listener) && uri.host().is_some_and(|host| reaches(host, listener.ip().to_canonical()))
 }
 
-/// Whether it does so on this machine: all its addresses are those of a listener without one.
+/// Whether a connection to this server arrives at this listener on this machine. A listener without an address of its own has all of the machine's.
 fn may_be_at(uri: &Uri, listener: SocketAddr) -> bool {
     has_port(uri, listener)
         && listener.ip().is_unspecified()
@@ -96,7 +96,7 @@ fn has_port(uri: &Uri, listener: SocketAddr) -> bool {
     port != 0 && port == listener.port()
 }
 
-/// What goes to an own address comes from it. To connect a socket of UDP sends nothing.
+/// Whether an address is this machine's: a packet to an own address has the same address as its source. Connecting a UDP socket sends nothing.
 fn is_of_this_machine(address: IpAddr) -> bool {
     let any: IpAddr = if address.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
     let source = UdpSocket::bind((any, 0)).and_then(|socket| {
@@ -124,12 +124,12 @@ fn reaches(host: &str, own: IpAddr) -> bool {
         Err(_) if host.eq_ignore_ascii_case("localhost") => loopback.to_vec(),
         Err(_) => Vec::new(),
     };
-    // Without an address of its own, a listener of IPv6 takes both.
+    // An IPv6 listener on the unspecified address takes both kinds of connections.
     let is_any_of = |host: &IpAddr| own.is_unspecified() && host.is_loopback() && (own.is_ipv6() || host.is_ipv4());
     hosts.iter().any(|host| *host == own || is_any_of(host))
 }
 
-/// A port that is used for nothing else.
+/// The port of the discard service; it does not matter, since nothing is sent.
 const DISCARD: u16 = 9;
 /// The name of the machine, on Linux.
 const NAME_FILE: &str = "/proc/sys/kernel/hostname";

@@ -1,4 +1,4 @@
-//! The memory that there is, and the limits that are parts of it unless the file says otherwise.
+//! The available memory, and the limits that are by default a part of it.
 
 use super::checker::Checker;
 use super::form::{Located, Size, size_text};
@@ -31,7 +31,7 @@ pub(super) fn check(limits: &raw::Limits, checker: &mut Checker) -> Budget {
     budget
 }
 
-/// Returns what the file says, or so many hundredths of the memory.
+/// Returns the value in the file, or else this percentage of the memory.
 pub(super) fn or_part(given: &Option<Located<Size>>, memory: &Budget, percent: usize) -> usize {
     given.as_ref().map_or_else(|| memory.part(percent), |size| size.value.0)
 }

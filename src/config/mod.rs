@@ -1,8 +1,8 @@
 //! The configuration file and its checked form.
 //!
-//! [`load`] has the steps from the one to the other. [`raw`] mirrors the file: it declares each key with its form, and both what is
-//! accepted and [`schema`] come from these declarations. The checks turn it into types that cannot be invalid, and report every fault with
-//! its place. Control planes are configured in [`upstream`], or by the bootstrap file of gRPC clients ([`bootstrap`]).
+//! [`load`] has the steps from the file to the checked form. [`raw`] mirrors the file: it declares each key with its form, and both the accepted
+//! values and [`schema`] come from these declarations. The checks turn it into types that cannot be invalid, and report every fault with its
+//! place. Control planes are configured in [`upstream`], or by the bootstrap file of gRPC clients ([`bootstrap`]).
 //!
 //! Imports go one way: each file may use those below it in this list, and none above it.
 

@@ -42,7 +42,7 @@ pub(super) fn check(raw: &raw::Root, key: &KeyRule, table: &TypeTable, checker: 
     Permissions::of(rules)
 }
 
-/// Warns of rules for identities that no listener finds out, and of certificates that no rule uses.
+/// Warns of rules for identities that no listener verifies, and of certificates that no rule uses.
 fn identities_are_proved(raw: &raw::Root, checker: &mut Checker) {
     let listeners = || raw.listen.0.iter().flat_map(|listen| &listen.0);
     let tls = || listeners().filter_map(|listener| listener.tls.as_ref());
@@ -86,7 +86,7 @@ fn permission(
     let identities: Vec<_> = listed.filter_map(|identity| check_identity(identity, checker)).collect();
     let known = Captured::by(&identities);
     let tenant = entry.tenant.as_ref().and_then(|tenant| check_tenant(tenant, &known, checker));
-    // A client that only its network stands for is of no tenant, unless the rule or the client says whose it is.
+    // A client that is known only by its network has no tenant, unless the rule or the client states one.
     let is_of_one = identities.iter().all(IdentityPattern::is_proof);
     let has_tenant = is_of_one || entry.tenant.is_some() || entry.relays_for.is_some();
     let known = if has_tenant { known.with_tenant() } else { known };
@@ -182,7 +182,7 @@ fn node_field(name: &str, place: &Place, checker: &mut Checker) -> Option<KeyFie
     field
 }
 
-/// A field of the key that no rule judges would be a client's own choice of whose resources it gets.
+/// Reports fields of the key that no rule judges: with them, a client could choose itself whose resources it gets.
 fn every_field_is_judged(
     entry: &Located<raw::PermissionEntry>,
     node: &[NodeField],
@@ -213,7 +213,7 @@ fn every_field_is_judged(
     }
 }
 
-/// Returns the field by which one is judged of which a part counts.
+/// Returns the field that is judged if the key has only a part of it.
 fn whole(field: &KeyField) -> &KeyField {
     match field {
         KeyField::IdPart(_) => &KeyField::Id,
@@ -253,7 +253,7 @@ fn template(text: &Located<Name>, known: &Captured, checker: &mut Checker) -> Op
     Some(template)
 }
 
-/// The names that every identity of a rule has a segment for.
+/// The names of the segments that every identity of a rule has.
 struct Captured(BTreeSet<String>);
 
 impl Captured {
@@ -263,7 +263,7 @@ impl Captured {
         Self(all.unwrap_or_default())
     }
 
-    /// Whose a client is has a name in each rule whose clients all have a tenant.
+    /// Adds `{tenant}`, which every rule has whose clients all have a tenant.
     fn with_tenant(mut self) -> Self {
         self.0.insert(TENANT.into());
         self

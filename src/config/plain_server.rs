@@ -1,4 +1,4 @@
-//! The defaults of a server with nothing but an address.
+//! The defaults of a server of which only the address is set.
 
 use std::collections::BTreeSet;
 
@@ -52,12 +52,12 @@ pub(super) fn ages(raw: &raw::Server) -> ConnectionAges {
     ConnectionAges { drain: raw.drain.0, max: raw.max_connection_age.0 }
 }
 
-/// Returns the longest response of a server, and the longest request of a client, where nothing else is set.
+/// Returns the default limit for a server's response and for a client's request.
 pub(crate) fn default_message_bytes() -> usize {
     raw::Limits::default().message_bytes.0
 }
 
-/// Returns the default name for the certificate of a server.
+/// Returns the default name that a server's certificate has to have.
 pub(crate) fn name_in(uri: &Uri) -> Option<ServerName<'static>> {
     let host = uri.host()?;
     let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);

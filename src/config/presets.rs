@@ -1,4 +1,4 @@
-//! What the presets of `views` stand for.
+//! The presets of `views`.
 
 use std::num::NonZeroUsize;
 
@@ -7,18 +7,18 @@ use weir_core::xds::{IdPart, KeyField};
 use super::form::{Form, as_written};
 use super::raw::PresetName;
 
-/// What a preset stands for.
+/// The content of a preset.
 #[derive(Debug, Clone)]
 pub(crate) struct Preset {
     name: String,
-    /// In place of `views.key`.
+    /// The fields in place of `views.key`.
     pub(super) key: Vec<KeyField>,
-    /// Whether the server makes resources for one proxy, and proxies share a view all the same: such a view has to show the server the node
-    /// of a real client (`views.node: member`).
+    /// Whether proxies share a view although the server makes resources for one proxy. Such a view has to show the server the node of a real client
+    /// (`views.node: member`).
     pub(super) member: bool,
-    /// Whether such sharing has to be checked, or the check switched off (`views.audit`).
+    /// Whether the file has to configure the audit of such sharing or switch it off (`views.audit`).
     pub(super) needs_audit: bool,
-    /// With which versions it was tried.
+    /// The versions with which the preset was tried.
     pub(super) tried: &'static str,
 }
 
@@ -54,15 +54,15 @@ impl Preset {
         Self { name: word, key, member: shares_one_proxy, needs_audit: shares_one_proxy, tried }
     }
 
-    /// Returns what `weir check` says of it beside its key.
+    /// Returns what `weir check` shows of the preset beside its key.
     pub(crate) fn words(&self) -> String {
         let node = if self.member { "; with node: member" } else { "" };
         format!("{}: {}{node}", self.name, self.tried)
     }
 }
 
-/// All that the default key has, but for what names one pod of a deployment; the kind of the proxy and its domain, which are in its id; and
-/// whose it is, since gateways are given secrets.
+/// The default key without what identifies one pod of a deployment. In addition: the proxy's kind and domain, which are parts of its id, and the
+/// tenant, since gateways are given secrets.
 fn istio_gateway() -> Vec<KeyField> {
     let of_id = |number| NonZeroUsize::new(number).and_then(|number| IdPart::new(number, "~")).map(KeyField::IdPart);
     let mut key: Vec<_> = [1, 4].into_iter().filter_map(of_id).collect();

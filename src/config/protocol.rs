@@ -68,9 +68,9 @@ fn of_streams(limits: &raw::Limits) -> UpstreamOptions {
     }
 }
 
-/// The hundredths of the memory that cached resources may have, if nothing is said of it.
+/// The default memory for cached resources, in hundredths of the whole.
 const CACHED: usize = 50;
-/// The default timeout of clients. A shorter timer would report absence that no server has reported (XLAT-17).
+/// The default timeout of clients. With a shorter timer Weir would report an absence that no server has reported (XLAT-17).
 const SHORTEST_TIMER: Duration = Duration::from_secs(15);
-/// Removals of clients that keep up wait for ACKs, clusters and routing.
+/// Even clients that keep up receive removals late: these wait for ACKs, clusters and routing.
 const SHORTEST_HISTORY: Duration = Duration::from_secs(10);

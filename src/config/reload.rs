@@ -1,4 +1,4 @@
-//! A file that is read again while the relay runs: what it changes, and what of that has to wait for a restart.
+//! Reads the file again while the relay runs: what the file changes, and which of the changes have to wait for a restart.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -19,22 +19,22 @@ use crate::file_access;
 /// The file of a configuration that is in use.
 #[derive(Debug, Clone)]
 pub(crate) struct InUse {
-    /// As it was written, before variables are substituted.
+    /// The file as it was written, before variables are substituted.
     pub(super) tree: Node,
     /// SHA-256 of the bootstrap, if the servers come from one.
     bootstrap: Option<String>,
-    /// Texts as they are compared: all that is in them, or what operators may see.
+    /// Maps a text to the form in which it is compared: unchanged, or as operators may see it.
     text_of: fn(&str) -> String,
-    /// Whether values are left out that operators may never see.
+    /// Whether the comparison leaves out the values that operators may never see.
     is_shown: bool,
 }
 
 /// A file that was read again.
 #[derive(Debug)]
 pub(crate) struct Reading {
-    /// Its SHA-256, if it could be read. If it changed meanwhile, this is of before.
+    /// The file's SHA-256, if it could be read. If the file changed meanwhile, the hash is of its earlier content.
     pub(crate) sha256: Option<String>,
-    /// The files that it names, as far as it could be read.
+    /// The files that the configuration names, as far as it could be read.
     pub(crate) named: BTreeSet<PathBuf>,
     pub(crate) result: Result<Reloaded, ReloadError>,
 }
@@ -42,7 +42,7 @@ pub(crate) struct Reading {
 /// What a file changes.
 #[derive(Debug)]
 pub(crate) struct Reloaded {
-    /// As in the file, but for the keys that are pending.
+    /// The configuration of the file, except for the keys that are pending.
     pub(crate) config: Config,
     /// The keys that have changed, by their paths.
     pub(crate) changed: Vec<String>,
@@ -50,7 +50,7 @@ pub(crate) struct Reloaded {
     pub(crate) pending: Vec<String>,
 }
 
-/// Why a file that is valid changes nothing.
+/// Why a valid file changes nothing.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ReloadError {
     #[error(transparent)]
@@ -70,7 +70,7 @@ impl InUse {
         }
     }
 
-    /// Returns the same of what a running relay shows. What operators may not see is not compared.
+    /// Makes the same from the configuration that a running relay shows. What operators may not see is not compared.
     pub(crate) fn of_shown(config: &Json, bootstrap: Option<String>) -> Option<Self> {
         let tree = yaml::read(&config.to_string(), &mut Diagnostics::of(Path::new("")))?;
         Some(Self { tree, bootstrap, text_of: without_secrets, is_shown: true })
@@ -90,7 +90,7 @@ impl InUse {
         Reading { sha256, named, result: new.and_then(|new| self.compare(path, &text, new)) }
     }
 
-    /// Returns what a file changes that was read.
+    /// Returns what a file that was read changes.
     pub(crate) fn compare(&self, path: &Path, text: &str, new: Config) -> Result<Reloaded, ReloadError> {
         let pending = self.pending(&new.tree);
         let config = match pending.is_empty() {
@@ -100,7 +100,7 @@ impl InUse {
         let mut changed = self.changes(&config.tree);
         let is_at_once = |key: &String| applies(key) == Applies::AtOnce;
         if changed.iter().all(is_at_once) && config.shown.bootstrap != self.bootstrap {
-            changed.push("upstream".into()); // another file that it names
+            changed.push("upstream".into()); // a bootstrap file whose content has changed
         }
         Ok(Reloaded { config, changed, pending })
     }
@@ -109,14 +109,14 @@ impl InUse {
         let rules = |tree| self.comparable(tree).get("permissions").and_then(Json::as_array).map_or(0, Vec::len);
         let is_empty = |tree| rules(tree) == 0;
         let needs_restart = |path: &String| match path.as_str() {
-            // Clients that came without any rule were never judged, and a file that lost its rules must not open everything.
+            // Clients that were admitted without any rule were never judged; and a file that has lost its rules must not admit everybody.
             "permissions" => is_empty(&self.tree) != is_empty(tree),
             path => applies(path) == Applies::Restart,
         };
         self.changes(tree).into_iter().filter(needs_restart).collect()
     }
 
-    /// Returns the paths of the keys that differ. A list is one key, and so is a section that only one of them has.
+    /// Returns the paths of the keys that differ. A list counts as one key, and so does a section that only one of the files has.
     fn changes(&self, tree: &Node) -> Vec<String> {
         let mut found = Vec::new();
         compare(&self.comparable(&self.tree), &self.comparable(tree), "", &mut found);
@@ -132,7 +132,7 @@ impl InUse {
         values
     }
 
-    /// Checks the file with these keys as they are in use.
+    /// Checks the file with the values in use for these keys.
     fn without(&self, path: &Path, text: &str, mut tree: Node, pending: &[String]) -> Result<Config, ReloadError> {
         for key in pending {
             let steps: Vec<_> = key.split('.').collect();
@@ -147,7 +147,7 @@ impl InUse {
     }
 }
 
-/// Returns a message about a file without the values of the environment that it names: not all who see the message may see those.
+/// Returns a message about a file without the values of environment variables: some who see the message may not see these.
 pub(crate) fn without_environment(message: &str, path: &Path) -> String {
     let text = load::read(path).unwrap_or_default();
     let names = text.split("${").skip(1).filter_map(|rest| rest.split_once('}')).map(|(name, _)| name);
@@ -174,7 +174,7 @@ fn compare(one: &Json, other: &Json, path: &str, found: &mut Vec<String>) {
     }
 }
 
-/// Whether the same addresses have other files for TLS. That an address has TLS at all is another matter.
+/// Whether only files for TLS differ between the same addresses. An address that gains or loses TLS differs in more.
 fn differ_in_tls_alone(one: &Json, other: &Json) -> bool {
     let (Some(one), Some(other)) = (one.as_array(), other.as_array()) else { return false };
     let same = |(one, other): (&Json, &Json)| {
@@ -190,7 +190,7 @@ fn get<'a>(tree: &'a Node, steps: &[&str]) -> Option<&'a Node> {
     get(&entries.iter().find(|entry| entry.key == *first)?.node, rest)
 }
 
-/// Puts a value into a tree, or takes it out.
+/// Sets a value in a tree, or removes it.
 fn put(tree: &mut Node, steps: &[&str], value: Option<&Node>) {
     let Some((first, rest)) = steps.split_first() else { return };
     if !matches!(tree.value, Value::Map(_)) {

@@ -24,7 +24,7 @@ pub(super) fn check(raw: &Located<raw::Rest>, memory: &Budget, checker: &mut Che
     })
 }
 
-/// The hundredths of the memory that cached responses may have, if nothing is said of it.
+/// The default memory for cached responses, in hundredths of the whole.
 const CACHE: usize = 2;
-/// More is of no use: clients that poll ask for the same.
+/// A larger cache is of no use: polling clients request the same resources.
 const MOST_CACHED: usize = 64 << 20;

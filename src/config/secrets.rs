@@ -1,36 +1,36 @@
-//! Values without the secrets that get into a file by mistake: keys and tokens are in files of their own. Only the value of a header may be
-//! one, and is never shown.
+//! Hides secrets that get into a file by mistake: keys and tokens belong in files of their own. Only the value of a header may be a secret in the
+//! configuration, and it is never shown.
 
-/// Returns a text as it may be shown: without key material, and without user and password of a URI.
+/// Returns a text as it may be shown: without key material, and without the user and password of a URI.
 pub(super) fn without_secrets(text: &str) -> String {
     if is_secret(text) {
         return REDACTED.into();
     }
     let Some((scheme, rest)) = text.split_once("://") else { return text.into() };
-    // A password may have any letter, so that what is before the last mark belongs to it.
+    // A password may contain any character, so everything before the last @ belongs to it.
     match rest.rsplit_once('@') {
         Some((_, host)) => format!("{scheme}://{REDACTED}@{host}"),
         None => text.into(),
     }
 }
 
-/// Whether a text is what should be in a file: a key or a certificate in PEM, or a JSON web token.
+/// Whether a text has content that belongs in a file of its own: a key or a certificate in PEM, or a JSON web token.
 pub(super) fn is_secret(text: &str) -> bool {
     let is_token = || text.trim().starts_with("eyJ") && text.matches('.').count() == 2 && text.len() > SHORTEST_TOKEN;
     text.contains("-----BEGIN ") || is_token()
 }
 
-/// Whether what stands in the place of a header's name may have the value too, which no message quotes.
+/// Whether a text in place of a header's name may contain the value too. No message quotes such a text.
 pub(super) fn may_have_value(name: &str) -> bool {
     let is_of_name = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
-    let rest = name.strip_prefix(':').unwrap_or(name); // one of HTTP/2
+    let rest = name.strip_prefix(':').unwrap_or(name); // a pseudo-header of HTTP/2
     rest.len() > LONGEST_NAME || !rest.bytes().all(is_of_name)
 }
 
-/// Returns a text in which values of the environment are replaced by their variables: a message may quote what it is about.
+/// Returns a text with the names of environment variables in place of their values, since a message may quote a value.
 pub(super) fn without_values(text: &str, variables: &[(String, String)]) -> String {
     let mut known: Vec<_> = variables.iter().filter(|(_, value)| value.len() > 2).collect();
-    known.sort_by_key(|(_, value)| std::cmp::Reverse(value.len())); // one may be a part of another
+    known.sort_by_key(|(_, value)| std::cmp::Reverse(value.len())); // one value may be a part of another
     known.iter().fold(text.to_owned(), |text, (name, value)| {
         let quoted = format!("{value:?}");
         let quoted = quoted.trim_matches('"');
@@ -40,7 +40,7 @@ pub(super) fn without_values(text: &str, variables: &[(String, String)]) -> Stri
 
 pub(super) const LONGEST_NAME: usize = 64;
 pub(super) const REDACTED: &str = "[redacted]";
-/// Header, claims and signature of a token are longer in any case.
+/// Header, claims and signature of a token are always longer together.
 const SHORTEST_TOKEN: usize = 40;
 
 #[cfg(test)]

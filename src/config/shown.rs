@@ -1,4 +1,4 @@
-//! The configuration as operators are shown it: the file with the defaults that count where it says nothing, and without secrets.
+//! The configuration as operators are shown it: the file, with the defaults where the file sets nothing, and without secrets.
 
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
@@ -21,7 +21,7 @@ pub(crate) struct ShownConfig {
     pub(crate) config: Json,
     /// SHA-256 of the bootstrap, if the servers come from one.
     pub(crate) bootstrap: Option<String>,
-    /// What the command line says in place of the file.
+    /// The values that the command line sets in place of the file's.
     pub(crate) command_line: Map<String, Json>,
 }
 
@@ -30,7 +30,7 @@ impl ShownConfig {
         Self { file: file.into(), sha256: hash_of(text.as_bytes()), ..Self::default() }
     }
 
-    /// Takes the tree before variables are substituted: what comes from the environment is shown by its name.
+    /// Uses the tree before variables are substituted: a value from the environment is shown by the variable's name.
     pub(super) fn with_tree(self, tree: &Node) -> Self {
         let (mut config, schema) = (json_of(tree, &without_secrets), schema());
         hide(&mut config, &schema);
@@ -38,7 +38,7 @@ impl ShownConfig {
         Self { config, ..self }
     }
 
-    /// Returns what is known of the file with which the relay starts.
+    /// Returns the facts about the file with which the relay starts.
     pub(crate) fn facts(self, read: SystemTime) -> ConfigFacts {
         let Self { file, sha256, config, bootstrap, command_line } = self;
         let (pending, error, reloads, failures) = (Vec::new(), None, 0, 0);
@@ -58,7 +58,7 @@ impl ShownConfig {
     }
 }
 
-/// Replaces the values that are for operators neither. One of another form than the key has may be what was meant to be in there.
+/// Replaces the values that not even operators may see. Where a key has a value of the wrong form, that value may be the secret.
 pub(super) fn hide(value: &mut Json, schema: &Json) {
     if schema["writeOnly"] == true && !value.is_null() {
         *value = REDACTED.into();
@@ -70,7 +70,7 @@ pub(super) fn hide(value: &mut Json, schema: &Json) {
     value.as_array_mut().into_iter().flatten().for_each(|item| hide(item, &schema["items"]));
 }
 
-/// Returns a tree as JSON, with its texts as they may be seen.
+/// Returns a tree as JSON, with its texts mapped by `text_of`.
 pub(super) fn json_of(node: &Node, text_of: &dyn Fn(&str) -> String) -> Json {
     match &node.value {
         Value::Scalar(Scalar::Null) | Value::Faulty => Json::Null,
@@ -111,7 +111,7 @@ pub(super) fn fill(value: &mut Json, schema: &Json) {
     }
 }
 
-/// Returns the defaults of a section that the file leaves out, if they count without it.
+/// Returns the defaults of a section that the file leaves out, if they apply without it.
 fn section(schema: &Json) -> Option<Json> {
     if !schema["properties"].is_object() || schema.get("required").is_some() {
         return None;

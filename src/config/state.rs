@@ -9,7 +9,7 @@ use crate::state::StateOptions;
 
 pub(super) fn check(raw: &Option<Located<raw::State>>, keep: Duration, checker: &mut Checker) -> Option<StateOptions> {
     let raw = raw.as_ref()?;
-    // The relay itself writes it.
+    // The relay itself writes this file, so only its folder is checked.
     let path = raw.path.0.as_ref().map(|file| {
         let path = checker.path(file);
         checker.look(&file.place, || files::look_at_folder(&path));

@@ -30,13 +30,13 @@ pub(super) fn check(raw: &raw::Root, checker: &mut Checker) -> TypeTable {
     }
 }
 
-/// Whether one of the names is a URL, and the other is the message name in it.
+/// Whether one of the names is a URL that ends with the other as its message name.
 fn is_by_message_name(one: &str, other: &str) -> bool {
     let is = |url: &str, name: &str| url.rsplit_once('/').is_some_and(|(_, message)| message == name);
     is(one, other) || is(other, one)
 }
 
-/// Returns the built-in type of that name, or else an opaque one, with the changes of the entry (TYPE-7).
+/// Returns the built-in type of that name, or else an opaque type, with the changes of the entry (TYPE-7).
 fn type_entry(entry: &raw::TypeEntry, known: &TypeTable, checker: &mut Checker) -> Option<TypeInfo> {
     let name = entry.name.0.as_ref()?;
     let base = known.resolve(&name.0);
@@ -55,7 +55,7 @@ fn type_entry(entry: &raw::TypeEntry, known: &TypeTable, checker: &mut Checker) 
     }
     info.full_state = or(&entry.full_state, info.full_state);
     match entry.legacy_wildcard.as_ref().map(|given| given.value) {
-        // Virtual hosts have a wildcard of their own kind, and keep it.
+        // Virtual hosts have a wildcard of a special kind, and keep it.
         Some(true) if !info.empty_first.is_wildcard() => info.empty_first = EmptyFirst::Everything,
         Some(false) => info.empty_first = EmptyFirst::Nothing,
         _ => {}

@@ -1,4 +1,4 @@
-//! The sharing key: the entries of `views.key`, or what a preset stands for, and whether clients who share may have each other's secrets.
+//! The sharing key: the entries of `views.key` or a preset's fields, and whether clients that share a view may get each other's secrets.
 
 use weir_core::xds::{IdPart, KeyField, KeyRule, Permissions};
 
@@ -9,7 +9,7 @@ use super::presets::Preset;
 use super::raw::{self, ExceptEntry, IdPartEntry, KeyEntry, ViewNode};
 use crate::upstream::{Plan, SourcePlan};
 
-/// Returns the rule of the file, with the preset that it comes from.
+/// Returns the key rule of the file, with the preset that it comes from, if any.
 pub(super) fn check(raw: &raw::Views, checker: &mut Checker) -> (KeyRule, Option<Preset>) {
     let preset = raw.preset.as_ref().map(|name| Preset::of(name.value));
     if let (Some(name), Some(_)) = (&raw.preset, &raw.key) {
@@ -23,7 +23,7 @@ pub(super) fn check(raw: &raw::Views, checker: &mut Checker) -> (KeyRule, Option
     (rule, preset)
 }
 
-/// Checks that who shares what a server makes for one proxy has that checked, or says that it is not to be.
+/// Checks that a file with a preset that needs audits either configures them or switches them off.
 pub(super) fn check_audit(raw: &raw::Views, plan: Option<&Plan>, checker: &mut Checker) {
     let preset = raw.preset.as_ref().filter(|name| Preset::of(name.value).needs_audit && shows_nodes(plan));
     if let Some(name) = preset.filter(|_| raw.audit.interval.given().is_none()) {
@@ -31,18 +31,18 @@ pub(super) fn check_audit(raw: &raw::Views, plan: Option<&Plan>, checker: &mut C
     }
 }
 
-/// Whether servers are shown the nodes of clients: the file says so, or its preset does.
+/// Whether the file, or its preset, shows servers the nodes of clients.
 pub(super) fn shows_members(raw: &raw::Views) -> bool {
     raw.node.value == ViewNode::Member || preset_shows_members(raw)
 }
 
-/// Whether there is a server that is shown a node: files are not. True if that is not known.
+/// Whether any source is shown a node; files are not. True if the sources are not known.
 pub(super) fn shows_nodes(plan: Option<&Plan>) -> bool {
     let servers = plan.map_or(&[][..], |plan| plan.servers.as_slice());
     servers.is_empty() || servers.iter().any(|server| !matches!(server, SourcePlan::Files(_)))
 }
 
-/// Checks that the file does not say another node than its preset needs.
+/// Checks that the file does not set another node than its preset needs.
 pub(super) fn check_node(raw: &raw::Views, checker: &mut Checker) {
     let differs = raw.node.value != ViewNode::Member && preset_shows_members(raw);
     if let Some(place) = raw.node.given().filter(|_| differs) {
@@ -54,7 +54,7 @@ fn preset_shows_members(raw: &raw::Views) -> bool {
     raw.preset.as_ref().is_some_and(|name| Preset::of(name.value).member)
 }
 
-/// Returns where the file has a field of the key that is there by its name, or by a preset.
+/// Returns where the file has a field of the key: at the field itself, or at the preset that contains it.
 pub(super) fn place_of(raw: &raw::Views, is_meant: impl Fn(&KeyField) -> bool) -> Option<&Place> {
     let entries = raw.key.iter().flat_map(|entries| &entries.0);
     let mut named = entries.filter(|entry| matches!(&entry.value, KeyEntry::Field(field) if is_meant(field)));
@@ -64,7 +64,7 @@ pub(super) fn place_of(raw: &raw::Views, is_meant: impl Fn(&KeyField) -> bool) -
 
 /// Checks that clients who share a view without stating one id are of one tenant, or have shown the server the same credential.
 ///
-/// A server that is shown a real client makes everything for that one: what rules about secrets hold back is not all that it gives to one alone.
+/// A server that is shown a real client makes all resources for that client. Rules about secrets hold back only some of what is meant for it alone.
 pub(super) fn check_identity(
     raw: &raw::Views,
     plan: Option<&Plan>,
@@ -83,7 +83,7 @@ pub(super) fn check_identity(
     }
 }
 
-/// Whether clients of one key may be different ones to the control plane, and may have secrets that it gives to one of them.
+/// Whether clients with the same key may be different clients to the control plane, and may have secrets that it gives to one of them.
 pub(crate) fn may_mix_secrets(rule: &KeyRule, permissions: &Permissions) -> bool {
     let rules = permissions.rules();
     let has_secrets = rules.is_empty() || rules.iter().any(|rule| !rule.secrets.is_empty());
@@ -94,8 +94,8 @@ fn tells_clients_apart(rule: &KeyRule) -> bool {
     rule.fields().iter().any(|field| matches!(field, KeyField::Id | KeyField::Tenant | KeyField::Header(_)))
 }
 
-/// Returns where the file says that clients with different ids share what a server makes for one of them. A list of names says it as
-/// well, and is used where the server makes nothing for one client: only that is right in many files of today.
+/// Returns where the file states that clients with different ids share what a server makes for one of them. A list of plain fields has the same
+/// effect and is not returned: it is right wherever the server makes nothing for a single client, as with many files of today.
 fn place_of_sharing(raw: &raw::Views, is_shown_one: bool) -> Option<&Place> {
     let entries = raw.key.iter().flat_map(|entries| &entries.0);
     let mut in_parts = entries.filter(|entry| matches!(entry.value, KeyEntry::Parts(_)));
@@ -164,7 +164,7 @@ fn in_metadata(path: &[String]) -> String {
     KeyField::MetadataPath(path.to_vec()).to_string()
 }
 
-/// Returns why a field cannot be in a key with the others.
+/// Returns why a field cannot be in a key together with the others.
 fn contradiction(field: &KeyField, before: &[(&Place, KeyField)], all: &[(&Place, KeyField)]) -> Option<String> {
     let has = |field: &KeyField| all.iter().any(|(_, other)| other == field);
     match field {

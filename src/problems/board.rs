@@ -1,4 +1,4 @@
-//! Which problems there are now. `now` is an argument, but for those who only read.
+//! The present problems. The board has no clock: callers pass `now`.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,29 +10,29 @@ use serde::Serialize;
 use super::kind::ProblemKind;
 use super::sighting::{Several, Sighting};
 
-/// One for the process.
+/// The board of the process.
 #[derive(Debug, Default)]
 pub(crate) struct ProblemBoard(Mutex<Board>);
 
 #[derive(Debug, Default)]
 struct Board {
     known: BTreeMap<ProblemId, Known>,
-    /// Problems of each kind that had no room at the last look.
+    /// The number of problems of each kind that had no room when they were last reported.
     left_out: BTreeMap<ProblemKind, usize>,
 }
 
-/// Kind and group.
+/// The kind and the group.
 type ProblemId = (ProblemKind, String);
 
 #[derive(Debug)]
 struct Known {
     seen: Sighting,
     since: Instant,
-    /// When it has begun the last time.
+    /// When it last began.
     began: Instant,
-    /// How often it has begun, each time soon after its end.
+    /// How often it has begun, each time soon after it had ended.
     times: usize,
-    /// When it ended, if it is not there now.
+    /// When it ended, if it is over.
     ended: Option<Instant>,
 }
 
@@ -49,26 +49,26 @@ pub(crate) struct Problem {
     clients: usize,
     names: Several,
     since_seconds: f64,
-    /// It comes and goes again and again, and may not be there at this moment.
+    /// Whether it comes and goes again and again. It may be absent at this moment.
     flaps: bool,
     noticed: &'static str,
     next: Vec<String>,
-    /// What it means and what to do: a section of the documentation.
+    /// The section of the documentation that explains it.
     section: String,
 }
 
-/// The list, worst first.
+/// The problems, worst first.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct ProblemPage {
     pub(crate) problems: Vec<Problem>,
-    /// How many there are, those that are not shown included.
+    /// How many problems there are, including those that are not shown.
     pub(crate) count: usize,
-    /// The same by kind; kinds without any are not there.
+    /// The count of each kind that has any.
     pub(crate) kinds: BTreeMap<&'static str, usize>,
 }
 
 impl ProblemBoard {
-    /// Notes all that is wrong now. What is not among that is over.
+    /// Records everything that is wrong now. Problems that are not in `seen` are over.
     pub(crate) fn note(&self, seen: Vec<Sighting>, now: Instant) {
         self.board().note(seen, now);
     }
@@ -79,7 +79,7 @@ impl ProblemBoard {
         ProblemKind::ALL.into_iter().map(move |kind| (kind, counts.get(&kind).copied().unwrap_or_default()))
     }
 
-    /// Returns so many problems at most.
+    /// Returns at most `limit` problems.
     pub(crate) fn page(&self, limit: usize, now: Instant) -> ProblemPage {
         self.board().page(limit, now)
     }
@@ -143,7 +143,7 @@ impl Known {
         if self.ended.take().is_some() {
             (self.began, self.times) = (now, self.times + 1);
         } else if now.saturating_duration_since(self.began) >= AGAIN {
-            (self.since, self.times) = (self.began, 1); // it stays now
+            (self.since, self.times) = (self.began, 1); // it has lasted, so earlier beginnings no longer count
         }
     }
 
@@ -175,16 +175,16 @@ impl Known {
     }
 }
 
-/// The worst first: by kind, then those that concern most.
+/// Returns the sorting key for the worst first: by kind, then by how many clients and views are concerned.
 fn badness(of: &Sighting) -> (ProblemKind, Reverse<usize>, Reverse<usize>) {
     (of.kind, Reverse(of.clients), Reverse(of.views.count))
 }
 
-/// What begins again within this time after its end is the same problem.
+/// A problem that begins again within this time after its end is still the same problem.
 const AGAIN: Duration = Duration::from_secs(10);
-/// What has begun so often flaps.
+/// A problem that has begun this often flaps.
 const FLAPS: usize = 3;
-/// Problems that are told apart.
+/// The maximum number of problems that are distinguished.
 const MOST: usize = 1_000;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! What can be wrong: each kind once, the worst first.
+//! The kinds of problems, the worst first.
 
 /// Declares the kinds: for each its name in the program, its word, its title, and the alert that goes with it.
 macro_rules! kinds {
@@ -12,7 +12,7 @@ macro_rules! kinds {
         impl ProblemKind {
             pub(crate) const ALL: [Self; <[&str]>::len(&[$($word),+])] = [$(Self::$kind),+];
 
-            /// Its word on pages and in metrics.
+            /// Its name on pages and in metrics.
             pub(crate) fn word(self) -> &'static str {
                 match self {
                     $(Self::$kind => $word),+
@@ -25,7 +25,7 @@ macro_rules! kinds {
                 }
             }
 
-            /// The rule in deploy/prometheus that is about the same.
+            /// The alert in deploy/prometheus about the same problem.
             #[cfg(test)]
             pub(crate) fn alert(self) -> &'static str {
                 match self {
@@ -53,7 +53,7 @@ kinds! {
 }
 
 impl ProblemKind {
-    /// Where the documentation says what it means and what to do.
+    /// The section of the documentation that explains it and what to do.
     pub(crate) fn section(self) -> String {
         format!("docs/operations.md#{}", self.word())
     }
@@ -67,7 +67,7 @@ mod tests {
 
     use super::ProblemKind;
 
-    /// A test makes each kind with a relay; it has the kind's word in quotes.
+    /// For each kind, a test causes it in a relay, and has the kind's word in quotes.
     #[test]
     fn each_kind_has_a_section_an_alert_that_leads_there_and_a_test() {
         let operations = fs::read_to_string("docs/operations.md").unwrap();

@@ -1,7 +1,7 @@
-//! What is wrong now: one list for commands, pages and metrics.
+//! The present problems: one list for commands, pages and metrics.
 //!
-//! Who watches says what is seen, again and again ([`Sighting`]). The board makes one problem of equal ones, knows since when it is there, and
-//! when it is over.
+//! Those that watch report again and again what they see ([`Sighting`]). The board makes one problem of equal sightings, and knows when each began and
+//! when it ended.
 
 mod board;
 mod kind;

@@ -1,4 +1,4 @@
-//! What is seen of a problem at one moment.
+//! One observation of a problem.
 
 use serde::Serialize;
 
@@ -8,24 +8,24 @@ use super::kind::ProblemKind;
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Sighting {
     pub(crate) kind: ProblemKind,
-    /// What tells it from others of its kind, and stays the same while it lasts.
+    /// Distinguishes it from other problems of its kind, and stays the same while it lasts.
     pub(crate) group: String,
-    /// What it is about: a server, a type, a limit, a file.
+    /// The subject: a server, a type, a limit, a file.
     pub(crate) subject: String,
-    /// Why, in the words of the server, the client or the system.
+    /// The reason, in the words of the server, the client or the system.
     pub(crate) reason: String,
     pub(crate) servers: Several,
-    /// By the words of their keys.
+    /// The names of the views, made from the fields of their keys.
     pub(crate) views: Several,
-    /// How often it has happened, or how many there are of it; 0 if that means nothing.
+    /// How often it has happened, or how many cases there are; 0 if neither has a meaning here.
     pub(crate) times: u64,
-    /// Client streams that are concerned, as far as that is known.
+    /// The number of concerned client streams, as far as it is known.
     pub(crate) clients: usize,
     /// Names of resources.
     pub(crate) names: Several,
-    /// What clients notice of it.
+    /// The effect on clients.
     pub(crate) noticed: &'static str,
-    /// What to type to see more.
+    /// The command that shows more.
     pub(crate) next: Vec<String>,
 }
 
@@ -37,7 +37,7 @@ pub(crate) struct Several {
 }
 
 impl Several {
-    /// Adds one that was not added before.
+    /// Adds an item that was not added before.
     pub(crate) fn add(&mut self, one: impl Into<String>) {
         self.count += 1;
         if self.first.len() < FIRST {
@@ -53,7 +53,7 @@ impl Several {
 }
 
 impl Sighting {
-    /// One that is alone of its subject.
+    /// Returns a sighting that is the only one of its subject.
     pub(crate) fn new(kind: ProblemKind, subject: impl Into<String>, reason: impl Into<String>) -> Self {
         let subject = subject.into();
         Self {
@@ -71,20 +71,20 @@ impl Sighting {
         }
     }
 
-    /// Sets what clients notice, and the command that says more.
+    /// Sets the effect on clients, and the command that shows more.
     pub(crate) fn with(mut self, noticed: &'static str, next: &[&str]) -> Self {
         self.say(noticed, next);
         self
     }
 
-    /// The same of one that others are added to.
+    /// Sets the same in a sighting to which others are added.
     pub(crate) fn say(&mut self, noticed: &'static str, next: &[&str]) {
         self.noticed = noticed;
         self.next = next.iter().map(ToString::to_string).collect();
     }
 }
 
-/// Returns a text of at most [`LONGEST`] letters: peers decide how long theirs are.
+/// Returns a text of at most [`LONGEST`] characters: peers decide how long their texts are.
 pub(crate) fn shortened(mut text: String) -> String {
     if let Some((at, _)) = text.char_indices().nth(LONGEST) {
         text.truncate(at);
@@ -94,5 +94,5 @@ pub(crate) fn shortened(mut text: String) -> String {
 }
 
 const LONGEST: usize = 300;
-/// How many of several things are named.
+/// How many of the items are listed.
 const FIRST: usize = 5;

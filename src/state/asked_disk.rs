@@ -1,4 +1,4 @@
-//! The disk of the state file, as it is seen to answer or to hang.
+//! The disk of the state file, observed for whether it answers.
 
 use std::io;
 use std::ops::Bound;
@@ -8,7 +8,7 @@ use redb::{BackendError, StorageBackend};
 
 use crate::relay::StateLoad;
 
-/// Passes everything on, and notes while the disk has not answered.
+/// Passes every call on to the disk, and records while it has not answered.
 #[derive(Debug)]
 pub(super) struct AskedDisk<B> {
     pub(super) disk: B,

@@ -1,4 +1,4 @@
-//! What brakes hold, as records.
+//! Records of the removals that brakes hold.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,8 +9,8 @@ use weir_core::xds::Name;
 use super::records::{BrakeRecord, HeldRecord, ServerRecord};
 use crate::relay::{NotedBrakes, Views};
 
-/// Returns the records of what is held in a view. `names` are the names of servers by their places in the plan, and `servers` the servers of the
-/// view's record. While a server responds, time goes on for what is held.
+/// Returns the records of the held removals of a view. `names` are the names of servers by their places in the plan, and `servers` the servers of the
+/// view's record. The age of a held removal only grows while a server responds (`any_responds`).
 pub(super) fn records_of(
     noted: &NotedBrakes,
     any_responds: bool,
@@ -42,7 +42,7 @@ pub(super) fn records_of(
     noted.state.sets.iter().filter(|set| !set.removals.is_empty()).map(record).collect()
 }
 
-/// Returns what was held. `places` are the places in the plan of the servers of the view's record.
+/// Returns what the brakes held. `places` are the places in the plan of the servers of the view's record.
 pub(super) fn state_of(records: &[BrakeRecord], places: &[Option<u16>], views: &Views) -> BrakeState {
     let set = |record: &BrakeRecord| {
         let class = if record.glob.is_some() { Class::Named } else { Class::Wildcard };

@@ -1,4 +1,4 @@
-//! What the records of views have in common with the views that are served now.
+//! The properties that records of views share with the views that are served now.
 
 use weir_core::xds::{HeaderName, SharingKey};
 
@@ -7,12 +7,12 @@ use super::records::{HeaderRecord, ViewRecord};
 use super::save::{Written, WrittenSet};
 use crate::relay::Views;
 
-/// What all records of some views have in common.
+/// The properties that all records of some views share.
 pub(super) struct Common {
     key_fields: String,
     types: u64,
     shared: bool,
-    /// What tells the key of hashes from others.
+    /// Identifies the key of the hashes.
     hashes: String,
 }
 
@@ -23,7 +23,7 @@ impl Common {
         Self { key_fields: fields.join(" "), types: views.types().fingerprint(), shared, hashes }
     }
 
-    /// Returns the record of a view without what changes.
+    /// Returns the record of a view, without what changes while it is served.
     pub(super) fn record(&self, key: &SharingKey) -> ViewRecord {
         let Self { key_fields, types, shared, hashes } = self;
         let (key_fields, node) = (key_fields.clone(), key.upstream_node());
@@ -33,12 +33,12 @@ impl Common {
         ViewRecord { key_fields, types: *types, shared: *shared, node, headers, hashes, ..ViewRecord::default() }
     }
 
-    /// Returns why a view is not for the clients that it was for when it was saved, if it is not.
+    /// Returns why a view is no longer for the same clients as when it was saved; `Ok` if it is.
     pub(super) fn fits(&self, record: &ViewRecord) -> Result<(), NotUsed> {
         if (&self.key_fields, self.types) != (&record.key_fields, record.types) {
             return Err(NotUsed::OtherKey);
         }
-        // A record from before they were noted says nothing of the key of its hashes: it is this one unless the file was imported.
+        // Older records do not identify the key of their hashes. It is the present one, unless the file was imported.
         let is_other = !record.hashes.is_empty() && self.hashes != record.hashes;
         if !record.headers.is_empty() && (self.hashes.is_empty() || is_other) {
             return Err(NotUsed::OtherHashes);
@@ -47,7 +47,7 @@ impl Common {
     }
 }
 
-/// A view that is in the file, of which nothing was loaded: if it is written, then as a whole.
+/// A view in the file from which nothing was loaded. If it is written, it is written as a whole.
 pub(super) fn unwritten(view: &StoredView, views: &Views) -> Written {
     let sets = view.record.sets.iter().map(|set| {
         let known = WrittenSet { number: set.number, count: set.count, ..WrittenSet::default() };

@@ -1,20 +1,20 @@
-//! What is counted of the state file, for metrics and the admin address.
+//! The counters of the state file, for metrics and the admin address.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-/// Read while the file is written.
+/// Read by other threads while the file is written.
 #[derive(Debug, Default)]
 pub(crate) struct StateCounters {
     commits: AtomicU64,
     failures: AtomicU64,
-    /// When what is in the file was current, in milliseconds since 1970; 0 if it never was.
+    /// The time of the state in the file, in milliseconds since 1970; 0 if none was written.
     current_at: AtomicU64,
     loaded_views: AtomicU64,
     loaded_resources: AtomicU64,
     /// Since when the file is being read or written, in milliseconds since 1970; 0 if it is not.
     busy_since: AtomicU64,
-    /// Why the file is not being written, if it is not.
+    /// Why the file is not being written; `None` if it is.
     fault: Mutex<Option<String>>,
 }
 
@@ -45,7 +45,7 @@ impl StateCounters {
         *self.fault.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
-    /// Returns whether the fault is another than before.
+    /// Records a fault. Returns whether it differs from the last one.
     pub(super) fn failed(&self, fault: &str) -> bool {
         self.failures.fetch_add(1, Ordering::Relaxed);
         let mut known = self.fault.lock().unwrap_or_else(PoisonError::into_inner);
@@ -54,7 +54,7 @@ impl StateCounters {
         is_news
     }
 
-    /// Returns why the file is not being written, if it is not.
+    /// Returns why the file is not being written; `None` if it is.
     pub(crate) fn fault(&self) -> Option<String> {
         self.fault.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -67,7 +67,7 @@ impl StateCounters {
         self.failures.load(Ordering::Relaxed)
     }
 
-    /// Returns when what is in the file was current, in seconds since 1970.
+    /// Returns the time of the state in the file, in seconds since 1970.
     pub(crate) fn current_at(&self) -> f64 {
         self.current_at.load(Ordering::Relaxed) as f64 / 1000.0
     }

@@ -1,4 +1,4 @@
-//! The file of the state: opening it, setting a bad one aside, and its tables.
+//! The state file: opening it, setting an unusable one aside, and its tables.
 
 use std::fs::{File, OpenOptions, Permissions};
 use std::io;
@@ -13,9 +13,9 @@ use super::asked_disk::AskedDisk;
 use super::records::{Damaged, FORMAT, stamped, verified};
 use crate::relay::StateLoad;
 
-/// What the file says of itself.
+/// Properties of the file.
 pub(super) const ABOUT: TableDefinition<&str, &[u8]> = TableDefinition::new("about");
-/// Views, by their numbers.
+/// Views, by number.
 pub(super) const VIEWS: TableDefinition<u32, &[u8]> = TableDefinition::new("views");
 /// Resources of views, by [`super::records::resource_key`].
 pub(super) const RESOURCES: TableDefinition<&[u8], &[u8]> = TableDefinition::new("resources");
@@ -25,23 +25,23 @@ pub(super) const BODIES: TableDefinition<&[u8], &[u8]> = TableDefinition::new("b
 /// Why the file cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum FileFault {
-    /// Another process has it open, perhaps the one that this one replaces.
+    /// Another process has it open, perhaps the one that this process replaces.
     #[error("another process has it open")]
     InUse,
-    /// It is not what a relay of this version has written.
+    /// It was not written by a relay of this version.
     #[error("{0}")]
     Unusable(String),
-    /// The disk, or the rights to it.
+    /// The disk, or missing rights to the file.
     #[error("{0}")]
     Disk(String),
 }
 
-/// Opens the file, or makes a new one. Nothing of what is in it is trusted yet but its structure.
+/// Opens the file, or makes a new one. Only the structure of an existing file is checked here.
 pub(super) fn open(path: &Path, is_sealed: bool) -> Result<Database, FileFault> {
     open_asking(path, is_sealed, &Arc::default())
 }
 
-/// The same for a load that has to know whether the disk answers.
+/// Opens the file for a load, which has to know whether the disk answers.
 pub(super) fn open_asking(path: &Path, is_sealed: bool, load: &Arc<StateLoad>) -> Result<Database, FileFault> {
     let disk = load.ask(|| {
         let file = open_for_own_user(path).map_err(|error| FileFault::Disk(error.to_string()))?;
@@ -59,13 +59,13 @@ pub(super) fn open_on(backend: impl StorageBackend, is_sealed: bool) -> Result<D
     Ok(opened)
 }
 
-/// Runs what reads the file. A damaged file may make the database panic.
+/// Runs a function that reads the file. A damaged file may make the database panic, which becomes an error.
 pub(super) fn guarded<T>(run: impl FnOnce() -> Result<T, FileFault>) -> Result<T, FileFault> {
     std::panic::catch_unwind(std::panic::AssertUnwindSafe(run))
         .unwrap_or_else(|_| Err(FileFault::Unusable("it is damaged".into())))
 }
 
-/// Writes the format into a new file, and compares it in an old one.
+/// Writes the format into a new file, or compares it with that of an existing one.
 fn check_format(database: &Database, is_sealed: bool) -> Result<(), FileFault> {
     let reading = database.begin_read()?;
     let known = match reading.open_table(ABOUT) {
@@ -107,7 +107,7 @@ fn check_format(database: &Database, is_sealed: bool) -> Result<(), FileFault> {
     }
 }
 
-/// Opens a file that nobody else may read. A link is not followed: it could lead to a file that others read.
+/// Opens a file that no other user may read. A link is not followed: it could lead to a file that others may read.
 fn open_for_own_user(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.read(true).write(true).create(true).truncate(false).mode(OWN_USER).custom_flags(libc::O_NOFOLLOW);
@@ -119,7 +119,7 @@ fn open_for_own_user(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// Renames an unusable file, so that it can be looked at. A few are kept.
+/// Renames an unusable file, so that it can be examined. A few such files are kept.
 pub(super) fn set_aside(path: &Path) -> io::Result<PathBuf> {
     let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let number = |aside: &Path| -> Option<u64> {
@@ -153,7 +153,7 @@ impl From<redb::Error> for FileFault {
     }
 }
 
-/// What the library says of a file that is of something else.
+/// The library's error for a file of another format.
 const NO_DATABASE: &str = "Not a redb database";
 
 macro_rules! from_errors {
@@ -178,7 +178,7 @@ const FORMAT_KEY: &str = "format";
 const OWN_USER: u32 = 0o600;
 const ASIDE: &str = ".unusable-";
 const KEPT_ASIDE: usize = 3;
-/// Memory for pages of the file. It is read once, and written where something changes.
+/// Memory for pages of the file, which is read only once and written where something changes.
 const CACHE: usize = 16 << 20;
 
 #[cfg(test)]

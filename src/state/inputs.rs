@@ -11,17 +11,17 @@ use super::portable;
 pub struct MemoryStateFile(Database);
 
 impl MemoryStateFile {
-    /// Makes one without views.
+    /// Makes a state file without views.
     pub fn new() -> Result<Self, String> {
         file::open_on(InMemoryBackend::new(), false).map(Self).map_err(|fault| fault.to_string())
     }
 
-    /// Fills it with the contents of a snapshot. An error says why the snapshot is refused.
+    /// Fills the file with the contents of a snapshot. The error says why the snapshot is refused.
     pub fn import(&self, mut snapshot: &[u8]) -> Result<(), String> {
         portable::read(&mut snapshot, &self.0, None).map_err(|fault| fault.to_string())
     }
 
-    /// Returns a snapshot of what is in it. `None`: a relay would set the file aside, because what is in it does not fit together.
+    /// Returns a snapshot of the file. `None`: a relay would set the file aside, because its contents do not fit together.
     pub fn export(&self) -> Result<Option<Vec<u8>>, String> {
         let stored = match Stored::read(&self.0, None) {
             Ok(stored) => stored,

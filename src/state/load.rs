@@ -1,4 +1,4 @@
-//! Reads the file: everything is compared with its hash, and what does not fit this relay is left out.
+//! Reads the file. Everything is compared with its hash, and what does not fit this relay is left out.
 
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, HashMap};
@@ -26,7 +26,7 @@ pub(super) struct StoredView {
     pub(crate) number: u32,
     pub(crate) record: ViewRecord,
     place: OnceCell<ViewPlace>,
-    /// By the numbers of their sets.
+    /// The resources, by the numbers of their sets.
     resources: BTreeMap<u32, Vec<StoredResource>>,
 }
 
@@ -43,7 +43,7 @@ impl StoredView {
     }
 }
 
-/// All of the file.
+/// The contents of the file.
 pub(super) struct Stored {
     pub(crate) views: Vec<StoredView>,
     bodies: HashMap<[u8; 16], Bytes>,
@@ -65,7 +65,7 @@ pub(super) enum NotUsed {
 }
 
 impl Stored {
-    /// Reads everything. A damaged record makes all of it unusable: what is left could be a part of a set.
+    /// Reads everything. One damaged record makes the whole file unusable: the rest could have a set without one of its resources.
     pub(crate) fn read(database: &Database, key: Option<&SealingKey>) -> Result<Self, FileFault> {
         let reading = database.begin_read()?;
         let mut views = BTreeMap::new();
@@ -126,7 +126,7 @@ impl Stored {
         })
     }
 
-    /// Returns what the file has, so that later only changes are written.
+    /// Returns the contents of the file, so that later only changes are written.
     pub(crate) fn contents(&self) -> Contents {
         let next_view = self.views.iter().map(|view| view.number.saturating_add(1)).max().unwrap_or_default();
         let mut bodies = HashMap::new();
@@ -146,7 +146,7 @@ impl Stored {
         brakes::state_of(&view.record.brakes, &places(&view.record, views), views)
     }
 
-    /// Makes the sets of a view. A set of `*` of which a part cannot be used is left out whole, and so is one of names of which nothing can.
+    /// Makes the sets of a view. A set of `*` is left out if any part of it cannot be used; a set of names is left out if no part can.
     pub(crate) fn sets_of(
         &self,
         view: &StoredView,
@@ -174,7 +174,7 @@ impl Stored {
                     continue;
                 };
                 let Some(ttl) = clock.time_left(record.expires) else {
-                    saved.has_expired = true; // as if it had expired here: it may still exist
+                    saved.has_expired = true; // as if it had expired in this process: it may still exist
                     continue;
                 };
                 let hash = <[u8; 16]>::try_from(&*record.body).map_err(|_| Damaged)?;
@@ -196,14 +196,14 @@ impl Stored {
     }
 }
 
-/// Returns the places in the plan of the servers of a view, where they are still configured.
+/// Returns the places in the plan of the servers of a view; `None` for servers that are no longer configured.
 fn places(record: &ViewRecord, views: &Views) -> Vec<Option<u16>> {
     let servers = views.shared().saved_servers();
     let place_of = |name: &str| servers.iter().find(|(_, known)| *known == name).map(|(at, _)| *at);
     record.servers.iter().map(|server| place_of(&server.name)).collect()
 }
 
-/// What is remembered of a restored view, so that only changes are written from now on. Of a set that was restored in part, only its number.
+/// Returns what the file has of a restored view, so that later only changes are written. Of a set that was restored in part, only the number is kept.
 pub(super) fn written(view: &StoredView, (restored, life): &(Arc<Snapshot>, u64), views: &Views) -> Written {
     let (mut sets, mut leftover) = (BTreeMap::new(), Vec::new());
     for set in &view.record.sets {
@@ -261,17 +261,17 @@ fn versions(bytes: &[u8]) -> Result<Vec<(weir_core::xds::SetVersion, weir_core::
 pub(super) struct WallClock {
     /// In milliseconds since 1970.
     pub(crate) now: u64,
-    /// It is not before anything that the file says.
+    /// Whether it is not before any time in the file.
     pub(crate) is_plausible: bool,
 }
 
 impl WallClock {
-    /// Returns how long it has been since a moment, if that can be known.
+    /// Returns the time since a moment; `None` if it cannot be known.
     pub(crate) fn since(&self, moment: u64) -> Option<Duration> {
         (self.is_plausible && moment > 0).then(|| Duration::from_millis(self.now.saturating_sub(moment)))
     }
 
-    /// Returns how long a resource has left: none if it has expired or that cannot be known, and no time if it does not expire.
+    /// Returns the remaining TTL of a resource: `None` if it has expired or this cannot be known, `Some(None)` if it never expires.
     fn time_left(&self, expires: u64) -> Option<Option<Duration>> {
         match expires {
             0 => Some(None),

@@ -1,7 +1,8 @@
-//! What the relay has, on disk: a relay that starts while its servers are away serves what it served before.
+//! The relay's resources on disk: a relay that starts while its servers are away serves what it served before.
 //!
-//! The edge to the disk, in a thread of its own. It reads a file once, for which streams wait while the disk answers (`relay/state_load.rs`), and
-//! then writes what changes: a slow disk delays nothing but the file. What the loaded resources are worth is decided in `protocol` (`view/saved.rs`, `session/client_snapshot.rs`).
+//! The only part with access to this file, in a thread of its own. It reads the file once, for which streams wait while the disk answers
+//! (`relay/state_load.rs`), and then writes changes: a slow disk delays only the file. `protocol` decides what the loaded resources are worth
+//! (`view/saved.rs`, `session/client_snapshot.rs`).
 
 mod asked_disk;
 mod brakes;
@@ -27,27 +28,27 @@ pub(crate) use self::counters::StateCounters;
 pub(crate) use self::sealing::SealingKey;
 pub(crate) use self::writer::StateWriter;
 
-/// Where the state is kept, and what may be served from it.
+/// Where the state is saved, and which parts of it may be served.
 #[derive(Debug, Clone)]
 pub(crate) struct StateOptions {
     pub(crate) path: PathBuf,
     /// A file with the key that encrypts the state. Without it, secrets are not written.
     pub(crate) key: Option<PathBuf>,
-    /// For how long the servers of a view may not have been heard.
+    /// For how long the servers of a view may not have been heard before `when_older` applies.
     pub(crate) max_age: Option<Duration>,
     pub(crate) when_older: WhenOlder,
-    /// Views whose secrets are not in the file are used.
+    /// Whether views are used although their secrets are not in the file.
     pub(crate) serve_without_secrets: bool,
     /// How long a loaded view waits for its first client.
     pub(crate) keep: Duration,
 }
 
-/// What happens with a view whose servers were not heard for longer than the maximum age.
+/// What happens with a view whose servers have not been heard for longer than the maximum age.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum WhenOlder {
     Serve,
-    /// It is served, and does not count for readiness.
+    /// The view is served, and the relay is not ready because of it.
     NotReady,
-    /// It is not used.
+    /// The view is not used.
     Refuse,
 }

@@ -1,4 +1,4 @@
-//! The state file while no relay has it: what is in it, a copy of it, and a file made from a copy.
+//! The state file while no relay has it open: its contents, a copy of it, and a file made from a copy.
 
 use std::fs::OpenOptions;
 use std::io::{BufReader, BufWriter, Write};
@@ -55,7 +55,7 @@ pub(crate) fn export(path: &Path, key: Option<&Path>, with_secrets: bool, to: &P
     out.flush().with_context(|| format!("cannot write {}", to.display()))
 }
 
-/// Makes a state file from a copy. There must be none yet.
+/// Makes a state file from a copy. The file must not exist yet.
 pub(crate) fn import(path: &Path, key: Option<&Path>, from: &Path) -> anyhow::Result<()> {
     if path.exists() {
         bail!("{} exists: move it away first", path.display());
@@ -69,7 +69,7 @@ pub(crate) fn import(path: &Path, key: Option<&Path>, from: &Path) -> anyhow::Re
         Ok::<_, portable::SnapshotFault>(())
     })();
     if made.is_err() {
-        let _ = std::fs::remove_file(path); // it is ours, and not whole
+        let _ = std::fs::remove_file(path); // this function has made it, and it is incomplete
     }
     made.with_context(|| format!("cannot use {}", from.display()))
 }

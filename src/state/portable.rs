@@ -1,4 +1,4 @@
-//! The contents of a state file as one stream of bytes, to be kept or moved: nothing in it is encrypted, and a hash is at its end.
+//! The contents of a state file as one stream of bytes, for storage or transport: it is not encrypted, and ends with a hash.
 
 use std::collections::BTreeSet;
 use std::io::{self, Read, Write};
@@ -16,7 +16,7 @@ use super::sealing::SealingKey;
 struct Part {
     #[prost(message, tag = "1")]
     view: Option<ViewRecord>,
-    /// The number of the view, and with a resource that of its set.
+    /// The number of the view; for a resource, the number of its set.
     #[prost(uint32, tag = "2")]
     number: u32,
     #[prost(uint32, tag = "3")]
@@ -45,7 +45,7 @@ pub(crate) enum SnapshotFault {
     State(#[from] FileFault),
 }
 
-/// Writes everything, with secrets only if they are wanted.
+/// Writes everything; secrets only with `with_secrets`.
 pub(super) fn write(stored: &Stored, with_secrets: bool, out: &mut impl Write) -> Result<(), SnapshotFault> {
     let mut out = Hashed { inner: out, hash: Xxh3::new() };
     out.write_all(HEADER)?;
@@ -128,7 +128,7 @@ pub(super) fn read(
                 view = Some((record, place));
             } else if let Some(record) = part.resource {
                 let (of, place) = view.as_ref().ok_or(SnapshotFault::Damaged)?;
-                let Some(set) = of.sets.iter().find(|set| set.number == part.set) else { continue }; // a secret
+                let Some(set) = of.sets.iter().find(|set| set.number == part.set) else { continue }; // a secret, which was left out
                 let server = of.servers.get(record.server as usize).ok_or(SnapshotFault::Damaged)?;
                 let content = sealed(&place_of(place, &server.name, set, &part.name), record.content.clone())?;
                 let at = resource_key(part.number, part.set, &part.name);

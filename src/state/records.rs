@@ -1,4 +1,4 @@
-//! What the state file consists of. Each record ends in a hash of its key and itself, which is compared when it is read.
+//! The records of the state file. Each record ends with a hash of its key and its content, which is compared when it is read.
 
 use aws_lc_rs::digest::{SHA256, SHA256_OUTPUT_LEN, digest};
 use prost::Message;
@@ -7,40 +7,40 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 use weir_core::protocol::view::Class;
 use weir_core::xds::TypeTable;
 
-/// Grows with each change after which an older program cannot read the file.
+/// Increased with each change after which an older program cannot read the file.
 pub(super) const FORMAT: u32 = 1;
 
-/// A view: which clients it is for, and what is known of its sets and servers.
+/// A view: the clients that it is for, and its sets and servers.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct ViewRecord {
-    /// The fields of the sharing key, and what was known of types: with others, the view may be for other clients.
+    /// The fields of the sharing key, and a hash of the known types. If these have changed, the view may be for other clients.
     #[prost(string, tag = "1")]
     pub(crate) key_fields: String,
     #[prost(fixed64, tag = "2")]
     pub(crate) types: u64,
-    /// The view of the shared authorities.
+    /// Whether this is the view of the shared authorities.
     #[prost(bool, tag = "3")]
     pub(crate) shared: bool,
-    /// The node that servers are shown for it. A key is made from it.
+    /// The node that servers are shown for the view. Its key is made from it.
     #[prost(bytes = "bytes", tag = "4")]
     pub(crate) node: bytes::Bytes,
     #[prost(message, repeated, tag = "5")]
     pub(crate) servers: Vec<ServerRecord>,
     #[prost(message, repeated, tag = "6")]
     pub(crate) sets: Vec<SetRecord>,
-    /// Its clients have secrets, which are not in the file.
+    /// Whether its clients have secrets, which are not in the file.
     #[prost(bool, tag = "7")]
     pub(crate) lacks_secrets: bool,
     /// When it was written, in milliseconds since 1970.
     #[prost(uint64, tag = "8")]
     pub(crate) written: u64,
-    /// What brakes hold.
+    /// The removals that brakes hold.
     #[prost(message, repeated, tag = "9")]
     pub(crate) brakes: Vec<BrakeRecord>,
-    /// What its clients have shown of the headers in the key.
+    /// The headers in the key, as its clients have sent them.
     #[prost(message, repeated, tag = "10")]
     pub(crate) headers: Vec<HeaderRecord>,
-    /// Tells the key of their hashes from others. Under another one nobody finds the view.
+    /// Identifies the key of their hashes. With another key, no client would find the view.
     #[prost(string, tag = "11")]
     pub(crate) hashes: String,
 }
@@ -50,7 +50,7 @@ pub(super) struct ViewRecord {
 pub(super) struct HeaderRecord {
     #[prost(string, tag = "1")]
     pub(crate) name: String,
-    /// Made with `state.key`.
+    /// The hash of the value, made with `state.key`.
     #[prost(string, tag = "2")]
     pub(crate) hash: String,
 }
@@ -60,7 +60,7 @@ pub(super) struct HeaderRecord {
 pub(super) struct BrakeRecord {
     #[prost(string, tag = "1")]
     pub(crate) type_name: String,
-    /// The glob of a collection; without it, the set is that of `*`.
+    /// The glob of a collection; without it, this is the set of `*`.
     #[prost(string, optional, tag = "2")]
     pub(crate) glob: Option<String>,
     #[prost(uint64, tag = "3")]
@@ -86,12 +86,12 @@ pub(super) struct HeldRecord {
     pub(crate) server: u32,
 }
 
-/// A server that gave something of a view.
+/// A server that has sent resources of a view.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct ServerRecord {
     #[prost(string, tag = "1")]
     pub(crate) name: String,
-    /// When the view last had a stream that the server had responded on, in milliseconds since 1970; 0 if that is not known.
+    /// When the view last had a stream on which the server had responded, in milliseconds since 1970; 0 if unknown.
     #[prost(uint64, tag = "2")]
     pub(crate) heard: u64,
 }
@@ -110,7 +110,7 @@ pub(super) struct SetRecord {
     pub(crate) count: u32,
     #[prost(string, repeated, tag = "5")]
     pub(crate) collections: Vec<String>,
-    /// Versions that were given out, two of 16 bytes each, the last one last.
+    /// Earlier versions of the set, two of 16 bytes each; the latest is last.
     #[prost(bytes = "vec", tag = "6")]
     pub(crate) past: Vec<u8>,
     #[prost(bool, tag = "7")]
@@ -134,18 +134,18 @@ pub(super) struct ResourceRecord {
     pub(crate) content: Vec<u8>,
 }
 
-/// What clients see of a resource. Bodies are apart, since views share them.
+/// What clients see of a resource. Bodies are stored separately, since views share them.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct ContentRecord {
-    /// The wrapper that it would have in a delta response, without body and version.
+    /// The wrapper in a delta response, without body and version.
     #[prost(bytes = "vec", tag = "1")]
     pub(crate) wrapper: Vec<u8>,
-    /// The hash of type and body once more: encrypted, it binds the body to the place of the resource.
+    /// The hash of type and body once more. Here it is encrypted, which binds the body to the place of the resource.
     #[prost(bytes = "vec", tag = "2")]
     pub(crate) body: Vec<u8>,
 }
 
-/// Stands for a view in what encryption binds its resources to: a node may be long.
+/// A hash that identifies a view in the associated data of its resources: a node may be long.
 pub(super) struct ViewPlace([u8; SHA256_OUTPUT_LEN]);
 
 impl ViewRecord {
@@ -160,19 +160,19 @@ impl ViewRecord {
     }
 }
 
-/// Returns what encryption binds a resource to.
+/// Returns the associated data of an encrypted resource.
 pub(super) fn place_of(view: &ViewPlace, server: &str, set: &SetRecord, name: &str) -> Vec<u8> {
     let class = [u8::from(set.wildcard)];
     joined(&[&view.0, server.as_bytes(), set.type_name.as_bytes(), &class, name.as_bytes()])
 }
 
-/// Joins parts so that different lists of parts differ.
+/// Joins parts so that different lists of parts have different results.
 fn joined(parts: &[&[u8]]) -> Vec<u8> {
     parts.iter().flat_map(|part| (part.len() as u64).to_le_bytes().into_iter().chain(part.iter().copied())).collect()
 }
 
 impl SetRecord {
-    /// Whether its resources are private keys, passwords and the like.
+    /// Whether the set's resources are private keys, passwords and the like.
     pub(crate) fn is_secret(&self) -> bool {
         TypeTable::new().resolve(&self.type_name).is_secret()
     }
@@ -182,7 +182,7 @@ impl SetRecord {
     }
 }
 
-/// A record that is not what was written under its key.
+/// A record whose content is not what was written under its key.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("a record is damaged")]
 pub(super) struct Damaged;
@@ -194,7 +194,7 @@ pub(super) fn stamped(key: &[u8], mut record: Vec<u8>) -> Vec<u8> {
     record
 }
 
-/// Returns the bytes of a record if the hash is that of its key and its bytes.
+/// Returns the bytes of a record if the hash fits its key and its bytes.
 pub(super) fn verified<'a>(key: &[u8], record: &'a [u8]) -> Result<&'a [u8], Damaged> {
     let (record, hash) = record.split_last_chunk::<HASH>().ok_or(Damaged)?;
     if hash_of(key, record) == *hash { Ok(record) } else { Err(Damaged) }
@@ -211,13 +211,13 @@ pub(super) fn resource_key(view: u32, set: u32, name: &str) -> Vec<u8> {
     [&view.to_be_bytes(), &set.to_be_bytes(), name.as_bytes()].concat()
 }
 
-/// Returns the range of the keys of a set.
+/// Returns the range of the keys in a set.
 pub(super) fn keys_of_set(view: u32, set: u32) -> std::ops::Range<[u8; 8]> {
     let at = u64::from(view) << 32 | u64::from(set);
     at.to_be_bytes()..at.saturating_add(1).to_be_bytes()
 }
 
-/// Returns the range of the keys of a view.
+/// Returns the range of the keys in a view.
 pub(super) fn keys_of_view(view: u32) -> std::ops::Range<[u8; 8]> {
     let at = u64::from(view) << 32;
     at.to_be_bytes()..at.saturating_add(1 << 32).to_be_bytes()

@@ -1,8 +1,8 @@
-//! Writes what has changed since the last time: one transaction for all views, so that the file has each view as it was published at one
-//! moment, all types of it.
+//! Writes the changes since the last write, in one transaction for all views. So the file has each view with all its types as it was published at
+//! one moment.
 //!
-//! Nothing is queued for that. A snapshot has the revision of each change, so what is missing in the file follows from the revision that is
-//! in it, however long a write takes.
+//! Nothing is queued for this. A snapshot has the revision of each change, so the revision in the file tells which changes it lacks, however long
+//! a write takes.
 
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, HashMap};
@@ -23,21 +23,21 @@ use super::records::{
 use super::sealing::SealingKey;
 use crate::relay::NotedBrakes;
 
-/// A view as the file knows it: of the hub, or by its key.
+/// Identifies a view in the file: whether it belongs to the hub, and its key.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct ViewId {
     pub(crate) shared: bool,
     pub(crate) key: SharingKey,
 }
 
-/// A view to be saved, as it is now.
+/// A view to be saved, in its present state.
 pub(super) struct Current {
     pub(crate) id: ViewId,
     pub(crate) snapshot: Arc<Snapshot>,
-    /// Revisions of another life mean something else: all of the view is written then.
+    /// The life of the view. Revisions of another life are not comparable, so the whole view is then written.
     pub(crate) life: u64,
     pub(crate) record: ViewRecord,
-    /// The names of servers, by their places in the plan. What others gave is not saved.
+    /// The names of servers, by their places in the plan. Resources of other servers are not saved.
     pub(crate) servers: Arc<BTreeMap<u16, String>>,
     /// The servers that respond now.
     pub(crate) responding: Vec<u16>,
@@ -53,7 +53,7 @@ pub(super) struct Written {
     pub(crate) reattributed: u64,
     pub(crate) life: u64,
     pub(crate) sets: BTreeMap<(Type, Class), WrittenSet>,
-    /// Numbers of sets of which a part was restored. They go when the view is written: no record has them then.
+    /// Numbers of sets that were restored in part. They are removed when the view is written, because no record then has them.
     pub(crate) leftover: Vec<u32>,
     /// The number of the next set.
     pub(crate) next_set: u32,
@@ -65,7 +65,7 @@ pub(super) struct Written {
 }
 
 impl Written {
-    /// Whether it need not be written again only because servers respond.
+    /// Whether the record need not be written again only because servers respond.
     pub(super) fn says_who_is_heard(&self, responding: &[u16], now: u64) -> bool {
         responding.is_empty() || now < self.at + HEARD_EVERY
     }
@@ -88,27 +88,27 @@ pub(super) struct Contents {
     /// How many resources have a body.
     pub(crate) bodies: HashMap<ContentHash, u32>,
     pub(crate) next_view: u32,
-    /// Numbers of views that are of no use any more.
+    /// Numbers of views that are no longer of use.
     pub(crate) orphans: Vec<u32>,
 }
 
-/// What a transaction has written.
+/// The result of a transaction.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Saved {
     pub(crate) resources: usize,
     pub(crate) removals: usize,
 }
 
-/// How things are turned into records.
+/// What is needed to make records.
 pub(super) struct Form<'a> {
     pub(crate) key: Option<&'a SealingKey>,
-    /// Returns when a moment of the views is, in milliseconds since 1970.
+    /// Converts a moment of the views to milliseconds since 1970.
     pub(crate) wall_time: &'a dyn Fn(Moment) -> u64,
     pub(crate) now: u64,
 }
 
 impl Contents {
-    /// Writes the changes of these views, and removes the views of which `keeps` is false.
+    /// Writes the changes of these views, and removes the views for which `keeps` is false.
     pub(crate) fn save(
         &mut self,
         database: &Database,
@@ -169,7 +169,7 @@ struct Writer<'a, 'txn> {
     resources: Table<'txn, &'static [u8], &'static [u8]>,
     bodies: Table<'txn, &'static [u8], &'static [u8]>,
     known: &'a HashMap<ContentHash, u32>,
-    /// How many resources have a body, where that has changed.
+    /// How many resources have a body, for the bodies of which that has changed.
     counts: HashMap<ContentHash, u32>,
     saved: Saved,
     form: &'a Form<'a>,
@@ -242,7 +242,7 @@ impl Writer<'_, '_> {
     }
 
     /// Writes what has changed in a set since a revision.
-    #[allow(clippy::too_many_arguments)] // what a record is made of
+    #[allow(clippy::too_many_arguments)] // the parts of a record
     fn write_set(
         &mut self,
         current: &Current,
@@ -256,7 +256,7 @@ impl Writer<'_, '_> {
         let is_known = |entry: &Entry| current.servers.contains_key(&entry.origin.server);
         let here = |name: &Name| table.get(name).is_some_and(|entry| entry.to_save().is_some() && is_known(entry));
         if since == Revision::ZERO {
-            set.count -= self.retain(number, set.number, |_| false)?; // what was not restored
+            set.count -= self.retain(number, set.number, |_| false)?; // resources that were not restored
             set.forgotten_at = table.journal().forgotten_at();
         } else if !table.journal().remembers_since(since, set.forgotten_at) {
             set.count -= self.retain(number, set.number, here)?;
@@ -269,7 +269,7 @@ impl Writer<'_, '_> {
         let view_place = OnceCell::new();
         let added = table.changed_since(since);
         let prolonged = table.refreshed_since(since);
-        // When another server has sent the same resource, only its origin has changed.
+        // If another server has sent the same resource, only its origin has changed.
         let is_attributed_anew = since != Revision::ZERO && table.sums().reattributed() != set.reattributed;
         let attributed = is_attributed_anew.then(|| table.given_since(set.given)).into_iter().flatten();
         let attributed = attributed.filter(|(_, entry)| entry.changed <= since && entry.refreshed <= since);
@@ -291,7 +291,7 @@ impl Writer<'_, '_> {
         Ok(())
     }
 
-    /// Writes a resource. Returns whether there was none under its key.
+    /// Writes a resource. Returns whether it is new under its key.
     fn put(
         &mut self,
         key: &[u8],
@@ -324,7 +324,7 @@ impl Writer<'_, '_> {
         Ok(was_there)
     }
 
-    /// Removes the resources of a set that are not to stay. Returns how many.
+    /// Removes the resources of a set for which `stays` is false. Returns how many.
     fn retain(&mut self, view: u32, set: u32, stays: impl Fn(&Name) -> bool) -> Result<u32, FileFault> {
         let range = keys_of_set(view, set);
         let mut gone = Vec::new();
@@ -352,7 +352,7 @@ impl Writer<'_, '_> {
         Ok(())
     }
 
-    /// A record is no longer in the file: its body may not be needed any more.
+    /// Counts that a record is no longer in the file: its body may not be needed any more.
     fn release(&mut self, key: &[u8], record: Option<Vec<u8>>) -> Result<(), FileFault> {
         let Some(record) = record else { return Ok(()) };
         let damaged = |error: &dyn std::fmt::Display| FileFault::Unusable(error.to_string());
@@ -384,5 +384,5 @@ impl Writer<'_, '_> {
     }
 }
 
-/// How often it is written that servers respond, if nothing else changes, in milliseconds.
+/// How often the file records that servers respond, if nothing else changes, in milliseconds.
 const HEARD_EVERY: u64 = 30_000;

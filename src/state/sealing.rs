@@ -1,4 +1,4 @@
-//! Encryption of what is on disk: AES-256-GCM-SIV, under a key from a file. Each record is bound to the place that it was written for.
+//! Encryption of data on disk: AES-256-GCM-SIV, with a key from a file. Each record is bound to the place for which it was written.
 
 use std::fmt;
 use std::path::Path;
@@ -12,7 +12,7 @@ use base64::engine::general_purpose::STANDARD;
 use super::records::Damaged;
 use crate::file_access;
 
-/// A key of 256 bits, and the key of hashes that is made from it.
+/// A key of 256 bits, and the key of hashes that is derived from it.
 pub(crate) struct SealingKey(RandomizedNonceKey, hmac::Tag);
 
 impl fmt::Debug for SealingKey {
@@ -22,14 +22,14 @@ impl fmt::Debug for SealingKey {
 }
 
 impl SealingKey {
-    /// Reads a file with 32 bytes, as they are or in base64 or hexadecimal.
+    /// Reads a file with 32 bytes, either raw or in base64 or hexadecimal.
     pub(crate) fn read(path: &Path) -> anyhow::Result<Self> {
         let bytes = file_access::read_blocking(path, file_access::LIMIT)
             .with_context(|| format!("cannot read {}", path.display()))?;
         Self::parse(&bytes)
     }
 
-    /// Reads the contents of such a file.
+    /// Parses the contents of such a file.
     pub(crate) fn parse(file: &[u8]) -> anyhow::Result<Self> {
         let text = file.trim_ascii();
         let key = match (file.len(), text.len()) {
@@ -45,7 +45,7 @@ impl SealingKey {
         Ok(Self(key, of_hashes))
     }
 
-    /// Returns the secret for hashes of what is not on disk itself.
+    /// Returns the secret for hashes of values that are not on disk themselves.
     pub(crate) fn of_hashes(&self) -> &[u8] {
         self.1.as_ref()
     }
@@ -73,7 +73,7 @@ fn from_hexadecimal(text: &[u8]) -> Option<Vec<u8>> {
     text.chunks_exact(2).map(|pair| Some(digit(pair[0])? << 4 | digit(pair[1])?)).collect()
 }
 
-/// What the key of hashes is for: no other is made from the same file.
+/// The purpose of the key of hashes, so that another key from the same file would differ.
 const OF_HASHES: &[u8] = b"weir: hashes of headers";
 const LENGTH: usize = 32;
 const NONCE: usize = 12;

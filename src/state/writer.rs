@@ -1,4 +1,4 @@
-//! The thread that owns the file: it loads views into a relay that starts, and then writes what changes.
+//! The thread that owns the file: it loads views into a starting relay, and then writes changes.
 
 use std::cell::OnceCell;
 use std::collections::{HashMap, HashSet};
@@ -22,12 +22,12 @@ use super::sealing::SealingKey;
 use super::{StateOptions, WhenOlder};
 use crate::relay::{Newest, SavedView, StateLoad, ViewToSave, Views};
 
-/// Writes the state until it is told to stop.
+/// Controls the thread that writes the state.
 pub(crate) struct StateWriter {
     counters: Arc<StateCounters>,
     load: Arc<StateLoad>,
     path: PathBuf,
-    /// The process ends without having loaded the file, which is not to be written any more.
+    /// Set if the process ends before the file is loaded. The file must then not be written.
     given_up: Arc<AtomicBool>,
     stop: Sender<()>,
     /// Closed when the thread has ended.
@@ -35,7 +35,7 @@ pub(crate) struct StateWriter {
 }
 
 impl StateWriter {
-    /// Starts a thread that loads the file into views without clients, and then writes. Mostly the file is loaded when this returns; a slow
+    /// Starts a thread that loads the file into views without clients, and then writes. Usually the file is loaded when this returns, but a slow
     /// disk is not waited for here.
     pub(crate) fn start(options: StateOptions, newest: &Arc<Newest<Views>>) -> anyhow::Result<Self> {
         let load = newest.get().readiness().load().clone();
@@ -65,7 +65,7 @@ impl StateWriter {
             drop::<oneshot::Sender<()>>(running);
         };
         std::thread::Builder::new().name("weir-state".into()).spawn(run)?;
-        let _ = tried.recv_timeout(AT_START); // closed when it is loaded
+        let _ = tried.recv_timeout(AT_START); // closed when the file is loaded
         Ok(Self { counters, load, path, given_up, stop, ended })
     }
 
@@ -73,7 +73,7 @@ impl StateWriter {
         self.counters.clone()
     }
 
-    /// Logs while the disk is slow, and has the relay serve without what is on it. The thread cannot say so itself: it waits for the disk.
+    /// Logs while the disk is slow, and makes the relay serve without the file. The thread itself cannot do this while it waits for the disk.
     pub(crate) fn watch(&self) -> impl Future<Output = ()> + Send + use<> {
         let (counters, load, path) = (self.counters(), self.load.clone(), self.path.clone());
         async move {
@@ -94,7 +94,7 @@ impl StateWriter {
         }
     }
 
-    /// Writes what has changed last, and waits for that. What is dropped meanwhile leaves the thread alone with its disk: the process can end.
+    /// Writes the last changes, and waits for that. Dropping the future leaves the thread alone with its disk, and the process can end.
     pub(crate) async fn finish(self) {
         if self.load.is_pending() {
             self.given_up.store(true, Ordering::Relaxed);
@@ -102,7 +102,7 @@ impl StateWriter {
             return;
         }
         drop(self.stop);
-        let _ = self.ended.await; // the sender is dropped, also if the thread has panicked
+        let _ = self.ended.await; // the sender is dropped even if the thread has panicked
     }
 }
 
@@ -114,9 +114,9 @@ pub(super) struct Work {
     pub(super) counters: Arc<StateCounters>,
     pub(super) load: Arc<StateLoad>,
     pub(super) open: Option<(Database, Contents)>,
-    /// Views of the file that are kept for a while although they are not used.
+    /// Views in the file that are kept for a while although they are not used.
     pub(super) unused: HashSet<ViewId>,
-    /// Views that began before the file was loaded, and to which no server has responded yet: what the file has of them is all there is.
+    /// Views that began before the file was loaded, and to which no server has responded yet: the file has the only copy of their resources.
     pub(super) begun_without: HashSet<ViewId>,
     pub(super) given_up: Arc<AtomicBool>,
     pub(super) started: Instant,
@@ -141,7 +141,7 @@ impl Work {
         }
     }
 
-    /// Opens the file for the first time, while streams may be waiting for what it has.
+    /// Opens the file for the first time, while streams may be waiting for its contents.
     fn open_first(&mut self) {
         let begun = Instant::now();
         let opened = loop {
@@ -161,7 +161,7 @@ impl Work {
         self.views.upgrade().map(|newest| newest.get())
     }
 
-    /// Opens the file if it is not open, and loads what it has.
+    /// Opens the file if it is not open, and loads its contents.
     pub(super) fn open(&mut self) {
         if self.open.is_some() {
             return;
@@ -171,7 +171,7 @@ impl Work {
         self.take(opened, begun);
     }
 
-    /// Goes on with a file, or without it. An unusable one is set aside.
+    /// Continues with the file, or without it. An unusable file is set aside.
     fn take(&mut self, opened: Result<(Database, Contents), FileFault>, begun: Instant) {
         match opened {
             Ok(contents) => self.open = Some(contents),
@@ -197,7 +197,7 @@ impl Work {
         let begun = Instant::now();
         let database = file::open_asking(&self.path, self.key.is_some(), &self.load)?;
         let stored = file::guarded(|| Stored::read(&database, self.key.as_ref()))?;
-        // Not before: the configuration may have been replaced while the disk was slow.
+        // Not earlier: the configuration may have been replaced while the disk was slow.
         let Some(views) = self.newest() else { return Ok((database, stored.contents())) };
         let views = &*views;
         let mut contents = stored.contents();
@@ -213,7 +213,7 @@ impl Work {
             match restored {
                 Ok((id, written, count)) => {
                     if count.is_none() {
-                        self.unused.insert(id.clone()); // if it goes before anything is known of it
+                        self.unused.insert(id.clone()); // in case the view ends before it has any resources
                         self.begun_without.insert(id.clone());
                     }
                     (loaded, resources) =
@@ -248,7 +248,7 @@ impl Work {
         Ok((database, contents))
     }
 
-    /// Puts a view back. The outer error is a fault of the file.
+    /// Restores a view. The outer error is a fault of the file.
     fn restore(
         &self,
         stored: &Stored,
@@ -285,11 +285,11 @@ impl Work {
                 }
                 Ok(Ok((id, written(view, &restored, of), Some(count))))
             }
-            None => Ok(Ok((id, unwritten(view, of), None))), // it is running already
+            None => Ok(Ok((id, unwritten(view, of), None))), // it has a task already
         }
     }
 
-    /// Writes what has changed: of the views that serve, and of those of an earlier configuration that none of these follows yet.
+    /// Writes the changes of the views that serve, and of views of an earlier configuration that none of these follows yet.
     pub(super) fn write(&mut self, views: &Arc<Views>) {
         let Some((database, contents)) = &mut self.open else { return };
         if self.started.elapsed() > self.options.keep {
@@ -305,12 +305,12 @@ impl Work {
             let (servers, common) = (Arc::new(of.shared().saved_servers()), OnceCell::new());
             let mut here = HashMap::new();
             for view in of.to_save() {
-                here.insert(view.key.clone(), view); // one that has begun to run comes last
+                here.insert(view.key.clone(), view); // a view that has started to run comes last, and replaces the waiting one
             }
             for ViewToSave { key, snapshot, life, responding, brakes, is_refused } in here.into_values() {
                 let id = ViewId { shared, key };
                 if !seen.insert(id.clone()) {
-                    continue; // a later one follows it
+                    continue; // a later view follows it
                 }
                 if is_refused {
                     self.begun_without.remove(&id);
@@ -369,7 +369,7 @@ impl Work {
     }
 }
 
-/// A view, what is known of it in the file, and how many resources were put back, none if it is running already; or why it is not used.
+/// A view, its state in the file, and how many resources were restored, `None` if it is running already; or why it is not used.
 type Restored = Result<(ViewId, Written, Option<usize>), (NotUsed, Option<ViewId>)>;
 
 fn clock_of(stored: &Stored) -> WallClock {
@@ -384,17 +384,17 @@ fn wall_time() -> u64 {
     u64::try_from(since.as_millis()).unwrap_or_default()
 }
 
-/// Between two writes.
+/// The pause between two writes.
 const PAUSE: Duration = Duration::from_millis(500);
-/// Between two attempts to open the file.
+/// The pause between two attempts to open the file.
 const RETRY: Duration = Duration::from_secs(5);
-/// How long streams wait for a file that another process has: one that drains closes it when it has written for the last time.
+/// How long streams wait for a file that another process has open: a draining process closes it after its last write.
 const HANDED_OVER: Duration = Duration::from_secs(2);
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 /// How long the start of the relay waits for the file.
 const AT_START: Duration = Duration::from_millis(300);
-/// A read or write that takes longer is worth a warning.
+/// A read or write that takes longer causes a warning.
 const SLOW: Duration = Duration::from_millis(SLOW_MILLIS);
 const SLOW_MILLIS: u64 = 5_000;
-/// By how much clocks may be corrected, in milliseconds.
+/// The tolerance for corrections of the clock, in milliseconds.
 const CLOCK_ERROR: u64 = 60_000;

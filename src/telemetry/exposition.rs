@@ -1,6 +1,6 @@
-//! Expositions of the metrics, shared by those who ask at about the same time: one is made at a time, and four in a second.
+//! Expositions of the metrics. Requests that come at about the same time share one: only one is made at a time, and at most four in a second.
 //!
-//! Always: whoever asks sees what happened before. So those who ask while one is being made wait for the next one.
+//! Always: an exposition has everything that happened before it was requested. So a request waits for the next one while one is being made.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -16,35 +16,35 @@ use tokio::time::{Instant, sleep_until, timeout};
 
 use super::format::MetricsFormat;
 
-/// What is exposed now. Clones share what is made.
+/// The source of expositions. Clones share the expositions that are made.
 #[derive(Clone)]
 pub(crate) struct Exposition(Arc<Inner>);
 
 struct Inner {
     make: Make,
-    /// Where they are made, whichever thread asks.
+    /// Where expositions are made, whichever thread requests them.
     runtime: Handle,
-    /// How many were begun.
+    /// How many expositions were begun.
     begun: AtomicU64,
-    /// Locked by the one who makes the next, until it is made. The others wait for that.
+    /// Locked while the next exposition is made; other requests wait for the lock.
     last: Mutex<Last>,
 }
 
-/// Makes one, in OpenMetrics.
+/// Makes one exposition, in OpenMetrics.
 type Make = Arc<dyn Fn() -> Pin<Box<dyn Future<Output = String> + Send>> + Send + Sync>;
 
-/// The last one that was made, and when the last ones were begun.
+/// The last exposition, and when the last ones were begun.
 #[derive(Debug, Default)]
 struct Last {
     number: u64,
     open_metrics: Bytes,
-    /// Made of that when it is first asked for.
+    /// The text format, converted when it is first requested.
     text: Option<Bytes>,
     times: VecDeque<Instant>,
 }
 
 impl Exposition {
-    /// They are made on the current runtime.
+    /// Expositions are made on the current runtime.
     pub(crate) fn new<F>(make: impl Fn() -> F + Send + Sync + 'static) -> Self
     where
         F: Future<Output = String> + Send + 'static,
@@ -54,12 +54,12 @@ impl Exposition {
         Self(Arc::new(Inner { make, runtime: Handle::current(), begun, last }))
     }
 
-    /// Returns the page. None if it was not made in time, or the relay is ending.
+    /// Returns the page; `None` if it was not made in time, or the relay is ending.
     pub(crate) async fn page(&self, format: MetricsFormat) -> Option<Bytes> {
         timeout(PATIENCE, self.next(format)).await.ok().flatten()
     }
 
-    /// Returns the page of an exposition that begins from here on.
+    /// Returns the page of an exposition that begins after this call.
     async fn next(&self, format: MetricsFormat) -> Option<Bytes> {
         let before = self.0.begun.load(Ordering::SeqCst);
         let mut last = self.0.last.lock().await;
@@ -69,7 +69,7 @@ impl Exposition {
             }
             last.begin();
             let number = self.0.begun.fetch_add(1, Ordering::SeqCst) + 1;
-            let (make, mut making) = (self.0.make.clone(), JoinSet::new()); // it ends if it is not waited for
+            let (make, mut making) = (self.0.make.clone(), JoinSet::new()); // dropping this future ends the task
             making.spawn_on(async move { make().await }, &self.0.runtime);
             let made = making.join_next().await?.ok()?;
             (last.number, last.open_metrics, last.text) = (number, made.into(), None);
@@ -79,7 +79,7 @@ impl Exposition {
 }
 
 impl Last {
-    /// Returns when another one may begin.
+    /// Returns when another exposition may begin; `None`: now.
     fn next(&self) -> Option<Instant> {
         (self.times.len() == AT_MOST).then(|| self.times[0] + IN)
     }
@@ -103,10 +103,10 @@ impl Last {
     }
 }
 
-/// So many are begun in this time.
+/// At most this many are begun in this time.
 const AT_MOST: usize = 4;
 const IN: Duration = Duration::from_secs(1);
-/// How long one is waited for. It is much more than it takes unless the worker threads hang; in a test others may have them.
+/// How long a request waits. An exposition takes much less, unless the worker threads hang; in tests, other tests may keep them busy.
 const PATIENCE: Duration = Duration::from_secs(if cfg!(test) { 60 } else { 10 });
 
 #[cfg(test)]
@@ -116,7 +116,7 @@ mod tests {
 
     use super::*;
 
-    /// What happens, and expositions of it, each of which ends when it may.
+    /// A count of events, and expositions of it, each of which ends when the test permits it.
     struct Bench {
         events: Arc<AtomicU64>,
         made: Arc<AtomicU64>,
@@ -141,7 +141,7 @@ mod tests {
             Self { events, made, may_end, exposition }
         }
 
-        /// Asks after an event. Returns whether the page has it.
+        /// Requests a page after an event. Returns whether the page has the event.
         fn ask(&self, format: MetricsFormat) -> impl Future<Output = bool> + use<> {
             let happened = self.events.fetch_add(1, Ordering::SeqCst) + 1;
             let exposition = self.exposition.clone();

@@ -1,4 +1,4 @@
-//! The two text formats of metrics, and which of them a request asks for.
+//! The two text formats of metrics, and which of them a request accepts.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +12,7 @@ pub(crate) enum MetricsFormat {
 }
 
 impl MetricsFormat {
-    /// Returns the format for the value of an Accept header: the one with the higher quality, and OpenMetrics if the header names both alike.
+    /// Returns the format for the value of an Accept header: the one with the higher quality, or OpenMetrics if both have the same.
     pub(crate) fn accepted(accept: Option<&str>) -> Self {
         let (mut text, mut open_metrics) = (None::<u16>, None::<u16>);
         for range in accept.unwrap_or_default().split(',') {
@@ -55,7 +55,7 @@ impl MetricsFormat {
     }
 }
 
-/// Other versions than the ones that are written are not promised.
+/// Whether a version in an Accept header is one that is written.
 fn has_version(media: &str, version: &str) -> bool {
     match media {
         "application/openmetrics-text" => matches!(version, "1.0.0" | "0.0.1"),
@@ -63,13 +63,13 @@ fn has_version(media: &str, version: &str) -> bool {
     }
 }
 
-/// Returns a quality in thousandths; one that cannot be read counts as none.
+/// Returns a quality in thousandths; one that cannot be parsed counts as 0.
 fn thousandths(quality: &str) -> u16 {
     let quality: f32 = quality.parse().unwrap_or_default();
     (quality.clamp(0.0, 1.0) * 1000.0).round() as u16
 }
 
-/// In the older format a family of counters has the name of its series, and the page has no end mark.
+/// Converts to the older format: there a family of counters has the name of its series, and the page has no end mark.
 fn classic(text: &str) -> String {
     let mut classic = String::with_capacity(text.len());
     let counters: BTreeSet<&str> =
@@ -98,7 +98,7 @@ mod tests {
     #[test]
     fn open_metrics_is_for_those_who_ask_for_it_at_least_as_much_as_for_text() {
         use MetricsFormat::{OpenMetrics, Text};
-        // What Prometheus 2.53 and 3.1 send, curl, a browser.
+        // The headers of Prometheus 2.53 and 3.1, curl, and a browser.
         let prometheus_2 = "application/openmetrics-text;version=1.0.0;q=0.5,application/openmetrics-text;version=0.0.1;q=0.4,text/plain;version=0.0.4;q=0.3,*/*;q=0.2";
         let prometheus_3 = "application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.6,application/openmetrics-text;version=0.0.1;q=0.5,text/plain;version=1.0.0;escaping=allow-utf-8;q=0.4,text/plain;version=0.0.4;q=0.3,*/*;q=0.2";
         let browser = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8";

@@ -1,4 +1,4 @@
-//! A histogram whose counts are kept elsewhere.
+//! A histogram whose counts are kept elsewhere and set once.
 
 use std::sync::{Arc, OnceLock};
 
@@ -11,7 +11,7 @@ use crate::relay::deliveries::HistogramCounts;
 pub(super) struct CountedHistogram(Arc<OnceLock<HistogramCounts>>);
 
 impl CountedHistogram {
-    /// Sets the counts, once.
+    /// Sets the counts. Further calls have no effect.
     pub(super) fn set(&self, counts: HistogramCounts) {
         self.0.get_or_init(|| counts);
     }

@@ -1,4 +1,4 @@
-//! The log of the process: what is logged and in which form. The level can be changed while the process runs.
+//! The log of the process: which events are logged, and in which form. The level can be changed while the process runs.
 
 use std::io::{self, IsTerminal, Write, stderr};
 use std::str::FromStr;
@@ -19,7 +19,7 @@ use super::log_panics;
 use super::log_queue::{LAST_LINES, LogQueue};
 use crate::log_pace::LogPace;
 
-/// What is logged: a level, and levels of single modules.
+/// Which events are logged: a level, and levels of single modules.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogFilter(String);
 
@@ -31,15 +31,15 @@ pub enum LogFilterError {
     Invalid(String),
 }
 
-/// The log of the process. Clones are of the same one.
+/// The log of the process. Clones share it.
 #[derive(Debug, Clone)]
 pub struct LogControl {
     filter: Option<reload::Handle<EnvFilter, Registry>>,
-    /// None if who logs waits until the line is written.
+    /// `None` if a thread that logs waits until its line is written.
     queue: Option<LogQueue>,
 }
 
-/// Waits for the last lines when it is dropped, for a second at most. Who reads them may hang.
+/// When dropped, waits until the last lines are written, for a second at most: their reader may hang.
 #[derive(Debug)]
 pub struct LogEnd(Option<LogQueue>);
 
@@ -65,12 +65,12 @@ impl LogFilter {
 }
 
 impl LogControl {
-    /// Starts the log of the process, on standard error. Who logs waits until the line is written.
+    /// Starts the log of the process, on standard error. A thread that logs waits until its line is written.
     pub fn start(filter: &LogFilter, format: LogFormat) -> Self {
         Self::start_on(filter, format, None)
     }
 
-    /// The same for a process that goes on while nobody reads its log. Panics are lines of it.
+    /// Starts the log of a process that has to run on while nobody reads its log. Panics are lines of this log.
     pub fn start_with_queue(filter: &LogFilter, format: LogFormat) -> io::Result<Self> {
         let queue = LogQueue::start(format, stderr())?;
         log_panics::report_to(queue.clone(), format);
@@ -79,7 +79,7 @@ impl LogControl {
 
     fn start_on(filter: &LogFilter, format: LogFormat, queue: Option<LogQueue>) -> Self {
         let (filter, handle) = reload::Layer::new(filter.filter());
-        // If stderr is closed, reporting that error would panic.
+        // If stderr is closed, the report of a write error would panic.
         let writer = queue.clone().map_or_else(|| BoxMakeWriter::new(stderr), BoxMakeWriter::new);
         let lines = fmt::layer().with_writer(writer).log_internal_errors(false);
         let registry = tracing_subscriber::registry().with(filter);
@@ -94,7 +94,7 @@ impl LogControl {
         Self { filter: Some(handle), queue }
     }
 
-    /// For a relay in a process that has a log of its own.
+    /// Returns a control without a log, for a relay in a process that has a log of its own.
     pub(crate) fn none() -> Self {
         Self { filter: None, queue: None }
     }
@@ -103,16 +103,16 @@ impl LogControl {
     pub fn say(&self, text: &str) {
         match &self.queue {
             Some(queue) => queue.put(format!("{text}\n").as_bytes()),
-            None => drop(writeln!(stderr(), "{text}")), // it may be closed
+            None => drop(writeln!(stderr(), "{text}")), // stderr may be closed
         }
     }
 
-    /// Returns what has to be dropped last.
+    /// Returns the guard that has to be dropped last.
     pub fn end(&self) -> LogEnd {
         LogEnd(self.queue.clone())
     }
 
-    /// Returns how many lines nobody can read, for want of room in the queue or because they could not be written.
+    /// Returns how many lines were dropped because the queue was full, or because they could not be written.
     pub(crate) fn dropped_lines(&self) -> u64 {
         self.queue.as_ref().map_or(0, LogQueue::dropped)
     }
@@ -135,8 +135,8 @@ impl Drop for LogEnd {
     }
 }
 
-/// Leaves out warnings of libraries beyond a few a minute: peers can cause any number of them, such as `h2` has for each ping that is not
-/// in order. Their lower levels are for those who ask for them.
+/// Limits warnings of libraries to a few a minute: peers can cause any number of them, for example `h2` logs one for each misplaced ping. Lower
+/// levels are not limited, because somebody has to select them.
 #[derive(Debug)]
 struct LibraryPace(LogPace);
 
@@ -158,7 +158,7 @@ impl<S> Filter<S> for LibraryPace {
     }
 }
 
-/// The fields of a line as text. Texts of peers are among them: with their line breaks escaped they cannot forge other lines.
+/// Formats the fields of a line as text. Texts from peers have their line breaks escaped, so they cannot forge other lines.
 fn text_fields() -> impl for<'writer> FormatFields<'writer> + Send + Sync + 'static {
     debug_fn(|out, field, value| match field.name() {
         "message" => write!(out, "{}", printable(format!("{value:?}"))),

@@ -1,4 +1,4 @@
-//! The form of log lines, for those that are not events of `tracing` too: lines that the log makes itself, and panics.
+//! The form of log lines that are not events of `tracing`: lines about the log itself, and panics.
 
 use std::fmt::Write;
 
@@ -40,13 +40,13 @@ impl LogFormat {
         }
     }
 
-    /// Returns the beginning of a line that has more than `longest` bytes, with a mark. What it returns has no more.
+    /// Returns the beginning of a line of more than `longest` bytes, with a note that it was cut. The result has at most `longest` bytes.
     pub(super) fn cut(self, line: &[u8], longest: usize) -> String {
-        // As JSON, a line takes at most twice as much in a field: its control characters are escaped already.
+        // Inside a JSON field the line takes at most twice its bytes, because its control characters are escaped already.
         let room = longest.saturating_sub(MARK);
         let kept = if self == Self::Json { room / 2 } else { room };
         let beginning = String::from_utf8_lossy(&line[..kept.min(line.len())]);
-        let beginning = beginning.trim_end_matches(char::REPLACEMENT_CHARACTER); // of a character that is cut in two
+        let beginning = beginning.trim_end_matches(char::REPLACEMENT_CHARACTER); // the rest of a character that was cut
         match self {
             Self::Text => format!("{beginning} (cut; {} bytes)\n", line.len()),
             Self::Json => {
@@ -57,7 +57,7 @@ impl LogFormat {
 }
 
 const TARGET: &str = "weir::telemetry::log";
-/// What a mark takes at most.
+/// The largest size of the note.
 const MARK: usize = 256;
 
 #[cfg(test)]

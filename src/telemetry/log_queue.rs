@@ -1,5 +1,5 @@
-//! Lines of the log on their way to the one thread that writes them. Who logs never waits for who reads: a line without room is dropped,
-//! counted, and mentioned in front of the next line that is written.
+//! A queue of log lines for the thread that writes them. A thread that logs never waits for the log's reader: without room its line is dropped,
+//! counted, and mentioned before the next line that is written.
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, Write};
@@ -20,35 +20,35 @@ pub(super) struct LogQueue(Arc<Shared>);
 #[derive(Debug)]
 struct Shared {
     format: LogFormat,
-    /// Locked to move bytes in or out, never while something is written.
+    /// Locked while lines are added or taken, never while they are written.
     lines: Mutex<Lines>,
-    /// There is something to write.
+    /// Signals that there are lines to write.
     filled: Condvar,
-    /// There is nothing.
+    /// Signals that all lines are written.
     emptied: Condvar,
 }
 
 #[derive(Debug, Default)]
 struct Lines {
     waiting: VecDeque<Box<[u8]>>,
-    /// Bytes of the lines that wait, and of those that the thread has taken and not yet written.
+    /// The size of the lines that wait, and of those that the thread has taken and not yet written.
     bytes: usize,
     dropped: u64,
-    /// How many of the dropped ones the log has mentioned.
+    /// How many of the dropped lines the log has mentioned.
     mentioned: u64,
-    /// The thread waits.
+    /// Whether the thread waits.
     is_idle: bool,
 }
 
-/// What the thread writes next.
+/// The lines that the thread writes next.
 struct Batch {
     lines: VecDeque<Box<[u8]>>,
-    /// Dropped lines that the log has not mentioned.
+    /// The number of dropped lines that the log has not mentioned.
     dropped: u64,
 }
 
 impl LogQueue {
-    /// Starts the thread. It lives as long as the process.
+    /// Starts the thread, which runs as long as the process.
     pub(super) fn start(format: LogFormat, out: impl Write + Send + 'static) -> io::Result<Self> {
         let (lines, filled, emptied) = Default::default();
         let queue = Self(Arc::new(Shared { format, lines, filled, emptied }));
@@ -57,7 +57,7 @@ impl LogQueue {
         Ok(queue)
     }
 
-    /// Hands over a line, with its end. It is dropped if there is no room.
+    /// Adds a line, including its line break. Without room the line is dropped.
     pub(super) fn put(&self, line: &[u8]) {
         let line: Box<[u8]> = match line.len() > LONGEST {
             true => self.0.format.cut(line, LONGEST).into_bytes().into(),
@@ -75,7 +75,7 @@ impl LogQueue {
         self.0.filled.notify_one();
     }
 
-    /// Returns how many lines were not written.
+    /// Returns how many lines were dropped or could not be written.
     pub(super) fn dropped(&self) -> u64 {
         self.lock().dropped
     }
@@ -105,8 +105,8 @@ impl LogQueue {
         }
     }
 
-    /// Waits for something to write. What was dropped while the last batch was written has its place in front of this one. It alone is no
-    /// reason to write if that has just failed.
+    /// Waits for lines to write. Lines that were dropped during the last batch are mentioned before this batch. After a failed write
+    /// (`!is_writable`), dropped lines alone do not cause another attempt.
     fn take(&self, is_writable: bool) -> Batch {
         let mut lines = self.lock();
         loop {
@@ -146,10 +146,10 @@ impl Write for &LogQueue {
     }
 }
 
-/// Where lines are written, each as a whole.
+/// The output. Each line is written as a whole.
 struct Output<W> {
     out: W,
-    /// The last one failed after some of its bytes.
+    /// Whether the last write failed within a line.
     is_within_line: bool,
 }
 
@@ -170,7 +170,7 @@ impl<W: Write> Output<W> {
                     self.is_within_line = !bytes.is_empty();
                 }
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                // Who shares the pipe has made it so that writes do not wait.
+                // Another process that shares the pipe has made it non-blocking.
                 #[allow(clippy::disallowed_methods, reason = "a thread of its own")]
                 Err(error) if error.kind() == ErrorKind::WouldBlock => thread::sleep(RETRY),
                 Err(error) => return Err(error),
@@ -180,7 +180,7 @@ impl<W: Write> Output<W> {
     }
 }
 
-/// What a line takes, with its entry in the queue.
+/// The memory that a line takes, with its entry in the queue.
 fn cost(line: &[u8]) -> usize {
     line.len() + ENTRY
 }
@@ -192,7 +192,7 @@ const ENTRY: usize = 64;
 /// How long the end of the process waits for the last lines.
 pub(super) const LAST_LINES: Duration = Duration::from_secs(1);
 const RETRY: Duration = Duration::from_millis(10);
-/// As tools such as `top` show it.
+/// The name that tools such as `top` show.
 const NAME: &str = "weir-log";
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! What a row of the table of metrics says, and the kinds of metrics.
+//! The rows of the table of metrics, and the kinds of metrics.
 
 use std::marker::PhantomData;
 use std::sync::atomic::AtomicU64;
@@ -19,13 +19,13 @@ pub(super) struct Metric<K, const N: usize> {
     kind: PhantomData<K>,
 }
 
-/// What the table says of a metric.
+/// The row of a metric in the table.
 #[derive(Debug)]
 pub(super) struct Row {
-    /// As its series are named, but for the buckets of histograms.
+    /// The name of its series; those of a histogram have further suffixes.
     pub(crate) name: &'static str,
     pub(crate) labels: &'static [&'static str],
-    /// The first paragraph is the help text; pages have the others too.
+    /// The first paragraph is the help text; the documentation pages have all paragraphs.
     pub(crate) doc: &'static str,
     #[cfg(test)]
     pub(crate) kind: &'static str,
@@ -34,10 +34,10 @@ pub(super) struct Row {
     pub(crate) since: &'static str,
 }
 
-/// Declares the metrics: for each a comment, a name in the program, a kind, the name of its series, its labels, and since when it is there.
+/// Declares the metrics. Each has a comment, a name in the program, a kind, the name of its series, its labels, and its first version.
 macro_rules! metrics {
     ($($(#[doc = $doc:literal])+ $metric:ident: $kind:ident = $name:literal [$($label:literal),*], $since:literal;)+) => {
-        /// The rows, each at its place.
+        /// The rows, each at its index.
         #[allow(clippy::upper_case_acronyms, non_camel_case_types)]
         enum Place {
             $($metric),+
@@ -66,7 +66,7 @@ macro_rules! metrics {
 }
 pub(super) use metrics;
 
-/// A kind of metrics: how its values are added up, and where a page has its families.
+/// A kind of metric: how its values are added, and which variant of [`AnyFamily`] has its series.
 pub(super) trait Kind {
     type Value;
 
@@ -85,7 +85,7 @@ pub(super) enum AnyFamily {
     Histogram(Of<CountedHistogram>),
 }
 
-/// Declares a kind by its metric in the library, the type of its values, and how one is added.
+/// Declares a kind by its metric in the library, the type of its values, and how a value is added.
 macro_rules! kinds {
     ($($(#[$doc:meta])* $kind:ident: $value:ty, |$metric:ident, $added:ident| $add:expr;)+) => {
         $(
@@ -125,15 +125,15 @@ macro_rules! kinds {
 kinds! {
     /// A level.
     Gauge: i64, |gauge, value| gauge.inc_by(value);
-    /// A level of which the highest counts, such as the latest time.
+    /// A level of which the highest value counts, such as the latest time.
     Highest: i64, |gauge, value| gauge.set(value.max(gauge.get()));
-    /// A level that need not be whole.
+    /// A level that may be a fraction.
     FloatGauge: f64, |gauge, value| gauge.inc_by(value);
     /// A count that never falls.
     Counter: u64, |counter, value| counter.inc_by(value);
     /// A sum that never falls.
     FloatCounter: f64, |counter, value| counter.inc_by(value);
-    /// How often something had which size; each has its counts once.
+    /// A distribution of sizes. Each series is set only once.
     Histogram: HistogramCounts, |histogram, counts| histogram.set(counts);
 }
 
@@ -144,7 +144,7 @@ pub(super) struct Labels {
     pub(super) values: Vec<String>,
 }
 
-/// The names are those of the metric.
+/// Hashes only the values: all labels of one metric have the same names.
 impl std::hash::Hash for Labels {
     fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
         self.values.hash(state);

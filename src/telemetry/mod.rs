@@ -1,7 +1,7 @@
 //! The metrics of the relay as text, in one of two formats. [`table`] has every metric, and docs/metrics.md is written from it.
 //!
-//! Each scrape is made from the current state, so nothing remains of a removed view. Labels are bounded: servers and authorities by the
-//! configuration, views by `views.max_in_metrics`; those beyond that are summed as `other`.
+//! Each scrape is made from the current state, so nothing remains of a removed view. The number of label values is limited: servers and authorities by
+//! the configuration, views by `views.max_in_metrics`; further views are summed as `other`.
 
 mod clients;
 mod config;
@@ -54,11 +54,11 @@ use crate::upstream::{FilesReport, FilesSource};
 /// The state of one relay at one moment.
 struct MetricsSnapshot<'a> {
     view_count: usize,
-    /// How many values each field of the sharing key has.
+    /// The number of values of each field of the sharing key.
     key_values: Vec<(String, usize)>,
-    /// Views with labels of their own, and `other`.
+    /// The views that have labels of their own, and `other`.
     views: &'a [ViewMetrics],
-    /// What waits, in sums.
+    /// The open waits, in sums.
     waits: &'a WaitReport,
     counters: &'a ProcessCounters,
     incidents: &'a Incidents,
@@ -82,18 +82,18 @@ struct MetricsSnapshot<'a> {
     probe: &'a RuntimeProbe,
 }
 
-/// What metrics are made of.
+/// The sources of metrics.
 pub(crate) struct MetricsSources {
     pub(crate) views: Arc<Views>,
     pub(crate) loads: Arc<Loads>,
     pub(crate) files: Arc<[FilesSource]>,
-    /// Certificates that servers are shown.
+    /// The certificates that servers are shown.
     pub(crate) certificate_files: Arc<[PathBuf]>,
     pub(crate) config: ConfigFacts,
     pub(crate) process: ProcessSources,
 }
 
-/// What of that stays the same for as long as the process runs.
+/// The sources that stay the same while the process runs.
 #[derive(Clone)]
 pub(crate) struct ProcessSources {
     pub(crate) tls: Arc<[Arc<ListenerTls>]>,
@@ -102,7 +102,7 @@ pub(crate) struct ProcessSources {
     pub(crate) workers: Arc<WorkerHealth>,
 }
 
-/// Returns what is exposed. Each exposition is of what is in use then.
+/// Returns the exposition of the metrics. Each page is made from the sources that are in use then.
 pub(crate) fn exposition(sources: impl Fn() -> MetricsSources + Send + Sync + 'static) -> Exposition {
     let probe = Arc::new(RuntimeProbe::start());
     Exposition::new(move || {

@@ -1,4 +1,4 @@
-//! The page of metrics that one scrape gets.
+//! The page of metrics for one scrape.
 
 use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
@@ -6,7 +6,7 @@ use prometheus_client::registry::Registry;
 use super::metric::{AnyFamily, Gauge, Kind, Labels, Metric};
 use super::table::ROWS;
 
-/// The families of the metrics, each at the place of its row. A metric without a series is not there.
+/// The families of the metrics, each at the index of its row. A metric without a series is `None`.
 pub(super) struct Page([Option<AnyFamily>; ROWS.len()]);
 
 impl Page {
@@ -14,7 +14,7 @@ impl Page {
         Self([const { None }; ROWS.len()])
     }
 
-    /// Adds a value to a series, which begins at zero.
+    /// Adds a value to a series, which starts at zero.
     pub(crate) fn add<K: Kind, const N: usize>(&mut self, metric: Metric<K, N>, labels: [&str; N], value: K::Value) {
         let labels = Labels { names: ROWS[metric.place].labels, values: labels.map(str::to_owned).into() };
         K::add(&mut self.0[metric.place], labels, value);

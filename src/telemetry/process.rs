@@ -29,7 +29,7 @@ pub(super) fn add(page: &mut Page) {
     page.add(PROCESS_MAX_FDS, [], stats.max_fds);
 }
 
-/// Returns the resident memory of this process, if the system tells.
+/// Returns the resident memory of this process, if the system provides it.
 pub(crate) fn resident_bytes() -> Option<i64> {
     read().map(|stats| stats.resident_bytes)
 }
@@ -59,9 +59,9 @@ fn parse(stat: &str, boot: &str, limits: &str, open_fds: i64) -> Option<ProcessS
     })
 }
 
-/// The field after the name, as proc(5) numbers them.
+/// The number of the first field after the name, as proc(5) counts.
 const FIRST_FIELD: usize = 3;
-/// The unit of Linux in `/proc`, whatever the kernel's own clock.
+/// The unit of times in `/proc`; the kernel's own clock may have another.
 const TICKS_PER_SECOND: f64 = 100.0;
 const PAGE_BYTES: i64 = 4096;
 

@@ -1,4 +1,4 @@
-//! Metrics of the runtime: how busy its workers are, what waits for them, and how late it runs a task.
+//! Metrics of the runtime: how busy its workers are, how many tasks wait for them, and how late a due task runs.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use super::table::*;
 use super::workers::WorkerHealth;
 use crate::relay::deliveries::{Histogram, Writers};
 
-/// Measures how late the runtime runs a task that is due. It ends when this is dropped.
+/// Measures how late the runtime runs a task that is due. Dropping this ends the measurement.
 #[derive(Debug)]
 pub(super) struct RuntimeProbe {
     lateness: Arc<Histogram>,

@@ -1,4 +1,4 @@
-//! Metrics of servers over all views, those that were removed included.
+//! Metrics of servers over all views, including removed views.
 
 use super::MetricsSnapshot;
 use super::page::Page;

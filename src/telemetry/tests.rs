@@ -232,7 +232,7 @@ fn every_metric_of_the_table_has_a_series() {
     assert_eq!(unique.len(), names.len());
 }
 
-/// The version since which most metrics are there. docs/metrics.md names it once, and others in their rows.
+/// The version since which most metrics exist. docs/metrics.md states it once, and states only other versions in the rows.
 const FIRST_RELEASE: &str = "0.2.0";
 
 #[test]

@@ -1,4 +1,4 @@
-//! Metrics with a view among their labels. Those of views with the same label are summed.
+//! Metrics with a view among their labels. Values of views with the same label are summed.
 
 use std::time::{Duration, SystemTime};
 

@@ -1,4 +1,4 @@
-//! Metrics of what waits.
+//! Metrics of open waits.
 
 use weir_core::protocol::wait::WaitKind;
 

@@ -1,4 +1,4 @@
-//! One handshake with a client: its configuration, and what is found out about the client's certificate.
+//! One handshake with a client: its configuration, and the result of judging the client's certificate.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
@@ -17,18 +17,18 @@ use super::by_name::ByName;
 use super::pem::TlsFileError;
 use super::trust::{Rejection, Trust};
 
-/// A handshake that begins.
+/// The configuration of a handshake that begins.
 pub(crate) struct Accepting {
     pub(crate) config: Arc<ServerConfig>,
-    /// The state of the trust that it begins with.
+    /// The number of the trust with which it begins.
     pub(crate) trust: u64,
     pub(super) verifier: Option<Arc<Verifier>>,
 }
 
-/// What a client has proved by its certificate.
+/// What a client has proved by its certificate, or why it was rejected.
 pub(crate) type Judgement = Result<CertificateNames, Rejection>;
 
-/// Judges the certificate of one client, and keeps the result: the alert that the client gets has no room for it.
+/// Judges the certificate of one client, and keeps the result: the alert to the client has no room for the reason.
 #[derive(Debug)]
 pub(super) struct Verifier {
     provider: Arc<CryptoProvider>,
@@ -38,7 +38,7 @@ pub(super) struct Verifier {
 }
 
 impl Accepting {
-    /// Returns what was found out about the client's certificate, if it has shown one.
+    /// Returns the result of judging the client's certificate, if the client has presented one.
     pub(crate) fn judgement(&self) -> Option<Judgement> {
         self.verifier.as_ref()?.judgement.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
@@ -65,8 +65,8 @@ pub(super) fn with_client(
     let builder = ServerConfig::builder_with_provider(provider).with_protocol_versions(VERSIONS);
     let builder = builder.map_err(TlsFileError::Provider)?.with_client_cert_verifier(verifier.clone());
     let mut config = speaking_http(builder.with_cert_resolver(own));
-    // No session is resumed. A resumed one takes over the certificate of the session before without judging it: a client would come back
-    // with one that was revoked, or whose CA is trusted no longer, for as long as its ticket lasts.
+    // Sessions are not resumed. A resumed session keeps the certificate of the earlier one without judging it: while its ticket is valid, a client could
+    // return with a certificate that was revoked or whose CA is no longer trusted.
     config.session_storage = Arc::new(NoServerSessionStorage {});
     config.send_tls13_tickets = 0;
     Ok(Accepting { config: Arc::new(config), trust: number, verifier: Some(verifier) })

@@ -8,9 +8,9 @@ use rustls::sign::CertifiedKey;
 
 use super::files::OwnPair;
 
-/// The certificates of a listener by their names: the exact one counts before a wildcard, and the first of all is for everything else.
+/// The certificates of a listener by their names. An exact name counts before a wildcard, and the first certificate of all is for other names.
 ///
-/// Several may be for one name, with keys of different kinds: then the first counts that the client can verify.
+/// Several certificates with different kinds of keys may have the same name: then the first that the client can verify counts.
 #[derive(Debug)]
 pub(super) struct ByName {
     hosts: HashMap<String, Vec<Arc<CertifiedKey>>>,
@@ -88,7 +88,7 @@ mod tests {
             (Some("two.example"), 2),
             (Some("two.example."), 2),
             (Some("y.b.example"), 1),   // the first of two
-            (Some("y.x.b.example"), 0), // a wildcard stands for one label
+            (Some("y.x.b.example"), 0), // a wildcard stands for only one label
             (Some("b.example"), 0),
             (Some("*.b.example"), 1),
             (Some("unknown"), 0),

@@ -1,4 +1,4 @@
-//! What a certificate says of itself: names, validity, and whether it may sign others. Nothing here is verified.
+//! The content of a certificate: names, validity, and whether it may sign others. Nothing here is verified.
 
 use std::ops::Range;
 use std::time::{Duration, SystemTime};
@@ -11,28 +11,28 @@ use x509_parser::prelude::FromDer;
 use x509_parser::revocation_list::CertificateRevocationList;
 use x509_parser::time::ASN1Time;
 
-/// What is read of a certificate.
+/// The parts of a certificate that are read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct CertificateContent {
-    /// Every URI, also those that are not valid.
+    /// All URIs, including invalid ones.
     pub(super) uris: Vec<String>,
-    /// The DNS names that are names of one host, in lower case.
+    /// The DNS names of a single host, in lower case.
     pub(super) dns: Vec<String>,
-    /// What is behind the `*.` of DNS names with a wildcard, in lower case.
+    /// The parts after the `*.` of DNS names with a wildcard, in lower case.
     pub(super) wildcards: Vec<String>,
     /// Whether it may sign certificates or revocation lists.
     pub(super) is_issuer: bool,
     pub(super) validity: Validity,
 }
 
-/// From when until when a certificate is valid.
+/// The time in which a certificate is valid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Validity {
     pub(crate) from: SystemTime,
     pub(crate) until: SystemTime,
 }
 
-/// Reads a certificate. None if any part of interest cannot be read: it could mean another thing to others.
+/// Reads a certificate; `None` if any part of interest cannot be read, since other programs could interpret it in another way.
 pub(super) fn read(der: &[u8]) -> Option<CertificateContent> {
     let (_, certificate) = X509Certificate::from_der(der).ok().filter(|(rest, _)| rest.is_empty())?;
     let (mut uris, mut dns, mut wildcards) = (Vec::new(), Vec::new(), Vec::new());
@@ -63,7 +63,7 @@ pub(super) fn read(der: &[u8]) -> Option<CertificateContent> {
     Some(CertificateContent { uris, dns, wildcards, is_issuer: is_ca || signs, validity })
 }
 
-/// What is read of a revocation list.
+/// The parts of a revocation list that are read.
 pub(super) struct ListContent {
     pub(super) issuer: Vec<u8>,
     pub(super) issuer_text: String,
@@ -86,14 +86,14 @@ pub(crate) fn of_chain(chain: &[CertificateDer<'_>]) -> Option<Validity> {
     all.collect::<Option<Vec<_>>>()?.into_iter().reduce(common)
 }
 
-/// Returns the name in lower case if it is the name of one host. A wildcard names none.
+/// Returns the name in lower case if it is the name of a single host, without a wildcard.
 fn host(name: &str) -> Option<String> {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
     let labels = name.split('.').all(|label| !label.is_empty() && label.bytes().all(plain));
     (labels && name.len() <= LONGEST_HOST).then(|| name.to_ascii_lowercase())
 }
 
-/// Whether a URI has none but visible ASCII letters, as URIs do.
+/// Whether a URI has only visible ASCII characters, as URIs must.
 pub(super) fn is_plain(uri: &str) -> bool {
     !uri.is_empty() && uri.bytes().all(|byte| byte.is_ascii_graphic())
 }
@@ -103,7 +103,7 @@ fn time(time: ASN1Time) -> SystemTime {
 }
 
 impl Validity {
-    /// Returns the time before the end in which a renewal is late: the last third of its life, and thirty days at most.
+    /// Returns the time before the end in which a renewal is late: the last third of the lifetime, but at most thirty days.
     pub(crate) fn late(&self) -> Range<SystemTime> {
         let life = self.until.duration_since(self.from).unwrap_or_default();
         let late = (life / 3).min(LATE);
@@ -111,7 +111,7 @@ impl Validity {
     }
 }
 
-/// What DNS allows.
+/// The longest name that DNS allows.
 const LONGEST_HOST: usize = 253;
 const LATE: Duration = Duration::from_secs(30 * 24 * 3600);
 

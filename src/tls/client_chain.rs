@@ -1,4 +1,4 @@
-//! The certificates of one client, as long as it is connected.
+//! The certificates of one client, which are judged again while it is connected.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
@@ -9,34 +9,34 @@ use weir_core::xds::CertificateNames;
 use super::listener::ListenerTls;
 use super::trust::{Rejection, next_end};
 
-/// What a client has shown in its handshake, which can be judged again.
+/// The certificates that a client has presented in its handshake.
 pub(crate) struct ClientChain {
     tls: Arc<ListenerTls>,
-    /// Empty if it has shown none.
+    /// Empty if the client has presented none.
     chain: Vec<CertificateDer<'static>>,
     judged: Mutex<Judged>,
 }
 
-/// What a handshake that shows the same would come to now, if it succeeds.
+/// The result of a successful handshake with the same certificates at the present time.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Standing {
-    /// What it would prove: nothing without a certificate, or where none is asked for.
+    /// The names that it would prove: `None` without a certificate, or if the listener asks for none.
     pub(crate) names: Option<CertificateNames>,
     /// When it has to be judged again at the latest.
     pub(crate) until: Option<SystemTime>,
 }
 
-/// The last judgement that found nothing wrong.
+/// The last successful judgement.
 struct Judged {
-    /// The state of the trust.
+    /// The number of the trust that was used.
     by: u64,
     names: Option<CertificateNames>,
-    /// When the first of its certificates that was still valid ends.
+    /// When the first of the certificates that were still valid expires.
     end: Option<SystemTime>,
 }
 
 impl ClientChain {
-    /// `judged_by` is the state of the trust that the handshake began with, and `names` is what the handshake proved.
+    /// `judged_by` is the number of the trust with which the handshake began, and `names` is what the handshake proved.
     pub(crate) fn new(
         tls: Arc<ListenerTls>,
         chain: &[CertificateDer<'_>],
@@ -48,13 +48,13 @@ impl ClientChain {
         Self { tls, chain, judged: Mutex::new(Judged { by: judged_by, names, end }) }
     }
 
-    /// Judges what was shown by what is demanded and trusted now.
+    /// Judges the certificates by the present requirements and CAs.
     pub(crate) fn judge(&self) -> Result<Standing, Rejection> {
         let (now, number) = (SystemTime::now(), self.tls.trust_number());
         let mut judged = self.judged.lock().unwrap_or_else(PoisonError::into_inner);
         if judged.by != number || judged.end.is_some_and(|end| end <= now) {
             let names = self.tls.judge(&self.chain)?;
-            // One that nobody asks for may end.
+            // The expiry does not matter if the listener asks for no certificate.
             let end = names.as_ref().and_then(|_| next_end(&self.chain, now));
             *judged = Judged { by: number, names, end };
         }
@@ -69,7 +69,7 @@ mod tests {
     use super::*;
     use crate::tls::tests::{Authority, FAR, listener};
 
-    /// One that is requested again and again is refused each time.
+    /// A rejected chain is rejected again at each further request.
     #[test]
     fn a_chain_that_is_not_trusted_any_more_is_rejected_again_and_accepted_once_it_is_trusted() {
         let (one, other) = (Authority::new("one"), Authority::new("other"));

@@ -1,4 +1,4 @@
-//! What operators are shown of certificates. Keys are never read for it.
+//! Descriptions of certificates for operators. Keys are never read for them.
 
 use std::path::PathBuf;
 
@@ -15,7 +15,7 @@ use super::certificate;
 pub(crate) struct CertificateReport {
     pub(crate) subject: String,
     pub(crate) issuer: String,
-    /// In hexadecimal.
+    /// The serial number in hexadecimal.
     pub(crate) serial: String,
     /// Subject alternative names, each with its kind: `dns:`, `uri:`, `ip:`.
     pub(crate) names: Vec<String>,
@@ -23,13 +23,13 @@ pub(crate) struct CertificateReport {
     pub(crate) not_after: String,
 }
 
-/// One of the certificates that a listener shows.
+/// One of the certificates that a listener presents.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(crate) struct ShownCertificate {
     pub(crate) file: PathBuf,
-    /// The names by which clients get it. The first of a listener is also for all other names.
+    /// The server names for which clients get it. The first certificate of a listener is also for all other names.
     pub(crate) server_names: Vec<String>,
-    /// Its files cannot be used as they are, and an earlier version is shown.
+    /// Whether its present files cannot be used, so that an earlier version is presented.
     pub(crate) outdated: bool,
     pub(crate) chain: Vec<CertificateReport>,
 }

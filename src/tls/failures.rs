@@ -14,7 +14,7 @@ use crate::log_pace::LogPace;
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Failure {
     Rejected(Rejection),
-    /// The client has ended the handshake, mostly because it does not trust the relay's certificate.
+    /// The client has ended the handshake, usually because it does not trust the relay's certificate.
     Refused(AlertDescription),
     NotTls,
     TimedOut,
@@ -55,7 +55,7 @@ impl Failures {
         }
     }
 
-    /// Whether a failure gets a line in the log, and how many since the last line got none.
+    /// Returns `Some` if a failure is to be logged, with the number of failures since the last line that were not.
     pub(super) fn line(&self, now: Instant) -> Option<u64> {
         self.pace.line(now)
     }
@@ -66,7 +66,7 @@ impl Failures {
 }
 
 impl Failure {
-    /// Explains an error of a handshake in which nothing is known of a certificate that was rejected.
+    /// Explains an error of a handshake in which no certificate was judged and rejected.
     pub(crate) fn of(error: &io::Error) -> Self {
         match error.get_ref().and_then(|inner| inner.downcast_ref::<Error>()) {
             Some(Error::NoCertificatesPresented) => Self::Rejected(Rejection::NoCertificate),

@@ -1,4 +1,4 @@
-//! The files of one listener: its certificates, and those by which clients are judged.
+//! The files of one listener: its certificates, and the files by which clients are judged.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -25,13 +25,13 @@ pub(super) struct Files {
     lists: Option<Watched<Lists>>,
 }
 
-/// What is to be found out about the files of a listener.
+/// Questions to the disk about the files of a listener.
 pub(super) struct Questions {
     own: Vec<Question>,
     trust: Vec<Question>,
 }
 
-/// What the disk says of them.
+/// The answers of the disk.
 pub(super) struct Answers {
     own: Vec<Answer>,
     trust: Vec<Answer>,
@@ -55,7 +55,7 @@ pub(super) struct OwnPair {
     pub(super) names: ServerNames,
 }
 
-/// The certificates that a listener has shown until now.
+/// The certificates that a listener has presented until now.
 #[derive(Default)]
 pub(super) struct EarlierPairs(Vec<(OwnCertificate, Earlier<OwnPair>)>);
 
@@ -67,20 +67,20 @@ impl EarlierPairs {
 }
 
 impl OwnPair {
-    /// Returns the file of the certificate, as it is shown.
+    /// Returns the file of the certificate, in the form for display.
     pub(super) fn file(&self) -> String {
         self.files.certificate.display().to_string()
     }
 }
 
 impl Files {
-    /// Reads all files. Of those that the listener had before, what was good stays in use if they cannot be used now: that they cannot comes
+    /// Reads all files. If files that the listener had before cannot be used now, their last good version stays in use, and the errors are returned
     /// beside the files.
     pub(super) fn read(
         options: &ListenTls,
         mut earlier: EarlierPairs,
     ) -> Result<(Self, Vec<TlsFileError>), TlsFileError> {
-        // Of several that hang, all have begun before the first is waited for.
+        // All reads begin before the first is waited for, so that several hanging files cost only one timeout.
         let paths = options.own.iter().flat_map(|own| [&own.certificate, &own.key]);
         let _begun: Vec<_> = paths.map(|path| file_access::begin_read(path)).collect();
         let (mut own, mut faults, mut kept) = (Vec::new(), Vec::new(), Vec::new());
@@ -130,7 +130,7 @@ impl Files {
         })
     }
 
-    /// Builds what client certificates are checked by, from the last valid files. None if clients are not asked for certificates.
+    /// Builds the client verifier from the last valid files; `None` if the listener asks for no client certificate.
     pub(super) fn trust(&self) -> Result<Option<Trust>, TlsFileError> {
         if self.client_ca.is_none() && self.domains.is_empty() {
             return Ok(None);
@@ -146,7 +146,7 @@ impl Files {
         self.own.iter().map(Watched::good).cloned().collect()
     }
 
-    /// Returns what other files for the same listener may go on with.
+    /// Returns the present versions, for other files of the same listener to start with.
     pub(super) fn earlier(&self) -> EarlierPairs {
         EarlierPairs(self.own.iter().map(|own| (own.good().files.clone(), own.earlier())).collect())
     }
@@ -170,14 +170,14 @@ impl Files {
         self.lists.as_ref().map(Watched::good)
     }
 
-    /// Returns what a look has to find out.
+    /// Returns the questions of the next check.
     pub(super) fn questions(&self) -> Questions {
         let roots = self.client_ca.iter().chain(self.domains.values()).map(Watched::question);
         let trust = roots.chain(self.lists.iter().map(Watched::question)).collect();
         Questions { own: self.own.iter().map(Watched::question).collect(), trust }
     }
 
-    /// Judges the answers to the questions of these files, those about the trust apart.
+    /// Judges the answers to the questions of these files. Returns the results for certificates, and those for the trust.
     pub(super) fn judge(&mut self, Answers { own, trust }: Answers) -> (Vec<Look>, Vec<Look>) {
         let mut trust = trust.into_iter();
         let roots = self.client_ca.iter_mut().chain(self.domains.values_mut());

@@ -1,4 +1,4 @@
-//! TLS of one listener: its own certificates and whom it trusts, as the files now are.
+//! TLS of one listener: its own certificates and the CAs that it trusts, as in the present files.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -23,50 +23,50 @@ use super::trust::{Rejection, Trust};
 use super::watched::Look;
 use crate::log_pace::LogPace;
 
-/// The state of one listener's TLS. Its files are followed: see [`Self::follow`].
+/// The state of one listener's TLS. [`Self::follow`] watches its files.
 pub(crate) struct ListenerTls {
     name: String,
     provider: Arc<CryptoProvider>,
-    /// Nothing waits for the disk while it is locked.
+    /// No thread waits for the disk while this is locked.
     files: Mutex<Files>,
     current: Mutex<Arc<Current>>,
     failures: Failures,
-    /// How often the files were replaced by others. Changed while they are locked.
+    /// How often the configuration has replaced the files. Changed only while `files` is locked.
     replaced: AtomicU64,
     reload_failures: AtomicU64,
     is_outdated: AtomicBool,
     unusable: LogPace,
 }
 
-/// What new handshakes use.
+/// The state that new handshakes use.
 struct Current {
     own: Vec<OwnPair>,
     by_name: Arc<ByName>,
-    /// For clients that are not asked for a certificate.
+    /// The configuration for clients that are not asked for a certificate.
     without_clients: Option<Arc<ServerConfig>>,
     trust: Option<Arc<Trust>>,
-    /// Which state of the trust this is.
+    /// The number of this state of the trust.
     number: u64,
-    /// Whether clients have to show a certificate.
+    /// Whether clients have to present a certificate.
     is_mandatory: bool,
 }
 
-/// The files of a listener, read and found usable.
+/// The files of a listener, read and usable.
 pub(crate) struct ReadTls {
     files: Files,
     current: Current,
-    /// What cannot be used of the files that the listener had before: earlier versions of those are in use.
+    /// Errors of files that the listener had before, of which an earlier version is in use.
     faults: Vec<TlsFileError>,
 }
 
-/// What metrics show of a listener's TLS.
+/// The state of a listener's TLS for metrics.
 #[derive(Debug, Clone)]
 pub(crate) struct TlsReport {
     pub(crate) listener: String,
     pub(crate) reload_failures: u64,
-    /// Whether files cannot be used as they are, and earlier versions are in use.
+    /// Whether the present files cannot be used, so that earlier versions are in use.
     pub(crate) is_outdated: bool,
-    /// When each of the listener's own certificates ends, by its file.
+    /// When each of the listener's own certificates expires, by its file.
     pub(crate) expires: Vec<(String, SystemTime)>,
     pub(crate) failures: Vec<(&'static str, u64)>,
 }
@@ -89,13 +89,13 @@ impl ListenerTls {
         })
     }
 
-    /// Reads other files for the listener. A certificate that it has already keeps its last good version if its files cannot be used.
+    /// Reads other files for the listener. A certificate that the listener already has keeps its last good version if its files cannot be used.
     pub(crate) fn read(&self, options: &ListenTls) -> Result<ReadTls, TlsFileError> {
         let earlier = self.files().earlier();
         ReadTls::of(&self.provider, options, earlier)
     }
 
-    /// Takes over other files. Connected clients are to be judged again then.
+    /// Replaces the files. The caller has to judge connected clients again afterwards.
     pub(crate) fn replace(&self, read: ReadTls) {
         let ReadTls { files, current, faults } = read;
         let mut known = self.files();
@@ -122,12 +122,12 @@ impl ListenerTls {
         }
     }
 
-    /// Returns which state of the trust is current.
+    /// Returns the number of the present trust.
     pub(super) fn trust_number(&self) -> u64 {
         self.current().number
     }
 
-    /// Judges a chain, which is empty if a client has shown none, as a handshake would now. Returns the names that it proves.
+    /// Judges a chain, which is empty if a client has presented none, like a handshake at this time. Returns the names that it proves.
     pub(super) fn judge(&self, chain: &[CertificateDer<'static>]) -> Result<Option<CertificateNames>, Rejection> {
         let current = self.current();
         match (&current.trust, chain) {
@@ -147,12 +147,12 @@ impl ListenerTls {
         }
     }
 
-    /// Describes its own certificates with their chains.
+    /// Describes the listener's own certificates with their chains.
     pub(crate) fn described(&self) -> Vec<ShownCertificate> {
         self.files().described()
     }
 
-    /// Counts a handshake that has failed, and logs it if there are not too many.
+    /// Counts a handshake that has failed, and logs it, at a limited rate.
     pub(crate) fn failed(&self, peer: &dyn std::fmt::Display, failure: &Failure) {
         self.failures.count(failure);
         tracing::debug!(%peer, listener = self.name, %failure, "TLS handshake failed");
@@ -161,7 +161,7 @@ impl ListenerTls {
         }
     }
 
-    /// Follows the files until the future is dropped, and calls `judge_again` when the trust has changed.
+    /// Watches the files until the future is dropped, and calls `judge_again` when the trust has changed.
     pub(crate) async fn follow(self: Arc<Self>, judge_again: impl Fn()) {
         let mut reminders = Reminders::default();
         loop {
@@ -174,7 +174,7 @@ impl ListenerTls {
         }
     }
 
-    /// Looks at the files, and takes over those that have changed. Returns whether the trust is another one. It waits for the disk.
+    /// Checks the files, and applies those that have changed. Returns whether the trust has changed. It waits for the disk.
     pub(super) fn look(&self) -> bool {
         let (questions, replaced) = {
             let files = self.files();
@@ -183,7 +183,7 @@ impl ListenerTls {
         let answers = questions.ask();
         let mut files = self.files();
         if self.replaced.load(Ordering::Relaxed) != replaced {
-            return false; // they are about other files
+            return false; // the files were replaced, so the answers are about others
         }
         let (own, others) = files.judge(answers);
         let any =
@@ -269,10 +269,10 @@ impl ReadTls {
     }
 }
 
-/// Warns of what expires, once a day.
+/// Warns of files that expire, once a day.
 #[derive(Default)]
 struct Reminders {
-    /// By the file of the certificate.
+    /// The last warning, by the file of the certificate.
     own: BTreeMap<PathBuf, Instant>,
     lists: Option<Instant>,
 }
@@ -324,7 +324,7 @@ fn is_due(last: &mut Option<Instant>) -> bool {
     is_due
 }
 
-/// How often the files are looked at.
+/// The time between checks of the files.
 const LOOK: Duration = Duration::from_secs(1);
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
@@ -369,7 +369,7 @@ mod tests {
             reminders.look("a", &both[..1], lists.clone());
             let expected = if line.is_empty() { 0 } else { 1 };
             assert_eq!((lines.count(line), lines.text().lines().count()), (expected, expected), "{line}");
-            // Each certificate has its own.
+            // Each certificate has a reminder of its own.
             (0..2).for_each(|_| reminders.look("a", &both, lists.clone()));
             let of_other = usize::from(!line.is_empty() && lists.is_none());
             assert_eq!(lines.text().lines().count(), expected + of_other, "{line}");
@@ -383,7 +383,7 @@ mod tests {
     fn a_reminder_is_due_again_after_a_day() {
         let mut last = None;
         assert!(is_due(&mut last) && !is_due(&mut last));
-        let Some(yesterday) = Instant::now().checked_sub(DAY) else { return }; // the machine has just been started
+        let Some(yesterday) = Instant::now().checked_sub(DAY) else { return }; // the machine was started less than a day ago
         last = Some(yesterday);
         assert!(is_due(&mut last) && !is_due(&mut last));
     }

@@ -9,17 +9,17 @@ use super::certificate;
 use super::pem::{self, TlsFileError};
 use super::trust::Trust;
 
-/// The lists of one file.
+/// The revocation lists of one file.
 #[derive(Debug, Clone)]
 pub(super) struct Lists {
     pub(super) path: PathBuf,
     pub(super) all: Vec<CertificateRevocationListDer<'static>>,
-    /// When the first of them expires.
+    /// When the first of the lists expires.
     pub(super) due: Option<SystemTime>,
 }
 
 impl Lists {
-    /// Reads the lists of a file. Only the first list of an issuer would count, so there must not be a second one.
+    /// Reads the lists of a file. Two lists of the same issuer are an error, because only the first would count.
     pub(super) fn read(path: &Path, bytes: &[u8]) -> Result<Self, TlsFileError> {
         let all = pem::lists(path, bytes)?;
         let (mut issuers, mut due) = (Vec::new(), None::<SystemTime>);
@@ -31,13 +31,13 @@ impl Lists {
             issuers.push(content.issuer);
             due = due.into_iter().chain(content.due).min();
         }
-        // A list that cannot be used must be found here, and not when clients are judged.
+        // An unusable list must be found here, before it is needed to judge clients.
         Trust::check_lists(&all, path)?;
         Ok(Self { path: path.into(), all, due })
     }
 }
 
-/// Checks a file of lists. Returns since when they have expired, if they have.
+/// Checks a file of lists. Returns when the first of them has expired, if one has.
 pub(crate) fn check_lists(path: &Path, bytes: &[u8]) -> Result<Option<SystemTime>, String> {
     let lists = Lists::read(path, bytes).map_err(|error| format!("{:#}", anyhow::Error::from(error)))?;
     Ok(lists.due.filter(|due| *due <= SystemTime::now()))

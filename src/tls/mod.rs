@@ -1,4 +1,4 @@
-//! TLS of both edges: certificates, keys and trust, from files. What is towards servers alone is in `upstream`; the rest is for clients.
+//! TLS of both sides: certificates, keys and trust, from files. `upstream` has what only connections to servers need; the rest is for clients.
 
 mod accept;
 mod by_name;

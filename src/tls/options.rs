@@ -1,4 +1,4 @@
-//! What a configuration says of TLS towards clients.
+//! The configuration of TLS towards clients.
 
 use std::path::PathBuf;
 
@@ -7,31 +7,31 @@ use super::pem::OwnCertificate;
 /// TLS of one listener.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ListenTls {
-    /// What clients are shown, by the name that they ask for. At least one: the first is for all other names.
+    /// The certificates for clients, by server name. There is at least one, and the first is for all other names.
     pub(crate) own: Vec<OwnCertificate>,
-    /// What clients have to show.
+    /// Whether clients have to present a certificate.
     pub(crate) client_auth: ClientAuth,
 }
 
-/// Whether clients show a certificate. One that is shown has to be valid, also where it is optional.
+/// Whether clients present a certificate. One that is presented has to be valid, even if it is optional.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum ClientAuth {
-    /// They are not asked for one.
+    /// Clients are not asked for a certificate.
     None,
-    /// They may.
+    /// Clients may present one.
     Optional(TrustFiles),
-    /// They must.
+    /// Clients must present one.
     Required(TrustFiles),
 }
 
-/// The files by which certificates of clients are judged. At least one CA or one domain.
+/// The files by which certificates of clients are judged. There is at least one CA or one domain.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct TrustFiles {
-    /// Signs certificates with DNS and URI names.
+    /// The CAs that sign certificates with DNS and URI names.
     pub(crate) client_ca: Option<PathBuf>,
     /// Lists of revoked certificates.
     pub(crate) crl: Option<PathBuf>,
-    /// Sign certificates with SPIFFE ids.
+    /// The trust domains, whose CAs sign certificates with SPIFFE ids.
     pub(crate) domains: Vec<TrustDomain>,
 }
 
@@ -39,12 +39,12 @@ pub(crate) struct TrustFiles {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct TrustDomain {
     pub(crate) name: Box<str>,
-    /// Its CAs: no others can vouch for its ids, and they for no others.
+    /// The domain's CAs. Only they can vouch for its ids, and only for these.
     pub(crate) bundle: PathBuf,
 }
 
 impl ListenTls {
-    /// Returns what certificates of clients are judged by, if there may be any.
+    /// Returns the files by which certificates of clients are judged; `None` if clients are not asked for one.
     pub(crate) fn trust(&self) -> Option<&TrustFiles> {
         match &self.client_auth {
             ClientAuth::None => None,

@@ -1,4 +1,4 @@
-//! PEM files: certificates, keys and revocation lists, and what can be wrong with them.
+//! PEM files: certificates, keys and revocation lists, and their errors.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -118,7 +118,7 @@ pub(super) fn lists(path: &Path, bytes: &[u8]) -> Result<Vec<CertificateRevocati
     if all.is_empty() { Err(TlsFileError::NoList(path.into())) } else { Ok(all) }
 }
 
-/// Reads a certificate with its key, which has to be its own.
+/// Reads a certificate with its key, which has to belong to it.
 pub(super) fn pair(own: &OwnCertificate, certificate: &[u8], key: &[u8]) -> Result<CertifiedKey, TlsFileError> {
     let (chain, key) = (certificates(&own.certificate, certificate)?, private_key(&own.key, key)?);
     let pair = CertifiedKey::from_der(chain, key, &aws_lc_rs::default_provider());
@@ -128,7 +128,7 @@ pub(super) fn pair(own: &OwnCertificate, certificate: &[u8], key: &[u8]) -> Resu
     })
 }
 
-/// The cryptography of all TLS here.
+/// The cryptography of all TLS in the relay.
 pub(super) fn provider() -> Arc<rustls::crypto::CryptoProvider> {
     Arc::new(aws_lc_rs::default_provider())
 }

@@ -1,4 +1,4 @@
-//! The names of a certificate, as clients ask for them.
+//! The names of a certificate as they are matched with the server name of a client.
 
 use rustls::pki_types::CertificateDer;
 
@@ -9,7 +9,7 @@ use super::certificate::{self, CertificateContent};
 pub(super) struct ServerNames {
     /// Names of one host, in lower case.
     pub(super) hosts: Vec<String>,
-    /// What is behind the `*.` of names with a wildcard, which stands for one label.
+    /// The parts after the `*.` of names with a wildcard, which stands for one label.
     pub(super) parents: Vec<String>,
 }
 
@@ -23,7 +23,7 @@ impl ServerNames {
         Self { hosts: certificate.dns, parents: certificate.wildcards }
     }
 
-    /// Returns them as the certificate has them.
+    /// Returns the names as the certificate has them.
     pub(super) fn all(&self) -> Vec<String> {
         let wildcards = self.parents.iter().map(|parent| format!("*.{parent}"));
         self.hosts.iter().cloned().chain(wildcards).collect()

@@ -1,4 +1,4 @@
-//! SPIFFE ids: which URIs are one, and whose they are.
+//! SPIFFE ids: which URIs are SPIFFE ids, and which trust domain they belong to.
 
 /// A valid id of a workload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -6,13 +6,13 @@ pub(super) struct SpiffeId<'a> {
     pub(super) domain: &'a str,
 }
 
-/// Whether a URI claims to be a SPIFFE id. One that is not valid claims so too: it must never count as another kind of name.
+/// Whether a URI claims to be a SPIFFE id. An invalid id does so too, and must never count as another kind of name.
 pub(super) fn claims_to_be_one(uri: &str) -> bool {
     uri.get(..SCHEME.len()).is_some_and(|scheme| scheme.eq_ignore_ascii_case(SCHEME))
 }
 
 impl<'a> SpiffeId<'a> {
-    /// Parses an id by the rules of the SPIFFE-ID standard. The id of a workload has a path.
+    /// Parses an id by the rules of the SPIFFE-ID standard. A workload's id has a path.
     pub(super) fn parse(uri: &'a str) -> Option<Self> {
         let rest = uri.strip_prefix(SCHEME)?.strip_prefix("//").filter(|_| uri.len() <= LONGEST)?;
         let (domain, path) = rest.split_once('/')?;
@@ -24,7 +24,7 @@ impl<'a> SpiffeId<'a> {
     }
 }
 
-/// Whether this may be the name of a trust domain.
+/// Whether a text may be the name of a trust domain.
 pub(crate) fn is_trust_domain(name: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'-' | b'_' | b'.');
     (1..=LONGEST_DOMAIN).contains(&name.len()) && name.bytes().all(plain)

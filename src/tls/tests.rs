@@ -37,7 +37,7 @@ impl Authority {
         (certificate.der().clone(), certificate.pem(), key)
     }
 
-    /// Returns a list without entries, until a year.
+    /// Returns a revocation list without entries that is valid until this year.
     pub(super) fn revoke(&self, until: i32) -> String {
         let list = CertificateRevocationListParams {
             this_update: rcgen::date_time_ymd(2020, 1, 1),
@@ -71,7 +71,7 @@ fn options(folder: &Path, client_auth: fn(TrustFiles) -> ClientAuth) -> ListenTl
     ListenTls { own, client_auth: client_auth(trust) }
 }
 
-/// Writes another certificate with its key, and has the listener find it.
+/// Writes another certificate with its key, and makes the listener find it.
 fn renew(folder: &Path, tls: &ListenerTls, ca: &Authority, until: Duration) {
     let (_, pem, key) = ca.sign(until);
     std::fs::write(folder.join("c.pem"), pem).unwrap();
@@ -105,7 +105,7 @@ fn a_chain_is_judged_again_at_the_end_of_each_of_its_certificates() {
     assert_eq!(next_end(&chain, at(2_000_001)), None);
 }
 
-/// Connected clients are judged by the number of the trust: the second reload has to be another one too.
+/// Connected clients are judged again when the number of the trust changes, so the second reload has to change it again.
 #[test]
 fn each_time_that_files_are_replaced_clients_are_judged_by_them() {
     let (one, other) = (Authority::new("one"), Authority::new("other"));
@@ -177,7 +177,7 @@ fn files_are_outdated_until_they_can_be_used_again_and_each_bad_version_is_count
     std::fs::remove_dir_all(folder).unwrap();
 }
 
-/// The disk of a certificate may hang, that of a mount that is gone.
+/// The disk of a certificate may hang, for example one of a lost mount.
 #[test]
 fn while_a_certificate_hangs_handshakes_reports_and_reloads_go_on() {
     let one = Authority::new("one");

@@ -1,7 +1,7 @@
-//! Whose certificates are accepted from clients, and under which names.
+//! Which certificates of clients are accepted, and which names they prove.
 //!
-//! A certificate with a SPIFFE id counts by that id alone, and only the bundle of the id's own trust domain can vouch for it: the domains of
-//! others may sign any id and any DNS name. Every other certificate is for the CAs of `client_ca`.
+//! A certificate with a SPIFFE id counts by that id alone, and only the bundle of the id's own trust domain can vouch for it: the CAs of other domains
+//! could sign any id and any DNS name. The CAs of `client_ca` vouch for all other certificates.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -19,7 +19,7 @@ use super::certificate::{self, CertificateContent, Validity, is_plain};
 use super::pem::{TlsFileError, provider};
 use super::spiffe::{SpiffeId, claims_to_be_one};
 
-/// CAs and what was read of them, at one time.
+/// The CAs and revocation lists, as they were read at one time.
 #[derive(Debug)]
 pub(super) struct Trust {
     by_ca: Option<Issuers>,
@@ -41,26 +41,26 @@ pub(super) struct Roots {
     pub(super) certificates: Arc<RootCertStore>,
 }
 
-/// Why a client's certificate is not accepted.
+/// Why a client's certificate is rejected.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Rejection {
-    /// There is none, and there has to be one.
+    /// The client has presented none, but must.
     NoCertificate,
     Unreadable,
     Expired,
     NotYetValid,
     Revoked,
-    /// No CA of the file has signed it.
+    /// No CA in the file has signed it.
     OtherCa(PathBuf),
-    /// It has no SPIFFE id, and nothing else counts here.
+    /// It has no SPIFFE id, and no other names are accepted.
     NoSpiffeId,
     InvalidSpiffeId(String),
-    /// It has several URIs beside or in place of its one SPIFFE id.
+    /// It has several URIs, or another URI beside its SPIFFE id.
     SeveralUris,
     UnknownDomain(String),
-    /// The bundle of the id's own trust domain has not signed it.
+    /// The bundle of the id's own trust domain has not verified it.
     OtherDomain(String, PathBuf),
-    /// It may sign certificates.
+    /// It is a certificate that may sign others.
     Issuer,
     Unverified(CertificateError),
 }
@@ -74,7 +74,7 @@ impl Trust {
     ) -> Result<Self, TlsFileError> {
         let issuers = |roots: &Roots| {
             let builder = WebPkiClientVerifier::builder_with_provider(roots.certificates.clone(), provider());
-            // Lists count for the whole chain, for each CA that has one. An expired list still says who is revoked.
+            // Lists apply to the whole chain, for each CA that has one. An expired list still revokes its entries.
             let built = builder.with_crls(lists.iter().cloned()).allow_unknown_revocation_status().build();
             let path = lists_path.unwrap_or(&roots.path).to_owned();
             let verifier = built.map_err(|source| TlsFileError::UnusableList { path, source })?;
@@ -92,7 +92,7 @@ impl Trust {
         Ok(Self { by_ca, domains: domains.collect::<Result<_, TlsFileError>>()?, hints })
     }
 
-    /// Checks that lists can be used, whoever is trusted.
+    /// Checks that lists can be used, independent of the CAs.
     pub(super) fn check_lists(
         lists: &[CertificateRevocationListDer<'static>],
         path: &Path,
@@ -106,7 +106,7 @@ impl Trust {
         Self::new(Some(&nobody), &BTreeMap::new(), lists, Some(path)).map(|_| ())
     }
 
-    /// The names of all CAs, which clients may choose a certificate by.
+    /// The names of all CAs, by which clients may select a certificate.
     pub(super) fn hints(&self) -> &[DistinguishedName] {
         &self.hints
     }
@@ -153,7 +153,7 @@ impl Trust {
             error if is_of_another_ca(&error) => Rejection::OtherDomain(uri.clone(), issuers.path.clone()),
             error => error.into(),
         })?;
-        // Its DNS names do not count: each trust domain could make up those of others.
+        // Its DNS names do not count: each trust domain could claim names of the others.
         Ok(CertificateNames { spiffe: Some(uri.as_str().into()), uris: Vec::new(), dns: Vec::new() })
     }
 }
@@ -174,12 +174,12 @@ impl Issuers {
     }
 }
 
-/// A bad signature comes from another CA of the same name.
+/// Whether another CA has signed the certificate. A bad signature comes from another CA of the same name.
 fn is_of_another_ca(error: &CertificateError) -> bool {
     matches!(error, CertificateError::UnknownIssuer | CertificateError::BadSignature)
 }
 
-/// Returns when the first certificate of a chain that is still valid ends: then it has to be judged again.
+/// Returns when the first certificate of a chain that is still valid expires: then the chain has to be judged again.
 pub(super) fn next_end(chain: &[CertificateDer<'_>], now: SystemTime) -> Option<SystemTime> {
     let all = chain.iter().filter_map(|der| certificate::read(der)).map(|content| content.validity);
     let ends = all.map(|Validity { until, .. }| until + SECOND); // the last second counts
@@ -200,7 +200,7 @@ impl From<CertificateError> for Rejection {
 }
 
 impl Rejection {
-    /// Returns the error by which the client is told.
+    /// Returns the error from which the alert to the client is made.
     pub(super) fn for_client(&self) -> rustls::Error {
         rustls::Error::InvalidCertificate(match self {
             Self::Unreadable => CertificateError::BadEncoding,
@@ -244,7 +244,7 @@ impl fmt::Display for Rejection {
     }
 }
 
-/// Shows text of a peer, cut and without control characters.
+/// Returns a peer's text, shortened and without control characters.
 fn shown(text: &str) -> String {
     text.chars().take(100).map(|letter| if letter.is_ascii_graphic() { letter } else { '?' }).collect()
 }

@@ -1,7 +1,7 @@
-//! Files that are read again when they change. What was last read without errors stays until something better can be read.
+//! Files that are read again when they change. The last good version stays in use until a later one can be used.
 //!
-//! A look has two steps, so that nobody waits for the disk under a lock: a [`Question`] is asked of the disk, and its [`Answer`] is judged. Many
-//! questions are asked at the same time: files that hang take no longer than one of them.
+//! A check has two steps, so that nobody waits for the disk while holding a lock: a [`Question`] is asked of the disk, and then its [`Answer`] is
+//! judged. Many questions are asked at the same time, so that several hanging files cost no more time than one.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -13,56 +13,56 @@ use xxhash_rust::xxh3::Xxh3;
 use super::pem::TlsFileError;
 use crate::file_access::{self, Begun, Content, LIMIT, Stamp};
 
-/// Files that belong together, and what was made of them.
+/// Files that belong together, and the value that was parsed from them.
 pub(super) struct Watched<T> {
     parse: Parse<T>,
     good: T,
     known: Known,
 }
 
-/// Makes something of the contents of files, in the order of their paths.
+/// Makes a value from the contents of files, in the order of their paths.
 type Parse<T> = Box<dyn Fn(&[Bytes]) -> Result<T, TlsFileError> + Send>;
 
-/// What is known of the files.
+/// The known state of the files.
 #[derive(Debug, Clone)]
 struct Known {
     paths: Vec<PathBuf>,
-    /// How the files looked before they were last read, whatever came of it.
+    /// The stamps of the files before they were last read, whether that succeeded or not.
     read: Vec<Option<Stamp>>,
-    /// When that was, by the clock that stamps are compared with.
+    /// When they were read, by the clock that stamps are compared with.
     read_at: SystemTime,
-    /// What they had then.
+    /// The hash of the contents at that time.
     content: u128,
-    /// How they looked the last time, and what they had if they were read.
+    /// The stamps at the last check, and the hash of the contents if they were read then.
     seen: Vec<Option<Stamp>>,
     seen_content: Option<u128>,
     failed: bool,
 }
 
-/// What is to be found out about files.
+/// A question about files, to be asked of the disk.
 pub(super) struct Question(Known);
 
-/// A question of which the disk has been asked how the files look.
+/// A question for which the disk has been asked about the stamps.
 struct Looking<'q> {
     known: &'q Known,
     at: SystemTime,
     stamps: Vec<io::Result<Begun>>,
 }
 
-/// A question of which the disk has been asked what the files have, if they have to be read.
+/// A question for which the disk has been asked for the contents, if they have to be read.
 struct Reading<'q> {
     known: &'q Known,
     stamps: Vec<Option<Stamp>>,
     contents: Option<Vec<io::Result<Begun>>>,
 }
 
-/// Files that were in use before: what was made of them, and what is known of them.
+/// Files that were in use before: their value and known state.
 pub(super) struct Earlier<T> {
     good: T,
     known: Known,
 }
 
-/// What the disk says.
+/// The disk's answer.
 pub(super) struct Answer {
     at: SystemTime,
     found: Result<Found, TlsFileError>,
@@ -70,16 +70,16 @@ pub(super) struct Answer {
 
 struct Found {
     stamps: Vec<Option<Stamp>>,
-    /// None if they did not have to be read.
+    /// `None` if the files did not have to be read.
     contents: Option<Result<Vec<Content>, TlsFileError>>,
 }
 
-/// What a look at the files has found.
+/// The result of a check of the files.
 #[derive(Debug)]
 pub(super) enum Look {
     Same,
     Renewed,
-    /// The files cannot be used as they are now. `is_news` if that was not known.
+    /// The present files cannot be used. `is_news`: this was not known before.
     Failed {
         error: TlsFileError,
         is_news: bool,
@@ -98,10 +98,10 @@ impl<T> Watched<T> {
         Ok(Self { parse, good, known })
     }
 
-    /// The same for files that were in use before: if they cannot be used as they are now, what was last made of them stays in use.
+    /// Reads files that were in use before. If the present files cannot be used, the earlier value stays in use, and the error is returned too.
     pub(super) fn read_again(parse: Parse<T>, earlier: Earlier<T>) -> (Self, Option<TlsFileError>) {
         let Earlier { good, known } = earlier;
-        // It is looked at as if nothing were known, so that it is read in any case.
+        // The next check treats the files as unknown, so it reads them in any case.
         let mut again = Self { parse, good, known: Known { failed: true, ..known } };
         again.known.seen = again.known.paths.iter().map(|_| None).collect();
         let contents = contents(&again.known.paths, begin(&again.known.paths, file_access::begin_read));
@@ -118,7 +118,7 @@ impl<T> Watched<T> {
         (again, error)
     }
 
-    /// Returns what a later reading of the same files may go on with.
+    /// Returns the value and the known state, with which a later reading of the same files can start.
     pub(super) fn earlier(&self) -> Earlier<T>
     where
         T: Clone,
@@ -126,13 +126,13 @@ impl<T> Watched<T> {
         Earlier { good: self.good.clone(), known: self.known.clone() }
     }
 
-    /// Returns what a look has to find out.
+    /// Returns the question of the next check.
     pub(super) fn question(&self) -> Question {
         Question(self.known.clone())
     }
 
-    /// Takes over what has changed. Files are read once they look the same twice in a row: they are seldom renewed in one step, and a
-    /// certificate without its key is no fault while the key is on its way.
+    /// Applies changed files. They are read once two checks in a row find the same stamps: files are seldom renewed in one step, and a certificate
+    /// whose key is not yet written is no error.
     pub(super) fn judge(&mut self, Answer { at, found }: Answer) -> Look {
         let (Found { stamps, contents }, known) = match found {
             Ok(found) => (found, &mut self.known),
@@ -150,18 +150,18 @@ impl<T> Watched<T> {
         let content = contents.as_ref().ok().map(|contents| hash(contents));
         let before = std::mem::replace(&mut known.seen_content, content);
         if !is_news && !known.failed {
-            // The stamps say nothing, so the contents have to be the same twice.
+            // The stamps do not distinguish versions here, so two checks have to find the same contents.
             if content.is_none() || content == Some(known.content) || content != before {
                 return Look::Same;
             }
         }
         (known.read, known.read_at) = match &contents {
-            // A reading of others that this one has joined may be older than the look: then the next look finds other stamps.
+            // This may have joined a read that began before the stamps were taken. The next check then finds other stamps.
             Ok(contents) => (stamps_of(contents), earliest(contents, at)),
             Err(_) => (known.seen.clone(), at),
         };
         if !known.failed && content == Some(known.content) {
-            return Look::Same; // written again, and not changed
+            return Look::Same; // written again with the same content
         }
         known.content = content.unwrap_or_default();
         let read = contents.and_then(|contents| (self.parse)(&bytes(&contents)));
@@ -180,7 +180,7 @@ impl<T> Watched<T> {
         &self.good
     }
 
-    /// Whether the files cannot be used as they are, and an earlier version is in use.
+    /// Whether the present files cannot be used, so that an earlier version is in use.
     pub(super) fn has_failed(&self) -> bool {
         self.known.failed
     }
@@ -228,18 +228,18 @@ impl Reading<'_> {
 }
 
 impl Known {
-    /// Whether the files were read so soon after a change that a later one may have the same stamp.
+    /// Whether the files were read so soon after a change that a later change may have the same stamp.
     fn may_be_written_unseen(&self) -> bool {
         self.read.iter().flatten().any(|stamp| stamp.is_fresh(self.read_at))
     }
 }
 
-/// Whether the disk has not answered, so that nothing is known of the file.
+/// Whether the disk has not answered in time, so that nothing is known of the file.
 fn is_late(error: &TlsFileError) -> bool {
     matches!(error, TlsFileError::Read { source, .. } if source.kind() == io::ErrorKind::TimedOut)
 }
 
-/// Begins the same access to each of some files.
+/// Begins the same access to each of these files.
 fn begin(paths: &[PathBuf], access: fn(&Path) -> io::Result<Begun>) -> Vec<io::Result<Begun>> {
     paths.iter().map(|path| access(path)).collect()
 }
@@ -309,7 +309,7 @@ mod tests {
 
         let other = folder.join("next");
         std::os::unix::fs::symlink(&versions[1], &other).unwrap();
-        std::fs::rename(&other, &link).unwrap(); // the link alone has changed
+        std::fs::rename(&other, &link).unwrap(); // only the link has changed
         assert!(matches!(watched.look(), Look::Same), "they may be changing still");
         assert!(matches!(watched.look(), Look::Renewed));
         assert_eq!(watched.good(), "34");
@@ -328,8 +328,8 @@ mod tests {
         std::fs::remove_dir_all(folder).unwrap();
     }
 
-    /// The stamps of a file that is written twice within a tick of the disk's clock are the same, and so are those of a disk whose clock is
-    /// ahead and stands.
+    /// A file that is written twice within a tick of the disk's clock has the same stamp twice. So has a file on a disk whose clock is ahead and does
+    /// not advance.
     #[test]
     fn what_is_written_without_another_stamp_is_seen_while_the_stamp_is_fresh_or_ahead_of_the_clock() {
         let path = std::env::temp_dir().join(format!("weir-stamp-{}", std::process::id()));
@@ -340,7 +340,7 @@ mod tests {
             watched.known.read_at = read_at;
             std::fs::write(&path, "2").unwrap();
             let stamp = file_access::stamp_blocking(&path, LIMIT).unwrap();
-            (watched.known.read, watched.known.seen) = (vec![stamp], vec![stamp]); // as if it were the same
+            (watched.known.read, watched.known.seen) = (vec![stamp], vec![stamp]); // as if the stamp were the same
             let looks = [watched.look(), watched.look(), watched.look()];
             let renewed = looks.iter().filter(|look| matches!(look, Look::Renewed)).count();
             assert_eq!((renewed, watched.good() == "2"), (usize::from(is_seen), is_seen), "{looks:?}");

@@ -1,7 +1,7 @@
-//! Where two messages of one type differ. They are compared by their content: maps in any order, and the bodies of Anys by their fields if
-//! there is a descriptor, else by their bytes.
+//! Finds where two messages of one type differ. Their contents are compared: maps in any order, and the bodies of Anys by their fields if there is a
+//! descriptor, otherwise by their bytes.
 //!
-//! Always: nothing that is sensitive is in a result, and no bytes of what has no descriptor.
+//! Always: a result has nothing that is sensitive, and no bytes of anything without a descriptor.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fmt;
@@ -19,14 +19,14 @@ use super::from_json::FromJson;
 use super::to_json::{REDACTED, ToJson};
 use super::{ANY, MAX_DEPTH, Strictness, UnknownAny, body_of, decode, is_special, type_name};
 
-/// A place in which two messages differ, with what each has there; none is nothing.
+/// A place in which two messages differ, with the value on each side; `None` if a side has nothing there.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ContentDifference {
     /// The path, such as `filter_chains[0].filters[1].typed_config.stat_prefix`; empty if the messages differ as a whole.
     pub path: String,
     /// What the first message has, as JSON without what is sensitive.
     pub first: Option<Json>,
-    /// The same of the second message.
+    /// What the second message has, in the same form.
     pub second: Option<Json>,
 }
 
@@ -56,11 +56,11 @@ pub(super) struct Comparer<'t> {
     pub(crate) pool: &'t DescriptorPool,
     /// Full names of the fields whose values are not shown.
     pub(crate) sensitive: &'t HashSet<String>,
-    /// The most differences to look for.
+    /// The number of differences after which the search ends.
     pub(crate) limit: usize,
 }
 
-/// A difference on its way up: each level adds its step.
+/// A difference that is returned level by level, each of which adds a step to its path.
 pub(super) struct Found {
     /// Innermost step first.
     steps: Vec<Step>,
@@ -73,7 +73,7 @@ impl Found {
         Self { steps: Vec::new(), first, second }
     }
 
-    /// A difference of which only the place is shown.
+    /// A difference whose values are not shown.
     fn hidden(has_first: bool, has_second: bool) -> Self {
         let side = |has: bool| has.then(|| Json::from(REDACTED));
         Self::of(side(has_first), side(has_second))
@@ -84,7 +84,7 @@ impl Found {
         ContentDifference { path: Place(self.steps).to_string(), first: self.first, second: self.second }
     }
 
-    /// Returns the field of a node, as a sharing key names it. A key has no part of a list.
+    /// Returns the path in a node in the spelling of a sharing key, which ends before any list.
     pub(crate) fn into_node_field(self) -> String {
         let mut path = String::new();
         for step in self.steps.into_iter().rev() {
@@ -183,7 +183,7 @@ impl Comparer<'_> {
         }
         let mut within = Vec::new();
         self.values(field, first, second, depth, &mut within);
-        // Nothing within is shown, be it a path or a value.
+        // Neither paths nor values within are shown.
         found.extend((!within.is_empty()).then(|| Found::hidden(first.is_some(), second.is_some())));
     }
 
@@ -271,7 +271,7 @@ impl Comparer<'_> {
         found.append(&mut within);
     }
 
-    /// The content of a TypedStruct has a type too, which says what of it is sensitive. If it cannot be read by that, nothing of it is shown.
+    /// Compares TypedStructs. Their content has a type too, which says what is sensitive in it. If it cannot be read as that type, nothing of it is shown.
     fn typed_structs(&self, first: &DynamicMessage, second: &DynamicMessage, depth: usize, found: &mut Vec<Found>) {
         let (one, other) = (typed_struct(first), typed_struct(second));
         if one.0 != other.0 {
@@ -302,7 +302,7 @@ impl Comparer<'_> {
         reader.message(descriptor, &writer.message(content, depth).ok()?, depth).ok()
     }
 
-    /// Structs, and what is in them, have paths of their keys alone.
+    /// Compares messages such as Struct, whose paths have only the keys of their content.
     fn only_fields(&self, first: &DynamicMessage, second: &DynamicMessage, depth: usize, found: &mut Vec<Found>) {
         let (one, other) = (first.fields().next(), second.fields().next());
         match (&one, &other) {
@@ -318,7 +318,7 @@ impl Comparer<'_> {
         }
     }
 
-    /// Fields without a descriptor are compared by their bytes. Their path ends with their number.
+    /// Compares fields without a descriptor by their bytes. Their path ends with their number.
     fn unknown_fields(&self, first: &DynamicMessage, second: &DynamicMessage, found: &mut Vec<Found>) {
         let (one, other) = (unknown(first), unknown(second));
         let numbers: BTreeSet<_> = one.keys().chain(other.keys()).collect();
@@ -342,7 +342,7 @@ impl Comparer<'_> {
     }
 }
 
-/// Adds a step to what is found within.
+/// Adds a step to the differences that `within` finds.
 fn under(found: &mut Vec<Found>, step: impl Fn() -> Step, within: impl FnOnce(&mut Vec<Found>)) {
     let before = found.len();
     within(found);
@@ -353,7 +353,7 @@ fn fields(message: &DynamicMessage) -> BTreeMap<u32, (FieldDescriptor, &Value)> 
     message.fields().map(|(field, value)| (field.number(), (field, value))).collect()
 }
 
-/// Returns the bytes of the fields without a descriptor, by their number, and of extensions a mark of their content.
+/// Returns the bytes of the fields without a descriptor, by number. Extensions have their content in another form.
 fn unknown(message: &DynamicMessage) -> BTreeMap<u32, Vec<u8>> {
     let mut all: BTreeMap<u32, Vec<u8>> = BTreeMap::new();
     for field in message.unknown_fields() {
@@ -372,7 +372,7 @@ fn typed_struct(message: &DynamicMessage) -> (String, Option<DynamicMessage>) {
     (type_url.unwrap_or_default(), content)
 }
 
-/// Whether two values that are no messages are equal. A NaN is equal to itself.
+/// Whether two values that are not messages are equal. A NaN is equal to itself.
 fn is_same(first: &Value, second: &Value) -> bool {
     match (first, second) {
         (Value::F32(first), Value::F32(second)) => first.to_bits() == second.to_bits(),
@@ -382,7 +382,7 @@ fn is_same(first: &Value, second: &Value) -> bool {
 }
 
 const USER_AGENT: &str = "user_agent";
-/// Letters of a value in a line.
+/// The number of characters of a value in a line.
 const LONGEST_VALUE: usize = 120;
 
 #[cfg(test)]
@@ -436,7 +436,7 @@ mod tests {
         assert_eq!((found.path.as_str(), found.first), ("filter_chains[0]", None));
     }
 
-    /// Two entries of a map of Anys, in either order on the wire.
+    /// Two entries of a map of Anys, in both orders on the wire.
     #[test]
     fn the_order_of_a_map_is_no_difference() {
         let entry = |key: &str, limit: u32| {
@@ -509,7 +509,7 @@ mod tests {
         assert_eq!(found.path, "tls_certificate.private_key");
         assert!(!format!("{found:?} {found}").contains("hush"), "{found:?}");
         assert_eq!(difference(SECRET, &certificate("hush-1"), &certificate("hush-1")), None);
-        // One side lacks the certificate: the difference shows the other side's, without its private key.
+        // One side lacks the certificate. The difference shows the other side's, without its private key.
         let found = difference(SECRET, &certificate("hush-1"), &json!({"name": "s"})).unwrap();
         assert!(format!("{found:?}").contains("chain") && !format!("{found:?} {found}").contains("hush"), "{found:?}");
     }

@@ -16,8 +16,8 @@ const SUPPLEMENT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/supplement.b
 const FILE: u32 = 1; // FileDescriptorSet.file
 const NAME: u32 = 1; // FileDescriptorProto.name
 
-/// Returns the embedded descriptors and the operator's. If both have a file, the operator's is used, which may be newer. Protobuf's own
-/// files are never replaced: the special JSON forms depend on them.
+/// Returns the embedded descriptors and the operator's. A file that both have is the operator's, which may be newer, except for protobuf's own files:
+/// the special JSON forms depend on these.
 pub(super) fn load(operator: &[Bytes]) -> Result<DescriptorPool, TranscodeError> {
     let mut envoy = Vec::new();
     flate2::read::GzDecoder::new(ENVOY).read_to_end(&mut envoy).map_err(|error| {

@@ -21,7 +21,7 @@ use super::locate::{self, YamlPlaces};
 use super::tree::{Outline, Tree};
 use super::{ANY, Strictness, TranscodeError, Transcoder, type_name, yaml};
 
-/// Further faults are only counted.
+/// Faults beyond this number are only counted.
 const MAX_FAULTS: usize = 20;
 const RESPONSE_TYPE: &str = "envoy.service.discovery.v3.DiscoveryResponse";
 /// Returns all resources of a file, or all of its faults.
@@ -118,7 +118,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Reads one document. An item that is not valid JSON is given as line and reason.
+    /// Reads one document. An item that is not valid JSON is given as its line and the error.
     fn document(
         &mut self,
         rest: &Value,
@@ -150,7 +150,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Reads a bare resource. If its type has a field `resources` of its own, it gets that back.
+    /// Reads a bare resource. A field `resources` of its own type is put back first.
     fn bare(
         &mut self,
         rest: &Value,
@@ -254,7 +254,7 @@ impl Reader<'_> {
         self.faults.push(DocumentFault { line, at: Place(place.to_vec()), reason: reason.to_owned() });
     }
 
-    /// Finds the lines of the latest faults that have none yet.
+    /// Finds the lines of the latest faults that have no line yet.
     fn find_lines(&mut self, known: usize, line_of: &dyn Fn(&[Step]) -> Option<u64>) {
         for fault in &mut self.faults[known..] {
             fault.line = fault.line.or_else(|| line_of(&fault.at.0));

@@ -1,4 +1,4 @@
-//! Bytes that depend only on the content: fields by number, maps by key, then unknown fields in their order.
+//! Encodes messages to bytes that depend only on the content: fields by number, maps by key, then unknown fields in their order.
 
 use prost_reflect::prost::encoding::{WireType, encode_key, encode_varint};
 use prost_reflect::{DescriptorPool, DynamicMessage, FieldDescriptor, Kind, MapKey, ReflectMessage, Value};
@@ -8,7 +8,7 @@ use super::{ANY, MAX_DEPTH, body_of, decode, too_deep};
 
 pub(super) struct Encoder<'t> {
     pub(crate) pool: &'t DescriptorPool,
-    /// Whether the bodies of Anys are made canonical too. Those that this module wrote already are.
+    /// Whether the bodies of Anys are made canonical too. Bodies that this module has written already are canonical.
     pub(crate) anys: bool,
 }
 
@@ -35,7 +35,7 @@ impl Encoder<'_> {
         Ok(out)
     }
 
-    /// Returns none if the Any cannot be decoded; nothing is written then.
+    /// Writes an Any with a canonical body. Returns `None` and writes nothing if the body cannot be decoded.
     fn any(&self, message: &DynamicMessage, out: &mut Vec<u8>, depth: usize) -> Outcome<Option<()>> {
         let Some((type_url, body)) = body_of(message) else { return Ok(None) };
         let Some(descriptor) = self.pool.get_message_by_name(super::type_name(type_url)) else { return Ok(None) };
@@ -156,7 +156,7 @@ fn fixed(value: &Value, out: &mut Vec<u8>) -> Option<WireType> {
     Some(if short { WireType::ThirtyTwoBit } else { WireType::SixtyFourBit })
 }
 
-/// Sorts the entries of a map: a HashMap has another order in every process.
+/// Returns the entries of a map by key: a HashMap has another order in every process.
 pub(super) fn sorted(map: &std::collections::HashMap<MapKey, Value>) -> Vec<(&MapKey, &Value)> {
     let mut entries: Vec<_> = map.iter().collect();
     entries.sort_by_key(|(key, _)| *key);

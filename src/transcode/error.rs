@@ -105,11 +105,11 @@ fn context(message: &str, at: &Place, line: Option<u64>) -> String {
     text
 }
 
-/// An error on its way up: each level adds its step, so that no path is built without an error.
+/// An error that is returned level by level, each of which adds its step. So no path is built unless there is an error.
 #[derive(Debug)]
 pub(super) struct Problem {
     pub(crate) kind: ProblemKind,
-    /// Innermost step first.
+    /// The steps of the path, the innermost first.
     pub(crate) steps: Vec<Step>,
     pub(crate) line: Option<u64>,
 }

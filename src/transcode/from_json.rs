@@ -77,7 +77,7 @@ impl FromJson<'_> {
         set(message, &field, value)
     }
 
-    /// None if the name of an enum value is unknown and unknown names are ignored.
+    /// Reads a field; `None` if the name of an enum value is unknown and unknown names are ignored.
     fn field(&self, field: &FieldDescriptor, json: &Json, depth: usize) -> Outcome<Option<Value>> {
         let kind = field.kind();
         if field.is_map() {
@@ -181,7 +181,7 @@ impl FromJson<'_> {
         Ok(any)
     }
 
-    /// In an Any, a message with a special JSON form is under `value`.
+    /// Reads a message with a special JSON form in an Any, which has it under `value`.
     fn wrapped(&self, inner: &MessageDescriptor, fields: &Map<String, Json>, depth: usize) -> Outcome<DynamicMessage> {
         let stranger = fields.keys().find(|key| *key != "@type" && *key != "value");
         if let (Some(stranger), Strictness::Strict) = (stranger, self.strictness) {
@@ -230,7 +230,7 @@ impl FromJson<'_> {
                     put(number, value)?;
                 }
             }
-            // Struct, ListValue and the wrappers: the JSON of their only field.
+            // Struct, ListValue and the wrappers have the JSON form of their only field.
             _ => {
                 if let Some(value) = self.field(&part(descriptor, 1)?, json, depth)? {
                     put(1, value)?;

@@ -1,4 +1,4 @@
-//! Proto text to messages, with prost-reflect's parser. Depth and missing descriptors are checked before, and lines are found afterwards.
+//! Proto text to messages, with prost-reflect's parser. Depth and missing descriptors are checked before it runs, and lines are found afterwards.
 
 use prost_reflect::{DescriptorPool, DynamicMessage, MessageDescriptor};
 
@@ -13,7 +13,7 @@ pub(super) fn parse(pool: &DescriptorPool, descriptor: MessageDescriptor, text: 
     })
 }
 
-/// Checks depth and types: the parser recurses with the braces, and does not say that a descriptor is missing.
+/// Checks depth and types: the parser recurses at each brace, and does not report a missing descriptor.
 fn look_over(pool: &DescriptorPool, text: &str) -> Outcome<()> {
     let bytes = text.as_bytes();
     let (mut at, mut line, mut depth) = (0, 1, 0usize);
@@ -53,7 +53,7 @@ fn length_until(bytes: &[u8], is_end: impl Fn(u8) -> bool) -> usize {
     bytes.iter().position(|byte| is_end(*byte)).unwrap_or(bytes.len())
 }
 
-/// Returns the position after the closing quote. A string ends at the end of its line at the latest.
+/// Returns the position after the closing quote. A string ends no later than its line.
 fn end_of_string(bytes: &[u8], mut at: usize, quote: u8) -> usize {
     while let Some(&byte) = bytes.get(at) {
         match byte {
@@ -66,7 +66,7 @@ fn end_of_string(bytes: &[u8], mut at: usize, quote: u8) -> usize {
     at
 }
 
-/// Returns the place of a fault. The parser shows it only in its debug form; nothing but a line number in a message depends on that.
+/// Returns the position of an error. The parser shows it only in its debug form, so only the line number in a message depends on it.
 fn offset_of(error: &prost_reflect::text_format::ParseError) -> Option<usize> {
     let debug = format!("{error:?}");
     let (_, span) = debug.rsplit_once("span: ")?;

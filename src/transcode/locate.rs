@@ -1,4 +1,4 @@
-//! Finds the lines of values in a text that was parsed without them. Only error messages need them.
+//! Finds the lines of values in a text, after a parser that does not keep them. Only error messages need them.
 
 use std::fmt;
 
@@ -97,7 +97,7 @@ impl<'de> Visitor<'de> for NodeVisitor {
     }
 }
 
-/// Returns the same for a JSON text, which has to be well-formed.
+/// Returns the line of the value at a place in a JSON text, or of the last existing value on the way to it. The text has to be well-formed.
 pub(super) fn json_line(text: &str, place: &[Step]) -> u64 {
     let mut scan = Scan { text: text.as_bytes(), at: 0 };
     scan.descend(place);
@@ -137,7 +137,7 @@ struct Scan<'a> {
 }
 
 impl Scan<'_> {
-    /// Moves to the value at a place, as far as it exists.
+    /// Moves to the value at a place, or to the last existing value on the way to it.
     fn descend(&mut self, place: &[Step]) {
         self.peek();
         for step in place {

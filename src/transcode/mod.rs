@@ -1,7 +1,7 @@
 //! Converts messages with known descriptors between bytes and the forms that people and REST clients use: proto3 JSON, YAML and proto text.
 //! The resulting bytes depend only on the content, so that content versions are stable.
 //!
-//! Fields that a descriptor does not have are kept in bytes, and cannot be shown in JSON.
+//! Fields without a descriptor are kept in bytes, and cannot be shown in JSON.
 
 pub mod document;
 pub mod yaml;
@@ -38,12 +38,12 @@ pub use self::content_difference::ContentDifference;
 pub use self::error::TranscodeError;
 pub use self::to_json::{REDACTED, UNDECODED};
 
-/// Nesting of messages, the bodies of Anys included; protobuf has the same limit for one body.
+/// The limit on the nesting of messages, including the bodies of Anys. Protobuf has the same limit for one body.
 pub const MAX_DEPTH: usize = 100;
 
 const ANY: &str = "google.protobuf.Any";
 const NODE: &str = "envoy.config.core.v3.Node";
-/// Fields in which two nodes may differ, and that are shown.
+/// The maximum number of fields that are shown in which two nodes differ.
 const MOST_NODE_FIELDS: usize = 1000;
 
 /// How to convert an Any without a descriptor to JSON or text.
@@ -112,8 +112,8 @@ impl Transcoder {
         self.json(message, bytes, unknown, Some(self.sensitive()))
     }
 
-    /// Converts an encoded message to JSON as Envoy's dumps have it: without what is sensitive, and with the names of fields as in their proto
-    /// files. The result can be read as that message.
+    /// Converts an encoded message to JSON as Envoy's dumps have it: without what is sensitive, and with field names as in the proto files. The result
+    /// can be parsed as that message.
     pub fn dumped_json(&self, message: &str, bytes: &[u8]) -> Result<serde_json::Value, TranscodeError> {
         let to_json = ToJson { pool: &self.pool, unknown: UnknownAny::Wrap, redact: None, original_names: true };
         let redacted = self.redacted_message(message, bytes);
@@ -185,7 +185,7 @@ impl Transcoder {
         encoded.map(Bytes::from).map_err(|problem| problem.of(message))
     }
 
-    /// Returns the first place in which two encoded messages of one type differ; none if their contents are equal. Bytes without a descriptor
+    /// Returns the first place in which two encoded messages of one type differ; `None` if their contents are equal. Without a descriptor, bytes
     /// are compared as they are.
     pub fn difference(&self, message: &str, first: &[u8], second: &[u8]) -> Option<ContentDifference> {
         let comparer = Comparer { pool: &self.pool, sensitive: self.sensitive(), limit: 1 };
@@ -193,7 +193,7 @@ impl Transcoder {
         Some(found.into_iter().next()?.into_difference())
     }
 
-    /// Returns the fields in which encoded nodes differ, in the words of a sharing key where it has them. There are no values in it.
+    /// Returns the fields in which encoded nodes differ, in the spelling of a sharing key if a key can have them. Values are not included.
     pub fn differing_node_fields(&self, nodes: &[impl AsRef<[u8]>]) -> BTreeSet<String> {
         let comparer = Comparer { pool: &self.pool, sensitive: self.sensitive(), limit: MOST_NODE_FIELDS };
         let descriptor = self.pool.get_message_by_name(NODE);
@@ -222,7 +222,7 @@ impl Transcoder {
     }
 }
 
-/// Parses a JSON text. Unlike serde_json it rejects duplicate keys.
+/// Parses a JSON text. Unlike serde_json, it rejects duplicate keys.
 pub fn parse_json(text: &[u8]) -> Result<serde_json::Value, serde_json::Error> {
     serde_json::from_slice::<Tree>(text).map(|Tree(value)| value)
 }
@@ -238,7 +238,7 @@ fn decode(descriptor: MessageDescriptor, bytes: &[u8]) -> Outcome<DynamicMessage
         .map_err(|error| Problem::new(format!("these bytes are no {name}: {error}")))
 }
 
-/// Returns type URL and body of an Any, if it has a type.
+/// Returns the type URL and the body of an Any, if it has a type.
 fn body_of(any: &DynamicMessage) -> Option<(&str, &[u8])> {
     let (mut type_url, mut body): (_, &[u8]) = (None, &[]);
     for (field, value) in any.fields() {

@@ -1,4 +1,4 @@
-//! Messages without what is sensitive in them, as Envoy writes its dumps: texts and bytes are replaced, and the form stays.
+//! Removes what is sensitive from messages, as Envoy does in its dumps: texts and bytes are replaced, and the structure stays.
 
 use std::collections::HashSet;
 
@@ -12,12 +12,12 @@ use super::{ANY, MAX_DEPTH, Strictness, UnknownAny, body_of, decode, encode::Enc
 
 pub(super) struct Redactor<'t> {
     pub(crate) pool: &'t DescriptorPool,
-    /// Full names of the fields that are sensitive, with all that is in them.
+    /// Full names of the sensitive fields. Everything inside them is sensitive too.
     pub(crate) sensitive: &'t HashSet<String>,
 }
 
 impl Redactor<'_> {
-    /// Replaces sensitive values. Fields without a descriptor are dropped: nothing says that they are not.
+    /// Replaces sensitive values. Fields without a descriptor are dropped, because they may be sensitive.
     pub(crate) fn message(&self, message: &mut DynamicMessage, is_sensitive: bool, depth: usize) -> Outcome<()> {
         if depth > MAX_DEPTH {
             return too_deep();
@@ -39,7 +39,7 @@ impl Redactor<'_> {
         Ok(())
     }
 
-    /// Returns false for a value that has no redacted form.
+    /// Replaces a value. Returns false if it has no redacted form.
     fn value(&self, value: &mut Value, is_sensitive: bool, depth: usize) -> Outcome<bool> {
         match value {
             Value::Message(message) => self.message(message, is_sensitive, depth + 1)?,
@@ -64,7 +64,7 @@ impl Redactor<'_> {
         Ok(true)
     }
 
-    /// The body of a type without a descriptor is dropped.
+    /// Redacts the body of an Any. If its type has no descriptor, the body is dropped.
     fn any(&self, any: &mut DynamicMessage, is_sensitive: bool, depth: usize) -> Outcome<()> {
         let Some((type_url, body)) = body_of(any) else { return Ok(()) };
         let body = match self.pool.get_message_by_name(type_name(type_url)) {
@@ -79,7 +79,7 @@ impl Redactor<'_> {
         Ok(())
     }
 
-    /// The content of a TypedStruct has a type too. What cannot be read by it is dropped, and all of it if the type has no descriptor.
+    /// Redacts the content of a TypedStruct, which has a type too. Parts that cannot be read as this type are dropped; all of it without a descriptor.
     fn typed_struct(&self, message: &mut DynamicMessage, depth: usize) -> Outcome<()> {
         let Some(type_url) = message.get_field_by_number(1).and_then(|value| value.as_str().map(str::to_owned)) else {
             return Ok(());
@@ -156,7 +156,7 @@ mod tests {
         assert_eq!(transcoder.redacted("envoy.config.cluster.v3.Cluster", &both).unwrap(), cluster);
     }
 
-    /// Each element of lists and maps, whatever it is wrapped in.
+    /// Tests each element of lists and maps, in each kind of wrapping.
     #[test]
     fn nothing_that_is_sensitive_is_shown_after_the_first_element() {
         let certificate = |number: u32| json!({"certificateChain": {"inlineString": "chain"}, "privateKey": {"inlineString": format!("hush-{number}")}});
@@ -180,7 +180,7 @@ mod tests {
         assert_eq!((text.matches("[redacted]").count(), text.matches("\"chain\"").count()), (7, 7), "{text}");
     }
 
-    /// A number has no form that says nothing: the field is left out. What has another type than it says could be anything.
+    /// A number has no form without a value, so its field is left out. A value of another type than its field states could be anything.
     #[test]
     fn what_has_no_redacted_form_is_left_out() {
         let key = json!({"filename": "k", "watchedDirectory": {"path": "p"}});

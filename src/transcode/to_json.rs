@@ -10,7 +10,7 @@ use super::error::{Outcome, Problem, Step, refuse};
 use super::from_json::{FromJson, part};
 use super::{ANY, MAX_DEPTH, Strictness, UnknownAny, body_of, decode, is_special, too_deep, type_name, words};
 
-/// Replaces a sensitive value.
+/// The text in place of a sensitive value.
 pub const REDACTED: &str = "[redacted]";
 /// The key of the object in place of an Any without a descriptor, in dumps for people. Such an object cannot be parsed as a message.
 pub const UNDECODED: &str = "[no descriptor]";
@@ -20,7 +20,7 @@ pub(super) struct ToJson<'t> {
     pub(crate) unknown: UnknownAny,
     /// Full names of the fields that are redacted.
     pub(crate) redact: Option<&'t HashSet<String>>,
-    /// Fields have the names of their proto files.
+    /// Whether fields have the names of their proto files.
     pub(crate) original_names: bool,
 }
 
@@ -36,7 +36,7 @@ impl ToJson<'_> {
         }
     }
 
-    /// Redacts the content of a TypedStruct, which has a type too. If that type is unknown, nothing says what of it is sensitive. Returns none
+    /// Redacts the content of a TypedStruct, which has a type too. Without a descriptor of that type, all of it may be sensitive. Returns `None`
     /// if there is no content.
     fn typed_struct(&self, fields: &Map<String, Json>, depth: usize) -> Option<Json> {
         let value = fields.get("value")?;
@@ -108,7 +108,7 @@ impl ToJson<'_> {
             Value::Bool(flag) => Json::Bool(*flag),
             Value::I32(number) => Json::from(*number),
             Value::U32(number) => Json::from(*number),
-            // JSON numbers are exact to 53 bits only.
+            // JSON numbers are exact only up to 53 bits.
             Value::I64(number) => Json::String(number.to_string()),
             Value::U64(number) => Json::String(number.to_string()),
             Value::F32(number) => float(f64::from(*number), || number.to_string().parse().ok()),
@@ -185,7 +185,7 @@ impl ToJson<'_> {
                 }
                 Some((field, value)) => self.single(&field.kind(), value, depth),
             },
-            // Struct, ListValue and the wrappers: their only field, even if it has its default.
+            // Struct, ListValue and the wrappers have the form of their only field, even if it has its default.
             _ => {
                 let field = part(&descriptor, 1)?;
                 self.field(&field, &message.get_field(&field), depth)
@@ -194,7 +194,7 @@ impl ToJson<'_> {
     }
 }
 
-/// Formats whole numbers without a fraction, as other writers do. `shortest` is the shortest decimal of the same number.
+/// Formats whole numbers without a fraction, as other writers do. `shortest` returns the shortest decimal of the same number.
 fn float(number: f64, shortest: impl FnOnce() -> Option<f64>) -> Json {
     const EXACT: f64 = 9_007_199_254_740_992.0;
     if number.is_nan() {

@@ -29,14 +29,14 @@ impl ToText<'_> {
         for (field, value) in message.fields() {
             self.field(&field, value, depth).map_err(|problem| problem.under(Step::Field(field.name().into())))?;
         }
-        // They cannot be read back by their numbers, so they are written as comments.
+        // They cannot be parsed by their numbers, so they are written as comments.
         for unknown in message.unknown_fields() {
             self.line(&format!("# field {}, which has no descriptor", unknown.number()));
         }
         Ok(())
     }
 
-    /// Returns whether the body was written in place of the bytes.
+    /// Writes the body of an Any, and returns whether it could. Otherwise the caller writes its bytes.
     fn any(&mut self, any: &DynamicMessage, depth: usize) -> Outcome<bool> {
         let Some((type_url, body)) = body_of(any) else { return Ok(false) };
         let descriptor = self.pool.get_message_by_name(type_name(type_url));
@@ -118,7 +118,7 @@ impl ToText<'_> {
     }
 }
 
-/// Whether a type URL can be written in brackets: one slash, and plain words around it.
+/// Whether a type URL can be written in brackets: one slash, with plain words around it.
 fn is_readable(type_url: &str) -> bool {
     let word = |text: &str| {
         let mut parts = text.split('.');
@@ -140,7 +140,7 @@ fn float(number: f64, shortest: String) -> String {
     }
 }
 
-/// Quotes bytes. Bytes outside of ASCII are written in octal, except for letters of a text.
+/// Quotes bytes. Bytes outside of ASCII are written in octal, unless they are characters of a text.
 fn quoted(bytes: &[u8], text: bool) -> String {
     let mut out = String::with_capacity(bytes.len() + 2);
     out.push('"');

@@ -1,5 +1,5 @@
-//! Any JSON or YAML as a `serde_json::Value`, without two silent changes of serde_json: of duplicate keys it keeps the last, and it turns
-//! numbers that JSON does not have into null.
+//! Any JSON or YAML as a `serde_json::Value`, without two silent changes of serde_json, which keeps the last of duplicate keys and turns
+//! numbers that JSON cannot express into null.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -64,7 +64,7 @@ impl<'de> Visitor<'de> for TreeVisitor {
         Ok(Value::String(text))
     }
 
-    /// YAML's `!!binary`.
+    /// Converts YAML's `!!binary`.
     fn visit_bytes<E>(self, bytes: &[u8]) -> Result<Value, E> {
         Ok(Value::String(words::base64_of(bytes)))
     }
@@ -109,8 +109,8 @@ fn put<E: Error>(values: &mut Map<String, Value>, key: String, value: Value) -> 
     }
 }
 
-/// A document of resources: its list of items, either the document itself or the list under `resources`, and the rest of it, where that
-/// list is empty.
+/// A document of resources: its list of items, which is the document itself or the list under `resources`, and the rest of the document, in which
+/// that list is empty.
 pub(super) struct Outline<T> {
     pub(crate) rest: Value,
     pub(crate) items: Vec<T>,

@@ -58,13 +58,13 @@ pub(super) fn timestamp_text(seconds: i64, nanos: i32) -> Option<String> {
 }
 
 pub(super) fn timestamp_of(text: &str) -> Option<(i64, i32)> {
-    // Longer texts are not timestamps, and are not parsed.
+    // Longer texts are not timestamps, so they are not parsed.
     let Timestamp { seconds, nanos } = Some(text).filter(|text| text.len() <= 64)?.parse().ok()?;
     timestamp_text(seconds, nanos)?;
     Some((seconds, nanos))
 }
 
-/// Returns `fooBar.baz,qux` for the paths `foo_bar.baz` and `qux`; none if that cannot be converted back.
+/// Returns `fooBar.baz,qux` for the paths `foo_bar.baz` and `qux`; `None` if the result cannot be converted back.
 pub(super) fn field_mask_text(paths: &[String]) -> Option<String> {
     let camel: Vec<String> = paths.iter().map(|path| camel_case(path)).collect();
     let text = camel.join(",");

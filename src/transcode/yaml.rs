@@ -1,4 +1,4 @@
-//! YAML to JSON values and back. The cost of an input is bounded by its length.
+//! YAML to JSON values and back. The work for an input is limited by its length.
 
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -7,10 +7,10 @@ use serde_saphyr::{Budget, Options};
 
 use super::tree::Tree;
 
-/// Nesting of lists and maps. In builds without optimisation the parser takes more than 20 KB of stack for each level of a merge, and
-/// workers have 2 MiB.
+/// The limit on the nesting of lists and maps. In builds without optimisation the parser takes more than 20 KB of stack for each level of a merge,
+/// and workers have 2 MiB.
 pub const MAX_YAML_DEPTH: usize = 64;
-/// Values that any file may contain, however short it is: an alias stands for many. A longer file may contain one per byte.
+/// The number of values that any file may contain, however short it is: an alias stands for many values. A longer file may contain one per byte.
 const MIN_VALUES: usize = 250_000;
 const MIN_SCALAR_BYTES: usize = 16 * 1024 * 1024;
 
@@ -75,7 +75,7 @@ fn options(length: usize) -> Options {
     budget.max_total_scalar_bytes = length.saturating_mul(2).max(MIN_SCALAR_BYTES);
     budget.max_recorded_anchor_bytes = budget.max_total_scalar_bytes;
     budget.max_total_comment_bytes = length;
-    // A frequently used anchor is normal; the values that it adds are in the budget.
+    // A frequently used anchor is normal, and the values that it adds are counted by the budget.
     budget.enforce_alias_anchor_ratio = false;
     let mut aliases = AliasLimits::default();
     aliases.max_total_replayed_events = values;

@@ -1,4 +1,4 @@
-//! Client status (CSDS) by gRPC; `rest` is the same by REST.
+//! Client status (CSDS) over gRPC; `rest` has the same over REST.
 
 mod rest;
 
@@ -23,7 +23,7 @@ pub(super) async fn fetch(
     answer(shown, caller, Requests::of(body), false)
 }
 
-/// `StreamClientStatus`: a response to each request, and none without (CSDS-1).
+/// `StreamClientStatus`: one response to each request, and none without a request (CSDS-1).
 pub(super) async fn stream(
     State(shown): State<CurrentContext>,
     Extension(caller): Extension<Caller>,
@@ -51,7 +51,7 @@ fn answer(now: CurrentContext, caller: Caller, mut requests: Requests, is_stream
                 Err(failure) => break failure.into(),
             };
             if !responses.send(&made).await {
-                return; // the client is gone
+                return; // the client has left
             }
             if !is_stream {
                 break Status::new(Status::OK, "");

@@ -1,4 +1,4 @@
-//! The `mask` of a dump: which fields are wanted.
+//! The `mask` of a dump: the fields that are requested.
 
 use serde_json::Value as Json;
 
@@ -13,14 +13,14 @@ impl Mask {
         Self(paths.map(|path| path.split('.').map(str::to_owned).collect()).collect())
     }
 
-    /// Returns the mask within a field. None if nothing of it is wanted.
+    /// Returns the mask for the value of a field; `None` if nothing of it is requested.
     pub(super) fn within(&self, field: &str) -> Option<Self> {
         let inner = self.0.iter().filter(|path| path.first().is_none_or(|first| first == field));
         let inner: Vec<_> = inner.map(|path| path.iter().skip(1).cloned().collect()).collect();
         (!inner.is_empty()).then_some(Self(inner))
     }
 
-    /// Drops what is not wanted. Lists are gone through, and types of Anys stay.
+    /// Drops what is not requested. The mask applies to each item of a list, and the types of Anys stay.
     pub(super) fn apply(&self, value: &mut Json) {
         if self.0.iter().any(Vec::is_empty) {
             return;

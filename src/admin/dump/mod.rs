@@ -1,6 +1,6 @@
-//! Resources with their content in the form of Envoy's `/config_dump`: of a view, or what one client was sent.
+//! Resources with their content, in the form of Envoy's `/config_dump`: those of a view, or those that one client was sent.
 //!
-//! A dump is written by a thread from states that never change, piece by piece as its reader takes it. It has no secrets.
+//! A thread writes a dump from immutable states, piece by piece as its reader takes it. It has no secrets.
 
 mod mask;
 mod sections;
@@ -29,15 +29,15 @@ use super::answer::{bad_request, text};
 use super::query::Query;
 use crate::relay::questions;
 
-/// What of a dump is wanted.
+/// The parts of a dump that are requested.
 struct Wanted {
-    /// One list, such as `dynamic_listeners`.
+    /// The only requested list, such as `dynamic_listeners`.
     resource: Option<String>,
     mask: Option<Mask>,
     include_eds: bool,
 }
 
-/// How many dumps are made at a time.
+/// Limits how many dumps are made at a time.
 pub(crate) fn places() -> Arc<Semaphore> {
     Arc::new(Semaphore::new(AT_A_TIME))
 }
@@ -61,7 +61,7 @@ pub(super) async fn dump(State(shown): State<AdminContext>, query: Query) -> Res
         let written = Writer { transcoder: &transcoder, source: &source, wanted: &wanted }.write(&mut pieces);
         whole.store(written.is_some(), Ordering::Release);
     });
-    // A reader that was too slow must not take a part for the whole.
+    // An incomplete dump must not look complete to a reader that was too slow.
     let end = stream::once(async move {
         match is_whole.load(Ordering::Acquire) {
             true => Ok(bytes::Bytes::new()),
@@ -104,5 +104,5 @@ async fn source(shown: &AdminContext, query: &Query) -> Result<Source, Response>
 }
 
 const AT_A_TIME: usize = 2;
-/// Pieces that wait for the reader.
+/// The number of pieces that may wait for the reader.
 const PIECES: usize = 2;

@@ -1,4 +1,4 @@
-//! The parts of Envoy's `ConfigDump`: which type is listed where, and the form of its entries.
+//! The parts of Envoy's `ConfigDump`: in which list each type is, and the form of its entries.
 
 use serde_json::{Value as Json, json};
 
@@ -8,25 +8,25 @@ pub(super) struct Row {
     /// The version that delta clients get.
     pub(super) version: String,
     pub(super) last_updated: String,
-    /// With its `@type`, and without secrets.
+    /// The resource as JSON with its `@type`, and without secrets.
     pub(super) body: Json,
 }
 
 /// One list of a `ConfigDump`.
 pub(super) struct Section {
-    /// The message of the part.
+    /// The protobuf message of the part.
     pub(super) message: &'static str,
     pub(super) list: &'static str,
-    /// The message of an entry.
+    /// The protobuf message of an entry.
     pub(super) entry: &'static str,
-    /// The type that is listed; none for all that no other part is for.
+    /// The type that is listed; `None` for all types without a part of their own.
     pub(super) kind: Option<&'static str>,
-    /// The part has a version of its own.
+    /// Whether the part has a version of its own.
     pub(super) has_version: bool,
     pub(super) form: fn(Row) -> Json,
 }
 
-/// In the order of Envoy's own dumps.
+/// The parts in the order of Envoy's own dumps.
 pub(super) const SECTIONS: [Section; 8] = [
     Section {
         message: "envoy.admin.v3.ClustersConfigDump",
@@ -101,7 +101,7 @@ pub(super) const SECTIONS: [Section; 8] = [
             })
         },
     },
-    // Envoy dumps no other types. Its client status has a form for any.
+    // Envoy dumps no other types. Its client status has a form for any type.
     Section {
         message: "envoy.service.status.v3.ClientConfig",
         list: "generic_xds_configs",
@@ -125,12 +125,12 @@ pub(super) fn has_its_own(kind: &str) -> bool {
     SECTIONS.iter().any(|section| section.kind == Some(kind))
 }
 
-/// The lists that may be asked for.
+/// Returns the names of the lists that a request may select.
 pub(super) fn lists() -> impl Iterator<Item = &'static str> {
     SECTIONS.iter().map(|section| section.list)
 }
 
-/// Only dumped on request, as by Envoy.
+/// The list that is only dumped on request, as in Envoy.
 pub(super) const ENDPOINTS: &str = "dynamic_endpoint_configs";
 
 #[cfg(test)]
@@ -138,7 +138,7 @@ mod tests {
     use super::*;
     use crate::transcode::{Strictness, Transcoder};
 
-    /// Returns whether this is somewhere in a value.
+    /// Returns whether a value is `wanted` or contains it.
     fn has(value: &Json, wanted: &Json) -> bool {
         match value {
             _ if value == wanted => true,
@@ -148,7 +148,7 @@ mod tests {
         }
     }
 
-    /// Envoy's tools read dumps by the types that they name.
+    /// Envoy's tools parse dumps by the types that these name.
     #[test]
     fn an_entry_of_each_list_is_the_message_that_it_says_it_is_and_says_all_of_its_row() {
         let transcoder = Transcoder::envoy();

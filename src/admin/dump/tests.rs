@@ -39,7 +39,7 @@ impl World {
         Arc::new(Resource::from_wrapper(0, wrapper, &self.table.resolve(&url), &self.store).unwrap())
     }
 
-    /// Returns a type of which a client wants this.
+    /// Subscribes a client to this, and returns its type.
     fn wanted(&mut self, kind: &str, selector: Selector) -> Type {
         let kind = self.table.resolve(&format!("type.googleapis.com/{kind}"));
         let change = InterestChange { kind: kind.clone(), selector, on: true };
@@ -80,7 +80,7 @@ impl World {
     }
 }
 
-/// Returns what each entry of a list has under a pointer.
+/// Returns the value at a pointer in each entry of a list.
 fn each<'a>(list: &'a Json, pointer: &str) -> Vec<&'a str> {
     let all = list.as_array().unwrap_or_else(|| panic!("no list: {list}"));
     all.iter().map(|entry| entry.pointer(pointer).and_then(Json::as_str).unwrap_or("none")).collect()
@@ -106,7 +106,7 @@ async fn a_resource_that_is_in_a_set_and_requested_by_name_is_listed_once_and_tw
     assert_eq!(of_b, ["of the set", "by name"]);
 }
 
-/// The version is that of the set, and names that clients request by themselves do not change it.
+/// The version is the set's. Names that clients subscribe to do not change it.
 #[tokio::test]
 async fn a_part_has_the_version_of_its_set_unless_it_is_masked() {
     let mut world = World::new();
@@ -148,7 +148,7 @@ async fn types_that_envoy_does_not_dump_share_a_list_and_one_part_follows_anothe
     assert_eq!(world.dump(Some(sections::ENDPOINTS), None).await, json!([]));
 }
 
-/// A dump that has no room for a piece waits; what was written is never cut.
+/// A dump waits if its reader has no room for a piece. What was written is never cut.
 #[tokio::test]
 async fn a_long_dump_comes_in_pieces() {
     let mut world = World::new();

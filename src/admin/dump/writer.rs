@@ -18,15 +18,15 @@ use super::sections::{ENDPOINTS, Row, SECTIONS, Section, has_its_own};
 use crate::relay::ClientHoldings;
 use crate::transcode::Transcoder;
 
-/// What is dumped.
+/// The resources that are dumped.
 pub(super) struct Source {
-    /// Only what this client was sent.
+    /// If set, only the resources that this client was sent are dumped.
     pub(super) client: Option<ClientHoldings>,
     pub(super) snapshot: Arc<Snapshot>,
     pub(super) now: Moment,
 }
 
-/// The pieces of a response on their way out.
+/// The pieces of a response on their way to the reader.
 pub(super) struct Pieces {
     to: mpsc::Sender<Bytes>,
     runtime: Handle,
@@ -53,7 +53,7 @@ impl Pieces {
         Self { to, runtime, buffer: Vec::new() }
     }
 
-    /// None if nobody reads any more.
+    /// Returns `None` if the reader has left.
     fn write(&mut self, text: &str) -> Option<()> {
         self.buffer.extend_from_slice(text.as_bytes());
         if self.buffer.len() >= PIECE { self.flush() } else { Some(()) }
@@ -66,7 +66,7 @@ impl Pieces {
 }
 
 impl Writer<'_> {
-    /// None if nobody reads any more.
+    /// Returns `None` if the reader has left.
     pub(super) fn write(&self, pieces: &mut Pieces) -> Option<()> {
         pieces.write("{\n\"configs\": [")?;
         let mut count = 0;
@@ -77,7 +77,7 @@ impl Writer<'_> {
         pieces.flush()
     }
 
-    /// Returns how many entries `configs` has then.
+    /// Returns how many entries `configs` then has.
     fn section(&self, section: &'static Section, before: usize, pieces: &mut Pieces) -> Option<usize> {
         let Wanted { resource, mask, include_eds } = self.wanted;
         if section.list == ENDPOINTS && !include_eds || resource.as_ref().is_some_and(|of| of != section.list) {
@@ -106,7 +106,7 @@ impl Writer<'_> {
         Some(before + 1)
     }
 
-    /// The types of a part, of which there may be several in the last one.
+    /// Returns the types of a part. The last part may have several.
     fn types(&self, section: &'static Section) -> impl Iterator<Item = Type> {
         let is_of = |kind: &Type| match section.kind {
             Some(name) => kind.name() == name,
@@ -121,7 +121,7 @@ impl Writer<'_> {
         found.into_iter()
     }
 
-    /// Returns the version of the set: what the client was sent last, or what the view has.
+    /// Returns the version of the set: the last one that the client was sent, or else the view's.
     fn version(&self, section: &'static Section) -> String {
         let snapshot = &self.source.snapshot;
         let of_type = |kind: Type| match &self.source.client {
@@ -184,7 +184,7 @@ impl List<'_> {
         });
     }
 
-    /// Names that clients subscribe to come after those of the wildcard set, without the ones that it has too.
+    /// Writes the wildcard set, and then the names that clients subscribe to, without equal resources of the wildcard set.
     fn of_view(&mut self, kind: &Type, snapshot: &Snapshot) {
         let wildcard = snapshot.resources(kind, Class::Wildcard);
         for (name, entry) in wildcard.iter().flat_map(|table| table.entries()) {
@@ -244,7 +244,7 @@ impl List<'_> {
     }
 }
 
-/// How many bytes are sent at a time.
+/// The size at which a piece is sent.
 const PIECE: usize = 64 << 10;
-/// How long a reader may take nothing.
+/// How long a reader may take no piece.
 const STALL: Duration = Duration::from_secs(30);

@@ -1,4 +1,4 @@
-//! `/live`: a picture of the relay each second, as server-sent events. One picture is made for all who watch, and none while nobody does.
+//! `/live`: a picture of the relay each second, as server-sent events. All watchers share one picture; without watchers none is made.
 
 mod picture;
 
@@ -26,10 +26,10 @@ use super::{AdminContext, CurrentContext};
 
 /// The pictures that all watchers share.
 pub(crate) struct Live {
-    /// The newest one, as an event; none while nobody watches.
+    /// The newest picture, as an event; `None` without watchers.
     newest: watch::Sender<Option<Bytes>>,
     state: Mutex<Watching>,
-    /// Distinguishes this process from those before it.
+    /// Distinguishes this process from earlier ones.
     instance: String,
 }
 
@@ -42,10 +42,10 @@ struct Watching {
 /// Counts a watcher until it is dropped.
 struct Watcher(Arc<Live>);
 
-/// Notes that pictures are made until it is dropped.
+/// Marks that pictures are made, until it is dropped.
 struct Making(Arc<Live>);
 
-/// Sends the newest picture whenever there is another one. A slow watcher misses some.
+/// Sends the newest picture whenever it changes. A slow watcher misses some pictures.
 pub(super) async fn live(State(now): State<CurrentContext>, Extension(caller): Extension<Caller>) -> Response {
     let live = AdminContext::from_ref(&now).live;
     let Some(watcher) = live.watch(&now) else { return too_many() };
@@ -57,7 +57,7 @@ pub(super) async fn live(State(now): State<CurrentContext>, Extension(caller): E
                 Ok(Some(picture)) => picture.clone(),
                 _ => return,
             };
-            // It may outlive what its certificate may do, and the configuration.
+            // The stream may outlive the rights of its caller's certificate, and the configuration.
             let shown = AdminContext::from_ref(&now);
             if shown.rules.check_still(&caller, Effect::Read).is_err() || to.send(Frame::data(picture)).await.is_err() {
                 return;
@@ -95,7 +95,7 @@ impl Live {
         Self { newest: watch::Sender::new(None), state: Mutex::default(), instance }
     }
 
-    /// Returns none if there are too many watchers. The first one has pictures made.
+    /// Returns `None` if there are too many watchers. The first watcher starts the making of pictures.
     fn watch(self: &Arc<Self>, shown: &CurrentContext) -> Option<Watcher> {
         let mut state = self.lock();
         if state.watchers == MAX_WATCHERS {
@@ -109,7 +109,7 @@ impl Live {
         Some(Watcher(self.clone()))
     }
 
-    /// Whether pictures are still wanted. Otherwise none is kept, and the next watcher has them made.
+    /// Whether there are watchers. Without them the newest picture is dropped, and the next watcher starts the making again.
     fn is_watched(&self) -> bool {
         let mut state = self.lock();
         state.is_making = state.watchers > 0;
@@ -124,7 +124,7 @@ impl Live {
     }
 }
 
-/// Makes pictures until nobody watches. Most of the time goes to other work, however long a picture takes.
+/// Makes pictures until nobody watches. A pause between pictures leaves most of the time to other work, unless a picture takes very long.
 async fn make_pictures(making: Making, shown: CurrentContext) {
     let live = &making.0;
     while live.is_watched() {
@@ -148,7 +148,7 @@ impl Drop for Watcher {
 
 impl Drop for Making {
     fn drop(&mut self) {
-        // After a panic; otherwise another task may make them already.
+        // Only after a panic: otherwise another task may already make pictures.
         if std::thread::panicking() {
             self.0.lock().is_making = false;
         }
@@ -157,9 +157,9 @@ impl Drop for Making {
 
 const MAX_WATCHERS: usize = 16;
 const PERIOD: Duration = Duration::from_secs(1);
-/// The page takes a relay that is silent for longer for lost.
+/// The page considers a relay lost if it is silent for longer.
 const LONGEST_PERIOD: Duration = Duration::from_secs(3);
-/// How many times as long as a picture takes the next one waits.
+/// The pause between two pictures, as a multiple of the time that the last one took.
 const LEFT_TO_OTHERS: u32 = 20;
 /// How long a browser waits before it connects again.
 const RECONNECT: Duration = Duration::from_secs(2);

@@ -1,4 +1,4 @@
-//! What the page shows at one moment. All lists are bounded, and say how many are left out.
+//! The content of the page at one moment. All lists are limited, and state how many entries are left out.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -23,7 +23,7 @@ pub(super) async fn of(shown: &AdminContext, instance: &str) -> Vec<u8> {
     reports.sort_by(|one, other| other.clients.cmp(&one.clients).then_with(|| one.view.cmp(&other.view)));
     let more_views = reports.len().saturating_sub(ROWS);
     let errors = errors_of(&reports);
-    // Without a NACK nothing is counted for them: that looks at every client.
+    // NACKs are only counted if there are any: counting them visits every client.
     let nacking = questions::nacking_streams(views).values().any(|count| *count > 0);
     let nacks = match nacking {
         true => questions::nacks(views, NackQuery { nacked: true, limit: ROWS, ..NackQuery::default() }).await.types,
@@ -58,7 +58,7 @@ pub(super) async fn of(shown: &AdminContext, instance: &str) -> Vec<u8> {
 
 fn relay(shown: &AdminContext, instance: &str) -> Json {
     let readiness = shown.views.readiness();
-    let (reasons, _) = readiness.reasons(false, ROWS); // the list of problems has what strict readiness adds
+    let (reasons, _) = readiness.reasons(false, ROWS); // strict readiness adds only problems, which the picture lists anyway
     let facts = shown.config.get();
     json!({
         "instance": instance,
@@ -71,7 +71,7 @@ fn relay(shown: &AdminContext, instance: &str) -> Json {
     })
 }
 
-/// Returns where changes are taken, as commands name it; none if they are not.
+/// Returns the address that takes changes, as commands name it; `None` if no address does.
 fn changes_at(config: &Json, file: &Path) -> Option<String> {
     let admin = &config["admin"];
     let socket = admin["socket"].as_str().map(|socket| file.parent().unwrap_or(Path::new("")).join(socket));
@@ -80,7 +80,7 @@ fn changes_at(config: &Json, file: &Path) -> Option<String> {
     socket.map(|socket| format!("unix:{}", socket.display())).or_else(|| Some(format!("https://{}", address?)))
 }
 
-/// What operators call the views that are named in lists.
+/// Returns the names of the views in `named`, by which operators know them.
 fn words_of(reports: &[ViewReport], named: &[Json]) -> BTreeMap<String, String> {
     let named: BTreeSet<_> = named
         .iter()
@@ -131,7 +131,7 @@ struct Server<'a> {
     error: Option<&'a str>,
 }
 
-/// The servers of the configuration, in its order, summed over all views.
+/// Returns the servers of the configuration, in its order, summed over all views.
 fn servers<'a>(shown: &AdminContext, measures: &[ViewMetrics], errors: &BTreeMap<&'a str, &'a str>) -> Json {
     let connections: BTreeMap<_, _> = questions::upstream_connections(&shown.views).collect();
     let names: Vec<_> = shown.views.servers().collect();
@@ -152,7 +152,7 @@ fn servers<'a>(shown: &AdminContext, measures: &[ViewMetrics], errors: &BTreeMap
     names.iter().map(of).collect()
 }
 
-/// Returns the last error of each server to which a stream is not connected.
+/// Returns the last error of each server whose stream is not connected.
 fn errors_of(reports: &[ViewReport]) -> BTreeMap<&str, &str> {
     let lost = reports.iter().flat_map(|view| &view.streams).filter(|stream| !stream.connected);
     lost.filter_map(|stream| Some((stream.server.as_str(), stream.last_error.as_deref()?))).collect()
@@ -193,7 +193,7 @@ fn types(census: &Census) -> Vec<Json> {
             "spreading_seconds": spread.behind_seconds,
         })
     };
-    // Clients can invent types; those that most have come first.
+    // Clients can invent types, so the list is limited to those with the most clients.
     let mut all: Vec<_> = census.types.iter().collect();
     all.sort_by_key(|(_, spread)| std::cmp::Reverse(spread.clients));
     all.into_iter().take(ROWS).map(of).collect()
@@ -204,7 +204,7 @@ fn lags(census: &Census) -> Vec<Json> {
     limits.zip(census.lags).map(|(limit, clients)| json!({"up_to_seconds": limit, "clients": clients})).collect()
 }
 
-/// How many rows a list has.
+/// The maximum number of rows of a list.
 const ROWS: usize = 20;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! `/` for browsers: one file with its style and its script, which reads `/live` and the pages of JSON.
+//! The page `/` for browsers: one file with its style and its script, which reads `/live` and the JSON pages.
 
 use std::sync::LazyLock;
 
@@ -12,7 +12,7 @@ use http::{HeaderMap, HeaderValue, StatusCode};
 
 use super::answer::response;
 
-/// Whether the client prefers HTML: browsers name it, and other programs accept anything.
+/// Whether the client prefers HTML. Browsers ask for it by name, while other programs accept anything.
 pub(super) fn is_wanted(headers: &HeaderMap) -> bool {
     headers.get_all(ACCEPT).iter().any(|accept| accept.as_bytes().windows(HTML.len()).any(|part| part == HTML))
 }
@@ -28,7 +28,7 @@ pub(super) fn page() -> Response {
     response
 }
 
-/// Nothing runs but what is in the file, and nothing is loaded but from this address. Names of clients and resources may be anything.
+/// The browser runs only the script in the file, and loads only from this address: names of clients and resources may contain anything.
 static POLICY: LazyLock<HeaderValue> = LazyLock::new(|| {
     let [style, script] = ["style", "script"].map(|tag| hash_of(content(PAGE, tag)));
     let policy = format!(
@@ -38,7 +38,7 @@ static POLICY: LazyLock<HeaderValue> = LazyLock::new(|| {
     HeaderValue::from_str(&policy).unwrap_or(HeaderValue::from_static("default-src 'none'"))
 });
 
-/// Returns what is between the tags of the only such element.
+/// Returns the content of the only element with this tag.
 fn content<'a>(page: &'a str, tag: &str) -> &'a str {
     let begin = page.split_once(&format!("<{tag}>")).map_or("", |(_, rest)| rest);
     begin.split_once(&format!("</{tag}>")).map_or("", |(content, _)| content)

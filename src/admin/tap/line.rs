@@ -10,7 +10,7 @@ use weir_core::protocol::session::{Reply, Variant, shown_reason};
 use crate::relay::taps::{NameList, OpenedStream, ReplyGlance, RequestGlance, TapEvent, TapWhat};
 use crate::transcode::{REDACTED, Transcoder};
 
-/// With a transcoder, whole messages are shown, without what is sensitive.
+/// Returns the line of an event. With a transcoder it has whole messages, without what is sensitive.
 pub(super) fn of_event(event: &TapEvent, transcoder: Option<&Transcoder>) -> Json {
     let mut line = match &event.what {
         TapWhat::Opened(stream) => {
@@ -87,18 +87,18 @@ fn of_reply(glance: &ReplyGlance, transcoder: Option<&Transcoder>) -> Json {
     line
 }
 
-/// Returns a list with all that was kept of it.
+/// Returns a list of names as far as it was kept, with the count of all.
 fn of_names(NameList { count, first }: &NameList) -> Json {
     json!({"count": count, "first": first})
 }
 
-/// What is said of a message that had no room.
+/// Returns the text in place of a message that had no room.
 fn left_out() -> Json {
     Json::from("[left out: too large]")
 }
 
-/// Returns a request with all names. What a client says of itself in the metadata of its node and its parts has no type by which secrets
-/// were found.
+/// Returns a request with all names. The metadata of a node and its parts has no type that would tell what is secret in it, so its values are
+/// redacted.
 fn whole_request(variant: Variant, body: &[u8], transcoder: &Transcoder) -> Json {
     let unreadable = |error: &dyn std::fmt::Display| json!({"[not shown]": error.to_string()});
     let node = |node: &Option<bytes::Bytes>| {
@@ -145,7 +145,7 @@ fn redact_metadata(message: &mut Json) {
     }
 }
 
-/// Returns a reply with all names, and its resources without what is sensitive in them.
+/// Returns a reply with all names, and with its resources without what is sensitive in them.
 fn whole_reply(reply: &Reply, transcoder: &Transcoder) -> Json {
     let resources = reply.resources.iter().map(|resource| {
         let body = transcoder.dumped_json(reply.kind.name(), resource.body.bytes());
@@ -168,7 +168,7 @@ fn whole_reply(reply: &Reply, transcoder: &Transcoder) -> Json {
     })
 }
 
-/// Returns a text of a peer, which may quote a secret.
+/// Returns a reason that a peer has sent, in a form to show: it may quote a secret.
 fn shown(reason: &str) -> String {
     shown_reason(reason, REASON_BYTES).into()
 }

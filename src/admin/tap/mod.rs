@@ -1,4 +1,4 @@
-//! `/tap`: the requests and replies of one client as they go, a line of JSON for each.
+//! `/tap`: the requests and replies of one client live, a line of JSON for each.
 
 mod line;
 
@@ -27,7 +27,7 @@ use super::{AdminContext, CurrentContext};
 use crate::relay::questions;
 use crate::relay::taps::{MAX_TAPS, OpenedStream, Taken, TapReader, TapWhat};
 
-/// One who taps, as the log names it, and what it was sent.
+/// One use of a tap for the log: the caller, the client, and how much was sent.
 struct Use {
     by: String,
     client: String,
@@ -36,16 +36,16 @@ struct Use {
     dropped: u64,
 }
 
-/// Where the lines go.
+/// The stream of lines to the caller.
 struct Lines {
     to: mpsc::Sender<Frame<Bytes>>,
     now: CurrentContext,
     caller: Caller,
-    /// The sessions of the first line. One that has opened meanwhile is among them, and among what is read.
+    /// The sessions in the first line. One that opens meanwhile may be listed there and come as an event too.
     listed: Vec<u64>,
 }
 
-/// Sends lines until the caller leaves, may not see them any more, or the relay drains.
+/// Sends lines until the caller leaves or loses the right to see them, or the relay drains.
 pub(super) async fn tap(
     State(now): State<CurrentContext>,
     Extension(caller): Extension<Caller>,
@@ -83,7 +83,7 @@ fn too_many() -> Response {
     response
 }
 
-/// Returns the first line: whether the client is there.
+/// Returns the first line, with the client's open streams.
 fn beginning(client: &str, full: bool, streams: &[OpenedStream]) -> Json {
     let shown: Vec<_> = streams.iter().take(MAX_STREAMS).map(line::of_stream).collect();
     json!({
@@ -98,7 +98,7 @@ fn beginning(client: &str, full: bool, streams: &[OpenedStream]) -> Json {
 }
 
 impl Lines {
-    /// Returns why it ends.
+    /// Sends all lines, and returns why they end.
     async fn send_all(&self, first: Json, reader: &TapReader, used: &mut Use) -> &'static str {
         if !self.send(first).await {
             return LEFT;
@@ -109,7 +109,7 @@ impl Lines {
                 () = self.to.closed() => return LEFT,
                 () = tokio::time::sleep(LOOKS) => None,
             };
-            // It may outlive what its certificate may do, and the configuration.
+            // The tap may outlive the rights of its caller's certificate, and the configuration.
             let shown = AdminContext::from_ref(&self.now);
             if shown.rules.check_still(&self.caller, Effect::Tap).is_err() {
                 return "the caller may not tap any more";
@@ -128,7 +128,7 @@ impl Lines {
         }
     }
 
-    /// Returns false if nobody reads any more.
+    /// Returns false if the caller has left.
     async fn send_taken(&self, Taken { dropped, event }: Taken, shown: &AdminContext, used: &mut Use) -> bool {
         if dropped > 0 {
             used.dropped += dropped;
@@ -157,7 +157,7 @@ impl Lines {
     }
 }
 
-/// Whether a stream that has opened is in the first line.
+/// Whether the event is the opening of a stream that the first line lists.
 fn is_listed(what: &TapWhat, listed: &[u64]) -> bool {
     matches!(what, TapWhat::Opened(stream) if listed.contains(&stream.session))
 }
@@ -175,9 +175,9 @@ impl Use {
 }
 
 const LEFT: &str = "the caller has left";
-/// How long a silent tap goes without looking at the relay and at the rights of its caller.
+/// How often a silent tap checks the relay and the rights of its caller.
 const LOOKS: Duration = Duration::from_secs(1);
-/// How many streams the first line lists.
+/// How many streams the first line lists at most.
 const MAX_STREAMS: usize = 20;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! `weir check --against`: what a file would change in a relay that runs.
+//! `weir check --against`: what a file would change in a running relay.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -20,7 +20,7 @@ pub struct Against {
     tls: TlsArgs,
 }
 
-/// Why nothing can be said of a relay.
+/// Why the effect on a relay cannot be foretold.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum AgainstError {
     #[error(transparent)]
@@ -29,11 +29,11 @@ pub(super) enum AgainstError {
     NoConfiguration(String),
 }
 
-/// What a file would do.
+/// The effect that a file would have.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Foretold {
     Taken(String),
-    /// The relay would go on with the configuration that it has.
+    /// The relay would keep its present configuration.
     Refused(String),
 }
 
@@ -43,7 +43,7 @@ impl Against {
         Self { against: None, tls: TlsArgs::default() }
     }
 
-    /// Returns the relay, if there is one to compare with.
+    /// Returns the relay, if one is given to compare with.
     pub(super) fn relay(self) -> Option<AdminArgs> {
         let Self { against, tls } = self;
         Some(AdminArgs::of("--against", against?, tls))
@@ -73,7 +73,7 @@ pub(super) async fn foretell(
     })
 }
 
-/// Returns the same where the command line of the relay permits it.
+/// Returns the same result if the relay's command line permits it, otherwise the reason why not.
 fn admitted(mut told: Reloaded, command_line: &Value) -> Result<Reloaded, String> {
     if let Some(admin) = command_line["--admin"].as_str().and_then(|admin| admin.parse().ok()) {
         told.config.admin_at(admin).map_err(|reason| format!("--admin: {reason}"))?;

@@ -62,7 +62,7 @@ fn parse(text: &str) -> Result<Proof, String> {
 }
 
 impl AsClient {
-    /// Whether there is a question.
+    /// Whether an identity is given.
     pub fn is_given(&self) -> bool {
         !self.identities.is_empty()
     }
@@ -95,7 +95,7 @@ impl AsClient {
         peer.proven = match (has_certificate, uid.or(gid)) {
             (true, Some(_)) => return Err(QuestionError::Mixed),
             (true, None) => Some(Proven::Certificate(names)),
-            // A number that is not asked about is one that no rule names.
+            // A number that is not given becomes one that no rule has.
             (false, Some(_)) => Some(Proven::Process { uid: uid.unwrap_or(u32::MAX), gid: gid.unwrap_or(u32::MAX) }),
             (false, None) => None,
         };
@@ -110,7 +110,7 @@ fn node_in(path: &Path) -> Result<Vec<u8>, QuestionError> {
     Ok(node.into_node().encode_to_vec())
 }
 
-/// Judges as a stream's first request is judged.
+/// Decides as for the first request of a stream.
 fn decision(config: &Config, peer: Arc<Peer>, node: &[u8]) -> (String, bool) {
     let views = &config.views;
     let rule = Arc::new(views.rule.clone());

@@ -1,4 +1,4 @@
-//! Values that are so far from their defaults that a unit may be wrong.
+//! Warns of values that are so far from their defaults that a unit may be wrong.
 
 use crate::config::{InForce, ShownKey, size};
 
@@ -18,7 +18,7 @@ pub(super) fn warnings(in_force: &InForce) -> Vec<String> {
     in_force.all().filter_map(line).collect()
 }
 
-/// Reads a number, a time or a size. None if it is none of these.
+/// Reads a number, a time or a size; `None` for any other text.
 fn magnitude(text: &str) -> Option<f64> {
     let number = || text.parse::<f64>().ok();
     let time = || humantime::parse_duration(text).ok().map(|time| time.as_secs_f64());

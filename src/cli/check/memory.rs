@@ -1,4 +1,4 @@
-//! The memory that the relay would use, what it is for, and how many clients it is enough for.
+//! The memory that the relay would use, the uses that have a share of it, and how many clients fit into it.
 
 use std::fmt::Write;
 
@@ -42,7 +42,7 @@ pub(super) fn report(config: &Config) -> String {
     out
 }
 
-/// Returns how many clients fit into seven tenths of a budget, beside what resources take.
+/// Returns how many clients fit into the budget's shared part, after resources and the program itself have theirs.
 fn fit(budget: usize, streams: usize, names: usize) -> usize {
     let client = costs::client(streams, names);
     (budget / 100 * (SHARED - RESOURCES)).saturating_sub(costs::PROGRAM + costs::LOG_QUEUE) / client
@@ -58,9 +58,9 @@ fn rounded(bytes: usize) -> String {
 /// Kinds of clients, by their streams and the names on each.
 const CLIENTS: [(&str, usize, usize); 2] =
     [("clients with ADS, 20 names", 1, 20), ("clients with 6 streams of 20 names", 6, 20)];
-/// The hundredths of the memory that resources are taken to have.
+/// The assumed memory of resources, in hundredths of the whole.
 const RESOURCES: usize = 20;
-/// Up to so many, everybody gets what it asks for.
+/// Up to this use of the memory, in hundredths of the whole, no client's request is refused for its share.
 const SHARED: usize = 70;
 
 #[cfg(test)]

@@ -23,7 +23,7 @@ use crate::upstream::{FilesOptions, FilesServer, FilesSource, Parser, SourcePlan
 pub enum Shows {
     /// Faults, and the verdict.
     Faults,
-    /// What is set, too, and warnings.
+    /// The keys that are set, and warnings too.
     #[default]
     Set,
     /// Every key, with its default.
@@ -31,7 +31,7 @@ pub enum Shows {
 }
 
 impl Shows {
-    /// Returns what two flags ask for.
+    /// Returns what the two flags select.
     pub fn of(quiet: bool, all: bool) -> Self {
         match (quiet, all) {
             (true, _) => Self::Faults,
@@ -41,8 +41,8 @@ impl Shows {
     }
 }
 
-/// Checks a file, the files that it names, and the resources in them, for a machine with so much memory, and compares it with a running relay. The
-/// last line is the verdict. Returns the exit code: 0, 1 if there are faults, or 2 if the file or the relay could not be asked.
+/// Checks a file, the files that it names, and the resources in them, for a machine with this much memory, and compares it with a running relay. The
+/// last line is the verdict. Returns the exit code: 0, 1 if there are faults, or 2 if the file or the relay could not be read.
 pub async fn run(path: &Path, memory: Option<usize>, shows: Shows, against: Against) -> u8 {
     let text = match Config::text_of(path) {
         Ok(text) => text,
@@ -103,7 +103,7 @@ fn shown(text: &str) -> u8 {
     }
 }
 
-/// Shows what there is to say of a file.
+/// Shows the result of a review.
 async fn look_at(review: &Review, shows: Shows) -> Found {
     let Review { config, faults, warnings, .. } = review;
     let mut found = Found::default();
@@ -133,8 +133,7 @@ async fn look_at(review: &Review, shows: Shows) -> Found {
     found
 }
 
-/// Answers what a configuration means for one client. Returns the exit code: 0 if it is served, 1 if it is not, 2 if that cannot be
-/// answered.
+/// Shows what a configuration means for one client. Returns the exit code: 0 if the client is served, 1 if not, 2 if that cannot be decided.
 pub fn run_as(path: &Path, client: &AsClient) -> u8 {
     let parsed = Config::text_of(path).and_then(|text| Config::parse(path, &text));
     let answer = match parsed {
@@ -179,7 +178,7 @@ async fn faults_in(options: &FilesOptions, parser: Parser) -> Vec<String> {
     errors.map(|error| error.strip_prefix(&folder).map(str::to_owned).unwrap_or(error)).collect()
 }
 
-/// How long resource files may take: their disk may hang.
+/// The limit of reading resource files: their disk may hang.
 const LONGEST_LOOK: Duration = Duration::from_secs(60);
 
 #[cfg(test)]

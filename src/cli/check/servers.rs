@@ -1,4 +1,4 @@
-//! What the relay would request from which servers, in which order.
+//! The resources that the relay would request from each server, and the order of the servers.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -89,7 +89,7 @@ fn credentials(server: &AdsServer) -> Option<String> {
     Some(text)
 }
 
-/// Names a header and where its value is.
+/// Names a header and the source of its value.
 fn header(header: &ServerHeader) -> String {
     let name = &header.name;
     match &header.value {
@@ -106,7 +106,7 @@ fn variant(server: &AdsServer) -> Option<String> {
     })
 }
 
-/// Returns what is lost without liveness calls.
+/// Returns what is lost if a server has no liveness calls.
 fn without_calls(server: &AdsServer) -> Option<String> {
     (server.life.method == LifeMethod::None).then(|| {
         "no liveness calls: a server that hangs is not left, and silence proves nothing: clients wait for a name that the server does not \

@@ -1,4 +1,4 @@
-//! Addresses, the sharing key, access rules and limits, as the relay understands them.
+//! Addresses, the sharing key, access rules and limits, as the relay interprets them.
 
 use std::fmt::Write;
 
@@ -29,7 +29,7 @@ pub(super) fn report(config: &Config, shows: Shows) -> String {
     out
 }
 
-/// A key that may have any text, and so that of a variable which is a secret.
+/// A key whose value is any text, and so may come from a variable that is a secret.
 const FREE_TEXT: &str = "control_plane_identifier";
 
 type Row = (String, String);
@@ -51,7 +51,7 @@ fn section(out: &mut String, title: &str, rows: Vec<Row>) {
     }
 }
 
-/// Returns the rows of a section's keys. `lists` has the values of those that the relay understands otherwise than they are written.
+/// Returns the rows of a section's keys. `lists` has the values of those keys that the relay interprets in another way than they are written.
 fn keys(keys: &[ShownKey], lists: &[(&str, String)]) -> Vec<Row> {
     let row = |ShownKey { key, value, default, .. }: &ShownKey| {
         let list = lists.iter().find(|(list, _)| list == key).map(|(_, value)| value.clone());
@@ -103,7 +103,7 @@ fn addresses(config: &Config) -> Vec<Row> {
     rows
 }
 
-/// Returns what is set of a listener besides TLS.
+/// Returns the settings of a listener, without TLS.
 fn of_listener(listen: &ListenOptions) -> Vec<Option<String>> {
     let mut details = vec![listed("proxy_protocol_from", &listen.proxy_protocol_from)];
     if let ListenAddress::Unix(UnixOptions { mode, owner, group, path: _ }) = &listen.address {
@@ -121,13 +121,13 @@ fn account(account: &Account) -> String {
     }
 }
 
-/// Returns a key that has a list, unless that is empty.
+/// Returns a key with its list, unless the list is empty.
 fn listed<T: ToString>(key: &str, values: &[T]) -> Option<String> {
     let values: Vec<_> = values.iter().map(ToString::to_string).collect();
     (!values.is_empty()).then(|| format!("{key} {}", values.join(", ")))
 }
 
-/// Returns the files of a certificate's owner, and those that revoke the certificates of clients.
+/// Returns the files of the listener's own certificates, and the lists that revoke certificates of clients.
 fn files(tls: &ListenTls) -> Vec<Option<String>> {
     let own = tls.own.iter().map(|OwnCertificate { certificate, key }| {
         Some(format!("certificate {}, key {}", certificate.display(), key.display()))
@@ -136,7 +136,7 @@ fn files(tls: &ListenTls) -> Vec<Option<String>> {
     own.chain([crl]).collect()
 }
 
-/// Returns which certificates clients show.
+/// Returns which certificates clients have to show.
 fn certificates(auth: &ClientAuth) -> String {
     let (word, trust) = match auth {
         ClientAuth::None => return "clients show no certificates".into(),
@@ -160,7 +160,7 @@ fn views(config: &Config, shows: Shows) -> Vec<Row> {
     keys(&own, &lists)
 }
 
-/// Returns what a rule protects, and who has it.
+/// Returns what a rule protects, and which networks may have it.
 fn rule(rule: &AccessRule) -> Row {
     let all = |texts: Vec<String>| texts.join(", ");
     let types = all(rule.types.iter().map(ToString::to_string).collect());
@@ -172,7 +172,7 @@ fn rule(rule: &AccessRule) -> Row {
     (format!("{types}: {names}"), format!("only for {networks}"))
 }
 
-/// Returns whom a rule is for, and what they may be and have.
+/// Returns the clients of a rule, and what they may be and have.
 fn permission(rule: &PermissionRule) -> Row {
     let all = |texts: Vec<String>| texts.join(", ");
     let mut parts = vec![format!("for {}", all(rule.identities.iter().map(ToString::to_string).collect()))];

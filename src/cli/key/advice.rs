@@ -1,4 +1,4 @@
-//! What to do about a key that gives nearly every node a view of its own.
+//! Advice about a key that gives nearly every node a view of its own.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -8,7 +8,7 @@ use prost::Message;
 use weir_core::proto::node::Node;
 use weir_core::xds::{KeyField, KeyRule};
 
-/// Returns what splits the fleet most and what the key could have instead; nothing if most nodes share.
+/// Returns which field splits the fleet most and what the key could have instead; nothing if most nodes share a view.
 pub(super) fn for_fleet(rule: &KeyRule, nodes: &[Vec<u8>]) -> String {
     let keys = keys(rule, nodes);
     if nodes.len() < FEWEST_NODES || keys * 2 <= nodes.len() {
@@ -55,7 +55,7 @@ fn values(field: &KeyField, nodes: &[Vec<u8>]) -> usize {
     texts.collect::<BTreeSet<_>>().len()
 }
 
-/// Returns the fields that a field consists of, if a key can have them.
+/// Returns the parts of a field that a key can have instead of the field.
 fn parts(field: &KeyField, nodes: &[Vec<u8>]) -> Vec<KeyField> {
     match field {
         KeyField::Locality => vec![KeyField::Region, KeyField::Zone, KeyField::SubZone],
@@ -72,7 +72,7 @@ fn parts(field: &KeyField, nodes: &[Vec<u8>]) -> Vec<KeyField> {
     }
 }
 
-/// Fewer nodes say little of a fleet.
+/// With fewer nodes, no conclusion about a fleet is possible.
 const FEWEST_NODES: usize = 10;
 const MOST_PARTS: usize = 20;
 
@@ -82,7 +82,7 @@ mod tests {
 
     use crate::cli::key::report;
 
-    /// A fleet as Istio makes it: each node states its own name in its metadata.
+    /// A fleet like one of Istio: each node has its own name in its metadata.
     fn fleet(nodes: usize) -> String {
         let node = |number: usize| {
             let namespace = number % 3;

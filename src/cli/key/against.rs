@@ -50,7 +50,7 @@ pub struct NodesAgainst {
     output: OutputArgs,
 }
 
-/// Why nothing can be compared.
+/// Why the comparison is impossible.
 #[derive(Debug, thiserror::Error)]
 enum AgainstError {
     #[error(transparent)]
@@ -69,12 +69,12 @@ impl NodesAgainst {
         self.against.is_some()
     }
 
-    /// Whether JSON is wanted.
+    /// Whether the output is to be JSON.
     pub fn is_json(&self) -> bool {
         self.output.is_json()
     }
 
-    /// Compares what the control plane sends to the nodes of a text, which have one key by this rule, and says what that means for secrets.
+    /// Compares what the control plane sends to the nodes of a text, which must have one key by this rule, and shows what that means for secrets.
     /// `split` has the files for TLS.
     pub async fn run(self, rule: &KeyRule, text: &str, about_secrets: &str, split: &Split) -> ExitCode {
         let compared = match self.compared(rule, text, split.tls()).await {
@@ -154,7 +154,7 @@ impl NodesAgainst {
         }
     }
 
-    /// Listens until all that each node subscribes to is known, and nothing has changed for a while. Returns what is not known in the end.
+    /// Listens until each node's subscriptions are answered and nothing has changed for a while. Returns what is still unknown at the end.
     async fn listen(&self, clients: &mut [Client<NodeQuery>], labels: &[String]) -> Vec<String> {
         let deadline = Instant::now() + self.timeout.min(LONGEST_WAIT);
         let mut changed = Instant::now();
@@ -208,7 +208,7 @@ fn splitting(rule: &KeyRule, nodes: &[Vec<u8>]) -> Vec<String> {
     if names.is_empty() { vec!["views.key".to_owned()] } else { names }
 }
 
-/// Says which parts of the key are not in a node: for real clients they may differ.
+/// Prints which parts of the key a node does not contain: they may differ between real clients.
 fn note_what_nodes_lack(rule: &KeyRule) {
     let lacks = |field: &&KeyField| matches!(field, KeyField::Header(_) | KeyField::Tenant);
     let lacking: Vec<_> = rule.fields().iter().filter(lacks).map(ToString::to_string).collect();
@@ -217,7 +217,7 @@ fn note_what_nodes_lack(rule: &KeyRule) {
     }
 }
 
-/// Returns what to call the nodes: their ids, if each has another.
+/// Returns names for the nodes: their ids, if these are all different.
 fn labels(nodes: &[Vec<u8>]) -> Vec<String> {
     let ids = nodes.iter().map(|node| Node::decode(node.as_slice()).map(|node| node.id).unwrap_or_default());
     let ids: Vec<_> = ids.collect();
@@ -228,7 +228,7 @@ fn labels(nodes: &[Vec<u8>]) -> Vec<String> {
     }
 }
 
-/// Returns lines without what would control a terminal: ids are of clients, and names of servers.
+/// Returns lines without characters that control a terminal: ids come from clients, and names from servers.
 fn printable_lines(text: &str) -> String {
     text.lines().map(printable).collect::<Vec<_>>().join("\n")
 }
@@ -236,7 +236,7 @@ fn printable_lines(text: &str) -> String {
 const FLAG: &str = "--against";
 const MIN_NODES: usize = 2;
 const MAX_NODES: usize = 5;
-/// Longer times do not fit into a clock.
+/// A longer time could overflow the clock.
 const LONGEST_WAIT: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
 #[cfg(test)]

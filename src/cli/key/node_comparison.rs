@@ -13,11 +13,11 @@ use crate::cli::query_state::ReceivedResource;
 use crate::plural::plural;
 use crate::transcode::{ContentDifference, REDACTED, Transcoder};
 
-/// The nodes of one key, and what a server sends them.
+/// Nodes with the same key, and what a server sends to them.
 pub(super) struct NodeComparison {
     pub(super) server: String,
     pub(super) key: String,
-    /// What to call the nodes.
+    /// Names for the nodes.
     pub(super) nodes: Vec<String>,
     /// The fields in which the nodes differ.
     pub(super) node_fields: BTreeSet<String>,
@@ -34,9 +34,9 @@ struct NodeDifference {
     #[serde(rename = "type")]
     kind: String,
     name: String,
-    /// The nodes that are compared.
+    /// The two nodes that are compared.
     nodes: [String; 2],
-    /// The one of them that has the resource, if only one has.
+    /// The node that has the resource, if only one has it.
     only: Option<String>,
     /// Where it differs, if both have it.
     difference: Option<ContentDifference>,
@@ -48,7 +48,7 @@ impl NodeComparison {
         Self { server, key, nodes, node_fields, same, differences, errors }
     }
 
-    /// Compares what the first node is sent with what each other is sent. What is not known of one of them is left out.
+    /// Compares what the first node is sent with what each other node is sent. A resource whose state is unknown for either node is left out.
     pub(super) fn compare(&mut self, transcoder: &Transcoder, queries: &[&NodeQuery]) {
         let Some((first, others)) = queries.split_first() else { return };
         let all: BTreeSet<_> = queries.iter().flat_map(|query| query.received()).collect();
@@ -57,7 +57,7 @@ impl NodeComparison {
             for (other, label) in others.iter().zip(self.nodes.iter().skip(1)) {
                 let sides = (first.resource(kind, name), other.resource(kind, name));
                 let (Some(one), Some(other)) = sides else {
-                    is_same = false; // nothing is known
+                    is_same = false; // nothing was compared
                     continue;
                 };
                 let (difference, only) = match (one, other) {
@@ -96,11 +96,11 @@ impl NodeComparison {
         })
     }
 
-    /// Returns the comparison for people; nothing if nothing is known and nothing differs.
+    /// Returns the comparison for people; empty if nothing is known and nothing differs.
     pub(super) fn text(&self) -> String {
         let mut out = String::new();
         let nodes = plural(self.nodes.len(), "node");
-        // writing to a String does not fail
+        // Writing to a String does not fail.
         if !self.differs() {
             if !self.errors.is_empty() {
                 return out;
@@ -136,12 +136,12 @@ impl NodeDifference {
     }
 }
 
-/// Returns lines without what would control a terminal.
+/// Returns lines without characters that control a terminal.
 fn printable_lines(text: &str) -> String {
     text.lines().map(|line| printable(line) + "\n").collect()
 }
 
-/// Returns where a resource differs: in its body, or in what travels beside it. Versions are not content.
+/// Returns where a resource differs: in its body, or in its wrapper. Versions are not compared.
 fn difference(
     transcoder: &Transcoder,
     kind: &str,

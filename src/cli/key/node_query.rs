@@ -1,5 +1,5 @@
-//! What a server has sent to one node that subscribes like an Envoy: to all listeners and clusters, and to what these refer to. What was
-//! referred to and is not any more does not count. Pure.
+//! What a server has sent to one node that subscribes like an Envoy: to all listeners and clusters, and to what these refer to. Resources that are no
+//! longer referred to do not count. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -21,7 +21,7 @@ pub(super) struct NodeQuery {
     node: Bytes,
     transcoder: Arc<Transcoder>,
     variant: Option<Variant>,
-    /// By the name of the type.
+    /// The queries, by the name of the type.
     types: BTreeMap<String, QueryState>,
     references: References,
 }
@@ -32,7 +32,7 @@ impl NodeQuery {
         Self { node, transcoder, variant: None, types: types.into(), references: References::default() }
     }
 
-    /// Whether everything that is taken is known to be present or absent.
+    /// Whether every resource that the node takes is known to be present or absent.
     pub(crate) fn is_complete(&self) -> bool {
         self.types.iter().all(|(kind, query)| self.is_known(kind, query))
     }
@@ -44,7 +44,7 @@ impl NodeQuery {
         }
     }
 
-    /// Returns what is not known, by type.
+    /// Returns the names and types whose state is unknown, by type.
     pub(crate) fn missing(&self) -> Vec<String> {
         let unknown = self.types.iter().filter(|(kind, query)| !self.is_known(kind, query));
         unknown.map(|(kind, query)| described(kind, &self.names_that_are(kind, query, NameStatus::Unknown))).collect()
@@ -57,7 +57,7 @@ impl NodeQuery {
         names.filter(|(_, names)| !names.is_empty()).map(|(kind, names)| described(kind, &names)).collect()
     }
 
-    /// Returns the types and names of what has been received and is taken.
+    /// Returns the types and names of the received resources that the node takes.
     pub(crate) fn received(&self) -> impl Iterator<Item = (&str, &str)> {
         let all = self.types.iter().flat_map(|(kind, query)| query.received().iter().map(move |of| (kind, of)));
         let taken = all.filter(move |(kind, (name, received))| self.takes(kind, name, received));
@@ -69,7 +69,7 @@ impl NodeQuery {
         names.any(|name| self.references.take(kind, &name))
     }
 
-    /// Returns a resource if it is present, and none within if it is absent or not taken; none if that is not known.
+    /// Returns a resource: `Some(Some)` if it is present, `Some(None)` if it is absent or the node does not take it, `None` if that is unknown.
     pub(crate) fn resource(&self, kind: &str, name: &str) -> Option<Option<&ReceivedResource>> {
         let Some(query) = self.types.get(kind) else { return self.is_complete().then_some(None) };
         let received = query.received().get(name).filter(|received| self.takes(kind, name, received));
@@ -80,7 +80,7 @@ impl NodeQuery {
         let is_absent = match query.statuses().get(&name).filter(|_| self.references.take(kind, &name)) {
             Some(status) => *status == NameStatus::Absent,
             None if query.is_open_ended() => self.is_known(kind, query),
-            None => self.is_complete(), // nothing refers to it
+            None => self.is_complete(), // no resource refers to it
         };
         is_absent.then_some(None)
     }
@@ -91,7 +91,7 @@ impl NodeQuery {
         taken.map(|(name, _)| plain(name.as_str())).collect()
     }
 
-    /// Requests names of a type, or all of it.
+    /// Requests names of a type, or the whole type.
     fn request(&mut self, kind: &str, names: BTreeSet<String>) -> Option<Request> {
         if let Some(query) = self.types.get_mut(kind) {
             return query.also(names);
@@ -126,7 +126,7 @@ impl Query for NodeQuery {
                     let Some(resource) = query.received().get(name) else { continue };
                     let mut own = Referred::new();
                     let json = self.transcoder.to_json(kind.name(), &resource.resource.value, UnknownAny::Wrap);
-                    // What cannot be read leads nowhere, for an Envoy too.
+                    // A resource that cannot be read refers to nothing, for an Envoy too.
                     if let Ok(json) = json {
                         add_referred(kind.name(), &json, &mut own);
                     }
@@ -152,7 +152,7 @@ fn asking(kind: &str, names: Vec<String>, node: Bytes) -> QueryState {
     QueryState::new(Question { type_url: kind.url().into_owned(), kind, names, node })
 }
 
-/// Returns a type in short, with some of its names.
+/// Returns the short name of a type, with some names.
 fn described(kind: &str, names: &[String]) -> String {
     let shown = names.iter().take(SHOWN_NAMES).cloned().collect::<Vec<_>>().join(", ");
     let kind = short_type_name(kind);
@@ -242,7 +242,7 @@ mod tests {
         assert_eq!(query.received().count(), 5);
     }
 
-    /// A cluster that is removed leaves its endpoints, which no server has to take away.
+    /// Removing a cluster leaves its endpoints without a reference, and the server need not remove them.
     #[test]
     fn what_nothing_refers_to_any_more_does_not_count() {
         let mut query = query(Variant::Delta);

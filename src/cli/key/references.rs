@@ -1,5 +1,5 @@
-//! Which resources a node takes: what its listeners and clusters lead to now. What nothing leads to any more stays subscribed to, and does
-//! not count. Pure.
+//! The resources that a node takes: those that its listeners and clusters lead to now. What they no longer lead to stays subscribed, but does not
+//! count. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem;
@@ -12,7 +12,7 @@ use crate::cli::query_state::is_open_ended;
 #[derive(Default)]
 pub(super) struct References {
     resources: Resources,
-    /// By type, without those of which all is taken.
+    /// The taken resources by type, without the types of which all are taken.
     taken: BTreeMap<&'static str, Taken>,
 }
 
@@ -20,12 +20,12 @@ pub(super) struct References {
 type Resources = BTreeMap<String, BTreeMap<String, Referring>>;
 
 struct Referring {
-    /// With aliases.
+    /// The resource's name and its aliases.
     names: Vec<Name>,
     referred: Referred,
 }
 
-/// What is taken of a type.
+/// The resources of a type that are taken.
 #[derive(Default)]
 struct Taken {
     whole: bool,
@@ -33,7 +33,7 @@ struct Taken {
 }
 
 impl References {
-    /// Notes what a resource refers to. It counts from the next [`References::follow`] on.
+    /// Records what a resource refers to, for the next [`References::follow`].
     pub(super) fn set(&mut self, kind: &str, name: &str, aliases: &[String], referred: Referred) {
         let names = aliases.iter().map(String::as_str).chain([name]).map(Name::canonical).collect();
         self.resources.entry(kind.to_owned()).or_default().insert(name.to_owned(), Referring { names, referred });
@@ -45,17 +45,17 @@ impl References {
         }
     }
 
-    /// Finds out what is taken now.
+    /// Computes which resources are taken now.
     pub(super) fn follow(&mut self) {
         self.taken = taken(&self.resources);
     }
 
-    /// Whether a resource is taken that has this name.
+    /// Whether a resource with this name is taken.
     pub(super) fn take(&self, kind: &str, name: &Name) -> bool {
         TAKEN_WHOLE.contains(&kind) || self.taken.get(kind).is_some_and(|of| of.whole || of.names.contains(name))
     }
 
-    /// Whether anything of a type is taken.
+    /// Whether any resource of a type is taken.
     pub(super) fn take_type(&self, kind: &str) -> bool {
         TAKEN_WHOLE.contains(&kind) || self.taken.contains_key(kind)
     }

@@ -1,4 +1,4 @@
-//! What else an Envoy requests because of a resource: the names in it whose source is the stream that it came by.
+//! The other resources that an Envoy requests because of a resource: those it names whose source is the stream that it came by.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,7 +12,7 @@ const SCOPED_ROUTES: &str = "envoy.config.route.v3.ScopedRouteConfiguration";
 const SECRETS: &str = "envoy.extensions.transport_sockets.tls.v3.Secret";
 const EXTENSIONS: &str = "envoy.config.core.v3.TypedExtensionConfig";
 
-/// Names by their types; no names are all resources of the type.
+/// Names by their types; an empty set of names stands for all resources of the type.
 pub(super) type Referred = BTreeMap<&'static str, BTreeSet<String>>;
 
 /// Adds what a resource refers to, given its type and its JSON form.
@@ -34,7 +34,7 @@ fn walk(value: &Value, referred: &mut Referred) {
     }
 }
 
-/// Adds what one message refers to by itself.
+/// Adds the references in the message itself, without those in nested messages.
 fn add_of(message: &Value, referred: &mut Referred) {
     let (rds, eds) = (&message["rds"], &message["edsClusterConfig"]);
     if comes_by_stream(&rds["configSource"]) {

@@ -1,4 +1,4 @@
-//! What it means for secrets that nodes share a key.
+//! The consequences for secrets if nodes share a key.
 
 use std::collections::BTreeSet;
 
@@ -6,7 +6,7 @@ use weir_core::xds::{KeyRule, Permissions};
 
 use crate::config::may_mix_secrets;
 
-/// Returns what there is to say if nodes of these share a key that tells neither whose they are nor what they have shown; else nothing.
+/// Returns a note if some of these nodes share a key that tells apart neither tenants nor credentials; otherwise an empty text.
 pub fn about_secrets(rule: &KeyRule, permissions: &Permissions, text: &str) -> String {
     let Ok(nodes) = super::read(rule, text) else { return String::new() };
     let keys: BTreeSet<_> = nodes.iter().filter_map(|node| rule.key(node).ok()).collect();

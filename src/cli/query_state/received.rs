@@ -9,15 +9,15 @@ use weir_core::proto::Any;
 use weir_core::proto::discovery::Resource;
 use weir_core::xds::{Type, WRAPPER_TYPE, wire};
 
-/// One resource as it was sent.
+/// One resource as a server has sent it.
 #[derive(Debug, Clone, PartialEq)]
 pub(in crate::cli) struct ReceivedResource {
-    /// Its own version, or that of the response if it has none.
+    /// The resource's own version, or that of the response if it has none.
     pub(crate) version: String,
     pub(crate) aliases: Vec<String>,
     pub(crate) ttl: Option<Duration>,
     pub(crate) metadata: Option<Bytes>,
-    /// Of the parameters by which it was chosen.
+    /// The dynamic parameter constraints with which the resource was selected.
     pub(crate) constraints: Option<Bytes>,
     pub(crate) do_not_cache: bool,
     pub(crate) resource: Any,
@@ -53,7 +53,7 @@ pub(super) fn name_in(any: &Any, kind: &Type) -> Option<String> {
     wire::last_text(&any.value, field).map(str::to_owned)
 }
 
-/// Returns a name for a resource of a type without names: the one that was requested, if only one was.
+/// Returns a name for a resource whose type has no names: the requested name, if there was only one.
 pub(super) fn name_of_nameless(names: &[String], only: bool, number: usize) -> String {
     match names {
         [name] if only => name.clone(),

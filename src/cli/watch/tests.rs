@@ -10,7 +10,7 @@ use crate::transcode::{Strictness, Transcoder};
 const CLUSTER: &str = "envoy.config.cluster.v3.Cluster";
 const SECRET: &str = "envoy.extensions.transport_sockets.tls.v3.Secret";
 
-/// Prints what each of the responses changes.
+/// Returns what is printed for the changes in these responses.
 fn printed(kind: &str, output: Output, colour: bool, responses: Vec<DeltaDiscoveryResponse>) -> String {
     let type_url = format!("type.googleapis.com/{kind}");
     let kind = TypeTable::new().resolve(kind);
@@ -40,7 +40,7 @@ fn response(resources: Vec<Resource>, removed: &[&str]) -> DeltaDiscoveryRespons
     DeltaDiscoveryResponse { resources, removed_resources, ..DeltaDiscoveryResponse::default() }
 }
 
-/// A set that comes, changes and goes, and an error.
+/// A set whose resources are added, changed and removed, and an error.
 fn history() -> Vec<DeltaDiscoveryResponse> {
     let failed = ResourceError {
         resource_name: Some(ResourceName { name: "d".into(), ..ResourceName::default() }),

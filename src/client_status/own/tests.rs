@@ -28,7 +28,7 @@ fn authority(name: &str, missing: &[(&str, &str)]) -> AuthorityReport {
     }
 }
 
-/// A stream whose server has sent bad versions of some names of a type.
+/// Returns a stream whose server has sent bad versions of these names of a type.
 fn stream(kind: &str, rejected: &[&str]) -> StreamReport {
     let one = |name: &&str| RejectedReport { name: Some((*name).into()), version: None, reason: format!("bad {name}") };
     let of_type = TypeReport {
@@ -72,7 +72,7 @@ fn report(authorities: Vec<AuthorityReport>, streams: Vec<StreamReport>) -> View
     }
 }
 
-/// A view to which servers have given names.
+/// A view whose servers have sent resources.
 struct World {
     view: View,
     table: Arc<TypeTable>,
@@ -153,7 +153,7 @@ fn authorities_without_resources_are_shown_and_each_has_what_it_misses() {
     assert_eq!(shown, expected(&[("", "*", Requested), ("y", name, Requested)]));
 }
 
-/// Of a resource whose TTL has ended nothing is known: it is missing until its server says more.
+/// After its TTL, a resource is unknown: it is missing until its server sends it again.
 #[test]
 fn a_resource_that_has_expired_is_shown_once_as_requested() {
     let mut world = World::new(&[(CLUSTER, "kept")]);

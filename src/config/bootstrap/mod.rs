@@ -1,7 +1,7 @@
 //! Reads the bootstrap file of gRPC clients (gRFC A27, A30, A47, A65, A71, A88, A95, A97).
 //!
-//! Uses its servers and authorities. Node, certificate providers and name templates are for clients: of these Weir only checks that a gRPC
-//! client could read the file. Relative paths start at the working directory of the program, as in gRPC.
+//! Uses its servers and authorities. Node, certificate providers and name templates are for clients: Weir only checks that a gRPC client could read
+//! the file. Relative paths start at the working directory of the program, as in gRPC.
 
 mod target;
 
@@ -22,7 +22,7 @@ use super::plain_server::{name_in, plain_server, rule};
 use crate::tls::OwnCertificate;
 use crate::upstream::{AdsServer, Lists, SourcePlan, TlsFiles, TlsWords};
 
-/// What a bootstrap file says, and what was found beside: files that it names, warnings, and, only if `opens_files`, files that cannot be
+/// The content of a bootstrap file, and what the checks found: the files that it names, warnings, and, only with `opens_files`, files that cannot be
 /// used now.
 pub(super) struct Bootstrap {
     pub(crate) lists: Lists,
@@ -43,7 +43,7 @@ pub(super) fn read(
     if others.faults.is_empty() { Ok(Bootstrap { lists, others }) } else { Err(others.faults) }
 }
 
-/// How a channel is to be secured, whatever its target is.
+/// How a channel is secured, independent of its target.
 enum Channel {
     Insecure,
     Tls { ca: Option<PathBuf>, own: Option<OwnCertificate> },
@@ -161,7 +161,7 @@ fn tls(credentials: &Object, reader: &mut JsonReader) -> Option<Channel> {
     Some(Channel::Tls { ca, own })
 }
 
-/// Reads the fields that a channel and a certificate provider have in common.
+/// Reads the fields that channels and certificate providers have in common.
 fn certificate_files(config: &Object, reader: &mut JsonReader) -> [Option<PathBuf>; 3] {
     let keys = ["ca_certificate_file", "certificate_file", "private_key_file"];
     let files = keys.map(|key| reader.text(config, key).map(PathBuf::from));
@@ -217,10 +217,10 @@ fn certificate_provider(provider: &Object, reader: &mut JsonReader) {
 }
 
 const SUPPORTED: &str = "insecure or tls";
-/// Features without effect: the relay always uses v3, and passes on deletions and all resources (BOOT-19, BOOT-20).
+/// Features without effect: Weir always uses v3, and passes on deletions and all resources (BOOT-19, BOOT-20).
 const WITHOUT_EFFECT: [&str; 3] = ["xds_v3", "ignore_resource_deletion", "trusted_xds_server"];
 
-/// Whether it is a number of seconds as proto JSON writes it.
+/// Whether a text is a number of seconds as proto JSON writes it.
 fn is_duration(text: &str) -> bool {
     let digits = |text: &str, limit: usize| {
         (1..=limit).contains(&text.len()) && text.bytes().all(|letter| letter.is_ascii_digit())

@@ -1,4 +1,4 @@
-//! The address that a gRPC target stands for. Names are resolved by DNS, also for a target without a scheme.
+//! The address in a gRPC target. Names are resolved by DNS, also for a target without a scheme.
 
 use std::path::PathBuf;
 
@@ -14,11 +14,11 @@ pub(super) enum TargetError {
     Host(String),
 }
 
-/// What is connected to.
+/// What Weir connects to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Target {
     Host(Authority),
-    /// The path of a Unix socket; that of an abstract one begins with a zero byte.
+    /// The path of a Unix socket. An abstract socket's path begins with a zero byte.
     Socket(PathBuf),
 }
 
@@ -37,7 +37,7 @@ impl Target {
 }
 
 fn host_and_port(target: &str) -> Result<Authority, TargetError> {
-    // What stands before an @ may be a password.
+    // The text before an @ may be a password.
     let shown = || target.rsplit_once('@').map_or_else(|| target.to_owned(), |(_, host)| format!("...@{host}"));
     let host = match target.strip_prefix("dns:") {
         Some(rest) => match rest.strip_prefix("//") {

@@ -10,7 +10,7 @@ fn plan(text: &str) -> Plan {
     Plan::new(lists, FallbackTimers::default(), true)
 }
 
-/// Returns the only server of a bootstrap with these fields.
+/// Returns the only server of a bootstrap whose server has these fields.
 fn server(fields: &str) -> AdsServer {
     let SourcePlan::Ads(server) = plan(&format!(r#"{{"xds_servers": [{{{fields}}}]}}"#)).servers.remove(0) else {
         panic!()
@@ -54,7 +54,7 @@ fn boot_2_what_is_not_known_is_ignored_at_every_level() {
     );
 }
 
-/// YAML's parser would reject these characters, a text of which the parser cannot see the end at once, and the pair of escapes.
+/// YAML's parser would reject these characters, the long text whose end it cannot see at once, and the pair of escapes.
 #[test]
 fn boot_2_everything_that_is_json_is_read() {
     let odd = format!("\u{7f}\u{feff}\u{ffff}\\ud83d\\ude00\\/{}", "long ".repeat(1000));

@@ -1,4 +1,4 @@
-//! Forms of what a file belongs to, and of who may use it.
+//! Forms of the owner and the permissions of a file.
 
 use serde_json::json;
 

@@ -2,7 +2,7 @@
 
 use serde_json::Value as Json;
 
-/// Returns the sections that have this key, without the top level, which has no name.
+/// Returns the names of the sections that have this key, without the top level, which has no name.
 pub(super) fn of(key: &str, schema: &Json) -> Vec<String> {
     let mut homes = Vec::new();
     collect(key, schema, "", &mut homes);

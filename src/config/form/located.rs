@@ -16,23 +16,23 @@ pub(in crate::config) struct Located<T> {
     pub(crate) value: T,
 }
 
-/// The value of a required key. It is missing only if that was reported.
+/// The value of a required key. It is `None` only if the missing key was reported.
 #[derive(Debug, Clone)]
 pub(in crate::config) struct Needed<T>(pub(crate) Option<Located<T>>);
 
-/// What a key may be declared as.
+/// A type as which a section can declare a key.
 pub(in crate::config) trait Field: Sized {
     type Value: Form;
 
     const PRESENCE: Presence;
 
-    /// Returns what the section says of the key, or else this, the default.
+    /// Returns the value that the section has for the key, or else `self`, the default.
     fn read_key(self, node: Option<&Node>, section: &Place, key: &str, reader: &mut Reader) -> Self;
 
-    /// Returns where the file has it, in its form.
+    /// Returns where the file sets the key, if its value has the right form.
     fn given(&self) -> Option<&Place>;
 
-    /// Returns the value in force, if there is one and it can be written in one word.
+    /// Returns the value in force as JSON, if there is one and it is a single value.
     fn json(&self) -> Option<Json> {
         None
     }
@@ -89,7 +89,7 @@ impl<T: Form> Field for Option<Located<T>> {
     }
 }
 
-/// A section, list or map that is there without being written: one that is left out, or of the wrong form, has nothing in it.
+/// A section, list or map that exists without being written: if it is left out or has the wrong form, it is empty.
 impl<T: Form + Default> Field for Located<T> {
     type Value = T;
 

@@ -1,4 +1,4 @@
-//! The form of `limits.memory`: a size, or a share of what there is.
+//! The form of `limits.memory`: a size, or a share of the available memory.
 
 use serde_json::json;
 

@@ -22,7 +22,7 @@ pub(in crate::config) enum ListenPlace {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::config) struct AdminAddress(pub(crate) SocketAddr);
 
-/// An address for probes. A port alone means all addresses: probes come from other machines.
+/// An address for probes. A port alone means all addresses, because probes come from other machines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::config) struct ProbesAddress(pub(crate) SocketAddr);
 
@@ -37,7 +37,7 @@ pub(in crate::config) struct ServerUri {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::config) enum ServerSocket {
     Path(FilePath),
-    /// A name that no file has, on Linux.
+    /// The name of a socket that is not a file, on Linux.
     Abstract(String),
 }
 
@@ -161,7 +161,7 @@ fn address_schema() -> Json {
     or_text(json!({ "type": "integer", "minimum": 0, "maximum": u16::MAX }), "(.+:|:?)[0-9]+")
 }
 
-/// Whether something follows the host. The library takes what is no port for none.
+/// Whether a port or something in its place follows the host. The library treats text that is no port as a missing port.
 fn has_port(uri: &Uri) -> bool {
     uri.authority().zip(uri.host()).is_some_and(|(whole, host)| whole.as_str() != host)
 }
@@ -193,7 +193,7 @@ fn uri(scalar: &Scalar) -> Result<Uri, ValueError> {
         let shown = Scalar::Text(format!("{scheme}[redacted]@{host}"));
         return Err(ValueError::new("URI", &shown, NO_USER));
     }
-    // What stands there may be a token.
+    // The text after the question mark may be a token.
     let shown = given.split_once('?').map(|(before, _)| Scalar::Text(format!("{before}?...")));
     let scalar = shown.as_ref().unwrap_or(scalar);
     let uri = given.parse().ok().filter(|uri: &Uri| {

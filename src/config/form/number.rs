@@ -43,7 +43,7 @@ pub(in crate::config) struct Interval(pub(crate) Option<Duration>);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::config) struct Percent(pub(crate) u8);
 
-/// How many times longer each wait is than the one before.
+/// The factor from one wait to the next.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(in crate::config) struct Factor(pub(crate) f64);
 
@@ -167,32 +167,32 @@ scalar_form!(
     |jitter| jitter.0.into()
 );
 
-/// Returns the bytes that a text of the command line says.
+/// Returns the number of bytes that a text of the command line stands for.
 pub fn size(text: &str) -> Result<usize, String> {
     let scalar = text.parse().map_or_else(|_| Scalar::Text(text.into()), Scalar::Integer);
     Size::of(&scalar).ok_or_else(|| "expected a number of bytes above 0, such as 67108864 or 64MiB".into())
 }
 
 impl Size {
-    /// Returns the bytes that a value says.
+    /// Returns the number of bytes that a value stands for.
     pub(super) fn of(scalar: &Scalar) -> Option<usize> {
         whole(scalar).or_else(|| with_unit(scalar)).filter(|bytes| *bytes > 0)
     }
 
-    /// Returns the pattern of texts that do.
+    /// Returns the pattern of texts with a unit that are sizes.
     pub(super) fn pattern() -> String {
         format!("[0-9]+ ?({})?", unit_names())
     }
 }
 
-/// A number of bytes or of things.
+/// A form of a number: of bytes, or of things.
 pub(in crate::config) trait Counted {
     const IS_SIZE: bool;
 
     fn amount(&self) -> usize;
 }
 
-/// Implements it for a form.
+/// Implements `Counted` for forms.
 macro_rules! counted {
     ($($form:ident: $is_size:literal),+) => {
         $(impl Counted for $form {
@@ -238,7 +238,7 @@ fn with_unit(scalar: &Scalar) -> Option<usize> {
     usize::try_from(digits.parse::<u64>().ok()?.checked_mul(*bytes)?).ok()
 }
 
-/// Returns a size as an operator would write it: with the largest unit that it is a multiple of.
+/// Returns a size as an operator would write it: in the largest unit that divides it.
 pub(crate) fn size_text(bytes: usize) -> String {
     let units = UNITS.iter().rev().filter(|(name, unit)| name.ends_with("iB") && *unit > 1);
     let fits = |(_, unit): &&(&str, u64)| bytes > 0 && (bytes as u64).is_multiple_of(*unit);
@@ -253,32 +253,32 @@ fn time_text(time: Duration) -> Json {
     humantime::format_duration(time).to_string().into()
 }
 
-/// Returns so many KiB.
+/// Returns this many KiB.
 pub(in crate::config) const fn kib(count: usize) -> usize {
     count << 10
 }
 
-/// Returns so many MiB.
+/// Returns this many MiB.
 pub(in crate::config) const fn mib(count: usize) -> usize {
     count << 20
 }
 
-/// Returns so many milliseconds.
+/// Returns this many milliseconds.
 pub(in crate::config) const fn millis(count: u64) -> Duration {
     Duration::from_millis(count)
 }
 
-/// Returns so many seconds.
+/// Returns this many seconds.
 pub(in crate::config) const fn seconds(count: u64) -> Duration {
     Duration::from_secs(count)
 }
 
-/// Returns so many minutes.
+/// Returns this many minutes.
 pub(in crate::config) const fn minutes(count: u64) -> Duration {
     Duration::from_secs(60 * count)
 }
 
-/// Implements the conversion that a default needs.
+/// Implements the conversion from the type in which defaults are written.
 macro_rules! made_of {
     ($($form:ident: $value:ty),+) => {
         $(impl From<$value> for $form {

@@ -18,7 +18,7 @@ pub(in crate::config) trait Form: Sized {
     /// Returns the JSON schema of all values that can be read.
     fn schema() -> Json;
 
-    /// Returns the word for it in pages.
+    /// Returns the name of the form in documentation pages.
     fn name() -> String;
 
     /// Returns the keys of a section, or of the sections in a list or map.
@@ -26,7 +26,7 @@ pub(in crate::config) trait Form: Sized {
         Inner::NONE
     }
 
-    /// Returns the value as a file may have it, if it is a single one.
+    /// Returns the value as a file may have it, if it is a single value.
     fn json(&self) -> Option<Json> {
         None
     }
@@ -36,7 +36,7 @@ pub(in crate::config) struct Reader<'a> {
     pub(crate) found: &'a mut Diagnostics,
     /// The schema of the whole file; finds where an unknown key would be valid.
     whole: fn() -> Json,
-    /// Paths of keys for which a misspelt key was reported.
+    /// Paths of keys in place of which a misspelt key was reported.
     meant: BTreeSet<String>,
 }
 

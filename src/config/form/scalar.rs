@@ -20,8 +20,8 @@ impl ValueError {
     }
 }
 
-/// Implements a form for a type, by its name in pages, the function that parses a scalar, its JSON schema, and, if a default or a report may
-/// have to be written, how that is done.
+/// Implements a form for a type. The arguments are the form's name in pages, the function that parses a scalar, the JSON schema, and, if a default or a
+/// report may have to be written, the function that writes the value.
 macro_rules! scalar_form {
     ($form:ty, $name:expr, $parse:expr, $schema:expr $(, $json:expr)?) => {
         impl $crate::config::form::reader::Form for $form {
@@ -63,7 +63,7 @@ macro_rules! words {
 }
 pub(in crate::config) use words;
 
-/// Gives an enumeration its words.
+/// Implements the form of an enumeration with these words as its values.
 macro_rules! words_for {
     ($name:ty { $($variant:ident = $word:literal),+ $(,)? }) => {
         impl $crate::config::form::reader::Form for $name {

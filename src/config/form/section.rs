@@ -8,9 +8,9 @@ use super::row::{Pages, Presence, Row};
 use crate::config::diagnostic::Place;
 use crate::config::yaml::{Entry, Node, Value};
 
-/// Declares a mapping as a structure: its keys, each with what it is for, a form, the default if it has one, and notes ([`Row`]). The
-/// structure reads itself and reports every fault; the JSON schema, `weir check`, the pages of `docs` and the comments of config/relay.yaml
-/// are made of the same rows.
+/// Declares a mapping as a structure: its keys, each with its purpose, a form, a default if it has one, and notes ([`Row`]). The structure reads
+/// itself and reports every fault. The JSON schema, `weir check`, the pages of `docs` and the comments of config/relay.yaml are made from the
+/// same rows.
 macro_rules! section {
     ($(#[doc = $about:literal])+ $name:ident {
         $($(#[doc = $doc:literal])+ $key:ident: $field:ty $(= $default:expr)? $(, $note:ident($value:expr))*;)+
@@ -72,7 +72,7 @@ macro_rules! section {
 }
 pub(in crate::config) use section;
 
-/// A key's value when the file does not have it.
+/// The value of a key that the file does not set.
 macro_rules! by_default {
     () => {
         Default::default()
@@ -83,25 +83,25 @@ macro_rules! by_default {
 }
 pub(in crate::config) use by_default;
 
-/// What is made of the declaration of a section besides its reading.
+/// What the declaration of a section provides besides reading it.
 pub(in crate::config) trait Section: Form {
     fn rows() -> Vec<Row>;
 
-    /// Returns where the file has the keys, in the order of the rows.
+    /// Returns where the file sets the keys, in the order of the rows.
     fn given(&self) -> Vec<Option<&Place>>;
 
     /// Returns the values in force, in the order of the rows.
     fn values(&self) -> Vec<Option<Json>>;
 }
 
-/// The keys of one mapping, all of them known.
+/// The entries of one mapping, whose keys are all known.
 pub(in crate::config) struct Keys<'n> {
     place: &'n Place,
     entries: &'n [Entry],
 }
 
 impl<'n> Keys<'n> {
-    /// Reports all unknown keys. A mapping without keys may be left empty.
+    /// Reports all unknown keys. A mapping without keys may be written as null.
     pub(crate) fn of(node: &'n Node, known: &[&str], reader: &mut Reader) -> Option<Self> {
         let entries: &[Entry] = match &node.value {
             _ if node.is_null() => &[],
@@ -118,7 +118,7 @@ impl<'n> Keys<'n> {
         Some(Self { place: &node.place, entries })
     }
 
-    /// Reads a key that has this default.
+    /// Reads a key, with its default.
     pub(crate) fn read<F: Field>(&self, key: &str, default: F, reader: &mut Reader) -> F {
         let entry = self.entries.iter().find(|entry| entry.key == key);
         default.read_key(entry.map(|entry| &entry.node), self.place, key, reader)

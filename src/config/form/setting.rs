@@ -10,11 +10,11 @@ use super::row::Presence;
 use crate::config::diagnostic::Place;
 use crate::config::yaml::Node;
 
-/// The value in force: that of the file, or else the default.
+/// The value in force: the one in the file, or else the default.
 #[derive(Debug, Clone)]
 pub(in crate::config) struct Setting<T> {
     pub(crate) value: T,
-    /// Where the file sets it, or could.
+    /// Where the file sets the key, or could set it.
     pub(crate) place: Place,
     is_given: bool,
 }
@@ -24,14 +24,14 @@ impl<T> Setting<T> {
         Self { value: value.into(), place: Place::default(), is_given: false }
     }
 
-    /// Returns the place where the file sets it, unless it does not, or not to a value of the right form.
+    /// Returns where the file sets the key, if it does so with a value of the right form.
     pub(crate) fn given(&self) -> Option<&Place> {
         self.is_given.then_some(&self.place)
     }
 }
 
 impl<T: Copy> Setting<T> {
-    /// Returns the value of the file, or else one that counts here in place of the default.
+    /// Returns the value of the file, or else this one, which replaces the key's default here.
     pub(crate) fn or(&self, default: impl Into<T>) -> T {
         if self.is_given { self.value } else { default.into() }
     }

@@ -15,7 +15,7 @@ use crate::tls::is_trust_domain;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::config) struct Name(pub(crate) String);
 
-/// The name of a variable. Somebody may write the secret itself in its place.
+/// The name of a variable. Somebody may have written the secret itself in its place.
 #[derive(Clone, PartialEq, Eq)]
 pub(in crate::config) struct VariableName(pub(crate) String);
 
@@ -25,7 +25,7 @@ impl fmt::Debug for VariableName {
     }
 }
 
-/// Text that may be a secret: neither messages nor pages have it.
+/// Text that may be a secret: neither messages nor pages show it.
 #[derive(Clone, PartialEq, Eq)]
 pub(in crate::config) struct Hidden(pub(crate) String);
 
@@ -130,12 +130,12 @@ scalar_form!(
 
 const EXPECTED_PATH: &str = "keys with points between them, such as NAME or LABELS.hash; a key that has points is in brackets and quotes: \
                              LABELS[\"app.example/hash\"]";
-/// A key of a path up to the next point, or to a bracket before a quote.
+/// A key in a path, up to the next dot or to a bracket before a quote.
 const PLAIN_KEY: &str = r#"(([^.\[]|\[+[^."\[])+\[*|\[+)"#;
-/// A key of a path in brackets and quotes.
+/// A key in a path, in brackets and quotes.
 const QUOTED_KEY: &str = r#"\["([^"\\]|\\["\\])*"\]"#;
 
-/// YAML reads some plain words as numbers, which loses their spelling: `007`, for example.
+/// Returns the text of a scalar. YAML reads some plain words as numbers, which loses their spelling, for example of `007`.
 pub(super) fn text<'s>(what: &'static str, scalar: &'s Scalar) -> Result<&'s str, ValueError> {
     match scalar {
         Scalar::Text(text) => Ok(text),

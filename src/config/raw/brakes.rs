@@ -15,11 +15,11 @@ section! {
         types: Option<Located<NonEmpty<Name>>>, absent("Listener, Cluster, ScopedRouteConfiguration"),
             example("[envoy.config.cluster.v3.Cluster]");
         /// Percentage of a set that may leave it within the window; removals beyond it, and of at least count, are held.
-        // A tenth or a fifth of a fleet's clusters may go in one change, when a namespace or a zone is given up. Half of them, or a third,
-        // go when a control plane has lost a part of its sources.
+        // A tenth or a fifth of a fleet's clusters may be removed in one change, for example with a namespace or a zone. If half or a third of them is
+        // removed, a control plane has lost a part of its sources.
         share: Setting<Percent> = 30;
         /// Fewer removals than this within the window are never held, unless the set would be empty.
-        // Small fleets change by large shares. Nine removals are a change that a person makes.
+        // Small fleets change by large shares. Up to nine removals look like a change that a person makes.
         count: Setting<Positive> = 10;
         /// The time over which removals are counted, net of additions.
         ///
@@ -29,19 +29,19 @@ section! {
         /// How long a removal is held.
         ///
         /// Time in which the server is away does not count.
-        // Long enough for an alert to reach an operator, and short enough that nothing that is meant is delayed by much.
+        // Long enough for an alert to reach an operator, and short enough that intended changes are not delayed by much.
         grace: Setting<Pause> = minutes(5);
         /// How long removals are held that would leave the set empty. At least grace.
         empty_grace: Setting<Pause> = minutes(15);
         /// A later opening or poll of the same server ends the grace of what it has removed at least this long ago.
         ///
         /// Not if the set would be empty.
-        // A server that restarts again and again, or that fills its set from its own sources, is quicker than this.
+        // A server that restarts again and again, or that fills its set from its own sources, sends the rest earlier than this.
         agree_after: Setting<Wait> = minutes(1);
         /// How long what a server takes away in its first 15 s after an outage is held, however little it is. 0s: it is not.
         ///
         /// The same counts for what it takes away from a shown client that has left (`views.node`). Removals of listeners, clusters and scoped routes, and the last usable host of a cluster. The next word on the name ends it.
-        // Consul sends half a configuration when it has restarted, and the rest four seconds later.
+        // After a restart Consul sends half a configuration, and the rest four seconds later.
         after_outage: Setting<Wait> = seconds(10);
     }
 }

@@ -32,7 +32,7 @@ section! {
         // Slower than any link that an Envoy is run on.
         request_bytes_per_second: Setting<Size> = kib(1), applies(Restart);
         /// Names, and versions by name, of one request; clusters and rows of one load report.
-        // A full stream of names, each with its version, and as many to leave.
+        // As many names as a stream may have, each with its version, and as many names to unsubscribe.
         request_entries: Setting<Positive> = 400_000, applies(NewStreams);
         /// The longest name, with its version or its parameters.
         name_bytes: Setting<Size> = kib(16), applies(NewStreams);
@@ -55,7 +55,7 @@ section! {
         /// count.
         cached_bytes: Option<Located<Size>>, applies(NewStreams), absent("half of `memory`"), example("4GiB");
         /// Memory for `initial_resource_versions` of all clients until they are judged; equal ones are kept once.
-        // 25 fleets with a hundred thousand clusters each come back at the same time.
+        // Enough for 25 fleets with a hundred thousand clusters each that reconnect at the same time.
         stated_versions_bytes: Option<Located<Size>>, applies(NewStreams), absent("12% of `memory`"), example("512MiB");
         /// Names of one type that clients hold, their view does not know, and servers are asked for once more. Those above it are asked for
         /// later.
@@ -122,7 +122,7 @@ section! {
         /// Once something has arrived, `request_bytes_per_second` counts.
         first_message: Setting<Interval> = seconds(30), applies(NewStreams);
         /// TLS handshakes that are worked on at a time.
-        // A handshake is a millisecond or two of work. What is ready meanwhile waits for as many, divided by the number of workers.
+        // A handshake takes a millisecond or two of work. Other ready tasks wait for this many handshakes, divided by the number of workers.
         handshakes: Setting<Positive> = 16, applies(AtOnce);
         /// How long a TLS handshake may wait for its client.
         ///
@@ -155,7 +155,7 @@ section! {
         /// Views that exist because of one connection. 0: no limit.
         ///
         /// The connection had their first client. Proxies that put many clients on one connection need `0`.
-        // A relay has up to 50 streams on one connection, each of another view. Twice that, since views outlive their streams for a while.
+        // A relay has up to 50 streams on one connection, each for another view. The limit is twice that, since views outlive their streams for a while.
         views_per_connection: Setting<Count> = 100, applies(NewStreams);
         /// Views that exist because of one identity. 0: no limit.
         ///
@@ -174,7 +174,7 @@ section! {
         /// Needs `tenant` in `views.key`. As many may come at once.
         tenant_requests_per_second: Setting<Count> = 0, applies(AtOnce);
         /// New names of one stream in a second, and those of 40 s at once. 0: no limit.
-        // More than changes while a fleet is being scaled.
+        // More than the names that change while a fleet is being scaled.
         new_names_per_second: Setting<Count> = 5000, applies(NewStreams);
         /// Headers of one request. At least 1KiB.
         ///
@@ -198,7 +198,7 @@ section! {
         ///
         /// Counted by what their clients subscribe to, and 64 KiB at least for each stream. If `spread` is too short for that, they end
         /// evenly over it.
-        // Half of what a network of 1 Gbit/s carries.
+        // Half the capacity of a network of 1 Gbit/s.
         bytes_per_second: Setting<Size> = mib(64);
     }
 }

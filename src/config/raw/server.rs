@@ -82,7 +82,7 @@ section! {
         /// How many streams share a connection, at most; 1: each has its own. At most 1000.
         ///
         /// See [connections](upstream.md#connections).
-        // Few connections for many views, while one that breaks ends few streams.
+        // Few connections for many views, yet one that breaks ends only few streams.
         max_streams_per_connection: Setting<Positive> = 50, only("uri");
         /// An address that the answers for the server's name lack for this long is left, stream by stream; 0s: never.
         ///
@@ -200,7 +200,7 @@ section! {
         /// Silence after which a ping is sent; 0s: none. Many gRPC servers end connections that ping more often than every 5 minutes.
         ///
         /// Those on grpc-go and gRPC's C core do by default.
-        // The defaults of gRPC clients; no more frequent (TRN-17).
+        // The defaults of gRPC clients. Pings must not be more frequent (TRN-17).
         interval: Setting<Interval> = seconds(300);
         /// For one answer.
         timeout: Setting<Pause> = seconds(20);
@@ -227,7 +227,7 @@ section! {
     }
 }
 
-/// The keys of a server, in their order, each with the kinds of servers that have it, if not all do.
+/// The keys of a server, in their order, each with the kinds of servers that have it; `None` if all have it.
 pub(in crate::config) static KINDS: LazyLock<Vec<(&str, Option<&str>)>> =
     LazyLock::new(|| Server::rows().into_iter().map(|row| (row.key, row.only)).collect());
 

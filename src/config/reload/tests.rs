@@ -20,7 +20,7 @@ impl File {
         InUse::of(&config).reload(&path).result
     }
 
-    /// The same as it is foretold from what a relay shows.
+    /// Compares the file with what a running relay shows.
     fn foretell(&self, before: &Value, after: &Value) -> Result<Reloaded, ReloadError> {
         let path = self.0.join("relay.yaml");
         let running = Config::parse(&path, &before.to_string()).unwrap_or_else(|error| panic!("{error}")).shown;
@@ -45,7 +45,7 @@ fn what_is_valid_only_together_is_said_with_whole_keys_where_a_section_is_missin
     assert!(error.ends_with("invalid size 32MiB: expected at least 64MiB, which is limits.message_bytes"), "{error}");
 }
 
-/// Every key that a file may have, but those of sections that exclude one another.
+/// A file with every key, except for those of sections that exclude one another.
 fn base() -> Value {
     json!({
         "listen": [{"address": "127.0.0.1:0"}],
@@ -96,7 +96,7 @@ fn values() -> BTreeMap<&'static str, Value> {
     ])
 }
 
-/// Keys that other keys exclude, or that name files which have to be there.
+/// Keys that other keys exclude, or that name files which have to exist.
 const ELSEWHERE: [&str; 5] = [
     "upstream.bootstrap",
     "upstream.bootstrap_from_environment",
@@ -105,7 +105,7 @@ const ELSEWHERE: [&str; 5] = [
     "upstream.shared_authorities",
 ];
 
-/// Returns another value than the default.
+/// Returns a value other than the default.
 fn other_than(default: &Value, schema: &Value) -> Option<Value> {
     if let Some(words) = schema["enum"].as_array() {
         return words.iter().find(|word| *word != default).cloned();
@@ -154,7 +154,7 @@ fn a_change_of_each_key_counts_or_is_pending_as_the_table_says() {
     assert!(all.len() > 80, "{all:?}");
     for (key, schema) in &all {
         let value = values.get(key.as_str()).cloned().or_else(|| other_than(&schema["default"], schema));
-        // Limits of tenants need tenants, as a view that shows one of its clients does. A preset is not beside a key.
+        // Limits of tenants need tenants, as does a view that shows one of its clients. A preset cannot be beside a key.
         let base = || match key.as_str() {
             "views.preset" => {
                 let mut open = with(base(), "views", json!({}));
@@ -213,7 +213,7 @@ fn what_is_foretold_waits_where_the_reload_waits_and_fails_where_it_fails() {
     let mut before = base();
     before["limits"] = json!({"incomplete_request_bytes": "32MiB", "message_bytes": "16MiB"});
     let (said, came) = (file.foretell(&before, &base()), file.reload(&before, &base()));
-    // What is in use has other columns on a page.
+    // The text that a relay shows has other columns than the file.
     let words =
         |error: ReloadError| error.to_string().split(": ").filter(|part| !part.contains(".yaml:")).collect::<String>();
     assert_eq!(words(said.unwrap_err()), words(came.unwrap_err()));
@@ -243,7 +243,7 @@ fn what_is_pending_stays_so_and_the_rest_of_its_section_counts() {
         (config.downstream.connections.new_streams_per_second, config.views.protocol.view.linger.as_secs()),
         (5, 60)
     );
-    // A key that is left out of the file has its default only after a restart.
+    // A key that is removed from the file gets its default only after a restart.
     let Reloaded { config, pending, .. } = file.reload(&before, &base()).unwrap();
     assert_eq!(
         (config.downstream.connections.new_streams_per_second, pending),
@@ -284,7 +284,7 @@ fn another_bootstrap_file_under_the_same_name_is_a_change() {
     std::fs::write(&bootstrap, servers("two:1")).unwrap();
     assert_eq!(foretold(), ["upstream"]);
     assert_eq!(InUse::of(&config).reload(&path).result.unwrap().changed, ["upstream"]);
-    let drained = json!({"grace": "7s"}); // which alone would count at once
+    let drained = json!({"grace": "7s"}); // which alone would apply at once
     let text = json!({"listen": text["listen"], "upstream": text["upstream"], "drain": drained});
     std::fs::write(&path, text.to_string()).unwrap();
     assert_eq!(InUse::of(&config).reload(&path).result.unwrap().changed, ["drain.grace", "upstream"]);
@@ -329,7 +329,7 @@ fn with_something_pending_operators_are_shown_what_is_in_use_and_warned_of_what_
     assert_eq!(config.shown.sha256, crate::config::hash_of(after.to_string().as_bytes()), "the hash is of the file");
     let warnings: Vec<_> = config.warnings.iter().map(|warning| warning.at.as_str()).collect();
     assert!(warnings.contains(&"limits.resource_timer"), "{warnings:?}");
-    // The section is there without a key.
+    // The section is present, without a key.
     let Reloaded { config, pending, .. } = file.reload(&before, &with(base(), "limits", Value::Null)).unwrap();
     assert_eq!(
         (config.downstream.connections.new_streams_per_second, pending),

@@ -1,4 +1,4 @@
-//! Where operators and probes connect, and who of them may do what.
+//! Where operators and probes connect, and which of them may do what.
 
 use std::path::Path;
 

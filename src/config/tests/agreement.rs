@@ -1,4 +1,4 @@
-//! The reader, the schema of `weir schema`, and the defaults that it states agree.
+//! The reader, the schema of `weir schema`, and the defaults that the schema states agree.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -204,7 +204,7 @@ fn keys_of_schema(schema: &Value, at: &str, keys: &mut BTreeSet<String>) {
     }
 }
 
-/// The keys of an authority's servers count as those of servers, so that the file need not repeat them.
+/// The keys of an authority's servers count as those of servers, so the file need not repeat them.
 fn keys_of(schema: &Value, value: &Value, at: &str, keys: &mut BTreeSet<String>) {
     for (key, schema) in schema["properties"].as_object().into_iter().flatten() {
         let inner = format!("{at}/{key}");

@@ -1,4 +1,4 @@
-//! Values that are well formed, and would switch something off or break it.
+//! Values that are well formed, but would switch something off or break it.
 
 use std::path::Path;
 
@@ -14,7 +14,7 @@ fn faults(text: &str) -> Vec<String> {
     review.faults.iter().map(ToString::to_string).collect()
 }
 
-/// Checks the faults of more lines, without file, line and column.
+/// Checks the faults of additional lines, without file, line and column.
 #[track_caller]
 fn says(line: &str, expected: &[&str]) {
     let found = faults(&format!("{LISTEN}{UPSTREAM}{line}\n"));
@@ -135,7 +135,7 @@ fn numbers_that_do_not_fit_one_another_are_faults_at_the_one_that_was_set() {
         says(line, &[expected]);
     }
     for line in [
-        "limits: {message_bytes: 1GiB}", // what is incomplete may be as much
+        "limits: {message_bytes: 1GiB}", // an incomplete request may be as long
         "limits: {incomplete_request_bytes: 64MiB}",
         "limits: {names_per_stream: 10, streams: 10, connections: 10, message_bytes: 2KiB}", // shares by default
         "load_reports: {bytes_total: 1MiB}",

@@ -6,7 +6,7 @@ use crate::config::Config;
 use crate::config::form::{Presence, Row, Section, as_written};
 use crate::config::raw::Root;
 
-/// Returns the text of the file: keys with a default are in force with it, and those without one as their notes say.
+/// Returns the text of the file: keys with a default are in force with it, other keys as their declarations say.
 pub(super) fn example_file() -> String {
     let mut file = File { lines: HEAD.lines().map(str::to_owned).collect() };
     for row in Root::rows() {
@@ -20,7 +20,7 @@ struct File {
     lines: Vec<String>,
 }
 
-/// What a line begins with: spaces, and the signs of comments and of list items.
+/// The beginning of a line: spaces, and the signs of comments and of list items.
 #[derive(Debug, Clone, Default)]
 struct Indent {
     first: String,
@@ -62,7 +62,7 @@ impl File {
         }
     }
 
-    /// Writes a comment beside a line, and below it what has no room there.
+    /// Writes a comment beside a line, and its remainder below the line.
     fn line(&mut self, text: &str, comment: &str) {
         let column = COLUMN.max(text.chars().count() + 2);
         let (mut start, mut words) = (format!("{text:column$}#"), comment.split(' ').peekable());
@@ -76,7 +76,7 @@ impl File {
     }
 }
 
-/// Returns which values there are, if they are few, or between which numbers.
+/// Returns the possible values if they are few, or the bounds of a number.
 fn values_of(row: &Row) -> String {
     let form = (row.pages.form)();
     match form.split_once(", ") {
@@ -92,11 +92,11 @@ const HEAD: &str = "\
 # Sizes are bytes, or have a unit (64MiB). ${NAME} in a value is an environment variable, and $$ a dollar sign; `weir check` reports
 # every fault, and `weir schema` prints a JSON schema for editors.
 ";
-/// Where comments begin, unless the line is longer.
+/// The column of comments, except beside longer lines.
 const COLUMN: usize = 40;
 const WIDTH: usize = 140;
 
-/// What cannot be in force beside what is.
+/// Keys that cannot be in force beside the other keys.
 const OTHERWISE: [&str; 15] = [
     "mode",
     "owner",

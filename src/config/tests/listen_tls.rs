@@ -1,4 +1,4 @@
-//! TLS towards clients, as the file says it and as `weir check` finds its files.
+//! TLS towards clients, as the file configures it and as `weir check` finds its files.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
@@ -192,7 +192,7 @@ fn weir_check_looks_at_the_files_and_warns_of_their_end() {
     write("b.pem", "none");
     one(&checked().0, "listen[0].tls.trust_domains[0].bundle: ");
     write("b.pem", &good);
-    // Of several each is looked at.
+    // Each of several certificates is checked.
     let several = |text: &str| found(&path, "127.0.0.1:1", &format!(", tls: {{certificates: [{text}]}}"), true);
     let nameless = {
         let mut params = CertificateParams::new([]).unwrap();
@@ -206,7 +206,7 @@ fn weir_check_looks_at_the_files_and_warns_of_their_end() {
     assert_eq!(several("{certificate: nameless.pem, key: k.pem}, {certificate: c.pem, key: k.pem}").1, [""; 0]);
     let (faults, _) = several("{certificate: c.pem, key: none.key}, {certificate: none.pem, key: k.pem}");
     assert!(faults.len() == 2 && faults[0].contains("[0].key") && faults[1].contains("[1].certificate"), "{faults:?}");
-    // Of a long life thirty days count, of a short one a third.
+    // Of a long lifetime the last thirty days count as the end, of a short one the last third.
     for (from, until, warned) in [
         (today - 300 * DAY, today + 29 * DAY, "renew it"),
         (today - 300 * DAY, today + 31 * DAY, ""),

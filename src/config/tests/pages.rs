@@ -11,7 +11,7 @@ use crate::config::raw::Root;
 use crate::limit::Limit;
 use crate::written::{check_tables, check_text, head, row};
 
-/// Returns the sections by their paths: `upstream.servers[].tls`.
+/// Returns the sections by their paths, such as `upstream.servers[].tls`.
 fn sections() -> BTreeMap<String, Vec<Row>> {
     let mut found = BTreeMap::new();
     collect(String::new(), Root::rows(), &mut found);
@@ -32,7 +32,7 @@ fn below(path: &str, key: &str) -> String {
     if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") }
 }
 
-/// Returns the keys by their paths, without the marks of lists.
+/// Returns the keys by their paths, without the signs of lists.
 fn keys() -> BTreeMap<String, Row> {
     let keys = sections()
         .into_iter()
@@ -50,7 +50,7 @@ fn default_of(row: &Row) -> String {
     }
 }
 
-/// The two parts of what a page says, in one cell.
+/// Joins the two parts of a key's comment for one cell of a table.
 pub(super) fn sentences(first: &str, more: &str) -> String {
     let end = if more.is_empty() || first.ends_with(['.', ':', '?']) { "" } else { "." };
     format!("{first}{end} {more}").trim_end().to_owned()
@@ -84,7 +84,7 @@ fn the_tables_of_keys_are_written_from_their_declarations() {
             table_of_section(sections.get(of).unwrap_or_else(|| panic!("{of} is no section")))
         })
     });
-    // Sections that have one declaration need one table.
+    // Sections with the same declaration need only one table.
     let same = [
         "admin.tls.certificates[]",
         "admin.tls.trust_domains[]",
@@ -129,7 +129,7 @@ fn the_tables_of_limits_are_written_from_those_of_keys_and_limits() {
             none if none == "`0`" && key.summary().contains("0: no limit") => "no limit".to_owned(),
             default => default,
         });
-        let default = default.unwrap_or_else(|| "the hard limit of the system".to_owned()); // of open files, which is no key
+        let default = default.unwrap_or_else(|| "the hard limit of the system".to_owned()); // of open files, whose limit is no key
         row(&[&format!("`{}`", limit.key()), &default, words.why, words.gets])
     };
     for limit in Limit::ALL {

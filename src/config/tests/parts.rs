@@ -1,4 +1,4 @@
-//! The parts of a configuration, and which keys they are made of.
+//! The parts of a configuration, and the keys from which they are made.
 
 use weir_core::protocol::session::OnRefusedType;
 use weir_core::protocol::sources::ServerPlan;

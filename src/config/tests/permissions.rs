@@ -1,4 +1,4 @@
-//! Permissions: what is understood, and what would protect less than it seems to.
+//! Permissions: how they are interpreted, and rules that would protect less than they seem to.
 
 use std::path::Path;
 

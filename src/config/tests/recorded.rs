@@ -1,5 +1,5 @@
-//! What the reader says of wrong configurations, against what it said before: a list that a change of the declarations must not change
-//! unnoticed. `WEIR_WRITE=1` writes it again.
+//! Compares the reader's messages for wrong configurations with recorded ones, so that a change of the declarations cannot change them unnoticed.
+//! `WEIR_WRITE=1` writes the record again.
 
 use std::fmt::Write;
 use std::fs;
@@ -7,7 +7,7 @@ use std::path::Path;
 
 use crate::config::{Review, load};
 
-/// Valid files, which together have every key of that time but upstream.bootstrap, each on a line of its own.
+/// Valid files, each key on a line of its own. Together they have every key of the time of recording, except upstream.bootstrap.
 const WHOLE: [&str; 3] =
     [include_str!("recorded/streams.yaml"), include_str!("recorded/polled.yaml"), include_str!("recorded/files.yaml")];
 const LIST: &str = "src/config/tests/recorded/messages.txt";
@@ -19,7 +19,7 @@ fn messages(text: &str) -> Vec<String> {
     faults.chain(warnings).map(|message| without_list(&message).to_owned()).collect()
 }
 
-/// A section that gets a key more has a longer list, and that is no other message.
+/// Removes the list of known keys: a section that gets another key has a longer list, which does not count as another message.
 fn without_list(message: &str) -> &str {
     match message.split_once(": expected one of ") {
         Some((start, _)) if start.contains("unknown key") => start,

@@ -1,4 +1,4 @@
-//! Keys by what is left out, presets, and whose secrets clients of one view may have.
+//! Keys that leave out fields, presets, and whose secrets clients of one view may have.
 
 use std::path::Path;
 

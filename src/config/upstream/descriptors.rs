@@ -20,7 +20,7 @@ pub(in crate::config) fn transcoder(
     all.map_err(|error| checker.fault(&given.place, format!("descriptor sets cannot be combined: {error}"))).ok()
 }
 
-/// Tries each file alone first, so that an error names the right one.
+/// Reads a file of descriptors. Each file is tried alone first, so that an error names the right one.
 fn descriptor_set(file: &Located<FilePath>, checker: &mut Checker) -> Option<Bytes> {
     let path = checker.path(file);
     let set = checker.bytes_of(&path, &file.place).map(Bytes::from)?;

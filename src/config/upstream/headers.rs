@@ -11,7 +11,7 @@ use crate::config::raw::{HeaderEntry, Headers};
 use crate::config::secrets::{LONGEST_NAME, may_have_value};
 use crate::upstream::{HeaderSource, ServerHeader, header_value};
 
-/// Returns the headers in the order of their names.
+/// Returns the headers, ordered by name.
 pub(super) fn check(raw: &Option<Located<Headers>>, checker: &mut Checker) -> Vec<ServerHeader> {
     let entries = raw.iter().flat_map(|headers| headers.0.0.iter());
     let headers = entries.filter_map(|(name, entry)| {
@@ -63,7 +63,7 @@ fn source(entry: &Located<Unquoted<HeaderEntry>>, checker: &mut Checker) -> Opti
     }
 }
 
-/// Whether a text seems to be the name of a variable, and not the value of a header.
+/// Whether a text looks like the name of a variable, and not like the value of a header.
 fn is_plain(name: &str) -> bool {
     let is_of_word = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
     is_of_word && name.len() <= LONGEST_NAME && !name.starts_with(|first: char| first.is_ascii_digit())

@@ -92,7 +92,7 @@ fn bootstrap(
     bootstrap_text(&path, &text, limits, checker)
 }
 
-/// Returns the bootstrap that gRPC clients on this machine would use: the file that one variable names, or else the text in the other
+/// Returns the bootstrap that gRPC clients on this machine would use: the file that the first variable names, or else the text in the second
 /// (BOOT-1).
 fn bootstrap_of_environment(
     requested: &Setting<bool>,
@@ -117,7 +117,7 @@ fn bootstrap_of_environment(
     }
 }
 
-/// Reads a bootstrap. It has servers and authorities, and no timers.
+/// Reads a bootstrap. It has servers and authorities, but no timers.
 fn bootstrap_text(path: &Path, text: &str, limits: SourceLimits, checker: &mut Checker) -> Option<Lists> {
     let mut lists = checker.bootstrap(path, text, limits.message_bytes)?;
     let authorities = lists.authorities.values_mut().flat_map(|(servers, _)| servers);
@@ -129,7 +129,7 @@ fn bootstrap_text(path: &Path, text: &str, limits: SourceLimits, checker: &mut C
     Some(lists)
 }
 
-/// Reports keys that a bootstrap replaces and that are set too.
+/// Reports keys that are set although the bootstrap replaces them.
 fn is_alone(bootstrap: &Place, raw: &raw::Upstream, checker: &mut Checker) -> Option<()> {
     let has_others = raw.servers.is_some() || raw.files.is_some() || !raw.authorities.0.is_empty();
     if has_others {

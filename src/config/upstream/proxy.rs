@@ -64,13 +64,13 @@ fn of_environment(server: &Uri, given: &Located<raw::Proxy>, checker: &mut Check
     }
     let proxy = parse(&value);
     if proxy.is_none() {
-        // Its value may have a password.
+        // The value may contain a password.
         checker.fault(&given.place, "invalid value of HTTPS_PROXY: expected http:// or https://, a host and a port");
     }
     proxy
 }
 
-/// Returns a variable by its name in upper case or in lower case.
+/// Returns a variable whose name is in upper case or in lower case.
 fn variable(name: &str, checker: &Checker) -> Option<String> {
     checker.variable(name).or_else(|| checker.variable(&name.to_lowercase()))
 }
@@ -89,7 +89,7 @@ fn to(uri: Uri, credentials: Option<ProxyCredentials>) -> Option<Proxy> {
     Some(Proxy { uri, tls, credentials })
 }
 
-/// Reads the value of `HTTPS_PROXY`, which may have a user and a password, and no scheme.
+/// Parses the value of `HTTPS_PROXY`, which may have a user and a password, and may lack a scheme.
 fn parse(value: &str) -> Option<Proxy> {
     let (scheme, rest) = value.trim().split_once("://").unwrap_or(("http", value.trim()));
     let rest = rest.trim_end_matches('/');
@@ -107,7 +107,7 @@ fn parse(value: &str) -> Option<Proxy> {
     to(server_uri(&format!("{scheme}://{host}")).ok()?, credentials)
 }
 
-/// Resolves `%41` and the like.
+/// Decodes percent-encoding, such as `%41`.
 fn decoded(text: &str) -> Option<String> {
     let (mut bytes, mut rest) = (Vec::new(), text.as_bytes());
     while let Some((first, after)) = rest.split_first() {
@@ -123,7 +123,7 @@ fn decoded(text: &str) -> Option<String> {
     String::from_utf8(bytes).ok()
 }
 
-/// Whether a list of `NO_PROXY` has a host: by `*`, by an address or a network, or by a name that it is or ends with.
+/// Whether a list of `NO_PROXY` has a host: by `*`, by an address or a network, or by a name that the host equals or ends with.
 fn excepts(list: &str, host: &str, port: u16) -> bool {
     let host = host.trim_start_matches('[').trim_end_matches(']').trim_end_matches('.').to_lowercase();
     let address: Option<IpAddr> = host.parse().ok();

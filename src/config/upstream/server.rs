@@ -53,7 +53,7 @@ pub(super) fn file_source(
     limits: SourceLimits,
     checker: &mut Checker,
 ) -> SourcePlan {
-    // They are watched on their own, and are no reason to refuse a configuration.
+    // The relay watches these files later, so a missing one does not make the configuration invalid.
     let paths = raw.0.iter().map(|file| {
         let path = checker.path(file);
         checker.look(&file.place, || files::look_for(&path));
@@ -121,7 +121,7 @@ fn server(raw: &Server, uri: &Located<ServerUri>, limits: SourceLimits, checker:
     Some(server)
 }
 
-/// Returns the path of a socket; that of an abstract one begins with a zero byte.
+/// Returns the path of a socket. An abstract socket's path begins with a zero byte.
 fn socket_of(socket: &ServerSocket, checker: &mut Checker) -> PathBuf {
     match socket {
         ServerSocket::Path(path) => checker.path(path),
@@ -149,11 +149,11 @@ fn quirks(raw: &Server) -> ServerQuirks {
     }
 }
 
-/// The kind of servers that have no other key.
+/// The kind of server whose section has no other key.
 const FILES: &str = "files";
 /// Room for a large node, and names beside it.
 const SHORTEST_REQUEST: usize = 128 << 10;
-/// More streams of 1 MiB than this do not fit into the largest window of a connection (2 GiB).
+/// With more streams of 1 MiB, they would not fit into the largest window of a connection (2 GiB).
 const MOST_STREAMS: usize = 1000;
 /// The limit over all folders of one source.
 const MAX_FILES: usize = 100_000;

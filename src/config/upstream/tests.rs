@@ -20,7 +20,7 @@ fn parse(upstream: &str) -> Result<Plan, String> {
     parse_at(Path::new("etc/relay.yaml"), upstream)
 }
 
-/// Whether a name that these files do not have is absent.
+/// Whether a name that these files lack counts as absent.
 fn is_authoritative(server: &SourcePlan) -> bool {
     matches!(server, SourcePlan::Files(files) if files.authoritative)
 }

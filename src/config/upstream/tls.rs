@@ -37,7 +37,7 @@ fn own_certificate(
     Some(OwnCertificate { certificate, key })
 }
 
-/// Returns what the server is shown for each tenant.
+/// Returns the credentials that the server is shown for each tenant.
 pub(super) fn tenants(raw: &Server, checker: &mut Checker) -> Vec<TenantCredentials> {
     let entries = raw.tenants.iter().flat_map(|entries| &entries.0);
     let credentials = entries.map(|entry| {
@@ -53,7 +53,7 @@ pub(super) fn tenants(raw: &Server, checker: &mut Checker) -> Vec<TenantCredenti
     credentials.collect()
 }
 
-/// Reports keys that have no effect, or must not be used, without TLS.
+/// Reports keys that have no effect without TLS, or must not be used without it.
 pub(super) fn without_tls(raw: &Server, checker: &mut Checker) {
     if let Some(tls) = &raw.tls {
         checker.fault(&tls.place, "requires an https:// URI");

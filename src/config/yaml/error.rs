@@ -3,7 +3,7 @@
 use serde_saphyr::granit_parser::ErrorKind;
 use serde_saphyr::{Error, ExternalMessageSource};
 
-/// Returns what is wrong and what is expected. The position is reported separately.
+/// Returns a text with what is wrong and what is expected. The position is reported separately.
 pub(super) fn words(error: &Error) -> String {
     match error {
         Error::ExternalMessage { source, .. } => match source.as_ref() {

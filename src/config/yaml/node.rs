@@ -16,7 +16,7 @@ pub(in crate::config) enum Value {
     Scalar(Scalar),
     List(Vec<Node>),
     Map(Vec<Entry>),
-    /// Already reported; no further fault of it is reported.
+    /// A value whose fault was already reported; no further fault of it is reported.
     #[default]
     Faulty,
 }
@@ -39,7 +39,7 @@ pub(in crate::config) enum Scalar {
 }
 
 impl Node {
-    /// Nothing where something could be.
+    /// Returns a null at a place where a value could be.
     pub(crate) fn null_at(place: Place) -> Self {
         Self { place, value: Value::Scalar(Scalar::Null) }
     }
@@ -48,7 +48,7 @@ impl Node {
         matches!(self.value, Value::Scalar(Scalar::Null))
     }
 
-    /// Returns the value as messages show it: as written, or the word for a list or mapping.
+    /// Returns the value as messages show it: as written, or `a list` and the like.
     pub(crate) fn shown(&self) -> String {
         match &self.value {
             Value::Scalar(scalar) => scalar.to_string(),

@@ -11,7 +11,7 @@ use super::error::words;
 use super::node::{Entry, Node, Scalar, Value};
 use crate::config::diagnostic::{Diagnostics, Place};
 
-/// Reads the only document of a text; an empty one is null.
+/// Reads the only document of a text; an empty document is null.
 pub(in crate::config) fn read(text: &str, found: &mut Diagnostics) -> Option<Node> {
     let drafts = match serde_saphyr::from_multiple_with_options::<Spanned<Draft>>(text, options()) {
         Ok(drafts) => drafts,
@@ -35,7 +35,7 @@ fn options() -> Options {
     let mut options = Options::default();
     options.strict_booleans = true; // otherwise a word such as `off` would be false
     options.with_snippet = false;
-    options.duplicate_keys = DuplicateKeyPolicy::LastWins; // yields both
+    options.duplicate_keys = DuplicateKeyPolicy::LastWins; // yields both entries
     options.non_finite_float_policy = NonFiniteFloatPolicy::PassThrough;
     options
 }
@@ -53,7 +53,7 @@ fn node(draft: Spanned<Draft>, path: String, found: &mut Diagnostics) -> Node {
     Node { place, value }
 }
 
-/// Of duplicate keys the first counts.
+/// Returns the entries of a mapping. The first of duplicate keys counts.
 fn entries_of(drafts: Vec<(Spanned<String>, Spanned<Draft>)>, map: &Place, found: &mut Diagnostics) -> Vec<Entry> {
     let mut entries: Vec<Entry> = Vec::with_capacity(drafts.len());
     for (key, value) in drafts {

@@ -1,5 +1,5 @@
-//! Environment variables in values: `${NAME}` stands for one, `$$` for a dollar sign. They are substituted after the file was parsed, so
-//! their text is always a single value and never syntax.
+//! Environment variables in values: `${NAME}` stands for a variable, `$$` for a dollar sign. They are substituted after the file was parsed, so their
+//! text is always a single value and never syntax.
 
 use std::cell::RefCell;
 
@@ -44,7 +44,7 @@ pub(in crate::config) fn expand(
     }
 }
 
-/// A dollar sign before any other character stays.
+/// Substitutes variables in a text. A dollar sign before any other character stays.
 fn expanded(text: &str, environment: &dyn Fn(&str) -> Option<String>) -> Result<String, VariableError> {
     let (mut out, mut rest) = (String::with_capacity(text.len()), text);
     while let Some(dollar) = rest.find('$') {

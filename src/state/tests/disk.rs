@@ -1,4 +1,4 @@
-//! A disk that loses power: what was written since the last sync may be there, or a part of it, or none.
+//! A disk that loses power: each write since the last sync may then be there, in whole, in part, or not at all.
 
 use std::io;
 use std::sync::{Arc, Mutex};
@@ -10,13 +10,13 @@ pub(super) struct Disk(Arc<Mutex<Media>>);
 
 #[derive(Debug, Default)]
 struct Media {
-    /// What would be there after a loss of power at the last sync.
+    /// The content after the last sync.
     synced: Vec<u8>,
-    /// What reads find.
+    /// The content that reads find.
     now: Vec<u8>,
     /// Writes since the last sync, each with its offset.
     unsynced: Vec<(usize, Vec<u8>)>,
-    /// How many more operations work.
+    /// How many more operations succeed.
     left: Option<usize>,
 }
 
@@ -25,7 +25,7 @@ impl Disk {
         Self(Arc::new(Mutex::new(Media { synced: bytes.clone(), now: bytes, ..Media::default() })))
     }
 
-    /// Fails for good after so many writes and syncs.
+    /// Makes all operations fail after this number of writes and syncs.
     pub(super) fn fail_after(&self, operations: usize) {
         self.0.lock().unwrap().left = Some(operations);
     }
@@ -34,7 +34,7 @@ impl Disk {
         self.0.lock().unwrap().now.clone()
     }
 
-    /// What is there after a loss of power. `keeps` says of each write since the last sync how much of it was done.
+    /// Returns the content after a loss of power. `keeps` returns how much of each write since the last sync was done.
     pub(super) fn after_power_loss(&self, mut keeps: impl FnMut(usize) -> usize) -> Vec<u8> {
         let media = self.0.lock().unwrap();
         let mut bytes = media.synced.clone();

@@ -1,4 +1,4 @@
-//! The file under churn, loss of power and damage.
+//! The file under many changes, loss of power and damage.
 
 mod disk;
 mod offline;
@@ -89,7 +89,7 @@ fn after_a_loss_of_power_the_file_has_the_last_write_or_the_one_that_was_under_w
                 opened(&disk, key.as_ref()).unwrap_or_else(|fault| panic!("seed {seed}: {fault}"));
             assert!(found == last || found == under_way, "seed {seed}");
             (database, contents) = (reopened, loaded);
-            // The next process knows of nothing in the file, and starts over.
+            // The next process does not use anything in the file, and starts over.
             contents.orphans = (0..contents.next_view).collect();
             world.save(&mut contents, &database, key.as_ref()).unwrap();
             last = world.expected(key.is_some());

@@ -1,4 +1,4 @@
-//! The commands that read and write state files while no relay has them.
+//! The commands that read and write state files while no relay has them open.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};

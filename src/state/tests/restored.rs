@@ -1,4 +1,4 @@
-//! What a later process takes from the file, and what that process leaves of it.
+//! What a later process restores from the file, and what it keeps of it when it writes.
 
 use std::collections::BTreeMap;
 
@@ -29,7 +29,7 @@ fn clock(world: &World, later: Duration) -> WallClock {
     WallClock { now: world.now + later.as_millis() as u64, is_plausible: true }
 }
 
-/// The resources of some sets of this class: name, server and rank.
+/// Returns the resources of the sets of this class: name, server and rank.
 fn of_class(sets: &[SavedSet], class: Class) -> Vec<(&str, u16, u8)> {
     let resources = sets.iter().filter(|set| set.class == class).flat_map(|set| &set.resources);
     let mut of_class: Vec<_> = resources.map(|saved| (saved.key.as_str(), saved.server, saved.rank)).collect();
@@ -37,7 +37,7 @@ fn of_class(sets: &[SavedSet], class: Class) -> Vec<(&str, u16, u8)> {
     of_class
 }
 
-/// Puts the only view of a file into the views of a later process.
+/// Restores the only view of a file into the views of a later process.
 fn restore(database: &Database, views: &Views, clock: &WallClock) -> Contents {
     let stored = Stored::read(database, None).unwrap();
     let view = &stored.views[0];
@@ -50,7 +50,7 @@ fn restore(database: &Database, views: &Views, clock: &WallClock) -> Contents {
     contents
 }
 
-/// A resource under the number of a set that its view does not have makes the file unusable for the process after the next.
+/// A resource whose set is missing in its view makes the file unusable for the process after the next.
 #[test]
 fn a_set_that_was_restored_in_part_leaves_nothing_behind_when_it_is_written_again() {
     for class in [Class::Wildcard, Class::Named] {
@@ -73,7 +73,7 @@ fn a_set_that_was_restored_in_part_leaves_nothing_behind_when_it_is_written_agai
     }
 }
 
-/// The revisions of a view that begins again say nothing of the one before it.
+/// The revisions of a view that begins again are not comparable with those of the earlier one.
 #[test]
 fn a_view_of_another_life_is_written_whole_and_what_it_lacks_goes() {
     let (mut world, database, mut contents) = of_two_servers();
@@ -130,7 +130,7 @@ fn fb_24_what_another_server_gives_unchanged_is_of_that_server_in_the_file_and_t
     let of = |a, bb| vec![("a".to_owned(), a), ("bb".to_owned(), bb)];
     assert_eq!(origins(&mut contents, &world), (2, of(0, 0)));
     let published = world.views[0].1.snapshot().revision;
-    // What was given at the moment of the last write may have been written before: it is written with the next.
+    // What a server sent at the moment of the last write may be in the file already; it is written once more with the next.
     for (name, written, expected) in [("bb", 1, of(0, 1)), ("a", 2, of(1, 1))] {
         world.now += 1_000;
         world.give(1, Class::Named, name, None);
@@ -160,7 +160,7 @@ fn a_server_is_said_to_be_heard_while_it_responds_and_as_of_then_once_it_does_no
         assert_eq!(heard(&contents), expected);
         world.now += 1_000;
     }
-    // The next process has not heard them either, until it does.
+    // The next process does not count them as heard either, until it hears them.
     let mut contents = restore(&database, &views_to_all(&[ONE, TWO]), &clock(&world, SECOND));
     world.life = 1;
     world.save(&mut contents, &database, None).unwrap();
@@ -185,7 +185,7 @@ fn by_a_clock_that_is_before_the_file_no_age_is_known_and_what_has_a_ttl_has_exp
     }
 }
 
-/// The time goes on for what is held while a server responds, and the names of servers stand for their places.
+/// The age of a held removal grows while a server responds. Servers are saved by name, not by their places.
 #[test]
 fn what_brakes_hold_is_saved_with_its_age_and_restored_for_the_servers_that_are_left() {
     let held = |name: &str, server| HeldRemoval {
@@ -213,7 +213,7 @@ fn what_brakes_hold_is_saved_with_its_age_and_restored_for_the_servers_that_are_
     let servers = [TWO, ONE].map(|name| ServerRecord { name: name.into(), heard: 0 });
     for any_responds in [true, false] {
         let records = records_of(&noted, any_responds, &names, &servers);
-        // In the next process the first is gone, and the second is the last of two.
+        // In the next process the first server is no longer configured, and the second is the last of two.
         let views = views_to_all(&["http://three", TWO]);
         let state = state_of(&records, &[Some(1), None], &views);
         let passed = if any_responds { 60 * SECOND } else { Duration::ZERO };

@@ -1,4 +1,4 @@
-//! What the thread that has the file does with it: which views it loads, which it writes, and which it removes.
+//! What the thread of the file does: which views it loads, which it writes, and which it removes.
 
 use std::collections::{BTreeMap, HashSet};
 use std::path::PathBuf;
@@ -55,7 +55,7 @@ impl Process {
         Self::start_after(options, |_| ())
     }
 
-    /// Something has happened to the views before the file could be read.
+    /// Starts a process in which `before` happens to the views before the file could be read.
     fn start_after(options: StateOptions, before: impl FnOnce(&Views)) -> Self {
         let newest = Arc::new(Newest::new(Arc::new(views_to_all(&[SERVER]))));
         let mut work = Work {
@@ -84,13 +84,13 @@ impl Process {
         self.work.write(&self.newest.get());
     }
 
-    /// What is in the file, by cluster and name.
+    /// Returns the names in the file, by cluster.
     fn file(&self) -> BTreeMap<String, Vec<String>> {
         let (database, _) = self.work.open.as_ref().expect("the file is not open");
         by_cluster(&shown(&Stored::read(database, None).expect("the file is damaged")))
     }
 
-    /// The names of a view that waits for its first client.
+    /// Returns the names of a view that waits for its first client.
     fn names(&self, cluster: &str) -> Vec<String> {
         let view = self.views().to_save().into_iter().find(|view| view.key == key_of(cluster)).expect("no such view");
         let kind = self.views().types().resolve(CDS);
@@ -118,7 +118,7 @@ fn key_of(cluster: &str) -> SharingKey {
     weir_core::xds::KeyRule::default().key(&prost::Message::encode_to_vec(&node)).unwrap()
 }
 
-/// Gives some views a view with these clusters and a secret, as if they had it from a file or an earlier configuration.
+/// Gives these views a view with these names and a secret, as if it came from a file or an earlier configuration.
 fn give(views: &Views, cluster: &str, names: &[&str]) {
     let mut world = World::of(1, 1);
     names.iter().for_each(|name| world.give(0, Class::Named, name, None));
@@ -132,7 +132,7 @@ fn give(views: &Views, cluster: &str, names: &[&str]) {
     views.restore(SavedView { key, sets, brakes, counts_for_readiness: true, age: None }, MINUTE).unwrap();
 }
 
-/// A process writes a file with one view, and ends.
+/// Writes a file with one view, by a process that then ends.
 fn write_file(folder: &Folder) {
     let mut first = Process::start(folder.options());
     give(&first.views(), "web", &["a", "bb"]);
@@ -140,7 +140,7 @@ fn write_file(folder: &Folder) {
     assert_eq!((first.file(), first.work.counters.commits()), (of(&[("web", &["a", "bb"])]), 1));
 }
 
-/// A clock has made it begin without what is in the file. That is all there is until a server has spoken.
+/// A view has begun without what the file has of it, because the load took too long. The file has the only copy until a server has responded.
 #[test]
 fn i3_what_the_file_has_of_a_view_that_began_without_it_stays_as_long_as_no_server_has_spoken() {
     let folder = Folder::new("without");
@@ -167,7 +167,7 @@ fn what_was_loaded_is_not_written_again_and_what_is_new_once() {
     assert_eq!(next.file(), of(&[("batch", &["a"]), ("web", &["a", "bb"])]));
 }
 
-/// Another process, with other options, may use it still.
+/// A later process with other options may still use it.
 #[test]
 fn a_view_that_is_not_used_stays_in_the_file_for_as_long_as_views_wait() {
     for is_time_over in [false, true] {
@@ -182,7 +182,7 @@ fn a_view_that_is_not_used_stays_in_the_file_for_as_long_as_views_wait() {
         } else {
             next.write();
             assert_eq!(next.file(), of(&[("web", &["a", "bb"])]));
-            // Its clients come and are served something else: all of it is replaced.
+            // Its clients come and are served other resources: these replace the whole view in the file.
             give(&next.views(), "web", &["ccc"]);
             next.write();
             assert_eq!(next.file(), of(&[("web", &["ccc"])]));
@@ -190,7 +190,7 @@ fn a_view_that_is_not_used_stays_in_the_file_for_as_long_as_views_wait() {
     }
 }
 
-/// While a configuration replaces another, a key may have two views.
+/// While a configuration replaces another, there may be two views with the same key.
 #[test]
 fn the_view_of_the_later_configuration_is_saved_and_what_only_the_earlier_has_too() {
     let folder = Folder::new("later");
@@ -216,7 +216,7 @@ fn a_file_that_could_not_be_written_is_opened_again_and_has_what_has_come_since(
     process.write();
     process.work.open = None;
     give(&process.views(), "batch", &["ccc"]);
-    process.write(); // it is not open: nothing happens
+    process.write(); // the file is not open, so nothing happens
     process.work.open();
     assert_eq!(process.names("web"), ["a", "bb"], "what runs is newer than the file");
     assert_eq!((process.work.counters.loaded_views(), process.work.counters.loaded_resources()), (0, 0));

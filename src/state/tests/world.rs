@@ -1,4 +1,4 @@
-//! Views that change at random, and what the file should have of them.
+//! Views that change at random, and the expected contents of the file.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ pub(super) const CDS: &str = "envoy.config.cluster.v3.Cluster";
 pub(super) const EDS: &str = "envoy.config.endpoint.v3.ClusterLoadAssignment";
 pub(super) const SECRETS: &str = "envoy.extensions.transport_sockets.tls.v3.Secret";
 
-/// What the file has: by view, type, class and name, the body of each resource.
+/// The contents of the file: by view, type, class and name, the body of each resource.
 pub(super) type Shown = BTreeMap<(Bytes, String, bool, String), Vec<u8>>;
 
 pub(super) struct World {
@@ -36,7 +36,7 @@ pub(super) struct World {
     random: u64,
     pub(super) now: u64,
     pub(super) life: u64,
-    /// By their places in the plan.
+    /// The names of servers, by their places in the plan.
     pub(super) servers: BTreeMap<u16, String>,
     pub(super) responding: Vec<u16>,
 }
@@ -73,7 +73,7 @@ impl World {
         self.views.push((ViewId { shared: false, key }, view));
     }
 
-    /// A number below `end`, from a xorshift generator.
+    /// Returns a random number below `end`, from a xorshift generator.
     pub(super) fn below(&mut self, end: usize) -> usize {
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;
@@ -81,7 +81,7 @@ impl World {
         (self.random % end as u64) as usize
     }
 
-    /// One change of one view, of any kind that the server or the clients can cause.
+    /// Makes one change to one view, of any kind that the server or the clients can cause.
     pub(super) fn step(&mut self) {
         let at = self.below(self.views.len());
         let kind = [CDS, EDS, SECRETS][self.below(3)];
@@ -101,7 +101,7 @@ impl World {
             7 => vec![Update::FullSet { kind, resources, retain: Retain::nothing() }],
             8 => vec![Update::Progress { kind, of: Selector::Wildcard, completeness: Completeness::Settled }],
             _ => {
-                // A name that nobody wants for a while leaves no trace.
+                // A name to which nobody subscribes for a while leaves no trace.
                 view.change_interest(SessionId(1), on(&kind, Selector::Name(name.clone()), false), Moment::START);
                 view.on_time(now);
                 view.change_interest(SessionId(1), on(&kind, Selector::Name(name), true), now);
@@ -113,12 +113,12 @@ impl World {
         self.now += 60_000;
     }
 
-    /// Gives the first view a resource of `*` with a TTL.
+    /// Adds a resource with a TTL to the set of `*` of the first view.
     pub(super) fn set_with_ttl(&mut self, name: &str, ttl: Duration) {
         self.give(0, Class::Wildcard, name, Some(ttl));
     }
 
-    /// Has a server give the first view a resource.
+    /// Makes a server send a resource to the first view.
     pub(super) fn give(&mut self, server: u16, class: Class, name: &str, ttl: Option<Duration>) {
         let (kind, key) = (self.table.resolve(CDS), Name::from(name));
         let resource = Arc::new(self.resource(&kind, &key, 1).with_ttl(ttl));
@@ -139,7 +139,7 @@ impl World {
         Arc::new(Resource::from_wrapper(0, wrapper, kind, &self.store).unwrap())
     }
 
-    /// A resource of about so many bytes.
+    /// Returns a resource of about this many bytes.
     pub(super) fn large(&self, kind: &Type, name: &str, bytes: usize, content: u64) -> Arc<Resource> {
         let mut body = vec![0x0a, name.len() as u8];
         body.extend(name.bytes());
@@ -166,7 +166,7 @@ impl World {
         self.views.iter().map(current).collect()
     }
 
-    /// Saves every view, and removes those that are no more.
+    /// Saves every view, and removes those that no longer exist.
     pub(super) fn save(
         &self,
         contents: &mut Contents,
@@ -179,7 +179,7 @@ impl World {
         contents.save(database, &self.current(), keeps, &form)
     }
 
-    /// What the file should have.
+    /// Returns the expected contents of the file.
     pub(super) fn expected(&self, has_key: bool) -> Shown {
         let mut shown = Shown::new();
         for (id, view) in &self.views {
@@ -196,7 +196,7 @@ impl World {
     }
 }
 
-/// What the file has.
+/// Returns the contents of the file.
 pub(super) fn shown(stored: &Stored) -> Shown {
     let mut shown = Shown::new();
     for view in &stored.views {

@@ -1,5 +1,5 @@
-//! When the certificates end that the relay shows servers. They are read from their files now and then, beside the look at everything else:
-//! a disk that hangs delays nothing.
+//! When the certificates that the relay shows servers expire. Their files are read from time to time, apart from the other checks, so that a disk that
+//! hangs delays nothing.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -14,9 +14,9 @@ use crate::tls::{certificates, of_chain};
 
 #[derive(Default)]
 pub(super) struct ServerCertificateFiles {
-    /// By file. One that cannot be read keeps what it had.
+    /// The expiry by file. A file that cannot be read keeps its earlier value.
     ends: BTreeMap<PathBuf, SystemTime>,
-    /// Of which files that is, and when they were last asked for.
+    /// The files of the last reading, and when it began.
     last: Option<(Arc<[PathBuf]>, Instant)>,
     reading: Option<JoinHandle<BTreeMap<PathBuf, SystemTime>>>,
 }
@@ -26,7 +26,7 @@ impl ServerCertificateFiles {
         self.ends.iter().map(|(file, end)| (&**file, *end))
     }
 
-    /// Takes what was read, and reads the files again if they are others than before, or it is time.
+    /// Takes the result of a finished reading. Starts another one if the files have changed, or it is time.
     pub(super) fn look(&mut self, files: &Arc<[PathBuf]>) {
         if let Some(reading) = &mut self.reading {
             let Some(read) = reading.now_or_never() else { return };
@@ -43,7 +43,7 @@ impl ServerCertificateFiles {
     }
 }
 
-/// Returns when the first certificate of each chain ends. A file that cannot be read shows in the error of its server.
+/// Returns when the first certificate in each chain expires. A file that cannot be read is reported as an error of its server.
 async fn read(files: Arc<[PathBuf]>) -> BTreeMap<PathBuf, SystemTime> {
     let begun: Vec<_> = files.iter().filter_map(|file| Some((file, file_access::begin_read(file).ok()?))).collect();
     let mut ends = BTreeMap::new();

@@ -1,22 +1,22 @@
-//! Problems that are counted as they happen: they are there while the count rises.
+//! Problems that are counted when they happen. They exist while the count rises.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use crate::problems::{ProblemKind, Sighting};
 
-/// Counts that rise now and then.
+/// Counts, and whether they rise.
 #[derive(Default)]
 pub(super) struct Rising(BTreeMap<&'static str, Count>);
 
 struct Count {
     value: u64,
-    /// When it last rose, and by how much since it was at rest.
+    /// When the count last rose, and by how much since it was last at rest.
     rose: Option<(Instant, u64)>,
 }
 
 impl Rising {
-    /// Returns by how much a count has risen since it was last at rest. What it had at the first look has happened before.
+    /// Returns by how much a count has risen since it was last at rest. Its value at the first call is from before, and does not count.
     fn note(&mut self, of: &'static str, value: u64, now: Instant) -> Option<u64> {
         let count = self.0.entry(of).or_insert(Count { value, rose: None });
         let more = value.saturating_sub(count.value);
@@ -50,7 +50,7 @@ impl Rising {
 }
 
 const NEW_ONES_REFUSED: &str = "what goes beyond the limit is refused or waits";
-/// How long after it last rose a count is at rest.
+/// How long a count must not rise to be at rest.
 const REST: Duration = Duration::from_secs(3);
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! What is wrong now, looked at each second: from counts and states that others keep, so that no client is asked for it.
+//! Finds the present problems each second, from counts and states that others keep, so that no client has to be asked.
 
 mod certificates;
 mod counters;
@@ -12,17 +12,17 @@ use self::counters::Rising;
 use super::MetricsSources;
 use crate::relay::{Views, questions};
 
-/// What is remembered from one look to the next.
+/// The state that one check keeps for the next.
 #[derive(Default)]
 struct Look {
     limits: Rising,
     log_lines: Rising,
     files: ServerCertificateFiles,
-    /// When waits are looked at again: that asks all views.
+    /// When waits are checked again: that asks all views.
     waits_due: Option<Instant>,
 }
 
-/// Notes what is wrong for ever, for pages and metrics.
+/// Records the present problems for pages and metrics, without end.
 pub(crate) async fn watch_problems(sources: impl Fn() -> MetricsSources) {
     let mut look = Look::default();
     loop {
@@ -51,7 +51,7 @@ impl Look {
         incidents.problems.note(seen, now);
     }
 
-    /// Asks the views what waits, rarely enough that it takes one part of fifty of the time at most.
+    /// Asks the views for their open waits, rarely enough to use at most a fiftieth of the time.
     async fn look_at_waits(&mut self, views: &Views) {
         let began = Instant::now();
         if self.waits_due.is_some_and(|due| began < due) {

@@ -1,4 +1,4 @@
-//! What is wrong in the process as a whole.
+//! Problems of the process as a whole.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -16,7 +16,7 @@ use crate::relay::{WaitKey, WatchedView};
 use crate::state::StateCounters;
 use crate::tls::ListenerTls;
 
-/// Waits beyond their bounds, those of a kind together. A view that has ended may have left some behind.
+/// Returns the waits beyond their bounds, one sighting for each kind. A view that has ended may have left some behind.
 pub(super) fn waits(beyond: &[WaitKey], views: &[Arc<WatchedView>]) -> Vec<Sighting> {
     let words: BTreeMap<_, _> = views.iter().map(|view| (&*view.view, &view.words)).collect();
     let mut kinds: BTreeMap<WaitKind, Vec<(&WaitKey, &String)>> = BTreeMap::new();
@@ -47,7 +47,7 @@ fn waits_of(kind: WaitKind, keys: &[(&WaitKey, &String)]) -> Sighting {
     }
 }
 
-/// Returns what explains a wait.
+/// Returns the command that explains a wait.
 fn next_for(key: &WaitKey) -> Vec<String> {
     match (key.session, &key.subject.kind, &key.subject.of) {
         (Some(session), Some(kind), Some(of)) => {
@@ -58,7 +58,7 @@ fn next_for(key: &WaitKey) -> Vec<String> {
     }
 }
 
-/// Clients that leave replies unanswered.
+/// Returns the clients that leave replies unanswered.
 pub(super) fn laggards(deliveries: &Deliveries) -> Vec<Sighting> {
     let of = |(kind, clients): (&str, usize)| {
         let reason = format!("for more than {} s", UNANSWERED_FOR[0]);
@@ -68,7 +68,7 @@ pub(super) fn laggards(deliveries: &Deliveries) -> Vec<Sighting> {
     deliveries.unanswered().map(of).collect()
 }
 
-/// Certificates that end within a week: the listeners' own, and those that servers are shown.
+/// Returns the certificates that expire within a week: those of listeners, and those that servers are shown.
 pub(super) fn certificates<'a>(
     listeners: &[Arc<ListenerTls>],
     of_servers: impl Iterator<Item = (&'a Path, SystemTime)>,
@@ -105,7 +105,7 @@ fn ending(file: &str, until: SystemTime, now: SystemTime, noticed: &'static str)
     Some(Sighting::new(ProblemKind::CertificateEnding, file, reason).with(noticed, &next))
 }
 
-/// The state file, if it is not written.
+/// Returns the state file as a problem, if writing it fails.
 pub(super) fn state_file(state: Option<&StateCounters>, config: &ConfigFacts) -> Option<Sighting> {
     let fault = state?.fault()?;
     let path = config.config["state"]["path"].as_str().unwrap_or("state file");
@@ -113,7 +113,7 @@ pub(super) fn state_file(state: Option<&StateCounters>, config: &ConfigFacts) ->
     Some(Sighting::new(ProblemKind::StateNotWritten, path, fault).with(noticed, &["ls", "-l", path]))
 }
 
-/// A configuration file that was not taken.
+/// Returns a configuration file that was not applied.
 pub(super) fn configuration(config: &ConfigFacts) -> Option<Sighting> {
     let error = config.error.clone()?;
     let noticed = "nothing: the configuration before is in use";
@@ -123,5 +123,5 @@ pub(super) fn configuration(config: &ConfigFacts) -> Option<Sighting> {
 }
 
 const MAYBE_LATE: &str = "what waits comes late";
-/// As the alert has it.
+/// The same time as in the recommended alert.
 const ENDS_SOON: Duration = Duration::from_secs(7 * 24 * 3600);

@@ -1,4 +1,4 @@
-//! What is wrong in views: equal troubles of several views are one.
+//! Problems of views. Equal problems of several views are one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -8,20 +8,20 @@ use weir_core::xds::{Type, TypeTable, short_type_name};
 use crate::problems::{ProblemKind, Several, Sighting, shortened};
 use crate::relay::{AuditReport, BrakeWatch, Instead, WatchedView};
 
-/// What is seen of one problem in all views.
+/// One problem, gathered over all views.
 struct Gathered {
     sighting: Sighting,
     views: BTreeSet<u64>,
     names: BTreeSet<String>,
-    /// Views by what they have been told.
+    /// How many views have which reason.
     reasons: BTreeMap<String, usize>,
 }
 
-/// Sightings of all views, by kind and what tells those of a kind apart.
+/// The sightings of all views, by kind and by what distinguishes sightings of a kind.
 #[derive(Default)]
 struct Together(BTreeMap<(ProblemKind, String), Gathered>);
 
-/// Returns what is wrong in the views. Types that are not known are one, since clients can invent them.
+/// Returns the problems of the views. All unknown types are one, since clients can invent types.
 pub(super) fn troubles(views: &[Arc<WatchedView>], types: &TypeTable, brakes: &BrakeWatch) -> Vec<Sighting> {
     let mut seen = Together::default();
     let mut instead: BTreeMap<String, Instead> = BTreeMap::new();
@@ -94,7 +94,7 @@ fn add_brakes(seen: &mut Together, views: &[Arc<WatchedView>], brakes: &BrakeWat
     }
 }
 
-/// Returns the views of which a client is given something else, by server.
+/// Returns, for each server, the views of which an audited client would be given something else.
 pub(super) fn audits(found: &[(Arc<str>, AuditReport)], views: &[Arc<WatchedView>]) -> Vec<Sighting> {
     let mut seen = Together::default();
     let by_hash: BTreeMap<_, _> = views.iter().map(|view| (&*view.view, view)).collect();
@@ -119,7 +119,7 @@ pub(super) fn audits(found: &[(Arc<str>, AuditReport)], views: &[Arc<WatchedView
     seen.0.into_values().map(Gathered::seen).collect()
 }
 
-/// Returns the short name of a type of the table.
+/// Returns the short name of a type in the table, and the same text for all other types.
 fn word(kind: &Type, types: &TypeTable) -> String {
     if types.knows(kind.name()) { short_type_name(kind.name()) } else { "other types".into() }
 }
@@ -144,7 +144,7 @@ impl Together {
 }
 
 impl Gathered {
-    /// Adds a view, once, and clients of it.
+    /// Adds a view, only once, and this many of its clients.
     fn add(&mut self, view: &WatchedView, clients: usize) {
         if self.views.insert(view.number) {
             self.sighting.views.add(&*view.words);
@@ -156,7 +156,7 @@ impl Gathered {
         *self.reasons.entry(shortened(reason.to_owned())).or_default() += 1;
     }
 
-    /// Returns the sighting with what most views were told.
+    /// Returns the sighting with the reason that most views have.
     fn seen(self) -> Sighting {
         let Self { mut sighting, names, reasons, .. } = self;
         let others = reasons.len().saturating_sub(1);
@@ -170,7 +170,7 @@ impl Gathered {
     }
 }
 
-/// Names that are told apart over all views. Of more there are at least so many.
+/// How many names are distinguished over all views. Beyond that the count is only a lower bound.
 const MOST_NAMES: usize = 1_000;
 const REFUSED_VIEW: &str = "new streams get this status; those that are connected keep what they have";
 const REFUSED_TYPE: &str = "clients lack resources of this type, and have all others";
@@ -253,8 +253,8 @@ mod tests {
         assert_eq!((found[0].names.count, found[0].views.count, found[0].clients), (8, 3, 3));
     }
 
-    /// What a look and a page take in the worst case: 1,000 views, each with troubles of its own. The number of clients does not matter: none
-    /// is asked. docs/record/performance.md has the figures.
+    /// The time of one check and one page in the worst case: 1,000 views, each with problems of its own. The number of clients does not matter, since
+    /// no client is asked. docs/record/performance.md has the figures.
     #[test]
     #[ignore = "means something only in a release build, and alone"]
     fn figures_of_a_look() {

@@ -1,4 +1,4 @@
-//! Whatever clients state, the number of series stays bounded.
+//! The number of series stays limited, whatever clients state.
 
 use std::net::Ipv4Addr;
 
@@ -22,7 +22,7 @@ const NODES: u64 = 5_000;
 const VIEWS: u64 = 500;
 /// The default of `views.max_in_metrics`.
 const IN_METRICS: usize = 100;
-/// docs/metrics.md states them.
+/// docs/metrics.md states these numbers.
 const MAX_SERIES: usize = 6_000;
 const MAX_BYTES: usize = 1 << 20;
 
@@ -80,7 +80,7 @@ pub(super) fn client() -> ClientInfo {
     }
 }
 
-/// The first request of a client, of which everything that it can choose is random.
+/// Returns the first request of a client. Everything in it that a client can choose is random.
 fn request(random: &mut u64) -> Request {
     let mut number = || {
         *random ^= *random << 13;

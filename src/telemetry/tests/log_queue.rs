@@ -6,7 +6,7 @@ use crate::tests::WrittenLines;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Writes as often as it is told to, and fails if it is told that. It waits for that while `told` exists.
+/// A writer whose calls each wait for a result from `told`. Once that channel is closed, all calls succeed.
 struct Told {
     told: Receiver<io::Result<usize>>,
     begun: Sender<()>,
@@ -25,7 +25,7 @@ impl Write for Told {
     }
 }
 
-/// A queue whose writer waits until `tell` says how it goes on.
+/// A queue whose writer waits for results from `tell`.
 struct Bench {
     queue: LogQueue,
     tell: Sender<io::Result<usize>>,
@@ -41,7 +41,7 @@ impl Bench {
         Self { queue: LogQueue::start(LogFormat::Text, out).unwrap(), tell, begun, lines }
     }
 
-    /// The writer has begun with a line, and does not end.
+    /// Returns a bench whose writer has begun with a line and hangs.
     fn stuck() -> Self {
         let bench = Self::new();
         bench.queue.put(b"first\n");
@@ -49,7 +49,7 @@ impl Bench {
         bench
     }
 
-    /// Lets the writer go on, and returns what is written in the end.
+    /// Lets the writer continue, and returns everything that is written.
     fn written(self) -> String {
         drop(self.tell);
         assert!(self.queue.flush(PATIENCE));
@@ -68,7 +68,7 @@ fn i10_lines_that_nobody_reads_take_a_bounded_number_of_bytes_and_who_reads_them
     assert_eq!(bench.queue.dropped(), 1000);
     assert!(bench.queue.lock().bytes <= LOG_QUEUE);
     let tiny = Bench::stuck();
-    (0..1 << 20).for_each(|_| tiny.queue.put(b"\n")); // their entries count
+    (0..1 << 20).for_each(|_| tiny.queue.put(b"\n")); // the entries count too
     assert!(tiny.queue.dropped() > 900_000, "{}", tiny.queue.dropped());
 
     let queue = bench.queue.clone();
@@ -89,7 +89,7 @@ fn dropped_lines_are_mentioned_also_if_no_other_line_follows() {
     let left = LOG_QUEUE - bench.queue.lock().bytes;
     bench.queue.put(&line[..left - ENTRY]);
     bench.tell.send(Ok(usize::MAX)).unwrap();
-    bench.begun.recv_timeout(PATIENCE).unwrap(); // it has taken all that waited, and has written none of it
+    bench.begun.recv_timeout(PATIENCE).unwrap(); // the thread has taken all lines that waited, and has written none of them
     assert_eq!(bench.queue.dropped(), 0);
     bench.queue.put(&line);
     assert!(bench.written().ends_with(&format!("{DROPPED} lines=1\n")));
@@ -112,7 +112,7 @@ fn i10_a_flush_ends_in_time_though_the_writer_never_returns_and_waits_for_one_th
     let begun = Instant::now();
     assert!(!bench.queue.flush(Duration::from_millis(50)));
     assert!(begun.elapsed() >= Duration::from_millis(50) && begun.elapsed() < PATIENCE / 2);
-    bench.queue.put(b"second\n"); // nor does who logs wait
+    bench.queue.put(b"second\n"); // a thread that logs does not wait either
     let (queue, (done, flushed)) = (bench.queue.clone(), channel());
     thread::spawn(move || done.send(queue.flush(PATIENCE)));
     bench.tell.send(Ok(usize::MAX)).unwrap();
@@ -132,10 +132,10 @@ fn lines_are_written_whole_in_order_and_those_that_fail_count_as_dropped() {
     writes(2);
     fails(ErrorKind::Interrupted);
     fails(ErrorKind::WouldBlock);
-    writes(usize::MAX); // the rest of the first
+    writes(usize::MAX); // the rest of the first line
     writes(3);
-    fails(ErrorKind::StorageFull); // the second is lost, and what there is of it becomes a line of its own
-    fails(ErrorKind::StorageFull); // the third, before its first byte
+    fails(ErrorKind::StorageFull); // the second line is lost, and the part of it that was written becomes a line of its own
+    fails(ErrorKind::StorageFull); // the third line fails before its first byte
     let queue = bench.queue.clone();
     let text = bench.written();
     assert!(text.starts_with("first\nsec\nfourth\n"), "{text}");

@@ -1,4 +1,4 @@
-//! What many scrapes cost, and what one shows while views hang.
+//! The cost of many scrapes, and the content of one while views hang.
 
 use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -17,7 +17,7 @@ use crate::relay::{LoadConnector, LoadEnd, LoadLink, LoadsMode, SessionHandle, o
 
 const VIEWS: usize = 100;
 
-/// Nothing is reported.
+/// Has no load reports.
 struct NoLoads;
 
 impl LoadConnector for NoLoads {
@@ -30,7 +30,7 @@ impl LoadConnector for NoLoads {
     }
 }
 
-/// A relay with views, and how many expositions were made of it.
+/// A relay with views, and a count of the expositions that were made of it.
 struct Bench {
     views: Arc<Views>,
     _clients: Vec<Arc<SessionHandle>>,
@@ -67,7 +67,7 @@ impl Bench {
         String::from_utf8(page.into()).unwrap()
     }
 
-    /// Returns how many views there are, how many of them the next page shows, and how often one was left out.
+    /// Returns how many views exist, how many of them the next page shows, and how often a view was left out.
     async fn shown(&self) -> (usize, usize, usize) {
         let page = self.scrape().await;
         let value = |name: &str| page.lines().find_map(|line| line.strip_prefix(name)).unwrap().parse().unwrap();
@@ -75,7 +75,7 @@ impl Bench {
         (value("weir_views "), series, value("weir_metrics_views_left_out_total "))
     }
 
-    /// Waits until so many are shown: others too are left out that a busy machine lets wait for a second. Returns how often one was.
+    /// Waits until a page shows `expected` views. A busy machine may cause others to be left out too. Returns how often a view was left out.
     async fn shows(&self, expected: usize, mut left_out: usize) -> usize {
         let until = Instant::now() + Duration::from_secs(60);
         loop {

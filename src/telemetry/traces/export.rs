@@ -21,7 +21,7 @@ pub(super) struct ExportQueue {
     sampling: Sampling,
     ids: RandomIdGenerator,
     spans: mpsc::Sender<SpanRecord>,
-    /// Asks for the export of all there is.
+    /// Requests the export of all queued spans.
     flushes: mpsc::Sender<oneshot::Sender<()>>,
     counts: Arc<SpanCounts>,
 }
@@ -30,7 +30,7 @@ struct ExportTask {
     spans: mpsc::Receiver<SpanRecord>,
     flushes: mpsc::Receiver<oneshot::Sender<()>>,
     exporter: Exporter,
-    /// The next batch.
+    /// The spans of the next batch.
     filled: Vec<SpanRecord>,
     batch: usize,
     delay: Duration,
@@ -62,7 +62,7 @@ impl ExportQueue {
         Arc::new(Self { sampling: settings.sampling, ids: RandomIdGenerator::default(), spans, flushes, counts })
     }
 
-    /// Waits until what is queued was exported.
+    /// Waits until all queued spans are exported.
     pub(super) async fn finish(&self) {
         let (done, flushed) = oneshot::channel();
         if self.flushes.send(done).await.is_ok() {
@@ -102,7 +102,7 @@ impl ExportTask {
         }
     }
 
-    /// Fills the batch, until its first span has waited long enough or all spans are asked for. Returns none if there are no more.
+    /// Fills the batch until its first span has waited long enough, or an export of all spans is requested. Returns `None` if the queue has ended.
     async fn fill(&mut self) -> Option<Option<oneshot::Sender<()>>> {
         let mut due = None;
         loop {
@@ -128,7 +128,7 @@ impl ExportTask {
         }
     }
 
-    /// Fills the batch with what is queued. Returns whether there is anything.
+    /// Fills the batch from the queue without waiting. Returns whether it has any spans.
     fn fill_at_once(&mut self) -> bool {
         while self.filled.len() < self.batch
             && let Ok(span) = self.spans.try_recv()

@@ -29,7 +29,7 @@ pub(super) struct Exporter {
     address: String,
 }
 
-/// Makes each connection to the collector. Files for TLS are read each time.
+/// Opens the connections to the collector. Files for TLS are read each time.
 #[derive(Debug, Clone)]
 struct Dial {
     uri: Uri,
@@ -48,12 +48,12 @@ pub(super) enum ExporterError {
 }
 
 impl Exporter {
-    /// Connects when there is something to export. Headers and compression are read by the exporter itself.
+    /// Makes an exporter, which connects when there is something to export. The library reads the variables for headers and compression itself.
     pub(super) fn new(
         settings: &TraceSettings,
         variable: &dyn Fn(&str) -> Option<String>,
     ) -> Result<Self, ExporterError> {
-        let invalid = || ExporterError::Endpoint; // it may have a password
+        let invalid = || ExporterError::Endpoint; // the variable may contain a password
         let uri: Uri = settings.endpoint.parse().map_err(|_| invalid())?;
         let tls = match (uri.scheme_str(), uri.host()) {
             (Some("http"), Some(_)) => None,
@@ -74,7 +74,7 @@ impl Exporter {
         Ok(Self { exporter, address })
     }
 
-    /// Returns where it exports to, for the log.
+    /// Returns the collector's address, for the log.
     pub(super) fn address(&self) -> &str {
         &self.address
     }
@@ -102,7 +102,7 @@ impl Service<Uri> for Dial {
     }
 }
 
-/// Returns the attributes of all spans: those of the variables, and a name for the service if they have none.
+/// Returns the attributes of all spans: those from the variables, and a service name if the variables have none.
 fn resource(variable: &dyn Fn(&str) -> Option<String>) -> Resource {
     let stated = |name: &str| variable(name).unwrap_or_default();
     let attributes = stated("OTEL_RESOURCE_ATTRIBUTES");
@@ -117,7 +117,7 @@ fn resource(variable: &dyn Fn(&str) -> Option<String>) -> Resource {
     }
 }
 
-/// Trusts the roots of the system, or those of a file. Returns none if no certificate can be for the host.
+/// Returns the files for TLS: the system's roots, or those of a file. `None` if the host cannot be a name in a certificate.
 fn tls_files(host: &str, variable: &dyn Fn(&str) -> Option<String>) -> Option<TlsFiles> {
     let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
     let file = |what: &str| {

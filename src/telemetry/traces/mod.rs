@@ -1,7 +1,7 @@
-//! Traces by OTLP, as the standard variables `OTEL_*` say. docs/tracing.md lists them with the spans.
+//! Traces over OTLP, configured by the standard variables `OTEL_*`. docs/tracing.md lists them with the spans.
 //!
-//! Owns which events are sampled, the queue of spans, and their export. Leaves to `relay/traces` what spans are. Always: nothing waits for the
-//! collector but the task of the exporter.
+//! Owns the sampling of events, the queue of spans, and their export. `relay/traces` decides what spans are. Always: only the exporter's task
+//! waits for the collector.
 
 mod export;
 mod exporter;
@@ -32,12 +32,12 @@ struct Running {
 }
 
 impl Traces {
-    /// Starts what the variables of the process demand. What is wrong with them is logged, and never ends the relay.
+    /// Starts traces as the variables of the process require. Faults in them are logged, and never end the relay.
     pub fn from_environment() -> Self {
         Self::from_variables(&|name| std::env::var(name).ok(), CHANGE_BOUND)
     }
 
-    /// Starts what variables demand. The span of a change is open for `bound` at most.
+    /// Starts traces as these variables require. The span of a change is open for at most `bound`.
     pub fn from_variables(variable: &dyn Fn(&str) -> Option<String>, bound: Duration) -> Self {
         let (settings, warnings) = variables::read(variable);
         for Warning { variable, reason } in warnings {
@@ -53,12 +53,12 @@ impl Traces {
         }
     }
 
-    /// Lets a relay trace.
+    /// Starts the traces of a relay.
     pub(crate) fn attach(&self, counters: &ProcessCounters) {
         self.0.iter().for_each(|running| counters.traces.start(running.tracer.clone()));
     }
 
-    /// Ends all spans of changes and exports what there is, for a short time.
+    /// Ends all spans of changes and exports all spans, within a short time.
     pub async fn finish(&self) {
         let Some(running) = &self.0 else { return };
         running.tracer.end_all();

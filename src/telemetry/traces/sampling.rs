@@ -1,4 +1,4 @@
-//! Which events are traced: decided by chance, before anything of the event is noted.
+//! Which events are traced. A random number decides before anything of the event is recorded.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use opentelemetry_sdk::trace::{IdGenerator, RandomIdGenerator};
 
 use crate::relay::traces::SpanIds;
 
-/// The share of events that are traced. No event has a parent, so samplers that follow the parent do as their root does.
+/// The share of events that are traced. No event has a parent, so samplers that follow the parent use the setting for roots.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Sampling {
     All,
@@ -15,7 +15,7 @@ pub(super) enum Sampling {
 }
 
 impl Sampling {
-    /// Returns the sampler of a name, with the argument of `traceidratio`.
+    /// Returns the sampler with this name; `ratio` is the argument of `traceidratio`.
     pub(super) fn named(name: &str, ratio: f64) -> Option<Self> {
         Some(match name {
             "always_on" | "parentbased_always_on" => Self::All,
@@ -25,7 +25,7 @@ impl Sampling {
         })
     }
 
-    /// Returns the identity of the next span, if it is sampled.
+    /// Returns the ids of the next span, if it is sampled.
     pub(super) fn next(self, ids: &RandomIdGenerator) -> Option<SpanIds> {
         if self == Self::None {
             return None;
@@ -34,7 +34,7 @@ impl Sampling {
         self.takes(trace).then(|| SpanIds { trace, span: u64::from_be_bytes(ids.new_span_id().to_bytes()) })
     }
 
-    /// By the last bits of the trace's identity, as the samplers of others do.
+    /// Decides by the last bits of the trace id, like other samplers.
     fn takes(self, trace: u128) -> bool {
         match self {
             Self::All => true,

@@ -7,7 +7,7 @@ use opentelemetry_sdk::trace::{SpanData, SpanEvents, SpanLinks};
 use crate::build_facts;
 use crate::relay::traces::{SpanRecord, SpanValue};
 
-/// Returns the part of the program that spans are of.
+/// Returns the instrumentation scope of all spans.
 pub(super) fn scope() -> InstrumentationScope {
     InstrumentationScope::builder("weir").with_version(build_facts::VERSION).build()
 }

@@ -1,4 +1,4 @@
-//! The variables of the environment for traces. What is wrong with one is reported, and its default counts: a relay that cannot be traced
+//! The environment variables for traces. A faulty one is reported, and its default is used: a relay that cannot be traced
 //! still serves.
 
 use std::str::FromStr;
@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use super::sampling::Sampling;
 
-/// What the variables demand.
+/// The settings from the variables.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct TraceSettings {
     pub(super) endpoint: String,
     pub(super) sampling: Sampling,
-    /// How many spans wait for their export at most.
+    /// The limit of spans that wait for their export.
     pub(super) queue: usize,
-    /// How many spans are exported together at most.
+    /// The limit of spans in one export.
     pub(super) batch: usize,
     /// How long the first span of a batch waits for others.
     pub(super) delay: Duration,
@@ -23,14 +23,14 @@ pub(super) struct TraceSettings {
     pub(super) export_timeout: Duration,
 }
 
-/// A variable with a value that cannot be used, and what counts instead.
+/// A variable whose value cannot be used, and what is used instead.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Warning {
     pub(super) variable: &'static str,
     pub(super) reason: String,
 }
 
-/// Returns none if there are no traces.
+/// Reads the settings; `None` if there are to be no traces.
 pub(super) fn read(variable: &dyn Fn(&str) -> Option<String>) -> (Option<TraceSettings>, Vec<Warning>) {
     let mut reader = Reader { variable, warnings: Vec::new() };
     let settings = reader.settings();
@@ -83,7 +83,7 @@ impl Reader<'_> {
         Some(TraceSettings { endpoint, sampling, queue, batch, delay, timeout, export_timeout })
     }
 
-    /// A certificate without its key cannot be presented.
+    /// Reports a client certificate without its key: it cannot be presented.
     fn check_own_certificate(&mut self) {
         let certificate =
             self.first(["OTEL_EXPORTER_OTLP_TRACES_CLIENT_CERTIFICATE", "OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE"]);
@@ -130,12 +130,12 @@ impl Reader<'_> {
         })
     }
 
-    /// Returns the first that is set, with its name.
+    /// Returns the first variable that is set, with its name.
     fn first(&self, variables: [&'static str; 2]) -> Option<(&'static str, String)> {
         variables.into_iter().find_map(|variable| self.get(variable))
     }
 
-    /// An empty value is none, by the specification.
+    /// Returns a variable that is set. By the specification an empty one counts as not set.
     fn get(&self, variable: &'static str) -> Option<(&'static str, String)> {
         (self.variable)(variable)
             .map(|value| (variable, value.trim().to_owned()))
@@ -147,7 +147,7 @@ impl Reader<'_> {
     }
 }
 
-/// The endpoint of the specification.
+/// The specification's default endpoint.
 const LOCAL: &str = "http://localhost:4317";
 const LARGEST: usize = 1_000_000;
 

@@ -1,37 +1,37 @@
-//! What follows from what the worker threads have done, and when. Only time in which the thread that looks was run counts: if that one had
-//! to wait, the process was suspended or throttled, and so were the workers.
+//! Decides from the progress of the worker threads whether they stall. Only time in which the watchdog's own thread ran counts: if that thread
+//! had to wait, the process was suspended or throttled, and so were the workers.
 
 use std::time::{Duration, Instant};
 
-/// What the worker threads have done so far.
+/// The progress of the worker threads so far.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Progress {
-    /// How many of the tasks of the watchdog they have run.
+    /// How many tasks of the watchdog they have run.
     pub(super) tasks: u64,
     pub(super) workers: Vec<WorkerProgress>,
 }
 
-/// What one of them has done, as far as the runtime has counted it.
+/// The progress of one worker, as far as the runtime has counted it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct WorkerProgress {
-    /// Odd while it sleeps.
+    /// Odd while the worker sleeps.
     pub(super) parks_and_unparks: u64,
     pub(super) busy: Duration,
 }
 
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Finding {
-    /// A worker has not got on for longer than it should.
+    /// A worker has made no progress for too long.
     Stalled { worker: usize, after: Duration },
-    /// It does again.
+    /// A worker that had stalled makes progress again.
     GetsOn { worker: usize, after: Duration },
-    /// None has, for as long as the watchdog allows.
+    /// No worker has made progress for as long as the watchdog allows.
     Hung { after: Duration },
-    /// One does again.
+    /// A worker makes progress again, after all had hung.
     Recovered { after: Duration },
 }
 
-/// Judges what it is shown each time that the thread looks.
+/// Judges the progress at each check.
 #[derive(Debug)]
 pub(super) struct Judge {
     every: Duration,
@@ -41,20 +41,20 @@ pub(super) struct Judge {
     workers: Vec<Standstill<WorkerProgress>>,
 }
 
-/// A count, and since when it stands still.
+/// A count, and since when it has not changed.
 #[derive(Debug)]
 struct Standstill<T> {
     value: T,
     since: Instant,
     lasted: Duration,
-    /// It was found to last too long.
+    /// Whether the standstill was reported as too long.
     is_found: bool,
 }
 
-/// What a look changes.
+/// The change that a check finds.
 enum Change {
     TooLong,
-    /// It is over, and had lasted too long.
+    /// A standstill that was too long has ended.
     Over(Duration),
 }
 
@@ -65,7 +65,7 @@ impl Judge {
         Self { every, watchdog, looked: now, tasks, workers }
     }
 
-    /// Returns what has changed since the last look. It begins anew if that was much longer ago than it should be.
+    /// Returns what has changed since the last check. If that was much longer ago than it should be, judging starts again from this one.
     pub(super) fn look(&mut self, now: Instant, progress: Progress) -> Vec<Finding> {
         if now.saturating_duration_since(self.looked) > self.every * LATE {
             *self = Self::new(self.every, self.watchdog, now, progress);
@@ -89,7 +89,7 @@ impl Judge {
         findings
     }
 
-    /// Returns for how long no worker had got on at the last look, if that is too long.
+    /// Returns for how long no worker had made progress at the last check, if that is too long.
     pub(super) fn hung_for(&self) -> Option<Duration> {
         self.tasks.is_found.then_some(self.tasks.lasted)
     }
@@ -100,7 +100,7 @@ impl<T: PartialEq> Standstill<T> {
         Self { value, since: now, lasted: Duration::ZERO, is_found: false }
     }
 
-    /// `may_stand`: it is no standstill if the value stays as it is.
+    /// `may_stand`: an unchanged value is no standstill now.
     fn look(&mut self, now: Instant, value: T, may_stand: bool, longest: Option<Duration>) -> Option<Change> {
         let lasted = now.saturating_duration_since(self.since);
         if may_stand || self.value != value {
@@ -115,9 +115,9 @@ impl<T: PartialEq> Standstill<T> {
     }
 }
 
-/// How long a worker may take for what it does.
+/// How long a worker may take for one task.
 const STALL: Duration = Duration::from_secs(5);
-/// So many times the time between looks is much longer than that.
+/// A multiple of the time between checks. A longer pause counts as a pause of the process.
 const LATE: u32 = 2;
 
 #[cfg(test)]
@@ -126,7 +126,7 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    /// Workers whose progress is scripted, and who is shown it each second.
+    /// Workers with scripted progress, which a judge checks each second.
     struct Bench {
         judge: Judge,
         now: Instant,
@@ -141,7 +141,7 @@ mod tests {
             Self { judge: Judge::new(SECOND, watchdog, now, progress.clone()), now, progress }
         }
 
-        /// Looks each second. Those of the workers that are named get on, and any of them runs the task.
+        /// Checks each second. The workers in `get_on` make progress, and if there are any, the task is run.
         fn seconds(&mut self, seconds: u32, get_on: &[usize]) -> Vec<Finding> {
             (0..seconds).flat_map(|_| self.look_after(SECOND, get_on)).collect()
         }
@@ -205,7 +205,7 @@ mod tests {
         bench.look_after(after(60), &[]);
         assert_eq!(bench.judge.hung_for(), None, "suspended while it hung");
 
-        // A process that gets a third of a processor is slow, and does not hang.
+        // A process that gets only a third of a processor is slow, but does not hang.
         let mut bench = Bench::new(Some(after(30)));
         let findings: Vec<_> = (0..100).flat_map(|_| bench.look_after(after(3), &[])).collect();
         assert_eq!((findings, bench.judge.hung_for()), (vec![], None));

@@ -1,8 +1,8 @@
-//! The watchdog: a thread of its own looks whether the worker threads of the runtime get on.
+//! The watchdog: a thread of its own that checks whether the worker threads of the runtime make progress.
 //!
-//! Whether any of them does is found out by a task that the thread spawns each time. It also wakes a worker: tokio wakes none by itself if
-//! the one that has waited for I/O blocks, and the relay would hang for one slow task. Which of them does not get on is told by what the
-//! runtime counts of each: it counts when a worker goes to sleep, when it wakes, and after 61 tasks.
+//! The thread spawns a task at each check, which shows whether any worker makes progress. The task also wakes a worker: tokio wakes none by itself if
+//! the worker that has waited for I/O blocks, and one slow task would then hang the relay. The runtime's counts show which worker makes no
+//! progress: it counts when a worker goes to sleep, when it wakes, and after 61 tasks.
 
 mod judge;
 
@@ -17,52 +17,52 @@ use tokio::runtime::Handle;
 
 use self::judge::{Finding, Judge, Progress, WorkerProgress};
 
-/// What is known of the worker threads of a runtime.
+/// The health of the worker threads of a runtime.
 #[derive(Debug)]
 pub(crate) struct WorkerHealth {
-    /// For how many milliseconds none has got on, if that is too long; otherwise 0.
+    /// For how many milliseconds no worker has made progress, if that is too long; otherwise 0.
     hung_for: AtomicU64,
-    /// How often each has not got on.
+    /// How often each worker has stalled.
     stalls: Box<[AtomicU64]>,
 }
 
-/// The thread ends when this is dropped.
+/// Dropping this ends the thread.
 #[derive(Debug)]
 pub(crate) struct WorkerWatch {
     _alive: Sender<()>,
 }
 
-/// What the thread has.
+/// The state of the thread.
 struct Watch {
     runtime: Handle,
     health: Arc<WorkerHealth>,
-    /// How many tasks it has spawned, and how many of them have run.
+    /// How many tasks the thread has spawned, and how many of them have run.
     spawned: u64,
     run: Arc<AtomicU64>,
-    /// Called each time that the workers do not hang.
+    /// Called at each check at which the workers do not hang.
     alive: fn(),
 }
 
 impl WorkerHealth {
-    /// Of the current runtime.
+    /// Returns the health of the current runtime's workers.
     pub(crate) fn new() -> Self {
         let stalls = (0..Handle::current().metrics().num_workers()).map(|_| AtomicU64::new(0)).collect();
         Self { hung_for: AtomicU64::new(0), stalls }
     }
 
-    /// Returns for how long no worker has got on, if that is too long.
+    /// Returns for how long no worker has made progress, if that is too long.
     pub(crate) fn hung_for(&self) -> Option<Duration> {
         Some(self.hung_for.load(Ordering::Relaxed)).filter(|hung| *hung > 0).map(Duration::from_millis)
     }
 
-    /// Returns how often each worker has not got on.
+    /// Returns how often each worker has stalled.
     pub(super) fn stalls(&self) -> impl Iterator<Item = u64> {
         self.stalls.iter().map(|stalls| stalls.load(Ordering::Relaxed))
     }
 }
 
 impl WorkerWatch {
-    /// Starts to look at the current runtime. It hangs if no worker gets on for `watchdog`; never, if that is None.
+    /// Starts to check the current runtime. The workers hang if none makes progress for `watchdog`; `None`: they never count as hanging.
     pub(crate) fn start(health: Arc<WorkerHealth>, watchdog: Option<Duration>, alive: fn()) -> io::Result<Self> {
         #[allow(clippy::disallowed_methods, reason = "nothing is sent")]
         let (until_dropped, dropped) = channel();
@@ -91,7 +91,7 @@ impl Watch {
         }
     }
 
-    /// Spawns a task that counts, unless many wait already.
+    /// Spawns a task that counts, unless many are waiting already.
     fn spawn(&mut self) {
         if self.spawned - self.run.load(Ordering::Relaxed) < MAX_WAITING {
             self.spawned += 1;
@@ -131,11 +131,11 @@ impl Watch {
     }
 }
 
-/// How often the thread looks, unless that is too seldom for the watchdog.
+/// The time between checks, unless the watchdog needs a shorter one.
 const LOOK: Duration = Duration::from_secs(1);
-/// Tasks of the thread that wait for a worker.
+/// The limit of the thread's tasks that wait for a worker.
 const MAX_WAITING: u64 = 8;
-/// As tools such as `top` show it.
+/// The name that tools such as `top` show.
 const NAME: &str = "weir-watchdog";
 
 #[cfg(test)]
@@ -154,7 +154,7 @@ mod tests {
         }
     }
 
-    /// Keeps a worker busy until what this returns is dropped.
+    /// Keeps a worker busy until the result is dropped.
     fn block_worker(runtime: &Handle) -> Sender<()> {
         let ((end, ended), (begun, begins)) = (channel::<()>(), channel());
         runtime.spawn(async move {
@@ -177,12 +177,12 @@ mod tests {
         let watch = WorkerWatch::start(health.clone(), Some(Duration::from_millis(200)), alive).unwrap();
         let lives = || {
             let before = ALIVE.load(Ordering::Relaxed);
-            // On a busy machine a worker that is free may be late for a moment.
+            // On a busy machine, even a free worker may be late for a moment.
             until("it lives", || ALIVE.load(Ordering::Relaxed) > before && health.hung_for().is_none());
         };
         lives();
         let one = block_worker(runtime.handle());
-        (0..10).for_each(|_| lives()); // for longer than the watchdog allows all of them
+        (0..10).for_each(|_| lives()); // for longer than all workers may hang
         let other = block_worker(runtime.handle());
         until("they hang", || health.hung_for().is_some());
         let before = ALIVE.load(Ordering::Relaxed);
@@ -224,7 +224,7 @@ mod tests {
         let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
         let entered = runtime.enter();
         let _watch = WorkerWatch::start(Arc::new(WorkerHealth::new()), None, || {}).unwrap();
-        // By a timer, so that the worker that blocks is the one that has waited for all timers.
+        // A timer starts it, so that it blocks the worker that has waited for all timers.
         let ((end, ended), (begun, begins)) = (channel::<()>(), channel());
         runtime.spawn(async move {
             tokio::time::sleep(Duration::from_millis(50)).await;

@@ -54,7 +54,7 @@ pub struct FileResource {
     pub do_not_cache: bool,
     /// The encoded resource.
     pub body: Bytes,
-    /// The line where it begins in a YAML or JSON file.
+    /// The line on which it begins in a YAML or JSON file.
     pub line: Option<u64>,
 }
 

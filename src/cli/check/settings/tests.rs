@@ -86,7 +86,7 @@ const SECRET: &str = "envoy.extensions.transport_sockets.tls.v3.Secret";
 const TENANTS: &str =
     "views: {key: [tenant]}\npermissions: [{name: a, identities: [{network: 10.0.0.0/8}], tenant: a}]\n";
 
-/// Returns another value than the default of a key.
+/// Returns a value other than the default of a key.
 fn other_value(key: &str, default: &Value) -> String {
     match key {
         "limits.connections" => return "7".into(),
@@ -124,7 +124,7 @@ fn each_key_is_shown_with_its_value_in_its_own_row_and_changes_no_other() {
         sections.into_iter().flat_map(named).collect::<BTreeMap<_, _>>()
     };
     let (all, schema) = (rows(""), schema());
-    // A switch of all brakes, what stands for the row of another key, and what needs another key.
+    // These are a switch of all brakes, a key that is shown in another key's row, and a key that needs another key.
     let others = ["brakes.enabled", "views.preset", "views.node"];
     for path in all.keys().filter(|path| !others.contains(&path.as_str())) {
         // Limits of tenants need tenants.

@@ -1,4 +1,4 @@
-//! What each key means for a server, and what servers get from the rest of the file.
+//! What each key of a server means, and what servers take from the rest of the file.
 
 use http::{HeaderName, HeaderValue};
 use weir_core::protocol::session::Variant;
