@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::Context;
-use futures_util::future::{self, OptionFuture};
+use futures_util::future::{self, BoxFuture, OptionFuture};
 use tokio::task::JoinSet;
 
 use crate::admin::{self, AdminContext, AdminSocket, CurrentContext, ListenerInfo, ProbeValues, ServerInfo};
@@ -25,7 +25,9 @@ use crate::state::StateWriter;
 use crate::telemetry::{self, LogControl, ProcessSources, Traces, WorkerHealth, WorkerWatch};
 use crate::tls::ListenerTls;
 
-/// A relay whose listeners are bound and that does not serve yet.
+type Boxed<T> = BoxFuture<'static, T>;
+
+/// A relay that is bound and not yet running.
 pub struct App {
     listeners: Vec<Listener>,
     tls: Arc<[Arc<ListenerTls>]>,
@@ -216,26 +218,29 @@ impl App {
     /// Serves until the future is dropped, or until `stop` is ready and the relay has drained. A drain makes the relay not ready at once, leaves the
     /// connections of inherited sockets to the next process, closes the relay's own listeners after the configured delay, and then ends client
     /// streams.
-    pub async fn run_until(mut self, stop: impl Future<Output = ()>) {
+    pub async fn run_until(mut self, stop: impl Future<Output = ()> + Send + 'static) {
         let reloads = self.reloads();
-        let _ = self.run_with(reloads, stop).await; // errors are logged, and occur only with inherited sockets
+        let _ = self.run_with(reloads, Box::pin(stop)).await; // it is logged, and fails only with inherited sockets
     }
 
-    /// Like [`App::run_until`], with a control that reads the configuration file again. It also drains, and then fails, if another process keeps an
-    /// address for longer than a drain may take.
-    pub async fn run_with(mut self, reloads: ReloadControl, stop: impl Future<Output = ()>) -> anyhow::Result<()> {
+    /// The same, with what reads the configuration file again. It drains too, and fails, if another process keeps an address for longer than
+    /// it may drain. In a box, so that this crate has all of it compiled and not each program that runs a relay.
+    pub fn run_with(self, reloads: ReloadControl, stop: Boxed<()>) -> Boxed<anyhow::Result<()>> {
+        Box::pin(self.serve(reloads, stop))
+    }
+
+    async fn serve(mut self, reloads: ReloadControl, stop: Boxed<()>) -> anyhow::Result<()> {
         let times = self.drain_times;
         let drain = times.delay + times.longest() + AFTER_DRAIN;
         let info = Arc::new(self.server_info().awaiting(&self.awaited));
         let opening = std::mem::take(&mut self.awaited).into_iter().map(|address| address.opened_within(drain));
         let opening = future::try_join_all(opening.collect::<Vec<_>>());
-        let mut serving = JoinSet::new();
+        let (mut serving, mut beside) = (JoinSet::new(), JoinSet::new());
         let inherited = self.listeners.iter().filter(|listener| listener.is_inherited()).count();
         let bound = self.listeners.len() - inherited;
         for listener in self.listeners {
             serving.spawn(self.downstream.clone().serve(listener));
         }
-        let mut beside = JoinSet::new();
         let views = self.serving.views.get();
         let (counting, incomplete) = (self.serving.clone(), self.downstream.incomplete());
         let counted = Box::new(move || counting.generation.get().sample_bytes() + incomplete());
@@ -244,20 +249,15 @@ impl App {
         let workers = Arc::new(WorkerHealth::new());
         let _watchdog = WorkerWatch::start(workers.clone(), self.watchdog, self.alive)
             .inspect_err(|error| tracing::error!(%error, "cannot watch the worker threads"));
-        let readiness = views.readiness().clone();
-        beside.spawn({
-            let readiness = readiness.clone();
-            async move { readiness.log_start().await }
-        });
-        let brakes = views.incidents().brakes.clone();
+        let (readiness, brakes) = (views.readiness().clone(), views.incidents().brakes.clone());
         drop(views);
+        let starting = readiness.clone();
+        beside.spawn(async move { starting.log_start().await });
         beside.spawn(async move { brakes.log().await });
         let judged = self.downstream.judged_clients();
         beside.spawn(async move { judged.run().await });
-        beside.spawn({
-            let reloads = reloads.clone();
-            async move { reloads.watch().await }
-        });
+        let watching = reloads.clone();
+        beside.spawn(async move { watching.watch().await });
         if let Some(state) = &self.state {
             beside.spawn(state.watch());
         }

@@ -185,10 +185,10 @@ async fn run(app: App, greeting: &str, config: Option<&Path>, signals: Signals) 
     log_start(&app, config);
     tokio::spawn(allocator::give_back());
     service_manager::ready(addresses_of(&app), app.awaits());
-    let stop = async {
+    let stop = Box::pin(async move {
         terminate.recv().await;
         tracing::info!("SIGTERM received; draining");
-    };
+    });
     let reloads = app.reloads();
     let looks = async {
         let Some(hang_up) = &mut hang_up else { return std::future::pending().await };

@@ -36,7 +36,8 @@ impl World {
         let (addresses, admin) = (app.addresses(), app.admin_address().unwrap());
         let (stop, stopped) = oneshot::channel::<()>();
         let running = reloads.clone();
-        let task = tokio::spawn(async move { app.run_with(running, async { drop(stopped.await) }).await.unwrap() });
+        let task =
+            tokio::spawn(async move { app.run_with(running, Box::pin(async { drop(stopped.await) })).await.unwrap() });
         Self { relay: Relay::new(addresses[0], admin, task), reloads, addresses, folder, stop: Some(stop) }
     }
 
