@@ -1,4 +1,4 @@
-//! How much of what a server sends may be for audits.
+//! How much an audit may make a server send, compared with what it sends the views.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use crate::protocol::moment::Moment;
 pub struct AuditPace {
     of_views: BytesOfDay,
     of_audits: BytesOfDay,
-    /// All that the views had received at the last note.
+    /// How many bytes the views had received at the last call of `note_views`.
     known: Option<u64>,
 }
 
