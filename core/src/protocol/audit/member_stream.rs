@@ -38,7 +38,7 @@ impl MemberStream {
         (of_views, of_streams): (&ViewOptions, &Arc<UpstreamOptions>),
         now: Moment,
     ) -> Self {
-        // A type that makes the server end the stream ends the audit. Nothing is held back, since nobody uses what comes.
+        // A type that makes the server end the stream ends the audit. Nothing is held back, since no client uses what comes.
         let quirks = ServerQuirks { tries_types_apart: false, ..quirks.clone() };
         let options = ViewOptions {
             brakes: BrakeRules::default(),

@@ -30,8 +30,8 @@ impl AuditPace {
         self.of_audits.add(bytes, now);
     }
 
-    /// Whether an audit may begin that is expected to receive so many bytes. All audits of a day may receive a hundredth of what views did,
-    /// or 16 MiB if that is more. The first audit of a day may be larger.
+    /// Whether an audit may begin that is expected to receive `expected` bytes. All audits of a day may receive a hundredth of what views
+    /// received, or 16 MiB if that is more. The first audit of a day may be larger.
     pub fn may_begin(&mut self, expected: u64, now: Moment) -> bool {
         let (views, audits) = (self.of_views.sum(now), self.of_audits.sum(now));
         audits == 0 || audits.saturating_add(expected) <= (views / 100).max(LEAST)

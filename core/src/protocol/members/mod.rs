@@ -185,7 +185,7 @@ impl Members {
         self.refused_in_a_row.len() >= REFUSED_IN_A_ROW
     }
 
-    /// Whether servers refuse the view: each present client, or several different ones in a row. This holds without clients, too: nobody may
+    /// Whether servers refuse the view: each present client, or several different ones in a row. This holds without clients, too: no client may
     /// have what is cached, and nothing shows that a server would accept the next client.
     pub fn is_view_refused(&self) -> bool {
         self.is_any_refused() || self.refused.len() == self.present.len()

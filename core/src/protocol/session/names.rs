@@ -232,7 +232,7 @@ impl SubscribedNames {
         self.pending.insert(name, Pending::requested(asked));
     }
 
-    /// Requests every name anew.
+    /// Requests every name again.
     pub(super) fn request_all(&mut self, asked: Moment) {
         self.pending.extend(self.sent.keys().map(|name| (name.clone(), Pending::requested(asked))));
     }

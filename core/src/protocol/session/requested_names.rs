@@ -153,7 +153,7 @@ impl Wording {
         self.note_bytes();
     }
 
-    /// Counts the bytes anew. Most clients have no such names.
+    /// Counts the bytes again. Most clients have no such names.
     fn note_bytes(&mut self) {
         let rejected = self.rejected.keys().map(|name| name.as_str().len());
         self.bytes = rejected.chain(self.spellings.values().map(|text| text.len())).sum();

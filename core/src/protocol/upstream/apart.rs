@@ -65,7 +65,7 @@ impl Apart {
         (self.is_outside, self.next, self.since)
     }
 
-    /// Whether the type is put back on the stream and wanted. Only one type is at a time; a type that nobody wants makes room.
+    /// Whether the type is put back on the stream and wanted. Only one type is at a time; a type that no client wants makes room.
     pub(super) fn has_place(&self) -> bool {
         self.is_back && self.is_wanted
     }
@@ -75,7 +75,7 @@ impl Apart {
         !self.is_alone && self.refusal.is_none()
     }
 
-    /// Whether the type is remembered although nobody wants it, so that a client that requests it next gets the error at once. `left` counts down.
+    /// Whether the type is remembered although no client wants it, so that a client that requests it next gets the error at once. `left` counts down.
     pub(super) fn is_remembered(&self, left: &mut usize) -> bool {
         let is = self.refusal.is_some() && *left > 0;
         *left -= usize::from(is);

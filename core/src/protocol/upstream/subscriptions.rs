@@ -241,7 +241,7 @@ impl Subscriptions {
             updates.extend(subscription.on_time(variant, &mut context));
             answered_end |= !had_ended && subscription.end_question().has_ended();
         }
-        // A new opening begins the wait of each set anew. So it asks for all sets that clients need, or each would take an opening of its own.
+        // A new opening makes the wait of each set start over. So it asks for all sets that clients need; else each would take an opening of its own.
         if self.any(|of| of.second_request().is_to_ask_for_set()) {
             self.types.iter_mut().for_each(|(kind, of)| of.ask_for_set_too(at.view.sought().has_set(kind)));
         }

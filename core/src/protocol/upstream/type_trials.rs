@@ -45,7 +45,7 @@ const TOGETHER: usize = 8;
 /// The pause after a trial that has shown nothing, and after how many of them the view's stream is used instead.
 const SHORT_PAUSE: Duration = Duration::from_secs(2);
 const FAILURES: u32 = 3;
-/// How many refused types are remembered that nobody wants.
+/// How many refused types are remembered that no client wants.
 const REMEMBERED: usize = 64;
 
 impl TypeTrials {
