@@ -1,4 +1,4 @@
-//! A client as its connection shows it: where the client connects from, and what it has proved.
+//! A client by its connection: where it comes from, and what it has proved.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};

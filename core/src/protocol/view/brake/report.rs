@@ -20,7 +20,7 @@ pub enum BrakeEvent {
 /// Why a removal is no longer held.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ReleaseReason {
-    /// The server has the resources again, or has enough others for the loss to be an ordinary one.
+    /// The server has the resources again, or so many others that the loss is an ordinary one.
     Recovered,
     /// A later opening or poll, or another server, agrees.
     Agreed,
