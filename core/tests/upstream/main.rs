@@ -100,7 +100,7 @@ impl Bench {
         texts
     }
 
-    /// Returns the requests of one stream, each as `type [names]`, in delta as `type +[on] -[off] {versions}`. NACKs are marked, and requests without the node.
+    /// Returns the requests of one stream: `type [names]`, in delta `type +[on] -[off] {versions}`, with marks for NACKs and for no node.
     fn requests(&mut self, at: usize) -> Vec<String> {
         self.raw_requests(at).iter().map(text_of).collect()
     }

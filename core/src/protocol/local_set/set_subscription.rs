@@ -62,7 +62,7 @@ impl SetSubscription {
         }
     }
 
-    /// Adds a name or a set to what is wanted. A name or glob that was wanted before is reported again. `*` is not, because its changes are reported anyway.
+    /// Adds a name or a set to what is wanted. A name or glob that was wanted before is reported again; `*` is not, as its changes are reported.
     pub(super) fn want(&mut self, of: Selector) {
         match of {
             Selector::Wildcard if self.wildcard => {}

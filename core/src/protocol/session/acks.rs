@@ -245,7 +245,7 @@ impl AckTracker {
         }
     }
 
-    /// Ends the standing NACK if the client no longer wants anything that the NACK may be about. With `aliases`, the client may want resources by other names.
+    /// Ends the standing NACK if the client wants nothing any more that it may be about. With `aliases`, it may want resources by other names.
     pub(crate) fn settle(&mut self, wants_any: bool, aliases: bool, wants: impl Fn(&Name) -> bool) {
         if !wants_any {
             self.rejections.forget_all();

@@ -346,7 +346,7 @@ impl<'a> AdditionRound<'_, 'a> {
     }
 
     fn add_longer_lives(&mut self) {
-        // In SotW a client recognizes a heartbeat because the reply has the version that the client was sent last. Any change would make another version.
+        // In SotW a client recognizes a heartbeat because the version is the one that it was sent last. Any change would make another version.
         let changed = !self.draft.is_unchanged() || self.books.due.last() != Some(self.draft.version());
         let whole = self.kind.info().by_alias || (self.view.client.variant == Variant::Sotw && changed);
         for (resource, ttl) in std::mem::take(&mut self.longer_lives) {

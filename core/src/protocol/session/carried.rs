@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::protocol::moment::{Moment, earliest};
 
-/// When what a reply carries was received. The first reply to a subscription or after a reconnect counts from its request, however old the resources are.
+/// When what a reply carries was received. The first reply to a subscription, or after a reconnect, counts from its request.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct ReplyAge {
     /// When the oldest change was received from a server.

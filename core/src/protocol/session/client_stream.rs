@@ -121,7 +121,7 @@ impl Session {
         }
     }
 
-    /// Records that the server refuses the node or headers by which it knows this view. The next poll ends the stream if its client has nothing, or is a relay.
+    /// Records that the server refuses what it is shown of this view. The next poll ends the stream if its client has nothing, or is a relay.
     pub fn on_view_refused(&mut self, status: &ServerStatus) {
         self.beginning.on_view_refused(status);
     }

@@ -158,7 +158,7 @@ impl SubscribedNames {
         std::mem::take(&mut sent.member) | std::mem::take(&mut sent.refused)
     }
 
-    /// Ends the subscription of a name. Returns whether the client subscribed to it (DELTA-25). With a wildcard, the members of an ended collection become pending.
+    /// Ends the subscription of a name. Returns whether there was one (DELTA-25). With a wildcard, members of an ended collection are pending.
     pub(super) fn unsubscribe(&mut self, name: &Name, has_wildcard: bool, asked: Moment) -> bool {
         if self.sent.get(name).is_none_or(|sent| sent.member) {
             return false;

@@ -72,7 +72,7 @@ pub struct RejectedReply<'a> {
 }
 
 impl Rejections {
-    /// Adds a rejected reply. `accepted` is the newest reply that the client had accepted by then: if it is newer than this one, what it had is forgotten.
+    /// Adds a rejected reply. `accepted` is the newest reply accepted by then. If it is newer than the rejected one, its names are forgotten.
     pub(super) fn reject(
         &mut self,
         reply: SentReply,
@@ -135,8 +135,8 @@ impl Rejections {
         })
     }
 
-    /// Returns the newest rejected reply that has a resource in its present version, unless the client accepted it before or since, or may have. `accepted`
-    /// is the newest accepted reply: if there is one after the rejection, a reason that quotes resources, and is kept whole, is about those alone.
+    /// Returns the newest rejected reply that has a resource in its present version, unless the client accepted it before or since, or may have.
+    /// If a reply was accepted since (`accepted` is the newest), a reason that quotes resources, and is kept whole, is about those alone.
     pub(super) fn rejecting(&self, of: &SentResource, accepted: Option<SentReply>) -> Option<RejectedReply<'_>> {
         self.0.iter().rev().filter(|rejection| rejection.reply.revision >= of.changed).find_map(|rejection| {
             let is_followed = accepted.is_some_and(|accepted| accepted.nonce > rejection.reply.nonce);

@@ -1,4 +1,4 @@
-//! Makes replies with removals, which are sent after everything that is new, and tells whether any are due. In SotW only full-state types can express removals.
+//! Makes replies with removals, which follow everything that is new, and tells whether any are due. In SotW only full-state types have them.
 
 use std::collections::HashSet;
 
@@ -207,7 +207,7 @@ fn judge(snapshot: &ClientSnapshot, table: Option<&ResourceTable>, name: &Name, 
         Some(entry) => table.is_some_and(|table| table.coverage().is_absent_by_evidence(entry)),
         None => snapshot.books().claims.is_absent(Class::Wildcard, name, table),
     };
-    let exists = table.is_some_and(|table| table.coverage().is_unreadable(name)); // UP-25: the server has it in a form that cannot be used, so the client keeps what it has
+    let exists = table.is_some_and(|table| table.coverage().is_unreadable(name)); // UP-25: it came and cannot be read, so the client keeps it
     let is_closed = !snapshot.allows(name); // this needs no evidence
     if snapshot.books().names.contains(name) || is_present && whole && !is_closed {
         Judgement::Kept

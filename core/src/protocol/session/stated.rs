@@ -243,7 +243,7 @@ impl Claims {
         });
     }
 
-    /// Records that the view has no room for a claim. The claim is dropped. When there is room, it is made again from what the client states or was sent.
+    /// Drops a claim for which the view has no room. When there is room, it is made again from what the client states or was sent.
     pub(super) fn on_refused(&mut self, class: Class, name: Name) {
         self.awaits_room = true;
         self.claimed.remove(&(class, name));

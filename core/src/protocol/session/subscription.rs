@@ -1,4 +1,4 @@
-//! One client's subscription to one type: what it covers, what the client has been sent, and how the client answered. Both variants of the protocol share it.
+//! One client's subscription to one type, in either variant: what it covers, what the client was sent, and how the client answered.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;

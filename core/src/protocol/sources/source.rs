@@ -104,7 +104,7 @@ impl Source {
         }
     }
 
-    /// Returns what the server has reported so far, because its updates count from now on. A local set has nothing to add: what it reported has counted.
+    /// Returns what the server has reported so far, since its updates count now. What a local set has reported has counted.
     pub(super) fn recheck(&mut self) -> Vec<Update> {
         self.streams_mut().iter_mut().flat_map(Stream::recheck).collect()
     }

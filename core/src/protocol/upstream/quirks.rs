@@ -84,7 +84,7 @@ impl ServerQuirks {
         }
     }
 
-    /// Whether the server is the hub, which is alive as long as its stream is open, and reports itself what is absent and when a collection is complete.
+    /// Whether the server is the hub: it is alive as long as its stream is open, and reports itself what is absent, and the ends of collections.
     pub(super) fn is_hub(&self) -> bool {
         self.on_resource_timeout == OnResourceTimeout::Unknown
     }

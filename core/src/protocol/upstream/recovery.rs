@@ -36,7 +36,7 @@ impl Recovery {
         self.back_since.map(|since| since + TIME)
     }
 
-    /// Returns the servers that may still be reading their state, from what their streams know. If a server has several streams, the latest time counts.
+    /// Returns the servers that may still be reading their state. If several streams of a server know of that, the latest time counts.
     pub(crate) fn doubts(mut seen: Vec<(u16, Self)>) -> Recovering {
         // Other streams to a relay may not know yet that it is one.
         let relays: BTreeSet<u16> = seen.iter().filter(|(_, of)| of.is_relay).map(|(server, _)| *server).collect();

@@ -344,7 +344,7 @@ impl Stream {
         }
     }
 
-    /// Records that the server gave a resource to an earlier process. The first delta request states it, so that the server sends it again or removes it.
+    /// Records that the server gave a resource to an earlier process. The first delta request states it, so the server repeats or removes it.
     pub(crate) fn note_given_earlier(&mut self, kind: &Type, name: &Name) {
         if self.terms.quirks.supports_initial_resource_versions {
             self.subscriptions.on_given_earlier(kind, name);
@@ -356,7 +356,7 @@ impl Stream {
         self.subscriptions.request_again(kind, name, &self.terms);
     }
 
-    /// Returns what the server has reported so far, because its responses count from now on. No resource is among it: a server that had sent one would be active.
+    /// Returns what the server has reported so far, since its responses count now. A server that had sent a resource would be active already.
     pub(crate) fn recheck(&mut self) -> Vec<Update> {
         self.subscriptions.recheck();
         self.subscriptions.iter().flat_map(|(kind, of)| findings(kind, of, &self.terms.quirks)).collect()

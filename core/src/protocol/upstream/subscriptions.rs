@@ -158,7 +158,7 @@ impl Subscriptions {
         }
     }
 
-    /// Rejects new resources for which there is no room; never changes of resources that the view has, nor removals. Returns how many bytes were rejected.
+    /// Rejects new resources without room, but never changes of resources that the view has, nor removals. Returns how many bytes.
     pub(crate) fn make_room(&self, response: &mut ReceivedResponse, room: &Room, tables: &Tables) -> usize {
         let kind = response.kind.clone();
         let Some(wanted) = self.types.get(&kind).map(TypeSubscription::wanted) else { return 0 };
@@ -252,7 +252,7 @@ impl Subscriptions {
     pub(crate) fn disconnect(&mut self, terms: &Terms, shows_life: bool) -> Vec<Update> {
         self.trials.on_closed();
         self.types.retain(|_, subscription| subscription.wanted().is_any());
-        // In SotW a server sends a set again if its version is not stated. A type whose version was stated would be silent, and would need the next opening.
+        // In SotW a server sends a set again if its version is not stated. Otherwise it would be silent, and asked by the next opening.
         let asks = terms.variant == Variant::Sotw && self.any(|of| of.second_request().is_to_ask());
         let mut updates = Vec::new();
         for (kind, subscription) in &mut self.types {

@@ -105,7 +105,7 @@ impl TypeTrials {
         }
     }
 
-    /// Begins an opening for one type outside of the table, if it is the turn of one. Types of the table are requested as soon as the server takes that type.
+    /// Begins an opening for one type outside of the table, if one has its turn. Types of the table follow as soon as the server takes it.
     fn begin_turn<'a>(&mut self, wanted: impl Iterator<Item = &'a Type> + Clone, now: Moment) {
         let Some((kind, status)) = self.turn.take().filter(|(kind, _)| wanted.clone().any(|other| other == kind))
         else {
@@ -171,7 +171,7 @@ impl TypeTrials {
         self.trial.take_if(|trial| !trial.kinds.iter().any(|kind| apart.contains_key(kind)));
     }
 
-    /// Handles due timers. Types that are not `kept` have no subscription on the stream any more. Of types that are `wanted`, something can be requested.
+    /// Handles due timers. Types that are not `kept` have no subscription any more. Of types that are `wanted`, something can be requested.
     pub(crate) fn on_time(&mut self, is_kept: impl Fn(&Type) -> bool, is_wanted: impl Fn(&Type) -> bool, now: Moment) {
         self.first_requests.on_time(&is_kept, now);
         self.one_stream_until.take_if(|until| *until <= now);
