@@ -216,7 +216,7 @@ impl AckTracker {
         self.unanswered_since.take()
     }
 
-    /// Returns since when replies are unanswered, if one is to which neither it nor a later one was answered.
+    /// Returns since when replies are unanswered. A reply counts as answered if a later one is.
     pub(crate) fn unanswered_since(&self) -> Option<Moment> {
         self.unanswered_since
     }

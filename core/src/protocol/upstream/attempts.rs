@@ -81,7 +81,7 @@ impl Backoff {
     }
 }
 
-/// What the streams of one connection have shown about a server's variants.
+/// What successive streams to one server have shown about its variants.
 pub struct VariantChoice {
     configured: Option<Variant>,
     /// The variant of the next stream.
