@@ -29,7 +29,7 @@ impl Request {
         }
     }
 
-    /// Gives the request the encoded node.
+    /// Sets the encoded node of the request.
     pub fn set_node(&mut self, node: bytes::Bytes) {
         match self {
             Self::Sotw(request) => request.node = Some(node),
@@ -45,7 +45,7 @@ impl Request {
         }
     }
 
-    /// Returns how many names it has, including those that it unsubscribes from and those whose versions it states.
+    /// Returns how many names the request has, including those that it unsubscribes from and those whose versions it states.
     pub fn entries(&self) -> usize {
         match self {
             Self::Sotw(request) => request.resource_names.len() + request.resource_locators.len(),
@@ -57,7 +57,7 @@ impl Request {
         }
     }
 
-    /// Whether it rejects a response.
+    /// Whether the request rejects a response.
     pub fn is_nack(&self) -> bool {
         match self {
             Self::Sotw(request) => request.error_detail.is_some(),

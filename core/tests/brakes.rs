@@ -1,12 +1,12 @@
-//! Random histories of one server's set under brakes, judged by a plain model of the rules, which keeps every statement.
+//! Random histories of one server's set under brakes. A plain model of the rules, which keeps every statement, judges them.
 //!
-//! The judge knows nothing of windows in steps, holds or generations: it keeps what the server has stated and what clients have, second by
+//! The judge knows nothing of windows in steps, holds or generations. It keeps what the server has stated and what clients have, second by
 //! second. It checks:
 //! 1. A resource whose removal is younger than the grace is present, if it was part of a loss that was too much.
-//! 2. If a set would be empty, what is left of it goes after its own time alone.
-//! 3. Nothing is present longer than its longest time after its server has removed it.
+//! 2. If a set would become empty, the rest of it is removed only after a time of its own.
+//! 3. Nothing is present for longer than its longest time after its server has removed it.
 //! 4. What the server has is present.
-//! 5. Without rules the same history gives what the server states, at once.
+//! 5. Without rules, the same history gives what the server states, at once.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -43,11 +43,11 @@ impl Random {
 
 #[derive(Debug, Clone)]
 enum Op {
-    /// One delta response: what goes and what comes.
+    /// One delta response: what it removes, and what it adds.
     Change(Vec<usize>, Vec<usize>),
-    /// The server restarts, and states this much of its set: all, or as many as given.
+    /// The server restarts, and states this many of its set, or all.
     Restart(Option<usize>),
-    /// The whole set again, on the same opening.
+    /// The server sends the whole set again, on the same opening.
     Repeat,
     Wait(u64),
 }
@@ -136,30 +136,30 @@ impl World {
     }
 }
 
-/// What the server has stated and what clients have had, kept in full.
+/// Everything that the server has stated and clients have had.
 #[derive(Default)]
 struct Judge {
     /// What the server has by its statements.
     stated: BTreeSet<usize>,
-    /// When it removed what is still present, and on which opening it did so first.
+    /// When the server removed what is still present, and on which opening it first did so.
     removed: BTreeMap<usize, (u64, u64)>,
-    /// What was stated again on a later opening, late enough to agree.
+    /// Removals that the server stated again on a later opening, late enough to agree with them.
     agreed: BTreeSet<usize>,
-    /// What was held while the set would have been empty.
+    /// Removals that were held while the set would have been empty.
     emptied: BTreeSet<usize>,
     /// The least and the last size of the present set, for each second.
     sizes: BTreeMap<u64, (usize, usize)>,
     opening: u64,
     present: BTreeSet<usize>,
-    /// The seconds in which removals passed because their time was over. Counting may begin again there.
+    /// The seconds in which removals passed because their time had ended. Counting may start over there.
     restarts: Vec<u64>,
     empty_since: Option<u64>,
-    /// Since when anything is present although it was removed. A loss is measured from then on.
+    /// Since when there is anything present that was removed. A loss is measured from then on.
     held_since: Option<u64>,
 }
 
 impl Judge {
-    /// The server has stated a new set.
+    /// Records that the server has stated a new set.
     fn state(&mut self, set: &BTreeSet<usize>, now: u64, whole: bool) {
         let restated = if whole { self.present.difference(set).copied().collect() } else { BTreeSet::new() };
         let more = self.stated.difference(set).filter(|number| !self.removed.contains_key(number)).count();
@@ -199,7 +199,7 @@ impl Judge {
         }
         let gone: Vec<usize> = self.present.difference(present).copied().collect();
         let size = self.stated.len();
-        // The set at the start of the window, or after the last removals that were let go.
+        // The set at the start of the window, or after the last removals that were released.
         let start = self.held_since.unwrap_or(now).saturating_sub(WINDOW);
         let before = self.sizes.range(..start).next_back().map(|(_, (_, last))| *last);
         let restarts = self.restarts.iter().copied().filter(|at| *at > start);
@@ -315,7 +315,7 @@ fn run(ops: &[Op], rules: bool, fault: Option<Fault>) -> Result<(), String> {
     if world.present() == truth { Ok(()) } else { Err("what is meant has not passed in the end".into()) }
 }
 
-/// The shortest part of a history that still fails.
+/// Returns the shortest part of a history that still fails.
 fn shrink(mut ops: Vec<Op>, fault: Option<Fault>) -> Vec<Op> {
     let mut at = 0;
     while at < ops.len() {

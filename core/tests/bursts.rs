@@ -38,7 +38,7 @@ impl Random {
     }
 }
 
-/// What a client was sent, as an Envoy would apply it.
+/// What a client was sent, applied as an Envoy would apply it.
 struct Reader {
     id: SessionId,
     variant: Variant,
@@ -124,7 +124,7 @@ impl Reader {
                 if answers {
                     self.ask(bench, EDS, &all, &nonce);
                 }
-                // Like an Envoy, which requests routes once its clusters are warm.
+                // An Envoy requests routes when its clusters are warm.
                 if !std::mem::replace(&mut self.started, true) {
                     self.ask(bench, RDS, &ROUTES, "");
                 }

@@ -1,8 +1,8 @@
 //! Random histories of collections: clients that subscribe to globs and single members and reconnect with what they hold, a control plane
 //! whose collections grow and shrink and which answers in several responses, and streams that break.
 //!
-//! Invariants: a client loses only what upstream has removed since the client was sent it. Once nothing changes, each client holds exactly
-//! what its subscriptions contain.
+//! Invariants: a client loses only what upstream has removed since the client was sent it. When nothing changes any more, each client holds
+//! exactly what its subscriptions contain.
 
 mod support;
 
@@ -60,7 +60,7 @@ struct World {
     up: Option<(Epoch, BTreeSet<String>)>,
     /// Globs whose first response on this stream is pending.
     unanswered: BTreeSet<String>,
-    /// What the relay was sent, and when a name was last absent or was last reported absent to the relay.
+    /// What the relay was sent, and when each name was last absent, or was last reported absent to the relay.
     sent: BTreeMap<String, u32>,
     absent: BTreeMap<String, usize>,
 }
@@ -69,14 +69,14 @@ struct World {
 struct Peer {
     session: Session,
     wanted: BTreeSet<String>,
-    /// The version and the content of what it holds, and when it was sent.
+    /// The version and the content of what the client holds, and when it was sent.
     holds: BTreeMap<String, (String, usize)>,
 }
 
 impl World {
     fn new(seed: u64, faults: Faults) -> Self {
         let table = Arc::new(TypeTable::new());
-        // This control plane may be slow to answer for a name, and always reports absence in the end.
+        // This control plane may be slow to answer for a name, but reports absence in the end.
         let (linger, second_silence) = (Duration::from_secs(2), Duration::from_secs(10_000));
         let options = Arc::new(ProtocolOptions::default().with(|options| {
             options.plant(faults);
@@ -129,7 +129,7 @@ impl World {
         }
         for _ in 0..150 {
             self.answer(true);
-            self.pass(5_000)?; // in total longer than the pause before a stream that was reopened often is reopened again
+            self.pass(5_000)?; // in total longer than the pause before a stream that was often reopened is reopened again
         }
         self.judge_peace()
     }
@@ -277,7 +277,7 @@ impl World {
         ids.into_iter().try_for_each(|id| self.listen(id))
     }
 
-    /// Receives the relay's requests.
+    /// Reads the relay's requests.
     fn carry(&mut self) {
         let Some(stream) = self.sources.stream(STREAM) else { return };
         if self.up.is_none() {

@@ -1,5 +1,5 @@
-//! Costs that are counted: allocations and live bytes of the thread, and sessions woken. Counts do not depend on the machine, so these
-//! tests check laws and are not benchmarks.
+//! Costs that are counted: allocations and live bytes of the thread, and sessions woken. Counts do not depend on the machine, so these tests
+//! check laws. They are not benchmarks.
 
 mod support;
 
@@ -59,7 +59,7 @@ fn name(number: usize) -> String {
     format!("name-{number:06}")
 }
 
-/// A bench with this many clusters for `*`, and one session that subscribes to all of them.
+/// Returns a bench with this many clusters for `*`, and one session that subscribes to all of them.
 fn with_resources(count: usize) -> (Bench, SessionId) {
     resources_in(Bench::new(), count)
 }
@@ -74,7 +74,7 @@ fn resources_in(mut bench: Bench, count: usize) -> (Bench, SessionId) {
     (bench, watcher)
 }
 
-/// This many sessions, each of which subscribes to two names of its own; the last one also to `shared`.
+/// Returns a bench with this many sessions. Each subscribes to two names of its own, and the last one also to `shared`.
 fn with_sessions(count: usize) -> (Bench, Vec<SessionId>) {
     let mut bench = Bench::new();
     let ids: Vec<_> = (0..count).map(|_| bench.client(Variant::Delta)).collect();
@@ -93,7 +93,7 @@ fn with_sessions(count: usize) -> (Bench, Vec<SessionId>) {
     (bench, ids)
 }
 
-/// The cost of applying, publishing and sending one change.
+/// Returns the cost of applying, publishing and sending one change.
 fn one_change(resources: usize) -> u64 {
     let (mut bench, watcher) = with_resources(resources);
     let changed = name(resources / 2);
@@ -211,7 +211,7 @@ fn an_idle_session_does_nothing() {
     }
     let footprint = bench.sessions[&ids[0]].footprint();
     assert_eq!((footprint.pending, footprint.names), (0, 2));
-    // Polled all the same, it has nothing to send, and does not keep a snapshot alive.
+    // When it is polled all the same, it has nothing to send, and does not keep a snapshot alive.
     assert!(bench.poll(ids[0]).is_none());
     bench.leases.sweep(bench.now);
     assert_eq!(bench.leases.count(), 0);
@@ -230,7 +230,7 @@ fn a_stalled_client_costs_after_a_thousand_updates_what_it_cost_after_a_hundred(
         let set: Vec<_> = names.iter().map(|name| (name.as_str(), "one")).collect();
         bench.whole(url, &set);
         while bench.poll(stalled).is_some() {}
-        // It reads one more reply, and then none.
+        // The client reads one more reply, and then none.
         bench.set(url, &[(&name(7), "two")]);
         let _last = bench.poll(stalled);
         let mut sizes = Vec::new();
@@ -279,13 +279,13 @@ fn what_is_kept_of_the_dead_is_bounded_by_number_and_by_bytes() {
         println!(
             "{history_bytes} bytes of names, {tombstone_bytes} bytes of bodies: {early} after 300 removals, {late} after 3,000"
         );
-        // The names of the second case are not bounded by its limits: 2,700 of them at some 300 bytes each.
+        // The second case has no limit on its names: 2,700 of them at some 300 bytes each.
         let allowed = if history_bytes == 20_000 { 40_000 } else { 2_700 * 400 };
         assert!(late - early < allowed, "{early} grew to {late}");
     }
 }
 
-/// One view and its server, with subscriptions to `*` and to a name of this many invented types, round after round.
+/// Subscribes to `*` and to a name of this many made-up types, round after round, with one view and its server.
 fn made_up_types(rounds: usize, in_reach: bool) -> (i64, u64) {
     let table = Arc::new(TypeTable::new());
     let mut unit = View::new(table.clone(), Arc::default());
@@ -348,8 +348,8 @@ fn types_that_somebody_makes_up_and_leaves_again_leave_nothing_behind() {
     }
 }
 
-/// Returns the bytes that a view needs for each of `count` names that another view has as well: in its tables, and for what was requested
-/// from its server and received. `versions` is the number of different versions.
+/// Returns how many bytes a view needs for each of `count` names that another view has as well: in its tables, and for what it requested and
+/// received from its server. `versions` is the number of different versions.
 fn bytes_of_a_name(url: &str, wanted: &str, count: usize, versions: usize) -> (i64, i64) {
     let table = Arc::new(TypeTable::new());
     let store = BodyStore::default();

@@ -1,6 +1,6 @@
-//! Bursts of a control plane that sends its changes in any order, each response some milliseconds after the last, to clients that answer
-//! late. Checked after every message: no client holds a route to a cluster that it does not hold, or that was sent no endpoints since it
-//! was added (ORD-1, ORD-4, ORD-13).
+//! Bursts of a control plane that sends its changes in any order, each response some milliseconds after the last, to clients that answer late.
+//! After every message it is checked that no client holds a route to a cluster that it does not hold, or that was sent no endpoints since it was
+//! added (ORD-1, ORD-4, ORD-13).
 //!
 //! `WEIR_BURSTS=100000 cargo test --release --test order` runs more, and `WEIR_SEED=n` another history.
 
@@ -45,23 +45,23 @@ struct Manner {
     lag: u64,
     /// It ACKs clusters before it subscribes to their endpoints, and does not wait until they are warm.
     acknowledges_first: bool,
-    /// It reads a message only this often.
+    /// It reads one message in this many milliseconds.
     reads_every: u64,
-    /// It sometimes rejects a route, and keeps the one that it has.
+    /// It sometimes rejects a route, and keeps its earlier one.
     refuses: bool,
 }
 
-/// What a client was sent, as it would apply it.
+/// What a client was sent, applied as it would apply it.
 struct Reader {
     id: SessionId,
     manner: Manner,
     clusters: BTreeSet<String>,
     endowed: BTreeSet<String>,
     routes: BTreeMap<String, String>,
-    /// Clusters that the first version of a route refers to, before the client had them: a request is always answered.
+    /// Clusters to which the first version of a route refers although the client does not have them yet: a request is always answered.
     early: BTreeSet<String>,
     started: bool,
-    /// ACKed once all clusters have endpoints.
+    /// The nonce that it ACKs when all clusters have endpoints.
     unacknowledged: Option<String>,
     /// Its requests, by the time at which the relay receives them.
     says: VecDeque<(u64, Request)>,
@@ -72,7 +72,7 @@ struct Reader {
 struct World {
     clusters: BTreeMap<&'static str, u64>,
     routes: BTreeMap<&'static str, &'static str>,
-    /// Clusters that were reported to have no endpoints, so a change of that is reported too.
+    /// Clusters that were reported to have no endpoints. When they get some, that is reported too.
     bare: BTreeSet<&'static str>,
     /// Clusters whose endpoints the control plane removed before it died and did not send again: it reported that they have none.
     left_bare: BTreeSet<&'static str>,
@@ -158,7 +158,7 @@ impl Reader {
             self.endowed.extend(names.into_iter().filter(|name| self.clusters.contains(name)));
             let all: Vec<_> = self.clusters.iter().cloned().collect();
             self.say(now, request(variant, EDS, &all, &[], &[], &nonce));
-            // Like an Envoy, which requests routes once its clusters are warm.
+            // An Envoy requests routes when its clusters are warm.
             if !self.started && self.clusters.iter().all(|name| self.endowed.contains(name)) {
                 self.started = true;
                 let routes = ROUTES.map(str::to_owned);
@@ -282,7 +282,7 @@ impl World {
         }
     }
 
-    /// The control plane is back with a new configuration: it sends clusters first, and routes much later. Returns when it has sent
+    /// Brings the control plane back with a new configuration: it sends clusters first, and routes much later. Returns when it has sent
     /// everything.
     fn come_back(&mut self, random: &mut Random, bench: &mut Bench, now: u64) -> u64 {
         self.burst(random, bench, now);
@@ -330,13 +330,13 @@ fn endpoints(bench: &mut Bench, name: &str, content: &str) -> Update {
     Update::Upsert { kind: bench.kind(EDS), class: Class::Named, key: name.into(), resource }
 }
 
-/// Whether the control plane reported that there are no endpoints.
+/// Whether the control plane reported that a cluster has no endpoints.
 fn has_none(bench: &Bench, name: &str) -> bool {
     let entry = bench.view.tables().entry(&bench.kind(EDS), Class::Named, &name.into());
     entry.is_some_and(|entry| matches!(entry.presence, Presence::Absent(_)))
 }
 
-/// A route configuration with one route to one cluster.
+/// Returns a route configuration with one route to one cluster.
 fn route(bench: &mut Bench, name: &str, cluster: &str, kind: &weir_core::xds::Type) -> Update {
     let nested = |number: u8, bytes: &[u8]| [&[number << 3 | 2, u8::try_from(bytes.len()).unwrap()], bytes].concat();
     let host = nested(2, &nested(3, &nested(2, &nested(1, cluster.as_bytes()))));
@@ -403,7 +403,7 @@ fn play(bursts: usize, options: ProtocolOptions, seed: u64) -> (Vec<String>, usi
         if left > 0 && now >= next_burst && away.is_none() {
             world.burst(&mut random, &mut bench, now);
             left -= 1;
-            // Some bursts start while the last one is being sent, and some long after.
+            // Some bursts start while the last one is still being sent, and some long after it.
             next_burst = now + if random.below(3) == 0 { random.below(300) } else { 200 + random.below(6_000) };
             quiet_until = (left == 0).then_some(now + 30_000);
         }
@@ -424,7 +424,7 @@ fn play(bursts: usize, options: ProtocolOptions, seed: u64) -> (Vec<String>, usi
         }
         world.answer(&mut random, &mut bench, now);
         if left > 0 && random.below(4_000) == 0 {
-            // A client disconnects meanwhile, and reconnects without state.
+            // A client disconnects in the meantime, and reconnects without state.
             let at = random.below(readers.len() as u64) as usize;
             let manner = readers[at].manner;
             bench.leave(readers[at].id);

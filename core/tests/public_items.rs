@@ -1,12 +1,12 @@
-//! The public items of this crate are listed in `public-items.txt`, so that whatever becomes public is seen.
+//! The public items of this crate are listed in `public-items.txt`, so that everything that becomes public is noticed.
 //!
 //! `WEIR_WRITE=1 cargo test -p weir-core --test public_items` writes the list.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Returns the public items of a file by their paths: types with their variants and fields, functions, methods of traits, re-exports. Of a
-/// function it is the name alone.
+/// Returns the public items of a file by their paths: types with their variants and fields, functions, methods of traits, re-exports. A function
+/// is listed by its name only.
 fn public_items(module: &str, text: &str) -> Vec<String> {
     let (mut found, mut owners) = (Vec::new(), Vec::<(usize, String, &str)>::new());
     let mut lines = text.lines().filter(|line| !line.trim().is_empty());
@@ -14,7 +14,7 @@ fn public_items(module: &str, text: &str) -> Vec<String> {
         let depth = depth_of(line);
         let mut code = line.trim_start().to_owned();
         if code == "#[cfg(test)]" {
-            // As rustfmt writes it, an item ends at its own depth.
+            // As rustfmt writes items, an item ends at its own depth.
             let ends = |line: &str| depth_of(line) == depth && line.ends_with(['}', ';', ',']);
             while lines.next().is_some_and(|line| !ends(line)) {}
             continue;
@@ -51,14 +51,14 @@ fn depth_of(line: &str) -> usize {
     line.len() - line.trim_start().len()
 }
 
-/// Returns the first word that is no keyword.
+/// Returns the first word that is not a keyword.
 fn name_of(item: &str) -> &str {
     let words = item.split(|letter: char| !(letter.is_alphanumeric() || letter == '_')).filter(|word| !word.is_empty());
     let keywords = ["async", "const", "enum", "fn", "mod", "static", "struct", "trait", "type", "unsafe"];
     words.into_iter().find(|word| !keywords.contains(word)).unwrap_or_default()
 }
 
-/// Returns the type whose fields or methods the next lines have.
+/// Returns the type to which the fields or methods in the next lines belong.
 fn owner_of(code: &str) -> Option<String> {
     let of_impl = code.strip_prefix("impl").map(|rest| {
         let rest = if rest.starts_with('<') { rest.split_once("> ").map_or(rest, |(_, of)| of) } else { rest };

@@ -1,8 +1,8 @@
 //! Rules that tests break on purpose, to show that they notice.
 //!
-//! Compiled in only with the feature `faults`, which tests enable and no build of the program does.
+//! Compiled in only with the feature `faults`, which tests enable and the program does not.
 
-/// One broken rule each, named after what goes wrong.
+/// Each value breaks one rule, and is named after what goes wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
     /// I1: every session pins the state that it works on, without a limit.
@@ -17,7 +17,7 @@ pub enum Fault {
     UnknownIsAbsent,
     /// I3: the first response of a `*` set counts as the complete set.
     TakePartForWhole,
-    /// I3: a full-state reply leaves out names that are unknown, although the client holds them.
+    /// I3: a full-state reply leaves out names that are unknown although the client holds them.
     ShrinkByIgnorance,
     /// I3: the versions that a client states are compared with a cold set.
     JudgeStatedWhileCold,
@@ -31,7 +31,7 @@ pub enum Fault {
     FirstQuietIsTheEnd,
     /// UP-25: an entry that cannot be read counts as absent.
     BadEntryIsAbsent,
-    /// Clients without state wait for more than the first response.
+    /// Clients without state wait for more than the first response of a set.
     CachedIsKeptBack,
     /// I3, XLAT-19: a name that was dropped upstream is still served from the cache.
     ServeForgottenNames,
@@ -57,9 +57,9 @@ pub enum Fault {
     NoForcedEndpoints,
     /// A route goes out while its cluster still waits for endpoints.
     NoRoutingHold,
-    /// The total time of a routing hold is not reset for later holds, so that at last nothing is held any more.
+    /// The total time of a routing hold goes on for later holds, so that in the end nothing is held any more.
     HoldTimeGoesOn,
-    /// The ACK of a new cluster ends the wait for its endpoints, though they are on their way.
+    /// The ACK of a new cluster ends the wait for its endpoints, although they are on their way.
     HoldEndsWithAck,
     /// A cluster is removed although a route refers to it.
     RemoveUnderReference,
@@ -83,7 +83,7 @@ pub enum Fault {
     TableUrlForClients,
     /// DELTA-2: an ACK carries a change of subscription.
     AckCarriesChange,
-    /// A type that nothing is known of is requested on the stream of others before it was tried.
+    /// An unknown type is requested on the stream of other types before it was tried.
     TypesJoinUntried,
     /// SOTW-45: the names of a stale request are dropped.
     DropStaleNames,
@@ -103,17 +103,17 @@ pub enum Fault {
     DiskIsComplete,
     /// A listener is added while the client still has the one whose address it takes.
     AddBesideRemoved,
-    /// Each response that removes resources is judged by itself, so that a drip empties a set.
+    /// Each response that removes resources is judged by itself, so that many small removals can empty a set.
     BrakeForgetsDrip,
     /// A server agrees with a removal by stating it again on the same opening.
     BrakeAgreesWithItself,
-    /// Each further removal makes all that is held wait from the beginning.
+    /// Each further removal makes everything that is held wait from the beginning.
     BrakeStartsOver,
-    /// What a server takes away first after an outage is believed at once.
+    /// What a server takes away in its first words after an outage counts at once.
     AfterOutageBelievesAll,
-    /// What is stated again after an outage is held from the beginning.
+    /// What a server says again after an outage is held from the beginning.
     AfterOutageStartsOver,
-    /// When a stream ends, what it left held goes on waiting as if the server were there.
+    /// When a stream ends, what is held of it waits on as if the server were there.
     AfterOutageOutlivesStream,
     /// A view task panics when a client requests the name `panic`.
     OwnerPanics,
@@ -133,22 +133,22 @@ pub enum Fault {
     IgnoredDeletionIsNoAnswer,
     /// A claim for which there is no room is forgotten.
     DropClaimsWithoutRoom,
-    /// I3: a stream that fails puts in doubt what another one has stated to the server.
+    /// I3: a stream that fails makes unconfirmed what another stream has stated to the server.
     FailureDoubtsOtherStreams,
     /// UP-15: a server ignores stated versions, and what it does not send again counts as confirmed.
     RepeatingConfirmsAll,
-    /// I3: a relay below that is silent counts as a server that is silent.
+    /// I3: a silent relay counts as a silent control plane.
     SilentRelayIsSilentServer,
     /// XLAT-12: any response after the first one marks the server as one that sends its sets in pieces.
     ChangeIsPiece,
-    /// Of the clients of a view, the one that has come last is shown next.
+    /// The client that has come last is shown next, of the clients of a view.
     YoungestMemberIsNext,
-    /// What a server takes away from a client that has left counts at once for all others.
+    /// What a server takes away from a client that has left counts at once for all other clients.
     DepartedMemberRemoves,
 }
 
 impl Fault {
-    /// Faults of waits and of evidence, which random histories of the whole find (`core/tests/whole`).
+    /// Faults of waits and of evidence, which the random histories of `core/tests/whole` find.
     pub const OF_THE_WHOLE: [Self; 12] = [
         Self::EndIsNotAsked,
         Self::RelayNeedsNoEnd,
@@ -163,7 +163,7 @@ impl Fault {
         Self::SilentRelayIsSilentServer,
         Self::ChangeIsPiece,
     ];
-    /// Faults that a single server can show; [`Self::AcceptEvidenceOfAll`] and those after it need several servers.
+    /// Faults that a single server can show. [`Self::AcceptEvidenceOfAll`] and those after it need several servers.
     pub const ALL: [Self; 30] = [
         Self::LeaseEveryState,
         Self::IgnoreHorizon,
@@ -198,7 +198,7 @@ impl Fault {
     ];
 }
 
-/// The rule that is broken in this instance; none in the program.
+/// The rule that is broken in this instance. The program breaks none.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Faults {
     #[cfg(feature = "faults")]

@@ -1,11 +1,11 @@
-//! Time in the pure layers: a number that the callers read from a clock, and a clock that stands while the server is away.
+//! Time in the pure layers: a number that callers read from a clock, and a clock that stands while a server is away.
 
 use std::num::NonZeroU64;
 use std::ops::{Add, Sub};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Microseconds since a start that the caller chooses, plus one. So it is never zero, and an `Option` of it takes no more room.
+/// Microseconds since a start that the caller chooses, plus one. So it is never zero, and an `Option` of it takes no more memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Moment(NonZeroU64);
 
@@ -31,7 +31,7 @@ impl Add<Duration> for Moment {
 impl Sub for Moment {
     type Output = Duration;
 
-    /// Zero if `earlier` is in fact later.
+    /// Returns the time since `earlier`. Zero if `earlier` is in fact later.
     fn sub(self, earlier: Self) -> Duration {
         Duration::from_micros(self.0.get().saturating_sub(earlier.0.get()))
     }
@@ -40,7 +40,7 @@ impl Sub for Moment {
 impl Sub<Duration> for Moment {
     type Output = Self;
 
-    /// No earlier than the start.
+    /// Returns a moment that is no earlier than the start.
     fn sub(self, duration: Duration) -> Self {
         let microseconds = u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
         NonZeroU64::new(self.0.get().saturating_sub(microseconds)).map_or(Self::START, Self)
@@ -61,13 +61,13 @@ impl AtomicMoment {
     }
 }
 
-/// The earlier of two deadlines, either of which may be missing.
+/// Returns the earlier of two deadlines, either of which may be missing.
 pub fn earliest(one: Option<Moment>, other: Option<Moment>) -> Option<Moment> {
     [one, other].into_iter().flatten().min()
 }
 
-/// A clock that stands still while the server is away, so that no wait runs out meanwhile. Afterwards it goes on, and does not start over:
-/// so a server that restarts again and again cannot delay anything for ever.
+/// A clock that stands while a server is away, so that no wait runs out meanwhile. Afterwards the clock goes on, and does not start over: so a
+/// server that restarts again and again cannot delay anything for ever.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Clock {
     passed: Duration,
@@ -79,7 +79,7 @@ impl Clock {
         Self { passed: Duration::ZERO, runs_since: Some(now) }
     }
 
-    /// A clock that has shown `passed`, and stands.
+    /// Returns a clock that has shown `passed`, and stands.
     pub(crate) fn standing(passed: Duration) -> Self {
         Self { passed, runs_since: None }
     }
@@ -100,7 +100,7 @@ impl Clock {
         self.runs_since.is_some()
     }
 
-    /// Returns when it will show `reading`, if it runs.
+    /// Returns when the clock will show `reading`, if it runs.
     pub(crate) fn when(&self, reading: Duration) -> Option<Moment> {
         self.runs_since.map(|since| since + reading.saturating_sub(self.passed))
     }

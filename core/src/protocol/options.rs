@@ -1,4 +1,4 @@
-//! The options of the parts, together.
+//! The options of all parts together.
 
 use std::time::Duration;
 
@@ -11,29 +11,29 @@ use super::view::ViewOptions;
 /// What can be configured of each part.
 #[derive(Debug, Clone, Default)]
 pub struct ProtocolOptions {
-    /// Of each client's session.
+    /// The options of each client's session.
     pub session: SessionOptions,
-    /// Of each view.
+    /// The options of each view.
     pub view: ViewOptions,
-    /// Of each stream to a server.
+    /// The options of each stream to a server.
     pub upstream: UpstreamOptions,
 }
 
 impl ProtocolOptions {
-    /// Returns the same with a change.
+    /// Returns these options with a change.
     pub fn with(mut self, change: impl FnOnce(&mut Self)) -> Self {
         change(&mut self);
         self
     }
 
-    /// Sets how long a cluster stays that was removed while routing refers to it. A client that has NACKed its routing keeps its clusters
-    /// as long, but never longer than their removals and bodies are remembered.
+    /// Sets how long a removed cluster stays while routing refers to it. A client that has NACKed its routing keeps its clusters as long, but
+    /// never longer than their removals and bodies are remembered.
     pub fn hold_referenced(&mut self, reference_hold: Duration) {
         self.view.reference_hold = reference_hold;
         self.session.nacked_routing_hold = reference_hold.min(self.view.history_age).min(self.view.tombstone_age);
     }
 
-    /// Breaks rules on purpose, in each part.
+    /// Breaks rules on purpose, in all parts.
     #[cfg(any(test, feature = "faults"))]
     pub fn plant(&mut self, faults: Faults) {
         (self.session.faults, self.view.faults, self.upstream.faults) = (faults, faults, faults);

@@ -1,4 +1,4 @@
-//! Which resources a reply has. As far as there is room, this is remembered until the client has answered: the reason of a NACK need not
+//! Which names a reply has. As far as there is room, they are remembered until the client has answered, because the reason of a NACK need not
 //! name what it rejects.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -12,17 +12,17 @@ pub(crate) struct ReplyNames(Arc<Listed>);
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Listed {
-    /// The first few.
+    /// The first few names.
     first: Box<[Name]>,
     others: Others,
 }
 
-/// The names that are not remembered.
+/// The names that are not remembered one by one.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Others {
-    /// How many there are, at most.
+    /// How many they are, at most.
     count: usize,
-    /// A Bloom filter: a name that lacks one of its bits is not among them. None if there are none, or too many.
+    /// A Bloom filter: a name that lacks one of its bits is not among them. `None` if there are no such names, or too many.
     bits: Option<Box<[u64; WORDS]>>,
 }
 
@@ -35,7 +35,7 @@ impl ReplyNames {
     pub(crate) fn with<'a>(self, names: impl Iterator<Item = &'a Name>) -> Self {
         let mut names = names.peekable();
         if names.peek().is_none() {
-            return self; // nothing is copied
+            return self; // so that nothing is copied
         }
         let (mut first, mut others) = (self.0.first.to_vec(), self.0.others.clone());
         for name in names {
@@ -52,12 +52,12 @@ impl ReplyNames {
         Self(Arc::new(Listed { first: first.into(), others }))
     }
 
-    /// Adds those of another reply.
+    /// Adds the names of another reply.
     pub(crate) fn and(self, other: &Self) -> Self {
         self.and_those(other, |_| true)
     }
 
-    /// Adds those of another reply that matter, and all that are not remembered.
+    /// Adds the names of another reply that matter, and all those that are not remembered one by one.
     pub(crate) fn and_those(self, other: &Self, matters: impl Fn(&Name) -> bool) -> Self {
         let others = self.0.others.and(&other.0.others);
         let new = other.first().iter().filter(|name| matters(name) && !self.first().contains(name));
@@ -65,7 +65,7 @@ impl ReplyNames {
         Self::listing(self.0.first.to_vec(), others).with(new.into_iter())
     }
 
-    /// Takes away what another reply has. Those that are not remembered stay.
+    /// Removes the names that another reply has. Names that are not remembered one by one stay.
     pub(crate) fn without(&mut self, other: &Self) {
         let (first, gone) = (self.first(), other.first());
         if first.iter().any(|name| gone.contains(name)) {
@@ -74,7 +74,7 @@ impl ReplyNames {
         }
     }
 
-    /// Whether a resource is among them. None if that is not remembered.
+    /// Whether a resource is among the names. `None` if that is not known.
     pub(crate) fn has(&self, name: &Name) -> Option<bool> {
         match self.first().contains(name) {
             true => Some(true),
@@ -82,17 +82,17 @@ impl ReplyNames {
         }
     }
 
-    /// Whether all of them are remembered.
+    /// Whether all names are remembered one by one.
     pub(crate) fn is_complete(&self) -> bool {
         self.0.others.count == 0
     }
 
-    /// Whether all of them are known to be in others.
+    /// Whether all names are known to be among others.
     pub(crate) fn are_all_in(&self, others: &Self) -> bool {
         self.is_complete() && self.first().iter().all(|name| others.has(name) == Some(true))
     }
 
-    /// Returns the name if there is one alone.
+    /// Returns the name, if there is only one.
     pub(crate) fn only(&self) -> Option<&Name> {
         match self.first() {
             [only] if self.is_complete() => Some(only),
@@ -100,7 +100,7 @@ impl ReplyNames {
         }
     }
 
-    /// Returns the first few.
+    /// Returns the first few names.
     pub(crate) fn first(&self) -> &[Name] {
         &self.0.first
     }
@@ -140,7 +140,7 @@ impl Others {
     }
 }
 
-/// Returns the bits of a name in the filter, each as the place of its word and the bit in it.
+/// Returns the bits of a name in the filter, each as the index of its word and the bit in that.
 fn places(name: &Name) -> impl Iterator<Item = (usize, u64)> {
     let mut hasher = DefaultHasher::new();
     name.hash(&mut hasher);
@@ -150,9 +150,9 @@ fn places(name: &Name) -> impl Iterator<Item = (usize, u64)> {
 }
 
 const MOST_NAMES: usize = 16;
-/// The size of the filter: 256 bytes. With a few hundred names in it, it still rules out most names that are not among them.
+/// The size of the filter, 256 bytes. With a few hundred names in it, it still rules out most names that are not among them.
 const WORDS: usize = 32;
-/// From so many on, nearly every bit would be set.
+/// From this many names on, nearly every bit would be set.
 const MOST_IN_FILTER: usize = 1_000;
 
 #[cfg(test)]

@@ -7,12 +7,12 @@ use std::fmt;
 pub struct ServerStatus {
     /// The number of the gRPC status.
     pub code: i32,
-    /// What the server wrote with it.
+    /// The text that the server wrote with it.
     pub message: String,
 }
 
 impl ServerStatus {
-    /// Whether the status may be about what was requested. The others are about the server, its load or the way to it, or are no error.
+    /// Whether the status may be about what was requested. Other statuses are about the server, its load or the connection, or are no error.
     pub fn may_concern_request(&self) -> bool {
         !matches!(
             self.name(),
@@ -20,7 +20,7 @@ impl ServerStatus {
         )
     }
 
-    /// The name of the status in gRPC.
+    /// Returns the name of the status in gRPC.
     pub fn name(&self) -> &'static str {
         let at = usize::try_from(self.code).unwrap_or(usize::MAX);
         NAMES.get(at).copied().unwrap_or("UNKNOWN")

@@ -1,8 +1,8 @@
-//! Lets a relay behind this one know whether a `*` set is complete. The protocol has no field for that (XLAT-12), so the mark is in
-//! `system_version_info` of a delta response, whose contents a server may choose.
+//! The mark by which a relay tells another one behind it whether a `*` set is complete. The protocol has no field for that (XLAT-12), so the
+//! mark is in `system_version_info` of a delta response, whose contents a server may choose.
 
-/// The name of the response header by which relays recognize each other. A relay reports absent names itself, so its silence proves
-/// nothing: its own servers may be away.
+/// The name of the response header by which relays recognize each other. A relay reports absent names itself. Its silence proves nothing,
+/// because its own servers may be away.
 pub const RELAY_HEADER: &str = "weir-relay";
 
 /// Whether what was sent, up to and with this response, is the complete set.
@@ -23,7 +23,7 @@ impl SetMark {
         }
     }
 
-    /// Reads the text of a server, which may not be a relay.
+    /// Reads the mark from a server's text, which may not be that of a relay.
     pub(crate) fn of(text: &str) -> Option<Self> {
         [Self::Complete, Self::Partial].into_iter().find(|mark| mark.text() == text)
     }

@@ -1,6 +1,6 @@
-//! Counts what an event looks at, so that tests can measure its cost independently of the machine.
+//! Counts what an event visits, so that tests can measure its cost independently of the machine.
 //!
-//! Compiled in only with the feature `faults`, like what tests break on purpose.
+//! Compiled in only with the feature `faults`, like the rules that tests break on purpose.
 
 #[cfg(feature = "faults")]
 use std::cell::Cell;
@@ -10,14 +10,14 @@ thread_local! {
     static VISITS: Cell<u64> = const { Cell::new(0) };
 }
 
-/// Counts a resource, a name or a session that is looked at or copied.
+/// Counts a resource, a name or a session that is visited or copied.
 #[inline]
 pub(crate) fn visit() {
     #[cfg(feature = "faults")]
     VISITS.set(VISITS.get() + 1);
 }
 
-/// Returns how much this thread has looked at since the last call.
+/// Returns how much this thread has visited since the last call.
 #[cfg(feature = "faults")]
 pub fn take_visits() -> u64 {
     VISITS.take()

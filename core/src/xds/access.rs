@@ -18,7 +18,7 @@ pub struct AccessRule {
     pub types: Vec<Box<str>>,
     /// Empty means all names of these types.
     pub names: Vec<NamePattern>,
-    /// The networks of the clients that may have them.
+    /// The networks of the clients that may have the resources.
     pub peers: Vec<Network>,
 }
 
@@ -58,7 +58,7 @@ impl Access {
 }
 
 impl Clearance {
-    /// Adds what the permissions say of this client.
+    /// Adds what the permissions allow this client.
     pub fn with_permit(self, permit: Option<Arc<Permit>>) -> Self {
         Self { permit, ..self }
     }
@@ -113,7 +113,7 @@ mod tests {
         assert!(access.clearance("10.9.0.1".parse().ok()).allows(&other, &"root".into()));
     }
 
-    /// A client that is not restricted is sent what all are sent.
+    /// A client that is not restricted is sent the same as all others.
     #[test]
     fn key_11_a_client_that_one_rule_names_and_another_does_not_is_restricted() {
         let (kind, other) = (TypeTable::new().resolve("a.A"), TypeTable::new().resolve("a.B"));

@@ -21,7 +21,7 @@ impl Authority {
         }
     }
 
-    /// Returns its name, which is empty for old-style names and wildcards.
+    /// Returns the name of the authority, which is empty for old-style names and wildcards.
     pub fn name(&self) -> &str {
         match self {
             Self::TopLevel => "",

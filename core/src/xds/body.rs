@@ -65,7 +65,7 @@ impl Body {
         self.cluster_references.get_or_init(|| references::cluster_references(kind, &self.bytes)).as_deref()
     }
 
-    /// Returns the clusters that it refers to, sorted.
+    /// Returns the clusters that the body refers to, sorted.
     pub fn clusters(&self, kind: &Type) -> &[Name] {
         self.cluster_references(kind).map_or(&[], |found| &found.clusters)
     }

@@ -42,7 +42,7 @@ impl Name {
         self.0.starts_with(END_OF_SET)
     }
 
-    /// Whether it names a collection, which is subscribed as a whole (NAME-23).
+    /// Whether the name is that of a collection, which is subscribed as a whole (NAME-23).
     pub fn is_glob(&self) -> bool {
         self.parsed().is_some_and(|name| name.is_glob())
     }

@@ -29,7 +29,7 @@ impl NamePattern {
         }
     }
 
-    /// Whether a name is like the pattern.
+    /// Whether a name matches the pattern.
     pub fn matches(&self, name: &str) -> bool {
         match self {
             Self::Exactly(text) => **text == *name,

@@ -5,7 +5,7 @@ pub fn nearest<'a>(text: &str, known: impl Iterator<Item = &'a str>, limit: usiz
     nearest_few(text, known, limit, 1).pop()
 }
 
-/// Returns so many of the words that differ least from `text`, by at most `limit` letters, the nearest first.
+/// Returns the `count` words that differ least from `text`, by at most `limit` letters, the nearest first.
 pub fn nearest_few<'a>(text: &str, known: impl Iterator<Item = &'a str>, limit: usize, count: usize) -> Vec<&'a str> {
     let mut few: Vec<(usize, &str)> = Vec::new();
     for word in known {
@@ -52,7 +52,7 @@ fn distance(one: &str, other: &str, limit: usize) -> Option<usize> {
     Some(last[other.len()]).filter(|distance| *distance <= limit)
 }
 
-/// Returns two words without what they have in common at their beginnings and their ends.
+/// Returns two words without their common beginning and their common end.
 fn differing<'a>(one: &'a str, other: &'a str) -> (&'a str, &'a str) {
     let same = |pair: &(char, char)| pair.0 == pair.1;
     let begin: usize = one.chars().zip(other.chars()).take_while(same).map(|(letter, _)| letter.len_utf8()).sum();

@@ -8,18 +8,18 @@ use std::net::{IpAddr, SocketAddr};
 pub struct Peer {
     /// The number of the connection in this process.
     pub connection: u64,
-    /// Its address, or the one that a trusted balancer states for it. None on a Unix socket.
+    /// The client's address, or the one that a trusted balancer states for it. `None` on a Unix socket.
     pub address: Option<SocketAddr>,
-    /// What it has proved, if anything.
+    /// What the client has proved, if anything.
     pub proven: Option<Proven>,
 }
 
-/// What a peer has proved of itself.
+/// What a peer has proved about itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Proven {
-    /// It has the key of a certificate that was verified.
+    /// The peer has the key of a certificate that was verified.
     Certificate(CertificateNames),
-    /// It is a process of this machine on a Unix socket.
+    /// The peer is a process of this machine on a Unix socket.
     Process {
         /// The user.
         uid: u32,
@@ -45,12 +45,12 @@ impl Peer {
         Self { connection: 0, address: Some(address), proven: None }
     }
 
-    /// Returns its IP address, in IPv4 form if it has one.
+    /// Returns the peer's IP address, in IPv4 form if it has one.
     pub fn ip(&self) -> Option<IpAddr> {
         self.address.map(|address| address.ip().to_canonical())
     }
 
-    /// Returns its identity as text, by which limits count and tenants are named. No kind of identity can look like another.
+    /// Returns the peer's identity as text, by which limits count and tenants are named. Different kinds of identity have different texts.
     pub fn identity(&self) -> Option<String> {
         match self.proven.as_ref()? {
             Proven::Certificate(names) => {
@@ -65,7 +65,7 @@ impl Peer {
 }
 
 impl fmt::Display for Peer {
-    /// As logs and reports show it.
+    /// Writes the peer as logs and reports show it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.address {
             Some(address) => address.fmt(f)?,

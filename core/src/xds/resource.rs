@@ -21,11 +21,11 @@ use crate::proto::{Any, discovery};
 /// are. The TTL is in neither (I5).
 #[derive(Debug, Clone)]
 pub struct Resource {
-    /// The name that it was sent under.
+    /// The name under which the resource was sent.
     pub name: Name,
     /// The body, shared by all resources with the same bytes.
     pub body: Arc<Body>,
-    /// The hash of everything that a client receives of it: the version in delta.
+    /// The hash of everything that a client receives of the resource: its version in delta.
     pub full: ContentHash,
     pub(crate) ttl: Option<Duration>,
     /// The resource that this one makes a client request next: the endpoints of a cluster, the virtual hosts of a route.
@@ -79,12 +79,12 @@ impl Malformed {
 }
 
 impl Resource {
-    /// Returns the hash of its body.
+    /// Returns the hash of the resource's body.
     pub fn content(&self) -> ContentHash {
         self.body.hash()
     }
 
-    /// Whether the two are equal for every client.
+    /// Whether the two resources are equal for every client.
     pub fn is_same(&self, other: &Self) -> bool {
         (&self.name, self.full, self.ttl) == (&other.name, other.full, other.ttl)
     }
@@ -109,12 +109,12 @@ impl Resource {
         Self { ttl, ..self.clone() }
     }
 
-    /// Returns the aliases that this resource was requested under.
+    /// Returns the aliases by which the resource was requested.
     pub fn aliases(&self) -> &[Name] {
         self.beside.as_ref().map_or(&[], |beside| &beside.aliases)
     }
 
-    /// Returns the encoded metadata of its wrapper.
+    /// Returns the encoded metadata of the resource's wrapper.
     pub fn metadata(&self) -> Option<&Bytes> {
         self.beside.as_ref()?.metadata.as_ref()
     }
@@ -124,13 +124,13 @@ impl Resource {
         self.beside.as_ref()?.constraints.as_ref()
     }
 
-    /// Whether its server wants it to be sent only to those that wait for it.
+    /// Whether the server wants the resource to be sent only to clients that wait for it.
     pub fn do_not_cache(&self) -> bool {
         self.beside.as_ref().is_some_and(|beside| beside.do_not_cache)
     }
 
-    /// Returns the wrapper that it would have in a delta response, without version and without the bytes of its body. The type URL of the
-    /// body is kept if it differs from the type. [`Self::from_wrapper`] reads the result.
+    /// Returns the wrapper that the resource would have in a delta response, without version and without the bytes of its body. The type URL of
+    /// the body is kept if it differs from the type. [`Self::from_wrapper`] reads the result.
     pub fn wrapper_without_body(&self) -> discovery::Resource {
         let name = self.name.as_str().to_owned();
         let constraints = self.constraints().map(|bytes| discovery::ResourceName {
@@ -240,7 +240,7 @@ pub(crate) fn wrapper_name(wrapper: &discovery::Resource) -> Option<Name> {
 pub fn name_of_entry(kind: &Type, beside: Option<Name>, type_url: &str, body: &[u8]) -> Option<Name> {
     let in_body = || match kind.body_of(type_url) {
         BodyType::Own => wire::last_text(body, kind.info().name_field?),
-        // The envelope that Istiod gives its own configuration in: its field `metadata` has the name.
+        // Istiod wraps its own configuration in an envelope that has the name in its field `metadata`.
         BodyType::Other if Type::message_name(type_url) == ISTIOS_ENVELOPE => {
             wire::last_text(wire::last_bytes(body, 1)?, 1)
         }

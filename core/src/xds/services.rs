@@ -23,9 +23,9 @@ pub enum Shape {
 /// A discovery method by its path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Method {
-    /// Which types it is for.
+    /// Which types the method is for.
     pub scope: Scope,
-    /// How it is called.
+    /// How the method is called.
     pub shape: Shape,
     /// Whether it belongs to the legacy transport, which is served only if enabled (TRN-8).
     pub v2: bool,

@@ -8,7 +8,7 @@ use super::body::Body;
 use super::types::Type;
 use super::version::ContentHash;
 
-/// Finds stored bodies. It keeps none of them alive.
+/// Finds stored bodies. The store keeps none of them alive.
 ///
 /// Views use it concurrently while they read responses. So a lock is held only for one look-up in one shard, and bodies are hashed and
 /// copied without a lock.
@@ -22,7 +22,7 @@ pub struct BodyStore {
 #[derive(Debug, Default)]
 struct Shard {
     bodies: HashMap<ContentHash, Vec<Weak<Body>>>,
-    /// Swept when this many entries are reached. It is then set to twice the entries left, so the work per body is constant.
+    /// When this many entries are reached, the shard is swept. Then this is set to twice the entries left, so that the work per body is constant.
     sweep_at: usize,
 }
 
@@ -32,7 +32,7 @@ impl BodyStore {
         self.intern_as(kind, None, bytes)
     }
 
-    /// Does the same for a body with a URL of its own, which is part of its content.
+    /// Like [`Self::intern`], for a body with a URL of its own, which is part of its content.
     pub(super) fn intern_as(&self, kind: &Type, type_url: Option<&str>, bytes: &[u8]) -> Arc<Body> {
         let hash = match type_url {
             None => ContentHash::of_body(kind.name(), bytes),
@@ -45,7 +45,7 @@ impl BodyStore {
         self.shard(hash).find_or_insert(copied)
     }
 
-    /// Returns the bytes of all bodies that anybody holds.
+    /// Returns the bytes of all bodies that are in use.
     pub fn bytes(&self) -> usize {
         self.bytes.load(Ordering::Relaxed)
     }

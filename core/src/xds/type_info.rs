@@ -18,14 +18,14 @@ pub enum Role {
 pub enum References {
     None,
     ClusterEndpoints,
-    /// A route configuration whose virtual hosts come by VHDS: all those named under it.
+    /// A route configuration whose virtual hosts come by VHDS: it names all hosts under it.
     VirtualHosts,
 }
 
 /// The meaning of a first request without names (SOTW-39, DELTA-36).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EmptyFirst {
-    /// It requests nothing.
+    /// The request requests nothing.
     Nothing,
     /// It requests all resources of the type.
     Everything,
@@ -36,7 +36,7 @@ pub enum EmptyFirst {
 }
 
 impl EmptyFirst {
-    /// Whether it is a wildcard, which is then also the form of a wildcard for older servers (UP-7).
+    /// Whether it is the wildcard, which is then also the form of a wildcard for older servers (UP-7).
     pub fn is_wildcard(self) -> bool {
         matches!(self, Self::Everything | Self::UnderRoutes)
     }
@@ -45,8 +45,8 @@ impl EmptyFirst {
 /// The properties of one resource type.
 #[derive(Debug, Clone)]
 pub struct TypeInfo {
-    /// Full message name, without the `type.googleapis.com/` that peers may spell differently (TYPE-1). A type that is known by its whole URL
-    /// has that instead.
+    /// Full message name, without the `type.googleapis.com/` that peers may spell differently (TYPE-1). For a type that is known by its whole
+    /// URL, it is that URL.
     pub name: Box<str>,
     /// The field of the body with the resource's name; `None` for types without one (TYPE-4).
     pub name_field: Option<u32>,
@@ -54,9 +54,9 @@ pub struct TypeInfo {
     pub full_state: bool,
     /// What an empty first request means.
     pub empty_first: EmptyFirst,
-    /// Whether it exists in the delta variant only (TRN-3).
+    /// Whether the type exists in the delta variant only (TRN-3).
     pub delta_only: bool,
-    /// Whether aliases are requested regularly: a resource without a body is then unresolved, not a heartbeat (DELTA-39, DELTA-40).
+    /// Whether clients normally request aliases. A resource without a body is then unresolved, not a heartbeat (DELTA-39, DELTA-40).
     pub by_alias: bool,
     /// Position in the order of types, also for requests upstream (UP-6).
     pub rank: u8,
@@ -65,16 +65,16 @@ pub struct TypeInfo {
     pub addition_rank: u8,
     /// Removals are sent in the order of this rank.
     pub removal_rank: u8,
-    /// Its part in the order of types.
+    /// The role of the type in the order of types.
     pub role: Role,
-    /// How its bodies name other resources.
+    /// How bodies of the type name other resources.
     pub references: References,
     /// The successor of a v2 type. The two are distinct types with the same behaviour (TYPE-5).
     pub successor: Option<Box<str>>,
 }
 
 impl TypeInfo {
-    /// Returns the properties of a type of which nothing is known.
+    /// Returns the properties of an unknown type.
     pub(super) fn opaque(name: &str) -> Self {
         Self {
             name: name.into(),

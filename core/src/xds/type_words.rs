@@ -45,7 +45,7 @@ pub fn short_type_name(name: &str) -> String {
     }
 }
 
-/// The first two are printed.
+/// The words of each type, of which the first two are printed, and its message name.
 #[rustfmt::skip]
 const WORDS: &[(&[&str], &str)] = &[
     (&["lds", "listeners", "listener"], "envoy.config.listener.v3.Listener"),

@@ -69,7 +69,7 @@ impl Type {
         (self.0.name_field.is_none() && !is_beside).then(|| Name::from(""))
     }
 
-    /// Whether it is known by its whole URL.
+    /// Whether the type is known by its whole URL.
     fn has_own_url(&self) -> bool {
         self.name().contains('/')
     }
@@ -78,7 +78,7 @@ impl Type {
         self.0.role == role
     }
 
-    /// Whether this is its name, or the one of its successor.
+    /// Whether this is the name of the type, or that of its successor.
     pub(crate) fn is_called(&self, name: &str) -> bool {
         *self.0.name == *name || self.0.successor.as_deref() == Some(name)
     }
@@ -88,22 +88,22 @@ impl Type {
         self.is_called(LISTENERS) || self.is_called(SCOPED_ROUTES)
     }
 
-    /// Whether its resources lead traffic, so that connections or requests fail when they vanish: listeners, scoped routes and clusters.
+    /// Whether resources of the type lead traffic, so that connections or requests fail when they vanish: listeners, scoped routes and clusters.
     pub(crate) fn leads_traffic(&self) -> bool {
         self.can_conflict() || self.is_called(CLUSTERS)
     }
 
-    /// Whether its resources are the hosts of clusters.
+    /// Whether resources of the type are the hosts of clusters.
     pub(crate) fn is_assignment(&self) -> bool {
         self.is_called(ENDPOINTS)
     }
 
-    /// Whether its resources are private keys, passwords and the like.
+    /// Whether resources of the type are private keys, passwords and the like.
     pub fn is_secret(&self) -> bool {
         self.is_called(SECRETS)
     }
 
-    /// Whether the URL is of the second version of the API.
+    /// Whether the URL is that of a type in version 2 of the API.
     pub fn is_v2(&self) -> bool {
         self.0.successor.is_some()
     }
@@ -149,7 +149,7 @@ impl PartialOrd for Type {
 pub(crate) enum BodyType {
     /// A message of the type.
     Own,
-    /// One of another type, which is passed on under its own URL.
+    /// A message of another type, which is passed on under its own URL.
     Other,
     /// A message that must not be in such a response.
     Foreign,
@@ -190,12 +190,12 @@ impl TypeTable {
         Self { by_name, v2: false }
     }
 
-    /// Serves the types of v2 as well (TRN-8).
+    /// Returns the table with the types of v2 (TRN-8).
     pub fn with_v2(self, v2: bool) -> Self {
         Self { v2, ..self }
     }
 
-    /// Serves virtual hosts by name alone: an empty first request requests none (DELTA-36).
+    /// Returns the table with virtual hosts by name only: an empty first request requests none (DELTA-36).
     pub fn with_virtual_hosts_by_name(mut self) -> Self {
         for kind in self.by_name.values_mut().filter(|kind| kind.info().empty_first == EmptyFirst::UnderRoutes) {
             *kind = Type(Arc::new(TypeInfo { empty_first: EmptyFirst::EmptyAnswer, ..kind.info().clone() }));

@@ -21,7 +21,7 @@ impl ContentHash {
         Self(hasher.digest128())
     }
 
-    /// Returns a number below `count`; all are equally likely.
+    /// Returns a number below `count`. All numbers are equally likely.
     pub(super) fn remainder(self, count: usize) -> usize {
         (self.0 % count as u128) as usize
     }
@@ -47,7 +47,7 @@ fn update_delimited(hasher: &mut Xxh3, part: &[u8]) {
 pub type VersionText = [u8; 24];
 
 impl ContentHash {
-    /// Returns it as it is stored.
+    /// Returns the hash in the form in which it is stored.
     pub fn to_bytes(self) -> [u8; 16] {
         self.0.to_be_bytes()
     }
@@ -108,7 +108,7 @@ impl SetVersion {
         self == Self::EMPTY
     }
 
-    /// Returns it as it is stored.
+    /// Returns the sum in the form in which it is stored.
     pub fn to_bytes(self) -> [u8; 16] {
         self.0.to_be_bytes()
     }

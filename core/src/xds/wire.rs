@@ -55,8 +55,8 @@ pub(crate) fn last_bytes(bytes: &[u8], number: u32) -> Option<&[u8]> {
     found
 }
 
-/// Returns all occurrences of a message field as one: concatenated encodings are the merged message, which is what decoders make of them.
-/// None if the bytes are no message.
+/// Returns all occurrences of a message field as one: concatenated encodings are the merged message, which is what decoders make of them. `None`
+/// if the bytes are no message.
 pub fn merged(bytes: &[u8], number: u32) -> Option<Vec<u8>> {
     let mut merged = Vec::new();
     for field in fields(bytes) {

@@ -19,10 +19,10 @@ pub struct Xdstp {
 /// Why a text that begins like a new-style name is invalid (NAME-10).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum NameFault {
-    /// It ends where its authority would begin.
+    /// The name ends where its authority would begin.
     #[error("there is no // after the scheme")]
     NoAuthority,
-    /// It has no type.
+    /// The name has no type.
     #[error("it names no type")]
     NoType,
     /// An escape cannot be read.
@@ -31,7 +31,7 @@ pub enum NameFault {
     /// A context parameter cannot be read.
     #[error("a context parameter has no key")]
     Context,
-    /// It has directives.
+    /// The name has directives.
     #[error("directives belong into resources, not into requests")]
     Directives,
 }
@@ -66,7 +66,7 @@ impl Xdstp {
         Ok(Self { authority: decoded(authority)?, kind: decoded(kind)?, id, context })
     }
 
-    /// Whether it is a collection, which is subscribed as a whole (NAME-23).
+    /// Whether the name is that of a collection, which is subscribed as a whole (NAME-23).
     pub fn is_glob(&self) -> bool {
         self.id.last().is_some_and(|last| last == "*")
     }
@@ -88,7 +88,7 @@ pub fn authority_of_template(text: &str) -> Option<String> {
 }
 
 impl fmt::Display for Xdstp {
-    /// The canonical form: parameters sorted by key, and nothing escaped without need (NAME-7).
+    /// Writes the canonical form: parameters sorted by key, and nothing escaped without need (NAME-7).
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{SCHEME}//")?;
         encode(f, &self.authority, "%/?#")?;

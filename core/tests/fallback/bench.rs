@@ -63,7 +63,7 @@ impl Bench {
         }
     }
 
-    /// The same view in a later process, which has its state.
+    /// Returns the same view in a later process, which has its state.
     pub fn restarted(&self, plan: Plan) -> Self {
         let mut after = Self::new(plan);
         after.view.restore(
@@ -110,7 +110,7 @@ impl Bench {
         }
     }
 
-    /// Live servers answer their liveness calls.
+    /// Lets live servers answer their liveness calls.
     fn answer_calls(&mut self) -> bool {
         let mut any = false;
         for (id, stream) in self.sources.streams_mut() {
@@ -124,7 +124,7 @@ impl Bench {
         any
     }
 
-    /// Servers whose streams were reopened for a second request, since the last call.
+    /// Returns the servers whose streams were reopened for a second request since the last call.
     pub fn asked_again(&mut self) -> Vec<usize> {
         std::mem::take(&mut self.again).into_iter().map(|id| id.server).collect()
     }
@@ -134,7 +134,7 @@ impl Bench {
         self.settle();
     }
 
-    /// A server is up: its streams open. Returns its requests, as `names` with versions in SotW.
+    /// Opens the streams to a server. Returns its requests, as `names` with versions in SotW.
     pub fn open(&mut self, server: usize) -> Vec<String> {
         for (id, stream) in self.sources.streams_mut().filter(|(id, _)| id.server == server) {
             let epoch = stream.opened();
@@ -167,12 +167,12 @@ impl Bench {
         self.settle();
     }
 
-    /// A stream ends, with a response before or without one, and the server is unreachable after that.
+    /// Ends a stream, with or without a response before. The server is unreachable after that.
     pub fn end(&mut self, server: usize, answered: bool) {
         self.end_all(server, answered, false);
     }
 
-    /// The server, or the way to it, is lost.
+    /// Loses a server, or the connection to it.
     pub fn lose(&mut self, server: usize) {
         self.end_all(server, false, true);
     }
@@ -219,7 +219,7 @@ pub fn text_of(request: &Request) -> String {
             format!("[{}] v{}", request.resource_names.join(","), request.version_info)
         }
         Request::Delta(request) => {
-            // What asks for the end of a set differs each time: `core/tests/upstream/ends.rs` looks at it.
+            // The name that asks for the end of a set differs each time: `core/tests/upstream/ends.rs` checks it.
             let stated = request.initial_resource_versions.iter().filter(|(name, _)| !name.starts_with(END_OF_SET));
             let versions: Vec<_> = stated.map(|(name, version)| format!("{name}:{version}")).collect();
             let (on, off) = (request.resource_names_subscribe.join(","), request.resource_names_unsubscribe.join(","));
@@ -255,7 +255,7 @@ pub fn sotw(url: &str, version: &str, resources: &[(&str, &str)]) -> Response {
     })
 }
 
-/// Two servers, the first of which has sent `a` of endpoints.
+/// Returns two servers, the first of which has sent `a` of endpoints.
 pub fn served(rule: Rule) -> Bench {
     let mut bench = Bench::new(plan(2, Variant::Delta, rule));
     bench.want(EDS, "a", true);

@@ -10,7 +10,7 @@ use weir_core::protocol::upstream::{InitialSet, ServerQuirks, ServerStatus, Tria
 const GLOB: &str = "xdstp://x/envoy.config.endpoint.v3.ClusterLoadAssignment/*";
 const MEMBER: &str = "xdstp://x/envoy.config.endpoint.v3.ClusterLoadAssignment/a";
 
-/// A delta server reports a transient error for a name.
+/// Returns a delta response that reports a transient error for a name.
 fn trouble(url: &str, name: &str) -> Response {
     let Response::Delta(mut response) = delta(url, &[], &[]) else { unreachable!() };
     let resource_name = Some(ResourceName { name: name.into(), ..Default::default() });
@@ -19,7 +19,7 @@ fn trouble(url: &str, name: &str) -> Response {
     Response::Delta(response)
 }
 
-/// Two servers for everything, also for the authority `x`.
+/// Returns a plan with two servers for everything, also for the authority `x`.
 fn plan_of_both(rule: Rule) -> Plan {
     let mut both = plan(2, Variant::Delta, rule);
     both.authorities.insert("x".into(), AuthorityPlan { servers: vec![0, 1], rule });
@@ -51,14 +51,14 @@ fn xlat_15_and_delta_30_a_fallback_server_says_that_there_is_none_of_a_name_in_e
 
 const OWN: &str = "type.googleapis.com/own.Debug";
 
-/// Two servers that may refuse types.
+/// Returns a plan with two servers that may refuse types.
 fn that_may_refuse() -> Plan {
     let quirks = Arc::new(ServerQuirks { tries_types_apart: true, ..ServerQuirks::default() });
     let server = || ServerPlan::Streams { variant: Variant::Delta, quirks: quirks.clone() };
     Plan { servers: vec![server(), server()], ..plan(2, Variant::Delta, Rule::Uncached) }
 }
 
-/// The type is tried at the first server.
+/// Tries the type at the first server.
 fn try_own(bench: &mut Bench, end: TrialEnd) {
     let (id, now) = (StreamId { server: 0, at: 0 }, bench.now);
     let mut trials = bench.sources.stream(id).unwrap().trials();
@@ -72,8 +72,8 @@ fn refused() -> TrialEnd {
     TrialEnd::Refused(ServerStatus { code: 2, message: "no such type".into() })
 }
 
-/// FB-5: an error of a name is no reason to leave a server, and neither is its refusal of a type. A type that it was not asked for is a
-/// reason: another server may have it.
+/// FB-5: an error of a name is no reason to leave a server, and neither is a type that the server refuses. A type that was not requested from it
+/// is a reason, because another server may have it.
 #[test]
 fn fb_4_a_type_that_the_server_refuses_is_no_reason_to_leave_it() {
     for (name, is_refused, is_later) in [("*", true, false), ("x", true, true), ("*", false, false), ("x", false, true)]
@@ -100,7 +100,7 @@ fn fb_4_a_type_that_the_server_refuses_is_no_reason_to_leave_it() {
     }
 }
 
-/// The server may be away when the configuration is read again. Then the next view cannot find out by itself that the type is refused.
+/// The server may be away when the configuration is read again. Then the next view cannot find out by itself that the server refuses the type.
 #[test]
 fn fb_4_a_type_that_the_server_has_refused_before_a_reload_is_no_reason_to_leave_it_until_it_takes_it() {
     let want = |bench: &mut Bench| [(EDS, "a"), (OWN, "x")].iter().for_each(|(url, name)| bench.want(url, name, true));
@@ -150,7 +150,7 @@ fn xlat_15_and_up_40_what_a_fallback_server_lets_live_on_is_its_own() {
     bench.say(1, mortal(CDS, "x", 60));
     bench.later(Duration::from_secs(60));
     assert_eq!(bench.held(CDS, Class::Wildcard, "x"), "gone");
-    bench.say(1, heartbeat(CDS, "x", 60)); // a little late for it
+    bench.say(1, heartbeat(CDS, "x", 60)); // the heartbeat comes a little late
     assert_eq!(bench.held(CDS, Class::Wildcard, "x"), "1");
     bench.say(1, delta(CDS, &[], &["x"]));
     assert_eq!(bench.held(CDS, Class::Wildcard, "x"), "gone", "it was nobody else's");
@@ -181,7 +181,7 @@ fn fb_6_what_nobody_watches_any_more_is_no_reason_to_go_on() {
 fn fb_6_what_is_about_to_be_watched_is_a_reason_to_go_on() {
     let mut bench = served(Rule::Uncached);
     bench.want(CDS, "c", true);
-    bench.say(0, delta(CDS, &[("c", "1")], &[])); // and its endpoints are requested before any client does so
+    bench.say(0, delta(CDS, &[("c", "1")], &[])); // its endpoints are requested before any client requests them
     bench.end(0, false);
     assert_eq!(bench.standing(), LadderState::Trying(1));
 }
@@ -323,7 +323,7 @@ fn fb_6_a_set_that_clients_without_state_are_given_is_cached_and_one_that_was_cu
     }
 }
 
-/// A resource with a TTL.
+/// Returns a response with a resource that has a TTL.
 fn mortal(url: &str, name: &str, seconds: i64) -> Response {
     let Response::Delta(mut response) = delta(url, &[(name, "1")], &[]) else { unreachable!() };
     response.resources.iter_mut().for_each(|of| of.ttl = Some(prost_types::Duration { seconds, nanos: 0 }));

@@ -1,10 +1,10 @@
-//! What events of servers cost: how much is looked at depends on what they concern, and not on how much there is.
+//! What events of servers cost: how much is visited depends on what an event concerns, and not on how much there is.
 
 use weir_core::protocol::visits::take_visits;
 
 use super::*;
 
-/// Returns how much is looked at when a stream with unanswered names ends, if so many other names were given.
+/// Returns how much is visited when a stream with unanswered names ends, after `given` other names were given.
 fn of_an_end(given: usize) -> u64 {
     let mut bench = Bench::new(plan(1, Variant::Delta, Rule::Reachability));
     let names: Vec<_> = (0..given).map(|number| format!("c{number:06}")).collect();
@@ -24,7 +24,7 @@ fn the_end_of_a_stream_costs_nothing_of_what_was_given_for_each_name_that_was_no
     assert!(visits <= (2 * GIVEN + 8 * OPEN) as u64, "{visits} for {OPEN} names beside {GIVEN}");
 }
 
-/// A client may make up many names, and leave one after the other.
+/// A client may make up many names, and unsubscribe from them one by one.
 #[test]
 fn the_end_of_a_name_costs_nothing_of_the_names_of_other_authorities() {
     let of_an_end = |others: usize| {

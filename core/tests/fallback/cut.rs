@@ -10,7 +10,7 @@ use weir_core::proto::discovery::{DeltaDiscoveryRequest, DeltaDiscoveryResponse,
 use weir_core::protocol::session::{Client, Session, Step};
 use weir_core::protocol::view::Leases;
 
-/// A delta client beside the view, which the bench does not know of.
+/// A delta client of the view, which the bench does not know.
 struct Delta {
     session: Session,
     leases: Leases,
@@ -23,7 +23,7 @@ impl Delta {
         Self { session, leases: Leases::new(options.view.clone().into()) }
     }
 
-    /// Requests a type, and states what it holds.
+    /// Requests a type, and states what the client holds.
     fn ask(&mut self, bench: &mut Bench, url: &str, name: &str, stated: &[&str]) {
         let request = DeltaDiscoveryRequest {
             type_url: url.into(),
@@ -40,7 +40,7 @@ impl Delta {
         self.session.on_interest_applied();
     }
 
-    /// Publishes, marks what has changed, and returns what the client is sent.
+    /// Publishes, reports changed names, and returns what the client is sent.
     fn said(&mut self, bench: &mut Bench) -> Vec<String> {
         let mut said = Vec::new();
         while let Step::Reply(reply) = self.session.poll(bench.view.snapshot(), &mut self.leases, bench.now) {
@@ -82,7 +82,7 @@ fn i4_a_route_that_came_with_its_cluster_just_before_the_stream_was_lost_is_sent
     }
 }
 
-/// The end of a stream cancels removals that wait, since the resources may be back. The next opening asks for them at once.
+/// The end of a stream cancels removals that wait, because the resources may be back. The next opening requests them at once.
 #[test]
 fn ord_1_what_was_removed_and_waits_is_requested_again_on_the_next_opening() {
     for variant in [Variant::Delta, Variant::Sotw] {
@@ -118,7 +118,7 @@ fn ord_1_what_was_removed_and_waits_is_requested_again_on_the_next_opening() {
     }
 }
 
-/// A response with a route that refers to a cluster.
+/// Returns a response with a route that refers to a cluster.
 fn routing(name: &str, cluster: &str) -> DeltaDiscoveryResponse {
     let nested = |field: u8, bytes: &[u8]| [&[field << 3 | 2, u8::try_from(bytes.len()).unwrap()], bytes].concat();
     let action = nested(2, &nested(1, cluster.as_bytes()));

@@ -1,5 +1,5 @@
-//! What counts as evidence with several servers: whose silence counts, which server gets a second request, and what happens to sets over
-//! switches and lost streams.
+//! What counts as evidence with several servers: whose silence counts, which server gets a second request, and what happens to sets when a
+//! ladder switches or a stream is lost.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use weir_core::protocol::view::{Claim, Claimed, Completeness};
 const SECOND: Duration = Duration::from_secs(120);
 const LONG: Duration = Duration::from_secs(60);
 
-/// Two servers for endpoints `a` by name and for all clusters; the first has sent some and is unreachable now.
+/// Returns two servers for endpoints `a` by name and for all clusters. The first has sent some of them and is unreachable now.
 fn fallen_back(holds_missing: bool) -> Bench {
     let mut bench = Bench::new(Plan { holds_missing, ..plan(2, Variant::Delta, Rule::Reachability) });
     bench.want(CDS, "*", true);
@@ -290,7 +290,7 @@ fn fb_9_what_another_server_took_away_is_asked_of_the_first_again_though_it_was_
         bench.say(0, delta(LDS, &[("l", "1")], &[]));
         bench.later(LONG);
         bench.end(0, false);
-        bench.open(0); // before any response of the other
+        bench.open(0); // before any response of the other server
         bench.open(1);
         bench.say(1, delta(url, &[], &["a"]));
         bench.say(1, delta(LDS, &[("l", "2")], &[]));

@@ -11,13 +11,13 @@ use weir_core::protocol::view::Class;
 use super::bench::{Bench, delta, plan, sotw};
 use super::support::{CDS, EDS};
 
-/// One server that keeps what it deletes.
+/// Returns a plan with one server whose deletions are ignored.
 fn keeping(variant: Variant) -> Plan {
     let quirks = ServerQuirks { ignore_deletions: true, ..ServerQuirks::default() }.into();
     Plan { servers: vec![ServerPlan::Streams { variant, quirks }], ..plan(1, variant, Rule::default()) }
 }
 
-/// Watches for longer than any silence, over which the server stays alive.
+/// Lets time pass for longer than any silence lasts. The server stays alive.
 fn watch(bench: &mut Bench) {
     (0..60).for_each(|_| bench.later(Duration::from_secs(5)));
 }
@@ -55,7 +55,7 @@ fn xlat_20_a_reconnect_keeps_what_was_deleted() {
     bench.say(0, delta(EDS, &[], &["b"]));
     bench.end(0, true);
     assert_eq!(bench.open(0), ["+[b] -[] {}"]);
-    watch(&mut bench); // the server is silent about it
+    watch(&mut bench); // the server is silent about the name
     assert_eq!(bench.held(EDS, Class::Named, "b"), "1");
     bench.say(0, delta(EDS, &[("b", "2")], &[]));
     assert_eq!(bench.held(EDS, Class::Named, "b"), "2");

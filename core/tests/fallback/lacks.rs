@@ -59,7 +59,7 @@ fn fb_26_and_up_24_an_answer_under_way_to_an_open_server_says_nothing_of_names_t
         bench.say(0, full(&[(name, "1")]));
         bench.say(1, full(&[("old", "1")]));
         bench.end(0, false);
-        bench.say(1, full(&[("old", "2")])); // before it can have read the next request
+        bench.say(1, full(&[("old", "2")])); // before the server can have read the next request
         assert_eq!(bench.held(CDS, Class::Named, name), "1", "no word of it");
         bench.requested(1);
         bench.say(1, full(&[("old", "3")]));
@@ -198,7 +198,7 @@ fn fb_26_what_only_another_gave_stays_while_the_server_is_away() {
     bench.say(0, delta(CDS, &[("a", "1")], &[]));
     bench.later(Duration::from_secs(119));
     assert_eq!(bench.held(CDS, Class::Wildcard, "x"), "9");
-    bench.end(0, true); // before its time was over
+    bench.end(0, true); // before its time had ended
     bench.open(0);
     bench.later(Duration::from_secs(119));
     assert_eq!(bench.held(CDS, Class::Wildcard, "x"), "9", "what was before the stream was lost does not count");

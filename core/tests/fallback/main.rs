@@ -32,7 +32,7 @@ use weir_core::xds::Authority;
 fn fb_3_only_what_cannot_be_reached_is_left() {
     let mut bench = served(Rule::Uncached);
     bench.want(EDS, "uncached", true);
-    bench.later(Duration::from_secs(60)); // it sends nothing, and the timer fires
+    bench.later(Duration::from_secs(60)); // the server sends nothing, and the timer ends
     bench.say(0, delta(EDS, &[("a", "2"), ("a", "3")], &[])); // an invalid response
     bench.end(0, true); // the stream ends after a response
     assert_eq!(bench.standing(), LadderState::Active(0));
@@ -232,7 +232,7 @@ fn fb_21_a_session_that_requests_many_names_that_nobody_has_does_not_move_the_la
         let names: Vec<_> = names.iter().map(String::as_str).collect();
         bench.say(0, delta(EDS, &[], &names));
     };
-    // Exactly as many as are allowed.
+    // Exactly as many names as are allowed.
     many(&mut bench, &names[1..]);
     bench.end(0, false);
     assert_eq!(bench.standing(), LadderState::Cached(0));
@@ -247,7 +247,7 @@ fn fb_21_a_session_that_requests_many_names_that_nobody_has_does_not_move_the_la
     bench.want_as(ONE, EDS, "another", true);
     assert_eq!(bench.standing(), LadderState::Trying(1), "somebody else wants it too, and upstream was asked before");
 
-    // The same if the server is lost while the name is requested.
+    // The same happens if the server is lost while the name is requested.
     let mut bench = served(Rule::Uncached);
     many(&mut bench, &names);
     bench.want_as(TWO, EDS, "another", true);

@@ -14,7 +14,7 @@ use super::support::CDS;
 
 const HOLD: Duration = Duration::from_secs(10);
 
-/// A view for which nothing is requested yet.
+/// Returns a view for which nothing is requested yet.
 fn empty(servers: usize, variant: Variant) -> Bench {
     holding(HOLD, servers, variant)
 }
@@ -27,7 +27,7 @@ fn holding(after_outage: Duration, servers: usize, variant: Variant) -> Bench {
     Bench::with(plan(servers, variant, Rule::Reachability), options)
 }
 
-/// A server that has sent two clusters, a while ago, and perhaps another one below it.
+/// Returns a view whose server has sent two clusters some time ago; there may be another server below it.
 fn served(servers: usize, variant: Variant) -> Bench {
     served_by(empty(servers, variant), variant)
 }
@@ -40,7 +40,7 @@ fn served_by(mut bench: Bench, variant: Variant) -> Bench {
     bench
 }
 
-/// The view that follows another one of the same key after a reload, and its stream is open.
+/// Returns the view that follows another one of the same key after a reload. Its stream is open.
 fn successor(mut before: Bench, mut after: Bench) -> Bench {
     let (now, sets) = (before.now, SavedSet::all_of(before.view.snapshot(), before.now));
     let mut history = before.sources.history(now);
@@ -53,7 +53,7 @@ fn successor(mut before: Bench, mut after: Bench) -> Bench {
     after
 }
 
-/// The server sends a part of what it has.
+/// Lets the server send a part of what it has.
 fn half(bench: &mut Bench, variant: Variant, has: &[(&str, &str)], lacks: &[&str]) {
     bench.say(0, if variant == Variant::Delta { delta(CDS, has, lacks) } else { sotw(CDS, "2", has) });
 }
@@ -88,7 +88,7 @@ fn a_server_that_only_drains_its_connections_is_believed_at_once() {
     }
 }
 
-/// FB-3: another stream with a response shows that the server is there. In SotW, single names have a stream of their own.
+/// FB-3: another stream with a response shows that the server is alive. In SotW, single names have a stream of their own.
 #[test]
 fn a_stream_that_ends_while_another_one_has_answered_is_no_outage() {
     let mut bench = served(1, Variant::Sotw);
@@ -174,7 +174,7 @@ fn views_that_follow_one_another_hold_for_no_longer_than_the_first_of_them() {
     }
 }
 
-/// What a server takes away long after it was asked does not repeat an earlier word.
+/// A removal that a server sends long after it was asked does not count as a repetition of its first words.
 #[test]
 fn a_view_that_follows_another_one_doubts_its_server_no_longer_than_one_that_was_away() {
     let hour = Duration::from_secs(3600);
@@ -197,8 +197,8 @@ fn a_view_that_follows_another_one_doubts_its_server_no_longer_than_one_that_was
     assert!(!has_b(&after));
 }
 
-/// A name whose removal is held is requested again. Otherwise the server would have no reason to repeat the removal. If it repeats it, the
-/// time goes on.
+/// A name whose removal is held is requested again, because the server would otherwise have no reason to repeat the removal. If the server
+/// repeats it, the time goes on.
 #[test]
 fn a_server_that_is_lost_again_says_again_what_is_held_of_it() {
     let mut bench = served(1, Variant::Delta);
@@ -221,7 +221,7 @@ fn a_server_that_is_lost_again_says_again_what_is_held_of_it() {
     assert!(!has_b(&bench), "it was there for all of the time");
 }
 
-/// A reload makes another view of the same key, whose stream is opened for the first time.
+/// A reload makes another view of the same key, and its stream is opened for the first time.
 #[test]
 fn a_view_that_follows_another_one_doubts_a_server_that_was_away_in_its_time() {
     for (is_back, seconds, is_doubted) in [(true, 14, true), (true, 15, false), (false, 3600, true)] {

@@ -1,4 +1,4 @@
-//! Servers that return, or end, in the middle of a set: what is known then, and what is not.
+//! Servers that come back or end in the middle of a set: what is known then, and what is not.
 
 use std::time::Duration;
 
@@ -16,14 +16,14 @@ use super::support::{CDS, EDS, END_OF_SET, LDS};
 
 const FOLDER: &str = "xdstp://x/envoy.config.endpoint.v3.ClusterLoadAssignment/f";
 
-/// Two servers for everything, and an authority `x` with the same two.
+/// Returns a plan with two servers for everything, and for an authority `x`.
 fn two(variant: Variant) -> Plan {
     let mut two = Plan { holds_missing: false, ..plan(2, variant, Rule::Reachability) };
     two.authorities.insert("x".into(), AuthorityPlan { servers: vec![0, 1], rule: Rule::Reachability });
     two
 }
 
-/// The first of two servers is unreachable, and everything is requested from the second.
+/// Returns a view whose first of two servers is unreachable, so that everything is requested from the second.
 fn fallen_back(wanted: &[(&str, &str)]) -> Bench {
     let mut bench = Bench::new(two(Variant::Delta));
     wanted.iter().for_each(|(url, name)| bench.want(url, name, true));
@@ -379,7 +379,7 @@ fn fb_20_what_was_found_of_a_server_is_forgotten_when_the_server_is_closed() {
     assert_eq!(bench.standing(), LadderState::Trying(1), "whether it is still unreachable is not known");
 }
 
-/// Otherwise such a server would never become active again, because it has no resource that it could send.
+/// Otherwise such a server would never become active again, because it has no resource to send.
 #[test]
 fn fb_9_and_xlat_12_a_server_that_comes_back_with_removals_alone_is_active_once_its_set_has_ended() {
     let mut bench = served(Rule::default());
@@ -411,7 +411,7 @@ fn fb_9_and_xlat_12_a_server_that_comes_back_with_removals_alone_is_active_once_
     assert_eq!(bench.held(CDS, Class::Wildcard, "c"), "2", "a switch deletes nothing");
 }
 
-/// A stream confirms what was stated when it was opened, whatever happens to another stream of the server after that.
+/// A stream confirms what was stated when it was opened, whatever happens to another stream of the server later.
 #[test]
 fn i3_a_stream_that_fails_puts_nothing_in_doubt_that_another_has_stated() {
     let mut bench = Bench::new(plan(1, Variant::Delta, Rule::Reachability));

@@ -1,11 +1,11 @@
-//! Resources that a server has sent and for which there was no room: they are missing because of the relay, and not because of the server.
+//! Resources that a server has sent and for which there was no room: they are missing because of the relay, not because of the server.
 
 use weir_core::protocol::upstream::Room;
 use weir_core::protocol::view::{Scarcity, SessionId};
 
 use super::*;
 
-/// A server responds while nothing new has room.
+/// Lets a server respond while nothing new has room.
 fn say_without_room(bench: &mut Bench, server: usize, response: Response) {
     let id = StreamId { server, at: 0 };
     let epoch = bench.up[&id];

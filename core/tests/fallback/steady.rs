@@ -1,4 +1,4 @@
-//! When a server that is back counts as having sent its routing: with names that do not exist, types that are never answered, answers in
+//! When a server that is back counts as having sent its routing, with names that do not exist, types that are never answered, and answers in
 //! parts.
 
 use std::collections::BTreeSet;
@@ -43,7 +43,7 @@ fn say(bench: &mut Bench, variant: Variant, url: &str, resources: &[(&str, &str)
     bench.say(0, if variant == Variant::Delta { delta(url, resources, &[]) } else { sotw(url, "1", resources) });
 }
 
-/// For how many seconds from now on the authority is not steady, up to two minutes.
+/// Returns for how many seconds from now on the authority is not steady, up to two minutes.
 fn unsteady_for(bench: &mut Bench) -> u64 {
     (0..120)
         .find(|_| {
@@ -65,7 +65,7 @@ fn later(bench: &mut Bench, seconds: u64) {
     }
 }
 
-/// Each variant with each meaning of a silence.
+/// Returns each variant with each meaning of a silence.
 fn cases() -> impl Iterator<Item = (Variant, OnResourceTimeout)> {
     use OnResourceTimeout::{Absent, TransientError, Unknown};
     let variants = [Variant::Delta, Variant::Sotw];
@@ -133,7 +133,7 @@ fn a_type_that_nothing_is_known_of_is_not_requested_on_the_stream_of_others() {
 
 const ONLY: StreamId = StreamId { server: 0, at: 0 };
 
-/// The stream is ended with a status.
+/// Lets the server end the stream with a status.
 fn end_by(bench: &mut Bench, code: i32) {
     let status = ServerStatus { code, message: "no such type".into() };
     let (epoch, now) = (bench.up[&ONLY], bench.now);
@@ -141,7 +141,7 @@ fn end_by(bench: &mut Bench, code: i32) {
     bench.end(0, true);
 }
 
-/// The stream is open without the routes, and the server answers for all that it is asked for.
+/// Opens the stream without the routes, and lets the server answer for everything that is requested.
 fn open_without_routes(bench: &mut Bench, variant: Variant) {
     assert_eq!(bench.open(0).len(), 2, "the routes are off the stream");
     say(bench, variant, CDS, &[("a", "1")]);
@@ -149,7 +149,7 @@ fn open_without_routes(bench: &mut Bench, variant: Variant) {
     say(bench, variant, LDS, &[("l", "1")]);
 }
 
-/// A server has ended the stream when the routes were new on it.
+/// Returns a view whose server ended the stream when the routes were new on it.
 fn with_routes_off(variant: Variant) -> Bench {
     let mut bench = Bench::new(one(variant, ServerQuirks { tries_types_apart: true, ..ServerQuirks::default() }));
     [(CDS, "*"), (LDS, "*"), (RDS, "r")].iter().for_each(|(url, name)| bench.want(url, name, true));
@@ -161,7 +161,7 @@ fn with_routes_off(variant: Variant) -> Bench {
     bench
 }
 
-/// Begins the trial of the routes, and ends it if `end` says how.
+/// Begins the trial of the routes. If `end` is set, the trial ends with it.
 fn try_routes(bench: &mut Bench, end: Option<TrialEnd>) {
     let now = bench.now;
     let mut trials = bench.sources.stream(ONLY).unwrap().trials();
@@ -173,7 +173,7 @@ fn try_routes(bench: &mut Bench, end: Option<TrialEnd>) {
     bench.settle();
 }
 
-/// The routes are requested, and count from then on.
+/// Requests the routes, which count from then on.
 fn take_routes(bench: &mut Bench, variant: Variant) {
     let requests = bench.requested(0);
     assert!(requests.iter().any(|of| of.starts_with("+[r]") || of.starts_with("[r]")), "{requests:?}");
@@ -185,7 +185,7 @@ fn take_routes(bench: &mut Bench, variant: Variant) {
 
 const UNKNOWN: i32 = 2;
 
-/// The type is tried soon, and what the server has of it may refer to resources that are to be removed.
+/// The type is tried soon. What the server has of it may refer to resources that are to be removed.
 #[test]
 fn ord_1_a_type_that_is_to_be_tried_counts_until_the_server_has_answered_or_refused_it() {
     for variant in [Variant::Delta, Variant::Sotw] {
@@ -227,7 +227,7 @@ fn ord_1_a_type_that_has_not_had_its_turn_counts() {
 fn ord_1_a_type_that_a_server_of_one_stream_is_not_asked_for_yet_holds_nothing_up() {
     for variant in [Variant::Delta, Variant::Sotw] {
         let mut bench = Bench::new(one(variant, ServerQuirks { tries_types_apart: true, ..ServerQuirks::default() }));
-        // Two types are new on the stream that ends, so that neither is called refused.
+        // Two types are new on the stream that ends, so that neither counts as refused.
         [(CDS, "*"), (LDS, "*"), (EDS, "e"), (RDS, "r")].iter().for_each(|(url, name)| bench.want(url, name, true));
         assert_eq!(bench.open(0).len(), 4);
         say(&mut bench, variant, CDS, &[("a", "1")]);
@@ -342,7 +342,7 @@ fn ord_1_on_another_opening_what_is_cached_counts_until_it_is_sent_or_confirmed(
         };
         let mut bench = begin();
         say(&mut bench, variant, RDS, &[("r", "2")]);
-        // Delta: the other was stated, and is as it was. SotW: it may come in another response, and each reopening begins anew.
+        // Delta: the other route was stated and has not changed. SotW: it may come in another response, and each reopening starts over.
         assert_eq!(unsteady_for(&mut bench), if variant == Variant::Delta { 0 } else { 3 * TIMER });
         let mut bench = begin();
         say(&mut bench, variant, RDS, &[("r", "2"), ("s", "2")]);
@@ -413,7 +413,7 @@ fn ord_1_a_type_that_no_request_can_have_in_sotw_does_not_count() {
     assert!(steady(&bench));
 }
 
-/// A route configuration whose route refers to a cluster.
+/// Returns a route configuration whose route refers to a cluster.
 fn route(name: &str, cluster: &str) -> Wrapper {
     let nested = |number: u8, bytes: &[u8]| [&[number << 3 | 2, u8::try_from(bytes.len()).unwrap()], bytes].concat();
     let host = nested(2, &nested(3, &nested(2, &nested(1, cluster.as_bytes()))));
@@ -441,7 +441,7 @@ fn routes(variant: Variant, routes: &[Wrapper]) -> Response {
     }
 }
 
-/// The cluster that a route configuration refers to, as clients have it.
+/// Returns the cluster to which a route configuration refers, as clients have it.
 fn leads(bench: &Bench, name: &str) -> String {
     let kind = bench.table.resolve(RDS);
     let snapshot = bench.view.snapshot();
@@ -483,7 +483,7 @@ fn i8_names_that_do_not_exist_delay_neither_routes_nor_removals_of_clusters() {
             removed = removed.or(gone.then_some(second));
             later(&mut bench, 1);
         }
-        // The removal's limit counts from the end of the wait of the route.
+        // The time limit of the removal starts when the wait of the route ends.
         assert_eq!((moved, removed), (Some(21), Some(26)), "{variant:?} {means:?}");
     }
 }

@@ -1,4 +1,4 @@
-//! A simulated xDS client: what it holds, what it wants, and requests and replies in flight.
+//! A simulated xDS client: what it holds, what it wants, and its requests and replies in flight.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -32,7 +32,7 @@ pub struct Wish {
 
 pub struct Pretend {
     pub id: SessionId,
-    /// The view that serves it.
+    /// The number of the view that serves the client.
     pub key: u8,
     pub profile: Profile,
     pub variant: Variant,
@@ -43,7 +43,7 @@ pub struct Pretend {
     pub judge: Judge,
     pub wishes: BTreeMap<Kind, Wish>,
     pub held: Held,
-    /// What it held at some earlier time, to reconnect with.
+    /// What the client held at some earlier time, to reconnect with.
     pub older: Held,
     pub requests: VecDeque<Request>,
     pub replies: VecDeque<Reply>,
@@ -56,7 +56,7 @@ pub struct Pretend {
     pub ended: bool,
 }
 
-/// Its reaction to a reply.
+/// How a client reacts to a reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reaction {
     Ack,
@@ -64,7 +64,7 @@ pub enum Reaction {
     Silence,
 }
 
-/// What it states when it reconnects.
+/// What a client states when it reconnects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Return {
     Fresh,
@@ -99,7 +99,7 @@ impl Pretend {
         }
     }
 
-    /// The session reads which names changed.
+    /// Lets the session read which names changed.
     pub fn read_inbox(&mut self) {
         self.inbox.drain(..).for_each(|mark| self.session.on_name_changed(&mark));
     }
@@ -108,7 +108,7 @@ impl Pretend {
         self.wishes.entry(kind).or_default()
     }
 
-    /// Requests everything that it wants of a type, as the first request on a stream.
+    /// Requests everything that the client wants of a type, as the first request on a stream.
     pub fn open(&mut self, kind: Kind, how: Return) {
         let wish = self.wish(kind).clone();
         let mut names: Vec<String> = wish.names.iter().cloned().collect();
@@ -155,11 +155,11 @@ impl Pretend {
         }
     }
 
-    /// Changes its subscriptions: with the whole list in SotW, with the difference in delta.
+    /// Changes the client's subscriptions: with the whole list in SotW, with the difference in delta.
     pub fn change(&mut self, kind: Kind, on: &[String], off: &[String]) {
         let star_off = off.iter().any(|name| name == "*");
         if self.variant == Variant::Sotw && star_off && !self.wish(kind).named_once {
-            // To a server that was never sent a name an empty list means everything: `*` is named before it is dropped.
+            // To a server that was never sent a name, an empty list means everything. So `*` is named before it is dropped.
             self.change(kind, &["*".into()], &[]);
         }
         let wish = self.wish(kind);
@@ -176,7 +176,7 @@ impl Pretend {
         wish.named_once = true;
         let (wildcard, names) = (wish.wildcard, wish.names.clone());
         if on.iter().any(|name| name == "*") {
-            // Replies in flight answer names, and names dropped meanwhile do not come back as part of `*`.
+            // Replies in flight answer names. Names that are dropped meanwhile do not come back as part of `*`.
             for reply in self.replies.iter_mut().filter(|reply| Kind::of(&reply.kind) == kind) {
                 let named = reply.resources.iter().filter(|resource| names.contains(resource.name.as_str()));
                 reply.resources = named.cloned().collect();
@@ -262,7 +262,7 @@ impl Pretend {
         self.requests.push_back(request);
     }
 
-    /// Envoy requests the endpoints that its clusters name, and no others.
+    /// Subscribes as Envoy does to the endpoints that its clusters name, and to no others.
     fn follow_clusters(&mut self) {
         let clusters = self.held.iter().filter(|((kind, _), cluster)| *kind == Kind::Cluster && cluster.eds);
         let endpoints: BTreeSet<String> = clusters.map(|(_, cluster)| cluster.endpoints()).collect();
@@ -275,19 +275,19 @@ impl Pretend {
         self.change(Kind::Endpoints, &on, &off);
     }
 
-    /// It restarts without state.
+    /// Restarts the client without state.
     pub fn lose_everything(&mut self) {
         self.held.clear();
         self.versions.clear();
     }
 
-    /// It restarts with what it held at an earlier time.
+    /// Restarts the client with what it held at an earlier time.
     pub fn go_back(&mut self) {
         self.held = std::mem::take(&mut self.older);
         self.versions.clear();
     }
 
-    /// A new stream: only what the client holds remains.
+    /// Begins a new stream: only what the client holds remains.
     pub fn restart(&mut self, id: SessionId, key: u8, node: u8, client: Client, session: Session) {
         (self.id, self.key, self.session) = (id, key, session);
         let judge = Judge::new(node, self.variant, client.grpc, client.wrappers);

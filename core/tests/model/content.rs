@@ -55,12 +55,12 @@ pub struct Content {
     pub kind: Kind,
     pub name: String,
     pub serial: u64,
-    /// The node that it was made for; runtime is the same for all.
+    /// The node for which the resource was made; runtime is the same for all.
     pub key: u8,
     pub wildcard: bool,
-    /// Routes: the cluster.
+    /// Routes: the cluster that the route refers to.
     pub target: Option<String>,
-    /// Clusters: their endpoints come over the same stream.
+    /// Clusters: whether their endpoints come over the same stream.
     pub eds: bool,
     pub alias: Option<String>,
     pub metadata: u8,
@@ -109,7 +109,7 @@ impl Content {
         }
     }
 
-    /// The entry that a SotW server would send: bare, unless it needs a wrapper.
+    /// Returns the entry that a SotW server would send: bare, unless it needs a wrapper.
     pub fn sotw(&self) -> Any {
         if self.alias.is_none() && self.metadata == 0 {
             return self.any();
@@ -135,7 +135,7 @@ pub fn same(resource: &Resource, content: &Content) -> Result<(), String> {
     ensure(equal, || format!("{} is not what upstream sent last: {content:?}", resource.name))
 }
 
-/// The version of this content for delta clients.
+/// Returns the version of this content for delta clients.
 pub fn version(content: &Content) -> String {
     let kind = table().resolve(content.kind.url());
     let wrapper = content.wrapper(String::new());

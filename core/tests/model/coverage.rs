@@ -79,7 +79,7 @@ impl Coverage {
     }
 }
 
-/// The names of all events, read off the derived order so that none is forgotten here.
+/// Returns the names of all events, read from the source of the enum so that none is forgotten here.
 fn every_event() -> Vec<String> {
     let source = include_str!("coverage.rs");
     let body = source.split("pub enum Event {").nth(1).unwrap().split('}').next().unwrap();

@@ -6,7 +6,7 @@ use weir_core::protocol::session::Variant;
 use crate::coverage::Coverage;
 use crate::{fixed, history};
 
-/// How many histories a fault may survive.
+/// How many histories may miss a fault.
 const PATIENCE: u64 = 6_000;
 
 #[test]
@@ -28,7 +28,7 @@ fn caught(fault: Fault) -> Option<(u64, String)> {
         let how = fixed::a_route_moves_before_interest_is_counted(Variant::Delta, Faults::planted(fault));
         return how.err().map(|how| (0, how));
     }
-    // This one shows in one of some ten thousand histories: the search begins shortly before.
+    // This fault shows in one of some ten thousand histories: the search begins shortly before one of these.
     let first = if fault == Fault::TakePartForWhole { 13_000 } else { 1 };
     (first..first + PATIENCE).find_map(|seed| {
         let outcome = history::run(seed, Faults::planted(fault), &mut Coverage::default());

@@ -1,4 +1,4 @@
-//! Cases chosen by hand, each played step by step and checked by the oracle.
+//! Cases chosen by hand. Each is played step by step and checked by the oracle.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::world::{Pulled, World};
 
 const BOTH: [Variant; 2] = [Variant::Sotw, Variant::Delta];
 
-/// A world with one Envoy that holds cluster 0, its endpoints and route 0 to it.
+/// Returns a world with one Envoy that holds cluster 0, its endpoints, and route 0 to it.
 fn settled(upstream: Variant, downstream: Variant) -> World {
     let mut world = World::new(upstream, Faults::NONE, |_| {});
     world.set(0, Kind::Cluster, 0, true, true, |_| {});
@@ -55,7 +55,7 @@ fn a_cluster_changed_before_and_after_the_route_to_it_is_held_by_a_client_that_r
         world.set(0, Kind::Endpoints, 1, true, true, |_| {});
         route_to(world, "c1");
         arrive(world);
-        // The client starts with this state; the cluster's entry then moves behind the route's in the journal.
+        // The client starts with this state. The cluster's entry then moves behind the route's entry in the journal.
         assert!(pull(world));
         world.set(0, Kind::Cluster, 1, true, true, |_| {});
         arrive(world);
@@ -143,7 +143,7 @@ fn delta_16_and_sotw_7_a_client_that_comes_back_to_a_cold_unit_with_versions_wai
     for (upstream, downstream) in BOTH.into_iter().flat_map(|up| BOTH.map(|down| (up, down))) {
         let mut world = settled(upstream, downstream);
         let held = world.clients[0].held.clone();
-        // Another relay with a cold cache; the server sends nothing either, for a long time.
+        // Another relay has a cold cache, and the server sends nothing for a long time either.
         let mut cold = World::new(upstream, Faults::NONE, |_| {});
         cold.truths = world.truths.clone();
         cold.serial = world.serial;
@@ -206,7 +206,7 @@ fn up_32_and_i4_no_client_is_sent_anything_of_an_outage() {
     });
 }
 
-/// A second client requests a route that is cached, and the route moves before the view has counted the subscription.
+/// Lets a second client request a route that is cached. The route moves before the view has counted the subscription.
 pub fn a_route_moves_before_interest_is_counted(downstream: Variant, faults: Faults) -> Result<(), String> {
     let mut world = World::new(Variant::Delta, faults, |_| {});
     world.set(0, Kind::Cluster, 0, true, true, |_| {});

@@ -28,7 +28,7 @@ pub struct History {
     pieces: bool,
     /// The control plane never lets a route refer to a missing cluster.
     orderly: bool,
-    /// Few tombstones, so the horizon is near.
+    /// The view keeps few tombstones, so the horizon is near.
     short_memory: bool,
     /// Interest of clients reaches the view only in steps of its own.
     slow_interest: bool,
@@ -62,7 +62,7 @@ pub enum Op {
         key: u8,
         kind: Kind,
     },
-    /// A new cluster with its endpoints, the route moved to it, and the old cluster removed, all at once.
+    /// A new cluster comes with its endpoints, the route moves to it, and the old cluster is removed, all at once.
     Move {
         key: u8,
         route: u8,
@@ -160,7 +160,7 @@ pub fn run(seed: u64, faults: Faults, coverage: &mut Coverage) -> Result<(), Str
     play(&tree.current(), faults, None, coverage)
 }
 
-/// Runs the history of a seed with one more stage that holds nothing. Returns how many units passed it.
+/// Runs the history of a seed with an additional stage that holds nothing. Returns how many units passed that stage.
 pub fn run_with_stage(seed: u64, at: Place) -> Result<usize, String> {
     let tree = strategy().new_tree(&mut runner(seed)).unwrap();
     let passed = Arc::<AtomicUsize>::default();
@@ -169,7 +169,7 @@ pub fn run_with_stage(seed: u64, at: Place) -> Result<usize, String> {
     Ok(passed.load(Ordering::Relaxed))
 }
 
-/// A stage that passes everything on, and counts it.
+/// A stage that passes everything on, and counts what passes.
 #[derive(Debug, Clone)]
 struct HoldsNothing(Arc<AtomicUsize>);
 
@@ -188,7 +188,7 @@ impl Stage for HoldsNothing {
     }
 }
 
-/// The smallest history that still fails, as text.
+/// Returns the smallest history that still fails, as text.
 pub fn shrink(seed: u64, faults: Faults) -> String {
     let mut tree = strategy().new_tree(&mut runner(seed)).unwrap();
     let sort = |fault: &str| fault.chars().filter(|letter| letter.is_alphabetic()).take(200).collect::<String>();
@@ -245,7 +245,7 @@ fn play(
     world.pieces = history.pieces;
     world.slow_interest = history.slow_interest;
     std::mem::swap(&mut world.coverage, coverage);
-    // What runs into a bound, or panics otherwise, is a failure of this history.
+    // A history that exceeds a bound, or panics otherwise, has failed.
     let outcome = catch_unwind(AssertUnwindSafe(|| play_in(&mut world, history)));
     let outcome = outcome.unwrap_or_else(|panic| Err(panic_text(&*panic)));
     std::mem::swap(&mut world.coverage, coverage);
@@ -359,7 +359,7 @@ fn set(world: &mut World, orderly: bool, key: u8, kind: Kind, number: u8, target
     }
 }
 
-/// A quarter of the changes concern only `*`, or only the name.
+/// Returns whether a change concerns `*`, and whether it concerns the name. A quarter of the changes concern only one of the two.
 fn classes(orderly: bool, class: u8) -> (bool, bool) {
     match class % 8 {
         0 if !orderly => (true, false),
@@ -380,7 +380,7 @@ fn change(world: &mut World, at: usize, kind: Kind, on: &[String], off: &[String
     let wildcard = on.iter().chain(off).any(|name| name == "*");
     match client.profile {
         Profile::Grpc if wildcard => return,
-        // Envoy's subscriptions to these follow from what it holds.
+        // Envoy's subscriptions to these types follow from what it holds.
         Profile::Envoy if matches!(kind, Kind::Cluster | Kind::Endpoints) => return,
         Profile::Envoy if wildcard && kind != Kind::Listener => return,
         _ => {}
@@ -401,7 +401,7 @@ fn change(world: &mut World, at: usize, kind: Kind, on: &[String], off: &[String
     client.change(kind, on, off);
 }
 
-/// The client loses a resource and requests it again.
+/// Lets the client lose a resource and request it again.
 fn forget(world: &mut World, at: usize, kind: Kind, number: u8) {
     let name = kind.name(number);
     let client = &mut world.clients[at];
@@ -455,7 +455,7 @@ fn strategy() -> impl Strategy<Value = History> {
     )
 }
 
-/// Clients with routes, and clusters that change under them: where the order of replies matters most.
+/// Returns clients with routes, and clusters that change under them: there the order of replies matters most.
 fn moves() -> impl Strategy<Value = Vec<Op>> {
     let prepare = (0..6u8).flat_map(|client| {
         let wildcard = Op::Star { client, kind: Kind::Cluster, on: true };

@@ -1,7 +1,7 @@
-//! The pure model under random histories, compared with a naive oracle.
+//! Random histories of the pure model, compared with a naive oracle.
 //!
-//! A history is a list of operations on a small world: a scripted control plane, one relay with two views, and a few simulated clients of
-//! both variants. Every reply is checked when it is made, and the final states once nothing changes any more.
+//! A history is a list of operations on a small world: a scripted control plane, one relay with two views, and a few simulated clients of both
+//! variants. Every reply is checked when it is made. The final states are checked when nothing changes any more.
 //!
 //! `cargo test --test model` runs a few hundred histories; `core/tests/histories` runs some thousands, and repeats each planted fault.
 //! `WEIR_HISTORIES=100000 cargo test --release --test model` runs more, `WEIR_SEED=n WEIR_HISTORIES=1` repeats the one in a failure.
@@ -26,7 +26,7 @@ use weir_core::protocol::faults::Faults;
 use weir_core::protocol::view::Place;
 
 const HISTORIES: u64 = 300;
-/// So many reach every event.
+/// After this many histories every event has occurred.
 const ENOUGH: u64 = 3_000;
 
 #[test]

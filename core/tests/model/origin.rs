@@ -1,4 +1,4 @@
-//! A simple control plane: it stores what it last sent on each stream, and sends the differences.
+//! A simple control plane: it stores what it last sent on each stream, and sends differences.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -9,7 +9,7 @@ use crate::content::{Content, Kind};
 
 pub type Set = BTreeMap<String, Content>;
 
-/// The resources for one node: for `*`, and for names, which may differ.
+/// The resources for one node. Those for `*` and those for names may differ.
 #[derive(Debug, Default, Clone)]
 pub struct Truth {
     pub wildcard: BTreeMap<Kind, Set>,
@@ -23,7 +23,7 @@ impl Truth {
     }
 }
 
-/// A response in flight to the relay, and what it means by a naive reading.
+/// A response in flight to the relay, and its meaning by a naive reading.
 #[derive(Debug, Clone)]
 pub struct Sent {
     pub response: Response,
@@ -31,10 +31,10 @@ pub struct Sent {
     pub wildcard: bool,
     pub set: Vec<Content>,
     pub gone: Vec<String>,
-    /// Whether it is the complete set of a full-state type, and no older than the request for these names.
+    /// Whether it is the complete set of a full-state type, and is no older than the request for these names.
     pub complete: bool,
     pub requested: BTreeSet<String>,
-    /// Whether it ends a delta server's initial set; nothing on the wire shows that.
+    /// Whether it ends the initial set of a delta server. Nothing on the wire shows that.
     pub last_piece: bool,
 }
 
@@ -53,10 +53,10 @@ struct Topic {
     wildcard: bool,
     named_once: bool,
     names: BTreeSet<String>,
-    /// What the server assumes the other side has.
+    /// What the server assumes that the other side has.
     sent: BTreeMap<String, Content>,
     told_absent: BTreeSet<String>,
-    /// Names in the first request of the stream, and those sent on it since.
+    /// Names in the first request of the stream, and names that were sent on it since.
     known: BTreeSet<String>,
 }
 
@@ -68,7 +68,7 @@ impl Server {
         }
     }
 
-    /// Sends a change to this stream, if it subscribes to it.
+    /// Sends a change on this stream, if the stream subscribes to it.
     pub fn push(&mut self, kind: Kind, truth: &Truth, epoch: u64) {
         let Some(subscription) = self.subscriptions.get_mut(&kind) else { return };
         let visible = subscription.visible(kind, truth);
@@ -254,7 +254,7 @@ impl Topic {
     }
 }
 
-/// The server's own version of a content. Another instance, with another epoch, has another version for it.
+/// Returns the server's own version of a content. Another instance, with another epoch, has another version for it.
 fn version_of(content: &Content, epoch: u64) -> String {
     format!("{epoch}.{}.{}.{:?}", content.serial, content.metadata, content.alias)
 }

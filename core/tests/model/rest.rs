@@ -1,4 +1,4 @@
-//! The end of a history: everything runs until nothing changes, and then the final states are checked.
+//! The end of a history: everything runs until nothing changes any more, and then the final states are checked.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ impl World {
             }
             let deadline = self.next_deadline()?;
             if self.units.iter().any(|rig| rig.sought) {
-                continue; // looking for a deadline may also cause requests
+                continue; // the search for a deadline may cause requests too
             }
             let Some(deadline) = deadline else { return self.check_rest() };
             let by = if deadline > self.now { deadline - self.now } else { Duration::from_micros(1) };

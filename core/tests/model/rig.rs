@@ -1,4 +1,4 @@
-//! One view of the relay with its upstream streams, and the log for checking it.
+//! One view of the relay with its upstream streams, and the log by which it is checked.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::content::{Kind, table};
 use crate::origin::{Sent, Server};
 use crate::view::{Entry, ModelView};
 
-/// One view of the relay, its upstream streams, and the log for checking it.
+/// One view of the relay with its upstream streams, and the log by which it is checked.
 pub struct UnitRig {
     pub view: View,
     pub upstream: Upstream,
@@ -22,14 +22,14 @@ pub struct UnitRig {
     pub links: Vec<Link>,
     pub leases: Leases,
     pub log: Vec<Entry>,
-    /// How long the log was when a snapshot was published.
+    /// The length of the log when each snapshot was published.
     pub published: BTreeMap<u64, usize>,
     pub views: BTreeMap<u64, ModelView>,
-    /// Upstream itself never let a route refer to a missing cluster.
+    /// Upstream never lets a route refer to a missing cluster.
     pub orderly: bool,
     pub forgotten: Vec<(Kind, Option<String>)>,
     pub responses_since_publication: usize,
-    /// A client holds a name that the view does not know, and the streams have not evaluated their silence since.
+    /// A client holds a name that the view does not know, and the streams have not judged their silence since.
     pub sought: bool,
 }
 
@@ -40,7 +40,7 @@ pub struct Link {
     pub requests: VecDeque<Request>,
     pub server: Server,
     pub asked_at: BTreeMap<(Kind, String), Moment>,
-    /// SotW: the names of the last request, and since when others are no longer in it.
+    /// SotW: the names of the last request, and since when other names are no longer in it.
     pub listed: BTreeMap<Kind, BTreeSet<String>>,
     pub left_at: BTreeMap<(Kind, String), Moment>,
     /// What was in flight when the stream ended.
@@ -73,12 +73,12 @@ impl UnitRig {
         }
     }
 
-    /// Returns the view by the part of the log that a snapshot was made from.
+    /// Returns the model view of the part of the log from which a snapshot was made.
     pub fn view(&mut self, state: &Snapshot) -> &ModelView {
         self.view_and_log(state).0
     }
 
-    /// Returns that part too.
+    /// Returns that part of the log as well.
     pub fn view_and_log(&mut self, state: &Snapshot) -> (&ModelView, &[Entry]) {
         self.view_and_log_at(number(state.revision))
     }

@@ -1,6 +1,6 @@
 //! What the server has reported, recomputed from the log of everything that reached the relay.
 //!
-//! It shares no code with the model; timers that it repeats have numbers of their own.
+//! It shares no code with the relay. Timers that it repeats have their own numbers.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -41,7 +41,7 @@ pub enum Entry {
 #[derive(Debug, Default, Clone)]
 pub struct ModelView {
     pub stars: BTreeMap<Kind, StarView>,
-    /// `None` is absence by evidence.
+    /// `None` means absence by evidence.
     pub named: BTreeMap<(Kind, String), Option<Content>>,
     wanted: BTreeSet<(Kind, Option<String>)>,
 }
@@ -125,7 +125,7 @@ impl ModelView {
         }
     }
 
-    /// Whether the complete set has arrived, by the server's own knowledge of which response is the last.
+    /// Whether the complete set has arrived. The server itself knows which response is the last one.
     pub fn whole(&self, kind: Kind) -> bool {
         self.stars.get(&kind).is_some_and(|wildcard| wildcard.whole)
     }

@@ -1,4 +1,4 @@
-//! A client with resources, and what it must not lose.
+//! A client with resources, and which of them it must not lose.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -20,9 +20,9 @@ pub struct Holder {
     session: Session,
     leases: Leases,
     bounded: Bounded,
-    /// By type and name: when it was last sent the resource, or connected with it.
+    /// When the client was last sent each resource, or connected with it, by type and name.
     pub holds: BTreeMap<(&'static str, &'static str), Moment>,
-    /// It has had a reply for `*`.
+    /// The client has had a reply for `*`.
     pub answered: bool,
     pub came_with_nothing: bool,
 }
@@ -31,7 +31,7 @@ pub struct Holder {
 pub type Loss = ((&'static str, &'static str), Moment);
 
 impl Holder {
-    /// Connects with these, under unknown versions.
+    /// Connects with these resources, under unknown versions.
     pub fn come(
         id: SessionId,
         variant: Variant,
@@ -88,7 +88,7 @@ impl Holder {
         self.session.take_interest()
     }
 
-    /// Reads everything that is due, and returns what was lost by it.
+    /// Reads everything that is due, and returns which resources were lost by that.
     pub fn listen(&mut self, unit: &mut View, now: Moment) -> Vec<Loss> {
         let state = unit.snapshot().clone();
         let mut lost = Vec::new();
@@ -113,7 +113,7 @@ impl Holder {
     }
 
     fn names_of(&self, url: &str) -> Vec<String> {
-        // Endpoints are requested by the names that it connected with.
+        // The names with which the client connected are the endpoints that it requests.
         let names = self.holds.keys().filter(|(of, _)| *of == url).map(|(_, name)| name.to_string());
         names.collect()
     }

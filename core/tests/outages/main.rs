@@ -14,8 +14,8 @@
 //! - Silence counts only if the server was alive after it.
 //! - A client without state waits only for the first response of a server that sends complete sets.
 //!
-//! Once all servers stay up, the first one is active, the view and the clients have what it sent, and clients without state do not wait.
-//! Each row of the state table has to be reached.
+//! When all servers stay up in the end, the first one is active, the view and the clients have what it sent, and clients without state do not
+//! wait. Each row of the state table has to be reached.
 
 #[path = "../support/bounds.rs"]
 mod bounds;
@@ -28,7 +28,7 @@ use std::collections::BTreeSet;
 use weir_core::protocol::faults::{Fault, Faults};
 use world::World;
 
-/// The rows that a history can reach; 15 differs from 14 by what is requested.
+/// The rows that a history can reach. Row 15 differs from 14 by what is requested.
 const ROWS: [u8; 21] = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21];
 
 fn run(seed: u64, faults: Faults) -> Result<BTreeSet<u8>, String> {
@@ -68,7 +68,7 @@ fn outages_that_are_handled_badly_on_purpose_are_noticed() {
         Fault::FirstQuietIsTheEnd,
         Fault::CachedIsKeptBack,
     ] {
-        // This one shows in one of some thousand histories: the search begins shortly before.
+        // This fault shows in one of some thousand histories: the search begins shortly before one of these.
         let first = if fault == Fault::AcceptEvidenceOfAll { 1_850 } else { 1 };
         let why = (first..first + 2_000).find_map(|seed| run(seed, Faults::planted(fault)).err());
         println!("{fault:?}: {}", why.unwrap_or_else(|| panic!("{fault:?} was not noticed")));

@@ -1,4 +1,4 @@
-//! A control plane of the simulation: it serves delta, with one of the habits of real ones, and can fail in several ways.
+//! A control plane of the simulation: it serves delta, has one of the habits of real ones, and can fail in several ways.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -13,9 +13,9 @@ pub enum Health {
     Fine,
     /// Connections fail.
     Refuses,
-    /// Connections succeed, and nothing is sent; calls are not answered either.
+    /// Connections succeed, and nothing is sent. Calls are not answered either.
     Hangs,
-    /// The same, and existing streams do not end: what was sent on them is read and answered when the server continues.
+    /// Like `Hangs`, but existing streams do not end: what was sent on them is read and answered when the server continues.
     HalfOpen,
     /// Only calls are answered.
     Mute,
@@ -54,14 +54,14 @@ pub struct Habit {
 pub struct Server {
     pub health: Health,
     pub habit: Habit,
-    /// By type and name: one letter of content. What is not in the map does not exist here.
+    /// One letter of content for each resource, by type and name. A resource that is not in the map does not exist here.
     pub content: BTreeMap<(&'static str, &'static str), char>,
-    /// Sent without a body for now.
+    /// Resources that are sent without a body for now.
     pub broken: BTreeSet<&'static str>,
     pub streams: u64,
 }
 
-/// What one stream has requested, and the responses in flight.
+/// What one stream has requested, and its responses in flight.
 #[derive(Debug, Default)]
 pub struct Subscriptions {
     of: BTreeMap<String, (bool, BTreeSet<String>)>,
@@ -74,7 +74,7 @@ impl Subscriptions {
         self.of.get(url).is_some_and(|(wildcard, names)| *wildcard || names.contains(name))
     }
 
-    /// The next response that has arrived by now.
+    /// Returns the next response, if one has arrived by now.
     pub fn next(&mut self, now: Moment) -> Option<Response> {
         let due = self.out.front().is_some_and(|(at, _)| *at <= now);
         due.then(|| self.out.pop_front()).flatten().map(|(_, response)| response)
@@ -114,7 +114,7 @@ impl Server {
             .filter(|of| !held(of))
             .collect();
         let exists = |name: &String| self.content.keys().any(|(of, known)| of == url && known == name);
-        // Its own versions have a dot.
+        // The server's own versions have a dot.
         let known = |version: &str| self.habit.answers_foreign || version.contains('.');
         let sent = stated.iter().filter(|(_, version)| known(version)).map(|(name, _)| name);
         let requested = on.iter().filter(|_| self.habit.answers_foreign);
@@ -123,7 +123,7 @@ impl Server {
         self.send(url, resources, removed, asks_star && self.habit.says_nothing_is_new, to, now);
     }
 
-    /// A resource that the stream subscribes to has changed.
+    /// Sends a resource that has changed, if the stream subscribes to it.
     pub fn push(&self, url: &'static str, name: &'static str, to: &mut Subscriptions, now: Moment) {
         if !to.has(url, name) {
             return;
@@ -166,7 +166,7 @@ impl Server {
             })
         };
         let mut at = now.max(to.out.back().map_or(now, |(at, _)| *at));
-        // Updates of a removed name that were sent before are never overtaken.
+        // A removal never overtakes updates of the name that were sent before.
         let gone: Vec<_> = removed.into_iter().collect();
         if let Some(pause) = self.habit.pieces.filter(|_| resources.len() > 1) {
             for resource in resources {

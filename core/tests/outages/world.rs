@@ -44,28 +44,28 @@ pub struct World {
     next_id: u64,
     options: Arc<ProtocolOptions>,
     trace: bool,
-    /// When a server whose updates counted last lacked a resource, or was not known to have it.
+    /// When each resource was last lacked, or not known to be there, by the server whose updates count.
     lacked: BTreeMap<(&'static str, &'static str), Moment>,
-    /// What a server last reported as absent on its stream, or has only just got, and has not sent since.
+    /// What a server last reported as absent on its stream and has not sent since, and what it has only just got.
     said_gone: BTreeSet<(usize, String, String)>,
-    /// What some server lacked at some time.
+    /// Resources that some server lacked at some time.
     ever_lacked: BTreeSet<(&'static str, &'static str)>,
     hold_down: Duration,
     /// How long a connection without an answer to a call stays open.
     hung_after: Duration,
     /// Servers that were seen to send more of a set soon after its first response.
     cutters: BTreeSet<usize>,
-    /// Names that are absent only by silence.
+    /// Names that are absent by silence only.
     silent: BTreeSet<(&'static str, &'static str)>,
-    /// The first wrong conclusion.
+    /// The first wrong conclusion that was noticed.
     wrong: Option<String>,
     last: LadderState,
     returned: Option<Moment>,
-    /// The rows of the state table that were reached.
+    /// The rows of the state table that were reached so far.
     pub rows: BTreeSet<u8>,
 }
 
-/// What the edge would store for a stream.
+/// What the edge would store about a stream.
 #[derive(Default)]
 struct Link {
     up: Option<(Epoch, Subscriptions)>,
@@ -73,15 +73,15 @@ struct Link {
     backoff: Backoff,
     next_attempt: Moment,
     opened_at: Moment,
-    /// How often in a row it has ended without a response.
+    /// How many times in a row the stream has ended without a response.
     fruitless: i32,
-    /// It ends at the next tick, after its first response.
+    /// The stream ends at the next tick, after its first response.
     doomed: bool,
     /// Since when a call is unanswered.
     unanswered: Option<Moment>,
     /// The relay has requested a liveness call, and waits for its result.
     called: bool,
-    /// Sent, and not read by the server yet.
+    /// Requests that were sent, and that the server has not read yet.
     unread: VecDeque<DeltaDiscoveryRequest>,
     /// When the last response for clusters arrived on this opening.
     clusters_at: Option<Moment>,
@@ -112,7 +112,7 @@ impl World {
         };
         let (table, options) = (
             Arc::new(TypeTable::new()),
-            // Changes are judged when they are made; `core/tests/order.rs` tests those that wait for others.
+            // Changes are judged when they are made. Changes that wait for others are tested in `core/tests/order.rs`.
             Arc::new(ProtocolOptions::default().with(|options| {
                 options.plant(faults);
                 options.view.linger = Duration::from_secs(2);
@@ -168,7 +168,7 @@ impl World {
         }
     }
 
-    /// A minute of faults, then a quiet time.
+    /// Lives through a minute of faults, and then a quiet time.
     pub fn live(&mut self) -> Result<(), String> {
         self.servers.iter().for_each(|server| self.tell(|| format!("{server:?}")));
         for _ in 0..240 {
@@ -224,7 +224,7 @@ impl World {
             if self.servers[server].content.remove(&(url, name)).is_none() {
                 self.servers[server].content.insert((url, name), own);
                 if self.links.iter().any(|(id, link)| id.server == server && link.up.is_some()) {
-                    // Until the server reports that, its stream still counts the resource as absent.
+                    // Until the server reports that it has the resource, its stream still counts the resource as absent.
                     self.said_gone.insert((server, url.to_owned(), name.to_owned()));
                 }
             }
@@ -242,7 +242,7 @@ impl World {
         }
     }
 
-    /// A client connects, with what it holds from elsewhere.
+    /// Connects a client, with what it holds from elsewhere.
     fn come(&mut self, variant: Variant, with: BTreeSet<&'static str>) -> usize {
         self.next_id += 1;
         let id = SessionId(self.next_id);
@@ -266,7 +266,7 @@ impl World {
             }
         }
         if matches!(self.last, LadderState::Trying(_)) && below(&mut self.random, 3) == 0 {
-            // Clients that wait give up, and the rest is cached.
+            // Clients that wait give up. Everything else is cached.
             let waiting = self.wanted.iter().copied().filter(|what| self.known(*what).is_unknown());
             for what in waiting.collect::<Vec<_>>() {
                 self.want(what, false);
@@ -545,7 +545,7 @@ impl World {
     fn known(&self, (url, name): (&str, &str)) -> Lookup<'_> {
         let kind = self.table.resolve(url);
         match name {
-            "*" => Lookup::Unknown, // judged by its members
+            "*" => Lookup::Unknown, // judged by the members of the set
             _ => self.view.snapshot().lookup(&kind, Class::Named, &name.into()),
         }
     }

@@ -55,7 +55,7 @@ fn come_with(bench: &mut Bench, id: SessionId, on: &[&str], versions: &[(&str, S
     bench.request(id, Request::Delta(request));
 }
 
-/// A client that has subscribed to the collection and was sent two members.
+/// Returns a client that has subscribed to the collection and was sent two members.
 fn with_members(bench: &mut Bench) -> SessionId {
     let id = client(bench);
     bench.delta(id, LDS, &[GLOB], &[]);

@@ -1,4 +1,4 @@
-//! What events cost: how much is looked at depends on what has happened, and not on how much there is.
+//! What events cost: how much is visited depends on what has happened, and not on how much there is.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use super::support::{Bench, CDS, EDS, LDS, RDS, SDS, lead};
 
 const MANY: usize = 30_000;
 
-/// Asserts that an event looks at little compared with what it concerns, and beside many others at no more than beside few.
+/// Asserts that an event visits little compared with what it concerns, and that it visits no more beside many others than beside few.
 fn assert_law(event: &str, concerned: usize, visits: impl Fn(usize) -> u64) {
     let few = visits(1_000);
     assert!(few <= 8 * concerned as u64, "{event}: {few} for {concerned}, beside 1,000 others");
@@ -33,13 +33,13 @@ fn contents(names: &[String]) -> Vec<(&str, &str)> {
     names.iter().map(|name| (name.as_str(), "1")).collect()
 }
 
-/// The server sends a resource in a delta response.
+/// Lets the server send a resource in a delta response.
 fn send(bench: &mut Bench, url: &str, class: Class, name: &str, content: &str) {
     let (kind, resource) = (bench.kind(url), bench.resource(url, name, content));
     bench.apply(vec![Update::Upsert { kind, class, key: name.into(), resource }]);
 }
 
-/// A client subscribes to names, and the server sends all of them in one response.
+/// Lets a client subscribe to names, and the server send all of them in one response.
 fn give_all(bench: &mut Bench, client: SessionId, url: &str, names: &[String]) {
     bench.delta(client, url, &texts(names), &[]);
     let kind = bench.kind(url);
@@ -58,7 +58,7 @@ fn options(keeps_order: bool) -> ProtocolOptions {
     }
 }
 
-/// A set of so many clusters, sent to a client of `*`, beside as many secrets of another client.
+/// Returns a set of `count` clusters that a client of `*` was sent, beside as many secrets of another client.
 fn with_set(count: usize, keeps_order: bool) -> (Bench, SessionId) {
     let mut bench = Bench::with(options(keeps_order));
     let (client, other, names) = (bench.client(Variant::Delta), bench.client(Variant::Delta), names(count));
@@ -75,7 +75,7 @@ fn with_set(count: usize, keeps_order: bool) -> (Bench, SessionId) {
     (bench, client)
 }
 
-/// A view whose brake holds so many removals.
+/// Returns a view whose brake holds this many removals.
 fn braked(url: &str, held: usize) -> (Bench, SessionId) {
     let types = ["envoy.config.cluster.v3.Cluster".into(), "envoy.config.listener.v3.Listener".into()].into();
     let brakes = BrakeRules { types, share: 10, count: 1, grace: Duration::from_secs(3600), ..BrakeRules::default() };

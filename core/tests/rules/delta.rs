@@ -228,7 +228,7 @@ fn delta_48_a_large_answer_comes_in_pieces_and_none_is_lost_between_them() {
     let mut sizes = Vec::new();
     while let Some(reply) = bench.poll(client) {
         sizes.push(reply.resources.len());
-        // The set changes meanwhile; changes later in the journal are still sent.
+        // The set changes in the meantime. Changes later in the journal are still sent.
         bench.set(CDS, &[(&names[29_999], &sizes.len().to_string())]);
         if sizes.len() > 20 {
             break;
@@ -422,7 +422,7 @@ fn delta_10_a_wildcard_subscribed_again_before_its_answer_is_sent_with_all_that_
     assert_eq!(bench.said(again), ["C a,b,c", "C  -old"], "it may have forgotten them since, and old is to be removed");
 }
 
-/// A second copy of what the client stated would cost as much again, and a retry at once would never end.
+/// A second copy of what the client stated would need as much memory again, and a retry at once would never end.
 #[test]
 fn i8_claims_without_room_stay_with_their_client_until_there_is_room() {
     let options = ProtocolOptions::default().with(|options| {

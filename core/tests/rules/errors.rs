@@ -13,7 +13,7 @@ use super::warm;
 const UNAVAILABLE: i32 = 14;
 const PERMISSION_DENIED: i32 = 7;
 
-/// A client that reads errors, and one that does not.
+/// Adds a client that reads errors, and one that does not.
 fn two(bench: &mut Bench, variant: Variant, url: &str, names: &[&str]) -> [SessionId; 2] {
     [true, false].map(|errors| {
         let id = bench.add(Client { errors, ..Client::plain(variant) });

@@ -1,4 +1,4 @@
-//! Complete sets of SotW: what they have, and when they are sent again.
+//! Complete sets of SotW: what they contain, and when they are sent again.
 
 use weir_core::proto::Request;
 use weir_core::proto::discovery::DiscoveryRequest;
@@ -75,7 +75,7 @@ fn sotw_7_a_version_that_was_stated_counts_no_more_once_a_set_was_sent() {
     assert_eq!(bench.said(client), ["C a"], "it holds what it was sent");
 }
 
-/// The client would drop it, so silence is not enough: the name is requested once more.
+/// The client would drop the resource, so silence does not suffice: the name is requested once more.
 #[test]
 fn sotw_7_what_a_client_may_hold_and_a_server_was_silent_about_is_requested_again() {
     let mut bench = Bench::new();

@@ -1,4 +1,4 @@
-//! What a view remembers of removals, for whom, and what happens to those that are too far behind.
+//! What a view remembers of removals, for whom, and what happens to clients that are too far behind.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -26,7 +26,7 @@ fn fill(bench: &mut Bench, names: &[String]) {
     bench.whole(CDS, &all);
 }
 
-/// A client that states names of which nothing is known.
+/// Adds a client that states names of which nothing is known.
 fn stating(bench: &mut Bench, names: &[String]) -> SessionId {
     let client = bench.client(Variant::Delta);
     let request = DeltaDiscoveryRequest {
@@ -39,7 +39,7 @@ fn stating(bench: &mut Bench, names: &[String]) -> SessionId {
     client
 }
 
-/// The server says in one response that it has none of these.
+/// Lets the server report in one response that it has none of these names.
 fn absent(bench: &mut Bench, url: &str, class: Class, names: &[String]) {
     let (kind, evidence) = (bench.kind(url), Evidence::Reported);
     let gone = |name: &String| Update::Absent { kind: kind.clone(), class, key: name.as_str().into(), evidence };
@@ -104,7 +104,7 @@ fn xlat_12_an_answer_holds_for_all_that_claim_the_same_on_one_opening() {
     bench.publish();
     assert_eq!(bench.said(late), ["C  -c000000"], "the server has answered that on this opening");
 
-    // On another opening the server is asked again, and what was answered before counts no more.
+    // On another opening the server is asked again, and its earlier answers do not count any more.
     let blocked = stating(&mut bench, &gone);
     let (kind, of) = (bench.kind(CDS), Selector::Wildcard);
     bench.apply(vec![Update::Interrupted { kind, of }]);

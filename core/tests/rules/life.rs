@@ -19,7 +19,7 @@ fn refresh(bench: &mut Bench, class: Class, name: &str, seconds: u64) {
     bench.apply(vec![Update::Refresh { kind, class, key, ttl }]);
 }
 
-/// A client that applies TTLs itself, and one that does not.
+/// Adds a client that runs TTLs itself, and one that does not.
 fn two(bench: &mut Bench, variant: Variant, names: &[&str]) -> [SessionId; 2] {
     [true, false].map(|ttl| {
         let id = bench.add(Client { ttl, wrappers: true, ..Client::plain(variant) });

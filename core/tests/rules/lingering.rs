@@ -11,7 +11,7 @@ use super::translation::takes;
 
 const BOTH: [Class; 2] = [Class::Wildcard, Class::Named];
 
-/// An Envoy that subscribes to all clusters, and to endpoints with these names that are there.
+/// Adds an Envoy that subscribes to all clusters, and to endpoints with these names, which are present.
 fn envoy(bench: &mut Bench, endpoints: &[&str]) -> SessionId {
     let envoy = bench.client(Variant::Delta);
     bench.delta(envoy, CDS, &[], &[]);
@@ -22,7 +22,7 @@ fn envoy(bench: &mut Bench, endpoints: &[&str]) -> SessionId {
     envoy
 }
 
-/// The server sends clusters, each with the name of its endpoints, in one response.
+/// Lets the server send clusters, each with the name of its endpoints, in one response.
 fn clusters(bench: &mut Bench, classes: &[Class], clusters: &[(&str, &str)]) {
     let mut updates = Vec::new();
     for (name, endpoints) in clusters {
@@ -36,7 +36,7 @@ fn clusters(bench: &mut Bench, classes: &[Class], clusters: &[(&str, &str)]) {
     bench.apply(updates);
 }
 
-/// The server removes a cluster, and is quiet after it: the order lets the cluster go.
+/// Lets the server remove a cluster and be quiet after that: then the order releases the cluster.
 fn remove(bench: &mut Bench, classes: &[Class], cluster: &str) {
     let kind = bench.kind(CDS);
     let evidence = Evidence::Reported;
@@ -205,7 +205,7 @@ fn xlat_31_a_cluster_that_is_extended_takes_its_endpoints_again() {
     let (kind, resource) = (bench.kind(CDS), bench.resource(CDS, "x", "1"));
     bench.apply(vec![Update::Upsert { kind, class: Class::Named, key: "x".into(), resource }]);
     bench.later(6_000);
-    remove(&mut bench, &[Class::Named], "x"); // no cluster is left that leads there
+    remove(&mut bench, &[Class::Named], "x"); // no cluster is left that refers to these endpoints
     let (kind, class, key, ttl) = (bench.kind(CDS), Class::Wildcard, "x".into(), Some(Duration::from_secs(60)));
     bench.apply(vec![Update::Refresh { kind, class, key, ttl }]);
     bench.asked_upstream();

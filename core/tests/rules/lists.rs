@@ -26,7 +26,7 @@ fn has_the_name_of_its_wrapper(url: &str, variant: Variant) {
         Variant::Sotw => bench.sotw(client, url, &["list"], ""),
         Variant::Delta => bench.delta(client, url, &["list"], &[]),
     }
-    // An entry whose first field is text, which would be the name in most other types.
+    // The first field of an entry is text, which would be the name in most other types.
     bench.give(url, "list", "1", |wrapper| {
         wrapper.resource.as_mut().unwrap().value = b"\x0a\x05other".as_slice().into();
     });

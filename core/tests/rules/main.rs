@@ -1,4 +1,4 @@
-//! Single rules of the protocol on the pure model; each test is named after its rule.
+//! Single rules of the protocol on the pure model. Each test is named after its rule.
 
 mod bursts;
 mod collections;
@@ -32,7 +32,7 @@ use weir_core::protocol::session::Variant;
 
 const THREE: [(&str, &str); 3] = [("a", "1"), ("b", "1"), ("c", "1")];
 
-/// A view with three clusters and three endpoints, for `*` and for names, which stay cached.
+/// Returns a view with three clusters and three endpoints, for `*` and for names, which stay cached.
 fn warm() -> Bench {
     let mut bench = Bench::new();
     let keeper = bench.client(Variant::Delta);

@@ -1,4 +1,4 @@
-//! Removals of clusters for a client that has NACKed its routing and continues with the routing from before (ORD-1, I8).
+//! Removals of clusters for a client that has NACKed its routing and continues with the routing before it (ORD-1, I8).
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -16,7 +16,7 @@ const QUIET: u64 = 50;
 /// How long a change of routing waits for its clusters at most, in milliseconds.
 const WAIT: u64 = 1_000;
 
-/// A client of one variant that has `r`, `a`, `idle` and the endpoints of both, new or back with what it holds, and that NACKs the
+/// Returns a client of one variant that has `r`, `a`, `idle` and the endpoints of both clusters, new or back with what it holds. It NACKs the
 /// latest change of `r`.
 fn nacking(variant: Variant, is_back: bool, options: ProtocolOptions) -> (Bench, SessionId) {
     let mut bench = Bench::with(options);
@@ -68,7 +68,7 @@ fn nacking(variant: Variant, is_back: bool, options: ProtocolOptions) -> (Bench,
     (bench, client)
 }
 
-/// The client ACKs or NACKs a reply with routes.
+/// Lets the client ACK or NACK a reply with routes.
 fn answer(bench: &mut Bench, client: SessionId, variant: Variant, nonce: &str, error_detail: Option<Status>) {
     let (type_url, response_nonce) = (RDS.to_owned(), nonce.to_owned());
     bench.request(
@@ -91,7 +91,7 @@ fn answer(bench: &mut Bench, client: SessionId, variant: Variant, nonce: &str, e
     );
 }
 
-/// What the client is sent when `idle` and its endpoints are removed.
+/// Returns what the client is sent when `idle` and its endpoints are removed.
 fn removed(variant: Variant) -> Vec<&'static str> {
     if variant == Variant::Sotw { vec!["C a"] } else { vec!["C  -idle", "C  -idle"] }
 }
@@ -114,7 +114,7 @@ fn ord_1_removals_of_a_client_that_nacked_its_routing_wait_for_the_bound_and_tho
         bench.later(QUIET);
         assert_eq!(bench.said(other), ["C  -idle"], "{variant:?} {is_back}");
         assert_eq!(bench.said(client), [""; 0], "{variant:?} {is_back}: its routing may lead there");
-        // What becomes due meanwhile does not lengthen the wait, and removals of other types do not wait.
+        // Removals that become due in the meantime do not prolong the wait, and removals of other types do not wait.
         bench.later(HOLD - 1);
         bench.set(SDS, &[("s", "1")]);
         assert_eq!(bench.said(client), [""; 0], "{variant:?} {is_back}");

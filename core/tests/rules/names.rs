@@ -13,7 +13,7 @@ use super::support::{Bench, LDS, text_of};
 const CANONICAL: &str = "xdstp://x/envoy.config.listener.v3.Listener/id?a=1&b=2";
 const OTHERWISE: &str = "xdstp://x/envoy.config.listener.v3.Listener/id?b=2&a=1";
 
-/// A client of a relay that has servers for the authority `x`.
+/// Adds a client of a relay that has servers for the authority `x`.
 fn client(bench: &mut Bench, variant: Variant) -> SessionId {
     client_as(bench, Client { errors: true, ..Client::plain(variant) })
 }

@@ -203,7 +203,7 @@ fn ord_4_a_route_never_overtakes_the_cluster_that_came_before_it() {
             bench.set(EDS, &[("y", &content)]);
             bench.set(RDS, &[("a", &content)]);
             if round % 7 == 0 {
-                // A slow client that never ACKs clusters, in some rounds before the wait for the ACK has ended.
+                // A slow client never ACKs clusters. In some rounds it reads before the wait for the ACK has ended.
                 bench.later(if round % 2 == 0 { 3_000 } else { 100 });
                 while let Some(reply) = bench.poll(client) {
                     let newest = |name: &str| {
@@ -255,7 +255,7 @@ fn ord_7_and_ord_5_what_is_merged_is_the_union_first_and_the_removal_last() {
         bench.set(RDS, &[("a", "to x")]);
         bench.said(client);
         bench.later(5_000);
-        // While the client does not read:
+        // While the client does not read, the server sends:
         bench.whole(CDS, &[("x", "1"), ("y", "1")]);
         bench.set(EDS, &[("y", "1")]);
         bench.set(RDS, &[("a", "to y")]);
@@ -282,7 +282,7 @@ fn ord_7_the_union_has_what_was_requested_by_name_too() {
     bench.set(RDS, &[("a", "to x")]);
     bench.said(client);
     bench.later(5_000);
-    // While the client does not read:
+    // While the client does not read, the server sends:
     bench.set(CDS, &[("y", "1")]);
     bench.set(RDS, &[("a", "to y")]);
     bench.remove(CDS, "x");
@@ -336,7 +336,7 @@ fn ord_17_a_collection_of_endpoints_follows_what_names_it_and_the_old_one_goes_a
     bench.give(LEDS, &old, "1", |_| {});
     bench.give(EDS, "e", "names the old one", |_| {});
     assert_eq!(bench.said(id), ["C e".to_owned(), format!("L {old}")]);
-    // In any order, and all of it before the client reads.
+    // The order does not matter, and all of it comes before the client reads.
     bench.remove(LEDS, &old);
     bench.give(LEDS, &new, "1", |_| {});
     bench.give(EDS, "e", "names the new one", |_| {});
@@ -498,7 +498,7 @@ fn up_17_a_route_that_is_back_by_its_ttl_refers_to_its_clusters_again() {
     assert_eq!(bench.said(client), [""; 0], "the route leads there");
     bench.later(1_000);
     assert_eq!(bench.said(client), ["C  -a"]);
-    // Nothing was counted twice, or not at all.
+    // Every reference was counted exactly once.
     lead_for(&mut bench, Class::Wildcard, "t", &["b"], None);
     lead_for(&mut bench, Class::Wildcard, "s", &[], None);
     assert_eq!(bench.said(client), ["R s,t"]);

@@ -1,4 +1,4 @@
-//! What a rule of the permissions lets a client have, beside the rules of access.
+//! What a rule of the permissions lets a client have, in addition to the access rules.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use weir_core::xds::{
 
 use super::support::{Bench, CDS, EDS, LDS, SDS};
 
-/// The permit of a workload of namespace `pay`.
+/// Returns the permit of a workload of namespace `pay`.
 fn permit(types: Option<&[&str]>, names: &[&str], secrets: &[&str]) -> Arc<Permit> {
     let templates = |texts: &[&str]| texts.iter().map(|text| Template::parse(text).unwrap()).collect::<Vec<_>>();
     let rule = PermissionRule {
@@ -63,7 +63,7 @@ fn key_11_a_secret_is_for_whom_a_rule_names_it() {
     }
 }
 
-/// A type of the table is known by its message name under any prefix. The client gets its own spelling back.
+/// A type of the table is known by its message name under any prefix. The client gets back its own spelling.
 #[test]
 fn key_11_no_spelling_of_a_type_evades_what_is_decided_by_type() {
     const SPELT: &str = "x/envoy.extensions.transport_sockets.tls.v3.Secret";

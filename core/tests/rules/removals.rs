@@ -1,4 +1,4 @@
-//! Removals, what delta clients stated, and the pieces of a large set.
+//! Removals, resources that delta clients stated, and the pieces of a large set.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -120,7 +120,7 @@ fn delta_10_what_was_requested_again_and_is_gone_is_sent_when_it_comes_back_as_i
     assert_eq!(bench.said(client), ["C a"]);
 }
 
-/// The server gives a name by `*` first, takes it back, and then gives it by the name, as it was.
+/// The server sends a name by `*` first, removes it, and then sends it by name, unchanged.
 #[test]
 fn delta_24_what_a_client_has_of_a_name_is_what_it_was_sent_last_by_whichever_subscription() {
     let mut bench = Bench::new();

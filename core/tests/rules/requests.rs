@@ -1,4 +1,4 @@
-//! What requests change of a subscription, and what clients hold of sets that they leave.
+//! How requests change a subscription, and what clients hold of sets that they unsubscribe from.
 
 use weir_core::proto::Request;
 use weir_core::proto::discovery::{DeltaDiscoveryRequest, DiscoveryRequest};
@@ -54,8 +54,8 @@ fn sotw_21_who_has_missed_removals_that_are_forgotten_is_sent_the_set_without_th
     assert_eq!(bench.said(client), ["C a,b,c,d"]);
     bench.sotw(client, CDS, &["*"], "1");
     bench.whole(CDS, &[("d", "1")]);
-    bench.later(5_000); // nothing refers to them, and they go
-    bench.later(55_000); // and are forgotten
+    bench.later(5_000); // nothing refers to them, so they are removed
+    bench.later(55_000); // and their removals are forgotten
     assert_eq!(bench.said(client), ["C d"]);
 }
 

@@ -1,4 +1,4 @@
-//! A stage that is added to the row of a view delays what it holds, and nothing else, at any place in the row.
+//! A stage that is added to the row of a view delays what it holds, and nothing else, at any position in the row.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use super::support::{Bench, CDS, RDS, lead_for};
 
 const LATE: Duration = Duration::from_secs(1);
 
-/// Holds everything that is said of one name for a second.
+/// Holds all updates of one name for a second.
 #[derive(Debug, Default)]
 struct HoldsLate(Option<(Moment, Vec<Unit>)>);
 
@@ -68,7 +68,7 @@ fn a_name_that_an_added_stage_holds_is_late_and_no_other_is() {
         let said = bench.said(clients[0]);
         assert_eq!(said.first().map(String::as_str), Some("C late"), "{at:?}: {said:?}");
 
-        // The cluster is removed, which the order holds while the route refers to it.
+        // The cluster is removed. The order holds the removal while the route refers to it.
         bench.later(60_000);
         clients.iter().for_each(|client| drop(bench.said(*client)));
         lead_for(&mut bench, Class::Wildcard, "r", &["a"], None);

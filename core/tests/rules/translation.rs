@@ -153,7 +153,7 @@ fn xlat_31_endpoints_linger_where_clusters_are_not_known_or_another_takes_them()
     assert_eq!(bench.asked_upstream(), [""; 0], "the other cluster takes them");
 }
 
-/// A cluster that takes its endpoints under another name.
+/// Returns a cluster whose endpoints have another name.
 pub(super) fn takes(bench: &mut Bench, name: &str, endpoints: &str) -> Arc<Resource> {
     let length = |text: &str| u8::try_from(text.len()).unwrap();
     let config = [&[0x0a, 2, 0x1a, 0, 0x12, length(endpoints)], endpoints.as_bytes()].concat();
@@ -403,7 +403,7 @@ fn xlat_19_a_client_that_was_sent_a_forgotten_set_starts_over() {
     assert!(matches!(bench.step(late), Step::End(CloseReason::HistoryExpired)), "nobody could tell it that b is gone");
 }
 
-/// Returns what a relay downstream is sent, each with the mark of its set.
+/// Returns what a relay downstream is sent, each reply with its completeness mark.
 fn marked(bench: &mut Bench, id: SessionId) -> Vec<(String, Option<SetMark>)> {
     std::iter::from_fn(|| bench.poll(id)).map(|reply| (text_of(&reply), reply.set_mark)).collect()
 }

@@ -8,7 +8,7 @@ use weir_core::xds::{Access, AccessRule, NamePattern, TypeTable};
 
 use super::support::{Bench, CDS, RDS, VHDS};
 
-/// The server sends a route configuration whose virtual hosts come by VHDS.
+/// Lets the server send a route configuration whose virtual hosts come by VHDS.
 fn give_routes(bench: &mut Bench, name: &str, content: &str) {
     bench.give(RDS, name, content, |wrapper| {
         let any = wrapper.resource.as_mut().unwrap();
@@ -20,7 +20,7 @@ fn named(name: &str) -> impl Fn(&mut Wrapper) {
     move |wrapper| wrapper.name = name.into()
 }
 
-/// An Envoy that was sent the route configuration `r`, and has requested virtual hosts as Envoys do.
+/// Adds an Envoy that was sent the route configuration `r`, and has requested virtual hosts as Envoys do.
 fn started(bench: &mut Bench) -> SessionId {
     let client = bench.client(Variant::Delta);
     bench.delta(client, RDS, &["r"], &[]);

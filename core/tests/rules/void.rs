@@ -15,10 +15,10 @@ const HOLD: u64 = 5_000;
 const QUIET: u64 = 50;
 /// How long a change of routing waits for its clusters at most, in milliseconds.
 const WAIT: u64 = 1_000;
-/// How long it waits at most if there is no room for one of them.
+/// How long such a change waits at most if there is no room for one of the clusters.
 const LONG_WAIT: u64 = 20_000;
 
-/// A view whose route `r` refers to cluster `a`, and a client that subscribes to everything.
+/// Returns a view whose route `r` refers to cluster `a`, and a client that subscribes to everything.
 fn led() -> (Bench, SessionId) {
     let mut bench = Bench::with(ProtocolOptions::default());
     let client = bench.client(Variant::Delta);
@@ -39,7 +39,7 @@ fn gone(bench: &mut Bench, name: &str) {
     bench.apply(vec![Update::Absent { kind, class, key, evidence: Evidence::Reported }]);
 }
 
-/// Returns the clusters that the published route refers to.
+/// Returns the clusters to which the published route refers.
 fn leads(bench: &Bench) -> Vec<String> {
     let kind = bench.kind(RDS);
     match bench.view.snapshot().lookup(&kind, Class::Named, &"r".into()) {
@@ -52,7 +52,7 @@ fn dangling(bench: &Bench) -> Vec<String> {
     bench.view.holds().dangling().map(|(name, _)| name.to_string()).collect()
 }
 
-/// The server sends a cluster for which there is no room.
+/// Lets the server send a cluster for which there is no room.
 fn crowd_out(bench: &mut Bench, name: &str) {
     let (kind, class) = (bench.kind(CDS), Class::Wildcard);
     bench.apply(vec![Update::WithoutRoom { kind, class, key: name.into() }]);
@@ -220,7 +220,7 @@ fn ord_4_a_route_waits_a_second_for_a_missing_cluster_however_quiet_upstream_is(
     assert_eq!(bench.said(client), ["R r"]);
     assert_eq!((bench.view.take_dangled().waits, dangling(&bench)), (1, vec!["static".to_owned()]));
 
-    // No change waits for this cluster again while a route refers to it.
+    // As long as a route refers to this cluster, no change waits for the cluster again.
     lead(&mut bench, "r2", &["static"]);
     lead(&mut bench, "r", &["static", "a"]);
     assert_eq!(bench.said(client), ["R r"]);
@@ -305,7 +305,7 @@ fn with_a_hold_of_zero_everything_goes_out_as_it_comes() {
     assert_eq!(bench.said(client), ["R r", "C  -a"]);
 }
 
-/// A cluster whose endpoints have another name.
+/// Lets the server send a cluster whose endpoints have another name.
 fn cluster_with_endpoints(bench: &mut Bench, name: &str, endpoints: &str) {
     bench.give(CDS, "*", "1", |wrapper| {
         let nested = |number: u8, bytes: &[u8]| [&[number << 3 | 2, bytes.len() as u8], bytes].concat();

@@ -17,7 +17,7 @@ use super::support::{Bench, CDS, EDS, LDS, RDS, wrapper};
 const BOUND: u64 = 20_000;
 const BOTH: [Variant; 2] = [Variant::Sotw, Variant::Delta];
 
-/// The first request of a client, which states that it holds something.
+/// Makes the first request of a client, which states that it holds something.
 fn stating(bench: &mut Bench, client: SessionId, variant: Variant, url: &str, names: &[&str]) {
     let type_url = url.to_owned();
     let names: Vec<String> = names.iter().map(ToString::to_string).collect();
@@ -51,13 +51,13 @@ fn progress(bench: &mut Bench, url: &str, completeness: Completeness) {
     bench.apply(vec![Update::Progress { kind: bench.kind(url), of: Selector::Wildcard, completeness }]);
 }
 
-/// The server sends one resource of `*`.
+/// Lets the server send one resource of `*`.
 fn piece(bench: &mut Bench, url: &str, name: &str, completeness: Completeness) {
     bench.give(url, "*", "1", |given| *given = wrapper(url, name, "1"));
     progress(bench, url, completeness);
 }
 
-/// The stream on which the server sends a set is lost.
+/// Loses the stream on which the server sends a set.
 fn cut(bench: &mut Bench, url: &str) {
     bench.apply(vec![Update::Interrupted { kind: bench.kind(url), of: Selector::Wildcard }]);
 }
@@ -68,8 +68,8 @@ fn reachable(bench: &mut Bench, is_reachable: bool) {
     bench.publish();
 }
 
-/// Clusters `a` and `b`, sent to a client before the server removes `b`. The client has also asked for listeners and scoped routes, which
-/// no server answers. With `holds`, it states that it holds listeners; with `is_back`, that it holds clusters.
+/// Sends a client clusters `a` and `b`, and then lets the server remove `b`. The client has also requested listeners and scoped routes, which no
+/// server answers. With `holds`, it states that it holds listeners; with `is_back`, that it holds clusters.
 fn unanswered(variant: Variant, is_back: bool, holds: bool, relay: bool) -> (Bench, SessionId) {
     let mut bench = Bench::new();
     let client = bench.add(Client { relay, ..Client::plain(variant) });
@@ -227,7 +227,7 @@ fn delta_21_an_empty_set_is_no_answer_to_who_may_be_sent_nothing_of_it() {
     assert_eq!(bench.said(client), ["C a", "L ", "C  -old"]);
 }
 
-/// A delta client, new or back with a cluster that it states, and the first push of a server whose stream is lost at once.
+/// Returns a delta client, new or back with a cluster that it states, after the first push of a server whose stream is lost at once.
 fn cut_short(is_back: bool, completeness: Completeness) -> (Bench, SessionId) {
     let mut bench = Bench::new();
     let client = bench.client(Variant::Delta);
@@ -296,8 +296,8 @@ fn i4_the_next_opening_of_a_set_that_was_cut_short_is_waited_for_as_the_first_wa
     assert_eq!(bench.said(client), ["R r"]);
 }
 
-/// A relay states listeners of which nothing is known, so its removals wait. If nothing is to be removed from a set, its end is sent all
-/// the same.
+/// A relay states listeners of which nothing is known, so its removals wait. If nothing is to be removed from a set, the end of the set is sent
+/// all the same.
 #[test]
 fn xlat_12_the_end_of_a_set_does_not_wait_for_routing_of_which_nothing_is_known() {
     for removes in [false, true] {
@@ -318,7 +318,7 @@ fn xlat_12_the_end_of_a_set_does_not_wait_for_routing_of_which_nothing_is_known(
     }
 }
 
-/// Endpoints are sent again with their clusters. Of a set that comes later they would be sent to a client that is not told of their removal.
+/// Endpoints are sent again with their clusters. If their set comes later, the client would be sent them and would not be sent their removal.
 #[test]
 fn delta_45_a_member_of_a_set_is_not_sent_before_the_first_reply_to_the_set() {
     let mut first = Bench::new();

@@ -1,4 +1,4 @@
-//! A view that was loaded from disk: it serves, and proves nothing.
+//! A view that was loaded from disk: it serves clients, and is no evidence of anything.
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,11 +20,11 @@ use super::{THREE, warm};
 const HOUR: Duration = Duration::from_secs(3600);
 
 thread_local! {
-    /// What is broken on purpose.
+    /// The rule that is broken on purpose.
     static FAULTS: Cell<Faults> = const { Cell::new(Faults::NONE) };
 }
 
-/// The same view in another process, which no server has spoken to.
+/// Returns the same view in another process, in which no server has responded yet.
 fn restarted(before: &Bench) -> Bench {
     restarted_with(before, ProtocolOptions::default().with(|options| options.hold_referenced(Duration::ZERO)))
 }
@@ -37,7 +37,7 @@ fn restarted_with(before: &Bench, options: ProtocolOptions) -> Bench {
     after
 }
 
-/// A SotW client that comes with the version of what it holds.
+/// Adds a SotW client that comes with the version of what it holds.
 fn comes_with(bench: &mut Bench, url: &str, names: &[&str], version: &str) -> SessionId {
     let client = bench.client(Variant::Sotw);
     let request = DiscoveryRequest {
@@ -50,7 +50,7 @@ fn comes_with(bench: &mut Bench, url: &str, names: &[&str], version: &str) -> Se
     client
 }
 
-/// A delta client that comes with the versions of what it holds.
+/// Adds a delta client that comes with the versions of what it holds.
 fn comes_holding(bench: &mut Bench, url: &str, names: &[&str], versions: &BTreeMap<String, String>) -> SessionId {
     let client = bench.client(Variant::Delta);
     let request = DeltaDiscoveryRequest {
@@ -63,7 +63,7 @@ fn comes_holding(bench: &mut Bench, url: &str, names: &[&str], versions: &BTreeM
     client
 }
 
-/// What a delta client of `*` holds, and the version of the set in SotW.
+/// Returns what a delta client of `*` holds, and the version of the set in SotW.
 fn held(bench: &mut Bench, url: &str) -> (BTreeMap<String, String>, String) {
     let delta = bench.client(Variant::Delta);
     bench.delta(delta, url, &["*"], &[]);
@@ -199,7 +199,7 @@ fn endpoints_that_follow_their_cluster_are_kept_back_from_a_client_that_may_hold
         bench.delta(client, CDS, &["*"], &[]);
         bench.said(client);
         bench.later(1000);
-        bench.said(client); // those that it holds
+        bench.said(client); // the clusters that it holds
         bench.set(CDS, &[("a", "2")]);
         let said = bench.said(client);
         assert_eq!(said[0], "C a", "the cluster");

@@ -1,4 +1,4 @@
-//! Bounds for what has to end by itself: a session that runs away fails its test, and takes no memory.
+//! Bounds for work that has to end by itself: a session that never stops fails its test, and takes no memory.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use weir_core::protocol::moment::Moment;
 use weir_core::protocol::session::{Session, Step};
 use weir_core::protocol::view::{LeaseAccess, Leases, Snapshot};
 
-/// Polls sessions, and counts their replies since one was idle.
+/// Polls sessions, and counts their replies since each was last idle.
 #[derive(Debug, Default)]
 pub struct Bounded {
     replies: u32,
@@ -21,7 +21,7 @@ impl Bounded {
     }
 }
 
-/// Leases for one poll, which looks at them in each of its turns.
+/// Leases for one poll, which uses them in each of its turns.
 struct Turns<'a> {
     leases: &'a mut Leases,
     left: u32,

@@ -1,5 +1,5 @@
 //! One view and a few sessions, driven by hand: for tests of a single rule or a single cost.
-#![allow(dead_code)] // each test binary uses its own part of it
+#![allow(dead_code)] // each test binary uses a part of it
 
 pub mod bounds;
 
@@ -45,7 +45,7 @@ pub struct Bench {
 }
 
 impl Bench {
-    /// Applies what the server sends at once; `core/tests/order.rs` tests holds.
+    /// Applies what the server sends at once. Holds are tested in `core/tests/order.rs`.
     pub fn new() -> Self {
         Self::with(ProtocolOptions::default().with(|options| options.hold_referenced(Duration::ZERO)))
     }
@@ -82,7 +82,7 @@ impl Bench {
         id
     }
 
-    /// The stream of a client ends.
+    /// Ends the stream of a client.
     pub fn leave(&mut self, id: SessionId) {
         let Some(mut session) = self.sessions.remove(&id) else { return };
         session.close();
@@ -93,7 +93,7 @@ impl Bench {
         self.table.resolve(url)
     }
 
-    /// The server sends these for `*` and for names, the same for both.
+    /// Lets the server send these resources for `*` and for their names, the same for both.
     pub fn set(&mut self, url: &str, resources: &[(&str, &str)]) {
         let kind = self.kind(url);
         let mut updates = Vec::new();
@@ -107,7 +107,7 @@ impl Bench {
         self.apply(updates);
     }
 
-    /// The server sends one resource for the name `key`, or for `*` if that is the key.
+    /// Lets the server send one resource for the name `key`, or for `*` if that is the key.
     pub fn give(&mut self, url: &str, key: &str, content: &str, change: impl FnOnce(&mut Wrapper)) {
         let mut wrapper = wrapper(url, key, content);
         change(&mut wrapper);
@@ -118,7 +118,7 @@ impl Bench {
         self.apply(vec![Update::Upsert { kind, class, key, resource }]);
     }
 
-    /// The server reports an error for a name.
+    /// Lets the server report an error for a name.
     pub fn trouble(&mut self, url: &str, name: &str, code: i32) {
         let error = Arc::new(NamedError { code, message: "as upstream says".into() });
         self.apply(vec![Update::Error { kind: self.kind(url), key: name.into(), error }]);
@@ -131,7 +131,7 @@ impl Bench {
         self.apply(updates);
     }
 
-    /// The server sends the complete `*` set.
+    /// Lets the server send the complete `*` set.
     pub fn whole(&mut self, url: &str, resources: &[(&str, &str)]) {
         let resources = resources.iter().map(|(name, content)| self.resource(url, name, content)).collect();
         self.apply(vec![Update::FullSet { kind: self.kind(url), resources, retain: Retain::nothing() }]);
@@ -187,7 +187,7 @@ impl Bench {
         }
     }
 
-    /// A complete SotW request, with the nonce of the last reply if there was one.
+    /// Sends a complete SotW request, with the nonce of the last reply if there was one.
     pub fn sotw(&mut self, id: SessionId, url: &str, names: &[&str], nonce: &str) {
         self.request(
             id,
@@ -200,7 +200,7 @@ impl Bench {
         );
     }
 
-    /// The ACK of a SotW client for its only reply so far; a delta client needs none.
+    /// Sends the ACK of a SotW client for its only reply so far. A delta client needs none.
     pub fn sotw_ack(&mut self, id: SessionId, variant: Variant, url: &str, names: &[&str]) {
         if variant == Variant::Sotw {
             self.sotw(id, url, names, "1");
@@ -230,7 +230,7 @@ impl Bench {
         step
     }
 
-    /// As the view task does: sessions take back claims without room, and claim again when there is.
+    /// Gives claims without room back to their sessions, which claim again when there is room, as the view task does.
     fn give_back_claims(&mut self) {
         for (id, claims) in self.view.take_refused_claims() {
             self.refused_claims += claims.len();
@@ -245,7 +245,7 @@ impl Bench {
         }
     }
 
-    /// Names that sessions hold and the view does not know, since the last call.
+    /// Returns the names that sessions hold and the view does not know, since the last call.
     pub fn sought(&mut self) -> Vec<String> {
         std::mem::take(&mut self.claims).iter().map(claim_text).collect()
     }
@@ -258,15 +258,15 @@ impl Bench {
         }
     }
 
-    /// One reply to a fetch, now or at its time limit.
+    /// Returns one reply to a fetch, now or at its time limit.
     pub fn fetch(&mut self, id: SessionId, at_last: bool) -> Fetched {
         let state = self.view.snapshot().clone();
         let session = self.sessions.get_mut(&id).unwrap();
         session.fetch(&state, &mut self.leases, self.now, at_last)
     }
 
-    /// Every reply that is due, as `type set -removed`, with types by their first letter. `~` marks a heartbeat, `?` an alias without a
-    /// resource, `!` an error with its code, and `(5)` the rest of a TTL in seconds.
+    /// Returns every reply that is due, as `type set -removed`, with types by their first letter. `~` marks a heartbeat, `?` an alias without a
+    /// resource, `!` an error with its code, and `(5)` a remaining TTL in seconds.
     pub fn said(&mut self, id: SessionId) -> Vec<String> {
         std::iter::from_fn(|| self.poll(id)).map(|reply| text_of(&reply)).collect()
     }
@@ -277,7 +277,7 @@ impl Bench {
         self.publish();
     }
 
-    /// What would be requested upstream.
+    /// Returns what would be requested upstream.
     pub fn asked_upstream(&mut self) -> Vec<String> {
         let change = |change: InterestChange| {
             let name = match change.selector {
@@ -313,7 +313,7 @@ pub fn text_of(reply: &Reply) -> String {
     format!("{letter} {}{removed}", set.join(","))
 }
 
-/// A resource of a type whose name is the first field, with some content after it.
+/// Returns a resource of a type whose name is the first field, with some content after that.
 pub fn wrapper(url: &str, name: &str, content: &str) -> Wrapper {
     let mut body = vec![0x0a, u8::try_from(name.len()).unwrap()];
     body.extend(name.bytes());
@@ -326,12 +326,12 @@ pub fn wrapper(url: &str, name: &str, content: &str) -> Wrapper {
     Wrapper { name: name.into(), resource, ..Default::default() }
 }
 
-/// The server sends a route configuration that refers to these clusters.
+/// Lets the server send a route configuration that refers to these clusters.
 pub fn lead(bench: &mut Bench, name: &str, clusters: &[&str]) {
     lead_for(bench, Class::Named, name, clusters, None);
 }
 
-/// Does the same for `*` or for the name, with a TTL.
+/// Like [`lead`], for `*` or for the name, with a TTL.
 pub fn lead_for(bench: &mut Bench, class: Class, name: &str, clusters: &[&str], ttl: Option<Duration>) {
     let nested = |number: u8, bytes: &[u8]| [&[number << 3 | 2, u8::try_from(bytes.len()).unwrap()], bytes].concat();
     let routes: Vec<u8> =

@@ -180,7 +180,7 @@ fn coll_19_and_up_16_while_one_collection_is_said_again_nothing_of_another_goes(
     bench.reopen();
     let mut sent = Vec::new();
     for second in 0..360 {
-        // Every response has something of the first; only some have something of the second.
+        // Every response has something of the first collection; only some have something of the second.
         let names: &[&str] = match second {
             100 => &[A, &late],
             200 => &[A, &later],

@@ -1,4 +1,4 @@
-//! What events cost: how much is looked at depends on what has happened, and not on how much there is.
+//! What events cost: how much is visited depends on what has happened, and not on how much there is.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use super::{Bench, delta, requested, sotw};
 
 const TIMER: Duration = Duration::from_secs(15);
 
-/// Returns how much is looked at when a server turns silent about one name, beside so many others. `is_claimed`: a client holds that name.
+/// Returns how much is visited when a server turns silent about one name, beside `others` other names. With `is_claimed`, a client holds that name.
 fn of_a_silent_name(others: usize, is_claimed: bool) -> u64 {
     let names: Vec<_> = (0..others).map(|number| format!("e{number:06}")).collect();
     let names: Vec<_> = names.iter().map(String::as_str).collect();
@@ -43,7 +43,7 @@ fn a_name_that_turns_silent_costs_what_it_concerns() {
     }
 }
 
-/// One client may request this many, so the work that they cause is not done in one go.
+/// One client may request this many names, so the work that they cause is divided.
 #[test]
 fn names_that_turn_silent_together_do_so_in_parts() {
     let names = names(1_000);
@@ -64,7 +64,7 @@ fn names_that_turn_silent_together_do_so_in_parts() {
     assert!(parts.iter().all(|part| *part <= 128), "{parts:?}");
 }
 
-/// Asserts that an event looks at little, and beside many others at no more than beside few.
+/// Asserts that an event visits little, and that it visits no more beside many others than beside few.
 fn assert_law(event: &str, visits: impl Fn(usize) -> u64) {
     let few = visits(1_000);
     assert!(few <= 8, "{event}: {few} beside 1,000");
@@ -72,7 +72,7 @@ fn assert_law(event: &str, visits: impl Fn(usize) -> u64) {
     assert!(many * 10 <= few.max(1) * 12, "{event}: {few} beside 1,000, {many} beside {MANY}");
 }
 
-/// A view has room for as many claims of one client.
+/// As many names as a view has room for as claims of one client.
 const MANY: usize = 80_000;
 
 fn names(count: usize) -> Vec<String> {
@@ -83,7 +83,7 @@ fn texts(names: &[String]) -> Vec<&str> {
     names.iter().map(String::as_str).collect()
 }
 
-/// A delta server that has sent a set of so many clusters at once, and has been silent since.
+/// Returns a delta server that has sent a set of this many clusters at once, and has been silent since.
 fn with_set(count: usize) -> Bench {
     let mut bench = requested(Variant::Delta, CDS, &["*"], ServerQuirks::default());
     bench.respond(0, delta(CDS, &texts(&names(count)), &[], "1"));

@@ -1,4 +1,4 @@
-//! Asking for the end of a `*` set, on the stream that the set is about.
+//! The question for the end of a `*` set, on the stream on which the set is requested.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ const A_MOMENT: Duration = Duration::from_millis(500);
 const QUIET: Duration = Duration::from_secs(5);
 const TIMER: Duration = Duration::from_secs(15);
 
-/// A server has sent these of clusters, and the set was quiet for a moment.
+/// Returns a server that has sent these clusters, and whose set was quiet for a moment.
 fn settled(names: &[&str], rules: ServerQuirks) -> Bench {
     let mut bench = requested(Variant::Delta, CDS, &["*"], rules);
     bench.respond(0, delta(CDS, names, &[], "1"));
@@ -25,14 +25,14 @@ fn settled(names: &[&str], rules: ServerQuirks) -> Bench {
     bench
 }
 
-/// A client needs the end of the set.
+/// Makes a client need the end of the set.
 fn need(bench: &mut Bench) {
     let claim = Claim { kind: bench.table.resolve(CDS), of: Claimed::Set };
     bench.view.seek(SessionId(1), vec![claim]);
     bench.later(Duration::ZERO);
 }
 
-/// Opens the stream again, and returns the first request of clusters.
+/// Opens the stream again, and returns the first request for clusters.
 fn reopened(bench: &mut Bench) -> DeltaDiscoveryRequest {
     bench.end(0);
     bench.open();
@@ -57,7 +57,7 @@ fn question(request: &DeltaDiscoveryRequest) -> Option<String> {
     Some(name.clone())
 }
 
-/// The server lists the made-up name as removed, beside what it has to send.
+/// Lets the server list the made-up name as removed, together with what it has to send.
 fn answers(bench: &mut Bench, name: &str, resources: &[&str]) -> Vec<String> {
     bench.respond(0, delta(CDS, resources, &[name], "2"))
 }
@@ -136,7 +136,7 @@ fn xlat_12_a_set_that_still_comes_in_is_not_asked_for_again() {
     assert!(bench.asks_again());
 }
 
-/// The end is asked for the second time at once, and the third time at the pace of all second requests. After that silence has to suffice.
+/// The end is asked for the second time at once, and the third time at the pace of all second requests. After that, silence has to suffice.
 #[test]
 fn xlat_12_a_set_that_grows_is_asked_for_three_times_each_with_all_that_came_stated() {
     let mut bench = settled(&["a"], ServerQuirks::default());
@@ -309,7 +309,7 @@ fn xlat_12_a_set_that_is_subscribed_again_has_no_end_by_an_answer_to_the_subscri
     assert!(!said.contains(&"Complete".to_owned()), "{said:?}");
 }
 
-/// What has a TTL may have expired at the server.
+/// A resource with a TTL may have expired at the server.
 #[test]
 fn up_40_a_question_whose_answer_shows_no_end_is_given_up_and_the_set_is_requested_again() {
     let ttl = Some(prost_types::Duration { seconds: 60, nanos: 0 });

@@ -15,7 +15,7 @@ const TIMER: Duration = Duration::from_secs(15);
 const QUIET: Duration = Duration::from_secs(5);
 const SECOND: Duration = Duration::from_secs(120);
 
-/// A client holds a name, and the server has not mentioned it before the resource timer ended.
+/// Returns a bench where a client holds a name that the server has not mentioned before the resource timer ended.
 fn silent_about(variant: Variant, name: &str) -> Bench {
     let mut bench = requested(variant, EDS, &[name], ServerQuirks::default());
     bench.claim(EDS, Class::Named, name);
@@ -24,7 +24,7 @@ fn silent_about(variant: Variant, name: &str) -> Bench {
     bench
 }
 
-/// A client holds a member of a set that has probably ended without it.
+/// Returns a bench where a client holds a member of a set that has probably ended without it.
 fn quiet_about(name: &str) -> Bench {
     let mut bench = requested(Variant::Delta, CDS, &["*"], ServerQuirks::default());
     bench.respond(0, delta(CDS, &["x"], &[], "1"));
@@ -93,14 +93,14 @@ fn delta_13_a_server_that_sends_a_name_again_for_reasons_of_its_own_has_read_wha
             bench.later(TIMER);
             assert!(!bench.asks_again(), "{url}");
         }
-        // The server sends at once what is new, and sends it again after a while.
+        // The server sends new resources at once, and sends them again after a while.
         let mut bench = returned(url, wanted);
         bench.respond(0, delta(url, &["a"], &[], "2"));
         bench.later(Duration::from_secs(1));
         bench.respond(0, delta(url, &["a"], &[], "2"));
         bench.later(TIMER);
         assert!(!bench.asks_again(), "{url}");
-        // The server ignores what is stated, and no longer has a part of it. It is first fast, and then slow.
+        // The server ignores what is stated, and has lost a part of it. It is fast first, and slow later.
         let mut bench = returned(url, wanted);
         bench.respond(0, delta(url, &["a"], &[], "1"));
         bench.later(TIMER);
@@ -437,7 +437,7 @@ fn up_36_an_error_of_an_earlier_opening_confirms_nothing_on_the_next() {
     assert_eq!(bench.later(SECOND), ["Named a gone"]);
 }
 
-/// Otherwise one client with many names that no server has could keep all others from getting an answer about theirs.
+/// Otherwise one client with many names that no server has could keep all other clients from getting answers about their names.
 #[test]
 fn i8_what_a_client_holds_is_requested_although_another_holds_more_than_there_is_room_for() {
     const LIMIT: usize = 100_000;
@@ -466,7 +466,7 @@ fn i8_what_a_client_holds_is_requested_although_another_holds_more_than_there_is
     assert!(stated(&requests, "h000000") && stated(&requests, "h000009"));
     assert!(stated(&requests, "g000000") && !stated(&requests, "g099999"));
 
-    // The server answers, so there is room for the rest, which goes into the next opening.
+    // The server answers, so there is room for the other names, which are stated on the next opening.
     assert!(bench.view.take_sessions_to_claim().is_empty());
     let removed: Vec<String> = (0..LIMIT - LIMIT / 8).map(|number| format!("g{number:06}")).collect();
     let removed: Vec<_> = removed.iter().map(String::as_str).collect();
@@ -481,7 +481,7 @@ fn i8_what_a_client_holds_is_requested_although_another_holds_more_than_there_is
     assert!(stated(&requests, "g099999") && stated(&requests, "h000009") && !stated(&requests, "g000000"));
 }
 
-/// A server that ignores what is stated has not confirmed what it does not send again.
+/// A server that ignores stated versions has not confirmed what it does not send again.
 #[test]
 fn up_15_what_a_server_that_ignores_stated_versions_does_not_send_again_is_requested_again() {
     for (kind, wanted) in [(CDS, &["*"][..]), (EDS, &["a", "b", "c"])] {
@@ -528,7 +528,7 @@ fn sotw_4_a_set_that_a_client_needs_is_requested_without_its_version() {
     bench.later(Duration::ZERO);
     assert_eq!(bench.requests(0), ["C [] v n"], "it is needed before the stream is opened");
 
-    // What is known of the server's delta sets does not matter.
+    // It does not matter what is known of how the server sends its delta sets.
     let pieces = ServerQuirks { initial_set: InitialSet::Pieces, ..ServerQuirks::default() };
     let mut bench = requested(Variant::Sotw, CDS, &["*"], pieces);
     bench.respond(0, sotw(CDS, &["a"], "1"));

@@ -37,9 +37,9 @@ struct Bench {
     store: BodyStore,
     now: Moment,
     epochs: Vec<Epoch>,
-    /// What is present, by the updates so far.
+    /// What is present, according to the updates so far.
     view: View,
-    /// The server answers no call.
+    /// The server answers no liveness call.
     mute: bool,
 }
 
@@ -64,7 +64,7 @@ impl Bench {
         self.upstream.want(change, false);
     }
 
-    /// A client has connected that holds this name, which the view does not know.
+    /// Connects a client that holds this name, which the view does not know.
     fn claim(&mut self, url: &str, class: Class, name: &str) {
         let claim = Claim { kind: self.table.resolve(url), of: Claimed::Name(class, name.into()) };
         self.view.seek(SessionId(1), vec![claim]);
@@ -80,14 +80,14 @@ impl Bench {
         self.apply(updates)
     }
 
-    /// The stream breaks and is opened again. Returns its first requests.
+    /// Breaks the stream and opens it again. Returns its first requests.
     fn reopen(&mut self) -> Vec<String> {
         self.end(0);
         self.open();
         self.requests(0)
     }
 
-    /// Whether the first stream is to be reopened now, to request names once more.
+    /// Whether the first stream is due to be reopened, to request names once more.
     fn asks_again(&mut self) -> bool {
         let now = self.now;
         self.upstream.streams_mut()[0].take_reopen(now)
@@ -100,7 +100,7 @@ impl Bench {
         texts
     }
 
-    /// Requests of one stream, each as `type [names]`, in delta `type +[on] -[off] {versions}`, with NACKs marked, and those that lack the node.
+    /// Returns the requests of one stream: `type [names]`, in delta `type +[on] -[off] {versions}`, with marks for NACKs and for no node.
     fn requests(&mut self, at: usize) -> Vec<String> {
         self.raw_requests(at).iter().map(text_of).collect()
     }
@@ -124,13 +124,13 @@ impl Bench {
         self.apply(updates)
     }
 
-    /// The server answers a liveness call, if one was made.
+    /// Lets the server answer a liveness call, if one was made.
     fn answers_call(&mut self) {
         let epoch = self.epochs[0];
         self.upstream.streams_mut()[0].on_liveness_answer(epoch);
     }
 
-    /// Advances time. A live server answers the calls that are started at the end of it.
+    /// Advances time. A live server answers the calls that are made at the end of it.
     fn later(&mut self, duration: Duration) -> Vec<String> {
         self.now = self.now + duration;
         let mut updates = self.judge();
@@ -164,7 +164,7 @@ fn text_of(request: &Request) -> String {
         Request::Delta(request) => {
             let nack = if request.error_detail.is_some() { " NACK" } else { "" };
             let (on, off) = (request.resource_names_subscribe.join(","), request.resource_names_unsubscribe.join(","));
-            // What asks for the end of a set differs each time: `core/tests/upstream/ends.rs` looks at it.
+            // The name that asks for the end of a set differs each time: `core/tests/upstream/ends.rs` checks it.
             let stated =
                 request.initial_resource_versions.iter().filter(|(name, _)| !name.starts_with(support::END_OF_SET));
             let versions: Vec<_> = stated.map(|(name, v)| format!("{name}:{v}")).collect();
@@ -205,7 +205,7 @@ fn fact_text(update: &Update) -> String {
     }
 }
 
-/// A resource; `name~content` is the same name with another body.
+/// Returns a resource. `name~content` is the same name with another body.
 fn any(url: &str, name: &str) -> Any {
     let (name, content) = name.split_once('~').unwrap_or((name, ""));
     let mut value = vec![0x0a, u8::try_from(name.len()).unwrap()];

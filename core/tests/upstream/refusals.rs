@@ -119,7 +119,7 @@ fn up_25_and_i10_of_ever_new_names_that_cannot_be_read_only_so_many_are_remember
         let mut bench = requested(Variant::Delta, CDS, &["*"], ServerQuirks::default());
         assert_eq!(bench.respond(0, delta(CDS, &both, &[], "1")).len(), 2);
         assert_eq!(news(&mut bench).len(), limit);
-        // In the second case the last name is not sent again, so it is still unread.
+        // In the second case the last name is not sent again, so it still counts as unread.
         let names: Vec<_> = names[..limit].iter().map(String::as_str).collect();
         let updates = bench.respond(0, delta(CDS, &names, &[], "2"));
         assert_eq!(updates.last().unwrap(), unread, "what was not remembered may be missing still");
@@ -153,7 +153,7 @@ fn up_25_each_version_of_a_name_that_is_rejected_is_news_once() {
     }
 }
 
-/// The server reports an error for a name in this response.
+/// Adds the server's report of an error for a name to a response.
 fn reporting(response: Response, code: i32) -> Response {
     let errors = error(code);
     match response {

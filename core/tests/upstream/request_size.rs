@@ -14,7 +14,7 @@ use weir_core::protocol::view::Class;
 use super::support::{CDS, EDS, END_OF_SET, LDS};
 use super::{Bench, WINDOW, delta, requested, sotw, text_of};
 
-/// The bytes of the node of these tests in a request.
+/// How many bytes the node of these tests takes in a request.
 const NODE_BYTES: usize = 6;
 /// Longer than the resource timer, and shorter than the second silence.
 const LONG: Duration = Duration::from_secs(60);
@@ -43,12 +43,12 @@ fn as_strs(names: &[String]) -> Vec<&str> {
     names.iter().map(String::as_str).collect()
 }
 
-/// A server's side of one delta stream: it keeps what it was sent, and checks it.
+/// The server's side of one delta stream: it keeps what it was sent, and checks it.
 #[derive(Default)]
 struct Server {
     opened: bool,
     subscribed: BTreeSet<String>,
-    /// Names that were stated under their own version, or sent.
+    /// Names that were stated under a version of the server, or that it sent.
     held: BTreeSet<String>,
     stated: usize,
 }
@@ -78,7 +78,7 @@ impl Server {
         }
     }
 
-    /// Sends what it has not sent, up to so many.
+    /// Sends up to `count` names that it has not sent.
     fn due(&mut self, count: usize) -> Vec<String> {
         let due: Vec<_> = self.subscribed.difference(&self.held).take(count).cloned().collect();
         self.held.extend(due.iter().cloned());
@@ -227,7 +227,7 @@ fn up_14_a_first_request_states_what_fits_and_the_rest_is_unconfirmed_until_it_i
     stated.retain(|name, _| !name.starts_with(END_OF_SET));
     assert!(stated.len() > 20 && stated.values().all(|version| version == "7"), "{stated:?}");
     let others: Vec<_> = names.iter().map(String::as_str).filter(|name| !stated.contains_key(*name)).collect();
-    // The server has removed the last one meanwhile. It does not report that, because it does not know that the relay has cached this name.
+    // The server has removed the last one in the meantime. It does not report that, because it does not know that the relay has cached this name.
     let (gone, sent) = others.split_last().unwrap();
     let updates = bench.respond(0, delta(CDS, sent, &[], "7"));
     assert_eq!(updates.len(), sent.len() + 1, "each of them, and the progress of the set");
@@ -251,7 +251,7 @@ fn up_14_what_is_left_out_of_the_second_request_too_is_absent_after_the_second_s
     bench.end(0);
     bench.open();
     let count = requests(&mut bench).iter().flat_map(stated_in).filter(|name| !name.starts_with(END_OF_SET)).count();
-    // It has lost everything that was not stated.
+    // The server has lost everything that was not stated.
     bench.respond(0, delta(CDS, &["new"], &[], "8"));
     assert_eq!(bench.later(LONG), ["Settled"]);
     assert!(bench.asks_again());

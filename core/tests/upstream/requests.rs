@@ -43,7 +43,7 @@ fn up_5_changes_of_interest_are_merged_and_the_first_goes_at_once() {
     assert_eq!(bench.requests(0), ["C +[d] -[] {} n"], "nothing to merge it with");
 }
 
-/// A SotW list has all names. If what one client newly wants came in parts, each part would send all names again.
+/// A SotW list has all names. If the new names of one client came in parts, each part would send all names again.
 #[test]
 fn a_long_list_is_sent_again_less_often_than_a_short_one_and_has_all_names_in_the_end() {
     for (count, lists) in [(10, 10), (40_000, 1)] {
@@ -216,7 +216,7 @@ fn a_change_of_variant_does_not_keep_what_was_deleted_meanwhile() {
     );
 }
 
-/// java-control-plane groups clients by the node of each request, ACKs and NACKs too.
+/// java-control-plane groups clients by the node of each request, including ACKs and NACKs.
 #[test]
 fn up_1_every_request_has_the_node_in_the_bytes_of_the_stream() {
     for variant in [Variant::Sotw, Variant::Delta] {
@@ -242,7 +242,7 @@ fn up_1_every_request_has_the_node_in_the_bytes_of_the_stream() {
     }
 }
 
-/// Istiod ignores a change beside a NACK or an old nonce, and logs an error for one beside an ACK.
+/// Istiod ignores a change that comes with a NACK or with an old nonce, and logs an error for one that comes with an ACK.
 #[test]
 fn delta_2_an_ack_and_a_nack_carry_no_change_of_subscription() {
     let mut bench = requested(Variant::Delta, EDS, &["a", "b"], ServerQuirks::default());
@@ -280,8 +280,8 @@ fn delta_2_an_ack_that_carries_a_change_is_noticed() {
     }
 }
 
-/// A server may send what it was not asked for yet. The ACK of that is not the first request of the type: from the first request a server
-/// takes what is subscribed.
+/// A server may send a type that was not requested yet. The ACK of that response is not the first request of the type: from the first request, a
+/// server takes what is subscribed.
 #[test]
 fn delta_2_what_comes_before_the_first_request_of_its_type_is_acked_after_it() {
     let mut bench = Bench::new(Variant::Delta);

@@ -275,7 +275,7 @@ fn up_40_a_heartbeat_prolongs_what_is_held_and_what_may_have_died_is_not_stated(
 
 #[test]
 fn up_29_a_heartbeat_in_sotw_deletes_nothing() {
-    // With the version in the wrapper, or only in the response.
+    // The version is in the wrapper, or only in the response.
     for version in ["1", ""] {
         heartbeat_in_sotw(version);
     }
@@ -352,7 +352,7 @@ fn up_38_a_name_requested_once_more_keeps_no_timer_of_the_first_time() {
     assert!(!bench.upstream.streams_mut()[0].is_wanted());
 }
 
-/// If its version was stated, the server would not send it, and no client has it any more.
+/// If its version was stated, the server would not send the resource, and no client has it any more.
 #[test]
 fn up_38_a_name_that_was_absent_and_cannot_be_read_now_exists() {
     let mut bench = requested(Variant::Delta, EDS, &["a", "b"], ServerQuirks::default());

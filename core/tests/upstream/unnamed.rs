@@ -1,4 +1,4 @@
-//! Resources without a name: the one of a type that has no names, and errors of types that have them.
+//! Resources without a name: the one resource of a type that has no names, and errors of types that have names.
 
 use bytes::Bytes;
 use weir_core::proto::discovery::{
@@ -18,7 +18,7 @@ fn any(url: &str, body: &'static [u8]) -> Any {
     Any { type_url: url.into(), value: Bytes::from_static(body) }
 }
 
-/// A response with unnamed resources that have these bodies.
+/// Returns a response with unnamed resources that have these bodies.
 fn unnamed(variant: Variant, url: &str, bodies: &[&'static [u8]], removed: &[&str]) -> Response {
     let (type_url, nonce) = (url.to_owned(), "n".to_owned());
     let bodies = bodies.iter().map(|body| any(url, body));
@@ -80,7 +80,7 @@ fn up_25_an_unnamed_entry_of_a_type_with_names_removes_nothing() {
     }
 }
 
-/// An operator's type whose names are in the wrappers has no field for them either.
+/// An operator's type whose names are in the wrappers has no field for names either.
 #[test]
 fn up_25_an_entry_without_a_name_among_others_that_have_one_removes_nothing() {
     let mut bench = requested(Variant::Sotw, NDS, &["*"], ServerQuirks::default());
@@ -90,7 +90,7 @@ fn up_25_an_entry_without_a_name_among_others_that_have_one_removes_nothing() {
     assert!(updates.iter().all(|update| !update.contains("whole") && !update.contains("gone")), "{updates:?}");
 }
 
-/// A response without resources that reports an error, with an empty name or without one.
+/// Returns a response without resources that reports an error, with an empty name or without a name.
 fn reporting(variant: Variant, url: &str, has_name: bool, code: i32) -> Response {
     let error_detail = Some(Status { code, message: "later".into() });
     let resource_errors = vec![ResourceError { resource_name: has_name.then(ResourceName::default), error_detail }];

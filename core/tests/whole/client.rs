@@ -1,4 +1,4 @@
-//! A simulated client: an Envoy on a stream, or one that polls. What it holds, what it wants, and what it states when it comes back.
+//! A simulated client: an Envoy on a stream, or a client that polls. What it holds, what it wants, and what it states when it comes back.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,52 +20,52 @@ pub enum Profile {
 #[derive(Debug, Clone)]
 pub struct Held {
     pub content: Content,
-    /// When it was sent, or since when this stream knows that the client has it.
+    /// When the client was sent the resource, or since when this stream knows that the client has it.
     pub since: Moment,
-    /// Delta: the version that it was sent under.
+    /// Delta: the version under which the client was sent the resource.
     pub version: String,
 }
 
 #[derive(Debug)]
 pub struct Client {
-    /// The tier that it connects to.
+    /// The tier to which the client connects.
     pub tier: usize,
     pub profile: Profile,
     pub session: Option<SessionId>,
     pub held: BTreeMap<Key, Held>,
-    /// SotW: the version of each type that it has.
+    /// SotW: the version that the client has of each type.
     versions: BTreeMap<Kind, String>,
     nonces: BTreeMap<Kind, String>,
-    /// What it subscribes to by name on this stream.
+    /// The names to which the client subscribes on this stream.
     asked: BTreeMap<Kind, BTreeSet<Key>>,
-    /// It also subscribes to `*` of scoped routes.
+    /// Whether the client also subscribes to `*` of scoped routes.
     pub scopes: bool,
-    /// It also subscribes to `*` of endpoints, and not to those of its clusters.
+    /// Whether the client also subscribes to `*` of endpoints, and not to those of its clusters.
     pub all_endpoints: bool,
-    /// Routes that it requests although they do not exist.
+    /// Routes that the client requests although they do not exist.
     pub made_up: BTreeSet<Key>,
-    /// When its present stream began.
+    /// When the client's present stream began.
     pub came: Moment,
-    /// Whether it stated something when it came that this relay has not given it.
+    /// Whether the client stated something when it came that this relay has not sent it.
     pub foreign: bool,
-    /// It states names that no server has.
+    /// Whether the client states names that no server has.
     pub stale: bool,
-    /// What it stated when it came, and what it was sent since.
+    /// What the client stated when it came, and what it was sent since.
     pub stated: BTreeSet<Key>,
     pub told: BTreeSet<Key>,
-    /// The types of which it has been sent something on this stream.
+    /// The types of which the client has been sent something on this stream.
     pub answered: BTreeSet<Kind>,
-    /// The type that it polled last.
+    /// The type that the client polled last.
     pub polled: Option<Kind>,
 }
 
 /// What follows from a reply.
 #[derive(Default)]
 pub struct Reaction {
-    /// What the reply took from it, each with since when it was held.
+    /// The resources that the reply removed, each with the time since when the client held it.
     pub lost: Vec<(Key, Moment)>,
     pub requests: Vec<Request>,
-    /// What must never be in a reply.
+    /// Something that must never be in a reply, if it was.
     pub wrong: Option<String>,
 }
 
@@ -99,7 +99,7 @@ impl Client {
         }
     }
 
-    /// The sets that it subscribes to as a whole.
+    /// Returns the sets that the client subscribes to as a whole.
     pub fn sets(&self) -> impl Iterator<Item = Kind> {
         let sets = [(Kind::Clusters, true), (Kind::Listeners, true), (Kind::Scopes, self.scopes)];
         sets.into_iter().chain([(Kind::Endpoints, self.all_endpoints)]).filter(|(_, asks)| *asks).map(|(kind, _)| kind)
@@ -109,7 +109,7 @@ impl Client {
         self.sets().any(|set| set == kind)
     }
 
-    /// The names that it wants of a type, by what it holds.
+    /// Returns the names of a type that the client wants because of what it holds.
     pub fn wants(&self, kind: Kind) -> BTreeSet<Key> {
         let of = |of: Kind| self.held.iter().filter(move |(key, _)| key.0 == of);
         match kind {
@@ -127,7 +127,7 @@ impl Client {
         self.held.insert(key, Held { content, since: now, version: version.into() });
     }
 
-    /// Another relay or server has sent it what it holds.
+    /// Replaces the client's versions, as if another relay or server had sent it what it holds.
     pub fn forget_versions(&mut self) {
         for kind in self.held.keys().map(|key| key.0).collect::<BTreeSet<_>>() {
             self.versions.insert(kind, "of another".into());
@@ -142,7 +142,7 @@ impl Client {
         (self.foreign, self.stale) = (false, false);
     }
 
-    /// The requests with which it comes, or comes back.
+    /// Returns the requests with which the client comes, or comes back.
     pub fn come(&mut self, session: SessionId, now: Moment) -> Vec<Request> {
         (self.session, self.came) = (Some(session), now);
         self.nonces.clear();
@@ -164,7 +164,7 @@ impl Client {
         requests
     }
 
-    /// The poll of one type.
+    /// Returns the poll of one type.
     pub fn poll(&self, kind: Kind) -> Request {
         Request::Sotw(DiscoveryRequest {
             type_url: kind.url().into(),
@@ -191,7 +191,7 @@ impl Client {
         }
     }
 
-    /// The request after which it subscribes to what it wants of a type now, if that has changed.
+    /// Returns the request that subscribes to what the client now wants of a type, if that has changed.
     pub fn follow(&mut self, kind: Kind) -> Option<Request> {
         if self.is_set(kind) || self.profile == Profile::Polls {
             return None;
@@ -215,12 +215,12 @@ impl Client {
                 Request::Delta(request)
             }
         };
-        // What is not wanted any more is dropped with the cluster or listener that led to it.
+        // A resource that is not wanted any more is dropped with the cluster or listener that referred to it.
         self.held.retain(|key, _| key.0 != kind || wants.contains(key));
         Some(request)
     }
 
-    /// Takes a reply as an Envoy does.
+    /// Applies a reply as an Envoy does.
     pub fn take(&mut self, reply: &Reply, now: Moment) -> Reaction {
         let kind = Kind::of(&reply.spelling);
         self.answered.insert(kind);
@@ -235,7 +235,7 @@ impl Client {
             self.told.insert(key);
             let held =
                 Held { content: Content::read(resource.body.bytes()), since: now, version: resource.full.to_string() };
-            // What is sent again is held since it came first.
+            // A resource that is sent again counts as held since it first came.
             let since = self.held.get(&key).map_or(now, |before| before.since);
             self.held.insert(key, Held { since, ..held });
         }
@@ -265,7 +265,7 @@ impl Client {
             return reaction;
         }
         reaction.requests.push(self.answer(kind, reply));
-        // An Envoy subscribes to what a resource refers to once it has it.
+        // An Envoy subscribes to what a resource refers to when it has the resource.
         let led = match kind {
             Kind::Clusters => Some(Kind::Endpoints),
             Kind::Listeners => Some(Kind::Routes),

@@ -1,4 +1,4 @@
-//! The resources of the world: small, and real enough to be scanned for what they refer to.
+//! The resources of the world: small, and real enough to be scanned for references.
 
 use std::sync::{Arc, OnceLock};
 
@@ -11,7 +11,7 @@ pub enum Kind {
     Endpoints,
     Listeners,
     Routes,
-    /// Scoped routes: a type that clients ask for and that many control planes do not know.
+    /// Scoped routes: a type that clients request and that many control planes do not know.
     Scopes,
 }
 
@@ -35,7 +35,7 @@ impl Kind {
             .unwrap_or_else(|| panic!("{url} is no type of the world"))
     }
 
-    /// Whether a SotW response lists everything that there is.
+    /// Whether a SotW response lists all resources of the type.
     pub fn full_state(self) -> bool {
         matches!(self, Self::Clusters | Self::Listeners | Self::Scopes)
     }
@@ -45,7 +45,7 @@ impl Kind {
     }
 }
 
-/// A name of one type. Those from [`MADE_UP`] on never exist. Endpoints have the number of their cluster.
+/// A name of one type. Names from [`MADE_UP`] on never exist. Endpoints have the number of their cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key(pub Kind, pub u16);
 
@@ -57,7 +57,7 @@ impl Key {
         format!("{letter}{}", self.1)
     }
 
-    /// None of a name that is not of the world.
+    /// Reads a name. `None` for a name that is not of this world.
     pub fn read(kind: Kind, text: &str) -> Option<Self> {
         let number = text.get(1..)?.parse().ok()?;
         let key = Self(kind, number);
@@ -65,11 +65,11 @@ impl Key {
     }
 }
 
-/// The content of one resource. Each change in the world has another serial.
+/// The content of one resource. Each change in the world has a serial of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Content {
     pub serial: u32,
-    /// What it refers to: the cluster of a route, the route of a listener.
+    /// What the resource refers to: the cluster of a route, the route of a listener.
     pub to: u16,
 }
 

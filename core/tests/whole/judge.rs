@@ -1,5 +1,5 @@
-//! What must hold at every moment, and what must be reached within bounds. It knows what each server has at each time, and what each
-//! client was sent; it shares no code with the relay.
+//! What must hold at every moment, and what must be reached within bounds. The judge knows what each server has at each time, and what each
+//! client was sent. It shares no code with the relay.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -22,35 +22,35 @@ use crate::world::{Event, World};
 pub struct Judge {
     ended_at: Option<Moment>,
     over_at: Option<Moment>,
-    /// The server whose word counts, as far as the lowest tier knows.
+    /// The active server, as far as the lowest tier knows.
     active: usize,
-    /// Since when the servers have lacked what they lack, and when that last ended: of the server whose word counted.
+    /// What the active server lacks, and when it last lacked each resource.
     lacking: BTreeSet<Key>,
     lacked: BTreeMap<Key, Moment>,
-    /// Every name that any server ever had.
+    /// Every name that any server has had.
     known: BTreeSet<Key>,
-    /// What the lowest tier was sent, and still keeps: with `ignore_deletions` until nobody wants it.
+    /// What the lowest tier was sent and still keeps: with `ignore_deletions`, until no client wants it.
     kept: BTreeMap<(Class, Key), Moment>,
-    /// What the lowest tier was sent last of each name.
+    /// What the lowest tier was last sent for each name.
     received: BTreeMap<(Class, Key), Option<Content>>,
-    /// What the lowest tier has from an earlier process, and no server has spoken of since.
+    /// What the lowest tier has from an earlier process, and no server has mentioned since.
     from_disk: BTreeSet<(Class, Key)>,
-    /// The openings of the lowest tier that brought names which it did not have, by type, since a set last ended.
+    /// The openings of the lowest tier that brought new names, by type, since a set last ended.
     grown: BTreeMap<Kind, BTreeSet<usize>>,
-    /// The classes and types of which the lowest tier has read the same again on its openings.
+    /// The classes and types that the lowest tier was sent again unchanged on its openings.
     pub repeated: BTreeSet<(Class, Kind)>,
-    /// When the lowest tier last read something of a set.
+    /// When the lowest tier was last sent something of a set.
     read: BTreeMap<Kind, Moment>,
-    /// A set has come in what looks like pieces: the lowest tier does not ask such a server for the end.
+    /// A set has come in what looks like pieces, so the lowest tier does not ask this server for the end.
     pub has_pieces: bool,
-    /// Since when the server whose word counts has been unable to say what it has.
+    /// Since when the active server has been unable to respond.
     mute_since: Option<Moment>,
-    /// By client: when something last happened that it may have to wait for.
+    /// For each client, when something last happened that it may have to wait for.
     pub due: Vec<Moment>,
-    /// When each tier opened streams again by itself.
+    /// When each tier opened streams again of its own accord.
     reopened: Vec<(usize, Moment)>,
     pub restarts: u32,
-    /// How late clients were right, for the report.
+    /// How late clients were right at most, for the report.
     pub latest: BTreeMap<&'static str, Duration>,
 }
 
@@ -63,7 +63,7 @@ impl Judge {
         self.ended_at = Some(now);
     }
 
-    /// When there is nothing left to see.
+    /// Returns when the history is over.
     pub fn over_at(&self, _: Moment) -> Option<Moment> {
         self.over_at
     }
@@ -80,17 +80,17 @@ impl Judge {
         self.reopened.push((tier, now));
     }
 
-    /// On how many openings a set of the lowest tier has grown before it ended.
+    /// Returns on how many openings a set of the lowest tier has grown before it ended.
     pub fn growths(&self) -> usize {
         self.grown.values().map(BTreeSet::len).max().unwrap_or(0)
     }
 
-    /// How often a tier has opened a stream again since a moment.
+    /// Returns how often a tier has opened a stream again since a moment.
     pub fn reopenings(&self, tier: usize, since: Moment) -> u32 {
         self.reopened.iter().filter(|(of, at)| *of == tier && *at >= since).count() as u32
     }
 
-    /// A response of the server whose word counts has arrived at the lowest tier.
+    /// Records a response of the active server that has arrived at the lowest tier.
     pub fn received(&mut self, response: &Response, class: Class, now: Moment) {
         match response {
             Response::Delta(response) => {
@@ -135,7 +135,7 @@ impl Judge {
 }
 
 impl World {
-    /// Something has happened that clients may have to wait for: their time starts over.
+    /// Records that something has happened that clients may have to wait for: their time starts over.
     pub fn disturbed(&mut self, why: &str) {
         for client in 0..self.clients.len() {
             self.disturbed_one(client, why);
@@ -149,13 +149,13 @@ impl World {
         self.at(now + least, Event::Check(client, now));
     }
 
-    /// The history goes on until everybody was judged, and for a quiet time after that.
+    /// Plans the end: the history goes on until all clients were judged, and for a quiet time after that.
     pub fn plan_end(&mut self) {
         let quiet = Duration::from_secs(if self.options.watches { 300 } else { 30 });
         self.judge.over_at = Some(self.now + self.greatest_bound() + quiet);
     }
 
-    /// Checks that a client is right in everything whose time is over.
+    /// Checks that a client is right in every aspect whose time is over.
     pub fn check(&mut self, client: usize, since: Moment) {
         if self.judge.due.get(client) != Some(&since) {
             return;
@@ -182,7 +182,7 @@ impl World {
         }
     }
 
-    /// At the end of the history everybody is right.
+    /// Checks that all clients are right at the end of the history.
     pub fn judge_end(&mut self) -> Result<(), String> {
         self.judge_waits();
         if let Some(wrong) = self.wrong.take() {
@@ -202,7 +202,7 @@ impl World {
         Ok(())
     }
 
-    /// Notes how late a client became right.
+    /// Records how late a client became right.
     pub fn note_rightness(&mut self, client: usize) {
         if self.counts && self.judge.due.get(client).is_some() && self.stands() && self.faults(client).is_empty() {
             let late = self.now - self.judge.due[client];
@@ -216,7 +216,7 @@ impl World {
         }
     }
 
-    /// Whether every stream of the path is open, and the first server serves.
+    /// Whether every stream of the path is open, and the first server responds.
     pub fn stands(&self) -> bool {
         let away = self.options.ending == Ending::Away && self.judge.is_ended();
         let serves = away || self.servers[0].health.speaks();
@@ -261,7 +261,7 @@ impl World {
                 continue;
             }
             let is_told = of.is_set(kind) && self.servers[0].habit.says_nothing_is_new && !away;
-            // In SotW a type that is not sent as a whole has no empty reply.
+            // In SotW a type that is not full-state has no empty reply.
             let path = self.options.variants[..=of.tier].iter();
             let is_said = kind.full_state() || path.chain([&of.variant()]).all(|variant| *variant == Variant::Delta);
             let is_delta = of.profile == Profile::Stream(Variant::Delta);
@@ -276,7 +276,7 @@ impl World {
                 let held = of.held.get(key).map(|held| held.content);
                 match (has(key), held) {
                     (there, held) if there == held => {}
-                    // The relay has heard that it is gone, by a set that lacks it.
+                    // The relay knows that the resource is removed, from a set that lacks it.
                     (Some(_), None) if away && !self.servers[0].content.contains_key(key) => {}
                     _ if away && self.may_hold_newer(client, *key) => {}
                     (Some(there), held) => {
@@ -298,14 +298,14 @@ impl World {
         faults
     }
 
-    /// While the control plane is away, a route may wait for a cluster that has not come.
+    /// Whether a route may wait for a cluster that has not come, because the control plane is away.
     fn may_wait_for_cluster(&self, key: Key, content: Content) -> bool {
         let cluster = Key(Kind::Clusters, content.to);
         let has = |class| self.judge.received.get(&(class, cluster)).copied().flatten().is_some();
         key.0 == Kind::Routes && ![Class::Wildcard, Class::Named].into_iter().any(has)
     }
 
-    /// A client that states something is sent nothing of it from disk: it may hold something newer.
+    /// Whether a client may hold something newer: if it states something, it is sent nothing of that from disk.
     fn may_hold_newer(&self, client: usize, key: Key) -> bool {
         let of = &self.clients[client];
         let (class, states) = match of.is_set(key.0) {
@@ -315,14 +315,14 @@ impl World {
         states && !of.told.contains(&key) && self.judge.from_disk.contains(&(class, key))
     }
 
-    /// Whether something that no server has may stay at a client.
+    /// Whether a client may keep something that no server has.
     fn may_keep(&self, client: usize, kind: Kind) -> bool {
         let of = &self.clients[client];
         let path = self.options.variants[..=of.tier].iter().copied();
         let sotw = path.chain([of.variant()]).any(|variant| variant == Variant::Sotw) && !kind.full_state();
         let is_set = of.is_set(kind);
         let habit = &self.servers[0].habit;
-        // A server that ignores what is stated is known by what it sends again under the same version.
+        // A server that ignores stated versions is recognized when it sends something again under the same version.
         let class = if is_set { Class::Wildcard } else { Class::Named };
         let is_known =
             !habit.replicas && self.judge.repeated.contains(&(class, kind)) && (!is_set || kind.full_state());
@@ -332,27 +332,27 @@ impl World {
             || !if is_set { self.tells_empty(kind) } else { self.tells_names() }
     }
 
-    /// Whether the first server sends something of each set of routing, even if it has nothing of it.
+    /// Whether the first server sends something for each set of routing, even if the set is empty.
     pub fn tells_of_all_routing(&self) -> bool {
         let has = |kind| self.servers[0].content.keys().any(|key| key.0 == kind);
         self.servers[0].habit.says_nothing_is_new || [Kind::Listeners, Kind::Scopes].into_iter().all(has)
     }
 
-    /// Whether it becomes known that a name does not exist: by the first server's word when it is asked, or by its silence, which may
-    /// count as an error instead.
+    /// Whether it becomes known that a name does not exist: by the first server's answer to a request, or by its silence, unless that counts as
+    /// an error.
     fn tells_names(&self) -> bool {
         let silence = |quirks: &ServerQuirks| quirks.on_resource_timeout == OnResourceTimeout::Absent;
         self.servers[0].habit.removes_unknown || self.options.quirks.iter().all(silence)
     }
 
-    /// Whether the first server reports an empty set to those who hold something of it. Silence about a whole set proves nothing: the
-    /// server may not have loaded it.
+    /// Whether the first server reports an empty set to those who hold something of it. Silence about a whole set proves nothing: the server may
+    /// not have loaded it.
     fn tells_empty(&self, kind: Kind) -> bool {
         let (habit, content) = (&self.servers[0].habit, &self.servers[0].content);
         habit.says_nothing_is_new && habit.compares || content.keys().any(|key| key.0 == kind)
     }
 
-    /// Checks that a client has not lost what the server had whose word counts.
+    /// Checks that a client has not lost what the active server had.
     pub fn judge_loss(&mut self, client: usize, key: Key, since: Moment) {
         let slack = self.slack();
         let judge = &self.judge;
@@ -364,7 +364,7 @@ impl World {
         if key.1 >= MADE_UP || judge.lacking.contains(&key) {
             return;
         }
-        // What came back while the server could not say so may still count as gone.
+        // A resource that came back while the server could not respond may still count as removed.
         let mute = judge.mute_since;
         let is_under_way = |lacked: Moment| lacked + slack >= since || mute.is_some_and(|mute| lacked >= mute);
         if !judge.lacked.get(&key).is_some_and(|lacked| is_under_way(*lacked)) {
@@ -373,7 +373,7 @@ impl World {
         }
     }
 
-    /// The lowest tier has applied an update.
+    /// Records an update that the lowest tier has applied.
     pub fn note_applied(&mut self, update: &Update) {
         let of = |kind: &Type, key: &Name| Key::read(Kind::of(kind.name()), key.as_str());
         let set_of = |kind: &Type| {
@@ -409,7 +409,7 @@ impl World {
         }
     }
 
-    /// The lowest tier forgets what nobody wants any more.
+    /// Records what the lowest tier has forgotten because no client wants it any more.
     pub fn note_forgotten(&mut self) {
         let view = &self.tiers[0].view;
         let wanted = |&(class, key): &(Class, Key)| {
@@ -426,7 +426,7 @@ impl World {
         }
     }
 
-    /// The lowest tier begins anew with what was saved.
+    /// Records that the lowest tier starts again, with what was saved.
     pub fn note_saved(&mut self, sets: &[SavedSet]) {
         let of = |set: &SavedSet, name: &Name| Some((set.class, Key::read(Kind::of(set.kind.name()), name.as_str())?));
         let saved = sets.iter().flat_map(|set| set.resources.iter().filter_map(move |one| of(set, &one.key)));
@@ -445,7 +445,7 @@ impl World {
         self.disturbed("a change");
     }
 
-    /// The server whose word counts may be another one.
+    /// Records that another server may be active now.
     pub fn note_ladder(&mut self, tier: usize) {
         let state = self.tiers[tier].sources.ladders().next().map(|ladder| ladder.state);
         let state = state.unwrap_or(LadderState::Idle);
@@ -461,14 +461,14 @@ impl World {
             self.note_health();
             self.note_lacks();
         }
-        // A stream that opens for the first subscription, and closes after the last one, disturbs no client.
+        // A stream that opens for the first subscription, or closes after the last one, disturbs no client.
         let is_first = |state| matches!(state, LadderState::Active(0) | LadderState::Trying(0) | LadderState::Idle);
         if !(is_first(before) && is_first(state)) {
             self.disturbed("a ladder");
         }
     }
 
-    /// The health of a server has changed.
+    /// Records that the health of a server has changed.
     pub fn note_health(&mut self) {
         let speaks = self.servers[self.judge.active].health.speaks();
         let now = self.now;
@@ -497,5 +497,5 @@ impl World {
     }
 }
 
-/// What comes within a moment after something else of a set looks like a piece.
+/// A response that comes this soon after another one of a set looks like a piece.
 const A_MOMENT: Duration = Duration::from_millis(500);

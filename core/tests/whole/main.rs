@@ -1,4 +1,4 @@
-//! The whole, in virtual time.
+//! The sessions, views and upstream streams of several tiers together, in virtual time.
 
 #[path = "../support/bounds.rs"]
 mod bounds_of_polls;
@@ -21,23 +21,23 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use weir_core::protocol::faults::{Fault, Faults};
 use world::World;
 
-/// So many are part of each test run.
+/// How many histories are part of each test run.
 const HISTORIES: u64 = 200;
-/// So many notice each planted fault.
+/// How many histories suffice to notice each planted fault.
 const ENOUGH: u64 = 2_000;
 
 fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok().map(|text| text.parse().unwrap_or_else(|_| panic!("{name} is no number: {text}")))
 }
 
-/// The fault that is asked for, to look at what it does.
+/// Returns the fault that `WEIR_FAULT` names, to see what it does.
 fn fault() -> Faults {
     let Ok(name) = std::env::var("WEIR_FAULT") else { return Faults::NONE };
     let fault = Fault::OF_THE_WHOLE.into_iter().find(|fault| format!("{fault:?}") == name);
     Faults::planted(fault.unwrap_or_else(|| panic!("WEIR_FAULT is no fault of the whole: {name}")))
 }
 
-/// Lives through histories on two threads, and returns those that went wrong.
+/// Runs histories on two threads, and returns those that failed.
 fn run(histories: std::ops::Range<u64>, run: impl Fn(u64) -> Result<(), String> + Sync) -> Vec<(u64, String)> {
     let next = AtomicU64::new(histories.start);
     let wrong = std::sync::Mutex::new(Vec::new());
@@ -74,7 +74,7 @@ fn everybody_is_served_what_there_is_within_the_bounds_and_loses_nothing() {
     assert!(wrong.is_empty(), "{} of {histories} histories went wrong", wrong.len());
 }
 
-/// Each fault is found by some history, or else the judge could not see it.
+/// If no history finds a fault, the judge could not see it.
 #[test]
 #[ignore = "takes from ten seconds to a minute; core/tests/histories runs it, and so does CI"]
 fn every_planted_fault_is_found_within_two_thousand_histories() {

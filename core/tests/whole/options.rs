@@ -19,9 +19,9 @@ use crate::server::Habit;
 /// How a history ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ending {
-    /// All servers are well, and stay so.
+    /// All servers are well, and remain so.
     Well,
-    /// The control plane goes away, and stays away.
+    /// The control plane goes away, and does not come back.
     Away,
 }
 
@@ -29,29 +29,29 @@ pub enum Ending {
 pub struct Options {
     pub tiers: usize,
     pub habits: Vec<Habit>,
-    /// The variant in which each tier speaks to what is below it.
+    /// The variant in which each tier requests from what is below it.
     pub variants: Vec<Variant>,
     pub quirks: Vec<ServerQuirks>,
     pub rule: Rule,
     pub hold_down: Duration,
     pub holds_missing: bool,
     pub protocol: ProtocolOptions,
-    /// The longest way of a message.
+    /// The longest time that a message takes.
     pub lag: u64,
     pub clients: u64,
-    /// Some clients poll. What they ask for has to outlive the time between two polls.
+    /// Some clients poll. Interest in what they request has to outlive the time between two polls.
     pub polls: bool,
     /// How many faults and changes there are, and within how many seconds.
     pub troubles: u64,
     pub span: u64,
-    /// Connections and servers fail, and not only contents and clients change.
+    /// Connections and servers fail, too. Otherwise only contents and clients change.
     pub harsh: bool,
     pub ending: Ending,
-    /// A client asks for names that do not exist, again and again, also at the end.
+    /// A client requests names that do not exist, again and again, even at the end.
     pub guesses: bool,
-    /// It is watched for a long time after its end.
+    /// The history is watched for a long time after its end.
     pub watches: bool,
-    /// Which of a client's types are never answered.
+    /// Types of a client that are never answered.
     pub unanswered: BTreeSet<Kind>,
 }
 
@@ -81,7 +81,7 @@ impl Options {
         let ignore_deletions = random.one_in(5);
         let longest_pause = habits.iter().filter_map(|habit| habit.pieces).max().unwrap_or_default();
         let quirks = (0..tiers).map(|tier| ServerQuirks {
-            // The question for the end of a set rests on removals that do not come long before additions of the same answer.
+            // The question for the end of a set relies on removals that do not come long before additions of the same answer.
             initial_set: match tier == 0 && removes_first && longest_pause > Duration::ZERO {
                 true => InitialSet::Pieces,
                 false => InitialSet::Auto,
@@ -131,7 +131,7 @@ impl Options {
         }
     }
 
-    /// Control planes and relays that do what is usual, and nothing that goes wrong by itself.
+    /// Returns the options of control planes and relays that behave as usual, without faults.
     pub fn calm(tiers: usize) -> Self {
         let habit = Habit {
             compares: true,
@@ -164,7 +164,7 @@ impl Options {
         }
     }
 
-    /// The plan of a tier. All but the lowest have one server: the tier below.
+    /// Returns the plan of a tier. All tiers but the lowest have one server: the tier below.
     pub fn plan(&self, tier: usize) -> Arc<Plan> {
         let servers = if tier == 0 { self.habits.len() } else { 1 };
         let (variant, quirks) = (self.variants[tier], Arc::new(self.quirks[tier].clone()));
@@ -177,7 +177,7 @@ impl Options {
         })
     }
 
-    /// Whether all servers compare what they have with what is stated, and send what they have at once.
+    /// Whether all servers compare what they have with what is stated, and send everything at once.
     pub fn is_honest(&self) -> bool {
         self.habits.iter().all(|habit| habit.compares && !habit.replicas && habit.pieces.is_none())
     }

@@ -1,5 +1,5 @@
-//! A control plane that was away lacks something when it is back: clients keep that for a while, in virtual time. It has not read all of its
-//! state yet, or it means what it says, or it goes away once more.
+//! A control plane that was away lacks something when it is back. Clients keep that for a while, in virtual time. Either the control plane has
+//! not read all of its state yet, or it means what it says, or it goes away once more.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -16,15 +16,15 @@ use crate::world::{Event, World};
 
 const TIMES: u64 = 20;
 const HOLD: Duration = Duration::from_secs(5);
-/// How often the resources of the clients are looked at.
+/// How often the resources of the clients are checked.
 const EACH: Duration = Duration::from_millis(50);
-/// After so many looks, waits to connect again, which have grown meanwhile, are over.
+/// After this many checks, even the waits to connect again, which have grown meanwhile, are over.
 const LOOKS: u64 = 800;
 
-/// What happens a while after the control plane is back.
+/// What happens some time after the control plane is back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Then {
-    /// It has read the rest.
+    /// It has read the rest of its state.
     Reads,
     /// It goes away for some seconds.
     Leaves,
@@ -32,12 +32,12 @@ enum Then {
     Goes,
 }
 
-/// Looks at what clients have while time passes.
+/// Checks what clients have while time passes.
 struct Watch {
     then: Then,
     after: Duration,
     back_at: Option<Moment>,
-    /// When it is back once more, after it has left.
+    /// When the control plane is back for the second time.
     returned_at: Option<Moment>,
     is_done: bool,
 }
@@ -83,14 +83,14 @@ impl Watch {
     }
 }
 
-/// All clients have it.
+/// Checks that all clients have the resource.
 fn keeps(world: &mut World, why: &str) {
     if !(0..BOTH.len()).all(|client| has(world, client, UNUSED)) {
         world.wrong(|| format!("a client has lost what is held: {why}"));
     }
 }
 
-/// No client has it.
+/// Checks that no client has the resource.
 fn gone(world: &mut World, why: &str) {
     if (0..BOTH.len()).any(|client| has(world, client, UNUSED)) {
         world.wrong(|| format!("a client still has what is meant to go: {why}"));
@@ -104,7 +104,7 @@ fn history(seed: u64, tiers: usize, variant: Variant, then: Then, faults: Faults
     options.protocol.view.brakes.after_outage = HOLD;
     let mut random = Random::of(seed);
     let (away, share) = (random.below(3_000), random.below(3_000));
-    // The control plane leaves when most of the time has passed. So the rest of the time is over long before the whole would be.
+    // The control plane leaves when most of the hold has passed. So the rest of it ends long before a hold from the beginning would.
     let after = Duration::from_millis(if then == Then::Leaves { 3_500 + share / 3 } else { 1_000 + share });
     let mut world = with_fault(seed, options, faults);
     world.step(5, |world| change(world, UNUSED, 0));

@@ -18,7 +18,7 @@ impl Random {
         (mixed ^ (mixed >> 31)) % end
     }
 
-    /// True in one of so many cases.
+    /// Returns `true` in one of `cases` cases.
     pub fn one_in(&mut self, cases: u64) -> bool {
         self.below(cases) == 0
     }
@@ -27,7 +27,7 @@ impl Random {
         of[self.below(of.len() as u64) as usize]
     }
 
-    /// Between 0 and 1.
+    /// Returns a number between 0 and 1.
     pub fn share(&mut self) -> f64 {
         self.below(1 << 20) as f64 / (1_u64 << 20) as f64
     }

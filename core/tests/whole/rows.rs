@@ -1,5 +1,5 @@
-//! Single situations in virtual time, each many times. What was once seen to wait for minutes or for ever is now served within the bound.
-//! The judge sees to it: two seconds with one tier, three with more.
+//! Single situations in virtual time, each many times. They once waited for minutes or for ever, and are now served within the bound. The judge
+//! checks that bound: two seconds with one tier, three with more.
 
 use std::time::Duration;
 
@@ -15,11 +15,11 @@ use crate::world::World;
 
 const TIMES: u64 = 20;
 const CLUSTER: Key = Key(Kind::Clusters, 0);
-/// Nothing refers to it.
+/// A cluster to which nothing refers.
 pub const UNUSED: Key = Key(Kind::Clusters, 9);
 pub const BOTH: [Variant; 2] = [Variant::Sotw, Variant::Delta];
 
-/// A world with one client of each variant at the uppermost tier.
+/// Returns a world with one client of each variant at the uppermost tier.
 fn world(seed: u64, options: Options) -> World {
     with_fault(seed, options, crate::fault())
 }
@@ -43,7 +43,7 @@ pub fn change(world: &mut World, key: Key, to: u16) {
     world.change(0, key, Some(Content { serial, to }));
 }
 
-/// Lives through a history, and says which it was if it goes wrong.
+/// Runs a history, and tells which one it was if it fails.
 fn live(mut world: World, what: &str) -> World {
     if let Err(why) = world.live() {
         panic!("{what}: {why}");
@@ -136,7 +136,7 @@ fn delta_21_an_empty_set_is_answered_though_another_type_never_is() {
     }
 }
 
-/// A client asks for routes that do not exist, one after another, and the server is silent about them.
+/// A client requests routes that do not exist, one after another, and the server is silent about them.
 #[test]
 fn ord_1_a_client_that_guesses_holds_up_neither_routes_nor_removals() {
     for seed in 1..=TIMES {
@@ -239,7 +239,7 @@ fn up_15_a_server_that_does_not_answer_for_the_end_is_asked_at_most_three_times_
     }
 }
 
-/// A view is a world here: two hundred of them, each with a relay that restarts.
+/// Each of these two hundred worlds is a view with a relay that restarts.
 #[test]
 fn up_15_the_question_costs_a_restart_at_most_a_tenth_more_bytes_of_responses() {
     let bytes = |fault: Faults| -> usize {

@@ -1,4 +1,4 @@
-//! A control plane of the world. It knows its own truth, and has the habits of real ones.
+//! A control plane of the world. It has contents of its own, and the habits of real ones.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -15,7 +15,7 @@ pub enum Health {
     Fine,
     /// Connections fail.
     Refuses,
-    /// Nothing is sent, and calls are not answered. What was sent to it is read when it continues.
+    /// Nothing is sent, and calls are not answered. What was sent to the server is read when it continues.
     Hangs,
     /// Only calls are answered.
     Mute,
@@ -33,22 +33,22 @@ impl Health {
     }
 }
 
-/// How a server treats what is stated to it, and how it sends what it has.
+/// How a server treats stated versions, and how it sends what it has.
 #[derive(Debug, Clone)]
 pub struct Habit {
-    /// It compares what it has with what is stated. Others send everything again, and remove nothing that is only stated.
+    /// It compares what it has with what is stated. Other servers send everything again, and remove nothing that is only stated.
     pub compares: bool,
-    /// If nothing is new, it says so in an empty response to the first request of a type. Others are silent.
+    /// If nothing is new, it sends an empty response to the first request of a type. Other servers are silent.
     pub says_nothing_is_new: bool,
-    /// It lists names that do not exist as removed when they are requested. Others are silent.
+    /// It lists names that do not exist as removed when they are requested. Other servers are silent.
     pub removes_unknown: bool,
     /// Its versions are those of one replica, and each stream reaches another.
     pub replicas: bool,
     /// Sets are sent one resource at a time, with this pause.
     pub pieces: Option<Duration>,
-    /// Removals come with the first piece, and not with the last.
+    /// Removals come with the first piece, and not with the last one.
     pub removes_first: bool,
-    /// It never answers a request of these types.
+    /// The types whose requests it never answers.
     pub unanswered: BTreeSet<Kind>,
 }
 
@@ -57,13 +57,13 @@ pub struct Server {
     pub health: Health,
     pub habit: Habit,
     pub content: BTreeMap<Key, Content>,
-    /// Counts the changes of each type, for its SotW versions.
+    /// How often each type has changed, for its SotW versions.
     pub changes: BTreeMap<Kind, u32>,
     streams: u16,
 }
 
 impl ServerStream {
-    /// Whether all of a type was requested.
+    /// Whether all resources of a type were requested.
     pub fn is_set(&self, kind: Kind) -> bool {
         self.of.get(&kind).is_some_and(|asked| asked.wildcard)
     }
@@ -75,9 +75,9 @@ pub struct ServerStream {
     of: BTreeMap<Kind, Asked>,
     replica: u16,
     nonce: u32,
-    /// Not read by the server yet.
+    /// Requests that the server has not read yet.
     pub unread: VecDeque<Request>,
-    /// Responses, each with when it is sent.
+    /// Responses, each with the time at which it is sent.
     pub out: VecDeque<(Moment, Response)>,
 }
 
@@ -85,7 +85,7 @@ pub struct ServerStream {
 struct Asked {
     wildcard: bool,
     names: BTreeSet<Key>,
-    /// What the server takes the client to have.
+    /// What the server assumes that the client has.
     given: BTreeMap<Key, u32>,
     nonce: String,
 }
@@ -198,7 +198,7 @@ impl Server {
         let first = !to.of.contains_key(&kind);
         let asked = to.of.entry(kind).or_default();
         if !first && !request.response_nonce.is_empty() && request.response_nonce != asked.nonce {
-            return; // it answers an earlier response, and another request follows
+            return; // the request answers an earlier response, and another request follows
         }
         let names: BTreeSet<Key> = request.resource_names.iter().filter_map(|name| Key::read(kind, name)).collect();
         let legacy = request.resource_names.is_empty() && kind.full_state() && (first || asked.wildcard);
@@ -209,7 +209,7 @@ impl Server {
         if has_it && !self.habit.says_nothing_is_new {
             return;
         }
-        // A request that states another version than the current one, and rejects nothing, is answered.
+        // A request that states another version than the current one, and is no NACK, gets a response.
         let lacks_it = request.version_info != current && request.error_detail.is_none();
         if first || grows || lacks_it {
             self.send_sotw(kind, to, now);
@@ -242,7 +242,7 @@ impl Server {
         format!("{}-{replica}", self.changes.get(&kind).copied().unwrap_or_default() + 1)
     }
 
-    /// A resource has changed: every stream that has it or wants it is sent the news.
+    /// Sends a resource that has changed, if the stream has it or subscribes to it.
     pub fn push(&self, key: Key, sotw: bool, to: &mut ServerStream, now: Moment) {
         let Some(asked) = to.of.get_mut(&key.0) else { return };
         if self.habit.unanswered.contains(&key.0) || !(asked.wildcard || asked.names.contains(&key)) {

@@ -16,7 +16,7 @@ use weir_core::xds::BodyStore;
 use crate::bounds_of_polls::Bounded;
 use crate::content::table;
 
-/// An opening of a stream of a tier to what is below it.
+/// One opening of a stream from a tier to what is below it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct LinkKey {
     pub tier: usize,
@@ -41,11 +41,11 @@ pub struct Tier {
     /// Sessions whose interest was counted since the last publication.
     pub counted: Vec<SessionId>,
     pub flush_at: Option<Moment>,
-    /// How often in a row it had to do something at one moment.
+    /// The moment of the last turn, and how many turns in a row there were at that moment.
     pub turns: (Moment, u32),
-    /// It accepts no connections: it is being started again.
+    /// The tier accepts no connections, because it is being restarted.
     pub is_down: bool,
-    /// The state of its ladder when it was last looked at.
+    /// The state of its ladder when it was last checked.
     pub ladder: LadderState,
 }
 
@@ -57,21 +57,21 @@ pub struct Link {
     pub opened_at: Moment,
     pub answered: bool,
     pub backoff: Backoff,
-    /// The session of the tier below that serves it.
+    /// The session of the tier below that serves the stream.
     pub session: Option<SessionId>,
-    /// When the last message of each direction arrives: none overtakes another.
+    /// When the last message in each direction arrives: messages do not overtake one another.
     pub last_in: Moment,
     pub last_out: Moment,
-    /// A liveness call waits for its answer, and another one is to follow it.
+    /// A liveness call waits for its answer (`called`), and another one has to follow it (`calls_again`).
     pub called: bool,
     pub calls_again: bool,
-    /// It has ended by itself, or could not be opened.
+    /// The stream has ended of its own accord, or could not be opened.
     pub failed: bool,
-    /// How often Weir has opened it again by itself.
+    /// How often Weir has opened the stream again of its own accord.
     pub reopened: u32,
 }
 
-/// Who is at the other end of a session.
+/// The other end of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Holder {
     Client(usize),
@@ -85,11 +85,11 @@ pub struct Seat {
     pub variant: Variant,
     pub bounded: Bounded,
     pub poll_at: Option<Moment>,
-    /// A fetch, and until when it waits.
+    /// If the client polls: until when its fetch waits.
     pub fetches: Option<Moment>,
     pub last_in: Moment,
     pub last_out: Moment,
-    /// Changes of interest that are on their way to the view task, which has them before it hears that the session has left.
+    /// Changes of interest on their way to the view task. They arrive before it learns that the session has left.
     pub under_way: VecDeque<Vec<InterestChange>>,
 }
 

@@ -1,4 +1,4 @@
-//! A reply of one relay as the response that the relay above it reads.
+//! Converts a reply of one relay to the response that the relay above it reads.
 
 use prost::Message;
 use weir_core::proto::discovery::{

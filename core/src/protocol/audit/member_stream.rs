@@ -38,7 +38,7 @@ impl MemberStream {
         (of_views, of_streams): (&ViewOptions, &Arc<UpstreamOptions>),
         now: Moment,
     ) -> Self {
-        // A type that makes the server end the stream ends the audit. Nothing is held back, since nobody uses what comes.
+        // A type that makes the server end the stream ends the audit. Nothing is held back, since no client uses what comes.
         let quirks = ServerQuirks { tries_types_apart: false, ..quirks.clone() };
         let options = ViewOptions {
             brakes: BrakeRules::default(),
@@ -65,7 +65,7 @@ impl MemberStream {
         self.sources.streams().map(|(id, _)| id).collect()
     }
 
-    /// A stream is open in this variant.
+    /// Records that a stream is open, in this variant.
     pub fn opened(&mut self, id: StreamId, variant: Variant) {
         if let Some(stream) = self.sources.stream(id) {
             stream.set_variant(variant);
@@ -80,7 +80,7 @@ impl MemberStream {
         self.sources.stream(id)?.next_request(now)
     }
 
-    /// All requests of a stream have been written.
+    /// Records that all requests of a stream were written.
     pub fn written(&mut self, id: StreamId, now: Moment) {
         if let Some(stream) = self.sources.stream(id) {
             stream.written(now);
@@ -92,21 +92,21 @@ impl MemberStream {
         self.sources.stream(id).is_some_and(|stream| stream.take_liveness_call())
     }
 
-    /// The server has answered such a call.
+    /// Records that the server has answered the liveness call.
     pub fn on_liveness_answer(&mut self, id: StreamId) {
         if let (Some(stream), Some(epoch)) = (self.sources.stream(id), self.epochs.get(&id)) {
             stream.on_liveness_answer(*epoch);
         }
     }
 
-    /// A message has begun to arrive.
+    /// Records that a message has begun to come in.
     pub fn on_receiving(&mut self, id: StreamId) {
         if let (Some(stream), Some(epoch)) = (self.sources.stream(id), self.epochs.get(&id)) {
             stream.on_receiving(*epoch);
         }
     }
 
-    /// The server is a relay.
+    /// Records that the server is a relay.
     pub fn on_relay(&mut self, id: StreamId) {
         if let (Some(stream), Some(epoch)) = (self.sources.stream(id), self.epochs.get(&id)) {
             stream.on_relay(*epoch);
@@ -145,7 +145,7 @@ impl MemberStream {
         self.wanted.is_known(&self.view)
     }
 
-    /// Returns what it has given.
+    /// Returns what the server has given the member.
     pub fn snapshot(&mut self) -> Arc<Snapshot> {
         self.view.publish();
         self.view.snapshot().clone()

@@ -84,8 +84,8 @@ impl FromIterator<(Type, Selector)> for Wanted {
 }
 
 impl Offer {
-    /// Returns what can be audited of a view: all that it requests from the first active server, except types that this server is not asked
-    /// for.
+    /// Returns what can be audited of a view: everything that it requests from the active server of its ladders, except types that this server
+    /// is not asked for.
     pub fn of(view: &View, sources: &Sources) -> Result<Self, NotNow> {
         if view.holds().is_held() {
             return Err(NotNow::Held);
@@ -114,7 +114,7 @@ impl Offer {
         if wanted.is_empty() || !wanted.is_known(view) {
             return Err(NotNow::Incomplete);
         }
-        // What is left over from an earlier opening is removed once a set is complete, and not at all if deletions are ignored.
+        // Resources from an earlier opening are removed only when their set is complete, and never if deletions are ignored.
         let is_certain = |kind: &Type, of: &Selector| match of {
             Selector::Name(name) if !name.is_glob() => true,
             set => view.tables().completeness_of(kind, set) == Completeness::Complete,

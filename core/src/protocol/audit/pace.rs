@@ -1,4 +1,4 @@
-//! How much of what a server sends may be for audits.
+//! How much an audit may make a server send, compared with what it sends the views.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use crate::protocol::moment::Moment;
 pub struct AuditPace {
     of_views: BytesOfDay,
     of_audits: BytesOfDay,
-    /// All that the views had received at the last note.
+    /// How many bytes the views had received at the last call of `note_views`.
     known: Option<u64>,
 }
 
@@ -30,8 +30,8 @@ impl AuditPace {
         self.of_audits.add(bytes, now);
     }
 
-    /// Whether an audit may begin that is expected to receive so many bytes. All audits of a day may receive a hundredth of what views did,
-    /// or 16 MiB if that is more. The first audit of a day may be larger.
+    /// Whether an audit may begin that is expected to receive `expected` bytes. All audits of a day may receive a hundredth of what views
+    /// received, or 16 MiB if that is more. The first audit of a day may be larger.
     pub fn may_begin(&mut self, expected: u64, now: Moment) -> bool {
         let (views, audits) = (self.of_views.sum(now), self.of_audits.sum(now));
         audits == 0 || audits.saturating_add(expected) <= (views / 100).max(LEAST)

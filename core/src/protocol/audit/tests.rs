@@ -18,7 +18,7 @@ use crate::xds::{BodyStore, Name, TypeTable};
 const CLUSTER: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
 const ROUTES: &str = "type.googleapis.com/envoy.config.route.v3.RouteConfiguration";
 
-/// A server, and what it gives one member.
+/// A server and one member, with what the server gives the member.
 struct Given {
     stream: MemberStream,
     table: Arc<TypeTable>,
@@ -215,7 +215,7 @@ fn what_came_and_could_not_be_read_is_not_known_to_be_absent() {
     };
     let bad = Any {
         type_url: "type.googleapis.com/envoy.service.discovery.v3.Resource".into(),
-        value: Resource { name: "b".into(), ..Resource::default() }.encode_to_vec().into(), // it has no body
+        value: Resource { name: "b".into(), ..Resource::default() }.encode_to_vec().into(), // the resource has no body
     };
     let with = |second: Any| {
         Given::none().respond(ROUTES, &[("routes", "x")]).respond_with(CLUSTER, vec![cluster("a"), second])

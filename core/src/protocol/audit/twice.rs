@@ -1,5 +1,5 @@
-//! What counts as a difference: two comparisons, some time apart, find it while the view has the same resource. So a resource that changes
-//! all the time does not hide a difference in another one.
+//! What counts as a difference: two comparisons find it, some time apart, while the view has the same resource. So a resource that changes all
+//! the time does not hide a difference in another one.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -85,7 +85,7 @@ mod tests {
         Moment::START + Duration::from_secs(seconds)
     }
 
-    /// Differences at these paths, after so many changes of the view's resource.
+    /// Returns differences at these paths, after this many changes of the view's resource.
     fn with(changes: usize, paths: &[&str]) -> BTreeSet<Differing> {
         let kind = TypeTable::new().resolve("envoy.config.cluster.v3.Cluster");
         let changed = Some((0..changes).fold(Revision::ZERO, |revision, _| revision.next()));

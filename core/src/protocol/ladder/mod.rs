@@ -1,8 +1,7 @@
 //! Which of an authority's servers is active: fallback and return by gRFC A71 and A95.
 //!
-//! Knows servers by their place in the list alone, 0 being the first choice, and holds no resource. Invariants: the servers above the
-//! lowest open one are open too and keep trying; only a response moves the ladder up, and only an unreachable server moves it down; a move
-//! deletes nothing.
+//! Knows servers by their index in the list only, 0 being the first choice, and holds no resource. Invariants: the servers above the lowest open
+//! one are open too and keep trying; only a response moves the ladder up, and only an unreachable server moves it down; a move deletes nothing.
 
 use std::ops::AddAssign;
 use std::time::Duration;
@@ -50,7 +49,7 @@ impl LadderState {
     }
 }
 
-/// What the caller has to do for a move.
+/// What the caller has to do because of a move.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LadderAction {
     /// Open this server, and request everything that is wanted (FB-7).
@@ -69,7 +68,7 @@ pub struct FallbackTimers {
     pub hold_down: Duration,
 }
 
-/// What a ladder asks about its surroundings while it handles an event.
+/// What a ladder needs to know about its surroundings while it handles an event.
 pub(crate) trait LadderContext {
     /// Whether a wanted name is neither present nor known to be absent (FB-4, FB-5).
     fn anything_uncached(&self) -> bool;
@@ -84,7 +83,7 @@ pub(crate) struct Ladder {
     rule: Rule,
     timers: FallbackTimers,
     state: LadderState,
-    /// Since when the state is what it is, and since when the lowest open server is unreachable.
+    /// Since when the ladder is in this state, and since when its lowest open server is unreachable.
     since: Moment,
     unreachable_since: Option<Moment>,
     returned: Option<Moment>,
@@ -96,7 +95,7 @@ pub(crate) struct Ladder {
 /// How often a ladder has moved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Switches {
-    /// To the next server, because the one before is unreachable.
+    /// To the next server, because the one before it is unreachable.
     pub down: u64,
     /// Back to a server further up.
     pub up: u64,
@@ -138,7 +137,7 @@ impl Ladder {
         self.since
     }
 
-    /// The open servers: from the first to the lowest.
+    /// Returns the open servers: from the first to the lowest.
     pub(crate) fn open(&self) -> std::ops::Range<usize> {
         match self.state {
             LadderState::Idle => 0..0,
@@ -147,7 +146,7 @@ impl Ladder {
         }
     }
 
-    /// The active server, once it has responded.
+    /// Returns the active server. It is active only when it has responded.
     pub(crate) fn active(&self) -> Option<usize> {
         match self.state {
             LadderState::Active(at) => Some(at),
@@ -155,8 +154,8 @@ impl Ladder {
         }
     }
 
-    /// The server whose silence counts as well. A server that has not responded yet does not count while others may know better (FB-28). If
-    /// it is the only one, no other can ever report that a name does not exist.
+    /// Returns the server whose silence counts too. A server that has not responded yet does not count while others may know better (FB-28). A
+    /// server that is the only one counts before: no other can report that a name does not exist.
     pub(crate) fn authoritative(&self) -> Option<usize> {
         match self.state {
             LadderState::Trying(0) if self.servers == 1 => Some(0),
@@ -164,7 +163,7 @@ impl Ladder {
         }
     }
 
-    /// New interest has been added.
+    /// Handles new interest.
     pub(crate) fn on_interest(&mut self, around: &impl LadderContext, now: Moment) -> Vec<LadderAction> {
         match self.state {
             LadderState::Idle => {
@@ -178,7 +177,7 @@ impl Ladder {
         }
     }
 
-    /// Interest has ended, and its linger time is over.
+    /// Handles the end of all interest, when its linger time is over.
     pub(crate) fn on_idle(&mut self, now: Moment) -> Vec<LadderAction> {
         if self.state == LadderState::Idle {
             return Vec::new();
@@ -187,17 +186,17 @@ impl Ladder {
         vec![LadderAction::CloseAll]
     }
 
-    /// An open server has sent a well-formed response. Returns whether its updates count from now on.
+    /// Handles a well-formed response of an open server. Returns whether the server's updates count from now on.
     pub(crate) fn on_response(&mut self, server: usize, usable: bool, now: Moment) -> (bool, Vec<LadderAction>) {
         if !self.open().contains(&server) {
-            return (false, Vec::new()); // a late response of a closed server
+            return (false, Vec::new()); // a late response of a server that was closed
         }
         match self.state {
             LadderState::Active(active) if server == active => {
                 self.unreachable_since = None;
                 (true, Vec::new())
             }
-            // Return to a higher server only on usable content: an open stream is not enough (FB-9).
+            // The ladder returns to a higher server only on usable content: an open stream is not enough (FB-9).
             LadderState::Active(active) if server < active && !usable => (false, Vec::new()),
             _ => {
                 let below = server + 1 < self.open().end;
@@ -211,7 +210,7 @@ impl Ladder {
         }
     }
 
-    /// A server has been found unreachable. Those above the lowest are unreachable already.
+    /// Handles that a server is unreachable. Only the lowest open one matters: those above it are unreachable already.
     pub(crate) fn on_unreachable(
         &mut self,
         server: usize,
@@ -231,13 +230,13 @@ impl Ladder {
         self.walk_down(around, now)
     }
 
-    /// When the timers that keep the ladder in place are over.
+    /// Returns when the timers that keep the ladder where it is end.
     pub(crate) fn next_deadline(&self) -> Option<Moment> {
         self.waiting.then(|| self.may_leave_at()).flatten()
     }
 
-    /// Returns for how long it has waited, and for how long at most; without a bound if no server is reachable, or the rule allows no other
-    /// one. `None` if it does not wait.
+    /// Returns for how long the ladder has waited, and for how long it waits at most. There is no bound if no server is reachable, or if the
+    /// rule does not allow the next one. `None` if the ladder does not wait.
     pub(crate) fn wait(&self, now: Moment) -> Option<(Duration, Option<Duration>)> {
         match (self.state, self.unreachable_since) {
             (LadderState::Cached(_), Some(since)) if self.waiting => {

@@ -1,4 +1,4 @@
-//! The state table (FB-11), a test for each row.
+//! The table of states (FB-11), with a test for each row.
 
 use super::*;
 
@@ -32,7 +32,7 @@ fn ladder(servers: usize, rule: Rule) -> Ladder {
     Ladder::new(servers, rule, FallbackTimers::default())
 }
 
-/// A ladder of three whose active server is this one.
+/// Returns a ladder of three servers, of which the one at `at` is active.
 fn active(at: usize, rule: Rule) -> Ladder {
     let mut ladder = ladder(3, rule);
     ladder.on_interest(&uncached(), NOW);

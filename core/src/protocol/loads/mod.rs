@@ -27,7 +27,7 @@ pub struct LoadLimits {
     pub outage: Duration,
     /// About how many bytes one sharing key may use.
     pub bytes: usize,
-    /// The same for all sharing keys together.
+    /// About how many bytes all sharing keys together may use.
     pub bytes_total: usize,
 }
 

@@ -16,7 +16,7 @@ pub(super) struct RowKey {
     zone: String,
     sub_zone: String,
     priority: u32,
-    /// None for the row of the whole locality, which is sorted before its endpoints.
+    /// `None` for the row of the whole locality, which is sorted before its endpoints.
     pub(crate) address: Option<Bytes>,
 }
 
@@ -245,7 +245,7 @@ fn narrow(level: u128) -> u64 {
     u64::try_from(level).unwrap_or(u64::MAX)
 }
 
-/// The bytes that are left below a bound on what is kept.
+/// How many bytes are left below a limit.
 pub(super) struct Room<'a> {
     bytes: &'a mut usize,
     limit: usize,
@@ -253,7 +253,7 @@ pub(super) struct Room<'a> {
 }
 
 impl<'r> Room<'r> {
-    /// `bytes` counts what is used.
+    /// Starts with what is left of `limit`. `bytes` counts the bytes in use.
     pub(crate) fn of(bytes: &'r mut usize, limit: usize) -> Self {
         Self { bytes, limit, rejected: false }
     }

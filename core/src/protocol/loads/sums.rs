@@ -26,7 +26,7 @@ pub(super) struct Gauge {
 /// The result of adding a report.
 pub(super) struct Added {
     pub(crate) gauges: Vec<Gauge>,
-    /// Some of it did not fit.
+    /// There was no room for a part of the report.
     pub(crate) in_part: bool,
 }
 
@@ -85,8 +85,8 @@ impl Sums {
         }
     }
 
-    /// Returns the sums as the report of this much time, and starts counting again. A row with something in progress stays, so that its end
-    /// is reported too.
+    /// Returns the sums as a report for a time, and starts counting again. A row with something in progress stays, so that the end of that is
+    /// reported too.
     pub(crate) fn take(&mut self, covered: Duration) -> Vec<ClusterStats> {
         let interval = prost_types::Duration::try_from(covered).ok();
         let report = self.clusters.iter().map(|(key, cluster)| cluster.stats(key, interval)).collect();

@@ -321,7 +321,7 @@ fn numbers_beyond_all_bounds_stay_at_the_largest() {
 enum Event {
     Join,
     Leave(usize),
-    /// Each row: cluster, zone, counted, in progress.
+    /// Each row is cluster, zone, counted requests, and requests in progress.
     Report(usize, Vec<(u8, u8, u64, u64)>),
     Due,
     Ended,

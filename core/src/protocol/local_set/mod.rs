@@ -1,8 +1,8 @@
 //! A local set: a source that has its resources in the process, and reports to a view what the view wants of them.
 //!
 //! Owns what the view wants, and what of that is still to be reported. Leaves reading the resources to the edge. Invariants: additions are
-//! reported in the order of types and before all removals, which go in the reverse order (ORD-4); a part is bounded; no name is reported as
-//! absent, and no `*` set as complete, before the whole set has been read once.
+//! reported in the order of types, and all before the removals, which are reported in the reverse order (ORD-4); a part is bounded; no name is
+//! reported as absent, and no `*` set as complete, before the whole set has been read once.
 
 mod part;
 mod queue;
@@ -32,14 +32,14 @@ pub struct LocalSet {
     /// Whether a name that is not in the set is absent. If false, other sources may have it (FS-6).
     authoritative: bool,
     epoch: Epoch,
-    /// None while the source is unreachable.
+    /// `None` while the source is unreachable.
     snapshot: Option<Arc<SourceSnapshot>>,
     subscriptions: BTreeMap<(Type, Class), SetSubscription>,
     options: Arc<UpstreamOptions>,
 }
 
 impl LocalSet {
-    /// Begins unreachable, with nothing wanted.
+    /// Starts with an unreachable source, and with nothing wanted.
     pub(crate) fn new(authoritative: bool, options: Arc<UpstreamOptions>) -> Self {
         let (epoch, snapshot, subscriptions) = Default::default();
         Self { authoritative, epoch, snapshot, subscriptions, options }
@@ -68,13 +68,13 @@ impl LocalSet {
         }
     }
 
-    /// The source is reachable.
+    /// Records that the source is reachable.
     pub(crate) fn opened(&mut self) -> Epoch {
         self.epoch = self.epoch.next();
         self.epoch
     }
 
-    /// Goes on with another snapshot, unless it is of an earlier opening. Only the differences are reported, if they are known.
+    /// Goes on with another snapshot, unless that is of an earlier opening. If the differences are known, only they are reported.
     pub(crate) fn on_snapshot(&mut self, epoch: Epoch, snapshot: Arc<SourceSnapshot>) {
         if epoch != self.epoch {
             return;
@@ -89,7 +89,7 @@ impl LocalSet {
         self.snapshot = Some(snapshot);
     }
 
-    /// The source is unreachable. What the view has stays.
+    /// Records that the source is unreachable. The view keeps what it has.
     pub(crate) fn ended(&mut self, epoch: Epoch, view: &View) -> Vec<Update> {
         if epoch != self.epoch || self.snapshot.take().is_none() {
             return Vec::new();
@@ -115,8 +115,7 @@ impl LocalSet {
         self.absence() == Absence::Counts
     }
 
-    /// Returns some parts of what is due. Together they take no longer than one large part. [`Self::next_deadline`] says whether more is
-    /// due.
+    /// Returns some parts of what is due. Together they take no longer than one large part. [`Self::next_deadline`] tells whether more is due.
     pub(crate) fn next_parts(&mut self, view: &View, now: Moment) -> Vec<SetPart> {
         let (mut parts, mut looked, mut bytes) = (Vec::new(), 0, 0);
         while looked < NAMES_AT_ONCE && bytes < BYTES_AT_ONCE {
@@ -165,7 +164,7 @@ impl LocalSet {
         self.subscriptions.is_empty() || self.is_open() && routing.all(|(_, of)| !of.has_first_pending())
     }
 
-    /// Returns its types, for reports. A type that is wanted by `*` and by name is listed twice.
+    /// Returns the types of the local set, for reports. A type that is wanted by `*` and by name is listed twice.
     pub fn types(&self) -> impl Iterator<Item = TypeSummary<'_>> {
         self.subscriptions.iter().map(|((kind, _), of)| TypeSummary {
             kind,
@@ -180,7 +179,7 @@ impl LocalSet {
         })
     }
 
-    /// Returns what is known of a name; none if it is not wanted.
+    /// Returns what is known of a name; `None` if it is not wanted.
     pub fn request_of(&self, kind: &Type, name: &Name) -> Option<NameRequest> {
         let state_in = |class| {
             let subscription = self.subscriptions.get(&(kind.clone(), class))?;
@@ -190,7 +189,7 @@ impl LocalSet {
         Some(NameRequest { state, rejected: None, error: None, heard: None })
     }
 
-    /// Adds what waits for the source: everything while it is unreachable, and sets that may have more than came.
+    /// Adds the waits for the source to the list: everything while it is unreachable, and sets that may have more than came.
     pub(crate) fn add_waits(&self, server: usize, view: &View, now: Moment, list: &mut WaitList) {
         for ((kind, _), of) in &self.subscriptions {
             if self.is_open() {

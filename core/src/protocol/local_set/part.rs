@@ -1,4 +1,4 @@
-//! A bounded part of what a local set reports: of one type.
+//! A bounded part of what a local set reports, of one type.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -11,9 +11,9 @@ use crate::xds::{Name, Resource, Type};
 pub(crate) struct SetPart {
     pub(crate) updates: Vec<Update>,
     pub(crate) summary: ResponseSummary,
-    /// Resources whose name in the body differs from their own (TYPE-10).
+    /// How many resources have another name in the body than in the wrapper (TYPE-10).
     pub(crate) misnamed: u64,
-    /// How many names were looked at for it.
+    /// How many names were checked for the part.
     pub(crate) looked: usize,
 }
 
@@ -36,12 +36,12 @@ impl SetPart {
         self.updates.push(Update::Absent { kind: self.kind(), class, key, evidence: Evidence::Reported });
     }
 
-    /// There is no room for a resource of the set.
+    /// Adds a name whose resource had no room.
     pub(super) fn add_without_room(&mut self, class: Class, key: Name) {
         self.updates.push(Update::WithoutRoom { kind: self.kind(), class, key });
     }
 
-    /// These names of `*` exist, but nothing is known of their resources.
+    /// Adds names of `*` that exist, while nothing is known of their resources.
     pub(super) fn add_unreadable(&mut self, names: BTreeSet<Name>) {
         self.updates.push(Update::Unreadable { kind: self.kind(), of: Selector::Wildcard, names });
     }

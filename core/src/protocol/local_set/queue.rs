@@ -1,4 +1,4 @@
-//! The names that a local set has yet to look at for a view: those that were queued, and a pass over everything.
+//! The names that a local set has yet to check for a view: queued names, and a pass over everything.
 
 use std::collections::BTreeSet;
 use std::ops::Bound::{Excluded, Unbounded};
@@ -9,7 +9,7 @@ use crate::xds::Name;
 #[derive(Debug, Default)]
 pub(super) struct Queue {
     names: BTreeSet<Name>,
-    /// A pass over everything: the last name that was looked at, or none yet.
+    /// A pass over everything: the last name that was checked, if any was. The outer `None` means that there is no pass.
     sweep: Option<Option<Name>>,
 }
 
@@ -44,8 +44,8 @@ impl Queue {
         self.sweep = Some(None);
     }
 
-    /// Returns the next names in order, at most `most`. If none are queued, they come from the pass: over `wanted`, and over `items` if a
-    /// set is wanted that may contain these.
+    /// Returns the next names in order, at most `most`. Queued names come first. If there are none, they come from the pass: over `wanted`, and
+    /// over `items` if a set is wanted that may contain them.
     pub(super) fn next(&mut self, most: usize, wanted: &BTreeSet<Name>, items: Option<&Items>) -> BTreeSet<Name> {
         if !self.names.is_empty() {
             let rest = self.names.iter().nth(most).cloned();
@@ -58,7 +58,7 @@ impl Queue {
         if let Some(items) = items {
             names.extend(items.range::<Name, _>(from).take(most).map(|(name, _)| name.clone()));
         }
-        // Each of the two gave its first `most` names, so the first `most` of both together are among them.
+        // Both gave their first `most` names, so the first `most` of both together are among them.
         if let Some(rest) = names.iter().nth(most).cloned() {
             names.split_off(&rest);
         }

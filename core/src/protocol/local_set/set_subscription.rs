@@ -1,4 +1,4 @@
-//! One class of one type of a local set, for one view: what is wanted, and what of that is to be reported.
+//! What one view wants of one type and class of a local set, and what of that is still to be reported.
 //!
 //! Invariant: what is remembered is bounded by what is wanted, by the set, and by what the view has.
 
@@ -25,19 +25,19 @@ pub(super) struct SetSubscription {
     set: Arc<Set>,
     /// Names to report as present or absent.
     due: Queue,
-    /// The names of `*` for which there was no room are to be reported.
+    /// The names of `*` for which there was no room are still to be reported.
     lack_is_due: bool,
-    /// Names that the set lacks. They are reported last, if the set still lacks them by then.
+    /// Names that the set lacks. They are reported last, if the set still lacks them then.
     missing: BTreeSet<Name>,
-    /// Sets of which the view may have resources that this source does not have, from another source or from disk.
+    /// Sets of which the view may have resources from another source or from disk that this source does not have.
     unlisted_in: BTreeSet<Selector>,
-    /// `begun`: sets of which something was reported. `unreported_ends`: sets whose end was not reported.
+    /// `begun`: sets of which something was reported. `unreported_ends`: sets whose end is still to be reported.
     begun: BTreeSet<Selector>,
     unreported_ends: BTreeSet<Selector>,
     renewals: Renewals,
-    /// When something new of a set was last reported; none once it has been quiet since.
+    /// When something new of a set was last reported; `None` if the set has been quiet since.
     last_reported: Option<Moment>,
-    /// Something that was wanted when the source became reachable has not been reported yet.
+    /// Not everything that was wanted when the source became reachable has been reported yet.
     has_first_pending: bool,
 }
 
@@ -62,7 +62,7 @@ impl SetSubscription {
         }
     }
 
-    /// A name or a set is wanted. A name or a glob that was wanted before is reported again. `*` is not: its changes are reported anyway.
+    /// Adds a name or a set to what is wanted. A name or glob that was wanted before is reported again; `*` is not, as its changes are reported.
     pub(super) fn want(&mut self, of: Selector) {
         match of {
             Selector::Wildcard if self.wildcard => {}
@@ -101,7 +101,7 @@ impl SetSubscription {
                 return;
             }
         }
-        // What a set has queued is unbounded, and its turn may never come.
+        // A set may have queued any number of names, which would wait for a turn that never comes.
         let (mut due, mut missing) = (std::mem::take(&mut self.due), std::mem::take(&mut self.missing));
         self.lack_is_due &= self.wildcard;
         let mut renewals = std::mem::take(&mut self.renewals);
@@ -128,7 +128,7 @@ impl SetSubscription {
         wildcard.into_iter().chain(self.globs.iter().cloned().map(Selector::Name))
     }
 
-    /// The set that reports a name, if one does.
+    /// Returns the set that reports a name, if one does.
     fn set_with(&self, name: &Name) -> Option<Selector> {
         match self.wildcard {
             true => Some(Selector::Wildcard),
@@ -143,7 +143,7 @@ impl SetSubscription {
         }
     }
 
-    /// Goes on with another set. Only the differences are reported, if they are known.
+    /// Goes on with another set. If the differences are known, only they are reported.
     pub(super) fn replace_set(&mut self, set: Arc<Set>) {
         if Arc::ptr_eq(&set, &self.set) || set.is_empty() && self.set.is_empty() {
             return;
@@ -165,7 +165,7 @@ impl SetSubscription {
         }
     }
 
-    /// Looks at everything that the set has, and at everything that is wanted.
+    /// Queues everything that the set has, and everything that is wanted.
     fn look_at_all(&mut self) {
         self.due.begin_pass();
         let lacking: Vec<_> = self.set.without_room().keys().filter(|name| self.wants(name)).cloned().collect();
@@ -173,7 +173,7 @@ impl SetSubscription {
         self.due.extend(lacking);
     }
 
-    /// The source is reachable: everything is to be reported.
+    /// Starts over, because the source became reachable: everything is to be reported.
     pub(super) fn on_reachable(&mut self) {
         self.clear();
         self.has_first_pending = true;
@@ -181,7 +181,7 @@ impl SetSubscription {
         self.sets().collect::<Vec<_>>().into_iter().for_each(|of| self.begin(of));
     }
 
-    /// The source is unreachable. What it has reported as absent may exist by now.
+    /// Starts over, because the source became unreachable. What it has reported as absent may exist by now.
     pub(super) fn on_unreachable(&mut self, kind: &Type, view: &View) -> Vec<Update> {
         self.clear();
         self.set = Arc::default();
@@ -201,14 +201,14 @@ impl SetSubscription {
         (self.lack_is_due, self.last_reported) = (false, None);
     }
 
-    /// Queues the resources whose TTL is to be renewed by now.
+    /// Queues the resources whose TTL has to be renewed by now.
     pub(super) fn renew(&mut self, now: Moment) {
         while let Some(name) = self.renewals.take_due(now) {
             self.due.insert(name);
         }
     }
 
-    /// What is reported under a name: a resource with that name, or with that alias if somebody wants the alias by itself.
+    /// Returns the resource to report under a name. An alias has one only if the alias is wanted by itself.
     fn resource_for(&self, name: &Name) -> Option<&Arc<Resource>> {
         match self.names.contains(name) {
             true => self.set.get(name),
@@ -216,7 +216,7 @@ impl SetSubscription {
         }
     }
 
-    /// Whether something can be reported at once. `absence_counts`: what the set lacks is absent.
+    /// Whether something can be reported at once. With `absence_counts`, names that the set lacks are absent.
     pub(super) fn has_pending(&self, absence_counts: bool) -> bool {
         let may_end = || !self.missing.is_empty() || !self.unlisted_in.is_empty() || !self.unreported_ends.is_empty();
         self.has_additions() || absence_counts && may_end()
@@ -226,7 +226,7 @@ impl SetSubscription {
         !self.due.is_empty() || self.lack_is_due
     }
 
-    /// Whether something that was wanted when the source became reachable has not been reported yet. What is wanted later does not count.
+    /// Whether something that was wanted when the source became reachable is still to be reported. What is wanted later does not count.
     pub(super) fn has_first_pending(&self) -> bool {
         self.has_first_pending
     }
@@ -241,8 +241,8 @@ impl SetSubscription {
         quiet.into_iter().chain(self.renewals.next()).min()
     }
 
-    /// Returns a bounded part of the resources that were not reported. It may be empty although more is due. Names that the set lacks are
-    /// kept for [`Self::removals`] if they are absent now or may be later.
+    /// Returns a bounded part of the resources that are to be reported. It may be empty although more is due. Names that the set lacks are kept
+    /// for [`Self::removals`] if they are absent now or may be later.
     pub(super) fn additions(&mut self, kind: &Type, absence: Absence, view: &View, now: Moment) -> SetPart {
         let (mut part, mut given) = (SetPart::of(kind), BTreeSet::new());
         if std::mem::take(&mut self.lack_is_due) {
@@ -254,12 +254,12 @@ impl SetSubscription {
         part.looked += candidates.len();
         for name in candidates {
             if part.summary.bytes >= BYTES_AT_ONCE {
-                self.due.insert(name); // in the next part
+                self.due.insert(name); // for the next part
                 continue;
             }
             let Some(resource) = self.resource_for(&name).cloned() else {
                 if self.set.lacks_room(&name) {
-                    part.add_without_room(self.class, name); // it exists, but the view cannot have it
+                    part.add_without_room(self.class, name); // the resource exists, but the view cannot have it
                 } else if absence != Absence::Never {
                     self.missing.insert(name);
                 }
@@ -289,8 +289,8 @@ impl SetSubscription {
         part
     }
 
-    /// Returns a bounded part of the removals: names that the view has or waits for and the set lacks, then the end of each set. It may be
-    /// called once names that the set lacks are absent, and all that the set has was reported.
+    /// Returns a bounded part of the removals: names that the view has or waits for and the set lacks, then the end of each set. To be called
+    /// when names that the set lacks are absent, and everything that the set has was reported.
     pub(super) fn removals(&mut self, kind: &Type, view: &View) -> SetPart {
         for of in std::mem::take(&mut self.unlisted_in) {
             self.missing.extend(self.unlisted_in_view(kind, &of, view));
@@ -320,7 +320,7 @@ impl SetSubscription {
         part
     }
 
-    /// Returns the resources of a set that the view has and this source does not.
+    /// Returns the resources of a set that the view has and this source does not have.
     fn unlisted_in_view(&self, kind: &Type, of: &Selector, view: &View) -> Vec<Name> {
         let (holds, is_unlisted) = (view.holds(), |name: &&Name| self.resource_for(name).is_none());
         match of {
@@ -334,7 +334,7 @@ impl SetSubscription {
         }
     }
 
-    /// A set that has been quiet for `settle_fresh` may be served, although it may be incomplete.
+    /// Lets a set be served that has been quiet for `settle_fresh`, although it may be incomplete.
     pub(super) fn settle(
         &mut self,
         kind: &Type,
@@ -369,7 +369,7 @@ impl SetSubscription {
         })
     }
 
-    /// Returns the wanted names that the view does not have, or has only until a removal is carried out.
+    /// Returns the wanted names that the view does not have, or has only until their removal is applied.
     pub(super) fn names_not_in<'a>(&'a self, view: &'a View, kind: &'a Type) -> impl Iterator<Item = &'a Name> {
         self.names.iter().filter(|name| view.holds().entry_here(kind, self.class, name).is_none())
     }
@@ -392,7 +392,7 @@ impl SetSubscription {
     }
 }
 
-/// How many names are looked at, and about how many bytes are reported, at once. The thread has other views to serve.
+/// How many names are checked, and about how many bytes are reported, at once. The thread has other views to serve.
 pub(super) const NAMES_AT_ONCE: usize = 1_000;
 pub(super) const BYTES_AT_ONCE: usize = 1 << 20;
 /// The shortest time between two renewals of a resource, however short its TTL is.

@@ -17,25 +17,25 @@ pub struct Set {
     items: Items,
     /// The same resources by their aliases.
     aliases: Items,
-    /// Names of the set that have no resource in it, since there was no room.
+    /// Names of the set without a resource, because there was no room for it.
     without_room: NamesWithoutRoom,
-    /// The number of the snapshot that this set was new in, and the number of the set before it.
+    /// The number of the snapshot in which this set was new, and that of the set before it.
     number: u64,
     follows: Option<u64>,
-    /// Names that differ from that set.
+    /// Names that differ from the set before.
     changed: Vec<Name>,
-    /// Resources whose name in the body differs from their own.
+    /// How many resources have another name in the body than in the wrapper.
     misnamed: u64,
 }
 
 /// What it means that the set lacks a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Absence {
-    /// Nothing: other sources may have it.
+    /// Nothing: other sources may have the name.
     Never,
-    /// Nothing before everything that the set should have has been read once.
+    /// Nothing yet: not everything that the set should have has been read once.
     NotYet,
-    /// It is absent.
+    /// The name is absent.
     Counts,
 }
 
@@ -44,7 +44,7 @@ pub(super) enum Absence {
 pub struct SourceSnapshot {
     number: u64,
     sets: BTreeMap<Type, Arc<Set>>,
-    /// Everything that the source should hold has been read once. Until then a missing name is not absent (I3).
+    /// Everything that the source should hold has been read once. Until then, a name that it lacks is not absent (I3).
     complete: bool,
 }
 
@@ -59,12 +59,12 @@ impl Set {
         Self { items, aliases, without_room, number, follows: None, changed: Vec::new(), misnamed }
     }
 
-    /// Returns them by their own names, without aliases.
+    /// Returns the resources by their own names, without aliases.
     pub fn items(&self) -> &Items {
         &self.items
     }
 
-    /// Returns the names without a resource, because there was no room.
+    /// Returns the names without a resource, because there was no room for it.
     pub(super) fn without_room(&self) -> &NamesWithoutRoom {
         &self.without_room
     }
@@ -86,20 +86,20 @@ impl Set {
         self.items.get(name).or_else(|| self.aliases.get(name))
     }
 
-    /// Returns the names that differ from another set, if that is the one before this.
+    /// Returns the names that differ from another set, if that is the set before this one.
     pub(super) fn changed_since(&self, other: &Self) -> Option<&[Name]> {
         (self.follows == Some(other.number)).then_some(&self.changed)
     }
 }
 
 impl SourceSnapshot {
-    /// Returns the snapshot that follows this one. A complete snapshot is followed by complete ones: what becomes unreadable later was
-    /// present before, or is new.
+    /// Returns the snapshot that follows this one. The successors of a complete snapshot are complete: a resource that becomes unreadable later
+    /// was present before, or is new.
     pub fn next(&self, items: BTreeMap<Type, Items>, complete: bool) -> Self {
         self.next_lacking(items, BTreeMap::new(), complete)
     }
 
-    /// Does the same with names whose resources had no room. These names are not absent, and no set is complete without them.
+    /// Like [`Self::next`], with names whose resources had no room. These names are not absent, and no set is complete without them.
     pub fn next_lacking(
         &self,
         mut items: BTreeMap<Type, Items>,
@@ -143,13 +143,13 @@ impl SourceSnapshot {
         self.complete
     }
 
-    /// How many resources there are of all types.
+    /// Returns how many resources there are of all types.
     pub fn resources(&self) -> usize {
         self.sets.values().map(|set| set.items.len()).sum()
     }
 }
 
-/// Names whose resource is new, removed, or another one.
+/// Returns names whose resource is new, removed or changed.
 fn differences(before: &Items, after: &Items) -> Vec<Name> {
     let new = after.iter().filter(|(name, resource)| before.get(*name).is_none_or(|old| !old.is_same(resource)));
     let gone = before.keys().filter(|name| !after.contains_key(*name));

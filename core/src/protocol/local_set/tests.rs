@@ -37,7 +37,7 @@ impl Bench {
         self.set.on_snapshot(epoch, self.snapshot.clone());
     }
 
-    /// Replaces the resources; each entry is `type name content`.
+    /// Replaces the resources; each entry is `(type URL, name, content)`.
     fn hold(&mut self, resources: &[(&str, &str, &str)], complete: bool) {
         let mut items: BTreeMap<Type, Items> = BTreeMap::new();
         for (url, name, content) in resources {
@@ -71,7 +71,7 @@ impl Bench {
         assert!(self.set.next_parts(&self.view, BEGIN).is_empty() && self.set.next_deadline().is_none());
     }
 
-    /// Everything that is due.
+    /// Returns everything that is due, as [`Self::say`] formats it.
     fn said(&mut self) -> Vec<String> {
         let mut said = Vec::new();
         while self.set.next_deadline() == Some(BEGIN) {
@@ -80,8 +80,8 @@ impl Bench {
         said
     }
 
-    /// Formats the next part as `type +names -names`, the type with a star if it is of `*`, with `...` while more of a set is to come and
-    /// `all` at its end. The view applies it.
+    /// Lets the view apply the next part. Returns it as `type +names -names`: with a star at the type if it is of `*`, with `...` if more of a
+    /// set is to come, and with `all` at its end.
     fn say(&mut self, now: Moment) -> Option<String> {
         let part = self.set.next_part(&self.view, now).filter(|part| !part.updates.is_empty())?;
         let kind = part.summary.kind.name();
@@ -97,7 +97,7 @@ impl Bench {
                 Update::Progress { completeness: Completeness::Complete, .. } => Some("all".into()),
                 Update::Progress { of, .. } => {
                     let known = self.view.tables().completeness_of(&part.summary.kind, of);
-                    (known < Completeness::Complete).then(|| "...".into()) // it was complete before, and stays so
+                    (known < Completeness::Complete).then(|| "...".into()) // it was complete before, and stays complete
                 }
                 Update::WithoutRoom { key, .. } => Some(format!("?{key}")),
                 Update::Unreadable { names, .. } => Some(format!("lacks {}", names.len())),
@@ -108,7 +108,7 @@ impl Bench {
         Some(text.join(" "))
     }
 
-    /// The names of a type that the view has.
+    /// Returns the names of a type that the view has.
     fn names(&self, url: &str, class: Class) -> Vec<String> {
         let kind = self.table.resolve(url);
         self.view.holds().here(&kind, class).map(|(name, _)| name.to_string()).collect()

@@ -1,10 +1,10 @@
 //! Which of its clients a view shows its servers (`views.node: member`).
 //!
-//! Owns the nodes of the clients that are there, and which one is shown. Leaves to others when a server's stream is opened again
+//! Owns the nodes of the present clients, and which one is shown. Leaves to others when a server's stream is opened again
 //! ([`pace`](MemberPace)), and what is held meanwhile ([`after_outage`](super::view)). Invariants: a client is one member, however many streams
-//! it has; the one that is shown is there, or was the last that a server was told of; the next one is chosen when it is shown and not before,
-//! and is the one that has been there for longest. So a client that has just come is shown only if there is no older one. One that a server
-//! refuses comes last: each of the others is tried once before, and of those that were refused the one is next that was so longest ago.
+//! it has; the shown client is present, or was the last one that servers were shown; the next one is chosen only when it is shown: the client
+//! that has been present longest. So a client that has just come is shown only if there is no older one. A client that a server refuses comes
+//! last: each of the others is tried before it, and of several refused ones the one that was refused longest ago is next.
 
 mod pace;
 #[cfg(test)]
@@ -21,19 +21,19 @@ use super::keys::SessionId;
 use super::moment::Moment;
 use crate::xds::MemberNode;
 
-/// The clients of one view that may be shown. Without any it is empty, and takes no memory.
+/// The clients of one view that may be shown. Without clients it takes no memory.
 #[derive(Debug, Default)]
 pub struct Members {
     /// In the order in which they are shown.
     present: BTreeMap<Rank, Member>,
     ranks_by_node: BTreeMap<MemberNode, Rank>,
     ranks_by_session: BTreeMap<SessionId, Rank>,
-    /// The parts of nodes that many members have in common, each with how many have it.
+    /// Parts of nodes that members have in common, each with how many members have it.
     extensions: BTreeMap<Bytes, usize>,
-    /// Those that a server has refused since they came and has not answered for since then, each with the number of its last refusal.
+    /// Clients that a server has refused since they came and has not answered for since, each with the number of its last refusal.
     refused: BTreeMap<Rank, u64>,
     refusals: u64,
-    /// The first few different nodes that were refused since a server has last answered for one, also of clients that have left.
+    /// The first few different nodes that were refused in a row, since a server last answered for one. They may be of clients that have left.
     refused_in_a_row: Vec<MemberNode>,
     shown: Option<Shown>,
     /// When the shown client left; or, if no other client was present then, when the next one came.
@@ -42,14 +42,14 @@ pub struct Members {
     faults: Faults,
 }
 
-/// The place of a member among the others: the one that is connected for longest comes first.
+/// The position of a member: the client that has been connected longest comes first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Rank {
     since: Moment,
     serial: u64,
 }
 
-/// A client that is there.
+/// A client that is present.
 #[derive(Debug)]
 pub struct Member {
     node: MemberNode,
@@ -61,9 +61,9 @@ pub struct Member {
 #[derive(Debug)]
 struct Shown {
     node: MemberNode,
-    /// `None` once it has left.
+    /// `None` once the client has left.
     rank: Option<Rank>,
-    /// Its last refusal, if it has left and was not answered for since.
+    /// The client's last refusal, if the client has left and no server has answered for it since.
     refusal: Option<u64>,
 }
 
@@ -74,30 +74,30 @@ impl Shown {
 }
 
 impl Member {
-    /// Returns its node in the form that servers are shown.
+    /// Returns the client's node in the form that servers are shown.
     pub fn node(&self) -> &MemberNode {
         &self.node
     }
 
-    /// Returns since when it is connected: without a gap between its streams.
+    /// Returns since when the client is connected, without a gap between its streams.
     pub fn since(&self) -> Moment {
         self.since
     }
 
-    /// Returns its streams.
+    /// Returns the client's streams.
     pub fn sessions(&self) -> impl Iterator<Item = SessionId> {
         self.sessions.iter().copied()
     }
 }
 
 impl Members {
-    /// Starts without any.
+    /// Starts without clients.
     pub fn none(faults: Faults) -> Self {
         Self { faults, ..Self::default() }
     }
 
-    /// A stream has joined, of a client that is connected since `since`. The very first client is shown at once. A client that returns with
-    /// the node that is still shown becomes the shown one again.
+    /// Adds a stream of a client that is connected since `since`. The very first client is shown at once. A client that returns with the node
+    /// that is still shown becomes the shown one again.
     pub fn join(&mut self, session: SessionId, node: MemberNode, since: Moment, now: Moment) {
         self.leave(session, now);
         let was_due = self.is_due();
@@ -116,7 +116,7 @@ impl Members {
         }
     }
 
-    /// A stream of a client has ended.
+    /// Removes a stream of a client.
     pub fn leave(&mut self, session: SessionId, now: Moment) {
         let refusal = self.shown_rank().and_then(|rank| self.refused.get(&rank)).copied();
         let Some(left) = self.exit(session) else { return };
@@ -126,8 +126,8 @@ impl Members {
         }
     }
 
-    /// A client has stated another node on its stream, with the same key. If this client is shown, it remains so, with the node that
-    /// servers have: the client is still there.
+    /// Replaces the node of a client, which has stated another one with the same key. If the client is shown, it remains the shown one, with the
+    /// node that servers have, because it is still present.
     pub fn replace(&mut self, session: SessionId, node: MemberNode) {
         let Some(before) = self.ranks_by_session.get(&session).copied() else { return };
         let Some(since) = self.present.get(&before).map(|member| member.since) else { return };
@@ -139,7 +139,7 @@ impl Members {
         }
     }
 
-    /// A server has refused the client that is shown by a status that may be about its credential: counts its node before it is passed over.
+    /// Records that a server has refused the shown client with a status that may be about its credential: counts the client's node, and passes it over.
     pub fn refuse(&mut self, now: Moment) {
         let node = self.shown.as_ref().filter(|shown| shown.rank.is_some()).map(|shown| &shown.node);
         if let Some(node) = node.filter(|node| !self.is_any_refused() && !self.refused_in_a_row.contains(node)) {
@@ -148,8 +148,8 @@ impl Members {
         self.pass_over(now);
     }
 
-    /// A server has refused the client that is shown: another one is next. If each of those that are there was refused, it stays while a
-    /// stream is open. A client that states another node by now was not refused with that.
+    /// Records that a server has refused the shown client: another one is next. If all present clients were refused, it stays shown while a
+    /// stream is open. If the client has stated another node by now, that node was not refused.
     pub fn pass_over(&mut self, now: Moment) {
         let was_due = self.is_due();
         let Some(shown) = &mut self.shown else { return };
@@ -164,7 +164,7 @@ impl Members {
         }
     }
 
-    /// A server has answered for the client that is shown.
+    /// Records that a server has answered for the shown client.
     pub fn accept(&mut self) {
         if let Some(rank) = self.shown_rank() {
             self.refused.remove(&rank);
@@ -175,24 +175,24 @@ impl Members {
         self.refused_in_a_row.clear();
     }
 
-    /// Whether a server has refused each client that is there, and there is one.
+    /// Whether a server has refused each present client, and there is one.
     pub fn are_all_refused(&self) -> bool {
         !self.present.is_empty() && self.refused.len() == self.present.len()
     }
 
-    /// Whether servers refuse so many different clients in a row that the node of none is why.
+    /// Whether servers have refused so many different clients in a row that their nodes cannot be the reason.
     fn is_any_refused(&self) -> bool {
         self.refused_in_a_row.len() >= REFUSED_IN_A_ROW
     }
 
-    /// Whether what servers refuse is the view: each client that is there, or some different ones in a row. It is so without a client, too:
-    /// what is cached is for nobody, and nothing says that a server would accept the next one.
+    /// Whether servers refuse the view: each present client, or several different ones in a row. This holds without clients, too: no client may
+    /// have what is cached, and nothing shows that a server would accept the next client.
     pub fn is_view_refused(&self) -> bool {
         self.is_any_refused() || self.refused.len() == self.present.len()
     }
 
-    /// Shows another one, if the one that was shown has left or was refused: of those that were not refused the one that has been there for
-    /// longest, and if there is none and it has left, the one that was refused longest ago. Returns whether another one is shown.
+    /// Shows another client, if the shown one has left or was refused: of those that were not refused, the one that has been present longest. If
+    /// there is none and the shown one has left: the one that was refused longest ago. Returns whether another one is shown.
     pub fn show_next(&mut self) -> bool {
         if !self.is_due() {
             return false;
@@ -206,8 +206,8 @@ impl Members {
         true
     }
 
-    /// Shows the one that was refused longest ago, if all were and the one that is shown was so last. This is for a server that is asked
-    /// again anyway: it may take another one now. Returns whether another one is shown.
+    /// Shows the client that was refused longest ago, if all were refused and the shown one was refused last. This is for a server that is asked
+    /// again anyway, and may accept another client now. Returns whether another one is shown.
     pub fn show_refused(&mut self) -> bool {
         let last = self.shown_rank().and_then(|rank| self.refused.get(&rank)).copied();
         let is_due = self.are_all_refused() && self.present.len() > 1 && last == Some(self.refusals);
@@ -226,7 +226,7 @@ impl Members {
         self.shown.as_ref()?.rank
     }
 
-    /// Whether another one is to be shown: the one that is shown has left, or was refused while others were not.
+    /// Whether another client is to be shown: the shown one has left, or was refused while others were not.
     pub fn is_due(&self) -> bool {
         match self.shown.as_ref().map(|shown| shown.rank) {
             None => false,
@@ -240,33 +240,33 @@ impl Members {
         self.shown.as_ref().is_some_and(|shown| shown.rank.is_none())
     }
 
-    /// Returns the node that is shown: of a client that is there, or of the last one that was. None if there never was a client.
+    /// Returns the node that is shown: that of a present client, or of the last one. `None` if there never was a client.
     pub fn shown(&self) -> Option<&MemberNode> {
         self.shown.as_ref().map(|shown| &shown.node)
     }
 
-    /// Returns the client that is shown, if it is there.
+    /// Returns the shown client, if it is present.
     pub fn shown_member(&self) -> Option<&Member> {
         self.present.get(&self.shown_rank()?)
     }
 
-    /// Returns the clients that are there, those that are connected for longest first.
+    /// Returns the present clients, those that have been connected longest first.
     pub fn present(&self) -> impl ExactSizeIterator<Item = &Member> {
         self.present.values()
     }
 
-    /// Returns until when removals wait if they come on a stream that shows a client that has left. `None` if no shown client has left yet.
+    /// Returns until when removals wait that come on a stream which shows a client that has left. `None` if no shown client has left yet.
     pub fn removals_wait_until(&self) -> Option<Moment> {
         let since = self.changing_since.filter(|_| !self.faults.has(Fault::DepartedMemberRemoves))?;
         Some(since + REMOVALS_WAIT)
     }
 
-    /// Returns the bytes that members have in common. The bytes of each one alone are [`MemberNode::own_bytes`].
+    /// Returns the bytes of parts that members have in common. The other bytes of each are [`MemberNode::own_bytes`].
     pub fn shared_bytes(&self) -> usize {
         self.extensions.keys().map(Bytes::len).sum()
     }
 
-    /// Returns the bytes of the shown node, except those that it shares with present clients. The node stays after its client has left.
+    /// Returns the bytes of the shown node, without parts that it shares with present clients. The node stays after its client has left.
     pub fn shown_bytes(&self) -> usize {
         let Some(Shown { node, .. }) = &self.shown else { return 0 };
         let is_kept = self.extensions.keys().any(|kept| kept.as_ptr() == node.extensions().as_ptr());
@@ -296,7 +296,7 @@ impl Members {
         rank
     }
 
-    /// Takes a stream out. Returns its member if that was its last one.
+    /// Removes a stream from its member. Returns the member if that was its last stream.
     fn exit(&mut self, session: SessionId) -> Option<Rank> {
         let rank = self.ranks_by_session.remove(&session)?;
         let member = self.present.get_mut(&rank)?;
@@ -317,7 +317,7 @@ impl Members {
     }
 }
 
-/// How many different clients are refused without an answer until it is not for their nodes: to try each of some hundred takes hours.
+/// How many different clients are refused in a row until their nodes are not the reason: to try each of some hundred would take hours.
 const REFUSED_IN_A_ROW: usize = 3;
 /// How long removals wait for the first stream that shows the next client.
 const REMOVALS_WAIT: Duration = Duration::from_secs(10);

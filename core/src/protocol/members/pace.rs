@@ -1,4 +1,4 @@
-//! When the streams to one server may be opened again because another client is shown: one in each step, of all views together.
+//! When the streams to one server may be opened again because another client is shown: one in each step, for all views together.
 
 use std::time::Duration;
 
@@ -7,12 +7,12 @@ use crate::protocol::moment::Moment;
 /// The turns at one server.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct MemberPace {
-    /// The first moment that is not taken.
+    /// The first moment that is free.
     free: Moment,
 }
 
 impl MemberPace {
-    /// Returns the next turn. It counts as taken, whether it is used or not. Each caller has at most one turn that is still to come.
+    /// Returns the next turn. The turn is taken, whether it is used or not. Each caller has at most one turn in the future.
     pub fn turn(&mut self, now: Moment) -> Moment {
         let turn = self.free.max(now);
         self.free = turn + STEP;
@@ -20,7 +20,7 @@ impl MemberPace {
     }
 }
 
-/// How far turns are apart.
+/// The time between two turns.
 const STEP: Duration = Duration::from_millis(100);
 
 #[cfg(test)]

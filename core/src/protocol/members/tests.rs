@@ -26,7 +26,7 @@ fn id_of(node: &MemberNode) -> String {
     Node::decode(node.encoded()).unwrap().id
 }
 
-/// Streams by their numbers join with these nodes, a second after each other.
+/// Lets streams join with these nodes, one second after another. The number of a stream is its index.
 fn with(nodes: &[&str]) -> Members {
     let mut members = Members::none(Faults::NONE);
     for (at_second, id) in (0..).zip(nodes) {
@@ -62,7 +62,7 @@ fn the_next_one_is_the_longest_connected_when_its_turn_comes() {
 fn a_client_of_a_moment_is_shown_only_if_there_is_no_older_one() {
     let mut members = with(&["a"]);
     members.join(SessionId(7), node("young"), at(59_000), at(59_000));
-    members.join(SessionId(8), node("old"), at(2_000), at(59_500)); // its stream was handed over
+    members.join(SessionId(8), node("old"), at(2_000), at(59_500)); // its stream was handed over from an earlier process
     members.leave(SessionId(0), at(60_000));
     members.show_next();
     assert_eq!(shown(&members).as_deref(), Some("old"));
@@ -144,7 +144,7 @@ fn removals_wait_from_when_the_shown_client_has_left() {
     assert_eq!(members.removals_wait_until(), Some(at(30_000)));
 }
 
-/// SOTW-11: the key is the same, so the view is.
+/// SOTW-11: the key is the same, so the client stays in the view.
 #[test]
 fn a_shown_client_that_states_another_node_stays_shown_with_what_servers_have() {
     let mut members = with(&["a", "b", "a"]);
@@ -202,7 +202,7 @@ fn a_client_that_is_refused_is_passed_over_until_each_was_once() {
     assert!(members.are_all_refused());
 }
 
-/// A credential in the key that is revoked is so for all of them.
+/// A credential in the key that is revoked concerns all clients of the view.
 #[test]
 fn a_view_is_refused_after_three_different_clients_in_a_row_and_until_one_is_answered_whoever_leaves() {
     let mut members = with(&["a", "b", "c", "d", "e"]);
@@ -248,7 +248,7 @@ fn if_all_were_refused_the_one_that_was_so_longest_ago_is_shown_to_a_server_that
     assert!(!alone.show_refused());
 }
 
-/// What is cached is for nobody meanwhile.
+/// Meanwhile no client may be served from the cache.
 #[test]
 fn the_only_client_that_is_refused_and_leaves_is_refused_when_it_is_back() {
     let mut members = with(&["a"]);
@@ -261,7 +261,7 @@ fn the_only_client_that_is_refused_and_leaves_is_refused_when_it_is_back() {
     assert!(members.is_view_refused());
 }
 
-/// It is the same node, whether it comes back or is refused again.
+/// The node is the same, whether the client comes back or is refused again.
 #[test]
 fn a_client_that_is_refused_each_time_it_comes_back_counts_once() {
     let mut members = with(&["a", "b"]);
@@ -278,7 +278,7 @@ fn a_client_that_is_refused_each_time_it_comes_back_counts_once() {
     assert!(!members.is_any_refused());
 }
 
-/// A server that ends the stream for another reason says nothing of the credential.
+/// A server that ends the stream for another reason says nothing about the credential.
 #[test]
 fn clients_that_are_passed_over_for_another_reason_are_no_row() {
     let mut members = with(&["a", "b", "c", "d"]);
@@ -402,7 +402,7 @@ impl Reading {
     }
 }
 
-/// Returns whether a random history of joins, leaves and changes agrees with the plain reading.
+/// Returns whether the members agree with the plain model over a random history of joins, leaves and changes.
 fn agrees(seed: u64, faults: Faults) -> bool {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut below = |count: u64| {

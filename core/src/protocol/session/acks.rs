@@ -1,6 +1,7 @@
-//! Which replies of one type are unanswered, and how the client answered the others; what operators are shown of that.
+//! Which replies of one type are unanswered, how the client answered the others, and what operators are shown of that.
 //!
-//! What of a NACK stands, and until when: [`StandingNack`]. What it says of one resource, also later: [`Rejections`].
+//! [`StandingNack`] is the NACK that stands, and knows until when. [`Rejections`] tells of one resource whether it was rejected, even after the NACK
+//! has ended.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -15,7 +16,7 @@ use crate::protocol::reply_names::ReplyNames;
 use crate::protocol::session::options::SessionOptions;
 use crate::xds::{Name, Type};
 
-/// How a request answers a reply. It counts for its own reply, stale or not.
+/// How a request answers a reply. It counts for the reply of its nonce, even if a later reply has been sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ack {
     /// The client accepted a reply.
@@ -61,14 +62,14 @@ pub struct Answers<'a> {
     pub nack: Option<&'a StandingNack>,
 }
 
-/// What a client's answer settled: of one type, for its first answer to a reply.
+/// What the client's first answer to a reply settled, for one type.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Answered {
     /// The type.
     pub kind: Type,
-    /// It is the first ACK of a reply. A NACK is none.
+    /// Whether it is an ACK, and the first for its reply.
     pub is_ack: bool,
-    /// How old what the reply carried was by then, for an ACK.
+    /// For an ACK: how old the content of the reply was when the ACK came.
     pub lag: Lag,
     /// Since when the type's oldest unanswered reply waited before, if that changed.
     pub waited_since: Option<Moment>,
@@ -91,10 +92,10 @@ pub struct NackChange {
 pub(super) struct AckTracker {
     /// The latest unanswered replies, oldest first.
     sent: VecDeque<Unanswered>,
-    /// The newest one that is forgotten without an answer; 0 if none is.
+    /// The nonce of the newest reply that was forgotten without an answer; 0 if there is none.
     forgotten: u64,
     last: Option<SentReply>,
-    /// Since when replies are unanswered, those included that are not remembered. An answer settles all earlier replies.
+    /// Since when replies are unanswered, forgotten ones included. An answer settles all earlier replies.
     unanswered_since: Option<Moment>,
     /// Until when the next reply waits for the ACK or NACK of the last one.
     deadline: Option<Moment>,
@@ -104,13 +105,13 @@ pub(super) struct AckTracker {
     rejections: Rejections,
 }
 
-/// A reply on its way.
+/// A reply without an answer.
 #[derive(Debug)]
 struct Unanswered {
     reply: SentReply,
-    /// What it has. None for a full set, which has everything.
+    /// The names that it has. `None` for a full set, which has everything.
     names: Option<ReplyNames>,
-    /// The one resource that it has, whatever it removes beside that; else the one name.
+    /// The only resource in the reply, whatever the reply removes. If it has no resource, its only name.
     only: Option<Name>,
 }
 
@@ -128,13 +129,13 @@ impl AckTracker {
         self.sent.push_back(Unanswered::new(reply));
         self.unanswered_since.get_or_insert(now);
         self.last = Some(reply);
-        // The time runs from the first unanswered reply: an ACK in between does not delay a change again.
+        // The time runs from the first unanswered reply: an ACK of a later one does not prolong it.
         let running = self.deadline.filter(|until| now < *until);
         self.deadline = Some(running.unwrap_or(now + options.ack_patience));
     }
 
-    /// Records the ACK or NACK of `nonce`. Earlier nonces stay: some are never answered (SOTW-16), others late, and operators
-    /// want to see a late NACK too.
+    /// Records the ACK or NACK of `nonce`. Earlier nonces stay: clients never answer some (SOTW-16) and answer others late, and operators want
+    /// to see a late NACK too.
     pub(crate) fn answer(&mut self, nonce: &str, nack: Option<(i32, Arc<str>)>, now: Moment) -> Ack {
         let nonce = nonce.parse().ok();
         let place = self.sent.iter().position(|sent| Some(sent.reply.nonce) == nonce);
@@ -153,7 +154,7 @@ impl AckTracker {
         }
         match nack {
             None => {
-                // Envoy changes its names under the nonce of its last answer, also after a NACK: that accepts nothing (SOTW-12).
+                // Envoy changes its names with the nonce of its last answer, also after a NACK: such a request accepts nothing (SOTW-12).
                 if is_first {
                     self.accepted = self.accepted.filter(|accepted| accepted.nonce > nonce).or(Some(reply));
                     self.standing.take_if(|nack| !nack.stands_after(reply, names.as_ref()));
@@ -185,7 +186,7 @@ impl AckTracker {
         }
     }
 
-    /// An answer settles its reply and all before it.
+    /// Settles a reply and all before it.
     fn settle_to(&mut self, nonce: u64) {
         let nacked = self.last_nack.as_ref().map(|nack| nack.nonce);
         let newest = self.accepted.map(|accepted| accepted.nonce).max(nacked);
@@ -195,7 +196,7 @@ impl AckTracker {
         }
     }
 
-    /// The answer may be to a reply that is forgotten, since many more were sent until it came.
+    /// Handles an answer to an unknown nonce, which may be of a reply that was forgotten because many were sent since.
     fn settle_forgotten(&mut self, nonce: Option<u64>) {
         let is_forgotten = |first: &SentReply| nonce.is_some_and(|nonce| 0 < nonce && nonce < first.nonce);
         let first = self.replies().next();
@@ -204,18 +205,18 @@ impl AckTracker {
         }
     }
 
-    /// Returns the reply of a nonce, if it has no answer yet and is remembered.
+    /// Returns the reply of a nonce, if it is remembered and has no answer yet.
     pub(super) fn unanswered(&self, nonce: &str) -> Option<SentReply> {
         let nonce: u64 = nonce.parse().ok()?;
         self.replies().find(|sent| sent.nonce == nonce)
     }
 
-    /// Expects no answer any more, and returns since when one was missing. A client that has ended its subscription need not send it.
+    /// Stops waiting for answers, and returns since when one was missing. A client that has ended its subscription need not answer.
     pub(super) fn stop_waiting(&mut self) -> Option<Moment> {
         self.unanswered_since.take()
     }
 
-    /// Returns since when replies are unanswered, if one is to which neither it nor a later one was answered.
+    /// Returns since when replies are unanswered. A reply counts as answered if a later one is.
     pub(crate) fn unanswered_since(&self) -> Option<Moment> {
         self.unanswered_since
     }
@@ -229,7 +230,7 @@ impl AckTracker {
         }
     }
 
-    /// Notes what the last reply has: a NACK of it may be about that, and an ACK may end the standing one.
+    /// Notes which names the last reply has: a NACK of it may be about them, and its ACK may end the standing NACK.
     pub(crate) fn note_content(&mut self, sent: SentReply, names: ReplyNames, reply: &Reply, options: &SessionOptions) {
         if let Some(last) = self.sent.back_mut().filter(|_| !sent.is_full_set) {
             last.only = match &*reply.resources {
@@ -244,7 +245,7 @@ impl AckTracker {
         }
     }
 
-    /// Ends the standing NACK if it is about nothing that the client still wants. It may want resources by `aliases`.
+    /// Ends the standing NACK if the client wants nothing any more that it may be about. With `aliases`, it may want resources by other names.
     pub(crate) fn settle(&mut self, wants_any: bool, aliases: bool, wants: impl Fn(&Name) -> bool) {
         if !wants_any {
             self.rejections.forget_all();
@@ -261,28 +262,28 @@ impl AckTracker {
         self.sent.iter().map(|sent| sent.reply)
     }
 
-    /// Returns the unanswered replies that are known to have a resource.
+    /// Returns the nonces of unanswered replies that have a resource, or may have it.
     fn sent_with(&self, name: &Name) -> impl Iterator<Item = u64> {
         let has = |sent: &&Unanswered| sent.names.as_ref().is_none_or(|names| names.has(name) == Some(true));
         self.sent.iter().filter(has).map(|sent| sent.reply.nonce)
     }
 
-    /// Returns how a resource that the client was sent stands to what it rejects.
+    /// Returns how a resource that the client was sent relates to what the client rejects. `None` if it was in no rejected reply and no NACK stands.
     pub(super) fn in_rejected(&self, of: &SentResource) -> Option<RejectedIn<'_>> {
         if let Some(found) = self.rejections.of(of) {
             return Some(found);
         }
         let nack = self.standing.as_ref()?;
-        // What is unanswered may have it, unless it is known not to.
+        // An unanswered reply may have it, unless the reply is known not to.
         let may_have = |sent: &Unanswered| sent.names.as_ref().is_none_or(|names| of.is_in(names) != Some(false));
         let is_pending = self.sent.iter().any(may_have);
-        // An answer settles all earlier replies. Of what was forgotten without one, nobody knows.
+        // An answer settles all earlier replies. How the client took a reply that was forgotten unanswered is not known.
         let has_answered = self.accepted.is_some_and(|accepted| self.forgotten < accepted.nonce);
         let of = if is_pending || has_answered { InRejected::Not { is_pending } } else { InRejected::Unknown };
         Some(RejectedIn { of, reason: &nack.reason, since: nack.since })
     }
 
-    /// Returns what the client rejects, also when no NACK stands any more.
+    /// Returns the rejected replies, also when no NACK stands any more.
     pub(super) fn rejections(&self) -> &Rejections {
         &self.rejections
     }

@@ -1,4 +1,4 @@
-//! Additions, where replies list single resources: delta, and SotW of types that are not full-state.
+//! Makes replies with additions where replies list single resources: delta, and SotW of types that are not full-state.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -16,8 +16,8 @@ use crate::protocol::view::{Class, Completeness, Entry, Lookup, NamedError, Pres
 use crate::protocol::visits::visit;
 use crate::xds::{EmptyFirst, Name, SetVersion, Type};
 
-/// Makes a reply with additions. `unanswered` is set if the last reply of the type has yet to be answered, and until when the next one
-/// waits for that.
+/// Makes a reply with additions. `unanswered` is set if the client has not answered the last reply of the type: until when the next one waits
+/// for that.
 pub(super) fn additions(
     books: &mut Books,
     kind: &Type,
@@ -54,7 +54,7 @@ pub(super) fn additions(
         draft.note(ReplyAge::of_request(books.due.asked()));
     }
     if !draft.is_empty() || is_empty_due {
-        // What does not fit is sent with the next piece, before anything else.
+        // What does not fit is sent with the next reply, before anything else.
         books.due.sent(draft.version());
         let sent_all = is_first_and_empty && has_no_removals_left(&ClientSnapshot::new(kind, view, books));
         draft.set_mark(note_set_mark(books, kind, view, sent_all).0);
@@ -67,8 +67,8 @@ pub(super) fn additions(
     if doubts_members(&snapshot) {
         return Attempt::Unknown;
     }
-    // More of a set may come, and types that refer to it should come later. Virtual hosts are an exception: where they are
-    // given on demand only, no server ever answers the wildcard.
+    // More of the set may come, and types that refer to it should be sent later. Virtual hosts are an exception: a server that gives them on
+    // demand only never answers the wildcard.
     if more_is_to_come(&snapshot) && kind.info().empty_first != EmptyFirst::UnderRoutes {
         return Attempt::Unknown;
     }
@@ -84,7 +84,7 @@ pub(super) fn add_rejected(books: &mut Books, draft: &mut Draft) {
     }
 }
 
-/// Whether the client stated members of collections whose presence is unknown.
+/// Whether the client stated members of collections of which the view does not know yet whether they exist.
 fn doubts_members(snapshot: &ClientSnapshot) -> bool {
     let names = &snapshot.books().names;
     if !names.has_collections() {
@@ -97,8 +97,8 @@ fn doubts_members(snapshot: &ClientSnapshot) -> bool {
     names.pending().inspect(|_| visit()).any(unconfirmed)
 }
 
-/// Whether a set is still coming in. For a client that stated some of it, more than the first response may matter. Of a set that was cut
-/// short it is sent what came, since in delta nothing follows from what did not.
+/// Whether more of a set is to come. For a client that stated resources, more than the first response may matter. If the set was cut short, the
+/// client is sent what came: in delta, a resource that is not sent does not count as removed.
 fn more_is_to_come(snapshot: &ClientSnapshot) -> bool {
     if snapshot.may_hold_newer() {
         return true;
@@ -119,7 +119,7 @@ struct AdditionRound<'r, 'a> {
     view: &'r ReplyContext<'a>,
     may: SendScope,
     draft: Draft,
-    /// Names in it that were pending by name, so that `*` does not repeat them (DELTA-33).
+    /// Resources in the reply that were pending by name, so that `*` does not repeat them (DELTA-33).
     added: HashSet<Name>,
     /// Resources whose TTL is extended or removed.
     longer_lives: Vec<LongerLife>,
@@ -135,7 +135,7 @@ impl<'a> AdditionRound<'_, 'a> {
         self.view.client.variant == Variant::Delta && self.draft.bytes() >= self.view.options.reply_bytes
     }
 
-    /// The first reply to `*` is sent even if it is empty, and waits for no removal of any type: the client's start waits for it (DELTA-21).
+    /// Sends the first reply to `*` even if it is empty, before removals of any type, because the client waits for it to start (DELTA-21).
     fn answer_empty_wildcard(&mut self) -> bool {
         if self.view.client.variant != Variant::Delta
             || !self.books.wildcard.as_ref().is_some_and(|wildcard| wildcard.is_first())
@@ -159,9 +159,9 @@ impl<'a> AdditionRound<'_, 'a> {
         true
     }
 
-    /// Puts removals that free an address into the same reply as the listener that takes it. Otherwise the client would reject the new
-    /// listener, and would not be sent it again. No client loses anything by that, since removals of these types come before all others. A
-    /// listener whose replacement is kept back stays.
+    /// Puts removals that free an address into the same reply as the listener that takes it. Otherwise the client would reject the new listener,
+    /// and would not be sent it again. No client loses anything by that, since removals of these types come before all others. If a replacement
+    /// is kept back, the listener that it replaces is not removed yet.
     fn add_conflicting_removals(&mut self) {
         let adds = self.kind.can_conflict() && self.view.client.variant == Variant::Delta && !self.draft.is_empty();
         if adds && !self.kept_back && !self.view.options.faults.has(Fault::AddBesideRemoved) {
@@ -190,14 +190,14 @@ impl<'a> AdditionRound<'_, 'a> {
         }
     }
 
-    /// Adds one pending name if that may be done now. Returns what is still pending of it.
+    /// Adds one pending name if that is allowed now. Returns why the name is still pending, if it is.
     fn add_one(&mut self, name: &Name, pending: Pending) -> Option<Pending> {
         let ReplyContext { state, client, now, .. } = *self.view;
         let mark = state.revision;
         if !pending.is_ripe(self.view) {
             return Some(pending);
         }
-        // A forced name waits only for its time: the client holds back its own ACK until the name has come.
+        // A forced name waits for its time only: the client holds back its own ACK until the name has come.
         let (requested, forced) = (pending.is_requested(), pending.is_forced(now));
         let allowed = if requested { SendScope::InitialReplies } else { SendScope::Anything };
         let kept_back = self.may < allowed && !forced;
@@ -211,7 +211,7 @@ impl<'a> AdditionRound<'_, 'a> {
                 }
                 self.add_error(name, trouble);
                 self.claim_unknown(name);
-                // An error is no value: the name stays pending, and nothing more is sent of it until one comes.
+                // An error is no value: the name stays pending, and nothing more is sent for it until a value comes.
                 let has_error = state.error(self.kind, name).is_some();
                 let pending = if has_error { pending.after_error(mark, now) } else { pending };
                 let asked_alone = pending.is_request_alone() && self.books.wildcard.is_none();
@@ -259,7 +259,7 @@ impl<'a> AdditionRound<'_, 'a> {
                     if !pending.is_request_alone() {
                         return Some(pending);
                     }
-                    self.books.names.await_data(name.clone(), asked); // the view reports it when the server has responded for this client
+                    self.books.names.await_data(name.clone(), asked); // the view reports the name when the server has responded for this client
                     return None;
                 }
                 let well_again =
@@ -287,7 +287,7 @@ impl<'a> AdditionRound<'_, 'a> {
                     self.draft.add(resource, ttl);
                 }
                 let Books { wildcard, names, .. } = &mut *self.books;
-                // From its first member of `*` on the client is told what becomes of that.
+                // From its first member of `*` on, the client is sent removals from `*`.
                 if let Some(wildcard) = wildcard.as_mut().filter(|_| !names.contains(name)) {
                     wildcard.record_additions_sent(mark);
                 }
@@ -295,7 +295,7 @@ impl<'a> AdditionRound<'_, 'a> {
                 names.answer_collection_of(name);
                 wildcard.iter_mut().for_each(|wildcard| wildcard.note_sent(name));
                 if let Some((revision, _)) = trouble {
-                    // A name with an error is not in the same reply as its resource (SOTW-52): the error gets its own.
+                    // A name with an error is not in the same reply as its resource (SOTW-52): the error is sent in the next reply.
                     return Some(pending.before_error(revision));
                 }
                 names.record_error_sent(name, Revision::ZERO);
@@ -304,7 +304,7 @@ impl<'a> AdditionRound<'_, 'a> {
         pending.after(mark)
     }
 
-    /// Claims a name that the client holds, or may hold, if what is known of it does not suffice for a reply.
+    /// Claims a name that the client holds, or may hold, if the view does not know enough of it for a reply.
     fn claim_unknown(&mut self, name: &Name) {
         let held = self.books.names.get(name).map(|sent| sent.client_may_hold() && !sent.is_member());
         let class = match held {
@@ -346,7 +346,7 @@ impl<'a> AdditionRound<'_, 'a> {
     }
 
     fn add_longer_lives(&mut self) {
-        // In SotW a client recognizes a heartbeat by the version that it was sent last, and a change makes another version.
+        // In SotW a client recognizes a heartbeat because the version is the one that it was sent last. Any change would make another version.
         let changed = !self.draft.is_unchanged() || self.books.due.last() != Some(self.draft.version());
         let whole = self.kind.info().by_alias || (self.view.client.variant == Variant::Sotw && changed);
         for (resource, ttl) in std::mem::take(&mut self.longer_lives) {

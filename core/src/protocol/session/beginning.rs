@@ -1,4 +1,4 @@
-//! What a stream has been sent so far, and why it ends if that is nothing.
+//! How many replies a stream has sent, and why the stream ends if there were none.
 
 use super::CloseReason;
 use super::reports::SessionReport;
@@ -6,11 +6,11 @@ use crate::protocol::moment::Moment;
 use crate::protocol::server_status::ServerStatus;
 use crate::protocol::view::Snapshot;
 
-/// Counts the replies of a stream: their nonces are their numbers.
+/// Counts the replies of a stream. The nonce of a reply is its number.
 #[derive(Debug, Default)]
 pub(super) struct Beginning {
     last_nonce: u64,
-    /// The status by which the server refuses the view, until the session looks at what its client has.
+    /// The status by which the server refuses the view, until the session has judged what that means for its client.
     refusal: Option<Box<ServerStatus>>,
 }
 
@@ -28,8 +28,8 @@ impl Beginning {
         self.refusal.take()
     }
 
-    /// Returns why the stream ends, with the status by which the server refuses the view. A client that has had a response stays, and in a
-    /// refused view one that holds what is current. A relay is to learn of the refusal: it has clients of its own.
+    /// Returns why the stream ends, if it does. `refusal` is the status by which the server refuses the view: then a client stays if it has had
+    /// a response, or holds what is current. A relay is sent the refusal in any case, because it has clients of its own.
     pub(super) fn end(
         &self,
         refusal: Option<Box<ServerStatus>>,

@@ -1,4 +1,4 @@
-//! Selects what to send next of one snapshot: additions in the order of types, then removals.
+//! Selects what to send next from one snapshot: additions in the order of types, then removals.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -19,9 +19,9 @@ use crate::xds::{Name, References, Role, Type, TypeTable};
 #[derive(Debug, Default)]
 pub(super) struct SessionLease {
     lease: Option<Lease>,
-    /// The newest revision that it was served from: it is never served from an older snapshot.
+    /// The newest revision that the session was served from: it is never served from an older snapshot.
     reached: Revision,
-    /// When the stream ends because removals were forgotten that the client was not sent.
+    /// When the stream ends because removals that the client was not sent are forgotten.
     ends_at: Option<Moment>,
 }
 
@@ -38,8 +38,8 @@ impl SessionLease {
         state
     }
 
-    /// Records whether removals are forgotten that the client was to be sent. Nobody can tell a delta client what it has lost. Until its stream
-    /// ends, it is sent what is new. Returns whether it ends now.
+    /// Records whether removals that the client was to be sent are forgotten. A delta client then cannot be told what it has lost: its stream
+    /// has to end, and until then it is sent additions only. Returns whether the stream ends now.
     pub(super) fn ends_by(&mut self, has_missed: bool, leases: &mut impl LeaseAccess, now: Moment) -> bool {
         let ends_at = || leases.access(|leases| leases.reserve_end(now));
         self.ends_at = has_missed.then(|| self.ends_at.unwrap_or_else(ends_at));
@@ -72,34 +72,34 @@ impl SessionLease {
     }
 }
 
-/// The order of one client's replies, and what waits for the sake of it.
+/// The order of one client's replies, and what waits because of that order.
 #[derive(Debug, Default)]
 pub(super) struct SendOrder {
     hold: RoutingHold,
-    /// What is removed for this client and waits, since it continues with routing from before.
+    /// Removals wait because the client has NACKed its routing, and continues with the routing before it.
     nack_hold: NackHold,
-    /// Since when routes wait for a set of clusters that is not complete.
+    /// Since when routes wait for a set of clusters that is incomplete.
     clusters_awaited: Option<Moment>,
     /// A reply waits until more is known (I3).
     waits: bool,
-    /// Why something waits, as of the last look for a reply.
+    /// Why something waits, as of the last search for a reply.
     delays: Delays,
 }
 
-/// Nothing can be sent of this snapshot now.
+/// Nothing of this snapshot can be sent now.
 pub(super) struct Pause {
-    /// When to look again.
+    /// When to search again.
     pub(super) until: Option<Moment>,
     /// Nothing is left that an ACK or NACK of the client could release.
     pub(super) is_at_rest: bool,
 }
 
-/// A draft of a type, if there is one; when to look again; and whether something is blocked.
+/// A draft and its type, if there is one; when to search again; and whether something is blocked.
 type Found = (Option<(Type, Draft)>, Option<Moment>, bool);
 
 impl SendOrder {
-    /// Returns the next draft of this snapshot. `ends_at` is set if the stream ends, since some of its removals are forgotten, and `uncounted`
-    /// if the view has yet to count what the client newly subscribes to.
+    /// Returns the next draft of this snapshot. `ends_at` is set if the stream has to end, because some of its removals are forgotten.
+    /// `uncounted` is set if the view has not yet counted what the client newly subscribes to.
     pub(super) fn next_draft(
         &mut self,
         subscriptions: &mut Subscriptions,
@@ -176,13 +176,13 @@ impl SendOrder {
                     let may_hold_any = subscription.client_may_hold_any();
                     let clock = subscription.run_unknown(state, now);
                     blocked |= routing && always;
-                    // What the client holds of routing may refer to what would be removed, until it is sent a change.
+                    // The client's routing may refer to what would be removed, until the client is sent the change of that routing.
                     if routing && clock.read(now) < longest && may_hold_any {
                         (blocked, deadline) = (true, earliest(deadline, clock.when(longest)));
                         self.delays.for_routing(kind);
                     }
-                    // Routes wait for clusters that this client is about to be sent. That goes by the time alone: while the control plane
-                    // is away, nobody gains by a route that waits.
+                    // Routes wait for clusters that this client is about to be sent. This wait has a plain time limit: while the control plane
+                    // is away, no client gains by a route that waits.
                     let patience = self.clusters_awaited.unwrap_or(now) + longest;
                     let waits = kind.is(Role::Clusters) && now < patience;
                     deadline = earliest(deadline, waits.then_some(patience));
@@ -192,7 +192,7 @@ impl SendOrder {
             }
             deadline = earliest(deadline, subscription.next_forced(now));
         }
-        // Whatever else it waits for meanwhile, its wait for clusters does not start over.
+        // The wait for clusters does not start over, even if routing waits for something else in the meantime.
         let awaits_clusters = routing_waits && clusters_unknown;
         self.clusters_awaited = awaits_clusters.then(|| self.clusters_awaited.unwrap_or(now));
         let held_until = self.hold.account(routing_held, now, options);
@@ -220,7 +220,7 @@ impl SendOrder {
             match subscription.removal(kind, view) {
                 Attempt::Nothing => {}
                 Attempt::Ready(draft) => return (Some((kind.clone(), *draft)), None, false),
-                // What this type still has may depend on what the next one would remove.
+                // The remaining resources of this type may depend on what the next type would remove.
                 Attempt::Blocked(until) => {
                     self.delays.removals(DelayReason::Unanswered, until);
                     return (None, earliest(until, kept_until), true);
@@ -234,7 +234,7 @@ impl SendOrder {
         (None, kept_until, kept_until.is_some())
     }
 
-    /// Records what is about to be sent, and what has to follow it.
+    /// Records a draft that is about to be sent, and forces what has to follow it.
     pub(super) fn on_draft(
         &mut self,
         kind: &Type,
@@ -260,7 +260,7 @@ impl SendOrder {
         }
     }
 
-    /// A client that was just sent a cluster waits for its endpoints, also if it has them already (SOTW-33, DELTA-45).
+    /// After a client was sent a cluster, it waits for the endpoints of the cluster, even if it has them already (SOTW-33, DELTA-45).
     fn after_clusters(
         &mut self,
         endpoints: &Type,
@@ -287,17 +287,17 @@ impl SendOrder {
         }
     }
 
-    /// Records that the last reply left so long after it was made.
+    /// Records that the last reply was sent this long after it was made.
     pub(super) fn on_late_reply(&mut self, by: std::time::Duration) {
         self.hold.on_late_reply(by);
     }
 
-    /// Records how the client answered its clusters.
+    /// Records how the client answered a reply with clusters.
     pub(super) fn on_clusters_answered(&mut self, answer: Ack, now: Moment, options: &SessionOptions) {
         self.hold.answered(answer, now, options);
     }
 
-    /// Whether the client waits without a time limit, as of the last look.
+    /// Whether the client waits without a time limit, as of the last search for a reply.
     pub(super) fn waits(&self) -> bool {
         self.waits
     }
@@ -318,7 +318,7 @@ impl SendOrder {
         &self.delays
     }
 
-    /// Adds what waits.
+    /// Adds the waits of this client to the list.
     pub(super) fn add_waits(
         &self,
         subscriptions: &Subscriptions,
@@ -356,7 +356,7 @@ impl SendOrder {
                 (WaitKind::RoutingHold, now - since, options.routing_hold)
             }
             (DelayReason::ClustersFirst, _) => {
-                // Without a time of their own they wait with the reply before them.
+                // Without `clusters_awaited`, they wait because another reply waits, which is listed itself.
                 let Some(since) = self.clusters_awaited else { return };
                 (WaitKind::Clusters, now - since, options.clusters_timeout)
             }
@@ -366,7 +366,7 @@ impl SendOrder {
     }
 }
 
-/// Returns the reply that tells a relay of the end of a set of which nothing is to be removed. No other type has to do with that.
+/// Returns the reply that tells a relay that a set has ended, of which nothing is to be removed. Such a reply is independent of all other types.
 fn next_end(subscriptions: &mut Subscriptions, view: &ReplyContext) -> Option<(Type, Draft)> {
     if !view.client.relay {
         return None;
@@ -378,13 +378,13 @@ fn next_end(subscriptions: &mut Subscriptions, view: &ReplyContext) -> Option<(T
     })
 }
 
-/// Whether the client uses earlier routing than the latest that it was sent.
+/// Whether the client has NACKed its latest routing, so that it uses an earlier one.
 fn nacks_routing(subscriptions: &Subscriptions, options: &SessionOptions) -> bool {
     let mut routing = subscriptions.iter().filter(|(kind, _)| kind.is(Role::Routing));
     !options.nacked_routing_hold.is_zero() && routing.any(|(_, of)| of.wants_anything() && of.acks().is_nacked())
 }
 
-/// A client that was just sent a route configuration has lost its virtual hosts (DELTA-41).
+/// Sends virtual hosts again: a client that was just sent a route configuration has lost those under it (DELTA-41).
 fn after_routes(hosts: &Type, draft: &Draft, subscriptions: &mut Subscriptions, view: &ReplyContext) {
     let Some(subscription) = subscriptions.get_mut(hosts).filter(|_| draft.warms().next().is_some()) else {
         return;

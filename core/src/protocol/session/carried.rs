@@ -1,10 +1,10 @@
-//! How old what a reply carries is.
+//! The age of what a reply carries.
 
 use std::time::Duration;
 
 use crate::protocol::moment::{Moment, earliest};
 
-/// What a reply carries. The first reply to a subscription, and what follows a reconnect, answer a request, however old the resources are.
+/// When what a reply carries was received. The first reply to a subscription, or after a reconnect, counts from its request.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct ReplyAge {
     /// When the oldest change was received from a server.
@@ -13,7 +13,7 @@ pub(crate) struct ReplyAge {
     pub(crate) request: Option<Moment>,
 }
 
-/// How long something took, for each of the two.
+/// How long a reply took, from the change and from the request.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Lag {
     /// Since the change was received.
@@ -31,7 +31,7 @@ impl ReplyAge {
         Self { request: None, change: received }
     }
 
-    /// Returns the older of the two.
+    /// Returns the earlier of the two times.
     pub(super) fn oldest(&self) -> Option<Moment> {
         earliest(self.change, self.request)
     }

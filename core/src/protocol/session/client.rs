@@ -1,5 +1,5 @@
-//! The client of a session: its identity, and the properties that change what it is sent. Clients send the node in the first request, and some in
-//! every request (TRN-11, SOTW-10).
+//! The client of a session: its identity, and the properties that change what it is sent. All clients send the node in the first request, and
+//! some in every request (TRN-11, SOTW-10).
 
 use std::sync::Arc;
 
@@ -40,14 +40,14 @@ impl Variant {
 pub struct Client {
     /// The variant that its stream speaks.
     pub variant: Variant,
-    /// The type of a per-type stream. An aggregated stream has all types, which is what makes an order between them possible
-    /// (ORD-13).
+    /// The type of a per-type stream; `None` for an aggregated stream. Only an aggregated stream has all types, so that Weir can keep an order
+    /// between them (ORD-13).
     pub only: Option<Type>,
-    /// A gRPC library: it names what it wants, and accepts a changed cluster without requesting its endpoints again.
+    /// A gRPC library: it requests resources by name, and accepts a changed cluster without requesting its endpoints again.
     pub grpc: bool,
-    /// Another relay: replies state how much of a set it has been sent, so that it does not treat a partial set as complete.
+    /// Another relay: replies state how much of a set they have sent so far, so that the relay does not treat a partial set as complete.
     pub relay: bool,
-    /// A view of this process, behind the hub. Unlike another relay it does not judge by itself what the hub is silent about.
+    /// A view of this process that gets shared names from the hub. Unlike another relay, it does not judge by itself what the hub is silent about.
     pub is_view: bool,
     /// Can read resources in wrappers in SotW (SOTW-48).
     pub wrappers: bool,
@@ -55,7 +55,7 @@ pub struct Client {
     pub ttl: bool,
     /// Reads `resource_errors` (SOTW-52).
     pub errors: bool,
-    /// The resources that it may have (KEY-11).
+    /// The resources that the client may have (KEY-11).
     pub clearance: Clearance,
 }
 
@@ -75,8 +75,8 @@ impl Client {
         }
     }
 
-    /// Returns the client that a node describes. An unreadable node is rejected elsewhere; here it is a client without optional
-    /// features.
+    /// Returns the client that a node describes. For an unreadable node this is a client without optional features; rejecting it is left to
+    /// [`Identity`].
     pub fn of_node(encoded: &[u8], variant: Variant, only: Option<Type>) -> Self {
         let node = Node::decode(encoded).unwrap_or_default();
         let has = |feature: &str| node.client_features.iter().any(|known| known == feature);
@@ -84,7 +84,7 @@ impl Client {
         let relay = has(RELAY_MARKER);
         let grpc = (agent.starts_with("gRPC ") || agent.starts_with("grpc-")) && !relay;
         let ttl = TTL_FEATURES.into_iter().any(has);
-        let wrappers = ttl || WRAPPER_FEATURES.into_iter().any(has); // in SotW a TTL has no other place
+        let wrappers = ttl || WRAPPER_FEATURES.into_iter().any(has); // in SotW only a wrapper has room for a TTL
         Self { only, grpc, relay, wrappers, ttl, errors: grpc || relay || has(ERRORS_FEATURE), ..Self::plain(variant) }
     }
 
@@ -93,7 +93,7 @@ impl Client {
         Self::of_node(encoded, Variant::Delta, None).relay
     }
 
-    /// Returns the id that a client states, and its program with the version, for logs and reports only.
+    /// Returns the id that a client states, and its user agent with the version, for logs and reports only.
     pub fn id_and_user_agent(encoded: &[u8]) -> (String, Box<str>) {
         let node = Node::decode(encoded).unwrap_or_default();
         let version = match node.user_agent_version_type {
@@ -108,8 +108,8 @@ impl Client {
         (node.id, escape(user_agent.trim(), USER_AGENT_BYTES).into())
     }
 
-    /// Whether its stream ends because the server refuses a type. One for that type alone does. An aggregated one does by `of_aggregated`, but
-    /// not that of a relay or a view: many clients are behind these, and they read the error of each name.
+    /// Whether the client's stream ends because the server refuses a type. A stream for that type alone does. For an aggregated stream
+    /// `of_aggregated` decides, but the stream of a relay or a view goes on: it serves many clients, and reads the error of each name.
     pub(super) fn ends_by_refusal(&self, kind: &Type, of_aggregated: OnRefusedType) -> bool {
         match &self.only {
             Some(only) => only == kind,
@@ -133,7 +133,7 @@ impl Client {
     }
 }
 
-/// How much of a user agent is kept.
+/// How many bytes of a user agent are kept.
 const USER_AGENT_BYTES: usize = 64;
 const WRAPPER_FEATURES: [&str; 3] =
     ["xds.config.resource-in-sotw", "xds.config.supports-resource-in-sotw", "envoy.config.resource-in-sotw"];
@@ -145,13 +145,13 @@ pub struct Identity {
     rule: Arc<KeyRule>,
     permissions: Permissions,
     peer: Arc<Peer>,
-    /// What the stream has brought of headers that may be in the key.
+    /// Hashes of the stream's headers that may be part of the key.
     headers: HeaderHashes,
     key: SharingKey,
     permit: Option<Arc<Permit>>,
-    /// The hash of the last node: Envoy repeats 61 kB of it with each request, and equal bytes are not parsed again.
+    /// The hash of the last node. Envoy repeats 61 kB of node with each request: equal bytes are not parsed again.
     seen: u128,
-    /// The hash of the last node as servers are shown it, if they may be shown this client. The order of maps makes no other node of it.
+    /// The hash of the last node in the form that servers are shown, if they may be shown this client. It does not depend on the order of maps.
     stated: Option<u128>,
     /// The last node with the same key, until it is taken.
     changed: Option<MemberNode>,
@@ -171,27 +171,27 @@ impl Identity {
         Ok(Self { rule, permissions, peer, headers, key, permit, seen, stated: None, changed: None })
     }
 
-    /// Keeps a later node of the same key until it is taken, since servers may be shown it. The present one is this.
+    /// Keeps a later node of the same key until it is taken, since servers may be shown it. `node` is the present one.
     pub fn of_member(self, node: &MemberNode) -> Self {
         Self { stated: Some(node.digest()), ..self }
     }
 
-    /// Returns the last node that was stated in place of another one since the last call.
+    /// Returns the last node that differs from the one before it, if there is one since the last call.
     pub(super) fn take_changed_node(&mut self) -> Option<MemberNode> {
         self.changed.take()
     }
 
-    /// Returns the key by which it shares a view.
+    /// Returns the key by which the client shares a view.
     pub fn key(&self) -> &SharingKey {
         &self.key
     }
 
-    /// Returns what the client may have, if there are rules.
+    /// Returns what the client may have, if there are permissions.
     pub fn permit(&self) -> Option<&Arc<Permit>> {
         self.permit.as_ref()
     }
 
-    /// Whether a later node still has the same key (KEY-14). An unreadable one does not. Fails if the client may not be that node.
+    /// Whether a later node still has the same key (KEY-14). An unreadable node does not. Fails if permissions do not let the client be that node.
     pub fn still_is(&mut self, node: &[u8]) -> Result<bool, Denied> {
         let hash = xxh3_128(node);
         if hash == self.seen {
@@ -223,7 +223,7 @@ impl Identity {
     }
 }
 
-/// Returns the key of a node, and what its client may have, if it may be that node.
+/// Returns the key of a node, and what its client may have. Fails if permissions do not let the client be that node.
 fn judge(
     rule: &KeyRule,
     permissions: &Permissions,
@@ -243,7 +243,7 @@ pub enum IdentityError {
     /// Its node cannot be read.
     #[error("{0}")]
     Node(NodeError),
-    /// It may not be what it says.
+    /// Permissions do not let the client be that node.
     #[error("{0}")]
     Denied(Denied),
 }
@@ -376,7 +376,7 @@ mod identity_tests {
         assert_eq!((shown.still_is(&node("3", "other")), shown.take_changed_node()), (Ok(false), None));
     }
 
-    /// Some clients write the maps of their node in another order with each request.
+    /// Some clients write the maps of their node in a different order in each request.
     #[test]
     fn key_4_a_node_with_its_maps_in_another_order_is_not_another_one() {
         let with = |order: [&str; 2]| {

@@ -1,8 +1,8 @@
-//! What is kept of one client and one type, and a snapshot of the view as that client is to see it.
+//! What a session keeps of one client and one type, and a snapshot of the view as that client is to see it.
 //!
-//! Of resources that were loaded from disk, while no server has confirmed them, a client that comes without state is sent all. One that
-//! states what it holds may hold something newer, from a relay that has heard more: it is sent them only if it states a version that this
-//! relay has given out. Otherwise each of them waits for a server, and nothing else waits for that.
+//! Some resources may be loaded from disk and not confirmed by a server yet. A client that comes without state is sent all of them. A client that
+//! states what it holds may hold something newer, from a relay that has heard more: it is sent them only if it states a version that this relay has
+//! sent to clients. Otherwise each of these resources waits for a server; other resources do not wait.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ use crate::protocol::view::{
 use crate::protocol::visits::visit;
 use crate::xds::{Name, Resource, SetVersion, Type};
 
-/// What is kept of one client and one type. Each part owns its own.
+/// What a session keeps of one client and one type, each part in a type of its own.
 #[derive(Debug)]
 pub(super) struct Books {
     pub(super) names: SubscribedNames,
@@ -61,7 +61,7 @@ impl<'b, 'a> ClientSnapshot<'b, 'a> {
         self.view.state.resources(self.kind, class)
     }
 
-    /// Returns the wildcard, if the client subscribes to that, with its resources, if something is known of them.
+    /// Returns the wildcard and its table, if the client subscribes to the wildcard and the view has a table for it.
     pub(super) fn wildcard(&self) -> Option<(&'b Wildcard, &'a ResourceTable)> {
         self.books.wildcard.as_ref().zip(self.table(Class::Wildcard))
     }
@@ -78,8 +78,8 @@ impl<'b, 'a> ClientSnapshot<'b, 'a> {
         self.view.client.can_have(self.kind, resource)
     }
 
-    /// Returns what the client is sent under a name: what the server sent for the name, or else for `*` if the client subscribes
-    /// to that too.
+    /// Returns what the client is to be sent for a name. What the server sent for the name itself comes first, then what it sent for `*`, if the
+    /// client subscribes to `*` too.
     pub(super) fn known(&self, name: &Name) -> Lookup<'a> {
         if !self.allows(name) {
             return Lookup::Absent(None);
@@ -119,13 +119,13 @@ impl<'b, 'a> ClientSnapshot<'b, 'a> {
         self.known(name).is_unknown()
     }
 
-    /// Whether the server has sent something for a name that the client subscribes to: `*` does not count for it then.
+    /// Whether the server has sent a resource for a name that the client subscribes to. What it sent for `*` does not count for the name then.
     pub(super) fn is_present_by_name(&self, name: &Name) -> bool {
         self.books.names.contains(name)
             && matches!(self.view.state.lookup(self.kind, Class::Named, name), Lookup::Present(_))
     }
 
-    /// Returns what is known of a name, of one class. What was loaded from disk is nothing for a client that stated the name.
+    /// Returns what is known of a name in one class. If the client stated the name, a resource that was loaded from disk counts as unknown.
     fn lookup(&self, class: Class, name: &Name, sent: Option<&SentState>) -> Lookup<'a> {
         let found = self.view.state.lookup(self.kind, class, name);
         if !sent.is_some_and(SentState::held_before) || self.view.options.faults.has(Fault::DiskOverridesClients) {
@@ -136,10 +136,10 @@ impl<'b, 'a> ClientSnapshot<'b, 'a> {
         if is_from_disk { Lookup::Unknown } else { found }
     }
 
-    /// Whether a name without a value counts as absent from its collection. Names that the client stated are only judged once the
-    /// collection is complete (DELTA-16).
+    /// Whether a name without a value counts as absent from its collection. Members that the client stated are judged only when the collection
+    /// is complete (DELTA-16).
     fn is_no_member(&self, name: &Name, sent: &SentState) -> bool {
-        // The change that marked it may be later than this snapshot.
+        // The change that made the name pending may be later than this snapshot.
         let is_later = |pending: &Pending| pending.changes_after(self.view.state.revision);
         let of_this_state = !self.books.names.pending_of(name).is_some_and(is_later);
         let hasty = self.view.options.faults.has(Fault::JudgeStatedWhileCold);
@@ -151,8 +151,8 @@ impl<'b, 'a> ClientSnapshot<'b, 'a> {
         self.table(Class::Named)?.collections().completeness_of(self.books.names.collection(member)?)
     }
 
-    /// Whether there is enough evidence for this client that a name is absent: if it stated the name, evidence from this opening;
-    /// if it holds the name at all, more than silence. A relay may have clients that hold it, and judges by silence itself.
+    /// Whether the evidence that a name is absent suffices for this client. If it stated the name, the evidence has to be from this opening. If it
+    /// holds the name at all, or is a relay, silence does not suffice: a relay has clients that may hold the name, and judges silence itself.
     fn is_absent_by_name(&self, name: &Name, sent: &SentState) -> bool {
         let ReplyContext { client, options, .. } = self.view;
         let Some(table) = self.table(Class::Named) else { return false };
@@ -170,7 +170,7 @@ impl<'b, 'a> ClientSnapshot<'b, 'a> {
         }
     }
 
-    /// Returns the entry of a name, of the class that [`Self::known`] uses.
+    /// Returns the entry of a name, in the class that [`Self::known`] uses.
     pub(super) fn entry(&self, name: &Name) -> Option<&'a Entry> {
         let of = |class| self.table(class).and_then(|table| table.get(name));
         let named = of(Class::Named).filter(|_| self.books.names.contains(name));
@@ -181,7 +181,7 @@ impl<'b, 'a> ClientSnapshot<'b, 'a> {
             .or(named)
     }
 
-    /// Returns the error of a name, if this client reads errors and has not been sent this one.
+    /// Returns the error of a name, if this client reads errors and was not sent this one yet.
     pub(super) fn unsent_error(&self, name: &Name) -> Option<(Revision, Arc<NamedError>)> {
         let sent = self.books.names.get(name).filter(|_| self.view.client.errors)?;
         let error = match self.view.client.variant {
@@ -208,13 +208,13 @@ impl<'b, 'a> ClientSnapshot<'b, 'a> {
         self.completeness() == Completeness::Complete
     }
 
-    /// Whether `*` is known not to have a name of which nothing is cached: one that came and could not be read exists.
+    /// Whether `*` is complete and has no such name. A name whose resource came and could not be read does exist.
     fn is_outside_of_wildcard(&self, name: &Name) -> bool {
         self.is_complete() && !self.table(Class::Wildcard).is_some_and(|table| table.coverage().is_unreadable(name))
     }
 
-    /// Whether the cached set can be sent to this client as the complete one. The client must not drop resources that it holds
-    /// and the view does not know: a client that stated nothing, or a version that the set had, holds no such resource.
+    /// Whether the cached set can be sent to this client as the complete one. The client would drop whatever it holds and the view does not
+    /// know. A client holds no such resource if it stated nothing, or stated a version that the set had.
     pub(super) fn can_send_full_set(&self) -> bool {
         let Some(table) = self.table(Class::Wildcard) else { return false };
         let faults = &self.view.options.faults;
@@ -231,12 +231,12 @@ impl<'b, 'a> ClientSnapshot<'b, 'a> {
         self.view.client.variant == Variant::Sotw && self.books.stated.is_past_version(table)
     }
 
-    /// Whether `*` has resources that this client may hold in a newer version, and that a server may still confirm.
+    /// Whether `*` has resources that a server may still confirm, and of which this client may hold a newer version.
     pub(super) fn may_hold_newer(&self) -> bool {
         self.may_hold_newer_than(|table| table.sums().awaits_confirmation())
     }
 
-    /// Whether what was loaded from disk of `*` is kept back from this client.
+    /// Whether resources of `*` that were loaded from disk are kept back from this client.
     pub(super) fn withholds(&self) -> bool {
         self.may_hold_newer_than(|table| table.sums().loaded_from_disk() > 0)
     }
@@ -255,7 +255,7 @@ impl<'b, 'a> ClientSnapshot<'b, 'a> {
         })
     }
 
-    /// Whether a resource of `*` is to be kept back from this client.
+    /// Whether this resource of `*` is to be kept back from this client.
     fn is_to_withhold(&self, resource: &Resource) -> bool {
         let Some((wildcard, table)) = self.wildcard() else { return false };
         let holds_it = || wildcard.initial_versions().is_some_and(|stated| stated.has_or_was_sent(resource));
@@ -264,7 +264,7 @@ impl<'b, 'a> ClientSnapshot<'b, 'a> {
         is_at_stake && self.withholds() && !holds_it()
     }
 
-    /// Whether the client is to be sent the removal of a name from `*`.
+    /// Whether the client is to be sent that `*` lost a name.
     pub(super) fn is_lost(&self, name: &Name, gone: &Entry, wildcard: &Wildcard) -> bool {
         // A name that is subscribed by itself follows what the server sent for that name.
         let sent = self.books.names.get(name);
@@ -277,14 +277,14 @@ impl<'b, 'a> ClientSnapshot<'b, 'a> {
         wildcard.client_may_hold(gone) && !by_name && may_have && wildcard.covers(name)
     }
 
-    /// Returns what a resource adds to this client's versions: for SotW clients that cannot read wrappers, the body alone.
+    /// Returns what a resource adds to the versions that this client is sent. For SotW clients that cannot read wrappers only the body counts.
     pub(super) fn share(&self, name: &Name, resource: &Resource) -> SetVersion {
         let full = self.view.client.variant == Variant::Delta || self.view.client.wrappers;
         SetVersion::of(name.as_str(), if full { resource.full } else { resource.content() })
     }
 
-    /// Returns the version of what the client has of the type with this snapshot. For a client that may not have everything this costs a look
-    /// at every resource.
+    /// Returns the version of what the client has of the type with this snapshot. For a client that may not have everything this visits every
+    /// resource.
     pub(super) fn version(&self) -> SetVersion {
         let sum = self.books.names.version();
         let wildcard = self.wildcard();
@@ -308,13 +308,13 @@ impl<'b, 'a> ClientSnapshot<'b, 'a> {
     }
 }
 
-/// Whether a client is sent the same as all others that subscribe to `*` in its variant: it may have everything, and no TTL is part of it.
+/// Whether a client is sent the same as all others that subscribe to `*` in its variant: it may have everything, and its replies carry no TTL.
 pub(super) fn is_the_same_for_all(kind: &Type, view: &ReplyContext) -> bool {
     let immortal = || view.state.resources(kind, Class::Wildcard).is_none_or(|table| table.expirations().is_empty());
     !view.client.clearance.restricts(kind) && (!view.client.ttl || immortal())
 }
 
-/// Claims what is held of everything that the client subscribes to.
+/// Claims what the client holds of its subscriptions and the view does not know.
 pub(super) fn claim_held(books: &mut Books, kind: &Type, view: &ReplyContext) {
     claim_wildcard(books, kind, view);
     let snapshot = ClientSnapshot::new(kind, view, books);
@@ -326,7 +326,7 @@ pub(super) fn claim_held(books: &mut Books, kind: &Type, view: &ReplyContext) {
     names.iter().for_each(|name| books.claims.claim(Class::Named, name, table.coverage().opening()));
 }
 
-/// Returns the names that the client holds of collections and the view does not know.
+/// Returns the members of collections that the client holds and the view does not know.
 fn unknown_members(snapshot: &ClientSnapshot) -> Vec<Name> {
     let names = &snapshot.books().names;
     if !names.has_collections() {
@@ -338,7 +338,7 @@ fn unknown_members(snapshot: &ClientSnapshot) -> Vec<Name> {
     settled.filter(|name| snapshot.is_unknown(name)).cloned().collect()
 }
 
-/// Returns names that the client subscribes to and may hold, if the evidence of their absence does not suffice for it.
+/// Returns names that the client subscribes to and may hold, if the evidence of their absence does not suffice for this client.
 fn doubted_names(snapshot: &ClientSnapshot, table: &ResourceTable) -> Vec<Name> {
     let is_gone = |name: &Name| matches!(table.get(name).map(|entry| &entry.presence), Some(Presence::Absent(_)));
     let names = &snapshot.books().names;
@@ -356,18 +356,18 @@ fn claim_wildcard(books: &mut Books, kind: &Type, view: &ReplyContext) {
     let snapshot = ClientSnapshot::new(kind, view, books);
     let table = snapshot.table(Class::Wildcard);
     let Some(table) = table.filter(|table| table.coverage().completeness() == Completeness::Settled) else { return };
-    // A relay's clients may hold what it has not stated, and it is sent marks: it needs the end of each set.
+    // A relay's clients may hold more than the relay has stated. It is sent completeness marks, so it needs the end of each set.
     let full_state = kind.info().full_state;
     let is_relay = view.client.relay && !view.options.faults.has(Fault::RelayNeedsNoEnd);
     let passes_on = is_relay && view.client.variant == Variant::Delta && full_state;
     let lacks_end = books.stated.holds_something() && (states_names || !snapshot.can_send_full_set());
-    // What was loaded from disk and nobody confirms is kept back from it, until the set ends.
+    // What was loaded from disk and is not confirmed is kept back from this client until the set ends.
     let awaits_all = states_names && full_state && snapshot.may_hold_newer();
     if !lacks_end && !passes_on {
         return;
     }
     let Books { wildcard: Some(wildcard), claims, names, .. } = books else { return };
-    // Before its first reply, nothing else shows that removals were forgotten which it was to be sent.
+    // Before its first reply, only the horizon shows that removals were forgotten which the client was to be sent.
     let forgotten = if wildcard.removals_sent().is_none() { table.journal().horizon() } else { Revision::ZERO };
     if !wildcard.claim_on(table.coverage().opening(), forgotten) {
         return;

@@ -1,4 +1,4 @@
-//! The session of one client stream: what drives its subscriptions, the order of its replies, and its lease.
+//! The session of one client stream: applies requests, and makes the replies of its subscriptions in order, from a leased snapshot.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -100,7 +100,7 @@ impl Session {
         match self.requests.apply(request, stated, &mut context) {
             Ok(answer) => {
                 if states {
-                    self.end_if_refused(); // the store may have done it while the request waited
+                    self.end_if_refused(); // the store may have refused the versions while the request waited
                 }
                 let nothing_new = !self.uncounted.are_any() && matches!(answer, Some(Ack::Ack { .. }));
                 let of = kind.and_then(|kind| self.subscriptions.get(&kind));
@@ -114,29 +114,29 @@ impl Session {
         }
     }
 
-    /// The server ends streams that request a type. So does this stream, if it is for that type alone, or if refused types are to end it.
+    /// Records that the server ends streams which request a type. This stream ends too if it is for that type alone, or if the options say so.
     pub fn on_type_refused(&mut self, kind: &Type, status: &ServerStatus) {
         if self.client.ends_by_refusal(kind, self.options.on_refused_type) {
             self.end.get_or_insert(CloseReason::TypeRefused(Box::new(status.clone())));
         }
     }
 
-    /// The server refuses what it is shown of the view's clients. The next poll ends the stream if its client has nothing, or is a relay.
+    /// Records that the server refuses what it is shown of this view. The next poll ends the stream if its client has nothing, or is a relay.
     pub fn on_view_refused(&mut self, status: &ServerStatus) {
         self.beginning.on_view_refused(status);
     }
 
-    /// Ends the stream if there is no room any more for what it stated. That stays unjudged: the client is sent no removal.
+    /// Ends the stream if the store has no room for the versions that it stated. They are not compared, so the client is sent no removal.
     pub fn end_if_refused(&mut self) {
         let Some(limit) = self.subscriptions.values().find_map(|of| of.refused_above()) else { return };
         self.end.get_or_insert(CloseReason::BadRequest(BadRequest::TooManyStatedVersions(limit)));
         self.subscriptions.values_mut().for_each(|of| of.forget_initial_versions());
     }
 
-    /// Marks a name as pending, since it has changed in the view.
+    /// Makes a name pending, because it has changed in the view.
     pub fn on_name_changed(&mut self, mark: &NameChanged) {
         if !self.client.clearance.allows(&mark.kind, &mark.name) {
-            return; // a member of a collection; other names that the client may not have are never requested for it
+            return; // a member of a collection; other names that the client may not have are never requested from the view
         }
         let (limit, reached) = (self.options.names, self.lease.reached());
         let Some(subscription) = self.subscriptions.get_mut(&mark.kind) else { return };
@@ -150,7 +150,7 @@ impl Session {
         }
     }
 
-    /// Records names for which there is no room. They stay requested, and a client that reads errors is sent one for each.
+    /// Records names for which the view has no room. They stay requested. A client that reads errors is sent one for each name.
     pub fn on_names_refused(&mut self, names: &[RefusedName]) {
         let mut errors = BTreeMap::<NoRoom, Arc<NamedError>>::new();
         for RefusedName { kind, name, why } in names {
@@ -160,12 +160,12 @@ impl Session {
         }
     }
 
-    /// Returns the changes of interest since the last call, for the view. The caller reports when the view has counted them.
+    /// Returns the changes of interest since the last call. The caller gives them to the view, and reports when the view has counted them.
     pub fn take_interest(&mut self) -> Vec<InterestChange> {
         self.take_interest_part(usize::MAX)
     }
 
-    /// Like [`Self::take_interest`], but the first so many of them alone.
+    /// Like [`Self::take_interest`], but returns at most `most` changes.
     pub fn take_interest_part(&mut self, most: usize) -> Vec<InterestChange> {
         self.uncounted.take(most)
     }
@@ -180,7 +180,7 @@ impl Session {
         self.uncounted.on_counted();
     }
 
-    /// Returns what the client holds and the view does not know, since the last call. The view has it requested.
+    /// Returns what the client holds and the view does not know, since the last call. The view has servers asked for it.
     pub fn take_claims(&mut self) -> Vec<Claim> {
         std::mem::take(&mut self.claims)
     }
@@ -198,7 +198,7 @@ impl Session {
         }
     }
 
-    /// The view has room again: the next poll claims what had none.
+    /// Records that the view has room again: the next poll makes the refused claims again.
     pub fn on_claim_room(&mut self) {
         self.subscriptions.values_mut().for_each(|subscription| subscription.on_claim_room());
     }
@@ -222,13 +222,12 @@ impl Session {
         }
     }
 
-    /// Records that the last reply left so long after it was made. Changes of routing wait for as much longer.
+    /// Records that the last reply was sent this long after it was made. Changes of routing wait that much longer.
     pub fn on_late_reply(&mut self, by: std::time::Duration) {
         self.order.on_late_reply(by);
     }
 
-    /// Returns the next reply, if there is one. To be called when the transport has accepted the last one and something has
-    /// happened.
+    /// Returns the next reply, if there is one. To be called when the transport has accepted the last reply and something has happened.
     pub fn poll(&mut self, newest: &Arc<Snapshot>, leases: &mut impl LeaseAccess, now: Moment) -> Step {
         self.at_rest = false;
         loop {
@@ -249,7 +248,7 @@ impl Session {
                     self.at_rest = false;
                     return Step::Reply(self.finish(&kind, draft, &state, now).into());
                 }
-                // Nothing is left to do on this snapshot, or nothing may be done yet: either way the newest one is better.
+                // The burst has sent everything, or nothing may be sent yet. In both cases it is better to go on with the newest snapshot.
                 Err(pause) => {
                     self.at_rest = pause.is_at_rest;
                     self.lease.release();
@@ -263,7 +262,7 @@ impl Session {
         }
     }
 
-    /// Starts a burst, if the stream does not end by that: then `end` says why.
+    /// Starts a burst on the newest snapshot. Returns `None` if the stream has to end instead; `end` then has the reason.
     fn start_on(
         &mut self,
         newest: &Arc<Snapshot>,
@@ -273,7 +272,7 @@ impl Session {
         let state = self.lease.take(newest, leases, now);
         let view = ReplyContext { state: &state, client: &self.client, options: &self.options, now };
         let bursts = self.subscriptions.iter_mut().map(|(kind, subscription)| subscription.start_burst(kind, &view));
-        let has_missed = bursts.filter(|is_whole| !is_whole).count() > 0; // each begins, whatever the others miss
+        let has_missed = bursts.filter(|is_whole| !is_whole).count() > 0; // not `any`, which stops early: every subscription has to begin its burst
         if self.lease.ends_by(has_missed, leases, now) {
             self.end = Some(CloseReason::HistoryExpired);
             return None;
@@ -297,8 +296,8 @@ impl Session {
         reply
     }
 
-    /// Returns one reply to everything that was requested, for a client that polls (TRN-22). It waits until everything is known.
-    /// With `at_last` it accepts less, as long as the reply deletes nothing at the client.
+    /// Returns one reply to everything that was requested, for a client that polls (TRN-22). It waits until everything is known. With `at_last`
+    /// it replies with what is known, unless the reply would delete something at the client.
     pub fn fetch(
         &mut self,
         newest: &Arc<Snapshot>,
@@ -327,7 +326,7 @@ impl Session {
         }
     }
 
-    /// Suspects the resources among these names, which the NACK of a type quotes: those that the client subscribes to.
+    /// Suspects resources whose names the NACK of a type quotes. Quoted names that the client does not subscribe to are skipped.
     pub fn suspect(&mut self, type_url: &str, nonce: u64, quoted: &[Name], state: &Snapshot) {
         let Ok((kind, _)) = meant_type(type_url, &self.client, &self.table) else { return };
         let allowed = quoted.iter().filter(|name| self.client.clearance.allows(&kind, name));
@@ -335,12 +334,12 @@ impl Session {
         subscription.suspect(&kind, nonce, allowed, state);
     }
 
-    /// Returns the node that the client has stated in place of another one since the last call, if nodes are shown to servers.
+    /// Returns the latest node of the client if it has changed since the last call, for servers that may be shown it.
     pub fn take_changed_node(&mut self) -> Option<MemberNode> {
         self.identity.as_mut()?.take_changed_node()
     }
 
-    /// Returns what the last request has answered.
+    /// Returns what the last request settled by its ACK or NACK.
     pub fn take_answered(&mut self) -> Option<Answered> {
         self.requests.take_answered()
     }
@@ -355,12 +354,12 @@ impl Session {
         self.requests.take_rejected_names()
     }
 
-    /// Returns how many requests were left unanswered because their type is not served on this stream.
+    /// Returns how many requests stayed unanswered because this stream does not serve their type.
     pub fn unsupported_requests(&self) -> usize {
         self.requests.unserved()
     }
 
-    /// Returns the options that it was opened with.
+    /// Returns the options that the session was opened with.
     pub fn options(&self) -> &SessionOptions {
         &self.options
     }
@@ -370,7 +369,7 @@ impl Session {
         self.at_rest
     }
 
-    /// Returns the revision of its lease, which may have been revoked.
+    /// Returns the revision of the session's lease, which may have been revoked.
     #[cfg(any(test, feature = "faults"))]
     pub fn leased_revision(&self) -> Option<crate::protocol::view::Revision> {
         self.lease.revision()
@@ -382,17 +381,17 @@ impl Session {
         self.order.holds_routing()
     }
 
-    /// Returns how much it keeps.
+    /// Returns how much the session keeps.
     pub fn footprint(&self) -> Footprint {
         Footprint::of(&self.subscriptions, &self.order)
     }
 
-    /// Adds what waits.
+    /// Adds the waits of this client to the list.
     pub fn add_waits(&self, now: Moment, list: &mut WaitList) {
         self.order.add_waits(&self.subscriptions, &self.options, now, list);
     }
 
-    /// Returns the session to be read.
+    /// Returns a view of the session for reports.
     pub fn report(&self) -> SessionReport<'_> {
         let Self { client, options, requests, subscriptions, order, .. } = self;
         SessionReport::new(client, options, requests.authorities(), subscriptions, order, self.end.is_some())

@@ -1,4 +1,4 @@
-//! What keeps something from a client for a time, and the record of why something waits.
+//! What delays replies to one client for a limited time, and the record of why something waits.
 //!
 //! The routing hold: a change of routing waits a short time for the endpoints of the clusters that were sent before it.
 //! Envoy does not delay a route whose cluster is not warm; requests fail until it is. It ACKs its clusters once they are warm,
@@ -6,12 +6,10 @@
 //! any case after a total time. Other clients ACK at once, before they subscribe to the endpoints of a new cluster: the hold
 //! waits a short time for that, and then until the endpoints are sent (ORD-13).
 //!
-//! The hold of a NACK: a client that has NACKed its latest routing continues with the routing from before, which may refer to what is
-//! removed now. Its own removals of clusters and endpoints wait for a limited time. Nobody else's do (I8), and neither do other removals of
-//! its own.
+//! The NACK hold: a client that has NACKed its latest routing continues with the routing before it, which may refer to what is removed now. The
+//! client's removals of clusters and endpoints wait for a limited time. Removals of other clients (I8) and of other types do not wait.
 //!
-//! Why something has to wait is noted where that is decided, so that operators are shown the decision itself, and read for how long it has
-//! waited.
+//! Each delay is recorded where it is decided, so that operators are shown the decision itself, and for how long it has lasted.
 
 use std::collections::BTreeMap;
 
@@ -26,23 +24,23 @@ use crate::xds::{Name, Role, Type};
 /// The routing hold.
 #[derive(Debug, Default)]
 pub(super) struct RoutingHold {
-    /// The names of endpoints for which clusters wait that the client was sent recently.
+    /// Clusters that the client was sent recently and that wait for endpoints, by the names of the endpoints.
     warming: BTreeMap<Name, Warming>,
-    /// Since when a change has been kept back, through however many clusters.
+    /// Since when a change of routing has been kept back, for one cluster after another.
     since: Option<Moment>,
 }
 
 #[derive(Debug, Clone, Copy)]
 struct Warming {
-    /// The nonce of the reply with the cluster.
+    /// The nonce of the reply that had the cluster.
     nonce: u64,
     sent: Moment,
     until: Moment,
-    /// The client had no endpoints of it, and has not been sent any since.
+    /// The client had no endpoints of the cluster, and has not been sent any since.
     new: bool,
-    /// Set once the client has ACKed or NACKed the cluster: until then it may subscribe to the endpoints of a new one.
+    /// Set when the client has ACKed or NACKed the cluster: until when it may subscribe to the endpoints of a new cluster.
     asks_by: Option<Moment>,
-    /// The client has subscribed to them.
+    /// The client has subscribed to the endpoints.
     requested: bool,
 }
 
@@ -52,10 +50,10 @@ impl Warming {
     }
 }
 
-/// A cluster that was just sent, by the name of its endpoints.
+/// A cluster that was just sent.
 pub(super) struct SentCluster {
     pub(super) endpoints: Name,
-    /// The client had no endpoints of it.
+    /// The client had no endpoints of the cluster.
     pub(super) new: bool,
 }
 
@@ -75,8 +73,8 @@ impl RoutingHold {
         }
     }
 
-    /// Records a reply with endpoints, or with their removal. The client then warms the cluster for a moment. A client that never
-    /// ACKs does not show when that is over.
+    /// Records a reply with endpoints, or with their removal. The client then warms the cluster for a moment. If it never ACKs clusters, the end
+    /// of that moment does not show, so it is estimated.
     pub(super) fn on_reply_sent(&mut self, draft: &Draft, now: Moment, options: &SessionOptions) {
         if self.warming.is_empty() {
             return;
@@ -95,15 +93,14 @@ impl RoutingHold {
         }
     }
 
-    /// Records that the last reply left so long after it was made. Meanwhile the client was sent nothing that it could warm.
+    /// Records that the last reply was sent this long after it was made. Until then the client had nothing to warm.
     pub(super) fn on_late_reply(&mut self, by: std::time::Duration) {
         for warming in self.warming.values_mut() {
             (warming.sent, warming.until) = (warming.sent + by, warming.until + by);
         }
     }
 
-    /// Records the ACK or NACK of a reply with clusters: the client waits for nothing more from it. If it needs endpoints, it
-    /// requests them now.
+    /// Records the ACK or NACK of a reply with clusters: the client waits for nothing more from it. If it needs endpoints, it requests them now.
     pub(super) fn answered(&mut self, answer: Ack, now: Moment, options: &SessionOptions) {
         if let Ack::Ack { nonce, .. } | Ack::Nack { nonce, .. } = answer {
             self.warming.retain(|_, warming| warming.nonce > nonce || warming.new);
@@ -113,7 +110,7 @@ impl RoutingHold {
         }
     }
 
-    /// Whether changes of routing have to wait now. `asks` returns whether the client has requested the endpoints of a name.
+    /// Whether changes of routing have to wait now. `asks` returns whether the client has requested endpoints of that name.
     pub(super) fn stands(
         &mut self,
         endpoints: Option<&Type>,
@@ -123,7 +120,7 @@ impl RoutingHold {
         if let Some(kind) = endpoints {
             let none = |name: &Name| matches!(view.state.lookup(kind, Class::Named, name), Lookup::Absent(_));
             self.warming.retain(|name, warming| warming.new || !none(name));
-            // Their absence may be older than the cluster.
+            // The endpoints may have been absent before the cluster was sent.
             for (_, warming) in self.warming.iter_mut().filter(|(name, _)| none(name)) {
                 warming.until = warming.until.min(warming.sent + view.options.ack_patience);
             }
@@ -138,7 +135,7 @@ impl RoutingHold {
         !self.warming.is_empty()
     }
 
-    /// Records whether something is kept back, and returns until when at the latest.
+    /// Records whether a change is kept back, and returns until when at the latest.
     pub(super) fn account(&mut self, kept_back: bool, now: Moment, options: &SessionOptions) -> Option<Moment> {
         if !kept_back {
             self.since = self.since.filter(|_| options.faults.has(Fault::HoldTimeGoesOn));
@@ -149,7 +146,7 @@ impl RoutingHold {
         earliest(last, Some(since + options.routing_hold))
     }
 
-    /// Since when a change is kept back.
+    /// Since when a change of routing is kept back.
     pub(super) fn since(&self) -> Option<Moment> {
         self.since
     }
@@ -164,45 +161,45 @@ impl RoutingHold {
     }
 }
 
-/// The hold of a NACK: since when removals wait, until none is due any more. Those that become due meanwhile wait no longer than the first.
+/// The NACK hold: since when removals wait. It ends when no removal is due. Removals that become due meanwhile wait no longer than the first.
 #[derive(Debug, Default)]
 pub(super) struct NackHold {
     since: Option<Moment>,
 }
 
 impl NackHold {
-    /// Records that something is kept back, and returns until when.
+    /// Records that a removal is kept back, and returns until when.
     pub(super) fn keep(&mut self, now: Moment, options: &SessionOptions) -> Moment {
         *self.since.get_or_insert(now) + options.nacked_routing_hold
     }
 
-    /// Records that nothing is due that it could keep back.
+    /// Records that no removal is due that the hold could keep back.
     pub(super) fn end(&mut self) {
         self.since = None;
     }
 }
 
-/// Whether removals of a type wait: those of clusters and endpoints, and those of secrets while others do, since clusters may need them.
+/// Whether removals of a type wait: those of clusters and endpoints; and if one of these waits, those of secrets, since the clusters may need them.
 pub(super) fn may_serve_routing(kind: &Type, others_wait: bool) -> bool {
     kind.is(Role::Clusters) || kind.is(Role::Endpoints) || others_wait && kind.is_secret()
 }
 
-/// Why a client is not sent what is due for it.
+/// Why a client has not been sent what is due.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DelayReason {
     /// The client has not ACKed or NACKed the last reply of the type.
     Unanswered,
-    /// Clusters that it was sent wait for their endpoints.
+    /// Clusters that the client was sent wait for their endpoints.
     RoutingHold,
-    /// Clusters or endpoints have to be sent first, and wait themselves.
+    /// Clusters or endpoints have to be sent first, and are waiting themselves.
     ClustersFirst,
     /// Too little is known of what the client subscribes to.
     Incomplete,
-    /// Removals wait for additions that are still to come.
+    /// Removals wait for additions that have to be sent first.
     AdditionsFirst,
     /// Removals wait until the view has counted what the client newly subscribes to.
     SubscriptionsFirst,
-    /// Removals of clusters and endpoints wait, since the client has NACKed its routing and uses the one before.
+    /// Removals of clusters and endpoints wait, because the client has NACKed its routing and uses the routing before it.
     NackedRouting,
 }
 
@@ -221,35 +218,35 @@ impl DelayReason {
     }
 }
 
-/// What waits of one type.
+/// The delay of one type.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Delay {
     pub(crate) kind: Type,
-    /// What it waits for.
+    /// Why the type waits.
     pub reason: DelayReason,
-    /// It waits no longer than until then.
+    /// Until when the type waits at the latest.
     pub until: Option<Moment>,
 }
 
-/// What waited when the session last looked for a reply.
+/// What waited when the session last searched for a reply.
 #[derive(Debug, Default)]
 pub(super) struct Delays {
     additions: Vec<Delay>,
     removals: Option<(DelayReason, Option<Moment>)>,
-    /// Routing for which removals wait.
+    /// The types of routing for which removals wait.
     routing: Vec<Type>,
 }
 
 impl Delays {
     pub(super) fn clear(&mut self) {
-        *self = Self::default(); // what is idle keeps no room for it
+        *self = Self::default(); // an idle session keeps no memory for delays
     }
 
     pub(super) fn addition(&mut self, kind: &Type, reason: DelayReason, until: Option<Moment>) {
         self.additions.push(Delay { kind: kind.clone(), reason, until });
     }
 
-    /// Notes until when everything that has this reason waits at most.
+    /// Sets until when everything that waits for this reason waits at the latest.
     pub(super) fn bound(&mut self, reason: DelayReason, until: Option<Moment>) {
         self.additions.iter_mut().filter(|delay| delay.reason == reason).for_each(|delay| delay.until = until);
     }
@@ -258,7 +255,7 @@ impl Delays {
         self.removals = Some((reason, until));
     }
 
-    /// Removals wait for routing of this type.
+    /// Records that removals wait for routing of this type.
     pub(super) fn for_routing(&mut self, kind: &Type) {
         self.routing.push(kind.clone());
     }
@@ -302,7 +299,7 @@ mod tests {
     }
 
     impl RoutingHold {
-        /// A cluster that has changed is sent at a time, so that a change of routing is kept back.
+        /// Sends a cluster that has changed, and keeps back a change of routing.
         fn begin(&mut self, nonce: u64, now: Moment) {
             let options = SessionOptions::default();
             self.sent(nonce, [SentCluster { endpoints: "a".into(), new: false }].into_iter(), now, &options);
@@ -316,7 +313,7 @@ mod tests {
             self.stands(None, |_| true, &ReplyContext { state: &state, client: &client, options: &options, now })
         }
 
-        /// What was kept back is sent.
+        /// Sends what was kept back.
         fn end(&mut self, now: Moment) {
             self.account(false, now, &SessionOptions::default());
         }

@@ -1,7 +1,7 @@
-//! What a session knows of one resource: whether its client subscribes to it, was sent it, and has accepted it; and if not, why. Of all
-//! resources: which the client lacks, has in an earlier version, or should no longer have.
+//! What a session knows of one resource: whether its client subscribes to it, was sent it, and has accepted it; and if not, why. And for all
+//! resources: which ones the client lacks, has in an earlier version, or should no longer have.
 //!
-//! Every answer is read from what the session decides by.
+//! Every answer is read from the same state by which the session decides.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -21,21 +21,21 @@ use crate::xds::{Authority, Name, Resource, Type, Xdstp, nearest_few};
 /// What a session knows of one name.
 #[derive(Debug)]
 pub struct NameBook {
-    /// Everything that the client subscribes to and that has the name in it.
+    /// How the client subscribes to the name, if it does.
     pub subscribed: Subscribed,
-    /// Why the client cannot have it, if it cannot.
+    /// Why the client cannot have the resource, if it cannot.
     pub obstacle: Option<Obstacle>,
     /// What the view has.
     pub known: Known,
     /// What the client was last sent.
     pub sent: Sent,
-    /// How it has answered.
+    /// How the client has answered what it was sent.
     pub answer: Answer,
-    /// Why what is due has not been sent.
+    /// Why the client has not been sent what is due.
     pub delay: Option<Delay>,
     /// How much is known of the wildcard set, if the client subscribes to that.
     pub completeness: Option<Completeness>,
-    /// The set that it would be in is complete, and does not have it.
+    /// The set that the name would be in is complete and does not have it.
     pub is_outside: bool,
 }
 
@@ -47,20 +47,20 @@ pub struct Subscribed {
     pub by_name: bool,
     pub by_wildcard: bool,
     pub by_collection: Option<Name>,
-    /// A name that it subscribes to instead and that differs little from this one.
+    /// If the client does not subscribe to the name: a similar name to which it does.
     pub similar: Option<Name>,
 }
 
-/// Why a client cannot have a name, whatever servers send.
+/// Why a client cannot have a resource, whatever servers send.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Obstacle {
     /// Permissions or access rules do not allow it.
     NotAllowed,
-    /// It cannot be requested.
+    /// The client cannot request the name, for this reason.
     Rejected(String),
     /// The view or the cache has no room for it.
     NoRoom,
-    /// The client cannot read it: its name in the body is another.
+    /// The client cannot read the resource, whose body has another name.
     Unreadable,
 }
 
@@ -69,24 +69,24 @@ pub enum Obstacle {
 pub enum Known {
     /// Nothing is known of it yet.
     Unknown,
-    /// It does not exist; or, if `suffices` is false, not certainly enough for a client that may hold it.
+    /// The resource does not exist; if `suffices` is false, that is not certain enough for a client that may hold it.
     Absent {
-        /// What the absence is concluded from.
+        /// The evidence of the absence.
         evidence: AbsenceEvidence,
         /// Since when it is absent.
         since: Moment,
-        /// Whether that is enough for a client that may hold it.
+        /// Whether the evidence suffices for a client that may hold the resource.
         suffices: bool,
     },
-    /// It is there.
+    /// The view has the resource.
     Present {
         /// The version that the client would be sent.
         version: String,
-        /// The place of its server in the plan.
+        /// The index of its server in the plan.
         server: u16,
-        /// Since when it is there from this server.
+        /// Since when the view has the resource from this server.
         since: Moment,
-        /// It is from an earlier process or configuration, and no server has sent it again.
+        /// It is from an earlier process or configuration, and no server has sent it again yet.
         from_disk: bool,
     },
 }
@@ -98,9 +98,9 @@ pub enum Sent {
     Nothing,
     /// What the view has now: the resource, or its removal.
     Current,
-    /// An earlier version, or the resource where it is removed now.
+    /// An earlier version, or a resource that is removed by now.
     Earlier,
-    /// It stated that it holds the resource, and was not sent it on this stream.
+    /// Nothing on this stream, but it stated that it holds the resource.
     HeldBefore,
 }
 
@@ -111,15 +111,15 @@ pub enum Answer {
     None,
     /// The newest reply of the type is unanswered.
     Pending,
-    /// It has accepted it.
+    /// It has accepted what it was sent.
     Accepted,
-    /// It has rejected a reply, and accepted nothing newer.
+    /// It has rejected a reply, and accepted nothing newer since.
     Nacked {
-        /// Its words. Empty if it is not known which of several they are.
+        /// The client's reason. Empty if it is not known which one of several.
         reason: String,
         /// Since when the NACK stands.
         since: Moment,
-        /// How the resource stands to what it has rejected.
+        /// How the resource relates to what the client rejects.
         of: InRejected,
     },
 }
@@ -159,7 +159,7 @@ pub(super) fn explain_unsubscribed(kind: &Type, name: &Name, state: &Snapshot) -
     }
 }
 
-/// Clients that do not read errors get none for such names, so none is recorded.
+/// Returns why a name cannot be requested. It is read again here, because for clients that do not read errors the session records none.
 pub(super) fn rejected_name(parser: &NameParser, name: &Name) -> Option<Obstacle> {
     let read = Xdstp::is_new_style(name.as_str()).then(|| parser.read(name.as_str()));
     read?.err().map(|(_, reason)| Obstacle::Rejected(reason))
@@ -168,7 +168,7 @@ pub(super) fn rejected_name(parser: &NameParser, name: &Name) -> Option<Obstacle
 fn delay(delays: &Delays, kind: &Type, is_removal: bool) -> Option<Delay> {
     let removals = |(reason, until)| Delay { kind: kind.clone(), reason, until };
     let of_addition = delays.of_additions(kind).cloned();
-    // A full set that waits has both.
+    // A full set that waits has both delays.
     if is_removal { of_addition.or_else(|| delays.of_removals().map(removals)) } else { of_addition }
 }
 
@@ -205,8 +205,8 @@ fn subscribed(books: &Books, name: &Name) -> Subscribed {
     Subscribed { to_type: true, by_name, by_wildcard, by_collection, similar }
 }
 
-/// Whether all of the set is known that an absent name would be in, and nothing was ever known of the name itself. `*` says nothing of names
-/// of other authorities: those may be in a collection.
+/// Whether an absent name lies in a set that is complete, and nothing was ever known of the name itself. `*` does not cover names of other
+/// authorities, but a collection may.
 fn is_outside(snapshot: &ClientSnapshot, name: &Name) -> bool {
     let Books { names, wildcard, .. } = snapshot.books();
     let has_own = |class| snapshot.table(class).is_some_and(|table| table.get(name).is_some());
@@ -230,7 +230,7 @@ fn obstacle(snapshot: &ClientSnapshot, name: &Name, known: Lookup) -> Option<Obs
     }
 }
 
-/// Returns what the client was last sent of a name that it subscribes to.
+/// Returns what the client was last sent for a name that it subscribes to.
 fn sent(snapshot: &ClientSnapshot, name: &Name, entry: Option<&Entry>) -> Sent {
     let Books { names, wildcard, .. } = snapshot.books();
     let resource = entry.and_then(Entry::resource);
@@ -259,7 +259,7 @@ fn sent_of_wildcard(wildcard: &Wildcard, entry: &Entry, resource: Option<&Arc<Re
     let (sent_up_to, holds_earlier) = match resource {
         Some(_) => {
             let was_sent = entry.history.overlaps(Revision::ZERO, wildcard.added(), entry.changed);
-            (wildcard.added(), was_sent && wildcard.client_may_hold(entry)) // it may have been sent a removal since
+            (wildcard.added(), was_sent && wildcard.client_may_hold(entry)) // it may have been sent a removal since then
         }
         None => (removals_sent, wildcard.client_may_hold(entry)),
     };
@@ -270,13 +270,13 @@ fn sent_of_wildcard(wildcard: &Wildcard, entry: &Entry, resource: Option<&Arc<Re
     }
 }
 
-/// Returns what the view has under a name, requested by name or as a part of the wildcard set.
+/// Returns what the view has for a name, requested by name or as a part of the wildcard set.
 fn known_entry<'a>(kind: &Type, name: &Name, state: &'a Snapshot) -> Option<&'a Entry> {
     let of = |class| state.resources(kind, class).and_then(|table| table.get(name));
     of(Class::Named).or_else(|| of(Class::Wildcard))
 }
 
-/// Returns how the client has answered a resource. `current` is what it was sent, if it was sent what is there now.
+/// Returns how the client has answered a resource. `current` is the entry, if the client was sent its present version.
 fn answer(snapshot: &ClientSnapshot, acks: &AckTracker, name: &Name, current: Option<&Entry>) -> Answer {
     let client = snapshot.view().client;
     let reads_wrappers = client.variant == Variant::Delta || client.wrappers;
@@ -289,8 +289,8 @@ fn answer(snapshot: &ClientSnapshot, acks: &AckTracker, name: &Name, current: Op
     answer_of_newest(acks)
 }
 
-/// Returns how the client has answered the wildcard set. A NACK ends with any newer reply that is accepted, if it suspects nothing: what it
-/// rejected may still be in none of those. Where not all names of a rejected reply are remembered, it may be any that has not changed since.
+/// Returns how the client has answered the wildcard set. A NACK without suspects ends when the client accepts any newer reply, although that reply
+/// need not have the rejected resources. If not all names of a rejected reply are remembered, it may be any resource that has not changed since.
 pub(super) fn answer_of_set(snapshot: &ClientSnapshot, acks: &AckTracker) -> Answer {
     if let Some(nack) = acks.standing() {
         return Answer::Nacked { reason: nack.reason.to_string(), since: nack.since, of: InRejected::Unknown };
@@ -324,7 +324,7 @@ fn answer_of_newest(acks: &AckTracker) -> Answer {
     }
 }
 
-/// Returns so many of the names that are probably meant, since a few letters differ.
+/// Returns up to `count` names that are probably meant, because they differ in a few letters only.
 pub fn similar_to<'a>(name: &Name, among: impl Iterator<Item = &'a Name>, count: usize) -> Vec<Name> {
     let limit = (name.as_str().len() / 3).clamp(1, MAX_TYPOS);
     let found = nearest_few(name.as_str(), among.map(Name::as_str), limit, count);
@@ -332,23 +332,23 @@ pub fn similar_to<'a>(name: &Name, among: impl Iterator<Item = &'a Name>, count:
 }
 
 const MAX_TYPOS: usize = 2;
-/// How many names of a session are compared.
+/// With how many of a session's names a name is compared.
 const COMPARED: usize = 10_000;
 
 /// The differences of one type: the first names of each kind, and how many there are.
 #[derive(Debug, Default)]
 pub struct Differences {
-    /// They exist, and the client was not sent them.
+    /// Resources that exist and that the client was not sent.
     pub missing: Names,
-    /// The client was sent an earlier version.
+    /// Resources of which the client was sent an earlier version.
     pub outdated: Names,
-    /// They do not exist, and the client was not sent the removal.
+    /// Resources that do not exist, and whose removal the client was not sent.
     pub surplus: Names,
-    /// The client subscribes to them, and nothing is known of them.
+    /// Names to which the client subscribes and of which nothing is known.
     pub unknown: Names,
 }
 
-/// The first names in order, and the count of all.
+/// The first names in order, and the count of all names.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Names {
     /// The first ones.
@@ -366,7 +366,7 @@ impl Names {
     }
 }
 
-/// Compares what the client was sent of a type with a snapshot. Of each list it keeps so many names.
+/// Compares what the client was sent of a type with a snapshot. Each list keeps up to `limit` names.
 pub(super) fn differences(snapshot: &ClientSnapshot, limit: usize) -> Differences {
     let mut differences = Differences::default();
     for name in unsent_names(snapshot) {
@@ -384,7 +384,7 @@ pub(super) fn differences(snapshot: &ClientSnapshot, limit: usize) -> Difference
     differences
 }
 
-/// Returns every name of which something may be due.
+/// Returns every name for which something may be due.
 fn unsent_names<'a>(snapshot: &ClientSnapshot<'a, 'a>) -> BTreeSet<&'a Name> {
     let listed = &snapshot.books().names;
     let mut names: BTreeSet<_> = listed.pending().map(|(name, _)| name).chain(listed.awaiting_data()).collect();

@@ -1,7 +1,7 @@
-//! Complete sets: SotW of full-state types, where the client deletes what is left out (SOTW-20, SOTW-21).
+//! Makes complete sets: SotW of full-state types, where the client deletes what a reply leaves out (SOTW-20, SOTW-21).
 //!
-//! While additions go out, the set is the union of what is present and what is removed but not yet sent as removed (ORD-7).
-//! The reduced set comes last.
+//! While additions are sent, the set is the union of what is present and what is removed but not yet sent as removed (ORD-7). The reduced set is
+//! sent last.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::protocol::moment::Moment;
 use crate::protocol::view::{Batch, BatchKey, Class, Completeness, Entry, Lookup, Presence, Revision};
 use crate::xds::{Name, Resource, SetVersion, Type};
 
-/// Makes a complete set with what is new. `unanswered` is set if the last reply of the type has yet to be answered, and until when the
+/// Makes a complete set that has the additions. `unanswered` is set if the client has not answered the last reply of the type: until when the
 /// next one waits for that. A client that polls gets a reply whatever it holds.
 pub(super) fn set_with_additions(
     books: &mut Books,
@@ -37,12 +37,12 @@ pub(super) fn set_with_additions(
     if would_delete_unknown(&snapshot) {
         return Attempt::Unknown;
     }
-    // Checked before the set is made: it may turn out unchanged, but making it is the expensive part.
+    // Checked before the set is made: making it is the expensive part, although it may turn out unchanged.
     if let Some(blocked) = blocked(may, unanswered, requested) {
         return blocked;
     }
     let refreshed = any_refresh(&snapshot);
-    // A union would have both of two resources that exclude one another.
+    // A union would contain resources that exclude one another, such as two listeners on one address.
     let union = !kind.can_conflict() || view.options.faults.has(Fault::AddBesideRemoved);
     let mut draft = compose(&snapshot, union);
     add_rejected(books, &mut draft);
@@ -54,7 +54,7 @@ pub(super) fn set_with_additions(
     if known { Attempt::Nothing } else { Attempt::Ready(draft.into()) }
 }
 
-/// Makes a complete set without what is removed.
+/// Makes a complete set without removed resources.
 pub(super) fn reduced_set(books: &mut Books, kind: &Type, view: &ReplyContext, unanswered: Option<Moment>) -> Attempt {
     let snapshot = ClientSnapshot::new(kind, view, books);
     if !any_removal(&snapshot) {
@@ -74,7 +74,7 @@ pub(super) fn reduced_set(books: &mut Books, kind: &Type, view: &ReplyContext, u
     if unchanged { Attempt::Nothing } else { Attempt::Ready(draft.into()) }
 }
 
-/// Whether a client that subscribes to `*` alone has all of it, by a version.
+/// Whether a client that subscribes to `*` alone has all of it, by the version that it states.
 pub(super) fn is_current(snapshot: &ClientSnapshot, version: &str) -> bool {
     let Books { wildcard, names, wording, .. } = snapshot.books();
     let pure = wildcard.is_some() && names.is_empty() && wording.rejected_count() == 0;
@@ -83,12 +83,12 @@ pub(super) fn is_current(snapshot: &ClientSnapshot, version: &str) -> bool {
     pure && snapshot.uses_full_sets() && snapshot.completeness() >= Completeness::FirstResponse && equal()
 }
 
-/// Whether something is known that the client is still to be sent.
+/// Whether something is known that the client has not been sent.
 pub(super) fn has_unsent(snapshot: &ClientSnapshot) -> bool {
     is_requested(snapshot) || any_addition(snapshot) || any_removal(snapshot)
 }
 
-/// Returns since when the client could have been sent what it is still to be sent.
+/// Returns since when the client could have been sent what it has not been sent.
 pub(super) fn unsent_since(snapshot: &ClientSnapshot) -> Option<Moment> {
     let mut carried = carried_additions(snapshot, &Draft::default());
     carried.note(carried_removals(snapshot));
@@ -116,8 +116,8 @@ fn any_addition(snapshot: &ClientSnapshot) -> bool {
         || snapshot.books().wording.has_unsent_error()
 }
 
-/// Whether a TTL of a resource that this client holds was extended. That takes a complete set: a heartbeat alone would leave
-/// out the rest.
+/// Whether the TTL of a resource that this client holds was extended. That takes a complete set: a heartbeat alone would leave out the other
+/// resources.
 fn any_refresh(snapshot: &ClientSnapshot) -> bool {
     if !snapshot.view().client.ttl {
         return false;
@@ -132,7 +132,7 @@ fn any_refresh(snapshot: &ClientSnapshot) -> bool {
     of_wildcard || snapshot.books().names.pending().any(by_name)
 }
 
-/// Whether a name that the client holds is absent. The reduced set removes it, and the error is sent with that set.
+/// Whether a name that the client holds is absent. The reduced set removes it, and carries its error.
 fn is_held_and_gone(snapshot: &ClientSnapshot, name: &Name) -> bool {
     snapshot.books().names.client_may_hold(name) && snapshot.is_absent(name)
 }
@@ -177,7 +177,7 @@ fn blocked(may: SendScope, unanswered: Option<Moment>, requested: bool) -> Optio
     unanswered.filter(|_| !requested).map(|until| Attempt::Blocked(Some(until)))
 }
 
-/// A change that this client cannot see is not sent, and neither is a set that equals what the client stated.
+/// Whether the client has the content of a draft already: a change that it cannot see, or a set that equals what it stated. Such a draft is not sent.
 fn is_known_to_client(books: &Books, draft: &Draft, requested: bool, polls: bool) -> bool {
     if !requested {
         return books.due.last() == Some(draft.version());
@@ -185,7 +185,7 @@ fn is_known_to_client(books: &Books, draft: &Draft, requested: bool, polls: bool
     !polls && books.due.last().is_none() && books.stated.is_version(draft.version())
 }
 
-/// Adds the errors of names that are not in the set.
+/// Adds the errors of names that have no resource in the set.
 fn add_errors(books: &mut Books, kind: &Type, view: &ReplyContext, draft: &mut Draft) {
     if !view.client.errors || books.names.pending_count() == 0 {
         return;
@@ -222,7 +222,7 @@ fn record_removals(books: &mut Books, kind: &Type, view: &ReplyContext, draft: &
     record_names(books, kind, view, |known, _| matches!(known, Lookup::Absent(_)));
 }
 
-/// Records every name for which the set just sent agrees with the snapshot.
+/// Records every name for which the set just sent agrees with the snapshot. `said` tells for which names it does.
 fn record_names(books: &mut Books, kind: &Type, view: &ReplyContext, said: impl Fn(Lookup, Option<&Pending>) -> bool) {
     let mark = view.state.revision;
     let names: Vec<_> = books.names.keys().cloned().collect();
@@ -243,7 +243,7 @@ fn record_names(books: &mut Books, kind: &Type, view: &ReplyContext, said: impl 
                     books.names.record_error_sent(&name, Revision::ZERO);
                 }
             }
-            // What the client holds is still in the union; the reduced set removes it.
+            // The client may hold it, so it is still in the union; the reduced set removes it.
             Lookup::Absent(_) if books.names.client_may_hold(&name) && pending.is_some_and(Pending::is_requested) => {
                 let still = pending.map(|pending| pending.before_removal(mark));
                 books.names.settle(&name, still);
@@ -256,7 +256,7 @@ fn record_names(books: &mut Books, kind: &Type, view: &ReplyContext, said: impl 
     }
 }
 
-/// Makes the set. `union` is set if it still has what is removed.
+/// Makes the set. With `union` it still has removed resources.
 fn compose(snapshot: &ClientSnapshot, union: bool) -> Draft {
     let Books { wildcard, names, .. } = snapshot.books();
     let view = snapshot.view();
@@ -299,7 +299,7 @@ fn compose(snapshot: &ClientSnapshot, union: bool) -> Draft {
     set.draft
 }
 
-/// Returns the shared set of a client that subscribes to `*` alone, may have all of it, and holds nothing else.
+/// Returns the shared set, if the client subscribes to `*` alone, may have all of it, and holds nothing else.
 fn common_set(snapshot: &ClientSnapshot, union: bool) -> Option<Arc<Batch>> {
     let (kind, view) = (snapshot.kind(), snapshot.view());
     let is_alone = snapshot.books().names.is_empty() && is_the_same_for_all(kind, view);
@@ -330,10 +330,10 @@ impl<'b, 'a> FullSet<'b, 'a> {
         Self { draft: Draft::default(), added: HashSet::new(), snapshot }
     }
 
-    /// Adds a resource. `news` is set if it is new to the client, and true if it answers a request.
+    /// Adds a resource. `news` is set if the resource is new to the client, and is true if it answers a request.
     fn add(&mut self, resource: &Arc<Resource>, ttl: Option<Duration>, news: Option<bool>) {
-        // The resource may also be requested by an alias, and a set has no name twice (SOTW-30); or its name is one that this
-        // client cannot read.
+        // The client may have requested the resource by an alias too, and a set has no name twice (SOTW-30). Or the client cannot read it under
+        // this name.
         if !self.snapshot.can_have(resource) || !self.added.insert(resource.name.clone()) {
             return;
         }

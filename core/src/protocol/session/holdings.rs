@@ -1,4 +1,4 @@
-//! What a client was sent and how it answered, for operators. The bodies are those of a snapshot: a session keeps none.
+//! What a client was sent and how it answered, for operators. The bodies come from a snapshot: a session keeps none.
 
 use std::collections::BTreeSet;
 
@@ -15,7 +15,7 @@ pub struct Holdings {
     /// By type.
     pub types: Vec<Holding>,
     clearance: Clearance,
-    /// It sees more of a resource than the body.
+    /// The client sees more of a resource than its body.
     reads_wrappers: bool,
 }
 
@@ -34,24 +34,24 @@ pub struct Holding {
 
 #[derive(Debug)]
 struct WildcardHolding {
-    /// Additions were sent up to here; none before the first reply.
+    /// Up to which revision additions were sent. `None` before the first reply.
     sent: Option<Revision>,
-    /// Virtual hosts: only those of these route configurations.
+    /// Virtual hosts: the wildcard covers only those of these route configurations.
     under: Option<BTreeSet<Name>>,
 }
 
-/// One resource, as far as a client is concerned.
+/// The state of one resource for a client.
 #[derive(Debug, Clone, Copy)]
 pub struct Held<'a> {
     pub name: &'a Name,
     /// What the view has under the name, if anything.
     pub entry: Option<&'a Entry>,
     pub state: HeldState,
-    /// The reply with it that the client rejected, if it did.
+    /// The reply with this resource that the client rejected, if it did.
     pub nack: Option<RejectedReply<'a>>,
 }
 
-/// How far a resource has come.
+/// How far a resource has come on its way to the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HeldState {
     /// The client does not have what the view has now.
@@ -82,7 +82,7 @@ impl Holding {
         Self { kind: kind.clone(), wildcard, names, newest, accepted, rejections: acks.rejections().clone() }
     }
 
-    /// Returns how the client answered a resource that it was sent and that last changed at a revision.
+    /// Returns how the client answered a resource that it was sent, and that last changed at revision `changed`.
     fn answer<'a>(&'a self, name: &'a Name, entry: &'a Entry, changed: Revision) -> Held<'a> {
         let sent = SentResource::of(&self.kind, name, Some(entry), changed);
         let nack = self.rejections.rejecting(&sent, self.accepted);
@@ -105,7 +105,7 @@ impl Holdings {
         }
     }
 
-    /// Calls `each` for every resource of a type that concerns the client, in a snapshot that is no older than what it was sent.
+    /// Calls `each` for every resource of a type that concerns the client. The snapshot must not be older than what the client was sent.
     pub fn each<'a>(&'a self, of: &'a Holding, snapshot: &'a Snapshot, mut each: impl FnMut(Held<'a>)) {
         let changed = |entry: &Entry| if self.reads_wrappers { entry.changed } else { entry.body_changed };
         let table = |class| snapshot.resources(&of.kind, class);

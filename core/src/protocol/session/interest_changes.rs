@@ -1,5 +1,5 @@
-//! Applies what a request subscribes to, of one type, and notes the changes of interest for the view. Both variants become one kind of
-//! subscription.
+//! Applies what a request subscribes to, for one type, and records the changes of interest for the view. Requests of both variants become the
+//! same kind of subscription.
 
 use std::collections::VecDeque;
 
@@ -28,12 +28,12 @@ impl<'r> InterestChanges<'r> {
         Self { kind, client, books, interest }
     }
 
-    /// Takes over the spellings and errors of a SotW list. Returns how many names more than in the last one cannot be requested.
+    /// Takes the spellings and errors of a SotW list. Returns by how many names the list exceeds the last one in names that cannot be requested.
     pub(super) fn take_wording(&mut self, list: &mut RequestedNames) -> usize {
         self.books.wording.take_list(list, self.client.errors)
     }
 
-    /// Applies the list of a SotW request with this version. `first` is set for the first request of the type, and `repeats` if everything is
+    /// Applies the list of a SotW request with this version. `first` is set for the first request of the type. `repeats` is set if everything is
     /// to be sent again.
     pub(super) fn take_list(&mut self, mut list: RequestedNames, version: String, first: bool, repeats: bool) {
         let full_state = self.kind.info().full_state;
@@ -47,11 +47,11 @@ impl<'r> InterestChanges<'r> {
             self.books.stated.forget_version();
         }
         if first && list.wildcard {
-            // A relay counts its first response as the complete set, for clients that may hold more.
+            // A relay's clients may hold more than the relay, and it takes its first response for the complete set.
             if self.client.relay {
                 self.books.stated.doubt();
             }
-            // The version means something for a pure wildcard only; for names it does not show which of them the client has (SOTW-4).
+            // The version means something for a wildcard without names only. With names, it does not show which of them the client has (SOTW-4).
             if list.names.is_empty() && has_version {
                 self.books.stated.set_version(version);
             }
@@ -62,7 +62,7 @@ impl<'r> InterestChanges<'r> {
             self.unsubscribe(&name);
             self.books.due.set_complete(full_state);
             if !full_state && self.books.wildcard.is_some() {
-                self.books.names.request_anew(name, self.books.due.asked()); // `*` may show it differently
+                self.books.names.request_anew(name, self.books.due.asked()); // for `*` the view may have another version of the name
             }
         }
         for name in list.names {
@@ -81,8 +81,8 @@ impl<'r> InterestChanges<'r> {
         }
     }
 
-    /// Applies the changes of a delta request, which states that the client holds something. Returns whether the request is empty and stands
-    /// for the wildcard.
+    /// Applies the changes of a delta request; `stated` is what the client states that it holds. Returns whether the request is empty and means
+    /// the wildcard.
     pub(super) fn take_changes(
         &mut self,
         mut on: RequestedNames,
@@ -105,7 +105,7 @@ impl<'r> InterestChanges<'r> {
             self.books.wildcard.iter_mut().for_each(|wildcard| wildcard.request_again(asked));
         }
         for name in on.names.difference(&off.names) {
-            self.books.wording.forget_error(name); // if the view still has no room for it, the client gets the error again
+            self.books.wording.forget_error(name); // if the view still has no room for the name, the client gets the error again
             let held_before = stated.as_ref().is_some_and(|stated| stated.place(name.as_str()).is_some());
             self.subscribe(name.clone(), held_before);
         }
@@ -115,14 +115,14 @@ impl<'r> InterestChanges<'r> {
         self.set_wildcard(wildcard, stated.filter(|_| wildcard).map(InitialVersions::new));
         for name in &off.names {
             if self.unsubscribe(name) && self.books.wildcard.is_some() && !name.is_glob() {
-                // The name stays visible through `*` or is removed: the client is sent which (DELTA-24).
+                // The name is still part of `*` or is removed. The client is sent which of the two (DELTA-24).
                 self.books.names.request(name.clone(), asked);
             }
         }
         legacy
     }
 
-    /// gRPC clients name what they want: an empty list of theirs is not a wildcard (SOTW-40).
+    /// Whether an empty list means the wildcard. For gRPC clients it does not: they request resources by name (SOTW-40).
     fn has_legacy_wildcard(&self) -> bool {
         self.kind.info().empty_first.is_wildcard() && !self.client.grpc
     }
@@ -132,12 +132,12 @@ impl<'r> InterestChanges<'r> {
             return;
         }
         self.note(Selector::Wildcard, on);
-        // Leaving `*` reduces the set of a full-state client (SOTW-41); joining it requests everything.
+        // When the client leaves `*`, its full set shrinks (SOTW-41). When it subscribes to `*`, it requests everything.
         let has_sets = self.client.variant == Variant::Sotw && self.kind.info().full_state;
         let Books { wildcard, names, due, .. } = &mut *self.books;
         due.set_complete(has_sets);
         *wildcard = on.then(|| Wildcard::new(initial_versions, due.asked()));
-        names.recheck_awaiting_data(); // `*` may know them, or no longer does
+        names.recheck_awaiting_data(); // `*` may know them, or the client no longer gets them by `*`
         if !on {
             names.on_wildcard_left();
         }
@@ -159,7 +159,7 @@ impl<'r> InterestChanges<'r> {
         ended
     }
 
-    /// Notes a change for the view. A name that the client may not have is not requested for it.
+    /// Records a change for the view, unless the client may not have the name: the view does not request it then.
     fn note(&mut self, wanted: Selector, on: bool) {
         if matches!(&wanted, Selector::Name(name) if !self.client.clearance.allows(self.kind, name)) {
             return;

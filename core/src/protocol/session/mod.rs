@@ -92,28 +92,28 @@ pub enum Fetched {
 /// Why the relay ends a stream.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CloseReason {
-    /// Removals that the client has not been sent are forgotten. When it reconnects, it states what it holds.
+    /// Removals that the client was not sent are forgotten. When it reconnects, it states what it holds.
     #[error("removal history expired; reconnect with initial_resource_versions")]
     HistoryExpired,
-    /// The node changed to another key; the client is served under it when it reconnects (SOTW-11, KEY-14).
+    /// The node changed to another key. When the client reconnects, it is served under that key (SOTW-11, KEY-14).
     #[error("node changed to another sharing key; reconnect")]
     KeyChanged,
-    /// No server is reachable, nothing that this client wants is cached, and it may have another server to turn to (XLAT-36).
+    /// No server is reachable, nothing that this client wants is cached, and the client may have another server (XLAT-36).
     #[error("no server is reachable and nothing requested is cached")]
     NoUpstream,
     /// The view's task ended; on reconnecting, the client gets a new view.
     #[error("internal error in the view of this client; reconnect")]
     ViewFailed,
-    /// The server ends streams that request the type of this stream.
+    /// The server ends streams that request this stream's type.
     #[error("the control plane ends streams that request this type: {0}")]
     TypeRefused(Box<ServerStatus>),
-    /// The server refuses the headers of this client, which has not had a reply yet.
+    /// The server refuses the headers of this client, and the client has had no reply yet.
     #[error("the control plane refuses the headers of this client: {0}")]
     Refused(Box<ServerStatus>),
     /// The client broke the protocol or a limit.
     #[error("{0}")]
     BadRequest(BadRequest),
-    /// A later node is one that the client may not be.
+    /// A later node is one that permissions do not let the client be.
     #[error("{0}")]
     Denied(Box<Denied>),
 }
@@ -132,12 +132,12 @@ pub enum BadRequest {
         /// The type that the service serves.
         served: String,
     },
-    /// The permissions do not list the type for this client.
+    /// The permissions for this client do not list the type.
     #[error("type {kind} is not permitted: rule {rule} of permissions lists others")]
     TypeNotPermitted {
         /// The full name of the type.
         kind: String,
-        /// The rule for this client.
+        /// The rule that applies to this client.
         rule: Arc<str>,
     },
     /// The request is of the other variant.
@@ -149,12 +149,12 @@ pub enum BadRequest {
     /// The stream subscribes to more names of a type than this limit.
     #[error("too many names of one type on one stream: limit {0} (limits.names_per_type)")]
     TooManyNames(usize),
-    /// Names of all types on the stream, and what it states that it has.
+    /// The stream subscribes to, and states that it holds, more names of all types than this limit.
     #[error(
         "too many names on one stream, with those in initial_resource_versions: limit {0} (limits.names_per_stream)"
     )]
     TooManyNamesOnStream(usize),
-    /// Clients state that they hold more than this limit in bytes, and this stream costs most of it.
+    /// The versions that all clients state exceed this limit in bytes, and this stream states most of them.
     #[error(
         "too many versions in initial_resource_versions: the limit for all clients is {0} bytes \
          (limits.stated_versions_bytes); retry later"

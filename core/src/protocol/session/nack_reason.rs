@@ -1,5 +1,5 @@
-//! The text of a NACK. A client wrote it, so it is bounded and escaped, and what looks like key material is replaced: a client may
-//! quote the resource that it rejects.
+//! The text of a NACK. A client wrote it, so it is bounded and escaped. What looks like key material is replaced, because a client may quote the
+//! resource that it rejects.
 //!
 //! What is replaced, in this order:
 //! 1. PEM, from `-----BEGIN` to the end of its `-----END` line, or of the text.
@@ -12,12 +12,12 @@ use crate::xds::truncate;
 
 /// Returns the reason as it is kept: redacted, without control characters, and of at most `limit` bytes.
 pub fn clean(text: &str, limit: usize) -> Box<str> {
-    // Of a secret that the limit cuts, enough is read to recognize it.
+    // If the limit cuts a secret, enough of it is read to recognize it.
     let redacted = redact(&truncate(text, limit + SHORTEST_RUN));
     escape(&redacted, limit).into()
 }
 
-/// Returns a text without control characters and those that change the direction of writing, of at most `limit` bytes.
+/// Returns at most `limit` bytes of a text, with escapes for control characters and for those that change the direction of writing.
 pub(super) fn escape(text: &str, limit: usize) -> String {
     let mut escaped = String::new();
     for letter in text.chars() {
@@ -44,8 +44,8 @@ pub fn names_quoted_by(request: &Request, limit: usize) -> Vec<Name> {
     error.map(|status| quoted_names(&status.message, limit)).unwrap_or_default()
 }
 
-/// Returns the names that a reason may quote: words before a colon, as in `cluster(s) a: too old, b: too new`, and what is in quotation
-/// marks. Which of them are resources is for the caller to find out.
+/// Returns the names that a reason may quote: words before a colon, as in `cluster(s) a: too old, b: too new`, and texts in quotation marks. The
+/// caller finds out which of them are resources.
 fn quoted_names(text: &str, limit: usize) -> Vec<Name> {
     let text = truncate(text, limit);
     let words = text.split_whitespace().filter_map(|word| {
@@ -65,7 +65,7 @@ fn quoted_names(text: &str, limit: usize) -> Vec<Name> {
     names
 }
 
-/// Returns what stands between two of these marks. An apostrophe within a word is not a mark.
+/// Returns the texts between two marks of this kind. An apostrophe within a word is not a mark.
 fn between(text: &str, mark: char) -> impl Iterator<Item = &str> {
     let is_word = |letter: Option<char>| letter.is_some_and(char::is_alphanumeric);
     let mut open = None;
@@ -113,14 +113,14 @@ fn redact_fields(text: &str) -> String {
     redacted + &text[kept..]
 }
 
-/// Returns where the value of a field begins that ends at `at`, if a value follows that is not replaced already.
+/// Returns where the value of a field begins, if a value follows that is not replaced already. The field ends at `at`.
 fn value_after(text: &str, at: usize) -> Option<usize> {
     let sign = text[at..].trim_start_matches(['"', '\'', '\\', ' ']).strip_prefix([':', '='])?;
     let value = sign.trim_start();
     (!value.is_empty() && !value.starts_with(REDACTED)).then_some(text.len() - value.len())
 }
 
-/// A value in quotation marks ends with the next such mark that is not escaped, another one at the next space or comma.
+/// Returns the length of a value. A quoted value ends with the next quotation mark that is not escaped, any other one at the next space or comma.
 fn length_of_value(value: &str) -> usize {
     let Some(mark) = value.chars().next().filter(|mark| ['"', '\'', '`'].contains(mark)) else {
         return value.find([' ', ',', '\n']).unwrap_or(value.len());
@@ -160,7 +160,7 @@ fn is_encoded(run: &str) -> bool {
     run.len() >= SHORTEST_RUN && (mixed || run.bytes().all(|byte| byte.is_ascii_hexdigit()))
 }
 
-/// Marks that change the direction of writing, and line separators.
+/// Whether a character changes the direction of writing, separates lines, or has no width.
 fn is_invisible(letter: char) -> bool {
     matches!(letter, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}')
 }
@@ -179,7 +179,7 @@ const SECRET_FIELDS: [&str; 9] = [
     "token",
 ];
 const SHORTEST_RUN: usize = 32;
-/// How many names a reason is taken to quote.
+/// How many names are read from one reason.
 pub(super) const MOST_QUOTED: usize = 64;
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
-//! The names that a client subscribes to of one type: what it was sent of each, and what of each is still to be sent.
+//! The names of one type that a client subscribes to: what it was sent of each, and what is still to be sent of each.
 //!
-//! Names keep no cursor, and the pending names are bounded by the requested ones. A member of a collection (globs, COLL-12 to COLL-24) is a
-//! name like any other from its first change until its removal was sent. The view counts interest in the glob alone, and reports each
-//! change of a member to the sessions that subscribe to it.
+//! Names keep no cursor, and the number of pending names is bounded by that of the requested ones. A member of a collection (globs, COLL-12 to
+//! COLL-24) is a name like any other, from its first change until its removal was sent. The view counts interest in the glob alone, and reports
+//! each change of a member to the sessions that subscribe to the glob.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,11 +17,11 @@ use crate::xds::{Name, SetVersion, StatedVersions};
 
 #[derive(Debug, Default)]
 pub(super) struct SubscribedNames {
-    /// Members of collections too, from their first change.
+    /// Also has members of collections, from their first change.
     sent: BTreeMap<Name, SentState>,
     globs: BTreeSet<Name>,
     pending: BTreeMap<Name, Pending>,
-    /// Requested names of which nothing is known, each with the time of its request: pending as well, but skipped until the view reports a change.
+    /// Requested names of which nothing is known, each with the time of its request. They are pending too, but skipped until the view reports a change.
     awaiting_data: BTreeMap<Name, Moment>,
     /// The sum over everything that was sent by name.
     sum: SetVersion,
@@ -89,7 +89,7 @@ impl SubscribedNames {
         self.pending.get(name)
     }
 
-    /// Returns the first pending name after another one.
+    /// Returns the pending name that follows another one, or the first.
     pub(super) fn next_pending(&self, after: Option<&Name>) -> Option<(Name, Pending)> {
         let mut later = self.pending.range::<Name, _>((after.map_or(Unbounded, Excluded), Unbounded));
         later.next().map(|(name, pending)| (name.clone(), *pending))
@@ -127,13 +127,13 @@ impl SubscribedNames {
         self.sent.values().any(SentState::client_may_hold)
     }
 
-    /// When the next forced name is due, of those that are not due yet.
+    /// Returns when the next forced name is due, of those that are not due yet.
     pub(super) fn next_forced(&self, now: Moment) -> Option<Moment> {
         let all = self.pending.values().inspect(|_| visit());
         all.filter_map(|pending| pending.forced_later(now)).min()
     }
 
-    /// Frees what empty maps keep: a tree keeps its last node, and an idle session needs none.
+    /// Frees the memory of empty maps: a tree keeps its last node, and an idle session needs none.
     pub(super) fn release_room(&mut self) {
         if self.pending.is_empty() {
             self.pending = BTreeMap::new();
@@ -143,12 +143,12 @@ impl SubscribedNames {
         }
     }
 
-    /// Subscribes to a name, or requests it again. Returns whether the view has to know of it.
+    /// Subscribes to a name, or requests it again. Returns whether the view has to count it.
     pub(super) fn subscribe(&mut self, name: &Name, held_before: bool, asked: Moment) -> bool {
         self.awaiting_data.remove(name);
         self.request(name.clone(), asked);
         if name.is_glob() && !self.globs.insert(name.clone()) {
-            // A glob was subscribed again: everything in it is sent again (DELTA-10).
+            // The client subscribed to a glob again: everything in it is sent again (DELTA-10).
             for (name, _) in name.members_in(&self.sent) {
                 self.pending.entry(name.clone()).or_default().request(asked);
             }
@@ -158,7 +158,7 @@ impl SubscribedNames {
         std::mem::take(&mut sent.member) | std::mem::take(&mut sent.refused)
     }
 
-    /// Ends the subscription of a name. Returns whether it was subscribed (DELTA-25). What stays visible through `*` is pending.
+    /// Ends the subscription of a name. Returns whether there was one (DELTA-25). With a wildcard, members of an ended collection are pending.
     pub(super) fn unsubscribe(&mut self, name: &Name, has_wildcard: bool, asked: Moment) -> bool {
         if self.sent.get(name).is_none_or(|sent| sent.member) {
             return false;
@@ -170,7 +170,7 @@ impl SubscribedNames {
         true
     }
 
-    /// A name that is no longer subscribed by itself stays as a member of its collection, if it is in one.
+    /// Keeps a name that is no longer subscribed by itself as a member of its collection, if it is in one. Returns whether it is kept.
     fn keep_as_member(&mut self, name: &Name, asked: Moment) -> bool {
         let held = match self.sent.get_mut(name) {
             Some(sent) if !self.globs.is_empty() => sent.client_may_hold(),
@@ -185,8 +185,7 @@ impl SubscribedNames {
         true
     }
 
-    /// Ends the subscription of a collection: nothing of it is sent any more, except names that are subscribed by themselves
-    /// (COLL-17).
+    /// Ends the subscription of a collection: its members are not sent any more, except those that are subscribed by name (COLL-17).
     fn leave_collection(&mut self, glob: &Name, has_wildcard: bool, asked: Moment) {
         if !self.globs.remove(glob) {
             return;
@@ -196,12 +195,12 @@ impl SubscribedNames {
         for name in members {
             self.drop_name(&name);
             if has_wildcard {
-                self.request_anew(name, asked); // it stays visible through `*`, or is removed (DELTA-24)
+                self.request_anew(name, asked); // it is still part of `*`, or is removed (DELTA-24)
             }
         }
     }
 
-    /// Adds a name, unless it is one of them.
+    /// Adds a name, unless it is there already.
     fn enter(&mut self, name: &Name, sent: SentState) {
         if let Entry::Vacant(vacant) = self.sent.entry(name.clone()) {
             self.kept.enter(name, &sent);
@@ -223,17 +222,17 @@ impl SubscribedNames {
         self.awaiting_data.remove(name);
     }
 
-    /// Records that a name was requested at a time, unless an earlier request of it waits.
+    /// Records that a name was requested at a time, unless an earlier request of it is still waiting.
     pub(super) fn request(&mut self, name: Name, asked: Moment) {
         self.pending.entry(name).or_default().request(asked);
     }
 
-    /// Records that a name was requested, whatever else was pending of it.
+    /// Records that a name was requested, and forgets what else was pending of it.
     pub(super) fn request_anew(&mut self, name: Name, asked: Moment) {
         self.pending.insert(name, Pending::requested(asked));
     }
 
-    /// Requests every name anew.
+    /// Requests every name again.
     pub(super) fn request_all(&mut self, asked: Moment) {
         self.pending.extend(self.sent.keys().map(|name| (name.clone(), Pending::requested(asked))));
     }
@@ -250,12 +249,12 @@ impl SubscribedNames {
         sent.map(|sent| sent.refused = true).is_some()
     }
 
-    /// A refused name is requested again. Returns whether it was refused.
+    /// Takes back the refusal of a name that is requested again. Returns whether it had been refused.
     pub(super) fn retry(&mut self, name: &Name) -> bool {
         self.sent.get_mut(name).is_some_and(|sent| std::mem::take(&mut sent.refused))
     }
 
-    /// The client has left `*`. It may hold these names from there: they are compared with what the server sent for the names.
+    /// Records that the client has left `*`. It may hold names from there: all its names are compared with what the server sent for them.
     pub(super) fn on_wildcard_left(&mut self) {
         let sent = &self.sent;
         self.pending.retain(|name, _| sent.contains_key(name));
@@ -264,7 +263,7 @@ impl SubscribedNames {
         }
     }
 
-    /// Records what the client states that it holds of a collection: it is sent what differs, and removals.
+    /// Records which members of collections the client states that it holds: it is sent differences and removals.
     pub(super) fn hold_members(&mut self, versions: &StatedVersions) {
         if self.globs.is_empty() {
             return; // the usual case
@@ -287,7 +286,7 @@ impl SubscribedNames {
         }
     }
 
-    /// Marks a name. The client already has every change up to `reached`, unless the view counted its interest later.
+    /// Makes a name pending. The client already has every change up to `reached`, unless the view counted its interest later.
     pub(super) fn on_changed(&mut self, name: &Name, revision: Revision, reached: Revision, forget_earlier: bool) {
         if self.sent.contains_key(name) {
             if let Some(asked) = self.awaiting_data.remove(name) {
@@ -301,7 +300,7 @@ impl SubscribedNames {
         }
     }
 
-    /// Nothing is known of a name that the client requested at a time.
+    /// Records that nothing is known of a name, which the client requested at `asked`.
     pub(super) fn await_data(&mut self, name: Name, asked: Moment) {
         self.awaiting_data.insert(name, asked);
     }
@@ -312,7 +311,7 @@ impl SubscribedNames {
         }
     }
 
-    /// Sends a name at a time, changed or not, unless nothing is known of it.
+    /// Makes a name due at a time, changed or not, unless nothing is known of it.
     pub(super) fn force(&mut self, name: &Name, due: Moment) {
         if !self.awaiting_data.contains_key(name) {
             self.pending.entry(name.clone()).or_default().force(due);
@@ -334,8 +333,8 @@ impl SubscribedNames {
         }
     }
 
-    /// Records that a part of `*` was sent, and with it what was pending by `*` alone. A cluster that waits for the name has it now. Returns
-    /// whether the client subscribes to the name itself.
+    /// Records that the client was sent a name by `*`, and with it what was pending for `*` alone. A cluster that waits for the name has it now.
+    /// Returns whether the client subscribes to the name itself.
     pub(super) fn record_sent_by_wildcard(&mut self, name: &Name) -> bool {
         let by_name = self.sent.contains_key(name);
         match by_name {
@@ -345,7 +344,7 @@ impl SubscribedNames {
         by_name
     }
 
-    /// A member was sent: the collection is no longer reported as empty.
+    /// Records that a member was sent: the collection is not reported as empty any more.
     pub(super) fn answer_collection_of(&mut self, name: &Name) {
         if let Some(glob) = self.collection(name).cloned() {
             self.awaiting_data.remove(&glob);
@@ -367,7 +366,7 @@ impl SubscribedNames {
         }
     }
 
-    /// Records that a set has what a snapshot has of a name.
+    /// Records that the client was sent a set which agrees with the snapshot on this name.
     pub(super) fn settle_in_set(&mut self, name: Name, mark: Revision) {
         if let Some(still) = self.pending.remove(&name).and_then(|pending| pending.after(mark)) {
             self.pending.insert(name, still);

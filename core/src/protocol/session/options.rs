@@ -4,47 +4,47 @@ use std::time::Duration;
 
 use crate::protocol::faults::Faults;
 
-/// Bounds and waiting times of one client's session.
+/// Limits and waiting times of one client's session.
 #[derive(Debug, Clone)]
 pub struct SessionOptions {
-    /// How long a SotW reply without an ACK or NACK delays the next change of its type.
+    /// How long the next change of a type waits for the ACK or NACK of the last SotW reply.
     pub ack_patience: Duration,
     /// How long, in total, a routing change waits for the endpoints of clusters that were just sent.
     pub routing_hold: Duration,
-    /// How long routes wait for clusters that are not all known, and removals for routing that is not all known: longer than any timer
-    /// that may make them known.
+    /// How long routes wait while not all clusters are known, and removals while not all routing is known. Longer than any timer that may make
+    /// them known.
     pub clusters_timeout: Duration,
     /// How long removals of clusters wait for a client that has NACKed its routing. Zero: they do not wait.
     pub nacked_routing_hold: Duration,
-    /// How long forced endpoints wait for an endpoint change that came with the cluster's change.
+    /// How long forced endpoints wait, so that a change of the endpoints that came with the change of the cluster is sent with them.
     pub forced_endpoints_after: Duration,
-    /// Sent replies remembered per type.
+    /// How many unanswered replies are remembered per type.
     pub answers: usize,
     /// Size at which a delta reply is split.
     pub reply_bytes: usize,
-    /// Types that a session may subscribe to.
+    /// How many types a session may subscribe to.
     pub types: usize,
-    /// Names that a session may subscribe to per type.
+    /// How many names of one type a session may subscribe to.
     pub names: usize,
-    /// Names of all types that a session may subscribe to, or state that it holds.
+    /// How many names of all types a session may subscribe to or state that it holds.
     pub names_per_stream: usize,
     /// How long a single fetch waits for an unknown resource.
     pub fetch_timeout: Duration,
-    /// Closes the stream of a new gRPC client when no server is reachable and the cache has nothing for it, so that the client tries its
-    /// next server.
+    /// Whether to close the stream of a new gRPC client when no server is reachable and the cache has nothing for it, so that the client tries
+    /// its next server.
     pub grpc_fail_fast: bool,
-    /// What becomes of an aggregated stream on which a client requests a type that the server refuses.
+    /// What happens to an aggregated stream on which a client requests a type that the server refuses.
     pub on_refused_type: OnRefusedType,
-    /// Rules that tests break on purpose; none in the program.
+    /// Rules that tests break on purpose. The program sets none.
     pub faults: Faults,
 }
 
-/// What becomes of an aggregated stream on which a client requests a type that the server refuses.
+/// What happens to an aggregated stream on which a client requests a type that the server refuses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OnRefusedType {
-    /// It goes on.
+    /// The stream goes on.
     Ignore,
-    /// It ends with the server's status.
+    /// The stream ends with the server's status.
     End,
 }
 

@@ -1,4 +1,4 @@
-//! Why something has to be sent: of one name, and of a type whatever its names.
+//! Why something has to be sent: a name, or a reply of a type whatever its names.
 
 use super::carried::ReplyAge;
 use super::reply::ReplyContext;
@@ -9,15 +9,15 @@ use crate::xds::SetVersion;
 /// Why a name has to be sent.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Pending {
-    /// The client requested it then, and is sent it even if it has it already (DELTA-10).
+    /// When the client requested the name. It is sent the name even if it has it already (DELTA-10).
     requested: Option<Moment>,
-    /// It changed.
+    /// Changes that the client was not sent.
     changed: Option<Changes>,
-    /// A cluster waits for it. It is sent at that time, changed or not.
+    /// A cluster waits for the name, which is sent at this time, changed or not.
     forced_resend: Option<Moment>,
 }
 
-/// Unsent changes of a name. A snapshot between the first and the last includes some of them; a reply from it sends those.
+/// Unsent changes of a name. A snapshot between the first and the last has some of them; a reply made from it sends those.
 #[derive(Debug, Clone, Copy)]
 struct Changes {
     first: Revision,
@@ -36,9 +36,9 @@ impl Pending {
         self.requested.get_or_insert(asked);
     }
 
-    /// Records a change of a member of a collection, which the client is sent in any case if it may hold something.
+    /// Replaces the request of a name by a change. With `asked`, the client counts as having requested it then, and is sent it in any case.
     pub(super) fn replace_request(&mut self, asked: Option<Moment>) {
-        self.changed_at(Revision::ZERO); // it may be absent by now, or always have been
+        self.changed_at(Revision::ZERO); // the resource may be absent by now, or may always have been
         self.requested = asked;
     }
 
@@ -46,7 +46,7 @@ impl Pending {
         self.forced_resend.get_or_insert(due);
     }
 
-    /// The client was sent the name in another way: no cluster waits for it.
+    /// Records that the client was sent the name in another way, so that no cluster waits for it.
     pub(super) fn end_force(&mut self) {
         self.forced_resend = None;
     }
@@ -57,7 +57,7 @@ impl Pending {
         changes.last = changes.last.max(revision);
     }
 
-    /// Records a change that a server has made. The client already has every change up to `reached`, unless the view counted its interest later.
+    /// Records a change by a server. The client already has every change up to `reached`, unless the view counted its interest later.
     pub(super) fn changed_by_server(&mut self, revision: Revision, reached: Revision) {
         self.changed_at(revision);
         if let Some(changes) = self.changed.as_mut().filter(|of| revision > reached && of.oldest == Revision::ZERO) {
@@ -73,17 +73,17 @@ impl Pending {
         self.requested.is_some()
     }
 
-    /// Returns when the client requested it, if it waits for that.
+    /// Returns when the client requested the name, if a request is pending.
     pub(super) fn asked(&self) -> Option<Moment> {
         self.requested
     }
 
-    /// Whether nothing but a request makes it pending.
+    /// Whether a request is the only reason why the name is pending.
     pub(super) fn is_request_alone(&self) -> bool {
         self.changed.is_none() && self.forced_resend.is_none()
     }
 
-    /// Whether nothing but a change makes it pending.
+    /// Whether a change is the only reason why the name is pending.
     pub(super) fn is_change_alone(&self) -> bool {
         self.requested.is_none() && self.forced_resend.is_none()
     }
@@ -92,24 +92,24 @@ impl Pending {
         self.forced_resend.is_some_and(|due| due <= now)
     }
 
-    /// Returns when it is to be sent again, if that is later.
+    /// Returns when the name is due by force, if that is later than now.
     pub(super) fn forced_later(&self, now: Moment) -> Option<Moment> {
         self.forced_resend.filter(|due| *due > now)
     }
 
-    /// Whether it is due now, if there is something to send.
+    /// Whether the name is due now, if there is something to send.
     pub(super) fn is_ripe(&self, view: &ReplyContext) -> bool {
         self.is_requested() || self.changed_by(view.state.revision) || self.is_forced(view.now)
     }
 
-    /// Returns how old what is sent of it is.
+    /// Returns the age of what a reply sends of the name.
     pub(super) fn carried(&self, view: &ReplyContext) -> ReplyAge {
         let oldest = self.changed.filter(|changes| self.requested.is_none() && changes.oldest != Revision::ZERO);
         let change = oldest.and_then(|changes| view.state.received(changes.oldest));
         ReplyAge { change, request: self.requested }
     }
 
-    /// Whether one of the unsent changes may be this one.
+    /// Whether `revision` may be that of an unsent change.
     pub(super) fn covers(&self, revision: Revision) -> bool {
         self.changed.is_some_and(|changes| changes.first <= revision && revision <= changes.last)
     }
@@ -124,13 +124,13 @@ impl Pending {
         self.changed.is_some_and(|changes| changes.first > mark)
     }
 
-    /// Returns what is left after the snapshot of revision `mark` was sent.
+    /// Returns what is still pending after the snapshot of revision `mark` was sent.
     pub(super) fn after(self, mark: Revision) -> Option<Self> {
         let last = self.changed.map(|changes| changes.last).filter(|last| *last > mark)?;
         Some(Self { changed: Some(Changes { first: mark.next(), last, oldest: mark.next() }), ..Self::default() })
     }
 
-    /// Returns what is left if that snapshot had nothing new for the client: a cluster waits for the name still.
+    /// Returns what is still pending if that snapshot had nothing new for the client. If a cluster waits for the name, it still does.
     pub(super) fn after_no_news(self, mark: Revision) -> Option<Self> {
         match (self.after(mark), self.forced_resend) {
             (still, None) => still,
@@ -138,21 +138,21 @@ impl Pending {
         }
     }
 
-    /// Returns what is left after an error of that snapshot was sent: the name is requested until it has a value.
+    /// Returns what is still pending after an error of that snapshot was sent: the name is requested until it has a value.
     pub(super) fn after_error(self, mark: Revision, now: Moment) -> Self {
         let changed = self.after(mark).and_then(|still| still.changed);
         Self { requested: self.requested.or(Some(now)), changed, ..self }
     }
 
-    /// Returns what is left after a set was sent that has what the client holds, although that was requested and is absent: the reduced set
-    /// removes it.
+    /// Returns what is still pending after a set was sent that still has an absent resource, because the client holds it. The request is
+    /// answered, and the reduced set removes the resource.
     pub(super) fn before_removal(self, mark: Revision) -> Self {
         let mut still = Self { requested: None, ..self };
         still.changed_at(mark);
         still
     }
 
-    /// Returns what is still pending after the name was sent without its error: the change of that error, which has this revision.
+    /// Returns what is still pending after the name was sent without its error: the change to that error, which has this revision.
     pub(super) fn before_error(self, revision: Revision) -> Self {
         let mut still = Self { requested: None, forced_resend: None, ..self };
         still.changed_at(revision);
@@ -160,16 +160,16 @@ impl Pending {
     }
 }
 
-/// Which replies of a type are due whatever its names, and the version of the last one.
+/// Which replies of a type are due whatever its names are, and the version of the last one.
 #[derive(Debug)]
 pub(super) struct RepliesDue {
     /// When the latest request was received.
     asked: Moment,
-    /// A complete set has to be sent because of a request of that time (SotW, full-state types).
+    /// Since when a complete set is due because of a request (SotW, full-state types).
     complete: Option<Moment>,
-    /// An empty reply has to be sent (DELTA-36).
+    /// An empty reply is due (DELTA-36).
     empty: bool,
-    /// Removals were forgotten before this client was sent them: its set is compared although the history shows no removals.
+    /// Removals were forgotten before this client was sent them. Its set is compared even if the history shows no removals.
     missed_removals: bool,
     /// The version of the last SotW reply.
     last: Option<SetVersion>,
@@ -218,7 +218,7 @@ impl RepliesDue {
         self.missed_removals
     }
 
-    /// Returns the version of the last reply. Delta has none; an empty one stands for that something was sent.
+    /// Returns the version of the last reply. Delta replies have none: an empty version shows that one was sent.
     pub(super) fn last(&self) -> Option<SetVersion> {
         self.last
     }

@@ -1,6 +1,6 @@
-//! Which replies of one type the client has rejected, and what it has accepted since: how one resource stands to them, for operators.
+//! Which replies of one type the client has rejected, and what it has accepted since: how one resource relates to them, for operators.
 //!
-//! The NACK that stands ends earlier, with any newer reply that is accepted if no resource is suspected. That reply need not have what was rejected.
+//! The standing NACK may end earlier: without suspects it ends with any newer reply that the client accepts, even one without the rejected resources.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::protocol::reply_names::ReplyNames;
 use crate::protocol::view::{Entry, Revision};
 use crate::xds::{Name, Type};
 
-/// The rejected replies of which something is not accepted, in the order of their nonces.
+/// The rejected replies that have something the client has not accepted since, in the order of their nonces.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Rejections(Vec<Rejection>);
 
@@ -23,19 +23,19 @@ struct Rejection {
     /// Redacted and escaped.
     reason: Arc<str>,
     at: Moment,
-    /// What it has. None if it is a full set, or if that is not known.
+    /// The names that it has. `None` if it is a full set, or if they are not known.
     names: Option<ReplyNames>,
-    /// The resource that it has alone.
+    /// The only resource in it.
     only: Option<Name>,
-    /// What the reason quotes.
+    /// The resources that the reason quotes.
     quoted: Vec<Name>,
-    /// What of it newer replies have that were accepted.
+    /// Which of its names are in newer replies that the client accepted.
     accepted: ReplyNames,
-    /// Up to which revision the client had accepted everything, or may have, when it rejected this.
+    /// Up to which revision the client had accepted everything, or may have, when it rejected this reply.
     accepted_before: Revision,
-    /// Resources of those that are mixed into it, and of its own, that are known to be rejected.
+    /// Resources of this reply and of older ones merged into it that are known to be rejected.
     known: Vec<Name>,
-    /// Nothing else is mixed into it, and all that was accepted since is known.
+    /// No older reply is merged into this one, and everything that was accepted since is known.
     is_exact: bool,
 }
 
@@ -43,36 +43,36 @@ struct Rejection {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct SentResource<'a> {
     pub(super) name: &'a Name,
-    /// Its name in replies, if that may be another and is known.
+    /// Its name in replies, if that may differ and is known.
     pub(super) own_name: Option<&'a Name>,
-    /// Its name in replies may be another.
+    /// Its name in replies may differ.
     pub(super) is_alias: bool,
-    /// When what the client was sent last changed. Zero if that is not known.
+    /// At which revision the version that the client was sent last changed. Zero if that is not known.
     pub(super) changed: Revision,
 }
 
-/// How a resource stands to what the client rejects.
+/// How a resource relates to what the client rejects.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct RejectedIn<'a> {
     pub(super) of: InRejected,
-    /// The reason of the reply that it is about. Empty if it is not known which one that is.
+    /// The reason of the rejected reply. Empty if it is not known which reply that is.
     pub(super) reason: &'a str,
     pub(super) since: Moment,
 }
 
-/// A reply that a client rejected, as it is shown beside a resource in it.
+/// A rejected reply, as it is shown beside a resource in it.
 #[derive(Debug, Clone, Copy)]
 pub struct RejectedReply<'a> {
-    /// Which one. None if that is one of several.
+    /// The reply. `None` if it is one of several.
     pub reply: Option<SentReply>,
-    /// The words of the client. Empty if it is not known which they are.
+    /// The client's reason. Empty if it is not known which one.
     pub reason: &'a str,
     /// When the client rejected it; the latest time, if it is one of several.
     pub at: Moment,
 }
 
 impl Rejections {
-    /// Adds a rejected reply. `accepted` is the newest one that was accepted by then: of one newer than this, the names are forgotten.
+    /// Adds a rejected reply. `accepted` is the newest reply accepted by then. If it is newer than the rejected one, its names are forgotten.
     pub(super) fn reject(
         &mut self,
         reply: SentReply,
@@ -86,7 +86,7 @@ impl Rejections {
         let accepted_before = other.map_or(Revision::ZERO, |accepted| accepted.revision);
         if let Some(known) = self.of_nonce(reply.nonce) {
             known.reason = reason;
-            return; // it is rejected once more
+            return; // the client rejects it once more
         }
         if self.0.len() == MOST_REJECTIONS {
             let oldest = self.0.remove(0);
@@ -100,7 +100,7 @@ impl Rejections {
         self.0.insert(place, new);
     }
 
-    /// Notes that the client accepted a reply.
+    /// Records that the client accepted a reply.
     pub(super) fn accept(&mut self, accepted: SentReply, names: Option<&ReplyNames>) {
         self.0.retain_mut(|of| {
             if of.reply.nonce > accepted.nonce {
@@ -113,7 +113,7 @@ impl Rejections {
         });
     }
 
-    /// Notes that the reason quotes a resource. Returns `false` if the rejected reply is known not to have it.
+    /// Records that the reason quotes a resource. Returns `false` if the rejected reply is known not to have it.
     pub(super) fn quote(&mut self, nonce: u64, of: &SentResource) -> bool {
         let Some(rejection) = self.of_nonce(nonce) else { return true };
         if rejection.names.as_ref().is_some_and(|names| of.is_in(names) == Some(false)) {
@@ -125,7 +125,7 @@ impl Rejections {
         true
     }
 
-    /// Returns how a resource stands to the reply that says most about it, the newest of several. None if it is in no rejected reply.
+    /// Returns how a resource relates to the rejected reply that says most about it, the newest of several. `None` if it is in no rejected reply.
     pub(super) fn of(&self, of: &SentResource) -> Option<RejectedIn<'_>> {
         let newest_first = self.0.iter().rev().map(|rejection| rejection.of(of));
         newest_first.filter(|found| !matches!(found.of, InRejected::Not { .. })).min_by_key(|found| match found.of {
@@ -135,8 +135,8 @@ impl Rejections {
         })
     }
 
-    /// Returns the newest rejected reply that has a resource as it is now, unless the client accepted it before or since, or may have. `accepted`
-    /// is the newest reply that it accepted: after one, a reason that quotes resources and is kept whole is about those alone.
+    /// Returns the newest rejected reply that has a resource in its present version, unless the client accepted it before or since, or may have.
+    /// If a reply was accepted since (`accepted` is the newest), a reason that quotes resources, and is kept whole, is about those alone.
     pub(super) fn rejecting(&self, of: &SentResource, accepted: Option<SentReply>) -> Option<RejectedReply<'_>> {
         self.0.iter().rev().filter(|rejection| rejection.reply.revision >= of.changed).find_map(|rejection| {
             let is_followed = accepted.is_some_and(|accepted| accepted.nonce > rejection.reply.nonce);
@@ -156,19 +156,19 @@ impl Rejections {
         })
     }
 
-    /// Returns the resources of which it is known that they are in rejected replies, those of the newest first.
+    /// Returns the resources that are known to be in rejected replies, those of the newest reply first.
     pub(super) fn named(&self) -> impl Iterator<Item = &Name> {
         self.0.iter().rev().flat_map(|of| of.names.iter().flat_map(|names| names.first()).chain(&of.quoted))
     }
 
-    /// Returns the revision of the newest rejected reply of which not all resources are known, if there is one.
+    /// Returns the revision of the newest rejected reply whose resources are not all known, if there is one.
     pub(super) fn unnamed_up_to(&self) -> Option<Revision> {
         let mut newest_first = self.0.iter().rev();
         let found = newest_first.find(|of| of.names.as_ref().is_none_or(|names| !names.is_complete()));
         found.map(|of| of.reply.revision)
     }
 
-    /// The client wants nothing of the type any more.
+    /// Records that the client wants nothing of the type any more.
     pub(super) fn forget_all(&mut self) {
         self.0 = Vec::new();
     }
@@ -189,13 +189,13 @@ impl Rejection {
         self.names.as_ref().is_some_and(|names| names.are_all_in(&self.accepted))
     }
 
-    /// Whether the reason may quote more than is known of it. Of a long one a part is read, of which little may be left without secrets; and words
-    /// that are no resources take places of those that are.
+    /// Whether the reason may quote more resources than are known. Of a long reason only a part is read, and secrets in it are replaced. And
+    /// words that are no resources count towards the limit of quoted names.
     fn may_be_cut(&self) -> bool {
         self.reason.len() > SURELY_WHOLE || self.quoted.len() > SURELY_ALL
     }
 
-    /// Takes over what is left of an earlier one. Of most of that no more is known than that it may be rejected.
+    /// Merges an earlier rejected reply into this one. For most of its resources all that remains known is that they may be rejected.
     fn absorb(&mut self, earlier: Self) {
         self.known =
             earlier.known_to_be_rejected().chain(self.known_to_be_rejected()).take(MOST_KNOWN).cloned().collect();
@@ -207,7 +207,7 @@ impl Rejection {
         self.is_exact = false;
     }
 
-    /// Returns the resources that are known to be rejected with it, and not to be accepted since.
+    /// Returns the resources that are known to be rejected with this reply, and not accepted since.
     fn known_to_be_rejected(&self) -> impl Iterator<Item = &Name> {
         let are_all_meant = self.is_exact && self.quoted.is_empty();
         let first = self.names.iter().flat_map(|names| names.first()).filter(move |_| are_all_meant);
@@ -223,7 +223,7 @@ impl Rejection {
         let is_alone = || self.only.as_ref().is_some_and(|only| of.is(only));
         let found = match (is_in, is_accepted) {
             (Some(false), _) | (_, Some(true)) => InRejected::Not { is_pending: false },
-            // It was sent again since, in a reply that may be an accepted one.
+            // It was sent again since, in a reply that the client may have accepted.
             (_, None) if has_changed => InRejected::Not { is_pending: false },
             _ if is_quoted() => InRejected::Quoted,
             _ if is_alone() => InRejected::Alone,
@@ -234,14 +234,14 @@ impl Rejection {
         RejectedIn { of: found, reason, since: self.at }
     }
 
-    /// Whether it is this reply that a resource was in which is found to stand to it so, and none that is mixed into it.
+    /// Whether a resource with this relation is known to have been in this reply itself, and not in an older one that was merged into it.
     fn is_known_to_be_of(&self, found: InRejected) -> bool {
         self.is_exact || matches!(found, InRejected::Quoted | InRejected::Alone)
     }
 }
 
 impl<'a> SentResource<'a> {
-    /// Returns that of an entry. Where aliases are requested, replies have the resource's own name.
+    /// Describes an entry that the client was sent. Where clients request aliases, replies have the resource's own name.
     pub(super) fn of(kind: &Type, name: &'a Name, entry: Option<&'a Entry>, changed: Revision) -> Self {
         let is_alias = kind.info().by_alias;
         let own_name = entry.and_then(Entry::resource).map(|resource| &resource.name).filter(|_| is_alias);
@@ -252,12 +252,12 @@ impl<'a> SentResource<'a> {
         Self::of(kind, name, entry, entry.map(|entry| entry.changed).unwrap_or_default())
     }
 
-    /// Whether it has this name.
+    /// Whether the resource has this name.
     fn is(&self, name: &Name) -> bool {
         self.name == name || self.own_name == Some(name)
     }
 
-    /// Whether it is among those of a reply. None if that is not known.
+    /// Whether the resource is among the names of a reply. `None` if that is not known.
     pub(super) fn is_in(&self, names: &ReplyNames) -> Option<bool> {
         match (names.has(self.name), self.own_name.map(|own| names.has(own))) {
             (Some(true), _) | (_, Some(Some(true))) => Some(true),
@@ -268,12 +268,12 @@ impl<'a> SentResource<'a> {
     }
 }
 
-/// How many rejected replies are told apart.
+/// How many rejected replies are kept apart.
 const MOST_REJECTIONS: usize = 8;
-/// A reason that is no longer than this, and quotes no more, is whole.
+/// A reason that is not longer than this, and does not quote more than `SURELY_ALL` names, is known in full.
 const SURELY_WHOLE: usize = 1024;
 const SURELY_ALL: usize = 16;
-/// How many resources are known to be rejected of those that are told apart no more.
+/// How many resources are kept that are known to be rejected in merged replies.
 const MOST_KNOWN: usize = 64;
 
 #[cfg(test)]
@@ -298,14 +298,14 @@ mod tests {
         ReplyNames::of(names.iter())
     }
 
-    /// A client rejects a reply with one resource, which has the name of the nonce.
+    /// The client rejects a reply with one resource, whose name is the nonce.
     fn reject(rejections: &mut Rejections, nonce: u64, accepted: Option<SentReply>) {
         let only = Some(nonce.to_string().into());
         let words = (format!("no {nonce}").into(), Moment::START);
         rejections.reject(reply(nonce), Some(names(nonce..nonce + 1)), only, words, accepted);
     }
 
-    /// Which reply with a resource that the client has since a reply is shown as rejected, and with which reason.
+    /// Returns which rejected reply is shown for a resource, and its reason. `since` is the revision at which the resource last changed.
     fn shown(
         rejections: &Rejections,
         (name, since): (u64, u64),

@@ -1,4 +1,4 @@
-//! Removals, sent after everything that is new, and whether any are due. In SotW only full-state types can express them.
+//! Makes replies with removals, which follow everything that is new, and tells whether any are due. In SotW only full-state types have them.
 
 use std::collections::HashSet;
 
@@ -28,14 +28,14 @@ pub(super) fn removals(books: &mut Books, kind: &Type, view: &ReplyContext) -> A
     let (mark, is_news) = note_set_mark(books, kind, view, sent_all);
     draft.set_mark(mark);
     if !draft.is_empty() || sent_all && is_news {
-        books.due.sent(SetVersion::EMPTY); // delta has no version of a set; this records that the client holds something
-        draft.set_version(ClientSnapshot::new(kind, view, books).version()); // for reports
+        books.due.sent(SetVersion::EMPTY); // delta has no version of a set; this records that the client may hold something
+        draft.set_version(ClientSnapshot::new(kind, view, books).version()); // for reports alone
         return Attempt::Ready(draft.into());
     }
     if unjudged { Attempt::Unknown } else { Attempt::Nothing }
 }
 
-/// Returns the completeness mark of `*` for the next reply to a relay, and whether it differs from the last one.
+/// Returns the completeness mark of `*` for the next reply to a relay, and whether it differs from the last mark.
 pub(super) fn note_set_mark(
     books: &mut Books,
     kind: &Type,
@@ -142,8 +142,8 @@ impl<'r, 'a> RemovalRound<'r, 'a> {
         }
     }
 
-    /// Removes what the client stated and is known to be absent: by evidence from this opening, or because the set is complete
-    /// (DELTA-13, DELTA-16). Returns whether some of it is still unknown.
+    /// Removes what the client stated and is known to be absent: by evidence from this opening, or because the set is complete (DELTA-13,
+    /// DELTA-16). Returns whether something stated is still unknown.
     fn judge_stated(&mut self) -> bool {
         let snapshot = ClientSnapshot::new(self.kind, self.view, self.books);
         let completeness = snapshot.completeness();
@@ -161,7 +161,7 @@ impl<'r, 'a> RemovalRound<'r, 'a> {
         let (mut judged, mut left) = (Vec::new(), false);
         for (place, name) in stated.current() {
             if self.draft.bytes() >= limit {
-                left = true; // the rest comes with the next piece (DELTA-48)
+                left = true; // the others follow in the next reply (DELTA-48)
                 break;
             }
             match judge(&snapshot, table, name, whole) {
@@ -189,9 +189,9 @@ impl<'r, 'a> RemovalRound<'r, 'a> {
     }
 }
 
-/// What becomes of a stated name.
+/// The judgement of a name that the client stated.
 enum Judgement {
-    /// The client has it for a reason that is known.
+    /// There is a known reason why the client has the name.
     Kept,
     Removed,
     Open {
@@ -199,7 +199,7 @@ enum Judgement {
     },
 }
 
-/// Judges a stated name. `whole` is set if what the view does not have does not exist.
+/// Judges a stated name. `whole` is set if the set is complete, so that what the view does not have does not exist.
 fn judge(snapshot: &ClientSnapshot, table: Option<&ResourceTable>, name: &Name, whole: bool) -> Judgement {
     let entry = table.and_then(|table| table.get(name));
     let is_present = entry.is_some_and(|entry| matches!(entry.presence, Presence::Present(_)));
@@ -207,8 +207,8 @@ fn judge(snapshot: &ClientSnapshot, table: Option<&ResourceTable>, name: &Name, 
         Some(entry) => table.is_some_and(|table| table.coverage().is_absent_by_evidence(entry)),
         None => snapshot.books().claims.is_absent(Class::Wildcard, name, table),
     };
-    let exists = table.is_some_and(|table| table.coverage().is_unreadable(name)); // UP-25: what the client has of it stays
-    let is_closed = !snapshot.allows(name); // that takes no evidence
+    let exists = table.is_some_and(|table| table.coverage().is_unreadable(name)); // UP-25: it came and cannot be read, so the client keeps it
+    let is_closed = !snapshot.allows(name); // this needs no evidence
     if snapshot.books().names.contains(name) || is_present && whole && !is_closed {
         Judgement::Kept
     } else if is_closed || !is_present && (whole && !exists || gone) {
@@ -239,8 +239,8 @@ pub(super) fn is_removal_due(snapshot: &ClientSnapshot) -> bool {
     }
 }
 
-/// An incomplete set is not sent: clients would delete what it lacks (I3, SOTW-7). A client without state is sent the names
-/// that are present (ORD-10); one with state waits, without a time limit.
+/// Whether a set would make the client delete resources that the view does not know (I3, SOTW-7). Then it is not sent. A client without state
+/// can be sent the present names (ORD-10); one with state waits without a time limit.
 pub(super) fn would_delete_unknown(snapshot: &ClientSnapshot) -> bool {
     let Books { names, wildcard, .. } = snapshot.books();
     if wildcard.is_some() && !snapshot.can_send_full_set() {
@@ -256,7 +256,7 @@ pub(super) fn would_delete_unknown(snapshot: &ClientSnapshot) -> bool {
     names.iter().any(|(name, sent)| snapshot.is_unknown(name) && (sent.client_may_hold() || had_of_wildcard(name)))
 }
 
-/// Whether a relay is still to be told that a set is complete, and has all of it, and nothing that is not in it.
+/// Whether a relay has yet to be sent that a set is complete, and has been sent all of the set and nothing that is not in it.
 pub(super) fn is_end_due(snapshot: &ClientSnapshot) -> bool {
     let client = snapshot.view().client;
     let marks = client.relay && client.variant == Variant::Delta;
@@ -270,7 +270,7 @@ pub(super) fn is_end_due(snapshot: &ClientSnapshot) -> bool {
     was_sent_all && snapshot.is_complete() && !is_removal_due(snapshot)
 }
 
-/// Whether everything that the client was sent or has stated is present.
+/// Whether nothing that the client was sent or has stated is still to be removed.
 pub(super) fn has_no_removals_left(snapshot: &ClientSnapshot) -> bool {
     let wildcard = snapshot.books().wildcard.as_ref();
     let states_names = wildcard.is_some_and(|wildcard| wildcard.initial_versions().is_some());

@@ -1,7 +1,7 @@
-//! A reply before it is encoded: handles to shared resources and names, how this client has to be sent them. Of what was sent, a few numbers are
-//! remembered, and until the answer a few names.
+//! A reply before it is encoded: handles to shared resources and names, and how this client has to be sent them. Of a reply that was sent a few
+//! numbers are remembered, and a few names until the client answers.
 //!
-//! What a reply is made of comes first, and what may come of trying to make one.
+//! The file begins with the inputs of a reply, and the outcomes of an attempt to make one.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ pub(super) struct ReplyContext<'a> {
     pub(super) now: Moment,
 }
 
-/// What the order between types allows a type to send now.
+/// What a type may send now, by the order between types.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum SendScope {
     Nothing,
@@ -38,19 +38,19 @@ pub(super) enum SendScope {
 pub(super) enum Attempt {
     Nothing,
     Ready(Box<Draft>),
-    /// There is something to send that must wait, at the latest until then.
+    /// There is something to send, which must wait; at the latest until this time.
     Blocked(Option<Moment>),
     /// There may be something to send when more is known.
     Unknown,
 }
 
-/// Returns the remaining TTL of a resource, for a client that runs TTLs (XLAT-28).
+/// Returns the remaining TTL of a resource, if the client runs TTLs itself (XLAT-28).
 pub(super) fn remaining_ttl(entry: Option<&Entry>, view: &ReplyContext) -> Option<Duration> {
     let expires = entry.and_then(|entry| entry.expires).filter(|_| view.client.ttl)?;
     Some((expires - view.now).max(SHORTEST_LIFE))
 }
 
-/// The shortest TTL that is sent: a shorter one would end on the way.
+/// The shortest TTL that is sent: a shorter one would end before the client has it.
 const SHORTEST_LIFE: Duration = Duration::from_secs(1);
 
 /// One response to a client, ready to be encoded.
@@ -62,39 +62,39 @@ pub struct Reply {
     pub spelling: Arc<str>,
     /// The number of this reply on its stream.
     pub nonce: u64,
-    /// SotW only: the version of what the client holds of this type after it.
+    /// SotW only: the version of what the client holds of this type after this reply.
     pub version: SetVersion,
     /// Resources that are new or changed. Many clients may be sent the same list.
     pub resources: Arc<[Arc<Resource>]>,
-    /// Names in the client's own spelling, by the place of the resource.
+    /// Names in the client's own spelling, each with the index of its resource.
     pub spellings: Vec<(usize, Arc<str>)>,
-    /// The remaining TTL of resources, by their place. Only for clients that run TTLs.
+    /// Remaining TTLs, each with the index of its resource. Only for clients that run TTLs.
     pub ttls: Vec<(usize, Duration)>,
     /// Resources whose TTL is extended without a change.
     pub heartbeats: Vec<Heartbeat>,
     /// Delta only.
     pub removed: Vec<Name>,
-    /// Delta only: the removed names that had constraints (DELTA-49), with these.
+    /// Delta only: the removed names that had constraints (DELTA-49), with their constraints.
     pub constrained: Vec<(Name, Bytes)>,
-    /// Delta only: aliases that lead to nothing (DELTA-39).
+    /// Delta only: aliases that lead to no resource (DELTA-39).
     pub unresolved: Vec<Name>,
     /// Errors, by name.
     pub errors: Vec<(Name, Arc<NamedError>)>,
-    /// Delta only, for relays that subscribe to `*`: how much of it they have been sent with this reply.
+    /// Delta only, for relays that subscribe to `*`: whether they have been sent all of it with this reply.
     pub set_mark: Option<SetMark>,
     /// The snapshot that it was made from.
     pub revision: Revision,
     /// This client can read wrapped resources in SotW.
     pub wrappers: bool,
-    /// How old it is.
+    /// How old the content of the reply is.
     pub lag: Lag,
-    /// When it was made, if the client has answered all earlier replies of the type.
+    /// When the reply was made, if the client had answered all earlier replies of the type.
     pub begins_wait: Option<Moment>,
-    /// Progress is recorded here with each piece that is sent, so that the snapshot stays leased.
+    /// Each piece of the reply that is sent is recorded here as progress, so that the lease of the snapshot goes on.
     pub progress: Option<LeaseProgress>,
 }
 
-/// A resource that stays as it is, at the version that the client has (DELTA-46).
+/// The extended TTL of a resource that did not change (DELTA-46).
 #[derive(Debug, Clone)]
 pub struct Heartbeat {
     /// The resource's name.
@@ -108,7 +108,7 @@ pub struct Heartbeat {
 /// The contents of a reply before it has a nonce.
 #[derive(Debug, Default)]
 pub(super) struct Draft {
-    /// Resources that other clients are sent too. If it is set, there are no others.
+    /// Resources that other clients are sent too. If it is set, `resources` is empty.
     batch: Option<Arc<Batch>>,
     /// The batch is the first response to `*`.
     first: bool,
@@ -121,8 +121,8 @@ pub(super) struct Draft {
     errors: Vec<(Name, Arc<NamedError>)>,
     set_mark: Option<SetMark>,
     version: SetVersion,
-    /// What a client waits for after a resource: the endpoints of a cluster, or the virtual hosts of a route. With each whether the resource
-    /// answers a request, as opposed to being a change.
+    /// What the client waits for after a resource: the endpoints of a cluster, or the virtual hosts of a route. Each is with whether the
+    /// resource answers a request (`true`) or is a change.
     warms: Vec<(Name, bool)>,
     bytes: usize,
     carried: ReplyAge,
@@ -168,13 +168,13 @@ impl Draft {
         self.batch.iter().flat_map(|batch| &*batch.resources).chain(&self.resources)
     }
 
-    /// Returns what the client waits for after its resources, each with whether the resource answers a request.
+    /// Returns what the client waits for after the resources of the draft, each with whether its resource answers a request.
     pub(super) fn warms(&self) -> impl Iterator<Item = (&Name, bool)> {
         let of_batch = self.batch.iter().flat_map(|batch| &batch.refers_to).map(|name| (name, self.first));
         of_batch.chain(self.warms.iter().map(|(name, first)| (name, *first)))
     }
 
-    /// Returns what is remembered of it by name. The names of a batch are shared.
+    /// Returns the names in the draft, to be remembered until the client answers. The names of a batch are shared.
     pub(super) fn names(&self) -> ReplyNames {
         let Self { batch, resources, heartbeats, removed, constrained, unresolved, errors, .. } = self;
         let named = resources.iter().map(|resource| &resource.name).chain(heartbeats.iter().map(|beat| &beat.name));
@@ -203,7 +203,7 @@ impl Draft {
         self.carried
     }
 
-    /// Returns when the oldest change of a batch was received; if there is no batch, nothing at all.
+    /// Returns when the oldest change of a batch was received. The outer `None` means that there is no batch.
     pub(super) fn oldest_of_batch(&self) -> Option<Option<Moment>> {
         self.batch.as_ref().map(|batch| batch.oldest_change)
     }
@@ -212,7 +212,7 @@ impl Draft {
         self.version = version;
     }
 
-    /// Adds what a resource adds to the version.
+    /// Adds the part of a resource to the version.
     pub(super) fn count_in(&mut self, share: SetVersion) {
         self.version = self.version.plus(share);
     }
@@ -225,7 +225,7 @@ impl Draft {
         self.carried.note(carried);
     }
 
-    /// The client waits for what a resource refers to. `first` is set if the resource answers a request.
+    /// Records that the client will wait for what a resource refers to. `first` is set if the resource answers a request.
     pub(super) fn warm(&mut self, resource: &Resource, first: bool) {
         self.warms.extend(resource.refers_to.clone().map(|name| (name, first)));
     }
@@ -269,8 +269,8 @@ impl Draft {
 }
 
 impl Reply {
-    /// Whether a resource is sent in a wrapper in SotW: if something has to be sent beside it and the client can read that, and
-    /// always if only the wrapper can carry its name (SOTW-49, XLAT-26). The one resource of a type that has no name needs none.
+    /// Whether a resource is sent in a wrapper in SotW. It is if something has to be sent with it and the client can read that, and always if
+    /// only the wrapper can carry its name (SOTW-49, XLAT-26). The one resource of a type without names needs no wrapper.
     pub fn wraps(&self, resource: &Resource, ttl: Option<Duration>) -> bool {
         let beside = resource.full != resource.content() || resource.name_mismatch || ttl.is_some();
         let needs_name = self.kind.info().name_field.is_none() && !resource.name.as_str().is_empty();
@@ -341,18 +341,18 @@ impl Reply {
     }
 }
 
-/// Roughly what one entry adds on the wire to its name and body: tags, lengths, a version.
+/// Roughly how many bytes one entry adds on the wire beside its name and body: tags, lengths, a version.
 const PER_ENTRY: usize = 48;
 
-/// A reply that was sent, as far as it is remembered.
+/// What is remembered of a reply that was sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SentReply {
     pub(crate) nonce: u64,
-    /// The version of what the client has of the type with it, the `version_info` of SotW.
+    /// The version of what the client has of the type after the reply: the `version_info` of SotW.
     pub version: SetVersion,
     /// The snapshot that it was made from.
     pub(crate) revision: Revision,
-    /// It has all that the client may have of the type.
+    /// The reply has all that the client may have of the type.
     pub(crate) is_full_set: bool,
     /// When it was handed to the transport.
     pub sent: Moment,

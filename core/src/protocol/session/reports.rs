@@ -1,4 +1,4 @@
-//! What is told about a session: in reports, in metrics, to its view, and to the scheduler of turns.
+//! What a session reports: to operators, to metrics, to its view, and to the scheduler of turns.
 
 use std::collections::BTreeMap;
 
@@ -25,14 +25,14 @@ use crate::xds::{Name, Type};
 /// What a session keeps, in numbers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Footprint {
-    /// Names that it subscribes to, and members of collections that it was sent.
+    /// Names that the client subscribes to, and members of collections that it was sent.
     pub names: usize,
-    /// Names that it has yet to send.
+    /// Names for which the session has something to send.
     pub pending: usize,
     /// Versions that the client stated, kept until they can be compared.
     pub stated: usize,
     pub(crate) warming: usize,
-    /// Nonces that are unanswered.
+    /// Unanswered replies that are remembered.
     pub answers: usize,
 }
 
@@ -43,9 +43,9 @@ pub struct Summary<'a> {
     pub kind: &'a Type,
     /// The client subscribes to the wildcard set.
     pub wildcard: bool,
-    /// To how many names it subscribes.
+    /// How many names the client subscribes to.
     pub names: usize,
-    /// Of how many names something is due, or nothing is known yet.
+    /// For how many names something is due, or nothing is known yet.
     pub pending: usize,
     /// The last NACK, whether it stands or not.
     pub last_nack: Option<&'a Nack>,
@@ -57,18 +57,18 @@ pub struct Summary<'a> {
     pub accepted: Option<SentReply>,
     /// Something is known that the client is still to be sent.
     pub has_unsent: bool,
-    /// Since when it has lacked something, or has not answered.
+    /// Since when the client has lacked something, or has not answered.
     pub behind_since: Option<Moment>,
-    /// Why it has not been sent.
+    /// Why the client has not been sent it.
     pub delay: Option<&'a Delay>,
 }
 
-/// What a session has to send.
+/// An estimate of what a session has to send.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Estimate {
     /// About how many bytes.
     pub bytes: usize,
-    /// The client lacks some of it: it was not sent an earlier state of that on this stream.
+    /// Some of it is new to the client: it was sent no earlier state of it on this stream.
     pub is_first: bool,
 }
 
@@ -86,7 +86,7 @@ impl Footprint {
     }
 }
 
-/// A session to be read.
+/// A session, to be read for reports.
 #[derive(Clone, Copy)]
 pub struct SessionReport<'s> {
     client: &'s Client,
@@ -120,7 +120,7 @@ impl<'s> SessionReport<'s> {
         self.subscriptions.iter().map(|(kind, subscription)| (kind, &**subscription))
     }
 
-    /// Returns how many names it keeps, with those that cannot be requested.
+    /// Returns how many names the session keeps, including those that cannot be requested.
     pub fn kept_names(&self) -> KeptNames {
         let of = |subscription: &Subscription| {
             let (kept, wording) = (subscription.books().names.kept(), &subscription.books().wording);
@@ -130,12 +130,12 @@ impl<'s> SessionReport<'s> {
         self.subscriptions().map(|(_, subscription)| of(subscription)).fold(KeptNames::default(), KeptNames::plus)
     }
 
-    /// Returns how many names it has to look at for the next reply.
+    /// Returns how many names the session has to visit for the next reply.
     pub fn pending_names(&self) -> usize {
         self.subscriptions().map(|(_, subscription)| subscription.books().names.pending_count()).sum()
     }
 
-    /// Returns what the session knows of a name, with the newest snapshot of its view.
+    /// Returns what the session knows of a name, by the newest snapshot of its view.
     pub fn explain(self, kind: &Type, name: &Name, state: &Snapshot, now: Moment) -> NameBook {
         let view = self.view(state, now);
         let Some(of) = self.subscriptions.get(kind) else { return explain_unsubscribed(kind, name, state) };
@@ -150,7 +150,7 @@ impl<'s> SessionReport<'s> {
         of.map_or(Answer::None, |of| answer_of_set(&of.snapshot(kind, &self.view(state, now)), of.acks()))
     }
 
-    /// Compares what the client was sent with the newest snapshot of its view, by type. Of each list it keeps so many names.
+    /// Compares what the client was sent with the newest snapshot of its view, by type. Each list keeps up to `limit` names.
     pub fn differences(
         self,
         newest: &'s Snapshot,
@@ -161,7 +161,7 @@ impl<'s> SessionReport<'s> {
         self.subscriptions().map(move |(kind, of)| (kind, differences(&of.snapshot(kind, &view), limit)))
     }
 
-    /// Returns how complete each collection is of which the client has been sent everything in this snapshot.
+    /// Returns the completeness of each collection of which the client has been sent everything in this snapshot.
     pub fn sent_completeness(self, state: &Snapshot) -> BTreeMap<(Type, Name), Completeness> {
         let of = |(kind, of): (&'s Type, &'s Subscription)| {
             let collections = sent_collections(of.books(), kind, state);
@@ -175,7 +175,7 @@ impl<'s> SessionReport<'s> {
         self.subscriptions().filter_map(|(kind, of)| Some((kind, of.acks().last_nack()?)))
     }
 
-    /// Returns how the client has answered, by type, for types of which it was sent something. Clients that poll send no answers.
+    /// Returns how the client has answered, for each type of which it was sent something. Clients that poll send no answers.
     pub fn answers(self) -> impl Iterator<Item = Answers<'s>> {
         self.subscriptions().filter(|(_, of)| !of.asks_once()).filter_map(|(kind, of)| {
             let acks = of.acks();
@@ -184,13 +184,13 @@ impl<'s> SessionReport<'s> {
         })
     }
 
-    /// Returns since when replies of each type are unanswered, for types with such replies.
+    /// Returns since when replies are unanswered, for each type with such replies.
     pub fn unanswered(self) -> impl Iterator<Item = (&'s Type, Moment)> {
         let awaited = self.subscriptions().filter(|(_, of)| !of.asks_once());
         awaited.filter_map(|(kind, of)| Some((kind, of.acks().unanswered_since()?)))
     }
 
-    /// Returns what clients have of each type, compared with the newest snapshot of the view.
+    /// Returns what the client has of each type, compared with the newest snapshot of the view.
     pub fn summaries(self, newest: &'s Snapshot, now: Moment) -> impl Iterator<Item = Summary<'s>> {
         let view = self.view(newest, now);
         self.subscriptions().map(move |(kind, of)| {
@@ -224,7 +224,7 @@ impl<'s> SessionReport<'s> {
         self.client.relay
     }
 
-    /// Whether the client has all of a type that it wants, or knows that there is nothing.
+    /// Whether the client has all that it wants of some type, or knows that there is nothing.
     pub(super) fn holds_what_is_current(self, state: &Snapshot, now: Moment) -> bool {
         let view = self.view(state, now);
         let mut wanted = self.subscriptions().filter(|(_, of)| of.wants_anything());
@@ -234,31 +234,30 @@ impl<'s> SessionReport<'s> {
         })
     }
 
-    /// Whether something that was requested is unknown.
+    /// Whether something that the client requested is unknown.
     pub(super) fn is_awaiting_data(self, state: &Snapshot, now: Moment) -> bool {
         let view = self.view(state, now);
         self.subscriptions().any(|(kind, of)| of.snapshot(kind, &view).is_awaiting_data())
     }
 
-    /// Whether a client that subscribes to everything of a type has all of it, by the version that it states. This costs nothing,
-    /// however large the set is. `false` also means that only the set itself would show it.
+    /// Whether a client that subscribes to everything of a type has all of it, by the version that it states. This is cheap however large the
+    /// set is. `false` may also mean that only the set itself would show it.
     pub fn is_current(self, state: &Snapshot, version: &str, now: Moment) -> bool {
         let (view, mut all) = (self.view(state, now), self.subscriptions());
         all.next().is_some_and(|(kind, of)| is_current(&of.snapshot(kind, &view), version)) && all.next().is_none()
     }
 
-    /// Whether the client waits without a time limit, as of the last look.
+    /// Whether the client waits without a time limit, as of the last search for a reply.
     pub fn is_blocked(self) -> bool {
         self.order.waits()
     }
 
-    /// Returns whether anything waited when the session last looked for a reply.
+    /// Returns whether anything waited when the session last searched for a reply.
     pub fn has_waits(self) -> bool {
         self.order.delays().any()
     }
 
-    /// Whether the client has requested something, and nothing of that is unknown. To be called when a poll gave no reply. It looks at each
-    /// name.
+    /// Whether the client has requested something, and all of that is known. To be called when a poll gave no reply. It visits each name.
     pub fn has_sent_all_requested(self, state: &Snapshot, now: Moment) -> bool {
         let view = self.view(state, now);
         let mut all = self.subscriptions().filter(|(_, of)| of.wants_anything()).peekable();
@@ -267,7 +266,7 @@ impl<'s> SessionReport<'s> {
             && !all.any(|(kind, of)| of.snapshot(kind, &view).is_awaiting_data())
     }
 
-    /// Returns about what the client would be sent of a snapshot.
+    /// Returns about how much of a snapshot the client would be sent.
     pub fn estimate(self, snapshot: &Snapshot) -> Estimate {
         if self.has_ended {
             return Estimate::default(); // the end of a stream waits for no turn
@@ -286,7 +285,7 @@ impl<'s> SessionReport<'s> {
         estimate
     }
 
-    /// Returns about what the client would be sent of a snapshot if it came back with nothing.
+    /// Returns about how many bytes of a snapshot the client would be sent if it came back without state.
     pub fn subscribed_bytes(self, snapshot: &Snapshot) -> usize {
         let of_type = |(kind, of): (&Type, &Subscription)| {
             let Books { names, wildcard, .. } = of.books();
@@ -296,13 +295,13 @@ impl<'s> SessionReport<'s> {
         self.subscriptions().map(of_type).sum()
     }
 
-    /// Returns what the client was sent. Costs a copy of its names.
+    /// Returns what the client was sent. This copies its names.
     pub fn holdings(self) -> Holdings {
         Holdings::of(self.client, self.subscriptions())
     }
 }
 
-/// Returns how complete each collection is of which the client has been sent everything.
+/// Returns the completeness of each collection of which the client has been sent everything.
 fn sent_collections<'a>(
     books: &'a Books,
     kind: &'a Type,
@@ -325,7 +324,7 @@ fn wildcard_bytes(books: &Books, kind: &Type, variant: Variant, snapshot: &Snaps
     if additions.peek().is_none() && books.due.complete().is_none() {
         return 0;
     }
-    // A client that states what it holds mostly has what it would be sent.
+    // A client that states what it holds mostly has already what it would be sent.
     let returns = wildcard.is_first() && (books.stated.has_version() || wildcard.initial_versions().is_some());
     if returns {
         return 0;
@@ -338,7 +337,7 @@ fn wildcard_bytes(books: &Books, kind: &Type, variant: Variant, snapshot: &Snaps
     if some.len() < SAMPLE { some.iter().sum() } else { table.sums().bytes() }
 }
 
-/// Returns about how many bytes the resources of these names have.
+/// Returns about how many bytes the resources with these names have.
 fn bytes_of<'a>(names: impl Iterator<Item = &'a Name>, count: usize, kind: &Type, snapshot: &Snapshot) -> usize {
     let length = |name: &Name| match snapshot.lookup(kind, Class::Named, name) {
         Lookup::Present(resource) => resource.body.bytes().len(),
@@ -348,5 +347,5 @@ fn bytes_of<'a>(names: impl Iterator<Item = &'a Name>, count: usize, kind: &Type
     sample * count.div_ceil(SAMPLE)
 }
 
-/// So many names are looked at, and the others are assumed to be like them.
+/// How many names are visited. The others are assumed to be like them.
 const SAMPLE: usize = 64;

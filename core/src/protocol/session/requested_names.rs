@@ -1,4 +1,4 @@
-//! The names in a request, as a set, and errors of those that cannot be requested; and how a client writes what it requests.
+//! The names in a request as a set, the errors of names that cannot be requested, and how a client spells what it requests.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -14,13 +14,13 @@ use crate::xds::{Name, Type, WILDCARD, Xdstp};
 /// The authorities whose names are served, besides old-style names, which have none.
 pub type Authorities = Arc<BTreeSet<String>>;
 
-/// A list of names as a set (SOTW-60), with `*` separate.
+/// A list of names as a set (SOTW-60). `*` is separate.
 #[derive(Debug, Default)]
 pub(super) struct RequestedNames {
     pub(crate) wildcard: bool,
     /// In canonical form.
     pub(crate) names: BTreeSet<Name>,
-    /// The client's spelling of names that it does not write in canonical form (NAME-16).
+    /// The client's spelling of each name that it does not write in canonical form (NAME-16).
     pub(crate) spellings: BTreeMap<Name, Arc<str>>,
     /// Names that cannot be requested, as the client wrote them.
     pub(crate) rejected: BTreeMap<Name, NamedError>,
@@ -33,25 +33,25 @@ pub(super) struct NameParser<'a> {
     authorities: &'a Authorities,
 }
 
-/// How a client has written its requests of one type, and the errors of what it cannot request.
+/// How a client spells its requests of one type, and the errors of names that it cannot request.
 #[derive(Debug)]
 pub(super) struct Wording {
     /// The type URL as this client spells it.
     url: Arc<str>,
-    /// A name, `*` included, was sent on this stream: an empty list no longer means the wildcard (SOTW-38, DELTA-19).
+    /// The client has named something on this stream, be it `*`: an empty list no longer means the wildcard (SOTW-38, DELTA-19).
     named_once: bool,
-    /// Names that cannot be requested, each with its error until the error was sent.
+    /// Names with an error. The error itself is kept until it was sent.
     rejected: BTreeMap<Name, Option<Arc<NamedError>>>,
     /// How many names of the last SotW list could not be requested.
     rejected_before: usize,
-    /// Names that this client spells in another form than the canonical one (NAME-16).
+    /// Names that this client does not spell in canonical form, with its spelling (NAME-16).
     spellings: BTreeMap<Name, Arc<str>>,
-    /// The bytes of the texts in both.
+    /// The bytes of the texts in `rejected` and `spellings`.
     bytes: usize,
 }
 
 impl RequestedNames {
-    /// Locators without parameters count by their plain names (WIRE-14).
+    /// Reads names and locators. A locator without parameters counts as its plain name (WIRE-14).
     pub(crate) fn of(names: Vec<String>, locators: Vec<ResourceLocator>, parser: &NameParser) -> Self {
         let mut listed = Self::default();
         for locator in locators {
@@ -98,7 +98,7 @@ impl<'a> NameParser<'a> {
         Self { kind, client, authorities }
     }
 
-    /// Returns the canonical form of a new-style name, or the code and the reason why it cannot be requested.
+    /// Returns the canonical form of a new-style name, or the status code and the reason why it cannot be requested.
     pub(super) fn read(&self, text: &str) -> Result<Name, (i32, String)> {
         let name = Xdstp::parse(text).map_err(|fault| (INVALID_ARGUMENT, fault.to_string()))?;
         if name.kind != self.kind.message() {
@@ -123,7 +123,7 @@ impl Wording {
         Self { url: url.into(), named_once: false, rejected, rejected_before: 0, spellings, bytes: 0 }
     }
 
-    /// Takes over the spellings and errors of a SotW list. Returns how many names more than in the last one cannot be requested.
+    /// Takes the spellings and errors of a SotW list. Returns by how many names the list exceeds the last one in names that cannot be requested.
     pub(super) fn take_list(&mut self, list: &mut RequestedNames, reads_errors: bool) -> usize {
         // Each request repeats the list: only what exceeds the last count is new.
         let new = list.rejected.len().saturating_sub(self.rejected_before);
@@ -135,15 +135,15 @@ impl Wording {
         new
     }
 
-    /// Takes over the spellings and errors of a delta request.
+    /// Takes the spellings and errors of a delta request.
     pub(super) fn take_changes(&mut self, on: &mut RequestedNames, off: &RequestedNames, reads_errors: bool) {
         self.named_once |= !on.is_empty() || !off.is_empty();
         for name in on.rejected.keys().chain(off.rejected.keys()) {
-            self.rejected.remove(name); // a repeated request gets the error again, an ended one does not
+            self.rejected.remove(name); // a repeated request gets the error again; a name that is no longer requested gets none
         }
         self.take_errors_of(on, reads_errors);
         for name in &on.names {
-            self.spellings.remove(name); // the last one counts
+            self.spellings.remove(name); // the last spelling counts
         }
         self.spellings.append(&mut on.spellings);
         for name in &off.names {
@@ -153,13 +153,13 @@ impl Wording {
         self.note_bytes();
     }
 
-    /// Most clients have neither.
+    /// Counts the bytes again. Most clients have no such names.
     fn note_bytes(&mut self) {
         let rejected = self.rejected.keys().map(|name| name.as_str().len());
         self.bytes = rejected.chain(self.spellings.values().map(|text| text.len())).sum();
     }
 
-    /// Returns the bytes of names that cannot be requested, and of spellings.
+    /// Returns the bytes of names that cannot be requested, and of the client's spellings.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }
@@ -206,7 +206,7 @@ impl Wording {
         self.rejected.len()
     }
 
-    /// Sets the type URL and the names of a reply to the client's own spelling.
+    /// Changes the type URL and the names of a reply to the client's own spelling.
     pub(super) fn spell(&self, reply: &mut Reply, faults: Faults) {
         reply.spell(&self.url, &self.spellings);
         if faults.has(Fault::TableUrlForClients) {

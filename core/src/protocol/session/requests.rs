@@ -1,4 +1,4 @@
-//! Applies a client's requests: which type each is for, what it subscribes to, and what it answers.
+//! Applies a client's requests: finds the type of each, applies its subscriptions, and records what it answers.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -18,17 +18,17 @@ use crate::protocol::session::options::SessionOptions;
 use crate::protocol::view::InterestChange;
 use crate::xds::{ERROR_BYTES, EmptyFirst, HeldVersions, Name, References, Role, StatedEntries, Type, TypeTable};
 
-/// What is served to the requests of a stream, and what they led to that nobody has taken yet.
+/// Which authorities a stream may request names of, and what its requests led to until the caller takes it.
 #[derive(Debug, Default)]
 pub(super) struct Requests {
     authorities: Authorities,
-    /// Requests for types that this stream does not serve: they stay unanswered and are counted.
+    /// How many requests were for types that this stream does not serve. They stay unanswered.
     unserved: usize,
     /// How many names were rejected since the count was last taken.
     rejected_names: usize,
-    /// NACKs that began or ceased to stand since the last look.
+    /// NACKs that began or ceased to stand since they were last taken.
     nack_changes: Vec<NackChange>,
-    /// What the last request has answered.
+    /// What the last request settled by its ACK or NACK.
     answered: Option<Answered>,
 }
 
@@ -97,7 +97,7 @@ impl Requests {
         let answer = self.apply_ack(&kind, nonce, error.as_ref(), context);
         let is_nacked = before.is_some() || nacked(context.subscriptions).is_some();
         match (client.variant, request) {
-            // Types that are not served at all, or not in SotW, are no reason to end the stream (TRN-3, TRN-15).
+            // A type that is not served, or not in SotW, does not end the stream (TRN-3, TRN-15).
             _ if !table.serves(&kind) => self.unserved += 1,
             (Variant::Sotw, Request::Sotw(_)) if kind.info().delta_only => self.unserved += 1,
             (Variant::Sotw, Request::Sotw(request)) => self.take_sotw(&kind, &url, request, context),
@@ -192,7 +192,7 @@ impl Requests {
         let legacy = changes.take_changes(on, off, stated, first);
         self.note_unsubscribed(kind, subscription);
         if kind.info().empty_first == EmptyFirst::UnderRoutes {
-            // On a stream of virtual hosts alone the wildcard covers all of them, and so it does if the client requested no routes.
+            // On a stream of virtual hosts alone the wildcard covers all of them, and so it does if the client has requested no routes.
             let routes = route_names(context.subscriptions, kind, table);
             let limited = client.is_aggregated() && (legacy || !routes.is_empty());
             if let Some(subscription) = context.subscriptions.get_mut(kind).filter(|_| limited) {
@@ -201,7 +201,7 @@ impl Requests {
         } else if kind.info().references == References::VirtualHosts
             && let Some(hosts) = table.referred_by(kind)
         {
-            // Virtual hosts of a new route configuration are sent after it: that is when the client wants them.
+            // Virtual hosts of a new route configuration are sent after it, because the client wants them then.
             let routes = route_names(context.subscriptions, &hosts, table);
             if let Some(subscription) = context.subscriptions.get_mut(&hosts) {
                 subscription.follow_routes(routes);
@@ -209,7 +209,7 @@ impl Requests {
         }
     }
 
-    /// Notes the end of the wait for an answer if nothing of the type is subscribed any more.
+    /// Records that no answer is awaited any more, if the client subscribes to nothing of the type.
     fn note_unsubscribed(&mut self, kind: &Type, subscription: &mut Subscription) {
         let Some(since) = subscription.stop_waiting() else { return };
         let answered = self.answered.get_or_insert_with(|| Answered {
@@ -223,7 +223,7 @@ impl Requests {
         answered.waits_since = None;
     }
 
-    /// Ends every NACK: the client leaves.
+    /// Ends every standing NACK, because the client leaves.
     pub(super) fn end_nacks(&mut self, subscriptions: &mut Subscriptions) {
         for (kind, subscription) in subscriptions {
             let ended = subscription.end_nack();
@@ -248,7 +248,7 @@ fn route_names(subscriptions: &Subscriptions, hosts: &Type, table: &TypeTable) -
     routes.flat_map(|(_, subscription)| subscription.books().names.keys().cloned()).collect()
 }
 
-/// Returns the type that a request is for, and its URL in the client's spelling.
+/// Returns the type of a request, and its URL in the client's spelling.
 pub(super) fn meant_type(url: &str, client: &Client, table: &TypeTable) -> Result<(Type, String), BadRequest> {
     match &client.only {
         None if url.is_empty() => Err(BadRequest::NoType),
@@ -264,10 +264,10 @@ pub(super) fn meant_type(url: &str, client: &Client, table: &TypeTable) -> Resul
     }
 }
 
-/// Returns the type of a request that may be nothing but an ACK or a NACK.
+/// Returns the type of a request if the request may be a mere ACK or NACK.
 pub(super) fn answered_type(request: &Request, client: &Client, table: &TypeTable) -> Option<Type> {
     let names = match request {
-        Request::Sotw(_) => 0, // each ACK repeats the list
+        Request::Sotw(_) => 0, // each ACK repeats the list, so the names tell nothing
         Request::Delta(request) => {
             let names = [&request.resource_names_subscribe, &request.resource_names_unsubscribe];
             let locators = [&request.resource_locators_subscribe, &request.resource_locators_unsubscribe];

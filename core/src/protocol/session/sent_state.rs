@@ -1,4 +1,4 @@
-//! What a client was sent of one name, and how much is kept of all its names.
+//! What a client was sent of one name, and how much memory all its names take.
 
 use crate::protocol::view::Revision;
 use crate::xds::{Name, SetVersion};
@@ -6,15 +6,15 @@ use crate::xds::{Name, SetVersion};
 /// What the client was sent of a requested name.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct SentState {
-    /// What the name adds to the version; empty if nothing was sent.
+    /// What the name adds to the version. Empty if the client holds nothing that it was sent.
     pub(super) holds: SetVersion,
     /// The client stated that it holds something under this name.
     pub(super) held_before: bool,
-    /// The revision of the name's last error that the client was sent.
+    /// The revision of the last error of the name that the client was sent.
     pub(super) error: Revision,
-    /// It is a member of a subscribed collection, and not subscribed by itself.
+    /// The name is a member of a subscribed collection, and not subscribed by itself.
     pub(super) member: bool,
-    /// The view had no room for it. It is tried again when the client requests it again.
+    /// The view had no room for the name. It is tried again when the client requests the name again.
     pub(super) refused: bool,
 }
 
@@ -45,12 +45,12 @@ impl SentState {
     }
 }
 
-/// How many names are kept of what a client subscribes to, and of how many it holds nothing.
+/// How many names are kept for a client, and for how many of them it holds nothing.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct KeptNames {
-    /// All of them, members of collections included.
+    /// All names, members of collections included.
     pub names: usize,
-    /// Those of which the client holds nothing that it was sent.
+    /// Names for which the client holds nothing that it was sent.
     pub unsent: usize,
     /// The bytes of their texts.
     pub bytes: usize,

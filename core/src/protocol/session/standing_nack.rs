@@ -1,8 +1,8 @@
-//! A NACK that stands: until the client accepts a newer reply that has what it may be about.
+//! A NACK that stands. It ends when the client accepts a newer reply with the resources that the NACK may be about.
 //!
-//! It concerns a whole reply and names the bad resource in its text alone, and the client may use the others (DELTA-51, SOTW-18). So the
-//! resources that the text quotes are *suspected*, and the one of a reply that had no other. A newer reply that the client accepts ends the
-//! suspicion of the resources in it; a full set has them all. Without suspects, any newer reply that the client accepts ends the NACK.
+//! A NACK concerns a whole reply and names the bad resource in its text only; the client may use the other resources (DELTA-51, SOTW-18). So the
+//! resources that the text quotes are *suspected*. If the reply had only one resource, that one is suspected too. A newer reply that the client
+//! accepts clears the resources in it; a full set clears all. Without suspects, any newer accepted reply ends the NACK.
 
 use std::sync::Arc;
 
@@ -21,39 +21,39 @@ pub struct Nacked {
     pub reason: Arc<str>,
 }
 
-/// The NACK of a client that has accepted nothing newer.
+/// The NACK of a client that has accepted nothing newer that would end it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StandingNack {
-    /// The reply that was NACKed, the latest of several.
+    /// The reply that the client NACKed, the newest of several.
     pub reply: SentReply,
     /// Redacted and escaped.
     pub reason: Arc<str>,
-    /// When it came.
+    /// When this NACK came.
     pub at: Moment,
-    /// When the first of the NACKs came that stand.
+    /// When the first of the standing NACKs came.
     pub since: Moment,
     suspects: Vec<Suspect>,
-    /// What the replies have that were NACKed. None if one is a full set, or if that is not known.
+    /// The names in the NACKed replies. `None` if one of them is a full set, or if its names are not known.
     names: Option<ReplyNames>,
 }
 
-/// How a resource stands to what a client rejects.
+/// How a resource relates to what a client rejects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum InRejected {
-    /// The reason quotes it.
+    /// The reason quotes the resource.
     Quoted,
-    /// It was in a rejected reply that had no other resource.
+    /// The resource was the only one in a rejected reply.
     Alone,
-    /// It was in a rejected reply among others. The reason may quote some of those.
+    /// The resource was in a rejected reply with others, some of which the reason may quote.
     Among {
-        /// The reason quotes others.
+        /// The reason quotes other resources.
         quotes_others: bool,
     },
-    /// It may have been in a rejected reply.
+    /// The resource may have been in a rejected reply.
     Unknown,
-    /// It was in none.
+    /// The resource was in no rejected reply.
     Not {
-        /// A reply that may have it is unanswered; if none is, the client has accepted what it was sent of it.
+        /// A reply that may have the resource is unanswered. Otherwise the client has accepted what it was sent of it.
         is_pending: bool,
     },
 }
@@ -62,9 +62,9 @@ pub enum InRejected {
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Suspect {
     name: Name,
-    /// The text of the NACK quotes it; if not, it was alone in the reply.
+    /// Whether the text of the NACK quotes the resource. Otherwise it was the only one in the reply.
     is_quoted: bool,
-    /// The newer replies that had it, the latest few.
+    /// The nonces of newer replies with the resource, the latest few.
     sent_in: Vec<u64>,
 }
 
@@ -77,32 +77,32 @@ impl StandingNack {
         Nacked { version: self.reply.version, reason: self.reason.clone() }
     }
 
-    /// Takes over what stands of an earlier NACK.
+    /// Takes over what still stands of an earlier NACK.
     pub(super) fn after(self, earlier: Self) -> Self {
         let names = match (self.names, earlier.names) {
-            (None, names) if earlier.reply == self.reply => names, // it is rejected once more
+            (None, names) if earlier.reply == self.reply => names, // the client rejects the same reply again
             (newer, names) => newer.zip(names).map(|(newer, names)| newer.and(&names)),
         };
         if earlier.reply.nonce > self.reply.nonce {
-            let Self { reply, reason, at, suspects, .. } = earlier; // this is a late one
+            let Self { reply, reason, at, suspects, .. } = earlier; // `self` is a late NACK
             return Self { reply, reason, at, since: earlier.since.min(self.since), suspects, names };
         }
         Self { since: earlier.since, suspects: earlier.suspects, names, ..self }
     }
 
-    /// Returns the resources that it may be about.
+    /// Returns the resources that the NACK may be about.
     pub fn suspects(&self) -> impl Iterator<Item = &Name> {
         self.suspects.iter().map(|suspect| &suspect.name)
     }
 
-    /// Returns what else the rejected replies have.
+    /// Returns the other resources in the rejected replies, as far as they are known.
     pub fn others_in_reply(&self) -> impl Iterator<Item = &Name> {
         let first = self.names.iter().flat_map(|names| names.first());
         first.filter(|name| self.suspects.iter().all(|suspect| suspect.name != **name))
     }
 
-    /// Suspects a resource that the reason quotes and that last changed at a revision. `later` are the replies after the NACKed one that were
-    /// sent by then: those from a snapshot with that change had the resource too.
+    /// Suspects a resource that the reason quotes and that last changed at revision `changed`. `later` are the replies that were sent after the
+    /// NACKed one. Those from a snapshot with that change had the resource too.
     pub(super) fn suspect(&mut self, name: &Name, changed: Revision, later: impl Iterator<Item = SentReply>) {
         let nacked = self.reply;
         let changed_later = changed > nacked.revision;
@@ -112,7 +112,7 @@ impl StandingNack {
         self.add(Suspect { name: name.clone(), is_quoted: true, sent_in });
     }
 
-    /// Suspects the resource that the NACKed reply had alone. `sent_in` are the unanswered replies with it.
+    /// Suspects the only resource of the NACKed reply. `sent_in` are the unanswered replies with it.
     pub(super) fn suspect_only(&mut self, name: Name, mut sent_in: Vec<u64>) {
         sent_in.retain(|nonce| *nonce > self.reply.nonce);
         self.add(Suspect { name, is_quoted: false, sent_in });
@@ -126,7 +126,7 @@ impl StandingNack {
         self.suspects.push(suspect);
     }
 
-    /// Notes which suspected resources a newer reply has.
+    /// Records which suspects are in a newer reply.
     pub(super) fn note_sent(&mut self, sent: SentReply, reply: &Reply, most: usize) {
         let has = |name: &Name| {
             let names = reply.resources.iter().map(|resource| &resource.name).chain(&reply.removed);
@@ -142,7 +142,7 @@ impl StandingNack {
         }
     }
 
-    /// Notes that the client accepted a reply. Returns whether the NACK still stands.
+    /// Records that the client accepted a reply. Returns whether the NACK still stands.
     pub(super) fn stands_after(&mut self, accepted: SentReply, names: Option<&ReplyNames>) -> bool {
         self.suspects.retain(|suspect| !suspect.sent_in.contains(&accepted.nonce));
         if accepted.nonce > self.reply.nonce
@@ -153,8 +153,8 @@ impl StandingNack {
         accepted.nonce <= self.reply.nonce || !self.suspects.is_empty() && !accepted.is_full_set
     }
 
-    /// Ends suspicions of resources that the client no longer wants. Returns whether the NACK still stands. If it requests `aliases`, what was
-    /// alone in a reply need not have the name by which the client wants it, so its end does not end the NACK.
+    /// Clears suspects that the client no longer wants. Returns whether the NACK still stands. With `aliases`, the only resource of a reply may be
+    /// known to the client by another name, so the NACK does not end when that suspect is cleared.
     pub(super) fn stands_for(&mut self, aliases: bool, wants: impl Fn(&Name) -> bool) -> bool {
         let had_some = self.suspects.iter().any(|suspect| suspect.is_quoted || !aliases);
         self.suspects.retain(|suspect| wants(&suspect.name));

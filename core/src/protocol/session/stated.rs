@@ -1,7 +1,7 @@
-//! What a client states that it holds of one type, when it comes; and what of that, or of what it was sent, is claimed since the view does not
+//! What a client states that it holds of one type when it comes; and what of that, or of what it was sent, is claimed because the view does not
 //! know it.
 //!
-//! A name is claimed once on each opening, and the answer is kept until the client is told: no table shows that a claimed name does not exist.
+//! A name is claimed once on each opening. The answer is kept until the client is sent it, because no table shows that a claimed name does not exist.
 
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
@@ -10,25 +10,25 @@ use crate::protocol::view::{Claimed, Class, ResourceTable, Revision, Snapshot};
 use crate::protocol::visits::visit;
 use crate::xds::{HeldVersions, Name, Resource, SetVersion, Type};
 
-/// What is stated of the type as a whole.
+/// What the client states of the type as a whole.
 #[derive(Debug, Default)]
 pub(super) struct Stated {
-    /// The client stated that it holds something, or it is a relay, whose clients may.
+    /// The client stated that it holds something. Or it is a relay, whose clients may hold something.
     holds_something: bool,
-    /// The client itself has stated so.
+    /// The client itself has stated that it holds something.
     by_client: bool,
-    /// The version that the client of a pure wildcard stated: equal content need not be sent again (SOTW-4).
+    /// The version that the client of a pure wildcard stated. Equal content need not be sent again (SOTW-4).
     version: Option<String>,
 }
 
 impl Stated {
-    /// Records what the first request of the type states of this client.
+    /// Records whether the first request of the type states that the client holds something.
     pub(super) fn on_first_request(&mut self, holds_something: bool) {
         self.holds_something |= holds_something;
         self.by_client |= holds_something;
     }
 
-    /// The client may hold something that it has not stated.
+    /// Records that the client may hold something that it has not stated.
     pub(super) fn doubt(&mut self) {
         self.holds_something = true;
     }
@@ -41,12 +41,12 @@ impl Stated {
         self.version = None;
     }
 
-    /// Everything that was stated has been compared with the view.
+    /// Records that everything the client stated has been compared with the view.
     pub(super) fn on_judged(&mut self) {
         self.holds_something = false;
     }
 
-    /// A complete set was sent: from here on the client holds what it was sent.
+    /// Records that a complete set was sent: from now on the client holds what it was sent.
     pub(super) fn on_set_sent(&mut self) {
         (self.version, self.holds_something) = (None, false);
     }
@@ -68,23 +68,23 @@ impl Stated {
         self.version.as_ref().is_some_and(|stated| *stated == version.to_string())
     }
 
-    /// Whether the version is one that the set had.
+    /// Whether the client stated a version that the set had.
     pub(super) fn is_past_version(&self, table: &ResourceTable) -> bool {
         self.version.as_ref().is_some_and(|version| table.sums().knows_version(version))
     }
 }
 
-/// `initial_resource_versions`, kept only while the set is incomplete.
+/// The `initial_resource_versions` of a client, kept only while the set is incomplete.
 #[derive(Debug)]
 pub(super) struct InitialVersions {
     versions: HeldVersions,
-    /// Places of names that the client has been sent since, so that the stated version no longer counts; empty if there are none.
+    /// Which names, by index, the client has been sent since, so that the stated version no longer counts. Empty if there are none.
     outdated: Box<[bool]>,
-    /// See [`Self::sum`]. Few clients need it, and there may be many names.
+    /// See [`Self::sum`]. Computed on demand, since few clients need it, and there may be many names.
     sum: OnceLock<Option<SetVersion>>,
-    /// The client subscribed again, and is sent everything, also what it stated. Removals are still to be sent.
+    /// The client subscribed again, so it is sent everything, even what it stated. Removals of stated names are still to be sent.
     send_all: bool,
-    /// The snapshot that it was last compared with, and that led to no more removals.
+    /// The snapshot that the versions were last compared with, if that showed all removals that it could.
     judged_at: Option<Revision>,
 }
 
@@ -93,7 +93,7 @@ impl InitialVersions {
         Self { versions, outdated: Box::default(), sum: OnceLock::new(), send_all: false, judged_at: None }
     }
 
-    /// Returns the version of the set that is stated, if a relay may have given it.
+    /// Returns the version of the set that the client states. `None` if no relay can have sent one of its versions.
     pub(super) fn sum(&self) -> Option<SetVersion> {
         let share = |(name, content): (&Name, Option<_>)| content.map(|content| SetVersion::of(name.as_str(), content));
         let add = |sum: SetVersion, stated| Some(sum.plus(share(stated)?));
@@ -107,13 +107,13 @@ impl InitialVersions {
         self.versions.len()
     }
 
-    /// Whether the client still holds this content.
+    /// Whether the client still holds the stated content of this resource.
     pub(super) fn holds(&self, resource: &Resource) -> bool {
         let stated = || self.versions.place(resource.name.as_str()).filter(|place| !self.is_outdated(*place));
         !self.send_all && stated().is_some_and(|place| self.versions.content(place) == Some(resource.full))
     }
 
-    /// Whether the client has stated this content, or has stated the name and was sent this since.
+    /// Whether the client has stated this content, or has stated the name and was sent it since.
     pub(super) fn has_or_was_sent(&self, resource: &Resource) -> bool {
         let place = self.versions.place(resource.name.as_str());
         place.is_some_and(|at| self.is_outdated(at) || self.versions.content(at) == Some(resource.full))
@@ -124,14 +124,14 @@ impl InitialVersions {
         self.versions.place(name.as_str()).is_some_and(|place| !self.is_outdated(place))
     }
 
-    /// Returns the names, with their places, whose stated versions still count, in order. A name that asks for the end of the set is one
-    /// of them: it is removed once the set is complete.
+    /// Returns in order the names whose stated versions still count, with their indexes. A name that asks for the end of the set is one of them:
+    /// it is removed when the set is complete.
     pub(super) fn current(&self) -> impl Iterator<Item = (usize, &Name)> {
         let all = self.versions.names().inspect(|_| visit()).enumerate();
         all.filter(|(place, _)| !self.is_outdated(*place))
     }
 
-    /// The client subscribed again: what it stated keeps nothing from being sent.
+    /// Records that the client subscribed again: nothing is left out because the client stated it.
     pub(super) fn send_all(&mut self) {
         self.send_all = true;
     }
@@ -143,13 +143,13 @@ impl InitialVersions {
         }
     }
 
-    /// Records the places of names that are judged, and the snapshot if it has been compared with all others too.
+    /// Records the indexes of names that are judged; and the snapshot, if all other names were compared with it too.
     pub(super) fn note_judged(&mut self, places: Vec<usize>, compared: Option<Revision>) {
         places.into_iter().for_each(|place| self.note_outdated(place));
         self.judged_at = compared.or(self.judged_at);
     }
 
-    /// Something is known by now that the snapshot does not show.
+    /// Records that something is known now that the snapshot does not show.
     pub(super) fn judge_again(&mut self) {
         self.judged_at = None;
     }
@@ -158,7 +158,7 @@ impl InitialVersions {
         self.judged_at == Some(revision)
     }
 
-    /// Returns the limit of the store in bytes, if there is no room for them any more.
+    /// Returns the limit of the store in bytes, if the store has no room any more for these versions.
     pub(super) fn refused_above(&self) -> Option<usize> {
         self.versions.refused_above()
     }
@@ -175,21 +175,21 @@ impl InitialVersions {
     }
 }
 
-/// What a client may hold and the view does not know.
+/// What a client may hold although the view does not know it.
 #[derive(Debug, Default)]
 pub(super) struct Claims {
     /// Claimed names, each with the opening on which it was claimed.
     claimed: BTreeMap<(Class, Name), Revision>,
-    /// What the view has yet to be given.
+    /// Claims that the view was not given yet.
     new: Vec<Claimed>,
     /// Claimed names that do not exist, each with the revision of the answer. An answer is evidence until the next opening.
     absent: BTreeMap<(Class, Name), Revision>,
-    /// The view has had no room for claims of the type. Nothing is claimed until it has.
+    /// The view has had no room for claims of the type. Nothing is claimed until it has room again.
     awaits_room: bool,
 }
 
 impl Claims {
-    /// Claims a name that the client may hold, if what is known does not suffice for a reply.
+    /// Claims a name that the client may hold, unless it was claimed on this opening. The caller knows too little of it for a reply.
     pub(super) fn claim(&mut self, class: Class, name: &Name, opening: Revision) {
         if !self.awaits_room && self.claimed.insert((class, name.clone()), opening) != Some(opening) {
             self.new.push(Claimed::Name(class, name.clone()));
@@ -201,7 +201,7 @@ impl Claims {
         self.new.push(Claimed::Set);
     }
 
-    /// Claims stated names of `*`, those of which no answer is kept. The caller claims them once on each opening.
+    /// Claims stated names of `*` for which no answer is kept. The caller claims them once on each opening.
     pub(super) fn claim_stated<'a>(&mut self, names: impl Iterator<Item = &'a Name>, table: &ResourceTable) {
         let Self { new, absent, .. } = self;
         let unknown = names.filter(|name| !is_absent(absent, Class::Wildcard, name, Some(table)));
@@ -217,7 +217,7 @@ impl Claims {
         self.claimed.contains_key(&(class, name.clone()))
     }
 
-    /// Records that something is known of a claimed name. Returns whether it was claimed.
+    /// Records that something is known of a claimed name now. Returns whether it was claimed.
     pub(super) fn end(&mut self, class: Class, name: &Name) -> bool {
         !self.claimed.is_empty() && self.claimed.remove(&(class, name.clone())).is_some()
     }
@@ -227,12 +227,12 @@ impl Claims {
         self.absent.insert((class, name.clone()), answered);
     }
 
-    /// Whether a name does not exist, which `table` does not show. The table is the one of this class.
+    /// Whether a name is known not to exist by the answer to a claim. `table` is the table of this class, which does not show that.
     pub(super) fn is_absent(&self, class: Class, name: &Name, table: Option<&ResourceTable>) -> bool {
         is_absent(&self.absent, class, name, table)
     }
 
-    /// Forgets answers of earlier openings, and those that are of no use.
+    /// Forgets answers of earlier openings, and those that are of no use any more.
     pub(super) fn release_answers(&mut self, kind: &Type, state: &Snapshot, is_of_use: impl Fn(Class, &Name) -> bool) {
         if self.absent.is_empty() {
             return;
@@ -243,7 +243,7 @@ impl Claims {
         });
     }
 
-    /// The view has no room for a claim. It is not kept: it is made again, of what the client states or was sent, when there is room.
+    /// Drops a claim for which the view has no room. When there is room, it is made again from what the client states or was sent.
     pub(super) fn on_refused(&mut self, class: Class, name: Name) {
         self.awaits_room = true;
         self.claimed.remove(&(class, name));

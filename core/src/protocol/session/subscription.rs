@@ -1,4 +1,4 @@
-//! What a session subscribes to of one type, what it has been sent, and how its client answered. Both variants of the protocol share it.
+//! One client's subscription to one type, in either variant: what it covers, what the client was sent, and how the client answered.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -25,14 +25,14 @@ use crate::protocol::view::{Claimed, Class, Completeness, InterestChange, NamedE
 use crate::protocol::visits::visit;
 use crate::xds::{Authority, Name, Type};
 
-/// Boxed: a node of the tree has room for eleven, and most sessions have one or a few.
+/// Boxed, because a node of the tree has room for eleven, and most sessions subscribe to few types.
 pub(super) type Subscriptions = BTreeMap<Type, Box<Subscription>>;
 
 #[derive(Debug)]
 pub(super) struct Subscription {
     books: Books,
     acks: AckTracker,
-    /// For how long too little has been known for this client. It stands while the control plane is away.
+    /// For how long too little has been known for this client. The clock stands while the control plane is away.
     unknown: Option<Clock>,
     /// The client polls, and gets a full reply whatever it holds.
     asks_once: bool,
@@ -63,7 +63,7 @@ impl Subscription {
         ClientSnapshot::new(kind, view, &self.books)
     }
 
-    /// From now on every reply is a full one, whatever the client holds.
+    /// Makes every reply a full one from now on, whatever the client holds.
     pub(super) fn ask_once(&mut self) {
         self.asks_once = true;
     }
@@ -90,7 +90,7 @@ impl Subscription {
         names.len().max(names.pending_count()).max(wording.rejected_count())
     }
 
-    /// Returns how many names the client states that it holds, until they can be compared.
+    /// Returns how many names the client states that it holds, until they are all compared.
     pub(super) fn initial_version_count(&self) -> usize {
         self.initial_versions().map_or(0, InitialVersions::len)
     }
@@ -99,7 +99,7 @@ impl Subscription {
         self.books.wildcard.as_ref()?.initial_versions()
     }
 
-    /// Returns the limit of the store, if there is no room any more for what the client stated.
+    /// Returns the limit of the store, if the store has no room any more for what the client stated.
     pub(super) fn refused_above(&self) -> Option<usize> {
         self.initial_versions()?.refused_above()
     }
@@ -108,14 +108,14 @@ impl Subscription {
         self.books.wildcard.iter_mut().for_each(|wildcard| wildcard.forget_initial_versions());
     }
 
-    /// Limits a wildcard of virtual hosts to route configurations, unless something was sent of it.
+    /// Limits a wildcard of virtual hosts to these route configurations, unless something was sent for it.
     pub(super) fn limit_to(&mut self, routes: BTreeSet<Name>) {
         if let Some(wildcard) = &mut self.books.wildcard {
             wildcard.limit_to(routes);
         }
     }
 
-    /// The client requests these route configurations by now, for a wildcard that is limited to them.
+    /// Records which route configurations the client requests now, for a wildcard that is limited to them.
     pub(super) fn follow_routes(&mut self, routes: BTreeSet<Name>) {
         if let Some(wildcard) = &mut self.books.wildcard {
             wildcard.follow_routes(routes);
@@ -126,14 +126,14 @@ impl Subscription {
         self.books.wildcard.is_some() || !self.books.names.is_empty()
     }
 
-    /// Returns everything that the view counts of it.
+    /// Returns everything that the view counts for this subscription.
     pub(super) fn selectors(&self) -> impl Iterator<Item = Selector> {
         let wildcard = self.books.wildcard.is_some().then_some(Selector::Wildcard);
         let requested = self.books.names.iter().filter(|(_, sent)| !sent.is_member());
         wildcard.into_iter().chain(requested.map(|(name, _)| Selector::Name(name.clone())))
     }
 
-    /// Whether no server is reachable that could send what the client requested, and nothing of that is known.
+    /// Whether nothing is known of what the client requested, and no server that could send it is reachable.
     pub(super) fn is_without_hope(&self, kind: &Type, state: &Snapshot) -> bool {
         let by_name = self.books.names.keys().all(|name| {
             state.lookup(kind, Class::Named, name).is_unknown() && state.down.contains(&Authority::of(name))
@@ -143,14 +143,14 @@ impl Subscription {
         by_name && (self.books.wildcard.is_none() || is_cold && state.down.contains(&Authority::TopLevel))
     }
 
-    /// Whether no reply is due, whichever snapshot there is.
+    /// Whether no reply is due, whatever the snapshot has.
     pub(super) fn has_nothing_to_send(&self) -> bool {
         let Books { names, due, wording, .. } = &self.books;
         let is_due = due.complete().is_some() || due.is_empty_due() || wording.has_unsent_error();
         names.pending_count() == 0 && !is_due
     }
 
-    /// Returns since when the client has lacked something that there is for it, or has not answered.
+    /// Returns since when the client has lacked something that the view has, or has not answered.
     pub(super) fn behind_since(&self, kind: &Type, view: &ReplyContext) -> Option<Moment> {
         let unanswered = self.acks.unanswered_since().and_then(|sent| {
             let carried = self.acks.newest().map(|(newest, _)| newest.carried).unwrap_or_default();
@@ -159,20 +159,20 @@ impl Subscription {
         earliest(unanswered, unsent_since(&self.snapshot(kind, view)))
     }
 
-    /// Frees what empty maps keep.
+    /// Frees the memory of empty maps.
     pub(super) fn release_room(&mut self) {
         self.books.names.release_room();
     }
 
-    /// Whether the client was sent something of the type on this stream, or has stated that it holds something. A relay states what it
-    /// has; what its clients hold beyond that, it waits for itself.
+    /// Whether the client was sent something of the type on this stream, or has stated that it holds something. What the clients of a relay hold
+    /// beyond that does not count: the relay itself waits for it.
     pub(super) fn client_may_hold_any(&self) -> bool {
         let Books { stated, due, names, .. } = &self.books;
         stated.is_by_client() || due.last().is_some() || names.client_may_hold_any()
     }
 
-    /// Notes that too little is known for this client, and returns for how long by a clock that stands while no server of it is
-    /// reachable.
+    /// Records that too little is known for this client. Returns for how long, by a clock that stands while a server that it needs is
+    /// unreachable.
     pub(super) fn run_unknown(&mut self, state: &Snapshot, now: Moment) -> &Clock {
         let Books { names, wildcard, .. } = &self.books;
         let is_away = |authority: &Authority| state.down.contains(authority);
@@ -188,7 +188,7 @@ impl Subscription {
         clock
     }
 
-    /// Enough is known for this client.
+    /// Records that enough is known for this client.
     pub(super) fn end_unknown(&mut self) {
         self.unknown = None;
     }
@@ -198,14 +198,14 @@ impl Subscription {
         self.unknown.as_ref()
     }
 
-    /// Marks a name. The client already has every change up to `reached`, unless the view counted its interest later.
+    /// Makes a name pending. The client already has every change up to `reached`, unless the view counted its interest later.
     pub(super) fn on_name_changed(&mut self, name: &Name, revision: Revision, reached: Revision, forget_earlier: bool) {
         self.books.names.take_in(name);
-        self.books.claims.end(Class::Named, name); // what is known of it now may not suffice for this client
+        self.books.claims.end(Class::Named, name); // what is known of the name now may not suffice for this client: then it is claimed again
         self.books.names.on_changed(name, revision, reached, forget_earlier);
     }
 
-    /// Records that the view had no room for a name. A client that reads errors is sent this one, once.
+    /// Records that the view had no room for a name. A client that reads errors is sent `error` once.
     pub(super) fn on_name_refused(&mut self, name: Name, error: Option<&Arc<NamedError>>) {
         if self.books.names.refuse(&name)
             && let Some(error) = error
@@ -221,7 +221,7 @@ impl Subscription {
         let is_asked = names.contains(name) || names.pending_of(name).is_some();
         let stated = wildcard.as_ref().and_then(|wildcard| wildcard.initial_versions());
         if !is_claimed && !is_asked && !stated.is_some_and(|stated| stated.has(name)) {
-            return; // too many claim it for each to be known, and this is none of them
+            return; // the view does not know which sessions claim the name, since they are too many; this one does not
         }
         claims.add_absent(class, name, revision);
         wildcard.iter_mut().for_each(|wildcard| wildcard.judge_again());
@@ -230,7 +230,7 @@ impl Subscription {
         }
     }
 
-    /// The view has no room for a claim.
+    /// Records that the view has no room for a claim.
     pub(super) fn on_claim_refused(&mut self, claim: Claimed) {
         let Claimed::Name(class, name) = claim else { return };
         self.books.claims.on_refused(class, name);
@@ -239,12 +239,12 @@ impl Subscription {
         }
     }
 
-    /// The view has room again for claims.
+    /// Records that the view has room again for claims.
     pub(super) fn on_claim_room(&mut self) {
         self.books.claims.on_room();
     }
 
-    /// Returns what is newly claimed, unless the view has no room for it.
+    /// Returns the new claims. While the view has no room for any, returns `None`.
     pub(super) fn take_claims(&mut self, kind: &Type, view: &ReplyContext) -> Option<impl Iterator<Item = Claimed>> {
         if self.books.claims.awaits_room() {
             return None;
@@ -253,14 +253,14 @@ impl Subscription {
         Some(self.books.claims.take_new())
     }
 
-    /// Endpoints have to follow a cluster that was just sent, if the client is subscribed to them.
+    /// Forces endpoints to follow a cluster that was just sent, if the client subscribes to them.
     pub(super) fn force(&mut self, name: &Name, due: Moment) {
         if self.books.wildcard.is_some() || self.books.names.contains(name) {
             self.books.names.force(name, due);
         }
     }
 
-    /// Sends virtual hosts again whose routes the client was just sent.
+    /// Forces virtual hosts to be sent again, because the client was just sent their routes.
     pub(super) fn force_under(&mut self, kind: &Type, view: &ReplyContext, is_under: impl Fn(&Name) -> bool) {
         let Books { names, .. } = &self.books;
         let is_under = |name: &&Name| is_under(name);
@@ -272,12 +272,12 @@ impl Subscription {
         named.iter().chain(&of_wildcard).for_each(|name| self.force(name, view.now));
     }
 
-    /// When the next forced name is due, of those that are not due yet.
+    /// Returns when the next forced name is due, of those that are not due yet.
     pub(super) fn next_forced(&self, now: Moment) -> Option<Moment> {
         self.books.names.next_forced(now)
     }
 
-    /// Prepares for a snapshot. Returns `false` if removals that this client should be sent are forgotten.
+    /// Prepares for a burst on a snapshot. Returns `false` if removals that this client should be sent are forgotten.
     pub(super) fn start_burst(&mut self, kind: &Type, view: &ReplyContext) -> bool {
         let Some(wildcard) = &mut self.books.wildcard else { return true };
         let horizon = view.state.horizon(kind);
@@ -286,7 +286,7 @@ impl Subscription {
             (Some(sent), _) if sent >= horizon => true,
             (Some(_), Variant::Delta) => view.options.faults.has(Fault::IgnoreHorizon),
             (Some(sent), Variant::Sotw) => {
-                // Resources that it holds of a forgotten set may still exist without being known.
+                // Resources that the client holds of a forgotten set may exist without being known.
                 if sent < view.state.forgotten() {
                     self.books.stated.doubt();
                 }
@@ -297,7 +297,7 @@ impl Subscription {
         }
     }
 
-    /// Makes a reply with additions, if one is due that may be sent.
+    /// Makes a reply with additions, if one is due and may be sent.
     pub(super) fn addition(&mut self, kind: &Type, view: &ReplyContext, may: SendScope) -> Attempt {
         let unanswered = self.acks.waiting(view.now);
         if self.snapshot(kind, view).uses_full_sets() {
@@ -316,7 +316,7 @@ impl Subscription {
         }
     }
 
-    /// Records a reply, and sets it to the client's own spelling.
+    /// Records a reply, and changes it to the client's own spelling.
     pub(super) fn on_reply(&mut self, sent: SentReply, names: ReplyNames, reply: &mut Reply, options: &SessionOptions) {
         let is_awaited = !self.asks_once && self.acks.unanswered_since().is_none();
         reply.begins_wait = is_awaited.then_some(sent.sent);
@@ -325,7 +325,7 @@ impl Subscription {
         self.books.wording.spell(reply, options.faults);
     }
 
-    /// Records the ACK of a nonce, or the NACK, with its code and reason. Returns what that settled.
+    /// Records the ACK of a nonce, or its NACK with code and reason. Returns what that settled.
     pub(super) fn on_answer(
         &mut self,
         kind: &Type,
@@ -348,17 +348,17 @@ impl Subscription {
         (answer, answered)
     }
 
-    /// A planted fault: nothing that was requested counts any more.
+    /// Drops everything that the client requested: a planted fault.
     pub(super) fn forget_names(&mut self) {
         self.books.names.forget_all();
     }
 
-    /// Expects no answer any more if nothing of the type is subscribed. Returns since when one was missing.
+    /// Stops waiting for answers if the client subscribes to nothing of the type. Returns since when one was missing.
     pub(super) fn stop_waiting(&mut self) -> Option<Moment> {
         if self.wants_anything() || self.asks_once { None } else { self.acks.stop_waiting() }
     }
 
-    /// Suspects the resources among these names, which the NACK of a reply quotes: those that the client subscribes to.
+    /// Suspects resources whose names the NACK of a reply quotes. Quoted names that the client does not subscribe to are skipped.
     pub(super) fn suspect<'a>(
         &mut self,
         kind: &Type,
@@ -367,7 +367,7 @@ impl Subscription {
         state: &Snapshot,
     ) {
         if self.acks.standing().is_none_or(|nack| nack.reply.nonce != nonce) {
-            return; // a late one
+            return; // a late NACK
         }
         for name in quoted {
             let entry = |class| state.resources(kind, class).and_then(|table| table.get(name));

@@ -1,4 +1,4 @@
-//! What a session says of itself, to its view, to operators and to the scheduler, over several changes of one thing.
+//! What a session reports to its view, to operators and to the scheduler, over several changes of one thing.
 
 mod explained;
 mod figures;
@@ -76,13 +76,13 @@ impl World {
         answer
     }
 
-    /// A request in the client's variant, which subscribes to these and ends the subscription of those. SotW has only the first list.
+    /// Makes a request in the client's variant, which subscribes to the names `on` and unsubscribes from `off`. SotW has only the first list.
     fn subscribe(&mut self, url: &str, on: &[&str], off: &[&str]) {
         let request = self.made(url, on, off, "", None);
         self.request(request);
     }
 
-    /// An ACK, or a NACK for this reason. In SotW it repeats the names.
+    /// Answers a reply: an ACK, or a NACK with this reason. In SotW the answer repeats the names.
     fn answer(&mut self, url: &str, names: &[&str], nonce: u64, reason: Option<&str>) {
         let on = if self.variant == Variant::Sotw { names } else { &[] };
         let request = self.made(url, on, &[], &nonce.to_string(), reason);
@@ -117,7 +117,7 @@ impl World {
     }
 
     fn of_wrapper(&self, url: &str, name: &str, content: &str, change: impl FnOnce(&mut Wrapper)) -> Arc<Resource> {
-        // The name is in the body too, or a SotW client could not be sent it; then a field that no type has.
+        // The body starts with the name, without which a SotW client could not be sent the resource. A field that no type has follows.
         let mut value = vec![0x0a, u8::try_from(name.len()).unwrap()];
         value.extend(name.bytes().chain([0xc2, 0x3e, u8::try_from(content.len()).unwrap()]).chain(content.bytes()));
         let body = Any { type_url: url.into(), value: value.into() };
@@ -126,7 +126,7 @@ impl World {
         Arc::new(Resource::from_wrapper(0, wrapper, &self.kind(url), &self.store).unwrap())
     }
 
-    /// The server sends a resource, for `*` and for its name.
+    /// Lets the server send a resource, for `*` and for its name.
     fn set(&mut self, url: &str, name: &str, content: &str) {
         let resource = self.resource(url, name, content);
         self.put(url, resource);
@@ -147,7 +147,7 @@ impl World {
         self.apply(updates);
     }
 
-    /// The server sends the complete set, each resource with the content `1`.
+    /// Lets the server send the complete set, each resource with the content `1`.
     fn whole(&mut self, url: &str, names: &[&str]) {
         let resources = names.iter().map(|name| self.resource(url, name, "1")).collect();
         self.apply(vec![Update::FullSet { kind: self.kind(url), resources, retain: Retain::nothing() }]);
@@ -173,7 +173,7 @@ impl World {
         }
     }
 
-    /// Takes every reply that is due. Returns the number of the last one, if there is any.
+    /// Takes every reply that is due. Returns the nonce of the last one, if there is any.
     fn take_replies(&mut self) -> Option<u64> {
         std::iter::from_fn(|| self.poll()).last().map(|reply| reply.nonce)
     }

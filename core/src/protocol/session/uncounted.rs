@@ -1,4 +1,4 @@
-//! What a client newly subscribes to, or no longer, until its view has counted it.
+//! Changes of a client's subscriptions until its view has counted them.
 
 use std::collections::VecDeque;
 
@@ -8,22 +8,22 @@ use crate::protocol::view::InterestChange;
 pub(super) struct Uncounted {
     /// In the order of the requests.
     changes: VecDeque<InterestChange>,
-    /// How many parts the view was given and has not counted yet. Until then it does not report changes of their names.
+    /// How many parts the view was given and has not counted yet. Until it has, it does not report changes of their names.
     parts: usize,
 }
 
 impl Uncounted {
-    /// Where changes go.
+    /// Returns the queue to which changes are added.
     pub(super) fn changes(&mut self) -> &mut VecDeque<InterestChange> {
         &mut self.changes
     }
 
-    /// Whether the view is to be given any.
+    /// Whether there are changes that the view was not given.
     pub(super) fn are_any(&self) -> bool {
         !self.changes.is_empty()
     }
 
-    /// Returns at most so many of them, for the view.
+    /// Returns at most `most` changes, for the view.
     pub(super) fn take(&mut self, most: usize) -> Vec<InterestChange> {
         let changes = match most < self.changes.len() {
             true => self.changes.drain(..most).collect(),
@@ -33,12 +33,12 @@ impl Uncounted {
         changes
     }
 
-    /// The view has counted a part.
+    /// Records that the view has counted a part.
     pub(super) fn on_counted(&mut self) {
         self.parts = self.parts.saturating_sub(1);
     }
 
-    /// Whether the view does not know everything yet.
+    /// Whether the view has yet to count something.
     pub(super) fn is_behind(&self) -> bool {
         self.parts > 0 || self.are_any()
     }

@@ -1,4 +1,4 @@
-//! What is kept of `*` for a client: what it stated, what it has been sent, and what was loaded from disk and is kept back from it.
+//! What a session keeps of `*` for a client: what the client stated, what it was sent, and what was loaded from disk and is kept back from it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,25 +13,25 @@ use crate::xds::Name;
 /// `*` keeps two cursors and no names.
 #[derive(Debug)]
 pub(super) struct Wildcard {
-    /// Additions were sent up to here.
+    /// Up to which revision additions were sent.
     added: Revision,
     /// What the client may hold, from the first reply on.
     progress: Option<Progress>,
-    /// A reply has to be sent, even an empty one (DELTA-21, SOTW-23).
+    /// A reply is due, even an empty one (DELTA-21, SOTW-23).
     first: bool,
-    /// When it was requested.
+    /// When the client requested `*`.
     asked: Moment,
-    /// What the client stated that it holds, until it can be compared (DELTA-13).
+    /// What the client stated that it holds, until all of it is compared (DELTA-13).
     initial_versions: Option<InitialVersions>,
-    /// Extended TTLs were sent up to here.
+    /// Up to which revision extended TTLs were sent.
     refreshed: Revision,
     /// Virtual hosts: the wildcard covers only those of the route configurations that the client requested.
     under: Option<BTreeSet<Name>>,
-    /// The opening on which the wildcard was claimed, and what removals were forgotten then.
+    /// The opening on which the wildcard was claimed, and up to which revision removals were forgotten then.
     claimed_on: Option<(Revision, Revision)>,
     /// A relay was sent the mark that its set is complete.
     sent_complete: bool,
-    /// What was loaded from disk and this client is not sent yet.
+    /// Resources that were loaded from disk and are kept back from this client.
     withheld: Withheld,
 }
 
@@ -57,38 +57,38 @@ impl Wildcard {
         name.as_str().rsplit_once('/').is_some_and(|(route, _)| routes.contains(route))
     }
 
-    /// Returns the route configurations to which it is limited.
+    /// Returns the route configurations to which the wildcard is limited.
     pub(super) fn under(&self) -> Option<&BTreeSet<Name>> {
         self.under.as_ref()
     }
 
-    /// Limits a wildcard of virtual hosts to route configurations, unless it is or something was sent of it.
+    /// Limits a wildcard of virtual hosts to these route configurations, unless it is limited already or something was sent for it.
     pub(super) fn limit_to(&mut self, routes: BTreeSet<Name>) {
         if self.under.is_none() && self.progress.is_none() {
             self.under = Some(routes);
         }
     }
 
-    /// The client requests these route configurations by now, for a wildcard that is limited to them.
+    /// Records which route configurations the client requests now, for a wildcard that is limited to them.
     pub(super) fn follow_routes(&mut self, routes: BTreeSet<Name>) {
         if let Some(under) = &mut self.under {
             *under = routes;
         }
     }
 
-    /// `*` was subscribed again: everything is sent again, since the client may have forgotten it (DELTA-10).
+    /// Records that the client subscribed to `*` again: everything is sent again, since the client may have forgotten it (DELTA-10).
     pub(super) fn request_again(&mut self, asked: Moment) {
         (self.first, self.asked) = (true, asked);
         self.initial_versions.iter_mut().for_each(InitialVersions::send_all);
         (self.added, self.sent_complete, self.withheld) = (Revision::ZERO, false, Withheld::default());
     }
 
-    /// Additions were sent up to here.
+    /// Returns up to which revision additions were sent.
     pub(super) fn added(&self) -> Revision {
         self.added
     }
 
-    /// Extended TTLs were sent up to here.
+    /// Returns up to which revision extended TTLs were sent.
     pub(super) fn refreshed(&self) -> Revision {
         self.refreshed
     }
@@ -102,7 +102,7 @@ impl Wildcard {
         self.asked
     }
 
-    /// Returns how old its resources in a reply are.
+    /// Returns the age of what a reply carries for `*`.
     pub(super) fn carried(&self, received: impl FnOnce() -> Option<Moment>) -> ReplyAge {
         match self.first {
             true => ReplyAge::of_request(self.asked),
@@ -110,38 +110,38 @@ impl Wildcard {
         }
     }
 
-    /// Returns up to where removals were sent, from the first reply on.
+    /// Returns up to which revision removals were sent, from the first reply on.
     pub(super) fn removals_sent(&self) -> Option<Revision> {
         self.progress.as_ref().map(|progress| progress.removals)
     }
 
-    /// Whether the client may hold a resource that is removed now, or of an earlier version.
+    /// Whether the client may hold a resource that is removed now, or an earlier version of one.
     pub(super) fn client_may_hold(&self, entry: &Entry) -> bool {
         self.progress.as_ref().is_some_and(|progress| progress.client_may_hold(entry))
     }
 
-    /// Records that additions of a snapshot were sent. From the first reply on the client holds resources, and is sent their removals.
+    /// Records that additions of a snapshot were sent. From the first reply on the client may hold resources, and is sent their removals.
     pub(super) fn record_additions_sent(&mut self, mark: Revision) {
         self.progress.get_or_insert_with(|| Progress::starting(mark)).record_additions_sent(mark);
     }
 
-    /// Records that additions up to a revision were sent or need not be.
+    /// Records that additions up to a revision were sent or need not be sent.
     pub(super) fn record_passed(&mut self, revision: Revision) {
         self.added = revision.max(self.added);
     }
 
-    /// Records that all additions and extended TTLs of a snapshot were sent or need not be.
+    /// Records that all additions and extended TTLs of a snapshot were sent or need not be sent.
     pub(super) fn record_all_passed(&mut self, mark: Revision) {
         (self.refreshed, self.added) = (mark, mark.max(self.added));
     }
 
-    /// Records what a reply has: the additions of a snapshot, or a part of them if it is cut short.
+    /// Records a reply with the additions of a snapshot, or with a part of them if `is_all` is not set.
     pub(super) fn record_reply(&mut self, mark: Revision, is_all: bool) {
         self.record_additions_sent(mark);
         self.first &= !is_all;
     }
 
-    /// Records a batch of a snapshot that is cut after a revision, or has all.
+    /// Records a batch of a snapshot, which has all additions unless it is cut after a revision.
     pub(super) fn record_batch(&mut self, cut_after: Option<Revision>, mark: Revision) {
         match cut_after {
             Some(last) => self.added = last,
@@ -174,7 +174,7 @@ impl Wildcard {
         self.sent_complete
     }
 
-    /// Records the mark of a reply, that the set is complete or not. Returns whether it differs from the last one.
+    /// Records the completeness mark of a reply. Returns whether it differs from the last mark.
     pub(super) fn mark_complete(&mut self, complete: bool) -> bool {
         std::mem::replace(&mut self.sent_complete, complete) != complete
     }
@@ -188,7 +188,7 @@ impl Wildcard {
         self.initial_versions.iter_mut().for_each(|stated| stated.note_sent(name));
     }
 
-    /// Records places of stated names that are judged, and the snapshot if it has been compared with all others too.
+    /// Records the indexes of stated names that are judged; and the snapshot, if all other names were compared with it too.
     pub(super) fn note_judged(&mut self, places: Vec<usize>, compared: Option<Revision>) {
         if let Some(stated) = &mut self.initial_versions {
             stated.note_judged(places, compared);
@@ -199,12 +199,12 @@ impl Wildcard {
         self.initial_versions.iter_mut().for_each(InitialVersions::judge_again);
     }
 
-    /// What was stated does not count any more.
+    /// Forgets what the client stated.
     pub(super) fn forget_initial_versions(&mut self) {
         self.initial_versions = None;
     }
 
-    /// Records that it was claimed on an opening, of which some removals are forgotten. Returns whether it had not been.
+    /// Records that the wildcard was claimed on an opening, with this horizon of forgotten removals. Returns whether that is new.
     pub(super) fn claim_on(&mut self, opening: Revision, forgotten: Revision) -> bool {
         let claimed_on = Some((opening, forgotten));
         std::mem::replace(&mut self.claimed_on, claimed_on) != claimed_on
@@ -223,7 +223,7 @@ impl Wildcard {
         self.withheld.take_free(table)
     }
 
-    /// Keeps these back that need not be and cannot be sent now.
+    /// Keeps back names that were free and cannot be sent now.
     pub(super) fn return_free<'a>(&mut self, names: impl Iterator<Item = &'a Name>) {
         names.for_each(|name| self.withheld.add(name.clone(), false));
     }
@@ -234,14 +234,14 @@ impl Wildcard {
         self.withheld.add(name.clone(), may_hold);
     }
 
-    /// Whether a client that may hold something newer is not sent an entry.
+    /// Whether an entry is kept back from a client that may hold something newer.
     pub(super) fn keeps_back(&self, name: &Name, entry: &Entry, client: &Client) -> bool {
         let may_hold = || self.withheld.may_hold(name).unwrap_or_else(|| self.may_state(name, client));
         entry.origin.is_kept_back(may_hold)
     }
 
-    /// Whether the client has stated that it holds something under a name. SotW states no names. A relay is sent what stays for now, whatever it
-    /// states: to its clients, the end of the set without it would be its removal.
+    /// Whether the client may have stated that it holds something under a name. SotW states no names. For a relay it is always `false`: a set that
+    /// ends without the resource would remove it for the relay's clients.
     fn may_state(&self, name: &Name, client: &Client) -> bool {
         let states_it =
             || self.initial_versions.as_ref().map_or(client.variant == Variant::Sotw, |stated| stated.has(name));
@@ -249,11 +249,11 @@ impl Wildcard {
     }
 }
 
-/// Removals up to one revision, and the snapshots whose additions were sent since.
+/// Up to which revision removals were sent, and the snapshots whose additions were sent since then.
 #[derive(Debug)]
 struct Progress {
     removals: Revision,
-    /// First and last revision of each. If bursts were interrupted many times, neighbours are merged.
+    /// The first and the last revision of each range of snapshots. If bursts were interrupted many times, neighbours are merged.
     additions: Vec<(Revision, Revision)>,
 }
 
@@ -274,7 +274,7 @@ impl Progress {
         }
     }
 
-    /// Records that removals up to a revision were sent; more of this snapshot will follow.
+    /// Records that removals up to a revision were sent, and that more of this snapshot will follow.
     fn record_removals_sent_to(&mut self, revision: Revision) {
         self.removals = self.removals.max(revision);
     }
@@ -292,13 +292,13 @@ impl Progress {
 
 const REMEMBERED: usize = 6;
 
-/// Members of `*` that a client is not sent before a server has confirmed them. It is sent all others.
+/// Members of `*` that were loaded from disk and are kept back from a client until a server has confirmed them. The client is sent all others.
 #[derive(Debug, Default)]
 pub(super) struct Withheld {
-    /// With each whether the client may hold something under the name.
+    /// Each with whether the client may hold something under the name.
     names: BTreeMap<Name, bool>,
-    /// How many resources of the set were from disk when these were last looked at, and how many of them a server had removed. None after
-    /// some of them could not be sent.
+    /// How many resources of the set were from disk when the names were last checked, and how many of those a server had removed. `None` if
+    /// names were added since.
     looked: Option<(usize, usize)>,
 }
 
@@ -311,7 +311,7 @@ impl Withheld {
         !self.names.is_empty() && self.names.contains_key(name)
     }
 
-    /// Whether the client may hold something under a name, if that is withheld.
+    /// Whether the client may hold something under a name, if the name is withheld.
     fn may_hold(&self, name: &Name) -> Option<bool> {
         self.names.get(name).copied()
     }
@@ -320,14 +320,14 @@ impl Withheld {
         self.names.keys().inspect(|_| visit())
     }
 
-    /// Withholds a resource, or one that need not be kept back any more and cannot be sent now.
+    /// Withholds a resource that has to be kept back, or that is free and cannot be sent now.
     fn add(&mut self, name: Name, may_hold: bool) {
         self.names.insert(name, may_hold);
         self.looked = None;
     }
 
-    /// Returns those that need not be kept back any more, by what has become of them since the last call: a server has confirmed them, or it
-    /// has removed what the client does not hold. What is not present is forgotten.
+    /// Returns names that need not be kept back any more: since the last call a server has confirmed the resource, or has removed it and the
+    /// client does not hold it. Names without a resource are forgotten.
     fn take_free(&mut self, table: &ResourceTable) -> BTreeSet<Name> {
         let looked = Some((table.sums().loaded_from_disk(), table.sums().removed_since()));
         if self.names.is_empty() || self.looked == looked {
@@ -352,7 +352,7 @@ mod tests {
     use crate::protocol::view::{Class, Evidence, InterestChange, Selector, SessionId, Update, View};
     use crate::xds::{BodyStore, Resource, TypeTable};
 
-    /// Adds one name at each of so many revisions, and then removes them all. Returns the removed ones by revision.
+    /// Adds one name at each of `count` revisions, and then removes them all. Returns the removed entries by revision.
     fn added_and_removed(count: usize) -> Vec<Entry> {
         let kind = TypeTable::new().resolve("type.googleapis.com/own.Type");
         let mut view = View::new(Arc::new(TypeTable::new()), Arc::default());
@@ -399,7 +399,7 @@ mod tests {
         let entries = added_and_removed(3);
         let mut progress = Progress::starting(revision(1));
         progress.record_additions_sent(revision(3));
-        progress.record_all_sent(revision(6)); // all three are removed by then
+        progress.record_all_sent(revision(6)); // all three names are removed by then
         assert!(!entries.iter().any(|gone| progress.client_may_hold(gone)));
     }
 }

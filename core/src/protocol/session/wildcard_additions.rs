@@ -1,4 +1,4 @@
-//! The additions of `*`, where replies list single resources: one after another from the cursor on, or a batch that many clients are sent.
+//! Adds resources of `*`, where replies list single resources: one after another from the cursor on, or a batch that many clients are sent.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ pub(super) struct WildcardRound<'r, 'a> {
     view: &'r ReplyContext<'a>,
     may: SendScope,
     draft: &'r mut Draft,
-    /// Names that are in the draft by their own name, and those that were kept back before.
+    /// Resources in the draft that were pending by name, or were kept back before.
     added: &'r mut HashSet<Name>,
     longer_lives: &'r mut Vec<LongerLife>,
 }
@@ -39,14 +39,14 @@ impl<'r, 'a> WildcardRound<'r, 'a> {
         Self { books, kind, view, may, draft, added, longer_lives }
     }
 
-    /// Adds what may be sent now. `whole` is set if the set may be sent as a complete one. Returns whether something is kept back.
+    /// Adds what may be sent now. `whole` is set if the set may be sent as a complete one. Returns whether something has to wait.
     pub(super) fn add(mut self, whole: bool) -> bool {
         let newer = ClientSnapshot::new(self.kind, self.view, self.books).withholds();
         let withholds = newer || self.books.wildcard.as_ref().is_some_and(|wildcard| !wildcard.withheld().is_empty());
         (withholds || !self.add_batch()) && self.add_each(whole, newer)
     }
 
-    /// `newer` is set if the client may hold something newer than what was loaded from disk.
+    /// Adds resources one after another. `newer` is set if the client may hold something newer than what was loaded from disk.
     fn add_each(&mut self, whole: bool, newer: bool) -> bool {
         let ReplyContext { state, client, options, .. } = *self.view;
         let Books { wildcard: Some(wildcard), names, .. } = &mut *self.books else { return false };
@@ -109,8 +109,7 @@ impl<'r, 'a> WildcardRound<'r, 'a> {
         if !self.draft.is_empty() {
             wildcard.record_reply(state.revision, exhausted);
         } else if exhausted && whole && !newer && client.variant == Variant::Sotw {
-            // In SotW a type without full state has no empty reply: once everything is known, sending nothing counts as the first
-            // reply.
+            // In SotW a type that is not full-state has no empty reply. When everything is known, sending nothing counts as the first reply.
             wildcard.record_reply(state.revision, true);
         }
         for resource in sent {

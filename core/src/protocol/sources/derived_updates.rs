@@ -1,5 +1,5 @@
-//! Updates that no server has sent: what follows when another server becomes active, and what planted faults make up. What follows from the
-//! end of a stream, [`servers`](super::servers) makes.
+//! Updates that no server has sent: what follows when another server becomes active, and what planted faults make up. The updates that follow
+//! from the end of a stream are made in [`servers`](super::servers).
 
 use std::collections::BTreeSet;
 
@@ -7,8 +7,8 @@ use super::plan::authority_of;
 use crate::protocol::view::{Class, Completeness, Evidence, Selector, Update, View};
 use crate::xds::{Authority, Name, Type};
 
-/// The sets and names that the previous server may have been sending or had removed. The rest of them will not come, and the new active
-/// server has yet to send its own (XLAT-12).
+/// Returns interruptions of the sets and names that the previous server may have been sending or had removed. It will not send the rest of them,
+/// and the new active server has yet to send its own (XLAT-12).
 pub(super) fn interrupted_sets(view: &View, of: &BTreeSet<Authority>) -> Vec<Update> {
     let is_told = |kind: &Type, wanted: &Selector| match wanted {
         Selector::Wildcard => true,
@@ -19,14 +19,14 @@ pub(super) fn interrupted_sets(view: &View, of: &BTreeSet<Authority>) -> Vec<Upd
     sent.map(|(kind, of, _)| Update::Interrupted { kind: kind.clone(), of }).collect()
 }
 
-/// How much of a set is known. What counted as complete may have grown since.
+/// Returns the updates for a report of how much of a set is known. A set that counted as complete may have grown since.
 pub(super) fn progress(kind: Type, of: Selector, completeness: Completeness) -> Vec<Update> {
     let less =
         (completeness < Completeness::Complete).then(|| Update::Interrupted { kind: kind.clone(), of: of.clone() });
     less.into_iter().chain([Update::Progress { kind, of, completeness }]).collect()
 }
 
-/// What [`Fault::AbsentWhileDown`](crate::protocol::faults::Fault::AbsentWhileDown) deletes: every name that is not cached.
+/// Returns what [`Fault::AbsentWhileDown`](crate::protocol::faults::Fault::AbsentWhileDown) deletes: every name that is not cached.
 pub(super) fn absent_while_down(view: &View) -> Vec<Update> {
     let uncached = view.wants().all().filter(|(_, _, cached)| !cached);
     let gone = |(kind, wanted, _): (&Type, Selector, bool)| match wanted {
@@ -36,7 +36,7 @@ pub(super) fn absent_while_down(view: &View) -> Vec<Update> {
     uncached.filter_map(gone).collect()
 }
 
-/// What [`Fault::SwitchDeletes`](crate::protocol::faults::Fault::SwitchDeletes) deletes: whatever another server has given.
+/// Returns what [`Fault::SwitchDeletes`](crate::protocol::faults::Fault::SwitchDeletes) deletes: whatever another server has given.
 pub(super) fn given_by_others(server: usize, view: &View) -> Vec<Update> {
     let wanted = view.wants().all().map(|(kind, wanted, _)| match wanted {
         Selector::Wildcard => (kind.clone(), Class::Wildcard),
@@ -53,7 +53,7 @@ fn absent(kind: &Type, class: Class, key: &Name) -> Update {
     Update::Absent { kind: kind.clone(), class, key: key.clone(), evidence: Evidence::Reported }
 }
 
-/// Whether an update shows that a server has something. That there is no room for it is no fault of the server.
+/// Whether an update shows that a server has something. A resource for which there was no room counts: the server does have it.
 pub(super) fn has_content(update: &Update) -> bool {
     matches!(update, Update::Upsert { .. } | Update::FullSet { .. } | Update::WithoutRoom { .. })
 }

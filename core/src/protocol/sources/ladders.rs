@@ -13,7 +13,7 @@ use crate::protocol::view::{Class, InterestChange, Origin, Selector, Update, Vie
 use crate::protocol::wait::{WaitKind, WaitList, WaitSubject};
 use crate::xds::{Authority, Type};
 
-/// The updates of one response, and where they come from.
+/// The updates of one response, with their origin.
 #[derive(Debug)]
 pub struct UpdateBatch {
     /// The server that the updates are attributed to.
@@ -25,13 +25,13 @@ pub struct UpdateBatch {
 /// One part of a local set's updates.
 #[derive(Debug)]
 pub struct SetUpdates {
-    /// The place of the server in the plan.
+    /// The index of the server in the plan.
     pub server: usize,
-    /// Those updates that count.
+    /// The updates that count, by origin.
     pub batches: Vec<UpdateBatch>,
-    /// What is reported of it.
+    /// What is reported of this part.
     pub summary: ResponseSummary,
-    /// Resources whose name in the body differs from their own.
+    /// How many resources have another name in the body than in the wrapper.
     pub misnamed: u64,
 }
 
@@ -42,29 +42,29 @@ pub struct LadderSummary<'a> {
     pub authority: &'a Authority,
     /// Which server is active, or why none is.
     pub state: LadderState,
-    /// Since when it is in that state.
+    /// Since when the ladder is in that state.
     pub since: Moment,
-    /// How often it has moved.
+    /// How often the ladder has switched.
     pub switches: Switches,
-    /// The active server by its place in the plan.
+    /// The index of the active server in the plan.
     pub server: Option<usize>,
-    /// All servers of the list by their places in the plan, first choice first.
+    /// The indexes of all servers of the list in the plan, first choice first.
     pub servers: &'a [usize],
 }
 
-/// What a later view of the same key is to know of the servers.
+/// What a later view of the same key needs to know about the servers.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ServerHistory {
     /// Authorities that have fallen back.
     pub fallen: BTreeSet<Authority>,
-    /// The servers that are away, or were so a moment ago, by their places in the plan.
+    /// The servers that are away, or were away a moment ago, by their indexes in the plan.
     pub recoveries: BTreeMap<u16, Recovery>,
-    /// The types for which each server ends streams, by its place in the plan.
+    /// The types for which each server ends streams, by its index in the plan.
     pub refused: BTreeMap<usize, BTreeSet<Type>>,
 }
 
 impl ServerHistory {
-    /// A view still holds what these servers have said first after an outage, until then at most.
+    /// Records until when the view still holds what these servers said first after an outage.
     pub fn note_held(&mut self, until: BTreeMap<u16, Moment>) {
         for (server, until) in until {
             self.recoveries.entry(server).or_default().note_held(until);
@@ -72,16 +72,16 @@ impl ServerHistory {
     }
 }
 
-/// The ladders of a view, by authority: whose updates count, and which authorities are to be looked at again.
+/// The ladders of a view, by authority: whose updates count, and which authorities need a step.
 #[derive(Debug)]
 pub(super) struct Ladders {
     plan: Arc<Plan>,
     ladders: BTreeMap<Authority, Ladder>,
     /// Interest has ended since the last check, so a ladder may be unused.
     dropped: bool,
-    /// Authorities with missing names whose ladders are `cached`, without a timer that runs.
+    /// Authorities with missing names whose ladders are `cached` and have no timer running.
     missed: BTreeSet<Authority>,
-    /// Authorities that had fallen back in a view before this one, and have had no active server since: they go on without another reason.
+    /// Authorities that had fallen back in an earlier view, and have had no active server since. They may fall back without another reason.
     fallen: BTreeSet<Authority>,
     faults: Faults,
 }
@@ -117,7 +117,7 @@ impl Ladders {
         self.ladders.get(authority)?.active()
     }
 
-    /// Returns the ladders that have a server open, with its rung on each.
+    /// Returns the authorities whose ladders have a server open, each with the rung of the server.
     pub(super) fn users(&self, server: usize) -> Vec<(Authority, usize)> {
         let rung = |(authority, ladder): (&Authority, &Ladder)| {
             let servers = &self.plan.authority(authority)?.servers;
@@ -127,7 +127,7 @@ impl Ladders {
         self.ladders.iter().filter_map(rung).collect()
     }
 
-    /// Passes an event to a ladder, and returns what is to be done for its moves.
+    /// Passes an event to a ladder. Returns the actions that its moves demand.
     pub(super) fn step(
         &mut self,
         authority: &Authority,
@@ -151,7 +151,7 @@ impl Ladders {
         actions
     }
 
-    /// Notes that interest has ended, if it has. Returns the ladder that the change is about.
+    /// Records whether interest has ended. Returns the ladder of the authority.
     pub(super) fn on_interest_change(&mut self, authority: &Authority, on: bool) -> &Ladder {
         self.dropped |= !on;
         self.ladder(authority)
@@ -166,7 +166,7 @@ impl Ladders {
         })
     }
 
-    /// Only a name that is missing makes a ladder check all interest, so that a client cannot cause that work with cached names.
+    /// Records that a name is missing. Only missing names make a ladder check all interest, so that clients cannot cause that work with cached names.
     pub(super) fn note_missed(&mut self, change: &InterestChange, view: &View) {
         let authority = authority_of(&change.selector);
         let held =
@@ -180,10 +180,10 @@ impl Ladders {
         std::mem::take(&mut self.missed)
     }
 
-    /// Returns the authorities that have servers open and no interest, if any interest has ended since the last call.
+    /// Returns the authorities that have servers open and no interest. Looks for them only if interest has ended since the last call.
     pub(super) fn take_unused(&mut self, view: &View) -> Vec<Authority> {
         if !std::mem::take(&mut self.dropped) {
-            return Vec::new(); // runs after every change
+            return Vec::new(); // the usual case: this runs after every change
         }
         let wanted = |authority: &Authority| view.wants().is_any_of(authority);
         let awake = self.ladders.iter().filter(|(_, ladder)| ladder.state() != LadderState::Idle);
@@ -209,8 +209,8 @@ impl Ladders {
         self.ladders.iter().filter(is_down).map(|(authority, _)| authority.clone()).collect()
     }
 
-    /// Returns the rung of the active server for an authority, and the server. A first server that has responded for another authority
-    /// counts before it responds for this one (FB-33).
+    /// Returns the rung and the server whose updates count for an authority. A first server that has responded for another authority counts
+    /// before it responds for this one (FB-33).
     fn authoritative(&self, authority: &Authority, findings: &[ServerFindings]) -> Option<(usize, usize)> {
         let (ladder, plan) = (self.ladders.get(authority)?, self.plan.authority(authority)?);
         let first = || {
@@ -221,7 +221,7 @@ impl Ladders {
         Some((rung, *plan.servers.get(rung)?))
     }
 
-    /// Returns the origin under which a server's updates of an authority count, if they do.
+    /// Returns the origin of a server's updates for an authority, if they count.
     pub(super) fn origin_if_counts(
         &self,
         server: usize,
@@ -246,7 +246,7 @@ impl Ladders {
         })
     }
 
-    /// Keeps those of a server's updates that count: of authorities for which it is the active one.
+    /// Keeps the updates that count: those of authorities for which the server is active.
     pub(super) fn authoritative_updates(
         &self,
         server: usize,
@@ -278,13 +278,13 @@ impl Ladders {
     }
 }
 
-/// What a ladder asks about its surroundings.
+/// What a ladder needs to know about its surroundings.
 pub(super) struct AuthorityContext<'a> {
     authority: &'a Authority,
-    /// A fallback that has begun goes on, even if everything is cached meanwhile.
+    /// A fallback of an earlier view goes on, even if everything is cached by now.
     pub(super) goes_on: bool,
     unreachable: Vec<bool>,
-    /// The types that the lowest open server refuses. They are unknown, and as little a reason to leave it as names that it reports in error (FB-5).
+    /// The types that the lowest open server refuses. Their names are unknown, but like names in error they are no reason to leave the server (FB-5).
     refused: Option<&'a BTreeSet<Type>>,
     view: &'a View,
 }

@@ -1,8 +1,8 @@
 //! Where a view's resources come from: a ladder of servers for each authority. Authorities share the stream to a server (BOOT-9).
 //!
 //! Owns what each server is asked for, and the state of each ladder. Leaves connecting to the edge, and resources to [`view`](super::view).
-//! Invariants: a server's updates for an authority count only while it is the active one (I6); a server that is opened is asked for
-//! everything of the authority; a move deletes nothing.
+//! Invariants: a server's updates for an authority count only while it is the active one (I6); a server that is opened is asked for everything
+//! of the authority; a switch deletes nothing.
 
 mod derived_updates;
 mod ladders;
@@ -33,7 +33,7 @@ use super::view::{Completeness, InterestChange, Origin, Recovering, Selector, Up
 use super::wait::WaitList;
 use crate::xds::{Authority, Name, Type, TypeTable};
 
-/// The servers of one view, and the ladder of each authority: whatever happens to one because of the other.
+/// The servers of one view, and the ladder of each authority: passes on what one of the two causes at the other.
 #[derive(Debug)]
 pub struct Sources {
     plan: Arc<Plan>,
@@ -51,17 +51,17 @@ impl Sources {
         Self { plan, servers, ladders, table, faults }
     }
 
-    /// Applies what other views have found of the servers. It matters for those that this view has not tried yet (FB-20).
+    /// Applies what other views have found out about the servers. It counts for servers that this view has not tried yet (FB-20).
     pub fn on_shared_reachability(&mut self, unreachable: impl Fn(usize) -> bool) {
         self.servers.on_shared_reachability(unreachable);
     }
 
-    /// Returns what this view has found of each server, by its place in the plan.
+    /// Returns what this view has found out about each server, by its index in the plan.
     pub fn reachability(&self) -> impl Iterator<Item = Option<Reachability>> {
         self.servers.findings().iter().map(ServerFindings::reachability)
     }
 
-    /// Returns the places of the servers that have responded since they were last out of reach.
+    /// Returns the indexes of the servers that have responded since they were last unreachable.
     pub fn responding(&self) -> impl Iterator<Item = u16> {
         self.servers.responding()
     }
@@ -71,7 +71,7 @@ impl Sources {
         self.servers.on_delivery_habits(cut);
     }
 
-    /// Returns how servers have delivered their sets since the last call, by the server's place in the plan.
+    /// Returns how servers have delivered their sets since the last call, by the server's index in the plan.
     pub fn take_deliveries(&mut self) -> Vec<(usize, Type, Delivery)> {
         let streams = self.streams_mut();
         streams.flat_map(|(id, of)| of.take_deliveries().map(move |(kind, seen)| (id.server, kind, seen))).collect()
@@ -90,12 +90,12 @@ impl Sources {
         }
     }
 
-    /// Sessions have subscribed to these, perhaps while interest existed already: now they may trigger fallback.
+    /// Lets names that sessions have subscribed to trigger a fallback, even if interest in them existed before.
     pub fn on_names_requested(&mut self, changes: &[InterestChange], view: &View) {
         changes.iter().filter(|change| change.on).for_each(|change| self.ladders.note_missed(change, view));
     }
 
-    /// After all changes were applied: steps the ladders with missing names, and closes the servers of authorities without interest.
+    /// Steps the ladders with missing names, and closes the servers of authorities without interest. To be called after all changes were applied.
     pub fn close_unused(&mut self, view: &View, now: Moment) {
         for authority in self.ladders.take_missed() {
             self.step(&authority, view, |ladder, around| ladder.on_interest(around, now));
@@ -110,7 +110,7 @@ impl Sources {
         self.servers.recovering()
     }
 
-    /// Returns the node that servers are shown, to change it.
+    /// Returns the node that servers are shown, so that the caller can change it.
     pub fn shown_node(&mut self) -> ShownNode<'_> {
         ShownNode::of(&mut self.servers)
     }
@@ -120,7 +120,7 @@ impl Sources {
         self.servers.streams()
     }
 
-    /// The same, to change them.
+    /// Returns every stream that is wanted, open or not, so that the caller can change it.
     pub fn streams_mut(&mut self) -> impl Iterator<Item = (StreamId, &mut Stream)> {
         self.servers.streams_mut()
     }
@@ -135,22 +135,22 @@ impl Sources {
         self.servers.local_sets()
     }
 
-    /// Returns servers whose streams were replaced since the last call. One that was closed and opened again has new streams.
+    /// Returns the servers whose streams were replaced since the last call. A server that was closed and opened again has new streams.
     pub fn take_closed(&mut self) -> BTreeSet<usize> {
         self.servers.take_closed()
     }
 
-    /// Returns streams to open again, in order to request names once more.
+    /// Returns the streams to open again, in order to request names once more.
     pub fn take_reopened(&mut self) -> BTreeSet<StreamId> {
         self.servers.take_reopened()
     }
 
-    /// Returns the servers of which a stream is to be opened again now.
+    /// Returns the servers that have a stream to be opened again now.
     pub fn due_reopenings(&self, now: Moment) -> BTreeSet<usize> {
         self.streams().filter(|(_, stream)| stream.is_reopen_due(now)).map(|(id, _)| id.server).collect()
     }
 
-    /// Returns how long a request may be to servers that take whole lists of names: the least, if there are any.
+    /// Returns the lowest limit of a request's length among the servers that are sent whole lists of names, if there are any.
     pub fn list_limit(&self) -> Option<usize> {
         self.servers.list_limit()
     }
@@ -160,13 +160,13 @@ impl Sources {
         self.ladders.summaries()
     }
 
-    /// Returns what a later view of the same key is to know.
+    /// Returns what a later view of the same key needs to know.
     pub fn history(&mut self, now: Moment) -> ServerHistory {
         let refused = self.servers.findings().iter().map(|of| of.refused().clone()).enumerate().collect();
         ServerHistory { fallen: self.ladders.fallen(), recoveries: self.servers.recoveries(now), refused }
     }
 
-    /// Goes on from an earlier view. What had fallen back may do so again at once, although everything may be cached.
+    /// Goes on from an earlier view. Authorities that had fallen back may do so again at once, even if everything is cached.
     pub fn go_on(&mut self, history: ServerHistory) {
         self.ladders.go_on_fallen(history.fallen);
         self.servers.go_on(history.recoveries, history.refused);
@@ -177,7 +177,7 @@ impl Sources {
         self.ladders.down(self.servers.findings())
     }
 
-    /// Returns authorities whose server is unreachable, or has not sent its routing since. The streams' deadlines say when to read it again.
+    /// Returns authorities whose server is unreachable, or has not sent its routing since it was. The deadlines of the streams say when to ask again.
     pub fn unsteady(&self) -> BTreeSet<Authority> {
         let is_steady = |of: &LadderSummary| of.server.is_some_and(|at| self.servers.is_steady(at, of.authority));
         self.ladders().filter(|ladder| !is_steady(ladder)).map(|ladder| ladder.authority.clone()).collect()
@@ -188,26 +188,26 @@ impl Sources {
         self.ladders.active(&Authority::TopLevel).is_some_and(|rung| self.servers.repeats(self.plan.top.servers[rung]))
     }
 
-    /// Adds what waits for servers.
+    /// Adds the waits for servers to the list.
     pub fn add_waits(&self, view: &View, now: Moment, list: &mut WaitList) {
         self.streams().for_each(|(id, stream)| stream.add_waits(id.server, view, now, list));
         self.local_sets().for_each(|(id, set)| set.add_waits(id.server, view, now, list));
         self.ladders.add_waits(now, list);
     }
 
-    /// The next deadline, leaving out streams that cannot send requests now.
+    /// Returns the next deadline. Streams that cannot send requests now (`blocked`) are left out.
     pub fn next_deadline(&self, blocked: impl Fn(StreamId) -> bool) -> Option<Moment> {
         let streams = self.streams().filter(|(id, _)| !blocked(*id)).filter_map(|(_, stream)| stream.next_deadline());
         let sets = self.local_sets().filter_map(|(_, set)| set.next_deadline());
         earliest(self.ladders.next_deadline(), streams.chain(sets).min())
     }
 
-    /// Runs the timers that are due, and returns what follows from them.
+    /// Runs the timers that are due, and returns the updates that follow.
     pub fn on_time(&mut self, view: &View, now: Moment) -> Vec<UpdateBatch> {
         self.on_time_with(view, now, |_| true)
     }
 
-    /// Like [`Self::on_time`]. Streams are opened again only to servers that `may_reopen`; the others stay until then.
+    /// Like [`Self::on_time`], but opens streams again only to servers that `may_reopen`; the others stay open until they may.
     pub fn on_time_with(&mut self, view: &View, now: Moment, may_reopen: impl Fn(usize) -> bool) -> Vec<UpdateBatch> {
         for authority in self.ladders.authorities().cloned().collect::<Vec<_>>() {
             self.step(&authority, view, |ladder, around| ladder.on_time(around, now));
@@ -225,7 +225,7 @@ impl Sources {
         batches
     }
 
-    /// Lets the streams of one server decide what its silence means. One that has answered for the end of a set is usable.
+    /// Lets the streams of one server judge its silence. A server that has answered for the end of a set is usable.
     fn run_stream_timers(&mut self, server: usize, view: &View, now: Moment) -> Vec<UpdateBatch> {
         let origin = |of: &Authority, found: &[ServerFindings]| self.ladders.origin_if_counts(server, of, found);
         let (updates, any_ended) = self.servers.on_time(server, view, origin, now);
@@ -248,7 +248,7 @@ impl Sources {
         self.authoritative_updates(id.server, updates)
     }
 
-    /// Lets the ladders know that a server has spoken. If it became active by that, what it has reported before counts from now on.
+    /// Passes to the ladders that a server has responded. If the server became active by that, what it has reported before counts from now on.
     fn on_heard(
         &mut self,
         server: usize,
@@ -269,7 +269,7 @@ impl Sources {
         updates
     }
 
-    /// Passes a response to every ladder that has the server open (FB-33), and returns the authorities for which it became active by that.
+    /// Passes a response to every ladder that has the server open (FB-33). Returns the authorities for which the server became active by that.
     fn on_server_responded(&mut self, server: usize, usable: bool, view: &View, now: Moment) -> BTreeSet<Authority> {
         let (mut newly, plan) = (BTreeSet::new(), self.plan.clone());
         for (authority, rung) in self.ladders.users(server) {
@@ -279,7 +279,7 @@ impl Sources {
             }
             self.step(&authority, view, |ladder, _| ladder.on_response(rung, usable, now).1);
             if self.ladders.active(&authority) == Some(rung) && before != Some(rung) {
-                // Those above it have to send all of their resources again when they are back.
+                // The servers above it have to send all of their resources again when they are back.
                 let above = plan.authority(&authority).and_then(|plan| plan.servers.get(..rung)).unwrap_or_default();
                 self.servers.clear_versions(above, &authority);
                 newly.insert(authority);
@@ -288,13 +288,13 @@ impl Sources {
         newly
     }
 
-    /// A polled server has given the same as before for a type.
+    /// Applies that a polled server has nothing new for a type.
     pub fn on_unchanged(&mut self, id: StreamId, epoch: Epoch, url: &str, now: Moment) -> Vec<UpdateBatch> {
         let update = self.stream(id).and_then(|stream| stream.on_unchanged(epoch, url, now));
         self.authoritative_updates(id.server, update.into_iter().collect())
     }
 
-    /// The hub reports how much of a collection was sent.
+    /// Applies the hub's report of how much of a collection it has sent.
     pub fn on_progress(
         &mut self,
         id: StreamId,
@@ -310,17 +310,17 @@ impl Sources {
         self.authoritative_updates(id.server, updates)
     }
 
-    /// A source that stands for several servers reports the authorities for which none is reachable.
+    /// Applies the report of a source that stands for several servers: the authorities for which none of them is reachable.
     pub fn on_outage(&mut self, id: StreamId, epoch: Epoch, authorities: BTreeSet<Authority>) {
         self.servers.on_outage(id, epoch, authorities);
     }
 
-    /// A local set goes on with another snapshot. [`Self::take_set_updates`] returns what follows from it.
+    /// Gives a local set its next snapshot. [`Self::take_set_updates`] returns what follows from it.
     pub fn on_snapshot(&mut self, id: StreamId, epoch: Epoch, snapshot: Arc<SourceSnapshot>) {
         self.servers.on_snapshot(id, epoch, snapshot);
     }
 
-    /// Returns the next parts of each local set that has any. [`Self::next_deadline`] says when there are more.
+    /// Returns the next part of the updates of each local set. [`Self::next_deadline`] says when there are more.
     pub fn take_set_updates(&mut self, view: &View, now: Moment) -> Vec<SetUpdates> {
         let mut all = Vec::new();
         for server in 0..self.plan.servers.len() {
@@ -333,12 +333,12 @@ impl Sources {
         all
     }
 
-    /// A stream is open, or a local set is reachable.
+    /// Records that a stream is open, or that a local set is reachable.
     pub fn opened(&mut self, id: StreamId) -> Option<Epoch> {
         self.servers.opened(id)
     }
 
-    /// A stream has ended, or could not be opened; or a local set is unreachable.
+    /// Records that a stream has ended or could not be opened, or that a local set is unreachable.
     pub fn ended(
         &mut self,
         id: StreamId,
@@ -349,7 +349,7 @@ impl Sources {
     ) -> Vec<UpdateBatch> {
         let StreamEnd { answered, is_lost } = end.into();
         if !self.servers.is_open(id.server) {
-            return Vec::new(); // it is not in use any more, and whether it can be reached is another one's business
+            return Vec::new(); // no ladder uses the server any more, so its reachability does not matter
         }
         let was_well = epoch.and_then(|of| self.servers.current_stream(id, of)).is_some_and(|of| of.is_healthy(now));
         let updates = epoch.map(|epoch| self.servers.interrupt(id, epoch, view)).unwrap_or_default();
@@ -368,7 +368,7 @@ impl Sources {
         self.ladders.authoritative_updates(server, updates, self.servers.findings())
     }
 
-    /// Passes an event to a ladder, and opens and closes servers as it demands.
+    /// Passes an event to a ladder, and opens and closes servers as the ladder demands.
     fn step(
         &mut self,
         authority: &Authority,

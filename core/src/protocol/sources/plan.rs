@@ -9,7 +9,7 @@ use crate::protocol::upstream::ServerQuirks;
 use crate::protocol::view::Selector;
 use crate::xds::Authority;
 
-/// The same for every view.
+/// The servers and server lists of the configuration. All views have the same.
 #[derive(Debug, Clone)]
 pub struct Plan {
     /// Every server once.
@@ -20,7 +20,7 @@ pub struct Plan {
     pub authorities: BTreeMap<String, AuthorityPlan>,
     /// When to fall back and when to return.
     pub timers: FallbackTimers,
-    /// A resource from a higher server stays if a server further down lacks it.
+    /// Whether clients keep a resource of a server that a server further down the list lacks.
     pub holds_missing: bool,
 }
 
@@ -36,7 +36,7 @@ pub enum ServerPlan {
     },
     /// A local set, which has its resources in the process.
     LocalSet {
-        /// No other server gets the same requests: what is not in the set does not exist.
+        /// Whether what is not in the set does not exist, because no other server gets the same requests.
         authoritative: bool,
     },
 }
@@ -44,14 +44,14 @@ pub enum ServerPlan {
 /// The servers of one authority, and the rule for falling back.
 #[derive(Debug, Clone)]
 pub struct AuthorityPlan {
-    /// Places in the list of servers, first choice first.
+    /// Indexes in [`Plan::servers`], first choice first.
     pub servers: Vec<usize>,
     /// When to fall back from a server that is unreachable.
     pub rule: Rule,
 }
 
 impl Plan {
-    /// One server for everything.
+    /// Returns a plan with one server for everything.
     pub fn single(variant: Variant, rules: ServerQuirks) -> Self {
         Self {
             servers: vec![ServerPlan::Streams { variant, quirks: rules.into() }],
@@ -72,7 +72,7 @@ impl Plan {
 }
 
 impl ServerPlan {
-    /// Brakes do not hold what it removes.
+    /// Whether brakes do not hold what the server removes.
     pub(super) fn skips_brakes(&self) -> bool {
         match self {
             Self::Streams { quirks, .. } => quirks.skips_brakes,
@@ -80,7 +80,7 @@ impl ServerPlan {
         }
     }
 
-    /// Each type is polled by itself.
+    /// Whether Weir polls each type of the server separately.
     pub(super) fn is_polled(&self) -> bool {
         match self {
             Self::Streams { quirks, .. } => quirks.per_type_liveness,
@@ -89,7 +89,7 @@ impl ServerPlan {
     }
 }
 
-/// Returns the authority whose servers are asked for something.
+/// Returns the authority whose servers are asked for a selector.
 pub(crate) fn authority_of(wanted: &Selector) -> Authority {
     match wanted {
         Selector::Wildcard => Authority::TopLevel,

@@ -1,4 +1,4 @@
-//! The types for which a server ends streams, by what this view has found and by what one before it had.
+//! The types for which a server ends streams, as this view and an earlier one have found.
 
 use std::collections::BTreeSet;
 
@@ -8,11 +8,11 @@ use crate::xds::Type;
 #[derive(Debug, Default)]
 pub(super) struct RefusedTypes {
     all: BTreeSet<Type>,
-    /// Those of an earlier view that the server has not taken since.
+    /// Those that an earlier view has found and that the server has not taken since.
     before: BTreeSet<Type>,
 }
 
-/// Refused types that are taken over from an earlier view, at most.
+/// The most refused types that are taken over from an earlier view.
 const REMEMBERED: usize = 64;
 
 impl RefusedTypes {
@@ -20,12 +20,12 @@ impl RefusedTypes {
         &self.all
     }
 
-    /// An earlier view has found these.
+    /// Takes over the types that an earlier view has found.
     pub(super) fn go_on(&mut self, types: BTreeSet<Type>) {
         (self.all, self.before) = (types.clone(), types);
     }
 
-    /// Follows what the streams to the server have found.
+    /// Updates the types from what the streams to the server have found.
     pub(super) fn follow<'a>(&mut self, streams: impl Iterator<Item = StreamTrials<'a>>) {
         self.all.clear();
         for trials in streams {

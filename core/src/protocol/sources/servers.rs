@@ -1,4 +1,4 @@
-//! The servers of the plan: which are open, over which streams, and what was found of each.
+//! The servers of the plan: which ones are open, the streams to each, and what was found out about each.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -15,21 +15,21 @@ use crate::protocol::upstream::{Epoch, ReceivedResponse, Recovery, Stream, Upstr
 use crate::protocol::view::{InterestChange, Origin, Recovering, Selector, Update, View};
 use crate::xds::{Authority, Type, TypeTable};
 
-/// A stream, by its server and its number there.
+/// A stream, by its server and its index among the streams to that server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StreamId {
-    /// The server's place in [`Plan::servers`].
+    /// The index of the server in [`Plan::servers`].
     pub server: usize,
-    /// The stream's place among those to this server.
+    /// The index of the stream among those to this server.
     pub at: usize,
 }
 
-/// What the edge knows of the end of a stream.
+/// What the edge knows about the end of a stream.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct StreamEnd {
-    /// The server is there: it has responded, or has said that it does not support the variant.
+    /// The server can be reached: it has responded, or has said that it does not support the variant.
     pub answered: bool,
-    /// The server, or the way to it, was lost: it did not drain the connection, and does not lack the variant.
+    /// The server, or the connection to it, was lost: the server neither drained the connection nor lacks the variant.
     pub is_lost: bool,
 }
 
@@ -46,20 +46,20 @@ pub enum Reachability {
     Responded,
     /// The last attempt failed before a stream was open.
     Unreachable,
-    /// The last stream ended before its first response. That is unreachable too (FB-2), but only for this view: the server may reject its
+    /// The last stream ended before its first response. That is unreachable too (FB-2), but for this view only: the server may reject the view's
     /// node.
     Refused,
 }
 
-/// What is known of one server, whether it is open or not.
+/// What is known about one server, whether it is open or not.
 #[derive(Debug, Default)]
 pub(super) struct ServerFindings {
     reachability: Option<Reachability>,
-    /// Other views have found it unreachable (FB-20).
+    /// Other views have found the server unreachable (FB-20).
     unreachable_to_others: bool,
-    /// Authorities for which the server reported that no server behind it is reachable. Only the hub does.
+    /// Authorities of which the server reported that no server behind it is reachable. Only the hub reports that.
     without: BTreeSet<Authority>,
-    /// The types for which it ends streams.
+    /// The types for which the server ends streams.
     refused: RefusedTypes,
 }
 
@@ -72,7 +72,7 @@ impl ServerFindings {
         self.reachability == Some(Reachability::Responded)
     }
 
-    /// Each view tries the last server itself: shared reachability alone does not rule it out.
+    /// Whether the server counts as unreachable. The last server of a list does not because of other views alone: each view tries it itself.
     pub(super) fn is_unreachable(&self, is_last: bool) -> bool {
         self.reachability.map_or(self.unreachable_to_others && !is_last, |found| found != Reachability::Responded)
     }
@@ -87,19 +87,19 @@ impl ServerFindings {
     }
 }
 
-/// Every server of the plan, by its place there.
+/// Every server of the plan, by its index there.
 #[derive(Debug)]
 pub(super) struct Servers {
     plan: Arc<Plan>,
     pub(super) node: Bytes,
-    /// None while no ladder uses the server.
+    /// `None` while no ladder uses the server.
     pub(super) sources: Vec<Option<Source>>,
     findings: Vec<ServerFindings>,
-    /// Servers that were released since the last call of `take_closed`, opened again since or not.
+    /// Servers that were released since the last call of `take_closed`, even if they were opened again since.
     closed: BTreeSet<usize>,
-    /// Streams that were given up in order to be opened again.
+    /// Streams that were closed in order to open them again.
     reopened: BTreeSet<StreamId>,
-    /// What an earlier view knows of servers that this one has not opened yet.
+    /// What an earlier view knows about the recovery of servers that this view has not opened yet.
     recoveries: BTreeMap<u16, Recovery>,
     table: Arc<TypeTable>,
     options: Arc<UpstreamOptions>,
@@ -113,7 +113,7 @@ impl Servers {
         Self { plan, node, sources, findings, closed, reopened, recoveries, table, options }
     }
 
-    /// Requests everything of an authority from a server (FB-7). Names that are cached start no timer (FB-15).
+    /// Opens a server, and requests everything of an authority from it (FB-7). Names that are cached start no timer (FB-15).
     pub(super) fn open(&mut self, server: usize, authority: &Authority, view: &View) {
         let (plan, node) = (&self.plan.servers[server], self.node.clone());
         let (table, options) = (self.table.clone(), self.options.clone());
@@ -129,14 +129,14 @@ impl Servers {
         }
     }
 
-    /// Passes a change of interest to a server, if that is open.
+    /// Passes a change of interest to a server, if the server is open.
     pub(super) fn want(&mut self, server: usize, change: InterestChange) {
         if let Some(source) = &mut self.sources[server] {
             source.want(change, false);
         }
     }
 
-    /// Ends a server's subscriptions of an authority. Others still use the server.
+    /// Ends the subscriptions of one authority at a server that other authorities still use.
     pub(super) fn unsubscribe(&mut self, server: usize, authority: &Authority, view: &View) {
         let Some(source) = &mut self.sources[server] else { return };
         for (kind, wanted, _) in view.wants().all().filter(|(_, wanted, _)| authority_of(wanted) == *authority) {
@@ -144,7 +144,7 @@ impl Servers {
         }
     }
 
-    /// Releases a server. Its versions are forgotten with it, and what was found of it.
+    /// Releases a server. Its versions and the findings about it are forgotten.
     pub(super) fn close(&mut self, server: usize) {
         if self.sources[server].take().is_some() {
             let of = &mut self.findings[server];
@@ -157,7 +157,7 @@ impl Servers {
         std::mem::take(&mut self.closed)
     }
 
-    /// Gives up the streams to a server that are due to be opened again. Returns what follows from the end of each.
+    /// Closes the streams to a server that are due to be opened again. Returns the updates that follow from the end of each.
     pub(super) fn reopen_due(&mut self, server: usize, view: &View, now: Moment) -> Vec<Vec<Update>> {
         let epoch = |stream: &mut Stream| stream.take_reopen(now).then(|| stream.epoch());
         let streams = self.streams_to_mut(server).iter_mut().enumerate();
@@ -184,7 +184,7 @@ impl Servers {
         Recovery::doubts(self.streams_mut().filter_map(seen).collect())
     }
 
-    /// Returns what is known of the servers that are away, or may still be reading their state.
+    /// Returns the recovery state of the servers that are away, or may still be reading their state.
     pub(super) fn recoveries(&mut self, now: Moment) -> BTreeMap<u16, Recovery> {
         let mut servers = self.recoveries.clone();
         for (id, stream) in self.streams_mut() {
@@ -196,7 +196,7 @@ impl Servers {
         servers
     }
 
-    /// An earlier view knows this of its servers, by their places in this plan. Recoveries count for the streams that are opened first.
+    /// Takes over what an earlier view knows about its servers, by their indexes in this plan. Recoveries count for the streams that are opened first.
     pub(super) fn go_on(&mut self, recoveries: BTreeMap<u16, Recovery>, refused: BTreeMap<usize, BTreeSet<Type>>) {
         self.recoveries = recoveries;
         for (server, types) in refused {
@@ -217,7 +217,7 @@ impl Servers {
         self.sources.get_mut(id.server)?.as_mut()?.streams_mut().get_mut(id.at)
     }
 
-    /// Returns a stream, unless what is reported of it is from an earlier opening.
+    /// Returns a stream, if the message is from its present opening.
     pub(super) fn current_stream(&mut self, id: StreamId, epoch: Epoch) -> Option<&mut Stream> {
         self.stream(id).filter(|stream| stream.is_current(epoch))
     }
@@ -239,7 +239,7 @@ impl Servers {
         &self.findings
     }
 
-    /// Returns the places of the servers that have responded since they were last out of reach.
+    /// Returns the indexes of the servers that have responded since they were last unreachable.
     pub(super) fn responding(&self) -> impl Iterator<Item = u16> {
         let responding = self.findings.iter().enumerate().filter(|(_, server)| server.has_responded());
         responding.filter_map(|(at, _)| u16::try_from(at).ok())
@@ -266,7 +266,7 @@ impl Servers {
         }
     }
 
-    /// A stream is open. The server has not responded yet, so this is not shared with other views.
+    /// Records that a stream is open. The server has not responded yet, so other views do not learn of it.
     pub(super) fn opened(&mut self, id: StreamId) -> Option<Epoch> {
         let epoch = self.sources.get_mut(id.server)?.as_mut()?.opened(id.at)?;
         let found = &mut self.findings[id.server].reachability;
@@ -276,7 +276,7 @@ impl Servers {
         Some(epoch)
     }
 
-    /// Lets a stream read a response, unless that is from an earlier opening.
+    /// Lets a stream read a response, unless the response is from an earlier opening.
     pub(super) fn on_received(
         &mut self,
         id: StreamId,
@@ -289,12 +289,12 @@ impl Servers {
         Some(updates)
     }
 
-    /// A stream has ended, which had been healthy if `was_well`. Returns whether the server is known to be alive all the same.
+    /// Records that a stream has ended; `was_well` is set if it had been healthy. Returns whether the server is known to be alive all the same.
     pub(super) fn on_ended(&mut self, server: usize, was_well: bool, is_lost: bool, now: Moment) -> bool {
         self.findings[server].without.clear();
         let had_answered = self.findings[server].has_responded();
-        // Another stream with a response shows that the server is alive. So does any stream, this one included, that stayed silent but
-        // healthy, if the server has responded before (FB-3).
+        // Another stream with a response shows that the server is alive. If the server has responded before, a healthy silent stream shows it
+        // too, be it the one that ended (FB-3).
         let vouches = |of: &Stream| of.has_answered() || had_answered && of.is_wanted() && of.is_healthy(now);
         let is_vouched_for = self.streams_to(server).iter().any(vouches);
         if is_lost && !is_vouched_for {
@@ -303,15 +303,15 @@ impl Servers {
         is_vouched_for || had_answered && was_well
     }
 
-    /// The last attempt to reach the server has failed, before or after a stream was open.
+    /// Records that the last attempt to reach the server has failed; `was_open` is set if a stream was open.
     pub(super) fn on_unreachable(&mut self, server: usize, was_open: bool) {
         let finding = if was_open { Reachability::Refused } else { Reachability::Unreachable };
         self.findings[server].reachability = Some(finding);
         self.streams_to_mut(server).iter_mut().for_each(Stream::clear_one_version_per_type);
     }
 
-    /// Lets the streams to a server decide what its silence means, and returns whether it has answered for the end of a set. `origin` is
-    /// that of its updates for an authority, if they count.
+    /// Lets the streams to a server judge its silence. Returns the updates, and whether the server has answered for the end of a set. `origin`
+    /// returns the origin of the server's updates for an authority, if they count.
     pub(super) fn on_time(
         &mut self,
         server: usize,
@@ -326,13 +326,13 @@ impl Servers {
         self.sources[server].as_mut().map_or_else(Default::default, |source| source.on_time(&at, now))
     }
 
-    /// A stream has ended, or a local set is unreachable.
+    /// Records that a stream has ended, or that a local set is unreachable.
     pub(super) fn interrupt(&mut self, id: StreamId, epoch: Epoch, view: &View) -> Vec<Update> {
         let source = self.sources.get_mut(id.server).and_then(Option::as_mut);
         source.map_or_else(Vec::new, |source| source.ended(id.server, id.at, epoch, view))
     }
 
-    /// A server's responses count from now on. Returns what it has reported before.
+    /// Returns what a server has reported so far, because its responses count from now on.
     pub(super) fn recheck(&mut self, server: usize) -> Vec<Update> {
         self.sources[server].as_mut().map_or_else(Vec::new, Source::recheck)
     }
@@ -343,7 +343,7 @@ impl Servers {
         all.filter_map(|(server, source)| Some((StreamId { server, at: 0 }, source.as_ref()?.local_set()?)))
     }
 
-    /// A local set goes on with another snapshot.
+    /// Gives a local set its next snapshot.
     pub(super) fn on_snapshot(&mut self, id: StreamId, epoch: Epoch, snapshot: Arc<SourceSnapshot>) {
         let source = self.sources.get_mut(id.server).and_then(Option::as_mut);
         if let Some(set) = source.and_then(Source::local_set_mut) {
@@ -351,7 +351,7 @@ impl Servers {
         }
     }
 
-    /// Returns the next parts of what is due of a local set.
+    /// Returns the next parts of the updates of a local set that are due.
     pub(super) fn next_parts(&mut self, server: usize, view: &View, now: Moment) -> Vec<SetPart> {
         let set = self.sources[server].as_mut().and_then(Source::local_set_mut);
         let parts = set.map(|set| set.next_parts(view, now)).unwrap_or_default();
@@ -361,7 +361,7 @@ impl Servers {
         parts
     }
 
-    /// Makes servers send again all that they have of an authority.
+    /// Makes servers send again everything that they have of an authority.
     pub(super) fn clear_versions(&mut self, servers: &[usize], authority: &Authority) {
         let theirs = |wanted: &Selector| authority_of(wanted) == *authority;
         for server in servers {
@@ -369,19 +369,19 @@ impl Servers {
         }
     }
 
-    /// Whether a server is open, and gives a name again that is requested again.
+    /// Whether a server is open, and sends a name again when the name is requested again.
     pub(super) fn repeats(&self, server: usize) -> bool {
         self.sources[server].as_ref().is_some_and(Source::repeats)
     }
 
-    /// Whether a server is open, has a server behind it for the authority, and has sent its routing.
+    /// Whether a server is open and has sent its routing, and a server behind it is reachable for the authority.
     pub(super) fn is_steady(&self, server: usize, authority: &Authority) -> bool {
         !self.findings[server].is_without(authority)
             && self.sources[server].as_ref().is_some_and(Source::has_answered_routing)
     }
 
-    /// Returns the least of how long a request may be to the servers that take whole lists of names. A server that is not open counts by the
-    /// variant that is tried first.
+    /// Returns the lowest limit of a request's length among the servers that are sent whole lists of names. For a server that is not open, the
+    /// variant counts that is tried first.
     pub(super) fn list_limit(&self) -> Option<usize> {
         let limit = |(server, plan): (usize, &ServerPlan)| {
             let ServerPlan::Streams { variant, quirks } = plan else { return None };

@@ -1,4 +1,4 @@
-//! The node that the servers of a view are shown, where that changes while the view exists (`views.node: member`).
+//! The node that the servers of a view are shown, which may change while the view exists (`views.node: member`).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,7 +8,7 @@ use super::servers::{Servers, StreamId};
 use super::source::Source;
 use crate::protocol::upstream::Upstream;
 
-/// The node of one view's servers: see [`super::Sources::shown_node`]. Local sets are shown none.
+/// The node of one view's servers: see [`super::Sources::shown_node`]. Local sets are shown no node.
 pub struct ShownNode<'a>(&'a mut Servers);
 
 impl<'a> ShownNode<'a> {
@@ -35,17 +35,17 @@ impl<'a> ShownNode<'a> {
         self.open_where(|_, _| true)
     }
 
-    /// Whether a stream shows the node on its present opening, or did on its last one.
+    /// Whether a stream shows the node on its present opening, or showed it on its last one.
     pub fn is_on(&self, id: StreamId) -> bool {
         self.upstream(id.server).is_some_and(|upstream| upstream.shows(id.at, &self.0.node))
     }
 
-    /// Returns the open streams for which [`Self::show_on`] was not called since the node is another one.
+    /// Returns the open streams that will not show the present node on their next opening: [`Self::show_on`] was not called since the node changed.
     pub fn left_behind(&self) -> BTreeSet<StreamId> {
         self.open_where(|upstream, at| !upstream.will_show(at, &self.0.node))
     }
 
-    /// Has a stream opened again with the node, at once and with versions stated.
+    /// Has a stream opened again with the node, without a pause. The request states versions.
     pub fn show_on(&mut self, id: StreamId) {
         let node = self.0.node.clone();
         if let Some(upstream) = self.0.sources.get_mut(id.server).and_then(Option::as_mut).and_then(upstream_mut) {

@@ -1,4 +1,4 @@
-//! One server of the plan while a ladder uses it: streams to it, or a local set. It takes changes of interest and time, and yields updates.
+//! One server of the plan while a ladder uses it: streams to it, or a local set. It takes changes of interest and the time, and yields updates.
 
 use std::sync::Arc;
 
@@ -28,7 +28,7 @@ impl Source {
         }
     }
 
-    /// Applies a change of interest. What is cached from another server (`held`) is wanted as well.
+    /// Applies a change of interest. `held` is set if the name is cached from another server; it is requested all the same.
     pub(super) fn want(&mut self, change: InterestChange, held: bool) {
         match self {
             Self::Streams(upstream) => upstream.want(change, held),
@@ -36,7 +36,7 @@ impl Source {
         }
     }
 
-    /// It gave this to an earlier process. A local set reports by itself what it does not have any more.
+    /// Records that the server gave a resource to an earlier process. Nothing is recorded for a local set, which reports by itself what it lacks.
     pub(super) fn note_given_earlier(&mut self, kind: &Type, class: Class, name: &Name) {
         if let Self::Streams(upstream) = self {
             upstream.note_given_earlier(kind, class, name);
@@ -71,7 +71,7 @@ impl Source {
         }
     }
 
-    /// One of its streams is open, or it is a local set that is reachable.
+    /// Records that a stream is open, or that the local set is reachable.
     pub(super) fn opened(&mut self, at: usize) -> Option<Epoch> {
         match self {
             Self::Streams(upstream) => upstream.streams_mut().get_mut(at).map(Stream::opened),
@@ -79,7 +79,7 @@ impl Source {
         }
     }
 
-    /// One of its streams has ended, or it is a local set that is unreachable. Incomplete sets are requested again from the beginning.
+    /// Records that a stream has ended, or that the local set is unreachable. Incomplete sets are requested again from the beginning.
     pub(super) fn ended(&mut self, server: usize, at: usize, epoch: Epoch, view: &View) -> Vec<Update> {
         match self {
             Self::Streams(upstream) => upstream
@@ -90,13 +90,13 @@ impl Source {
         }
     }
 
-    /// Returns what follows from the time, and whether it has answered for the end of a set.
+    /// Returns the updates that follow from the time, and whether the server has answered for the end of a set.
     pub(super) fn on_time(&mut self, at: &ViewContext, now: Moment) -> (Vec<Update>, bool) {
         match self {
             Self::Streams(upstream) => {
                 let streams = upstream.streams_mut();
                 let updates = streams.iter_mut().flat_map(|stream| stream.on_time(at, now)).collect();
-                // All are taken: one that was left would count at a later time, when the server may be unreachable.
+                // The answers of all streams are taken: one that was left would count later, when the server may be unreachable.
                 let ended = streams.iter_mut().map(Stream::take_answered_end).filter(|ended| *ended).count();
                 (updates, ended > 0)
             }
@@ -104,12 +104,12 @@ impl Source {
         }
     }
 
-    /// Its updates count from now on. Returns what it has reported before. What a local set has reported has counted.
+    /// Returns what the server has reported so far, since its updates count now. What a local set has reported has counted.
     pub(super) fn recheck(&mut self) -> Vec<Update> {
         self.streams_mut().iter_mut().flat_map(Stream::recheck).collect()
     }
 
-    /// Whether it has sent its routing.
+    /// Whether the server has sent its routing.
     pub(super) fn has_answered_routing(&self) -> bool {
         match self {
             Self::Streams(upstream) => upstream.streams().iter().all(Stream::has_answered_routing),
@@ -117,7 +117,7 @@ impl Source {
         }
     }
 
-    /// Whether it gives a name again that is requested again.
+    /// Whether the server sends a name again when the name is requested again.
     pub(super) fn repeats(&self) -> bool {
         self.streams().iter().all(|stream| stream.variant() == Variant::Delta)
     }
@@ -131,7 +131,7 @@ fn interrupt(stream: &mut Stream, server: usize, epoch: Epoch, view: &View) -> V
         if is_set && view.tables().completeness_of(kind, of) < Completeness::Settled {
             stream.clear_set_versions(kind, of);
         }
-        // The end of the stream cancels what it has said and waits.
+        // With the end of the stream, the held words of its server do not count any more: the server has to say them again.
         view.holds().said_by(server, kind, of).for_each(|name| stream.request_again(kind, name));
     }
     updates

@@ -13,7 +13,7 @@ const URL: &str = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssig
 const NAME: &str = "xdstp://x/envoy.config.endpoint.v3.ClusterLoadAssignment/a";
 const STREAM: StreamId = StreamId { server: 0, at: 0 };
 
-/// A view of which one name of the authority `x` may be wanted, from a source that stands for several servers.
+/// A view and one source that stands for several servers. One name of the authority `x` may be wanted from it.
 struct World {
     view: View,
     sources: Sources,
@@ -41,7 +41,7 @@ impl World {
         self.sources.close_unused(&self.view, self.now);
     }
 
-    /// The stream opens, and has a response.
+    /// Opens the stream, and lets the server respond.
     fn open(&mut self) -> Epoch {
         let epoch = self.sources.opened(STREAM).expect("a stream is wanted");
         let response = DeltaDiscoveryResponse { type_url: URL.into(), nonce: "1".into(), ..Default::default() };
@@ -110,7 +110,7 @@ fn what_comes_late_from_an_earlier_opening_of_a_stream_says_nothing() {
     assert_eq!(says(&mut world, epoch), (x.clone(), 1));
 }
 
-/// Until then everything may be cached, and the servers of before the reload still count.
+/// Until a server is active everything may be cached, and what was known of the servers before the reload still counts.
 #[test]
 fn fb_7_what_had_fallen_back_before_a_reload_goes_on_so_only_until_a_server_is_active() {
     let mut world = World::new();
@@ -153,7 +153,7 @@ fn up_4_a_list_is_as_long_as_the_strictest_server_takes_of_those_that_are_spoken
     assert_eq!(world.sources.list_limit(), Some(300));
 }
 
-/// A view of which all clusters are wanted from this list, with a local set at one place.
+/// Returns a view of which all clusters are wanted from these servers.
 fn over(servers: Vec<ServerPlan>) -> World {
     let mut world = World::new();
     let places = (0..servers.len()).collect();
@@ -188,7 +188,7 @@ fn snapshot_of(world: &World, names: &[&str]) -> Arc<SourceSnapshot> {
 }
 
 impl World {
-    /// A local set is reachable, and all that is due of it is applied. Returns how many updates there were.
+    /// Makes a local set reachable, and applies all its updates that are due. Returns how many there were.
     fn report(&mut self, id: StreamId, names: &[&str]) -> (Epoch, usize) {
         let epoch = self.sources.opened(id).expect("it is wanted");
         self.sources.on_snapshot(id, epoch, snapshot_of(self, names));
@@ -275,7 +275,7 @@ fn what_a_local_set_reports_is_reported_once_also_if_it_becomes_active_by_that_a
     let names: Vec<_> = (0..2_500).map(|number| format!("c{number:04}")).collect();
     let names: Vec<_> = names.iter().map(String::as_str).collect();
     let (_, count) = world.report(set, &names);
-    // Also that it was interrupted, twice that more is to come, and the end.
+    // With the interruption of the set, two updates that more is to come, and the end.
     assert!((2_500..2_510).contains(&count), "{count}");
     let other = InterestChange { kind: world.table.resolve(URL), selector: Selector::Name(NAME.into()), on: true };
     world.view.change_interest(SessionId(1), other.clone(), world.now);

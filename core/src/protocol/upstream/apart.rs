@@ -1,4 +1,4 @@
-//! A type that is kept off a stream because the server may end it for that.
+//! A type that is kept off a stream because the server may end the stream for it.
 
 use std::time::Duration;
 
@@ -6,37 +6,37 @@ use super::trial_pace::pause_after;
 use crate::protocol::moment::Moment;
 use crate::protocol::server_status::ServerStatus;
 
-/// A plain record, but for what a refusal does to it.
+/// What is known of one type. A plain record, except for what a refusal changes.
 #[derive(Debug)]
 pub(super) struct Apart {
-    /// It waits since then, or since its last turn.
+    /// Since when the type waits: since it was kept off, or since its last turn.
     pub(super) since: Moment,
-    /// It is tried from then on.
+    /// When the type may be tried next.
     pub(super) next: Moment,
     pub(super) suspicion: Option<(Why, ServerStatus)>,
-    /// It is tried by itself, since others were not why.
+    /// The type is tried by itself: it alone is suspected, or the server ended a trial with others.
     pub(super) is_alone: bool,
-    /// It alone was new when the view's stream was ended: if that works without it, it was why.
+    /// It was the only new type when the view's stream was ended: if the stream works without it, the server refuses it.
     is_only: bool,
-    /// The status by which the server refuses it.
+    /// The status with which the server refuses the type.
     pub(super) refusal: Option<ServerStatus>,
-    /// How often it was refused, or put back for nothing.
+    /// How often the type was refused, or put back without a result.
     failures: u32,
-    /// It is on the view's stream, to be tried there.
+    /// The type is on the view's stream, to be tried there.
     pub(super) is_back: bool,
     pub(super) is_wanted: bool,
-    /// It is outside of the table: clients can make up any number of these.
+    /// The type is outside of the table. Clients can make up any number of such types.
     pub(super) is_outside: bool,
 }
 
-/// Why a type is suspected: the view's stream was ended.
+/// Why a type is suspected of the end of the view's stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Why {
-    /// It was new on that, and others were not.
+    /// It was new on that stream, and others were not.
     New,
-    /// Nothing that others have found of it counts here.
+    /// The server ended openings without an explanation, so what other views have found of the type does not count.
     Doubted,
-    /// All were, so that it may be anything.
+    /// All types were new, so that any may be the reason.
     Turn,
 }
 
@@ -60,29 +60,29 @@ impl Apart {
         self.suspicion.as_ref().map(|(why, _)| *why)
     }
 
-    /// Returns what orders those that wait: types of the table first, and then by how long.
+    /// Returns the order of types that wait: types of the table first, then by time.
     pub(super) fn place(&self) -> (bool, Moment, Moment) {
         (self.is_outside, self.next, self.since)
     }
 
-    /// Whether it has the place of those that are put back, which one type has at a time. One that is wanted no more leaves it.
+    /// Whether the type is put back on the stream and wanted. Only one type is at a time; a type that no client wants makes room.
     pub(super) fn has_place(&self) -> bool {
         self.is_back && self.is_wanted
     }
 
-    /// Whether it may be tried together with others.
+    /// Whether the type may be tried together with others.
     pub(super) fn is_sociable(&self) -> bool {
         !self.is_alone && self.refusal.is_none()
     }
 
-    /// Whether it is kept although nobody wants it: who asks next hears of it at once.
+    /// Whether the type is remembered although no client wants it, so that a client that requests it next gets the error at once. `left` counts down.
     pub(super) fn is_remembered(&self, left: &mut usize) -> bool {
         let is = self.refusal.is_some() && *left > 0;
         *left -= usize::from(is);
         is
     }
 
-    /// The view's stream was ended, and this may be why. With `is_only` nothing else may be, unless it is the server's state.
+    /// Suspects the type of the end of the view's stream. With `is_only`, nothing else may be the reason but the server's state.
     pub(super) fn suspect(&mut self, why: Why, is_only: bool, status: &ServerStatus) {
         if self.refusal.is_none() {
             self.suspicion = Some((why, status.clone()));
@@ -90,7 +90,7 @@ impl Apart {
         }
     }
 
-    /// The view's stream works without it, which shows that the server refuses it if nothing else was suspected with it.
+    /// Records that the view's stream works without the type. If no other type was suspected with it, the server refuses it.
     pub(super) fn on_works_without(&mut self, now: Moment) {
         if self.is_only
             && let Some((_, status)) = self.suspicion.take()
@@ -109,7 +109,7 @@ impl Apart {
         self.failures += 1;
     }
 
-    /// A trial of it has shown nothing.
+    /// Sets the time of the next trial, after one that has shown nothing.
     pub(super) fn retry(&mut self, pause: Duration, now: Moment) {
         self.next = now + if self.refusal.is_some() { self.pause() } else { pause };
     }

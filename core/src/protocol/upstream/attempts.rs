@@ -1,5 +1,5 @@
-//! Attempts to open a stream to a server: how long the next one waits, as data (UP-33, UP-34), in which variant it is, and what the end of
-//! the last one says of the server.
+//! Attempts to open a stream to a server: how long the next one waits (UP-33, UP-34), in which variant it is, and what the end of the last one
+//! shows about the server.
 
 use std::time::Duration;
 
@@ -11,17 +11,17 @@ use crate::protocol::session::Variant;
 pub struct BackoffTimes {
     /// The first wait.
     pub initial: Duration,
-    /// How many times longer each wait is than the one before.
+    /// By which factor each wait is longer than the one before.
     pub factor: f64,
     /// The longest wait.
     pub max: Duration,
-    /// The part of a wait by which it may be longer or shorter.
+    /// The fraction of a wait by which it may be longer or shorter.
     pub jitter: f64,
-    /// How long a stream has to last, with a response on it, for the next wait to be the initial one again.
+    /// How long a stream with a response has to last for the next wait to be the initial one again.
     pub reset_after: Duration,
 }
 
-/// Its numbers are checked when the configuration is read, so none of them is NaN.
+/// The numbers are checked when the configuration is read, so that none of them is NaN.
 impl Eq for BackoffTimes {}
 
 impl Default for BackoffTimes {
@@ -36,12 +36,12 @@ impl Default for BackoffTimes {
     }
 }
 
-/// The waiting times of one stream. They grow until a stream has lasted.
+/// The waiting times of one stream. They grow until a stream lasts.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Backoff {
     times: BackoffTimes,
     failures: u32,
-    /// A short stream with a response has reset the waits. That happens once between two streams that lasted.
+    /// A short stream with a response has reset the waits. That happens once at most between two streams that last.
     spared: bool,
 }
 
@@ -51,7 +51,7 @@ impl Backoff {
         Self { times, ..Self::default() }
     }
 
-    /// How long to wait before the next attempt. `random` is between 0 and 1.
+    /// Returns how long to wait before the next attempt. `random` is between 0 and 1.
     pub fn next(&mut self, random: f64) -> Duration {
         let BackoffTimes { initial, factor, max, jitter, .. } = self.times;
         let exponent = i32::try_from(self.failures).unwrap_or(i32::MAX);
@@ -61,9 +61,9 @@ impl Backoff {
         Duration::try_from_secs_f64(jittered).unwrap_or(max)
     }
 
-    /// A stream has ended, or could not be opened. A server that responds and then ends each stream is not retried at the initial
-    /// pace for ever: after the first time, only a stream that lasts resets the waits. A stream that outlasts the longest wait
-    /// resets them even without a response.
+    /// Records that a stream has ended, or could not be opened. A server that responds and then ends each stream is not retried at the initial
+    /// pace for ever: after the first time, only a stream that lasts resets the waits. A stream that outlasts the longest wait resets them even
+    /// without a response.
     pub fn ended(&mut self, answered: bool, lived: Duration) {
         let BackoffTimes { max, reset_after, .. } = self.times;
         if answered && lived >= reset_after || lived >= max.max(reset_after) {
@@ -81,15 +81,15 @@ impl Backoff {
     }
 }
 
-/// What is known of one server by the streams of one link.
+/// What successive streams to one server have shown about its variants.
 pub struct VariantChoice {
     configured: Option<Variant>,
-    /// For the next stream.
+    /// The variant of the next stream.
     variant: Variant,
     /// The variant that the server has answered in.
     spoken: Option<Variant>,
     refused_other: bool,
-    /// In a row.
+    /// How many times in a row the server has rejected the variant.
     refusals: u32,
     was_sent_away: bool,
 }
@@ -97,20 +97,20 @@ pub struct VariantChoice {
 /// How a stream has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ending {
-    /// There was a response on it.
+    /// The stream had a response.
     Answered,
     /// The server does not support the variant.
     Unspoken,
-    /// The server takes no more streams on the connection.
+    /// The server takes no more streams on this connection.
     SentAway,
-    /// Anything else without a response.
+    /// The stream ended otherwise without a response.
     Failed,
 }
 
 /// What follows from the end of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Conclusion {
-    /// The server can be reached, whatever it said.
+    /// The server can be reached, whatever it answered.
     pub is_there: bool,
     /// The next stream is opened without a wait, on another connection.
     pub goes_elsewhere: bool,
@@ -119,24 +119,24 @@ pub struct Conclusion {
 }
 
 impl Conclusion {
-    /// Nothing is held against the server, and the next stream is opened after a wait.
+    /// The end says nothing against the server. The next stream is opened after a wait.
     pub const NONE: Self = Self { is_there: true, goes_elsewhere: false, changes_variant: false };
 }
 
 impl VariantChoice {
-    /// Starts with `first`, else with delta. A variant that is configured is never changed.
+    /// Starts with `first`, or with delta. A configured variant is never changed.
     pub fn new(first: Option<Variant>, configured: Option<Variant>) -> Self {
         let (refused_other, was_sent_away) = (false, false);
         let variant = first.unwrap_or(Variant::Delta);
         Self { configured, variant, spoken: configured, refused_other, refusals: 0, was_sent_away }
     }
 
-    /// The variant to open the next stream in.
+    /// Returns the variant in which to open the next stream.
     pub fn variant(&self) -> Variant {
         self.variant
     }
 
-    /// Learns from the end of a stream.
+    /// Records how a stream ended, and returns what follows.
     pub fn ended(&mut self, ending: Ending) -> Conclusion {
         if ending == Ending::Answered {
             self.spoken.get_or_insert(self.variant);
@@ -146,8 +146,8 @@ impl VariantChoice {
             self.spoken = self.configured; // the address now seems to lead to another server
         }
         let unspoken = ending == Ending::Unspoken && self.spoken.is_none();
-        // A server that lacks one variant is reachable. A server that lacks both is of no use (FB-32).
-        // One that takes no more streams on a connection is reachable too, unless it is so each time.
+        // A server that lacks one variant is reachable. A server that lacks both is of no use (FB-32). A server that takes no more streams on a
+        // connection is reachable too, unless that happens each time.
         let goes_elsewhere = ending == Ending::SentAway && !self.was_sent_away;
         let is_there = ending == Ending::Answered || unspoken && !self.refused_other || goes_elsewhere;
         (self.refused_other, self.was_sent_away) = (unspoken, ending == Ending::SentAway);
@@ -165,7 +165,7 @@ fn other(variant: Variant) -> Variant {
     }
 }
 
-/// Rejections of the variant in a row before they are believed of a server that has answered in it.
+/// After how many rejections in a row of a variant in which the server has answered they are believed.
 const REFUSALS: u32 = 5;
 
 #[cfg(test)]
@@ -176,7 +176,7 @@ mod tests {
     const SHORT: Duration = Duration::from_secs(29);
     const LASTING: Duration = Duration::from_secs(30);
 
-    /// Without jitter.
+    /// Returns the next wait without jitter.
     fn wait(backoff: &mut Backoff) -> f64 {
         backoff.next(0.5).as_secs_f64()
     }
@@ -238,7 +238,7 @@ mod tests {
         assert!((0..100).all(|_| wait(&mut even) == 1.0));
     }
 
-    /// Whether the server counts as there after each end, and the variant of the next stream.
+    /// Returns whether the server counts as reachable after each end, and the variant of the next stream.
     fn concluded<const N: usize>(choice: &mut VariantChoice, endings: [Ending; N]) -> [(bool, Variant); N] {
         endings.map(|ending| (choice.ended(ending).is_there, choice.variant()))
     }

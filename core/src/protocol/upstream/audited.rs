@@ -1,13 +1,13 @@
-//! What an audit has to know of a stream.
+//! What an audit needs to know about a stream.
 
 use super::stream::Stream;
 
-/// What an audit has to know of a stream. A plain record.
+/// What an audit needs to know about a stream. A plain record.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct AuditedStream {
-    /// The server is a relay: it answers from what it has for all clients of the same key.
+    /// The server is a relay: it answers from the cache that it has for all clients of the same key.
     pub(crate) is_of_relay: bool,
-    /// What the server has removed stays.
+    /// Resources that the server removes stay in the view.
     pub(crate) ignores_deletions: bool,
 }
 

@@ -1,9 +1,9 @@
-//! The question where the set of a delta `*` ends, on the stream that the set is about.
+//! The question where the set of a delta `*` ends, asked on the stream that the set is requested on.
 //!
-//! The first request of a reopening also states one made-up name, under a version that no server gives. A server that honors stated
-//! versions compares all that it has with all that is stated, and so lists that name as removed: what it had to say of the set is said.
-//! The set has ended if nothing came that was not stated, until a short time after that. One assumption is left: removals do not come
-//! longer before additions of the same answer.
+//! The first request of a reopening also states one made-up name, under a version that no server gives. A server that honors stated versions
+//! compares all that it has with all that is stated, so it lists that name as removed. By then it has sent what it had to send of the set. The
+//! set has ended if nothing came that was not stated, until a short time after that answer. One assumption is left: within one answer, removals
+//! do not come longer before additions.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,7 @@ use crate::protocol::moment::Moment;
 use crate::protocol::upstream::options::UpstreamOptions;
 use crate::xds::Name;
 
-/// The question of one opening: it dies with the opening.
+/// The question of one opening. It ends with the opening.
 #[derive(Debug, Default)]
 pub(super) struct EndQuestion {
     asked: Option<Asked>,
@@ -24,7 +24,7 @@ struct Asked {
     written: Option<Moment>,
     /// When the server listed it as removed.
     answered: Option<Moment>,
-    /// What is cached and was not stated, and has not come yet: resources with a TTL.
+    /// Resources with a TTL: they are cached, were not stated, and have not come yet.
     unsent: BTreeSet<Name>,
     state: QuestionState,
 }
@@ -32,11 +32,11 @@ struct Asked {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum QuestionState {
     Open,
-    /// There was no answer in time, so that other ways are taken. One that still comes counts.
+    /// There was no answer in time, so other ways are taken. A late answer still counts.
     Late,
-    /// Something came that was not stated: the set may have more of it.
+    /// A resource came that was not stated: the set may have more of them.
     Grown,
-    /// The server does not compare, or does not know what it was asked.
+    /// The server does not compare versions, or does not understand the question.
     Void,
     Ended,
 }
@@ -52,34 +52,34 @@ impl EndQuestion {
         }
     }
 
-    /// The stream has ended.
+    /// Ends the question with the stream.
     pub(crate) fn disconnect(&mut self) {
         self.asked = None;
     }
 
-    /// The server listed a reserved name as removed. Only the name of this opening is an answer.
+    /// Records that the server listed a reserved name as removed. Only the name of this opening is an answer.
     pub(crate) fn on_removed(&mut self, name: &Name, now: Moment) {
         if let Some(asked) = self.asked.as_mut().filter(|asked| asked.name == *name) {
             asked.answered.get_or_insert(now);
         }
     }
 
-    /// The server has sent a reserved name as a resource, or with an error.
+    /// Records that the server has sent a reserved name as a resource, or with an error.
     pub(crate) fn on_nonsense(&mut self) {
         self.change(QuestionState::Void);
     }
 
-    /// The server has not answered in time.
+    /// Records that the server has not answered in time.
     pub(crate) fn give_up(&mut self) {
         self.change(QuestionState::Late);
     }
 
-    /// The server has sent something again under the version that was stated: it does not compare.
+    /// Records that the server has sent something again under the stated version: it does not compare versions.
     pub(crate) fn on_repeated(&mut self) {
         self.change(QuestionState::Void);
     }
 
-    /// A name came, which may not have been stated.
+    /// Records that a name came.
     pub(crate) fn on_sent(&mut self, name: &Name, is_stated: bool) {
         let Some(asked) = &mut self.asked else { return };
         if !asked.unsent.remove(name) && !is_stated {
@@ -87,7 +87,7 @@ impl EndQuestion {
         }
     }
 
-    /// The server has removed a name.
+    /// Records that the server has removed a name.
     pub(crate) fn on_absent(&mut self, name: &Name) {
         if let Some(asked) = &mut self.asked {
             asked.unsent.remove(name);
@@ -103,8 +103,8 @@ impl EndQuestion {
         }
     }
 
-    /// When the set has ended, if nothing speaks against it until then. What was stated under a version that no server gives has to be
-    /// answered as well, which others know.
+    /// Returns when the set has ended, if nothing speaks against it until then. Names that were stated under a version that no server gives have
+    /// to be answered as well; the caller checks that.
     pub(crate) fn ends_at(&self, options: &UpstreamOptions) -> Option<Moment> {
         let may_end = |asked: &&Asked| {
             matches!(asked.state, QuestionState::Open | QuestionState::Late) && asked.unsent.is_empty()
@@ -121,23 +121,23 @@ impl EndQuestion {
         self.is(QuestionState::Ended)
     }
 
-    /// Whether asking once more, with everything stated that came, may show the end.
+    /// Whether asking once more may show the end, with everything stated that came.
     pub(crate) fn has_grown(&self) -> bool {
         self.is(QuestionState::Grown)
     }
 
-    /// Whether an answer may still come: then nothing else is asked.
+    /// Whether an answer may still come. While it may, nothing else is requested.
     pub(crate) fn is_open(&self, now: Moment, options: &UpstreamOptions) -> bool {
         self.is(QuestionState::Open) && self.given_up_at(options).is_none_or(|at| now < at)
     }
 
-    /// When a question that shows no end is given up: it has no answer, or something is missing that was not stated.
+    /// Returns when the question is given up: the server has not answered, or resources that were not stated have not come.
     pub(crate) fn given_up_at(&self, options: &UpstreamOptions) -> Option<Moment> {
         let asked = self.asked.as_ref().filter(|asked| asked.state == QuestionState::Open)?;
         asked.answered.or(asked.written).map(|since| since + options.resource_timer)
     }
 
-    /// Since when the end is waited for, and whether the server has answered: nothing shows the end yet, and something may.
+    /// Returns since when the end is awaited, and whether the server has answered. `None` if the end is known, or the question cannot show it.
     pub(crate) fn waits_since(&self) -> Option<(Moment, bool)> {
         let asked = self.asked.as_ref().filter(|asked| asked.state == QuestionState::Open)?;
         asked.written.map(|written| (written, asked.answered.is_some()))

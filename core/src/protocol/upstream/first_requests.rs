@@ -1,4 +1,4 @@
-//! The types that were requested on one opening of a stream, and which of them may be why the server has ended it.
+//! The types that were requested on one opening of a stream, and which of them may be the reason why the server ended it.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,9 +10,9 @@ use crate::xds::Type;
 #[derive(Debug, Default)]
 pub(super) struct FirstRequests {
     requested: BTreeMap<Type, FirstRequest>,
-    /// The server takes some of them.
+    /// The server takes some of the types.
     is_live: bool,
-    /// Openings in a row that the server has ended soon, although it takes all types.
+    /// How many openings in a row the server has ended soon although it takes all types.
     unexplained: usize,
 }
 
@@ -28,19 +28,19 @@ impl FirstRequest {
     }
 }
 
-/// What the end of a stream leads to.
+/// Which types are suspected after the end of a stream.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Suspicion {
     None,
-    /// One of these was why: the others were there before, or are known to be taken.
+    /// One of these is the reason: the others were on the stream before, or the server is known to take them.
     Of(Vec<Type>),
-    /// Any of these may be why, or the view: nothing else was requested.
+    /// Any of these may be the reason, or the view itself: nothing else was requested.
     Any(Vec<Type>),
 }
 
 /// For how long a stream has to last after a request to show that the server takes it.
 pub const PROOF: Duration = Duration::from_secs(2);
-/// Openings in a row without an explanation before any type may be why.
+/// After how many openings in a row without an explanation any type may be the reason.
 const UNEXPLAINED: usize = 3;
 
 impl FirstRequests {
@@ -48,7 +48,7 @@ impl FirstRequests {
         self.requested.insert(kind.clone(), FirstRequest { at: now, is_answered: false });
     }
 
-    /// The server has answered. Returns whether it was asked on this opening, and that is the first answer.
+    /// Records an answer. Returns whether it is the first one to a request of this opening.
     pub(super) fn on_answer(&mut self, kind: &Type) -> bool {
         self.requested.get_mut(kind).is_some_and(|of| !std::mem::replace(&mut of.is_answered, true))
     }
@@ -58,7 +58,7 @@ impl FirstRequests {
         self.is_live
     }
 
-    /// The server has answered one of them, or has left the stream open for long enough.
+    /// Records that the server has answered one of the types, or has left the stream open for long enough.
     pub(super) fn on_lived(&mut self) {
         self.is_live = true;
     }
@@ -68,12 +68,12 @@ impl FirstRequests {
         self.requested.is_empty()
     }
 
-    /// Whether any type may be why, also one that the server takes elsewhere.
+    /// Whether any type may be the reason, even one that the server takes elsewhere.
     pub(super) fn has_doubts(&self) -> bool {
         self.unexplained >= UNEXPLAINED
     }
 
-    /// Forgets types of which nothing is kept, and earlier openings once this one has lasted.
+    /// Forgets types that are not kept. Forgets how earlier openings ended when this one has lasted.
     pub(super) fn on_time(&mut self, is_kept: impl Fn(&Type) -> bool, now: Moment) {
         self.requested.retain(|kind, _| is_kept(kind));
         if !self.requested.is_empty() && !self.requested.values().any(|of| of.is_recent(now)) {
@@ -81,13 +81,13 @@ impl FirstRequests {
         }
     }
 
-    /// Returns the types that the server has had for long enough, unless that is noted.
+    /// Returns the types that the server has had for long enough, except those that are noted already.
     pub(super) fn lasting(&self, now: Moment, is_noted: impl Fn(&Type) -> bool) -> Vec<Type> {
         let lasting = self.unnoted(is_noted).filter(|(_, of)| !of.is_recent(now));
         lasting.map(|(kind, _)| kind.clone()).collect()
     }
 
-    /// When the next one has.
+    /// Returns when the server will have had the next type for long enough.
     pub(super) fn next_lasting(&self, is_noted: impl Fn(&Type) -> bool) -> Option<Moment> {
         self.unnoted(is_noted).map(|(_, of)| of.at + PROOF).min()
     }
@@ -96,17 +96,17 @@ impl FirstRequests {
         self.requested.iter().filter(move |(kind, _)| !(self.is_live && is_noted(kind)))
     }
 
-    /// Returns a type for which something holds.
+    /// Returns a type that `is` accepts.
     pub(super) fn find(&self, is: impl Fn(&Type) -> bool) -> Option<&Type> {
         self.requested.keys().find(|kind| is(kind))
     }
 
-    /// The stream is over, and nothing counts as requested.
+    /// Records that the stream is over: no type counts as requested.
     pub(super) fn clear(&mut self) {
         (self.requested, self.is_live) = Default::default();
     }
 
-    /// The server has ended the stream by a status that may be about a type.
+    /// Records that the server has ended the stream with a status that may be about a type. Returns which types are suspected.
     pub(super) fn on_ended(&mut self, has_answered: impl Fn(&Type) -> bool, now: Moment) -> Suspicion {
         let requested = std::mem::take(&mut self.requested);
         let doubts = self.has_doubts();

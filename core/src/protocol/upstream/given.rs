@@ -1,4 +1,4 @@
-//! What one server gave of one type, with its versions: which of them are stated to it, and which it has not confirmed.
+//! What one server gave of one type, with its versions: which versions are stated to it, and which names it has not confirmed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,31 +11,31 @@ use crate::xds::{Name, Type};
 
 #[derive(Debug, Default)]
 pub(super) struct Given {
-    /// Names with the versions that this server gave (UP-12). A new stream states them.
+    /// The names that this server gave, with its versions (UP-12). A new stream states them.
     versions: BTreeMap<Name, String>,
-    /// Those of `versions` that the server has not confirmed on this opening. Their versions were not stated to it.
+    /// Those of `versions` that the server has not confirmed on this opening. The request did not state their versions.
     unconfirmed: BTreeSet<Name>,
-    /// Those of `versions` with a TTL. A new stream does not state them, so that the server sends again what may have expired.
+    /// Those of `versions` with a TTL. A new stream does not state them, so the server sends again what may have expired.
     with_ttl: BTreeSet<Name>,
     /// Aliases that were requested, with the server's own name of the resource (DELTA-22).
     aliases: BTreeMap<Name, Name>,
     /// The last accepted SotW version.
     accepted: String,
-    /// What this server gave to an earlier process, until a request states it under a version that no server gives.
+    /// Names that this server gave to an earlier process, until a request states them under a version that no server gives.
     given_earlier: BTreeSet<Name>,
     /// How many resources had another name in the body than in the wrapper.
     misnamed: u64,
 }
 
-/// What the first delta request of a type has of names and versions.
+/// The names and versions in the first delta request of a type.
 #[derive(Debug, Default)]
 pub(super) struct Statement {
     pub(crate) subscribed: BTreeSet<Name>,
     /// Versions of the server, or [`UNKNOWN`].
     pub(crate) versions: BTreeMap<String, String>,
-    /// The name that asks for the end of the set. It is stated as well.
+    /// The name that asks for the end of the set, which is stated too.
     pub(crate) question: Option<Name>,
-    /// Names whose stated version is one that the server gave.
+    /// Names that are stated under a version of the server.
     pub(crate) current: BTreeSet<Name>,
 }
 
@@ -53,7 +53,7 @@ impl Given {
         self.versions.is_empty() && self.accepted.is_empty()
     }
 
-    /// Whether the server may know some of what the next request states.
+    /// Whether the next request states anything that the server may know.
     pub(crate) fn is_anything_to_state(&self) -> bool {
         !self.versions.is_empty() || !self.given_earlier.is_empty()
     }
@@ -83,22 +83,22 @@ impl Given {
         &self.unconfirmed
     }
 
-    /// Returns the server's own name of what is requested.
+    /// Returns the server's own name of a resource that is requested by a name or an alias.
     fn own_name<'a>(&'a self, name: &'a Name) -> &'a Name {
         self.aliases.get(name).unwrap_or(name)
     }
 
-    /// Whether the server has given what is requested under a name, or an alias.
+    /// Whether the server has given the resource that is requested by a name or an alias.
     pub(crate) fn has_own(&self, name: &Name) -> bool {
         self.has(self.own_name(name))
     }
 
-    /// Whether what is requested under a name was sent or confirmed on this opening.
+    /// Whether the resource that is requested by this name was sent or confirmed on this opening.
     pub(crate) fn is_confirmed(&self, name: &Name) -> bool {
         self.is_confirmed_as(self.own_name(name))
     }
 
-    /// The same of a name of the server.
+    /// Like [`Self::is_confirmed`], for the server's own name.
     pub(crate) fn is_confirmed_as(&self, own: &Name) -> bool {
         self.has(own) && !self.is_unconfirmed(own)
     }
@@ -120,15 +120,15 @@ impl Given {
         self.unconfirmed.is_empty() && same()
     }
 
-    /// Returns the name of a heartbeat: a wrapper without a body at the cached version. The resource stays as it is.
+    /// Returns the name of a heartbeat, which is a wrapper without a body at the cached version. The resource stays as it is.
     pub(crate) fn heartbeat_of(&self, entry: &Bodyless, kind: &Type) -> Option<Name> {
         let name = entry.name.clone().filter(|_| !kind.info().by_alias)?;
         (self.versions.get(&name) == Some(&entry.version)).then_some(name)
     }
 
-    /// Whether a response shows that the server ignores stated versions. Until its first answer has come, one name is enough that it sends under
-    /// the version that was stated. Later it may have other reasons to send one again, as endpoints after their cluster: then its first response
-    /// counts that repeats most of what was stated.
+    /// Whether a response shows that the server ignores stated versions. Until its first answer has come, one name suffices that it sends under
+    /// the stated version. Later it may send a name again for other reasons, such as endpoints after their cluster. Then it shows if its first
+    /// response repeats most of what was stated.
     pub(crate) fn is_repeated_by(
         &self,
         versions: &BTreeMap<Name, String>,
@@ -152,7 +152,7 @@ impl Given {
         self.versions.insert(name, version);
     }
 
-    /// SotW has no versions of single resources.
+    /// Adds names without versions: SotW has no versions of single resources.
     pub(crate) fn extend(&mut self, names: impl Iterator<Item = Name>) {
         self.versions.extend(names.map(|name| (name, String::new())));
     }
@@ -161,7 +161,7 @@ impl Given {
         self.aliases.insert(alias, own);
     }
 
-    /// The server gave this to an earlier process.
+    /// Adds a name that the server gave to an earlier process.
     pub(crate) fn insert_given_earlier(&mut self, name: Name) {
         self.given_earlier.insert(name);
     }
@@ -174,7 +174,7 @@ impl Given {
         version.clone_into(&mut self.accepted);
     }
 
-    /// Without a stated version a SotW server sends the set again.
+    /// Forgets the accepted version: if none is stated, a SotW server sends the set again.
     pub(crate) fn clear_accepted(&mut self) {
         self.accepted.clear();
     }
@@ -183,12 +183,12 @@ impl Given {
         self.unconfirmed.remove(name);
     }
 
-    /// A full set came: the server has nothing else.
+    /// Confirms all names, because a full set came.
     pub(crate) fn confirm_all(&mut self) {
         self.unconfirmed.clear();
     }
 
-    /// The server is to send these again, of what it gave.
+    /// Makes names that the server gave unconfirmed, so that it sends them again.
     pub(crate) fn unconfirm(&mut self, names: impl Iterator<Item = Name>) {
         self.unconfirmed.extend(names.filter(|name| self.versions.contains_key(name)));
     }
@@ -197,8 +197,8 @@ impl Given {
         self.unconfirmed = self.versions.keys().cloned().collect();
     }
 
-    /// Makes the server send these again: it is used in another variant, its stream ended within a set, or other servers have
-    /// sent other content meanwhile. A new stream states their names under a version that no server gives.
+    /// Makes the server send these names again: it is used in another variant, its stream ended within a set, or other servers have sent other
+    /// content meanwhile. A new stream states the names under a version that no server gives.
     pub(crate) fn clear_versions(&mut self, class: Class, which: impl Fn(&Name) -> bool) {
         let all = self.versions.keys().inspect(|_| visit());
         self.unconfirmed.extend(all.filter(|name| which(name)).cloned());
@@ -215,7 +215,7 @@ impl Given {
         }
     }
 
-    /// Forgets the version of a name, which is no longer cached.
+    /// Forgets the version of a name that is no longer cached.
     pub(crate) fn forget(&mut self, name: &Name) {
         self.versions.remove(name);
         self.with_ttl.remove(name);
@@ -229,7 +229,7 @@ impl Given {
         alone.iter().for_each(|member| self.forget(member));
     }
 
-    /// An alias is wanted no more. The resource is forgotten with the last name that it was requested under.
+    /// Forgets an alias that is no longer wanted. The resource is forgotten with the last name by which it was requested.
     pub(crate) fn forget_alias(&mut self, alias: &Name, wanted: &Wanted) {
         if let Some(own) = self.aliases.remove(alias)
             && !wanted.names().contains(&own)
@@ -239,7 +239,7 @@ impl Given {
         }
     }
 
-    /// Forgets what was removed, and returns all names under which that was requested, aliases too.
+    /// Forgets removed names. Returns all names by which they were requested, aliases included.
     pub(crate) fn forget_removed(&mut self, removed: BTreeSet<Name>) -> BTreeSet<Name> {
         let aliased = self.aliases.extract_if(.., |_, own| removed.contains(own));
         let mut keys: BTreeSet<Name> = aliased.map(|(alias, _)| alias).collect();
@@ -250,7 +250,7 @@ impl Given {
         keys
     }
 
-    /// Keeps the versions of these names, of a set that is replaced.
+    /// Forgets the versions of a set that is replaced, except those that `keep` accepts.
     pub(crate) fn retain(&mut self, keep: impl Fn(&Name) -> bool) {
         self.versions.retain(|name, _| keep(name));
     }
@@ -262,14 +262,14 @@ impl Given {
         self.accepted.clear();
     }
 
-    /// Returns what the server gave to an earlier process and is wanted.
+    /// Takes the names that the server gave to an earlier process. Returns those that are wanted.
     pub(crate) fn take_given_earlier(&mut self, wanted: &Wanted) -> Vec<Name> {
         std::mem::take(&mut self.given_earlier).into_iter().filter(|name| wanted.wants(name)).collect()
     }
 
-    /// Returns names to subscribe to and versions to state, as many as there is room for: what is cached, under the versions that
-    /// the server gave, and what clients hold (`claimed`), under a version that no server gives. A version is stated only in the
-    /// request that subscribes to its name. Cached names without one are unconfirmed: the server sends them again if they still exist.
+    /// Returns names to subscribe to and versions to state, as many as there is room for. What is cached is stated under the versions that the
+    /// server gave, and what clients hold (`claimed`) under a version that no server gives. A version is stated only in the request that
+    /// subscribes to its name. Cached names whose version is not stated become unconfirmed: the server sends them again if they still exist.
     pub(crate) fn state(&mut self, wanted: &Wanted, claimed: &BTreeSet<Name>, room: &mut RequestRoom) -> Statement {
         let stands_for_others = |name: &Name| wanted.globs().has(name) || self.aliases.contains_key(name);
         let mut sets = wanted.names().iter().filter(|name| stands_for_others(name)).cloned().collect();
@@ -291,8 +291,8 @@ impl Given {
         Statement { subscribed, versions, question: None, current }
     }
 
-    /// Returns the names of which a version can be stated: first what the server has to answer for, then what it need not send
-    /// again, and then what it sends in any case.
+    /// Returns the names for which a version can be stated, in order of use: first names that the server has to answer for, then those that it
+    /// need not send again, then those that it sends in any case.
     fn in_order_of_use<'a>(&'a self, claimed: &'a BTreeSet<Name>) -> Vec<&'a Name> {
         let all = || self.versions.keys().inspect(|_| visit());
         let held = || all().filter(|name| !self.with_ttl.contains(*name));
@@ -308,5 +308,5 @@ impl Given {
     }
 }
 
-/// A version that no server gives. An empty one makes some servers send nothing.
+/// A version that no server gives. An empty one would make some servers send nothing.
 pub(super) const UNKNOWN: &str = "weir-unknown";

@@ -1,4 +1,4 @@
-//! The xDS client of one view towards one server, over as few streams as keep the responses distinguishable.
+//! The xDS client of one view towards one server, over as few streams as keep its responses distinguishable.
 //!
 //! Owns subscriptions, the server's own versions, resource timers, ACKs. Leaves connecting to the edge, and what the updates mean
 //! to [`view`](super::view). Invariants: each response is answered once; `*` and names of one type never share a stream
@@ -74,7 +74,7 @@ pub struct ViewContext<'a> {
 }
 
 impl<'a> ViewContext<'a> {
-    /// A single server is active for everything.
+    /// Returns the context for a single server, which is active for everything.
     #[cfg(any(test, feature = "faults"))]
     pub fn single_server(view: &'a View) -> Self {
         Self { view, authority_of: &|_| Some(Origin::default()) }
@@ -85,12 +85,12 @@ impl<'a> ViewContext<'a> {
     }
 }
 
-/// Everything that one view requests from one server: one stream, and a second if both `*` and names of a type are wanted.
+/// Everything that one view requests from one server: one stream, and a second one if both `*` and names of a type are wanted.
 #[derive(Debug)]
 pub struct Upstream {
     streams: Vec<Stream>,
     placed: BTreeMap<(Type, Class), usize>,
-    /// Unused places are removed once `placed` has this many entries.
+    /// When `placed` has this many entries, unused ones are removed.
     sweep_at: usize,
     variant: Variant,
     node: bytes::Bytes,
@@ -112,8 +112,8 @@ impl Upstream {
         Self { streams, placed, sweep_at, variant, node, quirks, table, options }
     }
 
-    /// Applies a change of interest. A name that is cached from another server (`held`) is requested as well, but this server's
-    /// silence about it is no evidence.
+    /// Applies a change of interest. A name that is cached from another server (`held`) is requested as well, but this server's silence about it
+    /// is no evidence.
     pub fn want(&mut self, change: InterestChange, held: bool) {
         let class = match change.selector {
             Selector::Wildcard => Class::Wildcard,
@@ -123,20 +123,20 @@ impl Upstream {
         self.streams[at].want(change, held);
     }
 
-    /// The server gave this to an earlier process.
+    /// Records that the server gave a resource to an earlier process.
     pub(crate) fn note_given_earlier(&mut self, kind: &Type, class: Class, name: &Name) {
         let at = self.place(kind, class);
         self.streams[at].note_given_earlier(kind, name);
     }
 
-    /// Shows another node on streams that are new, and on the next opening of those that are not open.
+    /// Sets the node for new streams, and for the next opening of those that are not open.
     pub(crate) fn show_to_unopened(&mut self, node: &bytes::Bytes) {
         let unopened = self.streams.iter_mut().filter(|stream| !stream.opening.is_open());
         unopened.for_each(|stream| stream.node.show(node));
         self.node = node.clone();
     }
 
-    /// Shows another node on one stream from its next opening on, which is at once if it is open.
+    /// Sets the node for the next opening of one stream. If the stream is open, it is opened again at once.
     pub(crate) fn show_on(&mut self, at: usize, node: &bytes::Bytes) {
         if let Some(stream) = self.streams.get_mut(at) {
             stream.node.show(node);
@@ -168,13 +168,13 @@ impl Upstream {
         &self.streams
     }
 
-    /// The same, to change them.
+    /// Returns the streams to this server, so that the caller can change them.
     pub fn streams_mut(&mut self) -> &mut [Stream] {
         &mut self.streams
     }
 
-    /// Returns the index of the first stream that does not carry the other class of the type: two classes, hence two streams. A
-    /// place is kept for as long as responses may come, so that a late response to one class is never read as one to the other.
+    /// Returns the index of the stream for a type and class. The two classes of a type have different streams. The index is kept for as long as
+    /// responses may come, so that a late response to one class is never read as one to the other.
     fn place(&mut self, kind: &Type, class: Class) -> usize {
         if self.placed.len() >= self.sweep_at {
             let (streams, table) = (&self.streams, &self.table);
@@ -196,5 +196,5 @@ impl Upstream {
     }
 }
 
-/// More than the types of the table need.
+/// More entries than the types of the table need.
 const PLACES: usize = 256;

@@ -1,4 +1,4 @@
-//! How far a server has answered for the single names of one type on this opening, and names that were left a short while ago.
+//! How far a server has answered for the single names of one type on this opening, and which names were unsubscribed a short while ago.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -18,9 +18,9 @@ use crate::xds::Name;
 pub(super) struct NameStates {
     open: BTreeMap<Name, NameState>,
     timers: BTreeSet<(Moment, Name)>,
-    /// Names in requests that are made and not yet written.
+    /// Names in requests that are made and not written yet.
     handed_out: BTreeSet<Name>,
-    /// Names of the first request of this opening that the server has neither answered nor been silent about. Only of routing types.
+    /// Names of the first request of this opening that the server has neither answered nor been silent about. Of routing types only.
     due: BTreeSet<Name>,
     first_answer: FirstAnswer,
     left: RecentlyLeft,
@@ -31,7 +31,7 @@ pub(super) struct NameStates {
 /// The state of a name that the server has not given.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum NameState {
-    /// Its timer runs once the request is written.
+    /// Its timer runs from when the request is written.
     Waiting {
         until: Option<Moment>,
         /// It was in the first request for the type on this opening, so that no response is older than the request (UP-24).
@@ -39,21 +39,21 @@ pub(super) enum NameState {
     },
     /// The server is alive and was silent for the resource timer.
     Silent,
-    /// The server has reported that it does not exist.
+    /// The server has reported that the name does not exist.
     Absent,
 }
 
-/// What a server has answered to the first request for the type on this opening. Until it has, it may send other routing than what is cached,
-/// so nothing that waits for that runs out.
+/// What a server has answered to the first request for the type on this opening. Until it has answered, it may have other routing than what is
+/// cached, so no wait for that routing runs out.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 enum FirstAnswer {
     #[default]
     None,
-    /// It refuses polls for the type since then.
+    /// The server has refused polls for the type since then.
     Refused(Moment),
-    /// A response for the type. Answers to some names may be due.
+    /// A response for the type. Answers to some names may still be missing.
     Given,
-    /// Nothing more, although it is alive and had the time.
+    /// Nothing more, although the server is alive and had enough time.
     Silence,
 }
 
@@ -74,9 +74,9 @@ impl NameStates {
         self.open.iter().inspect(|_| visit()).map(|(name, state)| (name, *state))
     }
 
-    /// The first request is made, for routing: an answer to each of its names is due, also to those that follow in another request for
-    /// lack of room. A name that is stated under its version needs none of its own, since the server sends it only if it has changed. Neither
-    /// does a name that is polled: a poll answers all names at once.
+    /// Records the names of the first request of a routing type: an answer is due to each of them, also to those that had no room in the first
+    /// request and follow in another. A name that is stated under its version needs no answer, since the server sends it only if it has changed.
+    /// Polled names need none either: a poll answers all names at once.
     pub(crate) fn expect(&mut self, variant: Variant, wanted: &Wanted, given: &Given) {
         let due = |name: &&Name| match wanted.globs().has(name) {
             true => variant == Variant::Delta && self.is_waiting(name),
@@ -85,8 +85,8 @@ impl NameStates {
         self.due = wanted.names().iter().inspect(|_| visit()).filter(due).cloned().collect();
     }
 
-    /// The stream ends. Names that came on this opening and could not be read count as given. Those without a cached value are requested on
-    /// the next.
+    /// Requests names again on the next opening that came on this one, could not be read, and have no cached value. Until now they counted as
+    /// given.
     pub(crate) fn request_rejected(&mut self, wanted: &Wanted, given: &Given, rejected: &Rejected) {
         let unheld = |name: &&Name| !given.has_own(name) && !wanted.globs().has(name);
         let rejected = |name: &&Name| rejected.may_be(name) && self.get(name).is_none();
@@ -94,8 +94,8 @@ impl NameStates {
         names.into_iter().for_each(|name| self.request(name));
     }
 
-    /// Whether the server has answered the first request of this opening: for the type, and for each of its names. One silence about
-    /// a name is an answer. Names that are requested later do not count.
+    /// Whether the server has answered the first request of this opening: for the type, and for each of its names. Silence about a name for its
+    /// timer is an answer. Names that are requested later do not count.
     pub(crate) fn has_answered_first(&self) -> bool {
         match self.first_answer {
             FirstAnswer::Silence => true,
@@ -104,20 +104,20 @@ impl NameStates {
         }
     }
 
-    /// The server was alive, and silent about what it has not answered of the first request.
+    /// Records that the server was alive, and silent about what it has not answered of the first request.
     pub(crate) fn end_first_answer(&mut self) {
         self.first_answer = FirstAnswer::Silence;
     }
 
-    /// A response for the type came.
+    /// Records that a response for the type came.
     pub(crate) fn on_response(&mut self) {
         if self.first_answer != FirstAnswer::Silence {
             self.first_answer = FirstAnswer::Given;
         }
     }
 
-    /// A poll for the type was not answered: timers that ran start over when one is (UP-35). A server that refuses each poll for the
-    /// resource timer is alive and has nothing of the type.
+    /// Records that a poll for the type was not answered: timers that ran start over when a poll is answered (UP-35). A server that refuses
+    /// every poll for the resource timer is alive and has nothing of the type.
     pub(crate) fn on_poll_failed(&mut self, failure: PollFailure, now: Moment, options: &UpstreamOptions) {
         self.first_answer = match (failure, self.first_answer) {
             (PollFailure::Waits, before) | (PollFailure::Refused, before @ FirstAnswer::Silence) => before,
@@ -138,7 +138,7 @@ impl NameStates {
         }
     }
 
-    /// The server has sent something of the name.
+    /// Records that the server has sent something for the name.
     pub(crate) fn answered(&mut self, name: &Name) {
         self.due.remove(name);
     }
@@ -149,7 +149,7 @@ impl NameStates {
         self.open.insert(name, NameState::Waiting { until: None, first: false });
     }
 
-    /// The server has sent the resource, or something under its name that counts as present.
+    /// Records that the server has sent the resource, or something under its name that counts as present.
     pub(crate) fn given(&mut self, name: &Name) {
         self.answered(name);
         self.stop_timer(name);
@@ -185,7 +185,7 @@ impl NameStates {
         }
     }
 
-    /// The stream has ended: every name is requested again. What the server reported of names no longer counts.
+    /// Handles the end of the stream: every name is requested again. What the server reported for names no longer counts.
     pub(crate) fn disconnect(&mut self) {
         self.timers.clear();
         self.handed_out.clear();
@@ -194,13 +194,13 @@ impl NameStates {
         self.open.values_mut().for_each(|state| *state = NameState::Waiting { until: None, first: false });
     }
 
-    /// When the next timer after a moment ends.
+    /// Returns when the next timer after a moment ends.
     pub(crate) fn next_deadline(&self, after: Moment) -> Option<Moment> {
         let later = (after + Duration::from_micros(1), Name::from(""));
         self.timers.range(later..).next().map(|(until, _)| *until)
     }
 
-    /// Returns the next name about which a server that is alive was silent for the resource timer, and marks it as silent.
+    /// Returns the next name about which a live server was silent for the resource timer, and marks the name as silent.
     pub(crate) fn next_silent(&mut self, now: Moment, mut judge: impl FnMut(Moment) -> SilenceVerdict) -> Option<Name> {
         let (until, _) = self.timers.first().filter(|(until, _)| *until <= now)?;
         if judge(*until) != SilenceVerdict::Proven {
@@ -212,7 +212,7 @@ impl NameStates {
         Some(name)
     }
 
-    /// Notes whether more timers may have ended than were handled.
+    /// Records whether more timers may have ended than were handled.
     pub(crate) fn note_behind(&mut self, is_behind: bool) {
         self.is_behind = is_behind;
     }
@@ -221,28 +221,28 @@ impl NameStates {
         self.is_behind
     }
 
-    /// Returns the names whose timers run, with the end of each, the first end first.
+    /// Returns the names whose timers run, with the end of each, the earliest end first.
     pub(crate) fn timers(&self) -> impl ExactSizeIterator<Item = (Moment, &Name)> {
         self.timers.iter().map(|(until, name)| (*until, name))
     }
 
-    /// Returns the names that the server is to answer and whose timers do not run.
+    /// Returns the names that the server has to answer and whose timers do not run.
     pub(crate) fn untimed(&self) -> impl Iterator<Item = &Name> {
         let untimed = |state: NameState| matches!(state, NameState::Waiting { until: None, .. });
         self.iter().filter(move |(_, state)| untimed(*state)).map(|(name, _)| name)
     }
 
-    /// Names are unsubscribed by a request that is not written yet.
+    /// Records names that are unsubscribed by a request that is not written yet.
     pub(crate) fn leave(&mut self, names: BTreeSet<Name>) {
         self.left.leave(names);
     }
 
-    /// Requests were written. They are answered within `lasting`.
+    /// Records that requests were written. The server answers them within `lasting`.
     pub(crate) fn left_written(&mut self, now: Moment, lasting: Duration) {
         self.left.written(now, lasting);
     }
 
-    /// Whether a name was left a short while ago, so that a response may lack it that was made before it was wanted again.
+    /// Whether a name was unsubscribed a short while ago: a response may lack it that was made before it was subscribed again.
     pub(crate) fn is_recently_left(&self, name: &Name, now: Moment) -> bool {
         self.left.is_recent(name, now)
     }
@@ -254,11 +254,11 @@ impl NameStates {
     }
 }
 
-/// Names that were unsubscribed on this opening a short while ago. When one is subscribed again, a response to the time between may lack it:
-/// that is no evidence of whether it exists.
+/// Names that were unsubscribed on this opening a short while ago. When one of them is subscribed again, a response from the time between may
+/// lack it: that is no evidence of whether it exists.
 #[derive(Debug, Default)]
 struct RecentlyLeft {
-    /// In a request that is made and not yet written.
+    /// Names that a request unsubscribes which is made and not written yet.
     leaving: BTreeSet<Name>,
     /// Until when a response may come that was made while the name was not subscribed.
     until: BTreeMap<Name, Moment>,
@@ -270,7 +270,7 @@ impl RecentlyLeft {
         self.leaving.append(&mut names);
     }
 
-    /// Requests were written. They are answered within `lasting`.
+    /// Records that requests were written. The server answers them within `lasting`.
     fn written(&mut self, now: Moment, lasting: Duration) {
         let over = self.deadlines.iter().take_while(|(until, _)| *until <= now).count();
         for (at, name) in self.deadlines.drain(..over) {
@@ -293,7 +293,7 @@ impl RecentlyLeft {
 mod tests {
     use super::*;
 
-    /// Else the silence would begin before the server has the request.
+    /// Otherwise the silence would begin before the server has the request.
     #[test]
     fn up_35_the_timer_of_a_name_that_was_given_up_and_is_wanted_again_begins_with_its_own_request() {
         let (mut requested, a) = (NameStates::default(), Name::from("a"));

@@ -1,5 +1,5 @@
-//! One opening of a stream: which messages belong to it, and what has shown whether the server is alive. A clock alone proves nothing: a
-//! silence counts if the server could have responded.
+//! One opening of a stream: which messages belong to it, and what has shown whether the server is alive. The clock alone proves nothing: a
+//! silence counts only if the server could have responded.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use crate::protocol::moment::Moment;
 use crate::protocol::upstream::options::UpstreamOptions;
 use crate::xds::Type;
 
-/// The number of an opening of the stream. It shows whether a message belongs to an earlier opening.
+/// The number of an opening of a stream. It shows whether a message belongs to an earlier opening.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Epoch(u64);
 
@@ -39,16 +39,16 @@ pub(super) struct Opening {
     receiving: bool,
     /// The server is a relay.
     is_relay: bool,
-    /// It has stated a version that is no longer valid.
+    /// The opening has stated a version that is no longer valid.
     is_outdated: bool,
-    /// How many bytes of new resources were rejected for want of room, of each type in the response with most, or in its last set.
+    /// How many bytes of new resources were rejected for want of room, by type: in the response with most, or in the last set.
     lacked_room: BTreeMap<Type, usize>,
-    /// Whether the server was away before it.
+    /// Whether the server was away before this opening.
     recovery: Recovery,
 }
 
 impl Opening {
-    /// There was none yet.
+    /// Returns the state before the first opening.
     pub(crate) fn none() -> Self {
         let (answered, asked_at, answered_at, receiving, is_relay, is_outdated) = Default::default();
         let (epoch, open, liveness, lacked_room) = (Epoch::default(), false, Liveness::default(), BTreeMap::new());
@@ -68,7 +68,7 @@ impl Opening {
         }
     }
 
-    /// The stream is opened again.
+    /// Returns the next opening, which takes over what is known of the server's recovery.
     pub(crate) fn next(&self, faults: Faults) -> Self {
         let (epoch, recovery) = (self.epoch.next(), self.recovery);
         Self { epoch, open: true, liveness: Liveness::new(faults), recovery, ..Self::none() }
@@ -96,7 +96,7 @@ impl Opening {
         self.recovery.on_request(now);
     }
 
-    /// The server, or the way to it, was lost. What was requested before that was known is requested after it.
+    /// Records that the server, or the connection to it, was lost. Requests that were made before this was known count as made after the loss.
     pub(crate) fn note_lost(&mut self, now: Moment) {
         if self.open && self.is_relay {
             return; // another stream was lost, and a relay waits for its own servers by itself
@@ -107,7 +107,7 @@ impl Opening {
         }
     }
 
-    /// Whether the server was away before it.
+    /// Returns what is known of the last outage of the server.
     pub(crate) fn recovery(&mut self) -> &mut Recovery {
         &mut self.recovery
     }
@@ -117,12 +117,12 @@ impl Opening {
         self.answered_at.get_or_insert(now);
     }
 
-    /// A message has begun to come in.
+    /// Records that a message has begun to come in.
     pub(crate) fn on_receiving(&mut self, epoch: Epoch) {
         self.receiving |= self.is_current(epoch);
     }
 
-    /// The server is a relay, which waits for its own servers by itself.
+    /// Records that the server is a relay, which waits for its own servers by itself.
     pub(crate) fn on_relay(&mut self, epoch: Epoch) {
         if self.is_current(epoch) {
             self.is_relay = true;
@@ -136,12 +136,12 @@ impl Opening {
         }
     }
 
-    /// A version is no longer valid that the stream has stated if it is open.
+    /// Records that a version which this opening has stated, if it is open, is no longer valid.
     pub(crate) fn outdate(&mut self) {
         self.is_outdated |= self.open;
     }
 
-    /// Notes how many bytes of a response were rejected. A set says all that there is to say.
+    /// Records how many bytes of a response were rejected. A complete set replaces what was recorded for the type.
     pub(crate) fn note_lacked_room(&mut self, kind: &Type, bytes: usize, is_set: bool) {
         let before = self.lacked_room.remove(kind).filter(|_| !is_set).unwrap_or_default();
         let lacked = before.max(bytes);
@@ -154,21 +154,21 @@ impl Opening {
         self.lacked_room.values().sum()
     }
 
-    /// There is room: the next opening requests what was rejected.
+    /// Records that there is room: the next opening requests the rejected resources.
     pub(crate) fn on_room(&mut self) {
         if !std::mem::take(&mut self.lacked_room).is_empty() {
             self.outdate();
         }
     }
 
-    /// When a server that has sent nothing yet gets a liveness call: after it has had time to respond.
+    /// Returns when a server that has sent nothing yet is due for a liveness call: after it has had time to respond.
     pub(crate) fn proof_due(&self, quirks: &ServerQuirks, options: &UpstreamOptions) -> Option<Moment> {
         let silent =
             !self.answered && !quirks.per_type_liveness && quirks.on_resource_timeout != OnResourceTimeout::Unknown;
         self.first_request().filter(|_| silent).map(|requested| requested + options.resource_timer)
     }
 
-    /// Judges a silence that is long enough at `end`.
+    /// Judges a silence that is long enough if it lasts until `end`.
     pub(crate) fn judge(&mut self, end: Moment, now: Moment) -> SilenceVerdict {
         self.liveness.judge(end, now)
     }
@@ -200,7 +200,7 @@ impl Opening {
         self.answered_at
     }
 
-    /// Whether a message is coming in. Until it is complete, the server does not count as silent.
+    /// Whether a message is coming in. Until the message is complete, the server does not count as silent.
     pub(crate) fn is_receiving(&self) -> bool {
         self.receiving
     }
@@ -226,21 +226,21 @@ pub(super) struct Liveness {
     faults: Faults,
 }
 
-/// Why a poll has brought nothing.
+/// Why a poll has brought no response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PollFailure {
-    /// It is made when an earlier one is answered.
+    /// The poll is made when the server has answered an earlier one.
     Waits,
     /// The server has not answered, or reports that it cannot.
     Silent,
-    /// The answer cannot be used. It concerns this type alone.
+    /// The answer cannot be used. This concerns the polled type alone.
     Refused,
 }
 
-/// What a silence proves so far.
+/// What a silence proves at present.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SilenceVerdict {
-    /// It is too short to mean anything before this.
+    /// The silence is too short to mean anything before this time.
     UntilThen(Moment),
     /// A message is coming in, or it is not known whether the server is alive.
     Unproven,
@@ -253,7 +253,7 @@ impl Liveness {
         Self { faults, ..Self::default() }
     }
 
-    /// Judges a silence that is long enough at `end`. Requests a liveness call if only the proof of life is missing.
+    /// Judges a silence that is long enough if it lasts until `end`. Requests a liveness call if only the proof of life is missing.
     pub(crate) fn judge(&mut self, end: Moment, now: Moment) -> SilenceVerdict {
         if now < end {
             return SilenceVerdict::UntilThen(end);
@@ -267,18 +267,18 @@ impl Liveness {
         SilenceVerdict::Unproven
     }
 
-    /// The server has answered the call.
+    /// Records that the server has answered the call.
     pub(crate) fn answered(&mut self) {
         self.proven = self.requested.take().or(self.proven);
         self.unsent = false;
     }
 
-    /// A poll was answered: it was made after everything that is in question now.
+    /// Records the answer to a poll: it was made after everything that is judged now.
     pub(crate) fn answered_at(&mut self, now: Moment) {
         (self.requested, self.unsent, self.proven) = (None, false, Some(now));
     }
 
-    /// A call is under way.
+    /// Whether a call is under way.
     pub(crate) fn is_asked(&self) -> bool {
         self.requested.is_some()
     }
@@ -287,7 +287,7 @@ impl Liveness {
         self.proven.is_some()
     }
 
-    /// Returns whether the edge has to make a call, once for each.
+    /// Returns whether the edge has to make a call, once for each call.
     pub(crate) fn take_question(&mut self) -> bool {
         std::mem::take(&mut self.unsent)
     }

@@ -9,19 +9,19 @@ use crate::protocol::faults::Faults;
 pub struct UpstreamOptions {
     /// Quiet time after which a set that arrives in several responses is sent to clients without state.
     pub settle_fresh: Duration,
-    /// Quiet time after which a set may have ended; Weir then requests again what clients hold beyond it.
+    /// Quiet time after which a set may have ended. Weir then requests again what clients hold and the set lacks.
     pub settle_stated: Duration,
-    /// How long a live server has to stay silent, after a second request, about a resource that clients hold.
+    /// How long a live server has to stay silent after a second request for a resource, until clients that hold it lose it.
     pub second_silence: Duration,
     /// Time after a request in which changes of interest are merged into the next one.
     pub interest_window: Duration,
     /// Time without a response after which a name requested upstream counts as absent.
     pub resource_timer: Duration,
-    /// Responses that may be pending per type; beyond it the oldest are given up.
+    /// How many ACKs and NACKs may be queued per type. Beyond it the oldest is dropped.
     pub pending_answers: usize,
-    /// Names per type that are remembered because their entries were unusable. Beyond it Weir only remembers that there were more.
+    /// How many names per type are remembered because their entries were unusable. Beyond it Weir only remembers that there were more.
     pub rejected_names: usize,
-    /// Rules that tests break on purpose; none in the program.
+    /// Rules that tests break on purpose. The program sets none.
     pub faults: Faults,
 }
 

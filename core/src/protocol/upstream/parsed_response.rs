@@ -18,16 +18,16 @@ pub(super) struct ParsedResponse {
     pub(crate) good: ResourceSet,
     /// The versions that the server gives, in delta.
     pub(crate) versions: BTreeMap<Name, String>,
-    /// What these mean depends on what is cached.
+    /// Entries without a body. What they mean depends on what is cached.
     pub(crate) bodyless: Vec<Bodyless>,
-    /// Heartbeats: resources that stay as they are, with their new TTL.
+    /// Heartbeats: resources that do not change, each with its new TTL.
     pub(crate) alive: BTreeMap<Name, Option<Duration>>,
-    /// Names that exist and cannot be used, with the reason: their previous value stays.
+    /// Names that exist and whose resource cannot be used, with the reason. Their previous value stays.
     pub(crate) rejected: BTreeMap<Name, Arc<str>>,
-    /// Why an entry could not be matched to a name.
+    /// Why an entry could not be matched to a name, if there is such an entry.
     pub(crate) unnamed: Option<Arc<str>>,
     pub(crate) faults: Vec<Malformed>,
-    /// Rejected names for which there was no room, each with its aliases.
+    /// Rejected names for which there was no room, each with the aliases of its resource.
     pub(crate) without_room: BTreeMap<Name, Vec<Name>>,
 }
 
@@ -73,7 +73,7 @@ impl ParsedResponse {
         }
     }
 
-    /// Rejects an entry without a body that is not valid here.
+    /// Rejects an entry without a body that has no meaning here.
     pub(crate) fn reject_bodyless(&mut self, entry: Bodyless) {
         let Bodyless { index, name, version, ttl, .. } = entry;
         if let Some(name) = &name
@@ -84,12 +84,12 @@ impl ParsedResponse {
         self.reject(Malformed::Bodyless { index, name, version, ttl });
     }
 
-    /// Returns all names that occur in it.
+    /// Returns all names in the response, removed ones aside.
     pub(crate) fn names(&self) -> impl Iterator<Item = &Name> {
         self.good.names().chain(self.alive.keys()).chain(self.rejected.keys())
     }
 
-    /// Drops what has a name that asks for the end of a set: no resource has one. Returns whether there was any.
+    /// Drops entries whose name asks for the end of a set: no resource has such a name. Returns whether there were any.
     pub(crate) fn drop_end_questions(&mut self) -> bool {
         let asked: Vec<_> = self.names().filter(|name| name.asks_for_end()).cloned().collect();
         for name in &asked {
@@ -105,7 +105,7 @@ impl ParsedResponse {
     pub(crate) fn take(&mut self, resource: Result<Arc<Resource>, Malformed>) -> Option<Name> {
         self.count += 1;
         match resource {
-            // An identical duplicate is used once, and NACKed (UP-22). Of two that differ neither is trusted.
+            // An identical duplicate is used once, and NACKed (UP-22). Of two that differ, neither is trusted.
             Ok(resource) if self.good.get(&resource.name).is_some_and(|known| known.is_same(&resource)) => {
                 self.faults.push(Malformed::Duplicate { name: resource.name.clone() });
                 None
@@ -123,7 +123,7 @@ impl ParsedResponse {
             }
             Err(malformed) => {
                 if let Some(name) = malformed.name() {
-                    self.good.remove(name); // an entry of the same name that could be used
+                    self.good.remove(name); // an earlier entry of the same name, which could have been used
                 }
                 self.reject(malformed);
                 None
@@ -140,8 +140,8 @@ impl ParsedResponse {
         self.faults.push(malformed);
     }
 
-    /// Rejects a resource for which there is no room, under all names that it may have been requested by. How much is in use is for the NACK
-    /// alone: it would make the same rejection look like another one.
+    /// Rejects a resource for which there is no room, under all names by which it may have been requested. How much is in use is told in the
+    /// NACK only: with it, the same rejection would look like a new one.
     pub(crate) fn reject_for_room(&mut self, resource: &Resource, why: &Arc<str>) {
         self.good.remove(&resource.name);
         for name in [&resource.name].into_iter().chain(resource.aliases()) {
@@ -152,7 +152,7 @@ impl ParsedResponse {
         self.faults.push(Malformed::NoRoom { name, bytes, why: why.clone() });
     }
 
-    /// Rejects a name that is both sent and removed: neither is trusted.
+    /// Rejects a name that is both sent and removed: neither is trusted. Returns whether the response has sent it.
     pub(crate) fn reject_if_sent(&mut self, name: &Name) -> bool {
         if !self.good.remove(name) && !self.rejected.contains_key(name) {
             return false;
@@ -161,8 +161,8 @@ impl ParsedResponse {
         true
     }
 
-    /// Takes the errors that the server reports of single resources. They count as present. An error that makes no sense is rejected (UP-22);
-    /// one without a name is about the one resource of a type that has no names.
+    /// Takes the errors that the server reports for single resources. Their names count as present. An error that makes no sense is rejected
+    /// (UP-22). An error without a name concerns the one resource of a type that has no names.
     pub(crate) fn take_errors(
         &mut self,
         kind: &Type,
@@ -201,7 +201,7 @@ impl ParsedResponse {
         (!text.is_empty()).then_some(text)
     }
 
-    /// The fault of versions that are not made from content.
+    /// Makes versions depend on the server's version and not on the content alone: a planted fault.
     pub(crate) fn overwrite_versions(&mut self, upstream_version: &str) {
         for resource in std::mem::take(&mut self.good).into_values() {
             let mut stamped = Resource::clone(&resource);
@@ -211,12 +211,12 @@ impl ParsedResponse {
     }
 }
 
-/// Resources by name. Most servers send them in the order of their names; then no tree is built.
+/// Resources by name. Most servers send them in the order of their names; then no tree is needed.
 #[derive(Debug, Default)]
 pub(super) struct ResourceSet {
-    /// In the order of names. Empty once one came out of order.
+    /// Resources in the order of names, until one comes out of order. Then they move to `others`.
     ascending: Vec<Arc<Resource>>,
-    /// All of them, from then on.
+    /// All resources, from then on.
     others: BTreeMap<Name, Arc<Resource>>,
 }
 
@@ -229,7 +229,7 @@ impl ResourceSet {
         self.ascending.get(index)
     }
 
-    /// Adds a resource, whose name it does not have yet.
+    /// Adds a resource. The set must not have its name yet.
     pub(crate) fn insert(&mut self, resource: Arc<Resource>) {
         let is_next = self.ascending.last().is_none_or(|last| last.name < resource.name);
         if self.others.is_empty() && is_next {
@@ -240,7 +240,7 @@ impl ResourceSet {
         }
     }
 
-    /// Returns whether it was there.
+    /// Removes a resource. Returns whether it was there.
     pub(crate) fn remove(&mut self, name: &Name) -> bool {
         if self.get(name).is_none() {
             return false;

@@ -1,8 +1,8 @@
-//! Reads one response, a slice at a time, without the state of the stream that it came on.
+//! Reads one response, a slice at a time, without the state of the stream on which it came.
 //!
-//! Finding, hashing and storing the resources is nearly all the work of a response, and touches no view. It is done here, so that
-//! the caller can let other tasks run between slices; [`Stream`](super::Stream) applies the result as one change. What a server sends
-//! again unchanged is found by the sets that it sent last.
+//! Finding, hashing and storing the resources is nearly all the work of a response, and needs no view. It is done here, so that the caller can
+//! let other tasks run between slices; [`Stream`](super::Stream) applies the result as one change. Resources that a server sends again unchanged
+//! are found in the sets that it sent last.
 
 use std::sync::Arc;
 
@@ -17,17 +17,17 @@ use crate::protocol::session::Variant;
 use crate::xds::wire::{self, Field, Value};
 use crate::xds::{BodyStore, BodyType, Malformed, Name, Resource, Type, TypeTable, WRAPPER_TYPE};
 
-/// A response as it came.
+/// A response as it was received.
 #[derive(Debug)]
 pub enum ResponseMessage {
-    /// In the bytes of the wire.
+    /// In the encoding of the wire.
     Encoded(Variant, Bytes),
-    /// From the hub, which is in the process.
+    /// From the hub, which is in this process.
     Decoded(Response),
 }
 
 impl ResponseMessage {
-    /// Returns about how many bytes are to be read.
+    /// Returns about how many bytes have to be read.
     pub fn size(&self) -> usize {
         let body = |any: &Any| any.value.len();
         match self {
@@ -39,7 +39,7 @@ impl ResponseMessage {
         }
     }
 
-    /// Decodes it, if that has not been done.
+    /// Decodes the response, if it is encoded.
     pub fn decode(self) -> Result<Response, UnreadableResponse> {
         Ok(match self {
             Self::Encoded(Variant::Sotw, message) => Response::Sotw(DiscoveryResponse::decode(message)?),
@@ -53,10 +53,10 @@ impl ResponseMessage {
 #[derive(Debug)]
 pub struct ReceivedResponse {
     pub(super) kind: Type,
-    /// Without resources.
+    /// The message without its resources.
     pub(super) rest: Response,
     pub(super) resources: ParsedResponse,
-    /// About how many bytes it had.
+    /// About how many bytes the response had.
     pub(super) bytes: usize,
 }
 
@@ -75,26 +75,26 @@ pub struct ResponseSummary {
     pub removed: usize,
 }
 
-/// How much of a response has room.
+/// How much room there is for a response.
 #[derive(Debug)]
 pub struct Room {
-    /// How many bytes are too many, with the bodies of the response; below zero: how many more there may be.
+    /// By how many bytes the limit is exceeded, with the bodies of the response counted in. If negative, how many bytes are left.
     pub excess: i64,
-    /// What a resource takes besides its body.
+    /// How many bytes a resource takes besides its body.
     pub each: usize,
-    /// How many bytes more there are for responses with little that is new: less than a fifth of these.
+    /// How many further bytes are left for a response whose new resources take less than a fifth of these.
     pub spare: usize,
-    /// Why there is no more.
+    /// Why there is no more room.
     pub why: Arc<str>,
 }
 
 /// Why a response cannot be read at all, so that the stream ends.
 #[derive(Debug, thiserror::Error)]
 pub enum UnreadableResponse {
-    /// A part of it is not the message that it should be.
+    /// A part of the response is not the message that it should be.
     #[error("unreadable response: {0}")]
     Decode(#[from] prost::DecodeError),
-    /// The bytes are not fields, or a field has another form.
+    /// The bytes are not fields, or a field has another wire type.
     #[error("unreadable response: invalid field")]
     Field,
     /// A type URL is not text.
@@ -113,14 +113,14 @@ pub struct ResponseParser {
 /// The entries that are still to be read.
 #[derive(Debug)]
 enum Entries {
-    /// A message, and how far it is read.
+    /// A message, and up to where it was read.
     Encoded(Variant, Bytes, usize),
     Sotw(std::vec::IntoIter<Any>),
     Delta(std::vec::IntoIter<discovery::Resource>),
 }
 
 impl ResponseParser {
-    /// `recent` has the last sets of the same server.
+    /// Starts to read a response. `recent` has the last sets of the same server.
     pub fn new(
         message: ResponseMessage,
         table: &TypeTable,
@@ -147,7 +147,7 @@ impl ResponseParser {
         Ok(Self { entries, response, recall })
     }
 
-    /// Reads entries until about so many bytes are read. Returns whether entries are left.
+    /// Reads entries until about `bytes` bytes are read. Returns whether entries are left.
     pub fn step(&mut self, store: &BodyStore, bytes: usize) -> Result<bool, UnreadableResponse> {
         let ReceivedResponse { kind, resources, .. } = &mut self.response;
         let mut spent = 0;
@@ -180,7 +180,7 @@ impl ResponseParser {
         Ok(true)
     }
 
-    /// Returns the response once nothing is left to read, and remembers its set.
+    /// Returns the response when nothing is left to read, and remembers its set.
     pub fn finish(self, recent: &mut RecentSets) -> ReceivedResponse {
         recent.put(&self.response.kind, self.recall);
         self.response
@@ -206,7 +206,7 @@ impl ReceivedResponse {
         ResponseSummary { kind, version, bytes: self.bytes, resources: self.resources.count, removed }
     }
 
-    /// Returns how many names it has something of, or removes.
+    /// Returns how many names the response has something for, or removes.
     pub fn entries(&self) -> usize {
         let removed = match &self.rest {
             Response::Sotw(response) => response.resource_errors.len(),
@@ -225,28 +225,28 @@ impl ReceivedResponse {
         self.resources.good.names()
     }
 
-    /// Returns the names that exist and whose resources cannot be used: what is cached of them stays.
+    /// Returns the names that exist and whose resources cannot be used. What is cached for them stays.
     pub fn rejected_names(&self) -> impl Iterator<Item = &Name> {
         self.resources.rejected.keys()
     }
 
-    /// Returns how many entries have no body. What these mean depends on what is cached.
+    /// Returns how many entries have no body. What they mean depends on what is cached.
     pub fn bodyless(&self) -> usize {
         self.resources.bodyless.len()
     }
 
-    /// Returns what is wrong with single entries, whatever is cached. Entries without a body are judged later.
+    /// Returns what is wrong with single entries whatever is cached. Entries without a body are judged later.
     pub fn faults(&self) -> &[Malformed] {
         &self.resources.faults
     }
 
-    /// Returns these faults as the text of a NACK, which is cut where it gets too long; none if there are none.
+    /// Returns these faults as the text of a NACK, which is cut if it gets too long. `None` if there are no faults.
     pub fn nack_message(&self) -> Option<String> {
         self.resources.nack_message()
     }
 
-    /// Rejects new resources that have no room: they exist with unknown contents then, like others that cannot be used. Those whose bodies
-    /// nobody else has go first, the last by name first. Returns how many bytes they would take.
+    /// Rejects new resources that have no room. They then exist with unknown contents, like others that cannot be used. Resources whose body is
+    /// used nowhere else are rejected first, from the last name on. Returns how many bytes they would take.
     pub(crate) fn fit_into(&mut self, room: &Room, freed: usize, is_new: impl Fn(&Resource) -> bool) -> usize {
         let Room { excess, each, spare, why } = room;
         let new: Vec<_> = self.resources.good.values().filter(|resource| is_new(resource)).cloned().collect();
@@ -272,18 +272,18 @@ impl ReceivedResponse {
         rejected
     }
 
-    /// Whether there is too little room if all of it is new, and nothing is free by it.
+    /// Whether there may be too little room: there is if all resources are new, and applying the response frees nothing.
     pub(crate) fn may_exceed(&self, room: &Room) -> bool {
         room.excess.saturating_add_unsigned((self.resources.good.len() * room.each) as u64) > 0
     }
 
-    /// Whether the response is a complete set: what it lacks is gone.
+    /// Whether the response is a complete set, so that what it lacks is removed.
     pub(crate) fn is_set(&self) -> bool {
         matches!(self.rest, Response::Sotw(_)) && self.kind.info().full_state
     }
 
-    /// Returns how many bytes of what is held are free when the response is applied: of what it changes, and of what it removes. `all` is looked at
-    /// for a complete set alone.
+    /// Returns how many bytes are freed when the response is applied: of the resources that it changes or removes. `all` is read only for a
+    /// complete set.
     pub(crate) fn frees<'h>(
         &self,
         each: usize,
@@ -313,7 +313,7 @@ impl ReceivedResponse {
     }
 }
 
-/// Reads an entry of a SotW response. If the last response had the same bytes at this place, it is the same resource.
+/// Reads an entry of a SotW response. If the last response had the same bytes at this position, it is the same resource.
 fn read_any(
     message: &Bytes,
     entry: &[u8],
@@ -352,7 +352,7 @@ fn read_any(
     Ok(())
 }
 
-/// The next field of a message that is read up to here.
+/// Returns the next field of a message, of which the bytes before `at` are read.
 fn next_field<'a>(message: &'a [u8], at: &mut usize) -> Result<Option<Field<'a>>, UnreadableResponse> {
     let Some(field) = wire::fields(&message[*at..]).next() else { return Ok(None) };
     let field = field.ok_or(UnreadableResponse::Field)?;
@@ -360,7 +360,7 @@ fn next_field<'a>(message: &'a [u8], at: &mut usize) -> Result<Option<Field<'a>>
     Ok(Some(field))
 }
 
-/// The bytes of an entry, if the field is one. In both variants it has the same number.
+/// Returns the bytes of an entry, if the field is one. The field of entries has the same number in both variants.
 fn entry(field: Field<'_>) -> Result<Option<&[u8]>, UnreadableResponse> {
     const RESOURCES: u32 = 2;
     match field {
@@ -370,7 +370,7 @@ fn entry(field: Field<'_>) -> Result<Option<&[u8]>, UnreadableResponse> {
     }
 }
 
-/// Decodes everything but the entries. The type URL may come after them.
+/// Decodes everything except the entries. The type URL may come after them.
 fn without_entries(variant: Variant, message: &[u8]) -> Result<Response, UnreadableResponse> {
     let mut others = Vec::new();
     for field in wire::fields(message) {
@@ -385,7 +385,7 @@ fn without_entries(variant: Variant, message: &[u8]) -> Result<Response, Unreada
     })
 }
 
-/// What an entry counts besides its bytes, so that a slice of many small ones takes no longer than others.
+/// What an entry counts in addition to its bytes, so that a slice of many small entries takes no longer than others.
 const ENTRY: usize = 256;
 
 #[cfg(test)]

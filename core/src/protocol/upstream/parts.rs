@@ -1,4 +1,4 @@
-//! The parts of one type's subscription, lent to what applies a response or judges a silence.
+//! The parts of one type's subscription, lent to the code that applies a response or judges a silence.
 
 use super::end_question::EndQuestion;
 use super::given::Given;
@@ -26,7 +26,7 @@ pub(super) struct Parts<'a> {
     pub(crate) poll_liveness: &'a mut Liveness,
 }
 
-/// The server has reported that a name has no resource, or its silence counts as that. Nothing more is due for the name.
+/// Records that a name has no resource: the server has reported that, or its silence counts as that. Nothing more is due for the name.
 pub(super) fn absence(parts: &mut Parts, kind: &Type, key: Name, quirks: &ServerQuirks) -> Update {
     parts.given.forget(&key);
     parts.rejected.remove_error(&key);
@@ -43,7 +43,7 @@ pub(super) fn absence(parts: &mut Parts, kind: &Type, key: Name, quirks: &Server
     quirks.reported_absence(kind, parts.wanted.class(), key)
 }
 
-/// Whether a name is wanted by itself and the server has given it.
+/// Whether a name is wanted by itself and the server has given the resource.
 pub(super) fn holds_by_name(wanted: &Wanted, names: &NameStates, name: &Name) -> bool {
     wanted.names().contains(name) && names.get(name).is_none()
 }

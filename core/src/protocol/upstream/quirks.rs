@@ -1,4 +1,4 @@
-//! How one server differs from others. The defaults follow the protocol.
+//! How one server differs from others. By default it follows the protocol.
 
 use std::time::Duration;
 
@@ -6,32 +6,32 @@ use crate::protocol::upstream::options::UpstreamOptions;
 use crate::protocol::view::{Class, Evidence, Update};
 use crate::xds::{Name, Type};
 
-/// Per server, from the configuration.
+/// The differences of one server, from the configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServerQuirks {
-    /// It is sent the node in every request, as Envoy does by default, and not in the first one alone (UP-1). Some servers group clients by the node
-    /// of each request.
+    /// The server is sent the node in every request, as Envoy does by default, and not in the first one only (UP-1). Some servers group clients
+    /// by the node of each request.
     pub node_in_every_request: bool,
-    /// It honors `initial_resource_versions`. Otherwise it is sent none, and what it does not send again some time after a
-    /// reconnect is removed (UP-16).
+    /// The server honors `initial_resource_versions`. Otherwise it is sent none, and what it does not send again for some time after a reconnect
+    /// is removed (UP-16).
     pub supports_initial_resource_versions: bool,
-    /// It reads an empty SotW list of names as no names. Otherwise it is sent a name that no resource has (UP-9).
+    /// The server reads an empty SotW list of names as no names. Otherwise it is sent a name that no resource has (UP-9).
     pub supports_empty_subscription: bool,
-    /// Resources that it deletes are kept (XLAT-20). That it has none is an answer all the same: they are confirmed by it.
+    /// Clients keep resources that the server deletes (XLAT-20). The deletion is an answer all the same, which confirms the cached resource.
     pub ignore_deletions: bool,
     /// What it means if the server does not mention a requested name in time.
     pub on_resource_timeout: OnResourceTimeout,
-    /// A resource that it reports as not allowed is removed, even if it is cached (A88, `fail_on_data_errors`).
+    /// A resource that the server reports as not allowed is removed, even if it is cached (A88, `fail_on_data_errors`).
     pub fail_on_data_errors: bool,
     /// Whether the first response to `*` is the complete set.
     pub initial_set: InitialSet,
-    /// Each type is polled separately, so that a response for one is no evidence about another (REST).
+    /// Weir polls each type separately, so that a response for one type is no evidence about another (REST).
     pub per_type_liveness: bool,
-    /// Brakes do not hold what it removes: it is of a view that has brakes itself.
+    /// Brakes do not hold what the server removes, because it is a view that has brakes itself.
     pub skips_brakes: bool,
-    /// It may end the stream because of one type, so that types which nothing is known of are tried apart.
+    /// The server may end the stream because of one type, so unknown types are tried apart.
     pub tries_types_apart: bool,
-    /// The longest request that it is sent.
+    /// The length of the longest request that the server is sent, in bytes.
     pub max_request_bytes: usize,
 }
 
@@ -55,18 +55,18 @@ pub enum OnResourceTimeout {
     Absent,
     /// A transient error (A88, `resource_timer_is_transient_error`).
     TransientError,
-    /// Nothing: it is the hub, which reports a name that does not exist, and until then the name is unknown (XLAT-16).
+    /// Nothing. The server is the hub, which reports a name that does not exist; until then the name is unknown (XLAT-16).
     Unknown,
 }
 
 impl ServerQuirks {
-    /// Whether it may answer a question for the end of a set. The hub and polled servers mark the end themselves.
+    /// Whether the server may answer a question for the end of a set. The hub and polled servers mark the end themselves.
     pub(super) fn may_answer_for_end(&self) -> bool {
         let marks_end = self.is_hub() || self.per_type_liveness;
         self.supports_initial_resource_versions && self.initial_set == InitialSet::Auto && !marks_end
     }
 
-    /// Returns what the server's word that a name has no resource means by its rules. No other place judges that.
+    /// Returns what it means by this server's rules that it reports a name without a resource. No other function decides that.
     pub(super) fn reported_absence(&self, kind: &Type, class: Class, key: Name) -> Update {
         let kind = kind.clone();
         match self.ignore_deletions {
@@ -75,7 +75,7 @@ impl ServerQuirks {
         }
     }
 
-    /// For how long it may be silent about a name; none if only its word counts.
+    /// Returns for how long the server may be silent about a name. `None` if its silence never counts.
     pub(super) fn resource_timer(&self, options: &UpstreamOptions) -> Option<Duration> {
         match self.on_resource_timeout {
             OnResourceTimeout::Absent => Some(options.resource_timer),
@@ -84,7 +84,7 @@ impl ServerQuirks {
         }
     }
 
-    /// Whether it is the hub: it is alive as long as its stream is open, and signals itself what is absent and when a collection is complete.
+    /// Whether the server is the hub: it is alive as long as its stream is open, and reports itself what is absent, and the ends of collections.
     pub(super) fn is_hub(&self) -> bool {
         self.on_resource_timeout == OnResourceTimeout::Unknown
     }
@@ -108,5 +108,5 @@ impl Default for ServerQuirks {
     }
 }
 
-/// Below the 4 MiB that gRPC servers take by default.
+/// Less than the 4 MiB that gRPC servers accept by default.
 const MAX_REQUEST_BYTES: usize = 3 << 20;

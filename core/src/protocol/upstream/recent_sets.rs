@@ -1,21 +1,21 @@
-//! The sets that a server sent last, by which what it sends again unchanged is found.
+//! The sets that a server sent last. They show which resources it sends again unchanged.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 
 use crate::xds::{Name, Resource, Type};
 
-/// The last SotW set of each type, in the order in which the server sent it, since most of what it sends again is unchanged: an entry with the
-/// bytes of its predecessor is recognized without hashing and look-up. The sets keep nothing alive. Only full-state types are remembered, of
-/// which there are few.
+/// The last SotW set of each type, in the order in which the server sent it. Most of what a server sends again is unchanged: an entry with the
+/// same bytes as before is recognized without hashing and look-up. The sets keep nothing alive. Only full-state types are remembered, of which
+/// there are few.
 #[derive(Debug, Default)]
 pub struct RecentSets(BTreeMap<Type, Vec<Weak<Resource>>>);
 
-/// The previous set, while the next one is read.
+/// The previous set while the next one is read.
 #[derive(Debug, Default)]
 pub(super) struct Recall {
     before: Vec<Weak<Resource>>,
-    /// Entries up to here have been sent again, were changed, or were left out.
+    /// Entries before this index have been sent again, were changed, or were left out.
     at: usize,
     now: Vec<Weak<Resource>>,
     misses: usize,
@@ -42,8 +42,8 @@ impl Recall {
         Some(same)
     }
 
-    /// Another resource came in its place: the next one has changed, is new, or those before it were removed. Returns the known
-    /// resource if it has the same content.
+    /// Records a resource that is not the next one of the previous set: it has changed, is new, or follows removed ones. Returns the known
+    /// resource instead if that has the same content.
     pub(super) fn note(&mut self, resource: Arc<Resource>) -> Arc<Resource> {
         let mut known = None;
         if self.misses < MISSES {
@@ -64,7 +64,7 @@ impl Recall {
     }
 }
 
-/// How far ahead a name is looked for.
+/// How many entries ahead a name is searched.
 const AHEAD: usize = 16;
-/// After so many differences the order of the set counts as another one. Most sets have few.
+/// After this many differences the set counts as reordered, and no more names are searched. Most sets have few differences.
 const MISSES: usize = 1024;

@@ -1,4 +1,4 @@
-//! Whether a server was away until a moment ago: it may still be reading its state, and what it says first may be half of what it has.
+//! Whether a server was away until a moment ago. If so, it may still be reading its state, and its first words may lack half of what it has.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -9,13 +9,13 @@ use crate::protocol::view::Recovering;
 /// The last outage of a server, as one stream has seen it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Recovery {
-    /// The stream was lost, or could not be opened, and has had no request since.
+    /// The stream was lost, or could not be opened, and no request was made since.
     is_lost: bool,
-    /// When the first request was made after that.
+    /// When the first request after that was made.
     back_since: Option<Moment>,
-    /// Something is held until then that an earlier view has heard from it.
+    /// Until when the view holds something that an earlier view has heard from the server.
     held_until: Option<Moment>,
-    /// There is a relay, which waits for its own servers by itself.
+    /// The server is a relay, which waits for its own servers by itself.
     is_relay: bool,
 }
 
@@ -24,21 +24,21 @@ impl Recovery {
         *self = Self { is_lost: true, ..Self::default() };
     }
 
-    /// A request was made. The first one after an outage begins the time; what is requested on a further opening does not.
+    /// Records a request. The first one after an outage starts the time; a request on a later opening does not.
     pub(super) fn on_request(&mut self, now: Moment) {
         if self.is_lost {
             *self = Self { back_since: Some(now), ..Self::default() };
         }
     }
 
-    /// Returns until when the server counts as one that reads its state.
+    /// Returns until when the server counts as one that is reading its state.
     pub(crate) fn until(&self) -> Option<Moment> {
         self.back_since.map(|since| since + TIME)
     }
 
-    /// Returns the servers that may still be reading their state, of what their streams know. Of the streams to one the latest time counts.
+    /// Returns the servers that may still be reading their state. If several streams of a server know of that, the latest time counts.
     pub(crate) fn doubts(mut seen: Vec<(u16, Self)>) -> Recovering {
-        // Other streams to a relay may not have seen yet that it is one.
+        // Other streams to a relay may not know yet that it is one.
         let relays: BTreeSet<u16> = seen.iter().filter(|(_, of)| of.is_relay).map(|(server, _)| *server).collect();
         seen.retain(|(server, _)| !relays.contains(server));
         let latest = |end: fn(&Self) -> Option<Moment>| -> BTreeMap<u16, Moment> {
@@ -48,23 +48,23 @@ impl Recovery {
         Recovering { until: latest(Self::until), held_until: latest(|of| of.held_until), is_unattended: false }
     }
 
-    /// A relay has answered there.
+    /// Records that the server is a relay.
     pub(super) fn note_relay(&mut self) {
         *self = Self { is_relay: true, ..Self::default() };
     }
 
-    /// What a view holds of the server lasts until then at most. A later view of the same key, which is told the same, is to hold it too.
+    /// Records until when a view holds something of the server. A later view of the same key, which hears the same, has to hold it too.
     pub(crate) fn note_held(&mut self, until: Moment) {
         self.held_until = self.held_until.max(Some(until));
     }
 
-    /// Whether the server is away, or may still be reading its state, or something is held of it.
+    /// Whether the server is away, or may still be reading its state, or something of it is held.
     pub(crate) fn lasts(&self, now: Moment) -> bool {
         self.is_lost || self.until().max(self.held_until).is_some_and(|until| now < until)
     }
 }
 
-/// Consul takes four seconds after its restart.
+/// For comparison: Consul takes four seconds after a restart.
 const TIME: Duration = Duration::from_secs(15);
 
 #[cfg(test)]

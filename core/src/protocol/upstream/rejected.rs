@@ -1,4 +1,4 @@
-//! Resources that a server sent and that cannot be used: they exist with unknown contents (UP-25). And the errors that it reported of names.
+//! Resources that a server sent and that cannot be used: they exist with unknown contents (UP-25). Also the errors that it reported for names.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -12,19 +12,19 @@ use crate::xds::{Name, Type};
 #[derive(Debug, Default)]
 pub(super) struct Rejected {
     names: BTreeMap<Name, Rejection>,
-    /// Why an entry of the last response could not be matched to a name. A missing name may be that entry.
+    /// Why an entry of the last response could not be matched to a name. A name that is missing may be that of the entry.
     unnamed: Option<Arc<str>>,
-    /// There were more than `names` may hold; their names are not known.
+    /// More names are rejected than `names` may hold; the others are not known.
     more: bool,
-    /// Rejections from before the last reconnect: the same again is not reported again.
+    /// Rejections from before the last reconnect. The same rejection is not reported again.
     before: BTreeMap<Name, Rejection>,
     unnamed_before: Option<Arc<str>>,
     news: NewRejections,
     /// Rejected names without a cached value, as last reported.
     unreadable: BTreeSet<Name>,
-    /// The last error that the server reported for a wanted name on this opening, if it has sent nothing else for the name since.
+    /// The last error that the server reported for each wanted name on this opening, if it has sent nothing else for the name since.
     errors: BTreeMap<Name, Arc<NamedError>>,
-    /// The last status by which it refuses the type, and the error of names that follows from it.
+    /// The last status with which the server refuses the type, and the error of its names that follows.
     refusal: Option<(ServerStatus, Arc<NamedError>)>,
 }
 
@@ -38,9 +38,9 @@ pub struct Rejection {
 /// Rejections that are not reported yet.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct NewRejections {
-    /// The name is `None` where it could not be read.
+    /// Each rejection with its name, if that could be read.
     pub entries: Vec<(Option<Name>, Rejection)>,
-    /// How many more there were.
+    /// How many more rejections there were.
     pub more: usize,
 }
 
@@ -59,7 +59,7 @@ impl NewRejections {
 }
 
 impl Rejected {
-    /// Whether everything that the server sent could be used.
+    /// Whether the server has sent nothing that could not be used.
     pub(crate) fn is_empty(&self) -> bool {
         self.names.is_empty() && self.unreadable.is_empty() && self.unnamed.is_none() && !self.more
     }
@@ -78,7 +78,7 @@ impl Rejected {
         }
     }
 
-    /// An entry came that cannot be matched to a name.
+    /// Records an entry that cannot be matched to a name.
     pub(crate) fn insert_unnamed(&mut self, rejection: Rejection, limit: usize) {
         if self.unnamed_before.as_ref() != Some(&rejection.reason) {
             self.unnamed_before = Some(rejection.reason.clone());
@@ -87,7 +87,7 @@ impl Rejected {
         self.unnamed = Some(rejection.reason);
     }
 
-    /// The name was read, or is absent. If it is rejected again, that is reported.
+    /// Records that a name was read, or is absent. If it is rejected again, that is reported.
     pub(crate) fn remove(&mut self, name: &Name) {
         self.names.remove(name);
         self.before.remove(name);
@@ -97,7 +97,7 @@ impl Rejected {
         self.names.retain(|name, _| keep(name));
     }
 
-    /// The server sends everything again on a new stream, or nothing of the type is wanted any more.
+    /// Handles the end of the stream, after which the server sends everything again; or that nothing of the type is wanted any more.
     pub(crate) fn disconnect(&mut self) {
         let names = std::mem::take(&mut self.names);
         let before = if names.is_empty() { std::mem::take(&mut self.before) } else { names };
@@ -106,7 +106,7 @@ impl Rejected {
         *self = Self { news, before, unnamed_before, errors, refusal, ..Self::default() };
     }
 
-    /// The server has no other names than these.
+    /// Forgets all names but those that `sent` accepts: the server has no others.
     pub(crate) fn keep_only(&mut self, sent: impl Fn(&Name) -> bool) {
         self.retain(sent);
         (self.unnamed, self.more) = (None, false);
@@ -117,34 +117,34 @@ impl Rejected {
         self.more || self.names.contains_key(name)
     }
 
-    /// Why an entry of the last response could not be matched to a name.
+    /// Returns why an entry of the last response could not be matched to a name.
     pub(crate) fn unnamed(&self) -> Option<&Arc<str>> {
         self.unnamed.as_ref()
     }
 
-    /// A missing name is no evidence here, so that it does not matter which it is.
+    /// Forgets the entry without a name. To be called where a missing name is no evidence, so that it does not matter which name it is.
     pub(crate) fn clear_unnamed(&mut self) {
         self.unnamed = None;
     }
 
-    /// Whether the server has sent something under a name that says neither what it is, nor that there is none.
+    /// Whether the server has sent something for a name that shows neither what its resource is, nor that there is none.
     pub(crate) fn is_doubtful(&self, name: &Name) -> bool {
         self.may_be(name) || self.errors.contains_key(name)
     }
 
-    /// The type is requested. Until the first request, an error was why it is not.
+    /// Records a request for the type. An error from before the first one was the reason why the type was not requested.
     pub(crate) fn on_request(&mut self, is_first: bool) {
         if is_first {
             self.clear_errors();
         }
     }
 
-    /// Whether some of the names may have no error yet that follows from this refusal.
+    /// Whether some names may not have the error of this refusal yet.
     pub(crate) fn is_news(&self, status: &ServerStatus) -> bool {
         self.errors.is_empty() || self.refusal.as_ref().is_none_or(|(known, _)| known != status)
     }
 
-    /// The server refuses the type. Returns the error of each of the names that has none, or one by an earlier status.
+    /// Applies that the server refuses the type. Returns the error for each name that has none, or has that of an earlier status.
     pub(crate) fn report_refusal(&mut self, kind: &Type, names: &BTreeSet<Name>, status: &ServerStatus) -> Vec<Update> {
         let error = Arc::new(NamedError::of_refusal(status));
         let before = self.refusal.replace((status.clone(), error.clone())).map(|(_, error)| error);
@@ -229,7 +229,7 @@ mod tests {
         rejected.insert_unnamed(rejection(""), LIMIT);
         assert_eq!(names(&rejected.take_news()), ["a", "-"]);
         for _ in 0..2 {
-            rejected.disconnect(); // the stream ended, and the server sends its complete set again
+            rejected.disconnect(); // the stream ended, so the server sends its complete set again
             rejected.disconnect();
             rejected.insert(&name, rejection("1"), LIMIT);
             rejected.insert_unnamed(rejection(""), LIMIT);

@@ -1,5 +1,5 @@
-//! What is told of one type on a stream: a summary for reports, logs and metrics, what is known of its names, and what waits for the server
-//! and until when.
+//! What is reported about one type on a stream: a summary for reports, logs and metrics, what is known of its names, and what waits for the
+//! server until when.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,28 +28,28 @@ pub struct TypeSummary<'a> {
     pub wildcard: bool,
     /// How many names are wanted.
     pub names: usize,
-    /// Wanted names that are not requested, since a request has no room for them.
+    /// Wanted names that are not requested, because a request has no room for them.
     pub left_out: usize,
     /// Resources whose name in the body differs from the one in the wrapper (TYPE-10).
     pub misnamed: u64,
-    /// Names that are requested a second time. A set counts as one.
+    /// How many names are requested a second time. A set counts as one.
     pub asked_again: usize,
-    /// Names of which the server has a resource that cannot be used.
+    /// How many names have a resource at the server that cannot be used.
     pub rejected: usize,
     /// Why an entry of the last response could not be matched to a name.
     pub unnamed: Option<&'a Arc<str>>,
-    /// Where it is requested.
+    /// Where the type is requested.
     pub place: TypePlace<'a>,
 }
 
 /// Where a wanted type is requested.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TypePlace<'a> {
-    /// On the view's stream, now or when that is open.
+    /// On the view's stream, now or when the stream is open.
     OnStream,
-    /// Nowhere yet: it is tried apart first.
+    /// Nowhere yet: the type is tried apart first.
     NotAsked,
-    /// Nowhere: the server ends streams for it by this status.
+    /// Nowhere: the server ends streams for the type, with this status.
     Refused(&'a ServerStatus),
 }
 
@@ -67,7 +67,7 @@ impl TypeRejections {
 }
 
 impl<'a> TypeSummary<'a> {
-    /// Those of a stream.
+    /// Returns the summaries of a stream's types.
     pub(super) fn all(
         types: impl Iterator<Item = (&'a Type, &'a TypeSubscription)>,
         place: impl Fn(&Type) -> TypePlace<'a>,
@@ -96,9 +96,9 @@ impl<'a> TypeSummary<'a> {
 pub struct NameRequest {
     /// How far its request has come.
     pub state: RequestState,
-    /// What the server last sent of it could not be used.
+    /// Why the resource that the server last sent for the name could not be used.
     pub rejected: Option<Arc<str>>,
-    /// The error that the server reported for it.
+    /// The error that the server reported for the name.
     pub error: Option<String>,
     /// When the last response of the type came on this opening.
     pub heard: Option<Moment>,
@@ -107,15 +107,15 @@ pub struct NameRequest {
 /// How far a request for a name has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RequestState {
-    /// The server was asked, and has not answered. Its silence counts from then on, if the time runs.
+    /// The name was requested, and the server has not answered. If its timer runs, the silence counts at this time.
     Waiting(Option<Moment>),
-    /// It was silent about the name for the resource timer.
+    /// The server was silent about the name for the resource timer.
     Silent,
-    /// It has reported that the name does not exist.
+    /// The server has reported that the name does not exist.
     Absent,
-    /// It has sent the name, or has it stated.
+    /// The server has sent the resource, or the request has stated it.
     Given,
-    /// It is asked for the whole set.
+    /// The whole set is requested instead.
     OfWildcard,
     /// The request has no room for the name.
     LeftOut,
@@ -126,7 +126,7 @@ pub enum RequestState {
 }
 
 impl NameRequest {
-    /// The same of a type that is not on the stream.
+    /// Replaces the state if the type is not on the stream.
     fn placed(self, place: TypePlace<'_>) -> Self {
         match place {
             TypePlace::OnStream => self,
@@ -137,7 +137,7 @@ impl NameRequest {
         }
     }
 
-    /// Returns what is known of a name; none if it is not requested.
+    /// Returns what is known of a name; `None` if it is not requested.
     pub(super) fn find(subscription: &TypeSubscription, place: TypePlace<'_>, name: &Name) -> Option<Self> {
         Self::of(subscription, name).map(|request| request.placed(place))
     }
@@ -169,8 +169,8 @@ impl NameRequest {
     }
 }
 
-/// What is known of a type on this opening, for a view that begins to read the stream: absences, errors, what could not be read, and how
-/// much is known of `*`.
+/// Returns what is known of a type on this opening, for a view that begins to use the stream: absences, errors, what could not be read, and how
+/// much of `*` is known.
 pub(super) fn findings(kind: &Type, of: &TypeSubscription, quirks: &ServerQuirks) -> Vec<Update> {
     let gone = |(key, state): (&Name, NameState)| match state {
         NameState::Absent => Some(quirks.reported_absence(kind, Class::Named, key.clone())),
@@ -198,7 +198,7 @@ pub(super) fn findings(kind: &Type, of: &TypeSubscription, quirks: &ServerQuirks
     of.names().iter().filter_map(gone).chain(errors).chain(unread).chain(completeness).collect()
 }
 
-/// What is needed to read the waits of one type.
+/// What is needed to list the waits of one type.
 pub(super) struct WaitContext<'a> {
     pub(crate) kind: &'a Type,
     pub(crate) server: usize,
@@ -213,7 +213,7 @@ pub(super) struct WaitContext<'a> {
     pub(crate) now: Moment,
 }
 
-/// The waits of one type.
+/// Adds the waits of one type to the list.
 pub(super) fn add_waits(of: &TypeSubscription, context: &WaitContext, list: &mut WaitList) {
     match context.opening.is_open() {
         true => {
@@ -225,7 +225,7 @@ pub(super) fn add_waits(of: &TypeSubscription, context: &WaitContext, list: &mut
     add_second_requests(of, context, list);
 }
 
-/// Whether the clock of the waits stands: the server is not there, has not shown life, or is in the middle of a message.
+/// Whether the clock of the waits stands: the stream is not open, the server has not shown life, or a message is coming in.
 fn stands(context: &WaitContext) -> bool {
     let opening = context.opening;
     let is_silent = opening.has_answered_call() == Some(false) && !context.quirks.per_type_liveness;
@@ -240,7 +240,7 @@ fn subject(of: &TypeSubscription, context: &WaitContext) -> WaitSubject {
     subject.at(context.server)
 }
 
-/// Everything that was requested is requested again once the server is there: until then the clocks show nothing.
+/// Adds what was requested when the stream ended, and is requested again when the server is back. Until then the clocks show nothing.
 fn add_interrupted(of: &TypeSubscription, context: &WaitContext, list: &mut WaitList) {
     let mut names = of.names().untimed();
     for name in names.by_ref().take(list.room()) {
@@ -260,7 +260,7 @@ fn add_names(of: &TypeSubscription, context: &WaitContext, list: &mut WaitList) 
     let (bound, mut added) = ((!stands(context)).then_some(lasting), 0);
     let timers = of.names().timers();
     let count = timers.len();
-    // The first end belongs to the oldest wait. Those that are over are looked at one by one.
+    // The earliest end belongs to the oldest wait. Waits whose time is over are all listed.
     for (until, name) in timers {
         if added >= list.room() && until > context.now {
             break;
@@ -284,7 +284,7 @@ fn add_set(of: &TypeSubscription, context: &WaitContext, list: &mut WaitList) {
     let is_concluded = of.second_request().has_looked() || !of.wanted().is_any();
     let end = first_silence_ends_at(of, context.others, options).filter(|_| !is_concluded);
     if let Some((end, written)) = end.zip(of.wire().written()) {
-        // Once it is over, it is judged at the next look, unless the server has to show life.
+        // When this silence is over, it is judged with the next event, unless the server first has to show life.
         let is_stuck = end <= of.judged_at();
         if is_stuck && !stands {
             return;
@@ -295,12 +295,12 @@ fn add_set(of: &TypeSubscription, context: &WaitContext, list: &mut WaitList) {
     }
 }
 
-/// How long a server may be silent about a type before Weir concludes what it has sent.
+/// Returns for how long a server may be silent about a type before Weir concludes what it has sent.
 fn longest_first_silence(options: &UpstreamOptions) -> Duration {
     options.resource_timer.max(COMES_IN + options.settle_stated)
 }
 
-/// An answer that shows no end helps nobody: whoever needs the end waits on.
+/// Adds the wait for the end of the set. An answer that does not show the end leaves a client that needs the end waiting.
 fn add_end(of: &TypeSubscription, context: &WaitContext, list: &mut WaitList) {
     let waits = of.end_question().waits_since().filter(|_| of.wanted().has_wildcard());
     let Some((written, is_answered)) = waits else { return };
@@ -317,9 +317,9 @@ fn add_end(of: &TypeSubscription, context: &WaitContext, list: &mut WaitList) {
 fn add_second_requests(of: &TypeSubscription, context: &WaitContext, list: &mut WaitList) {
     let (second_request, progress) = (of.second_request(), of.progress());
     if !second_request.is_empty() {
-        // A relay says itself what does not exist, once its own servers have said so.
+        // A relay reports itself what does not exist, when its own servers have reported it.
         let stands = stands(context) || context.opening.is_relay() || progress.is_marked_partial();
-        // With each name that the server confirms, the wait for the others starts over.
+        // Each name that the server confirms makes the wait for the others start over.
         let since = second_request.since().map(|since| progress.growth().map_or(since, |growth| growth.max(since)));
         let age = since.map_or(Duration::ZERO, |since| context.now - since);
         let bound = (!stands).then(|| SecondRequest::longest(context.options));
@@ -333,7 +333,7 @@ fn add_second_requests(of: &TypeSubscription, context: &WaitContext, list: &mut 
     }
 }
 
-/// When the next timer of a type runs out.
+/// Returns when the next timer of a type ends.
 pub(super) fn next_deadline(of: &TypeSubscription, others: OtherTypes, options: &UpstreamOptions) -> Option<Moment> {
     let (second_request, end_question, progress) = (of.second_request(), of.end_question(), of.progress());
     let has_looked = second_request.has_looked();
@@ -349,7 +349,7 @@ pub(super) fn next_deadline(of: &TypeSubscription, others: OtherTypes, options: 
     earliest(silence, earliest(of.wire().next_deadline(), of.names().next_deadline(of.judged_at())))
 }
 
-/// When a silent server has had the time to send what it has.
+/// Returns when a silent server has had enough time to send what it has.
 fn first_silence_ends_at(of: &TypeSubscription, others: OtherTypes, options: &UpstreamOptions) -> Option<Moment> {
     let (class, written) = (of.wanted().class(), of.wire().written());
     of.progress().first_silence_ends_at(class, written, others.come_in_until, options)

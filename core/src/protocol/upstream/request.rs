@@ -1,4 +1,4 @@
-//! Requests of one type in either variant: what the server was sent on this opening, and what is still to be sent.
+//! Makes the requests of one type in either variant: keeps what the server was sent on this opening, and what is still to be sent.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
@@ -25,7 +25,7 @@ use crate::xds::{END_OF_SET, Name, Type, WILDCARD};
 pub(super) struct RequestContext<'a> {
     pub(crate) kind: &'a Type,
     pub(crate) variant: Variant,
-    /// The encoded node, and whether the next request of the stream has it.
+    /// The encoded node. `has_node` is set if the next request of the stream has it.
     pub(crate) node: &'a [u8],
     pub(crate) has_node: bool,
     pub(crate) epoch: Epoch,
@@ -39,14 +39,14 @@ impl RequestContext<'_> {
         self.kind.url().into_owned()
     }
 
-    /// Returns a name that no other opening has asked with, nor another process as far as their clocks differ.
+    /// Returns a name that no other opening has asked with. The time keeps other processes from asking with it too, as far as their clocks differ.
     pub(crate) fn made_up_name(&self) -> Name {
         let time = (self.now - Moment::START).as_nanos().to_le_bytes();
         let opening = [self.node, self.kind.name().as_bytes(), &self.epoch.number().to_le_bytes(), &time].concat();
         format!("{END_OF_SET}{:016x}", xxh3_64(&opening)).as_str().into()
     }
 
-    /// Returns the bytes that a request has for names beside a nonce, a version and an error text.
+    /// Returns how many bytes a request has for names, besides a nonce, a version and an error text.
     pub(crate) fn room_for_names(&self) -> usize {
         let limit = self.quirks.max_request_bytes;
         let others = field_bytes(self.node.len()) + field_bytes(self.type_url().len()) + (limit / 8).min(OTHER_FIELDS);
@@ -60,24 +60,24 @@ pub(super) struct Wire {
     pending_acks: VecDeque<PendingAck>,
     /// The first request of the type was made on this opening.
     opened: bool,
-    /// When that was written.
+    /// When the first request was written.
     written: Option<Moment>,
-    /// A name was sent on this stream, `*` included, so that an empty list means no names (SOTW-38).
+    /// The server was sent a name on this stream, be it `*`, so an empty list means no names (SOTW-38).
     named: bool,
     wildcard_sent: bool,
     /// The first request of this opening stated the versions of cached resources.
     stated: bool,
-    /// Changes that are still to be sent. A name in both was unsubscribed and is wanted again: each gets a request of its own.
+    /// Changes that are still to be sent. A name in both sets was unsubscribed and is wanted again: each change gets a request of its own.
     subscribe: BTreeSet<Name>,
     unsubscribe: BTreeSet<Name>,
-    /// Those of `subscribe` that the server is subscribed to, and is to send once more.
+    /// Those of `subscribe` that are subscribed already, and that the server has to send once more.
     again: BTreeSet<Name>,
     wildcard_dropped: bool,
     /// A change is still to be sent.
     changed: bool,
     /// No change is sent before this: changes until then are merged (UP-5).
     next_at: Moment,
-    /// The bytes of the names in the last list, in SotW.
+    /// In SotW, the bytes of the names in the last list.
     listed: usize,
 }
 
@@ -85,13 +85,13 @@ pub(super) struct Wire {
 #[derive(Debug)]
 struct PendingAck {
     nonce: String,
-    /// SotW: the accepted version after that response.
+    /// SotW: the version that was accepted last, after that response.
     version: String,
     error: Option<String>,
 }
 
 impl Wire {
-    /// Queues the ACK or NACK of a response. For a server that reads none of them, the queue is bounded: the oldest is dropped.
+    /// Queues the ACK or NACK of a response. If the queue is full, because the server reads none of them, the oldest is dropped.
     pub(crate) fn queue_ack(&mut self, nonce: String, version: &str, error: Option<String>, options: &UpstreamOptions) {
         if self.pending_acks.len() >= options.pending_answers {
             self.pending_acks.pop_front();
@@ -108,7 +108,7 @@ impl Wire {
         self.stated
     }
 
-    /// When the first request of this opening was written.
+    /// Returns when the first request of this opening was written.
     pub(crate) fn written(&self) -> Option<Moment> {
         self.written
     }
@@ -126,13 +126,13 @@ impl Wire {
         self.changed && now >= self.next_at || !self.pending_acks.is_empty()
     }
 
-    /// Whether an ACK is to be sent, which carries nothing else.
+    /// Whether an ACK is to be sent in a request without changes.
     pub(crate) fn has_ack(&self, options: &UpstreamOptions) -> bool {
         let carries_change = self.changed && options.faults.has(Fault::AckCarriesChange);
         !self.pending_acks.is_empty() && !carries_change
     }
 
-    /// When a pending change may be sent. In SotW it goes at once with an ACK.
+    /// Returns when a pending change may be sent. In SotW it goes at once with an ACK.
     pub(crate) fn next_deadline(&self) -> Option<Moment> {
         (self.opened && self.pending_acks.is_empty() && self.changed).then_some(self.next_at)
     }
@@ -141,17 +141,17 @@ impl Wire {
         self.next_at
     }
 
-    /// What is wanted has changed.
+    /// Records that what is wanted has changed.
     pub(crate) fn on_change(&mut self) {
         self.changed = true;
     }
 
-    /// Nothing of a change is to be sent.
+    /// Records that no change is left to send.
     pub(crate) fn drop_change(&mut self) {
         self.changed = false;
     }
 
-    /// Nothing of it is to be sent before the first request, which has everything. Returns the names of the change.
+    /// Drops the pending changes, because the first request will have everything. Returns the names that were to be subscribed.
     pub(crate) fn take_unsent(&mut self) -> BTreeSet<Name> {
         self.changed = false;
         std::mem::take(&mut self.subscribe)
@@ -161,7 +161,7 @@ impl Wire {
         self.subscribe.insert(name);
     }
 
-    /// A name that is subscribed already is to be sent once more.
+    /// Requests a name once more that is subscribed already.
     pub(crate) fn subscribe_again(&mut self, name: Name) {
         if self.opened && self.subscribe.insert(name.clone()) {
             self.again.insert(name);
@@ -183,7 +183,7 @@ impl Wire {
         self.written.get_or_insert(now);
     }
 
-    /// A request is made. The next change waits if this one `had_change`; what had no room follows at once.
+    /// Records that a request was made. If it `had_change`, the next change has to wait. Names that had no room follow at once.
     pub(crate) fn on_made(&mut self, had_change: bool, context: &RequestContext) {
         if self.changed {
             self.next_at = self.next_at.min(context.now);
@@ -192,13 +192,13 @@ impl Wire {
         }
     }
 
-    /// How long the next list waits. While one client has its many names counted, each would be as long as all that it has so far.
+    /// Returns how long the next list waits. While the view counts the many names of a client, each list would be as long as all names so far.
     fn pause(&self) -> Duration {
         let bytes = if self.listed < SHORT_LIST { 0 } else { self.listed };
         Duration::from_micros((bytes / LISTED_IN_A_MICROSECOND) as u64)
     }
 
-    /// The stream has ended: nothing counts as sent, and its ACKs are dropped.
+    /// Handles the end of the stream: nothing counts as sent, and its ACKs are dropped.
     pub(crate) fn disconnect(&mut self) {
         *self = Self { next_at: self.next_at, ..Self::default() };
     }
@@ -211,13 +211,13 @@ impl Wire {
         wanted: &Wanted,
         names: &mut NameStates,
     ) -> DiscoveryRequest {
-        self.again.clear(); // a list cannot say that
+        self.again.clear(); // a list cannot request a name once more
         let pending = self.pending_acks.pop_front();
         if let Some(pending) = &pending {
             self.nonce.clone_from(&pending.nonce);
         }
         let is_set = wanted.class() == Class::Wildcard;
-        // If a response need not be complete, a server could take the version to mean that Weir has everything (UP-13).
+        // If a response need not be complete, a server could conclude from the version that Weir has everything (UP-13).
         let unsafe_to_state = is_first && !(is_set && context.kind.info().full_state);
         let version = pending.as_ref().map_or(accepted, |pending| &pending.version);
         let mut request = DiscoveryRequest {
@@ -236,8 +236,8 @@ impl Wire {
         request
     }
 
-    /// `*` alone is sent in the form that every server knows (UP-7), and is unsubscribed by way of its explicit name: to a server
-    /// that was never sent a name, an empty list still means everything (UP-8).
+    /// Returns the list of a request for `*`. `*` alone is requested in the form that every server knows (UP-7). It is unsubscribed by way of
+    /// its explicit name: to a server that was never sent a name, an empty list still means everything (UP-8).
     fn wildcard_list(&mut self, kind: &Type, is_first: bool, is_wanted: bool) -> Vec<String> {
         let legacy_form = kind.info().empty_first.is_wildcard() && !self.named;
         if self.wildcard_dropped && !self.named {
@@ -290,8 +290,8 @@ impl Wire {
         list
     }
 
-    /// The next ACK or NACK alone. Servers count a change of subscription beside a nonce as an error, and Istiod ignores one beside a NACK, or
-    /// beside a nonce that is not the last.
+    /// Returns the next ACK or NACK, without changes. Servers take a change of subscription together with a nonce for an error, and Istiod
+    /// ignores one that comes with a NACK, or with a nonce that is not the last.
     pub(crate) fn delta_ack(&mut self, context: &RequestContext) -> Option<DeltaDiscoveryRequest> {
         let PendingAck { nonce, error, version: _ } = self.pending_acks.pop_front()?;
         Some(DeltaDiscoveryRequest {
@@ -302,8 +302,8 @@ impl Wire {
         })
     }
 
-    /// A change of subscription; none if there is nothing that the server does not know. The first request states versions as far as there is
-    /// room.
+    /// Returns a request with changes of subscription, or `None` if the server knows everything. The first request states as many versions as
+    /// there is room for.
     pub(crate) fn delta_request(
         &mut self,
         context: &RequestContext,
@@ -330,7 +330,7 @@ impl Wire {
             self.subscribe.retain(|name| !subscribed.contains(name));
             self.unsubscribe.clear();
         } else {
-            self.unsubscribe.extend(again); // some servers ignore a subscription to what is subscribed
+            self.unsubscribe.extend(again); // some servers ignore a subscription to a name that is subscribed
         }
         let text = |name: Name| name.as_str().to_owned();
         let twice = self.subscribe.iter().any(|name| self.unsubscribe.contains(name))
@@ -365,9 +365,9 @@ fn nack_status(message: String) -> Status {
 
 /// A name that no resource has, for servers that read an empty list as everything (UP-9).
 const NOTHING: &str = "weir.nothing";
-/// A list with fewer bytes waits for no longer than other changes.
+/// A list with fewer bytes waits no longer than other changes.
 const SHORT_LIST: usize = 64 << 10;
-/// Longer lists take 10 MB of each second at most: one of 3 MiB waits for 0.3 s.
+/// Longer lists take at most 10 MB of each second: one of 3 MiB waits for 0.3 s.
 const LISTED_IN_A_MICROSECOND: usize = 10;
-/// An error text has 4 KiB at most; servers keep nonces and versions short.
+/// An error text has at most 4 KiB, and servers keep nonces and versions short.
 const OTHER_FIELDS: usize = 8 << 10;

@@ -1,4 +1,4 @@
-//! The bytes of one request: how many are left below the server's limit, what a name takes of them, and which wanted names do not fit.
+//! The size of one request: how many bytes are left below the server's limit, how many a name takes, and which wanted names do not fit.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use crate::xds::Name;
 #[derive(Debug)]
 pub(super) struct RequestRoom {
     left: usize,
-    /// The next name is added whatever its size: a request without any would be sent for nothing, again and again.
+    /// The next name is added whatever its size. Otherwise a request without a name would be sent again and again.
     must_take_name: bool,
 }
 
@@ -36,7 +36,7 @@ impl RequestRoom {
         fits
     }
 
-    /// Takes names out of a set, in order, up to the first that does not fit.
+    /// Takes names out of a set, in order, up to the first name that does not fit.
     pub(crate) fn take_names(&mut self, names: &mut BTreeSet<Name>) -> BTreeSet<Name> {
         let mut taken = BTreeSet::new();
         while let Some(name) = names.first()
@@ -53,27 +53,27 @@ pub(super) fn name_bytes(name: &str) -> usize {
     field_bytes(name.len())
 }
 
-/// Returns the bytes of a stated version.
+/// Returns the bytes of a name with its stated version.
 pub(super) fn version_bytes(name: &Name, version: &str) -> usize {
     field_bytes(field_bytes(name.as_str().len()) + field_bytes(version.len()))
 }
 
-/// Returns the bytes of a field of requests: its number takes one, since none is above 15.
+/// Returns the bytes of a field of a request. The field's number takes one byte, since none is above 15.
 pub(super) fn field_bytes(length: usize) -> usize {
     1 + length_delimiter_len(length) + length
 }
 
-/// Wanted names that do not fit into a request: in SotW a request lists all names, and in delta one name may be too long. To the server these
-/// names are not subscribed, so nothing follows from its silence about them.
+/// Wanted names that do not fit into a request: in SotW a request lists all names, and in delta a single name may be too long. For the server
+/// these names are not subscribed, so its silence about them means nothing.
 #[derive(Debug, Default)]
 pub(super) struct LeftOut {
     names: BTreeSet<Name>,
     /// Those of `names` for which no error was reported yet.
     unreported: BTreeSet<Name>,
-    /// How many names were left out since that was last counted.
+    /// How many names were left out since the count was last taken.
     uncounted: usize,
     error: Option<Arc<NamedError>>,
-    /// Subscribed names that have come since names were last left out. They are left out before any older one.
+    /// Names that were subscribed since names were last left out. They are left out before any older name.
     new: BTreeSet<Name>,
 }
 
@@ -90,7 +90,7 @@ impl LeftOut {
         self.names.contains(name)
     }
 
-    /// Returns whether it was there.
+    /// Removes a name. Returns whether it was there.
     pub(crate) fn remove(&mut self, name: &Name) -> bool {
         self.unreported.remove(name);
         self.names.remove(name)
@@ -119,7 +119,7 @@ impl LeftOut {
         !self.unreported.is_empty()
     }
 
-    /// Returns the names without a reported error, which are reported now.
+    /// Returns the names without a reported error, and their error. They count as reported from now on.
     pub(crate) fn take_unreported(&mut self) -> Option<(BTreeSet<Name>, Arc<NamedError>)> {
         let error = self.error.clone().filter(|_| self.is_to_report())?;
         Some((std::mem::take(&mut self.unreported), error))

@@ -1,5 +1,5 @@
-//! Applies responses: checks their structure, rejects bad resources one by one, and turns the good ones into updates (UP-22,
-//! UP-23). What both variants have in common is here.
+//! Applies responses: checks their structure, rejects bad resources one by one, and turns the good ones into updates (UP-22, UP-23). This file
+//! has what both variants have in common.
 
 mod delta;
 mod sotw;
@@ -28,19 +28,19 @@ pub(super) struct ResponseContext<'a> {
     pub(crate) kind: &'a Type,
     pub(crate) quirks: &'a ServerQuirks,
     pub(crate) options: &'a UpstreamOptions,
-    /// The server is a relay, which compares what is stated. It sends endpoints again when their cluster has changed.
+    /// The server is a relay, which compares stated versions. It sends endpoints again when their cluster has changed.
     pub(crate) is_relay: bool,
     pub(crate) now: Moment,
 }
 
-/// Records what is new in a response. A server that `repeats` what the request stated sends all of that again.
+/// Records what is new in a response. `repeats` is set if the server ignores stated versions, so that it sends everything again.
 fn record_progress(parts: &mut Parts, read: &ParsedResponse, repeats: bool, context: &ResponseContext) {
     let (given, progress) = (&mut *parts.given, &mut *parts.progress);
     let begins = progress.is_to_begin() && read.good.names().any(|name| given.is_confirmed_as(name));
     if begins || repeats {
         progress.begin_repetition(repeats, || given.confirmed_names());
     }
-    // Names that were requested later show nothing of how far the server has come with the rest.
+    // Names that were requested later do not show how far the server has come with the others.
     let late = |name: &Name| matches!(parts.names.get(name), Some(NameState::Waiting { first: false, .. }));
     let is_asked_again = |name: &Name| parts.second_request.names().contains(name);
     let is_new = |name: &Name| {
@@ -68,7 +68,7 @@ fn record_progress(parts: &mut Parts, read: &ParsedResponse, repeats: bool, cont
     }
 }
 
-/// Lets the question for the end of the set know what came. A name was stated if it is cached, or if it was requested a second time.
+/// Tells the question for the end of the set what came. A name was stated if it is cached, or was requested a second time.
 fn record_growth(parts: &mut Parts, read: &ParsedResponse) {
     let had_grown = parts.end_question.has_grown();
     for name in read.names() {
@@ -88,8 +88,8 @@ fn refresh_updates(read: &ParsedResponse, kind: &Type, class: Class) -> Vec<Upda
     read.alive.iter().map(refresh).collect()
 }
 
-/// The updates for resources that can be used. Named ones count for each name under which they were requested: their own and their
-/// aliases (DELTA-22). Unrequested resources are tolerated and not kept (UP-27).
+/// Returns the updates for usable resources. A named resource counts for each name under which it was requested: its own name and its aliases
+/// (DELTA-22). Resources that were not requested are tolerated and not kept (UP-27).
 fn upserts(parts: &mut Parts, kind: &Type, good: ResourceSet) -> Vec<Update> {
     let class = parts.wanted.class();
     let upsert = |key: Name, resource| Update::Upsert { kind: kind.clone(), class, key, resource };
@@ -126,7 +126,7 @@ fn completeness_update(parts: &Parts, of: Selector, ends: bool, context: &Respon
     Update::Progress { kind: context.kind.clone(), of, completeness }
 }
 
-/// A resource that came and cannot be read exists, whatever was reported of it before.
+/// Returns the updates for names whose resource came and cannot be read. The resource exists, whatever the server reported before.
 fn unreadable_updates(
     parts: &Parts,
     kind: &Type,
@@ -147,7 +147,7 @@ fn unreadable_updates(
     }
 }
 
-/// What had no room is known to be that: its lack is no fault of the server.
+/// Returns the updates for resources without room, so that their lack does not count against the server.
 fn without_room_updates(parts: &Parts, kind: &Type, names: BTreeMap<Name, Vec<Name>>) -> Vec<Update> {
     let class = parts.wanted.class();
     let update = |key: Name| Update::WithoutRoom { kind: kind.clone(), class, key };
@@ -163,12 +163,12 @@ fn without_room_updates(parts: &Parts, kind: &Type, names: BTreeMap<Name, Vec<Na
     updates
 }
 
-/// Names that came and cannot be read, without those that the server reports errors of.
+/// Returns the names whose resource came and cannot be read, except those for which the server reports errors.
 fn unreadable_names(read: &ParsedResponse, reported: &BTreeMap<Name, bool>) -> BTreeSet<Name> {
     read.rejected.keys().filter(|name| !reported.contains_key(*name)).cloned().collect()
 }
 
-/// A resource that cannot be used exists: no timer makes it absent (UP-38), and no set is complete without it.
+/// Records a resource that cannot be used. It exists: no timer makes it absent (UP-38), and no set is complete without it.
 fn record_rejected(
     parts: &mut Parts,
     name: &Name,
@@ -199,9 +199,8 @@ fn record_readable(parts: &mut Parts, read: &ParsedResponse, version: &str, opti
     }
 }
 
-/// Applies the errors that the server reports of single names (UP-44): the resource does not exist, is not allowed, or has a
-/// transient error. Only the first makes a cached resource absent, unless this server is configured so that the second does
-/// too.
+/// Applies the errors that the server reports for single names (UP-44): the resource does not exist, is not allowed, or has a transient error.
+/// Only the first of these makes a cached resource absent, unless the server is configured so that the second does too.
 fn error_updates(parts: &mut Parts, reported: Vec<(Name, NamedError)>, context: &ResponseContext) -> Vec<Update> {
     let mut updates = Vec::new();
     let (kind, quirks, class) = (context.kind, context.quirks, parts.wanted.class());
@@ -213,7 +212,7 @@ fn error_updates(parts: &mut Parts, reported: Vec<(Name, NamedError)>, context: 
             continue;
         }
         let by_name = parts.wanted.names().contains(&key);
-        // Members count only if they are cached: errors of others could be without number.
+        // Members of collections count only if they are cached: there is no limit to the errors of others.
         let held_member = parts.wanted.is_member_alone(&key) && parts.given.has(&key);
         if !by_name && !held_member {
             continue;
@@ -223,7 +222,7 @@ fn error_updates(parts: &mut Parts, reported: Vec<(Name, NamedError)>, context: 
         if error.is_about_data() && gives_up {
             updates.push(absence(parts, kind, key.clone(), quirks));
         } else {
-            // A transient error shows that the server is alive, and nothing of whether the resource exists.
+            // A transient error shows that the server is alive, and not whether the resource exists.
             match held {
                 true => parts.names.given(&key),
                 false => parts.names.request(key.clone()),
@@ -238,14 +237,13 @@ fn error_updates(parts: &mut Parts, reported: Vec<(Name, NamedError)>, context: 
     updates
 }
 
-/// Returns the names that the server reports errors of, each with whether the error means absence: a set without those names
-/// can be complete.
+/// Returns the names for which the server reports errors, each with whether the error means absence: a set without those names can be complete.
 fn reported_names(class: Class, reported: &[(Name, NamedError)], quirks: &ServerQuirks) -> BTreeMap<Name, bool> {
     reported.iter().map(|(name, error)| (name.clone(), means_absent(class, error, quirks))).collect()
 }
 
-/// Whether an error means absence. For `*` only "not found" does by default: what other servers have of the set, or clients
-/// hold, is not known here. For a requested name "not allowed" does too.
+/// Whether an error means absence. For `*` only "not found" does by default, since it is not known here what other servers have of the set, or
+/// clients hold. For a requested name "not allowed" means it too.
 fn means_absent(class: Class, error: &NamedError, quirks: &ServerQuirks) -> bool {
     match class {
         Class::Wildcard => error.code == NOT_FOUND || error.is_about_data() && quirks.fail_on_data_errors,

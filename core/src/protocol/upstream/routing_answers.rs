@@ -1,4 +1,4 @@
-//! When a server that is silent about its routing has had the time for it. The routing types of a stream count together.
+//! When a server that is silent about its routing has had enough time to answer. The routing types of a stream count together.
 
 use super::opening::Opening;
 use super::set_progress::COMES_IN;
@@ -7,7 +7,7 @@ use super::type_subscription::TypeSubscription;
 use crate::protocol::moment::Moment;
 use crate::protocol::upstream::options::UpstreamOptions;
 
-/// The next moment for any type that it has not answered. None for a polled server: only its answer to a poll of the type counts.
+/// Returns the next such moment for any unanswered type. `None` for a polled server: only its answer to a poll of the type counts.
 pub(super) fn next_due<'a>(
     routing: impl Iterator<Item = &'a TypeSubscription> + Clone,
     terms: &Terms,
@@ -22,14 +22,14 @@ pub(super) fn next_due<'a>(
     due.filter(|at| *at > judged_at).min()
 }
 
-/// When a routing resource last came that the server had not sent on this opening. A server that always has a new one is not waited
-/// for without end.
+/// Returns when a routing resource last came that the server had not sent on this opening. The limit is a time after the first response, so that
+/// a server that always has a new one is not waited for without end.
 pub(super) fn news<'a>(routing: impl Iterator<Item = &'a TypeSubscription>, opening: &Opening) -> Option<Moment> {
     let news = routing.filter_map(|of| of.progress().news()).max()?;
     Some(opening.first_response().map_or(news, |first| news.min(first + COMES_IN)))
 }
 
-/// When a server that has sent no new routing since `news` has had the time to answer the first request.
+/// Returns when a server that has sent no new routing since `news` has had enough time to answer the first request.
 pub(super) fn first_answer_due(
     of: &TypeSubscription,
     news: Option<Moment>,

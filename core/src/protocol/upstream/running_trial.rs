@@ -1,4 +1,4 @@
-//! A trial that is under way, and what it may show.
+//! A trial that is under way, and what its end may show.
 
 use std::collections::BTreeSet;
 
@@ -6,24 +6,24 @@ use crate::protocol::moment::Moment;
 use crate::protocol::server_status::ServerStatus;
 use crate::xds::Type;
 
-/// A plain record.
+/// A trial that is under way. A plain record.
 #[derive(Debug)]
 pub(super) struct RunningTrial {
     pub(super) serial: u64,
     pub(super) kinds: Vec<Type>,
-    /// When its stream was opened.
+    /// When the trial's stream was opened.
     pub(super) begun: Option<Moment>,
 }
 
 /// What a trial has shown.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TrialEnd {
-    /// The server has answered these of the requests, by their places, and left the stream open for long enough if that is not all.
+    /// The server has answered the requests at these indexes. If these are not all, it has also left the stream open for long enough.
     Taken(BTreeSet<usize>),
-    /// The server has ended the stream of one type by this status, but not one of a type that it takes.
+    /// The server has ended the stream for one type with this status, but not a stream for a type that it takes.
     Refused(ServerStatus),
-    /// The server has ended the stream of several types.
+    /// The server has ended the stream for several types.
     EndedForAny,
-    /// There was no such stream, or it was lost, or the server may take no second stream.
+    /// The trial had no stream, or its stream was lost, or the server may not take a second stream.
     Lost,
 }

@@ -1,7 +1,7 @@
-//! What is requested from a server a second time, because a client holds it and the server was silent after the first request.
+//! What is requested from a server a second time, because a client holds it and the server was silent about it after the first request.
 //!
-//! The second request is a new opening of the stream, which states those names under a version that no server gives: a server
-//! that has them sends them, and one that does not removes them.
+//! The second request is a new opening of the stream. It states those names under a version that no server gives: a server that has them sends
+//! them, and one that does not removes them.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -12,24 +12,24 @@ use crate::xds::Name;
 
 #[derive(Debug, Default)]
 pub(super) struct SecondRequest {
-    /// Requested a second time on this opening, and not answered.
+    /// Names that were requested a second time on this opening, and that the server has not answered.
     names: BTreeSet<Name>,
-    /// A client holds a set whose content is not known.
+    /// A set was requested a second time, because a client holds a set whose content is not known.
     set: bool,
     /// How often the set was requested again.
     times: u8,
     since: Option<Moment>,
-    /// To be requested on the next opening.
+    /// What is to be requested on the next opening.
     next: OpenQuestion,
-    /// The next opening does not wait for its pace, since a client needs the end of the set.
+    /// The next opening does not wait for its pace, because a client needs the end of the set.
     at_once: bool,
-    /// The claims' generation when the open questions were last collected.
+    /// The generation of claims when the open questions were last collected.
     looked: Option<u64>,
-    /// The generation up to which all claims were looked at, and all that is cached with them.
+    /// The generation up to which all claims were checked, together with everything that is cached.
     seen: Option<u64>,
-    /// Names about which the server has been silent since, and that may be cached.
+    /// Names about which the server has been silent since then, and that may be cached.
     silent: BTreeSet<Name>,
-    /// There are open questions by a silence that ended then, and the server has yet to show that it was alive.
+    /// The end of a silence after which questions are open, while the server has yet to show that it was alive.
     unproven: Option<Moment>,
 }
 
@@ -40,11 +40,11 @@ pub(super) struct OpenQuestion {
     pub(crate) set: bool,
 }
 
-/// What may hold open questions beside what was looked at.
+/// Where to look for open questions that were not checked yet.
 pub(super) struct Unseen<'a> {
-    /// Names that were not claimed yet when the generation was this one may be open questions.
+    /// The generation up to which claims were checked: only names claimed since may be open questions.
     pub(crate) since: u64,
-    /// Names about which the server has been silent since.
+    /// Names about which the server has been silent since then.
     pub(crate) silent: &'a BTreeSet<Name>,
 }
 
@@ -59,7 +59,7 @@ impl SecondRequest {
         self.names.is_empty() && !self.set
     }
 
-    /// Names that were requested a second time on this opening, and not answered.
+    /// Returns the names that were requested a second time on this opening, and that the server has not answered.
     pub(crate) fn names(&self) -> &BTreeSet<Name> {
         &self.names
     }
@@ -69,12 +69,12 @@ impl SecondRequest {
         self.set
     }
 
-    /// The first request of this opening asks for these too.
+    /// Adds names that the first request of this opening requests too.
     pub(crate) fn insert(&mut self, names: Vec<Name>) {
         self.names.extend(names);
     }
 
-    /// Whether the open questions have to be collected: not done yet on this opening, or clients seek more since.
+    /// Whether open questions have to be collected: they were not yet on this opening, or clients have claimed more since.
     pub(crate) fn is_to_look(&mut self, generation: u64) -> bool {
         self.looked = self.looked.filter(|looked| *looked == generation);
         !self.has_looked()
@@ -85,12 +85,12 @@ impl SecondRequest {
         self.silent.clear();
     }
 
-    /// Questions are open, and nothing is known of the life of the server since a silence has ended. They are collected again when it is.
+    /// Records that questions are open, but the server has not shown since the end of a silence that it is alive. They are collected again when it has.
     pub(crate) fn await_life(&mut self, end: Moment) {
         self.unproven = Some(end);
     }
 
-    /// Whether it is known already that questions are open by the silence that ended then.
+    /// Whether it is known already that questions are open after the silence that ended at this time.
     pub(crate) fn awaits_life(&self, end: Moment) -> bool {
         self.unproven == Some(end)
     }
@@ -99,22 +99,22 @@ impl SecondRequest {
         self.looked.is_some() && self.silent.is_empty()
     }
 
-    /// There may be more open questions than were collected.
+    /// Records that there may be more open questions than were collected.
     pub(crate) fn recheck(&mut self) {
         (self.looked, self.seen, self.unproven) = (None, None, None);
     }
 
-    /// The server has been silent about a name: it may be an open question.
+    /// Records that the server has been silent about a name, which may be an open question.
     pub(crate) fn recheck_name(&mut self, name: &Name) {
         self.silent.insert(name.clone());
     }
 
-    /// Returns what was not looked at yet on this opening; `None` stands for everything.
+    /// Returns what was not checked yet on this opening. `None` means everything.
     pub(crate) fn unseen(&self) -> Option<Unseen<'_>> {
         self.seen.map(|since| Unseen { since, silent: &self.silent })
     }
 
-    /// Returns a question without the names that were requested a second time on this opening.
+    /// Removes from a question the names that were requested a second time on this opening.
     pub(crate) fn without_asked(&self, mut question: OpenQuestion) -> OpenQuestion {
         question.names.retain(|name| !self.names.contains(name));
         question
@@ -130,8 +130,8 @@ impl SecondRequest {
         self.next.set
     }
 
-    /// Whether the end of the set may be asked for without the pause between openings: the first time, and the second if the set has
-    /// grown since, by what is stated then.
+    /// Whether the end of the set may be asked for without the pause between openings: the first time, and the second time if the set has grown
+    /// since, because more is stated then.
     pub(crate) fn may_ask_at_once(&self, has_grown: bool) -> bool {
         self.times == 0 || self.times == 1 && has_grown
     }
@@ -148,7 +148,7 @@ impl SecondRequest {
         self.times = self.times.saturating_add(u8::from(question.set));
     }
 
-    /// The server has answered for a name.
+    /// Records that the server has answered for a name.
     pub(crate) fn answered(&mut self, name: &Name) {
         self.unproven = None; // perhaps no question is open any more
         self.names.remove(name);
@@ -160,7 +160,7 @@ impl SecondRequest {
         self.next.names.retain(&keep);
     }
 
-    /// What was not answered when the stream ended is requested on the next opening.
+    /// Moves what was not answered when the stream ended to the next opening.
     pub(crate) fn disconnect(&mut self) {
         let OpenQuestion { names, set } = std::mem::take(&mut self.next);
         self.names.extend(names);
@@ -176,9 +176,8 @@ impl SecondRequest {
         }
     }
 
-    /// When the second silence has lasted long enough to count as absence. A server that still confirms what clients hold is not
-    /// silent. Neither is one that sends anything new of any type, up to a limit: content that no client holds may come without
-    /// end.
+    /// Returns when the second silence has lasted long enough to count as absence. A server that still confirms what clients hold is not silent.
+    /// Neither is one that sends anything new of any type, up to a limit, because content that no client holds may come without end.
     pub(crate) fn ends_at(
         &self,
         growth: Option<Moment>,
@@ -190,17 +189,17 @@ impl SecondRequest {
         Some(since.max(news).max(growth.unwrap_or(since)) + options.second_silence)
     }
 
-    /// Since when the server is silent about what was requested a second time on this opening.
+    /// Returns since when the server has been silent about what was requested a second time on this opening.
     pub(crate) fn since(&self) -> Option<Moment> {
         self.since.filter(|_| !self.is_empty())
     }
 
-    /// Returns how long that silence lasts at most, if what is requested is not confirmed meanwhile.
+    /// Returns how long that silence lasts at most, if the server confirms nothing meanwhile.
     pub(crate) fn longest(options: &UpstreamOptions) -> Duration {
         (1 + WHILES) * options.second_silence
     }
 
-    /// Whether one more request of a set would only make a slow server start over.
+    /// Whether a set was requested so often that one more request would only make a slow server start over.
     pub(crate) fn has_requested_enough(&self) -> bool {
         self.times >= ENOUGH
     }
@@ -210,7 +209,7 @@ impl SecondRequest {
         OpenQuestion { names: std::mem::take(&mut self.names), set: std::mem::take(&mut self.set) }
     }
 
-    /// The complete set was sent: ends the questions of this opening and those for the next. Returns their names.
+    /// Records that the complete set was sent, which ends the questions of this opening and those for the next. Returns their names.
     pub(crate) fn conclude_all(&mut self) -> BTreeSet<Name> {
         let OpenQuestion { mut names, .. } = self.conclude();
         names.append(&mut std::mem::take(&mut self.next).names);
@@ -218,8 +217,8 @@ impl SecondRequest {
     }
 }
 
-/// Limits how often a stream is opened again for a second request: each pause is twice as long as the one before, so that a
-/// client that states names that do not exist costs the server little.
+/// Limits how often a stream is opened again for a second request. Each pause is twice as long as the one before, so that a client that states
+/// names which do not exist costs the server little.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct ReopenPace {
     last: Option<Moment>,
@@ -252,9 +251,9 @@ impl ReopenPace {
     }
 }
 
-/// Content that no client holds delays the end of a silence by at most so many times its length.
+/// Content that no client holds delays the end of a silence by at most this many times its length.
 const WHILES: u32 = 10;
-/// So many requests of a set are made before silence has to suffice.
+/// After this many requests of a set, silence has to suffice.
 const ENOUGH: u8 = 3;
 /// With a resource timer of 15 seconds, this is every four minutes.
 const LONGEST_AFTER: u32 = 5;
@@ -267,7 +266,7 @@ mod tests {
         Moment::START + Duration::from_secs(seconds)
     }
 
-    /// One name, requested a second time on an opening on which requests are written at this time.
+    /// One name was requested a second time, on an opening whose requests were written at this time.
     fn requested_at(second: &mut SecondRequest, seconds: u64) {
         second.ask_next(OpenQuestion { names: ["a".into()].into(), set: true }, false);
         second.disconnect();

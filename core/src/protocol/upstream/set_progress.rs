@@ -1,8 +1,7 @@
-//! How far a server has come with its sets of one type on this opening, `*` or collections; and whether it was seen to send
-//! them in pieces.
+//! How far a server has come with its sets of one type on this opening, be it `*` or collections; and whether it was seen to send them in
+//! pieces.
 //!
-//! In delta nothing on the wire marks the end of a set (XLAT-12). Quiet decides when to request again; it never makes anything
-//! absent.
+//! In delta nothing on the wire marks the end of a set (XLAT-12). Quiet decides when to request again; it never makes anything absent.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -30,15 +29,15 @@ pub(super) struct SetProgress {
     /// The sets were quiet for a moment since `news` (`settled`), and at least once on this opening (`calmed`).
     settled: bool,
     calmed: bool,
-    /// The type was requested earlier on this opening, so that a response may belong to that request.
+    /// The type was requested earlier on this opening, so a response may belong to that request.
     requested_before: bool,
     /// The server sent a resource under the version that the request had stated: it ignores stated versions.
     repeats: bool,
-    /// Names that this opening stated under a version of the server, and that it has not sent. Forgotten once its first answer has come.
+    /// Names that this opening stated under a version of the server, and that the server has not sent since. Forgotten when its first answer has come.
     stated: BTreeSet<Name>,
-    /// Stated names that such a server has not sent again yet.
+    /// If the server ignores stated versions: the stated names that it has not sent again yet.
     to_be_repeated: BTreeSet<Name>,
-    /// It has begun to send stated names again on this opening.
+    /// The server has begun to send stated names again on this opening.
     repeats_begun: bool,
     /// A set came in pieces.
     in_pieces: bool,
@@ -46,11 +45,11 @@ pub(super) struct SetProgress {
     complete: bool,
     /// The absences that follow from `complete` were reported.
     concluded: bool,
-    /// The last completeness mark of `*` from a server that is a relay itself.
+    /// The last completeness mark of `*`, if the server is a relay.
     mark: Option<SetMark>,
 }
 
-/// What a response has that the server had not sent before.
+/// How much of a response the server had not sent before.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct NewContent {
     pub(crate) names: usize,
@@ -58,8 +57,8 @@ pub(super) struct NewContent {
 }
 
 impl SetProgress {
-    /// Starts over. With `requested_before`, the type was requested earlier on this opening, so that the next response may not belong
-    /// to the new request.
+    /// Starts over. With `requested_before`, the type was requested earlier on this opening, so the next response may belong to the earlier
+    /// request.
     pub(crate) fn again(requested_before: bool) -> Self {
         Self { requested_before, ..Self::default() }
     }
@@ -73,7 +72,7 @@ impl SetProgress {
         self.news.is_some()
     }
 
-    /// When the server was last heard about the type on this opening.
+    /// Returns when the last response for the type came on this opening.
     pub(crate) fn heard(&self) -> Option<Moment> {
         self.heard
     }
@@ -91,17 +90,17 @@ impl SetProgress {
         self.growth
     }
 
-    /// When a server that sends nothing more may have sent everything. After a first pause this is at most `COMES_IN` after the
-    /// first response, so that a server that always has something new is not waited for without end.
+    /// Returns when a server that sends nothing more may have sent everything. After a first pause this is at most `COMES_IN` after the first
+    /// response, so that a server that always has something new is not waited for without end.
     fn quiet_at(&self, options: &UpstreamOptions) -> Option<Moment> {
         let quiet = self.news? + options.settle_stated;
         let longest = self.first.filter(|_| self.calmed).map(|first| first + COMES_IN);
         Some(longest.map_or(quiet, |longest| quiet.min(longest)))
     }
 
-    /// Records a response: whether it has new content, whether it confirms a name that a client may hold, and what is new in it.
-    /// Returns whether it shows that this server sends pieces: several names at once, soon after a response of no more than twice that
-    /// size. A single name may be a change, and so may what follows a response without content.
+    /// Records a response: whether it has new content, whether it confirms a name that a client may hold, and what is new in it. Returns whether
+    /// it shows that this server sends pieces: several new names, soon after a response of no more than twice its size. A single name may be a
+    /// change, and so may whatever follows a response without content.
     pub(crate) fn on_response(&mut self, new: bool, held: bool, content: NewContent, now: Moment) -> bool {
         let NewContent { names, bytes } = content;
         self.heard = Some(now);
@@ -118,22 +117,22 @@ impl SetProgress {
         is_piece
     }
 
-    /// Whether the sets were quiet at some time and did not come in pieces.
+    /// Whether the sets have been quiet at some time, and did not come in pieces.
     pub(crate) fn was_at_once(&self) -> bool {
         self.calmed && !self.in_pieces
     }
 
-    /// Another set has begun.
+    /// Records that another set has begun.
     pub(crate) fn unsettle(&mut self) {
         self.settled = false;
     }
 
-    /// When a set that comes in pieces is served to clients without state.
+    /// Returns when a set that comes in pieces is served to clients without state.
     pub(crate) fn settles_at(&self, options: &UpstreamOptions) -> Option<Moment> {
         self.news.filter(|_| !self.settled).map(|news| news + options.settle_fresh)
     }
 
-    /// Settles the sets if they have been quiet for a moment. Returns whether that is new.
+    /// Settles the sets if they have been quiet for a moment. Returns whether they were not settled before.
     pub(crate) fn settle(&mut self, now: Moment, options: &UpstreamOptions) -> bool {
         let settled = self.settles_at(options).is_some_and(|at| at <= now);
         self.settled |= settled;
@@ -141,8 +140,8 @@ impl SetProgress {
         settled
     }
 
-    /// Applies a relay's completeness mark of `*`. Returns whether a complete set is partial again. A mark that may belong to an
-    /// earlier `*` is ignored.
+    /// Applies a relay's completeness mark of `*`. Returns whether a complete set is partial again. A mark is ignored if it may belong to an
+    /// earlier `*`.
     pub(crate) fn take_mark(&mut self, mark: Option<SetMark>) -> bool {
         if self.requested_before || mark.is_none() {
             return false;
@@ -159,7 +158,7 @@ impl SetProgress {
         self.mark == Some(SetMark::Complete)
     }
 
-    /// Whether the server does not have the complete set itself. It reports when it does, so its silence means nothing.
+    /// Whether the server reports that it does not have the complete set. It reports when it does, so its silence means nothing.
     pub(crate) fn is_marked_partial(&self) -> bool {
         self.mark == Some(SetMark::Partial)
     }
@@ -173,22 +172,22 @@ impl SetProgress {
         self.repeats = true;
     }
 
-    /// The first request of this opening states these under versions of the server.
+    /// Records the names that the first request of this opening states under versions of the server.
     pub(crate) fn on_stated(&mut self, names: BTreeSet<Name>) {
         self.stated = names;
     }
 
-    /// Whether a name was stated, and neither has come nor is the first answer over.
+    /// Whether a name was stated and has not come, while the first answer is not over.
     pub(crate) fn is_stated(&self, name: &Name) -> bool {
         self.stated.contains(name)
     }
 
-    /// The server has answered what it was first asked.
+    /// Records that the server has answered what it was first asked.
     pub(crate) fn forget_stated(&mut self) {
         self.stated.clear();
     }
 
-    /// The server begins to send again what it gave before, or, if it `repeats`, what was stated.
+    /// Records that the server begins to send again what it gave before; or, if it `repeats`, what was stated.
     pub(crate) fn begin_repetition(&mut self, repeats: bool, given: impl FnOnce() -> BTreeSet<Name>) {
         if !std::mem::replace(&mut self.repeats_begun, true) {
             let is_as_stated = repeats && !self.stated.is_empty();
@@ -196,12 +195,12 @@ impl SetProgress {
         }
     }
 
-    /// Names that such a server has not sent again.
+    /// Returns the names that a server which ignores stated versions has not sent again.
     pub(crate) fn to_be_repeated(&self) -> &BTreeSet<Name> {
         &self.to_be_repeated
     }
 
-    /// The time of such a server is over.
+    /// Returns the stated names that were not sent again, and expects none of them any more.
     pub(crate) fn take_unrepeated(&mut self) -> BTreeSet<Name> {
         std::mem::take(&mut self.to_be_repeated)
     }
@@ -219,7 +218,7 @@ impl SetProgress {
         self.complete = true;
     }
 
-    /// Whether the set is complete, and that was not reported.
+    /// Whether the set is complete, and the absences that follow were not reported.
     pub(crate) fn is_to_conclude(&self) -> bool {
         self.complete && !self.concluded
     }
@@ -228,7 +227,7 @@ impl SetProgress {
         self.concluded = true;
     }
 
-    /// When a silent server has had the time to send what it has, if the first request was `written` then.
+    /// Returns when a silent server has had enough time to send what it has, if the first request was `written` at that time.
     pub(crate) fn first_silence_ends_at(
         &self,
         class: Class,
@@ -244,8 +243,8 @@ impl SetProgress {
         })
     }
 
-    /// When a server that sends nothing more, of no type, has been quiet for a moment: since the last news, or since the request was
-    /// `written` that says what is known.
+    /// Returns when a server that sends nothing more, for any type, has been quiet for a moment: since the last news, or since the request was
+    /// `written` that states versions.
     pub(crate) fn quiet_of_all_at(
         &self,
         written: Option<Moment>,
@@ -257,30 +256,30 @@ impl SetProgress {
     }
 }
 
-/// How long after its first response a set counts as coming in.
+/// For how long after its first response a set counts as coming in.
 pub(super) const COMES_IN: Duration = Duration::from_secs(30);
 
-/// What one opening has shown.
+/// What one opening has shown about how sets are delivered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Delivery {
     /// A set came in pieces.
     Piece,
-    /// An opening has ended, and the first response was the complete set.
+    /// An opening has ended, and its first response was the complete set.
     AtOnce,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct DeliveryHabit {
     cuts: bool,
-    /// Openings in a row on which everything came in the first response.
+    /// How many openings in a row had everything in the first response.
     at_once: u8,
 }
 
-/// What one subscription, and the other views of its server, have seen.
+/// What one subscription has seen of how the server delivers its sets, and what the other views of the server have.
 #[derive(Debug, Default)]
 pub(super) struct DeliveryRecord {
     habit: DeliveryHabit,
-    /// Observations behind `habit`, for the other views of this server.
+    /// What `habit` was learned from, for the other views of this server.
     unshared: Vec<Delivery>,
     /// Another view has seen the server send this type in pieces.
     in_pieces_for_others: bool,
@@ -290,7 +289,7 @@ impl DeliveryRecord {
     pub(crate) fn note(&mut self, seen: Delivery) {
         self.habit.note(seen);
         if self.unshared.last() != Some(&seen) {
-            self.unshared.push(seen); // until it is collected, the same again adds nothing
+            self.unshared.push(seen); // until it is taken, a repetition adds nothing
         }
         self.unshared.drain(..self.unshared.len().saturating_sub(2));
     }
@@ -304,20 +303,20 @@ impl DeliveryRecord {
         self.in_pieces_for_others = in_pieces;
     }
 
-    /// How much of a set is known after a response; `ends` if it is the last one of the set.
+    /// Returns how much of a set is known after a response. `ends` is set if the response is the last one of the set.
     pub(crate) fn completeness(&self, quirks: &ServerQuirks, of: &Selector, ends: bool) -> Completeness {
         let wildcard = *of == Selector::Wildcard;
         match quirks.initial_set {
             _ if ends && wildcard => Completeness::Complete,
             _ if quirks.is_hub() && !wildcard => Completeness::Arriving,
             InitialSet::Pieces => Completeness::Arriving,
-            InitialSet::OneResponse if wildcard => Completeness::Arriving, // what could not be read may be more
+            InitialSet::OneResponse if wildcard => Completeness::Arriving, // a set that is not at its end has something that could not be read
             InitialSet::Auto | InitialSet::OneResponse if self.is_in_pieces() => Completeness::Arriving,
             InitialSet::Auto | InitialSet::OneResponse => Completeness::FirstResponse,
         }
     }
 
-    /// Whether asking this server for the end of its set may show it: it is not known to send sets in pieces.
+    /// Whether asking this server for the end of its set may show the end: it is not known to send sets in pieces.
     pub(crate) fn may_show_end(&self, quirks: &ServerQuirks) -> bool {
         quirks.may_answer_for_end() && !self.is_in_pieces()
     }
@@ -327,7 +326,7 @@ impl DeliveryRecord {
     }
 }
 
-/// What all views have seen of one server. Servers and clients can make up any number of types, so the number kept is bounded.
+/// What all views have seen of one server. Servers and clients can make up any number of types, so the number of types kept is bounded.
 #[derive(Debug, Default)]
 pub struct DeliveryHabits {
     of: BTreeMap<Type, DeliveryHabit>,
@@ -360,14 +359,14 @@ impl DeliveryHabits {
         }
     }
 
-    /// The types of which it sends sets in pieces.
+    /// Returns the types of which the server sends sets in pieces.
     pub fn types_in_pieces(&self) -> &Arc<BTreeSet<Type>> {
         &self.cut
     }
 }
 
 const FORGOTTEN_AFTER: u8 = 3;
-/// Types of one server.
+/// The most types that are kept of one server.
 const MOST: usize = 64;
 
 #[cfg(test)]

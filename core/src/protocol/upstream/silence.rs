@@ -1,4 +1,4 @@
-//! What a server's silence about one type means: what is requested a second time, and what is concluded in the end.
+//! What a server's silence about one type means: what is requested a second time, and what is concluded at the end.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -27,12 +27,12 @@ pub(super) struct TimerContext<'a> {
     pub(crate) now: Moment,
 }
 
-/// What a type needs to know of the others on its stream: they arrive one after another.
+/// What a type needs to know of the other types on its stream: sets of different types arrive one after another.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct OtherTypes {
     /// No type counts as finished before this.
     pub(crate) come_in_until: Moment,
-    /// No type counts as quiet for a moment before this.
+    /// No type counts as quiet before this.
     pub(crate) fresh_until: Moment,
     /// When new content of any type last came.
     pub(crate) news: Option<Moment>,
@@ -42,7 +42,7 @@ pub(super) struct OtherTypes {
 pub(super) fn conclude(parts: &mut Parts, context: &mut TimerContext) -> Vec<Update> {
     let is_receiving = context.opening.is_receiving();
     if !parts.wire.is_opened() && needs_set(parts, context) {
-        // A client needs the set. In SotW a server that has nothing new would not send it to one that states its version.
+        // A client needs the set. If the request stated its version, a SotW server that has nothing new would not send it.
         parts.given.clear_accepted();
     }
     let mut updates = Vec::new();
@@ -53,7 +53,7 @@ pub(super) fn conclude(parts: &mut Parts, context: &mut TimerContext) -> Vec<Upd
         }
     }
     expire(parts, context, &mut updates);
-    // What the server does not send is no news of versions that it was stated and that count no longer.
+    // If versions that the server was stated do not count any more, its silence shows nothing about them.
     if !context.opening.is_outdated() {
         conclude_polls(parts, context, &mut updates);
         conclude_end(parts, context, &mut updates);
@@ -69,8 +69,8 @@ fn needs_set(parts: &Parts, context: &TimerContext) -> bool {
     parts.wanted.has_wildcard() && context.at.view.sought().has_set(context.kind) && speaks()
 }
 
-/// Handles requested names about which the server was silent for the resource timer (XLAT-15). They may be a hundred thousand of one client:
-/// then only some are, and others have their turn before the next.
+/// Handles requested names about which the server was silent for the resource timer (XLAT-15). One client may request a hundred thousand names:
+/// then only some are handled, so that others have their turn before the rest.
 fn expire(parts: &mut Parts, context: &mut TimerContext, updates: &mut Vec<Update>) {
     let (quirks, opening, now) = (context.quirks, &mut *context.opening, context.now);
     let mut judge = |end| match quirks.per_type_liveness {
@@ -80,7 +80,7 @@ fn expire(parts: &mut Parts, context: &mut TimerContext, updates: &mut Vec<Updat
     };
     for _ in 0..AT_ONCE {
         let Some(name) = parts.names.next_silent(now, &mut judge) else { return parts.names.note_behind(false) };
-        parts.second_request.recheck_name(&name); // a client may hold it
+        parts.second_request.recheck_name(&name); // a client may hold the name
         let kind = context.kind.clone();
         updates.push(match quirks.on_resource_timeout {
             OnResourceTimeout::TransientError | OnResourceTimeout::Unknown => {
@@ -103,7 +103,7 @@ fn expire(parts: &mut Parts, context: &mut TimerContext, updates: &mut Vec<Updat
     parts.names.note_behind(true);
 }
 
-/// If the type is polled, each response answers all that is requested: what other servers sent and it lacks is absent.
+/// Concludes the absences of a polled type. Each response answers all that is requested, so what other servers sent and it lacks is absent.
 fn conclude_polls(parts: &mut Parts, context: &TimerContext, updates: &mut Vec<Update>) {
     let end = first_silence_ends_at(parts, context).filter(|_| context.quirks.per_type_liveness);
     let Some(end) = end.filter(|_| !parts.second_request.has_looked()) else { return };
@@ -120,7 +120,7 @@ fn conclude_polls(parts: &mut Parts, context: &TimerContext, updates: &mut Vec<U
     }
 }
 
-/// Once the set of `*` is complete, cached resources that the server has not sent are absent.
+/// Concludes the absences of a complete set of `*`: cached resources that the server has not sent do not exist.
 fn conclude_end(parts: &mut Parts, context: &TimerContext, updates: &mut Vec<Update>) {
     if !parts.progress.is_to_conclude() {
         return;
@@ -132,8 +132,8 @@ fn conclude_end(parts: &mut Parts, context: &TimerContext, updates: &mut Vec<Upd
     updates.extend(parts.wanted.completeness_updates(context.kind, Completeness::Complete));
 }
 
-/// Once the server has answered the question for the end of `*`, and nothing speaks against it, the set has ended. That removes
-/// nothing: single names are judged by their own answers.
+/// Ends the set of `*` when the server has answered the question for its end, and nothing speaks against that. This removes nothing: single
+/// names are judged by their own answers.
 fn conclude_question(parts: &mut Parts, context: &mut TimerContext, updates: &mut Vec<Update>) {
     let unanswered = !parts.second_request.names().is_empty() || !parts.given.unconfirmed().is_empty();
     let unreadable = context.opening.is_receiving() || parts.rejected.unnamed().is_some();
@@ -155,7 +155,7 @@ fn conclude_question(parts: &mut Parts, context: &mut TimerContext, updates: &mu
     }
 }
 
-/// Once the second silence has lasted long enough, what was requested a second time is absent.
+/// Concludes the absence of what was requested a second time, when the second silence has lasted long enough.
 fn conclude_second_silence(parts: &mut Parts, context: &mut TimerContext, updates: &mut Vec<Update>) {
     let (growth, options) = (parts.progress.growth(), context.options);
     let Some(end) = parts.second_request.ends_at(growth, context.others.news, options) else { return };
@@ -186,11 +186,10 @@ fn first_silence_ends_at(parts: &Parts, context: &TimerContext) -> Option<Moment
     parts.progress.first_silence_ends_at(class, written, not_before, context.options)
 }
 
-/// When the end of the set may be asked for because a client needs it, on a new opening: after a short quiet, the first time and the
-/// second.
+/// Returns when a new opening may ask for the end of the set because a client needs it: after a short quiet, the first time and the second.
 fn end_is_asked_at(parts: &Parts, context: &TimerContext) -> Option<Moment> {
     let may_ask = parts.second_request.may_ask_at_once(parts.end_question.has_grown()) && !parts.progress.repeats();
-    // If this opening has stated the version of a whole set, a SotW server is silent if it has nothing new.
+    // If this opening has stated the version of a whole set, a SotW server that has nothing new is silent.
     let states_version = context.kind.info().full_state && !parts.given.accepted().is_empty();
     let is_silent = !parts.progress.has_response() && states_version;
     let may_ask = may_ask && needs_set(parts, context) && (is_silent || parts.deliveries.may_show_end(context.quirks));
@@ -216,18 +215,18 @@ pub(super) fn plan_second_request(parts: &mut Parts, context: &mut TimerContext)
     if silence.is_none() && !at_once {
         return; // too early for anything else
     }
-    // What is asked may be much: it is not collected with each event while only the proof of life is missing.
+    // There may be many names to request: they are not collected with each event while only the proof of life is missing.
     if parts.second_request.awaits_life(end) && !has_shown_life(context, end) {
         return;
     }
     let repeats = parts.progress.repeats() && !context.opening.is_relay();
     if silence.is_some() && repeats && !context.options.faults.has(Fault::RepeatingConfirmsAll) {
-        // The server sends all again: what it has left out by now is unconfirmed.
+        // The server sends everything again, so what it has not sent by now is unconfirmed.
         parts.given.unconfirm(parts.progress.take_unrepeated().into_iter());
     }
     let question = parts.second_request.without_asked(unanswered_claims(parts, context));
     if silence.is_some() && parts.second_request.is_empty() {
-        parts.progress.forget_stated(); // it has answered what it was first asked
+        parts.progress.forget_stated(); // the server has answered what it was first asked
     }
     if question.is_empty() {
         parts.second_request.looked(generation);
@@ -239,12 +238,12 @@ pub(super) fn plan_second_request(parts: &mut Parts, context: &mut TimerContext)
     }
 }
 
-/// Whether the server has shown life since the end of a silence. The hub is alive.
+/// Whether the server has shown that it is alive since the end of a silence. The hub always is.
 fn has_shown_life(context: &mut TimerContext, end: Moment) -> bool {
     context.quirks.is_hub() || context.opening.judge(end, context.now) == SilenceVerdict::Proven
 }
 
-/// The set is needed, and its end is not known: requests it again with another set.
+/// Requests a set again together with another set, if this one is needed and its end is not known.
 pub(super) fn ask_for_set_too(parts: &mut Parts) {
     let is_due = !parts.progress.is_marked_partial() && parts.progress.has_response();
     let second_request = &mut parts.second_request;
@@ -254,8 +253,8 @@ pub(super) fn ask_for_set_too(parts: &mut Parts) {
     }
 }
 
-/// What clients hold, and the server has neither sent nor reported absent. What was looked at before on this opening becomes that only if
-/// the server is silent about it.
+/// Returns what clients hold and the server has neither sent nor reported absent. Names that were collected before on this opening are included
+/// only if the server has been silent about them since.
 fn unanswered_claims(parts: &Parts, context: &TimerContext) -> OpenQuestion {
     let (view, kind, class) = (context.at.view, context.kind, parts.wanted.class());
     let is_open = |name: &&Name| is_unanswered(parts, name, context);
@@ -275,30 +274,30 @@ fn unanswered_claims(parts: &Parts, context: &TimerContext) -> OpenQuestion {
     OpenQuestion { names, set: is_to_ask_for_set(parts, context) }
 }
 
-/// Whether it is known on this opening what the server has of a name: a resource that was sent or confirmed, one that could
-/// not be read, or an error.
+/// Whether it is known on this opening what the server has under a name: a resource that was sent or confirmed, one that could not be read, or
+/// an error.
 fn is_confirmed(parts: &Parts, name: &Name) -> bool {
     parts.given.is_confirmed(name) || parts.rejected.is_doubtful(name)
 }
 
-/// Whether a name is requested from this server, is not known on this opening, and has no timer that runs.
+/// Whether a name is requested from this server, nothing is known of it on this opening, and it is not waiting for its timer.
 fn is_unanswered(parts: &Parts, name: &Name, context: &TimerContext) -> bool {
     let requested = parts.wanted.wants(name) && !parts.names.is_waiting(name);
     let speaks = || context.at.origin_for(&parts.wanted.selector_of(name)).is_some();
     requested && speaks() && !is_confirmed(parts, name)
 }
 
-/// Whether a name about which the server was silent is claimed, or cached and not confirmed, or was removed by others.
+/// Whether a name about which the server was silent is claimed, or cached and unconfirmed, or was removed by other servers.
 fn is_silent_question(parts: &Parts, name: &Name, context: &TimerContext) -> bool {
     let is_removed = || parts.given.is_unconfirmed(name) && is_missing(parts, name, context);
     let is_held = context.at.view.sought().has(context.kind, parts.wanted.class(), name) || is_removed();
     is_held && is_unanswered(parts, name, context) || is_unconfirmed_present(parts, name, context)
 }
 
-/// Whether a client needs the whole set, and it is to be requested again for that.
+/// Whether a client needs the whole set, so that it has to be requested again.
 fn is_to_ask_for_set(parts: &Parts, context: &TimerContext) -> bool {
     let second_request = &parts.second_request;
-    // A server that honors stated versions sends nothing once all it has is stated: until then the set is requested again.
+    // A server that honors stated versions sends nothing when everything that it has is stated. Until then the set is requested again.
     let is_due = parts.progress.repeats() || !parts.progress.has_response() || second_request.has_requested_enough();
     let requested = second_request.has_set() && is_due;
     let is_asked = parts.end_question.is_open(context.now, context.options) || parts.end_question.has_ended();
@@ -306,8 +305,8 @@ fn is_to_ask_for_set(parts: &Parts, context: &TimerContext) -> bool {
     !parts.progress.is_complete() && !requested && needs_set(parts, context)
 }
 
-/// Names that this server gave, has not sent on this opening, and that other servers have removed meanwhile. Before that, it
-/// may have confirmed them by not sending them.
+/// Returns names that this server gave, has not sent on this opening, and that other servers have removed. Before that, it may have confirmed
+/// them by not sending them.
 fn unconfirmed_removed<'a>(parts: &'a Parts, context: &'a TimerContext) -> impl Iterator<Item = &'a Name> {
     let all = parts.given.unconfirmed().iter().inspect(|_| visit());
     all.filter(move |name| is_missing(parts, name, context) && !is_confirmed(parts, name))
@@ -318,7 +317,7 @@ fn is_missing(parts: &Parts, name: &Name, context: &TimerContext) -> bool {
     entry.is_none_or(|entry| !matches!(entry.presence, Presence::Present(_)))
 }
 
-/// Present names that this server has not confirmed on this opening, and that its silence may remove.
+/// Returns present names that this server has not confirmed on this opening, and that its silence may remove.
 fn unconfirmed_present(parts: &Parts, context: &TimerContext) -> BTreeSet<Name> {
     if context.quirks.ignore_deletions {
         return BTreeSet::new();
@@ -341,5 +340,5 @@ fn is_unconfirmed(parts: &Parts, name: &Name, entry: &Entry, context: &TimerCont
         && context.at.origin_for(&parts.wanted.selector_of(name)).is_some_and(speaks)
 }
 
-/// How many timers of names are handled before others have their turn.
+/// How many timers of names are handled before other work has its turn.
 const AT_ONCE: usize = 128;

@@ -39,11 +39,11 @@ pub struct Stream {
     pub(super) node: StreamNode,
     subscriptions: Subscriptions,
     pub(super) opening: Opening,
-    /// The next opening is to make the server send one resource of each type, which shows that it is back.
+    /// The next opening has to make the server send one resource of each type, which shows that the server is back.
     is_to_show_life: bool,
-    /// The server has answered for the end of a set, and nobody has taken note yet.
+    /// The server has answered for the end of a set, and the caller has not taken that yet.
     answered_end: bool,
-    /// Limits how often it is opened again for a second request.
+    /// Limits how often the stream is opened again for a second request.
     pace: ReopenPace,
     judged_at: Moment,
     table: Arc<TypeTable>,
@@ -62,12 +62,12 @@ impl Stream {
         Self { terms, node, subscriptions, opening, is_to_show_life, answered_end, pace, judged_at, table }
     }
 
-    /// The server, or the way to it, was lost.
+    /// Records that the server, or the connection to it, was lost.
     pub(crate) fn note_lost(&mut self, now: Moment) {
         self.opening.note_lost(now);
     }
 
-    /// Returns what it knows of the last outage of the server. An earlier stream may have known of one.
+    /// Returns what the stream knows about the last outage of the server. A caller may add what an earlier stream knew.
     pub(crate) fn recovery(&mut self) -> &mut Recovery {
         self.opening.recovery()
     }
@@ -88,7 +88,7 @@ impl Stream {
         self.opening.is_current(epoch)
     }
 
-    /// The server has answered the liveness call.
+    /// Records that the server has answered the liveness call.
     pub fn on_liveness_answer(&mut self, epoch: Epoch) {
         self.opening.on_liveness_answer(epoch);
     }
@@ -103,51 +103,51 @@ impl Stream {
         self.opening.has_answered_call()
     }
 
-    /// The server is a relay. It says itself what does not exist and where its sets end, once it knows.
+    /// Records that the server is a relay. It reports itself what does not exist and where its sets end, when it knows.
     pub fn on_relay(&mut self, epoch: Epoch) {
         self.opening.on_relay(epoch);
     }
 
-    /// A message has begun to come in. Until it is complete, the server does not count as silent.
+    /// Records that a message has begun to come in. Until the message is complete, the server does not count as silent.
     pub fn on_receiving(&mut self, epoch: Epoch) {
         self.opening.on_receiving(epoch);
     }
 
-    /// A poll for a type was answered, without changes.
+    /// Records that a poll for a type was answered without changes.
     pub fn on_unchanged(&mut self, epoch: Epoch, url: &str, now: Moment) -> Option<Update> {
         let kind = self.table.resolve(url);
         let class = if self.is_current(epoch) { self.subscriptions.on_unchanged(&kind, now) } else { None };
         (class == Some(Class::Wildcard)).then_some(Update::Unchanged { kind })
     }
 
-    /// A poll for a type failed. Until one is answered again, the server's silence about the type is no evidence.
+    /// Records that a poll for a type failed. Until a poll is answered again, the server's silence about the type is no evidence.
     pub fn on_poll_failed(&mut self, epoch: Epoch, url: &str, failure: PollFailure, now: Moment) {
         if self.is_current(epoch) {
             self.subscriptions.on_poll_failed(&self.table.resolve(url), failure, now, &self.terms.options);
         }
     }
 
-    /// Returns the trials of its types.
+    /// Returns the trials of the stream's types.
     pub fn trials(&mut self) -> StreamTrials<'_> {
         StreamTrials::new(&mut self.subscriptions, &self.terms, self.node.shown(), &self.opening)
     }
 
-    /// Returns the types that are kept off it, with the status by which the server refuses one.
+    /// Returns the types that are kept off the stream, each with the status if the server refuses it.
     pub fn types_apart(&self) -> impl Iterator<Item = (&Type, Option<&ServerStatus>)> {
         self.subscriptions.trials().all_apart()
     }
 
-    /// Sets the types that any view has seen the server send in pieces.
+    /// Sets the types that any view has seen this server send in pieces.
     pub(crate) fn on_delivery_habits(&mut self, in_pieces: &Arc<BTreeSet<Type>>) {
         self.subscriptions.on_delivery_habits(in_pieces);
     }
 
-    /// Returns what this stream has seen of that since the last call.
+    /// Returns how sets were delivered on this stream since the last call.
     pub(crate) fn take_deliveries(&mut self) -> impl Iterator<Item = (Type, Delivery)> {
         self.subscriptions.take_deliveries()
     }
 
-    /// The stream has ended. Cached resources stay (UP-32). What is known of sets and absent names holds for one opening.
+    /// Handles the end of the stream. Cached resources stay (UP-32). What is known of sets and of absent names holds for one opening only.
     pub fn ended(&mut self, epoch: Epoch) -> Vec<Update> {
         if !self.is_current(epoch) {
             return Vec::new();
@@ -161,7 +161,7 @@ impl Stream {
         self.opening.is_open() && self.opening.has_answered()
     }
 
-    /// Whether the server is silent because nothing is left to send: it is alive, has had time to respond, and no response is due.
+    /// Whether the server is silent because it has nothing left to send: it is alive, has had time to respond, and no response is due.
     pub(crate) fn is_healthy(&self, now: Moment) -> bool {
         let alive = match self.terms.quirks.per_type_liveness {
             true => !self.subscriptions.any(|of| of.wanted().is_any() && !of.is_polled()),
@@ -179,12 +179,12 @@ impl Stream {
         }
     }
 
-    /// The variant that it is spoken in, or would be.
+    /// Returns the variant of the stream, or of its next opening.
     pub fn variant(&self) -> Variant {
         self.terms.variant
     }
 
-    /// Whether anything is requested on it.
+    /// Whether anything is requested on the stream.
     pub fn is_wanted(&self) -> bool {
         self.subscriptions.is_wanted()
     }
@@ -193,12 +193,12 @@ impl Stream {
         self.subscriptions.want(change, held);
     }
 
-    /// Whether anything is kept of a type. It is kept while its last responses may come.
+    /// Whether anything is kept of a type. A type is kept while its last responses may come.
     pub(crate) fn has(&self, kind: &Type) -> bool {
         self.subscriptions.get(kind).is_some()
     }
 
-    /// The next request, in make-before-break order of types and without waiting for responses (UP-6).
+    /// Returns the next request. Types are in make-before-break order, and no request waits for a response (UP-6).
     pub fn next_request(&mut self, now: Moment) -> Option<Request> {
         if !self.opening.is_open() {
             return None;
@@ -213,12 +213,12 @@ impl Stream {
         Some(request)
     }
 
-    /// All requests handed out so far have been written to the transport: from here on the server's silence counts (UP-36).
+    /// Records that all requests returned so far were written to the transport. From now on the server's silence counts (UP-36).
     pub fn written(&mut self, now: Moment) {
         self.subscriptions.on_written(&self.terms, now);
     }
 
-    /// Reads a response in one go, and applies it like [`Self::on_received`].
+    /// Reads a whole response, and applies it like [`Self::on_received`].
     pub fn on_response(&mut self, epoch: Epoch, response: Response, store: &BodyStore, now: Moment) -> Vec<Update> {
         let copies = BodyStore::default();
         let store = if self.terms.options.faults.has(Fault::KeepCopies) { &copies } else { store };
@@ -226,7 +226,7 @@ impl Stream {
         response.map_or_else(|_| Vec::new(), |response| self.on_received(epoch, response, now))
     }
 
-    /// Turns a response that is read into updates, and queues its ACK. Ignores one of an earlier opening.
+    /// Turns a parsed response into updates, and queues its ACK. Ignores a response of an earlier opening.
     pub(crate) fn on_received(&mut self, epoch: Epoch, response: ReceivedResponse, now: Moment) -> Vec<Update> {
         if !self.is_current(epoch) && !self.terms.options.faults.has(Fault::TakeLateMessages) {
             return Vec::new();
@@ -238,24 +238,24 @@ impl Stream {
         self.subscriptions.on_response(rest, resources, &context)
     }
 
-    /// Rejects what is new to the view and has no room. Returns how many bytes that were.
+    /// Rejects resources that are new to the view and have no room. Returns how many bytes were rejected.
     pub fn make_room(&mut self, response: &mut ReceivedResponse, room: &Room, view: &View) -> usize {
         let rejected = self.subscriptions.make_room(response, room, view.tables());
         self.opening.note_lacked_room(&response.kind, rejected, response.is_set());
         rejected
     }
 
-    /// Returns how many bytes were rejected on this opening for want of room, and are not requested again yet.
+    /// Returns how many bytes were rejected on this opening for want of room, and were not requested again yet.
     pub fn lacked_room(&self) -> usize {
         self.opening.lacked_room()
     }
 
-    /// There is room: what was rejected for want of it is requested again, on the next opening.
+    /// Records that there is room: resources that were rejected for want of it are requested again on the next opening.
     pub fn on_room(&mut self) {
         self.opening.on_room();
     }
 
-    /// When something is next due on it.
+    /// Returns when something is next due on the stream.
     pub fn next_deadline(&self) -> Option<Moment> {
         if !self.opening.is_open() {
             return None;
@@ -271,7 +271,7 @@ impl Stream {
     /// Handles due timers.
     pub fn on_time(&mut self, at: &ViewContext, now: Moment) -> Vec<Update> {
         self.judged_at = now;
-        // Peers can make up any number of types outside of the table, so these are removed after use. The others stay: what an
+        // Peers can make up any number of types outside of the table, so these are forgotten after use. Types of the table stay, because what an
         // empty list means to the server depends on what it was sent before (SOTW-38).
         self.subscriptions.sweep(|kind| self.table.knows(kind.name()), now, &self.terms.options);
         if !self.opening.is_open() {
@@ -290,7 +290,7 @@ impl Stream {
         std::mem::take(&mut self.answered_end)
     }
 
-    /// Whether each routing type has its first answer on this opening, or the server was silent about it. True where nothing is wanted.
+    /// Whether the server has answered for each routing type on this opening, or was silent about it. `true` if nothing is wanted.
     pub(crate) fn has_answered_routing(&self) -> bool {
         let has_answered = || self.subscriptions.has_answered_routing(&self.terms, &self.opening, self.judged_at);
         !self.is_wanted() || self.opening.is_open() && has_answered()
@@ -316,25 +316,25 @@ impl Stream {
         self.opening.is_open() && (self.opening.is_outdated() || self.asks_at_once() || asks())
     }
 
-    /// Whether the next opening waits for no pause: another node, the first question for an end, a sign of life when another stream fails.
+    /// Whether the next opening waits for no pause: for another node, for the first question for an end, or to show life when another stream fails.
     fn asks_at_once(&self) -> bool {
         let is_due = self.is_to_show_life || self.node.changes();
         is_due || self.subscriptions.any(|of| of.second_request().is_to_ask_at_once())
     }
 
-    /// Other servers have sent other content meanwhile: makes the server send again what it has.
+    /// Makes the server send again what it has, because other servers have sent other content in the meantime.
     pub(crate) fn clear_all_versions(&mut self, of: impl Fn(&Selector) -> bool) {
         self.opening.outdate(); // this opening has stated those versions
         self.subscriptions.clear_versions(of);
     }
 
-    /// A set was incomplete when a stream ended: makes the server send it again from the beginning.
+    /// Makes the server send a set again from the beginning, because the set was incomplete when a stream ended.
     pub(crate) fn clear_set_versions(&mut self, kind: &Type, of: &Selector) {
         self.subscriptions.clear_set_versions(kind, of);
     }
 
-    /// The server was unreachable. If nothing has changed it would send nothing, and could not show that it is back: makes it
-    /// send one resource of each type again. If this opening has stated their versions, that is on the next one, which follows soon.
+    /// Makes a server that was unreachable send one resource of each type again. Otherwise, if nothing has changed, it would send nothing and
+    /// could not show that it is back. If this opening has stated the versions, the next opening does so, which follows soon.
     pub fn clear_one_version_per_type(&mut self) {
         let always = self.terms.options.faults.has(Fault::FailureDoubtsOtherStreams);
         if self.opening.first_request().is_none() || !self.opening.is_open() || always {
@@ -344,25 +344,25 @@ impl Stream {
         }
     }
 
-    /// The server gave this to an earlier process. The first delta request states it so that the server sends it again or removes it.
+    /// Records that the server gave a resource to an earlier process. The first delta request states it, so the server repeats or removes it.
     pub(crate) fn note_given_earlier(&mut self, kind: &Type, name: &Name) {
         if self.terms.quirks.supports_initial_resource_versions {
             self.subscriptions.on_given_earlier(kind, name);
         }
     }
 
-    /// The server has removed this, and that counts no more: on the next opening it is to say so again.
+    /// Makes the server repeat on the next opening that it has removed a name, because what it said does not count any more.
     pub(crate) fn request_again(&mut self, kind: &Type, name: &Name) {
         self.subscriptions.request_again(kind, name, &self.terms);
     }
 
-    /// The server's responses count from now on. Returns what it has reported before, but no resources: who has sent one is active.
+    /// Returns what the server has reported so far, since its responses count now. A server that had sent a resource would be active already.
     pub(crate) fn recheck(&mut self) -> Vec<Update> {
         self.subscriptions.recheck();
         self.subscriptions.iter().flat_map(|(kind, of)| findings(kind, of, &self.terms.quirks)).collect()
     }
 
-    /// Returns its types, for reports.
+    /// Returns the types of the stream, for reports.
     pub fn types(&self) -> impl Iterator<Item = TypeSummary<'_>> {
         TypeSummary::all(self.subscriptions.iter(), |kind| self.subscriptions.place(kind))
     }
@@ -383,12 +383,12 @@ impl Stream {
         counts.map(|(kind, count)| (kind.clone(), count)).collect()
     }
 
-    /// Returns what is known of a name; none if it is not requested on this stream.
+    /// Returns what is known of a name; `None` if it is not requested on this stream.
     pub fn request_of(&self, kind: &Type, name: &Name) -> Option<NameRequest> {
         NameRequest::find(self.subscriptions.get(kind)?, self.subscriptions.place(kind), name)
     }
 
-    /// Adds what waits for this server.
+    /// Adds the waits for this server to the list.
     pub(crate) fn add_waits(&self, server: usize, view: &View, now: Moment, list: &mut WaitList) {
         let (quirks, options, opening) = (&*self.terms.quirks, &*self.terms.options, &self.opening);
         let others = self.subscriptions.others(opening, options);

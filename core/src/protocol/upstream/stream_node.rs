@@ -1,11 +1,11 @@
-//! The node that a server is shown on one stream: on each opening the one that was set before it.
+//! The node that a server is shown on one stream. A change takes effect on the next opening.
 
 use bytes::Bytes;
 
 #[derive(Debug)]
 pub(super) struct StreamNode {
     shown: Bytes,
-    /// The next opening shows this one.
+    /// The node of the next opening, if it differs.
     next: Option<Bytes>,
 }
 
@@ -19,12 +19,12 @@ impl StreamNode {
         &self.shown
     }
 
-    /// Returns the nodes that it keeps.
+    /// Returns the nodes that are kept.
     pub(super) fn kept(&self) -> impl Iterator<Item = &Bytes> {
         std::iter::once(&self.shown).chain(&self.next)
     }
 
-    /// The stream is opened again.
+    /// Records that the stream is opened again.
     pub(super) fn opened(&mut self) {
         if let Some(next) = self.next.take() {
             self.shown = next;
@@ -36,23 +36,23 @@ impl StreamNode {
         self.next = (!is_same(&self.shown, node)).then(|| node.clone());
     }
 
-    /// Whether the next opening shows another one.
+    /// Whether the next opening shows another node.
     pub(super) fn changes(&self) -> bool {
         self.next.is_some()
     }
 
-    /// Whether the present opening shows this one.
+    /// Whether the present opening shows this node.
     pub(super) fn is_shown(&self, node: &Bytes) -> bool {
         is_same(&self.shown, node)
     }
 
-    /// Whether the next opening shows this one.
+    /// Whether the next opening shows this node.
     pub(super) fn is_set(&self, node: &Bytes) -> bool {
         is_same(self.next.as_ref().unwrap_or(&self.shown), node)
     }
 }
 
-/// Mostly it is one in memory.
+/// Whether two nodes are equal. Mostly they are the same bytes in memory.
 fn is_same(one: &Bytes, other: &Bytes) -> bool {
     one.as_ptr() == other.as_ptr() && one.len() == other.len() || one == other
 }

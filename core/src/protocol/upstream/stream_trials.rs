@@ -1,4 +1,4 @@
-//! The trials of the types of one stream, as its owner makes them.
+//! The trials of one stream's types, as the owner of the stream makes them.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::protocol::session::Variant;
 use crate::protocol::view::{Class, Selector};
 use crate::xds::{Name, Type};
 
-/// The types of one stream that are tried apart: see [`super::Stream::trials`].
+/// The types of one stream that are tried apart. See [`super::Stream::trials`].
 pub struct StreamTrials<'a> {
     subscriptions: &'a mut Subscriptions,
     terms: &'a Terms,
@@ -26,18 +26,18 @@ pub struct StreamTrials<'a> {
     opening: &'a Opening,
 }
 
-/// Requests to be made on a stream of their own, to see whether the server takes their types.
+/// Requests on a stream of their own, which show whether the server takes their types.
 #[derive(Debug, Clone)]
 pub struct Trial {
-    /// The opening of the view's stream that it is for.
+    /// The opening of the view's stream for which the trial is made.
     pub epoch: Epoch,
-    /// Tells it from others of that.
+    /// The number of the trial on that opening.
     pub serial: u64,
-    /// The variant of that stream.
+    /// The variant of the view's stream.
     pub variant: Variant,
-    /// One for each type. The node is where the server has it on every stream: in the first, or in each.
+    /// One request for each type. The node is where the server gets it on every stream: in the first request, or in each.
     pub requests: Vec<Request>,
-    /// Of a type that the server takes on the view's stream: it shows whether a second stream is ended whatever is requested.
+    /// A request for a type that the server takes on the view's stream. It shows whether the server ends a second stream whatever is requested.
     pub compared: Request,
 }
 
@@ -61,7 +61,7 @@ impl<'a> StreamTrials<'a> {
         self.subscriptions.trials().taken.has_here(kind)
     }
 
-    /// Takes the trial that is due.
+    /// Returns the trial that is due, and begins it.
     pub fn take_due(&mut self, now: Moment) -> Option<Trial> {
         if !self.opening.is_open() {
             return None;
@@ -88,7 +88,7 @@ impl<'a> StreamTrials<'a> {
         Some(Trial { epoch: self.opening.epoch(), serial, variant: self.terms.variant, requests, compared })
     }
 
-    /// Returns a first request of a type with some of what is wanted of it, if that is anything; with any name to compare with.
+    /// Returns a first request of a type for some of what is wanted of it, if anything is. With `is_compared` it is for a name, even a made-up one.
     fn request(&self, kind: &Type, is_compared: bool, now: Moment) -> Option<Request> {
         let wanted = self.subscriptions.get(kind)?.wanted();
         let Terms { variant, quirks, options } = self.terms;
@@ -107,33 +107,33 @@ impl<'a> StreamTrials<'a> {
         sample.next_request(&RequestContext { kind, variant: *variant, node, epoch, has_node, quirks, options, now })
     }
 
-    /// Whether the server takes some of what is requested on this opening: it has answered it, or left the stream open for long enough. Streams
-    /// whose types are not tried apart do not show that.
+    /// Whether the server takes some of what is requested on this opening: it has answered it, or has left the stream open for long enough.
+    /// Always `false` for streams whose types are not tried apart.
     pub fn is_taken(&self) -> bool {
         self.terms.quirks.tries_types_apart && self.subscriptions.trials().first_requests.is_live()
     }
 
-    /// Whether a trial is under way, or waits for its turn.
+    /// Whether a trial was begun and has not ended.
     pub fn is_trying(&self) -> bool {
         self.subscriptions.trials().is_trying()
     }
 
-    /// The stream of a trial for this opening is opened.
+    /// Records that the stream of a trial for this opening is open.
     pub fn on_begun(&mut self, epoch: Epoch, serial: u64, now: Moment) {
         if self.opening.is_current(epoch) {
             self.subscriptions.trials_mut().on_begun(serial, now);
         }
     }
 
-    /// A trial for this opening has ended.
+    /// Applies the end of a trial for this opening.
     pub fn on_end(&mut self, epoch: Epoch, serial: u64, end: TrialEnd, now: Moment) {
         if self.opening.is_current(epoch) {
             self.subscriptions.trials_mut().on_trial_end(serial, end, now);
         }
     }
 
-    /// The view's stream was ended, and not in order to go on elsewhere: by this status, if it was the server. Returns whether that may be for
-    /// one of its types, so that it shows nothing of the view.
+    /// Handles the end of the view's stream, unless it was ended to go on elsewhere. `status` is set if the server ended it. Returns whether one
+    /// of the types may be the reason, so that the end shows nothing of the view.
     pub fn on_stream_ended(&mut self, epoch: Epoch, status: Option<&ServerStatus>, now: Moment) -> bool {
         !self.opening.is_current(epoch) || self.subscriptions.trials_mut().on_ended(status, now)
     }
@@ -149,7 +149,7 @@ impl<'a> StreamTrials<'a> {
     }
 }
 
-/// How many names of a type are requested in a trial.
+/// How many names of a type are requested in a trial at most.
 const SOME: usize = 8;
-/// What is requested to see whether the server takes a second stream.
+/// The name that is requested to see whether the server takes a second stream.
 const NO_RESOURCE: &str = "weir-second-stream";

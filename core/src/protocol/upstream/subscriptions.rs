@@ -1,5 +1,5 @@
-//! The types of one stream. They arrive one after another, so what one of them concludes depends on how far the others have come; the routing
-//! types count together.
+//! The types of one stream. Their sets arrive one after another, so what is concluded for one type depends on how far the others have come. The
+//! routing types count together.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -30,9 +30,9 @@ use crate::xds::{Name, Resource, Type, TypeTable};
 #[derive(Debug, Default)]
 pub(super) struct Subscriptions {
     types: BTreeMap<Type, TypeSubscription>,
-    /// Types that any view has seen the server send in pieces.
+    /// Types that any view has seen this server send in pieces.
     in_pieces: Arc<BTreeSet<Type>>,
-    /// Which of them are not requested for now, because the server may end the stream for them.
+    /// Which types are not requested for now, because the server may end the stream for them.
     trials: TypeTrials,
 }
 
@@ -85,12 +85,12 @@ impl Subscriptions {
         subscription.want(selector, on, held);
     }
 
-    /// Forgets types that are no longer wanted and of which no response may come, unless they are to `stay`.
+    /// Forgets types that are no longer wanted, when no response for them may come any more. Types that are to `stay` are kept.
     pub(crate) fn sweep(&mut self, stay: impl Fn(&Type) -> bool, now: Moment, options: &UpstreamOptions) {
         self.types.retain(|kind, subscription| !subscription.is_over(now, options) || stay(kind));
     }
 
-    /// Sets the types that any view has seen the server send in pieces.
+    /// Sets the types that any view has seen this server send in pieces.
     pub(crate) fn on_delivery_habits(&mut self, in_pieces: &Arc<BTreeSet<Type>>) {
         if !Arc::ptr_eq(in_pieces, &self.in_pieces) {
             self.in_pieces = in_pieces.clone();
@@ -98,7 +98,7 @@ impl Subscriptions {
         }
     }
 
-    /// Returns what this stream has seen of that since the last call.
+    /// Returns how sets were delivered on this stream since the last call.
     pub(crate) fn take_deliveries(&mut self) -> impl Iterator<Item = (Type, Delivery)> {
         let of = |(kind, of): (&Type, &mut TypeSubscription)| {
             of.take_deliveries().into_iter().map(|seen| (kind.clone(), seen)).collect::<Vec<_>>()
@@ -114,7 +114,7 @@ impl Subscriptions {
         self.types.iter_mut().map(|(kind, of)| (kind, of.take_left_out_count()))
     }
 
-    /// The first type that has a request to send.
+    /// Returns the next request, which is of the first type that has one to send.
     pub(crate) fn next_request(
         &mut self,
         terms: &Terms,
@@ -148,7 +148,7 @@ impl Subscriptions {
     }
 
     pub(crate) fn on_written(&mut self, terms: &Terms, now: Moment) {
-        // A request that waits for the response to an earlier poll is not sent yet.
+        // A request that waits for the response to an earlier poll was not sent yet.
         let Self { types, trials, .. } = self;
         let requested = |(kind, of): &(&Type, &mut TypeSubscription)| {
             !trials.is_apart(kind) && (!terms.quirks.per_type_liveness || of.is_polled())
@@ -158,7 +158,7 @@ impl Subscriptions {
         }
     }
 
-    /// Rejects what is new and has no room: changes of what the view has, and removals, never. Returns how many bytes that were.
+    /// Rejects new resources without room, but never changes of resources that the view has, nor removals. Returns how many bytes.
     pub(crate) fn make_room(&self, response: &mut ReceivedResponse, room: &Room, tables: &Tables) -> usize {
         let kind = response.kind.clone();
         let Some(wanted) = self.types.get(&kind).map(TypeSubscription::wanted) else { return 0 };
@@ -187,7 +187,7 @@ impl Subscriptions {
         subscription.map_or_else(Vec::new, |subscription| subscription.on_response(rest, resources, context))
     }
 
-    /// A poll for a type was answered, without changes. Returns its class.
+    /// Records that a poll for a type was answered without changes. Returns the class of the type.
     pub(crate) fn on_unchanged(&mut self, kind: &Type, now: Moment) -> Option<Class> {
         let subscription = self.types.get_mut(kind)?;
         subscription.on_poll(now);
@@ -216,7 +216,7 @@ impl Subscriptions {
         deadlines.chain(due).chain(self.trials_end(terms, opening, judged_at).filter(|at| *at > judged_at)).min()
     }
 
-    /// Handles due timers. Returns also whether the server has answered for the end of a set.
+    /// Handles due timers. Returns the updates, and whether the server has answered for the end of a set.
     pub(crate) fn on_time(
         &mut self,
         terms: &Terms,
@@ -241,18 +241,18 @@ impl Subscriptions {
             updates.extend(subscription.on_time(variant, &mut context));
             answered_end |= !had_ended && subscription.end_question().has_ended();
         }
-        // A new opening begins the wait of each set anew, so all that clients need go along, or each would be asked for after the other.
+        // A new opening makes the wait of each set start over. So it asks for all sets that clients need; else each would take an opening of its own.
         if self.any(|of| of.second_request().is_to_ask_for_set()) {
             self.types.iter_mut().for_each(|(kind, of)| of.ask_for_set_too(at.view.sought().has_set(kind)));
         }
         (updates, answered_end)
     }
 
-    /// The stream has ended. With `shows_life`, the next opening is to make the server send one resource of each type.
+    /// Records that the stream has ended. With `shows_life`, the next opening makes the server send one resource of each type.
     pub(crate) fn disconnect(&mut self, terms: &Terms, shows_life: bool) -> Vec<Update> {
         self.trials.on_closed();
         self.types.retain(|_, subscription| subscription.wanted().is_any());
-        // In SotW a set is sent again if its version is not stated. A type that states one is silent, and would be asked about next.
+        // In SotW a server sends a set again if its version is not stated. Otherwise it would be silent, and asked by the next opening.
         let asks = terms.variant == Variant::Sotw && self.any(|of| of.second_request().is_to_ask());
         let mut updates = Vec::new();
         for (kind, subscription) in &mut self.types {
@@ -278,7 +278,7 @@ impl Subscriptions {
         updates
     }
 
-    /// Other servers have sent other content meanwhile: makes the server send again what it has.
+    /// Makes the server send again what it has, because other servers have sent other content in the meantime.
     pub(crate) fn clear_versions(&mut self, of: impl Fn(&Selector) -> bool) {
         for subscription in self.types.values_mut() {
             match subscription.wanted().class() {
@@ -289,7 +289,7 @@ impl Subscriptions {
         }
     }
 
-    /// The same of everything, whoever sent it.
+    /// Makes the server send again everything, whichever server sent it last.
     pub(crate) fn clear_all_versions(&mut self) {
         self.types.values_mut().for_each(|of| of.clear_versions(|_| true));
     }
@@ -306,14 +306,14 @@ impl Subscriptions {
         self.types.values_mut().for_each(TypeSubscription::clear_one_version);
     }
 
-    /// The server gave this to an earlier process.
+    /// Records that the server gave a resource to an earlier process.
     pub(crate) fn on_given_earlier(&mut self, kind: &Type, name: &Name) {
         if let Some(subscription) = self.types.get_mut(kind).filter(|of| !of.wire().is_opened()) {
             subscription.state_as_unknown(name.clone());
         }
     }
 
-    /// The server has removed this, and that counts no more: on the next opening it is to say so again.
+    /// Makes the server repeat on the next opening that it has removed a name, because what it said does not count any more.
     pub(crate) fn request_again(&mut self, kind: &Type, name: &Name, terms: &Terms) {
         let Some(subscription) = self.types.get_mut(kind) else { return };
         match terms.variant {
@@ -327,7 +327,7 @@ impl Subscriptions {
         self.types.values_mut().for_each(TypeSubscription::recheck);
     }
 
-    /// For a while, none of the types counts as finished while another is coming in.
+    /// Returns what one type needs to know of the others. For a while, no type counts as finished while another is coming in.
     pub(crate) fn others(&self, opening: &Opening, options: &UpstreamOptions) -> OtherTypes {
         let news = self.types.values().filter_map(|of| of.progress().news()).max();
         let with_sets = self.types.values().filter(|of| of.wanted().has_sets());
@@ -339,13 +339,13 @@ impl Subscriptions {
         OtherTypes { come_in_until, fresh_until, news }
     }
 
-    /// The routing types that the server is asked for.
+    /// Returns the routing types that are requested on this stream.
     fn routing(&self, variant: Variant) -> impl Iterator<Item = &TypeSubscription> + Clone {
         let of = self.types.iter().filter(move |(kind, _)| self.place(kind) == TypePlace::OnStream);
         of.filter(move |(kind, of)| is_routing(kind, of, variant)).map(|(_, of)| of)
     }
 
-    /// Whether the server has answered the first request of each routing type, or was silent about the rest although it is alive.
+    /// Whether the server has answered the first request of each routing type, or was alive and silent about the rest.
     pub(crate) fn has_answered_routing(&self, terms: &Terms, opening: &Opening, now: Moment) -> bool {
         let all = terms.options.faults.has(Fault::LateNamesHoldUpOrder);
         let waits = |of: &TypeSubscription| all && of.names().is_any_waiting();
@@ -353,8 +353,8 @@ impl Subscriptions {
             && self.routing(terms.variant).all(|of| of.names().has_answered_first() && !waits(of))
     }
 
-    /// Until when a routing type counts that is about to be tried: what the server has of it may refer to anything. None if none is. A refused one
-    /// does not count, and others have no longer than for an answer: views try one type after another.
+    /// Returns until when a routing type counts that is yet to be tried, since what the server has of it may refer to anything. `None` if there
+    /// is none. A refused type does not count. Others count only for as long as an answer may take, since views try one type after another.
     fn trials_end(&self, terms: &Terms, opening: &Opening, now: Moment) -> Option<Moment> {
         let mut routing = self.types.iter().filter(|(kind, of)| is_routing(kind, of, terms.variant));
         let is_any = routing.any(|(kind, _)| self.place(kind) == TypePlace::NotAsked);
@@ -379,7 +379,7 @@ impl Subscriptions {
     }
 }
 
-/// What [`Fault::DropOnDisconnect`] deletes.
+/// Returns what [`Fault::DropOnDisconnect`] deletes.
 fn drop_everything(kind: &Type, subscription: &TypeSubscription) -> Vec<Update> {
     let class = subscription.wanted().class();
     if class == Class::Wildcard {

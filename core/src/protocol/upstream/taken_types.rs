@@ -1,4 +1,4 @@
-//! Which types the server of a stream takes, and what shows that.
+//! Which types the server of a stream takes, and by what evidence.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -8,12 +8,12 @@ use crate::xds::Type;
 #[derive(Debug, Default)]
 pub(super) struct TakenTypes {
     here: BTreeMap<Type, Taken>,
-    /// Answered types that other views were not told of yet.
+    /// Answered types that other views were not given yet.
     unshared: Vec<Type>,
     answered_in_others: Arc<BTreeSet<Type>>,
 }
 
-/// What shows that the server takes a type.
+/// The evidence that the server takes a type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Taken {
     /// It has left the stream open. A server that hangs does that too.
@@ -22,7 +22,7 @@ pub(super) enum Taken {
 }
 
 impl TakenTypes {
-    /// Whether it takes the type, by what was found here or elsewhere.
+    /// Whether the server takes the type, as this view or others have found.
     pub(super) fn has(&self, kind: &Type) -> bool {
         self.has_here(kind) || self.answered_in_others.contains(kind)
     }
@@ -43,7 +43,7 @@ impl TakenTypes {
         }
     }
 
-    /// What was found here counts no more.
+    /// Forgets what was found here about these types.
     pub(super) fn doubt(&mut self, kinds: &[Type]) {
         for kind in kinds {
             self.here.remove(kind);
@@ -54,12 +54,12 @@ impl TakenTypes {
         self.here.retain(|kind, _| is_kept(kind));
     }
 
-    /// Returns what the server was found to answer since the last call.
+    /// Returns the types that the server was found to answer since the last call.
     pub(super) fn take_unshared(&mut self) -> Vec<Type> {
         std::mem::take(&mut self.unshared)
     }
 
-    /// Other views have found that the server answers these. Returns whether that is news.
+    /// Applies what other views have found: the server answers these types. Returns whether that is news.
     pub(super) fn on_answered_in_others(&mut self, types: &Arc<BTreeSet<Type>>) -> bool {
         let is_news = !Arc::ptr_eq(types, &self.answered_in_others);
         if is_news {

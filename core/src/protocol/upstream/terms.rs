@@ -1,4 +1,4 @@
-//! On which terms the server of a stream is spoken to.
+//! The terms on which a stream uses its server.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use super::quirks::ServerQuirks;
 use crate::protocol::session::Variant;
 use crate::protocol::upstream::options::UpstreamOptions;
 
-/// On which terms the server of a stream is spoken to.
+/// The terms on which a stream uses its server.
 #[derive(Debug)]
 pub(super) struct Terms {
     pub(crate) variant: Variant,

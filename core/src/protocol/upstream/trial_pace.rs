@@ -1,11 +1,11 @@
-//! How often types are tried. Clients can make up any number, so those of the table have a pace of their own.
+//! How often types are tried. Clients can make up any number of types, so the types of the table have a pace of their own.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use crate::protocol::moment::Moment;
 
-/// The pace of types outside of the table, and that of the others, which wait for nothing that clients make up.
+/// The pace of types outside of the table, and the pace of the others, which wait for nothing that clients make up.
 #[derive(Debug, Default)]
 pub(super) struct TrialPaces {
     pub(super) outside: TrialPace,
@@ -18,23 +18,23 @@ impl TrialPaces {
         pace.note(now);
     }
 
-    /// Returns from when on a trial may begin.
+    /// Returns when a trial may begin.
     pub(super) fn next(&self, is_outside: bool) -> Option<Moment> {
         if is_outside { self.outside.next() } else { self.table.next() }
     }
 }
 
-/// When the next trial may begin, of either kind.
+/// When the next trial of types of the table, or of other types, may begin.
 #[derive(Debug, Default)]
 pub(super) struct TrialPace {
     /// When the last trials began.
     begun: VecDeque<Moment>,
-    /// Types were put back on the view's stream and not taken, so often in a row, and the next is from then on.
+    /// How many times in a row a type was put back on the view's stream and not taken, and when the next one may be.
     put_back: u32,
     put_back_at: Option<Moment>,
 }
 
-/// How many trials begin within a time.
+/// How many trials may begin within a time.
 const TRIALS: usize = 8;
 const WITHIN: Duration = Duration::from_secs(30);
 
@@ -50,13 +50,13 @@ impl TrialPace {
         self.begun.front().filter(|_| self.begun.len() >= TRIALS).map(|first| *first + WITHIN)
     }
 
-    /// A type is put back on the view's stream, which may end for it.
+    /// Records that a type is put back on the view's stream, which the server may end for it.
     pub(super) fn on_put_back(&mut self, now: Moment) {
         self.put_back_at = Some(now + pause_after(self.put_back));
         self.put_back += 1;
     }
 
-    /// It is taken.
+    /// Records that the server takes a type that was put back.
     pub(super) fn on_taken(&mut self) {
         (self.put_back, self.put_back_at) = (0, None);
     }
@@ -70,7 +70,7 @@ impl TrialPace {
     }
 }
 
-/// How long a type is kept off after so many failures.
+/// Returns how long a type is kept off after this many failures.
 pub(super) fn pause_after(failures: u32) -> Duration {
     FIRST_PAUSE.saturating_mul(1 << failures.min(10)).min(LONGEST_PAUSE)
 }

@@ -1,34 +1,34 @@
-//! Which types are on the next opening of a stream, when the server has ended the last ones and any type may be why, or the view.
+//! Which types are on the next opening of a stream, if the server has ended the last ones and any type may be the reason, or the view itself.
 //!
-//! Types of the table have all openings but few: a client that makes up types must not delay those of others. Invariant: however many types are
-//! made up meanwhile, all of the table are together on one of `1 + n` openings that are theirs, where `n` is how many there are.
+//! Types of the table have nearly all openings, because a client that makes up types must not delay those of others. Invariant: however many
+//! types are made up meanwhile, all types of the table are together on one of every `1 + n` openings that are theirs, where `n` is their number.
 
-/// The turns since the server took a type last.
+/// The turns since the server last took a type.
 #[derive(Debug, Default)]
 pub(super) struct Turns {
     has_begun: bool,
-    /// How many types had an opening for themselves since all were on one.
+    /// How many types had an opening of their own since all were on one.
     alone: usize,
     /// How many openings have ended since one was for a type outside of the table.
     since_outside: usize,
 }
 
-/// What is on the next opening.
+/// Which types are on the next opening.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Turn {
-    /// All types of the table, since it may be the view. Of others the one that has waited for longest.
+    /// All types of the table, since the view itself may be the reason. If there are none, the type outside of it that has waited longest.
     All,
-    /// The type of the table that has waited for longest, or another one where there is none of the table.
+    /// The type of the table that has waited longest, or one outside of it if the table has none here.
     One,
-    /// The type outside of the table that has waited for longest.
+    /// The type outside of the table that has waited longest.
     Outside,
 }
 
 impl Turns {
-    /// An opening was ended. Returns what is on the next one, by how many types there are.
+    /// Records that an opening was ended. Returns what is on the next one, from the number of types inside and outside of the table.
     pub(super) fn next(&mut self, of_table: usize, outside: usize) -> Turn {
         self.since_outside += 1;
-        // The first time may have been a bad moment.
+        // The first end may have been one bad moment of the server.
         if !std::mem::replace(&mut self.has_begun, true) {
             return Turn::All;
         }
@@ -46,9 +46,9 @@ impl Turns {
     }
 }
 
-/// Of so many openings at most one is for a type outside of the table.
+/// One of this many openings, at most, is for a type outside of the table.
 const BETWEEN: usize = 8;
-/// If only types outside of the table are left: how many of them have a turn before the view itself may be the reason.
+/// If there are only types outside of the table: how many of them have a turn before the view itself may be the reason.
 const SINGLES: usize = 8;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! One type on one upstream stream: what is subscribed, what the server has sent of it, and what follows from that.
+//! One type on one upstream stream: what is subscribed, what the server has sent of it, and what follows.
 
 use super::end_question::EndQuestion;
 use super::given::{Given, Statement, UNKNOWN};
@@ -36,7 +36,7 @@ pub(super) struct TypeSubscription {
     deliveries: DeliveryRecord,
     second_request: SecondRequest,
     end_question: EndQuestion,
-    /// If each type is polled separately: what the polls of this type prove.
+    /// What the polls of this type prove, if each type is polled separately.
     poll_liveness: Liveness,
     /// Timers up to this moment were handled.
     judged_at: Moment,
@@ -102,7 +102,7 @@ impl TypeSubscription {
         self.wanted.has_wildcard() && self.given.is_nothing() || self.names.is_any_waiting()
     }
 
-    /// Whether nothing of the type is wanted, the server was sent that, and it has had time for its last responses.
+    /// Whether nothing of the type is wanted any more, the server was sent that, and it has had time for its last responses.
     pub(crate) fn is_over(&self, now: Moment, options: &UpstreamOptions) -> bool {
         let sent = self.wire.is_acked() && now >= self.wire.last_sent_at() + options.resource_timer;
         !self.wanted.is_any() && (sent || !self.wire.is_opened())
@@ -117,8 +117,8 @@ impl TypeSubscription {
         self.poll_liveness.is_proven()
     }
 
-    /// Applies a change of interest. A name that is cached from another server (`held`) has no resource timer if it is part of
-    /// the first request; later it has one like any other name.
+    /// Applies a change of interest. A name that is cached from another server (`held`) has no resource timer if it is part of the first
+    /// request. Later it has one like any other name.
     pub(crate) fn want(&mut self, selector: Selector, on: bool, held: bool) {
         if self.wanted.has_wildcard() && on && selector == Selector::Wildcard {
             return; // the server sends changes of a set by itself
@@ -126,7 +126,7 @@ impl TypeSubscription {
         if let Selector::Name(name) = &selector
             && if on { self.wanted.left_out().has(name) } else { self.wanted.remove_left_out(name) }
         {
-            return; // the server does not know it
+            return; // the name is left out of requests, so the server does not know it
         }
         self.wire.on_change();
         match (selector, on) {
@@ -136,7 +136,7 @@ impl TypeSubscription {
                     true => self.progress = SetProgress::again(self.wire.is_opened()),
                     false => self.wire.drop_wildcard(),
                 }
-                self.forget_set(); // a late response to an earlier `*` may have come since
+                self.forget_set(); // a late response to an earlier `*` may have come in the meantime
             }
             (Selector::Name(name), true) => self.want_name(name, held),
             (Selector::Name(name), false) => self.leave_name(name),
@@ -144,7 +144,7 @@ impl TypeSubscription {
     }
 
     fn want_name(&mut self, name: Name, held: bool) {
-        // A member that came with its collection exists. Silence about it, once it is requested by name, is no evidence.
+        // A member that came with its collection exists. When it is then requested by name, silence about it is no evidence.
         let given = self.given.has(&name) && self.wanted.globs().of(&name).is_some();
         let is_new = self.wanted.insert(&name);
         match is_new {
@@ -153,7 +153,7 @@ impl TypeSubscription {
         }
         match (is_new, self.names.get(&name)) {
             (true, _) if given || held && !self.wire.is_opened() => self.names.given(&name),
-            // Wanted again: it stays cached, and is not stated, so that the server sends it.
+            // The name is wanted again: it stays cached, and its version is not stated, so that the server sends it.
             (false, None) => self.given.forget(&name),
             _ => self.names.request(name),
         }
@@ -180,7 +180,7 @@ impl TypeSubscription {
         self.progress.forget_stated();
         self.rejected.disconnect();
         self.second_request = SecondRequest::default();
-        self.end_question = EndQuestion::default(); // the set that it asks for is no longer subscribed
+        self.end_question = EndQuestion::default(); // the set whose end it asks for is no longer subscribed
     }
 
     pub(crate) fn next_request(&mut self, context: &RequestContext) -> Option<Request> {
@@ -196,7 +196,7 @@ impl TypeSubscription {
         }
         let is_first = !self.wire.is_opened() && self.wanted.is_requestable(context.variant);
         if !self.wire.is_opened() && !is_first {
-            self.wire.drop_change(); // wanted and dropped again before anything was sent, or not requestable
+            self.wire.drop_change(); // unsubscribed again before anything was sent, or not requestable
             return None;
         }
         self.rejected.on_request(is_first);
@@ -230,7 +230,7 @@ impl TypeSubscription {
         Some(request)
     }
 
-    /// Decides which names the next request has room for.
+    /// Decides for which names the next request has room.
     fn fit_names(&mut self, context: &RequestContext) {
         let (variant, is_first) = (context.variant, !self.wire.is_opened());
         let (out, back) = self.wanted.fit(context.room_for_names(), variant, is_first);
@@ -253,7 +253,7 @@ impl TypeSubscription {
             self.names.left_written(now, options.resource_timer);
         }
         let Some(lasting) = quirks.resource_timer(options) else { return };
-        // Collections have no timer: only the server knows what they contain (COLL-20).
+        // Collections have no timer: only the server knows what is in them (COLL-20).
         let globs = self.wanted.globs();
         self.names.written(now, lasting, |name| !globs.has(name));
     }
@@ -271,19 +271,19 @@ impl TypeSubscription {
         }
     }
 
-    /// A poll for the type was answered, with or without changes.
+    /// Records that a poll for the type was answered, with or without changes.
     pub(crate) fn on_poll(&mut self, now: Moment) {
         self.poll_liveness.answered_at(now);
         self.names.on_response();
     }
 
-    /// A poll for the type was not answered.
+    /// Records that a poll for the type was not answered.
     pub(crate) fn on_poll_failed(&mut self, failure: PollFailure, now: Moment, options: &UpstreamOptions) {
         self.poll_liveness = Liveness::default();
         self.names.on_poll_failed(failure, now, options);
     }
 
-    /// It is not requested. If the server refuses it, reports that as an error of each wanted name, once.
+    /// Reports for a type that is kept off the stream: if the server refuses it, an error for each wanted name, once.
     pub(crate) fn report_refusal(&mut self, kind: &Type, status: Option<&ServerStatus>) -> Vec<Update> {
         let is_news = status.is_some_and(|status| self.rejected.is_news(status));
         let Some(status) = status.filter(|_| is_news || self.wire.has_changed()) else { return Vec::new() };
@@ -304,7 +304,7 @@ impl TypeSubscription {
         updates
     }
 
-    /// Another set is requested again on a new opening: so is this one, if clients need it and its end is not known.
+    /// Requests this set again too, because another set is requested on a new opening. It must be needed, and its end unknown.
     pub(crate) fn ask_for_set_too(&mut self, is_sought: bool) {
         if self.wanted.has_wildcard() && is_sought && !self.is_at_end() {
             silence::ask_for_set_too(&mut self.parts());
@@ -334,7 +334,7 @@ impl TypeSubscription {
         self.names.end_first_answer();
     }
 
-    /// The stream has ended, and the server's state with it. What the server gave stays cached, with its versions.
+    /// Handles the end of the stream, and with it of the server's state. What the server gave stays cached, with its versions.
     pub(crate) fn disconnect(&mut self, variant: Variant, quirks: &ServerQuirks) {
         if self.progress.was_at_once() {
             self.deliveries.note(Delivery::AtOnce);
@@ -344,19 +344,19 @@ impl TypeSubscription {
         }
         self.wanted.disconnect();
         self.names.request_rejected(&self.wanted, &self.given, &self.rejected);
-        self.rejected.disconnect(); // the server sends it again if it still exists
+        self.rejected.disconnect(); // if a rejected resource still exists, the server sends it again
         self.rejected.clear_errors();
         self.wire.disconnect();
         self.names.disconnect();
         self.second_request.disconnect();
         self.end_question.disconnect();
         if !self.second_request.is_empty() && self.wanted.class() == Class::Wildcard {
-            self.given.clear_accepted(); // with this version, the server would again have no reason to respond
+            self.given.clear_accepted(); // if this version were stated, the server would again have no reason to respond
         }
         (self.progress, self.poll_liveness) = Default::default();
     }
 
-    /// The server is to send these again: see [`Given::clear_versions`].
+    /// Makes the server send these names again. See [`Given::clear_versions`].
     pub(crate) fn clear_versions(&mut self, which: impl Fn(&Name) -> bool) {
         self.given.clear_versions(self.wanted.class(), which);
     }
@@ -369,7 +369,7 @@ impl TypeSubscription {
         self.given.clear_accepted();
     }
 
-    /// The first delta request is to state this under a version that no server gives.
+    /// Has the first delta request state a name under a version that no server gives.
     pub(crate) fn state_as_unknown(&mut self, name: Name) {
         self.given.insert_given_earlier(name);
     }

@@ -1,6 +1,6 @@
-//! Types for which a server may end the stream: they are kept off the view's stream, and tried apart.
+//! Types for which a server may end the stream: they are kept off the view's stream and tried on streams of their own.
 //!
-//! A trial is a stream of its own, and says one thing: whether the server takes a type. Nothing that is sent on it counts for anything else. A
+//! A trial is a stream of its own that shows one thing: whether the server takes a type. Nothing that the server sends on it counts otherwise. A
 //! server that takes no second stream of a node has no trials: there, types are put back on the view's stream one by one.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,31 +21,31 @@ use crate::xds::Type;
 #[derive(Debug, Default)]
 pub(super) struct TypeTrials {
     apart: BTreeMap<Type, Apart>,
-    /// Those of the types here that are outside of the table.
+    /// Those of the stream's types that are outside of the table.
     outside: BTreeSet<Type>,
     turns: Turns,
-    /// The type outside of the table that the next opening is for, and the status by which the last one was ended.
+    /// The type outside of the table that the next opening is for, and the status with which the last opening was ended.
     turn: Option<(Type, ServerStatus)>,
-    /// This opening is for one of them.
+    /// This opening is for such a type.
     is_turn: bool,
     pub(super) taken: TakenTypes,
     pub(super) first_requests: FirstRequests,
     trial: Option<RunningTrial>,
-    /// How many trials there were.
+    /// How many trials were made.
     count: u64,
-    /// Until then the server is taken for one that does not take a second stream of a node.
+    /// Until when the server counts as one that does not take a second stream of a node.
     pub(super) one_stream_until: Option<Moment>,
-    /// Trials in a row that have shown nothing.
+    /// How many trials in a row have shown nothing.
     failures: u32,
     paces: TrialPaces,
 }
 
-/// How many types are tried together.
+/// How many types are tried together at most.
 const TOGETHER: usize = 8;
-/// The pause after a trial that has shown nothing, and how many of them there are before the view's stream is used instead.
+/// The pause after a trial that has shown nothing, and after how many of them the view's stream is used instead.
 const SHORT_PAUSE: Duration = Duration::from_secs(2);
 const FAILURES: u32 = 3;
-/// How many refused types are remembered that nobody wants.
+/// How many refused types are remembered that no client wants.
 const REMEMBERED: usize = 64;
 
 impl TypeTrials {
@@ -54,12 +54,12 @@ impl TypeTrials {
         self.apart.get(kind).is_some_and(|of| !of.is_back)
     }
 
-    /// Returns the status by which the server refuses a type.
+    /// Returns the status with which the server refuses a type.
     pub(crate) fn refusal(&self, kind: &Type) -> Option<&ServerStatus> {
         self.apart.get(kind)?.refusal.as_ref()
     }
 
-    /// Returns the types that are kept off, with the status by which the server refuses one.
+    /// Returns the types that are kept off, each with the status if the server refuses it.
     pub(crate) fn all_apart(&self) -> impl Iterator<Item = (&Type, Option<&ServerStatus>)> {
         let apart = self.apart.iter().filter(|(_, of)| of.is_wanted && !of.is_back);
         apart.map(|(kind, of)| (kind, of.refusal.as_ref()))
@@ -70,8 +70,8 @@ impl TypeTrials {
         self.apart.iter().filter(|(_, of)| of.refusal.is_some()).map(|(kind, _)| kind)
     }
 
-    /// Decides which of the wanted types may be requested, that were not or were `opened` already. One that nothing is known of is tried
-    /// first, unless the stream would have nothing else.
+    /// Decides which of the wanted types may be requested. Each is given with whether it is `opened`: requested on this opening already. An
+    /// unknown type is tried first, unless the stream would have nothing else.
     pub(crate) fn sort<'a>(
         &mut self,
         wanted: impl Iterator<Item = (&'a Type, bool)> + Clone,
@@ -86,7 +86,7 @@ impl TypeTrials {
         if self.first_requests.is_none() {
             self.begin_turn(wanted.clone().map(|(kind, _)| kind), now);
             if self.one_stream_until.is_some_and(|until| now < until) {
-                self.put_back(|of| of.refusal.is_some(), now); // the stream is opened anyway
+                self.put_back(|of| of.refusal.is_some(), now); // so that they are tried too, since the stream is opened anyway
             }
         }
         let is_unknown = |kind: &Type| !is_in_table(kind) && !self.taken.has(kind) && !self.apart.contains_key(kind);
@@ -98,14 +98,14 @@ impl TypeTrials {
         } else if wanted.clone().all(|(kind, _)| self.apart.contains_key(kind)) {
             let wanted: BTreeSet<_> = wanted.map(|(kind, _)| kind).collect();
             let here = self.apart.iter_mut().filter(|(kind, _)| wanted.contains(kind));
-            // Of those that are refused it is the one whose pause ends first.
+            // If all types are refused, it is the type whose pause ends first.
             let place = |of: &Apart| (of.refusal.is_some(), of.refusal.is_none() && of.is_outside, of.next);
             let first = here.min_by_key(|(_, of)| place(of));
             first.into_iter().for_each(|(_, of)| of.is_back = true);
         }
     }
 
-    /// The opening is for one type outside of the table, if that was due for it. Those of the table are tried as soon as the server takes it.
+    /// Begins an opening for one type outside of the table, if one has its turn. Types of the table follow as soon as the server takes it.
     fn begin_turn<'a>(&mut self, wanted: impl Iterator<Item = &'a Type> + Clone, now: Moment) {
         let Some((kind, status)) = self.turn.take().filter(|(kind, _)| wanted.clone().any(|other| other == kind))
         else {
@@ -118,19 +118,19 @@ impl TypeTrials {
         self.suspect(&table, Why::Turn, false, &status, now);
     }
 
-    /// Such an opening is over: types of the table have the next one, unless more is known.
+    /// Ends such an opening: types of the table have the next one, unless more is known by then.
     fn end_turn(&mut self) {
         if std::mem::take(&mut self.is_turn) {
             self.apart.retain(|_, of| of.is_outside || of.why() != Some(Why::Turn));
         }
     }
 
-    /// A type was requested for the first time on this opening.
+    /// Records that a type was requested for the first time on this opening.
     pub(crate) fn on_requested(&mut self, kind: &Type, now: Moment) {
         self.first_requests.note(kind, now);
     }
 
-    /// The server has sent a response of the type.
+    /// Records that the server has sent a response of the type.
     pub(crate) fn on_response(&mut self, kind: &Type) {
         if self.first_requests.on_answer(kind) {
             self.on_taken_here(kind, Taken::Answered);
@@ -141,7 +141,7 @@ impl TypeTrials {
         if !self.first_requests.is_live() {
             self.first_requests.on_lived();
             (self.turns, self.turn) = Default::default();
-            // It was the server's state that has ended earlier openings, or the type of one.
+            // Earlier openings were ended because of the server's state, or because of one type.
             let Self { apart, taken, .. } = self;
             apart.retain(|kind, of| of.why() != Some(Why::Turn) || !taken.has(kind));
         }
@@ -156,12 +156,12 @@ impl TypeTrials {
         self.taken.note(kind, how);
     }
 
-    /// Returns what the server was found to answer since the last call.
+    /// Returns the types that the server was found to answer since the last call.
     pub(crate) fn take_unshared(&mut self) -> Vec<Type> {
         self.taken.take_unshared()
     }
 
-    /// Other views have found that the server answers these types. Those that it has refused in this view stay apart.
+    /// Applies what other views have found: the server answers these types. Those that it has refused in this view stay apart.
     pub(crate) fn on_answered_in_others(&mut self, types: &Arc<BTreeSet<Type>>) {
         if !self.taken.on_answered_in_others(types) {
             return;
@@ -171,7 +171,7 @@ impl TypeTrials {
         self.trial.take_if(|trial| !trial.kinds.iter().any(|kind| apart.contains_key(kind)));
     }
 
-    /// Handles due timers. What is not `kept` was requested long ago, if it was. Of what is `wanted`, something can be requested.
+    /// Handles due timers. Types that are not `kept` have no subscription any more. Of types that are `wanted`, something can be requested.
     pub(crate) fn on_time(&mut self, is_kept: impl Fn(&Type) -> bool, is_wanted: impl Fn(&Type) -> bool, now: Moment) {
         self.first_requests.on_time(&is_kept, now);
         self.one_stream_until.take_if(|until| *until <= now);
@@ -190,14 +190,14 @@ impl TypeTrials {
         }
     }
 
-    /// The view's stream works without these. Each is put back on it by itself, but a refused one only when it is opened anyway.
+    /// Puts types back one by one, because the view's stream works without them. A refused one waits until the stream is opened anyway.
     fn try_on_stream(&mut self, now: Moment) {
         self.apart.values_mut().filter(|of| !of.is_back).for_each(|of| of.on_works_without(now));
         self.put_back(|of| of.refusal.is_none(), now);
     }
 
-    /// Lets the type that has waited for longest go on the view's stream, if none of them is on it. Those outside of the table have a common
-    /// pace: each may end the stream.
+    /// Puts back on the view's stream the type that has waited longest, if no type is put back now. Types outside of the table have a common
+    /// pace, because each may end the stream.
     fn put_back(&mut self, may: impl Fn(&Apart) -> bool, now: Moment) {
         if self.apart.values().any(Apart::has_place) {
             return;
@@ -211,8 +211,8 @@ impl TypeTrials {
         }
     }
 
-    /// Returns the types of the trial that is due: the one that has waited for longest, and others that may be tried with it. Those of the table
-    /// are tried first, and with each other only.
+    /// Returns the types of the trial that is due: the one that has waited longest, and others that may be tried with it. Types of the table are
+    /// tried first, and only with each other.
     pub(crate) fn due(&self, now: Moment) -> Option<Vec<Type>> {
         self.trial_deadline().filter(|at| *at <= now && self.one_stream_until.is_none())?;
         let is_due = |of: &Apart| of.is_wanted && !of.is_back && self.paced(of) <= now;
@@ -228,7 +228,7 @@ impl TypeTrials {
         self.first_requests.find(|kind| self.taken.has(kind))
     }
 
-    /// These are requested on a stream of their own. Returns the number of the trial: what is reported of an earlier one counts no more.
+    /// Begins a trial of these types on a stream of their own. Returns its number: reports of an earlier trial do not count any more.
     pub(crate) fn begin(&mut self, kinds: Vec<Type>, now: Moment) -> u64 {
         let is_outside = kinds.iter().any(|kind| self.apart.get(kind).is_some_and(|of| of.is_outside));
         self.paces.note(is_outside, now);
@@ -237,7 +237,7 @@ impl TypeTrials {
         self.count
     }
 
-    /// There is nothing to request of these for now.
+    /// Postpones types of which nothing can be requested for now.
     pub(crate) fn skip(&mut self, kinds: &[Type], now: Moment) {
         self.each(kinds, |of| of.next = now + SHORT_PAUSE);
     }
@@ -246,12 +246,12 @@ impl TypeTrials {
         self.trial.is_some()
     }
 
-    /// The trial's stream is opened.
+    /// Records that the trial's stream is open.
     pub(crate) fn on_begun(&mut self, serial: u64, now: Moment) {
         self.trial.iter_mut().filter(|trial| trial.serial == serial).for_each(|trial| trial.begun = Some(now));
     }
 
-    /// The trial has ended.
+    /// Applies what the end of a trial has shown.
     pub(crate) fn on_trial_end(&mut self, serial: u64, end: TrialEnd, now: Moment) {
         let Some(RunningTrial { kinds, .. }) = self.trial.take_if(|trial| trial.serial == serial) else { return };
         match end {
@@ -283,21 +283,21 @@ impl TypeTrials {
         }
     }
 
-    /// Second streams show nothing, for a while.
+    /// Makes no trials for a while, because second streams show nothing.
     fn use_one_stream(&mut self, now: Moment) {
         (self.failures, self.one_stream_until) = (0, Some(now + LONGEST_PAUSE));
     }
 
-    /// The view's stream was ended, by this status if it was the server. Returns whether a type, or a trial, may be why.
+    /// Handles the end of the view's stream. `status` is set if the server ended it. Returns whether a type, or a trial, may be the reason.
     pub(crate) fn on_ended(&mut self, status: Option<&ServerStatus>, now: Moment) -> bool {
         let status = status.filter(|status| status.may_concern_request());
-        // Whatever the end shows, they were not taken.
+        // Whatever the end shows, the server has not taken these types.
         let shows_nothing = self.first_requests.is_live() && status.is_none();
         let is_over = |of: &&mut Apart| of.is_back && (of.refusal.is_some() || shows_nothing);
         self.apart.values_mut().filter(is_over).for_each(|of| of.postpone(now));
-        self.turn = None; // unless it is given again
+        self.turn = None; // unless it is set again below
         match (self.trial.take().filter(|trial| trial.begun.is_some_and(|begun| now < begun + PROOF)), status) {
-            // It may have been ended for the other.
+            // The stream may have been ended because of the other one.
             (Some(_), Some(_)) => self.use_one_stream(now),
             (Some(trial), None) => self.on_failure(&trial.kinds, now),
             (None, Some(status)) => return self.on_ended_by_server(status, now),
@@ -306,7 +306,7 @@ impl TypeTrials {
         status.is_some()
     }
 
-    /// The stream is closed.
+    /// Records that the stream is closed.
     pub(crate) fn on_closed(&mut self) {
         self.end_turn();
         self.trial = None;
@@ -327,16 +327,16 @@ impl TypeTrials {
         }
     }
 
-    /// It may be any type of the stream, or of those that are off it, or the view. Decides what is on the next opening, and returns whether a
-    /// type may be why. What clients make up is tried apart as soon as the server takes anything, and counts only if there is nothing else.
+    /// Handles an end that any type may be the reason of, on the stream or off it, or the view itself. Decides what is on the next opening. Returns
+    /// whether a type may be the reason. Types that clients make up are tried apart as soon as the server takes anything: they count only alone.
     fn take_turns(&mut self, suspects: &[Type], status: &ServerStatus, now: Moment) -> bool {
-        self.is_turn = false; // what it has kept off is among those that have turns now
+        self.is_turn = false; // the types that it has kept off are among those that take turns now
         let off = self.apart.iter().filter(|(_, of)| of.is_wanted && !of.is_back).map(|(kind, _)| kind);
         let all = suspects.iter().chain(off).filter(|kind| self.refusal(kind).is_none());
         let (outside, table): (Vec<Type>, Vec<Type>) = all.cloned().partition(|kind| self.outside.contains(kind));
         let judged = if table.is_empty() { &outside } else { &table };
         let is_suspected = |kind: &Type| self.apart.get(kind).is_some_and(|of| !of.is_back && of.suspicion.is_some());
-        let may_be_type = judged.iter().any(is_suspected); // and was off
+        let may_be_type = judged.iter().any(is_suspected); // and was off the stream
         let since = |kind: &Type| self.apart.get(kind).map_or(now, |of| of.since);
         let oldest = |kinds: &[Type]| kinds.iter().min_by_key(|kind| (since(kind), *kind)).cloned();
         let turn = self.turns.next(table.len(), outside.len());
@@ -346,7 +346,7 @@ impl TypeTrials {
         self.turn = next_outside.map(|kind| (kind, status.clone()));
         self.suspect(&outside, Why::Turn, false, status, now);
         if turn == Turn::All && table.is_empty() {
-            self.each(&outside, |of| of.suspicion = None); // it may be the view
+            self.each(&outside, |of| of.suspicion = None); // the view itself may be the reason
         }
         let (on, off): (Vec<Type>, Vec<Type>) =
             table.into_iter().partition(|kind| alone.as_ref().is_none_or(|alone| alone == kind));
@@ -363,14 +363,14 @@ impl TypeTrials {
         }
     }
 
-    /// When something is next due after `now`.
+    /// Returns when something is next due after `now`.
     pub(crate) fn next_deadline(&self, now: Moment) -> Option<Moment> {
         let lasting = self.first_requests.next_lasting(|kind| self.taken.has_here(kind));
         let deadlines = lasting.into_iter().chain(self.trial_deadline()).chain(self.one_stream_until);
         deadlines.filter(|at| *at > now).min()
     }
 
-    /// When the next trial may begin, or the next type may be put back.
+    /// Returns when the next trial may begin, or the next type may be put back.
     fn trial_deadline(&self) -> Option<Moment> {
         let has_one_stream = self.one_stream_until.is_some();
         let is_busy = self.trial.is_some() || has_one_stream && self.apart.values().any(Apart::has_place);
@@ -381,7 +381,7 @@ impl TypeTrials {
         self.apart.values().filter(may).map(|of| self.paced(of)).min()
     }
 
-    /// From when on a type may be tried, or put back.
+    /// Returns when a type may be tried or put back.
     fn paced(&self, of: &Apart) -> Moment {
         let paced = match self.one_stream_until {
             Some(_) => self.paces.outside.put_back_at().filter(|_| of.is_outside),

@@ -1,4 +1,4 @@
-//! What is wanted of one type from one server: `*`, names, collections, and names for which requests have no room.
+//! What is wanted of one type from one server: `*`, names and collections; and the wanted names for which requests have no room.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -15,9 +15,9 @@ pub(super) struct Wanted {
     class: Class,
     wildcard: bool,
     names: BTreeSet<Name>,
-    /// Those of `names` that are globs of collections.
+    /// Those of `names` that are globs.
     globs: Globs,
-    /// Wanted names that are not requested, since a request has no room for them.
+    /// Wanted names that are not requested, because a request has no room for them.
     left_out: LeftOut,
 }
 
@@ -35,7 +35,7 @@ impl Wanted {
         self.wildcard
     }
 
-    /// Names that are wanted by themselves and requested.
+    /// Returns the names that are wanted by themselves and requested.
     pub(crate) fn names(&self) -> &BTreeSet<Name> {
         &self.names
     }
@@ -66,7 +66,7 @@ impl Wanted {
         self.wants_by_key(resource) || self.globs.of(&resource.name).is_some()
     }
 
-    /// The same without collections.
+    /// Like [`Self::wants_resource`], but a resource is not wanted as a member of a collection.
     pub(crate) fn wants_by_key(&self, resource: &Resource) -> bool {
         let mut keys = [&resource.name].into_iter().chain(resource.aliases());
         self.class == Class::Wildcard || keys.any(|key| self.names.contains(key))
@@ -77,7 +77,7 @@ impl Wanted {
         !self.names.contains(name) && self.globs.of(name).is_some()
     }
 
-    /// What a name of the type is an answer to.
+    /// Returns the selector for which the server sends a name.
     pub(crate) fn selector_of(&self, name: &Name) -> Selector {
         match self.class {
             Class::Wildcard => Selector::Wildcard,
@@ -85,7 +85,7 @@ impl Wanted {
         }
     }
 
-    /// Whether a request in this variant has anything to ask for.
+    /// Whether a request in this variant has anything to request.
     pub(crate) fn is_requestable(&self, variant: Variant) -> bool {
         self.wildcard
             || match variant {
@@ -94,7 +94,7 @@ impl Wanted {
             }
     }
 
-    /// How much is known of `*`, and of each collection that the server has sent something of.
+    /// Returns updates with this completeness for `*`, and for each collection of which the server has sent something.
     pub(crate) fn completeness_updates(&self, kind: &Type, completeness: Completeness) -> Vec<Update> {
         let wildcard = self.wildcard.then_some(Selector::Wildcard);
         let globs = self.globs.begun().cloned().map(Selector::Name);
@@ -106,7 +106,7 @@ impl Wanted {
         self.wildcard = on;
     }
 
-    /// Returns whether the name is new.
+    /// Adds a name. Returns whether it is new.
     pub(crate) fn insert(&mut self, name: &Name) -> bool {
         self.globs.insert(name);
         let is_new = self.names.insert(name.clone());
@@ -116,30 +116,30 @@ impl Wanted {
         is_new
     }
 
-    /// Returns whether the name is that of a collection.
+    /// Removes a name. Returns whether it is a glob.
     pub(crate) fn remove(&mut self, name: &Name) -> bool {
         self.names.remove(name);
         self.left_out.remove_new(name);
         self.globs.remove(name)
     }
 
-    /// A planted fault: the names are lost.
+    /// Drops all names: a planted fault.
     pub(crate) fn forget_names(&mut self) {
         self.names.clear();
     }
 
-    /// The server has sent something of a collection. Returns whether that is the first time.
+    /// Records that the server has sent something of a collection. Returns whether that is the first time.
     pub(crate) fn begin(&mut self, glob: &Name) -> bool {
         self.globs.begin(glob)
     }
 
-    /// Another server may answer next, or the same one in another variant.
+    /// Records that the stream has ended: another server may answer next, or the same one in another variant.
     pub(crate) fn disconnect(&mut self) {
         self.globs.disconnect();
     }
 
-    /// Decides which of the wanted names the next request can have: older names come before newer ones, and a name that the
-    /// server was sent on this opening stays. Returns what has no room any more, and what has room again.
+    /// Decides which wanted names the next request has room for: older names come before newer ones, and a name that the server was sent on this
+    /// opening stays. Returns the names that have no room any more, and those that have room again.
     pub(crate) fn fit(&mut self, limit: usize, variant: Variant, is_first: bool) -> (Vec<Name>, Vec<Name>) {
         let new = self.left_out.take_new();
         let mut room = RequestRoom::new(limit, 0);
@@ -158,17 +158,17 @@ impl Wanted {
         (out, back)
     }
 
-    /// A name, which is wanted no more, is wanted again and has no room.
+    /// Leaves out a name that is wanted and has no room. The caller has ended its subscription.
     pub(crate) fn leave_out(&mut self, name: Name, error: impl FnOnce() -> NamedError) {
         self.left_out.insert(name, error);
     }
 
-    /// A name is left out no more. Returns whether it was.
+    /// Ends that a name is left out. Returns whether it was.
     pub(crate) fn remove_left_out(&mut self, name: &Name) -> bool {
         self.left_out.remove(name)
     }
 
-    /// All names of now were judged by the room for them.
+    /// Records that all present names were judged by the room for them.
     pub(crate) fn end_fit(&mut self) {
         self.left_out.take_new();
     }
@@ -184,14 +184,14 @@ impl Wanted {
         names.into_iter().map(|key| Update::Error { kind: kind.clone(), key, error: error.clone() }).collect()
     }
 
-    /// Reports an error for each glob that this server cannot serve in its variant, once (COLL-23).
+    /// Reports an error for each glob that this server cannot serve because of its variant, once (COLL-23).
     pub(crate) fn reject_globs(&mut self, kind: &Type) -> Vec<Update> {
         let error = Arc::new(unspeakable());
         let rejected = self.globs.take_unasked().into_iter();
         rejected.map(|key| Update::Error { kind: kind.clone(), key, error: error.clone() }).collect()
     }
 
-    /// Returns what has an error because it is not requested.
+    /// Returns the names that have an error because they are not requested.
     pub(crate) fn errors(&self) -> impl Iterator<Item = (&Name, Arc<NamedError>)> {
         let rejected = self.globs.rejected().map(|glob| (glob, Arc::new(unspeakable())));
         rejected.chain(self.left_out.errors().map(|(name, error)| (name, error.clone())))
@@ -207,15 +207,15 @@ fn unspeakable() -> NamedError {
 #[derive(Debug, Default)]
 pub(super) struct Globs {
     all: BTreeMap<Name, GlobState>,
-    /// Those for which no error was reported.
+    /// Globs for which no error was reported.
     unasked: BTreeSet<Name>,
 }
 
 #[derive(Debug, Default)]
 struct GlobState {
-    /// An error was reported: this server cannot serve it.
+    /// An error was reported, because this server cannot serve the collection.
     rejected: bool,
-    /// The server has sent something of it on this opening.
+    /// The server has sent something of the collection on this opening.
     begun: bool,
 }
 
@@ -227,7 +227,7 @@ impl Globs {
         }
     }
 
-    /// Returns whether it was there.
+    /// Removes a glob. Returns whether it was there.
     pub(crate) fn remove(&mut self, name: &Name) -> bool {
         self.unasked.remove(name);
         self.all.remove(name).is_some()
@@ -245,7 +245,7 @@ impl Globs {
         self.all.keys()
     }
 
-    /// The collection that a name is in.
+    /// Returns the requested collection that a name is in.
     pub(crate) fn of(&self, name: &Name) -> Option<&Name> {
         if self.all.is_empty() {
             return None; // the usual case; a look-up costs time
@@ -253,17 +253,17 @@ impl Globs {
         self.all.get_key_value(&name.collection()?).map(|(glob, _)| glob)
     }
 
-    /// Notes that the server has sent something of it. Returns whether that is the first time.
+    /// Records that the server has sent something of a collection. Returns whether that is the first time.
     pub(crate) fn begin(&mut self, glob: &Name) -> bool {
         self.all.get_mut(glob).is_some_and(|state| !std::mem::replace(&mut state.begun, true))
     }
 
-    /// Returns those that the server has sent something of.
+    /// Returns the collections of which the server has sent something.
     pub(crate) fn begun(&self) -> impl Iterator<Item = &Name> {
         self.all.iter().filter(|(_, state)| state.begun).map(|(name, _)| name)
     }
 
-    /// Returns those for which an error was reported.
+    /// Returns the globs for which an error was reported.
     pub(crate) fn rejected(&self) -> impl Iterator<Item = &Name> {
         self.all.iter().filter(|(_, state)| state.rejected).map(|(name, _)| name)
     }
@@ -281,7 +281,7 @@ impl Globs {
         unasked.into_iter().collect()
     }
 
-    /// Another server may answer next, or the same one in another variant.
+    /// Records that the stream has ended: another server may answer next, or the same one in another variant.
     pub(crate) fn disconnect(&mut self) {
         self.all.values_mut().for_each(|state| *state = GlobState::default());
         self.unasked = self.all.keys().cloned().collect();

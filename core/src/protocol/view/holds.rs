@@ -57,7 +57,7 @@ impl<'a> Holds<'a> {
         self.after_outage.add_waits(&options.brakes, now, list);
     }
 
-    /// Returns the brakes that hold something, each with at most so many names.
+    /// Returns the brakes that hold something, each with a limited number of names.
     pub fn brakes(self, names: usize) -> Vec<BrakeReport> {
         self.brakes.reports(&self.facts.options().brakes, names)
     }

@@ -25,8 +25,8 @@ impl Leaving {
     /// The client's stream goes on, so the client can request it again if it needs it after all.
     pub(super) const BY_REQUEST: Self = Self { with_stream: false, has_any: true };
 
-    /// Whether the subscription lingers, if so many linger already for which nothing is cached. Only a few of these do, because each saves
-    /// no more than a request. When memory is scarce, only those that are known to be absent do.
+    /// Whether the subscription lingers, if `void` others linger for which nothing is cached. Only a few of these may, because each saves no
+    /// more than a request. When memory is scarce, only those that are known to be absent may.
     pub(super) fn lingers(self, is_absent: bool, memory: Scarcity, void: usize) -> bool {
         let is_scarce = memory > Scarcity::None;
         let Self { with_stream, has_any } = self;

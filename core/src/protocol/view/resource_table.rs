@@ -373,7 +373,7 @@ impl ResourceTable {
         self.entries.insert_mut(name.clone(), tombstone);
     }
 
-    /// Does the same as [`Coverage::interrupt`] for one name, or one collection.
+    /// Like [`Coverage::interrupt`], for one name or one collection.
     pub(super) fn interrupt_one(&mut self, name: &Name, at: Revision) {
         self.collections.interrupt(name, at);
         self.forget_evidence(name);

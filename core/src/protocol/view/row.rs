@@ -58,12 +58,12 @@ enum Step {
     Order(Passed),
     /// Updates are after the order.
     EnterTables(vec::IntoIter<Passed>),
-    /// The stages that were added at a place, the brakes and the order let go what they have held for long enough.
+    /// The stages that were added at a place, the brakes and the order release what they have held for long enough.
     ReleaseAdded(Place),
     ReleaseBraked,
     ReleaseAfterOutage,
     ReleaseOrdered,
-    /// The order lets go changes, each with the clusters that did not arrive, and then removals.
+    /// The order releases changes, each with the clusters that did not arrive, and then removals.
     Overdue(vec::IntoIter<(Passed, BTreeSet<Name>)>),
     WaitedFor(BTreeSet<Name>),
     ReleaseRemovals,

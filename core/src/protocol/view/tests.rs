@@ -153,7 +153,7 @@ fn is_absent_by_evidence(world: &World, name: &Name) -> bool {
     table.coverage().is_absent_by_evidence(table.get(name).unwrap())
 }
 
-/// Otherwise the file of an earlier process keeps names that nobody subscribes to any more, and they are served after a restart.
+/// Otherwise the file of an earlier process keeps names to which no client subscribes any more, and they are served after a restart.
 #[test]
 fn a_table_that_is_made_again_does_not_remember_what_the_one_before_forgot() {
     let mut world = World::new();

@@ -240,7 +240,7 @@ impl NamedError {
 pub struct RefusedName {
     pub(crate) kind: Type,
     pub(crate) name: Name,
-    /// Why there is none.
+    /// Why the view has no room for the name.
     pub why: NoRoom,
 }
 

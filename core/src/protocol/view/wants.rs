@@ -36,7 +36,7 @@ impl<'a> Wants<'a> {
         self.interest.is_any()
     }
 
-    /// Returns the same of one authority.
+    /// Like [`Self::is_any`], for one authority.
     pub(crate) fn is_any_of(self, authority: &Authority) -> bool {
         self.interest.is_any_of(authority)
     }

@@ -1,8 +1,8 @@
-//! Waits: what each of them waits for, how long it has waited, and how long it may wait at most.
+//! Waits: what each wait is for, how long it has lasted, and how long it may last.
 //!
-//! Owns the kinds of waits with their bounds, and lists of them. Leaves each wait to its owner: a list is read from the timers and states
-//! by which the owners decide, so nothing is recorded twice. Invariant: a wait has a bound from documented options, unless the control
-//! plane is away; then its clock stands.
+//! Owns the kinds of waits with their bounds, and lists of waits. Leaves each wait to its owner: a list is read from the timers and states by
+//! which the owners decide, so nothing is recorded twice. Invariant: a wait has a bound from documented options, unless the control plane is
+//! away; then its clock stands.
 
 mod table;
 
@@ -14,34 +14,34 @@ use super::keys::Selector;
 use super::moment::Moment;
 use crate::xds::{Authority, Name, Type};
 
-/// Something that waits.
+/// One wait.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Wait {
-    /// What it waits for.
+    /// What is waited for.
     pub kind: WaitKind,
-    /// For how long it has waited, by a clock that stands while the control plane is away.
+    /// For how long it has lasted, by a clock that stands while the control plane is away.
     pub age: Duration,
-    /// How long it may wait at most; `None` while the control plane is away.
+    /// How long it may last; `None` while the control plane is away.
     pub bound: Option<Duration>,
     /// What waits.
     pub subject: WaitSubject,
 }
 
-/// What waits. It distinguishes waits of one kind and one owner.
+/// What waits. This distinguishes waits of one kind and one owner.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct WaitSubject {
-    /// The type that it is about.
+    /// The type that the wait is about.
     pub kind: Option<Type>,
-    /// The set or the name.
+    /// The set or the name that the wait is about.
     pub of: Option<Selector>,
-    /// The server that is asked, by its place in the plan.
+    /// The server that is asked, by its index in the plan.
     pub server: Option<usize>,
     /// The authority whose servers wait.
     pub authority: Option<Authority>,
 }
 
 impl Wait {
-    /// Returns whether it lasts clearly longer than it may.
+    /// Returns whether the wait lasts clearly longer than it may.
     pub fn is_beyond(&self) -> bool {
         is_beyond(self.age, self.bound)
     }
@@ -78,7 +78,7 @@ impl WaitSubject {
     }
 }
 
-/// Returns the age of a wait that ends at `until` and lasts for `bound`.
+/// Returns the age of a wait that ends at `until` after it has lasted for `bound`.
 pub(crate) fn age_of(until: Moment, bound: Duration, now: Moment) -> Duration {
     (bound + (now - until)).saturating_sub(until - now)
 }
@@ -87,39 +87,39 @@ fn is_beyond(age: Duration, bound: Option<Duration>) -> bool {
     bound.is_some_and(|bound| age > bound + SLACK)
 }
 
-/// A timer wakes somewhat late, and a call that shows that a server is alive takes its time.
+/// A timer wakes a little late, and a call that shows that a server is alive takes its time.
 const SLACK: Duration = Duration::from_secs(1);
 
 /// Waits that their owners have added.
 #[derive(Debug, Default)]
 pub struct WaitList {
     sums: [WaitSum; WaitKind::ALL.len()],
-    /// At most twice `limit`.
+    /// The oldest waits; at most twice `limit`.
     kept: Vec<Wait>,
     limit: usize,
     beyond: Vec<Wait>,
-    /// Only waits that concern this name are added.
+    /// If set, only waits that concern this name are added.
     about: Option<(Type, Name)>,
 }
 
 /// All waits of one kind.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct WaitSum {
-    /// How many there are.
+    /// How many waits there are.
     pub count: usize,
-    /// How long the oldest has lasted.
+    /// How long the oldest of them has lasted.
     pub oldest: Duration,
-    /// How many last longer than they may.
+    /// How many have lasted longer than they may.
     pub beyond: usize,
 }
 
 impl WaitList {
-    /// Keeps so many of the oldest.
+    /// Returns a list that keeps this many of the oldest waits.
     pub fn keeping(limit: usize) -> Self {
         Self { limit, ..Self::default() }
     }
 
-    /// Keeps those that concern one name: its own, and those of its sets.
+    /// Returns a list that keeps waits which concern one name: its own, and those of its sets.
     pub fn about(kind: &Type, name: &Name) -> Self {
         Self { about: Some((kind.clone(), name.clone())), ..Self::keeping(MAX_ABOUT) }
     }
@@ -159,7 +159,7 @@ impl WaitList {
         self.sums[kind as usize].count += count;
     }
 
-    /// Returns how many waits of one kind are worth adding one by one, if the oldest come first.
+    /// Returns how many waits of one kind are worth adding one by one, if they are added from the oldest on.
     pub(crate) fn room(&self) -> usize {
         if self.about.is_some() { usize::MAX } else { self.limit.max(1) }
     }
@@ -176,18 +176,18 @@ impl WaitList {
         self.kept.truncate(self.limit);
     }
 
-    /// Returns the sums of the kinds that there are.
+    /// Returns the sums of the kinds that have waits.
     pub fn sums(&self) -> impl Iterator<Item = (WaitKind, WaitSum)> {
         let all = WaitKind::ALL.into_iter().zip(self.sums);
         all.filter(|(_, sum)| sum.count > 0)
     }
 
-    /// Returns those that last longer than they may; of very many, a part.
+    /// Returns waits that have lasted longer than they may. If they are very many, only some of them.
     pub fn beyond(&self) -> &[Wait] {
         &self.beyond
     }
 
-    /// Returns the oldest, the oldest first.
+    /// Returns the oldest waits, in order of age.
     pub fn into_oldest(mut self) -> Vec<Wait> {
         self.shorten();
         self.kept
@@ -195,7 +195,7 @@ impl WaitList {
 }
 
 impl WaitSum {
-    /// Adds those of another owner.
+    /// Adds the waits of another owner.
     pub fn absorb(&mut self, other: &Self) {
         self.count += other.count;
         self.oldest = self.oldest.max(other.oldest);
@@ -205,7 +205,7 @@ impl WaitSum {
 
 /// How many of the waits that last too long are listed one by one.
 const MAX_BEYOND: usize = 10_000;
-/// How many concern one name, at most.
+/// How many waits that concern one name are listed at most.
 const MAX_ABOUT: usize = 16;
 
 #[cfg(test)]

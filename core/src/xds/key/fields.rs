@@ -28,7 +28,7 @@ pub enum KeyField {
     SubZone,
     /// All of `node.metadata`.
     Metadata,
-    /// All of `node.metadata` but the values at these paths of keys.
+    /// All of `node.metadata` except the values at these paths of keys.
     MetadataExcept(Vec<Vec<String>>),
     /// One value in the metadata, by its path of keys.
     MetadataPath(Vec<String>),
@@ -102,14 +102,14 @@ impl KeyField {
         paths::push(path, key);
     }
 
-    /// Returns all of the metadata but the values at these paths, whose order does not count.
+    /// Returns the field of all metadata except the values at these paths, whose order does not count.
     pub fn metadata_except(mut paths: Vec<Vec<String>>) -> Self {
         paths.sort_unstable();
         paths.dedup();
         Self::MetadataExcept(paths)
     }
 
-    /// Whether it is the id or a part of it.
+    /// Whether the field is the id or a part of it.
     pub fn is_of_id(&self) -> bool {
         matches!(self, Self::Id | Self::IdPart(_))
     }
@@ -124,13 +124,13 @@ impl KeyField {
             .join(", ")
     }
 
-    /// Whether its value is one text, which a rule can permit.
+    /// Whether the field's value is one text, which a rule can permit.
     pub fn is_text(&self) -> bool {
         use KeyField::*;
         matches!(self, Id | Cluster | Region | Zone | SubZone | MetadataPath(_))
     }
 
-    /// Returns its value, if it is a text. Missing fields outside of the metadata are empty.
+    /// Returns the field's value, if that is a text. Missing fields outside of the metadata are empty.
     pub(in crate::xds) fn text_in(&self, node: &Node) -> Option<String> {
         let of_place = |part: fn(&Locality) -> &String| {
             Some(node.locality.as_ref().map(|place| part(place).clone()).unwrap_or_default())

@@ -8,13 +8,13 @@ use std::sync::Arc;
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HeaderName(Arc<str>);
 
-/// Why a header cannot be in the key, and cannot be shown to servers by its name alone.
+/// Why a header cannot be in the key, and cannot be shown to servers under its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum HeaderNameFault {
-    /// It is not the name of a header as HTTP/2 has it.
+    /// It is not a header name in the form of HTTP/2.
     #[error("a name of small letters, digits, hyphens, underscores and points")]
     Spelling,
-    /// It is the header of tokens.
+    /// It is the header that carries tokens.
     #[error("another header: authorization has a key of its own, token_file")]
     Authorization,
     /// Its value is encoded bytes.
@@ -44,7 +44,7 @@ impl HeaderName {
         Ok(Self(text.into()))
     }
 
-    /// Returns it as text.
+    /// Returns the name as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -78,12 +78,12 @@ impl HeaderHashes {
         self.0.as_ref()?.get(name).map(|hash| &**hash)
     }
 
-    /// Returns all of them, in the order of their names.
+    /// Returns all hashes, in the order of their names.
     pub fn iter(&self) -> impl Iterator<Item = (&HeaderName, &str)> {
         self.0.iter().flat_map(|hashes| hashes.iter().map(|(name, hash)| (name, &**hash)))
     }
 
-    /// Returns those that are in the key.
+    /// Returns the hashes of the headers that are in the key.
     pub(super) fn among(&self, is_in: impl Fn(&HeaderName) -> bool) -> Self {
         if self.iter().all(|(name, _)| is_in(name)) {
             return self.clone();
@@ -93,7 +93,7 @@ impl HeaderHashes {
 }
 
 const LONGEST: usize = 256;
-/// Headers that a connection or a message has for itself, and that a relay must not pass on.
+/// Headers that concern one connection or message, and that a relay must not pass on.
 const RESERVED: [&str; 24] = [
     "accept",
     "accept-charset",

@@ -3,7 +3,7 @@
 use std::iter::repeat_n;
 use std::num::NonZeroUsize;
 
-/// One part of an id whose parts a text separates.
+/// One part of an id whose parts are separated by a text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IdPart {
     number: NonZeroUsize,
@@ -11,29 +11,29 @@ pub struct IdPart {
 }
 
 impl IdPart {
-    /// Returns the part of this number, 1 for the first one. There is none if nothing separates the parts.
+    /// Returns the part of this number, 1 for the first one. `None` if the separator is empty.
     pub fn new(number: NonZeroUsize, separator: &str) -> Option<Self> {
         (!separator.is_empty()).then(|| Self { number, separator: separator.into() })
     }
 
-    /// Returns its number: 1 is the first part.
+    /// Returns the part's number: 1 is the first part.
     pub fn number(&self) -> usize {
         self.number.get()
     }
 
-    /// Returns what separates the parts.
+    /// Returns the text that separates the parts.
     pub fn separator(&self) -> &str {
         &self.separator
     }
 
-    /// Returns this part of an id; empty if the id has fewer parts.
+    /// Returns this part of an id. It is empty if the id has fewer parts.
     pub(super) fn of<'i>(&self, id: &'i str) -> &'i str {
         id.split(self.separator()).nth(self.number() - 1).unwrap_or_default()
     }
 }
 
-/// Returns an id with these parts in their places and all others empty, so that it has the same parts as `id`. It is no longer than `id`.
-/// Parts with different separators have no common places, so then the whole id is returned.
+/// Returns an id that has only these parts of `id`, each at its position, and is empty elsewhere. So it has the same parts as `id`, and is no
+/// longer. Parts with different separators have no common positions: then the whole id is returned.
 pub(super) fn kept(parts: &[&IdPart], id: &str) -> String {
     let [first, others @ ..] = parts else { return String::new() };
     let separator = first.separator();

@@ -26,12 +26,12 @@ impl MemberNode {
         if self.extensions.is_empty() { self.own.clone() } else { [&*self.own, &*self.extensions].concat().into() }
     }
 
-    /// Returns the number of its bytes without the extensions, which it mostly shares with other nodes.
+    /// Returns how many bytes the node has without the extensions, which it mostly shares with other nodes.
     pub fn own_bytes(&self) -> usize {
         self.own.len()
     }
 
-    /// Returns a hash of all of it.
+    /// Returns a hash of the whole node.
     pub(crate) fn digest(&self) -> u128 {
         xxh3_128(&[&self.own, &self.extensions].map(|part| xxh3_128(part).to_le_bytes()).concat())
     }
@@ -41,7 +41,7 @@ impl MemberNode {
         &self.extensions
     }
 
-    /// Replaces the extensions by another copy of the same bytes, so that this copy can be freed.
+    /// Replaces the extensions with another copy of the same bytes, so that the old copy can be freed.
     pub(crate) fn share_extensions(&mut self, same: Bytes) {
         debug_assert_eq!(self.extensions, same);
         self.extensions = same;
@@ -81,7 +81,7 @@ fn maps(node: &[u8]) -> Option<Node> {
         }
     }
     let mut maps = Node::decode(&*encoded).ok()?;
-    // Of two versions the last one counts. A version that is text has no map.
+    // If there are two versions, the last one counts. A version that is text has no map.
     maps.user_agent_version_type.take_if(|version| matches!(version, UserAgentVersionType::UserAgentVersion(_)));
     Some(maps)
 }

@@ -1,10 +1,10 @@
-//! What a key has of the metadata of a node: all but some values, or single values.
+//! The part of a node's metadata that is in a key: everything except some values, or single values.
 
 use std::collections::BTreeMap;
 
 use prost_types::{Struct, Value, value::Kind};
 
-/// Returns metadata without the values at these paths. A path that leads through a list or past the end of an object takes nothing.
+/// Returns metadata without the values at these paths. A path that leads through a list or past the end of an object removes nothing.
 ///
 /// An object that loses all its values stays as an empty object, because having it distinguishes a node from others. Metadata that loses
 /// everything counts as missing, as it does if it had only a tenant.

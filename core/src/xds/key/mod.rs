@@ -54,7 +54,7 @@ pub struct KeyRule {
     fields: Vec<KeyField>,
 }
 
-/// Equal for two clients if and only if they may share a view (KEY-2).
+/// The part of clients' identities by which they share views: two clients may share one if and only if their keys are equal (KEY-2).
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SharingKey {
     canonical: Arc<[u8]>,
@@ -82,20 +82,20 @@ impl KeyRule {
         Self { fields }
     }
 
-    /// Returns the key of a client that sent these bytes as its node and no headers, if there are no permissions. Such a client may state
-    /// any tenant, and shares with clients of the same tenant alone. A rule without fields has one key for all clients.
+    /// Returns the key of a client that sent these bytes as its node and no headers, if there are no permissions. Such a client may state any
+    /// tenant, and shares only with clients of the same tenant. A rule without fields has one key for all clients.
     pub fn key(&self, encoded_node: &[u8]) -> Result<SharingKey, NodeError> {
         self.key_showing(encoded_node, &HeaderHashes::default())
     }
 
-    /// Does the same for a client that has sent these headers.
+    /// Like [`Self::key`], for a client that has sent these headers.
     pub fn key_showing(&self, encoded_node: &[u8], headers: &HeaderHashes) -> Result<SharingKey, NodeError> {
         let mut node = Node::decode(encoded_node).map_err(|_| NodeError)?;
         let tenant = tenant::take(&mut node).filter(|_| !self.fields.is_empty());
         Ok(self.key_for(node, encoded_node, tenant.as_deref(), headers))
     }
 
-    /// Returns the key of a client that permissions judged. `tenant` counts, and not the tenant that the node states.
+    /// Returns the key of a client that permissions have judged. Its tenant is `tenant`, not the one that the node states.
     pub(crate) fn key_of_tenant(
         &self,
         encoded_node: &[u8],
@@ -130,12 +130,12 @@ impl KeyRule {
                 KeyField::ListeningAddresses => kept.listening_addresses = node.listening_addresses.clone(),
                 KeyField::DynamicParameters => kept.dynamic_parameters = node.dynamic_parameters.clone(),
                 KeyField::Unknown => unknown = unknown_fields(encoded_node),
-                KeyField::Id | KeyField::IdPart(_) | KeyField::Metadata | KeyField::MetadataExcept(_) => {} // above
+                KeyField::Id | KeyField::IdPart(_) | KeyField::Metadata | KeyField::MetadataExcept(_) => {} // applied above
                 KeyField::Tenant | KeyField::Header(_) => {}
             }
         }
         if kept.locality.as_ref().is_some_and(|locality| *locality == Locality::default()) {
-            kept.locality = None; // empty and missing are the same place
+            kept.locality = None; // an empty locality and a missing one are the same
         }
         if let Some(tenant) = tenant {
             tenant::set(&mut kept, tenant);
@@ -147,7 +147,7 @@ impl KeyRule {
         SharingKey { canonical: canonical.into(), by_id, headers }
     }
 
-    /// Returns what the key has of an id.
+    /// Returns the part of an id that is in the key.
     fn kept_id(&self, id: &str) -> String {
         if self.fields.contains(&KeyField::Id) {
             return id.to_owned();
@@ -159,8 +159,8 @@ impl KeyRule {
         id_parts::kept(&parts.collect::<Vec<_>>(), id)
     }
 
-    /// Returns the part of the metadata that is in the key, apart from single values. If there are two lists of exceptions, neither is
-    /// applied: a key that is too narrow is safer than one that is too wide.
+    /// Returns the part of the metadata that is in the key, except single values. If there are two lists of exceptions, neither is applied: a
+    /// key that separates too many clients is safer than one that separates too few.
     fn kept_metadata(&self, metadata: &Option<Struct>) -> Option<Struct> {
         let mut lists = self.fields.iter().filter_map(|field| match field {
             KeyField::MetadataExcept(paths) => Some(paths),
@@ -176,12 +176,12 @@ impl KeyRule {
 }
 
 impl KeyRule {
-    /// Returns the fields that the key is made of.
+    /// Returns the fields of which the key is made.
     pub fn fields(&self) -> &[KeyField] {
         &self.fields
     }
 
-    /// Returns the headers that the key is made of.
+    /// Returns the headers of which the key is made.
     pub fn headers(&self) -> impl Iterator<Item = &HeaderName> {
         self.fields.iter().filter_map(|field| match field {
             KeyField::Header(name) => Some(name),
@@ -207,7 +207,7 @@ impl SharingKey {
         rule.parts(&self.canonical).into_iter().map(with_headers).collect()
     }
 
-    /// Returns hashes of those headers in the key that its clients have sent.
+    /// Returns hashes of the headers in the key that its clients have sent.
     pub fn headers(&self) -> &HeaderHashes {
         &self.headers
     }
@@ -222,8 +222,8 @@ impl SharingKey {
         encoded.into()
     }
 
-    /// Returns the node that servers are shown on behalf of one client of this key, which sent `node`. It is that node with the features
-    /// and the tenant of [`Self::upstream_node`]. Its key is this key. `None` if `node` is not a readable message.
+    /// Returns the node that servers are shown on behalf of one client of this key, which sent `node`. It is that node, with the features and
+    /// the tenant of [`Self::upstream_node`]. Its key is this key. `None` if `node` is not a readable message.
     pub fn member_node(&self, node: &[u8]) -> Option<MemberNode> {
         member::member_node(node, self.tenant().as_deref())
     }
@@ -238,7 +238,7 @@ impl SharingKey {
 }
 
 impl fmt::Display for SharingKey {
-    /// A short hash: keys appear in logs and file names, node metadata does not (KEY-19).
+    /// Writes a short hash: keys appear in logs and file names, node metadata does not (KEY-19).
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let hash = if self.headers.is_empty() {
             xxh3_128(&self.canonical)
@@ -260,7 +260,7 @@ impl fmt::Debug for SharingKey {
     }
 }
 
-/// The features that the relay translates for any client (UP-41).
+/// Returns the features that the relay translates for any client (UP-41).
 fn relay_features() -> Vec<String> {
     ["xds.config.resource-in-sotw", "xds.config.supports-resource-ttl", RELAY_MARKER].map(String::from).into()
 }
@@ -287,7 +287,7 @@ fn part_of(node: &Node) -> Locality {
     node.locality.clone().unwrap_or_default()
 }
 
-/// Keeps major and minor version: patch releases and build metadata do not change what a control plane configures.
+/// Keeps the major and the minor version: patch releases and build metadata do not change what a control plane configures.
 fn major_and_minor(version: &UserAgentVersionType) -> UserAgentVersionType {
     match version {
         UserAgentVersionType::UserAgentVersion(text) => {

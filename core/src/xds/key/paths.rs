@@ -1,5 +1,5 @@
-//! The path of a value in the metadata as text: keys with points between them. A key that has points itself, or is empty, is in brackets and
-//! quotes: `LABELS["app.kubernetes.io/name"]`.
+//! The path of a value in the metadata as text: keys with points between them. A key that has points itself, or is empty, is written in brackets
+//! and quotes: `LABELS["app.kubernetes.io/name"]`.
 
 /// Reads a path.
 pub(super) fn parse(text: &str) -> Option<Vec<String>> {
@@ -40,7 +40,7 @@ fn plain_key(text: &str) -> Option<(String, &str)> {
     (!key.is_empty()).then(|| (key.to_owned(), after))
 }
 
-/// The same, within quotes that are open.
+/// Returns the key at the beginning of a text that follows an opening quote, and what follows the closing one.
 fn quoted_key(text: &str) -> Option<(String, &str)> {
     let (mut key, mut letters) = (String::new(), text.chars());
     loop {
@@ -103,7 +103,7 @@ mod tests {
         assert_eq!(KeyField::parse(r#"metadata.["a.b"]"#), None, "a point too many");
     }
 
-    /// State files have the fields of a key as text. While the text stays the same, so does its hash.
+    /// State files have the fields of a key as text, and its hash stays the same only if the text does.
     #[test]
     fn a_path_without_such_keys_is_written_as_before() {
         let except = KeyField::metadata_except(vec![path(&["LABELS", "hash"]), path(&["a b"])]);

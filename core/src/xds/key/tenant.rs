@@ -1,4 +1,4 @@
-//! The tenant of a node: a reserved value in its metadata, by which relays tell each other whose a client is.
+//! The tenant of a node: a reserved value in its metadata, by which one relay tells another to whom a client belongs.
 
 use prost_types::{Struct, Value, value::Kind};
 
@@ -12,7 +12,7 @@ pub(in crate::xds) fn claimed_tenant(node: &Node) -> Option<String> {
     node.metadata.as_ref()?.fields.get(TENANT).map(text_of)
 }
 
-/// Takes the tenant out of a node. Metadata that had nothing else is left as if there were none.
+/// Removes the tenant from a node, and returns it. If the metadata had nothing else, the node has no metadata then.
 pub(super) fn take(node: &mut Node) -> Option<String> {
     let metadata = node.metadata.as_mut()?;
     let taken = metadata.fields.remove(TENANT)?;

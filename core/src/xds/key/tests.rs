@@ -191,7 +191,7 @@ fn a_tenant_is_in_the_key_and_leads_back_to_itself_in_the_next_tier() {
     assert_eq!(KeyRule::of(Vec::new()).key(&upstream), KeyRule::of(Vec::new()).key(&node), "the hub has one key");
 }
 
-/// A node that has something in each field.
+/// Returns a node that has something in each field.
 fn full() -> Node {
     let version = SemanticVersion { major_number: 1, minor_number: 31, patch: 2 };
     let build = BuildVersion { version: Some(version), metadata: Some(object([("b", text("b"))])) };
@@ -217,7 +217,7 @@ fn context(value: &str) -> crate::proto::node::ContextParams {
     crate::proto::node::ContextParams { params: [("p".to_owned(), value.to_owned())].into() }
 }
 
-/// Changes of single fields of a node, each with its name and the parts of the node that it changes.
+/// Returns changes of single fields of a node, each with its name and the parts of the node that it changes.
 fn changes() -> Vec<(&'static str, Vec<&'static str>, Node)> {
     let full = full();
     let place = |change: fn(&mut Locality)| {
@@ -295,7 +295,7 @@ fn key_20_what_operators_are_shown_of_a_field_differs_where_the_key_does() {
         let rule = KeyRule::of(vec![KeyField::parse(field).unwrap()]);
         let shown = |node: &Node| rule.parts(&node.encode_to_vec()).remove(0).1;
         for (change, of, node) in changes() {
-            // Of addresses only the number is shown. A v2 version is shown only if there is no other version.
+            // Of addresses only their number is shown. A v2 version is shown only if the node has no other version.
             let is_shown = of.contains(&field) && change != "v2 version";
             assert_eq!(shown(&node) != shown(&full()), is_shown, "{field}: a change of {change}");
         }
@@ -398,7 +398,7 @@ fn names_of_headers_are_those_that_a_client_may_choose() {
 
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
-    /// I9: clients share a view if and only if they are equal in all that the key is made of, and the key leads back to itself.
+    /// I9: clients share a view if and only if they are equal in everything that the key is made of. The key of the key's node is the key itself.
     #[test]
     fn clients_share_if_and_only_if_their_nodes_and_headers_are_equal_in_the_key(
         clients in prop::collection::vec(("[xy]?", prop::option::of("[ab]"), prop::option::of("[ab]"), "[12]"), 2..6),

@@ -11,7 +11,7 @@ use super::{content_features, major_and_minor, part_of, sorted_extensions, unkno
 use crate::proto::node::node::UserAgentVersionType;
 use crate::proto::node::{ContextParams, Node};
 
-/// Returns a line for one part, empty if the node does not have it.
+/// Returns a line for one part of a node. It is empty if the node does not have the part.
 pub(super) fn words(field: &KeyField, node: &Node, encoded: &[u8]) -> String {
     let place = || part_of(node);
     let listed = |parts: Vec<String>| parts.join(" ");
@@ -66,7 +66,7 @@ pub(super) fn words(field: &KeyField, node: &Node, encoded: &[u8]) -> String {
             listed(node.dynamic_parameters.iter().map(one).collect())
         }
         KeyField::Tenant => claimed_tenant(node).unwrap_or_default(),
-        KeyField::Header(_) => String::new(), // a node has none
+        KeyField::Header(_) => String::new(), // a node has no headers
         KeyField::Unknown => match unknown_fields(encoded).len() {
             0 => String::new(),
             bytes => format!("{bytes} bytes"),

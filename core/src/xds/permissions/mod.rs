@@ -19,35 +19,35 @@ use super::key::{KeyField, NodeError, claimed_tenant};
 use super::peer::Peer;
 use crate::proto::node::Node;
 
-/// The rules, in their order. Without any, everything is permitted.
+/// The rules, in their order. Without rules, everything is permitted.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Permissions {
     rules: Arc<[PermissionRule]>,
 }
 
-/// The tenant that a client belongs to, and what that tenant gets.
+/// The tenant to which a client belongs, and what that tenant gets.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Owner {
-    /// The tenant; none without rules.
+    /// The tenant. `None` without rules.
     pub tenant: Option<Arc<str>>,
-    /// How many equal parts it has of what all tenants share.
+    /// How many equal parts the tenant has of what all tenants share.
     pub share: usize,
-    /// It relays for others.
+    /// The client is a relay for other clients.
     pub is_relay: bool,
 }
 
-/// Why a client may not be what it says.
+/// Why a client may not be what it states.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Denied {
-    /// There is no rule for it.
+    /// No rule is for the client.
     #[error("no rule of permissions is for {peer}")]
     NoRule {
         /// The client.
         peer: String,
-        /// Whether it has proved anything.
+        /// Whether the client has proved anything.
         proved: bool,
     },
-    /// A field of its node has another value than its rule permits.
+    /// A field of the client's node has a value that the rule does not permit.
     #[error("node.{field} is {value:?}: rule {rule} of permissions permits {permitted}")]
     Field {
         /// The rule.
@@ -59,7 +59,7 @@ pub enum Denied {
         /// What would be permitted.
         permitted: String,
     },
-    /// It states a tenant, which only relays may.
+    /// The client states a tenant, which only relays may.
     #[error(
         "node.metadata.weir.tenant is {tenant:?}: only a relay may state a tenant, and rule {rule} of permissions is for none"
     )]
@@ -69,7 +69,7 @@ pub enum Denied {
         /// The tenant, shortened.
         tenant: String,
     },
-    /// It is a relay, and not for this tenant.
+    /// The client is a relay, but not for this tenant.
     #[error("node.metadata.weir.tenant is {tenant:?}: rule {rule} of permissions relays for {permitted}")]
     Tenant {
         /// The rule.
@@ -95,7 +95,7 @@ impl Permissions {
         &self.rules
     }
 
-    /// Judges a client by what it has proved and by its node. None means that there are no rules.
+    /// Judges a client by what it has proved and by its node. `None` means that there are no rules.
     pub fn judge(&self, peer: &Peer, encoded_node: &[u8]) -> Result<Option<Permit>, Denied> {
         if self.rules.is_empty() {
             return Ok(None);
@@ -113,12 +113,12 @@ impl Permissions {
         Ok(Some(rule.permit(&captures, tenant)))
     }
 
-    /// Whether a client may have the status of all clients. Without rules, nobody may.
+    /// Whether a client may have the status of all clients. Without rules, no client may.
     pub fn let_see_status(&self, peer: &Peer) -> bool {
         self.rule_for(peer).is_some_and(|(rule, _)| rule.client_status)
     }
 
-    /// Returns the owner of a client by its rule. A tenant that the client states itself is not considered.
+    /// Returns the owner of a client by its rule. A tenant that the client states itself does not count.
     pub fn owner_of(&self, peer: &Peer) -> Owner {
         self.rule_for(peer).map_or_else(Owner::default, |(rule, captures)| Owner {
             tenant: rule.tenant(peer, &captures),
@@ -127,7 +127,7 @@ impl Permissions {
         })
     }
 
-    /// Whether both treat a client alike: by equal rules, or by none.
+    /// Whether both permissions treat a client alike: by equal rules, or both by none.
     pub fn treat_alike(&self, other: &Self, peer: &Peer) -> bool {
         // A changed share is no reason to end a client's streams.
         let rule =

@@ -1,4 +1,4 @@
-//! Patterns of identities, and texts that are filled from what they match.
+//! Patterns of identities, and texts that are filled in from what the patterns match.
 
 use std::fmt;
 
@@ -15,7 +15,7 @@ pub struct SegmentPattern {
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Segment {
     Exactly(Box<str>),
-    /// Any segment that is not empty, with the name by which it is referred to.
+    /// Any segment that is not empty, with the name by which templates refer to it.
     Any(Box<str>),
 }
 
@@ -40,16 +40,16 @@ enum Part {
 /// Why a pattern or template cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PatternFault {
-    /// `*` stands elsewhere.
+    /// A `*` that is not at the end.
     #[error("* at the end only")]
     InnerStar,
-    /// `*` stands where it would match other owners' names.
+    /// A `*` that would match names of other owners.
     #[error("no * in the trust domain, nor in a DNS name; {{name}} matches one segment")]
     OpenOwner,
-    /// A brace without its other one, or without a name.
+    /// A brace without its counterpart, or without a name.
     #[error("braces around a name, such as {{namespace}}")]
     Braces,
-    /// A named segment beside other text.
+    /// A named segment with other text beside it.
     #[error("{{name}} as a whole segment, between separators")]
     PartOfSegment,
     /// Two segments have the same name.
@@ -58,7 +58,7 @@ pub enum PatternFault {
 }
 
 impl Captures {
-    /// Adds the tenant, so that templates can refer to it. Clients of relays have one too, although the relay's identity does not name it.
+    /// Adds the tenant, so that templates can refer to it. Clients of a relay have one too, although the relay's identity does not name it.
     pub(super) fn with_tenant(mut self, tenant: Option<&str>) -> Self {
         self.0.retain(|(name, _)| **name != *TENANT);
         self.0.extend(tenant.map(|tenant| (TENANT.into(), tenant.into())));
@@ -114,7 +114,7 @@ impl SegmentPattern {
         Ok(pattern)
     }
 
-    /// Returns the names of its segments.
+    /// Returns the names of the pattern's segments.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.segments.iter().filter_map(|segment| match segment {
             Segment::Any(name) => Some(&**name),
@@ -169,7 +169,7 @@ impl Template {
         Ok(Self { text: text.into(), parts, open })
     }
 
-    /// Returns the names that it refers to.
+    /// Returns the names to which the template refers.
     pub fn references(&self) -> impl Iterator<Item = &str> {
         self.parts.iter().filter_map(|part| match part {
             Part::Reference(name) => Some(&**name),
@@ -177,12 +177,12 @@ impl Template {
         })
     }
 
-    /// Whether it ends with `*`.
+    /// Whether the template ends with `*`.
     pub fn is_open(&self) -> bool {
         self.open
     }
 
-    /// Returns the text for these captures, without the `*`. What was captured is taken literally.
+    /// Returns the text for these captures, without the `*`. Captured text is taken literally.
     pub(super) fn fill(&self, captures: &Captures) -> Option<String> {
         let text = |part: &Part| match part {
             Part::Text(text) => Some(text.to_string()),
@@ -208,7 +208,7 @@ impl fmt::Display for Template {
 
 /// The name by which texts refer to the tenant.
 pub const TENANT: &str = "tenant";
-/// `scheme://owner/`: what comes after that belongs to the owner.
+/// `scheme://owner/`: what follows belongs to the owner.
 const OWNER_SLASHES: usize = 3;
 
 #[cfg(test)]

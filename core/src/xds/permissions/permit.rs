@@ -11,7 +11,7 @@ use crate::xds::types::Type;
 pub struct Permit {
     /// The name of the rule.
     pub rule: Arc<str>,
-    /// Whose it is, for keys with `tenant`.
+    /// The tenant to which the client belongs, for keys with `tenant`.
     pub tenant: Option<Arc<str>>,
     /// Full names of types; `None` means all.
     pub(super) types: Option<Arc<[Box<str>]>>,
@@ -22,7 +22,7 @@ pub struct Permit {
 }
 
 impl Permit {
-    /// Returns a permit for everything but secrets. It is for views that all clients share.
+    /// Returns a permit for everything except secrets, for views that all clients share.
     pub fn all_but_secrets() -> Self {
         Self { rule: "shared".into(), tenant: None, types: None, names: None, secrets: Vec::new() }
     }
@@ -57,7 +57,7 @@ impl Permit {
         }
     }
 
-    /// Whether there may be resources of the type that it does not allow.
+    /// Whether there may be resources of the type that the permit does not allow.
     pub(crate) fn restricts(&self, kind: &Type) -> bool {
         kind.is_secret() || self.names.is_some() || !self.allows_type(kind)
     }

@@ -1,4 +1,4 @@
-//! Random rules, identities and nodes, judged beside a plain reading of the rules.
+//! Random rules, identities and nodes: what the rules decide is compared with a plain reading of them.
 
 use proptest::collection::vec;
 use proptest::option;
@@ -12,7 +12,7 @@ use crate::xds::network::Network;
 use crate::xds::peer::{CertificateNames, Proven};
 use crate::xds::{Name, TypeTable};
 
-/// For whom a rule is.
+/// The clients that a rule is for.
 #[derive(Debug, Clone)]
 enum Who {
     /// Workloads of one namespace. `None` means any namespace, which is then the tenant.
@@ -101,7 +101,7 @@ impl Rule {
         }
     }
 
-    /// The tenant of an asker that states none, by the first identity that matches it.
+    /// Returns the tenant of an asker that states none, by the first identity that matches the asker.
     fn tenant_of(&self, asker: &Asker) -> Option<String> {
         let by = self.who.iter().find(|who| who.is(asker))?;
         let segment = match by {
@@ -114,10 +114,10 @@ impl Rule {
     }
 }
 
-/// The tenant of an asker, and the names that it may have as clusters and as secrets, of those that it asked for.
+/// The tenant of an asker, and which of the names that it asked for it may have, as clusters and as secrets.
 type Given = (Option<String>, [Vec<String>; 2]);
 
-/// Reads the rules as the documents say. None means that the asker is not served.
+/// Reads the rules as the documentation describes them. `None` means that the asker is not served.
 fn read(rules: &[Rule], asker: &Asker, asked: &[String]) -> Option<Given> {
     let rule = rules.iter().find(|rule| rule.who.iter().any(|who| who.is(asker)))?;
     let tenant = match &asker.states {

@@ -1,4 +1,4 @@
-//! One rule: for whom it is, what they may be, and what they may have.
+//! One rule: which clients it is for, what they may be, and what they may have.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use crate::xds::name_pattern::NamePattern;
 use crate::xds::network::Network;
 use crate::xds::peer::{Peer, Proven};
 
-/// Identities that a rule is for.
+/// The identities for which a rule is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum IdentityPattern {
     /// SPIFFE ids, verified by the bundle of their trust domain.
@@ -41,36 +41,36 @@ pub struct NodeField {
 /// One rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PermissionRule {
-    /// Its name in messages and logs.
+    /// The rule's name in messages and logs.
     pub name: Arc<str>,
-    /// For whom it is: any of these.
+    /// The clients that the rule is for: those with any of these identities.
     pub identities: Vec<IdentityPattern>,
-    /// The values that fields of their nodes may have. Other fields are free.
+    /// The values that fields of the clients' nodes may have. Other fields may have any value.
     pub node: Vec<NodeField>,
-    /// Full names of the types that they may request; `None` means all.
+    /// Full names of the types that the clients may request; `None` means all.
     pub types: Option<Arc<[Box<str>]>>,
     /// Names of resources other than secrets; empty means all.
     pub names: Vec<Template>,
     /// Names of secrets. All other secrets are denied.
     pub secrets: Vec<Template>,
-    /// Their tenant. Without it the segment `{tenant}` of the identity is the tenant; without such a segment each identity is its own
-    /// tenant.
+    /// The clients' tenant. Without it, the segment `{tenant}` of the identity is the tenant. Without such a segment, each identity is a tenant
+    /// of its own.
     pub tenant: Option<Template>,
-    /// If they are relays: the tenants that they may state in the nodes that they send.
+    /// If the clients are relays: the tenants that they may state in the nodes that they send.
     pub relays_for: Vec<NamePattern>,
-    /// Whether they may have the status of all clients and of the relay itself.
+    /// Whether the clients may have the status of all clients and of the relay itself.
     pub client_status: bool,
-    /// How many equal parts they have of what all clients share.
+    /// How many equal parts the clients have of what all clients share.
     pub share: usize,
 }
 
 impl IdentityPattern {
-    /// Whether it proves an identity. A network does not.
+    /// Whether the pattern proves an identity. A network does not.
     pub fn is_proof(&self) -> bool {
         !matches!(self, Self::Network(_))
     }
 
-    /// Returns the names of its segments.
+    /// Returns the names of the pattern's segments.
     pub fn names(&self) -> Vec<&str> {
         match self {
             Self::Spiffe(pattern) | Self::Uri(pattern) | Self::Dns(pattern) => pattern.names().collect(),
@@ -120,7 +120,7 @@ impl IdentityPattern {
 }
 
 impl PermissionRule {
-    /// Returns the captures of the first of its patterns that matches a peer.
+    /// Returns the captures of the rule's first pattern that matches a peer.
     pub(super) fn captures(&self, peer: &Peer) -> Option<Captures> {
         self.identities.iter().find_map(|identity| identity.captures(peer))
     }
@@ -178,7 +178,7 @@ impl PermissionRule {
     }
 }
 
-/// Templates that refer to what was not captured match nothing.
+/// Returns the patterns of templates. A template that refers to something that was not captured matches nothing.
 fn patterns(templates: &[Template], captures: &Captures) -> Vec<NamePattern> {
     let pattern = |template: &Template| {
         let text = template.fill(captures)?.into();
@@ -191,7 +191,7 @@ fn listed(patterns: &[NamePattern]) -> String {
     patterns.iter().map(|pattern| format!("{:?}", pattern.to_string())).collect::<Vec<_>>().join(" or ")
 }
 
-/// Texts of peers may be long.
+/// Shortens a text of a peer, which may be long.
 fn shortened(text: &str) -> String {
     match text.char_indices().nth(LONGEST) {
         Some((end, _)) => format!("{}…", &text[..end]),

@@ -28,7 +28,7 @@ fn templates(texts: &[&str]) -> Vec<Template> {
     texts.iter().map(|text| Template::parse(text).unwrap()).collect()
 }
 
-/// Workloads may be clusters of their namespace, and have its secrets.
+/// Returns the rule by which workloads may be clusters of their namespace, and have its secrets.
 fn by_namespace() -> PermissionRule {
     PermissionRule {
         share: 1,
@@ -178,7 +178,7 @@ fn secrets_are_given_by_name_alone_and_other_names_as_the_rule_says() {
         assert!(may(by_namespace(), kind, "pay/key") && !may(by_namespace(), kind, "billing/key"));
         let none = PermissionRule { secrets: Vec::new(), ..by_namespace() };
         assert!(!may(none, kind, "pay/key"));
-        // All types and names, and still no secret.
+        // All types and names are permitted, and still no secret.
         let named = PermissionRule { names: templates(&["*"]), secrets: Vec::new(), ..by_namespace() };
         assert!(!may(named, kind, "pay/key"));
     }
@@ -300,7 +300,7 @@ fn the_first_rule_for_an_identity_counts() {
 }
 
 proptest! {
-    /// A client of one namespace is never a cluster of another, and never has its secrets, whatever it says.
+    /// A client of one namespace is never a cluster of another, and never has its secrets, whatever the client states.
     #[test]
     fn nobody_gets_what_is_of_another_namespace(
         own in "[a-c]{1,2}", cluster in "[a-c/]{0,6}", secret in "[a-c/]{0,6}", tenant in proptest::option::of("[a-c]{1,2}")

@@ -1,4 +1,4 @@
-//! Which streams hold which stated versions, and whose have to go when memory is short.
+//! Which streams hold which stated versions, and whose versions are refused when memory is short.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -38,7 +38,7 @@ struct LedgerClaim {
     on_refusal: OnRefusal,
 }
 
-/// Who holds, and what happens when the hold is refused.
+/// The stream that holds the versions, and what happens when the hold is refused.
 pub(super) struct Holder {
     pub(super) connection: u64,
     pub(super) refused: Arc<AtomicBool>,
@@ -82,7 +82,7 @@ impl Ledger {
         (id, of.versions.clone())
     }
 
-    /// Ends a hold. Nothing happens if it has been refused.
+    /// Ends a hold, unless it has been refused.
     pub(super) fn release(&mut self, id: HoldId) {
         let _ = self.remove(id);
     }

@@ -32,12 +32,12 @@ impl StatedVersions {
         self.entries.is_empty()
     }
 
-    /// Returns the place of a name in the order of all, if it is stated.
+    /// Returns the index of a name in the order of all names, if it is stated.
     pub(crate) fn place(&self, name: &str) -> Option<usize> {
         self.entries.binary_search_by(|(stated, _)| stated.as_str().cmp(name)).ok()
     }
 
-    /// Returns the content that is stated at a place.
+    /// Returns the content that is stated at an index.
     pub(crate) fn content(&self, place: usize) -> Option<ContentHash> {
         self.entries.get(place)?.1
     }
@@ -52,7 +52,7 @@ impl StatedVersions {
         self.entries.iter().map(|(name, content)| (name, *content))
     }
 
-    /// Returns about how much memory they take.
+    /// Returns about how much memory the versions take.
     fn bytes(&self) -> usize {
         let texts: usize = self.names().map(|name| name.as_str().len() + NAME_OVERHEAD).sum();
         texts + self.entries.len() * size_of::<(Name, Option<ContentHash>)>() + OVERHEAD
@@ -66,7 +66,7 @@ pub struct HeldVersions {
     share: Option<Share>,
 }
 
-/// The place of a share in its store.
+/// Where a share is in its store.
 #[derive(Debug)]
 struct Share {
     store: Weak<StatedVersionsStore>,
@@ -81,7 +81,7 @@ impl HeldVersions {
         Self { versions: Arc::new(entries.into_versions()), share: None }
     }
 
-    /// Returns the limit of the store in bytes, if the store has given the room to others. The stream then has to end.
+    /// Returns the limit of the store in bytes, if the store has refused the share to make room for others. The stream then has to end.
     pub(crate) fn refused_above(&self) -> Option<usize> {
         fence(Ordering::SeqCst);
         self.share.as_ref().filter(|share| share.refused.load(Ordering::SeqCst)).map(|share| share.limit)

@@ -17,7 +17,7 @@ pub struct StatedVersionsStore {
 }
 
 impl StatedVersionsStore {
-    /// Returns an empty store for about so many bytes.
+    /// Returns an empty store with a limit of about this many bytes.
     pub fn new(limit: usize) -> Arc<Self> {
         Arc::new(Self { limit, hashes: RandomState::new(), ledger: Mutex::default() })
     }
@@ -99,19 +99,19 @@ mod tests {
         StatedEntries::of(map.iter().map(|(name, version)| (name.as_str(), version.as_str())))
     }
 
-    /// The number of copies and of holds.
+    /// Returns the number of copies and of holds.
     fn counts(store: &StatedVersionsStore) -> (usize, usize) {
         store.ledger().counts()
     }
 
-    /// A store with room for so many copies of a hundred names.
+    /// Returns a store with room for this many copies of a hundred names.
     fn store(copies: usize) -> Arc<StatedVersionsStore> {
         let large = StatedVersionsStore::new(usize::MAX);
         let _held = large.hold(entries(&map(0..100, 1)), 1, || {});
         StatedVersionsStore::new(large.bytes() * copies + large.bytes() / 2)
     }
 
-    /// The bytes of a delta request with these entries in this order.
+    /// Returns the bytes of a delta request with these entries in this order.
     fn encoded<'a>(order: impl Iterator<Item = (&'a String, &'a String)>) -> Vec<u8> {
         let alone = |(name, version): (&String, &String)| DeltaDiscoveryRequest {
             initial_resource_versions: [(name.clone(), version.clone())].into(),

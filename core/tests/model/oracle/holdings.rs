@@ -1,9 +1,9 @@
-//! What a client may see, and what it must hold at rest.
+//! What a client may see, and what it must hold when nothing changes any more.
 
 use super::*;
 
 impl Judge {
-    /// Returns what the client should see under a name: what the server sent for the name, or else for `*` if it requested that too.
+    /// Returns what the client should see under a name: what the server sent for the name or, if the client requested `*` too, for `*`.
     pub fn visible(&self, view: &ModelView, kind: Kind, name: &str, _now: Moment) -> Seen {
         let Some(wants) = self.wants.get(&kind) else { return Seen::Unknown };
         let by_name = wants.names.contains(name).then(|| view.named.get(&(kind, name.to_owned())));
@@ -23,7 +23,7 @@ impl Judge {
         }
     }
 
-    /// Returns everything that the client should see of a type, as far as it is known.
+    /// Returns everything that the client should see of a type, as far as the type is known.
     pub fn expected(&self, view: &ModelView, kind: Kind, now: Moment) -> Set {
         let Some(wants) = self.wants.get(&kind) else { return Set::new() };
         let all = view.stars.get(&kind).filter(|_| wants.wildcard).into_iter().flat_map(|wildcard| wildcard.set.keys());
@@ -35,7 +35,7 @@ impl Judge {
         names.into_iter().filter_map(here).collect()
     }
 
-    /// Checks what must hold once nothing changes any more.
+    /// Checks what must hold when nothing changes any more.
     pub fn at_rest(
         &self,
         held: &BTreeMap<(Kind, String), Content>,
@@ -75,7 +75,7 @@ impl Judge {
         Ok(())
     }
 
-    /// Whether the two are equal for a client of this kind.
+    /// Whether two contents are equal for a client of this kind.
     pub(super) fn equal(&self, one: &Content, other: &Content) -> bool {
         let beside = self.variant == Variant::Delta || self.wrappers;
         one.body() == other.body() && (!beside || (&one.alias, one.metadata) == (&other.alias, other.metadata))

@@ -1,6 +1,6 @@
-//! The reference implementation: what one client requested and was sent, in full, and whether each reply to it was right.
+//! The reference implementation: everything that one client requested and was sent, and whether each reply to it was right.
 //!
-//! What the server has reported comes from [`ModelView`], recomputed from the beginning. No code is shared with the relay's model.
+//! What the server has reported comes from [`ModelView`], recomputed from the beginning. The relay's model shares no code with this.
 
 mod holdings;
 mod order;
@@ -43,23 +43,23 @@ pub struct Judge {
     sent: BTreeMap<(Kind, String), Option<Content>>,
     /// The length of upstream's log when a name was last sent.
     told_at: BTreeMap<(Kind, String), usize>,
-    /// Requested since it was last sent; a kind alone stands for `*`.
+    /// What was requested since it was last sent. A kind without a name stands for `*`.
     requested: BTreeSet<(Kind, Option<String>)>,
     /// `*` was requested, and no reply since has concerned it.
     star_unanswered: BTreeSet<Kind>,
-    /// May be sent once more: it was sent out of turn under `*`, or before `*` was requested again.
+    /// What may be sent once more: it was sent out of turn for `*`, or before `*` was requested again.
     out_of_turn: BTreeSet<(Kind, String)>,
     last_sets: BTreeMap<Kind, Vec<Content>>,
     answered: BTreeSet<Kind>,
     needs_endpoints: BTreeSet<String>,
     /// Endpoints that may follow a cluster although nothing waits for them: only its wrapper has changed.
     may_follow: BTreeSet<String>,
-    /// Endpoints that clusters wait for: the nonce of the reply with the cluster, and when it was sent.
+    /// Endpoints for which clusters wait: the nonce of the reply with the cluster, and when that was sent.
     warming: BTreeMap<String, (u64, Moment)>,
     /// Since when a change of routing is kept back.
     kept_back_since: Option<Moment>,
-    /// Routes that may refer to a missing cluster until they are sent again: sent before the client had all clusters, or removed without a
-    /// reply.
+    /// Routes that may refer to a missing cluster until they are sent again: they were sent before the client had all clusters, or were removed
+    /// without a reply.
     early_routes: BTreeSet<String>,
     /// Names in the last reply that were changes, and not responses to a request.
     changed: Vec<String>,
@@ -75,7 +75,7 @@ pub struct Wants {
     stated: bool,
     held_before: BTreeMap<String, String>,
     first_names: BTreeSet<String>,
-    /// `*` was requested again, so everything is to be sent again.
+    /// `*` was requested again, so everything has to be sent again.
     again: bool,
 }
 
@@ -125,7 +125,7 @@ impl Judge {
         self.wants.keys().copied()
     }
 
-    /// How many names a session may store for this stream: those requested, and those stated and not compared yet.
+    /// How many names a session may store for this stream: requested names, and stated names that are not compared yet.
     pub fn allowance(&self) -> usize {
         self.wants.values().map(|wants| wants.names.len() + wants.held_before.len()).sum()
     }

@@ -3,7 +3,7 @@
 use super::*;
 
 impl Judge {
-    /// A cluster that is new or changed for this client waits for its endpoints.
+    /// Records that a cluster which is new or changed for this client waits for its endpoints.
     pub(super) fn note_cluster(&mut self, kind: Kind, content: &Content, log: &[Entry], nonce: u64, now: Moment) {
         if kind != Kind::Cluster || !content.eds {
             return;
@@ -16,7 +16,7 @@ impl Judge {
             let differs = !held.is_some_and(|held| self.equal(held, content));
             let requested =
                 [None, Some(content.name.clone())].into_iter().any(|name| self.requested.contains(&(kind, name)));
-            // If it was sent alone there was a reason, which the caller has checked.
+            // If the cluster was sent alone, there was a reason, which the caller has checked.
             let alone = self.variant == Variant::Delta;
             if alone || sent.is_none() || requested || differs || self.made_a_detour(log, kind, content) {
                 self.may_follow.insert(endpoints);
@@ -44,7 +44,7 @@ impl Judge {
         }
     }
 
-    /// A routing change waits for the endpoints of a cluster that was sent before it, up to a time for each cluster and in total.
+    /// Checks that a change of routing waits for the endpoints of a cluster that was sent before it, up to a time for each cluster and in total.
     pub(super) fn check_hold(&mut self, view: &ModelView, now: Moment) -> Result<(), String> {
         for name in std::mem::take(&mut self.changed) {
             let sent = self.sent.get(&(Kind::Route, name.clone()));
@@ -68,7 +68,7 @@ impl Judge {
 
     /// Checks that no route refers to a cluster that the client does not hold.
     pub(super) fn check_routes(&mut self, view: &ModelView, now: Moment) -> Result<(), String> {
-        // SotW cannot report a route as removed: the client keeps one that no longer exists until it is sent again.
+        // SotW cannot report that a route is removed: the client keeps the route until it is sent again.
         if self.variant == Variant::Sotw {
             let routes = self.sent.keys().filter(|(kind, _)| *kind == Kind::Route);
             let gone = routes.filter(|(kind, name)| self.visible(view, *kind, name, now) == Seen::Gone);
@@ -86,7 +86,7 @@ impl Judge {
                 Some(sent) => sent.is_some(),
                 None => clusters.held_before.contains_key(target),
             };
-            // A SotW client that is further behind than bodies are kept is the documented exception of I7.
+            // The documented exception of I7: a SotW client that is so far behind that bodies are not kept for it.
             let gone_at = view.stars.get(&Kind::Cluster).and_then(|wildcard| wildcard.gone.get(target));
             let forgotten = self.short_memory || gone_at.is_some_and(|at| now - *at >= BODIES_KEPT);
             let excused = self.variant == Variant::Sotw && forgotten;

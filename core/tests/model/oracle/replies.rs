@@ -121,14 +121,14 @@ impl Judge {
             coverage.note(Event::SotwReply);
             ensure(!reply.resources.is_empty(), || "an empty reply of a partial type".into())?;
         }
-        // `*` counts as answered once all of it was sent; it may take several replies.
+        // `*` counts as answered when all of it was sent, which may take several replies.
         if star_asked && view.stars.contains_key(&kind) && self.all_told(view, kind, now) {
             self.requested.remove(&(kind, None));
         }
         Ok(())
     }
 
-    /// `*` stores no names, so it cannot recognise a content that changed and changed back as the one already sent.
+    /// Whether a content changed and changed back. `*` stores no names, so it cannot recognize such a content as the one already sent.
     pub(super) fn made_a_detour(&self, log: &[Entry], kind: Kind, content: &Content) -> bool {
         let told_at = self.told_at.get(&(kind, content.name.clone())).copied().unwrap_or_default().min(log.len());
         let by_star = self.wants[&kind].wildcard;
@@ -163,7 +163,7 @@ impl Judge {
         let wants = self.wants[&kind].clone();
         ensure(!wants.wildcard || view.has_begun(kind), || "a full set before anything is known".into())?;
         if wants.wildcard && !view.whole(kind) {
-            // Whatever the client stated is present, or was reported absent upstream: nothing is dropped because it is unknown.
+            // Everything that the client stated is present, or was reported absent upstream: nothing is dropped because it is unknown.
             for (_, name) in self.came_holding.keys().filter(|(of, _)| *of == kind && self.may_lose(kind)) {
                 let here = reply.resources.iter().any(|resource| resource.name.as_str() == name);
                 let sent = self.sent.contains_key(&(kind, name.clone()));

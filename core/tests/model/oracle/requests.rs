@@ -77,7 +77,7 @@ impl Judge {
         self.forget_unwanted(kind);
     }
 
-    /// Endpoints that are known to be absent are no longer waited for, even if they appear later.
+    /// Ends waits: endpoints that are known to be absent are not awaited any more, even if they appear later.
     pub fn on_poll(&mut self, view: &ModelView, now: Moment) {
         // The total time limits the delay of one change, through any number of clusters.
         if self.kept_back_since.is_some_and(|since| now - since >= HOLD) {
@@ -86,7 +86,7 @@ impl Judge {
         self.warming.retain(|name, _| view.named.get(&(Kind::Endpoints, name.clone())) != Some(&None));
     }
 
-    /// The session has nothing to send now. A change of routing that the client lacks is being kept back, from the first such time on.
+    /// Records that the session has nothing to send now. A change of routing that the client lacks is being kept back since the first such time.
     pub fn on_idle(&mut self, view: &ModelView, log: &[Entry], now: Moment) {
         let waits = [Kind::Listener, Kind::Route].into_iter().any(|kind| self.lacks_routing(view, log, kind, now));
         self.kept_back_since = waits.then(|| self.kept_back_since.unwrap_or(now));

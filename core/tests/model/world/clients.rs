@@ -1,11 +1,11 @@
-//! The clients: who they are, how they come, go and react.
+//! The clients: who they are, how they come and go, and how they react.
 
 use weir_core::xds::HeaderName;
 
 use super::*;
 
 impl World {
-    /// `node` decides which content the client gets; the sharing key decides which view it joins.
+    /// Adds a client. `node` decides which content the client gets; the sharing key decides which view it joins.
     pub fn add_client(&mut self, profile: Profile, variant: Variant, node: u8, wrappers: bool) -> usize {
         let key = self.unit_of(node);
         let client = client_of(profile, variant, wrappers);
@@ -42,7 +42,7 @@ impl World {
         (SessionId(self.next_id), session)
     }
 
-    /// The client sends another node on its stream, or the same node encoded differently.
+    /// Lets the client send another node on its stream, or the same node in another encoding.
     pub fn change_node(&mut self, at: usize, node: u8) -> Result<(), String> {
         self.next_id += 1;
         if self.apart == Apart::ByHeader && node != self.clients[at].judge.key {
@@ -77,7 +77,7 @@ impl World {
         Ok(())
     }
 
-    /// The client reconnects on a new stream, possibly as another node.
+    /// Reconnects the client on a new stream, perhaps as another node.
     pub fn reconnect(&mut self, at: usize, node: u8, how: Return) -> Result<(), String> {
         self.coverage.note_if(node != self.clients[at].judge.key, Event::NodeChanged);
         self.clients[at].session.close();
@@ -125,7 +125,7 @@ pub(super) enum Apart {
 }
 
 impl Apart {
-    /// Its id and the order of its maps differ from client to client.
+    /// Returns the node of a client. The id and the order of maps differ from client to client.
     pub(super) fn encoded_node(self, node: u8, id: u64) -> Vec<u8> {
         let text = |text: String| Value { kind: Some(value::Kind::StringValue(text)) };
         let field = |key: &str, value| Node {
@@ -140,7 +140,7 @@ impl Apart {
         [named, parts[0].clone(), parts[1].clone()].iter().flat_map(Message::encode_to_vec).collect()
     }
 
-    /// The hashes of its headers, which are all that the view learns of them.
+    /// Returns the hashes of the client's headers, which are all that the view learns about them.
     pub(super) fn headers(self, node: u8) -> HeaderHashes {
         let header = |name: &str, hash: String| (HeaderName::parse(name).unwrap(), hash);
         match self {

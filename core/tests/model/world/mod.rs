@@ -1,5 +1,5 @@
-//! The small world: a control plane, one relay with a view for each of two nodes, and clients. Between them are queues that a history moves
-//! by hand, and time is a number.
+//! The small world: a control plane, one relay with a view for each of two nodes, and clients. Between them are queues that a history moves by
+//! hand. Time is a number.
 
 mod clients;
 mod relay;
@@ -42,7 +42,7 @@ pub struct World {
     pub serial: u64,
     pub pieces: bool,
     pub slow_interest: bool,
-    /// Prints each reply: `WEIR_TRACE=1`.
+    /// Whether to print each reply: `WEIR_TRACE=1`.
     trace: bool,
     epoch: u64,
     store: BodyStore,
@@ -59,7 +59,7 @@ impl World {
         Self::with_requests(upstream, false, false, faults, change)
     }
 
-    /// With `small_requests` the server takes requests with the node, the type, and little more. With `by_header` it knows clients by a
+    /// With `small_requests` the server accepts requests with the node, the type, and little more. With `by_header` it knows clients by a
     /// header, and not by their node.
     pub fn with_requests(
         upstream: Variant,
@@ -68,9 +68,9 @@ impl World {
         faults: Faults,
         change: impl FnOnce(&mut ProtocolOptions),
     ) -> Self {
-        // Nothing in these histories is slower than this.
+        // Everything in these histories is faster than this.
         let second_silence = Duration::from_secs(7200);
-        // `core/tests/order.rs` tests what waits for other changes.
+        // Waits of other changes are tested in `core/tests/order.rs`.
         let reference_hold = Duration::ZERO;
         let mut options = ProtocolOptions::default().with(|options| {
             options.plant(faults);

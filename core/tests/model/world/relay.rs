@@ -33,7 +33,7 @@ impl World {
             for _ in 0..how_many {
                 let (Some(epoch), Some(mut sent)) = (link.open, link.server.out.pop_front()) else { break };
                 any = true;
-                // It may be a response from a time when the name was not subscribed.
+                // The response may be from a time when the name was not subscribed.
                 sent.requested.retain(|name| {
                     let left = link.left_at.get(&(sent.kind, name.clone()));
                     left.is_none_or(|left| now - *left >= Duration::from_secs(15))
@@ -60,7 +60,7 @@ impl World {
         Ok(any)
     }
 
-    /// Messages of an abandoned stream arrive late.
+    /// Delivers late messages of an abandoned stream.
     pub fn late_messages(&mut self, key: u8) {
         let now = self.now;
         let rig = &mut self.units[usize::from(key)];
@@ -100,8 +100,8 @@ impl World {
         Ok(())
     }
 
-    /// Lets the streams decide what silence means, and makes their calls: a call is answered if the stream is open, and a stream that is to
-    /// be reopened ends.
+    /// Lets the streams judge silence, and makes their liveness calls. A call is answered if the stream is open. A stream that has to be
+    /// reopened ends.
     pub(super) fn let_judge(&mut self, key: u8) -> Result<(), String> {
         let now = self.now;
         for at in 0..self.units[usize::from(key)].links.len() {
@@ -127,7 +127,7 @@ impl World {
                 }
                 rig.view.apply(updates, now);
                 let stream = &mut rig.upstream.streams_mut()[at];
-                // What the server sent before it answers the call is read before the answer.
+                // Everything that the server sent before it answered the call is read before the answer.
                 let is_all_read = link.server.out.is_empty();
                 if is_all_read && stream.take_liveness_call() {
                     stream.on_liveness_answer(epoch);
@@ -192,7 +192,7 @@ fn length(request: &Request) -> usize {
     }
 }
 
-/// Whether both subscribe to names of one type, and the first one has all that fits.
+/// Whether both requests subscribe to names of one type, and the first one has all names that fit.
 fn is_rest_of(rest: &Request, first: &Request) -> bool {
     match (rest, first) {
         (Request::Delta(rest), Request::Delta(first)) => {
@@ -203,7 +203,7 @@ fn is_rest_of(rest: &Request, first: &Request) -> bool {
     }
 }
 
-/// Whether a request has no room for another version.
+/// Whether a request has no room for one more version.
 fn states_little(request: &Request, limit: usize) -> bool {
     matches!(request, Request::Delta(delta) if !delta.initial_resource_versions.is_empty() && length(request) + 16 > limit)
 }

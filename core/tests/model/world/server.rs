@@ -5,7 +5,7 @@ use super::*;
 impl World {
     // ---- the control plane
 
-    /// Sets the content of a name, as `*` shows it, as the name does, or both.
+    /// Sets the content of a name: what `*` has of it, what the name has, or both.
     pub fn set(
         &mut self,
         key: u8,
@@ -67,7 +67,7 @@ impl World {
         rig.links.iter_mut().filter(|link| link.open.is_some()).for_each(|link| link.server.repeat(kind, self.epoch));
     }
 
-    /// The control plane reads the relay's requests.
+    /// Lets the control plane read the relay's requests.
     pub fn origin_reads(&mut self, key: u8, how_many: usize) -> bool {
         let mut any = false;
         let rig = &mut self.units[usize::from(key)];
@@ -75,8 +75,8 @@ impl World {
             for _ in 0..how_many {
                 let Some(request) = link.requests.pop_front() else { break };
                 any = true;
-                // The server answers for the node that it was sent. If it knows clients by a header, the stream belongs to the view with
-                // that header.
+                // The server answers for the node that it was sent. If it knows clients by a header, the stream belongs to the view with that
+                // header.
                 let tenant = request.node().map(|node| tenant_of(node));
                 assert!(tenant.is_none_or(|tenant| tenant.is_none_or(|tenant| tenant == key.to_string())));
                 link.server.read(request, &self.truths[usize::from(key)], self.pieces, self.epoch);

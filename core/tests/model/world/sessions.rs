@@ -5,7 +5,7 @@ use super::*;
 impl World {
     // ---- clients
 
-    /// The relay reads one request of a client.
+    /// Lets the relay read one request of a client.
     pub fn session_reads(&mut self, at: usize) -> Result<bool, String> {
         let now = self.now;
         let client = &mut self.clients[at];
@@ -53,7 +53,7 @@ impl World {
         Ok(true)
     }
 
-    /// Sends interest to the view; it arrives now, or when the history decides.
+    /// Sends interest to the view. It arrives now, or when the history decides.
     pub(super) fn carry_interest(&mut self, at: usize) -> Result<(), String> {
         let client = &mut self.clients[at];
         let changes = client.session.take_interest();
@@ -78,7 +78,7 @@ impl World {
         Ok(())
     }
 
-    /// The client can receive: the relay makes its next reply.
+    /// Makes the relay's next reply, if the client can receive it.
     pub fn pull(&mut self, at: usize) -> Result<Pulled, String> {
         let client = &mut self.clients[at];
         if client.stalled || client.ended {
@@ -95,7 +95,7 @@ impl World {
         let mut step = client.bounded.poll(&mut client.session, &state, &mut rig.leases, self.now);
         marks.iter().for_each(|mark| client.session.on_name_changed(mark));
         if late && matches!(step, Step::Idle(_)) {
-            step = client.bounded.poll(&mut client.session, &state, &mut rig.leases, self.now); // the marks wake it
+            step = client.bounded.poll(&mut client.session, &state, &mut rig.leases, self.now); // the reported names wake it
         }
         let claims = client.session.take_claims();
         self.coverage.note_if(!claims.is_empty(), Event::Claimed);

@@ -1,4 +1,4 @@
-//! What must hold at every moment, and at the end.
+//! What must hold at every moment, and what must hold at the end.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use weir_core::protocol::view::{AbsenceEvidence, Class, Lookup, Presence};
 use super::{CDS, EDS, Link, NAMES, SERVERS, World};
 
 impl Link {
-    /// Checks that a server is tried less and less as long as it gives no response, whether its streams open or not.
+    /// Checks that a server is tried more and more seldom while it gives no response, whether its streams open or not.
     pub(super) fn judge_wait(&mut self, answered: bool, lived: Duration, wait: Duration) -> Result<(), String> {
         const LONGEST: f64 = 120.0;
         let has_lasted = lived.as_secs_f64() >= LONGEST;
@@ -24,10 +24,10 @@ impl Link {
 }
 
 impl World {
-    /// Notes what the active server lacks, which clients may then lose, and what any server lacks.
+    /// Records what the active server lacks, which clients may then lose, and what any server lacks.
     pub(super) fn note_lacks(&mut self) {
         for what in NAMES.iter().flat_map(|name| [(CDS, *name), (EDS, *name)]) {
-            // The update about a resource that it got may not have arrived yet.
+            // The update about a resource that the server got may not have arrived yet.
             let said = |server| self.said_gone.contains(&(server, what.0.to_owned(), what.1.to_owned()));
             let lacks = |server: usize| !self.servers[server].content.contains_key(&what) || said(server);
             let lacked = match self.last {
@@ -57,7 +57,7 @@ impl World {
         Ok(())
     }
 
-    /// Whether it is absent also for clients that hold it, and not only by a server's silence.
+    /// Whether a name is absent for clients that hold it too, and not only by a server's silence.
     fn is_said_absent(&self, (url, name): (&str, &str)) -> bool {
         let entry = self.view.tables().entry(&self.table.resolve(url), Class::Named, &name.into());
         entry.is_some_and(|entry| {
@@ -120,8 +120,8 @@ impl World {
         Ok(())
     }
 
-    /// Some servers do not report an empty set. A set without any response does not count as empty: a control plane that is not ready yet
-    /// looks the same.
+    /// Whether the first server reports its set. Some servers do not report an empty set, and a set without any response does not count as
+    /// empty: a control plane that is not ready yet looks the same.
     pub(super) fn says_a_set(&self) -> bool {
         let first = &self.servers[0];
         first.habit.says_nothing_is_new || first.content.keys().any(|(url, _)| *url == CDS)

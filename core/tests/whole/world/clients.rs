@@ -14,7 +14,7 @@ use crate::server::Server;
 use crate::tier::{Holder, Place};
 
 impl World {
-    /// Servers with their contents, and the first clients.
+    /// Creates the servers with their contents, and the first clients.
     pub(super) fn populate(&mut self) {
         for server in 0..self.options.habits.len() {
             let content = self.first_contents(server);
@@ -52,7 +52,7 @@ impl World {
         self.arm(number);
     }
 
-    /// A client comes after a while.
+    /// Adds a client that comes after a while.
     pub fn enter(&mut self, client: Client, wait: Duration) -> usize {
         let number = self.clients.len();
         let polls = client.profile == Profile::Polls;
@@ -71,10 +71,10 @@ impl World {
             return;
         }
         match what {
-            // What it was sent here, under these versions.
+            // The client was sent this here, under these versions.
             0 | 1 => {}
             2 => of.forget_all(),
-            // It comes from the control plane itself, or from a relay that has made no versions for it.
+            // The client comes from the control plane itself, or from a relay that has made no versions for it.
             3 | 4 => {
                 let sets: Vec<Kind> = of.sets().collect();
                 of.forget_all();
@@ -113,7 +113,7 @@ impl World {
         let variant = self.clients[client].variant();
         self.sit(place, Properties::plain(variant), Holder::Client(client));
         let requests = self.clients[client].come(place.session, self.now);
-        self.disturbed("a client comes"); // what it requests comes in, too
+        self.disturbed("a client comes"); // what it requests has to come in, too
         self.tell(|world| format!("client {client} comes to tier {tier} with {:?}", world.clients[client].held.keys()));
         self.send(client, requests);
     }
@@ -131,7 +131,7 @@ impl World {
         }
     }
 
-    /// A stream of a client breaks. It comes back.
+    /// Breaks the stream of a client, which comes back later.
     pub fn break_client(&mut self, client: usize, arms: bool) {
         let Some(session) = self.clients[client].session.take() else { return };
         self.tell(|_| format!("the stream of client {client} breaks"));
@@ -194,7 +194,7 @@ impl World {
         if long { self.random.millis(1500, 2500) } else { self.random.millis(500, 5000) }
     }
 
-    /// A client that polls asks for one type after another.
+    /// Lets a client that polls request one type after another.
     pub(super) fn next_poll(&mut self, client: usize) {
         if self.clients[client].session.is_some() {
             return;
@@ -220,7 +220,7 @@ impl World {
         self.send(client, vec![request]);
     }
 
-    /// A client asks for a route that does not exist, and forgets the one before.
+    /// Lets a client request a route that does not exist, and unsubscribe from the one before.
     pub(super) fn guess(&mut self, client: usize) {
         self.guess_once(client);
         if !self.judge.is_ended() || self.options.ending == Ending::Well {

@@ -1,4 +1,4 @@
-//! The streams of a tier to what is below it: scripted servers, or sessions of another tier.
+//! The streams from a tier to what is below it: scripted servers, or sessions of another tier.
 
 use std::time::Duration;
 
@@ -35,7 +35,7 @@ impl World {
         if tier > 0
             && let Some(stream) = of.sources.stream(id)
         {
-            stream.on_relay(epoch); // by a header of the response
+            stream.on_relay(epoch); // as the header of the response shows
         }
         let session = (tier > 0).then(|| {
             self.next_id += 1;
@@ -88,12 +88,12 @@ impl World {
         }
     }
 
-    /// Begins a liveness call. It arrives after everything that is under way.
+    /// Makes a liveness call, which arrives after everything that is under way.
     pub(super) fn call(&mut self, key: LinkKey) {
         let way = self.way() + self.way();
         let now = self.now;
         let Some(link) = self.tiers[key.tier].link(key) else { return };
-        // The edge reports responses before the answer to a call that came after them.
+        // The edge reports responses before the answer to a call, if that came after them.
         link.last_in = link.last_in.max(now + way);
         let at = link.last_in;
         self.at(at, Event::Alive(key));
@@ -107,12 +107,12 @@ impl World {
         let of = &mut self.tiers[key.tier];
         let Some(link) = of.links.get_mut(&key.id).filter(|link| link.opening == key.opening) else { return };
         if !is_there {
-            // The call waits; the stream ends when two have had no answer.
+            // The call waits. The stream ends when two calls have had no answer.
             return self.soon(Duration::from_secs(1), Event::Alive(key));
         }
         link.called = false;
         if std::mem::take(&mut link.calls_again) {
-            link.called = true; // a call that begins now answers what was wanted meanwhile
+            link.called = true; // a call that is made now also answers for what was wanted meanwhile
             return self.call(key);
         }
         if let (Some(epoch), Some(stream)) = (link.up, of.sources.stream(key.id)) {
@@ -145,7 +145,7 @@ impl World {
         self.wake_tier(key.tier);
     }
 
-    /// A stream ends, or cannot be opened. It is tried again after a pause.
+    /// Ends a stream that has ended, or cannot be opened. It is tried again after a pause.
     pub(super) fn link_ended(&mut self, key: LinkKey, why: &str) {
         let now = self.now;
         self.tell(|_| format!("tier {} {:?} ends: {why}", key.tier, key.id));
@@ -167,7 +167,7 @@ impl World {
         self.wake_tier(key.tier);
     }
 
-    /// What is at the other end of a link goes with it.
+    /// Drops a link, and what is at its other end.
     pub(super) fn drop_link(&mut self, key: LinkKey) {
         self.streams.remove(&key);
         let session = self.tiers[key.tier].link(key).and_then(|link| link.session.take());

@@ -1,4 +1,4 @@
-//! The world: tiers of relays between control planes and clients, in virtual time. Time goes from one event to the next.
+//! The world: tiers of relays between control planes and clients, in virtual time. Time jumps from one event to the next.
 
 mod clients;
 mod links;
@@ -33,7 +33,7 @@ pub struct World {
     pub options: Options,
     pub now: Moment,
     events: BinaryHeap<Reverse<Due>>,
-    /// Numbers events, so that those of one moment happen in the order in which they were made.
+    /// Numbers the events, so that those of one moment happen in the order in which they were made.
     made: u64,
     pub tiers: Vec<Tier>,
     pub servers: Vec<Server>,
@@ -44,16 +44,16 @@ pub struct World {
     next_id: u64,
     next_opening: u64,
     next_serial: u32,
-    /// The log of the history, if it is wanted.
+    /// Whether to print a log of the history.
     log: bool,
-    /// What was wrong first.
+    /// The first fault that was noticed.
     pub wrong: Option<String>,
     pub handled: u64,
     /// The bytes of the responses that the servers have sent.
     pub sent_bytes: usize,
-    /// The control plane leaves soon after its next response.
+    /// Whether the control plane leaves soon after its next response.
     leaves_soon: bool,
-    /// It notes how late clients are right.
+    /// Whether to record how late clients are right.
     pub counts: bool,
 }
 
@@ -83,13 +83,13 @@ impl Ord for Due {
     }
 }
 
-/// Something that happens.
+/// An event.
 pub enum Event {
-    /// A view task has something to do.
+    /// The view task of a tier has something to do.
     Flush(usize),
     /// A stream is cut.
     Cut(LinkKey),
-    /// A stream is opened, or tried.
+    /// A stream is opened, or an attempt is made.
     Connect(LinkKey),
     /// A request arrives at a scripted server.
     AtServer(LinkKey, Box<Request>),
@@ -97,9 +97,9 @@ pub enum Event {
     ServerTurn(LinkKey),
     /// A response arrives at a tier.
     Response(LinkKey, Box<Response>),
-    /// The answer to a liveness call arrives, if the server is there.
+    /// The answer to a liveness call arrives, if the server is alive.
     Alive(LinkKey),
-    /// Two calls have had no answer.
+    /// Two liveness calls have had no answer.
     Hung(LinkKey),
     /// A request arrives at a session.
     AtSession(Place, Box<Request>),
@@ -115,7 +115,7 @@ pub enum Event {
     NextPoll(usize),
     /// A client asks for another name that does not exist.
     Guess(usize),
-    /// A tier that was stopped is there again.
+    /// A tier that was stopped is back.
     Restarted(usize, Box<trouble::Saved>),
     Trouble,
     /// A server gets, changes or loses a resource.
@@ -124,7 +124,7 @@ pub enum Event {
     End,
     /// The control plane goes away for good.
     Leave,
-    /// A step of a written history.
+    /// A step of a history that a test has written.
     Step(Box<dyn FnOnce(&mut World)>),
     /// A client has to be right by now, unless something has happened since that moment.
     Check(usize, Moment),
@@ -135,7 +135,7 @@ impl World {
         Self::with(number, faults, log, |_, _| {})
     }
 
-    /// A history whose options are changed before it begins.
+    /// Makes the history of a number, after changing its options.
     pub fn with(number: u64, faults: Faults, log: bool, steer: impl FnOnce(&mut Options, &mut Random)) -> Self {
         let mut random = Random::of(number);
         let mut options = Options::of(&mut random, faults);
@@ -168,12 +168,12 @@ impl World {
         world
     }
 
-    /// Adds a step to the history, so many milliseconds after its beginning.
+    /// Adds a step to the history, at this many milliseconds from its beginning.
     pub fn step(&mut self, millis: u64, step: impl FnOnce(&mut Self) + 'static) {
         self.at(Moment::START + Duration::from_millis(millis), Event::Step(Box::new(step)));
     }
 
-    /// Lives through the history.
+    /// Runs the history.
     pub fn live(&mut self) -> Result<(), String> {
         self.tell(|world| format!("{:?}", world.options));
         while let Some(Reverse(Due { at, event, .. })) = self.events.pop() {
@@ -231,7 +231,7 @@ impl World {
         self.at(self.now + wait, event);
     }
 
-    /// How long a message is under way.
+    /// Returns how long a message is under way.
     pub fn way(&mut self) -> Duration {
         let lag = self.options.lag;
         self.random.millis(0, lag)
@@ -258,5 +258,5 @@ impl World {
     }
 }
 
-/// A history of the usual kind has some thousand.
+/// A usual history has some thousand events.
 const MOST_EVENTS: u64 = 300_000;

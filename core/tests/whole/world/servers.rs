@@ -55,7 +55,7 @@ impl World {
         }
     }
 
-    /// The state of a server changes.
+    /// Changes the state of a server.
     pub fn set_health(&mut self, server: usize, health: Health) {
         self.tell(|_| format!("server {server} is {health:?}"));
         self.servers[server].health = health;
@@ -66,7 +66,7 @@ impl World {
             match health {
                 Health::Fine => self.server_turn(key),
                 Health::Refuses | Health::Rejects => self.link_ended(key, "the server ends it"),
-                // By liveness calls of an idle stream: within 30 seconds.
+                // A hanging server is noticed by liveness calls of an idle stream, within 30 seconds.
                 Health::Hangs => {
                     let wait = self.random.millis(15_000, 30_000);
                     self.soon(wait, Event::Hung(key));
@@ -87,7 +87,7 @@ impl World {
         self.next_serial
     }
 
-    /// A server gets, changes or loses a resource, and tells its streams.
+    /// Lets a server get, change or lose a resource, and send that on its streams.
     pub fn change(&mut self, server: usize, key: Key, content: Option<Content>) {
         self.tell(|_| format!("server {server} has {key:?} {content:?}"));
         let of = &mut self.servers[server];
@@ -110,7 +110,7 @@ impl World {
         }
     }
 
-    /// The first contents: a few of everything, the same names on most servers.
+    /// Returns the first contents of a server: a few resources of each type, with the same names on most servers.
     pub(super) fn first_contents(&mut self, server: usize) -> std::collections::BTreeMap<Key, Content> {
         let clusters = 1 + self.random.below(4) as u16;
         let (listeners, mut contents) = (1 + self.random.below(2) as u16, std::collections::BTreeMap::new());
@@ -135,7 +135,7 @@ impl World {
         contents
     }
 
-    /// A short pause within one change of a server.
+    /// Returns a short pause within one change of a server.
     pub(super) fn pause(&mut self) -> Duration {
         self.random.millis(0, 30)
     }

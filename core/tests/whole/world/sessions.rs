@@ -1,4 +1,4 @@
-//! The sessions of the tiers: requests in, replies out. A session is shared by the reader of requests, the body of replies and the view task.
+//! The sessions of the tiers: requests in, replies out. A session is used by the reader of requests, the body of replies and the view task.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ impl World {
         let Some(seat) = of.seats.get_mut(&place.session) else { return };
         let changes = seat.session.take_interest();
         if !changes.is_empty() {
-            // The queue of commands is in order.
+            // The queue of commands keeps their order.
             let wait = self.random.millis(0, 1);
             let now = self.now;
             let Some(seat) = self.tiers[place.tier].seats.get_mut(&place.session) else { return };
@@ -71,7 +71,7 @@ impl World {
                 Step::Reply(reply) => {
                     self.deliver(place, *reply);
                     if self.random.one_in(4) {
-                        // The transport takes the next reply a moment later.
+                        // The transport accepts the next reply a moment later.
                         let wait = self.random.millis(1, 5);
                         return self.poll_by(place, now + wait);
                     }
@@ -82,7 +82,7 @@ impl World {
                         self.seek(place, claims);
                     }
                     if let Some(until) = until {
-                        // A moment that has passed already would be looked at again and again.
+                        // If the moment has passed already, the session would be polled at it again and again.
                         self.poll_by(place, until.max(now + Duration::from_micros(100)));
                     }
                     return;
@@ -95,7 +95,7 @@ impl World {
         }
     }
 
-    /// As the view task does: sessions take back claims without room, and claim again when there is.
+    /// Gives claims without room back to their sessions, which claim again when there is room, as the view task does.
     fn seek(&mut self, place: Place, claims: Vec<Claim>) {
         let of = &mut self.tiers[place.tier];
         of.view.seek(place.session, claims);
@@ -126,7 +126,7 @@ impl World {
         }
     }
 
-    /// A client's poll in REST: one reply, as soon as everything is known.
+    /// Makes a client's poll in REST: one reply, as soon as everything is known.
     fn fetch(&mut self, place: Place, until: Moment) {
         let (now, of) = (self.now, &mut self.tiers[place.tier]);
         let Some(seat) = of.seats.get_mut(&place.session) else { return };
@@ -148,7 +148,7 @@ impl World {
         }
     }
 
-    /// A relay ends a stream.
+    /// Ends a stream as the relay does.
     pub fn end_session(&mut self, place: Place, why: &str) {
         let Some(seat) = self.tiers[place.tier].seats.get(&place.session) else { return };
         let holder = seat.holder;
@@ -159,7 +159,7 @@ impl World {
         }
     }
 
-    /// The stream of a session has ended.
+    /// Removes a session whose stream has ended.
     pub fn leave(&mut self, place: Place) {
         let now = self.now;
         let of = &mut self.tiers[place.tier];

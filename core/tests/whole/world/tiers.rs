@@ -8,7 +8,7 @@ use super::{Event, World};
 use crate::tier::{Link, LinkKey, Place};
 
 impl World {
-    /// Has a tier look at what there is to do.
+    /// Has a tier do what there is to do.
     pub fn wake_tier(&mut self, tier: usize) {
         self.flush_by(tier, self.now);
     }
@@ -94,7 +94,7 @@ impl World {
         self.plan_flush(tier);
     }
 
-    /// Waits for the next deadline. A tier that has something to do at one moment again and again would use a whole core.
+    /// Waits for the next deadline. A tier that has something to do at the same moment again and again would use a whole core.
     fn plan_flush(&mut self, tier: usize) {
         let of = &mut self.tiers[tier];
         let sources = of.sources.next_deadline(|_| false);
@@ -127,7 +127,7 @@ impl World {
         self.wake_tier(place.tier);
     }
 
-    /// Sessions whose claims had no room claim again.
+    /// Lets sessions claim again whose claims had no room.
     pub(super) fn claim_again(&mut self, tier: usize) {
         let of = &mut self.tiers[tier];
         let admitted = of.view.take_sessions_to_claim();
@@ -216,5 +216,5 @@ fn text_of_update(update: &Update) -> String {
     }
 }
 
-/// More things to do at one moment than any response causes.
+/// The most turns at one moment. No response causes that many.
 const MOST_TURNS: u32 = 100;

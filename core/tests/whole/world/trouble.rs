@@ -1,4 +1,4 @@
-//! What goes wrong, and what changes, until the quiet end.
+//! What goes wrong and what changes, until the quiet end.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::options::Ending;
 use crate::server::Health;
 use crate::tier::{LinkKey, Place, Tier};
 
-/// What a tier leaves to the one that follows it.
+/// What a tier leaves to the one that replaces it.
 pub struct Saved {
     sets: Vec<SavedSet>,
     brakes: BrakeState,
@@ -83,7 +83,7 @@ impl World {
                 let states =
                     [Health::Fine, Health::Fine, Health::Refuses, Health::Hangs, Health::Mute, Health::Rejects];
                 let health = match self.random.pick(&states) {
-                    // A server that is mute for longer than the second silence counts as one that has nothing.
+                    // A server that is mute for longer than the second silence would count as one that has nothing.
                     Health::Mute if self.options.protocol.upstream.second_silence < MUTE => Health::Hangs,
                     health => health,
                 };
@@ -102,7 +102,7 @@ impl World {
         }
     }
 
-    /// A server changes something, or all servers the same.
+    /// Changes something at one server, or the same at all servers.
     pub(super) fn change_something(&mut self) {
         let all = self.random.one_in(2);
         let one = self.random.below(self.servers.len() as u64) as usize;
@@ -116,7 +116,7 @@ impl World {
         }
     }
 
-    /// What a control plane changes in one go.
+    /// Makes a group of changes, as a control plane makes them in one go.
     fn bundle(&mut self, server: usize, what: u64, number: u16, other: u16, listener: u16) {
         let mut wait = Duration::ZERO;
         let mut change = |world: &mut Self, key: Key, to: Option<u16>| {
@@ -144,7 +144,7 @@ impl World {
                     }
                 }
             }
-            // A cluster goes, in use or not.
+            // A cluster is removed, in use or not.
             4 => {
                 change(self, cluster, None);
                 change(self, endpoints, None);
@@ -171,7 +171,7 @@ impl World {
         }
     }
 
-    /// A process stops and another one begins, with what the first one has saved, or with nothing.
+    /// Stops a process and starts another one, with what the first one has saved, or with nothing.
     pub fn restart(&mut self, tier: usize, is_warm: bool) {
         if self.tiers[tier].is_down {
             return;
@@ -180,14 +180,14 @@ impl World {
         if !is_warm {
             saved = Saved { sets: Vec::new(), brakes: BrakeState::default(), history: ServerHistory::default() };
         }
-        saved.history = ServerHistory::default(); // it goes to the views of another configuration, and is in no file
+        saved.history = ServerHistory::default(); // a history is given to the views of a next configuration, and is in no file
         self.stop(tier);
         self.tiers[tier].is_down = true;
         let wait = self.random.millis(50, 2000);
         self.soon(wait, Event::Restarted(tier, Box::new(saved)));
     }
 
-    /// A view of the next configuration takes over what the one before has.
+    /// Replaces a view by one of the next configuration, which takes over what the view has.
     pub fn reload(&mut self, tier: usize) {
         if !self.tiers[tier].is_down {
             let saved = self.save(tier);
@@ -196,7 +196,7 @@ impl World {
         }
     }
 
-    /// All streams of a tier end, in both directions.
+    /// Ends all streams of a tier, in both directions.
     fn stop(&mut self, tier: usize) {
         let links: Vec<LinkKey> =
             self.tiers[tier].links.iter().map(|(id, link)| LinkKey { tier, id: *id, opening: link.opening }).collect();
@@ -227,7 +227,7 @@ impl World {
         self.wake_tier(tier);
     }
 
-    /// The last fault is over: from now on everything goes well, or nothing does.
+    /// Ends the last fault: from now on everything goes well, or nothing does.
     pub(super) fn end(&mut self) {
         match self.options.ending {
             Ending::Well => {
@@ -239,7 +239,7 @@ impl World {
                 let (number, listener) = (self.random.below(5) as u16, self.random.below(2) as u16);
                 self.bundle(0, 2, number, number, listener);
                 if self.random.one_in(2) {
-                    // The clients come back to a relay that begins with nothing, and soon loses what it begins to hear.
+                    // The clients come back to a relay that starts with nothing, and soon loses the server that it begins to read from.
                     self.restart(0, false);
                     self.leaves_soon = true;
                 } else {
@@ -253,7 +253,7 @@ impl World {
         self.disturbed("the end");
     }
 
-    /// The control plane goes away for good.
+    /// Makes the control plane go away for good.
     pub(super) fn servers_leave(&mut self) {
         for server in 0..self.servers.len() {
             self.set_health(server, Health::Refuses);
@@ -262,7 +262,7 @@ impl World {
     }
 }
 
-/// For longer than this no server is mute.
+/// No server is mute for longer than this.
 const MUTE: Duration = Duration::from_secs(100);
-/// For how long a view is kept without a client.
+/// How long a view is kept without a client.
 const KEEP: Duration = Duration::from_secs(300);

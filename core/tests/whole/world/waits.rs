@@ -1,4 +1,4 @@
-//! What waits in all tiers, by the relays' own list: nothing for longer than it may.
+//! What waits in all tiers, by the relays' own lists: nothing waits for longer than it may.
 
 use weir_core::protocol::wait::{Wait, WaitList};
 
@@ -23,7 +23,7 @@ impl World {
         all
     }
 
-    /// Once faults have ended, no wait lasts longer than it may.
+    /// Checks that no wait lasts longer than it may, once faults have ended.
     pub fn judge_waits(&mut self) {
         let beyond = self.waits().into_iter().find(|(_, wait)| wait.is_beyond());
         if let Some((owner, wait)) = beyond {
@@ -31,7 +31,7 @@ impl World {
         }
     }
 
-    /// Writes down what waits.
+    /// Prints what waits.
     pub fn tell_waits(&self) {
         for (owner, wait) in self.waits() {
             self.tell(|_| format!("{owner} waits: {}", text(&wait)));
@@ -44,5 +44,5 @@ fn text(wait: &Wait) -> String {
     format!("{:?} {:?} of {:?}, {kind} {:?}", wait.kind, wait.age, wait.bound, wait.subject.of)
 }
 
-/// More than wait in any history.
+/// More waits than there are in any history.
 const MANY: usize = 1000;

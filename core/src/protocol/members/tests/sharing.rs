@@ -1,4 +1,4 @@
-//! I9 where servers are shown clients: whatever a client states, none gets the secrets of another identity.
+//! I9 where servers are shown clients: whatever a client states, no client gets the secrets of another identity.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::xds::{
     SegmentPattern, SharingKey, Template,
 };
 
-/// A client: its namespace by its certificate, what it states, the tenant that it claims, and its id.
+/// A client: the namespace of its certificate, the namespace that it states, the tenant that it claims, and its id.
 type Stated = (String, String, Option<String>, String);
 
 const NAMESPACE: &str = "NAMESPACE";
@@ -33,7 +33,7 @@ fn encoded((_, namespace, claim, id): &Stated) -> Vec<u8> {
     Node { id: id.clone(), metadata: Some(Struct { fields }), ..Node::default() }.encode_to_vec()
 }
 
-/// Each workload is of the tenant of its namespace. If the rule binds it, it may state no other namespace.
+/// Each workload belongs to the tenant of its namespace. If the rule binds the node, a workload can state no other namespace.
 fn permissions(binds: bool) -> Permissions {
     let template = |text: &str| Template::parse(text).unwrap();
     let field = KeyField::MetadataPath(vec![NAMESPACE.into()]);
@@ -52,15 +52,15 @@ fn permissions(binds: bool) -> Permissions {
     }])
 }
 
-/// Returns the namespace whose secrets a control plane gives for a node. It is the one that the node states, if the relay shows the
-/// credentials of that namespace. If one credential opens everything, it is whatever the node states.
+/// Returns the namespace whose secrets a control plane gives for a node: the namespace that the node states. If the relay shows the credentials
+/// of a namespace, it has to be that one; with a credential that opens everything, any.
 fn secrets_of(node: &[u8], credentials: Option<&str>) -> Option<String> {
     let metadata = Node::decode(node).unwrap().metadata?;
     let Some(Kind::StringValue(namespace)) = &metadata.fields.get(NAMESPACE)?.kind else { return None };
     credentials.is_none_or(|of| of == namespace).then(|| namespace.clone())
 }
 
-/// Lets clients share by a key, with each of them shown for a while. Returns a client that got the secrets of another namespace.
+/// Lets clients share views by a key, and shows each of them for a while. Returns a client that got the secrets of another namespace.
 fn leak(clients: &[Stated], fields: &[KeyField], binds: bool, by_tenant: bool) -> Option<Stated> {
     let rule = Arc::new(KeyRule::of(fields.to_vec()));
     let mut views = BTreeMap::<SharingKey, (Members, Vec<(SessionId, &Stated)>)>::new();
@@ -99,14 +99,14 @@ proptest! {
         clients in prop::collection::vec(client(), 1..8),
     ) {
         let by_tenant = [KeyField::Cluster, KeyField::Tenant];
-        // The rule binds what is stated, or the control plane compares it with the credentials of the tenant.
+        // Permissions bind what is stated, or the control plane compares it with the credentials of the tenant.
         prop_assert_eq!(leak(&clients, &by_tenant, true, true), None);
         prop_assert_eq!(leak(&clients, &by_tenant, true, false), None);
         prop_assert_eq!(leak(&clients, &by_tenant, false, true), None);
     }
 }
 
-/// Without a tenant in the key, or where nothing binds what is stated, this test sees the leak.
+/// Without a tenant in the key, or if nothing binds what clients state, this test sees the leak.
 #[test]
 fn a_key_without_the_identity_leaks_and_that_is_seen() {
     let [honest, lying]: [Stated; 2] =

@@ -45,7 +45,7 @@ impl Bench {
     }
 
     fn resource(&self, url: &str, name: &str, content: &str) -> Arc<Resource> {
-        // The name is in the body too, or a SotW client could not be sent it; then a field that no type has.
+        // The body starts with the name, without which a SotW client could not be sent the resource. A field that no type has follows.
         let mut value = vec![0x0a, name.len() as u8];
         value.extend(name.bytes().chain([0xc2, 0x3e, content.len() as u8]).chain(content.bytes()));
         let body = Any { type_url: url.into(), value: Bytes::from(value) };
@@ -78,7 +78,7 @@ impl Bench {
         marks.iter().for_each(|mark| self.session.on_name_changed(mark));
     }
 
-    /// The server sends a resource, which is applied at once.
+    /// Lets the server send a resource, which is applied at once.
     fn set(&mut self, url: &str, name: &str, content: &str, now: f64) {
         let (kind, state) = (self.kind(url), self.view.snapshot());
         let has_wildcard = self.session.report().summaries(state, at(now)).any(|of| *of.kind == kind && of.wildcard);
@@ -137,7 +137,7 @@ impl Bench {
     }
 }
 
-/// A client of everything that was sent its first reply.
+/// Returns a client of `*` that was sent its first reply.
 fn steady(variant: Variant) -> Bench {
     let mut bench = Bench::new(variant);
     bench.subscribe(CDS, &["*"], 1.0);
@@ -180,7 +180,7 @@ fn a_removal_is_as_old_as_its_response() {
         let kind = bench.kind(CDS);
         let gone = Update::Absent { kind, class: Class::Wildcard, key: "a".into(), evidence: Evidence::Reported };
         bench.apply(vec![gone], 10.0, 10.0);
-        bench.view.on_time(at(10.2)); // a removed cluster stays until the server is quiet
+        bench.view.on_time(at(10.2)); // a removed cluster stays until the server has been quiet
         bench.publish();
         assert_eq!(bench.lag(13.0), Lag { change: after(3.0), request: None });
     }
@@ -230,7 +230,7 @@ fn a_name_of_which_the_view_reports_an_old_change_is_no_old_change() {
         claimed: None,
     };
     assert_eq!(bench.lag(3600.0).request, after(3599.0));
-    bench.session.on_name_changed(&old); // its interest is counted only now
+    bench.session.on_name_changed(&old); // the view counts its interest only now
     bench.set(EDS, "a", "2", 3601.0);
     assert_eq!(bench.lag(3602.0), Lag { change: after(1.0), request: None });
 }

@@ -300,7 +300,7 @@ fn a_complete_wildcard_set_says_nothing_of_names_of_other_authorities() {
     assert_eq!((book.is_outside, book.known), (false, Known::Unknown));
 }
 
-/// Its body has another name, which only the wrapper corrects.
+/// The body has another name, which only the wrapper corrects.
 #[test]
 fn a_resource_that_a_client_cannot_read_is_said_to_be_so_and_only_to_that_client() {
     for variant in [Variant::Sotw, Variant::Delta] {

@@ -9,8 +9,8 @@ use crate::protocol::reply_names::ReplyNames;
 const NAMES: usize = 10_000;
 const ROUNDS: usize = 21;
 
-/// Prints figures for docs/record/performance.md: a reply to a client that subscribes to 10,000 names, the remembering of its names alone, and its ACK;
-/// with all names in the reply and with one, and also while the client rejects another resource.
+/// Prints figures for docs/record/performance.md: the time of a reply to a client that subscribes to 10,000 names, of remembering the names
+/// alone, and of its ACK. The reply has all names or one, and the client may reject another resource meanwhile.
 #[test]
 #[ignore = "means something only in a release build, and alone"]
 fn figures_of_names_per_ack() {

@@ -6,7 +6,7 @@ use crate::protocol::session::InRejected;
 use crate::protocol::view::{InterestChange, Selector};
 
 impl World {
-    /// Each resource of a type as `name state`, in the order of the names; those of `*` and those that are requested by name apart.
+    /// Returns each resource of a type as `name state`, in the order of names. Resources of `*` come before those that are requested by name.
     fn held(&self, url: &str) -> Vec<String> {
         let holdings = self.session.report().holdings();
         let kind = self.kind(url);
@@ -293,7 +293,7 @@ fn a_client_that_leaves_takes_back_all_that_it_subscribed_to_and_no_members_of_c
     assert_eq!(left.iter().map(text).collect::<Vec<_>>(), ["*", "a", glob, "e"]);
 }
 
-/// The view hears of a large request in parts.
+/// The view is given a large request in parts.
 #[test]
 fn i7_changes_of_interest_go_in_parts_in_their_order_and_removals_wait_until_all_are_counted() {
     let mut world = World::plain(Variant::Delta);

@@ -6,7 +6,7 @@ use crate::protocol::server_status::ServerStatus;
 const DENIED: i32 = 7;
 
 impl World {
-    /// The server refuses the view. Returns whether the stream ends by that.
+    /// Lets the server refuse the view. Returns whether that ends the stream.
     fn is_ended_by_refusal(&mut self) -> bool {
         self.session.on_view_refused(&ServerStatus { code: DENIED, message: "no".into() });
         let newest = self.view.snapshot().clone();
@@ -18,7 +18,7 @@ impl World {
     }
 }
 
-/// A client that asks for all clusters, of which there is one.
+/// Returns a client of all clusters, of which there is one.
 fn with_a_cluster(client: Client) -> World {
     let mut world = World::new(client);
     world.subscribe(CDS, &["*"], &[]);

@@ -1,8 +1,8 @@
-//! When a session need not be polled after a request: the relay then does not look for a reply.
+//! When a session need not be polled after a request: the relay then makes no attempt at a reply.
 
 use super::*;
 
-/// A client with one reply of each of two types, which it has answered.
+/// Returns a client that has answered one reply of each of two types, and the nonce of the last one.
 fn resting(variant: Variant) -> (World, u64) {
     let mut world = World::new(Client { errors: true, ..Client::plain(variant) });
     world.subscribe(CDS, &["*", "a"], &[]);

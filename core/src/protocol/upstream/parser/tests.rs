@@ -1,4 +1,4 @@
-//! The result is the same in however many slices a response is read, and whatever is remembered of the last one.
+//! The result is the same in however many slices a response is read, and whatever is remembered of the response before it.
 
 use proptest::prelude::*;
 
@@ -48,7 +48,7 @@ fn read(
     Ok(parser.finish(recent))
 }
 
-/// One of a few names, so that some are sent twice.
+/// Makes one of a few names, so that some are sent twice.
 fn name() -> impl Strategy<Value = String> {
     prop_oneof![8 => (0..40u8).prop_map(|number| format!("name-{number:02}")), 1 => Just(String::new())]
 }
@@ -97,15 +97,15 @@ proptest! {
             let mut whole = read(decoded, usize::MAX, &store, &mut RecentSets::default()).unwrap();
             let sliced = read(encoded(response), slice, &store, &mut RecentSets::default()).unwrap();
             let remembered = read(encoded(response), slice, &store, &mut recent).unwrap();
-            whole.bytes = sliced.bytes; // the size of the message, which a decoded one has no more
+            whole.bytes = sliced.bytes; // the size of the message, which a decoded one does not know
             prop_assert_eq!(format!("{whole:?}"), format!("{sliced:?}"));
             prop_assert_eq!(format!("{whole:?}"), format!("{remembered:?}"));
-            kept.push(remembered); // so that the next finds it
+            kept.push(remembered); // so that the next response finds it among the recent sets
         }
     }
 }
 
-/// A name was both good and rejected if the entry that cannot be used came last.
+/// If the unusable entry came last, the name would be both good and rejected.
 #[test]
 fn up_22_of_two_entries_of_a_name_neither_is_trusted_in_whichever_order_they_come() {
     let good = Any { type_url: WRAPPER.into(), value: wrapped("a", CDS).encode_to_vec().into() };
@@ -179,7 +179,7 @@ fn what_is_unchanged_in_the_next_set_is_the_same_resource() {
     }
 }
 
-/// Whether the set lacks a resource of this number with the same content.
+/// Whether the set before lacks a resource of this number with the same content.
 fn before_lacks(before: &ReceivedResponse, number: usize, changed: usize) -> bool {
     let name = format!("name-{number:02}");
     let content = if number == changed { "new" } else { "old" };

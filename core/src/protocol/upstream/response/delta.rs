@@ -50,7 +50,7 @@ pub(in crate::protocol::upstream) fn read_delta(
         parts.wire.has_stated() && parts.given.is_repeated_by(&versions, |name| parts.progress.is_stated(name), first);
     if repeats && (first || !context.is_relay) {
         parts.progress.record_repetition();
-        parts.second_request.recheck(); // it may have begun after its first silence
+        parts.second_request.recheck(); // the repetition may have begun after the first silence
     }
     if repeats {
         parts.end_question.on_repeated();
@@ -93,7 +93,7 @@ pub(in crate::protocol::upstream) fn read_delta(
     updates
 }
 
-/// Sorts entries without a body. Returns names that were requested by an alias, and resolve to nothing (DELTA-39).
+/// Sorts entries without a body. Returns the requested aliases that resolve to nothing (DELTA-39).
 fn take_bodyless(
     parts: &Parts,
     read: &mut ParsedResponse,
@@ -114,7 +114,7 @@ fn take_bodyless(
     unresolved
 }
 
-/// Returns the names that the response removes. A name that asks for the end of the set is an answer to that.
+/// Returns the names that the response removes. The removal of a name that asks for the end of the set is an answer to that question.
 fn take_removed(
     parts: &mut Parts,
     read: &mut ParsedResponse,
@@ -140,7 +140,7 @@ fn take_removed(
     removed
 }
 
-/// Returns the sets that the response has something of.
+/// Returns the sets of which the response has something.
 fn begin_sets(parts: &mut Parts, read: &ParsedResponse) -> BTreeSet<Selector> {
     if parts.wanted.class() == Class::Wildcard {
         return BTreeSet::from([Selector::Wildcard]);
@@ -153,7 +153,7 @@ fn begin_sets(parts: &mut Parts, read: &ParsedResponse) -> BTreeSet<Selector> {
     globs.into_iter().map(Selector::Name).collect()
 }
 
-/// Returns the requested names that a removal concerns: a name also stands for its aliases.
+/// Returns the requested names that a removal concerns: the removed names, and their aliases.
 fn removed_keys(parts: &mut Parts, removed: BTreeSet<Name>, unresolved: Vec<Name>) -> BTreeSet<Name> {
     if parts.wanted.class() == Class::Wildcard {
         return removed;

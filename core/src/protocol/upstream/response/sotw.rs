@@ -1,4 +1,4 @@
-//! SotW responses: a full set, or the requested names.
+//! SotW responses: a full set, or resources under the requested names.
 
 use std::collections::BTreeMap;
 
@@ -46,7 +46,7 @@ pub(in crate::protocol::upstream) fn read_sotw(
         record_progress(parts, &read, false, context);
     }
     let mut updates = error_updates(parts, errors, context);
-    // A response of heartbeats alone extends those resources and is no evidence about others.
+    // A response of heartbeats alone extends those resources, and is no evidence about others.
     let heartbeats_alone = read.good.is_empty() && !read.alive.is_empty();
     if class == Class::Wildcard && full && !heartbeats_alone {
         parts.rejected.keep_only(|name| read.rejected.contains_key(name)); // names outside of this set do not exist
@@ -56,7 +56,7 @@ pub(in crate::protocol::upstream) fn read_sotw(
     }
     parts.rejected.clear_unnamed(); // without full sets, a missing name is no evidence
     record_readable(parts, &read, &version, options);
-    // With an entry that has no readable name, it is not known what is missing (UP-25).
+    // If an entry has no readable name, it is not known which names are missing (UP-25).
     let gap = read.unnamed.is_some() || has_nameless_beside_names(parts, &read, &reported);
     let unread = parts.rejected.take_unreadable(|name| parts.given.has(name));
     let unreadable = unreadable_names(&read, &reported);
@@ -97,9 +97,9 @@ pub(in crate::protocol::upstream) fn read_sotw(
     updates
 }
 
-/// Whether a resource has no name although the server has others of the type that do, or several without one: then it is not known what it is
-/// (a type whose names are beside the resources, and one that came without).
-/// Of one whose error the server reports it is known.
+/// Whether a resource came without a name although the server has others of the type that have names, or several came without one. Then it is
+/// not known which resource that is: the names of the type are beside the resources, and this one came without. A resource whose error the
+/// server reports is known.
 fn has_nameless_beside_names(parts: &Parts, read: &ParsedResponse, reported: &BTreeMap<Name, bool>) -> bool {
     let none = Name::from("");
     let (is_good, is_reported) = (read.good.get(&none).is_some(), reported.contains_key(&none));
@@ -108,7 +108,7 @@ fn has_nameless_beside_names(parts: &Parts, read: &ParsedResponse, reported: &BT
     is_rejected || (is_good || is_reported) && has_others
 }
 
-/// A heartbeat has the version that was accepted last, in the wrapper or in the response.
+/// Takes heartbeats. A heartbeat has the version that was accepted last, in the wrapper or in the response.
 fn take_heartbeats(parts: &Parts, read: &mut ParsedResponse, version: &str, context: &ResponseContext) {
     let accepted = parts.given.accepted();
     let beats = |entry: &str| version == accepted || entry == accepted;
@@ -123,8 +123,8 @@ fn take_heartbeats(parts: &Parts, read: &mut ParsedResponse, version: &str, cont
     }
 }
 
-/// Whether a response has exactly the names that the server gave before, and no question about any is open. Most sets that
-/// are sent again are like that; what is known of the names stays as it is.
+/// Whether a response has exactly the names that the server gave before, and nothing is open about any of them. Most sets that are sent again
+/// are like that. What is known of the names does not change then.
 fn is_same_set(parts: &Parts, read: &ParsedResponse) -> bool {
     let nothing_open = !parts.progress.is_to_begin()
         && parts.progress.to_be_repeated().is_empty()
@@ -135,9 +135,9 @@ fn is_same_set(parts: &Parts, read: &ParsedResponse) -> bool {
     parts.wanted.class() == Class::Wildcard && nothing_open && all_good && parts.given.is_same_set(read)
 }
 
-/// Returns the names that a full-state response shows to be absent, if it can be a response to their request (UP-24): the
-/// name was in the first request on this opening, was given since, or was requested long enough ago. The server is made to send names
-/// again that were unsubscribed and subscribed again a moment ago: an older response may lack them although they exist.
+/// Returns the names that a full-state response shows to be absent. The response must be able to answer their request (UP-24): the name was in
+/// the first request on this opening, was given since, or was requested long enough ago. Names that were unsubscribed and subscribed again a
+/// moment ago are requested again: an older response may lack them although they exist.
 fn absent_from(parts: &mut Parts, read: &ParsedResponse, context: &ResponseContext) -> Vec<Name> {
     let present = |name: &Name| read.good.get(name).is_some() || read.alive.contains_key(name);
     let absent = |name: &Name| !present(name) && !read.rejected.contains_key(name);
@@ -145,7 +145,7 @@ fn absent_from(parts: &mut Parts, read: &ParsedResponse, context: &ResponseConte
     let known = |name: &Name| match parts.names.get(name) {
         None | Some(NameState::Silent | NameState::Waiting { first: true, .. }) => true,
         Some(NameState::Waiting { first: false, .. }) => any,
-        Some(NameState::Absent) => false, // reported already
+        Some(NameState::Absent) => false, // was reported already
     };
     let all = parts.wanted.names().iter().inspect(|_| visit());
     let missing = all.filter(|name| known(name) && absent(name) && !parts.wanted.globs().has(name));

@@ -19,7 +19,7 @@ struct World {
     table: Arc<TypeTable>,
     epoch: Epoch,
     now: Moment,
-    /// What there is for small responses when room is short.
+    /// How much room is left for small responses when room is short.
     spare: usize,
 }
 
@@ -42,7 +42,7 @@ impl World {
         self.stream.want(change, false);
     }
 
-    /// The stream is opened, and its first requests are written.
+    /// Opens the stream, and writes its first requests.
     fn open(&mut self) {
         self.epoch = self.stream.opened();
         while self.stream.next_request(self.now).is_some() {}
@@ -62,7 +62,7 @@ impl World {
         self.stream.written(self.now);
     }
 
-    /// A server that is alive answers liveness calls.
+    /// Lets time pass. A server that is alive answers liveness calls.
     fn later(&mut self, seconds: u64, is_alive: bool) {
         self.now = self.now + Duration::from_secs(seconds);
         for _ in 0..2 {
@@ -168,7 +168,7 @@ fn what_other_servers_have_sent_meanwhile_is_not_stated_and_all_else_is() {
     }
 }
 
-/// What the next opening states of `a`.
+/// Returns the version that the next opening states for `a`.
 fn states_next(world: &mut World) -> Option<String> {
     world.stream.ended(world.epoch);
     world.epoch = world.stream.opened();

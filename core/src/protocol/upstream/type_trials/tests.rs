@@ -24,7 +24,7 @@ impl World {
         Self { trials: TypeTrials::default(), table, wanted, opened: BTreeSet::new(), now: Moment::START }
     }
 
-    /// The same with a stream on which the server has answered for clusters.
+    /// Like `new`, with a stream on which the server has answered for clusters.
     fn live(wanted: &[&str]) -> Self {
         let mut world = Self::new(wanted);
         world.request();
@@ -32,7 +32,7 @@ impl World {
         world
     }
 
-    /// The server ends the stream when routes are new on it, and answers on the next one.
+    /// Lets the server end the stream when routes are new on it, and answer on the next one.
     fn suspect_routes(&mut self) {
         self.want(ROUTES);
         self.request();
@@ -49,7 +49,7 @@ impl World {
         self.wanted.insert(self.kind(name));
     }
 
-    /// Sends what may be sent, and returns what is on the stream then.
+    /// Writes what may be requested, and returns the types that are on the stream then.
     fn request(&mut self) -> Vec<&str> {
         let Self { trials, table, wanted, opened, now } = self;
         loop {
@@ -73,7 +73,7 @@ impl World {
         self.trials.on_time(|kind| wanted.contains(kind), |kind| wanted.contains(kind), self.now);
     }
 
-    /// The server ends the stream.
+    /// Lets the server end the stream.
     fn end(&mut self, code: i32) {
         self.trials.on_ended(Some(&status(code)), self.now);
         self.trials.on_closed();
@@ -94,7 +94,7 @@ impl World {
         self.trials.on_trial_end(self.trials.count, end, self.now);
     }
 
-    /// The trial of a type is ended by the server, which takes second streams.
+    /// Lets the server end the trial of a type. It takes second streams.
     fn refuse(&mut self, name: &str) {
         assert_eq!(self.due(), [name]);
         self.tried(refused());
@@ -224,7 +224,7 @@ fn of_several_suspects_those_that_the_server_takes_join_together_or_one_after_an
     assert_eq!(world.request().len(), 2);
 }
 
-/// One bad moment of a server costs no client a type: all are requested again.
+/// One bad moment of a server costs no client a type: all types are requested again.
 #[test]
 fn a_first_opening_that_ends_once_is_followed_by_one_with_all_types() {
     for code in [UNKNOWN, UNAUTHENTICATED] {
@@ -239,7 +239,7 @@ fn a_first_opening_that_ends_once_is_followed_by_one_with_all_types() {
     }
 }
 
-/// The third opening shows that the server takes the view, and trials on that which type it refuses.
+/// The third opening shows that the server takes the view. Trials on it show which type the server refuses.
 #[test]
 fn of_types_that_are_all_new_on_two_openings_the_third_one_finds_the_refused_one() {
     let mut world = World::new(&[CLUSTERS, ROUTES, LISTENERS]);
@@ -259,7 +259,7 @@ fn of_types_that_are_all_new_on_two_openings_the_third_one_finds_the_refused_one
     assert_eq!(world.request(), [CLUSTERS, LISTENERS]);
 }
 
-/// It may be the view, so all of them are requested again now and then. It may be one type, so each is requested alone.
+/// The view may be the reason, so all types are requested together now and then. One type may be, so each is requested alone.
 #[test]
 fn a_server_that_ends_each_stream_is_asked_for_all_and_for_each_type_in_turn() {
     let all = [CLUSTERS, ROUTES, LISTENERS];
@@ -334,7 +334,7 @@ fn a_server_that_ends_the_stream_for_a_second_one_has_types_put_back_one_by_one(
     assert!(!world.is_refused(OWN));
 }
 
-/// A server that ends each second stream of a node, and has one bad moment while two types are new.
+/// The server ends each second stream of a node, and has one bad moment while two types are new.
 #[test]
 fn a_type_is_not_refused_since_it_was_suspected_with_another_where_second_streams_show_nothing() {
     let mut world = World::live(&[CLUSTERS]);
@@ -360,7 +360,7 @@ fn a_type_is_not_refused_since_it_was_suspected_with_another_where_second_stream
     }
 }
 
-/// Where it is tried when the stream is opened anyway, an end that shows nothing is no reason to try it at each opening.
+/// The type is tried because the stream is opened anyway. An end that shows nothing is no reason to try it at each opening.
 #[test]
 fn a_refused_type_that_was_put_back_waits_again_whatever_the_end() {
     let mut world = World::live(&[CLUSTERS, OWN]);
@@ -409,7 +409,7 @@ fn the_end_of_a_stream_is_no_word_on_a_trial_that_waits_for_its_turn() {
     assert_eq!(world.request(), [CLUSTERS], "the routes are suspected");
 }
 
-/// A trial that others have made needless is given up, and what it has found may still be on its way.
+/// A trial is given up when other views have made it needless. Its result may still be on its way.
 #[test]
 fn the_end_of_a_trial_that_was_given_up_counts_for_no_other() {
     let mut world = World::live(&[CLUSTERS, OWN]);
@@ -443,7 +443,7 @@ fn where_types_are_put_back_one_that_shows_nothing_has_pauses_that_grow() {
     assert!((2..=4).contains(&on), "{on}");
 }
 
-/// The first may be refused, and the stream would have nothing else.
+/// The server may refuse the first type, and then the stream would have nothing else.
 #[test]
 fn of_types_outside_of_the_table_alone_each_has_its_turn() {
     let mut world = World::new(&["own.A", "own.B"]);
@@ -621,7 +621,7 @@ fn it_may_be_the_view_whenever_no_type_that_may_be_why_was_off_however_many_ther
     assert!(seen.len() > 2, "{seen:?}");
 }
 
-/// Types that clients make up, in the number in which they come.
+/// Names the types that clients make up, in the order in which they come.
 fn made_up(at: usize) -> String {
     format!("own.MadeUp{at:04}")
 }
@@ -630,7 +630,7 @@ fn owned(names: Vec<&str>) -> Vec<String> {
     names.into_iter().map(str::to_owned).collect()
 }
 
-/// A hundred are wanted, and each opening is ended.
+/// A hundred such types are wanted, and the server ends each opening.
 #[test]
 fn types_that_are_made_up_take_no_turns_from_those_of_the_table() {
     const OF_TABLE: [&str; 3] = [CLUSTERS, ROUTES, LISTENERS];
@@ -673,7 +673,7 @@ fn once_the_server_takes_something_types_of_the_table_are_tried_before_those_tha
     assert_eq!(world.due().len(), TOGETHER, "now those that are made up");
 }
 
-/// Those that are made up have used up their pace.
+/// The made-up types have used up their pace.
 #[test]
 fn a_type_of_the_table_waits_for_no_pace_of_those_that_are_made_up() {
     let mut world = World::live(&[CLUSTERS]);
@@ -734,7 +734,7 @@ fn an_opening_for_a_type_outside_of_the_table_is_followed_by_one_for_the_table_h
     }
 }
 
-/// Where no second stream is taken, each of them would end an opening of all.
+/// If the server takes no second stream, each of them would end an opening of all types.
 #[test]
 fn many_refused_types_are_put_back_by_a_common_pace() {
     let mut world = World::live(&[CLUSTERS]);

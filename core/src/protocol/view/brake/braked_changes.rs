@@ -1,4 +1,4 @@
-//! The removals and changes that the brake of one set holds, by name, and by when each is let go.
+//! The removals and changes that the brake of one set holds, by name, and by the time at which each is released.
 //!
 //! Invariant: the counts and the order of the ends are those of the items.
 
@@ -65,7 +65,7 @@ impl BrakedChange {
 #[derive(Debug, Default)]
 pub(super) struct BrakedChanges {
     items: BTreeMap<Name, BrakedChange>,
-    /// When each is let go, by the clock.
+    /// When each is released, by the clock.
     by_due: BTreeSet<(Duration, Name)>,
     /// How many there are of each generation.
     generations: BTreeMap<u64, usize>,
@@ -145,7 +145,7 @@ impl BrakedChanges {
         std::mem::replace(&mut held.origin, origin) != origin
     }
 
-    /// Takes out all that matches. It looks at everything that is held.
+    /// Takes out all that matches. This visits everything that is held.
     pub(super) fn take(
         &mut self,
         rules: &BrakeRules,

@@ -47,7 +47,7 @@ pub(super) enum StatedRemoval {
     Agreed,
 }
 
-/// Held changes that a brake lets go, in the order of their names.
+/// Held changes that a brake releases, in the order of their names.
 pub(super) type LetGo = Vec<(Name, BrakedChange)>;
 
 impl Hold {
@@ -260,7 +260,7 @@ impl Hold {
         self.take(rules, |_, _| true)
     }
 
-    /// Takes out all that matches. It looks at everything that is held.
+    /// Takes out all that matches. This visits everything that is held.
     fn take(&mut self, rules: &BrakeRules, matches: impl Fn(&Name, &BrakedChange) -> bool) -> LetGo {
         self.counted(|held| held.take(rules, matches))
     }

@@ -199,7 +199,7 @@ impl Brakes {
         std::mem::take(&mut self.events)
     }
 
-    /// Returns what is held, each set with at most so many names.
+    /// Returns what is held, each set with a limited number of names.
     pub(super) fn reports(&self, rules: &BrakeRules, names: usize) -> Vec<BrakeReport> {
         self.holds().map(|(set, hold)| hold.report(set, rules, names)).collect()
     }

@@ -13,7 +13,7 @@ use crate::xds::{Name, Type};
 pub enum BrakeEvent {
     /// A brake has engaged: `held` of `size` resources stay for now although `server` has removed them.
     Engaged { kind: Type, of: Selector, server: u16, generation: u64, held: usize, size: usize },
-    /// Removals were let go, or taken back by their server. `left` are still held.
+    /// Removals were released, or taken back by their server. `left` are still held.
     Released { kind: Type, of: Selector, server: u16, reason: ReleaseReason, count: usize, left: usize },
 }
 
@@ -69,7 +69,7 @@ pub struct BrakeReport {
     pub is_emptied: bool,
     /// The servers that removed them, by their places in the plan.
     pub servers: Vec<u16>,
-    /// When the first of them will be let go, and the last. `None` until the server has stated its set on this opening.
+    /// When the first and the last of them will be released. `None` until the server has stated its set on this opening.
     pub release: Option<(Moment, Moment)>,
     /// The first names.
     pub names: Vec<Name>,

@@ -34,7 +34,7 @@ pub(super) struct Said {
     is_held: bool,
 }
 
-/// What a brake passes on, and what operators are told of it.
+/// What a brake passes on, and what it reports to operators.
 pub(super) type Outcome = (Vec<Unit>, Option<BrakeEvent>);
 
 impl SetBrake {
@@ -81,7 +81,7 @@ impl SetBrake {
         self.changes + self.hold.as_ref().map_or(0, Hold::changes)
     }
 
-    /// Judges what a response says of the set. Returns what passes, what is let go, and what is to be settled once that is in the tables.
+    /// Judges what a response says of the set. Returns what passes, what is released, and what to settle when that is in the tables.
     pub(super) fn judge(&mut self, set: &SetKey, unit: Unit, facts: &Facts, now: Moment) -> (Unit, Outcome, Said) {
         let (rules, origin, size) = (&facts.options().brakes, unit.origin, facts.size_of(set));
         self.note_opening(&unit, now);

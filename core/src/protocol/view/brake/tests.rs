@@ -51,7 +51,7 @@ fn options() -> ViewOptions {
 }
 
 impl Bench {
-    /// A view whose server has sent so many resources, a while ago.
+    /// Returns a view whose server has sent `count` resources, a while ago.
     fn new(kind: &str, count: usize) -> Self {
         Self::with(kind, count, options())
     }

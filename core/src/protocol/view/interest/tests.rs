@@ -43,7 +43,7 @@ impl World {
         self.interest.unsubscribe(session, &self.kind, &Selector::Name(name.into()), Leaving::BY_REQUEST, self.now);
     }
 
-    /// Subscribes to so many new names, or to those that there is room for. Returns their number.
+    /// Subscribes to `count` new names, or to as many as there is room for. Returns their number.
     fn fill(&mut self, session: SessionId, prefix: &str, count: usize) -> usize {
         (0..count).take_while(|number| self.subscribe(session, &name(prefix, *number)).is_ok()).count()
     }

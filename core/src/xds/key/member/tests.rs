@@ -15,7 +15,7 @@ fn text(value: &str) -> Json {
     Json { kind: Some(Kind::StringValue(value.into())) }
 }
 
-/// A node with something in each part that a member's node treats in its own way.
+/// Returns a node with something in each part that a member's node treats specially.
 fn gateway(id: &str) -> Node {
     let fields = [("NAMESPACE", text("shop")), ("INSTANCE_IPS", text("10.0.0.7"))];
     Node {
@@ -61,7 +61,7 @@ fn a_field_that_this_build_does_not_know_is_shown() {
     assert_eq!(rule.key(&shown).as_ref(), Ok(&key));
 }
 
-/// I9: the tenant of a shown client is that of its key, never what it says of itself.
+/// I9: the tenant of a shown client is that of its key, never the one that the client claims.
 #[test]
 fn i9_a_claim_of_a_client_is_shown_where_it_is_in_the_key_and_nowhere_else() {
     let none = HeaderHashes::default();
@@ -77,12 +77,12 @@ fn i9_a_claim_of_a_client_is_shown_where_it_is_in_the_key_and_nowhere_else() {
     assert_eq!(claim_of(&for_all.member_node(&sent).unwrap()), None, "one key for all, whatever they claim");
 }
 
-/// One field of a message, of less than 128 bytes.
+/// Encodes one field of a message, of less than 128 bytes.
 fn field(number: u8, value: &[u8]) -> Vec<u8> {
     [&[number << 3 | 2, u8::try_from(value.len()).unwrap()], value].concat()
 }
 
-/// A node with two entries in each map, written in this order.
+/// Returns a node with two entries in each map, written in this order.
 fn with_maps(order: [&str; 2]) -> Vec<u8> {
     let of = |name: &str| Struct { fields: [(name.to_owned(), text(name))].into() }.encode_to_vec();
     let flat = order.map(of).concat();
@@ -92,7 +92,7 @@ fn with_maps(order: [&str; 2]) -> Vec<u8> {
     [field(1, b"a"), field(3, &[flat.clone(), nested].concat()), field(8, &field(2, &flat)), parameters].concat()
 }
 
-/// Protobuf gives maps no order, and some languages write them in another one each time.
+/// Protobuf gives maps no order, and some languages write them in a different order each time.
 #[test]
 fn key_4_one_node_is_one_member_in_whatever_order_its_maps_are_written() {
     let [one, other] = [["x", "y"], ["y", "x"]].map(with_maps);
@@ -170,8 +170,7 @@ fn key_field() -> impl Strategy<Value = KeyField> {
 
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
-    /// KEY-2, I9: the node that is shown for a client has the client's own key. That holds for any key fields, and with or without
-    /// permissions.
+    /// KEY-2, I9: the node that is shown for a client has the client's own key, for any key fields, and with or without permissions.
     #[test]
     fn the_key_of_a_members_node_is_the_key_of_the_member(
         fields in prop::collection::vec(key_field(), 0..6),

@@ -6,7 +6,7 @@ fn except(paths: &[&str]) -> KeyField {
     KeyField::metadata_except(paths.iter().map(|path| KeyField::metadata_path(path).unwrap()).collect())
 }
 
-/// A rule with all fields of the default key except some values of the metadata, and with two parts of the id.
+/// Returns a rule with all fields of the default key except some values of the metadata, and with two parts of the id.
 fn by_what_is_left_out(paths: &[&str]) -> KeyRule {
     let mut fields = KeyRule::default().fields().to_vec();
     fields.retain(|field| *field != KeyField::Metadata);
@@ -169,7 +169,7 @@ fn object_named(key: &str, value: Value) -> Struct {
     Struct { fields: [(key.to_owned(), value)].into() }
 }
 
-/// Sets the value at a path, with objects around it.
+/// Sets the value at a path, and creates the objects around it.
 fn set(path: &[String], value: &str, into: &mut Struct) {
     match path {
         [] => {}

@@ -1,18 +1,18 @@
-//! Types that are put back on the view's stream, where the server takes no second one.
+//! Types that are put back on the view's stream, if the server takes no second stream.
 
 use super::*;
 use crate::protocol::upstream::PROOF;
 
 const ONE_STREAM: Duration = Duration::from_secs(600);
 
-/// Sends what is to be sent, and returns the types of it.
+/// Writes the requests that are due, and returns their types.
 fn requested(stream: &mut Stream, now: Moment) -> Vec<String> {
     let requests: Vec<_> = std::iter::from_fn(|| stream.next_request(now)).collect();
     stream.written(now);
     requests.iter().map(|request| request.type_url().trim_start_matches("type.googleapis.com/").to_owned()).collect()
 }
 
-/// A SotW request has no collections, so that nothing can be requested of a type of which only one is wanted.
+/// SotW has no collections, so nothing can be requested of a type of which only a collection is wanted.
 #[test]
 fn a_type_of_which_nothing_can_be_requested_keeps_no_other_off_the_stream() {
     for (idle, other) in [("own.A", "own.B"), ("own.B", "own.A")] {

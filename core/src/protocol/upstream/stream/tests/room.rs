@@ -4,11 +4,11 @@ use super::*;
 use crate::protocol::view::{Completeness, Lookup};
 use crate::protocol::visits::take_visits;
 
-/// What a resource takes besides its body, which has three bytes.
+/// How many bytes a resource takes besides its body, which has three bytes.
 const EACH: usize = 10;
 
 impl World {
-    /// Responds with `*` of these names, while so many bytes are too many, or may still come. Returns the text of the NACK.
+    /// Responds with these resources of `*`. `excess` is the number of bytes that are too many or, if negative, left. Returns the text of the NACK.
     fn respond_into(&mut self, excess: i64, resources: &[Wrapper], removed: &[&str]) -> Option<String> {
         let response = DeltaDiscoveryResponse {
             type_url: EDS.into(),
@@ -28,7 +28,7 @@ impl World {
         answer.error_detail.map(|status| status.message)
     }
 
-    /// Returns what there is of some names: present, absent or unknown.
+    /// Returns for each name whether it is present, absent or unknown, as one letter.
     fn known(&self, names: &[&str], class: Class) -> String {
         let kind = self.table.resolve(EDS);
         let snapshot = self.view.snapshot();
@@ -47,7 +47,7 @@ fn what_is_new_and_has_no_room_is_rejected_by_name_and_what_is_there_changes_all
     let all = ["a", "b", "c"].map(resource);
     assert_eq!(world.respond_into(-3 * 13, &all[..2], &[]), None, "they fit");
     let changed = Wrapper { version: "2".into(), ..resource("a") };
-    // The body of a that is replaced is free then, and so is all of b. The places of c and d take 20.
+    // The replaced body of a is free then, and so is all of b. The entries of c and d take 20 bytes.
     let nack = world.respond_into(3 + 13 + 1, &[changed, resource("c"), resource("d")], &["b"]).unwrap();
     let reason = "no room for its 3 bytes: 95 of 100 MiB are in use";
     assert_eq!(nack, format!("d: {reason}; c: {reason}"));
@@ -63,7 +63,7 @@ fn what_is_new_and_has_no_room_is_rejected_by_name_and_what_is_there_changes_all
 fn as_many_as_fit_are_taken_the_first_by_name() {
     let mut world = World::new(&["*"]);
     let all = ["a", "b", "c", "d"].map(resource);
-    // The bodies are counted in already. The four places take 40: one resource of 13 is too many.
+    // The bodies are counted in already. The four entries take 40 bytes, so one resource of 13 bytes is too many.
     let nack = world.respond_into(-27, &all, &[]).unwrap();
     assert!(nack.starts_with("d: ") && !nack.contains("c: "), "{nack}");
     assert_eq!(world.known(&["a", "b", "c", "d"], Class::Wildcard), "ppp?");
@@ -146,7 +146,7 @@ fn what_is_lacked_is_that_of_the_last_set_and_not_of_all_that_came() {
     assert_eq!(world.stream.lacked_room(), 26);
 }
 
-/// The law of what a response costs holds also when room is short.
+/// The bound on what a response may cost holds when room is short, too.
 #[test]
 fn a_change_without_room_costs_what_it_concerns_and_not_what_is_there() {
     let visits = |count: usize| {

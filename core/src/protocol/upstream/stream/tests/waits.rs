@@ -1,4 +1,4 @@
-//! What waits for a server is listed with its age and its bound, for as long as it waits.
+//! Everything that waits for a server is listed with its age and its bound, for as long as it waits.
 
 use super::*;
 use crate::protocol::upstream::quirks::OnResourceTimeout;
@@ -15,7 +15,7 @@ impl World {
         list
     }
 
-    /// The waits of some kinds.
+    /// Returns the waits of some kinds.
     fn waits(&self, kinds: &[WaitKind]) -> Vec<Listed> {
         let listed = |wait: Wait| {
             assert_eq!(wait.subject.server, Some(3));
@@ -222,7 +222,7 @@ fn an_answer_that_shows_no_end_is_listed_if_a_client_needs_the_end_and_nothing_e
             question = question.or(stated.find(|name| name.starts_with("weir.end-of-set/")));
         }
         world.stream.written(world.now);
-        // What has a TTL is not stated, and does not come.
+        // A resource with a TTL is not stated, and it does not come.
         world.respond(DeltaDiscoveryResponse { removed_resources: vec![question.unwrap()], ..Default::default() });
         world.later(2, true);
         let waits = world.waits(&[WaitKind::End]);

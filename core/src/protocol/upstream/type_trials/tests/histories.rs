@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Numbers that follow from one.
+/// Random numbers that follow from one seed.
 struct Random(u64);
 
 impl Random {
@@ -12,8 +12,8 @@ impl Random {
     }
 }
 
-/// The clients of one view, one of which makes up another type each second, and a server that was not well for a while. It refuses some types of
-/// the table, and all that are made up; it may take no second stream, and end that one or the first.
+/// The clients of one view, of which one makes up another type each second, and a server that was not well for a while. The server refuses some
+/// types of the table and all made-up ones. It may take no second stream of a node, and end the second or the first then.
 #[test]
 fn i8_whatever_one_client_makes_up_what_the_server_takes_of_the_table_is_soon_on_the_stream() {
     for ends_second_streams in [false, true] {

@@ -321,7 +321,7 @@ fn without_a_client_nothing_goes_until_the_next_one_was_there_for_the_time() {
     assert_eq!(bench.present(CDS), names(&["c"]));
 }
 
-/// The stream is opened again with the next client as soon as that is there: what its server says again then has waited for nobody.
+/// The stream is opened again with the next client as soon as that client is there. What the server then repeats was held without a client.
 #[test]
 fn without_a_client_a_word_whose_stream_is_opened_again_for_the_next_one_waits_for_it_and_does_so_once() {
     let mut bench = Bench::new();

@@ -1,4 +1,4 @@
-//! What is too much, and when it is let go.
+//! Which removals are too many, and when they are released.
 
 use std::ops::Range;
 
