@@ -276,9 +276,10 @@ async fn all_that_is_leaned_on_hangs_at_once_and_clients_get_every_change() {
     let mut world = World::with_state("all").await;
     fs::write(world.folder.file("hung"), "").unwrap();
     assert!(Command::new("mkfifo").arg(world.folder.file("ca.pem")).status().unwrap().success());
-    // Nobody else has this host, so a port of it that was free is so when the program listens.
-    let port = || std::net::TcpListener::bind("127.77.0.1:0").unwrap().local_addr().unwrap();
-    let (address, admin) = (port(), port().to_string());
+    // Nobody else has this host, so two ports of it that were free are so when the program listens.
+    let both = [(); 2].map(|()| std::net::TcpListener::bind("127.200.0.1:0").unwrap());
+    let [address, admin] = both.map(|listener| listener.local_addr().unwrap());
+    let admin = admin.to_string();
     let first = "{uri: 'https://127.0.0.1:1', connect_timeout: 300ms, tls: {ca: ca.pem, server_name: a.b}}, {uri:";
     let config = world.config.replacen("127.0.0.1:0", &address.to_string(), 1).replacen("127.0.0.1:0", &admin, 1);
     let path = world.folder.file("relay.yaml");
