@@ -327,6 +327,7 @@ pub(crate) mod tests {
         fn drop(&mut self) {
             let opened = fs::File::options().read(true).write(true).open(&self.0);
             let _ = fs::remove_file(&self.0);
+            thread::sleep(Duration::from_millis(10)); // a reader that has just found it opens it meanwhile
             drop(opened); // a reader finds the end of it
         }
     }
@@ -355,9 +356,11 @@ pub(crate) mod tests {
         assert_eq!(under_way(&pipe.0), 1);
         // A read with as little time as those fails too, and one with more time waits.
         assert_eq!(read_blocking(&pipe.0, SHORT).unwrap_err().kind(), io::ErrorKind::TimedOut);
+        // Both have joined it before it has its result; a later one would find the pipe empty.
+        let [one, other] = [(); 2].map(|()| begin_read(&pipe.0).unwrap());
         let path = pipe.0.clone();
         let writing = tokio::task::spawn_blocking(move || fs::write(path, "late"));
-        let (one, other, written) = tokio::join!(read(&pipe.0, LONG), read(&pipe.0, LONG), writing);
+        let (one, other, written) = tokio::join!(one.bytes(LONG), other.bytes(LONG), writing);
         written.unwrap().unwrap();
         assert_eq!((&one.unwrap()[..], &other.unwrap()[..]), (&b"late"[..], &b"late"[..]));
         assert_eq!(under_way(&pipe.0), 0);
