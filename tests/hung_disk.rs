@@ -110,6 +110,7 @@ async fn a_disk_that_hangs_delays_nothing_but_the_file() {
     receives(&mut client, "five").await;
     program.signal("-TERM");
     until("the program ends", async || program.child.try_wait().unwrap().is_some()).await;
+    program.says("the last state could not be written in time", PATIENCE);
     assert_eq!(program.logged("the last state could not be written in time").len(), 1);
 }
 
@@ -193,6 +194,7 @@ async fn a_volume_that_hangs_at_the_start_costs_the_state_and_nothing_else() {
     let stream = world.plane.stream().await;
     send(&stream, "two");
     receives(&mut client, "two").await;
+    program.says("the state file is not loaded; serving without it", PATIENCE);
     assert_eq!(program.logged("the state file is not loaded; serving without it").len(), 1);
     assert_eq!(get(&program.admin, "/ready").await.0, 200);
 
@@ -213,6 +215,7 @@ async fn a_volume_that_hangs_at_the_start_costs_the_state_and_nothing_else() {
     let mut program = world.start();
     program.signal("-TERM");
     assert!(program.has_succeeded(PATIENCE));
+    program.says("the state file was never loaded; it stays as it is", PATIENCE);
     assert_eq!(program.logged("the state file was never loaded; it stays as it is").len(), 1);
 }
 
