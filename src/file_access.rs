@@ -317,7 +317,7 @@ pub(crate) mod tests {
         /// Puts it in the place of a file.
         pub(crate) fn at(path: PathBuf) -> Self {
             let _ = fs::remove_file(&path);
-            assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());
+            make_pipe(&path);
             Self(path)
         }
     }
@@ -330,6 +330,11 @@ pub(crate) mod tests {
             thread::sleep(Duration::from_millis(10)); // a reader that has just found it opens it meanwhile
             drop(opened); // a reader finds the end of it
         }
+    }
+
+    /// Without another program: that would have copies of the files and sockets of other tests, and of their locks, until it runs.
+    pub(crate) fn make_pipe(path: &Path) {
+        nix::unistd::mkfifo(path, nix::sys::stat::Mode::from_bits_truncate(0o600)).unwrap();
     }
 
     /// How many accesses to a file are under way.

@@ -180,7 +180,7 @@ fn what_cannot_be_looked_at_counts_as_it_was() {
     }
     fs::write(folder.at("huge.json"), vec![b' '; 10_001]).unwrap();
     fs::remove_file(folder.at("pipe.json")).unwrap();
-    assert!(std::process::Command::new("mkfifo").arg(folder.at("pipe.json")).status().unwrap().success());
+    crate::file_access::tests::make_pipe(&folder.at("pipe.json"));
     let (held, faults) = look(&mut loader);
     assert_eq!((held.as_str(), faults.len()), ("a,b,c,d", 4), "{faults:?}");
     let reasons = reasons(&mut loader);
