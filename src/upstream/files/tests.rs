@@ -29,6 +29,7 @@ impl Folder {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let path = std::env::temp_dir().join(format!("weir-files-{}-{number}", std::process::id()));
+        let _ = fs::remove_dir_all(&path); // of an earlier run
         fs::create_dir_all(&path).unwrap();
         Self(path)
     }
