@@ -159,7 +159,7 @@ mod glibc {
             let before = resident_bytes().unwrap();
             trim();
             let after = resident_bytes().unwrap();
-            assert!(before > after + 200 * MIB, "{before} {after}");
+            assert!(before > after + 100 * MIB, "{before} {after}"); // other tests may take some meanwhile
             drop(kept);
         }
     }

@@ -137,6 +137,7 @@ mod tests {
     impl World {
         fn new(name: &str) -> Self {
             let folder = std::env::temp_dir().join(format!("weir-config-watch-{name}-{}", std::process::id()));
+            let _ = std::fs::remove_dir_all(&folder); // of an earlier run
             std::fs::create_dir_all(&folder).unwrap();
             std::fs::write(folder.join("relay.yaml"), "one").unwrap();
             Self { folder, watch: ConfigWatch::default() }

@@ -317,7 +317,7 @@ pub(crate) mod tests {
         /// Replaces a file by the pipe.
         pub(crate) fn at(path: PathBuf) -> Self {
             let _ = fs::remove_file(&path);
-            assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());
+            make_pipe(&path);
             Self(path)
         }
     }
@@ -327,11 +327,17 @@ pub(crate) mod tests {
         fn drop(&mut self) {
             let opened = fs::File::options().read(true).write(true).open(&self.0);
             let _ = fs::remove_file(&self.0);
-            drop(opened); // its readers find the end of the file
+            thread::sleep(Duration::from_millis(10)); // a reader that has just found it opens it meanwhile
+            drop(opened); // a reader finds the end of it
         }
     }
 
-    /// Returns how many accesses to a file are under way.
+    /// Without another program: that would have copies of the files and sockets of other tests, and of their locks, until it runs.
+    pub(crate) fn make_pipe(path: &Path) {
+        nix::unistd::mkfifo(path, nix::sys::stat::Mode::from_bits_truncate(0o600)).unwrap();
+    }
+
+    /// How many accesses to a file are under way.
     pub(crate) fn under_way(path: &Path) -> usize {
         lock(&UNDER_WAY).iter().filter(|((of, _), _)| of == path).map(|(_, all)| all.len()).sum()
     }
@@ -355,9 +361,11 @@ pub(crate) mod tests {
         assert_eq!(under_way(&pipe.0), 1);
         // A read with as little time as the earlier ones fails too, while one with more time waits.
         assert_eq!(read_blocking(&pipe.0, SHORT).unwrap_err().kind(), io::ErrorKind::TimedOut);
+        // Both have joined it before it has its result; a later one would find the pipe empty.
+        let [one, other] = [(); 2].map(|()| begin_read(&pipe.0).unwrap());
         let path = pipe.0.clone();
         let writing = tokio::task::spawn_blocking(move || fs::write(path, "late"));
-        let (one, other, written) = tokio::join!(read(&pipe.0, LONG), read(&pipe.0, LONG), writing);
+        let (one, other, written) = tokio::join!(one.bytes(LONG), other.bytes(LONG), writing);
         written.unwrap().unwrap();
         assert_eq!((&one.unwrap()[..], &other.unwrap()[..]), (&b"late"[..], &b"late"[..]));
         assert_eq!(under_way(&pipe.0), 0);

@@ -110,6 +110,7 @@ async fn a_disk_that_hangs_delays_nothing_but_the_file() {
     receives(&mut client, "five").await;
     program.signal("-TERM");
     until("the program ends", async || program.child.try_wait().unwrap().is_some()).await;
+    program.says("the last state could not be written in time", PATIENCE);
     assert_eq!(program.logged("the last state could not be written in time").len(), 1);
 }
 
@@ -193,6 +194,7 @@ async fn a_volume_that_hangs_at_the_start_costs_the_state_and_nothing_else() {
     let stream = world.plane.stream().await;
     send(&stream, "two");
     receives(&mut client, "two").await;
+    program.says("the state file is not loaded; serving without it", PATIENCE);
     assert_eq!(program.logged("the state file is not loaded; serving without it").len(), 1);
     assert_eq!(get(&program.admin, "/ready").await.0, 200);
 
@@ -213,6 +215,7 @@ async fn a_volume_that_hangs_at_the_start_costs_the_state_and_nothing_else() {
     let mut program = world.start();
     program.signal("-TERM");
     assert!(program.has_succeeded(PATIENCE));
+    program.says("the state file was never loaded; it stays as it is", PATIENCE);
     assert_eq!(program.logged("the state file was never loaded; it stays as it is").len(), 1);
 }
 
@@ -276,9 +279,10 @@ async fn all_that_is_leaned_on_hangs_at_once_and_clients_get_every_change() {
     let mut world = World::with_state("all").await;
     fs::write(world.folder.file("hung"), "").unwrap();
     assert!(Command::new("mkfifo").arg(world.folder.file("ca.pem")).status().unwrap().success());
-    // No other test uses this IP address, so a port that was free on it is still free when the program listens.
-    let port = || std::net::TcpListener::bind("127.77.0.1:0").unwrap().local_addr().unwrap();
-    let (address, admin) = (port(), port().to_string());
+    // Nobody else has this host, so two ports of it that were free are so when the program listens.
+    let both = [(); 2].map(|()| std::net::TcpListener::bind("127.200.0.1:0").unwrap());
+    let [address, admin] = both.map(|listener| listener.local_addr().unwrap());
+    let admin = admin.to_string();
     let first = "{uri: 'https://127.0.0.1:1', connect_timeout: 300ms, tls: {ca: ca.pem, server_name: a.b}}, {uri:";
     let config = world.config.replacen("127.0.0.1:0", &address.to_string(), 1).replacen("127.0.0.1:0", &admin, 1);
     let path = world.folder.file("relay.yaml");

@@ -135,6 +135,7 @@ limits: {{linger: 0s, views_per_connection: 0}}\n",
     for _ in 0..10 {
         assert_eq!(get(&program.admin, "/healthz").await.0, 200);
     }
+    program.says("cannot accept connections", PATIENCE);
     assert_eq!(program.logged("cannot accept connections").len(), 1);
     drop((streams, channel, more));
     let mut client = Client::connect(address, Variant::Delta).await;

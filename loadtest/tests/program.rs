@@ -160,7 +160,9 @@ async fn an_address_that_drops_packets_is_named() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn of_a_server_that_is_gone_nothing_says_that_it_is_connected() {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    // Nobody else has this host, so no server of another test gets the port.
+    let host = if cfg!(target_os = "linux") { "127.200.0.1:0" } else { "127.0.0.1:0" };
+    let listener = TcpListener::bind(host).await.unwrap();
     let address = listener.local_addr().unwrap().to_string();
     tokio::spawn(async move {
         let (mut socket, _) = listener.accept().await.unwrap();
@@ -341,7 +343,7 @@ async fn figures_are_those_of_a_server_that_delays_by_50_ms_and_slow_readers_are
     }
     // Clusters, endpoints, listeners and routes come one after another: four delays.
     let first = figure(envoys, "first_sync_p50_ms");
-    assert!((200.0..1000.0).contains(&first), "first sync after {first} ms");
+    assert!((200.0..2000.0).contains(&first), "first sync after {first} ms");
     assert!(figure(all, "received_max_ms") >= figure(slow, "received_max_ms"), "fields without `behaving` are of all");
     assert_eq!((figure(all, "synced"), figure(all, "behaving_synced"), figure(slow, "clients")), (7.0, 5.0, 2.0));
     for part in ["Clients that behave: times are p50 / p99 / max in ms", "Clients that misbehave", "duration"] {

@@ -22,7 +22,7 @@ async fn is_the_same_again(behaviour: Behaviour) {
         (origin.address.into(), None),
         client,
         behaviour.variant(None),
-        Duration::from_millis(1500),
+        Duration::from_secs(4),
         Writer::create(&path).unwrap(),
     );
     let changes = async {

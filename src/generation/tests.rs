@@ -79,6 +79,7 @@ struct Folder(PathBuf);
 impl Folder {
     fn new(name: &str) -> Self {
         let path = std::env::temp_dir().join(format!("weir-generation-{name}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&path); // of an earlier run
         std::fs::create_dir_all(&path).unwrap();
         Self(path)
     }

@@ -248,8 +248,6 @@ const MAX_NAMED: usize = 1000;
 #[cfg(test)]
 mod tests {
     use futures_util::FutureExt;
-    use tracing::subscriber::set_default;
-    use tracing_subscriber::fmt;
 
     use super::*;
     use crate::tests::WrittenLines;
@@ -290,9 +288,7 @@ mod tests {
 
     #[tokio::test]
     async fn while_removals_are_held_a_line_says_so_again_and_again() {
-        let lines = WrittenLines::default();
-        let out = lines.clone();
-        let _guard = set_default(fmt().with_writer(move || out.clone()).with_ansi(false).finish());
+        let (lines, _guard) = WrittenLines::of_this_thread();
         let watch = Arc::new(BrakeWatch::new(["a.B"].into_iter()));
         let log = watch.log_each(Duration::from_millis(10));
         let held = BTreeMap::from([("a.B".to_owned(), 5)]);
@@ -318,9 +314,7 @@ mod tests {
 
     #[tokio::test]
     async fn what_is_held_is_said_again_only_after_the_interval() {
-        let lines = WrittenLines::default();
-        let out = lines.clone();
-        let _guard = set_default(fmt().with_writer(move || out.clone()).with_ansi(false).finish());
+        let (lines, _guard) = WrittenLines::of_this_thread();
         let watch = Arc::new(BrakeWatch::new(["a.B"].into_iter()));
         let log = watch.log_each(Duration::from_secs(3600));
         let story = async {

@@ -177,22 +177,12 @@ const TOGETHER: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
 mod tests {
-    use tracing::subscriber::{DefaultGuard, set_default};
-    use tracing_subscriber::fmt;
-
     use super::*;
     use crate::tests::WrittenLines;
 
-    fn lines() -> (WrittenLines, DefaultGuard) {
-        let lines = WrittenLines::default();
-        let out = lines.clone();
-        let guard = set_default(fmt().with_writer(move || out.clone()).with_ansi(false).finish());
-        (lines, guard)
-    }
-
     #[test]
     fn a_server_is_lost_with_its_last_stream_once_and_connected_again_only_after_that() {
-        let (lines, _guard) = lines();
+        let (lines, _guard) = WrittenLines::of_this_thread();
         let log = ServerLog::new(2);
         let counts = || {
             let parts = ["server connected server=", "server connection lost", "server connected again"];
@@ -226,7 +216,7 @@ mod tests {
 
     #[test]
     fn what_is_called_lost_was_there_and_a_refusal_and_a_cache_are_named_only_where_they_are() {
-        let (lines, _guard) = lines();
+        let (lines, _guard) = WrittenLines::of_this_thread();
         let (reset, refusal) = ("Unavailable: reset", "PermissionDenied: who are you?");
         for (was_open, was_answered, error, expected) in [
             (true, true, reset, "server connection lost"),
@@ -248,7 +238,7 @@ mod tests {
 
     #[tokio::test]
     async fn equal_changes_of_ladders_are_one_line_and_their_number_and_later_ones_are_news_again() {
-        let (lines, _guard) = lines();
+        let (lines, _guard) = WrittenLines::of_this_thread();
         let log = ServerLog::new(1);
         let change = |state, previous| LadderChange {
             authority: "x".into(),

@@ -188,6 +188,7 @@ mod tests {
     #[test]
     fn files_that_were_set_aside_are_numbered_on_and_the_oldest_go() {
         let folder = std::env::temp_dir().join(format!("weir-aside-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&folder); // of an earlier run
         std::fs::create_dir_all(&folder).unwrap();
         let others = ["other.unusable-1", "state.unusable-x", "state-2.unusable-3"];
         for name in ["state", "state.unusable-2", "state.unusable-9", "state.unusable-10"].into_iter().chain(others) {

@@ -330,9 +330,6 @@ const DAY: Duration = Duration::from_secs(24 * 3600);
 
 #[cfg(test)]
 mod tests {
-    use tracing::subscriber::set_default;
-    use tracing_subscriber::fmt;
-
     use super::*;
     use crate::tests::WrittenLines;
     use crate::tls::OwnCertificate;
@@ -360,9 +357,7 @@ mod tests {
             (own(now - days(10), now + days(90)), Some(("x.crl".into(), now + days(1))), ""),
         ];
         for (own, lists, line) in rows {
-            let (lines, mut reminders) = (WrittenLines::default(), Reminders::default());
-            let out = lines.clone();
-            let _guard = set_default(fmt().with_writer(move || out.clone()).with_ansi(false).finish());
+            let ((lines, _guard), mut reminders) = (WrittenLines::of_this_thread(), Reminders::default());
             let files = OwnCertificate { certificate: "b".into(), ..own.files.clone() };
             let both = [own.clone(), OwnPair { files, ..own }];
             reminders.look("a", &both[..1], lists.clone());

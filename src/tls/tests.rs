@@ -56,6 +56,7 @@ pub(super) const FAR: Duration = Duration::from_secs(4_000_000_000);
 /// A listener that trusts the CA in `ca.pem` of a folder.
 pub(super) fn listener(name: &str, ca: &Authority) -> (PathBuf, Arc<ListenerTls>) {
     let folder = std::env::temp_dir().join(format!("weir-listener-{name}-{}", std::process::id()));
+    let _ = std::fs::remove_dir_all(&folder); // of an earlier run
     std::fs::create_dir_all(&folder).unwrap();
     let (_, pem, key) = ca.sign(FAR);
     std::fs::write(folder.join("c.pem"), pem).unwrap();

@@ -294,6 +294,7 @@ mod tests {
     fn files_are_read_when_they_have_settled_and_a_bad_version_changes_nothing() {
         let folder = std::env::temp_dir().join(format!("weir-watched-{}", std::process::id()));
         let versions = ["v1", "v2"].map(|version| folder.join(version));
+        let _ = std::fs::remove_dir_all(&folder); // of an earlier run
         versions.iter().for_each(|version| std::fs::create_dir_all(version).unwrap());
         let write =
             |version: usize, name: &str, text: &str| std::fs::write(versions[version].join(name), text).unwrap();

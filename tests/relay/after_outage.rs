@@ -402,8 +402,8 @@ async fn brakes_hold_beside_it() {
 #[tokio::test]
 async fn the_order_keeps_a_cluster_for_routing_after_that() {
     for down in BOTH {
-        let rest = "brakes: {after_outage: 500ms}\n";
-        // In delta the relay also opens the stream again, to learn the end of the set.
+        let rest = "brakes: {after_outage: 3s}\n"; // it is seen while it waits
+        // In delta the relay opens the stream again meanwhile, to know the end of the set.
         let mut world = World::start(Variant::Sotw, down, &[ALL_CLUSTERS, ROUTES], rest).await;
         world.server.has(CDS, set(&["c0", "c1"])).await;
         world.server.has(RDS, one("r", ROUTE)).await;
@@ -424,7 +424,7 @@ async fn the_order_keeps_a_cluster_for_routing_after_that() {
 #[tokio::test]
 async fn a_control_plane_that_goes_away_again_and_again_delays_nothing_for_ever() {
     for up in BOTH {
-        let rest = "brakes: {after_outage: 2s}\n";
+        let rest = "brakes: {after_outage: 3s}\n";
         let mut world = World::start(up, Variant::Delta, &[ALL_CLUSTERS], rest).await;
         world.server.has(CDS, set(&["c0", "c1"])).await;
         world.client_has(0, "all clusters", &["c0", "c1"]).await;

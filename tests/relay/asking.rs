@@ -221,10 +221,10 @@ async fn get_that_cannot_find_out_ends_with_two_and_shows_what_came() {
     let expected = (2, "a\n", "error: no response for b within 3s\n");
     assert_eq!((code, out.as_str(), sent.as_str()), expected);
 
-    let get = Weir::start(plane.address, "get cds --timeout 300ms -o json");
+    let get = Weir::start(plane.address, "get cds --timeout 3s -o json");
     let (_stream, _) = requested(&mut plane).await;
     let (code, out, sent) = get.end().await;
-    assert_eq!((code, out.as_str(), sent.as_str()), (2, "", "error: no response within 300ms\n"));
+    assert_eq!((code, out.as_str(), sent.as_str()), (2, "", "error: no response within 3s\n"));
 
     let address = plane.kill().await;
     let (code, _, sent) = Weir::start(address, "get cds").end().await;

@@ -316,7 +316,7 @@ async fn an_operator_lets_go_what_was_shown_and_nothing_later() {
 async fn renamed_listeners_wait_with_those_that_they_replace() {
     for (up, down) in BOTH.into_iter().flat_map(|up| BOTH.map(|down| (up, down))) {
         println!("{up:?} upstream, {down:?} downstream");
-        let mut bench = Bench::start(up, "grace: 1s").await;
+        let mut bench = Bench::start(up, "grace: 3s").await;
         let client = Holder::new(bench.relay.address, down, LISTENERS).await;
         let mut server = Server::of(&mut bench.plane, LDS).await;
         server.set(&names(0..20));

@@ -146,6 +146,7 @@ impl Folder {
         static NEXT: AtomicUsize = AtomicUsize::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let path = std::env::temp_dir().join(format!("weir-tls-{}-{number}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&path); // of an earlier run
         std::fs::create_dir_all(&path).unwrap();
         Self(path)
     }

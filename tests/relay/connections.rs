@@ -343,16 +343,18 @@ async fn new_streams_of_one_connection_beyond_the_rate_are_read_later() {
     }
     assert_eq!(world.counted("new_streams_per_second").await, 0);
     let late = tokio::spawn(async move {
-        for _ in 0..4 {
+        for _ in 0..12 {
             is_served(open(&channel).await.unwrap()).await;
         }
         began.elapsed()
     });
     new_client_is_served(&world).await;
     let elapsed = late.await.unwrap();
-    // The first four streams are within the rate. After each of the others the relay does not read the connection for a quarter of a second.
-    assert!(elapsed >= Duration::from_millis(750), "{elapsed:?}");
-    assert_eq!(world.counted("new_streams_per_second").await, 4);
+    // The first four are within the rate. After each of the others the connection is not read for a quarter of a second, unless the first four
+    // had taken as long.
+    assert!(elapsed >= Duration::from_millis(2750), "{elapsed:?}");
+    let counted = world.counted("new_streams_per_second").await;
+    assert!((4..=12).contains(&counted), "{counted}");
     world.neighbour_goes_on().await;
 }
 

@@ -85,12 +85,12 @@ async fn ends(clients: Vec<Client>) -> Vec<Duration> {
 
 #[tokio::test]
 async fn streams_end_no_faster_than_others_can_serve_what_their_clients_fetch() {
-    let world = World::with("drain: {spread: 1h, bytes_per_second: 10MiB}\n", 1 << 20).await;
+    let world = World::with("drain: {spread: 1h, bytes_per_second: 4MiB}\n", 1 << 20).await;
     let clients = world.clients(20).await;
     world.stop.send(()).unwrap();
     let ends = ends(clients).await;
-    // 20 MiB at 10 MiB a second. A wave may end streams before it has earned all of their bytes.
-    assert!(ends[19] >= Duration::from_millis(1500), "{ends:?}");
+    // 20 MiB, in five seconds; what a wave may end is known a wave before.
+    assert!(ends[19] >= Duration::from_millis(3500), "{ends:?}");
     let longest = ends.windows(2).map(|pair| pair[1] - pair[0]).max().unwrap();
     assert!(longest < ends[19] / 2, "not all at once: {ends:?}");
 }
@@ -107,17 +107,17 @@ async fn a_drain_whose_clients_have_little_is_over_long_before_its_spread() {
 
 #[tokio::test]
 async fn a_spread_that_is_too_short_for_the_budget_is_kept() {
-    let world = World::with("drain: {spread: 1s, bytes_per_second: 1}\n", 1 << 20).await;
+    let world = World::with("drain: {spread: 4s, bytes_per_second: 1}\n", 1 << 20).await;
     let clients = world.clients(20).await;
     world.stop.send(()).unwrap();
     let ends = ends(clients).await;
-    assert!(ends[19] >= Duration::from_millis(500) && ends[0] < ends[19] / 2, "evenly: {ends:?}");
-    assert!(ends[19] < Duration::from_secs(10), "long before the budget would be enough: {ends:?}");
+    assert!(ends[19] >= Duration::from_secs(2) && ends[0] < ends[19] / 2, "evenly: {ends:?}");
+    assert!(ends[19] < Duration::from_secs(14), "long before the budget would be enough: {ends:?}");
 }
 
 #[tokio::test]
 async fn trn_18_a_connection_that_has_reached_its_age_ends_each_stream_after_a_response_and_its_client_comes_back() {
-    let age = Duration::from_millis(500);
+    let age = Duration::from_secs(2);
     let rest = format!("clients: {{max_connection_age: {}ms}}\ndrain: {{grace: 1h}}\n", age.as_millis());
     let world = World::with(&rest, 1).await;
     let channel = world.channel().await;

@@ -13,10 +13,10 @@ use super::*;
 
 const WORKERS: usize = 2;
 
-/// Returns the status and the body of the response, if it arrives within a second.
+/// Returns the status and the body of the answer, if there is one within three seconds.
 fn ask(address: SocketAddr, path: &str) -> Option<(u16, String)> {
     let mut stream = TcpStream::connect(address).unwrap();
-    stream.set_read_timeout(Some(Duration::from_secs(1))).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(3))).unwrap();
     write!(stream, "GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n").unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).ok()?; // the response is short and immediate

@@ -226,7 +226,7 @@ async fn a_first_request_is_late_after_its_time_and_not_if_there_was_one() {
     assert!(timeout(5 * SHORT, closes(&served)).await.is_err());
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_connection_with_too_many_new_streams_is_read_again_when_its_time_has_come() {
     let limits = ConnectionLimits { new_streams_per_second: 10, ..LIMITS };
     let place = enter(&connections(limits, 1), 1).await.unwrap();

@@ -190,6 +190,7 @@ fn a_damaged_file_is_unusable_or_whole_and_nothing_panics() {
 #[test]
 fn a_file_belongs_to_its_key_and_to_one_process() {
     let folder = std::env::temp_dir().join(format!("weir-state-{}", std::process::id()));
+    let _ = std::fs::remove_dir_all(&folder); // of an earlier run
     std::fs::create_dir_all(&folder).unwrap();
     let path = folder.join("state");
     let mut world = World::of(5, 1);

@@ -29,7 +29,7 @@ async fn full() -> (socket2::Socket, Vec<TcpStream>, SocketAddr) {
 }
 
 /// An address that refuses connections, and the socket that reserves it, so that no other program listens there.
-fn closed() -> (socket2::Socket, SocketAddr) {
+pub(in crate::upstream) fn closed() -> (socket2::Socket, SocketAddr) {
     let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
     socket.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
     let address = socket.local_addr().unwrap().as_socket().unwrap();

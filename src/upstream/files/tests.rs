@@ -29,6 +29,7 @@ impl Folder {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let path = std::env::temp_dir().join(format!("weir-files-{}-{number}", std::process::id()));
+        let _ = fs::remove_dir_all(&path); // of an earlier run
         fs::create_dir_all(&path).unwrap();
         Self(path)
     }
@@ -180,7 +181,7 @@ fn what_cannot_be_looked_at_counts_as_it_was() {
     }
     fs::write(folder.at("huge.json"), vec![b' '; 10_001]).unwrap();
     fs::remove_file(folder.at("pipe.json")).unwrap();
-    assert!(std::process::Command::new("mkfifo").arg(folder.at("pipe.json")).status().unwrap().success());
+    crate::file_access::tests::make_pipe(&folder.at("pipe.json"));
     let (held, faults) = look(&mut loader);
     assert_eq!((held.as_str(), faults.len()), ("a,b,c,d", 4), "{faults:?}");
     let reasons = reasons(&mut loader);

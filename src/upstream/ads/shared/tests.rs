@@ -21,7 +21,7 @@ async fn waits(shared: &Arc<Shared>, stage: Stage, least: Duration, what: impl F
     tokio::time::timeout(WAKE_SPREAD.mul_f64(1.5), waiting).await.ok().map(|waited| waited.unwrap())
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn fb_20_a_connection_wakes_those_who_had_none_and_a_response_those_who_had_none() {
     use Stage::*;
     let nothing = Duration::ZERO;

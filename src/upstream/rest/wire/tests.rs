@@ -202,7 +202,7 @@ const AGE: Duration = Duration::from_millis(50);
 
 #[tokio::test]
 async fn a_connection_that_is_old_is_replaced_between_two_polls_and_kept_until_the_other_one_has_an_answer() {
-    let closed = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+    let (_bound, closed) = crate::upstream::dial::tests::closed();
     let refuses = Server::that(vec![answer("404 Not Found", "not here")]).await;
     for other in [closed, crate::upstream::dial::tests::silent().await, refuses.address] {
         let server = Server::that((0..3).map(|_| answer("200 OK", "one")).collect()).await;
