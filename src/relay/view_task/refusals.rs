@@ -192,7 +192,7 @@ mod tests {
     fn the_last_refusal_lapses_where_it_ends_without_an_answer() {
         let mut refusals = of_headers();
         let refused = status(code::PERMISSION_DENIED);
-        [0, 1].into_iter().for_each(|at| refusals.on_status(stream(0, at), &refused));
+        assert!([0, 1].iter().all(|at| refusals.on_status(stream(0, *at), &refused)));
         refusals.on_left_open(stream(0, 0), |_| false);
         assert!(!refusals.has_lapsed, "another one is left");
         refusals.on_taken(stream(0, 1));
