@@ -94,8 +94,8 @@ impl<'a> Upstream<'a> {
         let Some(stream) = self.sources.stream(id) else { return Arrival::default() };
         if is_answer(&event) && epoch.is_some() {
             self.refusals.on_taken(id);
-            if is_of_shown && self.refusals.is_none() {
-                self.shown.accept();
+            if is_of_shown {
+                self.shown.on_answer(!self.refusals.is_none());
             }
         }
         if matches!(event, LinkEvent::RefusedOtherwise) {

@@ -24,7 +24,7 @@ use crate::relay::subscriber::Subscribers;
 pub(super) struct Refusals {
     has_headers: bool,
     by: BTreeMap<StreamId, Arc<ServerStatus>>,
-    /// The last refusal has ended without an answer.
+    /// The last refusal has ended.
     has_lapsed: bool,
 }
 
@@ -50,7 +50,9 @@ impl Refusals {
 
     /// A server has answered on a stream: it takes the view.
     pub(super) fn on_taken(&mut self, stream: StreamId) {
-        self.by.remove(&stream);
+        if self.by.remove(&stream).is_some() {
+            self.has_lapsed |= self.by.is_empty();
+        }
     }
 
     /// A server has left a stream open for as long as a trial lasts, or refuses what it is asked for otherwise than before. A gateway does so as
@@ -90,7 +92,7 @@ impl Refusals {
             self.follow_servers((view, sources, shown.members()), (links, sessions), published, reporter);
         }
         if std::mem::take(&mut self.has_lapsed) && self.by.is_empty() {
-            shown.accept_if_answered(sources);
+            shown.accept_if_answered();
         }
     }
 
@@ -101,7 +103,7 @@ impl Refusals {
         published: &Published,
         reporter: &ViewReporter,
     ) {
-        // What is cached is for nobody, also after its clients have left and no server is asked any more.
+        // A refusal stays while something is cached, also without clients and with no server asked: nobody may have what is cached.
         let is_unused = sources.ladders().all(|ladder| ladder.state == LadderState::Idle);
         let stays = is_unused && view.tables().sizes().any(|(_, present, _)| present > 0);
         let ladders: Vec<_> = sources.ladders().collect();
@@ -189,14 +191,17 @@ mod tests {
     }
 
     #[test]
-    fn the_last_refusal_lapses_where_it_ends_without_an_answer() {
+    fn the_last_refusal_lapses_with_an_answer_and_without() {
         let mut refusals = of_headers();
         let refused = status(code::PERMISSION_DENIED);
         assert!([0, 1].iter().all(|at| refusals.on_status(stream(0, *at), &refused)));
         refusals.on_left_open(stream(0, 0), |_| false);
         assert!(!refusals.has_lapsed, "another one is left");
         refusals.on_taken(stream(0, 1));
-        assert!(refusals.is_none() && !refusals.has_lapsed, "the server has answered");
+        assert!(refusals.is_none() && refusals.has_lapsed, "the server has answered");
+        refusals.has_lapsed = false;
+        refusals.on_taken(stream(0, 1));
+        assert!(!refusals.has_lapsed, "there was none");
         refusals.on_status(stream(0, 1), &refused);
         refusals.on_left_open(stream(0, 1), |_| false);
         assert!(refusals.is_none() && refusals.has_lapsed);

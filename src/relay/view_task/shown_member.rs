@@ -20,11 +20,14 @@ pub(super) struct ShownMember {
     turns: BTreeMap<StreamId, Moment>,
     /// There is a client, or the shown one has not left.
     is_attended: bool,
+    /// A server has answered for the shown client since one refused it, and counts as soon as none refuses the view.
+    is_answered: bool,
 }
 
 impl ShownMember {
     pub(super) fn of(shared: &Shared) -> Self {
-        Self { members: Members::none(shared.view_options.faults), turns: BTreeMap::new(), is_attended: true }
+        let members = Members::none(shared.view_options.faults);
+        Self { members, turns: BTreeMap::new(), is_attended: true, is_answered: false }
     }
 
     pub(super) fn members(&self) -> &Members {
@@ -54,6 +57,7 @@ impl ShownMember {
 
     /// A server has refused the client that is shown.
     pub(super) fn pass_over(&mut self, may_be_credential: bool, now: Moment) {
+        self.is_answered = false;
         match may_be_credential {
             true => self.members.refuse(now),
             false => self.members.pass_over(now),
@@ -68,17 +72,18 @@ impl ShownMember {
         }
     }
 
-    /// A server has answered for the client that is shown.
-    pub(super) fn accept(&mut self) {
-        self.members.accept();
+    /// A server has answered for the client that is shown. The answer counts at once if no server refuses the view.
+    pub(super) fn on_answer(&mut self, is_view_refused: bool) {
+        self.is_answered = true;
+        if !is_view_refused {
+            self.accept_if_answered();
+        }
     }
 
-    /// No server refuses the view any more, and none has answered instead: an answer for the client that is shown counts that came meanwhile.
-    pub(super) fn accept_if_answered(&mut self, sources: &mut Sources) {
-        let answered = sources.streams().filter(|(_, stream)| stream.has_answered());
-        let answered: Vec<_> = answered.map(|(id, _)| id).collect();
-        if answered.into_iter().any(|id| sources.shown_node().is_on(id)) {
-            self.accept();
+    /// No server refuses the view any more: an answer for the client that is shown counts that came meanwhile.
+    pub(super) fn accept_if_answered(&mut self) {
+        if std::mem::take(&mut self.is_answered) {
+            self.members.accept();
         }
     }
 
@@ -154,7 +159,8 @@ impl ShownMember {
         }
     }
 
-    fn set(&self, sources: &mut Sources) {
+    fn set(&mut self, sources: &mut Sources) {
+        self.is_answered = false;
         if let Some(node) = self.members.shown() {
             sources.shown_node().set(node.encoded());
         }
@@ -305,6 +311,23 @@ mod tests {
         assert_eq!(world.doubts(), [(0, true)].into());
         assert_eq!(world.pass(0), [SERVER].into());
         assert_eq!(world.doubts(), [(0, false)].into(), "the next one is shown");
+    }
+
+    #[tokio::test]
+    async fn an_answer_while_the_view_is_refused_counts_later_if_it_came_after_the_refusal_of_the_shown_client() {
+        for answers_first in [true, false] {
+            let World { mut shown, now, .. } = World::wanting(&["c"]);
+            if answers_first {
+                shown.on_answer(true);
+            }
+            shown.pass_over(true, now);
+            if !answers_first {
+                shown.on_answer(true);
+            }
+            assert!(shown.members.is_due());
+            shown.accept_if_answered();
+            assert_eq!(shown.members.is_due(), answers_first);
+        }
     }
 
     #[tokio::test]
