@@ -132,8 +132,8 @@ impl App {
         Self { live_bytes: Some(live_bytes), ..self }
     }
 
-    /// Sets three callbacks: `alive` is called each second, unless no worker thread makes progress; `opened` when the relay gets an address that another
-    /// process had; `draining` once, when the drain begins.
+    /// Sets three callbacks: `alive` is called each second, unless no worker thread makes progress; `opened` when the relay gets an address that
+    /// another process had; `draining` once, when the drain begins.
     pub fn telling(self, alive: fn(), opened: fn(), draining: fn()) -> Self {
         Self { alive, opened, draining, ..self }
     }
@@ -327,8 +327,8 @@ impl App {
             );
             self.handover.begin();
         }
-        // The state is written before clients leave, so that the next process can open the file now and misses only changes by leaving clients. A write
-        // that takes longer has until the end of the drain.
+        // The state is written before clients leave, so that the next process can open the file now and misses only changes by leaving clients. A
+        // write that takes longer has until the end of the drain.
         let stopped = tokio::time::Instant::now();
         let mut last_write = pin!(OptionFuture::from(self.state.map(StateWriter::finish)));
         let is_written = tokio::time::timeout(FIRST_WRITE, last_write.as_mut()).await.is_ok();

@@ -1,8 +1,8 @@
 //! Reads files that others may write while the relay runs: tokens, certificates, the configuration.
 //!
-//! A disk may hang, for example one of a lost server, and a read then never returns. So each access has a thread of its own, and each file has one access
-//! at a time: those that request the same file meanwhile share its result, and wait for it only within their own limits. Many attempts on a hanging
-//! file cost one thread, which is none of the runtime's. A hanging access may never return although the path leads to another disk by now, so another
+//! A disk may hang, for example one of a lost server, and a read then never returns. So each access has a thread of its own, and each file has one
+//! access at a time: those that request the same file meanwhile share its result, and wait for it only within their own limits. Many attempts on a
+//! hanging file cost one thread, which is none of the runtime's. A hanging access may never return although the path leads to another disk by now, so another
 //! access begins after [`RENEWED`]. Once a few accesses to a file hang, others begin seldom, and none begins while very many hang over all
 //! files.
 

@@ -35,7 +35,7 @@ pub(crate) struct Generation {
     own_certificates: Arc<[PathBuf]>,
     sources: Sources,
     trigger: DrainTrigger,
-    /// At the start, how long a connection without a stream is kept.
+    /// How long the connection on which a source was first asked is kept open without a stream.
     keep: Duration,
     /// The generation's number for audits, and the servers whose views are audited.
     audits: (u64, Vec<String>),

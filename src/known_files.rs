@@ -95,7 +95,8 @@ impl KnownFiles {
         self.pairs().insert(paths.map(Path::to_owned), contents);
     }
 
-    /// Returns the contents of two files when they last belonged together: one of them may have been renewed while the other is not written yet, or hangs.
+    /// Returns the contents of two files when they last belonged together: one of them may have been renewed while the other is not written yet, or
+    /// hangs.
     pub(crate) fn last_together(&self, paths: [&Path; 2]) -> Option<[Bytes; 2]> {
         let contents = self.pairs().get(&paths.map(Path::to_owned)).cloned()?;
         if self.0.apart.line(Instant::now()).is_some() {

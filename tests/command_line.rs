@@ -197,8 +197,8 @@ fn snapshot_says_what_is_wrong_with_the_files() {
     assert_eq!(std::fs::read(folder.0.join("other")).unwrap(), b"no state");
 }
 
-/// Each command with wrong arguments: the exit code is the one in docs/exit-codes.md, stdout has nothing that could be taken for a result, and stderr says what was
-/// found, and what was expected or what to type instead.
+/// Each command with wrong arguments: the exit code is the one in docs/exit-codes.md, stdout has nothing that could be taken for a result, and
+/// stderr says what was found, and what was expected or what to type instead.
 #[test]
 fn every_command_that_is_asked_wrongly_says_so_in_one_form_and_ends_by_one_table() {
     let folder = Folder::new("wrongly");

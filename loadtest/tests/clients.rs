@@ -16,7 +16,7 @@ use weir_loadtest::kind::Kind;
 use weir_loadtest::subscription::{Name, Names};
 use weir_loadtest::wire::Variant;
 
-/// A client, with what it has done since the last look.
+/// A client without sockets, and the streams that it has opened, with their paths.
 struct Tester {
     client: Client,
     variant: Variant,

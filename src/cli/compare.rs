@@ -110,8 +110,8 @@ impl Compare {
         Ok(entries)
     }
 
-    /// Returns the streams of the newest connection of a client that is named by its node's id: an Envoy without an aggregated stream has several. A text
-    /// that is no node's id is the number of a session.
+    /// Returns the streams of the newest connection of a client that is named by its node's id: an Envoy without an aggregated stream has several. A
+    /// text that is no node's id is the number of a session.
     async fn sessions(&self, client: &str) -> Result<Vec<String>, AdminError> {
         let (mut found, mut after) = (Vec::new(), "0".to_owned());
         loop {

@@ -30,7 +30,8 @@ pub(super) struct Summary {
 }
 
 impl Summary {
-    /// Asks the relay. The caller has read the page of the views. `/nacks` goes through all clients, so it is requested only for JSON, which alone shows it.
+    /// Asks the relay. The caller has read the page of the views. `/nacks` goes through all clients, so it is requested only for JSON, which alone
+    /// shows it.
     pub(super) async fn ask(relay: &AdminArgs, upstreams: &Value, is_json: bool) -> Result<Self, AdminError> {
         let info = relay.get("/server_info", &[]).await?;
         let laggards = relay.get("/laggards", &[("limit", MOST)]).await?;

@@ -99,7 +99,8 @@ fn operators(
     found
 }
 
-/// Checks that operators may be served at an address. Without TLS the admin API shows too much for other machines, so the address must be a loopback one.
+/// Checks that operators may be served at an address. Without TLS it must be a loopback address, since the admin API shows too much for other
+/// machines.
 pub(super) fn admin_may_be_at(address: SocketAddr, has_tls: bool) -> Result<(), String> {
     if has_tls || address.ip().is_loopback() {
         return Ok(());

@@ -99,5 +99,5 @@ pub(super) fn check_ages(raw: &raw::Root, checker: &mut Checker) {
 const SHORTEST_MESSAGE: usize = 1 << 10;
 /// A request without tokens has some 300 bytes.
 const FEWEST_HEADER_BYTES: usize = 1 << 10;
-/// HTTP/2 announces 32 bits, and the library is given twice the limit.
+/// The HTTP/2 setting has 32 bits, and the library is given twice this limit.
 const MOST_HEADER_BYTES: usize = 1 << 30;

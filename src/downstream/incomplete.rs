@@ -88,7 +88,8 @@ struct Entry {
     ended: Arc<Notify>,
 }
 
-/// How much may be incomplete on one connection whatever others have, up to half of the limit: an Envoy with 1,500 streams begins with 92 MB of nodes.
+/// How much may be incomplete on one connection whatever others have, up to half of the limit: an Envoy with 1,500 streams begins with 92 MB of
+/// nodes.
 const SHARE: usize = 128 << 20;
 /// The time in which a request has to receive what the minimum rate requires.
 const WINDOW: Duration = Duration::from_secs(30);

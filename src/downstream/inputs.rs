@@ -19,8 +19,8 @@ use crate::limit::LimitCounters;
 pub use super::request_limits::RequestLimits;
 pub use super::rest::inputs::read_poll;
 
-/// Reads a client's gRPC stream that arrives in these chunks, possibly compressed with gzip. Returns its messages, and code and text of the status if an error ends the stream, for
-/// example a message with more than `message_bytes`. Needs a runtime with timers.
+/// Reads a client's gRPC stream that arrives in these chunks, possibly compressed with gzip. Returns its messages, and code and text of the status
+/// if an error ends the stream, for example a message with more than `message_bytes`. Needs a runtime with timers.
 pub async fn read_messages(
     chunks: impl IntoIterator<Item = Bytes>,
     message_bytes: usize,

@@ -38,7 +38,8 @@ pub(super) struct Subscribed {
     pub(super) of_type: u64,
 }
 
-/// Checks an encoded request, and returns what it subscribes to. Rejects entries encoded as numbers: the decoder would read numbers as entries in a map field.
+/// Checks an encoded request, and returns what it subscribes to. Rejects entries encoded as numbers: the decoder would read numbers as entries in
+/// a map field.
 pub(super) fn check(
     message: &[u8],
     variant: Variant,

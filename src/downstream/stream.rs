@@ -312,7 +312,7 @@ fn decode(message: Bytes, shape: Shape) -> Result<Request, prost::DecodeError> {
     }
 }
 
-/// How many times its encoded size a request is taken to need, with its decoded form.
+/// The memory for a request without its node, encoded and decoded, is taken to be this many times its encoded size.
 const DECODED: usize = 8;
 /// Shorter requests are not charged: they are handled at once.
 const LARGE: usize = 16 << 10;

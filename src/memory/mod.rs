@@ -335,7 +335,7 @@ impl fmt::Debug for Memory {
     }
 }
 
-/// Returns up to how many thousandths of the budget a group gets more. The further a group is above its part, the fewer.
+/// Returns the use of the budget, in thousandths, up to which a group gets more memory. It is lower the further the group is above its part.
 fn allowed(standing: &Standing) -> usize {
     let above = standing.thousandths.clamp(1000, TWICE) - 1000;
     10 * FULL - above * (FULL - SHARED) / 100

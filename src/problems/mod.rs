@@ -1,7 +1,7 @@
 //! The present problems: one list for commands, pages and metrics.
 //!
-//! Those that watch report again and again what they see ([`Sighting`]). The board makes one problem of equal sightings, and knows when each began and
-//! when it ended.
+//! Those that watch report again and again what they see ([`Sighting`]). The board makes one problem of equal sightings, and knows when each began
+//! and when it ended.
 
 mod board;
 mod kind;

@@ -22,7 +22,7 @@ pub(super) struct Published {
     /// Places of the servers that have responded on a stream of this view which stands.
     responding: Mutex<Vec<u16>>,
     brakes: Mutex<NotedBrakes>,
-    /// Types for which the server is not asked, those that it refuses with the status.
+    /// Types that no server is asked for. Those that a server refuses have its status.
     types_apart: Mutex<Arc<TypesApart>>,
     /// The status by which a server refuses the headers of the view.
     refusal: Mutex<Option<Arc<ServerStatus>>>,
@@ -32,7 +32,7 @@ pub(super) struct Published {
     life: u64,
 }
 
-/// Types for which no server is asked, those that the server refuses with its status.
+/// Types that no server is asked for. Those that a server refuses have its status.
 pub(super) type TypesApart = BTreeMap<Type, Option<Arc<ServerStatus>>>;
 
 /// What brakes held when it was noted.
@@ -103,7 +103,7 @@ impl Published {
         *self.types_apart.lock().unwrap_or_else(PoisonError::into_inner) = types;
     }
 
-    /// Returns the types for which the server is not asked, those that it refuses with the status.
+    /// Returns the types that no server is asked for. Those that a server refuses have its status.
     pub(super) fn types_apart(&self) -> Arc<TypesApart> {
         self.types_apart.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }

@@ -1,7 +1,7 @@
 //! The metrics of the relay as text, in one of two formats. [`table`] has every metric, and docs/metrics.md is written from it.
 //!
-//! Each scrape is made from the current state, so nothing remains of a removed view. The number of label values is limited: servers and authorities by
-//! the configuration, views by `views.max_in_metrics`; further views are summed as `other`.
+//! Each scrape is made from the current state, so nothing remains of a removed view. The number of label values is limited: servers and
+//! authorities by the configuration, views by `views.max_in_metrics`; further views are summed as `other`.
 
 mod clients;
 mod config;

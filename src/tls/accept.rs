@@ -65,8 +65,8 @@ pub(super) fn with_client(
     let builder = ServerConfig::builder_with_provider(provider).with_protocol_versions(VERSIONS);
     let builder = builder.map_err(TlsFileError::Provider)?.with_client_cert_verifier(verifier.clone());
     let mut config = speaking_http(builder.with_cert_resolver(own));
-    // Sessions are not resumed. A resumed session keeps the certificate of the earlier one without judging it: while its ticket is valid, a client could
-    // return with a certificate that was revoked or whose CA is no longer trusted.
+    // Sessions are not resumed. A resumed session keeps the certificate of the earlier one without judging it: while its ticket is valid, a client
+    // could return with a certificate that was revoked or whose CA is no longer trusted.
     config.session_storage = Arc::new(NoServerSessionStorage {});
     config.send_tls13_tickets = 0;
     Ok(Accepting { config: Arc::new(config), trust: number, verifier: Some(verifier) })

@@ -1,7 +1,7 @@
 //! Which certificates of clients are accepted, and which names they prove.
 //!
-//! A certificate with a SPIFFE id counts by that id alone, and only the bundle of the id's own trust domain can vouch for it: the CAs of other domains
-//! could sign any id and any DNS name. The CAs of `client_ca` vouch for all other certificates.
+//! A certificate with a SPIFFE id counts by that id alone, and only the bundle of the id's own trust domain can vouch for it: the CAs of other
+//! domains could sign any id and any DNS name. The CAs of `client_ca` vouch for all other certificates.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -271,7 +271,8 @@ impl Comparer<'_> {
         found.append(&mut within);
     }
 
-    /// Compares TypedStructs. Their content has a type too, which says what is sensitive in it. If it cannot be read as that type, nothing of it is shown.
+    /// Compares TypedStructs. Their content has a type too, which says what is sensitive in it. If the content cannot be read as that type, nothing of
+    /// it is shown.
     fn typed_structs(&self, first: &DynamicMessage, second: &DynamicMessage, depth: usize, found: &mut Vec<Found>) {
         let (one, other) = (typed_struct(first), typed_struct(second));
         if one.0 != other.0 {

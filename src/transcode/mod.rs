@@ -112,8 +112,8 @@ impl Transcoder {
         self.json(message, bytes, unknown, Some(self.sensitive()))
     }
 
-    /// Converts an encoded message to JSON as Envoy's dumps have it: without what is sensitive, and with field names as in the proto files. The result
-    /// can be parsed as that message.
+    /// Converts an encoded message to JSON as Envoy's dumps have it: without what is sensitive, and with field names as in the proto files. The
+    /// result can be parsed as that message.
     pub fn dumped_json(&self, message: &str, bytes: &[u8]) -> Result<serde_json::Value, TranscodeError> {
         let to_json = ToJson { pool: &self.pool, unknown: UnknownAny::Wrap, redact: None, original_names: true };
         let redacted = self.redacted_message(message, bytes);

@@ -79,7 +79,7 @@ impl Redactor<'_> {
         Ok(())
     }
 
-    /// Redacts the content of a TypedStruct, which has a type too. Parts that cannot be read as this type are dropped; all of it without a descriptor.
+    /// Redacts the content of a TypedStruct, which has a type too. Drops parts that cannot be read as this type, and all of it without a descriptor.
     fn typed_struct(&self, message: &mut DynamicMessage, depth: usize) -> Outcome<()> {
         let Some(type_url) = message.get_field_by_number(1).and_then(|value| value.as_str().map(str::to_owned)) else {
             return Ok(());

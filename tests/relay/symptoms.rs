@@ -182,7 +182,7 @@ async fn a_poll_of_a_view_that_panics_gets_503_at_once() {
 async fn fifty_views_of_one_client_each_are_a_line_in_the_log_that_names_the_field() {
     let (lines, _guard) = Lines::of_this_thread();
     let plane = Plane::start(&BOTH).await;
-    // Views are checked as often as they are for idleness.
+    // Split views are looked for as often as idle ones.
     let config = config(plane.address, "", "views: {key: [id, cluster], idle_timeout: 100ms}\n");
     let relay = run(crate::bind(config).await.unwrap(), std::future::pending());
     let mut clients = Vec::new();

@@ -109,7 +109,7 @@ impl Resource {
         Self { ttl, ..self.clone() }
     }
 
-    /// Returns the aliases by which the resource was requested.
+    /// Returns all other names of the resource, whether they were requested or not.
     pub fn aliases(&self) -> &[Name] {
         self.beside.as_ref().map_or(&[], |beside| &beside.aliases)
     }

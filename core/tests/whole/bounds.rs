@@ -48,8 +48,8 @@ impl World {
         if options.habits.len() > 1 {
             bound += options.hold_down;
         }
-        // A change waits until the routing is steady. A server does not mention what it need not send, so only its silence shows that. Each time
-        // that a stream is opened again, for the end of a set or for a name, this starts over.
+        // A change waits until the routing is steady, which only the server's silence shows if it has nothing to send. Each time that a stream is
+        // opened again, for the end of a set or for a name, the silence has to last anew.
         let steady = options.protocol.upstream.resource_timer * 4;
         let is_away = options.ending == Ending::Away && self.judge.is_ended();
         let order = if is_away { CHANGE } else { (CHANGE + steady) * tiers };

@@ -4,8 +4,8 @@ use std::net::SocketAddr;
 
 use weir::inputs::read_proxy_header;
 
-/// The first bytes of a connection. As soon as they are a header, or are none, further bytes change nothing. No more bytes than a header may
-/// have are waited for, and an address that is read comes back from a header that states it.
+/// Reads the first bytes of a connection as a header. Checks that more bytes do not change a result, that no more bytes are awaited than the
+/// longest header has, and that a header made from the address that was read gives the same address.
 pub fn proxy_header(data: &[u8]) {
     let judged = (0..=data.len()).map(|end| (end, read_proxy_header(&data[..end])));
     let judged = judged.skip_while(|(_, read)| *read == Ok(None));

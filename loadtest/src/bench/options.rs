@@ -69,7 +69,7 @@ pub enum Command {
     Reconnect(ReconnectArgs),
     /// Clients that come back with what they have to a relay that was restarted, in delta
     Restart(RestartArgs),
-    /// What relays take from a control plane on go-control-plane, and what new clients get while it is away
+    /// How much load relays take off a control plane on go-control-plane, and what new clients get while it is away
     Front(FrontArgs),
     /// All of them, with the parameters that the gates are for
     All {

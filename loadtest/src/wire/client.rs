@@ -230,13 +230,14 @@ impl Client {
 
     /// Reads and ACKs responses of a type until exactly these names were removed.
     pub async fn until_removed(&mut self, url: &str, names: &[&str]) -> anyhow::Result<Vec<Received>> {
+        let expected: BTreeSet<&str> = names.iter().copied().collect();
         let mut all = Vec::new();
         loop {
             let sent = self.takes(url).await.with_context(|| format!("{names:?} were never removed"))?;
             all.push(sent);
-            let removed: Vec<_> = all.iter().flat_map(|sent| &sent.removed).collect();
-            ensure!(removed.iter().all(|name| names.contains(&name.as_str())), "{removed:?} were removed");
-            if removed.len() == names.len() {
+            let removed: BTreeSet<&str> = all.iter().flat_map(|sent| &sent.removed).map(String::as_str).collect();
+            ensure!(removed.is_subset(&expected), "{removed:?} were removed");
+            if removed == expected {
                 return Ok(all);
             }
         }

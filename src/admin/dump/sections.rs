@@ -148,7 +148,7 @@ mod tests {
         }
     }
 
-    /// Envoy's tools parse dumps by the types that these name.
+    /// Envoy's tools parse a dump by its message types, so each entry and each part has to be a valid message.
     #[test]
     fn an_entry_of_each_list_is_the_message_that_it_says_it_is_and_says_all_of_its_row() {
         let transcoder = Transcoder::envoy();

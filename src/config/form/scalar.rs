@@ -20,8 +20,8 @@ impl ValueError {
     }
 }
 
-/// Implements a form for a type. The arguments are the form's name in pages, the function that parses a scalar, the JSON schema, and, if a default or a
-/// report may have to be written, the function that writes the value.
+/// Implements a form for a type. The arguments are the form's name in pages, the function that parses a scalar, the JSON schema, and, if a default
+/// or a report may have to be written, the function that writes the value.
 macro_rules! scalar_form {
     ($form:ty, $name:expr, $parse:expr, $schema:expr $(, $json:expr)?) => {
         impl $crate::config::form::reader::Form for $form {

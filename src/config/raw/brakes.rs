@@ -15,8 +15,8 @@ section! {
         types: Option<Located<NonEmpty<Name>>>, absent("Listener, Cluster, ScopedRouteConfiguration"),
             example("[envoy.config.cluster.v3.Cluster]");
         /// Percentage of a set that may leave it within the window; removals beyond it, and of at least count, are held.
-        // A tenth or a fifth of a fleet's clusters may be removed in one change, for example with a namespace or a zone. If half or a third of them is
-        // removed, a control plane has lost a part of its sources.
+        // A tenth or a fifth of a fleet's clusters may be removed in one change, for example with a namespace or a zone. If half or a third of them
+        // is removed, a control plane has lost a part of its sources.
         share: Setting<Percent> = 30;
         /// Fewer removals than this within the window are never held, unless the set would be empty.
         // Small fleets change by large shares. Up to nine removals look like a change that a person makes.
@@ -40,7 +40,8 @@ section! {
         agree_after: Setting<Wait> = minutes(1);
         /// How long what a server takes away in its first 15 s after an outage is held, however little it is. 0s: it is not.
         ///
-        /// The same counts for what it takes away from a shown client that has left (`views.node`). Removals of listeners, clusters and scoped routes, and the last usable host of a cluster. The next word on the name ends it.
+        /// The same counts for what it takes away from a shown client that has left (`views.node`). Held are removals of listeners, clusters and
+        /// scoped routes, and of the last usable host of a cluster. The next statement about the name ends the hold.
         // After a restart Consul sends half a configuration, and the rest four seconds later.
         after_outage: Setting<Wait> = seconds(10);
     }

@@ -120,8 +120,8 @@ section! {
         /// How long a poll waits for what is unknown, before it gets 503. Less than clients wait.
         ///
         /// An Envoy waits 1 s by default.
-        // Shorter than Envoy's default timeout (REST-6). Longer than a set needs to settle after its first response, so that the first poll of a view gets
-        // a response.
+        // Shorter than Envoy's default timeout (REST-6). Longer than a set needs to settle after its first response, so that the first poll of a view
+        // gets a response.
         timeout: Setting<Wait> = millis(800);
         /// How long a poll that finds nothing new waits for a change, before it gets 304. Less than clients wait.
         long_poll: Setting<Wait> = seconds(0);

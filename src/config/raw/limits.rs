@@ -79,7 +79,7 @@ section! {
         /// A name that is known to be absent lingers only after a stream or poll that ended. With polling clients: longer than the time
         /// between two polls.
         linger: Setting<Wait> = ViewOptions::default().linger, applies(NewStreams);
-        /// Subscriptions of one view that are kept for the linger time. Beyond it the oldest end.
+        /// How many subscriptions of one view may linger. Above this number, the oldest of them end.
         lingering: Setting<Count> = ViewOptions::default().lingering, applies(NewStreams);
         /// Size above which a delta reply is split.
         reply_bytes: Setting<Size> = SessionOptions::default().reply_bytes, applies(NewStreams);
@@ -155,7 +155,8 @@ section! {
         /// Views that exist because of one connection. 0: no limit.
         ///
         /// The connection had their first client. Proxies that put many clients on one connection need `0`.
-        // A relay has up to 50 streams on one connection, each for another view. The limit is twice that, since views outlive their streams for a while.
+        // A relay has up to 50 streams on one connection, each for another view. The limit is twice that, since views outlive their streams for a
+        // while.
         views_per_connection: Setting<Count> = 100, applies(NewStreams);
         /// Views that exist because of one identity. 0: no limit.
         ///

@@ -192,8 +192,8 @@ impl Readiness {
 }
 
 impl ViewReadiness {
-    /// Reports the state of the view's ladders if it has changed. A response of the hub may be of what was on disk, so it makes no relay ready: its
-    /// own view reports what comes from servers. `reason` says why a ladder is where it is.
+    /// Reports the state of the view's ladders if it has changed. A response of the hub makes no relay ready, since it may have come from disk;
+    /// the hub's own view reports what its servers send. `reason` returns the cause of a ladder's state.
     pub(super) fn report<'a>(
         &mut self,
         ladders: impl Iterator<Item = LadderSummary<'a>>,

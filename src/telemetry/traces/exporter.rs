@@ -102,7 +102,8 @@ impl Service<Uri> for Dial {
     }
 }
 
-/// Returns the attributes of all spans: those from the variables, and a service name if the variables have none.
+/// Returns the attributes of all spans: the version of the relay, those of the SDK, those from the variables, and a service name if the variables
+/// have none.
 fn resource(variable: &dyn Fn(&str) -> Option<String>) -> Resource {
     let stated = |name: &str| variable(name).unwrap_or_default();
     let attributes = stated("OTEL_RESOURCE_ATTRIBUTES");

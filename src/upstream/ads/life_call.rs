@@ -292,8 +292,8 @@ fn judge(reply: Reply) -> Judged {
     })
 }
 
-/// An answer to a call of a stream's own method counts for all streams of the connection if it comes within this part of the limit. After that,
-/// each stream still has the time for two calls.
+/// For this part of the limit, a stream waits for a call of its method that another stream has begun. If there is no answer by then, the stream
+/// calls by itself, and still has the time for two calls.
 const PROMPT: u32 = 5;
 /// The prefix of an uncompressed message of zero bytes.
 const EMPTY_MESSAGE: [u8; 5] = [0; 5];

@@ -220,7 +220,7 @@ mod tests {
         assert!(long_absences > 100, "{long_absences}: by the time alone they would be left");
     }
 
-    /// Caches give the same part for a while. Before an address has come back, parts cannot be told from addresses that change.
+    /// Caches repeat an answer for a while. Until an address comes back, an answer with a part of the addresses looks like a changed set.
     #[test]
     fn nothing_leaves_by_answers_that_are_repeated_once_an_address_has_come_back() {
         for (part, of) in [(1, 4), (8, 20), (1, 2)] {

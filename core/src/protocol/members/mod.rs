@@ -30,7 +30,7 @@ pub struct Members {
     ranks_by_session: BTreeMap<SessionId, Rank>,
     /// Parts of nodes that members have in common, each with how many members have it.
     extensions: BTreeMap<Bytes, usize>,
-    /// Clients that a server has refused since they came and has not answered for since, each with the number of its last refusal.
+    /// Clients that a server has refused and that no server has accepted since, each with the number of its last refusal.
     refused: BTreeMap<Rank, u64>,
     refusals: u64,
     /// The first few different nodes that were refused in a row, since a server last answered for one. They may be of clients that have left.
@@ -139,7 +139,8 @@ impl Members {
         }
     }
 
-    /// Records that a server has refused the shown client with a status that may be about its credential: counts the client's node, and passes it over.
+    /// Records that a server has refused the shown client with a status that may be about its credential: counts the client's node, and passes over
+    /// the client.
     pub fn refuse(&mut self, now: Moment) {
         let node = self.shown.as_ref().filter(|shown| shown.rank.is_some()).map(|shown| &shown.node);
         if let Some(node) = node.filter(|node| !self.is_any_refused() && !self.refused_in_a_row.contains(node)) {
@@ -185,8 +186,8 @@ impl Members {
         self.refused_in_a_row.len() >= REFUSED_IN_A_ROW
     }
 
-    /// Whether servers refuse the view: each present client, or several different ones in a row. This holds without clients, too: no client may
-    /// have what is cached, and nothing shows that a server would accept the next client.
+    /// Whether servers refuse the view: they have refused each present client, or several different ones in a row. It is true without clients,
+    /// too: nothing shows that a server would accept the next client, so no client may have what is cached.
     pub fn is_view_refused(&self) -> bool {
         self.is_any_refused() || self.refused.len() == self.present.len()
     }

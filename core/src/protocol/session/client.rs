@@ -176,7 +176,7 @@ impl Identity {
         Self { stated: Some(node.digest()), ..self }
     }
 
-    /// Returns the last node that differs from the one before it, if there is one since the last call.
+    /// Takes the newest node, if the client has stated another one since the last call.
     pub(super) fn take_changed_node(&mut self) -> Option<MemberNode> {
         self.changed.take()
     }

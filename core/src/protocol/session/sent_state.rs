@@ -6,7 +6,7 @@ use crate::xds::{Name, SetVersion};
 /// What the client was sent of a requested name.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct SentState {
-    /// What the name adds to the version. Empty if the client holds nothing that it was sent.
+    /// The share of the name in the [`SetVersion`] of what the client holds. Empty if the client holds nothing that it was sent.
     pub(super) holds: SetVersion,
     /// The client stated that it holds something under this name.
     pub(super) held_before: bool,

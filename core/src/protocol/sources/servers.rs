@@ -196,7 +196,7 @@ impl Servers {
         servers
     }
 
-    /// Takes over what an earlier view knows about its servers, by their indexes in this plan. Recoveries count for the streams that are opened first.
+    /// Takes over what an earlier view knows about its servers, by their indexes in this plan. Recoveries count for the first streams.
     pub(super) fn go_on(&mut self, recoveries: BTreeMap<u16, Recovery>, refused: BTreeMap<usize, BTreeSet<Type>>) {
         self.recoveries = recoveries;
         for (server, types) in refused {

@@ -53,7 +53,7 @@ impl Recovery {
         *self = Self { is_relay: true, ..Self::default() };
     }
 
-    /// Records until when a view holds something of the server. A later view of the same key, which hears the same, has to hold it too.
+    /// Records until when a view holds what the server said first after an outage. A later view of the key has to hold it for as long.
     pub(crate) fn note_held(&mut self, until: Moment) {
         self.held_until = self.held_until.max(Some(until));
     }

@@ -85,7 +85,8 @@ impl SecondRequest {
         self.silent.clear();
     }
 
-    /// Records that questions are open, but the server has not shown since the end of a silence that it is alive. They are collected again when it has.
+    /// Records that questions are open, but the server has not shown since the end of a silence that it is alive. They are collected again when it
+    /// has shown that.
     pub(crate) fn await_life(&mut self, end: Moment) {
         self.unproven = Some(end);
     }

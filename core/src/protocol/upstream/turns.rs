@@ -1,4 +1,4 @@
-//! Which types are on the next opening of a stream, if the server has ended the last ones and any type may be the reason, or the view itself.
+//! Which types are on the next opening of a stream, if the server has ended the last openings, because of any of the types or of the view itself.
 //!
 //! Types of the table have nearly all openings, because a client that makes up types must not delay those of others. Invariant: however many
 //! types are made up meanwhile, all types of the table are together on one of every `1 + n` openings that are theirs, where `n` is their number.
@@ -16,7 +16,7 @@ pub(super) struct Turns {
 /// Which types are on the next opening.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Turn {
-    /// All types of the table, since the view itself may be the reason. If there are none, the type outside of it that has waited longest.
+    /// All types of the table, since the server may refuse the view and not a type. If there are none, the type outside of it that has waited longest.
     All,
     /// The type of the table that has waited longest, or one outside of it if the table has none here.
     One,
@@ -48,7 +48,7 @@ impl Turns {
 
 /// One of this many openings, at most, is for a type outside of the table.
 const BETWEEN: usize = 8;
-/// If there are only types outside of the table: how many of them have a turn before the view itself may be the reason.
+/// If there are only types outside of the table: how many of them have a turn, before a turn is for the case that the server refuses the view.
 const SINGLES: usize = 8;
 
 #[cfg(test)]

@@ -172,7 +172,7 @@ impl View {
         self.row.take_brake_state(now)
     }
 
-    /// Goes on with the brakes of another process. Names that are not present are left out: the tables are restored first.
+    /// Goes on with the brakes of another process. Leaves out names that are not present, so the tables have to be restored before.
     pub fn restore_brakes(&mut self, state: &BrakeState, now: Moment) {
         self.row.restore_brakes(state, &Facts::new(&self.tables, &self.interest, &self.setup), now);
     }

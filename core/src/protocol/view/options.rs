@@ -31,7 +31,7 @@ pub struct ViewOptions {
     pub past_versions: usize,
     /// How long interest lasts after the last session that had it.
     pub linger: Duration,
-    /// Subscriptions without a session that are kept. Beyond it the oldest end.
+    /// How many subscriptions without a session are kept. Above this number, the oldest of them end.
     pub lingering: usize,
     /// Names that the sessions may subscribe to, those that linger included.
     pub names_per_view: usize,

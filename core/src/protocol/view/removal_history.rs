@@ -13,7 +13,7 @@ use crate::protocol::view::options::ViewOptions;
 
 #[derive(Debug, Default)]
 pub(super) struct RemovalHistory {
-    /// Stands while no server of the sets is reachable: their clients may have to wait for one before they are sent removals.
+    /// Stopped while all servers of the `*` sets are unreachable: clients may have to wait for a server before they are sent removals.
     clock: Clock,
     /// When it was last trimmed.
     looked: Moment,

@@ -63,7 +63,7 @@ enum Step {
     ReleaseBraked,
     ReleaseAfterOutage,
     ReleaseOrdered,
-    /// The order releases changes, each with the clusters that did not arrive, and then removals.
+    /// The order releases changes that have waited long enough, each with the clusters that did not arrive. Then it releases removals.
     Overdue(vec::IntoIter<(Passed, BTreeSet<Name>)>),
     WaitedFor(BTreeSet<Name>),
     ReleaseRemovals,

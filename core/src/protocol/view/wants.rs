@@ -115,7 +115,7 @@ impl<'a> Wants<'a> {
         }
     }
 
-    /// Whether a name is known to be absent, in the sense that counts for the sessions that want it.
+    /// Whether a name counts as absent for the sessions that want it: it is known to be absent, did not expire, and is not a glob.
     pub(super) fn is_absent(self, kind: &Type, name: &Name) -> bool {
         let entry = self.tables.entry(kind, Class::Named, name);
         let absent = entry.is_some_and(|entry| {

@@ -256,7 +256,7 @@ const CLASSES: [Class; 2] = [Class::Wildcard, Class::Named];
 /// How many names of a list are kept, and how many of these a text shows.
 const NAMED: usize = 10;
 const SHORT: usize = 3;
-/// Bytes of the words for a view.
+/// The longest description of a view, in bytes.
 const WORDS: usize = 100;
 /// How many names are suggested, and how many are compared for that.
 const SIMILAR: usize = 3;

@@ -94,7 +94,7 @@ impl World {
         self.trials.on_trial_end(self.trials.count, end, self.now);
     }
 
-    /// Lets the server end the trial of a type. It takes second streams.
+    /// Lets the server, which accepts second streams, end the trial of a type, so that the type is refused.
     fn refuse(&mut self, name: &str) {
         assert_eq!(self.due(), [name]);
         self.tried(refused());

@@ -37,7 +37,7 @@ pub(super) struct Brakes {
     /// The changes when the state was last taken.
     taken: u64,
     events: Vec<BrakeEvent>,
-    /// Sets with judged updates that are not in the tables yet. With each is what a server said of it, if that was the reason.
+    /// Sets with judged updates that are not in the tables yet, each with the statement that was judged; `None` after a release.
     unsettled: Vec<(SetKey, Option<Said>)>,
 }
 
