@@ -398,7 +398,8 @@ fn the_methods_of_a_type_stand_in_the_file_that_defines_it() {
 #[test]
 fn what_connections_run_spawns_on_the_shared_runtime_or_ends_with_them() {
     let sources = Sources::read("src");
-    let of_connections = |module: &str| ["client_status", "downstream", "relay"].iter().any(|of| module.starts_with(of));
+    let of_connections =
+        |module: &str| ["client_status", "downstream", "relay"].iter().any(|of| module.starts_with(of));
     let found = sources.files.iter().filter(|(module, code)| of_connections(module) && spawns_here(code));
     let found: Vec<_> = found.map(|(module, _)| module.as_str()).collect();
     assert_eq!(found, SPAWN_WHERE_THEY_ARE.map(|(module, _)| module));
