@@ -3,20 +3,30 @@
 
 use std::cell::OnceCell;
 use std::future::Future;
+use std::sync::Arc;
 
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 
 thread_local! {
-    /// The shared runtime, on a thread that has another one.
-    static BESIDE: OnceCell<Handle> = const { OnceCell::new() };
+    /// On a thread that has a runtime of its own: the shared one, and its own.
+    static BESIDE: OnceCell<(Handle, OwnRuntime)> = const { OnceCell::new() };
 }
 
-/// Says that the runtime of this thread is for connections alone, and which one is shared.
-pub(crate) fn set_beside_this_thread(shared: Handle) {
+/// The runtime of a thread that has one of its own.
+#[derive(Debug, Clone)]
+pub(crate) struct OwnRuntime(Arc<Handle>);
+
+/// Says that the runtime of this thread is its own, and which one is shared.
+pub(crate) fn set_beside_this_thread(shared: Handle, own: Handle) {
     BESIDE.with(|beside| {
-        let _ = beside.set(shared); // once for each thread
+        let _ = beside.set((shared, OwnRuntime(Arc::new(own)))); // once for each thread
     });
+}
+
+/// Returns the runtime of this thread, if it has one of its own.
+pub(crate) fn own() -> Option<OwnRuntime> {
+    beside_this_thread().map(|(_, own)| own)
 }
 
 /// Spawns a task on it.
@@ -35,7 +45,7 @@ pub(crate) fn spawn_blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send 
 
 /// Runs something here whose tasks and timers are to be on it. It must not call for a thread in place of its own.
 pub(crate) fn within<T>(work: impl FnOnce() -> T) -> T {
-    let Some(shared) = beside_this_thread() else { return work() };
+    let Some((shared, _)) = beside_this_thread() else { return work() };
     let _entered = shared.enter();
     work()
 }
@@ -46,11 +56,23 @@ pub(crate) fn is_elsewhere() -> bool {
 }
 
 fn shared() -> Handle {
-    beside_this_thread().unwrap_or_else(Handle::current)
+    beside_this_thread().map_or_else(Handle::current, |(shared, _)| shared)
 }
 
-fn beside_this_thread() -> Option<Handle> {
+fn beside_this_thread() -> Option<(Handle, OwnRuntime)> {
     BESIDE.try_with(|beside| beside.get().cloned()).ok().flatten() // a thread that ends has none
+}
+
+impl OwnRuntime {
+    /// Whether both are of the same thread.
+    pub(crate) fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
+    /// Spawns a task on it. If it has ended, the task is dropped.
+    pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        self.0.spawn(task);
+    }
 }
 
 #[cfg(test)]
@@ -78,8 +100,8 @@ mod tests {
         let (shared, own) = (Handle::current(), thread::current().id());
         let (tell, told) = tokio::sync::oneshot::channel();
         thread::spawn(move || {
-            set_beside_this_thread(shared);
             let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+            set_beside_this_thread(shared, runtime.handle().clone());
             let threads = runtime.block_on(async {
                 assert!(is_elsewhere());
                 let here = thread::current().id();

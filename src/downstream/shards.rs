@@ -83,7 +83,7 @@ impl Shard {
         let runtime = Builder::new_current_thread().enable_all().build()?;
         let (handle, (until_dropped, dropped)) = (runtime.handle().clone(), oneshot::channel::<()>());
         let run = move || {
-            shared_runtime::set_beside_this_thread(shared);
+            shared_runtime::set_beside_this_thread(shared, runtime.handle().clone());
             let _ = runtime.block_on(dropped); // it is never sent to
             runtime.shutdown_background();
         };
