@@ -94,7 +94,7 @@ impl App {
             tracing::warn!(configured, lowered, "limits.connections lowered to what the limit of open files allows");
         }
         let connections = Connections::new(limits, shares, spare.clone(), listeners.len(), views.counters());
-        let downstream = Downstream::new(serving.service.clone(), connections.clone(), &config.downstream, drain);
+        let downstream = Downstream::new(serving.service.clone(), connections.clone(), &config.downstream, drain)?;
         let tls = listeners.iter().filter_map(Listener::tls).chain(admin.iter().filter_map(AdminSocket::tls));
         let tls = tls.cloned().collect();
         let config_status = ConfigStatus::new(config.shown.facts(started));

@@ -24,6 +24,7 @@ pub mod open_files;
 pub(crate) mod plural;
 pub(crate) mod problems;
 pub mod reload;
+pub(crate) mod shared_runtime;
 pub mod telemetry;
 pub(crate) mod view_words;
 

@@ -48,6 +48,7 @@ const LAYERS: [(&str, Layers); 2] = [
                 "log_pace",
                 "plural",
                 "problems",
+                "shared_runtime",
                 "view_words",
                 "memory",
                 "written",
@@ -59,6 +60,26 @@ const LAYERS: [(&str, Layers); 2] = [
 
 /// The maximum of lines in a file, without its tests.
 const LONGEST_FILE: usize = 400;
+
+/// The files of edges and views that spawn tasks, or block a thread, without saying on which runtime: a connection may have one of its own.
+const SPAWN_WHERE_THEY_ARE: [(&str, &str); 16] = [
+    ("client_status::clients", "its streams are answered on the shared runtime"),
+    ("client_status::own", "its streams are answered on the shared runtime"),
+    ("downstream::buffered_body", "ends with a connection"),
+    ("downstream::late_socket", "no connection runs it"),
+    ("downstream::server", "ends with a connection"),
+    ("downstream::service", "the reader of a stream"),
+    ("relay::audit", "no connection runs it"),
+    ("relay::audit::run", "no connection runs it"),
+    ("relay::hub", "view tasks run it"),
+    ("relay::link", "view tasks run it"),
+    ("relay::questions", "operators, and streams that are answered on the shared runtime"),
+    ("relay::questions::clients", "operators, and streams that are answered on the shared runtime"),
+    ("relay::questions::explain", "operators, and streams that are answered on the shared runtime"),
+    ("relay::server_log", "view tasks run it"),
+    ("relay::traces::tracer", "the start runs it"),
+    ("relay::views::map", "within the shared runtime"),
+];
 
 const ROOTS: [&str; 3] = ["src", "core/src", "loadtest/src"];
 
@@ -372,6 +393,23 @@ fn the_methods_of_a_type_stand_in_the_file_that_defines_it() {
         assert!(blocks > 100, "the blocks of {root} are found");
         assert_eq!(sources.methods_elsewhere(), [""; 0], "{root}");
     }
+}
+
+#[test]
+fn what_connections_run_spawns_on_the_shared_runtime_or_ends_with_them() {
+    let sources = Sources::read("src");
+    let of_connections =
+        |module: &str| ["client_status", "downstream", "relay"].iter().any(|of| module.starts_with(of));
+    let found = sources.files.iter().filter(|(module, code)| of_connections(module) && spawns_here(code));
+    let found: Vec<_> = found.map(|(module, _)| module.as_str()).collect();
+    assert_eq!(found, SPAWN_WHERE_THEY_ARE.map(|(module, _)| module));
+    assert!(spawns_here("tokio::spawn(task)") && spawns_here("let it = spawn_blocking(work);"));
+    assert!(!spawns_here("shared_runtime::spawn(task); shared_runtime::spawn_blocking(work)"));
+}
+
+fn spawns_here(code: &str) -> bool {
+    let others = code.replace("shared_runtime::spawn_blocking(", "");
+    others.contains("tokio::spawn(") || others.contains("spawn_blocking(")
 }
 
 #[test]

@@ -31,6 +31,7 @@ pub(super) fn check(
         connections,
         handshakes,
         age: AgeLimit { age: clients.max_connection_age.0.unwrap_or_default(), grace: raw.drain.grace.0 },
+        shards: raw.shards.0,
     }
 }
 

@@ -35,7 +35,7 @@ impl InForce {
         ];
         others.extend(raw.state.iter().map(|state| ("state".to_owned(), keys(&state.value))));
         others.extend(raw.upstream.0.iter().flat_map(|of| upstream(of)));
-        let alone = keys(raw).into_iter().filter(|shown| ["watchdog", "ready_after"].contains(&shown.key));
+        let alone = keys(raw).into_iter().filter(|shown| ["shards", "watchdog", "ready_after"].contains(&shown.key));
         others.push(("process".to_owned(), alone.collect()));
         others.push(("views.audit".to_owned(), plain(&raw.views.audit.value)));
         let views = keys(&raw.views.value).into_iter().filter(|shown| shown.key != "audit").collect();

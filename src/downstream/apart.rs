@@ -1,4 +1,5 @@
-//! Streams without a session: health, client status and load reports. A task of its own answers each of them.
+//! Streams without a session: health, client status and load reports. Each is answered by a task of its own, on the shared runtime: it may
+//! open a stream of a server, or ask all views.
 
 use std::future::pending;
 use std::sync::{Arc, Weak};
@@ -15,6 +16,7 @@ use super::lifetime::Lifetime;
 use super::slot::Status;
 use super::stream::LINGER;
 use crate::memory::{GivesWay, StreamPlace};
+use crate::shared_runtime;
 
 /// Everything that can end a stream without a session.
 pub(super) struct Held {
@@ -69,7 +71,7 @@ pub(super) fn answered_apart(
     answer: impl for<'a> FnOnce(&'a mut Frames) -> BoxFuture<'a, Status> + Send + 'static,
 ) -> Response<AnyBody> {
     let (status, end) = oneshot::channel();
-    tokio::spawn(async move {
+    shared_runtime::spawn(async move {
         let end = tokio::select! {
             end = answer(&mut frames) => end,
             end = held.ends() => end,

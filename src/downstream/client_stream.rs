@@ -15,4 +15,23 @@ pub(super) enum ClientStream {
     Tls(Box<TlsStream<Socket>>),
 }
 
+impl ClientStream {
+    /// Takes its socket from the runtime that it is on. A TLS session stays around it.
+    pub(super) fn leave_runtime(&mut self) -> io::Result<()> {
+        self.socket().leave_runtime()
+    }
+
+    /// Puts its socket, which has left its runtime, on the current one.
+    pub(super) fn enter_runtime(&mut self) -> io::Result<()> {
+        self.socket().enter_runtime()
+    }
+
+    fn socket(&mut self) -> &mut Socket {
+        match self {
+            Self::Plain(socket) => socket,
+            Self::Tls(stream) => stream.get_mut().0,
+        }
+    }
+}
+
 delegate_io!(ClientStream { Plain, Tls });

@@ -8,6 +8,7 @@ use tokio::sync::{oneshot, watch};
 use tokio::time::{Instant, sleep};
 
 use super::waves::{RemainingDrain, Waves};
+use crate::shared_runtime;
 
 /// How long draining takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -82,7 +83,7 @@ impl Drain {
             queue.waves.enter(RandomState::new().hash_one(()), bytes, ends);
             if !queue.is_ending {
                 queue.is_ending = true;
-                tokio::spawn(self.clone().end_waves());
+                shared_runtime::spawn(self.clone().end_waves());
             }
         }
         let _ = turn.await; // an error means that the task is gone, and the stream may end

@@ -40,6 +40,7 @@ mod rest;
 mod sent_ahead;
 mod server;
 mod service;
+mod shards;
 mod slot;
 mod sniff;
 mod socket;

@@ -1,6 +1,7 @@
 //! Accepts connections and routes requests.
 
 use std::future::Future;
+use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 
@@ -14,6 +15,7 @@ use super::accept::{Accepted, accept};
 use super::any_body::{AnyBody, refuse};
 use super::arrival::Arrivals;
 use super::buffered_body::{BufferedBody, UNTAKEN};
+use super::client_stream::ClientStream;
 use super::connection::{self, ConnectionTimeouts};
 use super::connections::{Connections, OpenStream, Place};
 use super::drain::Drain;
@@ -23,6 +25,7 @@ use super::judged_clients::JudgedClients;
 use super::listener::Listener;
 use super::refusal::Refusal;
 use super::service::{Options, Service};
+use super::shards::Shards;
 use super::stream::LINGER;
 use crate::relay::Newest;
 use crate::tls::ListenerTls;
@@ -36,32 +39,45 @@ pub(crate) struct Downstream {
     arrivals: Arc<Arrivals>,
     incomplete: Arc<IncompleteRequests>,
     drain: Drain,
+    /// Where connections live, if not on the shared runtime.
+    shards: Option<Arc<Shards>>,
 }
 
 impl Downstream {
+    /// Starts the shards. `Err`: they could not be.
     pub(crate) fn new(
         service: Arc<Newest<Service>>,
         connections: Arc<Connections>,
         options: &Options,
         drain: Drain,
-    ) -> Self {
+    ) -> io::Result<Self> {
         let limits = service.get().views().counters().limits.clone();
-        let Options { incomplete_request_bytes, request_bytes_per_second, handshakes, .. } = *options;
+        let Options { incomplete_request_bytes, request_bytes_per_second, handshakes, shards, .. } = *options;
         let arrivals = Arrivals::new(service.clone(), connections.clone(), handshakes, drain.clone());
-        Self {
+        Ok(Self {
             service,
             connections,
             arrivals: Arc::new(arrivals),
             incomplete: IncompleteRequests::new(incomplete_request_bytes, request_bytes_per_second, limits),
             drain,
-        }
+            shards: Shards::start(shards)?,
+        })
     }
 
     /// Accepts connections until the relay drains, and returns when the last one is closed. Dropping the future closes the listener and
     /// every connection.
     pub(crate) async fn serve(self, listener: Listener) {
         let tls = listener.tls().cloned();
-        let serve = |accepted| self.clone().connection(accepted, tls.clone());
+        let accepting = async {
+            let (connections, drain) = (&self.connections, self.drain.clone());
+            match &self.shards {
+                None => accept(listener, connections, drain, |new| self.clone().connection(new, tls.clone())).await,
+                Some(shards) => {
+                    let serve = |new| self.clone().connection_of_shard(new, tls.clone(), shards.clone());
+                    accept(listener, connections, drain, serve).await;
+                }
+            }
+        };
         let following = async {
             match &tls {
                 Some(tls) => tls.clone().follow(|| self.judged_clients().judge_again()).await,
@@ -69,7 +85,7 @@ impl Downstream {
             }
         };
         tokio::select! {
-            () = accept(listener, &self.connections, self.drain.clone(), serve) => {}
+            () = accepting => {}
             () = following => {}
         }
     }
@@ -94,6 +110,26 @@ impl Downstream {
     async fn connection(self, accepted: Accepted, tls: Option<Arc<ListenerTls>>) {
         // Boxed, since the task would keep room for a handshake as long as the connection lives.
         let Some((stream, peer, place)) = Box::pin(self.arrivals.arrive(accepted, tls)).await else { return };
+        self.requests(stream, peer, place).await;
+    }
+
+    /// A connection that moves to a shard when its client is known.
+    async fn connection_of_shard(self, accepted: Accepted, tls: Option<Arc<ListenerTls>>, shards: Arc<Shards>) {
+        let Some((mut stream, peer, place)) = Box::pin(self.arrivals.arrive(accepted, tls)).await else { return };
+        if let Err(error) = stream.leave_runtime() {
+            return log_unmoved(&peer, &error);
+        }
+        let served = shards.serve(move |on_shard| async move {
+            place.set_shard(on_shard);
+            if let Err(error) = stream.enter_runtime() {
+                return log_unmoved(&peer, &error);
+            }
+            self.requests(stream, peer, place).await;
+        });
+        served.await;
+    }
+
+    async fn requests(self, stream: ClientStream, peer: Arc<Peer>, place: Arc<Place>) {
         let drain = self.drain.clone();
         let inbound = self.incomplete.connection_with(place.sent_ahead().clone());
         let answering = place.clone();
@@ -191,6 +227,10 @@ impl Answer {
             Self::Later(response) => response.await,
         }
     }
+}
+
+fn log_unmoved(peer: &Peer, error: &io::Error) {
+    tracing::debug!(%peer, %error, "connection closed; its socket could not move to a shard");
 }
 
 fn is_health_check(request: &Request<Incoming>) -> bool {

@@ -15,6 +15,8 @@ use tokio::time::Instant;
 
 use weir_core::protocol::session::Estimate;
 
+use crate::shared_runtime;
+
 #[derive(Debug)]
 pub(super) struct Turns {
     places: usize,
@@ -67,7 +69,7 @@ impl Turns {
         let mut state = self.lock();
         if !state.waiting.is_empty() && !state.watched {
             state.watched = true;
-            tokio::spawn(watch(Arc::downgrade(self)));
+            shared_runtime::spawn(watch(Arc::downgrade(self)));
         }
         drop(state);
         Turn { turns: self.clone(), entry }

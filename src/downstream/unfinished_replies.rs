@@ -16,6 +16,7 @@ use crate::compression::END;
 use crate::limit::{Limit, LimitCounters};
 use crate::log_pace::LogPace;
 use crate::relay::SessionHandle;
+use crate::shared_runtime;
 
 /// The unfinished replies of all clients of the process.
 pub(super) struct UnfinishedReplies {
@@ -93,7 +94,7 @@ impl UnfinishedReplies {
         state.replies.push(Arc::downgrade(&reply));
         if !state.watched {
             state.watched = true;
-            tokio::spawn(watch(Arc::downgrade(self)));
+            shared_runtime::spawn(watch(Arc::downgrade(self)));
         }
         reply
     }

@@ -9,6 +9,7 @@ use super::admission::AdmissionError;
 use super::clients::ClientFacts;
 use super::traces::SpanIds;
 use crate::log_pace::LogPace;
+use crate::shared_runtime;
 
 #[derive(Debug)]
 pub(crate) struct ClientLog {
@@ -116,7 +117,7 @@ impl ClientLog {
         if first {
             let log = self.clone();
             let rest = SECOND.saturating_sub(second.began.map(|began| began.elapsed()).unwrap_or_default());
-            tokio::spawn(async move {
+            shared_runtime::spawn(async move {
                 tokio::time::sleep(rest).await;
                 let Second { opened, ended, .. } =
                     std::mem::take(&mut *log.second.lock().unwrap_or_else(PoisonError::into_inner));

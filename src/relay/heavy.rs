@@ -7,6 +7,8 @@ use std::sync::{Arc, LazyLock};
 use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+use crate::shared_runtime;
+
 /// Whose turn it is with what concerns many names: a large request, or the work of a view.
 #[derive(Debug, Clone)]
 pub(crate) struct HeavyTurns(Arc<Semaphore>);
@@ -68,8 +70,11 @@ impl Threads {
     }
 
     fn beside_others<T>(&self, names: usize, work: impl FnOnce() -> T) -> T {
-        let is_heavy =
-            names >= HEAVY && Handle::try_current().is_ok_and(|it| it.runtime_flavor() == RuntimeFlavor::MultiThread);
+        let has_workers = || {
+            let is_worker = |it: Handle| it.runtime_flavor() == RuntimeFlavor::MultiThread;
+            Handle::try_current().is_ok_and(is_worker) && !shared_runtime::is_elsewhere()
+        };
+        let is_heavy = names >= HEAVY && has_workers();
         let Some(_thread) = is_heavy.then(|| self.take()).flatten() else { return work() };
         tokio::task::block_in_place(work)
     }

@@ -11,6 +11,7 @@ use super::session_handle::SessionHandle;
 use super::subscriber::{Notice, Subscriber};
 use super::traces::OpenChange;
 use super::view_usage::ViewGuard;
+use super::wakes::Wakes;
 
 /// A session that joins a view, or has joined it.
 ///
@@ -55,8 +56,8 @@ impl Subscriber for Member {
         self.session.client().is_stream
     }
 
-    fn wake(&self) {
-        self.session.wake();
+    fn wake(&self, others: &mut Wakes) {
+        self.session.wake_with(others);
     }
 }
 

@@ -48,6 +48,7 @@ mod view_task;
 mod view_usage;
 mod view_watch;
 mod views;
+mod wakes;
 
 pub(crate) use admission::AdmissionError;
 #[cfg(test)]

@@ -10,6 +10,7 @@ use weir_core::xds::{MemberNode, Type};
 
 use super::report::AnswersSource;
 use super::traces::OpenChange;
+use super::wakes::Wakes;
 use crate::limit::{Limit, LimitCounters};
 
 /// A notice to a session, mostly of the view task.
@@ -46,8 +47,8 @@ pub(super) trait Subscriber: Send {
     fn on_traced_change(&self, change: &Arc<OpenChange>);
     /// Whether its client is sent replies and answers them.
     fn answers_replies(&self) -> bool;
-    /// Wakes the session: there may be something to send.
-    fn wake(&self);
+    /// Wakes the session, with others or at once: there may be something to send.
+    fn wake(&self, others: &mut Wakes);
 }
 
 /// The sessions of a view, and those that must still be notified that their subscriptions were counted.
@@ -127,7 +128,8 @@ impl Subscribers {
     /// Wakes the sessions concerned. To be called when they can read the snapshot.
     pub(super) fn wake(&self, notifications: &Notifications) {
         let concerned = notifications.0.keys().filter_map(|session| self.sessions.get(session));
-        concerned.for_each(|session| session.wake());
+        let mut together = Wakes::default();
+        concerned.for_each(|session| session.wake(&mut together));
     }
 
     /// The interest of a session was counted, and is part of the next snapshot.

@@ -64,6 +64,7 @@ mod members;
 mod members_beside;
 mod memory;
 mod nacks;
+mod on_shards;
 mod order_pace;
 #[path = "../../core/tests/model/origin.rs"]
 #[allow(dead_code)] // the model also reads what a response means, and requests repetitions
@@ -181,12 +182,21 @@ async fn relay_with(plane: SocketAddr, protocol: &str, faults: Faults) -> Relay 
 fn config(plane: SocketAddr, protocol: &str, rest: &str) -> Config {
     let text = format!(
         "listen: [{{address: '127.0.0.1:0'}}]\nadmin: {{address: '127.0.0.1:0'}}\n\
-         upstream: {{servers: [{{uri: 'http://{plane}'{protocol}}}]}}\n{rest}"
+         upstream: {{servers: [{{uri: 'http://{plane}'{protocol}}}]}}\n{rest}\n{}",
+        shards_for(rest)
     );
     Config::parse(Path::new("test.yaml"), &text).unwrap()
 }
 
-/// Builds the program without brakes, since most tests remove resources and check that they go.
+/// Whatever a test is about also holds for connections on shards: `WEIR_TEST_SHARDS=2`.
+fn shards_for(rest: &str) -> String {
+    match std::env::var("WEIR_TEST_SHARDS") {
+        Ok(count) if !rest.contains("shards:") => format!("shards: {count}\n"),
+        _ => String::new(),
+    }
+}
+
+/// Builds the program without brakes: most tests remove what they want, and want to see it go.
 async fn bind(mut config: Config) -> anyhow::Result<App> {
     config.views.protocol.view.brakes = BrakeRules::default();
     config.hub.iter_mut().for_each(|hub| hub.protocol.view.brakes = BrakeRules::default());

@@ -23,6 +23,12 @@ pub struct Options {
     /// Another build of the relay, which is measured beside the first
     #[arg(long, global = true, value_name = "PATH")]
     pub weir_b: Option<PathBuf>,
+    /// More configuration of the relay, such as `shards: 2`
+    #[arg(long, global = true, value_name = "YAML", default_value = "", hide_default_value = true)]
+    pub relay_config: String,
+    /// More configuration of the other one [default: none]
+    #[arg(long, global = true, value_name = "YAML", default_value = "", hide_default_value = true)]
+    pub relay_b_config: String,
     /// How often each subject is measured; the median counts [default: 3, and 1 with --quick]
     #[arg(long, global = true, value_name = "N")]
     pub repetitions: Option<usize>,

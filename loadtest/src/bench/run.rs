@@ -32,8 +32,14 @@ pub async fn command(options: &Options) -> anyhow::Result<ExitCode> {
 pub async fn run(options: &Options, mut progress: impl FnMut(&str)) -> anyhow::Result<Report> {
     let benches = options.benches();
     let folder = Folder::new()?;
-    let mut programs =
-        Programs { weir: options.weir.clone(), weir_b: options.weir_b.clone(), peer: None, folder: folder.0.clone() };
+    let mut programs = Programs {
+        weir: options.weir.clone(),
+        weir_b: options.weir_b.clone(),
+        relay_config: options.relay_config.clone(),
+        relay_b_config: options.relay_b_config.clone(),
+        peer: None,
+        folder: folder.0.clone(),
+    };
     let mut no_peer = String::new();
     if benches.iter().any(|bench| options.subjects(bench.as_ref()).iter().any(|subject| subject.is_peer())) {
         match peers::build().await {

@@ -85,6 +85,9 @@ impl std::fmt::Display for Subject {
 pub struct Programs {
     pub weir: PathBuf,
     pub weir_b: Option<PathBuf>,
+    /// More configuration of the relay, and of the other build.
+    pub relay_config: String,
+    pub relay_b_config: String,
     /// go-control-plane, if it could be built.
     pub peer: Option<PathBuf>,
     /// A folder for the configurations of this run.
@@ -129,7 +132,8 @@ impl Server {
         let mut command = match subject {
             Subject::Relay => relay(&programs.weir, &listener, setting, programs)?,
             Subject::RelayB => {
-                relay(programs.weir_b.as_deref().context("--weir-b is missing")?, &listener, setting, programs)?
+                let other = Programs { relay_config: programs.relay_b_config.clone(), ..programs.clone() };
+                relay(programs.weir_b.as_deref().context("--weir-b is missing")?, &listener, setting, &other)?
             }
             Subject::RelayTls => {
                 let (encrypted, of_clients) = certificates(&programs.folder)?;
@@ -220,8 +224,8 @@ fn relay(program: &Path, listener: &str, setting: &Setting, programs: &Programs)
         "listen: [{{{listener}}}]\n\
          upstream: {{servers: [{{uri: 'http://{}', variant: {}, initial_set: one_response}}]}}\n\
          views: {{key: [cluster]}}\n\
-         {}\n",
-        setting.origin, setting.upstream, setting.relay_config
+         {}\n{}\n",
+        setting.origin, setting.upstream, setting.relay_config, programs.relay_config
     );
     std::fs::write(&path, config).with_context(|| format!("cannot write {}", path.display()))?;
     let mut command = Command::new(program);

@@ -10,7 +10,7 @@ use super::permissions::PermissionEntry;
 use super::state::State;
 use super::upstream::Upstream;
 use crate::config::form::Applies::{AtOnce, NewStreams, Restart};
-use crate::config::form::{Interval, Located, Needed, NonEmpty, Setting, Wait, seconds, section};
+use crate::config::form::{Count, Interval, Located, Needed, NonEmpty, Setting, Wait, seconds, section};
 
 section! {
     /// Configuration of a Weir relay.
@@ -45,6 +45,10 @@ section! {
         drain: Located<Drain>, applies(AtOnce);
         /// What happens when this file changes.
         reload: Located<Reload>, applies(AtOnce);
+        /// Threads on which connections of clients live, each with a runtime of its own. 0: connections share the worker threads with all else.
+        ///
+        /// A connection stays on its thread from its first request on: a new one goes to the thread with the fewest connections and streams.
+        shards: Setting<Count> = 0, applies(Restart);
         /// If no worker thread gets on for this long, /healthz fails, and systemd gets no more `WATCHDOG=1`. 0s: never.
         ///
         /// See [watchdog](operations.md#watchdog).

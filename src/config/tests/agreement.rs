@@ -93,6 +93,7 @@ upstream:
   fallback: {delay: 1s, hold_down: 1m, on_missing: delete}
   backoff: {initial: 1s, factor: 2, max: 120s, jitter: 0, reset_after: 0s}
 views: {key: [cluster, metadata.tenant, {id: {part: 1, of: '~'}}, {metadata: {except: [NAME, a.b]}}], preset: consul, node: member, max: 10, max_in_metrics: 0, idle_timeout: 10m, accept_missing_node: true, audit: {interval: 24h}}
+shards: 2
 watchdog: 1m
 ready_after: 5m
 clients: {control_plane_identifier: weir, v2: true, compression: auto, vhds_wildcard: none, grpc_fail_fast: false, on_refused_type: end, max_connection_age: 1h}

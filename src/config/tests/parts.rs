@@ -17,6 +17,7 @@ fn seconds(times: impl IntoIterator<Item = Duration>) -> Vec<u64> {
 fn each_key_counts_for_the_part_that_it_is_named_after() {
     let text = "drain: {delay: 1s, grace: 2s, spread: 3s, bytes_per_second: 4KiB}
 reload: {watch: true, spread: 5s}
+shards: 27
 watchdog: 26s
 clients: {max_connection_age: 6s, control_plane_identifier: me, v2: true, grpc_fail_fast: false, on_refused_type: end}
 load_reports: {mode: aggregate, max_outage: 7s, bytes_per_view: 8KiB, bytes_total: 9KiB}
@@ -27,7 +28,7 @@ views: {idle_timeout: 14s}
     let drain = config.drain;
     assert_eq!(seconds([drain.delay, drain.grace, drain.spread, drain.reload_spread]), [1, 2, 3, 5]);
     assert_eq!((drain.bytes_per_second, config.reload.watch), (4 << 10, true));
-    assert_eq!(seconds(config.watchdog), [26]);
+    assert_eq!((seconds(config.watchdog), config.downstream.shards), (vec![26], 27));
     let clients = &config.downstream;
     assert_eq!(seconds([clients.age.age, clients.age.grace]), [6, 2], "the grace is that of draining");
     assert_eq!((clients.control_plane.as_str(), clients.v2), ("me", true));

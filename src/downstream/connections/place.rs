@@ -1,5 +1,7 @@
 //! The place of one connection among all: its streams, and when it has to end.
 
+mod open_stream;
+
 use std::hash::Hash;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,7 +11,8 @@ use std::time::Duration;
 use tokio::sync::{Notify, OnceCell, SetOnce};
 use tokio::time::Instant;
 
-use super::groups::{GroupStream, InGroup, TooManyStreams};
+pub(in crate::downstream) use self::open_stream::OpenStream;
+use super::groups::InGroup;
 use super::places::TakenPlace;
 use super::unused::{Turn, Use};
 use super::{Closed, Connections};
@@ -18,6 +21,7 @@ use crate::downstream::lifetime::{Age, AgeLimit, Lifetime};
 use crate::downstream::pace::Pace;
 use crate::downstream::refusal::Refusal;
 use crate::downstream::sent_ahead::SentAhead;
+use crate::downstream::shards::OnShard;
 use crate::limit::Limit;
 use crate::memory::{Account, Charge, costs};
 use crate::relay::ViewQuota;
@@ -48,6 +52,8 @@ pub(in crate::downstream) struct Place {
     age: OnceLock<Age>,
     address: OnceLock<InGroup<IpAddr>>,
     identity: OnceLock<InGroup<Arc<str>>>,
+    /// The shard that it lives on, if it lives on one.
+    shard: OnceLock<OnShard>,
 }
 
 /// Whether the requests of a connection are served.
@@ -66,14 +72,6 @@ struct Streams {
     permit: TakenPlace,
     /// Until when nothing is read.
     unread_until: Option<Instant>,
-}
-
-/// Counts a stream for as long as it exists.
-pub(in crate::downstream) struct OpenStream {
-    place: Arc<Place>,
-    /// Its part in the streams of the client's identity, if that counts them.
-    of_identity: Result<Option<GroupStream>, TooManyStreams>,
-    _charge: Option<Charge>,
 }
 
 impl Place {
@@ -103,6 +101,7 @@ impl Place {
             age: OnceLock::new(),
             address: address.map(OnceLock::from).unwrap_or_default(),
             identity: OnceLock::new(),
+            shard: OnceLock::new(),
         };
         place.connections.count_opened();
         place.note_unused(&mut place.lock());
@@ -172,6 +171,11 @@ impl Place {
         }
     }
 
+    /// Notes the shard that it lives on, before anything is served.
+    pub(in crate::downstream) fn set_shard(&self, shard: OnShard) {
+        let _ = self.shard.set(shard); // once for each connection
+    }
+
     /// Returns what ends the streams of this connection.
     pub(in crate::downstream) fn lifetime(&self) -> Lifetime {
         Lifetime { judged: self.judged(), age: self.age() }
@@ -198,7 +202,8 @@ impl Place {
         let of_identity = identity.map(InGroup::open_stream).transpose();
         let charge = self.account().map(|account| account.charge(costs::STREAM));
         charge.iter().for_each(Charge::tell);
-        OpenStream { place: self.clone(), of_identity, _charge: charge }
+        let shard = self.shard.get().map(OnShard::stream);
+        OpenStream { place: self.clone(), of_identity, _charge: charge, _shard: shard }
     }
 
     /// Returns when the connection is read again, if that is later.
@@ -368,24 +373,5 @@ impl Drop for Place {
         self.note_used(&mut streams, usage);
         drop(streams);
         self.connections.count_closed();
-    }
-}
-
-impl OpenStream {
-    /// Whether the client's identity has too many streams. This one is not counted among them.
-    pub(in crate::downstream) fn is_beyond_identity(&self) -> bool {
-        self.of_identity.is_err()
-    }
-}
-
-impl Drop for OpenStream {
-    fn drop(&mut self) {
-        let place = &self.place;
-        place.connections.count_stream_closed();
-        let mut streams = place.lock();
-        streams.open -= 1;
-        if streams.open == 0 {
-            place.note_unused(&mut streams);
-        }
     }
 }

@@ -24,6 +24,7 @@ use crate::compression::{Compression, SharedGzip};
 use crate::memory::Memory;
 use crate::relay::CompressionCounters;
 use crate::relay::heavy::HeavyTurns;
+use crate::shared_runtime;
 
 /// The compressed forms that are being made, and statistics of earlier ones.
 pub(in super::super) struct CompressedForms {
@@ -139,7 +140,7 @@ impl CompressedForms {
         self.begun.fetch_add(1, Ordering::Relaxed);
         let place = Begun(self.begun.clone());
         let (this, message) = (self.clone(), Arc::downgrade(message));
-        tokio::spawn(async move {
+        shared_runtime::spawn(async move {
             let form = this.make(&message, kind).await;
             drop(place);
             let _ = done.send(form); // nobody may be waiting any more
@@ -154,7 +155,7 @@ impl CompressedForms {
         let charge = self.memory.common();
         charge.set(message.length);
         let compressed = message.clone();
-        let form = tokio::task::spawn_blocking(move || {
+        let form = shared_runtime::spawn_blocking(move || {
             let gzip = SharedGzip::of(compressed.bytes(), PIECE).ok()?;
             Some(Arc::new(Form::new(gzip, charge)))
         });

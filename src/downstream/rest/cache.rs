@@ -18,6 +18,7 @@ use crate::compression::{Compression, SharedGzip};
 use crate::downstream::encode::{LEAST, LIKELY_SAVED, Message, PATIENCE, PIECE, is_useful, pays};
 use crate::log_pace::LogPace;
 use crate::relay::CompressionCounters;
+use crate::shared_runtime;
 use crate::transcode::{Descriptors, TranscodeError, UnknownAny};
 
 /// The key of a response. The version covers the resources and the requested names.
@@ -100,10 +101,9 @@ impl ResponseCache {
         // Runs in a task of its own, so that a client that disconnects does not cancel it for others.
         let (made, maker) = (self.made.clone(), self.maker.clone());
         let version = wanted.version.clone();
-        let making =
-            tokio::spawn(
-                async move { made.try_get_with(wanted, async move { maker.make(reply, &version).await }).await },
-            );
+        let making = shared_runtime::spawn(async move {
+            made.try_get_with(wanted, async move { maker.make(reply, &version).await }).await
+        });
         match making.await {
             Ok(made) => made.map_err(|none| (**none).clone()),
             Err(_) => Err(Rejection::unavailable("the relay is shutting down")),
@@ -141,7 +141,7 @@ impl ResponseCache {
     /// `None`: compression took too long, or there is no room.
     async fn compress(&self, wanted: CacheKey, plain: Bytes, counters: Arc<CompressionCounters>) -> Option<Bytes> {
         let (gzip, maker) = (self.gzip.clone(), self.maker.clone());
-        let making = tokio::spawn(async move {
+        let making = shared_runtime::spawn(async move {
             gzip.try_get_with(wanted, async move { maker.compress(plain, &counters).await.ok_or(()) }).await
         });
         tokio::time::timeout(PATIENCE, making).await.ok()?.ok()?.ok()
@@ -168,7 +168,7 @@ impl Renderer {
         }
         let _place = self.places.acquire().await;
         let (this, version) = (self.clone(), version.to_owned());
-        let making = tokio::task::spawn_blocking(move || this.transcode(reply, &version));
+        let making = shared_runtime::spawn_blocking(move || this.transcode(reply, &version));
         making.await.unwrap_or_else(|_| Err(Arc::new(Rejection::unavailable("the relay is shutting down"))))
     }
 
@@ -178,7 +178,7 @@ impl Renderer {
             return None; // otherwise each poll would compress and drop it again
         }
         let this = self.clone();
-        let making = tokio::task::spawn_blocking(move || {
+        let making = shared_runtime::spawn_blocking(move || {
             let gzip = SharedGzip::of([&plain], PIECE).ok()?.into_bytes();
             let is_useful = is_useful(plain.len(), gzip.len());
             if is_useful { BudgetedBytes::of(gzip.into(), &this.room) } else { Some(Bytes::new()) }

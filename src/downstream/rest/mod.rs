@@ -42,6 +42,7 @@ use crate::relay::{
     ClientInfo, KeyHeaders, SessionGuard, SessionHandle, UnfitHeaders, ViewQuota, Views, fetch_reply, glance_at_reply,
     is_tapped, open_session, session_changed, tap_end, tap_reply, tap_request, tap_unchanged,
 };
+use crate::shared_runtime;
 use crate::transcode::Descriptors;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -217,7 +218,7 @@ impl RestService {
             return Err(Rejection::unavailable("the relay is shutting down"));
         };
         let transcoder = self.transcoder.clone();
-        let parsing = tokio::task::spawn_blocking(move || request::parse(&body, &transcoder()));
+        let parsing = shared_runtime::spawn_blocking(move || request::parse(&body, &transcoder()));
         parsing.await.unwrap_or_else(|_| Err(Rejection::unavailable("the relay is shutting down")))
     }
 

@@ -29,6 +29,7 @@ use super::clock::Clock;
 use super::key_headers::KeyHeaders;
 use super::views::{ViewQuota, Views};
 use crate::memory::costs;
+use crate::shared_runtime;
 
 /// What happens to the reports of clients (LRS-11).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -226,7 +227,7 @@ impl Loads {
         })?;
         if let Some(running) = made {
             let connector = self.connector.clone();
-            tokio::spawn(running.run(connector));
+            shared_runtime::spawn(running.run(connector));
         }
         Ok(member)
     }

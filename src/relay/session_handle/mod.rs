@@ -9,6 +9,7 @@ pub(super) mod report;
 pub(super) mod tapping;
 mod transit;
 mod waiting;
+mod waking;
 
 use std::future::Future;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -369,10 +370,6 @@ impl SessionHandle {
 
     pub(super) fn on_traced_change(&self, change: &Arc<OpenChange>) {
         self.traces.concern(change);
-    }
-
-    pub(super) fn wake(&self) {
-        self.waker.wake();
     }
 }
 

@@ -12,6 +12,7 @@ use crate::relay::command::Command;
 use crate::relay::counters::ProcessCounters;
 use crate::relay::nack_watch::NackWatch;
 use crate::relay::published::Published;
+use crate::shared_runtime::OwnRuntime;
 
 /// The session's view, and its counters and logs.
 pub(in crate::relay) struct SessionPlace {
@@ -25,4 +26,6 @@ pub(in crate::relay) struct SessionPlace {
     pub(in crate::relay) counters: Arc<ProcessCounters>,
     pub(in crate::relay) log: Arc<ClientLog>,
     pub(in crate::relay) charge: SessionCharge,
+    /// The runtime of the thread that its connection lives on, if that has one of its own.
+    pub(in crate::relay) shard: Option<OwnRuntime>,
 }

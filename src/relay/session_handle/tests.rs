@@ -16,6 +16,7 @@ use crate::relay::counters::ProcessCounters;
 use crate::relay::member::Member;
 use crate::relay::published::Published;
 use crate::relay::view_usage::ViewGuard;
+use crate::relay::wakes::Wakes;
 
 const RDS: &str = "type.googleapis.com/envoy.config.route.v3.RouteConfiguration";
 
@@ -63,6 +64,7 @@ impl Bench {
             counters,
             log: Arc::default(),
             charge: SessionCharge::none(),
+            shard: None,
         };
         let handle =
             SessionHandle::new(client, place, Session::new(Client::plain(Variant::Delta), table, Arc::default()));
@@ -134,10 +136,11 @@ fn what_a_client_newly_wants_and_leaves_reaches_its_view_in_small_parts() {
 #[test]
 fn whatever_may_have_changed_what_a_client_is_to_be_sent_wakes_its_session() {
     type Cause = fn(&Arc<SessionHandle>);
-    let causes: [(&str, Cause); 7] = [
+    let causes: [(&str, Cause); 8] = [
         ("a request", |handle| assert_eq!(handle.handle_request(request()).now_or_never(), Some(1))),
         ("counted interest", |handle| handle.notify(Notice::InterestApplied)),
         ("a published change", |handle| handle.wake()),
+        ("the same to many", |handle| handle.wake_with(&mut Wakes::default())),
         ("names without room", |handle| handle.notify(Notice::NamesRefused(Vec::new()))),
         ("room for claims", |handle| handle.notify(Notice::ClaimRoom)),
         ("refused versions", |handle| handle.on_stated_versions_refused()),

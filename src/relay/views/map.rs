@@ -32,6 +32,7 @@ use crate::relay::published::{FromDisk, Published};
 use crate::relay::shared::Shared;
 use crate::relay::view_task::{ViewChannels, ViewTask};
 use crate::relay::view_usage::{ViewGuard, ViewUsage};
+use crate::shared_runtime;
 
 /// A view with the types that are worth a log line.
 pub(in crate::relay) type ViewNews = (mpsc::Sender<Command>, Vec<(Type, NackNews)>);
@@ -287,8 +288,11 @@ impl ViewHandle {
             active: active.clone(),
             nacks: nacks.clone(),
         };
-        let task = ViewTask::new(shared.clone(), key, facts, view, history, headers.clone(), channels);
-        tokio::spawn(task.run_supervised());
+        // The first client may be on another runtime.
+        shared_runtime::within(|| {
+            let task = ViewTask::new(shared.clone(), key, facts, view, history, headers.clone(), channels);
+            tokio::spawn(task.run_supervised());
+        });
         Self {
             published,
             nacks,

@@ -223,7 +223,7 @@ impl Views {
             && let Some(inherited) = earlier.left(key)
         {
             let seed = ViewSeed::new(&self.shared, self.keep_inherited);
-            if let Ok(view) = tokio::task::spawn_blocking(move || seed.view(&inherited)).await {
+            if let Ok(view) = crate::shared_runtime::spawn_blocking(move || seed.view(&inherited)).await {
                 self.map.put_waiting(key.clone(), view);
             }
         }

@@ -16,6 +16,7 @@ use crate::relay::member::Member;
 use crate::relay::session_handle::{SessionCharge, SessionHandle, SessionPlace};
 use crate::relay::shared::Shared;
 use crate::relay::tenants::TenantStream;
+use crate::shared_runtime;
 
 /// A client that opens a stream, and the kind of stream.
 #[derive(Debug, Clone)]
@@ -108,6 +109,7 @@ pub(super) async fn join(
         counters: shared.counters.clone(),
         log: shared.client_log.clone(),
         charge: SessionCharge::of(visit.quota.account(), tenant, &facts, node.as_ref()),
+        shard: shared_runtime::own(),
     };
     let session = views.session(identity, first, peer, variant, only);
     let handle = SessionHandle::new(facts, place, session);

@@ -13,6 +13,7 @@ use crate::relay::published::Published;
 use crate::relay::report::AnswersSource;
 use crate::relay::subscriber::{Notice, Subscriber};
 use crate::relay::traces::OpenChange;
+use crate::relay::wakes::Wakes;
 
 /// A session that writes down what it hears, and whether the change is published by then.
 #[derive(Clone)]
@@ -58,7 +59,7 @@ impl Subscriber for Watcher {
         false
     }
 
-    fn wake(&self) {
+    fn wake(&self, _: &mut Wakes) {
         self.note("woken");
     }
 }

@@ -1,0 +1,120 @@
+//! The runtime that all share. Connections of clients may live on threads with runtimes of their own; what outlives a connection there, or serves
+//! others too, runs on the shared one: views, what goes upstream, and work that blocks its thread.
+
+use std::cell::OnceCell;
+use std::future::Future;
+use std::sync::Arc;
+
+use tokio::runtime::Handle;
+use tokio::task::JoinHandle;
+
+thread_local! {
+    /// On a thread that has a runtime of its own: the shared one, and its own.
+    static BESIDE: OnceCell<(Handle, OwnRuntime)> = const { OnceCell::new() };
+}
+
+/// The runtime of a thread that has one of its own.
+#[derive(Debug, Clone)]
+pub(crate) struct OwnRuntime(Arc<Handle>);
+
+/// Says that the runtime of this thread is its own, and which one is shared.
+pub(crate) fn set_beside_this_thread(shared: Handle, own: Handle) {
+    BESIDE.with(|beside| {
+        let _ = beside.set((shared, OwnRuntime(Arc::new(own)))); // once for each thread
+    });
+}
+
+/// Returns the runtime of this thread, if it has one of its own.
+pub(crate) fn own() -> Option<OwnRuntime> {
+    beside_this_thread().map(|(_, own)| own)
+}
+
+/// Spawns a task on it.
+pub(crate) fn spawn<F>(task: F) -> JoinHandle<F::Output>
+where
+    F: Future + Send + 'static,
+    F::Output: Send + 'static,
+{
+    shared().spawn(task)
+}
+
+/// Runs work that blocks its thread on one of its threads for that.
+pub(crate) fn spawn_blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> JoinHandle<T> {
+    shared().spawn_blocking(work)
+}
+
+/// Runs something here whose tasks and timers are to be on it. It must not call for a thread in place of its own.
+pub(crate) fn within<T>(work: impl FnOnce() -> T) -> T {
+    let Some((shared, _)) = beside_this_thread() else { return work() };
+    let _entered = shared.enter();
+    work()
+}
+
+/// Whether the runtime of this thread is another one.
+pub(crate) fn is_elsewhere() -> bool {
+    beside_this_thread().is_some()
+}
+
+fn shared() -> Handle {
+    beside_this_thread().map_or_else(Handle::current, |(shared, _)| shared)
+}
+
+fn beside_this_thread() -> Option<(Handle, OwnRuntime)> {
+    BESIDE.try_with(|beside| beside.get().cloned()).ok().flatten() // a thread that ends has none
+}
+
+impl OwnRuntime {
+    /// Whether both are of the same thread.
+    pub(crate) fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
+    /// Spawns a task on it. If it has ended, the task is dropped.
+    pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        self.0.spawn(task);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread::{self, ThreadId};
+
+    use tokio::runtime::Builder;
+
+    use super::*;
+
+    async fn thread_of(task: JoinHandle<ThreadId>) -> ThreadId {
+        task.await.unwrap()
+    }
+
+    #[tokio::test]
+    async fn without_another_runtime_the_current_one_is_shared() {
+        assert!(!is_elsewhere());
+        let own = thread::current().id();
+        assert_eq!(thread_of(spawn(async { thread::current().id() })).await, own);
+        assert_eq!(thread_of(within(|| tokio::spawn(async { thread::current().id() }))).await, own);
+    }
+
+    #[tokio::test]
+    async fn from_a_thread_with_another_runtime_tasks_and_blocking_work_go_to_the_shared_one() {
+        let (shared, own) = (Handle::current(), thread::current().id());
+        let (tell, told) = tokio::sync::oneshot::channel();
+        thread::spawn(move || {
+            let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+            set_beside_this_thread(shared, runtime.handle().clone());
+            let threads = runtime.block_on(async {
+                assert!(is_elsewhere());
+                let here = thread::current().id();
+                let by_itself = thread_of(tokio::spawn(async { thread::current().id() })).await;
+                assert_eq!(by_itself, here);
+                let spawned = thread_of(spawn(async { thread::current().id() })).await;
+                let entered = thread_of(within(|| tokio::spawn(async { thread::current().id() }))).await;
+                // It would be a shard if this runtime had made the thread.
+                let is_shard = spawn_blocking(is_elsewhere).await.unwrap();
+                (spawned, entered, is_shard)
+            });
+            let _ = tell.send(threads);
+        });
+        assert_eq!(told.await.unwrap(), (own, own, false));
+    }
+}
