@@ -26,7 +26,8 @@ pub(super) struct Shards {
 struct Shard {
     runtime: Handle,
     load: Arc<Load>,
-    _until_dropped: oneshot::Sender<()>,
+    /// Closed once the thread has ended.
+    until_dropped: oneshot::Sender<()>,
 }
 
 /// The connections and streams of a shard.
@@ -62,9 +63,10 @@ impl Shards {
     }
 
     /// Chooses the shard of a connection, and counts it there. One at a time: otherwise connections that come together would go to the same.
+    /// A shard whose thread has ended gets none while another is left.
     fn enter(&self) -> (&Shard, OnShard) {
         let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
-        let loads: Vec<_> = self.shards.iter().map(|shard| shard.load.0.load(Ordering::Relaxed)).collect();
+        let loads: Vec<_> = self.shards.iter().map(Shard::load).collect();
         let chosen = least_loaded(&loads, *next);
         *next = (chosen + 1) % loads.len();
         let shard = &self.shards[chosen];
@@ -80,7 +82,7 @@ fn least_loaded(loads: &[usize], from: usize) -> usize {
 
 impl Shard {
     fn start(number: usize, shared: Handle) -> io::Result<Self> {
-        let runtime = Builder::new_current_thread().enable_all().build()?;
+        let runtime = Builder::new_current_thread().enable_io().enable_time().build()?;
         let (handle, (until_dropped, dropped)) = (runtime.handle().clone(), oneshot::channel::<()>());
         let run = move || {
             shared_runtime::set_beside_this_thread(shared, runtime.handle().clone());
@@ -88,7 +90,12 @@ impl Shard {
             runtime.shutdown_background();
         };
         thread::Builder::new().name(format!("weir-shard-{number}")).spawn(run)?;
-        Ok(Self { runtime: handle, load: Arc::default(), _until_dropped: until_dropped })
+        Ok(Self { runtime: handle, load: Arc::default(), until_dropped })
+    }
+
+    /// Returns how much it has to do, and the most that there is if it does nothing any more.
+    fn load(&self) -> usize {
+        if self.until_dropped.is_closed() { usize::MAX } else { self.load.0.load(Ordering::Relaxed) }
     }
 }
 
@@ -167,6 +174,15 @@ mod tests {
         assert!(of_all.iter().all(|load| load.abs_diff(mean) * 5 <= mean), "{of_all:?}");
         drop(kept);
         assert_eq!(loads(&shards), [0; 3]);
+    }
+
+    #[tokio::test]
+    async fn a_shard_whose_thread_has_ended_gets_no_connection() {
+        let mut shards = started(2);
+        let (ended, _) = oneshot::channel();
+        Arc::get_mut(&mut shards).unwrap().shards[0].until_dropped = ended;
+        let _kept: Vec<_> = (0..10).map(|_| shards.enter().1).collect();
+        assert_eq!(loads(&shards), [0, 10]);
     }
 
     #[tokio::test]

@@ -7,7 +7,7 @@ use weir_core::protocol::view::SessionId;
 use weir_core::xds::MemberNode;
 
 use super::report::AnswersSource;
-use super::session_handle::SessionHandle;
+use super::session_handle::{SessionHandle, wake, wake_with};
 use super::subscriber::{Notice, Subscriber};
 use super::traces::OpenChange;
 use super::view_usage::ViewGuard;
@@ -57,13 +57,13 @@ impl Subscriber for Member {
     }
 
     fn wake(&self, others: &mut Wakes) {
-        self.session.wake_with(others);
+        wake_with(&self.session, others);
     }
 }
 
 impl Drop for Member {
     fn drop(&mut self) {
         self.session.release_names();
-        self.session.wake();
+        wake(&self.session);
     }
 }

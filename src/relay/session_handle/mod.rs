@@ -33,6 +33,7 @@ pub(crate) use self::tapping::{glance_at_reply, is_tapped, tap_end, tap_reply, t
 pub(crate) use self::transit::Blocker;
 use self::transit::SendProgress;
 pub(crate) use self::waiting::{SessionGuard, fetch_reply, reply_is_late, reply_waits, session_changed};
+pub(super) use self::waking::{wake, wake_with};
 use super::client_log::NackLine;
 use super::clients::ClientFacts;
 use super::clock::Clock;

@@ -139,8 +139,8 @@ fn whatever_may_have_changed_what_a_client_is_to_be_sent_wakes_its_session() {
     let causes: [(&str, Cause); 8] = [
         ("a request", |handle| assert_eq!(handle.handle_request(request()).now_or_never(), Some(1))),
         ("counted interest", |handle| handle.notify(Notice::InterestApplied)),
-        ("a published change", |handle| handle.wake()),
-        ("the same to many", |handle| handle.wake_with(&mut Wakes::default())),
+        ("a published change", |handle| wake(handle)),
+        ("the same to many", |handle| wake_with(handle, &mut Wakes::default())),
         ("names without room", |handle| handle.notify(Notice::NamesRefused(Vec::new()))),
         ("room for claims", |handle| handle.notify(Notice::ClaimRoom)),
         ("refused versions", |handle| handle.on_stated_versions_refused()),

@@ -3,15 +3,13 @@
 use super::SessionHandle;
 use crate::relay::wakes::Wakes;
 
-impl SessionHandle {
-    pub(in crate::relay) fn wake(&self) {
-        self.waker.wake();
-    }
+pub(in crate::relay) fn wake(handle: &SessionHandle) {
+    handle.waker.wake();
+}
 
-    /// Wakes it together with others.
-    pub(in crate::relay) fn wake_with(&self, others: &mut Wakes) {
-        if let Some(body) = self.waker.take() {
-            others.add(self.place.shard.as_ref(), body);
-        }
+/// Wakes it together with others.
+pub(in crate::relay) fn wake_with(handle: &SessionHandle, others: &mut Wakes) {
+    if let Some(body) = handle.waker.take() {
+        others.add(handle.place.shard.as_ref(), body);
     }
 }
