@@ -120,40 +120,6 @@ async fn a_client_that_was_answered_on_the_other_stream_stays_shown() {
     assert_eq!([shown_on_one, shown_on_other, again], ["a", "a", "a"]);
 }
 
-/// The refusal has kept that answer from counting, and ends without an answer of its own.
-#[tokio::test]
-async fn a_client_that_was_answered_on_one_stream_stays_shown_when_the_refusal_on_the_other_one_is_over() {
-    let (views, mut server) = views_of_members();
-    let first = open_session(&views, &request_of("a"), visit()).await.unwrap();
-    for name in ["*", "x"] {
-        first.handle_request(wants(CLUSTER, name)).await;
-        settle(&views).await;
-    }
-    let links = [server.link().await, server.link().await];
-    let (_, _requests_of_one) = shown_on(&links[0]).await;
-    let (_, _requests_of_other) = shown_on(&links[1]).await;
-    links[1].refuse().await;
-    settle(&views).await;
-    assert!(!takes(&views, "b").await, "its only client was refused");
-    let type_url = format!("type.googleapis.com/{CLUSTER}");
-    links[0].say(Response::Delta(DeltaDiscoveryResponse { type_url, ..Default::default() })).await;
-    settle(&views).await;
-    assert!(!takes(&views, "b").await, "what refuses has not answered");
-    let (again, _requests) = shown_on(&links[1]).await;
-    assert_eq!(again, "a");
-    links[1].refuse_otherwise().await;
-    settle(&views).await;
-    let second = open_session(&views, &request_of("b"), visit()).await.unwrap();
-    second.handle_request(wants(CLUSTER, "*")).await;
-    settle(&views).await;
-    settle(&views).await;
-    assert!(server.has_no_other_link(), "the server has answered for the one that is shown");
-    first.leave().await;
-    settle(&views).await;
-    let (next, _requests) = shown_on(&server.link().await).await;
-    assert_eq!(next, "b");
-}
-
 /// A credential in the key that is revoked is refused whoever shows it, and to find that out for each client takes hours.
 #[tokio::test]
 async fn a_view_is_refused_after_three_clients_in_a_row_and_until_one_is_answered() {

@@ -76,11 +76,6 @@ impl Upstream {
         self.report(LinkEvent::Ended { reason, answered, is_lost, status }).await;
     }
 
-    /// The server leaves the stream open, or does not accept something else than what the view shows it.
-    pub(super) async fn refuse_otherwise(&self) {
-        self.report(LinkEvent::RefusedOtherwise).await;
-    }
-
     pub(super) async fn say(&self, response: Response) {
         self.report(LinkEvent::Response(Box::new(response))).await;
     }
