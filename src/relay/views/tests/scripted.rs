@@ -49,11 +49,6 @@ impl Server {
         let link = tokio::time::timeout(Duration::from_secs(20), self.0.recv()).await;
         Upstream(link.expect("no link is opened").unwrap())
     }
-
-    /// Whether each link that was opened so far was taken.
-    pub(super) fn has_no_other_link(&mut self) -> bool {
-        self.0.try_recv().is_err()
-    }
 }
 
 impl Upstream {
