@@ -279,7 +279,7 @@ async fn all_that_is_leaned_on_hangs_at_once_and_clients_get_every_change() {
     let mut world = World::with_state("all").await;
     fs::write(world.folder.file("hung"), "").unwrap();
     assert!(Command::new("mkfifo").arg(world.folder.file("ca.pem")).status().unwrap().success());
-    // Nobody else has this host, so two ports of it that were free are so when the program listens.
+    // No test program that runs at the same time uses this host, so two ports of it that were free are so when the program listens.
     let both = [(); 2].map(|()| std::net::TcpListener::bind("127.200.0.1:0").unwrap());
     let [address, admin] = both.map(|listener| listener.local_addr().unwrap());
     let admin = admin.to_string();

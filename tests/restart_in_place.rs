@@ -215,7 +215,7 @@ fn an_inherited_socket_stops_accepting_at_once_while_another_one_waits_for_the_d
 #[test]
 fn an_address_that_was_not_inherited_is_waited_for_while_the_others_are_served() {
     let folder = folder_with_cluster("overlap");
-    // Nobody else has this host, so ports of it that were free are so until they are used.
+    // No test program that runs at the same time uses this host, so ports of it that were free are so until they are used.
     let ((listener, address), (own, own_address), (probes, probes_address)) =
         (bound(), bound_at("127.200.0.1"), bound_at("127.200.0.1"));
     drop((own, probes));

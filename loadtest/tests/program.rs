@@ -160,7 +160,7 @@ async fn an_address_that_drops_packets_is_named() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn of_a_server_that_is_gone_nothing_says_that_it_is_connected() {
-    // Nobody else has this host, so no server of another test gets the port.
+    // No test program that runs at the same time uses this host, so no server of another test gets the port.
     let host = if cfg!(target_os = "linux") { "127.200.0.1:0" } else { "127.0.0.1:0" };
     let listener = TcpListener::bind(host).await.unwrap();
     let address = listener.local_addr().unwrap().to_string();

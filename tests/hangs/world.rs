@@ -103,7 +103,7 @@ impl World {
         }
         let authority = Authority::new();
         let identity = authority.sign("leaned.test");
-        // Nobody else has this host, which hung.c resolves the name to, so the port remains free while nothing listens.
+        // No test program that runs at the same time uses this host, which hung.c resolves the name to, so the port remains free while nothing listens.
         let leaned_address = TcpListener::bind("127.200.0.1:0").unwrap().local_addr().unwrap();
         let mut world = Self {
             folder,

@@ -432,7 +432,7 @@ async fn while_a_reload_moves_the_clients_of_a_view_its_finding_stays_and_no_aud
     drop((moved, third));
 }
 
-/// Several intervals go by, in which no audit begins.
+/// Checks that no audit begins in several intervals.
 async fn no_stream_for(plane: &mut Plane, relay: &Relay) {
     let stream = tokio::time::timeout(Duration::from_secs(1), plane.streams.recv()).await;
     assert!(stream.is_err(), "an audit has begun");

@@ -20,7 +20,7 @@ pub(super) struct Opening {
     pub(super) node: Node,
     /// The versions that it states by name; in SotW that of the set, by no name.
     pub(super) stated: BTreeMap<String, String>,
-    /// While it is open.
+    /// The sender of responses while the stream is open.
     responses: Option<mpsc::UnboundedSender<Bytes>>,
     variant: Variant,
 }

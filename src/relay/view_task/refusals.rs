@@ -111,7 +111,8 @@ impl Refusals {
         let was_any = !self.by.is_empty();
         self.by.retain(|id, _| stays || links.has_link(*id));
         self.has_lapsed |= was_any && self.by.is_empty();
-        let of_all = members.is_view_refused();
+        // A client with another node, and one that comes meanwhile, were not refused: they have to wait for an answer, too.
+        let of_all = members.is_view_refused() || published.refusal().is_some();
         if let Some((server, status)) = self.publish(published, |server| of_all && (stays || counts(server))) {
             reporter.report_view_refused(&links.server(server), &status);
             sessions.refuse_view(&status);

@@ -51,7 +51,7 @@ async fn a_view_that_does_not_answer_in_time_is_counted_beside_those_that_have_a
 }
 
 /// A delta response with these clusters.
-fn clusters(numbers: std::ops::Range<usize>) -> Response {
+pub(super) fn clusters(numbers: std::ops::Range<usize>) -> Response {
     let type_url = format!("type.googleapis.com/{CLUSTER}");
     let resource = |number| {
         let name = format!("cluster-{number:06}");

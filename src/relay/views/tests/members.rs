@@ -9,6 +9,7 @@ use weir_core::proto::discovery::DeltaDiscoveryResponse;
 use weir_core::protocol::session::{CloseReason, Step};
 use weir_core::xds::KeyField;
 
+use super::explained::clusters;
 use super::scripted::{Server, Upstream, views_at_server, wants};
 use super::wakes::settle;
 use super::*;
@@ -118,6 +119,30 @@ async fn a_client_that_was_answered_on_the_other_stream_stays_shown() {
     settle(&views).await;
     let (again, _requests) = shown_on(&links[1]).await;
     assert_eq!([shown_on_one, shown_on_other, again], ["a", "a", "a"]);
+}
+
+/// What is cached is from before the server refused the view, and nothing shows that it would take the other node.
+#[tokio::test]
+async fn a_refused_view_stays_refused_when_its_client_states_another_node() {
+    let (views, mut server) = views_of_members();
+    let client = open_session(&views, &request_of("a"), visit()).await.unwrap();
+    client.handle_request(wants(CLUSTER, "cluster-000000")).await;
+    let link = server.link().await;
+    let (_, _requests) = shown_on(&link).await;
+    link.say(clusters(0..1)).await;
+    settle(&views).await;
+    assert!(matches!(client.poll(Waker::noop()), Step::Reply(_)));
+    link.end("lost").await;
+    settle(&views).await;
+    let (_, _requests) = shown_on(&link).await;
+    link.refuse().await;
+    settle(&views).await;
+    assert!(!takes(&views, "b").await, "its only client was refused");
+    let Request::Delta(other) = wants(CLUSTER, "x") else { unreachable!() };
+    let node = request_of("c").node().cloned();
+    client.handle_request(Request::Delta(DeltaDiscoveryRequest { node, ..other })).await;
+    settle(&views).await;
+    assert!(!takes(&views, "b").await, "the server has not answered");
 }
 
 /// A credential in the key that is revoked is refused whoever shows it, and to find that out for each client takes hours.
