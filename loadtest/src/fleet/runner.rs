@@ -198,13 +198,16 @@ impl<'a> Attached<'a> {
     }
 
     async fn converse(&mut self) -> End {
+        let mut phases = self.runner.context.phase.clone();
+        let mut phase = *phases.borrow_and_update();
+        if matches!(phase, Phase::Stopping { .. }) {
+            return End::Stop; // the run has ended while the connection was made, and no other phase follows
+        }
         let at = self.at();
         for place in 0..self.runner.clients.len() {
             let actions = self.runner.clients[place].connect(at);
             self.perform(place, actions);
         }
-        let mut phases = self.runner.context.phase.clone();
-        let mut phase = *phases.borrow_and_update();
         let mut next_period = Instant::now() + self.runner.context.period;
         let mut look = FIRST_LOOK;
         let mut next_look = Instant::now() + look;
@@ -367,3 +370,37 @@ const SLOW_READ: Duration = Duration::from_millis(500);
 const FIRST_LOOK: Duration = Duration::from_millis(20);
 const MAX_LOOK: Duration = Duration::from_secs(1);
 const FAR: Duration = Duration::from_secs(1 << 30);
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use tokio::net::TcpListener;
+    use tokio::sync::Semaphore;
+
+    use super::*;
+    use crate::link::LinkOptions;
+    use crate::observe::Unobserved;
+
+    #[tokio::test]
+    async fn a_connection_that_was_made_while_the_run_ended_ends_at_once() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let target = listener.local_addr().unwrap();
+        let (_phase, phase) = watch::channel(Phase::Stopping { judged: false });
+        let context = Context {
+            targets: [target.into()].into(),
+            link: LinkOptions::default(),
+            period: Duration::from_secs(60),
+            started: Instant::now(),
+            phase,
+            counters: Arc::default(),
+            observer: Arc::new(Unobserved),
+            handshakes: Arc::new(Semaphore::new(1)),
+        };
+        let link = Link::open(target, &context.link).await.unwrap();
+        let mut runner = Runner::new(context, Behaviour::EnvoyAdsDelta, Vec::new());
+        let driven = Attached::new(&mut runner, link, Instant::now()).drive();
+        let (end, _) = tokio::time::timeout(Duration::from_secs(20), driven).await.expect("it goes on");
+        assert!(matches!(end, End::Stop));
+    }
+}
