@@ -59,8 +59,8 @@ impl<'a> Sides<'a> {
         tables.flat_map(ResourceTable::present_names).filter(|name| is_meant(name)).collect()
     }
 
-    /// Compares a member of a set. Both sides know the complete set: a name that is not there does not exist, unless it came and was
-    /// unreadable.
+    /// Compares a member of a set. The sets of both sides have settled, so a name that one side lacks does not exist there, unless it came and
+    /// was unreadable, or with an error.
     fn member_of_set(&self, (kind, class): (&Type, Class), name: &Name, is_certain: bool) -> Option<Unequal> {
         let is_unread = |side: &Snapshot| {
             let table = side.resources(kind, class);

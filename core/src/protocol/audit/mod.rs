@@ -2,7 +2,7 @@
 //!
 //! Owns what such a member is given, how that is compared, what counts as a difference, which member is asked for, and how often. Leaves
 //! streams to the edge, and the contents of bodies to those who can read them. Invariants: what is unknown on either side is no difference
-//! (I3); a difference counts if it is found twice and the view did not change in between.
+//! (I3); a difference counts if it is found twice and the view's resource did not change in between.
 
 mod choice;
 mod comparison;

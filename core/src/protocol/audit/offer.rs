@@ -24,7 +24,7 @@ pub struct Offer {
     pub wanted: Wanted,
     /// The part of `wanted` for which the view has nothing that its server has stopped giving.
     pub certain: Wanted,
-    /// About how many bytes the answer has.
+    /// About how many bytes the server will send a member: as many as the view has.
     pub bytes: u64,
 }
 
@@ -84,8 +84,8 @@ impl FromIterator<(Type, Selector)> for Wanted {
 }
 
 impl Offer {
-    /// Returns what can be audited of a view: everything that it requests from the active server of its ladders, except types that this server
-    /// is not asked for.
+    /// Returns what can be audited of a view: everything that it requests from one active server, except types that are kept off the stream to
+    /// this server.
     pub fn of(view: &View, sources: &Sources) -> Result<Self, NotNow> {
         if view.holds().is_held() {
             return Err(NotNow::Held);

@@ -154,8 +154,8 @@ impl Ladder {
         }
     }
 
-    /// Returns the server whose silence counts too. A server that has not responded yet does not count while others may know better (FB-28). A
-    /// server that is the only one counts before: no other can report that a name does not exist.
+    /// Returns the server whose updates and silence count. A server that has not responded yet does not count while others may know better
+    /// (FB-28). The only server of a list counts before it responds: no other can report that a name does not exist.
     pub(crate) fn authoritative(&self) -> Option<usize> {
         match self.state {
             LadderState::Trying(0) if self.servers == 1 => Some(0),

@@ -44,7 +44,7 @@ pub struct Aggregate {
     clients: BTreeMap<Reporter, Vec<Gauge>>,
     next: Reporter,
     requested: Option<Asked>,
-    /// When the relay last reported, or when it first received an order.
+    /// Since when the sums count: since the relay's last report, its first order, or the time at which an outage last dropped the sums.
     since: Option<Moment>,
     due: Option<Moment>,
     /// When the sums for an unreachable control plane are dropped.
@@ -107,7 +107,7 @@ impl Aggregate {
         self.lost += u64::from(added.in_part);
     }
 
-    /// Applies an order of the control plane. An equal order does not change when the next report is due (LRS-3).
+    /// Applies an order of the control plane. An order with the same interval does not change when the next report is due (LRS-3).
     pub fn on_order(&mut self, order: &Order, now: Moment) {
         let interval = order.interval();
         let same = self.requested.is_some_and(|requested| requested.interval == interval);

@@ -25,7 +25,7 @@ pub(super) struct Row {
     counts: Counts,
     metrics: BTreeMap<String, Metric>,
     metadata: Option<Bytes>,
-    /// Wider than the numbers of clients, so that every addition can be subtracted again.
+    /// Sums of what is in progress. They are wider than the `u64` of a report, so that every addition can be subtracted again.
     requests: u128,
     connections: u128,
 }

@@ -36,7 +36,7 @@ pub struct Members {
     /// The first few different nodes that were refused in a row, since a server last answered for one. They may be of clients that have left.
     refused_in_a_row: Vec<MemberNode>,
     shown: Option<Shown>,
-    /// When the shown client left; or, if no other client was present then, when the next one came.
+    /// When the shown client left or was refused; or, if there was no other client to show then, when one came.
     changing_since: Option<Moment>,
     serial: u64,
     faults: Faults,
@@ -126,8 +126,8 @@ impl Members {
         }
     }
 
-    /// Replaces the node of a client, which has stated another one with the same key. If the client is shown, it remains the shown one, with the
-    /// node that servers have, because it is still present.
+    /// Replaces the node of a client, which has stated another one with the same key. If the client is shown and was not refused, it remains
+    /// the shown one, with the node that servers have, because it is still present.
     pub fn replace(&mut self, session: SessionId, node: MemberNode) {
         let Some(before) = self.ranks_by_session.get(&session).copied() else { return };
         let Some(since) = self.present.get(&before).map(|member| member.since) else { return };
@@ -256,7 +256,7 @@ impl Members {
         self.present.values()
     }
 
-    /// Returns until when removals wait that come on a stream which shows a client that has left. `None` if no shown client has left yet.
+    /// Returns until when removals wait that come on a stream which shows a client that has left or was refused. `None` if there was none yet.
     pub fn removals_wait_until(&self) -> Option<Moment> {
         let since = self.changing_since.filter(|_| !self.faults.has(Fault::DepartedMemberRemoves))?;
         Some(since + REMOVALS_WAIT)
@@ -318,7 +318,7 @@ impl Members {
     }
 }
 
-/// How many different clients are refused in a row until their nodes are not the reason: to try each of some hundred would take hours.
+/// Once this many different clients were refused in a row, their nodes do not count as the reason: to try each of some hundred would take hours.
 const REFUSED_IN_A_ROW: usize = 3;
 /// How long removals wait for the first stream that shows the next client.
 const REMOVALS_WAIT: Duration = Duration::from_secs(10);

@@ -33,7 +33,7 @@ use super::view::{Completeness, InterestChange, Origin, Recovering, Selector, Up
 use super::wait::WaitList;
 use crate::xds::{Authority, Name, Type, TypeTable};
 
-/// The servers of one view, and the ladder of each authority: passes on what one of the two causes at the other.
+/// The servers of one view, and the ladder of each authority. Passes events of servers to ladders, and applies moves of ladders to servers.
 #[derive(Debug)]
 pub struct Sources {
     plan: Arc<Plan>,
@@ -135,12 +135,12 @@ impl Sources {
         self.servers.local_sets()
     }
 
-    /// Returns the servers whose streams were replaced since the last call. A server that was closed and opened again has new streams.
+    /// Returns the servers that were closed since the last call. One that was opened again since then has new streams.
     pub fn take_closed(&mut self) -> BTreeSet<usize> {
         self.servers.take_closed()
     }
 
-    /// Returns the streams to open again, in order to request names once more.
+    /// Returns the streams that have ended since the last call in order to be opened again.
     pub fn take_reopened(&mut self) -> BTreeSet<StreamId> {
         self.servers.take_reopened()
     }
@@ -177,13 +177,13 @@ impl Sources {
         self.ladders.down(self.servers.findings())
     }
 
-    /// Returns authorities whose server is unreachable, or has not sent its routing since it was. The deadlines of the streams say when to ask again.
+    /// Returns authorities without an active server, or whose server has not sent its routing on this opening. To be called again at streams' deadlines.
     pub fn unsteady(&self) -> BTreeSet<Authority> {
         let is_steady = |of: &LadderSummary| of.server.is_some_and(|at| self.servers.is_steady(at, of.authority));
         self.ladders().filter(|ladder| !is_steady(ladder)).map(|ladder| ladder.authority.clone()).collect()
     }
 
-    /// Whether the server that serves `*` and old-style names sends the same name twice (UP-17).
+    /// Whether the server that serves `*` and old-style names sends a name again when the name is requested again (UP-17).
     pub fn repeats(&self) -> bool {
         self.ladders.active(&Authority::TopLevel).is_some_and(|rung| self.servers.repeats(self.plan.top.servers[rung]))
     }

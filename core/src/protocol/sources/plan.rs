@@ -18,7 +18,7 @@ pub struct Plan {
     pub top: AuthorityPlan,
     /// By authority, as canonical names spell it.
     pub authorities: BTreeMap<String, AuthorityPlan>,
-    /// When to fall back and when to return.
+    /// What delays a fallback.
     pub timers: FallbackTimers,
     /// Whether clients keep a resource of a server that a server further down the list lacks.
     pub holds_missing: bool,

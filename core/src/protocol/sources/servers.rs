@@ -266,7 +266,7 @@ impl Servers {
         }
     }
 
-    /// Records that a stream is open. The server has not responded yet, so other views do not learn of it.
+    /// Records that a stream is open. A server that was unreachable counts as `Refused` until it responds; other views are not told that.
     pub(super) fn opened(&mut self, id: StreamId) -> Option<Epoch> {
         let epoch = self.sources.get_mut(id.server)?.as_mut()?.opened(id.at)?;
         let found = &mut self.findings[id.server].reachability;

@@ -131,7 +131,7 @@ fn interrupt(stream: &mut Stream, server: usize, epoch: Epoch, view: &View) -> V
         if is_set && view.tables().completeness_of(kind, of) < Completeness::Settled {
             stream.clear_set_versions(kind, of);
         }
-        // With the end of the stream, the held words of its server do not count any more: the server has to say them again.
+        // The end of the stream cancels removals by its server that are still held back, so the server has to report them again.
         view.holds().said_by(server, kind, of).for_each(|name| stream.request_again(kind, name));
     }
     updates

@@ -65,7 +65,7 @@ impl Apart {
         (self.is_outside, self.next, self.since)
     }
 
-    /// Whether the type is put back on the stream and wanted. Only one type is at a time; a type that no client wants makes room.
+    /// Whether the type is put back on the stream and wanted. Only one type is put back at a time; one that no client wants makes room.
     pub(super) fn has_place(&self) -> bool {
         self.is_back && self.is_wanted
     }
@@ -82,7 +82,7 @@ impl Apart {
         is
     }
 
-    /// Suspects the type of the end of the view's stream. With `is_only`, nothing else may be the reason but the server's state.
+    /// Suspects the type of the end of the view's stream. `is_only`: no other type is suspected, so only the server's state may be the reason instead.
     pub(super) fn suspect(&mut self, why: Why, is_only: bool, status: &ServerStatus) {
         if self.refusal.is_none() {
             self.suspicion = Some((why, status.clone()));

@@ -165,7 +165,7 @@ fn other(variant: Variant) -> Variant {
     }
 }
 
-/// After how many rejections in a row of a variant in which the server has answered they are believed.
+/// If a server has answered in a variant: how many rejections of that variant in a row are believed.
 const REFUSALS: u32 = 5;
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 //! The first request of a reopening also states one made-up name, under a version that no server gives. A server that honors stated versions
 //! compares all that it has with all that is stated, so it lists that name as removed. By then it has sent what it had to send of the set. The
 //! set has ended if nothing came that was not stated, until a short time after that answer. One assumption is left: within one answer, removals
-//! do not come longer before additions.
+//! come at most that much earlier than additions.
 
 use std::collections::BTreeSet;
 
@@ -137,7 +137,7 @@ impl EndQuestion {
         asked.answered.or(asked.written).map(|since| since + options.resource_timer)
     }
 
-    /// Returns since when the end is awaited, and whether the server has answered. `None` if the end is known, or the question cannot show it.
+    /// Returns since when the end is awaited, and whether the server has answered. `None` unless the question was written and is still open.
     pub(crate) fn waits_since(&self) -> Option<(Moment, bool)> {
         let asked = self.asked.as_ref().filter(|asked| asked.state == QuestionState::Open)?;
         asked.written.map(|written| (written, asked.answered.is_some()))

@@ -73,7 +73,7 @@ impl FirstRequests {
         self.unexplained >= UNEXPLAINED
     }
 
-    /// Forgets types that are not kept. Forgets how earlier openings ended when this one has lasted.
+    /// Forgets types that are not kept. Once this opening has lasted, also forgets how earlier ones ended.
     pub(super) fn on_time(&mut self, is_kept: impl Fn(&Type) -> bool, now: Moment) {
         self.requested.retain(|kind, _| is_kept(kind));
         if !self.requested.is_empty() && !self.requested.values().any(|of| of.is_recent(now)) {
@@ -81,7 +81,7 @@ impl FirstRequests {
         }
     }
 
-    /// Returns the types that the server has had for long enough, except those that are noted already.
+    /// Returns the types that the server has had for long enough. Those that are noted already are left out once the server takes any type.
     pub(super) fn lasting(&self, now: Moment, is_noted: impl Fn(&Type) -> bool) -> Vec<Type> {
         let lasting = self.unnoted(is_noted).filter(|(_, of)| !of.is_recent(now));
         lasting.map(|(kind, _)| kind.clone()).collect()

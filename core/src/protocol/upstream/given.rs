@@ -48,7 +48,7 @@ impl Given {
         self.versions.len() > usize::from(self.has(name))
     }
 
-    /// Whether the server has given nothing that it would have to send again.
+    /// Whether the server has given nothing: no resource, and no version that was accepted.
     pub(crate) fn is_nothing(&self) -> bool {
         self.versions.is_empty() && self.accepted.is_empty()
     }
@@ -127,8 +127,8 @@ impl Given {
     }
 
     /// Whether a response shows that the server ignores stated versions. Until its first answer has come, one name suffices that it sends under
-    /// the stated version. Later it may send a name again for other reasons, such as endpoints after their cluster. Then it shows if its first
-    /// response repeats most of what was stated.
+    /// the stated version. Later it may send a name again for other reasons, such as endpoints after their cluster. Then only a first response
+    /// shows it that repeats more than half of what was stated.
     pub(crate) fn is_repeated_by(
         &self,
         versions: &BTreeMap<Name, String>,
@@ -215,7 +215,7 @@ impl Given {
         }
     }
 
-    /// Forgets the version of a name that is no longer cached.
+    /// Forgets that the server gave a name, so that its version is not stated.
     pub(crate) fn forget(&mut self, name: &Name) {
         self.versions.remove(name);
         self.with_ttl.remove(name);

@@ -273,7 +273,7 @@ impl Liveness {
         self.unsent = false;
     }
 
-    /// Records the answer to a poll: it was made after everything that is judged now.
+    /// Records the answer to a poll. It proves each silence that has lasted long enough by now.
     pub(crate) fn answered_at(&mut self, now: Moment) {
         (self.requested, self.unsent, self.proven) = (None, false, Some(now));
     }

@@ -140,8 +140,8 @@ impl ParsedResponse {
         self.faults.push(malformed);
     }
 
-    /// Rejects a resource for which there is no room, under all names by which it may have been requested. How much is in use is told in the
-    /// NACK only: with it, the same rejection would look like a new one.
+    /// Rejects a resource for which there is no room, under all names by which it may have been requested. Only the NACK says how much is in
+    /// use: as part of a name's reason, it would make the same rejection look like a new one.
     pub(crate) fn reject_for_room(&mut self, resource: &Resource, why: &Arc<str>) {
         self.good.remove(&resource.name);
         for name in [&resource.name].into_iter().chain(resource.aliases()) {

@@ -82,7 +82,7 @@ pub struct Room {
     pub excess: i64,
     /// How many bytes a resource takes besides its body.
     pub each: usize,
-    /// How many further bytes are left for a response whose new resources take less than a fifth of these.
+    /// How many further bytes are left for a response whose new resources take at most a fifth of these.
     pub spare: usize,
     /// Why there is no more room.
     pub why: Arc<str>,

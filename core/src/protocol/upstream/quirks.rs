@@ -66,7 +66,7 @@ impl ServerQuirks {
         self.supports_initial_resource_versions && self.initial_set == InitialSet::Auto && !marks_end
     }
 
-    /// Returns what it means by this server's rules that it reports a name without a resource. No other function decides that.
+    /// Returns the update for this server's report that a name has no resource. No other function decides that.
     pub(super) fn reported_absence(&self, kind: &Type, class: Class, key: Name) -> Update {
         let kind = kind.clone();
         match self.ignore_deletions {

@@ -64,7 +64,7 @@ impl Recovery {
     }
 }
 
-/// For comparison: Consul takes four seconds after a restart.
+/// How long a server may take to read its state after an outage. Consul takes four seconds after a restart.
 const TIME: Duration = Duration::from_secs(15);
 
 #[cfg(test)]

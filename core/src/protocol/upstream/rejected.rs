@@ -59,7 +59,7 @@ impl NewRejections {
 }
 
 impl Rejected {
-    /// Whether the server has sent nothing that could not be used.
+    /// Whether everything that the server has sent could be used.
     pub(crate) fn is_empty(&self) -> bool {
         self.names.is_empty() && self.unreadable.is_empty() && self.unnamed.is_none() && !self.more
     }
@@ -97,7 +97,7 @@ impl Rejected {
         self.names.retain(|name, _| keep(name));
     }
 
-    /// Handles the end of the stream, after which the server sends everything again; or that nothing of the type is wanted any more.
+    /// Handles the end of the stream, or of a subscription to `*`. A rejection that comes again for the same reason is not reported again.
     pub(crate) fn disconnect(&mut self) {
         let names = std::mem::take(&mut self.names);
         let before = if names.is_empty() { std::mem::take(&mut self.before) } else { names };

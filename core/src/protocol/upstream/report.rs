@@ -121,7 +121,7 @@ pub enum RequestState {
     LeftOut,
     /// The server ends streams that request the type.
     TypeRefused,
-    /// No server was asked for the type yet: it is tried apart from others first.
+    /// The server was not asked for the type yet: the type is tried apart from others first.
     TypeNotAsked,
 }
 
@@ -225,7 +225,7 @@ pub(super) fn add_waits(of: &TypeSubscription, context: &WaitContext, list: &mut
     add_second_requests(of, context, list);
 }
 
-/// Whether the clock of the waits stands: the stream is not open, the server has not shown life, or a message is coming in.
+/// Whether the clock of the waits stands: the stream is not open, a liveness call is unanswered, or a message is coming in.
 fn stands(context: &WaitContext) -> bool {
     let opening = context.opening;
     let is_silent = opening.has_answered_call() == Some(false) && !context.quirks.per_type_liveness;

@@ -290,7 +290,7 @@ impl Wire {
         list
     }
 
-    /// Returns the next ACK or NACK, without changes. Servers take a change of subscription together with a nonce for an error, and Istiod
+    /// Returns the next ACK or NACK, without changes. Servers treat a change of subscription that comes with a nonce as an error, and Istiod
     /// ignores one that comes with a NACK, or with a nonce that is not the last.
     pub(crate) fn delta_ack(&mut self, context: &RequestContext) -> Option<DeltaDiscoveryRequest> {
         let PendingAck { nonce, error, version: _ } = self.pending_acks.pop_front()?;
@@ -365,9 +365,9 @@ fn nack_status(message: String) -> Status {
 
 /// A name that no resource has, for servers that read an empty list as everything (UP-9).
 const NOTHING: &str = "weir.nothing";
-/// A list with fewer bytes waits no longer than other changes.
+/// If the names of the last request have fewer bytes than this, the next change waits no longer than other changes do.
 const SHORT_LIST: usize = 64 << 10;
-/// Longer lists take at most 10 MB of each second: one of 3 MiB waits for 0.3 s.
+/// Longer lists take at most 10 MB of each second: after one of 3 MiB the next change waits for 0.3 s.
 const LISTED_IN_A_MICROSECOND: usize = 10;
 /// An error text has at most 4 KiB, and servers keep nonces and versions short.
 const OTHER_FIELDS: usize = 8 << 10;

@@ -73,7 +73,7 @@ pub(super) struct LeftOut {
     /// How many names were left out since the count was last taken.
     uncounted: usize,
     error: Option<Arc<NamedError>>,
-    /// Names that were subscribed since names were last left out. They are left out before any older name.
+    /// Names that were subscribed since room for names was last judged. They are left out before any older name.
     new: BTreeSet<Name>,
 }
 

@@ -222,7 +222,7 @@ fn error_updates(parts: &mut Parts, reported: Vec<(Name, NamedError)>, context: 
         if error.is_about_data() && gives_up {
             updates.push(absence(parts, kind, key.clone(), quirks));
         } else {
-            // A transient error shows that the server is alive, and not whether the resource exists.
+            // Any other error shows that the server is alive, and not that the resource is absent.
             match held {
                 true => parts.names.given(&key),
                 false => parts.names.request(key.clone()),

@@ -7,7 +7,7 @@ use super::type_subscription::TypeSubscription;
 use crate::protocol::moment::Moment;
 use crate::protocol::upstream::options::UpstreamOptions;
 
-/// Returns the next such moment for any unanswered type. `None` for a polled server: only its answer to a poll of the type counts.
+/// Returns when a silent server has next had enough time for a type. `None` for a polled server: only its answer to a poll of the type counts.
 pub(super) fn next_due<'a>(
     routing: impl Iterator<Item = &'a TypeSubscription> + Clone,
     terms: &Terms,
@@ -22,8 +22,8 @@ pub(super) fn next_due<'a>(
     due.filter(|at| *at > judged_at).min()
 }
 
-/// Returns when a routing resource last came that the server had not sent on this opening. The limit is a time after the first response, so that
-/// a server that always has a new one is not waited for without end.
+/// Returns when the last response with new routing came. This is at most `COMES_IN` after the first response, so that a server that always has
+/// something new is not waited for without end.
 pub(super) fn news<'a>(routing: impl Iterator<Item = &'a TypeSubscription>, opening: &Opening) -> Option<Moment> {
     let news = routing.filter_map(|of| of.progress().news()).max()?;
     Some(opening.first_response().map_or(news, |first| news.min(first + COMES_IN)))

@@ -256,7 +256,7 @@ impl ReopenPace {
 const WHILES: u32 = 10;
 /// After this many requests of a set, silence has to suffice.
 const ENOUGH: u8 = 3;
-/// With a resource timer of 15 seconds, this is every four minutes.
+/// After this many openings in a row the pause grows no more. With a resource timer of 15 seconds it is four minutes then.
 const LONGEST_AFTER: u32 = 5;
 
 #[cfg(test)]

@@ -33,8 +33,8 @@ pub(super) struct SetProgress {
     requested_before: bool,
     /// The server sent a resource under the version that the request had stated: it ignores stated versions.
     repeats: bool,
-    /// Names that this opening stated under a version of the server, and that the server has not sent since. Forgotten when its first answer has
-    /// come.
+    /// Names that this opening stated under a version of the server, and that the server has not sent since. Forgotten once the server is quiet
+    /// after its first answer.
     stated: BTreeSet<Name>,
     /// If the server ignores stated versions: the stated names that it has not sent again yet.
     to_be_repeated: BTreeSet<Name>,

@@ -30,7 +30,7 @@ pub(super) struct TimerContext<'a> {
 /// What a type needs to know of the other types on its stream: sets of different types arrive one after another.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct OtherTypes {
-    /// No type counts as finished before this.
+    /// No type that has had a response counts as finished before this.
     pub(crate) come_in_until: Moment,
     /// No type counts as quiet before this.
     pub(crate) fresh_until: Moment,
@@ -53,7 +53,7 @@ pub(super) fn conclude(parts: &mut Parts, context: &mut TimerContext) -> Vec<Upd
         }
     }
     expire(parts, context, &mut updates);
-    // If versions that the server was stated do not count any more, its silence shows nothing about them.
+    // If this opening has stated versions that no longer count, the server's silence shows nothing about those resources.
     if !context.opening.is_outdated() {
         conclude_polls(parts, context, &mut updates);
         conclude_end(parts, context, &mut updates);
@@ -69,8 +69,8 @@ fn needs_set(parts: &Parts, context: &TimerContext) -> bool {
     parts.wanted.has_wildcard() && context.at.view.sought().has_set(context.kind) && speaks()
 }
 
-/// Handles requested names about which the server was silent for the resource timer (XLAT-15). One client may request a hundred thousand names:
-/// then only some are handled, so that others have their turn before the rest.
+/// Handles requested names about which the server was silent for the resource timer (XLAT-15). One client may request a hundred thousand names,
+/// so only some are handled before other work has its turn.
 fn expire(parts: &mut Parts, context: &mut TimerContext, updates: &mut Vec<Update>) {
     let (quirks, opening, now) = (context.quirks, &mut *context.opening, context.now);
     let mut judge = |end| match quirks.per_type_liveness {
@@ -103,7 +103,7 @@ fn expire(parts: &mut Parts, context: &mut TimerContext, updates: &mut Vec<Updat
     parts.names.note_behind(true);
 }
 
-/// Concludes the absences of a polled type. Each response answers all that is requested, so what other servers sent and it lacks is absent.
+/// Concludes the absences of a polled type. Each response answers all that is requested, so a cached resource that none has confirmed is absent.
 fn conclude_polls(parts: &mut Parts, context: &TimerContext, updates: &mut Vec<Update>) {
     let end = first_silence_ends_at(parts, context).filter(|_| context.quirks.per_type_liveness);
     let Some(end) = end.filter(|_| !parts.second_request.has_looked()) else { return };
@@ -186,7 +186,7 @@ fn first_silence_ends_at(parts: &Parts, context: &TimerContext) -> Option<Moment
     parts.progress.first_silence_ends_at(class, written, not_before, context.options)
 }
 
-/// Returns when a new opening may ask for the end of the set because a client needs it: after a short quiet, the first time and the second.
+/// Returns when a new opening may ask for the end of the set because a client needs it: after a short quiet, once, and once more if the set has grown.
 fn end_is_asked_at(parts: &Parts, context: &TimerContext) -> Option<Moment> {
     let may_ask = parts.second_request.may_ask_at_once(parts.end_question.has_grown()) && !parts.progress.repeats();
     // If this opening has stated the version of a whole set, a SotW server that has nothing new is silent.
@@ -243,7 +243,7 @@ fn has_shown_life(context: &mut TimerContext, end: Moment) -> bool {
     context.quirks.is_hub() || context.opening.judge(end, context.now) == SilenceVerdict::Proven
 }
 
-/// Requests a set again together with another set, if this one is needed and its end is not known.
+/// Requests a set again together with another set, if some of it has come and it is not requested again already. The caller checks the need.
 pub(super) fn ask_for_set_too(parts: &mut Parts) {
     let is_due = !parts.progress.is_marked_partial() && parts.progress.has_response();
     let second_request = &mut parts.second_request;
@@ -297,7 +297,7 @@ fn is_silent_question(parts: &Parts, name: &Name, context: &TimerContext) -> boo
 /// Whether a client needs the whole set, so that it has to be requested again.
 fn is_to_ask_for_set(parts: &Parts, context: &TimerContext) -> bool {
     let second_request = &parts.second_request;
-    // A server that honors stated versions sends nothing when everything that it has is stated. Until then the set is requested again.
+    // A server that honors stated versions sends nothing once all that it has is stated. While it still sends something, the set is requested again.
     let is_due = parts.progress.repeats() || !parts.progress.has_response() || second_request.has_requested_enough();
     let requested = second_request.has_set() && is_due;
     let is_asked = parts.end_question.is_open(context.now, context.options) || parts.end_question.has_ended();
@@ -305,8 +305,8 @@ fn is_to_ask_for_set(parts: &Parts, context: &TimerContext) -> bool {
     !parts.progress.is_complete() && !requested && needs_set(parts, context)
 }
 
-/// Returns names that this server gave, has not sent on this opening, and that other servers have removed. Before that, it may have confirmed
-/// them by not sending them.
+/// Returns names that this server gave, has not sent on this opening, and that other servers have removed. Before they were removed, its
+/// silence may have confirmed them.
 fn unconfirmed_removed<'a>(parts: &'a Parts, context: &'a TimerContext) -> impl Iterator<Item = &'a Name> {
     let all = parts.given.unconfirmed().iter().inspect(|_| visit());
     all.filter(move |name| is_missing(parts, name, context) && !is_confirmed(parts, name))

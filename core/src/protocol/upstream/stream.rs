@@ -296,7 +296,7 @@ impl Stream {
         !self.is_wanted() || self.opening.is_open() && has_answered()
     }
 
-    /// Returns whether to open the stream again now, to request a second time what clients hold.
+    /// Returns whether to open the stream again now. If so, the pause before the next time begins, unless this time needed none.
     pub fn take_reopen(&mut self, now: Moment) -> bool {
         let is_due = self.is_reopen_due(now);
         if is_due && !self.asks_at_once() {
@@ -316,7 +316,7 @@ impl Stream {
         self.opening.is_open() && (self.opening.is_outdated() || self.asks_at_once() || asks())
     }
 
-    /// Whether the next opening waits for no pause: for another node, for the first question for an end, or to show life when another stream fails.
+    /// Whether to open the stream again without a pause: to show another node, to ask for the end of a set, or to make the server show that it is alive.
     fn asks_at_once(&self) -> bool {
         let is_due = self.is_to_show_life || self.node.changes();
         is_due || self.subscriptions.any(|of| of.second_request().is_to_ask_at_once())
@@ -334,7 +334,7 @@ impl Stream {
     }
 
     /// Makes a server that was unreachable send one resource of each type again. Otherwise, if nothing has changed, it would send nothing and
-    /// could not show that it is back. If this opening has stated the versions, the next opening does so, which follows soon.
+    /// could not show that it is back. If this opening has made requests, they have stated the versions, so the stream is opened again at once.
     pub fn clear_one_version_per_type(&mut self) {
         let always = self.terms.options.faults.has(Fault::FailureDoubtsOtherStreams);
         if self.opening.first_request().is_none() || !self.opening.is_open() || always {

@@ -132,8 +132,8 @@ impl<'a> StreamTrials<'a> {
         }
     }
 
-    /// Handles the end of the view's stream, unless it was ended to go on elsewhere. `status` is set if the server ended it. Returns whether one
-    /// of the types may be the reason, so that the end shows nothing of the view.
+    /// Handles the end of the view's stream. Not to be called if the stream only moves to another connection. `status` is set if the server
+    /// ended it. Returns whether one of the types may be the reason, so that the end shows nothing of the view.
     pub fn on_stream_ended(&mut self, epoch: Epoch, status: Option<&ServerStatus>, now: Moment) -> bool {
         !self.opening.is_current(epoch) || self.subscriptions.trials_mut().on_ended(status, now)
     }

@@ -148,7 +148,7 @@ impl Subscriptions {
     }
 
     pub(crate) fn on_written(&mut self, terms: &Terms, now: Moment) {
-        // A request that waits for the response to an earlier poll was not sent yet.
+        // A polled type counts as requested once a poll was answered: its request may still wait for the response to an earlier poll.
         let Self { types, trials, .. } = self;
         let requested = |(kind, of): &(&Type, &mut TypeSubscription)| {
             !trials.is_apart(kind) && (!terms.quirks.per_type_liveness || of.is_polled())
@@ -252,7 +252,7 @@ impl Subscriptions {
     pub(crate) fn disconnect(&mut self, terms: &Terms, shows_life: bool) -> Vec<Update> {
         self.trials.on_closed();
         self.types.retain(|_, subscription| subscription.wanted().is_any());
-        // In SotW a server sends a set again if its version is not stated. Otherwise it would be silent, and asked by the next opening.
+        // In SotW a server sends a set again if its version is not stated. Otherwise it would be silent, and the set would take another opening.
         let asks = terms.variant == Variant::Sotw && self.any(|of| of.second_request().is_to_ask());
         let mut updates = Vec::new();
         for (kind, subscription) in &mut self.types {
@@ -317,7 +317,7 @@ impl Subscriptions {
     pub(crate) fn request_again(&mut self, kind: &Type, name: &Name, terms: &Terms) {
         let Some(subscription) = self.types.get_mut(kind) else { return };
         match terms.variant {
-            Variant::Delta if !terms.quirks.supports_initial_resource_versions => {} // it is sent everything again
+            Variant::Delta if !terms.quirks.supports_initial_resource_versions => {} // it sends everything again
             Variant::Delta => subscription.state_as_unknown(name.clone()),
             Variant::Sotw => subscription.clear_accepted(),
         }
@@ -353,8 +353,8 @@ impl Subscriptions {
             && self.routing(terms.variant).all(|of| of.names().has_answered_first() && !waits(of))
     }
 
-    /// Returns until when a routing type counts that is yet to be tried, since what the server has of it may refer to anything. `None` if there
-    /// is none. A refused type does not count. Others count only for as long as an answer may take, since views try one type after another.
+    /// Returns until when a routing type that is yet to be tried keeps the routing unanswered: what the server has of it may refer to anything.
+    /// `None` if there is no such type, or no trial. A refused type does not count. The time is limited, since views try one type after another.
     fn trials_end(&self, terms: &Terms, opening: &Opening, now: Moment) -> Option<Moment> {
         let mut routing = self.types.iter().filter(|(kind, of)| is_routing(kind, of, terms.variant));
         let is_any = routing.any(|(kind, _)| self.place(kind) == TypePlace::NotAsked);

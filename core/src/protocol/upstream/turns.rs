@@ -1,4 +1,4 @@
-//! Which types are on the next opening of a stream, if the server has ended the last openings, because of any of the types or of the view itself.
+//! Which types are on the next opening of a stream, if the server has ended the last ones, and the reason may be a type or the view itself.
 //!
 //! Types of the table have nearly all openings, because a client that makes up types must not delay those of others. Invariant: however many
 //! types are made up meanwhile, all types of the table are together on one of every `1 + n` openings that are theirs, where `n` is their number.

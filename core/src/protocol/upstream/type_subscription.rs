@@ -304,7 +304,7 @@ impl TypeSubscription {
         updates
     }
 
-    /// Requests this set again too, because another set is requested on a new opening. It must be needed, and its end unknown.
+    /// Requests this set again too, because another set is requested on a new opening, if clients need it (`is_sought`) and its end is not known.
     pub(crate) fn ask_for_set_too(&mut self, is_sought: bool) {
         if self.wanted.has_wildcard() && is_sought && !self.is_at_end() {
             silence::ask_for_set_too(&mut self.parts());

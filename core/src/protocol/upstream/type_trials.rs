@@ -71,7 +71,7 @@ impl TypeTrials {
     }
 
     /// Decides which of the wanted types may be requested. Each is given with whether it is `opened`: requested on this opening already. An
-    /// unknown type is tried first, unless the stream would have nothing else.
+    /// unknown type is kept off and tried, unless the stream would have nothing else.
     pub(crate) fn sort<'a>(
         &mut self,
         wanted: impl Iterator<Item = (&'a Type, bool)> + Clone,
@@ -161,7 +161,7 @@ impl TypeTrials {
         self.taken.take_unshared()
     }
 
-    /// Applies what other views have found: the server answers these types. Those that it has refused in this view stay apart.
+    /// Applies what other views have found: the server answers these types. Those refused here stay apart, and so do `Why::Doubted` ones.
     pub(crate) fn on_answered_in_others(&mut self, types: &Arc<BTreeSet<Type>>) {
         if !self.taken.on_answered_in_others(types) {
             return;
@@ -297,7 +297,7 @@ impl TypeTrials {
         self.apart.values_mut().filter(is_over).for_each(|of| of.postpone(now));
         self.turn = None; // unless it is set again below
         match (self.trial.take().filter(|trial| trial.begun.is_some_and(|begun| now < begun + PROOF)), status) {
-            // The stream may have been ended because of the other one.
+            // The view's stream may have been ended because of the trial's stream.
             (Some(_), Some(_)) => self.use_one_stream(now),
             (Some(trial), None) => self.on_failure(&trial.kinds, now),
             (None, Some(status)) => return self.on_ended_by_server(status, now),
@@ -327,8 +327,8 @@ impl TypeTrials {
         }
     }
 
-    /// Handles an end that any type may be the reason of, on the stream or off it, or the view itself. Decides what is on the next opening. Returns
-    /// whether a type may be the reason. Types that clients make up are tried apart as soon as the server takes anything: they count only alone.
+    /// Handles an end of which any type may be the reason, on the stream or off it, or the view itself. Decides what is on the next opening. Returns
+    /// whether a type may be the reason. If there are types of the table, only these count: others are tried apart as soon as the server takes anything.
     fn take_turns(&mut self, suspects: &[Type], status: &ServerStatus, now: Moment) -> bool {
         self.is_turn = false; // the types that it has kept off are among those that take turns now
         let off = self.apart.iter().filter(|(_, of)| of.is_wanted && !of.is_back).map(|(kind, _)| kind);

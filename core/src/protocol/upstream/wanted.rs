@@ -139,7 +139,7 @@ impl Wanted {
     }
 
     /// Decides which wanted names the next request has room for: older names come before newer ones, and a name that the server was sent on this
-    /// opening stays. Returns the names that have no room any more, and those that have room again.
+    /// opening stays. Returns the names to leave out, and those that were left out and have room now.
     pub(crate) fn fit(&mut self, limit: usize, variant: Variant, is_first: bool) -> (Vec<Name>, Vec<Name>) {
         let new = self.left_out.take_new();
         let mut room = RequestRoom::new(limit, 0);
@@ -163,12 +163,12 @@ impl Wanted {
         self.left_out.insert(name, error);
     }
 
-    /// Ends that a name is left out. Returns whether it was.
+    /// Removes a name from those that are left out. Returns whether it was one.
     pub(crate) fn remove_left_out(&mut self, name: &Name) -> bool {
         self.left_out.remove(name)
     }
 
-    /// Records that all present names were judged by the room for them.
+    /// Records that the room for all wanted names was judged, so that none of them is new any more.
     pub(crate) fn end_fit(&mut self) {
         self.left_out.take_new();
     }

@@ -53,7 +53,7 @@ fn permissions(binds: bool) -> Permissions {
 }
 
 /// Returns the namespace whose secrets a control plane gives for a node: the namespace that the node states. If the relay shows the credentials
-/// of a namespace, it has to be that one; with a credential that opens everything, any.
+/// of a namespace, the node has to state that namespace. Without them, any namespace is accepted.
 fn secrets_of(node: &[u8], credentials: Option<&str>) -> Option<String> {
     let metadata = Node::decode(node).unwrap().metadata?;
     let Some(Kind::StringValue(namespace)) = &metadata.fields.get(NAMESPACE)?.kind else { return None };

@@ -97,9 +97,8 @@ pub(in crate::protocol::upstream) fn read_sotw(
     updates
 }
 
-/// Whether a resource came without a name although the server has others of the type that have names, or several came without one. Then it is
-/// not known which resource that is: the names of the type are beside the resources, and this one came without. A resource whose error the
-/// server reports is known.
+/// Whether a resource or an error came without a name, and it is not known which resource it is about: the server has other resources of the
+/// type, with names; or the resource without a name was rejected, as it is if several came and differ.
 fn has_nameless_beside_names(parts: &Parts, read: &ParsedResponse, reported: &BTreeMap<Name, bool>) -> bool {
     let none = Name::from("");
     let (is_good, is_reported) = (read.good.get(&none).is_some(), reported.contains_key(&none));
