@@ -189,7 +189,7 @@ impl LocalSet {
         Some(NameRequest { state, rejected: None, error: None, heard: None })
     }
 
-    /// Adds the waits for the source to the list: everything while it is unreachable, and sets that may have more than came.
+    /// Adds the waits for the source to the list: everything while it is unreachable, and sets of which more may come.
     pub(crate) fn add_waits(&self, server: usize, view: &View, now: Moment, list: &mut WaitList) {
         for ((kind, _), of) in &self.subscriptions {
             if self.is_open() {

@@ -103,7 +103,7 @@ impl Given {
         self.has(own) && !self.is_unconfirmed(own)
     }
 
-    /// Whether the next request states what is requested under a name as the server gave it.
+    /// Whether the next request states, under the server's version, the resource that is requested by a name.
     pub(crate) fn is_to_state(&self, name: &Name) -> bool {
         let own = self.own_name(name);
         self.is_confirmed_as(own) && !self.with_ttl.contains(own)

@@ -24,7 +24,7 @@ pub(super) struct Rejected {
     unreadable: BTreeSet<Name>,
     /// The last error that the server reported for each wanted name on this opening, if it has sent nothing else for the name since.
     errors: BTreeMap<Name, Arc<NamedError>>,
-    /// The last status with which the server refuses the type, and the error of its names that follows.
+    /// The last status with which the server refuses the type, and the error that its names get for it.
     refusal: Option<(ServerStatus, Arc<NamedError>)>,
 }
 

@@ -243,7 +243,7 @@ fn reported_names(class: Class, reported: &[(Name, NamedError)], quirks: &Server
 }
 
 /// Whether an error means absence. For `*` only "not found" does by default, since it is not known here what other servers have of the set, or
-/// clients hold. For a requested name "not allowed" means it too.
+/// what clients hold. For a requested name "not allowed" means it too.
 fn means_absent(class: Class, error: &NamedError, quirks: &ServerQuirks) -> bool {
     match class {
         Class::Wildcard => error.code == NOT_FOUND || error.is_about_data() && quirks.fail_on_data_errors,
