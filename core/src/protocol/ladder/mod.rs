@@ -73,7 +73,7 @@ pub(crate) trait LadderContext {
     /// Whether a wanted name is neither present nor known to be absent (FB-4, FB-5).
     fn anything_uncached(&self) -> bool;
 
-    /// Whether the server is unreachable, by the latest attempt of any view (FB-20).
+    /// Whether the server is unreachable by the view's latest attempt or, if there was none, by those of other views (FB-20).
     fn is_unreachable(&self, server: usize) -> bool;
 }
 

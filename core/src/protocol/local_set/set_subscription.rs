@@ -101,7 +101,7 @@ impl SetSubscription {
                 return;
             }
         }
-        // A set may have queued any number of names, which would wait for a turn that never comes.
+        // A set may have queued any number of names. Those that are no longer wanted must not be kept.
         let (mut due, mut missing) = (std::mem::take(&mut self.due), std::mem::take(&mut self.missing));
         self.lack_is_due &= self.wildcard;
         let mut renewals = std::mem::take(&mut self.renewals);

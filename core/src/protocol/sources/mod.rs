@@ -225,7 +225,7 @@ impl Sources {
         batches
     }
 
-    /// Lets the streams of one server judge its silence. A server that has answered for the end of a set is usable.
+    /// Lets the streams of one server judge its silence. An answer for the end of a set counts as usable content.
     fn run_stream_timers(&mut self, server: usize, view: &View, now: Moment) -> Vec<UpdateBatch> {
         let origin = |of: &Authority, found: &[ServerFindings]| self.ladders.origin_if_counts(server, of, found);
         let (updates, any_ended) = self.servers.on_time(server, view, origin, now);

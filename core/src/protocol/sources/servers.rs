@@ -27,7 +27,7 @@ pub struct StreamId {
 /// What the edge knows about the end of a stream.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct StreamEnd {
-    /// The server can be reached: it has responded, or has said that it does not support the variant.
+    /// The server can be reached: it has responded, lacks the variant, or takes no more streams on the connection.
     pub answered: bool,
     /// The server, or the connection to it, was lost: the server neither drained the connection nor lacks the variant.
     pub is_lost: bool,

@@ -86,7 +86,7 @@ pub struct VariantChoice {
     configured: Option<Variant>,
     /// The variant of the next stream.
     variant: Variant,
-    /// The variant that the server has answered in.
+    /// The variant that is configured, or that the server has answered in.
     spoken: Option<Variant>,
     refused_other: bool,
     /// How many times in a row the server has rejected the variant.

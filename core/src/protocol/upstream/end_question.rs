@@ -32,7 +32,7 @@ struct Asked {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum QuestionState {
     Open,
-    /// There was no answer in time, so other ways are taken. A late answer still counts.
+    /// The end was not known in time, so it is found out in other ways. A late answer still counts.
     Late,
     /// A resource came that was not stated: the set may have more of them.
     Grown,
@@ -69,7 +69,7 @@ impl EndQuestion {
         self.change(QuestionState::Void);
     }
 
-    /// Records that the server has not answered in time.
+    /// Records that the end was not known in time.
     pub(crate) fn give_up(&mut self) {
         self.change(QuestionState::Late);
     }
@@ -121,7 +121,7 @@ impl EndQuestion {
         self.is(QuestionState::Ended)
     }
 
-    /// Whether asking once more may show the end, with everything stated that came.
+    /// Whether one more question may show the end, because it would state everything that has come.
     pub(crate) fn has_grown(&self) -> bool {
         self.is(QuestionState::Grown)
     }

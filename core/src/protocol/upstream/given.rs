@@ -13,7 +13,7 @@ use crate::xds::{Name, Type};
 pub(super) struct Given {
     /// The names that this server gave, with its versions (UP-12). A new stream states them.
     versions: BTreeMap<Name, String>,
-    /// Those of `versions` that the server has not confirmed on this opening. The request did not state their versions.
+    /// Those of `versions` that the server has not confirmed on this opening. A request states them, if at all, under a version that no server gives.
     unconfirmed: BTreeSet<Name>,
     /// Those of `versions` with a TTL. A new stream does not state them, so the server sends again what may have expired.
     with_ttl: BTreeSet<Name>,

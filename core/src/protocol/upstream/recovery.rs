@@ -1,4 +1,4 @@
-//! Whether a server was away until a moment ago. If so, it may still be reading its state, and its first words may lack half of what it has.
+//! Whether a server was away until a moment ago. If so, it may still be reading its state, and its first responses may lack half of what it has.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -13,7 +13,7 @@ pub struct Recovery {
     is_lost: bool,
     /// When the first request after that was made.
     back_since: Option<Moment>,
-    /// Until when the view holds something that an earlier view has heard from the server.
+    /// Until when an earlier view of the key would have held what the server sent first after an outage.
     held_until: Option<Moment>,
     /// The server is a relay, which waits for its own servers by itself.
     is_relay: bool,

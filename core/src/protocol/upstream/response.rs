@@ -68,7 +68,7 @@ fn record_progress(parts: &mut Parts, read: &ParsedResponse, repeats: bool, cont
     }
 }
 
-/// Tells the question for the end of the set what came. A name was stated if it is cached, or was requested a second time.
+/// Records for the question for the end of the set what came. A name was stated if the server gave it before, or it was requested a second time.
 fn record_growth(parts: &mut Parts, read: &ParsedResponse) {
     let had_grown = parts.end_question.has_grown();
     for name in read.names() {

@@ -133,7 +133,7 @@ impl SetProgress {
         self.news.filter(|_| !self.settled).map(|news| news + options.settle_fresh)
     }
 
-    /// Settles the sets if they have been quiet for a moment. Returns whether they were not settled before.
+    /// Settles the sets if they have been quiet for a moment. Returns whether this has settled them.
     pub(crate) fn settle(&mut self, now: Moment, options: &UpstreamOptions) -> bool {
         let settled = self.settles_at(options).is_some_and(|at| at <= now);
         self.settled |= settled;

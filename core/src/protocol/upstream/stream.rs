@@ -351,7 +351,7 @@ impl Stream {
         }
     }
 
-    /// Makes the server repeat on the next opening that it has removed a name, because what it said does not count any more.
+    /// Makes the server report again, on the next opening, that it has removed a name, because its earlier report no longer counts.
     pub(crate) fn request_again(&mut self, kind: &Type, name: &Name) {
         self.subscriptions.request_again(kind, name, &self.terms);
     }
