@@ -235,7 +235,7 @@ fn ord_1_a_type_that_a_server_of_one_stream_is_not_asked_for_yet_holds_nothing_u
         end_by(&mut bench, UNKNOWN);
         open_without_routes(&mut bench, variant);
         try_routes(&mut bench, None);
-        end_by(&mut bench, UNKNOWN); // for the second stream
+        end_by(&mut bench, UNKNOWN); // because of the second stream
         open_without_routes(&mut bench, variant);
         assert!(steady(&bench), "{variant:?}: the routes have not been put back");
         let is_asked = |of: &String| of.starts_with("+[r]") || of.starts_with("[r]");

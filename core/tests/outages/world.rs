@@ -61,7 +61,7 @@ pub struct World {
     wrong: Option<String>,
     last: LadderState,
     returned: Option<Moment>,
-    /// The rows of the state table that were reached so far.
+    /// The rows of the state table (FB-11) that were reached so far.
     pub rows: BTreeSet<u8>,
 }
 

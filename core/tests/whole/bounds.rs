@@ -100,7 +100,7 @@ fn by_silence(options: &Options) -> Duration {
 }
 
 /// Returns how long a set takes that grows while its end is asked for: it is asked for a second time at once, a third time after its quiet, and
-/// then judged by silence. The first opening brings all of it.
+/// then judged by silence. The first of the openings has brought the set itself.
 fn growth(openings: usize, options: &Options) -> Duration {
     let upstream = &options.protocol.upstream;
     let third = upstream.settle_stated + upstream.settle_fresh + ways(options);

@@ -84,7 +84,7 @@ pub(super) fn add_rejected(books: &mut Books, draft: &mut Draft) {
     }
 }
 
-/// Whether the client stated members of collections of which the view does not know yet whether they exist.
+/// Whether the client stated members of collections that the view does not know yet.
 fn doubts_members(snapshot: &ClientSnapshot) -> bool {
     let names = &snapshot.books().names;
     if !names.has_collections() {

@@ -366,7 +366,7 @@ impl SendOrder {
     }
 }
 
-/// Returns the reply that tells a relay that a set has ended, of which nothing is to be removed. Such a reply is independent of all other types.
+/// Returns the reply that tells a relay that a set has ended, if nothing of the set is to be removed. Such a reply is independent of all other types.
 fn next_end(subscriptions: &mut Subscriptions, view: &ReplyContext) -> Option<(Type, Draft)> {
     if !view.client.relay {
         return None;

@@ -59,7 +59,7 @@ pub struct Summary<'a> {
     pub has_unsent: bool,
     /// Since when the client has lacked something, or has not answered.
     pub behind_since: Option<Moment>,
-    /// Why the client has not been sent it.
+    /// Why additions or changes that are due have not been sent.
     pub delay: Option<&'a Delay>,
 }
 

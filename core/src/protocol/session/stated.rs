@@ -13,7 +13,7 @@ use crate::xds::{HeldVersions, Name, Resource, SetVersion, Type};
 /// What the client states of the type as a whole.
 #[derive(Debug, Default)]
 pub(super) struct Stated {
-    /// The client stated that it holds something. Or it is a relay, whose clients may hold something.
+    /// The client stated that it holds something, or may hold something that it did not state, for example because it is a relay.
     holds_something: bool,
     /// The client itself has stated that it holds something.
     by_client: bool,

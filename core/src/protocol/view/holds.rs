@@ -87,7 +87,7 @@ impl<'a> Holds<'a> {
         self.after_outage.held().ends_by_server(self.facts.options().brakes.after_outage)
     }
 
-    /// Whether the order depends on authorities whose server is unreachable or has not sent its routing yet.
+    /// Whether anything waits in the order. Only then it matters which authorities are unsteady (`View::note_unsteady`).
     pub fn awaits_routing(self) -> bool {
         self.order.is_any()
     }

@@ -48,7 +48,7 @@ pub(super) struct Interest {
     list_limit: Option<usize>,
     /// The limit for all resources, if they have reached it.
     full_cache: Option<usize>,
-    /// How many names linger of which nothing is here.
+    /// How many names linger although nothing is cached for them.
     void: usize,
     /// How scarce memory is, which limits what may linger.
     pub(super) memory: Scarcity,
@@ -195,7 +195,7 @@ impl Interest {
         }
     }
 
-    /// Requests what sessions are expected to subscribe to, even if its interest has just ended. It is dropped at `until` if none has.
+    /// Requests what sessions are expected to subscribe to, even if its interest has just ended. It is dropped at `until` if no session has subscribed.
     pub(crate) fn expect(&mut self, kind: &Type, wanted: &Selector, until: Moment) {
         let watchers = self.watchers_or_ask(kind, wanted);
         watchers.is_over = false;

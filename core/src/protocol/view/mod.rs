@@ -366,7 +366,7 @@ impl View {
         earliest(tables.min(), earliest(self.interest.next_deadline(), waits))
     }
 
-    /// Handles expired timers: lingering interest ends, and old tombstones are forgotten.
+    /// Handles expired timers: interest that lingers, what stages hold, TTLs, and tombstones.
     pub fn on_time(&mut self, now: Moment) {
         let forgets = !self.setup.options().faults.has(Fault::ServeForgottenNames);
         for (kind, wanted) in self.interest.expire(now).into_iter().filter(|_| forgets) {

@@ -1,4 +1,4 @@
-//! Since when the words of each server are held, or were held until its stream ended. Asking for the latest looks at no single word.
+//! Since when the words of each server are held, or were held until its stream ended. The latest is found without visiting single words.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

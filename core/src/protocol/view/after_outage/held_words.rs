@@ -78,7 +78,7 @@ struct InterruptedWord {
     /// Since when it was held, which counts for a later view.
     since: Moment,
     passed: Duration,
-    /// As of the word: it goes on with the time.
+    /// As in [`HeldWord`]. Kept with the time if the server says the same again.
     is_renewed: bool,
 }
 

@@ -101,7 +101,7 @@ impl Hold {
         self.clock.stop(now);
     }
 
-    /// The server has stated its whole set, or was quiet after its part of it.
+    /// The server has stated its whole set, or a part of it and was then quiet.
     pub(super) fn stands(&mut self, now: Moment) {
         self.changes += u64::from(!self.clock.runs());
         self.clock.start(now);

@@ -18,7 +18,7 @@ pub(super) struct References {
     ends: VecDeque<(Moment, Name)>,
     /// Clusters that a resource refers to and that are absent, with since when.
     dangling: BTreeMap<Name, Dangling>,
-    /// Clusters whose endpoints have another name, by that name. A cluster may lead there in one class alone.
+    /// Clusters whose endpoints have another name, by that name; each with the class in which it has them.
     clusters_of: BTreeMap<Name, BTreeSet<(Class, Name)>>,
     /// Removed route configurations that clients still request: an Envoy continues to use the last one.
     kept: BTreeMap<Key, Arc<Resource>>,

@@ -294,7 +294,7 @@ fn what_is_taken_away_from_a_client_that_has_left_goes_in_the_end_if_no_other_is
     assert_eq!(bench.present(CDS), names(&["a"]));
 }
 
-/// Otherwise the next client would be given the last word to one that has left.
+/// Otherwise what the server said last to a client that has left would take effect for the next client.
 #[test]
 fn without_a_client_nothing_goes_until_the_next_one_was_there_for_the_time() {
     let mut bench = Bench::new();
