@@ -20,7 +20,7 @@ struct Listed {
 /// The names that are not remembered one by one.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Others {
-    /// How many they are, at most.
+    /// At most this many: a name in two replies counts twice.
     count: usize,
     /// A Bloom filter: a name that lacks one of its bits is not among them. `None` if there are no such names, or too many.
     bits: Option<Box<[u64; WORDS]>>,

@@ -62,7 +62,7 @@ pub struct Answers<'a> {
     pub nack: Option<&'a StandingNack>,
 }
 
-/// What the client's first answer to a reply settled, for one type.
+/// What an answer of the client, or the end of its subscription, settled for one type.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Answered {
     /// The type.
@@ -253,7 +253,7 @@ impl AckTracker {
         self.standing.take_if(|nack| !wants_any || !nack.stands_for(aliases, wants));
     }
 
-    /// Returns the NACK that stands: the client has accepted nothing newer.
+    /// Returns the NACK that stands: the client has accepted nothing that would end it.
     pub(crate) fn standing(&self) -> Option<&StandingNack> {
         self.standing.as_deref()
     }

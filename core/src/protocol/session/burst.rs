@@ -356,7 +356,7 @@ impl SendOrder {
                 (WaitKind::RoutingHold, now - since, options.routing_hold)
             }
             (DelayReason::ClustersFirst, _) => {
-                // Without `clusters_awaited`, they wait because another reply waits, which is listed itself.
+                // Without `clusters_awaited`, they wait for another reply, which is listed itself.
                 let Some(since) = self.clusters_awaited else { return };
                 (WaitKind::Clusters, now - since, options.clusters_timeout)
             }

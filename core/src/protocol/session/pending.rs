@@ -130,7 +130,7 @@ impl Pending {
         Some(Self { changed: Some(Changes { first: mark.next(), last, oldest: mark.next() }), ..Self::default() })
     }
 
-    /// Returns what is still pending if that snapshot had nothing new for the client. If a cluster waits for the name, it still does.
+    /// Returns what is still pending if the snapshot of revision `mark` had nothing new for the client. A cluster that waits for the name still does.
     pub(super) fn after_no_news(self, mark: Revision) -> Option<Self> {
         match (self.after(mark), self.forced_resend) {
             (still, None) => still,
@@ -138,7 +138,7 @@ impl Pending {
         }
     }
 
-    /// Returns what is still pending after an error of that snapshot was sent: the name is requested until it has a value.
+    /// Returns what is still pending after an error of the snapshot of revision `mark` was sent: the name is requested until it has a value.
     pub(super) fn after_error(self, mark: Revision, now: Moment) -> Self {
         let changed = self.after(mark).and_then(|still| still.changed);
         Self { requested: self.requested.or(Some(now)), changed, ..self }

@@ -68,7 +68,7 @@ pub struct Summary<'a> {
 pub struct Estimate {
     /// About how many bytes.
     pub bytes: usize,
-    /// Some of it is new to the client: it was sent no earlier state of it on this stream.
+    /// For some of it, the client was sent no earlier state on this stream.
     pub is_first: bool,
 }
 

@@ -51,7 +51,7 @@ pub enum InRejected {
     },
     /// The resource may have been in a rejected reply.
     Unknown,
-    /// The resource was in no rejected reply.
+    /// The resource was in no rejected reply, or was accepted or sent again since.
     Not {
         /// A reply that may have the resource is unanswered. Otherwise the client has accepted what it was sent of it.
         is_pending: bool,

@@ -221,7 +221,7 @@ impl Subscription {
         let is_asked = names.contains(name) || names.pending_of(name).is_some();
         let stated = wildcard.as_ref().and_then(|wildcard| wildcard.initial_versions());
         if !is_claimed && !is_asked && !stated.is_some_and(|stated| stated.has(name)) {
-            return; // the view does not know which sessions claim the name, since they are too many; this one does not
+            return; // more sessions claim the name than the view remembers, so it tells all sessions; this one does not claim it
         }
         claims.add_absent(class, name, revision);
         wildcard.iter_mut().for_each(|wildcard| wildcard.judge_again());

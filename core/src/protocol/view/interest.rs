@@ -291,7 +291,7 @@ impl Interest {
         self.absent.sessions_over(self.options.absent_names_per_stream)
     }
 
-    /// Records whether a name is known to be absent. Then it does not linger.
+    /// Records whether a name is known to be absent. One that is ends lingering, unless its subscribers are expected or may return.
     pub(crate) fn note_absence(&mut self, kind: &Type, name: &Name, absent: bool) {
         let Some(watchers) = self.types.get_mut(kind).and_then(|of| of.names.get_mut(name)) else { return };
         if std::mem::replace(&mut watchers.absent, absent) != absent {

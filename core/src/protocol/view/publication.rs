@@ -72,7 +72,7 @@ impl Publication {
         self.down.contains(authority)
     }
 
-    /// The next snapshot differs.
+    /// Records that the next snapshot differs.
     pub(super) fn note_difference(&mut self) {
         self.is_due = true;
     }
