@@ -102,7 +102,7 @@ fn ord_1_a_name_of_the_first_request_counts_until_its_answer_or_one_silence_of_a
             bench.open(0);
             say(&mut bench, variant, LDS, &[("l", "1")]);
             say(&mut bench, variant, RDS, &[("r", "1")]);
-            // The hub is alive without a call.
+            // With `Unknown` the server is the hub, which is alive without a call.
             let lasts = if answers_calls || means == OnResourceTimeout::Unknown { TIMER } else { 120 };
             assert_eq!(unsteady_for(&mut bench), lasts, "{variant:?} {means:?} {answers_calls}");
             later(&mut bench, 60);

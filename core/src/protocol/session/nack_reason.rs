@@ -17,7 +17,7 @@ pub fn clean(text: &str, limit: usize) -> Box<str> {
     escape(&redacted, limit).into()
 }
 
-/// Returns at most `limit` bytes of a text, with escapes for control characters and for those that change the direction of writing.
+/// Returns at most `limit` bytes of a text, with escapes for control characters and invisible ones.
 pub(super) fn escape(text: &str, limit: usize) -> String {
     let mut escaped = String::new();
     for letter in text.chars() {

@@ -21,8 +21,8 @@ pub(super) struct SubscribedNames {
     sent: BTreeMap<Name, SentState>,
     globs: BTreeSet<Name>,
     pending: BTreeMap<Name, Pending>,
-    /// Requested names of which nothing is known, each with the time of its request. They are pending too, but skipped until the view reports a
-    /// change.
+    /// Requested names of which nothing is known, each with the time of its request. They are not in `pending` until the view reports a change of
+    /// them.
     awaiting_data: BTreeMap<Name, Moment>,
     /// The sum over everything that was sent by name.
     sum: SetVersion,

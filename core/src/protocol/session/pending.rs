@@ -171,7 +171,7 @@ pub(super) struct RepliesDue {
     empty: bool,
     /// Removals were forgotten before this client was sent them. Its set is compared even if the history shows no removals.
     missed_removals: bool,
-    /// The version of the last SotW reply.
+    /// The version of the last reply. In delta it only shows that there was one.
     last: Option<SetVersion>,
 }
 
@@ -218,7 +218,7 @@ impl RepliesDue {
         self.missed_removals
     }
 
-    /// Returns the version of the last reply. Delta replies have none: an empty version shows that one was sent.
+    /// Returns the version of the last reply. In delta it only shows that one was sent.
     pub(super) fn last(&self) -> Option<SetVersion> {
         self.last
     }

@@ -143,7 +143,7 @@ impl Subscription {
         by_name && (self.books.wildcard.is_none() || is_cold && state.down.contains(&Authority::TopLevel))
     }
 
-    /// Whether no reply is due, whatever the snapshot has.
+    /// Whether the subscription itself is no reason for a reply. A snapshot may be one all the same, by what `*` has.
     pub(super) fn has_nothing_to_send(&self) -> bool {
         let Books { names, due, wording, .. } = &self.books;
         let is_due = due.complete().is_some() || due.is_empty_due() || wording.has_unsent_error();

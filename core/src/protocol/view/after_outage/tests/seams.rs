@@ -342,7 +342,7 @@ fn without_a_client_a_word_whose_stream_is_opened_again_for_the_next_one_waits_f
     bench.pass(5_000);
     assert_eq!(bench.present(CDS), names(&["a", "b"]), "the first client has come a moment ago");
 
-    // The next one comes when that has left, and so on: none lives for as long as a removal waits.
+    // Another client comes when the first one has left, and so on: none stays for as long as a removal waits.
     note(&mut bench, false);
     bench.pass(1_000);
     note(&mut bench, true);
