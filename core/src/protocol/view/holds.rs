@@ -27,7 +27,7 @@ pub struct Holds<'a> {
 pub struct NameHolds {
     /// Somebody subscribes to it, or did until recently.
     pub(crate) is_wanted: bool,
-    /// The server has removed it, and it stays since something refers to it.
+    /// The server has removed it, and it stays because something refers to it.
     pub doomed: Option<HoldTimes>,
     /// The server has changed it, and the change waits for these clusters.
     pub awaits: Option<(Vec<Name>, HoldTimes)>,

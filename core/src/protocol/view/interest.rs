@@ -1,6 +1,6 @@
 //! Counts which sessions of a view subscribe to what. The first subscription goes upstream; the upstream subscription ends some time after
-//! the last one. It ends at once for a name that is known to be absent, and for endpoints that no cluster refers to any more, because a
-//! server may be silent for as long as it is asked for what it does not have. Such a name lingers too if its last client left with its
+//! the last one. It ends at once for a name that is known to be absent, and for endpoints that no cluster refers to any more, because some
+//! servers are silent for as long as they are asked for something that they do not have. Such a name lingers too if its last client left with its
 //! stream, since that client may be about to reconnect, or to poll again.
 
 mod absent_names;

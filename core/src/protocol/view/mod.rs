@@ -249,7 +249,7 @@ impl View {
         self.sought.on_left(session);
     }
 
-    /// Notifies a session that subscribes to a collection of the members.
+    /// Notifies a session of the members of a collection that it subscribes to.
     fn mark_members(&mut self, session: SessionId, kind: &Type, glob: &Name) {
         let table = self.tables.table_made_at(self.publication.revision(), kind, Class::Named);
         if table.collections_mut().begin(glob) {

@@ -23,7 +23,7 @@ pub(super) struct Hold {
     start_size: usize,
     since: Moment,
     clock: Clock,
-    /// When the set became empty, by the clock.
+    /// Since when the set would be empty if all that is held passed, by the clock.
     empty_since: Option<Duration>,
     /// The number of the server's present opening or poll.
     opening: u64,
@@ -380,5 +380,5 @@ impl Hold {
     }
 }
 
-/// An age in a file may be anything.
+/// Ages in a file are cut to this, because a file may have any age.
 const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);

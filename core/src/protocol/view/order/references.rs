@@ -27,7 +27,7 @@ pub(super) struct References {
 #[derive(Debug, Clone, Copy)]
 struct Dangling {
     since: Moment,
-    /// A change that refers to it has waited for it once.
+    /// No change waits for it: one has waited in vain, or the cluster was removed while something referred to it.
     waited: bool,
 }
 
@@ -149,7 +149,7 @@ impl References {
         self.dangling.iter().map(|(name, dangling)| (name, dangling.since))
     }
 
-    /// Whether a change that refers to this cluster waits for it: not again if it did not arrive the first time.
+    /// Whether a change that refers to this cluster waits for it: not if one has waited in vain, or the cluster was removed under a reference.
     pub(super) fn is_worth_waiting(&self, cluster: &Name) -> bool {
         self.dangling.get(cluster).is_none_or(|dangling| !dangling.waited)
     }

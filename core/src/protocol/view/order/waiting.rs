@@ -15,7 +15,7 @@ pub(super) struct WaitingChanges {
     changes: BTreeMap<Key, WaitingChange>,
     /// The missing clusters, each with the changes that wait for it.
     missing: BTreeMap<Name, BTreeSet<Key>>,
-    /// For how long a change could wait since the last release.
+    /// The longest time that any change could wait, of those that have waited since the last release.
     could_wait: Option<Duration>,
 }
 
@@ -156,7 +156,7 @@ pub(super) struct WaitTimes {
     changed: Moment,
     /// When the last waiting change of routing was released.
     released: Moment,
-    /// The longest time that this change could wait, or an earlier one that a removal has seen too.
+    /// The longest time that this change could wait, or an earlier one whose release the oldest removal has seen too.
     could_wait: Duration,
     /// Authorities whose server is unreachable, or has not sent its routing since it came back; and since when others are steady.
     unsteady: BTreeSet<Authority>,
