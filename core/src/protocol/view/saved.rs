@@ -1,4 +1,4 @@
-//! What a view had in an earlier process, put back. It is served, and proves nothing: clients that hold something else wait until a server
+//! What a view had in an earlier process or configuration, put back. It is served, and proves nothing: clients that hold something else wait until a server
 //! has spoken (`protocol/session/client_snapshot.rs`), and each server is asked what became of what it gave.
 
 use std::collections::BTreeSet;
