@@ -115,7 +115,7 @@ fn hold(options: &Options) -> Duration {
     options.protocol.view.reference_hold
 }
 
-/// Returns for how long routing waits at most while no cluster is known.
+/// Returns for how long routing waits at most while not all clusters are known, and removals while not all routing is known.
 fn late_clusters(options: &Options) -> Duration {
     let is_told = options.is_honest() && options.unanswered.is_empty();
     if is_told { Duration::ZERO } else { options.protocol.session.clusters_timeout }
