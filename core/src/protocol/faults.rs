@@ -163,7 +163,7 @@ impl Fault {
         Self::SilentRelayIsSilentServer,
         Self::ChangeIsPiece,
     ];
-    /// Faults that a single server can show. [`Self::AcceptEvidenceOfAll`] and those after it need several servers.
+    /// Faults that the random histories of `core/tests/model` find, with a single server. Other tests plant the others.
     pub const ALL: [Self; 30] = [
         Self::LeaseEveryState,
         Self::IgnoreHorizon,

@@ -79,7 +79,7 @@ impl Clock {
         Self { passed: Duration::ZERO, runs_since: Some(now) }
     }
 
-    /// Returns a clock that has shown `passed`, and stands.
+    /// Returns a stopped clock that shows `passed`.
     pub(crate) fn standing(passed: Duration) -> Self {
         Self { passed, runs_since: None }
     }

@@ -20,7 +20,7 @@ struct Listed {
 /// The names that are not remembered one by one.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Others {
-    /// How many they are, at most.
+    /// At most this many: a name in two replies counts twice.
     count: usize,
     /// A Bloom filter: a name that lacks one of its bits is not among them. `None` if there are no such names, or too many.
     bits: Option<Box<[u64; WORDS]>>,
@@ -152,7 +152,7 @@ fn places(name: &Name) -> impl Iterator<Item = (usize, u64)> {
 const MOST_NAMES: usize = 16;
 /// The size of the filter, 256 bytes. With a few hundred names in it, it still rules out most names that are not among them.
 const WORDS: usize = 32;
-/// From this many names on, nearly every bit would be set.
+/// From this many names on, more than three of four bits would be set.
 const MOST_IN_FILTER: usize = 1_000;
 
 #[cfg(test)]

@@ -20,8 +20,8 @@ pub fn nearest_few<'a>(text: &str, known: impl Iterator<Item = &'a str>, limit: 
     few.into_iter().map(|(_, word)| word).collect()
 }
 
-/// Returns how many letters have to be added, removed, replaced, or swapped with the next one; `None` if more than `limit`. For words that
-/// differ much, the first few differing letters decide.
+/// Returns how many letters have to be added, removed, replaced, or swapped with the next one; `None` if more than `limit`. Of words that
+/// differ much, only the first few differing letters are compared.
 fn distance(one: &str, other: &str, limit: usize) -> Option<usize> {
     let (one, other) = differing(one, other);
     if one.len().abs_diff(other.len()) > LONGEST_LETTER * limit {

@@ -50,7 +50,7 @@ impl Peer {
         self.address.map(|address| address.ip().to_canonical())
     }
 
-    /// Returns the peer's identity as text, by which limits count: the first name of a certificate. Different kinds of identity have different texts.
+    /// Returns the peer's identity as text, by which limits count: the first name of its certificate, or its user. Different kinds of identity have different texts.
     pub fn identity(&self) -> Option<String> {
         match self.proven.as_ref()? {
             Proven::Certificate(names) => {

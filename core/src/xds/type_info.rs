@@ -36,7 +36,7 @@ pub enum EmptyFirst {
 }
 
 impl EmptyFirst {
-    /// Whether it is the wildcard, which is then also the form of a wildcard for older servers (UP-7).
+    /// Whether such a request is the wildcard. Then servers are sent the wildcard in this form too, as older ones need it (UP-7).
     pub fn is_wildcard(self) -> bool {
         matches!(self, Self::Everything | Self::UnderRoutes)
     }

@@ -134,7 +134,7 @@ impl Bench {
         self.settle();
     }
 
-    /// Opens the streams to a server. Returns its requests, as `names` with versions in SotW.
+    /// Opens the streams to a server. Returns the requests to it in the form of [`text_of`].
     pub fn open(&mut self, server: usize) -> Vec<String> {
         for (id, stream) in self.sources.streams_mut().filter(|(id, _)| id.server == server) {
             let epoch = stream.opened();
@@ -167,7 +167,7 @@ impl Bench {
         self.settle();
     }
 
-    /// Ends a stream, with or without a response before. The server is unreachable after that.
+    /// Ends the streams to a server. Unless they count as answered, the server is unreachable after that.
     pub fn end(&mut self, server: usize, answered: bool) {
         self.end_all(server, answered, false);
     }
@@ -201,7 +201,7 @@ impl Bench {
         self.sources.ladders().find(|ladder| *ladder.authority == Authority::TopLevel).unwrap().state
     }
 
-    /// Returns the last letters of a cached name's body, or `gone`, or `unknown`.
+    /// Returns the last letter of the body that is cached under a name, or `gone`, or `unknown`.
     pub fn held(&self, url: &str, class: Class, name: &str) -> String {
         match self.view.snapshot().lookup(&self.table.resolve(url), class, &name.into()) {
             Lookup::Unknown => "unknown".into(),

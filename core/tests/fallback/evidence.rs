@@ -11,7 +11,7 @@ use weir_core::protocol::view::{Claim, Claimed, Completeness};
 const SECOND: Duration = Duration::from_secs(120);
 const LONG: Duration = Duration::from_secs(60);
 
-/// Returns two servers for endpoints `a` by name and for all clusters. The first has sent some of them and is unreachable now.
+/// Returns two servers for all clusters. The first has sent some of them and is unreachable now.
 fn fallen_back(holds_missing: bool) -> Bench {
     let mut bench = Bench::new(Plan { holds_missing, ..plan(2, Variant::Delta, Rule::Reachability) });
     bench.want(CDS, "*", true);

@@ -136,7 +136,7 @@ fn another_relay_is_believed_at_once_whatever_its_other_streams_have_seen() {
     assert!(!has_b(&bench));
 }
 
-/// On the stream of the next view the server repeats what it said on the stream of the view before, but after the 15 s.
+/// On the stream of the next view the server repeats what it said on the stream of the view before, but more than 15 s after it came back.
 #[test]
 fn a_view_that_follows_another_one_holds_what_that_one_held() {
     for is_drained in [false, true] {

@@ -102,7 +102,7 @@ fn ord_1_a_name_of_the_first_request_counts_until_its_answer_or_one_silence_of_a
             bench.open(0);
             say(&mut bench, variant, LDS, &[("l", "1")]);
             say(&mut bench, variant, RDS, &[("r", "1")]);
-            // The hub is alive without a call.
+            // With `Unknown` the server is the hub, which is alive without a call.
             let lasts = if answers_calls || means == OnResourceTimeout::Unknown { TIMER } else { 120 };
             assert_eq!(unsteady_for(&mut bench), lasts, "{variant:?} {means:?} {answers_calls}");
             later(&mut bench, 60);
@@ -235,7 +235,7 @@ fn ord_1_a_type_that_a_server_of_one_stream_is_not_asked_for_yet_holds_nothing_u
         end_by(&mut bench, UNKNOWN);
         open_without_routes(&mut bench, variant);
         try_routes(&mut bench, None);
-        end_by(&mut bench, UNKNOWN); // for the second stream
+        end_by(&mut bench, UNKNOWN); // because of the second stream
         open_without_routes(&mut bench, variant);
         assert!(steady(&bench), "{variant:?}: the routes have not been put back");
         let is_asked = |of: &String| of.starts_with("+[r]") || of.starts_with("[r]");

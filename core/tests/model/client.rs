@@ -287,7 +287,7 @@ impl Pretend {
         self.versions.clear();
     }
 
-    /// Begins a new stream: only what the client holds remains.
+    /// Begins a new stream: only what the client holds and wants remains.
     pub fn restart(&mut self, id: SessionId, key: u8, node: u8, client: Client, session: Session) {
         (self.id, self.key, self.session) = (id, key, session);
         let judge = Judge::new(node, self.variant, client.grpc, client.wrappers);

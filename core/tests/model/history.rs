@@ -359,7 +359,7 @@ fn set(world: &mut World, orderly: bool, key: u8, kind: Kind, number: u8, target
     }
 }
 
-/// Returns whether a change concerns `*`, and whether it concerns the name. A quarter of the changes concern only one of the two.
+/// Returns whether a change concerns `*`, and whether it concerns the name. Unless the history is orderly, a quarter of the changes concern only one.
 fn classes(orderly: bool, class: u8) -> (bool, bool) {
     match class % 8 {
         0 if !orderly => (true, false),

@@ -15,7 +15,7 @@
 //! - A client without state waits only for the first response of a server that sends complete sets.
 //!
 //! When all servers stay up in the end, the first one is active, the view and the clients have what it sent, and clients without state do not
-//! wait. Each row of the state table has to be reached.
+//! wait. Each row of the state table (FB-11) has to be reached.
 
 #[path = "../support/bounds.rs"]
 mod bounds;
@@ -28,7 +28,7 @@ use std::collections::BTreeSet;
 use weir_core::protocol::faults::{Fault, Faults};
 use world::World;
 
-/// The rows that a history can reach. Row 15 differs from 14 by what is requested.
+/// The rows that a history can reach. While a server is active, a new subscription is row 14, and one that ends row 15.
 const ROWS: [u8; 21] = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21];
 
 fn run(seed: u64, faults: Faults) -> Result<BTreeSet<u8>, String> {

@@ -61,7 +61,7 @@ pub struct World {
     wrong: Option<String>,
     last: LadderState,
     returned: Option<Moment>,
-    /// The rows of the state table that were reached so far.
+    /// The rows of the state table (FB-11) that were reached so far.
     pub rows: BTreeSet<u8>,
 }
 
@@ -361,7 +361,7 @@ impl World {
             while let Some(Request::Delta(request)) = stream.next_request(self.now) {
                 let on_or_off = [&request.resource_names_subscribe, &request.resource_names_unsubscribe];
                 if request.type_url == CDS && on_or_off.into_iter().flatten().any(|name| name == "*") {
-                    link.clusters_at = None; // a new stream has sent nothing yet
+                    link.clusters_at = None; // what came before this request does not answer it
                 }
                 link.unread.push_back(request);
             }

@@ -32,7 +32,7 @@ use weir_core::protocol::session::Variant;
 
 const THREE: [(&str, &str); 3] = [("a", "1"), ("b", "1"), ("c", "1")];
 
-/// Returns a view with three clusters and three endpoints, for `*` and for names, which stay cached.
+/// Returns a view with three resources of each of four types, for `*` and for names, which stay cached.
 fn warm() -> Bench {
     let mut bench = Bench::new();
     let keeper = bench.client(Variant::Delta);

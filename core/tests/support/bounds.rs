@@ -6,7 +6,7 @@ use weir_core::protocol::moment::Moment;
 use weir_core::protocol::session::{Session, Step};
 use weir_core::protocol::view::{LeaseAccess, Leases, Snapshot};
 
-/// Polls sessions, and counts their replies since each was last idle.
+/// Polls sessions, and counts the replies in a row. Too many show that a session never becomes idle.
 #[derive(Debug, Default)]
 pub struct Bounded {
     replies: u32,

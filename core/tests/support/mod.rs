@@ -45,7 +45,7 @@ pub struct Bench {
 }
 
 impl Bench {
-    /// Applies what the server sends at once. Holds are tested in `core/tests/order.rs`.
+    /// Returns a bench whose view applies at once what the server sends. Holds are tested in `core/tests/order.rs`.
     pub fn new() -> Self {
         Self::with(ProtocolOptions::default().with(|options| options.hold_referenced(Duration::ZERO)))
     }
@@ -277,7 +277,7 @@ impl Bench {
         self.publish();
     }
 
-    /// Returns what would be requested upstream.
+    /// Returns what would be requested upstream (`+`) and unsubscribed from (`-`) since the last call.
     pub fn asked_upstream(&mut self) -> Vec<String> {
         let change = |change: InterestChange| {
             let name = match change.selector {

@@ -72,7 +72,7 @@ fn assert_law(event: &str, visits: impl Fn(usize) -> u64) {
     assert!(many * 10 <= few.max(1) * 12, "{event}: {few} beside 1,000, {many} beside {MANY}");
 }
 
-/// As many names as a view has room for as claims of one client.
+/// Nearly as many names as one client may claim.
 const MANY: usize = 80_000;
 
 fn names(count: usize) -> Vec<String> {

@@ -100,7 +100,7 @@ fn by_silence(options: &Options) -> Duration {
 }
 
 /// Returns how long a set takes that grows while its end is asked for: it is asked for a second time at once, a third time after its quiet, and
-/// then judged by silence. The first opening brings all of it.
+/// then judged by silence. The first of the openings has brought the set itself.
 fn growth(openings: usize, options: &Options) -> Duration {
     let upstream = &options.protocol.upstream;
     let third = upstream.settle_stated + upstream.settle_fresh + ways(options);
@@ -115,7 +115,7 @@ fn hold(options: &Options) -> Duration {
     options.protocol.view.reference_hold
 }
 
-/// Returns for how long routing waits at most while no cluster is known.
+/// Returns for how long routing waits at most while not all clusters are known, and removals while not all routing is known.
 fn late_clusters(options: &Options) -> Duration {
     let is_told = options.is_honest() && options.unanswered.is_empty();
     if is_told { Duration::ZERO } else { options.protocol.session.clusters_timeout }

@@ -22,26 +22,26 @@ use crate::world::{Event, World};
 pub struct Judge {
     ended_at: Option<Moment>,
     over_at: Option<Moment>,
-    /// The active server, as far as the lowest tier knows.
+    /// The active server, as far as tier 0 knows.
     active: usize,
     /// What the active server lacks, and when it last lacked each resource.
     lacking: BTreeSet<Key>,
     lacked: BTreeMap<Key, Moment>,
     /// Every name that any server has had.
     known: BTreeSet<Key>,
-    /// What the lowest tier was sent and still keeps: with `ignore_deletions`, until no client wants it.
+    /// What tier 0 was sent and still keeps: with `ignore_deletions`, until no client wants it.
     kept: BTreeMap<(Class, Key), Moment>,
-    /// What the lowest tier was last sent for each name.
+    /// What tier 0 was last sent for each name.
     received: BTreeMap<(Class, Key), Option<Content>>,
-    /// What the lowest tier has from an earlier process, and no server has mentioned since.
+    /// What tier 0 has from an earlier process, and no server has mentioned since.
     from_disk: BTreeSet<(Class, Key)>,
-    /// The openings of the lowest tier that brought new names, by type, since a set last ended.
+    /// The openings of tier 0 that brought new names, by type, since a set last ended.
     grown: BTreeMap<Kind, BTreeSet<usize>>,
-    /// The classes and types that the lowest tier was sent again unchanged on its openings.
+    /// The classes and types that tier 0 was sent again unchanged on its openings.
     pub repeated: BTreeSet<(Class, Kind)>,
-    /// When the lowest tier was last sent something of a set.
+    /// When tier 0 was last sent something of a set.
     read: BTreeMap<Kind, Moment>,
-    /// A set has come in what looks like pieces, so the lowest tier does not ask this server for the end.
+    /// A set has come in what looks like pieces, so tier 0 does not ask this server for the end.
     pub has_pieces: bool,
     /// Since when the active server has been unable to respond.
     mute_since: Option<Moment>,
@@ -80,7 +80,7 @@ impl Judge {
         self.reopened.push((tier, now));
     }
 
-    /// Returns on how many openings a set of the lowest tier has grown before it ended.
+    /// Returns on how many openings a set of tier 0 has grown before it ended.
     pub fn growths(&self) -> usize {
         self.grown.values().map(BTreeSet::len).max().unwrap_or(0)
     }
@@ -90,7 +90,7 @@ impl Judge {
         self.reopened.iter().filter(|(of, at)| *of == tier && *at >= since).count() as u32
     }
 
-    /// Records a response of the active server that has arrived at the lowest tier.
+    /// Records a response of the active server that has arrived at tier 0.
     pub fn received(&mut self, response: &Response, class: Class, now: Moment) {
         match response {
             Response::Delta(response) => {
@@ -373,7 +373,7 @@ impl World {
         }
     }
 
-    /// Records an update that the lowest tier has applied.
+    /// Records an update that tier 0 has applied.
     pub fn note_applied(&mut self, update: &Update) {
         let of = |kind: &Type, key: &Name| Key::read(Kind::of(kind.name()), key.as_str());
         let set_of = |kind: &Type| {
@@ -409,7 +409,7 @@ impl World {
         }
     }
 
-    /// Records what the lowest tier has forgotten because no client wants it any more.
+    /// Records what tier 0 has forgotten because no client wants it any more.
     pub fn note_forgotten(&mut self) {
         let view = &self.tiers[0].view;
         let wanted = |&(class, key): &(Class, Key)| {
@@ -426,7 +426,7 @@ impl World {
         }
     }
 
-    /// Records that the lowest tier starts again, with what was saved.
+    /// Records that tier 0 starts again, with what was saved.
     pub fn note_saved(&mut self, sets: &[SavedSet]) {
         let of = |set: &SavedSet, name: &Name| Some((set.class, Key::read(Kind::of(set.kind.name()), name.as_str())?));
         let saved = sets.iter().flat_map(|set| set.resources.iter().filter_map(move |one| of(set, &one.key)));

@@ -29,7 +29,7 @@ pub enum Ending {
 pub struct Options {
     pub tiers: usize,
     pub habits: Vec<Habit>,
-    /// The variant in which each tier requests from what is below it.
+    /// The variant in which each tier requests.
     pub variants: Vec<Variant>,
     pub quirks: Vec<ServerQuirks>,
     pub rule: Rule,
@@ -164,7 +164,7 @@ impl Options {
         }
     }
 
-    /// Returns the plan of a tier. All tiers but the lowest have one server: the tier below.
+    /// Returns the plan of a tier. Tier 0 requests from the servers. Each other tier has one server: the tier before it.
     pub fn plan(&self, tier: usize) -> Arc<Plan> {
         let servers = if tier == 0 { self.habits.len() } else { 1 };
         let (variant, quirks) = (self.variants[tier], Arc::new(self.quirks[tier].clone()));

@@ -1,5 +1,5 @@
-//! Single situations in virtual time, each many times. They once waited for minutes or for ever, and are now served within the bound. The judge
-//! checks that bound: two seconds with one tier, three with more.
+//! Single situations in virtual time, each many times, in which clients could wait for minutes or for ever. The judge checks the bound: two seconds
+//! with one tier, three with more.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ const CLUSTER: Key = Key(Kind::Clusters, 0);
 pub const UNUSED: Key = Key(Kind::Clusters, 9);
 pub const BOTH: [Variant; 2] = [Variant::Sotw, Variant::Delta];
 
-/// Returns a world with one client of each variant at the uppermost tier.
+/// Returns a world with one client of each variant at the last tier.
 fn world(seed: u64, options: Options) -> World {
     with_fault(seed, options, crate::fault())
 }
@@ -239,7 +239,7 @@ fn up_15_a_server_that_does_not_answer_for_the_end_is_asked_at_most_three_times_
     }
 }
 
-/// Each of these two hundred worlds is a view with a relay that restarts.
+/// Each of two hundred worlds has one relay with one view, and the relay restarts.
 #[test]
 fn up_15_the_question_costs_a_restart_at_most_a_tenth_more_bytes_of_responses() {
     let bytes = |fault: Faults| -> usize {

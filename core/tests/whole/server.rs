@@ -242,7 +242,7 @@ impl Server {
         format!("{}-{replica}", self.changes.get(&kind).copied().unwrap_or_default() + 1)
     }
 
-    /// Sends a resource that has changed, if the stream has it or subscribes to it.
+    /// Sends a resource that has changed, or its removal, if the stream subscribes to it.
     pub fn push(&self, key: Key, sotw: bool, to: &mut ServerStream, now: Moment) {
         let Some(asked) = to.of.get_mut(&key.0) else { return };
         if self.habit.unanswered.contains(&key.0) || !(asked.wildcard || asked.names.contains(&key)) {

@@ -16,7 +16,7 @@ use weir_core::xds::BodyStore;
 use crate::bounds_of_polls::Bounded;
 use crate::content::table;
 
-/// One opening of a stream from a tier to what is below it.
+/// One opening of a stream on which a tier requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct LinkKey {
     pub tier: usize,
@@ -57,7 +57,7 @@ pub struct Link {
     pub opened_at: Moment,
     pub answered: bool,
     pub backoff: Backoff,
-    /// The session of the tier below that serves the stream.
+    /// The session that serves the stream, if it is to the tier before this one.
     pub session: Option<SessionId>,
     /// When the last message in each direction arrives: messages do not overtake one another.
     pub last_in: Moment,
@@ -75,7 +75,7 @@ pub struct Link {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Holder {
     Client(usize),
-    /// The tier above.
+    /// The next tier.
     Relay(LinkKey),
 }
 

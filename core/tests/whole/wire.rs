@@ -1,4 +1,4 @@
-//! Converts a reply of one relay to the response that the relay above it reads.
+//! Converts a reply of one relay to the response that the relay of the next tier reads.
 
 use prost::Message;
 use weir_core::proto::discovery::{

@@ -62,7 +62,7 @@ pub struct Answers<'a> {
     pub nack: Option<&'a StandingNack>,
 }
 
-/// What the client's first answer to a reply settled, for one type.
+/// What an answer of the client, or the end of its subscription, settled for one type.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Answered {
     /// The type.
@@ -253,7 +253,7 @@ impl AckTracker {
         self.standing.take_if(|nack| !wants_any || !nack.stands_for(aliases, wants));
     }
 
-    /// Returns the NACK that stands: the client has accepted nothing newer.
+    /// Returns the NACK that stands: the client has accepted nothing that would end it.
     pub(crate) fn standing(&self) -> Option<&StandingNack> {
         self.standing.as_deref()
     }
@@ -262,7 +262,7 @@ impl AckTracker {
         self.sent.iter().map(|sent| sent.reply)
     }
 
-    /// Returns the nonces of unanswered replies that have a resource, or may have it.
+    /// Returns the nonces of unanswered replies that are known to have a resource, full sets included.
     fn sent_with(&self, name: &Name) -> impl Iterator<Item = u64> {
         let has = |sent: &&Unanswered| sent.names.as_ref().is_none_or(|names| names.has(name) == Some(true));
         self.sent.iter().filter(has).map(|sent| sent.reply.nonce)
@@ -316,7 +316,7 @@ impl AckTracker {
         self.last_nack.as_ref()
     }
 
-    /// Whether the latest NACK still counts: the client has ACKed nothing that was sent after it.
+    /// Whether the latest NACK still counts: the client has accepted no reply that is newer than the rejected one.
     pub(crate) fn is_nacked(&self) -> bool {
         self.last_nack.as_ref().is_some_and(|nack| self.accepted.is_none_or(|accepted| accepted.nonce < nack.nonce))
     }

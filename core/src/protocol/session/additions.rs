@@ -16,8 +16,8 @@ use crate::protocol::view::{Class, Completeness, Entry, Lookup, NamedError, Pres
 use crate::protocol::visits::visit;
 use crate::xds::{EmptyFirst, Name, SetVersion, Type};
 
-/// Makes a reply with additions. `unanswered` is set if the client has not answered the last reply of the type: until when the next one waits
-/// for that.
+/// Makes a reply with additions. If the client has not answered the last reply of the type, `unanswered` is until when the next reply waits for
+/// that answer.
 pub(super) fn additions(
     books: &mut Books,
     kind: &Type,
@@ -84,7 +84,7 @@ pub(super) fn add_rejected(books: &mut Books, draft: &mut Draft) {
     }
 }
 
-/// Whether the client stated members of collections of which the view does not know yet whether they exist.
+/// Whether the client stated members of collections that the view does not know yet.
 fn doubts_members(snapshot: &ClientSnapshot) -> bool {
     let names = &snapshot.books().names;
     if !names.has_collections() {
@@ -135,7 +135,7 @@ impl<'a> AdditionRound<'_, 'a> {
         self.view.client.variant == Variant::Delta && self.draft.bytes() >= self.view.options.reply_bytes
     }
 
-    /// Sends the first reply to `*` even if it is empty, before removals of any type, because the client waits for it to start (DELTA-21).
+    /// Sends the first reply to `*` even if it is empty, before removals of any type, because a client that starts waits for it (DELTA-21).
     fn answer_empty_wildcard(&mut self) -> bool {
         if self.view.client.variant != Variant::Delta
             || !self.books.wildcard.as_ref().is_some_and(|wildcard| wildcard.is_first())

@@ -1,4 +1,4 @@
-//! How many replies a stream has sent, and why the stream ends if there were none.
+//! How many replies a stream has sent, and whether the stream ends because no server serves its client.
 
 use super::CloseReason;
 use super::reports::SessionReport;

@@ -356,7 +356,7 @@ impl SendOrder {
                 (WaitKind::RoutingHold, now - since, options.routing_hold)
             }
             (DelayReason::ClustersFirst, _) => {
-                // Without `clusters_awaited`, they wait because another reply waits, which is listed itself.
+                // Without `clusters_awaited`, they wait for another reply, which is listed itself.
                 let Some(since) = self.clusters_awaited else { return };
                 (WaitKind::Clusters, now - since, options.clusters_timeout)
             }
@@ -366,7 +366,7 @@ impl SendOrder {
     }
 }
 
-/// Returns the reply that tells a relay that a set has ended, of which nothing is to be removed. Such a reply is independent of all other types.
+/// Returns the reply that tells a relay that a set has ended, if nothing of the set is to be removed. Such a reply is independent of all other types.
 fn next_end(subscriptions: &mut Subscriptions, view: &ReplyContext) -> Option<(Type, Draft)> {
     if !view.client.relay {
         return None;

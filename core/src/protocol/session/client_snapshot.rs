@@ -367,7 +367,7 @@ fn claim_wildcard(books: &mut Books, kind: &Type, view: &ReplyContext) {
         return;
     }
     let Books { wildcard: Some(wildcard), claims, names, .. } = books else { return };
-    // Before its first reply, only the horizon shows that removals were forgotten which the client was to be sent.
+    // Before the first reply, only the horizon shows whether removals that the client should be sent were forgotten.
     let forgotten = if wildcard.removals_sent().is_none() { table.journal().horizon() } else { Revision::ZERO };
     if !wildcard.claim_on(table.coverage().opening(), forgotten) {
         return;

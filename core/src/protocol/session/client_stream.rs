@@ -121,7 +121,7 @@ impl Session {
         }
     }
 
-    /// Records that the server refuses what it is shown of this view. The next poll ends the stream if its client has nothing, or is a relay.
+    /// Records that the server refuses what it is shown of this view. The next poll ends the stream of a relay, or of a client that has had no reply.
     pub fn on_view_refused(&mut self, status: &ServerStatus) {
         self.beginning.on_view_refused(status);
     }
@@ -180,7 +180,7 @@ impl Session {
         self.uncounted.on_counted();
     }
 
-    /// Returns what the client holds and the view does not know, since the last call. The view has servers asked for it.
+    /// Returns what the client newly holds that the view does not know, since the last call. The view requests it from servers.
     pub fn take_claims(&mut self) -> Vec<Claim> {
         std::mem::take(&mut self.claims)
     }

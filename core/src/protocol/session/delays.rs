@@ -73,8 +73,8 @@ impl RoutingHold {
         }
     }
 
-    /// Records a reply with endpoints, or with their removal. The client then warms the cluster for a moment. If it never ACKs clusters, the end
-    /// of that moment does not show, so it is estimated.
+    /// Records a reply with endpoints, or with their removal. The client then warms the cluster for a moment. Its ACK shows the end of that moment;
+    /// until the ACK comes, the end is estimated.
     pub(super) fn on_reply_sent(&mut self, draft: &Draft, now: Moment, options: &SessionOptions) {
         if self.warming.is_empty() {
             return;
@@ -100,7 +100,7 @@ impl RoutingHold {
         }
     }
 
-    /// Records the ACK or NACK of a reply with clusters: the client waits for nothing more from it. If it needs endpoints, it requests them now.
+    /// Records the ACK or NACK of a reply with clusters: these wait no longer, except new ones, whose endpoints the client may request now.
     pub(super) fn answered(&mut self, answer: Ack, now: Moment, options: &SessionOptions) {
         if let Ack::Ack { nonce, .. } | Ack::Nack { nonce, .. } = answer {
             self.warming.retain(|_, warming| warming.nonce > nonce || warming.new);

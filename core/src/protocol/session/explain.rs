@@ -113,7 +113,7 @@ pub enum Answer {
     Pending,
     /// It has accepted what it was sent.
     Accepted,
-    /// It has rejected a reply, and accepted nothing newer since.
+    /// It rejects the resource, or a NACK stands that may be about another one.
     Nacked {
         /// The client's reason. Empty if it is not known which one of several.
         reason: String,

@@ -19,8 +19,8 @@ use crate::protocol::moment::Moment;
 use crate::protocol::view::{Batch, BatchKey, Class, Completeness, Entry, Lookup, Presence, Revision};
 use crate::xds::{Name, Resource, SetVersion, Type};
 
-/// Makes a complete set that has the additions. `unanswered` is set if the client has not answered the last reply of the type: until when the
-/// next one waits for that. A client that polls gets a reply whatever it holds.
+/// Makes a complete set that has the additions. If the client has not answered the last reply of the type, `unanswered` is until when the next
+/// reply waits for that answer. A client that polls gets a reply whatever it holds.
 pub(super) fn set_with_additions(
     books: &mut Books,
     kind: &Type,
@@ -222,7 +222,7 @@ fn record_removals(books: &mut Books, kind: &Type, view: &ReplyContext, draft: &
     record_names(books, kind, view, |known, _| matches!(known, Lookup::Absent(_)));
 }
 
-/// Records every name for which the set just sent agrees with the snapshot. `said` tells for which names it does.
+/// Records each name on which the set just sent agrees with the snapshot: those for which `said` returns true.
 fn record_names(books: &mut Books, kind: &Type, view: &ReplyContext, said: impl Fn(Lookup, Option<&Pending>) -> bool) {
     let mark = view.state.revision;
     let names: Vec<_> = books.names.keys().cloned().collect();

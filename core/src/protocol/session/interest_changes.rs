@@ -28,7 +28,7 @@ impl<'r> InterestChanges<'r> {
         Self { kind, client, books, interest }
     }
 
-    /// Takes the spellings and errors of a SotW list. Returns by how many names the list exceeds the last one in names that cannot be requested.
+    /// Takes the spellings and errors of a SotW list. Returns how many more names that cannot be requested it has than the last list.
     pub(super) fn take_wording(&mut self, list: &mut RequestedNames) -> usize {
         self.books.wording.take_list(list, self.client.errors)
     }

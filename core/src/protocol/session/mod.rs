@@ -107,7 +107,7 @@ pub enum CloseReason {
     /// The server ends streams that request this stream's type.
     #[error("the control plane ends streams that request this type: {0}")]
     TypeRefused(Box<ServerStatus>),
-    /// The server refuses the headers of this client, and the client has had no reply yet.
+    /// The server refuses the headers of this client, and the client is a relay or has had no reply yet.
     #[error("the control plane refuses the headers of this client: {0}")]
     Refused(Box<ServerStatus>),
     /// The client broke the protocol or a limit.

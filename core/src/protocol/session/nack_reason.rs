@@ -17,7 +17,7 @@ pub fn clean(text: &str, limit: usize) -> Box<str> {
     escape(&redacted, limit).into()
 }
 
-/// Returns at most `limit` bytes of a text, with escapes for control characters and for those that change the direction of writing.
+/// Returns at most `limit` bytes of a text, with escapes for control characters and invisible ones.
 pub(super) fn escape(text: &str, limit: usize) -> String {
     let mut escaped = String::new();
     for letter in text.chars() {
@@ -120,7 +120,7 @@ fn value_after(text: &str, at: usize) -> Option<usize> {
     (!value.is_empty() && !value.starts_with(REDACTED)).then_some(text.len() - value.len())
 }
 
-/// Returns the length of a value. A quoted value ends with the next quotation mark that is not escaped, any other one at the next space or comma.
+/// Returns the length of a value. A quoted value ends with the next mark of its kind that is not escaped, any other at a space, comma or line break.
 fn length_of_value(value: &str) -> usize {
     let Some(mark) = value.chars().next().filter(|mark| ['"', '\'', '`'].contains(mark)) else {
         return value.find([' ', ',', '\n']).unwrap_or(value.len());

@@ -21,8 +21,8 @@ pub(super) struct SubscribedNames {
     sent: BTreeMap<Name, SentState>,
     globs: BTreeSet<Name>,
     pending: BTreeMap<Name, Pending>,
-    /// Requested names of which nothing is known, each with the time of its request. They are pending too, but skipped until the view reports a
-    /// change.
+    /// Requested names of which nothing is known, each with the time of its request. They are not in `pending` until the view reports a change of
+    /// them.
     awaiting_data: BTreeMap<Name, Moment>,
     /// The sum over everything that was sent by name.
     sum: SetVersion,
@@ -334,7 +334,7 @@ impl SubscribedNames {
         }
     }
 
-    /// Records that the client was sent a name by `*`, and with it what was pending for `*` alone. A cluster that waits for the name has it now.
+    /// Records that the client was sent a name by `*`. That ends what was pending for `*` alone, and the wait of a cluster for the name.
     /// Returns whether the client subscribes to the name itself.
     pub(super) fn record_sent_by_wildcard(&mut self, name: &Name) -> bool {
         let by_name = self.sent.contains_key(name);

@@ -14,7 +14,7 @@ pub struct SessionOptions {
     /// How long routes wait while not all clusters are known, and removals while not all routing is known. Longer than any timer that may make
     /// them known.
     pub clusters_timeout: Duration,
-    /// How long removals of clusters wait for a client that has NACKed its routing. Zero: they do not wait.
+    /// How long removals of clusters and endpoints wait for a client that has NACKed its routing. Zero: they do not wait.
     pub nacked_routing_hold: Duration,
     /// How long forced endpoints wait, so that a change of the endpoints that came with the change of the cluster is sent with them.
     pub forced_endpoints_after: Duration,

@@ -130,7 +130,7 @@ impl Pending {
         Some(Self { changed: Some(Changes { first: mark.next(), last, oldest: mark.next() }), ..Self::default() })
     }
 
-    /// Returns what is still pending if that snapshot had nothing new for the client. If a cluster waits for the name, it still does.
+    /// Returns what is still pending if the snapshot of revision `mark` had nothing new for the client. A cluster that waits for the name still does.
     pub(super) fn after_no_news(self, mark: Revision) -> Option<Self> {
         match (self.after(mark), self.forced_resend) {
             (still, None) => still,
@@ -138,7 +138,7 @@ impl Pending {
         }
     }
 
-    /// Returns what is still pending after an error of that snapshot was sent: the name is requested until it has a value.
+    /// Returns what is still pending after an error of the snapshot of revision `mark` was sent: the name is requested until it has a value.
     pub(super) fn after_error(self, mark: Revision, now: Moment) -> Self {
         let changed = self.after(mark).and_then(|still| still.changed);
         Self { requested: self.requested.or(Some(now)), changed, ..self }
@@ -171,7 +171,7 @@ pub(super) struct RepliesDue {
     empty: bool,
     /// Removals were forgotten before this client was sent them. Its set is compared even if the history shows no removals.
     missed_removals: bool,
-    /// The version of the last SotW reply.
+    /// The version of the last reply. In delta it only shows that there was one.
     last: Option<SetVersion>,
 }
 
@@ -218,7 +218,7 @@ impl RepliesDue {
         self.missed_removals
     }
 
-    /// Returns the version of the last reply. Delta replies have none: an empty version shows that one was sent.
+    /// Returns the version of the last reply. In delta it only shows that one was sent.
     pub(super) fn last(&self) -> Option<SetVersion> {
         self.last
     }

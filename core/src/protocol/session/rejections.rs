@@ -72,7 +72,7 @@ pub struct RejectedReply<'a> {
 }
 
 impl Rejections {
-    /// Adds a rejected reply. `accepted` is the newest reply accepted by then. If it is newer than the rejected one, its names are forgotten.
+    /// Adds a rejected reply. `accepted` is the newest reply accepted by then. If it is newer than the rejected one, what it had is not known any more.
     pub(super) fn reject(
         &mut self,
         reply: SentReply,

@@ -256,7 +256,7 @@ pub(super) fn would_delete_unknown(snapshot: &ClientSnapshot) -> bool {
     names.iter().any(|(name, sent)| snapshot.is_unknown(name) && (sent.client_may_hold() || had_of_wildcard(name)))
 }
 
-/// Whether a relay has yet to be sent that a set is complete, and has been sent all of the set and nothing that is not in it.
+/// Whether a relay has been sent all of a complete set and nothing else, but not yet that the set is complete.
 pub(super) fn is_end_due(snapshot: &ClientSnapshot) -> bool {
     let client = snapshot.view().client;
     let marks = client.relay && client.variant == Variant::Delta;

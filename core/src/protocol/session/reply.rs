@@ -62,9 +62,9 @@ pub struct Reply {
     pub spelling: Arc<str>,
     /// The number of this reply on its stream.
     pub nonce: u64,
-    /// SotW only: the version of what the client holds of this type after this reply.
+    /// The version of what the client holds of this type after this reply. In delta for reports only.
     pub version: SetVersion,
-    /// Resources that are new or changed. Many clients may be sent the same list.
+    /// All resources if the reply is a full set, otherwise those that are new or changed. Many clients may be sent the same list.
     pub resources: Arc<[Arc<Resource>]>,
     /// Names in the client's own spelling, each with the index of its resource.
     pub spellings: Vec<(usize, Arc<str>)>,

@@ -43,13 +43,13 @@ pub struct Summary<'a> {
     pub kind: &'a Type,
     /// The client subscribes to the wildcard set.
     pub wildcard: bool,
-    /// How many names the client subscribes to.
+    /// How many names the client subscribes to, members of its collections included.
     pub names: usize,
     /// For how many names something is due, or nothing is known yet.
     pub pending: usize,
     /// The last NACK, whether it stands or not.
     pub last_nack: Option<&'a Nack>,
-    /// No ACK has followed the latest NACK.
+    /// The client has accepted no reply that is newer than the one of its latest NACK.
     pub nacked: bool,
     /// The newest reply, and whether it is unanswered.
     pub newest: Option<(SentReply, bool)>,
@@ -59,7 +59,7 @@ pub struct Summary<'a> {
     pub has_unsent: bool,
     /// Since when the client has lacked something, or has not answered.
     pub behind_since: Option<Moment>,
-    /// Why the client has not been sent it.
+    /// Why additions or changes that are due have not been sent.
     pub delay: Option<&'a Delay>,
 }
 
@@ -68,7 +68,7 @@ pub struct Summary<'a> {
 pub struct Estimate {
     /// About how many bytes.
     pub bytes: usize,
-    /// Some of it is new to the client: it was sent no earlier state of it on this stream.
+    /// For some of it, the client was sent no earlier state on this stream.
     pub is_first: bool,
 }
 
@@ -241,7 +241,7 @@ impl<'s> SessionReport<'s> {
     }
 
     /// Whether a client that subscribes to everything of a type has all of it, by the version that it states. This is cheap however large the
-    /// set is. `false` may also mean that only the set itself would show it.
+    /// set is, if the client may have all of it. `false` may also mean that only the set itself would show it.
     pub fn is_current(self, state: &Snapshot, version: &str, now: Moment) -> bool {
         let (view, mut all) = (self.view(state, now), self.subscriptions());
         all.next().is_some_and(|(kind, of)| is_current(&of.snapshot(kind, &view), version)) && all.next().is_none()

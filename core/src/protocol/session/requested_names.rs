@@ -123,7 +123,7 @@ impl Wording {
         Self { url: url.into(), named_once: false, rejected, rejected_before: 0, spellings, bytes: 0 }
     }
 
-    /// Takes the spellings and errors of a SotW list. Returns by how many names the list exceeds the last one in names that cannot be requested.
+    /// Takes the spellings and errors of a SotW list. Returns how many more names that cannot be requested it has than the last list.
     pub(super) fn take_list(&mut self, list: &mut RequestedNames, reads_errors: bool) -> usize {
         // Each request repeats the list: only what exceeds the last count is new.
         let new = list.rejected.len().saturating_sub(self.rejected_before);

@@ -192,7 +192,7 @@ impl Requests {
         let legacy = changes.take_changes(on, off, stated, first);
         self.note_unsubscribed(kind, subscription);
         if kind.info().empty_first == EmptyFirst::UnderRoutes {
-            // On a stream of virtual hosts alone the wildcard covers all of them, and so it does if the client has requested no routes.
+            // On a stream of virtual hosts alone the wildcard covers all of them, and so does an explicit `*` if the client has requested no routes.
             let routes = route_names(context.subscriptions, kind, table);
             let limited = client.is_aggregated() && (legacy || !routes.is_empty());
             if let Some(subscription) = context.subscriptions.get_mut(kind).filter(|_| limited) {

@@ -51,7 +51,7 @@ pub enum InRejected {
     },
     /// The resource may have been in a rejected reply.
     Unknown,
-    /// The resource was in no rejected reply.
+    /// The resource was in no rejected reply, or was accepted or sent again since.
     Not {
         /// A reply that may have the resource is unanswered. Otherwise the client has accepted what it was sent of it.
         is_pending: bool,
@@ -153,8 +153,8 @@ impl StandingNack {
         accepted.nonce <= self.reply.nonce || !self.suspects.is_empty() && !accepted.is_full_set
     }
 
-    /// Clears suspects that the client no longer wants. Returns whether the NACK still stands. With `aliases`, the only resource of a reply may be
-    /// known to the client by another name, so the NACK does not end when that suspect is cleared.
+    /// Clears suspects that the client no longer wants. Returns whether the NACK still stands. With `aliases`, the client may want the only resource of
+    /// a reply by another name, so the NACK does not end when that resource is no longer suspected.
     pub(super) fn stands_for(&mut self, aliases: bool, wants: impl Fn(&Name) -> bool) -> bool {
         let had_some = self.suspects.iter().any(|suspect| suspect.is_quoted || !aliases);
         self.suspects.retain(|suspect| wants(&suspect.name));

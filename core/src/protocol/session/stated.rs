@@ -13,7 +13,7 @@ use crate::xds::{HeldVersions, Name, Resource, SetVersion, Type};
 /// What the client states of the type as a whole.
 #[derive(Debug, Default)]
 pub(super) struct Stated {
-    /// The client stated that it holds something. Or it is a relay, whose clients may hold something.
+    /// The client stated that it holds something, or may hold something that it did not state, for example because it is a relay.
     holds_something: bool,
     /// The client itself has stated that it holds something.
     by_client: bool,
@@ -74,7 +74,7 @@ impl Stated {
     }
 }
 
-/// The `initial_resource_versions` of a client, kept only while the set is incomplete.
+/// The `initial_resource_versions` of a client, kept until all of them are compared with the set.
 #[derive(Debug)]
 pub(super) struct InitialVersions {
     versions: HeldVersions,
@@ -119,7 +119,7 @@ impl InitialVersions {
         place.is_some_and(|at| self.is_outdated(at) || self.versions.content(at) == Some(resource.full))
     }
 
-    /// Whether the client still holds something under this name.
+    /// Whether the stated version of a name still counts.
     pub(super) fn has(&self, name: &Name) -> bool {
         self.versions.place(name.as_str()).is_some_and(|place| !self.is_outdated(place))
     }

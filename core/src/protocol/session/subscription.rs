@@ -143,7 +143,7 @@ impl Subscription {
         by_name && (self.books.wildcard.is_none() || is_cold && state.down.contains(&Authority::TopLevel))
     }
 
-    /// Whether no reply is due, whatever the snapshot has.
+    /// Whether the subscription itself is no reason for a reply. A snapshot may be one all the same, by what `*` has.
     pub(super) fn has_nothing_to_send(&self) -> bool {
         let Books { names, due, wording, .. } = &self.books;
         let is_due = due.complete().is_some() || due.is_empty_due() || wording.has_unsent_error();
@@ -221,7 +221,7 @@ impl Subscription {
         let is_asked = names.contains(name) || names.pending_of(name).is_some();
         let stated = wildcard.as_ref().and_then(|wildcard| wildcard.initial_versions());
         if !is_claimed && !is_asked && !stated.is_some_and(|stated| stated.has(name)) {
-            return; // the view does not know which sessions claim the name, since they are too many; this one does not
+            return; // more sessions claim the name than the view remembers, so it tells all sessions; this one does not claim it
         }
         claims.add_absent(class, name, revision);
         wildcard.iter_mut().for_each(|wildcard| wildcard.judge_again());

@@ -10,7 +10,7 @@ use crate::protocol::view::{Entry, ResourceTable, Revision};
 use crate::protocol::visits::visit;
 use crate::xds::Name;
 
-/// `*` keeps two cursors and no names.
+/// `*` keeps cursors instead of names, except names that the client stated or that are kept back from it.
 #[derive(Debug)]
 pub(super) struct Wildcard {
     /// Up to which revision additions were sent.

@@ -119,8 +119,8 @@ impl<'r, 'a> WildcardRound<'r, 'a> {
         false
     }
 
-    /// Adds the batch that is sent to every client that subscribes to `*` alone and has the same cursor. Returns `false` if this
-    /// client is not one of them, or has all of it.
+    /// Adds the batch that is sent to every client that subscribes to `*` alone and has the same cursor. Returns `false` if this client
+    /// is not one of them, has all of the batch, or may not be sent it now.
     fn add_batch(&mut self) -> bool {
         let ReplyContext { state, client, options, .. } = *self.view;
         let Books { wildcard: Some(wildcard), names, .. } = &mut *self.books else { return false };

@@ -74,7 +74,7 @@ fn remove(kind: &Type, class: Class, key: &Name, word: Evidence, to: &mut TableW
     let led_to = endpoints_of(kind, class, key, to).filter(|_| word == Evidence::Reported);
     to.remove_one(kind, class, key, word);
     led_to.into_iter().for_each(|endpoints| to.leave_endpoints(&endpoints));
-    // A complete collection is empty once upstream has removed its last member.
+    // A settled or complete collection is empty once upstream has removed its last member.
     if class == Class::Named
         && let Some(glob) = to.interest().collection(kind, key)
     {
@@ -91,7 +91,7 @@ fn endpoints_of(kind: &Type, class: Class, name: &Name, to: &TableWriter) -> Opt
     cluster.refers_to.clone()
 }
 
-/// Records that a collection is complete and has no members.
+/// Records that a collection is empty, if it has no members and none has expired.
 fn conclude_empty(kind: &Type, glob: &Name, to: &mut TableWriter) {
     let of = to.tables().collection(kind, glob);
     if of.is_some_and(|of| of.is_empty() && !of.lapsed) {

@@ -34,7 +34,7 @@ impl Collections {
         self.followed.is_empty()
     }
 
-    /// Returns the collections that were complete once.
+    /// Returns the collections that are settled or complete.
     pub fn settled(&self) -> impl Iterator<Item = &Name> {
         self.followed.iter().filter(|(_, of)| of.completeness >= Completeness::Settled).map(|(glob, _)| glob)
     }

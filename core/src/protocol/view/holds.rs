@@ -27,7 +27,7 @@ pub struct Holds<'a> {
 pub struct NameHolds {
     /// Somebody subscribes to it, or did until recently.
     pub(crate) is_wanted: bool,
-    /// The server has removed it, and it stays since something refers to it.
+    /// The server has removed it, and it stays because something refers to it.
     pub doomed: Option<HoldTimes>,
     /// The server has changed it, and the change waits for these clusters.
     pub awaits: Option<(Vec<Name>, HoldTimes)>,
@@ -87,7 +87,7 @@ impl<'a> Holds<'a> {
         self.after_outage.held().ends_by_server(self.facts.options().brakes.after_outage)
     }
 
-    /// Whether the order depends on authorities whose server is unreachable or has not sent its routing yet.
+    /// Whether anything waits in the order. Only then it matters which authorities are unsteady (`View::note_unsteady`).
     pub fn awaits_routing(self) -> bool {
         self.order.is_any()
     }

@@ -1,6 +1,6 @@
 //! Counts which sessions of a view subscribe to what. The first subscription goes upstream; the upstream subscription ends some time after
-//! the last one. It ends at once for a name that is known to be absent, and for endpoints that no cluster refers to any more, because a
-//! server may be silent for as long as it is asked for what it does not have. Such a name lingers too if its last client left with its
+//! the last one. It ends at once for a name that is known to be absent, and for endpoints that no cluster refers to any more, because some
+//! servers are silent for as long as they are asked for something that they do not have. Such a name lingers too if its last client left with its
 //! stream, since that client may be about to reconnect, or to poll again.
 
 mod absent_names;
@@ -48,7 +48,7 @@ pub(super) struct Interest {
     list_limit: Option<usize>,
     /// The limit for all resources, if they have reached it.
     full_cache: Option<usize>,
-    /// How many names linger of which nothing is here.
+    /// How many names linger although nothing is cached for them.
     void: usize,
     /// How scarce memory is, which limits what may linger.
     pub(super) memory: Scarcity,
@@ -195,7 +195,7 @@ impl Interest {
         }
     }
 
-    /// Requests what sessions are expected to subscribe to, even if its interest has just ended. It is dropped at `until` if none has.
+    /// Requests what sessions are expected to subscribe to, even if its interest has just ended. It is dropped at `until` if no session has subscribed.
     pub(crate) fn expect(&mut self, kind: &Type, wanted: &Selector, until: Moment) {
         let watchers = self.watchers_or_ask(kind, wanted);
         watchers.is_over = false;
@@ -291,7 +291,7 @@ impl Interest {
         self.absent.sessions_over(self.options.absent_names_per_stream)
     }
 
-    /// Records whether a name is known to be absent. Then it does not linger.
+    /// Records whether a name is known to be absent. One that is ends lingering, unless its subscribers are expected or may return.
     pub(crate) fn note_absence(&mut self, kind: &Type, name: &Name, absent: bool) {
         let Some(watchers) = self.types.get_mut(kind).and_then(|of| of.names.get_mut(name)) else { return };
         if std::mem::replace(&mut watchers.absent, absent) != absent {

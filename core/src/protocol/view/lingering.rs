@@ -6,7 +6,7 @@ pub enum Scarcity {
     /// Everything may linger.
     #[default]
     None,
-    /// Cached names may, if their client left with its stream.
+    /// Cached names and a few absent ones may, if their client left with its stream.
     Some,
     /// Nothing may.
     Full,

@@ -249,7 +249,7 @@ impl View {
         self.sought.on_left(session);
     }
 
-    /// Notifies a session that subscribes to a collection of the members.
+    /// Notifies a session of the members of a collection that it subscribes to.
     fn mark_members(&mut self, session: SessionId, kind: &Type, glob: &Name) {
         let table = self.tables.table_made_at(self.publication.revision(), kind, Class::Named);
         if table.collections_mut().begin(glob) {
@@ -366,7 +366,7 @@ impl View {
         earliest(tables.min(), earliest(self.interest.next_deadline(), waits))
     }
 
-    /// Handles expired timers: lingering interest ends, and old tombstones are forgotten.
+    /// Handles expired timers: interest that lingers, what stages hold, TTLs, and tombstones.
     pub fn on_time(&mut self, now: Moment) {
         let forgets = !self.setup.options().faults.has(Fault::ServeForgottenNames);
         for (kind, wanted) in self.interest.expire(now).into_iter().filter(|_| forgets) {

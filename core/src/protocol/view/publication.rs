@@ -46,7 +46,7 @@ pub(super) struct Publication {
     /// The publications with changes of names.
     receipts: Receipts,
     is_due: bool,
-    /// A server has given the same resource as another one before, and nothing else has changed since.
+    /// A server has given the same resource as another one before.
     is_reattributed: bool,
     /// Authorities without a reachable server.
     down: Arc<BTreeSet<Authority>>,
@@ -72,7 +72,7 @@ impl Publication {
         self.down.contains(authority)
     }
 
-    /// The next snapshot differs.
+    /// Records that the next snapshot differs.
     pub(super) fn note_difference(&mut self) {
         self.is_due = true;
     }

@@ -125,7 +125,7 @@ impl ResourceTable {
         self.journal.removals(after).filter_map(|name| Some((name, self.entries.get(name)?)))
     }
 
-    /// Returns what is present and was given by its server since then.
+    /// Returns what is present and was given by its server at `since` or later.
     pub fn given_since(&self, since: Moment) -> impl Iterator<Item = (&Name, &Entry)> {
         self.entries().filter(move |(_, entry)| entry.resource().is_some() && entry.since >= since)
     }

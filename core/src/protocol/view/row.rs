@@ -58,7 +58,7 @@ enum Step {
     Order(Passed),
     /// Updates are after the order.
     EnterTables(vec::IntoIter<Passed>),
-    /// The stages that were added at a place, the brakes and the order release what they have held for long enough.
+    /// This and the next three: the added stages at a place, the brakes, the stage after the outage, and the order release what they held for long enough.
     ReleaseAdded(Place),
     ReleaseBraked,
     ReleaseAfterOutage,

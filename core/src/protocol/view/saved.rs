@@ -1,4 +1,4 @@
-//! What a view had in an earlier process, put back. It is served, and proves nothing: clients that hold something else wait until a server
+//! What a view had in an earlier process or configuration, put back. It is served, and proves nothing: clients that hold something else wait until a server
 //! has spoken (`protocol/session/client_snapshot.rs`), and each server is asked what became of what it gave.
 
 use std::collections::BTreeSet;
@@ -74,7 +74,7 @@ impl SavedSet {
         class == Class::Named || is_settled() && table.sums().uncacheable() == 0
     }
 
-    /// Requests what was in it, so that its interest is there before the resources are.
+    /// Requests what was saved, so that its interest is there before the resources are.
     pub(super) fn expect(&self, until: Moment, to: &mut TableWriter) {
         let kind = &self.kind;
         match self.class {
@@ -92,7 +92,7 @@ impl SavedSet {
         }
     }
 
-    /// Puts back what was in it.
+    /// Puts back what was saved.
     pub(super) fn restore(self, known: Completeness, to: &mut TableWriter) {
         let Self { kind, class, settled, past, has_expired, resources } = self;
         for SavedResource { key, resource, server, rank } in resources {

@@ -35,7 +35,7 @@ impl Lookup<'_> {
 /// The state of a view at one revision. It never changes, and sessions share it.
 #[derive(Debug, Default)]
 pub struct Snapshot {
-    /// The number of the last change in it, which is the end of a response.
+    /// The number of the last change in it.
     pub revision: Revision,
     /// Authorities of which no server is reachable.
     pub down: Arc<BTreeSet<Authority>>,

@@ -31,7 +31,7 @@ pub struct Unit {
 pub enum Place {
     /// The head: everything that a server says, and the end of a TTL.
     Brakes,
-    /// What the brakes let on.
+    /// What the brakes release, and what the hold after an outage passes on or releases.
     Order,
     /// What is applied now.
     Tables,
@@ -80,7 +80,7 @@ impl Setup {
     }
 }
 
-/// What a stage may know of its view when it judges: the tables and the interest, and what a later stage has removed. It changes nothing.
+/// What a stage may know of its view when it judges: the tables and the interest, and what later stages hold. It changes nothing.
 #[derive(Debug, Clone, Copy)]
 pub struct Facts<'a> {
     tables: &'a Tables,
@@ -168,7 +168,7 @@ impl<'a> Facts<'a> {
         }
     }
 
-    /// Returns how many resources a set has. Those without room count. Those that go once nothing refers to them do not.
+    /// Returns how many resources a set has. Those without room count. Those whose removal waits in a later stage do not.
     pub(super) fn size_of(&self, (kind, of): &SetKey) -> usize {
         let class = class_of(of);
         let present = match of {

@@ -106,7 +106,7 @@ impl Tables {
         self.table(kind, Class::Wildcard).into_iter().flat_map(ResourceTable::present_names)
     }
 
-    /// Returns the members of a collection that are known to be absent, since a client held them.
+    /// Returns the members of a collection that are known to be absent.
     pub(super) fn absent_names_under<'a>(&'a self, kind: &Type, glob: &'a Name) -> impl Iterator<Item = &'a Name> {
         let removals = self.table(kind, Class::Named).into_iter().flat_map(|table| table.removals(Revision::ZERO));
         removals.map(|(name, _)| name).filter(move |name| name.collection().as_ref() == Some(glob))

@@ -49,7 +49,7 @@ impl World {
     }
 }
 
-/// A session takes a snapshot at the revision that it has reached for the one that it knows already.
+/// A session does not read a snapshot whose revision it has reached already.
 #[test]
 fn two_published_snapshots_never_have_one_revision_though_no_resource_has_changed() {
     let changes: [fn(&mut World); 6] = [

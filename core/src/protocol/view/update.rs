@@ -37,7 +37,7 @@ pub enum Update {
     Expired { kind: Type, class: Class, key: Name },
     /// The server has removed a resource, and a stage holds that: it is present for now.
     RemovalHeld { kind: Type, class: Class, key: Name },
-    /// A stage holds a part of a set. So long, the set is not complete.
+    /// A stage holds a part of a set. Until it lets go, the set is not complete.
     PartHeld { kind: Type, of: Selector },
     /// The names of a set whose entries arrived and cannot be read, and that have no cached resource. The list replaces the one before.
     Unreadable { kind: Type, of: Selector, names: BTreeSet<Name> },

@@ -74,7 +74,7 @@ impl<'a> Wants<'a> {
         !without_room.has_room() && matches!(wanted, Selector::Name(name) if has(name))
     }
 
-    /// Sessions that request more absent names than the limit: those names do not trigger fallback.
+    /// Returns how many sessions request more absent names than the limit. Names that only such sessions want do not trigger fallback.
     pub fn over_absent_limit(self) -> usize {
         self.interest.over_absent_limit()
     }

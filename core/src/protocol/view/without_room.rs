@@ -1,5 +1,5 @@
-//! Resources that a server has and for which there was no room. They exist with unknown contents, and only the relay is why no client has
-//! them.
+//! Resources that a server has and for which there was no room. They exist with unknown contents, and clients lack them only because of the
+//! relay.
 //!
 //! Owns their names, until something else is known of each. Others decide what follows: their lack is no reason for a fallback
 //! (`wants.rs`), they count in the size of their set (`stage.rs`), and routing waits longer for a cluster among them (`order`).

@@ -183,7 +183,7 @@ impl fmt::Display for KeyField {
     }
 }
 
-/// Returns a text as the configuration has it, in quotes if it could be read as several texts.
+/// Returns a text as the configuration has it, in quotes if it has a space, comma, quotation mark or backslash, or is not all visible ASCII.
 fn quoted(text: &str) -> String {
     let is_plain = |byte: u8| byte.is_ascii_graphic() && !b"\"\\,".contains(&byte);
     if text.bytes().all(is_plain) { text.to_owned() } else { format!("{text:?}") }

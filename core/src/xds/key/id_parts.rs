@@ -32,8 +32,8 @@ impl IdPart {
     }
 }
 
-/// Returns an id that has only these parts of `id`, each at its position, and is empty elsewhere. So it has the same parts as `id`, and is no
-/// longer. Parts with different separators have no common positions: then the whole id is returned.
+/// Returns an id that has only these parts of `id`, each at its position, and is empty elsewhere. So these parts are the same in both, and the
+/// result is not longer than `id`. Parts with different separators have no common positions: then the whole id is returned.
 pub(super) fn kept(parts: &[&IdPart], id: &str) -> String {
     let [first, others @ ..] = parts else { return String::new() };
     let separator = first.separator();

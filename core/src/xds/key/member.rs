@@ -71,7 +71,7 @@ pub(super) fn member_node(node: &[u8], tenant: Option<&str>) -> Option<MemberNod
     Some(MemberNode { own: own.into_boxed_slice().into(), extensions: extensions.into_boxed_slice().into() })
 }
 
-/// Returns an encoded node with only those of its fields that have maps.
+/// Reads only those fields of an encoded node that have maps.
 fn maps(node: &[u8]) -> Option<Node> {
     let mut encoded = Vec::new();
     for field in wire::fields(node) {

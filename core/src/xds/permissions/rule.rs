@@ -12,7 +12,7 @@ use crate::xds::name_pattern::NamePattern;
 use crate::xds::network::Network;
 use crate::xds::peer::{Peer, Proven};
 
-/// The identities for which a rule is.
+/// Identities that a rule is for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum IdentityPattern {
     /// SPIFFE ids, verified by the bundle of their trust domain.

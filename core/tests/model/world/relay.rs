@@ -192,7 +192,7 @@ fn length(request: &Request) -> usize {
     }
 }
 
-/// Whether both requests subscribe to names of one type, and the first one has all names that fit.
+/// Whether both requests subscribe to names of one type, so that the second one has those that did not fit into the first.
 fn is_rest_of(rest: &Request, first: &Request) -> bool {
     match (rest, first) {
         (Request::Delta(rest), Request::Delta(first)) => {
@@ -203,7 +203,7 @@ fn is_rest_of(rest: &Request, first: &Request) -> bool {
     }
 }
 
-/// Whether a request has no room for one more version.
+/// Whether a request states versions and has no room for one more.
 fn states_little(request: &Request, limit: usize) -> bool {
     matches!(request, Request::Delta(delta) if !delta.initial_resource_versions.is_empty() && length(request) + 16 > limit)
 }

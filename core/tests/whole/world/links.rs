@@ -1,4 +1,4 @@
-//! The streams from a tier to what is below it: scripted servers, or sessions of another tier.
+//! The streams from a tier to what it requests from: scripted servers, or sessions of the tier before it.
 
 use std::time::Duration;
 
@@ -71,7 +71,7 @@ impl World {
         self.wake_tier(tier);
     }
 
-    /// Sends a request of a tier to what is below it.
+    /// Sends a request of a tier to the other end of a stream.
     pub(super) fn carry_request(&mut self, key: LinkKey, request: Request) {
         let way = self.way();
         let now = self.now;
@@ -93,7 +93,7 @@ impl World {
         let way = self.way() + self.way();
         let now = self.now;
         let Some(link) = self.tiers[key.tier].link(key) else { return };
-        // The edge reports responses before the answer to a call, if that came after them.
+        // The edge reports responses before the answer to a call if the answer came after them.
         link.last_in = link.last_in.max(now + way);
         let at = link.last_in;
         self.at(at, Event::Alive(key));

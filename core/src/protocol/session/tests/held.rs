@@ -6,7 +6,7 @@ use crate::protocol::session::InRejected;
 use crate::protocol::view::{InterestChange, Selector};
 
 impl World {
-    /// Returns each resource of a type as `name state`, in the order of names. Resources of `*` come before those that are requested by name.
+    /// Returns each resource of a type as `name state`, sorted. One of `*` that is requested by name too comes twice.
     fn held(&self, url: &str) -> Vec<String> {
         let holdings = self.session.report().holdings();
         let kind = self.kind(url);

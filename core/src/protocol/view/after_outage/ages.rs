@@ -1,4 +1,4 @@
-//! Since when the words of each server are held, or were held until its stream ended. Asking for the latest looks at no single word.
+//! Since when the words of each server are held, or were held until its stream ended. The latest is found without visiting single words.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::protocol::moment::Moment;
 use crate::protocol::visits::visit;
 
-/// How many words there are of each server, by since when they count. None of the counts is zero.
+/// The number of words of each server, by the time from which they count. None of the numbers is zero.
 #[derive(Debug, Default)]
 pub(super) struct Ages(BTreeMap<u16, BTreeMap<Moment, usize>>);
 

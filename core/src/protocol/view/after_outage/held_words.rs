@@ -78,7 +78,7 @@ struct InterruptedWord {
     /// Since when it was held, which counts for a later view.
     since: Moment,
     passed: Duration,
-    /// As of the word: it goes on with the time.
+    /// As in [`HeldWord`]. Kept with the time if the server says the same again.
     is_renewed: bool,
 }
 
@@ -127,7 +127,7 @@ impl HeldWords {
         !self.is_empty() && self.words.get(key).is_some_and(HeldWord::is_removal)
     }
 
-    /// Returns the names of one type and class that a server has removed.
+    /// Returns the names of one type and class whose removals are held.
     pub(in crate::protocol::view) fn removed_names(&self, kind: &Type, class: Class) -> impl Iterator<Item = &Name> {
         self.of(kind, class).filter(|(_, word)| word.is_removal()).map(|(name, _)| name)
     }
@@ -219,7 +219,7 @@ impl HeldWords {
         self.words.insert(key, word);
     }
 
-    /// Lets the time of each word begin now, unless it has begun again before. So does that of one whose stream has ended: its server may
+    /// Lets the time of each word begin now, unless it has begun again before. Also that of words whose stream has ended: their server may
     /// say the same to the next client.
     pub(super) fn renew(&mut self, now: Moment) {
         let Self { words, interrupted, ages, .. } = self;

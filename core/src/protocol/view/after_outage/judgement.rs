@@ -270,7 +270,7 @@ impl<'a> Judgement<'a> {
         }
     }
 
-    /// A server has deleted a resource, and its rules keep that. What was held of the resource ends.
+    /// A server has deleted a resource that its rules keep. What was held of the resource ends.
     fn end(&mut self, kind: &Type, class: Class, key: &Name) {
         match class {
             Class::Named if key.is_glob() => {

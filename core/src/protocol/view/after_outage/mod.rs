@@ -93,8 +93,8 @@ impl AfterOutage {
         (now < first + SAID_AGAIN).then(|| now.min(end - rules.after_outage))
     }
 
-    /// Releases what was held for long enough. Without a client nothing is released, because the next client would be given the last word
-    /// to one that has left. When a client returns for the first time, the time of each word starts over.
+    /// Releases what was held for long enough. Without a client nothing is released: what the server said was for a client that has left, and would
+    /// take effect for the next one. When a client returns for the first time, the time of each word starts over.
     pub(super) fn on_time(&mut self, rules: &BrakeRules, now: Moment) -> Vec<Unit> {
         if self.attendance == Attendance::Returned {
             self.attendance = Attendance::Attended;

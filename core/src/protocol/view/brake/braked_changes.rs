@@ -20,7 +20,7 @@ pub(super) struct BrakedChange {
     /// By the clock of the hold.
     pub(super) since: Duration,
     pub(super) generation: u64,
-    /// When its server last stated it.
+    /// The opening on which its server last stated it.
     pub(super) opening: u64,
     pub(super) origin: Origin,
     /// The set would have been empty without it: it is held for the longer time.

@@ -23,7 +23,7 @@ pub(super) struct Hold {
     start_size: usize,
     since: Moment,
     clock: Clock,
-    /// When the set became empty, by the clock.
+    /// Since when the set would be empty if all that is held passed, by the clock.
     empty_since: Option<Duration>,
     /// The number of the server's present opening or poll.
     opening: u64,
@@ -101,7 +101,7 @@ impl Hold {
         self.clock.stop(now);
     }
 
-    /// The server has stated its whole set, or was quiet after its part of it.
+    /// The server has stated its whole set, or a part of it and was then quiet.
     pub(super) fn stands(&mut self, now: Moment) {
         self.changes += u64::from(!self.clock.runs());
         self.clock.start(now);
@@ -380,5 +380,5 @@ impl Hold {
     }
 }
 
-/// An age in a file may be anything.
+/// Ages in a file are cut to this, because a file may have any age.
 const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);

@@ -12,7 +12,7 @@ use crate::xds::Type;
 pub struct BrakeRules {
     /// The full names of the types whose sets have brakes. v2 types follow their successors.
     pub types: BTreeSet<Box<str>>,
-    /// Removals hold if they would take more than this percentage of a set, and at least `count` of it.
+    /// Removals are held if they would take more than this percentage of a set and at least `count` of it, or all of it.
     pub share: u8,
     /// See `share`.
     pub count: usize,
@@ -22,7 +22,7 @@ pub struct BrakeRules {
     pub grace: Duration,
     /// How long the removals from a set that would be empty are held.
     pub empty_grace: Duration,
-    /// How long a removal has been held before a later opening or poll of the same server can end the grace.
+    /// How long a removal has to be held before a later opening or poll of the same server can end the grace.
     pub agree_after: Duration,
     /// How long the first words of a server after an outage are held, if they take something away from clients. Zero: not at all.
     pub after_outage: Duration,

@@ -18,7 +18,7 @@ use crate::xds::Name;
 pub(super) struct SetBrake {
     window: Window,
     hold: Option<Hold>,
-    /// Increases with the size while something is held. When a hold ends, the number of its changes is added.
+    /// Increases with each change of the size while something is held. When a hold ends, the number of its changes is added.
     changes: u64,
 }
 
@@ -30,7 +30,7 @@ pub(super) struct Said {
     size: usize,
     /// The brake has engaged.
     is_new: bool,
-    /// Something was held before it passed, or since.
+    /// Something was held before, or the brake has engaged.
     is_held: bool,
 }
 

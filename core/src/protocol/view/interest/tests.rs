@@ -143,7 +143,7 @@ fn with_a_full_cache_new_names_have_no_room_and_nothing_lingers() {
     assert_eq!(world.interest.expire(world.now + Duration::from_secs(1)), [], "it lingers again");
 }
 
-/// Lingering names make room for new ones until their time is over, and not after it: a list would become too long.
+/// Lingering names make room for new ones until their time is over. If they did so after that too, a list would become too long.
 #[test]
 fn i10_names_that_have_lingered_long_enough_make_no_more_room() {
     let mut world = World::with_list();

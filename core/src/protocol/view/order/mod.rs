@@ -44,7 +44,7 @@ pub struct OrderLosses {
     pub removals: u64,
     /// Clusters that a change refers to and that did not arrive.
     pub awaited: Vec<Name>,
-    /// Changes of routing that were applied before their clusters arrived.
+    /// Clusters that a change of routing waited for until it was applied without them.
     pub waits: u64,
     /// Bodies that were too large to be inspected.
     pub too_large: u64,
@@ -245,7 +245,7 @@ impl Order {
         self.waiting.set_longest(|cluster| lacks_room(cluster, facts), longest);
     }
 
-    /// Returns changes that have waited long enough, each with the clusters that did not arrive: [`Self::waited_for`].
+    /// Returns changes that have waited long enough, each with the clusters that did not arrive. These are for [`Self::waited_for`].
     pub(super) fn take_overdue(&mut self, now: Moment) -> Vec<(Passed, BTreeSet<Name>)> {
         self.references.on_time(now);
         let taken: Vec<_> = self.waiting.take_overdue(&self.times, now);
@@ -365,11 +365,11 @@ fn keeps_order(facts: &Facts) -> bool {
 fn knows_all_clusters_with(cluster: &Name, facts: &Facts) -> bool {
     let clusters = facts.clusters();
     let Some(set) = facts.set_around(clusters, cluster) else { return false };
-    // A client that requests a cluster by name does so because of the route.
+    // A client that requests a cluster by name does so once it has the route, so the route does not wait.
     !facts.has_name(clusters, cluster) && facts.tables().completeness_of(clusters, &set) >= Completeness::Settled
 }
 
-/// Whether the server has sent a cluster for which there was no room. A client that requests it by name does so because of the route.
+/// Whether the server has sent a cluster for which there was no room. One that a client requests by name does not count: the client has the route by then.
 fn lacks_room(cluster: &Name, facts: &Facts) -> bool {
     let (clusters, without_room) = (facts.clusters(), facts.tables().without_room());
     let has = |class| without_room.has(clusters, class, cluster);

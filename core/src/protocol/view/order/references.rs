@@ -18,7 +18,7 @@ pub(super) struct References {
     ends: VecDeque<(Moment, Name)>,
     /// Clusters that a resource refers to and that are absent, with since when.
     dangling: BTreeMap<Name, Dangling>,
-    /// Clusters whose endpoints have another name, by that name. A cluster may lead there in one class alone.
+    /// Clusters whose endpoints have another name, by that name; each with the class in which it has them.
     clusters_of: BTreeMap<Name, BTreeSet<(Class, Name)>>,
     /// Removed route configurations that clients still request: an Envoy continues to use the last one.
     kept: BTreeMap<Key, Arc<Resource>>,
@@ -27,7 +27,7 @@ pub(super) struct References {
 #[derive(Debug, Clone, Copy)]
 struct Dangling {
     since: Moment,
-    /// A change that refers to it has waited for it once.
+    /// No change waits for it: one has waited in vain, or the cluster was removed while something referred to it.
     waited: bool,
 }
 
@@ -149,7 +149,7 @@ impl References {
         self.dangling.iter().map(|(name, dangling)| (name, dangling.since))
     }
 
-    /// Whether a change that refers to this cluster waits for it: not again if it did not arrive the first time.
+    /// Whether a change that refers to this cluster waits for it: not if one has waited in vain, or the cluster was removed under a reference.
     pub(super) fn is_worth_waiting(&self, cluster: &Name) -> bool {
         self.dangling.get(cluster).is_none_or(|dangling| !dangling.waited)
     }

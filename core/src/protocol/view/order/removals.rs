@@ -87,7 +87,7 @@ impl DeferredRemovals {
         self.removals.retain(|(kind, class, _), _| kind != of || *class != Class::Wildcard);
     }
 
-    /// Takes out what is removed now, and the clusters among it that something in the tables still refers to. The endpoints of a cluster
+    /// Takes out what is removed now. Also returns the clusters among it that something in the tables still refers to. The endpoints of a cluster
     /// are removed with it or after it. `bound` is `None` while changes wait.
     pub(super) fn take_ended(
         &mut self,

@@ -15,7 +15,7 @@ pub(super) struct WaitingChanges {
     changes: BTreeMap<Key, WaitingChange>,
     /// The missing clusters, each with the changes that wait for it.
     missing: BTreeMap<Name, BTreeSet<Key>>,
-    /// For how long a change could wait since the last release.
+    /// The longest time that any change could wait, of those that have waited since the last release.
     could_wait: Option<Duration>,
 }
 
@@ -138,7 +138,7 @@ impl WaitingChanges {
         keys.into_iter().filter_map(|key| self.remove(&key).map(|waiting| (key, waiting))).collect()
     }
 
-    /// Returns for how long changes could wait, once none of them waits any more; at the next call `None`.
+    /// When no change waits any more, returns once for how long one could have waited since the last release. Otherwise `None`.
     pub(super) fn take_release(&mut self) -> Option<Duration> {
         if self.changes.is_empty() { self.could_wait.take() } else { None }
     }
@@ -156,7 +156,7 @@ pub(super) struct WaitTimes {
     changed: Moment,
     /// When the last waiting change of routing was released.
     released: Moment,
-    /// The longest time that this change could wait, or an earlier one that a removal has seen too.
+    /// The longest time that this change could wait, or an earlier one whose release the oldest removal has seen too.
     could_wait: Duration,
     /// Authorities whose server is unreachable, or has not sent its routing since it came back; and since when others are steady.
     unsteady: BTreeSet<Authority>,
@@ -209,8 +209,8 @@ impl WaitTimes {
         Some(since.max(self.steady_since(name)?) + longest)
     }
 
-    /// Until when a removed resource stays at most. `None` while changes wait (`bound`), or while a server that could send another reference has
-    /// not responded.
+    /// Until when a removed resource stays at most. `None` while changes wait (then `bound` is `None`), or while a server that could send another
+    /// reference has not responded.
     pub(super) fn removal_end(&self, name: &Name, since: Moment, bound: Option<Duration>) -> Option<Moment> {
         Some(since.max(self.steady_since(name)?).max(self.released) + bound?)
     }

@@ -11,7 +11,7 @@ use crate::xds::Name;
 #[derive(Debug, Clone, Default)]
 pub struct Coverage {
     completeness: Completeness,
-    /// Its stream or server was lost since it last said something of the set: more of it will not come until the next opening.
+    /// The stream or the server was lost after the last response for the set: no more of the set comes until the next opening.
     is_cut: bool,
     has_expired: bool,
     /// Removals since then were reported on the present opening: evidence also for clients that connected since.

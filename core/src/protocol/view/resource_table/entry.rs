@@ -129,7 +129,7 @@ pub enum AbsenceEvidence {
     Expired,
 }
 
-/// The time since which a name is present (or was, until its tombstone), and earlier intervals that ended in a removal.
+/// The revision since which a name is present, or was until its removal, and earlier intervals that ended in a removal.
 #[derive(Debug, Clone)]
 pub(crate) struct PresenceHistory {
     since: Revision,

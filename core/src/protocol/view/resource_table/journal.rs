@@ -20,7 +20,7 @@ pub struct Journal {
     /// What is present.
     additions: Changes,
     removals: Changes,
-    /// Resources whose TTL was extended since their last change, by the revision of that.
+    /// Resources whose TTL was extended since their last change, by the revision of the extension.
     refreshes: Changes,
     removal_bytes: usize,
     horizon: Revision,

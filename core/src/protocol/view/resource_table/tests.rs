@@ -14,7 +14,7 @@ struct World {
     revision: Revision,
     now: Moment,
     options: ViewOptions,
-    /// So many removals are remembered.
+    /// How many removals are remembered at most.
     most: usize,
 }
 

@@ -294,7 +294,7 @@ fn what_is_taken_away_from_a_client_that_has_left_goes_in_the_end_if_no_other_is
     assert_eq!(bench.present(CDS), names(&["a"]));
 }
 
-/// Otherwise the next client would be given the last word to one that has left.
+/// Otherwise what the server said last to a client that has left would take effect for the next client.
 #[test]
 fn without_a_client_nothing_goes_until_the_next_one_was_there_for_the_time() {
     let mut bench = Bench::new();
@@ -342,7 +342,7 @@ fn without_a_client_a_word_whose_stream_is_opened_again_for_the_next_one_waits_f
     bench.pass(5_000);
     assert_eq!(bench.present(CDS), names(&["a", "b"]), "the first client has come a moment ago");
 
-    // The next one comes when that has left, and so on: none lives for as long as a removal waits.
+    // Another client comes when the first one has left, and so on: none stays for as long as a removal waits.
     note(&mut bench, false);
     bench.pass(1_000);
     note(&mut bench, true);
