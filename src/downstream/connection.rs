@@ -32,8 +32,8 @@ use super::write_timeout::WriteTimeout;
 pub(super) struct ConnectionTimeouts {
     /// For the first bytes: in all versions of HTTP the client sends first.
     pub(crate) first_word: Duration,
-    /// For the head of the next HTTP/1.1 request after a response. Pollers reuse their connection, mostly within twice a delay of up to a
-    /// minute.
+    /// For the head of the next HTTP/1.1 request after a response. Pollers reuse their connection after a delay, mostly of up to a minute; this
+    /// is twice as long.
     pub(crate) next_request: Duration,
     /// For an HTTP/1.1 peer that stops reading within a response.
     pub(crate) stall: Duration,

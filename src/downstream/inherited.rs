@@ -21,7 +21,7 @@ use super::late_socket::AwaitedAddress;
 pub struct InheritedSockets {
     sockets: Vec<InheritedSocket>,
     handover: Handover,
-    /// The process was started with at least one: another one may be serving still.
+    /// Whether the process was started with at least one socket. Then another process may still be serving.
     follows_another: bool,
     awaited: Vec<AwaitedAddress>,
 }
@@ -101,7 +101,7 @@ impl InheritedSockets {
         Ok(Self { sockets, follows_another, ..Self::default() })
     }
 
-    /// Returns the socket of an address, if it was inherited, with a queue of this length. Port 0 is no socket's.
+    /// Returns the socket of an address, if it was inherited, with a queue of this length. No socket has port 0.
     pub(crate) fn take_tcp(&mut self, address: SocketAddr, backlog: i32) -> io::Result<Option<Socket>> {
         self.take(backlog, |place| *place == SocketPlace::Tcp(address))
     }
@@ -120,7 +120,7 @@ impl InheritedSockets {
         Ok(Some(socket))
     }
 
-    /// Checks that each socket was taken: clients of another one would wait for ever.
+    /// Checks that each socket was taken: clients of one that nobody uses would wait for ever.
     pub(crate) fn check_used(&self) -> Result<(), InheritError> {
         match self.sockets.first() {
             None => Ok(()),

@@ -86,7 +86,7 @@ async fn is_late(place: &Place) {
     }
 }
 
-/// Lets a connection end that was told to. Without streams it has little time for that. Returns `None` if it took longer.
+/// Waits until a connection that was told to end has ended. `None`: it took too long. With streams it has no time limit, unless it has to go.
 pub(in crate::downstream) async fn finish<T>(place: &Place, end: End, serving: impl Future<Output = T>) -> Option<T> {
     let mut serving = pin!(serving);
     let mut has_to_go = end == End::Judged;

@@ -55,7 +55,7 @@ pub(crate) struct Connections {
     addresses: Arc<Groups<IpAddr>>,
     identities: Arc<Groups<Arc<str>>>,
     counters: Arc<LimitCounters>,
-    /// What the admin address has in reserve. Clients do not get it.
+    /// The open files that are in reserve for the admin address.
     reserve: Arc<Spare>,
     times: Times,
     full: LogPace,

@@ -337,7 +337,7 @@ impl Place {
     /// Notes a group that the connection is one of, and why it is refused if there are too many of them.
     fn join<K: Eq + Hash>(&self, group: &OnceLock<InGroup<K>>, own: Option<InGroup<K>>, refusal: Option<Refusal>) {
         if let Some(own) = own {
-            let _ = group.set(own); // there is none: it was not known
+            let _ = group.set(own); // it is not set yet: the key was unknown
         }
         if let Some(refusal) = refusal {
             let _ = self.crowded.set(refusal); // one reason is enough

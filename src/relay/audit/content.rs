@@ -7,8 +7,8 @@ use weir_core::protocol::view::Snapshot;
 
 use crate::transcode::{Descriptors, Transcoder};
 
-/// Returns the first differences between what a view has and what a member was given. It takes as long as there are resources: it is not for
-/// a thread that others wait for.
+/// Returns the first differences between what a view has and what a member was given. The time grows with the number of resources, so the
+/// caller should not block the runtime with it.
 pub(super) fn differing(
     view: &Snapshot,
     member: &Snapshot,
