@@ -289,7 +289,7 @@ pub trait Connector: Send + Sync {
     /// Returns the configured variant of the server, if there is one.
     fn variant(&self) -> Option<Variant>;
 
-    /// Returns the permits to reopen streams, if the server can tell them apart. Such a stream is first ended gracefully.
+    /// Returns the permits to reopen streams, if the source is a server that has streams. An open stream is then first ended gracefully.
     fn reopenings(&self) -> Option<Arc<Semaphore>> {
         None
     }

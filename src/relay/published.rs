@@ -19,7 +19,7 @@ pub(super) struct Published {
     blocked: AtomicUsize,
     newest: Mutex<Arc<Snapshot>>,
     leases: Mutex<Leases>,
-    /// Places of the servers that have responded on a stream of this view which stands.
+    /// Places of the servers that have responded on a stream of this view that is still open.
     responding: Mutex<Vec<u16>>,
     brakes: Mutex<NotedBrakes>,
     /// Types that no server is asked for. Those that a server refuses have its status.

@@ -133,7 +133,7 @@ impl Tried {
     }
 }
 
-/// Old failures are forgotten when nothing is connected to the address.
+/// Removes an address without connections and failures. If there are too many addresses, old failures are forgotten, too.
 impl Drop for Tried {
     fn drop(&mut self) {
         let now = Instant::now();
