@@ -73,8 +73,8 @@ pub enum InheritError {
 }
 
 impl InheritedSockets {
-    /// Takes the sockets that the environment describes, and removes `LISTEN_FDS` and `LISTEN_PID` from it. So this comes before the first
-    /// thread. `LISTEN_FDNAMES` stays, and means nothing without the others.
+    /// Takes the sockets that the environment describes, and removes `LISTEN_FDS` and `LISTEN_PID` from it. So this must be called before a
+    /// thread is started. `LISTEN_FDNAMES` stays, and means nothing without the others.
     pub fn from_environment() -> Result<Self, InheritError> {
         let is_own = env::var("LISTEN_PID").is_ok_and(|pid| pid.parse() == Ok(std::process::id()));
         let names = env::var("LISTEN_FDNAMES").unwrap_or_default();

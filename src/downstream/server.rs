@@ -165,7 +165,7 @@ impl Downstream {
         response.get()
     }
 
-    /// A gRPC call is answered at once, and its stream goes on in tasks of its own: they keep no room for the request.
+    /// A gRPC call is answered at once. Its stream goes on in tasks of its own, which do not keep the request.
     fn answer(
         self,
         request: Request<Incoming>,

@@ -62,7 +62,7 @@ impl Shards {
         Served(shard.runtime.spawn(serving(place)))
     }
 
-    /// Chooses the shard of a connection, and counts it there. One at a time: otherwise connections that come together would go to the same.
+    /// Chooses the shard of a connection, and counts it there. One at a time: otherwise connections that come together would go to the same shard.
     /// A shard whose thread has ended gets none while another is left.
     fn enter(&self) -> (&Shard, OnShard) {
         let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);

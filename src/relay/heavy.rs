@@ -60,7 +60,7 @@ struct Threads {
     most: usize,
 }
 
-/// One of them.
+/// One of these threads, in use until this is dropped.
 struct Thread<'a>(&'a Threads);
 
 impl Threads {

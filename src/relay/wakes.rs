@@ -9,7 +9,7 @@ use tokio::task::yield_now;
 
 use crate::shared_runtime::OwnRuntime;
 
-/// Those to be woken, by their shards. They are woken when this is dropped.
+/// The tasks to be woken, by their shards. They are woken when this is dropped.
 #[derive(Default)]
 pub(super) struct Wakes(Vec<(OwnRuntime, Vec<Waker>)>);
 

@@ -145,7 +145,7 @@ impl Connections {
         self.limits.get()
     }
 
-    /// Puts other limits in force. Who is there already stays.
+    /// Puts other limits in force. Connections that are open stay.
     pub(crate) fn set_limits(&self, limits: ConnectionLimits) {
         self.places.resize(limits.max(self.most));
         self.addresses.set_limits(limits.of_address());
@@ -362,7 +362,7 @@ const TIMES: Times = Times {
     room: Duration::from_secs(4),
     first_request: Duration::from_secs(5),
 };
-/// How often spare places are looked at while none is free.
+/// How often spare places without a request are vacated while none is free.
 const LOOK: Duration = Duration::from_millis(10);
 /// The pause after a connection could not be accepted.
 const PAUSE: Duration = Duration::from_millis(100);

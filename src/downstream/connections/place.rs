@@ -32,13 +32,13 @@ pub(in crate::downstream) struct Place {
     accepted: Instant,
     /// With a spare place, the first request decides.
     decision: OnceCell<Decision>,
-    /// Why its requests are refused all the same, if it turned out to be one of too many of its kind.
+    /// Why its requests are refused whatever its place: too many connections of its address or identity, or no memory.
     crowded: OnceLock<Refusal>,
     streams: Mutex<Streams>,
     pace: Option<Pace>,
     /// The views that this connection makes, and its account.
     quota: OnceLock<Arc<ViewQuota>>,
-    /// What it is charged with itself.
+    /// The memory charge of the connection itself.
     charge: OnceLock<Charge>,
     ahead: Arc<SentAhead>,
     /// Set by the first request.

@@ -100,7 +100,7 @@ impl AuditBoard {
         by_server.for_each(|(server, bytes)| state.paces.entry(server).or_default().note_views(bytes, now));
     }
 
-    /// Whether the audit of a view may begin that is expected to receive so much from a server. If not, others of that server wait behind it.
+    /// Whether the audit of a view, which is expected to receive so much from a server, may begin. If not, other audits at that server wait behind it.
     pub(super) fn may_begin(&self, server: &str, view: &Arc<str>, bytes: u64, now: Moment) -> bool {
         let mut state = self.state();
         let has_room = state.paces.entry(server.to_owned()).or_default().may_begin(bytes, now);

@@ -42,5 +42,5 @@ fn of_resource(unequal: &Unequal, transcoder: &Transcoder) -> Option<Differing> 
     Some(Differing { kind: kind.clone(), name: name.clone(), path, changed: *changed })
 }
 
-/// How many differences are looked for: one says what is wrong, and the same are found by the second comparison.
+/// How many differences are returned: one is enough to show what is wrong, and a second comparison returns the same ones.
 const MOST: usize = 100;

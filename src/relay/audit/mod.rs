@@ -65,7 +65,7 @@ pub(crate) async fn audit_views(views: &Views, number: u64, interval: Duration, 
     }
 }
 
-/// Returns the views that several clients share, and those whose clients are moving from one configuration to another: both have the view.
+/// Returns the views that several clients share, and those that two configurations have, since their clients are moving from one to the other.
 fn shared_and_moving<'a>(
     watched: impl Iterator<Item = (&'a Arc<str>, usize)>,
 ) -> (BTreeSet<Arc<str>>, BTreeSet<Arc<str>>) {

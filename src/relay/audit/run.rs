@@ -1,4 +1,4 @@
-//! One audit: the streams of a member, from their opening to the end, whatever that is.
+//! One audit: the streams of a member, from their opening until there is a result, or none can be had.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

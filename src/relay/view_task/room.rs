@@ -1,4 +1,4 @@
-//! Whether there is room for what servers have and for which there was none.
+//! Whether there is room again for resources that servers have and that were rejected for want of memory.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ pub(super) struct LackedRoom {
     is_lacking: bool,
 }
 
-/// How often it is looked whether rejected resources have room, if nothing else happens.
+/// How often to check whether rejected resources have room, if nothing else happens.
 pub(super) const ROOM_CHECK: Duration = Duration::from_secs(2);
 
 impl LackedRoom {
