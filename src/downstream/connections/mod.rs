@@ -80,7 +80,7 @@ impl From<&ProcessCounters> for ConnectionCounters {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Times {
     unused: UnusedTimes,
-    /// How long a connection is given to end in good order.
+    /// How long a connection is given to end gracefully.
     end: Duration,
     /// How long a first request waits for the place of a connection that is being closed.
     room: Duration,
@@ -340,7 +340,7 @@ impl Connections {
         self.aged.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Returns how long a connection is given to end in good order.
+    /// Returns how long a connection is given to end gracefully.
     fn time_to_end(&self) -> Duration {
         self.times.end
     }

@@ -308,7 +308,7 @@ impl Place {
         matches!(self.decision.get(), Some(Decision::Served))
     }
 
-    /// Whether its requests are served, and not refused because of a group that it is in.
+    /// Whether its requests are served: it has a place, and nothing else refuses them.
     pub(super) fn is_served(&self) -> bool {
         self.has_place() && self.crowded.get().is_none()
     }

@@ -30,7 +30,7 @@ struct BoardState {
     /// How many configurations were set up, and the number of the one whose views are audited.
     configurations: u64,
     audited: u64,
-    /// What is known of views by their last audit that came to an end.
+    /// What the last finished audit of each view has found.
     last: BTreeMap<Arc<str>, Finding>,
 }
 

@@ -24,7 +24,7 @@ impl LackedRoom {
     pub(super) fn note(&mut self, names: usize, rejected: usize, memory: &Memory) -> bool {
         let is_any = names > 0 || rejected > 0;
         self.bytes = if is_any { self.bytes.max(rejected) } else { 0 };
-        // Of what files have, the size is not known here: more than the odd resource has to have room.
+        // The size of what files have is not known here: there has to be room for more than a few resources.
         let wanted = if is_any && self.bytes == 0 { memory.budget() } else { self.bytes };
         let has_room = memory.has_room_for_resources(wanted);
         self.is_lacking = is_any && !has_room;
