@@ -63,7 +63,7 @@ impl GivesWay for Yielding {
     }
 }
 
-/// Responds with the messages and the status of a task, which ends when its client has to. The task reads and drops what the client still sends.
+/// Responds with the messages and the final status of a new task, which `held` may end. After the status it reads and drops what still comes.
 pub(super) fn answered_apart(
     messages: mpsc::Receiver<Bytes>,
     held: Held,

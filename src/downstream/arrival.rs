@@ -23,7 +23,7 @@ use crate::memory::{Belonging, costs};
 use crate::relay::{Newest, ViewQuota};
 use crate::tls::{ClientChain, ListenerTls};
 
-/// What clients arrive through, whichever configuration serves them.
+/// Finds out who new clients are. A reload of the configuration does not replace it.
 pub(super) struct Arrivals {
     service: Arc<Newest<Service>>,
     connections: Arc<Connections>,
@@ -135,7 +135,7 @@ impl Arrivals {
         }
     }
 
-    /// Does the TLS handshake. What the client proves by its certificate is its peer's.
+    /// Does the TLS handshake, and notes in `peer` what the client's certificate proves.
     async fn secure(
         &self,
         socket: Socket,
@@ -166,7 +166,7 @@ impl Arrivals {
         counted.is_ok()
     }
 
-    /// Returns what counts the client's views, and what the connection holds.
+    /// Returns the quota of the client's views, with the memory account of the connection.
     fn quota(&self, peer: &Peer, identity: Option<&str>) -> ViewQuota {
         let service = self.service.get();
         let views = service.views();
@@ -176,7 +176,7 @@ impl Arrivals {
         views.quota(identity).charged_to(views.memory().connect(belonging), is_relay)
     }
 
-    /// Returns what tells whether the client may stay, if anything can change that: what TLS demands, or the rule that it came under.
+    /// Returns a function that judges whether the client may stay, if a change of TLS or of the rules of permissions can end it.
     fn judge(&self, peer: &Arc<Peer>, chain: Option<ClientChain>) -> Option<Judge> {
         let (permissions, peer) = (self.service.get().views().permissions().clone(), peer.clone());
         let (judged, has_rules) = (permissions.judged_now(), !permissions.current().rules().is_empty());

@@ -1,4 +1,4 @@
-//! The replies of one session as a response body. At most one piece is in flight; the next one is made when HTTP/2 has written it.
+//! The replies of one session as a response body. One piece, or a few shared ones, are in flight; the next is made when HTTP/2 has written one.
 
 use std::future::Future;
 use std::io::IoSlice;

@@ -1,4 +1,4 @@
-//! Client status (CSDS) on the addresses for clients. Only clients whose access rule has `client_status` may ask.
+//! Client status (CSDS) on the addresses for clients. Only clients whose rule of permissions has `client_status` may ask.
 
 use std::sync::Arc;
 

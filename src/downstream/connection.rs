@@ -32,8 +32,8 @@ use super::write_timeout::WriteTimeout;
 pub(super) struct ConnectionTimeouts {
     /// For the first bytes: in all versions of HTTP the client sends first.
     pub(crate) first_word: Duration,
-    /// For the head of the next HTTP/1.1 request after a response. Pollers reuse their connection, mostly within twice a delay of up to a
-    /// minute.
+    /// For the head of the next HTTP/1.1 request after a response. Pollers reuse their connection after a delay, plus up to the same again; few
+    /// have a delay of more than a minute.
     pub(crate) next_request: Duration,
     /// For an HTTP/1.1 peer that stops reading within a response.
     pub(crate) stall: Duration,
@@ -166,7 +166,7 @@ fn http1(limits: &ConnectionLimits, patience: ConnectionTimeouts) -> http1::Buil
     builder
 }
 
-/// The library answers longer headers itself, with 431 and without a reason. Those between the limit and this are refused with one.
+/// The HTTP library answers longer headers itself, with 431 and no reason. Weir refuses headers between the limit and this, with a reason.
 fn longest_headers(limits: &ConnectionLimits) -> usize {
     limits.header_bytes.saturating_mul(2)
 }

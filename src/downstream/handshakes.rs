@@ -56,7 +56,7 @@ impl Handshakes {
         self.limits.get().timeout
     }
 
-    /// Counts a handshake. An error is the limit, if the address has too many.
+    /// Counts a handshake. `Err`: the limit, which the address has reached.
     pub(crate) fn enter(&self, address: Option<IpAddr>) -> Result<OfAddress<'_>, usize> {
         let limit = self.limits.get().per_address;
         let Some(address) = address else { return Ok(OfAddress(None)) };

@@ -78,7 +78,7 @@ struct Ledger {
     /// The requests from the oldest to the newest.
     by_age: BTreeMap<u64, u64>,
     by_connection: BTreeMap<u64, usize>,
-    /// The requests from the smallest to the largest.
+    /// The connections with incomplete requests, from the one with the fewest bytes to the one with the most.
     by_bytes: BTreeSet<(usize, u64)>,
 }
 

@@ -15,7 +15,7 @@ pub(super) enum NotInflated {
     NoRoom(Status),
 }
 
-/// Inflates a request to at most `most` bytes. Yields to other tasks meanwhile; large requests take turns.
+/// Inflates a request to at most `limit` bytes. Yields to other tasks meanwhile; large requests take turns.
 pub(super) async fn inflate(
     compressed: Bytes,
     limit: usize,

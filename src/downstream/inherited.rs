@@ -21,7 +21,7 @@ use super::late_socket::AwaitedAddress;
 pub struct InheritedSockets {
     sockets: Vec<InheritedSocket>,
     handover: Handover,
-    /// The process was started with at least one: another one may be serving still.
+    /// Whether the process was started with at least one socket. Then another process may still be serving.
     follows_another: bool,
     awaited: Vec<AwaitedAddress>,
 }
@@ -73,8 +73,8 @@ pub enum InheritError {
 }
 
 impl InheritedSockets {
-    /// Takes the sockets that the environment describes, and removes `LISTEN_FDS` and `LISTEN_PID` from it. So this comes before the first
-    /// thread. `LISTEN_FDNAMES` stays, and means nothing without the others.
+    /// Takes the sockets that the environment describes, and removes `LISTEN_FDS` and `LISTEN_PID` from it. So this must be called before a
+    /// thread is started. `LISTEN_FDNAMES` stays, and means nothing without the others.
     pub fn from_environment() -> Result<Self, InheritError> {
         let is_own = env::var("LISTEN_PID").is_ok_and(|pid| pid.parse() == Ok(std::process::id()));
         let names = env::var("LISTEN_FDNAMES").unwrap_or_default();
@@ -101,7 +101,7 @@ impl InheritedSockets {
         Ok(Self { sockets, follows_another, ..Self::default() })
     }
 
-    /// Returns the socket of an address, if it was inherited, with a queue of this length. Port 0 is no socket's.
+    /// Returns the socket of an address, if it was inherited, with a queue of this length. No socket has port 0.
     pub(crate) fn take_tcp(&mut self, address: SocketAddr, backlog: i32) -> io::Result<Option<Socket>> {
         self.take(backlog, |place| *place == SocketPlace::Tcp(address))
     }
@@ -120,7 +120,7 @@ impl InheritedSockets {
         Ok(Some(socket))
     }
 
-    /// Checks that each socket was taken: clients of another one would wait for ever.
+    /// Checks that each socket was taken: clients of one that nobody uses would wait for ever.
     pub(crate) fn check_used(&self) -> Result<(), InheritError> {
         match self.sockets.first() {
             None => Ok(()),

@@ -71,8 +71,8 @@ impl AwaitedAddress {
         self.opened.clone()
     }
 
-    /// Opens the address as soon as the other process has left it, and fails if that takes longer than this. What stands against it meanwhile may
-    /// be of the moment in which the other one leaves.
+    /// Opens the address as soon as the other process has left it, and fails if that takes longer than this. Until then it tries again after
+    /// every error, since any may come from the other process just leaving.
     pub(crate) async fn opened_within(self, time: Duration) -> anyhow::Result<()> {
         let Self { address, pause, mut open, opened: is_open } = self;
         let last = Instant::now() + time;
@@ -110,7 +110,7 @@ impl fmt::Display for AwaitedAddress {
     }
 }
 
-/// After this a port is looked at again. Clients are refused there meanwhile.
+/// The pause after which a port is tried again. Clients are refused there meanwhile.
 pub(super) const OF_PORT: Duration = Duration::from_millis(100);
-/// After this the place of a Unix socket is looked at again: the process that has it sees a connection.
+/// The pause after which the path of a Unix socket is tried again. The process that has it sees a connection at each try.
 pub(super) const OF_UNIX: Duration = Duration::from_secs(1);

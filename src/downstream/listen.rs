@@ -9,7 +9,7 @@ use super::inherited::InheritedSockets;
 use super::late_socket::{AwaitedAddress, LateSocket, OF_PORT};
 
 /// Listens on an address: with the inherited socket that has it, or else with a new one. Returns whether it was inherited.
-/// One that another process has is opened later, if this one follows it.
+/// An address that another process has is opened later, if this process may follow that one.
 pub(crate) fn listen(
     address: SocketAddr,
     inherited: &mut InheritedSockets,

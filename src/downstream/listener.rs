@@ -1,4 +1,4 @@
-//! One address for clients: where it is, and what its connections have to bring.
+//! One address for clients: where it is, and what it expects of connections.
 
 use std::fmt;
 use std::io;
@@ -41,7 +41,7 @@ pub(crate) struct Listener {
     socket: ListenSocket,
     options: Arc<ListenOptions>,
     tls: Option<Arc<ListenerTls>>,
-    /// Only of an inherited socket: from when on the next process accepts its connections.
+    /// When the next process begins to accept its connections. Only an inherited socket has this.
     handover: Option<Handover>,
 }
 

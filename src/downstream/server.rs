@@ -44,7 +44,7 @@ pub(crate) struct Downstream {
 }
 
 impl Downstream {
-    /// Starts the shards. `Err`: they could not be.
+    /// Starts the shards. `Err`: they could not be started.
     pub(crate) fn new(
         service: Arc<Newest<Service>>,
         connections: Arc<Connections>,
@@ -96,7 +96,7 @@ impl Downstream {
         self.arrivals.set_handshakes(options.handshakes);
     }
 
-    /// Returns what counts requests that are incomplete.
+    /// Returns a function that returns the bytes of all incomplete requests.
     pub(crate) fn incomplete(&self) -> impl Fn() -> usize + Send + use<> {
         let incomplete = self.incomplete.clone();
         move || incomplete.bytes()
@@ -165,7 +165,7 @@ impl Downstream {
         response.get()
     }
 
-    /// A gRPC call is answered at once, and its stream goes on in tasks of its own: they keep no room for the request.
+    /// A gRPC call is answered at once. Its stream goes on in tasks of its own, which do not keep the request.
     fn answer(
         self,
         request: Request<Incoming>,
@@ -181,7 +181,7 @@ impl Downstream {
         }
     }
 
-    /// Returns the limit that a request is beyond. A health check is answered all the same, or a full relay would count as a broken one.
+    /// Returns why a request is refused, if it is. A health check never is, since a full relay would then count as a broken one.
     fn refuse(&self, request: &Request<Incoming>, is_beyond: bool, place: &Place) -> Option<Refusal> {
         let judged = place.judged();
         let verdict = judged.as_ref().and_then(|client| client.verdict());
@@ -244,7 +244,7 @@ fn is_grpc(request: &Request<Incoming>) -> bool {
     request.version() == Version::HTTP_2 && !rest && !request.headers().get(CONTENT_TYPE).is_some_and(json)
 }
 
-/// Answers a request with the limit that it is beyond. What the client still sends is read and dropped: otherwise the answer could be lost
+/// Answers a request with the reason why it is refused. What the client still sends is read and dropped: otherwise the answer could be lost
 /// with a connection that is reset.
 fn refused(request: Request<Incoming>, refusal: Refusal) -> Response<AnyBody> {
     let grpc = is_grpc(&request);

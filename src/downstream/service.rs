@@ -202,7 +202,7 @@ impl Service {
         response
     }
 
-    /// Returns what is compressed for a client. On one machine it would cost both and save nothing.
+    /// Returns what is compressed for a client. Nothing is for one on the same machine: it would cost both sides CPU and save nothing.
     fn compression_for(&self, request: &Request<Incoming>, peer: &Peer, accepted: &str) -> Compression {
         let is_far = peer.ip().is_some_and(|address| !address.is_loopback());
         match is_far && Encoding::is_gzip_accepted(request.headers(), accepted) {
@@ -228,7 +228,7 @@ impl Service {
         Ok(frames.with_gzip(encoding == Encoding::Gzip).begun_within(self.first_message))
     }
 
-    /// Takes the drain of the process: that another configuration serves is nothing to those who watch.
+    /// Takes the drain of the process: a watch goes on when another configuration replaces this one.
     pub(super) fn health(&self, inquiry: Inquiry, frames: Frames, place: &Place, drain: Drain) -> Response<AnyBody> {
         let (out, messages) = mpsc::channel(2);
         let held = Held::by(place, inquiry == Inquiry::Check);

@@ -1,6 +1,6 @@
 //! Threads on which connections live, each with a runtime of its own: a connection, the readers and bodies of its streams and their timers are
-//! polled by one thread, from its first request to its end. What outlives a connection or serves others too is on the shared runtime
-//! (`shared_runtime`), as is what comes before the first request.
+//! polled by one thread, from when its client is known to its end. What outlives a connection or serves others too is on the shared runtime
+//! (`shared_runtime`), as is a connection whose client is not known yet.
 
 use std::future::Future;
 use std::io;
@@ -16,10 +16,10 @@ use tokio::task::JoinHandle;
 
 use crate::shared_runtime;
 
-/// All of them. Their threads end when this is dropped, with what is left there.
+/// All shards. When this is dropped, their threads end, and so do the connections that are left there.
 pub(super) struct Shards {
     shards: Box<[Shard]>,
-    /// Where the next connection goes if all have as much.
+    /// The shard that the next connection goes to if all have the same load.
     next: Mutex<usize>,
 }
 
@@ -42,7 +42,7 @@ pub(super) struct OnShard(Arc<Load>);
 pub(super) struct Served(JoinHandle<()>);
 
 impl Shards {
-    /// Starts so many, beside the current runtime. None: connections live there.
+    /// Starts this many shards beside the current runtime. `None` for 0: connections live on the current runtime.
     pub(super) fn start(count: usize) -> io::Result<Option<Arc<Self>>> {
         if count == 0 {
             return Ok(None);
@@ -53,7 +53,7 @@ impl Shards {
         Ok(Some(Arc::new(Self { shards: shards.map_err(fails)?, next: Mutex::new(0) })))
     }
 
-    /// Lets a connection live on the shard that has least. It gets its place there.
+    /// Serves a connection on the shard with the least load. `serving` gets what counts the connection there.
     pub(super) fn serve<F>(&self, serving: impl FnOnce(OnShard) -> F) -> Served
     where
         F: Future<Output = ()> + Send + 'static,
@@ -62,7 +62,7 @@ impl Shards {
         Served(shard.runtime.spawn(serving(place)))
     }
 
-    /// Chooses the shard of a connection, and counts it there. One at a time: otherwise connections that come together would go to the same.
+    /// Chooses the shard of a connection, and counts it there. One at a time: otherwise connections that come together would go to the same shard.
     /// A shard whose thread has ended gets none while another is left.
     fn enter(&self) -> (&Shard, OnShard) {
         let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
@@ -74,7 +74,7 @@ impl Shards {
     }
 }
 
-/// Returns which has least: of those with as much, the first one from `from` on.
+/// Returns the index of the least load: of equal ones, the first from `from` on, in a circle.
 fn least_loaded(loads: &[usize], from: usize) -> usize {
     let in_turn = (0..loads.len()).map(|step| (from + step) % loads.len());
     in_turn.min_by_key(|shard| loads[*shard]).unwrap_or_default() // there is one
@@ -93,7 +93,7 @@ impl Shard {
         Ok(Self { runtime: handle, load: Arc::default(), until_dropped })
     }
 
-    /// Returns how much it has to do, and the most that there is if it does nothing any more.
+    /// Returns the number of its connections and streams, or the maximum if its thread has ended.
     fn load(&self) -> usize {
         if self.until_dropped.is_closed() { usize::MAX } else { self.load.0.load(Ordering::Relaxed) }
     }

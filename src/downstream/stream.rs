@@ -183,8 +183,8 @@ async fn large_turn(frames: &Frames, call: &Call, entries: usize) -> Option<Heav
     turn.await
 }
 
-/// Finds room for the new names of a request, at least for their cost to a session, and charges the request itself until it is
-/// handled. `Err`: there is no room.
+/// Finds room for the new names of a request, at least for their cost to a session, and charges a large request itself until it
+/// is handled. `Err`: there is no room.
 fn admit_names(call: &mut Call, of: Subscribed, message: usize) -> Result<(NewNames, Option<Charge>), Status> {
     let Subscribed { names, bytes, of_type, node, entries: _ } = of;
     let known = match variant_of(call.method.shape) {

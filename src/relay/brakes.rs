@@ -67,7 +67,7 @@ pub(super) struct ViewBrakes {
     watch: Arc<BrakeWatch>,
     number: u64,
     view: Arc<str>,
-    /// The state of the view's brakes when it was last reported.
+    /// How many changes of the view's brakes there were at the last report.
     changes: u64,
 }
 

@@ -102,7 +102,8 @@ impl ClientLog {
         }
     }
 
-    /// Counts an event without a line of its own. The first such event schedules a line with the counts at the end of the second.
+    /// Returns whether an event has a line of its own, or else counts it. The first that is counted schedules a line with the counts for the
+    /// end of the second.
     fn is_worth_a_line(self: &Arc<Self>, count: impl FnOnce(&mut Second)) -> bool {
         let mut second = self.second.lock().unwrap_or_else(PoisonError::into_inner);
         if second.began.is_none_or(|began| began.elapsed() >= SECOND) && second.opened + second.ended == 0 {

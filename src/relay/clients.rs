@@ -22,7 +22,7 @@ pub(crate) struct ClientFacts {
     /// The hash of the sharing key.
     pub(crate) key: String,
     pub(crate) peer: Arc<Peer>,
-    /// True for a stream, whose client answers replies; false for a client that polls.
+    /// True for a stream, whose client answers replies; false for a call with one reply, such as a poll.
     pub(crate) is_stream: bool,
     pub(crate) connected: Moment,
 }

@@ -9,7 +9,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::shared_runtime;
 
-/// Whose turn it is with what concerns many names: a large request, or the work of a view.
+/// The turns for work on many names: large requests, or the work of views.
 #[derive(Debug, Clone)]
 pub(crate) struct HeavyTurns(Arc<Semaphore>);
 
@@ -22,8 +22,8 @@ impl HeavyTurns {
         Self(Arc::new(Semaphore::new((workers() / 2).max(1))))
     }
 
-    /// Half as many views as there are workers may work on many names, and at least two. So there is a thread for each view, and one for sessions.
-    /// Work without a thread would keep its worker.
+    /// Half as many views as there are workers may work on many names, and at least two. So there is a thread for each view, and two are left for
+    /// sessions. Work without a thread would keep its worker.
     pub(crate) fn of_views() -> Self {
         Self(Arc::new(Semaphore::new(views_at_work())))
     }
@@ -60,7 +60,7 @@ struct Threads {
     most: usize,
 }
 
-/// One of them.
+/// One of these threads, in use until this is dropped.
 struct Thread<'a>(&'a Threads);
 
 impl Threads {

@@ -88,7 +88,7 @@ struct KnownWaits {
 }
 
 impl WaitWatch {
-    /// Counts the waits that were within their bounds at the last look, and logs them, in one line for each kind. If a view has not answered, its
+    /// Counts the waits that have passed their bounds since the last look, and logs them, in one line for each kind. If a view has not answered, its
     /// waits keep their state. The waits of its sessions are read without the view.
     pub(crate) fn note(&self, beyond: &BTreeSet<WaitKey>, answered: &Answered) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);

@@ -141,7 +141,7 @@ pub enum LinkEvent {
     Alive,
     /// A message has begun to arrive, and is not complete.
     Receiving,
-    /// A complete response has arrived. The view task reads it itself, since it comes from a source with small responses.
+    /// A complete response has arrived, decoded and not read: of a polled source, or of a link without a reader. The view task reads it itself.
     Response(Box<Response>),
     /// A complete response has arrived and was read.
     Received {
@@ -188,7 +188,7 @@ pub enum LinkEvent {
     Ended {
         /// The cause, for logs and reports.
         reason: String,
-        /// Whether a message arrived on it. If not, the server is unreachable (UP-31).
+        /// Whether the server can be reached: it has responded, or refused the variant alone. If not, it is unreachable (UP-31).
         answered: bool,
         /// The server, or the way to it, was lost. False if the server drained the connection, or does not support the variant.
         is_lost: bool,
@@ -289,7 +289,7 @@ pub trait Connector: Send + Sync {
     /// Returns the configured variant of the server, if there is one.
     fn variant(&self) -> Option<Variant>;
 
-    /// Returns the permits to reopen streams, if the server can tell them apart. Such a stream is first ended gracefully.
+    /// Returns the permits to reopen streams, if the source is a server that has streams. An open stream is then first ended gracefully.
     fn reopenings(&self) -> Option<Arc<Semaphore>> {
         None
     }

@@ -172,7 +172,7 @@ impl Links {
         link.state.take().map(|state| state.epoch)
     }
 
-    /// Whether the stream ends to go on at another place.
+    /// Whether the stream ends because its link goes on, on another connection.
     pub(crate) fn is_moving(&self, id: StreamId) -> bool {
         self.open.get(&id).is_some_and(|link| link.is_moving)
     }

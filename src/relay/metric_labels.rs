@@ -62,8 +62,8 @@ impl MetricLabels {
         MetricLabel { labels: self.clone(), name }
     }
 
-    /// Returns the metrics with labels, and the sum of all others if there ever were any. Of two views with one label the first says how its
-    /// ladders are.
+    /// Returns the metrics with labels, and the sum of all others if there ever were any. Of two views with one label, the states of ladders are
+    /// those of the first.
     pub(crate) fn merge(&self, views: Vec<ViewMetrics>) -> Vec<ViewMetrics> {
         let state = self.state();
         let (mut merged, mut sum) = (Vec::<ViewMetrics>::new(), state.retired.clone());

@@ -19,7 +19,7 @@ pub(super) struct Published {
     blocked: AtomicUsize,
     newest: Mutex<Arc<Snapshot>>,
     leases: Mutex<Leases>,
-    /// Places of the servers that have responded on a stream of this view which stands.
+    /// Places of the servers that have responded on a stream of this view that is still open.
     responding: Mutex<Vec<u16>>,
     brakes: Mutex<NotedBrakes>,
     /// Types that no server is asked for. Those that a server refuses have its status.
@@ -28,7 +28,7 @@ pub(super) struct Published {
     refusal: Mutex<Option<Arc<ServerStatus>>>,
     /// What a later view is to know of the servers.
     history: Mutex<ServerHistory>,
-    /// Tells this view from those of the same key before and after it, whose revisions are others.
+    /// Tells this view from earlier and later ones of the same key. Revisions of different lives do not compare.
     life: u64,
 }
 
@@ -108,8 +108,8 @@ impl Published {
         self.types_apart.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Notes the status by which a server refuses the view, or that none does. Returns whether that is news: what the server writes with its
-    /// status may differ each time.
+    /// Notes the status by which a server refuses the view, or that none does. Returns whether that is news. Only the code counts for this, since
+    /// the text of the status may differ each time.
     pub(super) fn note_refusal(&self, status: Option<Arc<ServerStatus>>) -> bool {
         let mut known = self.refusal.lock().unwrap_or_else(PoisonError::into_inner);
         let before = std::mem::replace(&mut *known, status);

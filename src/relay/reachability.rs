@@ -104,7 +104,7 @@ impl ViewReachability {
         &self.health
     }
 
-    /// Returns the types that the server has answered in any view with the same credentials, if that applies to this view.
+    /// Returns the types that the server has answered in any view with the same credentials. None are known if each view shows its own headers.
     pub(crate) fn answered(&self, server: usize) -> Arc<BTreeSet<Type>> {
         self.health.answered(server, self.credentials_at(server))
     }

@@ -24,7 +24,7 @@ impl Redaction {
         Self { values, own: OnceLock::new(), others: ShownValues::default() }
     }
 
-    /// Also removes what the server is shown otherwise.
+    /// Also removes the values that the server is shown on other streams.
     pub(crate) fn and(self, others: &ShownValues) -> Self {
         Self { others: others.clone(), ..self }
     }

@@ -1,7 +1,7 @@
 //! Log lines about servers and ladders: one for each change, however many views and retries it concerns.
 //!
-//! All views share the log state of a server. Its first connected stream is logged at info, the loss of its last one at warn, and everything else
-//! at debug. Many ladders change state at once in many views: one of equal changes is logged, and the others are counted.
+//! All views share the log state of a server. Its first connected stream is logged at info; that its last one is lost, or none can be opened, at
+//! warn; other streams at debug. Many ladders change state at once in many views: the first of equal changes is logged, the others are counted.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};

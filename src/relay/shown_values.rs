@@ -81,7 +81,7 @@ impl ShownValues {
         InUse { values, shown: self.clone() }
     }
 
-    /// Returns how values of the configuration may be quoted. They are prepared while nobody waits.
+    /// Returns how values of the configuration may be quoted. This is prepared without the lock, so that nobody waits for it.
     pub(super) fn configured(&self) -> Arc<Quotes> {
         let known = self.lock();
         if let Some(configured) = known.quotes.clone() {
@@ -97,8 +97,8 @@ impl ShownValues {
         configured
     }
 
-    /// Returns how many bytes are of the whole value of a client, from each of the first so many places of a text on; nothing if there are no such
-    /// values. The text is short, so that nobody waits long.
+    /// Returns for each of the first `places` positions of a text how many bytes from there on are the whole value of a client; nothing if no such
+    /// values are known. The text is short, so the lock is not held for long.
     pub(super) fn of_clients_in(&self, text: &[u8], places: usize) -> Vec<usize> {
         let known = self.lock();
         if known.of_clients.0.is_empty() {

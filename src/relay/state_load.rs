@@ -93,7 +93,7 @@ impl StateLoad {
         matches!(*self.phase.borrow(), Phase::Running { .. })
     }
 
-    /// Whether the file was not read yet. Nothing may be waiting for it any more.
+    /// Whether the file is not read to its end yet, even if nothing waits for it any more.
     pub(crate) fn is_pending(&self) -> bool {
         *self.phase.borrow() != Phase::Over
     }

@@ -1,7 +1,7 @@
 //! Waking many sessions: all of one shard by one task there.
 //!
 //! Waking a task of a shard from another thread takes a system call each time, and the shard may be done with the first session before the next one
-//! is woken. Then it writes for each stream of a connection by itself. Sessions that are woken on the shard all have their turn before their connection.
+//! is woken. Then each stream of a connection is written separately. Sessions that are woken on the shard all have their turn before their connection.
 
 use std::task::Waker;
 
@@ -9,7 +9,7 @@ use tokio::task::yield_now;
 
 use crate::shared_runtime::OwnRuntime;
 
-/// Those to be woken, by their shards. They are woken when this is dropped.
+/// The tasks to be woken, by their shards. They are woken when this is dropped.
 #[derive(Default)]
 pub(super) struct Wakes(Vec<(OwnRuntime, Vec<Waker>)>);
 

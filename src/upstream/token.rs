@@ -12,7 +12,7 @@ use tonic::metadata::{Ascii, MetadataMap, MetadataValue};
 
 use crate::known_files::KnownFiles;
 
-/// Why a stream cannot be opened without a valid token (BOOT-7).
+/// Why there is no valid token. Without one, no stream can be opened (BOOT-7).
 #[derive(Debug, thiserror::Error)]
 pub(super) enum TokenError {
     #[error("cannot read the token in {}", path.display())]

@@ -27,7 +27,7 @@ pub(super) enum WireMessage {
 #[derive(Clone)]
 pub(super) struct WireMessages<S> {
     channel: S,
-    /// The bytes of a message, without its flag.
+    /// How many bytes a message may have, without its flag.
     limit: usize,
     /// Whether the server is asked to compress its responses.
     asks: bool,

@@ -86,7 +86,8 @@ async fn is_late(place: &Place) {
     }
 }
 
-/// Lets a connection end that was told to. Without streams it has little time for that. Returns `None` if it took longer.
+/// Waits until a connection that was told to end has ended; `None` if that took too long. A connection with streams has no time limit, unless it
+/// is refused, or its client or its age does not allow it to stay.
 pub(in crate::downstream) async fn finish<T>(place: &Place, end: End, serving: impl Future<Output = T>) -> Option<T> {
     let mut serving = pin!(serving);
     let mut has_to_go = end == End::Judged;

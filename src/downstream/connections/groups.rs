@@ -48,7 +48,7 @@ impl<K: Clone + Eq + Hash> Groups<K> {
         Arc::new(Self { limits: Mutex::new(limits), groups: Mutex::default() })
     }
 
-    /// Counts a connection, which is served or else refused. `None` if the group has refused ones enough.
+    /// Counts a connection, which is served or else refused. `None` if the group already has as many refused connections as it may.
     pub(super) fn enter(self: &Arc<Self>, key: K) -> Option<InGroup<K>> {
         let limit = self.limits().connections;
         let mut groups = self.lock();
@@ -65,7 +65,7 @@ impl<K: Clone + Eq + Hash> Groups<K> {
 }
 
 impl<K> Groups<K> {
-    /// Puts other limits in force. All are counted at any time, so that those count who were there before.
+    /// Puts other limits in force. Connections are also counted without a limit, so those that are open already count towards a new one.
     pub(super) fn set_limits(&self, limits: GroupLimits) {
         *self.limits.lock().unwrap_or_else(PoisonError::into_inner) = limits;
     }
@@ -123,7 +123,7 @@ fn unless_zero(limit: usize) -> usize {
     if limit == 0 { usize::MAX } else { limit }
 }
 
-/// How many connections of a group are answered that they are too many, at a time.
+/// How many connections of a group beyond its limit are accepted at a time, to be refused with a reason.
 const REFUSALS: usize = 2;
 
 #[cfg(test)]

@@ -55,7 +55,7 @@ pub(crate) struct Connections {
     addresses: Arc<Groups<IpAddr>>,
     identities: Arc<Groups<Arc<str>>>,
     counters: Arc<LimitCounters>,
-    /// What the admin address has in reserve. Clients do not get it.
+    /// The open files that are in reserve for the admin address.
     reserve: Arc<Spare>,
     times: Times,
     full: LogPace,
@@ -80,7 +80,7 @@ impl From<&ProcessCounters> for ConnectionCounters {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Times {
     unused: UnusedTimes,
-    /// How long a connection is given to end in good order.
+    /// How long a connection is given to end gracefully.
     end: Duration,
     /// How long a first request waits for the place of a connection that is being closed.
     room: Duration,
@@ -145,7 +145,7 @@ impl Connections {
         self.limits.get()
     }
 
-    /// Puts other limits in force. Who is there already stays.
+    /// Puts other limits in force. Connections that are open stay.
     pub(crate) fn set_limits(&self, limits: ConnectionLimits) {
         self.places.resize(limits.max(self.most));
         self.addresses.set_limits(limits.of_address());
@@ -340,7 +340,7 @@ impl Connections {
         self.aged.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Returns how long a connection is given to end in good order.
+    /// Returns how long a connection is given to end gracefully.
     fn time_to_end(&self) -> Duration {
         self.times.end
     }
@@ -362,7 +362,7 @@ const TIMES: Times = Times {
     room: Duration::from_secs(4),
     first_request: Duration::from_secs(5),
 };
-/// How often spare places are looked at while none is free.
+/// How often spare places without a request are vacated while none is free.
 const LOOK: Duration = Duration::from_millis(10);
 /// The pause after a connection could not be accepted.
 const PAUSE: Duration = Duration::from_millis(100);

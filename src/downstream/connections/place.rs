@@ -32,13 +32,13 @@ pub(in crate::downstream) struct Place {
     accepted: Instant,
     /// With a spare place, the first request decides.
     decision: OnceCell<Decision>,
-    /// Why its requests are refused all the same, if it turned out to be one of too many of its kind.
+    /// Why its requests are refused whatever its place: too many connections of its address or identity, or no memory.
     crowded: OnceLock<Refusal>,
     streams: Mutex<Streams>,
     pace: Option<Pace>,
     /// The views that this connection makes, and its account.
     quota: OnceLock<Arc<ViewQuota>>,
-    /// What it is charged with itself.
+    /// The memory charge of the connection itself.
     charge: OnceLock<Charge>,
     ahead: Arc<SentAhead>,
     /// Set by the first request.
@@ -308,7 +308,7 @@ impl Place {
         matches!(self.decision.get(), Some(Decision::Served))
     }
 
-    /// Whether its requests are served, and not refused because of a group that it is in.
+    /// Whether its requests are served: it has a place, and nothing else refuses them.
     pub(super) fn is_served(&self) -> bool {
         self.has_place() && self.crowded.get().is_none()
     }
@@ -337,7 +337,7 @@ impl Place {
     /// Notes a group that the connection is one of, and why it is refused if there are too many of them.
     fn join<K: Eq + Hash>(&self, group: &OnceLock<InGroup<K>>, own: Option<InGroup<K>>, refusal: Option<Refusal>) {
         if let Some(own) = own {
-            let _ = group.set(own); // there is none: it was not known
+            let _ = group.set(own); // it is not set yet: the key was unknown
         }
         if let Some(refusal) = refusal {
             let _ = self.crowded.set(refusal); // one reason is enough

@@ -1,4 +1,4 @@
-//! Places of which there are so many, and later more or fewer.
+//! A number of places, which can be changed while some are taken.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -15,7 +15,7 @@ struct Inner {
 
 struct Size {
     wanted: usize,
-    /// More than are wanted, while more are taken.
+    /// How many exist: more than `wanted` while too many are taken.
     there: usize,
 }
 

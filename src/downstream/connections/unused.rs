@@ -17,9 +17,9 @@ pub(super) struct Unused {
 
 #[derive(Default)]
 struct Turns {
-    /// Of those with a place.
+    /// Turns of connections with a place.
     placed: BTreeMap<Turn, Arc<Notify>>,
-    /// Of those with a spare place.
+    /// Turns of connections with a spare place.
     spare: BTreeMap<Turn, Arc<Notify>>,
 }
 
@@ -64,13 +64,13 @@ impl Unused {
         turns.spare.remove(&turn);
     }
 
-    /// Closes the one with a place whose turn is first. An error is when its turn comes, if there is one.
+    /// Closes the connection with a place whose turn is first, if that has come. `Err`: when it comes, if there is such a connection.
     pub(super) fn close_one(&self, now: Instant) -> Result<(), Option<Instant>> {
         let placed = &mut self.lock().placed;
         if close_first(placed, now) { Ok(()) } else { Err(placed.first_key_value().map(|((from, _), _)| *from)) }
     }
 
-    /// Closes those with a spare place whose turn has come.
+    /// Closes the connections with a spare place whose turn has come.
     pub(super) fn close_spare(&self, now: Instant) {
         let spare = &mut self.lock().spare;
         while close_first(spare, now) {}
@@ -87,7 +87,7 @@ impl Unused {
     }
 }
 
-/// Closes the one whose turn is first, if it has come. Returns false if there is none.
+/// Closes the connection whose turn is first, if that has come. Returns whether it closed one.
 fn close_first(turns: &mut BTreeMap<Turn, Arc<Notify>>, now: Instant) -> bool {
     let due = turns.first_entry().filter(|first| first.key().0 <= now);
     let Some(due) = due else { return false };

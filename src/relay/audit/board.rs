@@ -1,4 +1,4 @@
-//! What audits have found, in the life of the process and of the views that there are.
+//! The results of audits: counts over the life of the process, and the last finding of each view.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,7 +14,7 @@ use crate::log_pace::LogPace;
 #[derive(Debug)]
 pub(crate) struct AuditBoard {
     state: Mutex<BoardState>,
-    /// Whose turn it is: one configuration may still have clients while another one is in use.
+    /// Locked by the audit that is running: while one configuration replaces another, both may have views to audit.
     turn: tokio::sync::Mutex<()>,
     lines: LogPace,
 }
@@ -25,12 +25,12 @@ struct BoardState {
     bytes: u64,
     /// By server.
     paces: BTreeMap<String, AuditPace>,
-    /// The view whose audit a server's share has no room for, by server. Smaller ones that come later would use up what becomes free.
+    /// By server, the view whose audit waits for room in the server's share. Others wait behind it, or smaller audits would use up the room.
     waiting: BTreeMap<String, Arc<str>>,
-    /// Configurations that were set up, and the one whose views are audited: one before it may still have clients.
+    /// How many configurations were set up, and the number of the one whose views are audited.
     configurations: u64,
     audited: u64,
-    /// What is known of views by their last audit that came to an end.
+    /// What the last finished audit of each view has found.
     last: BTreeMap<Arc<str>, Finding>,
 }
 
@@ -100,7 +100,7 @@ impl AuditBoard {
         by_server.for_each(|(server, bytes)| state.paces.entry(server).or_default().note_views(bytes, now));
     }
 
-    /// Whether the audit of a view may begin that is expected to receive so much from a server. If not, others of that server wait behind it.
+    /// Whether the audit of a view, which is expected to receive so much from a server, may begin. If not, other audits at that server wait behind it.
     pub(super) fn may_begin(&self, server: &str, view: &Arc<str>, bytes: u64, now: Moment) -> bool {
         let mut state = self.state();
         let has_room = state.paces.entry(server.to_owned()).or_default().may_begin(bytes, now);
@@ -111,7 +111,7 @@ impl AuditBoard {
         is_first && has_room
     }
 
-    /// A view cannot be audited for another reason: nobody waits behind it.
+    /// Notes that a view cannot be audited for another reason, so that no other view waits behind it.
     pub(super) fn note_not_waiting(&self, view: &Arc<str>) {
         self.state().waiting.retain(|_, of| of != view);
     }
@@ -124,7 +124,7 @@ impl AuditBoard {
         state.paces.entry(server.to_owned()).or_default().note_audit(bytes, now);
     }
 
-    /// Returns the number of another configuration. Its views are audited from [`Self::follow`] on.
+    /// Returns a number for a new configuration. Its views are audited from [`Self::follow`] on.
     pub(crate) fn number(&self) -> u64 {
         let mut state = self.state();
         state.configurations += 1;
@@ -144,9 +144,9 @@ impl AuditBoard {
         self.state().audited == number
     }
 
-    /// Notes what an audit of a view has found, unless another configuration is in use by now. What is not finished says nothing new.
+    /// Notes what a finished audit of a view has found, unless another configuration is in use by now.
     ///
-    /// It takes the place of what was found before. While the member of a finding is there, audits ask for no other one.
+    /// This replaces what was found before. While the member that is given something else is present, later audits ask for no other member.
     pub(super) fn note_finding(&self, number: u64, view: &Arc<str>, member: MemberNode, report: AuditReport) {
         let mut state = self.state();
         if state.audited == number {
@@ -154,25 +154,25 @@ impl AuditBoard {
         }
     }
 
-    /// Returns the member that was given something else by the last audit of a view.
+    /// Returns the member of a view that, as its last audit has found, is given something else than the view.
     pub(super) fn member_of_finding(&self, view: &str) -> Option<MemberNode> {
         let state = self.state();
         state.last.get(view).filter(|of| of.report.differences_count > 0).map(|of| of.member.clone())
     }
 
-    /// Forgets what was found of a view: there is nobody any more of whom it says something.
+    /// Forgets what was found of a view, since it concerns no client that is connected now.
     pub(super) fn forget(&self, view: &str) {
         self.state().last.remove(view);
     }
 
-    /// Forgets the views that have ended, or have no two clients any more.
+    /// Forgets all views but these. The others have ended, or have fewer than two clients.
     pub(super) fn retain(&self, views: &BTreeSet<Arc<str>>) {
         let mut state = self.state();
         state.last.retain(|view, _| views.contains(view));
         state.waiting.retain(|_, view| views.contains(&*view));
     }
 
-    /// `Some`: a finding is worth a line, which says how many before it had none.
+    /// `Some` if a finding may be logged now, with the number of findings before it that were not.
     pub(super) fn line(&self) -> Option<u64> {
         self.lines.line(std::time::Instant::now())
     }

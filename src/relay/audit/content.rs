@@ -7,8 +7,8 @@ use weir_core::protocol::view::Snapshot;
 
 use crate::transcode::{Descriptors, Transcoder};
 
-/// Returns the first differences between what a view has and what a member was given. It takes as long as there are resources: it is not for
-/// a thread that others wait for.
+/// Returns the first differences between what a view has and what a member was given. The time grows with the number of resources, so the
+/// caller should not block the runtime with it.
 pub(super) fn differing(
     view: &Snapshot,
     member: &Snapshot,
@@ -42,5 +42,5 @@ fn of_resource(unequal: &Unequal, transcoder: &Transcoder) -> Option<Differing> 
     Some(Differing { kind: kind.clone(), name: name.clone(), path, changed: *changed })
 }
 
-/// How many differences are looked for: one says what is wrong, and the same are found by the second comparison.
+/// How many differences are returned: one is enough to show what is wrong, and a second comparison returns the same ones.
 const MOST: usize = 100;

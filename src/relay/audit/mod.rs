@@ -1,7 +1,7 @@
 //! Audits: whether members of a view that its server is not shown would be given the same as the view (`views.audit`).
 //!
 //! Owns when which view is audited, one at a time, and what was found. Leaves what counts as a difference to the core, and streams to the
-//! edge. Nothing follows from a finding but words: a view is split by the configuration alone.
+//! edge. A finding is only reported: a view is split by the configuration alone.
 
 mod board;
 mod content;
@@ -65,7 +65,7 @@ pub(crate) async fn audit_views(views: &Views, number: u64, interval: Duration, 
     }
 }
 
-/// Returns the views that several clients share, and those whose clients are moving from one configuration to another: both have the view.
+/// Returns the views that several clients share, and those that two configurations have, since their clients are moving from one to the other.
 fn shared_and_moving<'a>(
     watched: impl Iterator<Item = (&'a Arc<str>, usize)>,
 ) -> (BTreeSet<Arc<str>>, BTreeSet<Arc<str>>) {
@@ -80,8 +80,8 @@ fn shared_and_moving<'a>(
     (of(|(_, all)| *all > 1), of(|(places, _)| *places > 1))
 }
 
-/// Forgets findings that say nothing of the clients that are there. The next audit may be far off, and there may be nobody to ask as. While
-/// clients are moving to a new configuration, its view does not have all of them yet.
+/// Forgets findings that do not hold for the clients that are connected. The next audit may be far off, and have no member to ask for. Views whose
+/// clients are moving to a new configuration are left out: the new view does not have all of them yet.
 async fn end_findings(board: &AuditBoard, running: &[(Arc<str>, mpsc::Sender<Command>)], moving: &BTreeSet<Arc<str>>) {
     let findings = board.findings();
     if findings.is_empty() {
@@ -192,7 +192,7 @@ fn random() -> u64 {
     RandomState::new().build_hasher().finish()
 }
 
-/// How far comparisons are apart that count, unless the interval is shorter.
+/// The least time between two comparisons that count, unless the interval is shorter.
 const GAP: Duration = Duration::from_secs(30);
 const SHORTEST_TICK: Duration = Duration::from_millis(50);
 const LONGEST_TICK: Duration = Duration::from_secs(5);

@@ -1,4 +1,4 @@
-//! One audit: the streams of a member, from their opening to the end, whatever that is.
+//! One audit: the streams of a member, from their opening until there is a result, or none can be had.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -29,7 +29,7 @@ pub(super) enum AuditEnd {
     Unfinished(Unfinished),
 }
 
-/// Why an audit says nothing.
+/// Why an audit has no result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Unfinished {
     /// The view has ended.
@@ -131,7 +131,7 @@ impl<'a> Audit<'a> {
         }
     }
 
-    /// Runs until it knows something, or knows that it will not.
+    /// Runs until it has a result, or gives up.
     pub(super) async fn run(&mut self, gap: Duration) -> AuditEnd {
         let began = Instant::now();
         let (mut look_at, mut compare_at, mut was_complete) = (began + LOOKS_EVERY, Moment::START, false);
@@ -282,13 +282,13 @@ impl<'a> Audit<'a> {
     }
 }
 
-/// How often the members are looked at: the server is not asked for one that has left.
+/// How often to check that both members are still present: the server must not be asked on behalf of one that has left.
 const LOOKS_EVERY: Duration = Duration::from_secs(1);
 const COMPARES_EVERY: Duration = Duration::from_millis(500);
 const LEAST_WAIT: Duration = Duration::from_millis(20);
 /// How long a server has to give all that is requested: some times as long as it may be silent about what does not exist.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(60);
-/// After so many gaps in which the view changed, it is not expected to rest for one.
+/// The audit gives up after so many gaps: the view then hardly stays unchanged for one.
 const MOST_GAPS: u32 = 10;
 /// A server that sends whole sets sends them again when something in them changes.
 const MOST_TIMES: u64 = 4;

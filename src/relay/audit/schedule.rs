@@ -49,12 +49,12 @@ impl Schedule {
         ready.min_by_key(|(_, turn)| turn.due).map(|(view, _)| view.clone())
     }
 
-    /// An audit of a view has come to its end.
+    /// An audit of a view had a result.
     pub(super) fn note_audit(&mut self, view: &Arc<str>, now: Instant) {
         self.put_off(view, now + self.interval);
     }
 
-    /// An audit of a view says nothing, and is made again before the interval is over.
+    /// An audit of a view had no result, and is made again before the interval is over.
     pub(super) fn note_unfinished(&mut self, view: &Arc<str>, now: Instant) {
         self.put_off(view, now + self.interval / 8);
     }

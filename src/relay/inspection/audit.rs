@@ -72,8 +72,8 @@ pub(in crate::relay) fn are_shown_and_present(of: &Inspection<'_>, shown: &Membe
     shown_now(of) == Some(shown) && of.members.present().any(|of| of.node() == member)
 }
 
-/// Whether what an audit has found of the view at a server is over, whatever the next one would find. Each client that is there has the node
-/// that the server is shown, or the view has another server by now, or one that is a relay.
+/// Whether a finding about the view at a server no longer holds, whatever another audit would find: all clients that are present have the node
+/// that the server is shown, or the view now has another server, or a relay as its server.
 pub(in crate::relay) fn is_finding_over(of: &Inspection<'_>, server: &str) -> bool {
     let are_equal = |shown: &MemberNode| of.members.present().all(|member| member.node() == shown);
     let is_elsewhere = || match Offer::of(of.view, of.sources) {

@@ -80,8 +80,8 @@ mod tests {
     const LISTENERS: &str = "envoy.config.listener.v3.Listener";
     const SECRETS: &str = "envoy.extensions.transport_sockets.tls.v3.Secret";
 
-    /// A view of twice as many clusters, half of which a brake holds. It has as many listeners, after as many removals, and as many secrets that do
-    /// not exist.
+    /// A view of `2 * count` clusters, half of which a brake holds, of `count` listeners after as many removals, and of `count` secrets that do not
+    /// exist.
     fn view_of(count: usize) -> (View, Arc<TypeTable>) {
         let table = Arc::new(TypeTable::new());
         let brakes = BrakeRules { types: [CLUSTERS.into()].into(), share: 10, count: 1, ..BrakeRules::default() };

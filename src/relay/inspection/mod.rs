@@ -85,7 +85,7 @@ pub(super) fn dangling(of: &Inspection<'_>) -> DanglingClusters {
     DanglingClusters { view: of.facts.view_id.to_string(), clusters, state: of.view.snapshot().clone() }
 }
 
-/// Returns the name of the view and the words of its key, if a resource is present there.
+/// Returns the name of the view and the fields of its key as text, if a resource is present in the view.
 pub(super) fn words_if_present(of: &Inspection<'_>, kind: &Type, name: &Name) -> Option<(String, String)> {
     let state = of.view.snapshot();
     let mut found = [Class::Wildcard, Class::Named].into_iter().map(|class| state.lookup(kind, class, name));

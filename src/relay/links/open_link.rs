@@ -22,7 +22,7 @@ pub(super) struct OpenLink {
     /// A request that did not fit into the channel, until it is sent.
     pub(super) waiting: Option<Request>,
     pub(super) last_error: Option<String>,
-    /// The stream ends to go on at another place.
+    /// The stream ends because the link goes on, on another connection.
     pub(super) is_moving: bool,
     pub(super) responses: u64,
     /// The permit, which is kept until the server has responded, at most until this time.
@@ -73,8 +73,8 @@ impl OpenLink {
         self.state.as_ref()?.stream.as_ref()
     }
 
-    /// Its stream has ended: nothing waits to be sent on it, and nothing is compared with it. Returns how, unless it moves: then it counts as
-    /// connected until it is, or has failed to be.
+    /// Drops what belongs to a stream that has ended: a waiting request, and a trial. Returns how it ended, unless the link moves to another
+    /// connection: it then counts as connected until the next stream is open, or could not be opened.
     pub(super) fn end(&mut self, has_cache: bool) -> Option<StreamEnd> {
         (self.waiting, self.trial) = (None, None);
         let moves = std::mem::take(&mut self.is_moving);

@@ -1,4 +1,4 @@
-//! One client stream among those of a pool: its reports are counted, and it is sent the orders.
+//! One client stream among those of a pool: its reports are counted, and it is sent the server's orders, which are its LRS responses.
 
 use prost::Message;
 use weir_core::proto::code;

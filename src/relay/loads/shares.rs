@@ -56,8 +56,8 @@ impl<T> Shares<T> {
         Some(place)
     }
 
-    /// Takes back the newest place of the connection that has most. It has at least two more than the one that asks: with one more, the two
-    /// would take it from each other for ever.
+    /// Takes back the newest place of the connection with the most, if that has at least two more than this connection. With one more, the
+    /// two would take it from each other for ever.
     pub(super) fn make_room_for(&mut self, connection: u64) -> Option<T> {
         let (most, holder) = *self.by_count.last()?;
         if most < self.count(connection) + 2 {

@@ -138,7 +138,7 @@ pub(crate) fn differences(views: &Views, session: u64) -> Option<DifferenceRepor
     Some(report::differences(&*views.clients().get(session)?))
 }
 
-/// Returns what a client was sent by the number of its stream.
+/// Returns what the client of the stream with this number was sent.
 pub(crate) async fn client_of(views: &Views, session: u64) -> Option<ClientHoldings> {
     let client = views.clients().get(session)?;
     tokio::task::spawn_blocking(move || client.holdings()).await.ok()

@@ -10,7 +10,7 @@ use crate::relay::report::{Around, Books, ExplainQuery, Explanation, OtherViews,
 use crate::relay::session_handle::{SessionHandle, report};
 use crate::relay::views::Views;
 
-/// The answers of other views that may have a resource: the name of each view that has it, and the words of its key.
+/// The answers of other views that may have a resource: the name of each view that has it, and the fields of its key as text.
 type HavingIt = Answers<Option<(String, String)>>;
 
 /// Returns for each open stream why the client has or lacks a resource.

@@ -30,7 +30,7 @@ pub(super) struct Answers<T> {
     pub(super) left_out: usize,
 }
 
-/// Returns the metrics and the waits of all views. Waits beyond their bounds, and views that are left out, are counted when they are first seen.
+/// Returns the metrics and the waits of all views. A wait beyond its bound is counted when it is first seen, a view that is left out each time.
 pub(crate) async fn measure(views: &Views) -> Measured {
     let until = Instant::now() + PATIENCE;
     let question = |view: &Inspection<'_>| (inspection::metrics(view), inspection::waits(view, 0));

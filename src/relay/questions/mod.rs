@@ -1,4 +1,4 @@
-//! Questions of operators over all views, in this order: views of clients, the hub's view, and then those of an earlier configuration.
+//! Questions of operators over all views, in this order: views of clients, those of an earlier configuration, and then the hub's view.
 
 mod clients;
 mod explain;

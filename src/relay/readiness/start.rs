@@ -32,7 +32,7 @@ enum Phase {
     /// There is no source to ask.
     Unasked,
     Asking(Vec<Asked>),
-    /// The relay could serve a client at some time. This state is final.
+    /// The relay could serve a client at some time, or its time to wait is over. This state is final.
     Over,
 }
 

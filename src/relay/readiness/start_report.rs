@@ -28,7 +28,7 @@ impl StartReport {
 
     /// Reports why the source at this place has not answered.
     pub(crate) fn failed(&self, index: usize, reason: String) {
-        let reason = reason.replace(char::is_control, " "); // a server's words, in pages with a reason on each line
+        let reason = reason.replace(char::is_control, " "); // text of a server, for pages with one reason on each line
         self.readiness.state().start.failed(self.number, index, reason);
     }
 

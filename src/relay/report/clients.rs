@@ -119,7 +119,7 @@ pub(crate) struct ClientQuery {
     pub(crate) view: Option<String>,
     /// Only this type is shown, and only clients that have requested it.
     pub(crate) kind: Option<Type>,
-    /// The client's state, or that of its type if there is one.
+    /// The client's state, or that of `kind` if it is given.
     pub(crate) state: Option<SyncState>,
     pub(crate) limit: usize,
     /// The last session of the page before.

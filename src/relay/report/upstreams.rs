@@ -32,7 +32,7 @@ pub(crate) struct ViewReport {
 #[derive(Debug, Serialize)]
 pub(crate) struct FromDiskReport {
     pub(crate) resources: usize,
-    /// Since when they are served.
+    /// For how long they have been served.
     pub(crate) seconds: u64,
     /// For how long their servers had not been heard when they were loaded; null if that is not known.
     pub(crate) unheard_seconds: Option<u64>,

@@ -24,7 +24,7 @@ pub(crate) enum TapWhat {
     Reply(Box<ReplyGlance>),
     /// A poll whose client is up to date.
     Unchanged,
-    /// The relay's text to a client that is sent nothing, or nothing more.
+    /// The end of the stream or poll, with the relay's text to the client.
     Ended {
         /// The status of gRPC, or of HTTP for a poll.
         status: Option<i32>,

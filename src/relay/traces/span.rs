@@ -158,7 +158,7 @@ const TEXT_BYTES: usize = 256;
 mod tests {
     use super::*;
 
-    /// The rows of a table in docs/tracing.md: the heading above it, and the first cell of each row.
+    /// The tables of docs/tracing.md, each with the heading above it and the first cells of its rows.
     fn documented() -> Vec<(String, Vec<String>)> {
         let page = std::fs::read_to_string("docs/tracing.md").unwrap();
         let mut spans = Vec::<(String, Vec<String>)>::new();

@@ -1,4 +1,4 @@
-//! What others have of a view task, too.
+//! What a view task shares with the rest of the relay.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
@@ -10,7 +10,7 @@ use crate::relay::nack_watch::NackWatch;
 use crate::relay::published::Published;
 use crate::relay::view_usage::ViewUsage;
 
-/// What others have of a view task, too.
+/// What a view task shares: the receiving end of its commands, and state that the map of views and the sessions read.
 pub(in crate::relay) struct ViewChannels {
     pub(in crate::relay) commands: mpsc::Receiver<Command>,
     pub(in crate::relay) published: Arc<Published>,

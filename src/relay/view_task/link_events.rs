@@ -54,7 +54,7 @@ impl<'a> Upstream<'a> {
         Self { shared, view, sources, links, refusals, shown, traced, reporter }
     }
 
-    /// Returns the updates of an event. One of a link that was given up has none, nor one of an earlier opening.
+    /// Returns the updates of an event. An event of a link that was given up, or of an earlier opening, has none.
     pub(super) fn on_event(&mut self, report: LinkReport) -> Arrival {
         let (id, now) = (report.id.stream, self.shared.clock.now());
         if !self.links.note(&report) {

@@ -66,7 +66,7 @@ pub(super) struct ViewTask {
     traced: TracedChanges,
     /// What was rejected for want of memory.
     lacked_room: LackedRoom,
-    /// What it is charged with besides bodies, and besides what its sessions are.
+    /// The memory charge of the view. Bodies, and what sessions are charged with, are not part of it.
     charge: Charge,
 }
 
@@ -78,8 +78,8 @@ enum Event {
 
 /// How many events are applied together before the result is published.
 const MAX_EVENTS: usize = 256;
-/// After how many changes of interest no more are, which take about a millisecond. A client that changes its own as fast as it can would
-/// otherwise keep all others waiting.
+/// How many changes of interest are applied together; they take about a millisecond. Without this limit, a client that changes its interest as
+/// fast as it can would keep all others waiting.
 const MAX_CHANGES: usize = PART;
 
 impl ViewTask {
@@ -196,7 +196,7 @@ impl ViewTask {
                 self.shown.join(&mut *session, &mut self.sources, now);
                 self.sessions.join(session);
                 if let Some(status) = refusal {
-                    self.sessions.refuse_view_to(id, &status); // it has looked before the server said so
+                    self.sessions.refuse_view_to(id, &status); // it was accepted before the server refused the view
                 }
             }
             Command::Interest(session, changes) => {
@@ -356,7 +356,7 @@ impl ViewTask {
         down
     }
 
-    /// Tells the view what new names have room for.
+    /// Tells the view how much room there is for new names.
     fn note_room(&mut self) {
         let Shared { view_options, store, memory, .. } = &*self.shared;
         self.view.set_list_limit(self.sources.list_limit());

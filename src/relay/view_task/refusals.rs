@@ -18,8 +18,8 @@ use crate::relay::published::Published;
 use crate::relay::reachability::ViewReachability;
 use crate::relay::subscriber::Subscribers;
 
-/// By the streams that were ended so: a response on another one was asked for before. Views whose key has no headers have none: nothing tells
-/// whom the server means.
+/// Refusals by the stream that was refused: a response on another stream may answer a request from before the refusal. Only a view with headers
+/// in its key has refusals: in other views, nothing tells which client the server means.
 #[derive(Default)]
 pub(super) struct Refusals {
     has_headers: bool,
@@ -29,12 +29,12 @@ pub(super) struct Refusals {
 }
 
 impl Refusals {
-    /// Returns those of a view whose key is made by this rule. A client that sends no header has a key of its own, too.
+    /// Returns the refusals of a view whose key is made by this rule. Clients that send none of the rule's headers have a view of their own, too.
     pub(super) fn of(rule: &KeyRule) -> Self {
         Self { has_headers: rule.headers().next().is_some(), by: BTreeMap::new(), has_lapsed: false }
     }
 
-    /// A server has ended a stream by its status, and no type is why. Returns whether it refuses the view by that.
+    /// A server has ended a stream by this status, and not because of a type. Returns whether it refuses the view by that.
     pub(super) fn on_status(&mut self, stream: StreamId, status: &ServerStatus) -> bool {
         let is_refusal = self.has_headers && matches!(status.code, code::PERMISSION_DENIED | code::UNAUTHENTICATED);
         if is_refusal {
@@ -55,8 +55,8 @@ impl Refusals {
         }
     }
 
-    /// A server has left a stream open for as long as a trial lasts, or refuses what it is asked for otherwise than before. A gateway does so as
-    /// well while the server behind it is down: what that server gave has to wait for an answer.
+    /// A server has left a stream open for as long as a trial lasts, or has refused a request for another reason. A gateway may do so too while
+    /// the server behind it is down: if anything of that server is cached, the refusal stays until the server answers.
     pub(super) fn on_left_open(&mut self, stream: StreamId, has_cache: impl Fn(usize) -> bool) {
         if self.by.contains_key(&stream) && !has_cache(stream.server) {
             self.by.remove(&stream);
@@ -79,8 +79,8 @@ impl Refusals {
         }
     }
 
-    /// Has new streams refused while a server refuses the view, and streams that have had nothing yet. Where servers are shown clients, that is
-    /// once each of those that are there was refused, or some different ones in a row.
+    /// Refuses new streams, and streams that have had no reply yet, while a server refuses the view. Where servers are shown clients, the view counts
+    /// as refused once each connected client was refused, or several different ones in a row.
     pub(super) fn follow(
         &mut self,
         (view, sources, shown): (&View, &mut Sources, &mut ShownMember),
@@ -111,7 +111,7 @@ impl Refusals {
         let was_any = !self.by.is_empty();
         self.by.retain(|id, _| stays || links.has_link(*id));
         self.has_lapsed |= was_any && self.by.is_empty();
-        // A client with another node, and one that comes meanwhile, were not refused: they have to wait for an answer, too.
+        // A view that is refused stays so for clients that come, or state another node, meanwhile: they have to wait for an answer, too.
         let of_all = members.is_view_refused() || published.refusal().is_some();
         if let Some((server, status)) = self.publish(published, |server| of_all && (stays || counts(server))) {
             reporter.report_view_refused(&links.server(server), &status);
@@ -134,8 +134,8 @@ pub(super) fn has_of(view: &View, server: usize) -> bool {
     by_server.iter().any(|(of, count)| usize::from(*of) == server && *count > 0)
 }
 
-/// Whether the word of a server is about the view: it is one for what clients request without an authority, or nothing of that is requested. What it gave
-/// may be what is served also while another server is tried or active in its place, so that is no matter.
+/// Whether the refusal by a server counts for the whole view: the server is in the list for old-style names, or none of these are requested, and it
+/// is in another list in use. It need not be active: what it gave may be served while another server is.
 fn counts_in(ladders: &[LadderSummary], server: usize) -> bool {
     let is_top = |ladder: &&LadderSummary| *ladder.authority == Authority::TopLevel;
     match ladders.iter().find(is_top).filter(|top| top.state != LadderState::Idle) {

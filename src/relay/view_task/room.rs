@@ -1,4 +1,4 @@
-//! Whether there is room for what servers have and for which there was none.
+//! Whether there is room again for resources that servers have and that were rejected for want of memory.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ pub(super) struct LackedRoom {
     is_lacking: bool,
 }
 
-/// How often it is looked whether rejected resources have room, if nothing else happens.
+/// How often to check whether rejected resources have room, if nothing else happens.
 pub(super) const ROOM_CHECK: Duration = Duration::from_secs(2);
 
 impl LackedRoom {
@@ -24,7 +24,7 @@ impl LackedRoom {
     pub(super) fn note(&mut self, names: usize, rejected: usize, memory: &Memory) -> bool {
         let is_any = names > 0 || rejected > 0;
         self.bytes = if is_any { self.bytes.max(rejected) } else { 0 };
-        // Of what files have, the size is not known here: more than the odd resource has to have room.
+        // The size of what files have is not known here: there has to be room for more than a few resources.
         let wanted = if is_any && self.bytes == 0 { memory.budget() } else { self.bytes };
         let has_room = memory.has_room_for_resources(wanted);
         self.is_lacking = is_any && !has_room;

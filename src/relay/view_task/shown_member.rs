@@ -20,7 +20,7 @@ pub(super) struct ShownMember {
     turns: BTreeMap<StreamId, Moment>,
     /// There is a client, or the shown one has not left.
     is_attended: bool,
-    /// A server has answered for the shown client since one refused it, and counts as soon as none refuses the view.
+    /// A server has answered for the shown client since a refusal. The answer counts as soon as no server refuses the view.
     is_answered: bool,
 }
 
@@ -80,7 +80,7 @@ impl ShownMember {
         }
     }
 
-    /// No server refuses the view any more: an answer for the client that is shown counts that came meanwhile.
+    /// No server refuses the view any more: an answer that came meanwhile for the client that is shown counts.
     pub(super) fn accept_if_answered(&mut self) {
         if std::mem::take(&mut self.is_answered) {
             self.members.accept();
@@ -128,8 +128,8 @@ impl ShownMember {
         self.turns.values().min().copied()
     }
 
-    /// Returns the servers of which it is doubted what they take away: one that was away a moment ago, and one that is shown a client which has
-    /// left. What another opening of the same server has left held is forgotten in time by one that is not.
+    /// Returns until when the removals of servers are doubted: of one that was away a moment ago, and of one that is shown a client which has left.
+    /// An open server that is not doubted has a time that is over, so that what was held of its earlier streams is forgotten in time.
     pub(super) fn recovering(&self, sources: &mut Sources, links: &Links, now: Moment) -> Recovering {
         let mut servers = sources.recovering();
         let Some(until) = self.members.removals_wait_until() else { return servers };
@@ -145,7 +145,7 @@ impl ShownMember {
         Recovering { is_unattended: !self.is_attended, ..servers }
     }
 
-    /// Has what servers have taken away wait for the next client while the shown one has left and no other is there.
+    /// Lets removals by servers wait for the next client while the shown one has left and no other is connected.
     pub(super) fn note_clients(
         &mut self,
         clients: usize,
@@ -167,7 +167,7 @@ impl ShownMember {
     }
 }
 
-/// It is read again with each word of a server.
+/// How long removals are doubted from each message of a server on while no client is connected.
 const UNTIL_SOMEBODY_IS_THERE: Duration = Duration::from_secs(1);
 
 /// The hub gives all views the same. It is shown the client that is there when it is opened.

@@ -115,7 +115,7 @@ fn place_of(changes: &[((Revision, Revision), &Type)], mark: &NameChanged) -> Op
     (*before < mark.revision && **kind == mark.kind).then_some(place)
 }
 
-/// A version is what the server makes of it.
+/// How much of a version is traced: a server decides how long it is.
 const VERSION_BYTES: usize = 256;
 
 #[cfg(test)]

@@ -36,7 +36,7 @@ impl Troubles {
         Self { reporter, dangling: DanglingLook::default() }
     }
 
-    /// Returns when it is to be reported again even if nothing happens.
+    /// Returns when to report again even if nothing happens.
     pub(super) fn next_deadline(&self) -> Option<Instant> {
         self.dangling.due
     }
@@ -114,7 +114,7 @@ fn lost_rungs(ladder: &LadderSummary<'_>, is_down: bool) -> (usize, Instead) {
     }
 }
 
-/// How often it is looked for missing clusters at most.
+/// The least time between two looks for missing clusters.
 const EVERY: Duration = Duration::from_secs(1);
 const NAMED: usize = 100;
 

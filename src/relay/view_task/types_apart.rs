@@ -13,7 +13,7 @@ use crate::relay::links::Links;
 use crate::relay::published::Published;
 use crate::relay::subscriber::Subscribers;
 
-/// What is known of them, as it was last passed on: of each authority, by its active server.
+/// The types as they were last passed on, for each authority by its active server. A type that the server refuses has its status.
 #[derive(Default)]
 pub(super) struct NotedTypes(BTreeMap<(Type, Authority), Option<Arc<ServerStatus>>>);
 

@@ -71,7 +71,7 @@ impl WaitingViews {
         self.lock().keys().cloned().collect()
     }
 
-    /// Shows one of them.
+    /// Reads the waiting view of a key, if there is one.
     pub(super) fn look<T>(&self, key: &SharingKey, at: impl FnOnce(&WaitingView) -> T) -> Option<T> {
         self.lock().get(key).map(at)
     }

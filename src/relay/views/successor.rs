@@ -54,7 +54,7 @@ impl InheritedView {
     }
 }
 
-/// The parts of its configuration with which a view begins from what another leaves.
+/// What a configuration needs to make a view from what an earlier one leaves.
 pub(super) struct ViewSeed {
     shared: Arc<Shared>,
     servers: Vec<String>,

@@ -41,7 +41,7 @@ pub(super) struct End {
     pub(crate) connection: Option<u64>,
     /// The stream was put on a shared connection on which the server takes no more streams.
     pub(crate) is_sent_away: bool,
-    /// The server takes no more streams on its connection.
+    /// The server takes no more streams on the connection of this stream.
     pub(crate) is_server_leaving: bool,
     /// Liveness calls have ended the stream: the server does not answer them, or takes none.
     pub(crate) is_silent: bool,

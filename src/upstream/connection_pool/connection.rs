@@ -119,7 +119,7 @@ impl Connections {
         self.open.get_mut(index)
     }
 
-    /// Closes a connection that is of no use. Returns whether it stays.
+    /// Closes a connection that is of no use. Returns whether it is still kept for a first stream.
     pub(super) fn keeps(&mut self, number: u64) -> bool {
         self.open.retain(|connection| connection.number != number || !connection.is_of_no_use());
         self.find(number).is_some_and(|connection| connection.kept_until.is_some())

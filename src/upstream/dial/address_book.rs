@@ -45,7 +45,7 @@ pub(super) struct Untried {
 
 impl AddressBook {
     /// Takes the next address. Addresses that have not failed lately come first, those with the fewest connections before others; then the failed
-    /// ones, the oldest failure first.
+    /// ones, in the order in which they stop being avoided.
     pub(super) fn take_next(self: &Arc<Self>, untried: &mut Untried) -> Option<Arc<Tried>> {
         let now = Instant::now();
         let mut all = self.lock();
@@ -133,7 +133,7 @@ impl Tried {
     }
 }
 
-/// Old failures are forgotten when nothing is connected to the address.
+/// Removes an address without connections and failures. If there are too many addresses, old failures are forgotten, too.
 impl Drop for Tried {
     fn drop(&mut self) {
         let now = Instant::now();
@@ -153,7 +153,7 @@ impl Drop for Tried {
 const AVOIDED: Duration = Duration::from_secs(1);
 const AVOIDED_MOST: Duration = Duration::from_secs(120);
 const DOUBLINGS: u32 = 7;
-/// Above this number of addresses, only those with information are kept.
+/// Above this number of addresses, only those with connections, or that are avoided now, are kept.
 const REMEMBERED: usize = 1024;
 
 #[cfg(test)]

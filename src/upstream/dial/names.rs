@@ -248,7 +248,7 @@ const RENEWED: Duration = Duration::from_secs(60);
 const MAX_AT_A_TIME: usize = 3;
 /// How long a look-up is waited for if there is an earlier answer.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// How long a name is kept after it was last requested.
+/// How long a name is kept after its last answer.
 const KEPT: Duration = Duration::from_secs(3600);
 
 #[cfg(test)]

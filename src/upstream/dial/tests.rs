@@ -154,7 +154,7 @@ async fn connections_are_spread_over_the_addresses_of_a_server() {
     assert_eq!(open(), [10; 3]);
 }
 
-/// A proxy is alive before a server that is not: its settings arrive, but no response.
+/// A proxy may be alive in front of a server that is not: its settings arrive, but no response.
 #[tokio::test]
 async fn an_address_whose_server_ends_streams_without_a_response_is_left_for_another_until_one_comes() {
     let servers = [good().await, good().await];

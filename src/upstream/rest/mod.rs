@@ -351,7 +351,7 @@ fn status_of(reason: &str) -> Option<u16> {
     reason.split_once(' ').and_then(|(status, _)| status.parse().ok())
 }
 
-/// Who or what a failed poll refuses.
+/// What the server refuses by the answer to a poll.
 #[derive(Debug, PartialEq)]
 enum Word {
     /// The server refuses the poller, by this gRPC status.

@@ -194,7 +194,7 @@ fn missing_state(kind: &Type, name: &Name, state: &Snapshot) -> Option<MissingSt
 }
 
 impl Around {
-    /// Returns the references to the name, and its own references that lead nowhere.
+    /// Returns the references to the name, its own references that lead nowhere, and the other views that have the name.
     pub(super) fn reasons(&self) -> impl Iterator<Item = Reason> {
         let referring = (self.from_count > 0).then(|| {
             let from = short(&self.from, self.from_count);

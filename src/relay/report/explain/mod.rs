@@ -151,7 +151,7 @@ impl Reason {
         Self { code, text: text.into(), since_seconds: None, until_seconds: None, heard_seconds: None }
     }
 
-    /// Says that an audit of the client's view has found something. Which resource it is in, those see who may see the view.
+    /// Says that an audit of the client's view has found something. It does not name the resource, which only users see who may see the view.
     pub(crate) fn of_audit(report: &AuditReport) -> Option<Self> {
         let AuditReport { server, differences_count, node_fields, .. } = report;
         let fields = match node_fields.is_empty() {

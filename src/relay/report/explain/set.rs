@@ -1,4 +1,4 @@
-//! The same for `*`: what is known of the wildcard set of a type, how complete it is, and what the client lacks of it.
+//! What `/explain` shows of `*`: what is known of the wildcard set of a type, how complete it is, and what the client lacks of it.
 
 use serde::Serialize;
 use weir_core::protocol::moment::Moment;

@@ -111,7 +111,7 @@ fn soundly(_: &Node) -> String {
     "of all".into()
 }
 
-/// A field counts that the key leaves out.
+/// The cluster depends on a field that the key leaves out.
 fn by_port(node: &Node) -> String {
     let port = node.metadata.as_ref().and_then(|metadata| metadata.fields.get(PORT)?.kind.clone());
     let Some(Kind::StringValue(port)) = port else { panic!("each client has a port") };
@@ -151,7 +151,7 @@ impl Audited {
         self.board().ends().find(|(of, _)| *of == result).map_or(0, |(_, count)| count)
     }
 
-    /// A client comes that has every cluster: each second one with another port.
+    /// A client joins, which subscribes to every cluster. Each second client has another port.
     async fn join(&mut self) {
         self.join_as(self.joined).await;
         self.joined += 1;
@@ -230,7 +230,7 @@ async fn a_field_that_counts_and_is_left_out_of_the_key_is_found_during_churn() 
     assert!(report.node_fields.iter().any(|field| field == "metadata.PORT"), "{report:?}");
 }
 
-/// The next audit is an hour away, and has nobody to ask as.
+/// The next audit is an hour away, and has no member to ask for.
 #[tokio::test(start_paused = true)]
 async fn a_finding_is_over_at_once_when_one_client_is_left_with_several_streams() {
     const HOUR: Duration = Duration::from_secs(3600);

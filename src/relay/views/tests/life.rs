@@ -147,7 +147,7 @@ async fn a_view_whose_task_has_panicked_makes_room_and_counts_for_its_maker_no_m
     assert_eq!((views.sessions().await, client.quota.views().of_connection.count()), (vec![1], 1));
 }
 
-/// Has a view been in use for an hour, of which nothing is left.
+/// Makes a view one that was in use for an hour, and has no session and no interest left.
 fn has_served(views: &Views, cluster: &str) {
     let key =
         views.identify(&visit().peer, &Default::default(), request_of(cluster, &[]).node()).unwrap().key().clone();

@@ -111,7 +111,7 @@ impl Wake for Woken {
     }
 }
 
-/// Removals wait for that, and nothing else may happen for a long time.
+/// Removals wait until the view has counted what the session requested, and for a long time nothing else may wake the session.
 #[tokio::test]
 async fn i7_a_session_is_woken_when_what_it_requested_is_counted() {
     let views = views_to("http://server");
