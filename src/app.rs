@@ -223,8 +223,8 @@ impl App {
         let _ = self.run_with(reloads, Box::pin(stop)).await; // it is logged, and fails only with inherited sockets
     }
 
-    /// The same, with what reads the configuration file again. It drains too, and fails, if another process keeps an address for longer than
-    /// it may drain. In a box, so that this crate has all of it compiled and not each program that runs a relay.
+    /// Like [`App::run_until`], with the control that reads the configuration file again. The relay also drains, and returns an error, if another process
+    /// keeps an address for longer than it may drain. In a box, so that this crate has all of it compiled and not each program that runs a relay.
     pub fn run_with(self, reloads: ReloadControl, stop: Boxed<()>) -> Boxed<anyhow::Result<()>> {
         Box::pin(self.serve(reloads, stop))
     }

@@ -209,7 +209,7 @@ impl Access {
         self.waiting.notify_waiters();
     }
 
-    /// Waits until the access has taken `limit`, counted from its beginning and not from when this caller joined it.
+    /// Waits for the result until the access has taken `limit`, counted from its beginning and not from when this caller joined it.
     async fn found(&self, limit: Duration) -> io::Result<Bytes> {
         let answered = async {
             loop {
@@ -276,7 +276,7 @@ fn content(path: &Path) -> io::Result<(Vec<u8>, Stamp)> {
     Ok((content, stamp))
 }
 
-/// Whether another access begins, beside `hang` accesses that have not returned, `since` the latest of them began.
+/// Whether another access begins beside `hang` accesses that have not returned, the latest of which began `since` ago.
 fn is_another_due(hang: usize, since: Duration, lost: impl FnOnce() -> usize) -> bool {
     match hang < FEW {
         true => since >= RENEWED,
@@ -332,7 +332,7 @@ pub(crate) mod tests {
         }
     }
 
-    /// Without another program: that would have copies of the files and sockets of other tests, and of their locks, until it runs.
+    /// Makes a pipe without another program: until it runs, that has copies of the files and sockets of other tests, and of their locks.
     pub(crate) fn make_pipe(path: &Path) {
         nix::unistd::mkfifo(path, nix::sys::stat::Mode::from_bits_truncate(0o600)).unwrap();
     }

@@ -216,7 +216,7 @@ impl Sources {
             _ => false,
         };
         let dialer = earlier.map(|earlier| earlier.dialer.clone()).unwrap_or_default();
-        // An earlier source that continues is not replaced by a new one, and both need room.
+        // New sources serve the resources of those that they replace even without room. A source that continues keeps its room, so it is left out.
         let goes_on = |files: &&FilesSource| {
             let is_it = |plan: &SourcePlan| match plan {
                 SourcePlan::Files(server) => server.options == *files.options(),
@@ -239,7 +239,7 @@ impl Sources {
         for plan in &config.upstream.servers {
             let known = earlier.and_then(|earlier| earlier.all.iter().find(|(known, _)| known == plan));
             let opener = match (known, plan) {
-                // Sources of files that are no longer read must not be followed. Those that are still read are found again below.
+                // Sources of files always go through `open`, which takes those that continue from `earlier`, and lists them in `files`.
                 (Some((_, opener)), SourcePlan::Ads(_) | SourcePlan::Rest(_)) => opener.clone(),
                 _ => sources.open(plan.clone(), earlier, &served),
             };

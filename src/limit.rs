@@ -118,7 +118,7 @@ limits! {
             (limits.names_per_stream)`",
     }
 
-    /// The bytes of what clients state that they hold, until it is judged, over all clients.
+    /// The bytes of the versions that clients state they hold, until they are judged, over all clients.
     StatedVersionsBytes = "limits.stated_versions_bytes" {
         page: "Streams",
         why: "25 fleets that each return with 100,000 clusters",

@@ -20,7 +20,7 @@ struct PaceState {
 }
 
 impl LogPace {
-    /// Five lines a minute, for one client. A client that NACKs a resource each time a server sends it again needs fewer.
+    /// Five lines a minute, for one client. That is more than one needs that NACKs a resource each time a server sends it again.
     pub(crate) fn of_client() -> Self {
         Self { lines: 5, window: Duration::from_secs(60), state: Mutex::default() }
     }

@@ -331,7 +331,7 @@ impl ReloadControl {
         }
     }
 
-    /// Ends the streams of all generations. The file is not read again after that.
+    /// Ends the streams of all generations. After that the file is not watched, and no other generation follows.
     pub(crate) fn end(&self) -> DrainTimes {
         let mut course = self.course();
         course.is_over = true;

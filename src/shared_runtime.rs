@@ -17,7 +17,7 @@ thread_local! {
 #[derive(Debug, Clone)]
 pub(crate) struct OwnRuntime(Arc<Handle>);
 
-/// Says that the runtime of this thread is its own, and which one is shared.
+/// Declares that this thread has a runtime of its own, and which one is shared.
 pub(crate) fn set_beside_this_thread(shared: Handle, own: Handle) {
     BESIDE.with(|beside| {
         let _ = beside.set((shared, OwnRuntime(Arc::new(own)))); // once for each thread
@@ -29,7 +29,7 @@ pub(crate) fn own() -> Option<OwnRuntime> {
     beside_this_thread().map(|(_, own)| own)
 }
 
-/// Spawns a task on it.
+/// Spawns a task on the shared runtime.
 pub(crate) fn spawn<F>(task: F) -> JoinHandle<F::Output>
 where
     F: Future + Send + 'static,
@@ -38,19 +38,19 @@ where
     shared().spawn(task)
 }
 
-/// Runs work that blocks its thread on one of its threads for that.
+/// Runs work that blocks its thread, on a thread that the shared runtime has for such work.
 pub(crate) fn spawn_blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> JoinHandle<T> {
     shared().spawn_blocking(work)
 }
 
-/// Runs something here whose tasks and timers are to be on it. It must not call for a thread in place of its own.
+/// Runs code on this thread whose tasks and timers go to the shared runtime. It must not call `block_in_place`.
 pub(crate) fn within<T>(work: impl FnOnce() -> T) -> T {
     let Some((shared, _)) = beside_this_thread() else { return work() };
     let _entered = shared.enter();
     work()
 }
 
-/// Whether the runtime of this thread is another one.
+/// Whether this thread has a runtime of its own, and not the shared one.
 pub(crate) fn is_elsewhere() -> bool {
     beside_this_thread().is_some()
 }
@@ -109,7 +109,7 @@ mod tests {
                 assert_eq!(by_itself, here);
                 let spawned = thread_of(spawn(async { thread::current().id() })).await;
                 let entered = thread_of(within(|| tokio::spawn(async { thread::current().id() }))).await;
-                // It would be a shard if this runtime had made the thread.
+                // True if this thread's own runtime, and not the shared one, had made the thread for blocking work.
                 let is_shard = spawn_blocking(is_elsewhere).await.unwrap();
                 (spawned, entered, is_shard)
             });

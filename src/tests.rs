@@ -42,8 +42,8 @@ impl io::Write for WrittenLines {
     }
 }
 
-/// Stores nothing. While it is the default of all threads, each place of a line asks the subscriber of its own thread whether it is wanted.
-/// Otherwise a place that another thread reaches first, just as lines begin to be stored, may keep its answer, no.
+/// Stores nothing. While it is the default of all threads, each call site of a line asks the subscriber of its thread whether that wants the line.
+/// Otherwise a call site that another thread reaches first, just as lines begin to be stored, may cache that thread's answer, no.
 struct AskEachTime;
 
 static ASKED_EACH_TIME: Once = Once::new();

@@ -124,5 +124,5 @@ async fn failures_of(fault: Fault, upstream: Variant, rule: &str) -> Vec<String>
     failures(&report)
 }
 
-/// Longer than any step takes; a program that hangs fails instead.
+/// Longer than any step takes. A test that hangs fails after this time.
 const PATIENCE: Duration = Duration::from_secs(20);

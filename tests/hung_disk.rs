@@ -198,7 +198,7 @@ async fn a_volume_that_hangs_at_the_start_costs_the_state_and_nothing_else() {
     assert_eq!(program.logged("the state file is not loaded; serving without it").len(), 1);
     assert_eq!(get(&program.admin, "/ready").await.0, 200);
 
-    // The late state is only for views that have not begun.
+    // State that is loaded late is only used for views that have not begun.
     fs::remove_file(world.folder.file("hung")).unwrap();
     until("it is loaded", async || !program.logged("has answered after all").is_empty()).await;
     let mut newcomer = world.client(&program, "web").await;
@@ -233,7 +233,7 @@ async fn clients_wait_for_a_disk_that_is_slow_and_get_what_is_on_it() {
     receives(&mut client, "one").await;
     until("it is ready", async || get(&program.admin, "/ready").await.0 == 200).await;
     assert!(program.logged("the state file is not loaded").is_empty());
-    // The view requests its set from a server once it has begun, and not earlier.
+    // The view begins once the state is loaded, and requests its set from the server only then.
     let mut stream = world.plane.stream().await;
     stream.request().await;
     send(&stream, "two");

@@ -124,7 +124,7 @@ async fn channel(address: SocketAddr, window: u32) -> Channel {
     endpoint.initial_stream_window_size(window).initial_connection_window_size(1 << 20).connect().await.unwrap()
 }
 
-/// Waits until at most this many bytes are live, since bytes on their way at the moment do not count. Returns their number.
+/// Waits until at most this many bytes are live: some may still be on their way to a client. Returns their number.
 async fn lives_within(bytes: usize) -> usize {
     let began = Instant::now();
     loop {

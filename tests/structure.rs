@@ -61,7 +61,7 @@ const LAYERS: [(&str, Layers); 2] = [
 /// The maximum of lines in a file, without its tests.
 const LONGEST_FILE: usize = 400;
 
-/// The files of edges and views that spawn tasks, or block a thread, without saying on which runtime: a connection may have one of its own.
+/// The files of edges and views that spawn without naming the runtime, and why they may: the current runtime may be a connection's, and end with it.
 const SPAWN_WHERE_THEY_ARE: [(&str, &str); 16] = [
     ("client_status::clients", "its streams are answered on the shared runtime"),
     ("client_status::own", "its streams are answered on the shared runtime"),

@@ -37,7 +37,7 @@ impl Tester {
         self.words(actions)
     }
 
-    /// A response with resources, each with what it refers to, and what the client does then.
+    /// Returns what the client does after a response with these resources, each with what it refers to.
     fn respond(&mut self, key: StreamKey, kind: Kind, update: u64, resources: &[(&str, &[&str])]) -> Vec<String> {
         let outcome = self.outcome(key, kind, update, resources, &[]);
         self.words(outcome.actions)

@@ -11,12 +11,12 @@ use weir_loadtest::observe::Unobserved;
 use weir_loadtest::origin::{Counts, Fault, Origin, listener_name};
 
 const COUNTS: Counts = Counts { clusters: 12, routes: 3, listeners: 2, size: 200 };
-/// Of each behaviour.
+/// How many clients of each behaviour there are.
 const CLIENTS: usize = 3;
-/// For what happens sooner or later.
+/// How long to wait for what happens sooner or later.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Clients at an origin, while it changes in each way. After `limit` those that lack something are looked at once `is_done`.
+/// Runs clients at an origin that changes in each way. Clients that lack something after `limit` are judged once `is_done`.
 async fn violations(
     fault: Option<Fault>,
     behaviours: &[Behaviour],
@@ -76,7 +76,7 @@ async fn finds(fault: Fault, behaviour: Behaviour, check: Check) {
     let limit = Duration::from_millis(if check == Check::Convergence { 1000 } else { 200 });
     let concerns_one = matches!(fault, Fault::ForgetChange | Fault::HangMidMessage);
     let is_done = |counters: &Counters| match check {
-        // It is reported in the end. The clients that the fault does not concern have everything.
+        // Only the end of the run reports it. The clients that the fault does not concern have everything then.
         Check::Convergence => !concerns_one || counters.converged.value() >= CLIENTS as u64 - 1,
         _ => counters.kept_violations().iter().any(|violation| violation.check == check),
     };

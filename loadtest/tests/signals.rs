@@ -37,7 +37,7 @@ fn a_signal_that_stops_the_program_stops_the_relay_that_it_started() {
     }
 }
 
-/// Whether a process runs: it may also have ended without anybody having asked how.
+/// Whether a process runs. One that has ended may still be there, until its parent asks for its exit status.
 fn runs(process: &Path) -> bool {
     let stat = fs::read_to_string(process.join("stat")).unwrap_or_default();
     stat.rsplit_once(") ").is_some_and(|(_, state)| !state.starts_with(['Z', 'X']))

@@ -266,7 +266,7 @@ fn unanswered(query: &QueryState) -> Option<BTreeSet<String>> {
     (!query.is_open_ended()).then(|| names.map(|(name, _)| name.to_string()).collect())
 }
 
-/// Drops the resources of which the server's state is unknown, since they are no difference: these names of a type, or the whole type.
+/// Drops the resources of which the server's state is unknown, since they are no difference: these names of a type, or its whole wildcard set.
 fn drop_unknown(all: &mut ShownByName, kind: &str, names: Option<&BTreeSet<String>>) {
     all.retain(|key, _| {
         let is_asked = key.kind == kind && key.by_name == names.is_some();

@@ -20,8 +20,8 @@ use crate::plural::plural;
 /// Shows the servers and clients of a running relay
 ///
 /// A line for each ladder, and one for each client with the state of each type: SYNCED, NOT_SENT, NOT_ASKED (no server was asked for the
-/// type yet), REFUSED (the server ends streams that request it), STALE (it lacks something, or has not answered), NACKED. Exit code: 0, or 2 if
-/// the relay cannot be reached; with --ready also 1 if it is not ready.
+/// type yet), REFUSED (the server ends streams that request the type), STALE (the client lacks something, or has not answered), NACKED. Exit code:
+/// 0, or 2 if the relay cannot be reached; with --ready also 1 if it is not ready.
 #[derive(Debug, Args)]
 pub struct Status {
     /// Only clients whose node id has this part

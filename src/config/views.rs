@@ -62,7 +62,7 @@ pub(super) fn place_of(raw: &raw::Views, is_meant: impl Fn(&KeyField) -> bool) -
     named.next().map(|entry| &entry.place).or(of_preset.map(|name| &name.place))
 }
 
-/// Checks that clients who share a view without stating one id are of one tenant, or have shown the server the same credential.
+/// Checks that clients that share a view although their ids may differ are of one tenant, or show the server the same credential.
 ///
 /// A server that is shown a real client makes all resources for that client. Rules about secrets hold back only some of what is meant for it alone.
 pub(super) fn check_identity(
@@ -95,7 +95,7 @@ fn tells_clients_apart(rule: &KeyRule) -> bool {
 }
 
 /// Returns where the file states that clients with different ids share what a server makes for one of them. A list of plain fields has the same
-/// effect and is not returned: it is right wherever the server makes nothing for a single client, as with many files of today.
+/// effect and is not returned: it is right wherever the server makes nothing for a single client, which many existing files rely on.
 fn place_of_sharing(raw: &raw::Views, is_shown_one: bool) -> Option<&Place> {
     let entries = raw.key.iter().flat_map(|entries| &entries.0);
     let mut in_parts = entries.filter(|entry| matches!(entry.value, KeyEntry::Parts(_)));

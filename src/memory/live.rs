@@ -19,7 +19,7 @@ impl Default for Scale {
 }
 
 impl Scale {
-    /// Takes what the allocator has given out and what is charged. The correction follows over a minute. Small numbers do not change it.
+    /// Takes what the allocator has given out and what is charged. The correction follows over a minute. Below 100 MiB it returns to none.
     pub(super) fn note(&self, live: usize, charged: usize) {
         let found = if live.max(charged) < WORTHWHILE { ONE } else { ratio(live, charged).clamp(LEAST, MOST) };
         let before = self.thousandths();

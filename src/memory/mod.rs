@@ -109,7 +109,7 @@ impl Memory {
         })
     }
 
-    /// Sets the budget. If more is in use, it stays, and nothing new is added.
+    /// Sets the budget. If more is in use, what is in use stays, and nothing new is added.
     pub(crate) fn set_budget(&self, setting: Budget) {
         self.budget.store(setting.bytes, Ordering::Relaxed);
         if self.is_full() {

@@ -63,8 +63,8 @@ impl Watched {
     }
 }
 
-/// Returns the time until the next run of something that `took` so long. Meanwhile no other thread could allocate: looking through the heap of
-/// glibc takes 0.2 s for 1 GiB of small blocks. So it takes at most a hundredth of the time of others.
+/// Returns the pause before the next run of work that `took` so long. No other thread can allocate while it runs: looking through the heap of glibc
+/// takes 0.2 s for 1 GiB of small blocks. So others lose at most a hundredth of their time.
 fn rest_after(usual: Duration, took: Duration) -> Duration {
     usual.max(took.saturating_mul(100))
 }

@@ -261,7 +261,7 @@ fn versions(bytes: &[u8]) -> Result<Vec<(weir_core::xds::SetVersion, weir_core::
 pub(super) struct WallClock {
     /// In milliseconds since 1970.
     pub(crate) now: u64,
-    /// Whether it is not before any time in the file.
+    /// Whether it is at most a minute before the latest write of a view to the file.
     pub(crate) is_plausible: bool,
 }
 

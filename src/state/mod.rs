@@ -34,7 +34,7 @@ pub(crate) struct StateOptions {
     pub(crate) path: PathBuf,
     /// A file with the key that encrypts the state. Without it, secrets are not written.
     pub(crate) key: Option<PathBuf>,
-    /// For how long the servers of a view may not have been heard before `when_older` applies.
+    /// Time since the servers of a view were last heard, above which `when_older` applies.
     pub(crate) max_age: Option<Duration>,
     pub(crate) when_older: WhenOlder,
     /// Whether views are used although their secrets are not in the file.

@@ -65,7 +65,7 @@ pub(super) struct Written {
 }
 
 impl Written {
-    /// Whether the record need not be written again only because servers respond.
+    /// Whether the record is recent enough as to which servers respond. If none responds, it always is.
     pub(super) fn says_who_is_heard(&self, responding: &[u16], now: u64) -> bool {
         responding.is_empty() || now < self.at + HEARD_EVERY
     }
@@ -85,7 +85,7 @@ pub(super) struct WrittenSet {
 #[derive(Debug, Default)]
 pub(super) struct Contents {
     pub(crate) views: HashMap<ViewId, Written>,
-    /// How many resources have a body.
+    /// For each body, how many resources have it.
     pub(crate) bodies: HashMap<ContentHash, u32>,
     pub(crate) next_view: u32,
     /// Numbers of views that are no longer of use.
@@ -169,7 +169,7 @@ struct Writer<'a, 'txn> {
     resources: Table<'txn, &'static [u8], &'static [u8]>,
     bodies: Table<'txn, &'static [u8], &'static [u8]>,
     known: &'a HashMap<ContentHash, u32>,
-    /// How many resources have a body, for the bodies of which that has changed.
+    /// The same for the bodies of which the transaction changes the number.
     counts: HashMap<ContentHash, u32>,
     saved: Saved,
     form: &'a Form<'a>,

@@ -17,7 +17,7 @@ pub(crate) struct ClientChain {
     judged: Mutex<Judged>,
 }
 
-/// The result of a successful handshake with the same certificates at the present time.
+/// What a handshake with the same certificates would result in now, if it succeeded.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Standing {
     /// The names that it would prove: `None` without a certificate, or if the listener asks for none.

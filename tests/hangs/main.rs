@@ -25,7 +25,7 @@ use world::{ALL, Thing, World};
 static TURN: Mutex<()> = Mutex::const_new(());
 /// The time limit for the program to end, besides `drain`.
 const END: Duration = Duration::from_secs(5);
-/// A delay up to this passes, however fast deliveries are otherwise: the 99th percentile of thousands, and that of the few of the short form.
+/// A 99th percentile up to this passes, however fast deliveries are otherwise: of thousands of deliveries, and of the few in the short form.
 const FAST: Duration = Duration::from_millis(20);
 const FAST_OF_FEW: Duration = Duration::from_millis(100);
 /// From this many seconds on, the test runs in its long form.

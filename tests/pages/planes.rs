@@ -1,5 +1,5 @@
 //! Checks what the pages say of real control planes and clients: each scenario of `tests/interop/run --real` has a row in the record, and each row
-//! has a scenario. The versions of common clients are those that are installed.
+//! has a scenario. The versions of Envoy and gRPC clients are those in `tests/interop/requirements.txt`.
 
 use std::collections::BTreeSet;
 use std::fs;

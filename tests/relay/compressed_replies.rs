@@ -178,7 +178,7 @@ async fn fifty_clients_that_accept_it_share_one_pass_and_the_others_get_the_same
     }
 }
 
-/// A busy machine may be late: a form that is not there in time is not waited for.
+/// How often to try. On a busy machine a compressed form may not be made in time, and replies do not wait for it.
 const TRIES: usize = 3;
 
 /// Returns how many bytes pass between two relays: the first set, and then one change of all.

@@ -89,7 +89,7 @@ async fn streams_end_no_faster_than_others_can_serve_what_their_clients_fetch() 
     let clients = world.clients(20).await;
     world.stop.send(()).unwrap();
     let ends = ends(clients).await;
-    // 20 MiB, in five seconds; what a wave may end is known a wave before.
+    // The budget allows 20 MiB in about five seconds.
     assert!(ends[19] >= Duration::from_millis(3500), "{ends:?}");
     let longest = ends.windows(2).map(|pair| pair[1] - pair[0]).max().unwrap();
     assert!(longest < ends[19] / 2, "not all at once: {ends:?}");

@@ -196,7 +196,7 @@ fn shards_for(rest: &str) -> String {
     }
 }
 
-/// Builds the program without brakes: most tests remove what they want, and want to see it go.
+/// Builds the program without brakes: most tests remove resources, and wait for clients to be sent the removals.
 async fn bind(mut config: Config) -> anyhow::Result<App> {
     config.views.protocol.view.brakes = BrakeRules::default();
     config.hub.iter_mut().for_each(|hub| hub.protocol.view.brakes = BrakeRules::default());

@@ -76,7 +76,7 @@ impl Server {
     }
 }
 
-/// What a stream states of that.
+/// Returns the versions that a stream of the relay states after the first response. In SotW the set has one, here under an empty name.
 pub(super) fn given(variant: Variant) -> BTreeMap<String, String> {
     let names: &[&str] = if variant == Variant::Sotw { &[""] } else { &["c0", "c1"] };
     names.iter().map(|name| ((*name).to_owned(), "1".to_owned())).collect()

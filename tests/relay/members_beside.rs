@@ -35,7 +35,7 @@ async fn view_names(relay: &Relay) -> BTreeSet<String> {
     upstreams.as_array().unwrap().iter().map(|view| view["view"].as_str().unwrap().to_owned()).collect()
 }
 
-/// The node is not in the state: who is there is a matter of the time.
+/// The state file has no node, because the clients of a view change.
 #[tokio::test]
 async fn views_from_disk_show_the_first_client_that_comes_with_their_own_key_and_take_nothing_from_it() {
     const CLUSTERS: [&str; 2] = ["web", "api"];
@@ -149,7 +149,7 @@ async fn what_is_taken_away_from_a_client_that_leaves_in_a_drain_takes_nothing_f
             of.has_lost_nothing();
         }
         if up == Variant::Delta {
-            // The other one was taken away, maybe: the server is asked for it again. A SotW server then is stated nothing.
+            // If `c1` was taken away, the relay does not state it, so that the server sends it again. In SotW it states nothing then.
             let openings = server.openings.lock().unwrap();
             let next = openings.iter().filter(|of| of.node.id.starts_with("b-"));
             let unstated: Vec<_> = next.filter(|of| of.stated.get("c0") != given(up).get("c0")).collect();
@@ -158,7 +158,7 @@ async fn what_is_taken_away_from_a_client_that_leaves_in_a_drain_takes_nothing_f
     }
 }
 
-/// Its clients leave one after the other, and each of them may be the one that is shown.
+/// The clients leave one after another, and each of them may be the one that the server was shown.
 #[tokio::test]
 async fn a_relay_that_drains_takes_nothing_from_clients_that_are_left() {
     for up in BOTH {
@@ -217,7 +217,7 @@ struct Seen {
 }
 
 impl Seen {
-    /// Whether it is the stream of the view: one that is opened to compare with requests a cluster that does not exist.
+    /// Whether this is the stream of the view. A stream for comparison also requests a cluster that does not exist.
     fn is_of_view(&self) -> bool {
         self.types.contains(CDS) && !self.clusters.contains("weir-second-stream")
     }
@@ -305,7 +305,7 @@ async fn follow(mut stream: Stream, at: usize, seen: Arc<Mutex<Vec<Seen>>>, mut 
             say(&stream, &now.clusters.len().to_string(), now.clusters, now.clusters, &[]);
         }
         if is_first(EDS) {
-            // It has endpoints, and none that is wanted.
+            // An empty response: the server knows the type, and has none of the requested endpoints.
             let (type_url, nonce) = (EDS.to_owned(), "1".to_owned());
             stream.respond(&Response::Delta(DeltaDiscoveryResponse { type_url, nonce, ..Default::default() }));
         }
@@ -321,7 +321,7 @@ fn has(name: &str) -> impl Fn(&Record) -> bool {
     move |record: &Record| record.holds.contains(name)
 }
 
-/// The trial shows the client of its stream, and what it has found holds for the next one.
+/// The stream that tries the type shows the same client as the stream of the view. Its result still holds when the next client is shown.
 #[tokio::test]
 async fn a_type_that_the_server_refuses_is_off_the_stream_that_shows_the_next_client() {
     for up in BOTH {
@@ -354,7 +354,7 @@ async fn a_type_that_the_server_refuses_is_off_the_stream_that_shows_the_next_cl
     }
 }
 
-/// What a new stream of a client gets first.
+/// Returns the names in the first response on a new stream of a client, or the status that ends the stream.
 async fn first_of(relay: &Relay, id: &str) -> Result<Vec<String>, Code> {
     let mut client = Client::connect(relay.address, Variant::Delta).await;
     client.ask_as(&named(id, "web"), CDS, &[]);

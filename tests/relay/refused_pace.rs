@@ -16,7 +16,7 @@ const SECOND: Duration = Duration::from_secs(1);
 const LATER: Duration = Duration::from_millis(200);
 /// The longest pause before the next opening, and a moment for the opening itself.
 const OPENING: Duration = Duration::from_millis(1700);
-/// A busy machine may be late once.
+/// How often to try: a busy machine may be late once.
 const TRIES: usize = 3;
 
 /// A client has this version of the clusters since this time.

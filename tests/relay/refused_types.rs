@@ -304,12 +304,12 @@ async fn by_choice_the_aggregated_stream_of_who_asks_ends_with_the_status_and_no
     }
 }
 
-/// The far relay learns it from the error of the name. It neither takes the near relay for a server that refuses types, nor loses a stream.
+/// The near relay reports an error of the name. So the far relay does not take it for a server that refuses types, and no stream ends.
 #[tokio::test]
 async fn behind_two_relays_who_reads_errors_gets_the_status_and_no_stream_of_a_relay_ends() {
     for between in BOTH {
         let plane = Refusing::start(&[MADE_UP], UNAUTHENTICATED).await;
-        // Its set counts as complete at once, because a relay that uses SotW is only sent complete sets.
+        // The set counts as complete at once: a near relay sends a far relay that uses SotW only complete sets.
         let near_config = config(
             plane.address,
             ", initial_set: one_response",

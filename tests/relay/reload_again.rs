@@ -72,7 +72,7 @@ async fn streams_of_the_configuration_before_end_within_the_spread_of_reloads() 
     assert_eq!(client.ended().await, Code::Unavailable);
 }
 
-/// A relay that shuts down ends all active configurations, and reads none after that.
+/// A relay that shuts down ends the streams of all active configurations, and then replaces none of them.
 #[tokio::test]
 async fn a_relay_that_drains_ends_the_streams_of_all_its_configurations_and_takes_no_other_one() {
     let mut plane = Plane::start(&BOTH).await;

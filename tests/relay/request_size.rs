@@ -128,7 +128,7 @@ async fn i8_in_sotw_one_client_does_not_fill_the_list_for_those_that_come_after_
         Request::Sotw(request) => request.resource_names,
         Request::Delta(_) => panic!("a delta request"),
     };
-    // The list arrives in parts, until there is no more room, and so do the errors for the other names.
+    // The list grows with each request until it is full. The other names get errors, in several responses.
     let Client::Delta(_, responses) = &mut greedy else { unreachable!() };
     let (mut listed, mut errors) = (Vec::new(), Vec::new());
     let all = async {

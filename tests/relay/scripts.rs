@@ -247,7 +247,7 @@ fn stated_in(request: &Request) -> Vec<String> {
     }
 }
 
-/// Names that the client states for a wildcard and that do not exist are reported as removed, as go-control-plane does.
+/// Sends what the script has of these names. In delta it removes stated names that a wildcard does not contain, as go-control-plane does.
 fn answer(stream: &Stream, way: &Way, url: &str, names: &BTreeSet<String>, stated: &BTreeSet<String>, nonce: usize) {
     let content: Vec<(String, &str)> = match way {
         Way::Gives(content) => names.iter().filter(|name| *name != "*").map(|name| (name.clone(), *content)).collect(),

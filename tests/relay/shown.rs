@@ -264,10 +264,10 @@ async fn the_admin_address_has_the_habits_of_one() {
         .lines()
         .filter_map(|line| line.split_whitespace().next())
         .filter(|path| path.starts_with('/') && !path.contains('{') && *path != "/live")
-    // This one does not end.
+    // `/live` does not end.
     {
         let (status, headers, body) = admin(&relay, "GET", path).await;
-        // These need a client or a view.
+        // These need a client or a view as a parameter.
         let wants_more = path.contains('{') || ["/config_dump", "/diff", "/explain"].contains(&path);
         let expected = if wants_more { 400 } else { 200 };
         // A tap is not allowed at this address.

@@ -24,7 +24,7 @@ async fn up_36_the_silence_of_a_server_that_hangs_says_nothing_and_that_of_one_t
     waits.hears_nothing(Duration::from_secs(1)).await;
 }
 
-/// Leaves discovery calls even without headers, like servers that send headers together with the first message.
+/// Leaves discovery calls without an answer and even without headers, as servers do that send headers together with the first message.
 async fn answer_all_but_ads(listener: tokio::net::TcpListener) {
     let (socket, _) = listener.accept().await.unwrap();
     let service = hyper::service::service_fn(|call: http::Request<hyper::body::Incoming>| async move {

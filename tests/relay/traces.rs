@@ -83,7 +83,7 @@ async fn a_change_is_a_span_from_its_response_to_the_last_ack_and_a_stream_one_t
         assert_eq!(start.attributes["weir.stream.replies"], "1");
         assert_eq!(start.attributes["weir.view"], change.attributes["weir.view"]);
         assert_eq!(collector.resource()["service.name"], "weir");
-        // There are spans only for what happened.
+        // One span for each of the two versions, and no other.
         let versions: Vec<_> = collector.spans("upstream change");
         assert_eq!(versions.len(), 2, "{versions:#?}");
         until("they are counted", async || {

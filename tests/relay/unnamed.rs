@@ -125,7 +125,7 @@ async fn type_4_and_xlat_26_an_agent_gets_the_unnamed_resource_its_changes_and_i
     .await;
 }
 
-/// SOTW-54: errors are for names, and the agent requests everything. It learns what an error means for the table.
+/// SOTW-54: errors are for names, and the agent requests none, so it is sent no error. It only sees whether the table stays or is removed.
 #[tokio::test]
 async fn up_44_and_up_45_an_agent_keeps_the_unnamed_resource_in_a_passing_error_and_loses_one_that_is_not_found() {
     each_translation(async |up, down| {

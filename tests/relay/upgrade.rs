@@ -144,7 +144,7 @@ impl Kept {
         let mut behind = returning(address, &given.sets[0]).await;
         assert_eq!(behind.sent().await.version, *last);
 
-        // Clients with the resources of the old relay get what is new, and nothing before that; a delta client's first reply is empty (DELTA-21).
+        // Clients with the resources of the old relay get what is new, and nothing before that; a delta client's first reply may be empty (DELTA-21).
         let mut same = returning(address, last).await;
         let mut stating = stating(address, &given.clusters).await;
         let mut plane = Plane::start_at(plane, &BOTH).await;

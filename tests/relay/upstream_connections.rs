@@ -381,7 +381,7 @@ async fn a_stream_that_ends_without_a_response_tries_a_later_connection() {
     }
     of_healthy.send(response("a"));
     healthy.answered().await;
-    // A stream that had a response may use the connection again.
+    // A stream that had a response may be opened on the same connection again.
     drop(of_healthy);
     assert!(healthy.ended().await.1);
 }

@@ -46,7 +46,7 @@ async fn upstream_lost_in_each_phase_is_asked_again_and_a_hung_one_is_nobodys_bu
         let sent = client.sent().await;
         let expected: &[&str] = if phase > 2 { &["b"] } else { &["a", "b"] };
         assert_eq!(sent.set, expected, "phase {phase}, {up:?} upstream");
-        // The server sends nothing for a while. Connected clients are sent nothing, and new clients are served.
+        // The server is silent now. A connected client is sent nothing, and a new client gets the set from the cache.
         let mut late = Client::connect(relay.address, Variant::Sotw).await;
         late.ask(CDS, &["*"], Some("web"));
         assert_eq!(late.sent().await.set, ["a", "b"]);

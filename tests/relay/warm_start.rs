@@ -178,7 +178,7 @@ async fn what_the_control_plane_has_dropped_meanwhile_goes_by_its_word() {
         say(&stream, "1", &[("a", "1")], &[("a", "1")], &["b"]);
         assert_eq!(client.sent().await.removed, ["b"]);
         second.stop().await;
-        // Resources that it no longer has do not come back.
+        // A cluster that the control plane has removed does not come back from disk.
         let address = plane.kill().await;
         let third = Stoppable::start(address, protocol_of(up), &rest).await;
         let mut client = Client::connect(third.0.address, Variant::Delta).await;

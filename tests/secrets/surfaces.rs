@@ -60,7 +60,7 @@ pub(super) async fn pages(world: &World) {
         }
     }
     assert!(read > 25, "{read} pages");
-    // The pages have bodies, since parts that the redaction leaves are in them.
+    // The page has the resources with secrets, since it has what the redaction puts in their place.
     let dump = world.ask("GET", &format!("/config_dump?view={view}"), "").await.1;
     assert!(dump.matches("[redacted]").count() + dump.matches("W3JlZGFjdGVkXQ").count() >= 4, "{dump}");
 }

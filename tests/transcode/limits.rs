@@ -55,7 +55,7 @@ fn anys_within_anys_are_bounded() {
 
 #[test]
 fn messages_within_messages_are_bounded() {
-    // Nested matchers, as in a cidr matcher: `google.protobuf.Value` as lists of lists.
+    // `google.protobuf.Value`: lists within lists, and `true` in the innermost.
     let nested = |levels: usize| {
         let mut bytes = vec![0x20, 1]; // bool_value: true
         for _ in 0..levels {

@@ -19,7 +19,7 @@ pub struct Sample {
     pub json: Value,
 }
 
-/// Returns the messages of `corpus/`. Their JSON is that of the expected output.
+/// Returns the messages of `corpus/`. Their JSON is exactly what the transcoder writes, so a round trip has to return it unchanged.
 pub fn corpus() -> Vec<Sample> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/transcode/corpus");
     let mut paths: Vec<_> =

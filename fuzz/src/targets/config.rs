@@ -48,7 +48,7 @@ pub fn bootstrap(data: &[u8]) {
     }
 }
 
-/// Whether the values are the same, of numbers only that both are one.
+/// Whether the values are the same. Numbers may have different values.
 fn is_same(own: &Value, json: &Value) -> bool {
     match (own, json) {
         (Value::Number(_), Value::Number(_)) => true,

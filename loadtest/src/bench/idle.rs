@@ -1,4 +1,4 @@
-//! Measures the memory that each client costs that is up to date and waits.
+//! Measures how much memory a client costs that is up to date and waits.
 
 use std::collections::BTreeMap;
 use std::ops::Sub;
@@ -52,7 +52,7 @@ impl Bench for Idle {
         let connection = Gate::ratio("rss_kib_each", Subject::PlainTonic, 0.95).stretch(0.8);
         match self.added {
             Added::SharedNames => vec![connection.free(kib(NAMES * 16))],
-            // These connections also have the bodies of their names alone.
+            // Only these connections have these names, so the bodies of the names count too.
             Added::OwnNames => vec![connection.free(kib(NAMES * (name + 250 + SIZE)))],
             Added::Streams(_) => vec![Gate::ratio("rss_kib_each", Subject::PlainTonic, 0.4).stretch(0.25)],
         }

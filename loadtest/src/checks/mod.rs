@@ -31,8 +31,8 @@ pub enum Check {
     Duplicate,
     /// No resource is older than the one that the client holds. Needs the origin's stamps.
     Regression,
-    /// A SotW set of listeners or clusters has everything that was there at its newest resource, or of it what a client of names
-    /// holds. Needs the origin.
+    /// A SotW set of listeners or clusters has everything that existed at the update of its newest resource; for a client of names, what
+    /// the client holds of that. Needs the origin.
     Completeness,
     /// No route of the client refers to a cluster that it does not hold.
     MakeBeforeBreak,

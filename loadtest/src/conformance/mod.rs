@@ -33,8 +33,8 @@ pub struct Options {
     /// The server under test, as http://HOST:PORT.
     #[arg(long, required_unless_present = "list", default_value = "", hide_default_value = true)]
     pub target: String,
-    /// Where to play the control plane that the server under test has for its upstream. Without it, only what needs none is
-    /// checked.
+    /// Address at which to play the control plane that is the upstream of the server under test. Without it, only checks that need
+    /// none are run.
     #[arg(long)]
     pub plane: Option<SocketAddr>,
     /// Only clients of one variant.
@@ -46,13 +46,13 @@ pub struct Options {
     /// Says what checks there are, and runs none.
     #[arg(long)]
     pub list: bool,
-    /// Milliseconds without a word after which none is taken to come.
+    /// Milliseconds of silence after which a check takes it that nothing arrives.
     #[arg(long, default_value = "1500", value_parser = milliseconds)]
     pub quiet: Duration,
     /// Checks that run at one time.
     #[arg(long, default_value = "1")]
     pub jobs: usize,
-    /// Seconds that what has to come may take.
+    /// Seconds within which what is expected has to arrive.
     #[arg(long, default_value = "10", value_parser = seconds)]
     pub patience: Duration,
     /// Seconds after which the server under test takes the silence of a SotW upstream about a name for absence.

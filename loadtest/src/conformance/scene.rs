@@ -12,7 +12,7 @@ pub struct Scene {
     /// The resources that the control plane serves to the clients of this check. Without a scripted control plane this has no effect.
     pub world: World,
     pub variant: Variant,
-    /// How long nothing may arrive before a check takes it that nothing will.
+    /// The silence after which a check takes it that nothing arrives.
     pub quiet: Duration,
     pub patience: Duration,
     pub resource_timer: Duration,

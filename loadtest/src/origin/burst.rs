@@ -21,7 +21,7 @@ pub struct Reply {
     pub hangs: bool,
 }
 
-/// The stream is so far behind that removals since then are forgotten. The client has to open it again.
+/// Changes after the stream's cursor are forgotten, since the stream is too far behind. The client has to open it again.
 #[derive(Debug, PartialEq, Eq)]
 pub struct TooFarBehind;
 

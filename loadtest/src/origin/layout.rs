@@ -34,7 +34,7 @@ impl Default for Counts {
 pub enum Pattern {
     /// One update that changes `count` resources.
     Rate,
-    /// As many updates as `count` says, one after another at once, with one resource each.
+    /// As many updates as `count` says, without a pause between them, with one resource each.
     Burst,
     /// One update that replaces `count` clusters with new ones, and changes the routes to them.
     Rolling,

@@ -184,7 +184,7 @@ impl List<'_> {
         });
     }
 
-    /// Writes the wildcard set, and then the names that clients subscribe to, without equal resources of the wildcard set.
+    /// Writes the wildcard set, and then the names that clients subscribe to, without those whose resource is equal in the wildcard set.
     fn of_view(&mut self, kind: &Type, snapshot: &Snapshot) {
         let wildcard = snapshot.resources(kind, Class::Wildcard);
         for (name, entry) in wildcard.iter().flat_map(|table| table.entries()) {

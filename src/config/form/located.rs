@@ -20,7 +20,7 @@ pub(in crate::config) struct Located<T> {
 #[derive(Debug, Clone)]
 pub(in crate::config) struct Needed<T>(pub(crate) Option<Located<T>>);
 
-/// A type as which a section can declare a key.
+/// A type that a section can declare for a key.
 pub(in crate::config) trait Field: Sized {
     type Value: Form;
 

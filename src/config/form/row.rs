@@ -41,7 +41,7 @@ pub(in crate::config) struct Row {
     pub(crate) pages: Pages,
 }
 
-/// What the pages and config/relay.yaml need besides. A test writes them and compares them.
+/// What only the pages and config/relay.yaml need. A test writes these files, or compares them.
 #[derive(Debug)]
 #[cfg_attr(not(test), expect(dead_code))]
 pub(in crate::config) struct Pages {

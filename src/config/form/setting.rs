@@ -31,7 +31,7 @@ impl<T> Setting<T> {
 }
 
 impl<T: Copy> Setting<T> {
-    /// Returns the value of the file, or else this one, which replaces the key's default here.
+    /// Returns the value of the file, or else `default`, which replaces the key's own default here.
     pub(crate) fn or(&self, default: impl Into<T>) -> T {
         if self.is_given { self.value } else { default.into() }
     }

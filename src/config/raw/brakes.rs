@@ -38,9 +38,9 @@ section! {
         /// Not if the set would be empty.
         // A server that restarts again and again, or that fills its set from its own sources, sends the rest earlier than this.
         agree_after: Setting<Wait> = minutes(1);
-        /// How long what a server takes away in its first 15 s after an outage is held, however little it is. 0s: it is not.
+        /// How long removals in the first 15 s after an outage of their server are held, however few they are. 0s: not at all.
         ///
-        /// The same counts for what it takes away from a shown client that has left (`views.node`). Held are removals of listeners, clusters and
+        /// The same counts for what a server takes away from a shown client that has left (`views.node`). Held are removals of listeners, clusters and
         /// scoped routes, and of the last usable host of a cluster. The next statement about the name ends the hold.
         // After a restart Consul sends half a configuration, and the rest four seconds later.
         after_outage: Setting<Wait> = seconds(10);

@@ -72,7 +72,7 @@ section! {
         compression: Setting<Compression> = Compression::Off;
         /// What an empty first VHDS request means: the virtual hosts of the client's route configurations, or none.
         ///
-        /// Of those that the client subscribes to. Envoy sends such a request.
+        /// Only route configurations that the client subscribes to count. Envoy sends such a request.
         vhds_wildcard: Setting<VhdsWildcard> = VhdsWildcard::SubscribedRoutes;
         /// If true, new gRPC clients are ended with UNAVAILABLE when nothing they want is cached and no server is reachable.
         ///

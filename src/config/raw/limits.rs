@@ -187,7 +187,7 @@ section! {
 section! {
     /// What happens on SIGTERM.
     Drain {
-        /// Not ready, and serving as before, so that balancers notice first.
+        /// How long the relay is not ready but serves as before, so that balancers notice first.
         ///
         /// New clients are accepted too.
         delay: Setting<Wait> = seconds(0);
@@ -195,9 +195,9 @@ section! {
         grace: Setting<Wait> = seconds(10);
         /// All streams have had their turn to end after this time.
         spread: Setting<Wait> = seconds(30);
-        /// Streams end no faster than their clients may fetch so much elsewhere, unless that would take longer than the spread.
+        /// How much the clients of ended streams may fetch elsewhere in a second, unless that would take longer than the spread.
         ///
-        /// Counted by what their clients subscribe to, and 64 KiB at least for each stream. If `spread` is too short for that, they end
+        /// Counted by what the clients subscribe to, and 64 KiB at least for each stream. If `spread` is too short for that, streams end
         /// evenly over it.
         // Half the capacity of a network of 1 Gbit/s.
         bytes_per_second: Setting<Size> = mib(64);

@@ -5,7 +5,7 @@ use weir_core::xds::{KeyField, Network};
 use crate::config::form::{Located, Name, Names, Needed, NonEmpty, OneOrMore, Positive, Setting, UserNumber, section};
 
 section! {
-    /// What clients of some identities may be, and what they may have. The first rule for a client counts; one for whom there is none is
+    /// What clients of some identities may be, and what they may have. The first rule for a client counts; a client without a rule is
     /// refused.
     PermissionEntry {
         /// The name in messages and logs.

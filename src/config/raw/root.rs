@@ -47,13 +47,13 @@ section! {
         reload: Located<Reload>, applies(AtOnce);
         /// Threads on which connections of clients live, each with a runtime of its own. 0: connections share the worker threads with all else.
         ///
-        /// A connection stays on its thread from its first request on: a new one goes to the thread with the fewest connections and streams.
+        /// A new connection goes to the thread with the fewest connections and streams, after its TLS handshake if it has one, and stays there.
         shards: Setting<Count> = 0, applies(Restart);
         /// If no worker thread gets on for this long, /healthz fails, and systemd gets no more `WATCHDOG=1`. 0s: never.
         ///
         /// See [watchdog](operations.md#watchdog).
         watchdog: Setting<Interval> = seconds(30), applies(Restart);
-        /// The relay is ready so long after its start, whether it could serve a new client or not. Without it, it waits for as long as it takes.
+        /// The relay is ready this long after its start, even if it could not serve a new client. Without it, the relay waits for as long as it takes.
         ///
         /// See [ready](operations.md#when-a-relay-is-ready).
         ready_after: Option<Located<Wait>>, applies(AtOnce), absent("never"), example("5m");

@@ -59,8 +59,8 @@ section! {
         /// Without it, headers are a fault if `id` is in `views.key` and not tied to identities by each of `permissions`. See
         /// [headers](#headers).
         shared_credential: Setting<bool> = false, only("uri, rest");
-        /// What the server is shown for clients of some tenants, instead of tls.certificate, token_file and headers. The first that is for
-        /// one counts.
+        /// What the server is shown for clients of some tenants, instead of tls.certificate, token_file and headers. The first entry for a
+        /// tenant counts.
         ///
         /// Streams with different credentials never share a connection. Needs `tenant` in `views.key`.
         tenants: Option<Located<NonEmpty<TenantEntry>>>, only("uri"), example("");
@@ -90,8 +90,8 @@ section! {
         drain: Setting<Interval> = seconds(300), only("uri, rest");
         /// A connection that is this old, 10 % more or less, is replaced, stream by stream; 0s: never.
         ///
-        /// At least twice `limits.resource_timer` and `limits.second_silence` together (4m 30s by default): each stream waits again for
-        /// what silence says. A SotW server sends its whole set again. See [connections](upstream.md#connections).
+        /// If not 0s, at least twice `limits.resource_timer` and `limits.second_silence` together (4m 30s by default): each stream that moves
+        /// starts these timers again. A SotW server sends it the whole set again. See [connections](upstream.md#connections).
         max_connection_age: Setting<Interval> = seconds(0), only("uri, rest");
         /// If true, the server is asked to compress its responses with gzip, as another Weir does with `clients.compression`.
         ///

@@ -14,7 +14,7 @@ section! {
         ///
         /// With it, everything that clients receive is encrypted.
         key: Option<Located<FilePath>>, example("state.key");
-        /// For how long the servers of a view may not have been heard before when_older applies. Without it there is no limit.
+        /// Time since the servers of a view were last heard, above which when_older applies. Without it there is no limit.
         ///
         /// This is judged when the relay starts.
         max_age: Option<Located<Wait>>, absent("no limit"), example("24h");

@@ -58,7 +58,7 @@ section! {
     Authority {
         /// The server list of this authority. Without it that of upstream.servers.
         ///
-        /// So it is if the list is empty. See [servers](#servers).
+        /// The same if the list is empty. See [servers](#servers).
         servers: Located<Vec<Located<Server>>>, example("[{uri: \"http://127.0.0.1:18012\"}]");
         /// If true, fall back as soon as a server is unreachable, even if everything is cached (gRFC A95).
         ///

@@ -153,7 +153,7 @@ fn quirks(raw: &Server) -> ServerQuirks {
 const FILES: &str = "files";
 /// Room for a large node, and names beside it.
 const SHORTEST_REQUEST: usize = 128 << 10;
-/// With more streams of 1 MiB, they would not fit into the largest window of a connection (2 GiB).
+/// This many streams with windows of 1 MiB take half of the largest window of a connection (2 GiB).
 const MOST_STREAMS: usize = 1000;
 /// The limit over all folders of one source.
 const MAX_FILES: usize = 100_000;

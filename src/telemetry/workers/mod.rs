@@ -224,7 +224,7 @@ mod tests {
         let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
         let entered = runtime.enter();
         let _watch = WorkerWatch::start(Arc::new(WorkerHealth::new()), None, || {}).unwrap();
-        // A timer starts it, so that it blocks the worker that has waited for all timers.
+        // A timer starts the task, so the task blocks the worker that has waited for all timers.
         let ((end, ended), (begun, begins)) = (channel::<()>(), channel());
         runtime.spawn(async move {
             tokio::time::sleep(Duration::from_millis(50)).await;

@@ -48,7 +48,7 @@ struct Options {
     /// Only these test programs
     #[arg(long, value_delimiter = ',', value_name = "NAME")]
     programs: Vec<String>,
-    /// Judges mutants for no longer than this; to compile them and to look which tests reach them is not counted
+    /// Judges mutants for no longer than this; compiling them and finding the tests that reach them does not count
     #[arg(long)]
     minutes: Option<u64>,
     /// Does not judge again what an earlier run has judged; for code that has not changed since

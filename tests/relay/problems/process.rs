@@ -11,7 +11,7 @@ async fn limit_reached_is_there_while_it_is_reached() {
     let relay = run_with(&plane, "limits: {streams: 1}").await;
     let first = Client::connect(relay.address, Variant::Delta).await;
     first.ask(CDS, &[], Some("web"));
-    // It is a problem only while it continues.
+    // A reached limit is a problem only while clients are rejected, so another one tries all the time.
     let again_and_again = async {
         loop {
             if let Some(mut second) = Client::try_connect(relay.address, Variant::Delta).await {

@@ -38,7 +38,7 @@ async fn server_away_is_one_problem_for_all_views_and_says_what_clients_notice()
     .await;
     let away = of_kind(relay.admin, "server_away").await.unwrap();
     assert_eq!(away["views"]["first"], serde_json::json!(["cluster=one", "cluster=two", "cluster=three"]));
-    // It depends on whether the sets were complete before.
+    // Which of the two it is depends on whether the sets were complete before.
     let noticed = away["noticed"].as_str().unwrap();
     assert!(noticed.starts_with("they keep what they have") || noticed == "what is not cached is missing", "{away:#}");
     let (code, out) = next(relay.admin, "server_away").await;
