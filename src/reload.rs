@@ -58,7 +58,15 @@ struct ReloadState {
     attempt: Option<Arc<Attempt>>,
     /// Earlier generations, whose streams are ending.
     earlier: Vec<Weak<Generation>>,
+    /// The relay shuts down, and client streams are ending.
     is_over: bool,
+}
+
+impl ReloadState {
+    fn ensure_not_over(&self) -> anyhow::Result<()> {
+        anyhow::ensure!(!self.is_over, "the relay is shutting down");
+        Ok(())
+    }
 }
 
 /// Changes the permissions of a running relay.
@@ -146,6 +154,12 @@ impl ReloadControl {
     /// Does the same for a given cause. An error comes with its text for pages.
     async fn reload_and_tell(&self, cause: Cause) -> Result<ReloadReport, (anyhow::Error, String)> {
         let path = self.0.path.display();
+        // This says nothing about the file, so it does not count as a failure of it.
+        if let Err(error) = self.course().ensure_not_over() {
+            tracing::info!(file = %path, reason = %error, "configuration not read again");
+            let words = error.to_string();
+            return Err((error, words));
+        }
         match self.try_reload().await {
             Ok(report) => {
                 let (changed, pending) = (report.changed.join(", "), report.pending.join(", "));
@@ -186,6 +200,7 @@ impl ReloadControl {
         let config = self.adapted(config).await?;
         let has_other_tls = changed.iter().any(|key| key.starts_with("listen.tls"));
         let tls = if has_other_tls { self.read_tls(&config).await? } else { Vec::new() };
+        self.course().ensure_not_over()?; // a drain may have begun since the file was read
         if changed.iter().all(|key| applies(key) == Applies::AtOnce) {
             self.0.permissions.replace(config.views.permissions.clone())?;
         } else {
@@ -242,7 +257,7 @@ impl ReloadControl {
         let next = Arc::new(Generation::after(config, &earlier));
         self.0.permissions.replace(config.views.permissions.clone())?;
         let mut course = self.course();
-        anyhow::ensure!(!course.is_over, "the relay is shutting down");
+        course.ensure_not_over()?;
         serving.replace(next.clone());
         next.take_audits();
         next.ask_sources();
@@ -311,6 +326,7 @@ impl ReloadControl {
 
     /// Returns what a reload would change, or why it would change nothing. Nothing is applied or logged.
     async fn foretell(&self) -> Result<serde_json::Value, String> {
+        self.course().ensure_not_over().map_err(|error| error.to_string())?;
         let (in_use, path) = (self.0.in_use.lock().await.clone(), self.0.path.clone());
         let in_words = |error: String| {
             let path = self.0.path.clone();

@@ -1,5 +1,6 @@
 //! A configuration file that changes several times, and a relay that shuts down meanwhile.
 
+use super::log_lines::Lines;
 use super::reload::{World, text};
 use super::*;
 
@@ -75,6 +76,7 @@ async fn streams_of_the_configuration_before_end_within_the_spread_of_reloads() 
 /// A relay that shuts down ends the streams of all active configurations, and then replaces none of them.
 #[tokio::test]
 async fn a_relay_that_drains_ends_the_streams_of_all_its_configurations_and_takes_no_other_one() {
+    let (lines, _guard) = Lines::of_this_thread();
     let mut plane = Plane::start(&BOTH).await;
     let address = plane.address;
     let limited = |names| text(&[address], &format!("reload: {{spread: 1h}}\nlimits: {{names_per_type: {names}}}\n"));
@@ -97,9 +99,14 @@ async fn a_relay_that_drains_ends_the_streams_of_all_its_configurations_and_take
         let (code, message) = client.end().await;
         assert_eq!((code, message.contains("shutting down")), (Code::Unavailable, true), "{message}");
     }
-    world.write(&limited(73));
-    let refused = world.reloads.reload().await.unwrap_err().to_string();
-    assert_eq!(refused, "the relay is shutting down");
+    let at_once = limited(71).replace("grace: 0s", "grace: 2h");
+    for other in [limited(73), at_once, "no configuration".to_owned()] {
+        world.write(&other);
+        let refused = world.reloads.reload().await.unwrap_err().to_string();
+        assert_eq!(refused, "the relay is shutting down", "{other}");
+    }
+    let logged = ["configuration not read again", "invalid configuration"].map(|line| lines.with(line).len());
+    assert_eq!(logged, [3, 0], "no file is called invalid that was not read");
 }
 
 /// Settings that count at once also count for the next drain.

@@ -10,7 +10,7 @@ use weir_core::protocol::upstream::{InitialSet, OnResourceTimeout, ServerQuirks}
 use weir_core::protocol::view::{Claim, Claimed, Class, SessionId};
 
 use super::support::{CDS, END_OF_SET, LDS};
-use super::{Bench, delta, error, requested, wrapped};
+use super::{Bench, delta, error, requested, sotw, wrapped};
 
 const A_MOMENT: Duration = Duration::from_millis(500);
 const QUIET: Duration = Duration::from_secs(5);
@@ -323,4 +323,29 @@ fn up_40_a_question_whose_answer_shows_no_end_is_given_up_and_the_set_is_request
     assert!(!bench.asks_again());
     bench.later(A_MOMENT);
     assert!(bench.asks_again());
+}
+
+/// The server has `b` alone in the end, and lists all else as removed that is stated to it.
+#[test]
+fn up_40_what_had_a_ttl_before_sotw_is_not_waited_for_in_delta_after_it() {
+    let ttl = Some(prost_types::Duration { seconds: 60, nanos: 0 });
+    for between in [&["b"][..], &["a", "b"]] {
+        let mut bench = requested(Variant::Delta, CDS, &["*"], ServerQuirks::default());
+        bench.respond(0, wrapped(CDS, "a", "1", |resource| resource.ttl = ttl));
+        bench.respond(0, wrapped(CDS, "b", "1", |_| ()));
+        bench.later(A_MOMENT);
+        bench.end(0);
+        bench.upstream.streams_mut()[0].set_variant(Variant::Sotw);
+        bench.open();
+        bench.requests(0);
+        bench.respond(0, sotw(CDS, between, "2"));
+        bench.requests(0);
+        bench.upstream.streams_mut()[0].set_variant(Variant::Delta);
+        let request = reopened(&mut bench);
+        assert!(question(&request).is_some());
+        let stated = request.initial_resource_versions.keys().map(String::as_str);
+        let removed: Vec<_> = stated.filter(|name| *name != "b").collect();
+        bench.respond(0, delta(CDS, &["b"], &removed, "3"));
+        assert!(bench.later(A_MOMENT).contains(&"Complete".to_owned()), "{between:?}");
+    }
 }

@@ -62,7 +62,7 @@ pub(crate) enum SyncState {
     Synced,
     /// Nothing was sent yet.
     NotSent,
-    /// No server was asked for the type yet: it is tried apart from others first.
+    /// Nothing was sent yet, and an active server was not asked for the type yet: the type is tried apart from others first.
     NotAsked,
     /// The server ends streams that request the type.
     Refused,

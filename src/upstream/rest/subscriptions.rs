@@ -139,7 +139,8 @@ impl Polls {
     }
 
     /// Records a failed poll. Returns whether the limit is reached. Only silence counts: an error for one type is not a reason to leave the server
-    /// for all other types.
+    /// for all other types. Nor does an error make up for silence: a gateway may answer it, and a type that the server never has would keep clients
+    /// at a server that answers nothing else any more.
     pub(crate) fn failed(&mut self, question: &Poll, silent: bool, now: Instant, random: f64) -> bool {
         self.failed_in_a_row += u32::from(silent);
         if let Some(subscription) = self.by_url.get_mut(&question.url) {

@@ -49,7 +49,7 @@ pub struct Aggregate {
     due: Option<Moment>,
     /// When the sums for an unreachable control plane are dropped.
     patience_ends: Option<Moment>,
-    /// Reports that are in `sums`.
+    /// Reports that are in `sums` as a whole. Those of which a part is lost are in `lost` already.
     kept: u64,
     lost: u64,
 }
@@ -103,8 +103,10 @@ impl Aggregate {
         let limit = self.limits.bytes.min(self.sums.bytes().saturating_add(free));
         let added = self.sums.add(&report.cluster_stats, requested.endpoints, limit);
         *gauges = added.gauges;
-        self.kept += 1;
-        self.lost += u64::from(added.in_part);
+        match added.in_part {
+            true => self.lost += 1,
+            false => self.kept += 1,
+        }
     }
 
     /// Applies an order of the control plane. An order with the same interval does not change when the next report is due (LRS-3).
@@ -134,7 +136,7 @@ impl Aggregate {
         }
     }
 
-    /// Drops the sums. The reports that are in them are lost.
+    /// Drops the sums. The reports that are in them are lost, each once.
     pub fn discard(&mut self) {
         let kept = std::mem::take(&mut self.kept);
         if !self.sums.is_empty() {

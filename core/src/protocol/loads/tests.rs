@@ -271,6 +271,24 @@ fn lrs_18_what_is_kept_is_bounded_in_bytes_and_given_back() {
 }
 
 #[test]
+fn lrs_18_a_report_that_is_lost_in_part_and_then_as_a_whole_is_counted_once() {
+    let mut aggregate = ordered(LoadLimits { bytes: 10_000, ..LIMITS });
+    let client = aggregate.join();
+    let mut reported = report("c0", requests(1, 0));
+    reported
+        .cluster_stats
+        .extend((1..100).flat_map(|number| report(&format!("c{number}"), requests(1, 0)).cluster_stats));
+    aggregate.on_report(client, &reported, usize::MAX);
+    assert!(!aggregate.sums.is_empty(), "a part fits");
+    aggregate.on_report(client, &report("c0", requests(1, 0)), usize::MAX);
+    assert_eq!(aggregate.lost, 1, "the first one does not fit as a whole");
+    aggregate.on_ended(at(0));
+    aggregate.on_time(at(300));
+    assert!(aggregate.sums.is_empty());
+    assert_eq!(aggregate.take_lost(), 2, "one of them twice would be 3");
+}
+
+#[test]
 fn lrs_19_endpoints_are_merged_by_their_whole_address_where_that_is_wanted() {
     let endpoint = |address: &'static [u8]| UpstreamEndpointStats {
         address: Some(Bytes::from_static(address)),

@@ -152,9 +152,13 @@ impl Given {
         self.versions.insert(name, version);
     }
 
-    /// Adds names without versions: SotW has no versions of single resources.
+    /// Adds names without versions: SotW has no versions of single resources. A delta request after it states them under a version that no
+    /// server gives. So the server sends or removes each of them, with a TTL or without.
     pub(crate) fn extend(&mut self, names: impl Iterator<Item = Name>) {
-        self.versions.extend(names.map(|name| (name, String::new())));
+        for name in names {
+            self.with_ttl.remove(&name);
+            self.versions.insert(name, String::new());
+        }
     }
 
     pub(crate) fn insert_alias(&mut self, alias: Name, own: Name) {
@@ -253,6 +257,7 @@ impl Given {
     /// Forgets the versions of a set that is replaced, except those that `keep` accepts.
     pub(crate) fn retain(&mut self, keep: impl Fn(&Name) -> bool) {
         self.versions.retain(|name, _| keep(name));
+        self.with_ttl.retain(keep);
     }
 
     pub(crate) fn forget_all(&mut self) {

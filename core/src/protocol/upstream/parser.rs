@@ -4,6 +4,7 @@
 //! let other tasks run between slices; [`Stream`](super::Stream) applies the result as one change. Resources that a server sends again unchanged
 //! are found in the sets that it sent last.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -198,21 +199,30 @@ impl ReceivedResponse {
 
     /// Returns what is reported of the response.
     pub fn summary(&self) -> ResponseSummary {
-        let (version, removed) = match &self.rest {
-            Response::Sotw(response) => (&response.version_info, 0),
-            Response::Delta(response) => (&response.system_version_info, response.removed_resources.len()),
+        let version = match &self.rest {
+            Response::Sotw(response) => &response.version_info,
+            Response::Delta(response) => &response.system_version_info,
         };
-        let (kind, version) = (self.kind.clone(), version.clone());
+        let (kind, version, removed) = (self.kind.clone(), version.clone(), self.removed_names().count());
         ResponseSummary { kind, version, bytes: self.bytes, resources: self.resources.count, removed }
     }
 
     /// Returns how many names the response has something for, or removes.
     pub fn entries(&self) -> usize {
-        let removed = match &self.rest {
-            Response::Sotw(response) => response.resource_errors.len(),
-            Response::Delta(response) => response.removed_resources.len() + response.resource_errors.len(),
+        let errors = match &self.rest {
+            Response::Sotw(response) => &response.resource_errors,
+            Response::Delta(response) => &response.resource_errors,
         };
-        self.resources.count + removed
+        self.resources.count + self.removed_names().count() + errors.len()
+    }
+
+    /// Returns the names that the response removes, with constraints or without. A name may be repeated.
+    fn removed_names(&self) -> impl Iterator<Item = &str> {
+        let (names, constrained) = match &self.rest {
+            Response::Sotw(_) => (&[][..], &[][..]),
+            Response::Delta(response) => (&response.removed_resources[..], &response.removed_resource_names[..]),
+        };
+        names.iter().map(String::as_str).chain(constrained.iter().map(|name| name.name.as_str()))
     }
 
     /// Returns the errors that the server reports for single resources. Their texts are cut when they are applied.
@@ -299,11 +309,8 @@ impl ReceivedResponse {
             |name: &Name| self.resources.good.get(name).is_some() || self.resources.rejected.contains_key(name);
         let all = self.is_set().then_some(all).into_iter().flatten();
         let left_out = all.filter(|resource| !is_sent(&resource.name)).map(|resource| size(resource) + each);
-        let removed = match &self.rest {
-            Response::Sotw(_) => &[][..],
-            Response::Delta(response) => &response.removed_resources[..],
-        };
-        let removed = removed.iter().filter_map(|name| held(&Name::canonical(name))).map(|of| size(of) + each);
+        let removed: BTreeSet<Name> = self.removed_names().map(Name::canonical).collect();
+        let removed = removed.iter().filter_map(&held).map(|of| size(of) + each);
         changed.chain(left_out).chain(removed).sum()
     }
 

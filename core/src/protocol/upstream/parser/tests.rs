@@ -156,6 +156,22 @@ fn a_message_that_is_cut_off_is_unreadable_wherever_that_would_be_so() {
 }
 
 #[test]
+fn removals_count_in_either_field_and_free_what_is_cached_once() {
+    let (store, mut recent) = (BodyStore::default(), RecentSets::default());
+    let set = sotw(vec![cluster("removed", "1"), cluster("other", "2")]);
+    let held = read(encoded(&set), usize::MAX, &store, &mut recent).unwrap().resources.good;
+    let Response::Delta(mut response) = delta(Vec::new()) else { unreachable!() };
+    for name in ["removed", "other", "unknown"] {
+        response.removed_resource_names.push(discovery::ResourceName { name: name.into(), ..Default::default() });
+    }
+    let removing = read(encoded(&Response::Delta(response)), usize::MAX, &store, &mut recent).unwrap();
+    assert_eq!((removing.summary().removed, removing.entries()), (4, 4));
+    let each = 10;
+    let freed = removing.frees(each, |name| held.get(name), std::iter::empty());
+    assert_eq!(freed, held.values().map(|resource| resource.body.bytes().len() + each).sum::<usize>());
+}
+
+#[test]
 fn what_is_unchanged_in_the_next_set_is_the_same_resource() {
     let (store, mut recent) = (BodyStore::default(), RecentSets::default());
     let set = |numbers: &[usize], changed: usize| {
