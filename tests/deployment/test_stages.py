@@ -119,28 +119,28 @@ class Stages(unittest.TestCase):
         self.assertNotIn("second", self.rows(printed))
 
     def test_a_stage_that_takes_too_long_is_ended_with_its_processes_and_has_failed(self):
-        started = self.start("stage quick sleep 0.1\nSTAGE_LIMIT=1 stage slow lasts one\nstage next true")
+        started = self.start("stage quick sleep 0.1\nSTAGE_LIMIT=4 stage slow lasts one\nstage next true")
         processes = self.processes("one")
         code, printed = self.finished(started)
         self.assert_ended(*processes)
         self.assertEqual(code, 124, printed)
         rows = self.rows(printed)
-        self.assertEqual((rows["quick"], rows["slow"]), ("passed", "FAILED: took longer than 1 s"))
+        self.assertEqual((rows["quick"], rows["slow"]), ("passed", "FAILED: took longer than 4 s"))
         self.assertNotIn("next", rows)
 
     def test_what_does_not_end_when_it_is_asked_to_is_killed(self):
-        started = self.start("stage slow lasts one stubborn", STAGE_LIMIT="1", STAGE_GRACE="1")
+        started = self.start("stage slow lasts one stubborn", STAGE_LIMIT="4", STAGE_GRACE="1")
         processes = self.processes("one")
         code, printed = self.finished(started)
         self.assert_ended(*processes)
-        self.assertEqual((code, self.rows(printed)["slow"]), (124, "FAILED: took longer than 1 s"), printed)
+        self.assertEqual((code, self.rows(printed)["slow"]), (124, "FAILED: took longer than 4 s"), printed)
 
     def test_a_stage_beside_others_has_the_limit_too(self):
-        started = self.start("stage_beside slow lasts one\nstage_wait", STAGE_LIMIT="1")
+        started = self.start("stage_beside slow lasts one\nstage_wait", STAGE_LIMIT="4")
         processes = self.processes("one")
         code, printed = self.finished(started)
         self.assert_ended(*processes)
-        self.assertEqual((code, self.rows(printed)["slow"]), (1, "FAILED: took longer than 1 s"), printed)
+        self.assertEqual((code, self.rows(printed)["slow"]), (1, "FAILED: took longer than 4 s"), printed)
 
     def test_a_signal_ends_what_runs_and_prints_the_table(self):
         for number, (signal_, expected) in enumerate(((signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGHUP, 129))):
