@@ -47,36 +47,36 @@ limits! {
     /// The bytes of one request.
     MessageBytes = "limits.message_bytes" {
         page: "Requests",
-        why: "A first request of 100,000 names with versions takes 20 MB",
+        why: "A first request with 100,000 names and their versions takes 20 MB",
         gets: "`RESOURCE_EXHAUSTED`: `request too large: 70000000 bytes, limit 67108864 (limits.message_bytes)`. REST: 413",
     }
 
     /// The names, and the versions by name, of one request; the rows of one load report.
     RequestEntries = "limits.request_entries" {
         page: "Requests",
-        why: "Decoded, a name takes many times its bytes: 38 MiB of empty names would take 500 MiB. In load reports, clusters and rows \
-            count",
+        why: "Decoded, a name takes many times its bytes in the request: 38 MiB of empty names would take 500 MiB. In a load report, \
+            clusters and rows are counted",
         gets: "`RESOURCE_EXHAUSTED`: `request too large: 500000 names and versions, the limit is 400000 (limits.request_entries)`",
     }
 
     /// The bytes of one name.
     NameBytes = "limits.name_bytes" {
         page: "Requests",
-        why: "The longest known names have some hundred bytes",
+        why: "The longest known names have a few hundred bytes",
         gets: "`RESOURCE_EXHAUSTED`: `request too large: a name of 20000 bytes, the limit is 16384 (limits.name_bytes)`",
     }
 
     /// The bytes of a client's node.
     NodeBytes = "limits.node_bytes" {
         page: "Requests",
-        why: "Large nodes have 61 kB",
+        why: "A large node has 61 kB",
         gets: "`RESOURCE_EXHAUSTED`: `request too large: a node of 2000000 bytes, the limit is 1048576 (limits.node_bytes)`",
     }
 
     /// The bytes of incomplete requests, over all clients.
     IncompleteRequestBytes = "limits.incomplete_request_bytes" {
         page: "Requests",
-        why: "An Envoy with 1,500 streams begins with 92 MB of nodes, all at once",
+        why: "An Envoy with 1,500 streams sends 92 MB of nodes at once when it starts",
         gets: "`RESOURCE_EXHAUSTED`: `too many incomplete requests: the limit for all clients is 536870912 bytes \
             (limits.incomplete_request_bytes); retry`. REST: 503",
     }
@@ -84,14 +84,15 @@ limits! {
     /// The bytes of outdated resources in replies that clients do not take.
     OutdatedReplyBytes = "limits.outdated_reply_bytes" {
         page: "Streams",
-        why: "A client that stops in the middle of a reply keeps its resources in memory, also when they have been replaced",
+        why: "A client that stops reading in the middle of a reply keeps the resources of that reply in memory, also after they have \
+            been replaced",
         gets: "The stream is reset with `ENHANCE_YOUR_CALM`, which gRPC clients see as `RESOURCE_EXHAUSTED`",
     }
 
     /// The least rate at which the rest of a request has to arrive.
     RequestRate = "limits.request_bytes_per_second" {
         page: "Requests",
-        why: "A request that never ends would hold its memory for ever",
+        why: "A request whose end never comes would keep its memory for ever",
         gets: "`RESOURCE_EXHAUSTED`: `request arrives too slowly: below 1024 bytes per second (limits.request_bytes_per_second)`. REST: \
             503",
     }
@@ -99,21 +100,22 @@ limits! {
     /// The types of one stream.
     TypesPerStream = "limits.types_per_stream" {
         page: "Streams",
-        why: "An Envoy has eleven",
+        why: "An Envoy subscribes to eleven types",
         gets: "`RESOURCE_EXHAUSTED`",
     }
 
     /// The names of one type on one stream.
     NamesPerType = "limits.names_per_type" {
         page: "Streams",
-        why: "The endpoints of 100,000 clusters",
+        why: "Enough for the endpoints of 100,000 clusters",
         gets: "`RESOURCE_EXHAUSTED`",
     }
 
     /// The names of all types on one stream, with those that the client states it has.
     NamesPerStream = "limits.names_per_stream" {
         page: "Streams",
-        why: "Clusters, endpoints and the versions of both, for 100,000 clusters; and 64 types with 100,000 names each would take 3 GB",
+        why: "Enough for 100,000 clusters and their endpoints, with the versions of both. Without it, a stream with 64 types of \
+            100,000 names each would take 3 GB",
         gets: "`RESOURCE_EXHAUSTED`: `too many names on one stream, with those in initial_resource_versions: limit 500000 \
             (limits.names_per_stream)`",
     }
@@ -121,7 +123,7 @@ limits! {
     /// The bytes of the versions that clients state they hold, until they are judged, over all clients.
     StatedVersionsBytes = "limits.stated_versions_bytes" {
         page: "Streams",
-        why: "25 fleets that each return with 100,000 clusters",
+        why: "Enough for 25 fleets that return at the same time, each with 100,000 clusters",
         gets: "`RESOURCE_EXHAUSTED`: `too many versions in initial_resource_versions: the limit for all clients is 536870912 bytes \
             (limits.stated_versions_bytes); retry later`",
     }
@@ -129,7 +131,8 @@ limits! {
     /// The names of all streams of one view.
     NamesPerView = "limits.names_per_view" {
         page: "Views",
-        why: "The endpoints, virtual hosts and routes of 100,000 clusters are a third of it, however many Envoys request the same",
+        why: "Three times the endpoints, virtual hosts and routes of 100,000 clusters. A name counts once, however many Envoys \
+            request it",
         gets: "gRPC clients and relays get an error `RESOURCE_EXHAUSTED` for each name without room: `too many names for the clients that \
             share a view: the limit is 1000000 (limits.names_per_view)`; Envoys get no reply for it",
     }
@@ -137,22 +140,22 @@ limits! {
     /// The names of one type that the clients of one view hold and the view does not know.
     SoughtNames = "limits.sought_names" {
         page: "Views",
-        why: "Servers are [asked for them once more](upstream.md#what-weir-concludes). Each is 150 bytes or so",
-        gets: "It waits: it keeps what it holds, and the names are asked for as soon as half of the room is free",
+        why: "Servers are [asked once more](upstream.md#what-weir-concludes) for each of these names. A name takes about 150 bytes",
+        gets: "The client waits, and keeps what it holds. Its names are asked for as soon as half of the room is free",
     }
 
     /// The bytes of all cached resources.
     CachedBytes = "limits.cached_bytes" {
         page: "Views",
-        why: "A common pool for all views",
-        gets: "Like `limits.names_per_view`: `too many bytes of resources are cached: the limit is 4294967296 (limits.cached_bytes)`. What \
-            a view has, and whole sets, are served as before",
+        why: "All views share this memory",
+        gets: "The same as at `limits.names_per_view`, with the text `too many bytes of resources are cached: the limit is \
+            4294967296 (limits.cached_bytes)`. Resources that a view has already, and whole sets, are served as before",
     }
 
     /// The memory of the process.
     Memory = "limits.memory" {
         page: "Memory",
-        why: "What all other limits allow together is more than a machine has",
+        why: "The other limits together allow more than a machine has",
         gets: "`RESOURCE_EXHAUSTED`: `too little memory: 1092 of 1536 MiB are in use, 402 MiB by its connection, of which the equal part \
             is 30 MiB (limits.memory); retry later`. REST: 503",
     }
@@ -160,7 +163,7 @@ limits! {
     /// The views of the process.
     Views = "views.max" {
         page: "Views",
-        why: "Each view has its own upstream streams, though they [share connections](upstream.md#connections)",
+        why: "Each view has upstream streams of its own, although views [share connections](upstream.md#connections)",
         gets: "`RESOURCE_EXHAUSTED`: `too many views: the limit is 10000 (views.max); metadata splits them most, with 9812 values \
             (views.key)`. REST: 503",
     }
@@ -168,7 +171,8 @@ limits! {
     /// The views that exist because of one connection.
     ViewsPerConnection = "limits.views_per_connection" {
         page: "Views",
-        why: "A relay has 50 streams on one connection, each of another view; other clients are one node each",
+        why: "A relay that is a client has up to 50 streams on one connection, each for another view. Any other client has a single \
+            node",
         gets: "`RESOURCE_EXHAUSTED`: `too many views of one connection: the limit is 100 (limits.views_per_connection); cluster splits \
             them most, with 100 values (views.key)`. REST: 429",
     }
@@ -176,7 +180,7 @@ limits! {
     /// The views that exist because of one identity.
     ViewsPerIdentity = "limits.views_per_identity" {
         page: "Views",
-        why: "Whole fleets may have one [identity](#identities)",
+        why: "There is no limit by default, since a whole fleet may have one [identity](#identities)",
         gets: "`RESOURCE_EXHAUSTED`: `too many views of one identity: the limit is 100 (limits.views_per_identity); cluster splits them \
             most, with 100 values (views.key)`. REST: 429",
     }
@@ -184,24 +188,25 @@ limits! {
     /// The bytes of one request to a server.
     MaxRequestBytes = "upstream.servers.max_request_bytes" {
         page: "Requests to servers",
-        why: "gRPC servers take 4 MiB by default, and end the stream of the view otherwise",
-        gets: "Delta: nothing is refused, long requests are [split](upstream.md#long-requests). SotW: gRPC clients and relays get an error \
-            `RESOURCE_EXHAUSTED` for each name without room: `there is no room for the name in a request to the control plane \
-            (max_request_bytes: 3145728)`; Envoys get no reply for it",
+        why: "By default, gRPC servers accept messages of up to 4 MiB, and end the stream of the view at a longer one",
+        gets: "In delta nothing is refused, since long requests are [split](upstream.md#long-requests). In SotW, gRPC clients and \
+            relays get the error `RESOURCE_EXHAUSTED` for each name without room: `there is no room for the name in a request to the \
+            control plane (max_request_bytes: 3145728)`; Envoys get no reply for such a name",
     }
 
     /// Connections of clients.
     Connections = "limits.connections" {
         page: "Connections",
-        why: "Each connection takes an open file, and some memory",
-        gets: "With its first request, the place of a connection without a stream, which is closed gracefully. If there is none for 4 s, \
-            the request gets `RESOURCE_EXHAUSTED`: `too many connections: the limit is 768 (limits.connections); retry later`. REST: 503",
+        why: "Each connection takes an open file and some memory",
+        gets: "With the first request on it, a further connection gets the place of one without a stream, which is closed \
+            gracefully. If there is no such place for 4 s, the request gets `RESOURCE_EXHAUSTED`: `too many connections: the limit \
+            is 768 (limits.connections); retry later`. REST: 503",
     }
 
     /// Connections from one address.
     ConnectionsPerAddress = "limits.connections_per_address" {
         page: "Connections",
-        why: "Behind a balancer or NAT all clients have one address",
+        why: "There is no limit by default, since all clients behind a balancer or NAT have one address",
         gets: "`RESOURCE_EXHAUSTED`: `too many connections from one address: the limit is 10 (limits.connections_per_address); close \
             some`. REST: 429",
     }
@@ -209,7 +214,7 @@ limits! {
     /// Connections of one identity.
     ConnectionsPerIdentity = "limits.connections_per_identity" {
         page: "Connections",
-        why: "Whole fleets may have one [identity](#identities)",
+        why: "There is no limit by default, since a whole fleet may have one [identity](#identities)",
         gets: "`RESOURCE_EXHAUSTED`: `too many connections of one identity: the limit is 10 (limits.connections_per_identity); close \
             some`. REST: 429",
     }
@@ -217,8 +222,8 @@ limits! {
     /// New connections in a second, which wait.
     NewConnectionsPerSecond = "limits.new_connections_per_second" {
         page: "Connections",
-        why: "A fleet that reconnects at once waits least without",
-        gets: "It waits",
+        why: "There is no limit by default, since a fleet that reconnects all at once then waits least",
+        gets: "The connection waits",
     }
 
     /// The time to the first request of a connection.
@@ -238,21 +243,21 @@ limits! {
     /// TLS handshakes that are worked on at a time; the others wait.
     Handshakes = "limits.handshakes" {
         page: "Connections",
-        why: "A TLS handshake is a millisecond or two of work, for which established clients would wait",
-        gets: "It waits for its turn. A handshake that waits for its client has none",
+        why: "A TLS handshake is one or two milliseconds of work, and connected clients would wait for all of it",
+        gets: "The handshake waits for its turn. It has no turn while it waits for its client",
     }
 
     /// The time that a TLS handshake may wait for its client.
     HandshakeTimeout = "limits.handshake_timeout" {
         page: "Connections",
-        why: "Clients answer within a round trip",
-        gets: "The connection is closed. Time for which the relay lets it wait does not count",
+        why: "Clients answer within one round trip",
+        gets: "The connection is closed. Time in which the handshake waits for the relay does not count",
     }
 
     /// TLS handshakes of one address at a time.
     HandshakesPerAddress = "limits.handshakes_per_address" {
         page: "Connections",
-        why: "Behind a balancer or NAT all clients have one address",
+        why: "There is no limit by default, since all clients behind a balancer or NAT have one address",
         gets: "The connection is closed before the handshake. Log: `too many handshakes from one address: the limit is 10 \
             (limits.handshakes_per_address)`",
     }
@@ -260,14 +265,14 @@ limits! {
     /// Open streams of one connection.
     StreamsPerConnection = "limits.streams_per_connection" {
         page: "Connections",
-        why: "An Envoy without ADS has a stream for each cluster and route",
-        gets: "The client itself waits: HTTP/2 announces the limit",
+        why: "An Envoy without ADS opens a stream for each cluster and each route",
+        gets: "The client opens no further stream, since HTTP/2 tells it the limit",
     }
 
     /// Open streams and polls of one identity.
     StreamsPerIdentity = "limits.streams_per_identity" {
         page: "Streams",
-        why: "Whole fleets may have one [identity](#identities)",
+        why: "There is no limit by default, since a whole fleet may have one [identity](#identities)",
         gets: "`RESOURCE_EXHAUSTED`: `too many streams of one identity: the limit is 1000 (limits.streams_per_identity); close some`. \
             REST: 429",
     }
@@ -275,7 +280,7 @@ limits! {
     /// Open streams and polls of one tenant.
     StreamsPerTenant = "limits.streams_per_tenant" {
         page: "Streams",
-        why: "A [tenant](security.md#tenants-and-tiers) may have a whole fleet",
+        why: "There is no limit by default, since a [tenant](security.md#tenants-and-tiers) may have a whole fleet",
         gets: "`RESOURCE_EXHAUSTED`: `too many streams of one tenant: the limit is 10000 (limits.streams_per_tenant); close some`. REST: \
             429",
     }
@@ -283,52 +288,55 @@ limits! {
     /// Names of all streams of one tenant.
     NamesPerTenant = "limits.names_per_tenant" {
         page: "Streams",
-        why: "Each name counts for each stream that wants it",
-        gets: "The stream that would need more ends with `RESOURCE_EXHAUSTED`: `too many names of one tenant: the limit is 100000 \
-            (limits.names_per_tenant); retry later`. Polls count while they last, and are not refused",
+        why: "A name counts once for each stream that wants it",
+        gets: "A stream whose names would exceed the limit ends with `RESOURCE_EXHAUSTED`: `too many names of one tenant: the limit \
+            is 100000 (limits.names_per_tenant); retry later`. The names of a poll count while it lasts; no poll is refused",
     }
 
     /// Requests of all streams of one tenant in a second, which wait.
     RequestsPerTenant = "limits.tenant_requests_per_second" {
         page: "Streams",
-        why: "A tenant may have a whole fleet",
-        gets: "It waits: its streams are read later",
+        why: "There is no limit by default, since a tenant may have a whole fleet",
+        gets: "The streams of the tenant are read later",
     }
 
     /// Views of one tenant.
     ViewsPerTenant = "limits.views_per_tenant" {
         page: "Views",
-        why: "Tenants decide themselves what their nodes differ by",
+        why: "Tenants choose the nodes of their clients, and so decide how many views these have",
         gets: "`RESOURCE_EXHAUSTED`: `too many views of one tenant: the limit is 50 (limits.views_per_tenant)`. REST: 429",
     }
 
     /// New streams and polls of one connection in a second, which wait.
     NewStreamsPerSecond = "limits.new_streams_per_second" {
         page: "Connections",
-        why: "An Envoy with 1,500 streams opens them at once. Opening and resetting streams costs a client nothing",
-        gets: "It waits: the connection is read later",
+        why: "An Envoy with 1,500 streams opens them all at once. Without a limit, opening and resetting streams would cost a client \
+            nothing",
+        gets: "The connection is read later",
     }
 
     /// Open streams and polls, over all clients.
     Streams = "limits.streams" {
         page: "Streams",
-        why: "10,000 Envoys have 60,000",
-        gets: "`RESOURCE_EXHAUSTED`: `too many streams: the limit for all clients is 1000000 (limits.streams); retry later`. REST: 503. \
-            The connection gets no more streams (`GOAWAY`): a balancer may lead the next one to another relay",
+        why: "10,000 Envoys with six streams each have 60,000",
+        gets: "`RESOURCE_EXHAUSTED`: `too many streams: the limit for all clients is 1000000 (limits.streams); retry later`. REST: \
+            503. The connection accepts no more streams (`GOAWAY`), so that a balancer can lead the client to another relay",
     }
 
     /// Streams of load reports that are passed on, over all clients.
     LoadReportStreams = "load_reports.streams" {
         page: "Streams",
-        why: "With `load_reports.mode: pass_through` each is a stream to the control plane, and 50 of them a connection",
-        gets: "`RESOURCE_EXHAUSTED`: `too many load report streams: the limit is 10000 (load_reports.streams); retry later`, or a place of \
-            the connection that has most",
+        why: "With `load_reports.mode: pass_through`, each of these streams is passed on as a stream to the control plane; a \
+            connection to it has up to 50",
+        gets: "`RESOURCE_EXHAUSTED`: `too many load report streams: the limit is 10000 (load_reports.streams); retry later`; or the \
+            place of a stream of the connection that has most",
     }
 
     /// The same of one connection.
     LoadReportStreamsPerConnection = "load_reports.streams_per_connection" {
         page: "Streams",
-        why: "A client has one for each server that it reports to, and a relay below 50; a proxy may have those of many clients",
+        why: "A client has one such stream for each server that it reports to. A relay that is a client has up to 50 on one \
+            connection; a proxy may have those of many clients",
         gets: "`RESOURCE_EXHAUSTED`: `too many load report streams of one connection: the limit is 100 \
             (load_reports.streams_per_connection); close some`",
     }
@@ -336,31 +344,31 @@ limits! {
     /// Requests of one stream in a second, which wait.
     RequestsPerSecond = "limits.requests_per_second" {
         page: "Streams",
-        why: "What a request costs is bounded otherwise",
-        gets: "It waits: the stream is read later",
+        why: "There is no limit by default, since other limits bound what a request costs",
+        gets: "The stream is read later",
     }
 
     /// New names of one stream in a second, which wait.
     NewNamesPerSecond = "limits.new_names_per_second" {
         page: "Streams",
-        why: "Each new name is requested from the control plane, and lingers unless it is known to be absent. A stream may begin with \
-            200,000",
-        gets: "It waits: the stream is read later",
+        why: "Each new name is requested from the control plane, and lingers unless it is known to be absent. A stream may begin \
+            with 200,000 new names",
+        gets: "The stream is read later",
     }
 
     /// The headers of one request.
     HeaderBytes = "limits.header_bytes" {
         page: "Connections",
-        why: "Tokens have a few KiB; gRPC servers take 8 to 16 KiB",
-        gets: "`RESOURCE_EXHAUSTED`: `headers too large: 20000 bytes, the limit is 16384 (limits.header_bytes)`. REST: 431. Above twice \
-            the limit: 431 without a reason, also over gRPC",
+        why: "Tokens have a few KiB, and gRPC servers accept 8 to 16 KiB of headers",
+        gets: "`RESOURCE_EXHAUSTED`: `headers too large: 20000 bytes, the limit is 16384 (limits.header_bytes)`. REST: 431. Headers \
+            of more than twice the limit get 431 without a reason, also over gRPC",
     }
 
     /// The files that the system lets the process open.
     OpenFiles = "open_files" {
         page: "Connections",
-        why: "",
-        gets: "It waits until a file is closed",
+        why: "Each connection and each open file of the relay counts",
+        gets: "A new connection waits until a file is closed",
     }
 }
 

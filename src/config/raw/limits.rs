@@ -16,7 +16,7 @@ section! {
     Limits {
         /// The longest request of a client, and the longest response of a server.
         ///
-        /// A poll is limited to 4 MiB besides.
+        /// A poll may have at most 4 MiB in any case.
         message_bytes: Setting<Size> = mib(64), applies(NewStreams);
         /// Memory that the relay may use; above it, new things are refused to clients that have more than their equal part.
         ///
@@ -26,12 +26,12 @@ section! {
         /// Memory for requests that have not fully arrived, over all clients.
         incomplete_request_bytes: Option<Located<Size>>, applies(Restart), absent("12% of `memory`, and at least `message_bytes`"),
             example("512MiB");
-        /// Memory for resources that were replaced while clients take replies with them, over all clients.
+        /// Memory for replaced resources that are part of unfinished replies, over all clients.
         outdated_reply_bytes: Option<Located<Size>>, applies(NewStreams), absent("6% of `memory`"), example("128MiB");
         /// How fast the rest of a request has to arrive, on average over half a minute.
         // Slower than any link that an Envoy is run on.
         request_bytes_per_second: Setting<Size> = kib(1), applies(Restart);
-        /// Names, and versions by name, of one request; clusters and rows of one load report.
+        /// Names and versions in one request, counted together; clusters and rows in one load report.
         // As many names as a stream may have, each with its version, and as many names to unsubscribe.
         request_entries: Setting<Positive> = 400_000, applies(NewStreams);
         /// The longest name, with its version or its parameters.
@@ -54,11 +54,11 @@ section! {
         /// Counted are resources that servers sent, each body once, with what replies and removals still keep; [files](files.md) do not
         /// count.
         cached_bytes: Option<Located<Size>>, applies(NewStreams), absent("half of `memory`"), example("4GiB");
-        /// Memory for `initial_resource_versions` of all clients until they are judged; equal ones are kept once.
+        /// Memory for the `initial_resource_versions` of all clients, until they are compared; equal ones are kept once.
         // Enough for 25 fleets with a hundred thousand clusters each that reconnect at the same time.
         stated_versions_bytes: Option<Located<Size>>, applies(NewStreams), absent("12% of `memory`"), example("512MiB");
-        /// Names of one type that clients hold, their view does not know, and servers are asked for once more. Those above it are asked for
-        /// later.
+        /// Names of one type that the clients of a view hold and the view does not know; servers are asked for them once more. Further ones
+        /// are asked for later.
         ///
         /// See [limits](limits.md#views).
         sought_names: Setting<Positive> = ViewOptions::default().sought_names, applies(NewStreams);
@@ -70,32 +70,30 @@ section! {
         ///
         /// The clock stands while no server is reachable.
         removal_history_age: Setting<Pause> = ViewOptions::default().history_age, applies(NewStreams);
-        /// Above this, names that only this stream wants no longer trigger fallback.
-        ///
-        /// Counted are the absent names that the stream wants.
+        /// Once a stream wants more absent names than this, names that it alone wants no longer trigger fallback.
         absent_names_per_stream: Setting<Count> = ViewOptions::default().absent_names_per_stream, applies(NewStreams);
-        /// How long interest and its cache outlive the last client that had it.
+        /// How long a subscription and its cached resources are kept after its last client has left.
         ///
         /// A name that is known to be absent lingers only after a stream or poll that ended. With polling clients: longer than the time
         /// between two polls.
         linger: Setting<Wait> = ViewOptions::default().linger, applies(NewStreams);
         /// How many subscriptions of one view may linger. Above this number, the oldest of them end.
         lingering: Setting<Count> = ViewOptions::default().lingering, applies(NewStreams);
-        /// Size above which a delta reply is split.
+        /// A delta reply that is larger than this is split.
         reply_bytes: Setting<Size> = SessionOptions::default().reply_bytes, applies(NewStreams);
-        /// Silence of a live server after which a name is absent, for clients without it.
+        /// How long a live server may be silent about a name before the name is absent for clients that do not hold it.
         ///
         /// Below 15 s there is a warning.
         resource_timer: Setting<Pause> = UpstreamOptions::default().resource_timer, applies(NewStreams);
-        /// Silence after a second request, after which clients that hold the resource lose it.
+        /// How long a live server may be silent after a second request before clients that hold the resource lose it.
         second_silence: Setting<Pause> = UpstreamOptions::default().second_silence, applies(NewStreams);
-        /// How long a removed cluster stays at most while routing refers to it; 0s: not at all.
+        /// A removed cluster to which routing refers stays at most this long; 0s: not at all.
         ///
         /// With `0s`, no routing waits for clusters either. See [order](order.md).
         reference_hold: Setting<Wait> = ViewOptions::default().reference_hold, applies(NewStreams);
-        /// How long a client's routes wait for clusters, and its removals for routing, of which too little is known for it.
+        /// How long routes wait for clusters, and removals for routing, while too little of those is known for a client.
         ///
-        /// Removals wait for routing of which the client holds something. `0s`: not at all. See [order](order.md).
+        /// Removals wait only for routing of which the client holds something. `0s`: not at all. See [order](order.md).
         clusters_timeout: Setting<Wait> = SessionOptions::default().clusters_timeout, applies(NewStreams);
         /// How long a Fetch call waits for what is unknown.
         ///
@@ -126,11 +124,11 @@ section! {
         handshakes: Setting<Positive> = 16, applies(AtOnce);
         /// How long a TLS handshake may wait for its client.
         ///
-        /// The sum of all its waits. At least 10 ms.
+        /// All its waits are added up. At least 10 ms.
         handshake_timeout: Setting<Pause> = seconds(10), applies(Restart);
         /// TLS handshakes of one address at a time. 0: no limit, as balancers and NAT need it.
         handshakes_per_address: Setting<Count> = 0, applies(AtOnce);
-        /// Open streams of one connection, as HTTP/2 announces it; the client waits with more.
+        /// Open streams of one connection. HTTP/2 tells the client, which waits before it opens more.
         ///
         /// The setting of HTTP/2 is `SETTINGS_MAX_CONCURRENT_STREAMS`. A change counts for new connections.
         // An Envoy without ADS opens a stream for each cluster and route, all of them before it has received HTTP/2 settings.
@@ -154,13 +152,13 @@ section! {
         new_streams_per_second: Setting<Count> = 2000, applies(Restart);
         /// Views that exist because of one connection. 0: no limit.
         ///
-        /// The connection had their first client. Proxies that put many clients on one connection need `0`.
+        /// Their first client was on the connection. Proxies that put many clients on one connection need `0`.
         // A relay has up to 50 streams on one connection, each for another view. The limit is twice that, since views outlive their streams for a
         // while.
         views_per_connection: Setting<Count> = 100, applies(NewStreams);
         /// Views that exist because of one identity. 0: no limit.
         ///
-        /// A connection of the [identity](limits.md#identities) had their first client.
+        /// Their first client had the [identity](limits.md#identities).
         views_per_identity: Setting<Count> = 0, applies(NewStreams);
         /// Views of one tenant. 0: no limit.
         ///
@@ -174,12 +172,12 @@ section! {
         ///
         /// Needs `tenant` in `views.key`. As many may come at once.
         tenant_requests_per_second: Setting<Count> = 0, applies(AtOnce);
-        /// New names of one stream in a second, and those of 40 s at once. 0: no limit.
+        /// New names of one stream in a second; those of 40 s may come at once. 0: no limit.
         // More than the names that change while a fleet is being scaled.
         new_names_per_second: Setting<Count> = 5000, applies(NewStreams);
         /// Headers of one request. At least 1KiB.
         ///
-        /// With 32 bytes for each header besides its text.
+        /// Each header counts 32 bytes besides its text.
         header_bytes: Setting<Size> = kib(16), applies(Restart);
     }
 }
