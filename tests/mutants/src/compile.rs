@@ -26,7 +26,7 @@ pub fn compile(tree: &Tree, mutants: &[Mutant], programs: &[Program], target: &P
     let packages = packages(tree, programs);
     loop {
         let rewritten = put_in(tree, mutants, &viable)?;
-        let check = cargo(tree, target, &NOT_OPTIMIZED, &[&["check", "--lib", "--features", "faults"], packages].concat())?;
+        let check = cargo(tree, target, &NOT_OPTIMIZED, &[&["check", "--lib"], packages].concat())?;
         if check.errors.is_empty() {
             ensure!(check.succeeded, "cargo check failed without an error in the code");
             break;

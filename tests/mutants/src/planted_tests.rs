@@ -1,4 +1,10 @@
+use std::fs;
+
 use super::*;
+
+fn repository() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
 
 fn fault(changes: &[(&str, &str)]) -> Fault {
     let change = |(old, new): &(&str, &str)| Change { file: "src/a.rs".into(), old: (*old).into(), new: (*new).into() };
@@ -41,4 +47,45 @@ fn a_test_is_written_as_its_program_and_its_name() {
         ("rules", "order::a", "rules order::a")
     );
     assert!(TestName::try_from("rules".to_owned()).is_err());
+}
+
+#[test]
+fn each_fault_fits_todays_source_and_leaves_it_rust() {
+    let faults = read(&repository()).unwrap();
+    assert!(faults.len() > 60, "{}", faults.len());
+    let text_of = |file: &str| fs::read_to_string(repository().join(file)).with_context(|| file.to_owned());
+    for (file, planted) in plant(&faults, text_of).unwrap() {
+        syn::parse_file(&planted.text).unwrap_or_else(|error| panic!("{file}: {error}: {}", planted.text));
+    }
+}
+
+#[test]
+fn each_fault_has_a_test_of_the_core_and_all_its_tests_exist() {
+    for (name, fault) in read(&repository()).unwrap() {
+        let is_of_core = |test: &TestName| test.program().is_of_core(&repository());
+        assert!(fault.caught_by.iter().any(is_of_core), "{name} needs a test that is quick to compile");
+        for test in &fault.caught_by {
+            assert!(exists(test), "{name}: there is no test {test}");
+        }
+    }
+}
+
+/// Returns whether a file of the program has a function with the name of the test.
+fn exists(test: &TestName) -> bool {
+    let function = format!("fn {}(", test.test.rsplit("::").next().unwrap_or_default());
+    let program = &test.program;
+    let places = match program.as_str() {
+        "weir_core" => vec!["core/src".to_owned()],
+        "weir" => vec!["src".to_owned()],
+        _ => ["core/tests", "tests"].map(|at| [format!("{at}/{program}"), format!("{at}/{program}.rs")]).concat(),
+    };
+    let mut found = places.into_iter().map(|place| repository().join(place)).filter(|path| path.exists());
+    found.any(|path| has(&path, &function))
+}
+
+fn has(path: &Path, text: &str) -> bool {
+    if path.is_dir() {
+        return fs::read_dir(path).unwrap().any(|entry| has(&entry.unwrap().path(), text));
+    }
+    fs::read_to_string(path).is_ok_and(|content| content.contains(text))
 }
