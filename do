@@ -9,8 +9,7 @@ check() {
     cargo fmt --manifest-path fuzz/Cargo.toml --check
     cargo fmt --manifest-path tests/mutants/Cargo.toml --check
     cargo clippy --workspace --all-targets --locked -- -D warnings
-    # Relay and core as they are built for use, without the planted faults that the tests bring in. Without the load tool they have the
-    # dependencies of the fuzz crate.
+    # Relay and core as they are built for use. Without the load tool they have the dependencies of the fuzz crate.
     cargo clippy --locked -- -D warnings
     # The core compiles by itself, with the features that it names.
     cargo clippy --package weir-core --all-targets --locked -- -D warnings

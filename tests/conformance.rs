@@ -5,12 +5,8 @@ mod program;
 #[path = "support/sixteen_threads.rs"]
 mod sixteen_threads;
 
-use std::path::Path;
 use std::time::Duration;
 
-use weir::app::App;
-use weir::config::Config;
-use weir_core::protocol::faults::{Fault, Faults};
 use weir_loadtest::conformance::{self, Options, Report, Verdict};
 use weir_loadtest::wire::{Plane, Variant};
 
@@ -75,53 +71,6 @@ async fn conformance_with_delta_upstream_and_sotw_downstream() {
 #[tokio::test(flavor = "multi_thread")]
 async fn conformance_with_delta_on_both_sides() {
     every_check_holds(Variant::Delta, Variant::Delta).await;
-}
-
-/// A fault that breaks a rule, the upstream variant, and a rule whose check has to fail.
-const NOTICED: [(Fault, Variant, &str); 14] = [
-    (Fault::UnknownIsAbsent, Variant::Delta, "DELTA-32"),
-    (Fault::TakePartForWhole, Variant::Delta, "XLAT-12"),
-    (Fault::JudgeStatedWhileCold, Variant::Sotw, "DELTA-16"),
-    (Fault::AbsenceDeletesTheUnanswered, Variant::Sotw, "UP-24"),
-    (Fault::DropOnDisconnect, Variant::Delta, "UP-32"),
-    (Fault::VersionsFromUpstream, Variant::Sotw, "XLAT-3"),
-    (Fault::RemoveBeforeAdding, Variant::Delta, "ORD-7"),
-    (Fault::NoUnion, Variant::Sotw, "ORD-7"),
-    (Fault::NoForcedEndpoints, Variant::Delta, "DELTA-45"),
-    (Fault::OneStreamForAll, Variant::Delta, "XLAT-13"),
-    (Fault::AnswerEveryAck, Variant::Sotw, "SOTW-19"),
-    (Fault::DropStaleNames, Variant::Delta, "SOTW-45"),
-    (Fault::ForgetNamesOnReconnect, Variant::Sotw, "UP-14"),
-    (Fault::NackForgets, Variant::Delta, "DELTA-4"),
-];
-
-#[tokio::test(flavor = "multi_thread")]
-async fn conformance_checks_notice_a_rule_that_is_broken_on_purpose() {
-    let mut runs = tokio::task::JoinSet::new();
-    for (fault, upstream, rule) in NOTICED {
-        runs.spawn(async move {
-            let failed = failures_of(fault, upstream, rule).await;
-            println!("{fault:?} with {upstream} upstream:\n{}", failed.join("\n"));
-            (fault, failed.is_empty())
-        });
-    }
-    let missed: Vec<_> = runs.join_all().await.into_iter().filter(|(_, passed)| *passed).collect();
-    assert!(missed.is_empty(), "nobody noticed {missed:?}");
-}
-
-/// Returns the failures of one rule's checks with a relay that has this fault.
-async fn failures_of(fault: Fault, upstream: Variant, rule: &str) -> Vec<String> {
-    let plane = Plane::start("127.0.0.1:0".parse().unwrap()).await.unwrap();
-    let mut config = Config::parse(Path::new("test.yaml"), &config(&plane, upstream)).unwrap();
-    config.views.protocol.plant(Faults::planted(fault));
-    let app = App::bind(config).await.unwrap();
-    let target = format!("http://{}", app.addresses()[0]);
-    let relay = tokio::spawn(app.run());
-    let patience = Duration::from_secs(8); // more than any correct reply takes
-    let options = Options { only: Some(rule.into()), patience, ..options(&target, None) };
-    let report = conformance::run(&options, Some(&plane), |_| {}).await.unwrap();
-    relay.abort();
-    failures(&report)
 }
 
 /// Longer than any step takes. A test that hangs fails after this time.

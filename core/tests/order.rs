@@ -12,7 +12,6 @@ use std::time::Duration;
 use support::{Bench, CDS, EDS, RDS};
 use weir_core::proto::discovery::{DeltaDiscoveryRequest, DiscoveryRequest, Status};
 use weir_core::proto::{Any, Request, discovery};
-use weir_core::protocol::faults::{Fault, Faults};
 use weir_core::protocol::options::ProtocolOptions;
 use weir_core::protocol::session::{Client, Reply, Variant};
 use weir_core::protocol::view::{Class, Evidence, Presence, Retain, Selector, SessionId, Update};
@@ -369,8 +368,10 @@ fn manners() -> Vec<Manner> {
     all
 }
 
-/// Plays a number of bursts. Returns routes that led to missing clusters, and the number of messages.
+/// Plays a number of bursts. Returns routes that led to missing clusters, and the number of messages. If a fault is planted (`tests/mutants`), the
+/// first such route suffices.
 fn play(bursts: usize, options: ProtocolOptions, seed: u64) -> (Vec<String>, usize) {
+    let is_planted = std::env::var_os("WEIR_MUTANT").is_some();
     let mut random = Random(seed);
     let (mut bench, mut world, mut faults) = (Bench::with(options), World::default(), Vec::new());
     let mut readers: Vec<_> = manners().into_iter().map(|manner| Reader::join(&mut bench, manner)).collect();
@@ -399,6 +400,9 @@ fn play(bursts: usize, options: ProtocolOptions, seed: u64) -> (Vec<String>, usi
                 away = None;
             }
             _ => {}
+        }
+        if is_planted && !faults.is_empty() {
+            return (faults, messages);
         }
         if left > 0 && now >= next_burst && away.is_none() {
             world.burst(&mut random, &mut bench, now);
@@ -504,18 +508,6 @@ fn ord_1_whatever_order_things_come_in_no_client_holds_a_route_into_the_void() {
         faults.len(),
         &faults[..faults.len().min(8)]
     );
-}
-
-#[test]
-#[ignore = "takes from ten seconds to a minute; core/tests/histories runs it, and so does CI"]
-fn an_order_that_is_broken_on_purpose_is_noticed() {
-    for fault in [Fault::RemoveUnderReference, Fault::RoutingGoesAhead, Fault::HoldEndsWithAck, Fault::NoRoutingHold] {
-        let options = ProtocolOptions::default().with(|options| options.plant(Faults::planted(fault)));
-        // Most faults show soon, and a burst takes longer the more bursts there were before it.
-        let noticed =
-            [10, 50, 200].into_iter().find_map(|bursts| play(bursts, options.clone(), 1).0.into_iter().next());
-        println!("{fault:?}: {}", noticed.unwrap_or_else(|| panic!("{fault:?} was not noticed")));
-    }
 }
 
 #[test]

@@ -288,6 +288,7 @@ fn build(raw: &raw::Root, checker: &mut Checker) -> Option<Config> {
         header_hasher: headers::check(raw, &rule, &upstream, checker),
         plan: upstream.for_views(),
         rule,
+        panics_at: None,
     };
     Some(Config {
         listen,

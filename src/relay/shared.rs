@@ -67,6 +67,8 @@ pub struct ViewsOptions {
     /// Hashes the headers in the key, if it has any.
     pub(crate) header_hasher: Option<HeaderHasher>,
     pub(crate) plan: Plan,
+    /// A view whose client requests this name panics, so that tests see what follows. No key of the configuration sets it.
+    pub panics_at: Option<Name>,
 }
 
 /// The state that is made from the options, and the state that belongs to the process.
@@ -77,6 +79,8 @@ pub(crate) struct Shared {
     pub(super) header_hasher: Option<HeaderHasher>,
     /// See [`ViewsOptions`].
     pub(super) shows_members: bool,
+    /// See [`ViewsOptions`].
+    pub(super) panics_at: Option<Name>,
     pub(crate) table: Arc<TypeTable>,
     pub(crate) session_options: Arc<SessionOptions>,
     pub(crate) view_options: Arc<ViewOptions>,
@@ -125,6 +129,7 @@ impl Shared {
             rule: Arc::new(rule),
             header_hasher: None,
             shows_members: false,
+            panics_at: None,
             connectors: connectors.into(),
             is_hub: false,
             reachability: Arc::new(reachability),

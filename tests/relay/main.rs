@@ -137,7 +137,6 @@ use weir_core::proto::discovery::{
     DeltaDiscoveryRequest, DeltaDiscoveryResponse, DiscoveryRequest, DiscoveryResponse, Resource,
 };
 use weir_core::proto::{Any, Request, Response};
-use weir_core::protocol::faults::{Fault, Faults};
 use weir_core::protocol::session::Variant;
 use weir_core::protocol::view::BrakeRules;
 
@@ -170,13 +169,7 @@ impl Drop for Relay {
 }
 
 async fn relay(plane: SocketAddr, protocol: &str) -> Relay {
-    relay_with(plane, protocol, Faults::NONE).await
-}
-
-async fn relay_with(plane: SocketAddr, protocol: &str, faults: Faults) -> Relay {
-    let mut config = config(plane, protocol, "views: {key: [cluster]}\n");
-    config.views.protocol.plant(faults);
-    run(crate::bind(config).await.unwrap(), std::future::pending())
+    run(bind(config(plane, protocol, "views: {key: [cluster]}\n")).await.unwrap(), std::future::pending())
 }
 
 fn config(plane: SocketAddr, protocol: &str, rest: &str) -> Config {

@@ -168,7 +168,9 @@ async fn names_that_are_asked_a_second_time_are_counted() {
 async fn an_owner_that_panics_ends_the_clients_of_its_view_alone_and_the_next_gets_a_new_one() {
     let (lines, _guard) = Lines::of_this_thread();
     let mut plane = Plane::start(&[Variant::Delta]).await;
-    let relay = relay_with(plane.address, protocol_of(Variant::Delta), Faults::planted(Fault::OwnerPanics)).await;
+    let mut config = config(plane.address, protocol_of(Variant::Delta), "views: {key: [cluster]}\n");
+    config.views.panics_at = Some("panic".into());
+    let relay = run(crate::bind(config).await.unwrap(), std::future::pending());
     let mut streams = Vec::new();
     let mut clients = Vec::new();
     for cluster in ["db", "web"] {

@@ -170,7 +170,7 @@ async fn a_poll_waits_for_a_slow_control_plane_for_as_long_as_it_is_allowed_to()
 async fn a_poll_of_a_view_that_panics_gets_503_at_once() {
     let plane = Plane::start(&BOTH).await;
     let mut config = config(plane.address, "", "views: {key: [cluster]}\nrest: {timeout: 1h}\n");
-    config.views.protocol.plant(Faults::planted(Fault::OwnerPanics));
+    config.views.panics_at = Some("panic".into());
     let relay = run(crate::bind(config).await.unwrap(), std::future::pending());
     let mut poller = Poller::connect(relay.address).await;
     let (status, _) = poller.poll(poller::ENDPOINTS, "web", json!({"resourceNames": ["panic"]})).await.nack();

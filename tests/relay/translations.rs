@@ -4,12 +4,12 @@ use super::*;
 
 #[tokio::test]
 async fn up_32_all_four_translations_tell_each_client_what_it_needs_and_survive_the_loss_of_upstream() {
-    each_translation(|up, down| changes_and_an_outage(up, down, Faults::NONE)).await;
+    each_translation(changes_and_an_outage).await;
 }
 
-async fn changes_and_an_outage(up: Variant, down: Variant, faults: Faults) {
+async fn changes_and_an_outage(up: Variant, down: Variant) {
     let mut plane = Plane::start(&BOTH).await;
-    let relay = relay_with(plane.address, protocol_of(up), faults).await;
+    let relay = relay(plane.address, protocol_of(up)).await;
     let mut client = Client::connect(relay.address, down).await;
     client.ask(CDS, &[], Some("web"));
     let mut stream = plane.stream().await;
@@ -88,9 +88,10 @@ async fn xlat_3_an_upstream_version_says_nothing_of_the_content() {
 }
 
 /// Tests `*` and a name of one type: the content for the name differs from that for `*`, and each client sees only its own.
-async fn star_and_name(faults: Faults) {
+#[tokio::test]
+async fn xlat_13_a_wildcard_and_a_name_are_requested_and_kept_apart() {
     let mut plane = Plane::start(&BOTH).await;
-    let relay = relay_with(plane.address, "", faults).await;
+    let relay = relay(plane.address, "").await;
     let mut all = Client::connect(relay.address, Variant::Delta).await;
     all.ask(CDS, &["*"], Some("web"));
     let first = plane.stream().await;
@@ -105,15 +106,11 @@ async fn star_and_name(faults: Faults) {
     assert_eq!(all.sent().await.set, ["c"], "nothing of the name");
 }
 
-#[tokio::test]
-async fn xlat_13_a_wildcard_and_a_name_are_requested_and_kept_apart() {
-    star_and_name(Faults::NONE).await;
-}
-
 /// A cluster changes and its endpoints do not. They are still sent after it.
-async fn endpoints_follow(faults: Faults) {
+#[tokio::test]
+async fn delta_45_endpoints_follow_a_changed_cluster_over_the_wire() {
     let mut plane = Plane::start(&BOTH).await;
-    let relay = relay_with(plane.address, "", faults).await;
+    let relay = relay(plane.address, "").await;
     let mut client = Client::connect(relay.address, Variant::Delta).await;
     client.ask(CDS, &["*"], Some("web"));
     let stream = plane.stream().await;
@@ -152,22 +149,4 @@ async fn endpoints_follow(faults: Faults) {
     assert_eq!(client.sent().await.set, ["a"], "the cluster");
     let sent = tokio::time::timeout(Duration::from_secs(2), client.sent()).await.expect("its endpoints");
     assert_eq!(sent.set, ["a"]);
-}
-
-#[tokio::test]
-async fn delta_45_endpoints_follow_a_changed_cluster_over_the_wire() {
-    endpoints_follow(Faults::NONE).await;
-}
-
-#[tokio::test]
-async fn faults_at_the_edges_are_caught() {
-    let fails = async |case: std::pin::Pin<Box<dyn Future<Output = ()> + Send>>| {
-        tokio::spawn(case).await.is_err_and(|error| error.is_panic())
-    };
-    let dropped = Faults::planted(Fault::DropOnDisconnect);
-    assert!(fails(Box::pin(changes_and_an_outage(Variant::Delta, Variant::Delta, dropped))).await);
-    assert!(fails(Box::pin(star_and_name(Faults::planted(Fault::OneStreamForAll)))).await);
-    assert!(fails(Box::pin(endpoints_follow(Faults::planted(Fault::NoForcedEndpoints)))).await);
-    let bumped = Faults::planted(Fault::VersionsFromUpstream);
-    assert!(fails(Box::pin(changes_and_an_outage(Variant::Sotw, Variant::Delta, bumped))).await);
 }

@@ -4,7 +4,6 @@
 //! [`view`] stores and publishes them, [`session`] serves one client.
 
 pub mod audit;
-pub mod faults;
 mod keys;
 pub mod ladder;
 pub mod loads;

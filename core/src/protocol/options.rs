@@ -2,8 +2,6 @@
 
 use std::time::Duration;
 
-#[cfg(any(test, feature = "faults"))]
-use super::faults::Faults;
 use super::session::SessionOptions;
 use super::upstream::UpstreamOptions;
 use super::view::ViewOptions;
@@ -31,11 +29,5 @@ impl ProtocolOptions {
     pub fn hold_referenced(&mut self, reference_hold: Duration) {
         self.view.reference_hold = reference_hold;
         self.session.nacked_routing_hold = reference_hold.min(self.view.history_age).min(self.view.tombstone_age);
-    }
-
-    /// Breaks rules on purpose, in all parts.
-    #[cfg(any(test, feature = "faults"))]
-    pub fn plant(&mut self, faults: Faults) {
-        (self.session.faults, self.view.faults, self.upstream.faults) = (faults, faults, faults);
     }
 }

@@ -7,7 +7,6 @@ use std::time::Duration;
 use weir_core::proto::Any;
 use weir_core::proto::Response;
 use weir_core::proto::discovery::{DeltaDiscoveryResponse, DiscoveryResponse, Resource as Wrapper};
-use weir_core::protocol::faults::{Fault, Faults};
 use weir_core::protocol::ladder::Rule;
 use weir_core::protocol::options::ProtocolOptions;
 use weir_core::protocol::session::Variant;
@@ -121,14 +120,10 @@ fn ord_1_a_name_of_the_first_request_counts_until_its_answer_or_one_silence_of_a
 
 #[test]
 fn a_type_that_nothing_is_known_of_is_not_requested_on_the_stream_of_others() {
-    for faults in [Faults::NONE, Faults::planted(Fault::TypesJoinUntried)] {
-        let mut options = ProtocolOptions::default();
-        options.plant(faults);
-        let quirks = ServerQuirks { tries_types_apart: true, ..ServerQuirks::default() };
-        let mut bench = Bench::with(one(Variant::Delta, quirks), options);
-        [(CDS, "*"), ("own.Debug", "x")].iter().for_each(|(url, name)| bench.want(url, name, true));
-        assert_eq!(bench.open(0).len(), if faults == Faults::NONE { 1 } else { 2 });
-    }
+    let quirks = ServerQuirks { tries_types_apart: true, ..ServerQuirks::default() };
+    let mut bench = Bench::with(one(Variant::Delta, quirks), ProtocolOptions::default());
+    [(CDS, "*"), ("own.Debug", "x")].iter().for_each(|(url, name)| bench.want(url, name, true));
+    assert_eq!(bench.open(0).len(), 1);
 }
 
 const ONLY: StreamId = StreamId { server: 0, at: 0 };

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use weir_core::protocol::faults::Faults;
 use weir_core::protocol::session::Variant;
 
 use crate::client::{Profile, Reaction, Return};
@@ -13,7 +12,7 @@ const BOTH: [Variant; 2] = [Variant::Sotw, Variant::Delta];
 
 /// Returns a world with one Envoy that holds cluster 0, its endpoints, and route 0 to it.
 fn settled(upstream: Variant, downstream: Variant) -> World {
-    let mut world = World::new(upstream, Faults::NONE, |_| {});
+    let mut world = World::new(upstream, |_| {});
     world.set(0, Kind::Cluster, 0, true, true, |_| {});
     world.set(0, Kind::Endpoints, 0, true, true, |_| {});
     world.set(0, Kind::Route, 0, true, true, |route| route.target = Some("c0".into()));
@@ -144,7 +143,7 @@ fn delta_16_and_sotw_7_a_client_that_comes_back_to_a_cold_unit_with_versions_wai
         let mut world = settled(upstream, downstream);
         let held = world.clients[0].held.clone();
         // Another relay has a cold cache, and the server sends nothing for a long time either.
-        let mut cold = World::new(upstream, Faults::NONE, |_| {});
+        let mut cold = World::new(upstream, |_| {});
         cold.truths = world.truths.clone();
         cold.serial = world.serial;
         cold.clients.append(&mut world.clients);
@@ -163,7 +162,7 @@ fn delta_16_and_sotw_7_a_client_that_comes_back_to_a_cold_unit_with_versions_wai
 
 #[test]
 fn xlat_12_a_sotw_client_with_state_gets_no_part_of_a_set_however_slowly_it_comes() {
-    let mut world = World::new(Variant::Delta, Faults::NONE, |_| {});
+    let mut world = World::new(Variant::Delta, |_| {});
     world.pieces = true;
     (0..3).for_each(|number| world.set(0, Kind::Cluster, number, true, true, |_| {}));
     world.add_client(Profile::Envoy, Variant::Sotw, 0, false);
@@ -207,8 +206,8 @@ fn up_32_and_i4_no_client_is_sent_anything_of_an_outage() {
 }
 
 /// Lets a second client request a route that is cached. The route moves before the view has counted the subscription.
-pub fn a_route_moves_before_interest_is_counted(downstream: Variant, faults: Faults) -> Result<(), String> {
-    let mut world = World::new(Variant::Delta, faults, |_| {});
+fn a_route_moves_before_interest_is_counted(downstream: Variant) -> Result<(), String> {
+    let mut world = World::new(Variant::Delta, |_| {});
     world.set(0, Kind::Cluster, 0, true, true, |_| {});
     world.set(0, Kind::Endpoints, 0, true, true, |_| {});
     world.set(0, Kind::Route, 0, true, true, |route| route.target = Some("c0".into()));
@@ -241,6 +240,6 @@ pub fn a_route_moves_before_interest_is_counted(downstream: Variant, faults: Fau
 #[test]
 fn removals_wait_until_what_the_client_requested_is_counted() {
     for downstream in BOTH {
-        a_route_moves_before_interest_is_counted(downstream, Faults::NONE).unwrap();
+        a_route_moves_before_interest_is_counted(downstream).unwrap();
     }
 }

@@ -3,7 +3,7 @@
 //! A history is a list of operations on a small world: a scripted control plane, one relay with two views, and a few simulated clients of both
 //! variants. Every reply is checked when it is made. The final states are checked when nothing changes any more.
 //!
-//! `cargo test --test model` runs a few hundred histories; `core/tests/histories` runs some thousands, and repeats each planted fault.
+//! `cargo test --test model` runs a few hundred histories; `core/tests/histories` runs some thousands.
 //! `WEIR_HISTORIES=100000 cargo test --release --test model` runs more, `WEIR_SEED=n WEIR_HISTORIES=1` repeats the one in a failure.
 
 #[path = "../support/bounds.rs"]
@@ -11,7 +11,6 @@ mod bounds;
 mod client;
 mod content;
 mod coverage;
-mod faults;
 mod fixed;
 mod history;
 mod oracle;
@@ -22,7 +21,6 @@ mod view;
 mod world;
 
 use coverage::Coverage;
-use weir_core::protocol::faults::Faults;
 use weir_core::protocol::view::Place;
 
 const HISTORIES: u64 = 300;
@@ -35,8 +33,8 @@ fn every_history_ends_with_each_client_holding_exactly_what_it_requested() {
     let (seed, count) = (number("WEIR_SEED").unwrap_or(1), number("WEIR_HISTORIES").unwrap_or(HISTORIES));
     let mut coverage = Coverage::default();
     for seed in seed..seed + count {
-        if let Err(failure) = history::run(seed, Faults::NONE, &mut coverage) {
-            let smallest = history::shrink(seed, Faults::NONE);
+        if let Err(failure) = history::run(seed, &mut coverage) {
+            let smallest = history::shrink(seed);
             panic!("seed {seed}: {failure}\nsmallest: {smallest}");
         }
     }

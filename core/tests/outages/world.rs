@@ -9,7 +9,6 @@ use std::time::Duration;
 use bytes::Bytes;
 use weir_core::proto::discovery::{DeltaDiscoveryRequest, Resource};
 use weir_core::proto::{Any, Request, Response};
-use weir_core::protocol::faults::Faults;
 use weir_core::protocol::ladder::{FallbackTimers, LadderState, Rule};
 use weir_core::protocol::moment::Moment;
 use weir_core::protocol::options::ProtocolOptions;
@@ -97,7 +96,7 @@ pub fn resource(url: &str, name: &str, content: char) -> Resource {
 }
 
 impl World {
-    pub fn new(seed: u64, faults: Faults) -> Self {
+    pub fn new(seed: u64) -> Self {
         let mut random = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15);
         let rule = if below(&mut random, 2) == 0 { Rule::Uncached } else { Rule::Reachability };
         let hold_down = Duration::from_secs(10 * below(&mut random, 3));
@@ -114,7 +113,6 @@ impl World {
             Arc::new(TypeTable::new()),
             // Changes are judged when they are made. Changes that wait for others are tested in `core/tests/order.rs`.
             Arc::new(ProtocolOptions::default().with(|options| {
-                options.plant(faults);
                 options.view.linger = Duration::from_secs(2);
                 options.hold_referenced(Duration::ZERO);
             })),

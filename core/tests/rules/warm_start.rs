@@ -1,14 +1,11 @@
 //! A view that was loaded from disk: it serves clients, and is no evidence of anything.
 
-use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
-use std::panic::catch_unwind;
 use std::time::Duration;
 
 use weir_core::proto::Request;
 use weir_core::proto::discovery::resource::CacheControl;
 use weir_core::proto::discovery::{DeltaDiscoveryRequest, DiscoveryRequest};
-use weir_core::protocol::faults::{Fault, Faults};
 use weir_core::protocol::options::ProtocolOptions;
 use weir_core::protocol::session::{Client, Fetched, Variant};
 use weir_core::protocol::set_mark::SetMark;
@@ -19,18 +16,12 @@ use super::{THREE, warm};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
-thread_local! {
-    /// The rule that is broken on purpose.
-    static FAULTS: Cell<Faults> = const { Cell::new(Faults::NONE) };
-}
-
 /// Returns the same view in another process, in which no server has responded yet.
 fn restarted(before: &Bench) -> Bench {
     restarted_with(before, ProtocolOptions::default().with(|options| options.hold_referenced(Duration::ZERO)))
 }
 
 fn restarted_with(before: &Bench, options: ProtocolOptions) -> Bench {
-    let options = options.with(|options| options.plant(FAULTS.get()));
     let mut after = Bench::with(options);
     let saved = SavedSet::all_of(before.view.snapshot(), before.now);
     after.view.restore(saved, after.now + HOUR, after.now);
@@ -416,17 +407,4 @@ fn what_nobody_asks_for_is_forgotten_in_the_end_and_all_of_it_is_requested_befor
     assert_eq!(bench.view.tables().loaded_from_disk(), 24);
     bench.later(2_000);
     assert_eq!(bench.view.tables().loaded_from_disk(), 1);
-}
-
-#[test]
-fn broken_rules_of_the_disk_are_noticed() {
-    let noticed = |fault: Fault, test: fn()| {
-        FAULTS.set(Faults::planted(fault));
-        let passed = catch_unwind(test).is_ok();
-        FAULTS.set(Faults::NONE);
-        assert!(!passed, "{fault:?}");
-    };
-    noticed(Fault::DiskOverridesClients, what_a_delta_client_states_is_answered_if_it_is_a_set_that_was_given_out);
-    noticed(Fault::DiskOverridesClients, a_name_that_a_client_holds_waits_for_a_server_and_other_names_do_not);
-    noticed(Fault::DiskIsComplete, a_version_that_was_given_out_is_answered_and_any_other_waits_for_a_server);
 }

@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use weir_core::protocol::faults::Faults;
 use weir_core::protocol::ladder::{FallbackTimers, Rule};
 use weir_core::protocol::options::ProtocolOptions;
 use weir_core::protocol::session::Variant;
@@ -56,7 +55,7 @@ pub struct Options {
 }
 
 impl Options {
-    pub fn of(random: &mut Random, faults: Faults) -> Self {
+    pub fn of(random: &mut Random) -> Self {
         let tiers = random.pick(&[1, 1, 2, 2, 3]);
         let servers = random.pick(&[1, 1, 1, 2, 3]);
         let unanswered = if random.one_in(3) { BTreeSet::from([Kind::Scopes]) } else { BTreeSet::new() };
@@ -97,7 +96,6 @@ impl Options {
         let harsh = random.one_in(2);
         let polls = random.one_in(2);
         let protocol = ProtocolOptions::default().with(|options| {
-            options.plant(faults);
             options.view.linger = Duration::from_secs(if polls { 60 } else { random.pick(&[2, 30]) });
             options.hold_referenced(Duration::from_secs(random.pick(&[0, 5, 5])));
             // Longer than any pause of the server.

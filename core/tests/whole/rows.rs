@@ -3,10 +3,9 @@
 
 use std::time::Duration;
 
-use weir_core::protocol::faults::{Fault, Faults};
 use weir_core::protocol::moment::Moment;
 use weir_core::protocol::session::Variant;
-use weir_core::protocol::upstream::OnResourceTimeout;
+use weir_core::protocol::upstream::{InitialSet, OnResourceTimeout};
 
 use crate::client::{Client, Profile};
 use crate::content::{Content, Key, Kind};
@@ -20,14 +19,9 @@ pub const UNUSED: Key = Key(Kind::Clusters, 9);
 pub const BOTH: [Variant; 2] = [Variant::Sotw, Variant::Delta];
 
 /// Returns a world with one client of each variant at the last tier.
-fn world(seed: u64, options: Options) -> World {
-    with_fault(seed, options, crate::fault())
-}
-
-pub fn with_fault(seed: u64, mut options: Options, faults: Faults) -> World {
-    options.protocol.plant(faults);
+pub fn world(seed: u64, options: Options) -> World {
     let top = options.tiers - 1;
-    let mut world = World::with(seed, faults, false, |of, _| *of = options);
+    let mut world = World::with(seed, false, |of, _| *of = options);
     for variant in BOTH {
         world.enter(Client::new(top, Profile::Stream(variant)), Duration::from_millis(10));
     }
@@ -242,9 +236,11 @@ fn up_15_a_server_that_does_not_answer_for_the_end_is_asked_at_most_three_times_
 /// Each of two hundred worlds has one relay with one view, and the relay restarts.
 #[test]
 fn up_15_the_question_costs_a_restart_at_most_a_tenth_more_bytes_of_responses() {
-    let bytes = |fault: Faults| -> usize {
+    let bytes = |initial_set: InitialSet| -> usize {
         let of = |seed| {
-            let mut world = with_fault(seed, Options::calm(1), fault);
+            let mut options = Options::calm(1);
+            options.quirks[0].initial_set = initial_set;
+            let mut world = world(seed, options);
             for number in 10..60 {
                 let key = Key(Kind::Clusters, number);
                 let serial = world.serial();
@@ -255,7 +251,7 @@ fn up_15_the_question_costs_a_restart_at_most_a_tenth_more_bytes_of_responses() 
                 world.sent_bytes = 0;
                 world.restart(0, true);
             });
-            match fault == Faults::NONE {
+            match initial_set == InitialSet::Auto {
                 true => live(world, &format!("{seed}")).sent_bytes,
                 false => {
                     let _ = world.live(); // clients that wait for the end are late
@@ -265,7 +261,8 @@ fn up_15_the_question_costs_a_restart_at_most_a_tenth_more_bytes_of_responses() 
         };
         (1..=200).map(of).sum()
     };
-    let (with, without) = (bytes(Faults::NONE), bytes(Faults::planted(Fault::EndIsNotAsked)));
+    // A server that sends its sets in pieces is not asked for the end.
+    let (with, without) = (bytes(InitialSet::Auto), bytes(InitialSet::Pieces));
     let ratio = with as f64 / without as f64;
     println!("{ratio:.3} times the bytes of responses");
     assert!(ratio <= 1.1, "{with} bytes instead of {without}");

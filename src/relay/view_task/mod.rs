@@ -103,7 +103,7 @@ impl ViewTask {
             facts,
             view,
             sources,
-            shown: ShownMember::of(&shared),
+            shown: ShownMember::none(),
             reachability: ViewReachability::none(shared.reachability.clone(), shared.credentials_for(key)),
             reporter: ViewReporter::new(shared.clone(), view_id.clone(), active, answered),
             published,
@@ -200,7 +200,7 @@ impl ViewTask {
                 }
             }
             Command::Interest(session, changes) => {
-                supervision::panic_if_planted(self.shared.view_options.faults, &changes);
+                supervision::panic_at(self.shared.panics_at.as_ref(), &changes);
                 changes.iter().for_each(|change| self.view.change_interest(session, change.clone(), now));
                 self.sessions.note_interest(session);
                 self.sessions.refuse_names(&mut self.view);

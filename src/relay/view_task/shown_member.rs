@@ -10,7 +10,6 @@ use weir_core::protocol::view::{Recovering, SessionId, View};
 use weir_core::xds::MemberNode;
 
 use crate::relay::links::Links;
-use crate::relay::shared::Shared;
 use crate::relay::subscriber::Subscriber;
 
 /// The clients of a view that may be shown. None is known where servers are shown the key.
@@ -25,9 +24,8 @@ pub(super) struct ShownMember {
 }
 
 impl ShownMember {
-    pub(super) fn of(shared: &Shared) -> Self {
-        let members = Members::none(shared.view_options.faults);
-        Self { members, turns: BTreeMap::new(), is_attended: true, is_answered: false }
+    pub(super) fn none() -> Self {
+        Self { members: Members::none(), turns: BTreeMap::new(), is_attended: true, is_answered: false }
     }
 
     pub(super) fn members(&self) -> &Members {
@@ -197,6 +195,7 @@ mod tests {
     use crate::memory::Budget;
     use crate::relay::key_headers::KeyHeaders;
     use crate::relay::link::{Connector, Link, SharedConnector};
+    use crate::relay::shared::Shared;
 
     const SERVER: StreamId = StreamId { server: 0, at: 0 };
     const HUB: StreamId = StreamId { server: 1, at: 0 };
@@ -265,7 +264,7 @@ mod tests {
             }
             sources.close_unused(&view, now);
             let links = Links::none(&shared, "view".into(), None, KeyHeaders::default());
-            let mut shown = ShownMember::of(&shared);
+            let mut shown = ShownMember::none();
             for (session, id) in [(1, "a"), (2, "b")] {
                 shown.members.join(SessionId(session), member(id), now, now);
             }

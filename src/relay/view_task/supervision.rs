@@ -4,8 +4,8 @@ use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::task::Poll;
 
-use weir_core::protocol::faults::{Fault, Faults};
 use weir_core::protocol::view::{InterestChange, Selector};
+use weir_core::xds::Name;
 
 use crate::relay::incidents::Incidents;
 
@@ -28,19 +28,16 @@ pub(super) async fn supervise(view_id: &str, incidents: &Incidents, task: impl F
     }
 }
 
-/// Panics if [`Fault::OwnerPanics`] is planted and its name is requested.
-pub(super) fn panic_if_planted(faults: Faults, changes: &[InterestChange]) {
-    let asks = || changes.iter().any(|change| change.selector == Selector::Name(PLANTED.into()));
-    assert!(!faults.has(Fault::OwnerPanics) || !asks(), "planted by a test");
+/// Panics if the name is requested at which a test lets views panic.
+pub(super) fn panic_at(name: Option<&Name>, changes: &[InterestChange]) {
+    let is_it = |change: &InterestChange| matches!(&change.selector, Selector::Name(of) if Some(of) == name);
+    assert!(name.is_none() || !changes.iter().any(is_it), "a test lets this view panic");
 }
 
 fn text_of(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<&str>().copied();
     text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("without a message")
 }
-
-/// The name that makes the view task panic with the fault planted.
-const PLANTED: &str = "panic";
 
 #[cfg(test)]
 mod tests {

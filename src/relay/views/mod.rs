@@ -67,8 +67,9 @@ impl Views {
         let ViewsOptions { rule, table, protocol, plan, max_in_metrics, memory, tenants, .. } = options;
         let authorities = Arc::new(plan.authorities.keys().cloned().collect());
         let shared = Shared::new(rule, table, protocol, plan, connectors, max_in_metrics, memory);
-        let (header_hasher, shows_members) = (options.header_hasher, options.shows_members);
-        let shared = Arc::new(Shared { header_hasher, shows_members, ..shared });
+        let (header_hasher, shows_members, panics_at) =
+            (options.header_hasher, options.shows_members, options.panics_at);
+        let shared = Arc::new(Shared { header_hasher, shows_members, panics_at, ..shared });
         shared.tenants.set_limits(tenants);
         let permissions = Arc::new(LivePermissions::new(options.permissions));
         let accept_missing_node = options.accept_missing_node;

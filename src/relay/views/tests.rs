@@ -71,6 +71,7 @@ fn options() -> ViewsOptions {
         stated_versions_bytes: 1 << 20,
         memory: Budget::unlimited(),
         plan: Plan::single(Variant::Delta, ServerQuirks::default()),
+        panics_at: None,
     }
 }
 

@@ -65,6 +65,7 @@ pub(super) fn views() -> Views {
         stated_versions_bytes: 1 << 20,
         memory: Budget::unlimited(),
         plan: Plan::single(Variant::Delta, ServerQuirks::default()),
+        panics_at: None,
     };
     Views::new(options, vec![Arc::new(Silent)])
 }

@@ -26,7 +26,7 @@ pub fn compile(tree: &Tree, mutants: &[Mutant], programs: &[Program], target: &P
     let packages = packages(tree, programs);
     loop {
         let rewritten = put_in(tree, mutants, &viable)?;
-        let check = cargo(tree, target, &[&["check", "--lib", "--features", "faults"], packages].concat())?;
+        let check = cargo(tree, target, &NOT_OPTIMIZED, &[&["check", "--lib"], packages].concat())?;
         if check.errors.is_empty() {
             ensure!(check.succeeded, "cargo check failed without an error in the code");
             break;
@@ -35,25 +35,59 @@ pub fn compile(tree: &Tree, mutants: &[Mutant], programs: &[Program], target: &P
         eprintln!("{} mutants are no valid code", blamed.len());
         viable.retain(|number| !blamed.contains(number));
     }
-    let mut arguments = [&["test", "--no-run", "--lib"], packages].concat();
-    for program in programs.iter().filter(|program| !program.is_beside_code()) {
-        arguments.extend(["--test", &program.name]);
-    }
-    let built = cargo(tree, target, &arguments)?;
+    let built = build_tests(tree, programs, target, &NOT_OPTIMIZED)?;
     ensure!(built.succeeded, "the tests do not compile: {:?}", built.errors.first().map(|error| &error["rendered"]));
     Ok(Compiled { viable, programs: built.programs })
 }
 
+/// Compiles the test programs with the planted faults, which are in these files. An error names the faults that it is about. The histories that
+/// find the faults are arithmetic, so the code is optimized as in other tests.
+pub fn compile_planted(
+    tree: &Tree,
+    files: &BTreeMap<String, Rewritten>,
+    names: &[&str],
+    programs: &[Program],
+    target: &Path,
+) -> Result<BTreeMap<String, PathBuf>> {
+    tree.write(&files.iter().map(|(file, planted)| (file.clone(), planted.text.clone())).collect())?;
+    let built = build_tests(tree, programs, target, &[])?;
+    if !built.succeeded {
+        let mut spans = Vec::new();
+        built.errors.iter().for_each(|error| collect_spans(error, &mut spans));
+        let numbers = spans.into_iter().flat_map(|span| overlaps(span, files, |placed| placed.1.clone()));
+        let blamed: BTreeSet<&str> = numbers.map(|number| names[number]).collect();
+        let first = built.errors.first().and_then(|error| error["rendered"].as_str()).unwrap_or_default();
+        bail!("the planted faults do not compile; to blame: {blamed:?}\n{first}");
+    }
+    Ok(built.programs)
+}
+
+fn build_tests(tree: &Tree, programs: &[Program], target: &Path, profile: &[&str]) -> Result<Run> {
+    let mut arguments = [&["test", "--no-run"], packages(tree, programs)].concat();
+    if programs.iter().any(Program::is_beside_code) {
+        arguments.push("--lib");
+    }
+    for program in programs.iter().filter(|program| !program.is_beside_code()) {
+        arguments.extend(["--test", &program.name]);
+    }
+    cargo(tree, target, profile, &arguments)
+}
+
 /// Returns the packages to compile. The core's own tests do not need the relay, which takes ten times as long to compile.
 fn packages(tree: &Tree, programs: &[Program]) -> &'static [&'static str] {
-    let of_core = |program: &Program| {
-        program.name == "weir_core"
-            || ["", ".rs"]
-                .iter()
-                .any(|end| tree.root.join("core/tests").join(format!("{}{end}", program.name)).exists())
-    };
+    let of_core = |program: &Program| program.is_of_core(&tree.root);
     if programs.iter().all(of_core) { &["--package", "weir-core"] } else { &[] }
 }
+
+/// The relay itself without optimization, since it is compiled again and again. Dependencies are shared with the other tests.
+const NOT_OPTIMIZED: [&str; 6] = [
+    "--config",
+    "profile.test.package.weir.opt-level=0",
+    "--config",
+    "profile.test.package.weir-core.opt-level=0",
+    "--config",
+    "profile.test.package.weir-loadtest.opt-level=0",
+];
 
 fn put_in(tree: &Tree, mutants: &[Mutant], viable: &BTreeSet<usize>) -> Result<BTreeMap<String, Rewritten>> {
     let mut by_file: BTreeMap<&str, Vec<(usize, &Mutant)>> = BTreeMap::new();
@@ -72,18 +106,10 @@ struct Run {
     programs: BTreeMap<String, PathBuf>,
 }
 
-fn cargo(tree: &Tree, target: &Path, arguments: &[&str]) -> Result<Run> {
+fn cargo(tree: &Tree, target: &Path, profile: &[&str], arguments: &[&str]) -> Result<Run> {
     let mut cargo = Command::new("cargo")
         .current_dir(&tree.root)
-        // The relay itself without optimization, since it is compiled again and again. Dependencies are shared with the other tests.
-        .args([
-            "--config",
-            "profile.test.package.weir.opt-level=0",
-            "--config",
-            "profile.test.package.weir-core.opt-level=0",
-            "--config",
-            "profile.test.package.weir-loadtest.opt-level=0",
-        ])
+        .args(profile)
         .args(arguments)
         .args(["--message-format", "json", "--locked", "--target-dir"])
         .arg(target)

@@ -36,7 +36,7 @@ pub fn judge(number: usize, programs: &[TestProgram], settings: &Settings, root:
         let mut tests: Vec<&Test> = program.tests.iter().filter(|test| test.reached.contains(&number)).collect();
         while !tests.is_empty() {
             verdict = Verdict::Missed;
-            let run = |tests: &[&Test]| run(number, program, tests, settings, root);
+            let run = |tests: &[&Test]| run(Some(number), program, tests, settings, root);
             let Run { passed, end } = run(&tests)?;
             tests.retain(|test| !passed.contains(&test.name));
             let caught = match end {
@@ -65,13 +65,13 @@ pub fn judge(number: usize, programs: &[TestProgram], settings: &Settings, root:
 }
 
 /// The result of running a test program.
-struct Run {
-    passed: BTreeSet<String>,
-    end: End,
+pub struct Run {
+    pub passed: BTreeSet<String>,
+    pub end: End,
 }
 
 #[derive(PartialEq, Eq)]
-enum End {
+pub enum End {
     Passed,
     /// This test failed. The program was ended without waiting for the others.
     Failed(String),
@@ -84,8 +84,14 @@ fn name(program: &TestProgram) -> String {
     file.rsplit_once('-').map_or(file.clone(), |(name, _)| name.to_owned())
 }
 
-/// Runs tests with a mutant until one fails.
-fn run(number: usize, program: &TestProgram, tests: &[&Test], settings: &Settings, root: &Path) -> Result<Run> {
+/// Runs tests with a mutant, or with none, until one fails.
+pub fn run(
+    number: Option<usize>,
+    program: &TestProgram,
+    tests: &[&Test],
+    settings: &Settings,
+    root: &Path,
+) -> Result<Run> {
     let threads = if program.waits { 16 } else { 2 };
     let limit = Duration::from_secs(settings.timeout.seconds)
         + tests.iter().map(|test| test.took).sum::<Duration>() * settings.timeout.times
@@ -97,7 +103,7 @@ fn run(number: usize, program: &TestProgram, tests: &[&Test], settings: &Setting
         .args(["--exact", "--test-threads", &threads.to_string()])
         .args(tests.iter().map(|test| &test.name))
         .current_dir(root)
-        .env("WEIR_MUTANT", number.to_string())
+        .envs(number.map(|number| ("WEIR_MUTANT", number.to_string())))
         .envs(&settings.environment)
         .env("RUST_BACKTRACE", "0")
         .stdout(Stdio::piped())

@@ -7,6 +7,7 @@ mod compile;
 mod find;
 mod judge;
 mod mutation;
+mod planted;
 mod report;
 mod rewrite;
 mod settings;
@@ -23,7 +24,8 @@ use anyhow::{Context, Result, ensure};
 use clap::Parser;
 
 use mutation::Mutant;
-use settings::Settings;
+use settings::{Program, Settings};
+use tree::Tree;
 use verdicts::Verdicts;
 
 /// Changes the code in many places, one at a time, and reports the changes that no test notices.
@@ -57,6 +59,12 @@ struct Options {
     /// Prints the mutants and stops
     #[arg(long)]
     list: bool,
+    /// Judges the planted faults instead, and fails if one is not noticed
+    #[arg(long)]
+    planted: bool,
+    /// With --planted: also by the relay's tests that are named for a fault, which take much longer to compile
+    #[arg(long, requires = "planted")]
+    relay: bool,
 }
 
 fn main() -> Result<()> {
@@ -69,7 +77,10 @@ fn main() -> Result<()> {
         ensure!(options.programs.iter().all(known), "mutants.yaml has other programs");
         settings.programs.retain(|program| options.programs.contains(&program.name));
     }
-    let tree = tree::Tree::copy(&repository, target.join("mutants/tree"))?;
+    let tree = Tree::copy(&repository, target.join("mutants/tree"))?;
+    if options.planted {
+        return judge_planted(&options, &settings, &tree, &repository, &target);
+    }
     let mutants = choose(&tree, &settings, &options, &repository)?;
     if options.list {
         mutants.iter().for_each(|mutant| println!("{}", mutant.name()));
@@ -95,6 +106,30 @@ fn main() -> Result<()> {
     Ok(())
 }
 
+/// Fails if a planted fault does not fit the source, or if one of its tests does not notice it.
+fn judge_planted(options: &Options, settings: &Settings, tree: &Tree, repository: &Path, target: &Path) -> Result<()> {
+    let is_named = |name: &String| options.named.is_empty() || options.named.iter().any(|part| name.contains(part));
+    let mut faults = planted::read(repository)?;
+    faults.retain(|name, _| is_named(name));
+    ensure!(!faults.is_empty(), "no planted fault has this in its name");
+    if options.list {
+        faults.iter().for_each(|(name, fault)| println!("{name}: {}", fault.breaks));
+        return Ok(());
+    }
+    let started = Instant::now();
+    let files = planted::plant(&faults, |file| tree.text(file))?;
+    let tests = planted::tests_of(&faults, |program| options.relay || program.is_of_core(&tree.root));
+    let programs: BTreeSet<&str> = tests.iter().map(|test| test.program.as_str()).collect();
+    let programs: Vec<_> = programs.into_iter().map(|name| Program { name: name.into(), waits: false }).collect();
+    let names: Vec<&str> = faults.keys().map(String::as_str).collect();
+    let compiled = compile::compile_planted(tree, &files, &names, &programs, target)?;
+    eprintln!("{} planted faults; built in {:.0?}", names.len(), started.elapsed());
+    let wrong = planted::judge(&faults, &tests, &compiled, settings, &tree.root)?;
+    ensure!(wrong.is_empty(), "planted faults:\n{}", wrong.join("\n"));
+    println!("{} planted faults are noticed by {} tests, in {:.0?}", names.len(), tests.len(), started.elapsed());
+    Ok(())
+}
+
 /// Returns the target directory in which cargo has put this program. It has the dependencies of the relay's tests too.
 fn target_directory(repository: &Path) -> Result<PathBuf> {
     let program = std::env::current_exe()?;
@@ -103,7 +138,7 @@ fn target_directory(repository: &Path) -> Result<PathBuf> {
     Ok(target.to_owned())
 }
 
-fn choose(tree: &tree::Tree, settings: &Settings, options: &Options, repository: &Path) -> Result<Vec<Mutant>> {
+fn choose(tree: &Tree, settings: &Settings, options: &Options, repository: &Path) -> Result<Vec<Mutant>> {
     let changed = options.since.as_ref().map(|since| tree::changed_lines(repository, since)).transpose()?;
     let mut by_area: BTreeMap<&str, Vec<Mutant>> = BTreeMap::new();
     let mut for_tests = Vec::new();

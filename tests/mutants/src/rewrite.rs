@@ -130,6 +130,7 @@ impl Writer<'_> {
     }
 }
 
-fn switch(number: usize) -> String {
+/// Returns the condition that a mutant is turned on.
+pub fn switch(number: usize) -> String {
     format!("crate::mutant_switch::is_on({number})")
 }

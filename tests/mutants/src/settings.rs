@@ -8,7 +8,7 @@ use serde::Deserialize;
 
 use crate::tree::within;
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Settings {
     /// The folders of the sources in the core and the relay, each with the percentage of mutants that tests should catch.
@@ -17,6 +17,8 @@ pub struct Settings {
     pub programs: Vec<Program>,
     pub leave_out: Vec<String>,
     pub environment: BTreeMap<String, String>,
+    /// The same for the tests that have to notice a planted fault.
+    pub environment_of_planted: BTreeMap<String, String>,
     pub jobs: usize,
     pub memory_mib: u64,
     pub timeout: Timeout,
@@ -31,7 +33,7 @@ pub struct Program {
     pub waits: bool,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Timeout {
     pub seconds: u64,
@@ -58,5 +60,11 @@ impl Program {
     /// Whether the program has the tests that are beside the code.
     pub fn is_beside_code(&self) -> bool {
         ["weir", "weir_core"].contains(&self.name.as_str())
+    }
+
+    /// Whether the program has tests of the core. They do not need the relay.
+    pub fn is_of_core(&self, root: &Path) -> bool {
+        let of_core = |end| root.join(format!("core/tests/{}{end}", self.name)).exists();
+        self.name == "weir_core" || ["", ".rs"].into_iter().any(of_core)
     }
 }

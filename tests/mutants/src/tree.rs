@@ -37,7 +37,7 @@ impl Tree {
         Ok(Self { root, sources })
     }
 
-    /// Writes the sources, with the changed ones in place of the original ones.
+    /// Writes the sources, with the changed ones in place of the original ones, and other files that are changed.
     pub fn write(&self, changed: &BTreeMap<String, String>) -> Result<()> {
         for (file, source) in &self.sources {
             let mut text = changed.get(file).unwrap_or(source).clone();
@@ -46,7 +46,16 @@ impl Tree {
             }
             write(&self.root.join(file), text.as_bytes())?;
         }
+        for (file, text) in changed.iter().filter(|(file, _)| !self.sources.contains_key(*file)) {
+            write(&self.root.join(file), text.as_bytes())?;
+        }
         ROOTS.iter().try_for_each(|root| write(&self.root.join(root).join("mutant_switch.rs"), SWITCH.as_bytes()))
+    }
+
+    /// Returns the unchanged text of a file.
+    pub fn text(&self, file: &str) -> Result<String> {
+        let path = self.root.join(file);
+        self.sources.get(file).cloned().map_or_else(|| fs::read_to_string(&path).with_context(|| file.to_owned()), Ok)
     }
 }
 

@@ -16,7 +16,6 @@ use std::time::Duration;
 use bytes::Bytes;
 
 pub use self::pace::MemberPace;
-use super::faults::{Fault, Faults};
 use super::keys::SessionId;
 use super::moment::Moment;
 use crate::xds::MemberNode;
@@ -39,7 +38,6 @@ pub struct Members {
     /// When the shown client left or was refused; or, if there was no other client to show then, when one came.
     changing_since: Option<Moment>,
     serial: u64,
-    faults: Faults,
 }
 
 /// The position of a member: the client that has been connected longest comes first.
@@ -92,8 +90,8 @@ impl Member {
 
 impl Members {
     /// Starts without clients.
-    pub fn none(faults: Faults) -> Self {
-        Self { faults, ..Self::default() }
+    pub fn none() -> Self {
+        Self::default()
     }
 
     /// Adds a stream of a client that is connected since `since`. The very first client is shown at once. A client that returns with the node
@@ -199,10 +197,7 @@ impl Members {
             return false;
         }
         let mut candidates = self.present.iter().filter(|(rank, _)| !self.refused.contains_key(rank));
-        let next = match self.faults.has(Fault::YoungestMemberIsNext) {
-            true => candidates.next_back(),
-            false => candidates.next(),
-        };
+        let next = candidates.next();
         self.shown = next.map(|(rank, member)| Shown::of(*rank, member)).or_else(|| self.refused_longest_ago());
         true
     }
@@ -258,8 +253,7 @@ impl Members {
 
     /// Returns until when removals wait that come on a stream which shows a client that has left or was refused. `None` if there was none yet.
     pub fn removals_wait_until(&self) -> Option<Moment> {
-        let since = self.changing_since.filter(|_| !self.faults.has(Fault::DepartedMemberRemoves))?;
-        Some(since + REMOVALS_WAIT)
+        Some(self.changing_since? + REMOVALS_WAIT)
     }
 
     /// Returns the bytes of parts that members have in common. The other bytes of each are [`MemberNode::own_bytes`].

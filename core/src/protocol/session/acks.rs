@@ -10,7 +10,6 @@ use super::carried::Lag;
 use super::rejections::{RejectedIn, Rejections, SentResource};
 use super::reply::{Reply, SentReply};
 use super::standing_nack::{InRejected, Nacked, StandingNack};
-use crate::protocol::faults::Fault;
 use crate::protocol::moment::Moment;
 use crate::protocol::reply_names::ReplyNames;
 use crate::protocol::session::options::SessionOptions;
@@ -123,7 +122,7 @@ impl Unanswered {
 
 impl AckTracker {
     pub(crate) fn sent(&mut self, reply: SentReply, now: Moment, options: &SessionOptions) {
-        if self.sent.len() >= options.answers && !options.faults.has(Fault::KeepEveryNonce) {
+        if self.sent.len() >= options.answers {
             self.forgotten = self.sent.pop_front().map_or(self.forgotten, |forgotten| forgotten.reply.nonce);
         }
         self.sent.push_back(Unanswered::new(reply));
@@ -300,11 +299,6 @@ impl AckTracker {
     /// Returns the newest reply that the client accepted.
     pub(crate) fn accepted(&self) -> Option<SentReply> {
         self.accepted
-    }
-
-    /// Whether a nonce is from an earlier reply than the last.
-    pub(crate) fn is_stale(&self, nonce: &str) -> bool {
-        nonce.parse().is_ok_and(|nonce: u64| self.last.is_some_and(|last| nonce < last.nonce))
     }
 
     /// Until when a change has to wait for the ACK or NACK of the last reply.

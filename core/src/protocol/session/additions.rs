@@ -10,7 +10,6 @@ use super::pending::Pending;
 use super::removals::{RemovalRound, has_no_removals_left, note_set_mark};
 use super::reply::{Attempt, Draft, ReplyContext, SendScope, remaining_ttl};
 use super::wildcard_additions::{LongerLife, WildcardRound};
-use crate::protocol::faults::Fault;
 use crate::protocol::moment::Moment;
 use crate::protocol::view::{Class, Completeness, Entry, Lookup, NamedError, Presence, Revision};
 use crate::protocol::visits::visit;
@@ -104,11 +103,10 @@ fn more_is_to_come(snapshot: &ClientSnapshot) -> bool {
         return true;
     }
     let is_cut_short = || snapshot.table(Class::Wildcard).is_some_and(|table| table.coverage().is_cut_short());
-    let waits = snapshot.view().options.faults.has(Fault::CutSetWaits) || !is_cut_short();
     snapshot.books().wildcard.as_ref().is_some_and(|wildcard| {
         let states_names = wildcard.initial_versions().is_some();
         let enough = if states_names { Completeness::Settled } else { Completeness::FirstResponse };
-        snapshot.completeness() < enough && waits
+        snapshot.completeness() < enough && !is_cut_short()
     })
 }
 
@@ -143,7 +141,6 @@ impl<'a> AdditionRound<'_, 'a> {
             || self.kept_back
             || self.snapshot().completeness() < Completeness::FirstResponse
             || self.snapshot().may_hold_newer()
-            || self.view.options.faults.has(Fault::EmptySetWaits)
         {
             return false;
         }
@@ -164,7 +161,7 @@ impl<'a> AdditionRound<'_, 'a> {
     /// is kept back, the listener that it replaces is not removed yet.
     fn add_conflicting_removals(&mut self) {
         let adds = self.kind.can_conflict() && self.view.client.variant == Variant::Delta && !self.draft.is_empty();
-        if adds && !self.kept_back && !self.view.options.faults.has(Fault::AddBesideRemoved) {
+        if adds && !self.kept_back {
             let mut removals = RemovalRound::new(self.books, self.kind, self.view, &mut self.draft);
             removals.add_pending();
             removals.add_of_wildcard();
@@ -203,7 +200,6 @@ impl<'a> AdditionRound<'_, 'a> {
         let kept_back = self.may < allowed && !forced;
         let trouble = self.snapshot().unsent_error(name);
         match self.snapshot().known(name) {
-            Lookup::Unknown if self.view.options.faults.has(Fault::UnknownIsAbsent) => self.answer_absent(name),
             Lookup::Unknown => {
                 if kept_back && trouble.is_some() {
                     self.kept_back = true;

@@ -8,7 +8,6 @@ use super::delays::{Delay, DelayReason, Delays, NackHold, RoutingHold, SentClust
 use super::removals::{is_end_due, is_removal_due};
 use super::reply::{Attempt, Draft, ReplyContext, SendScope};
 use super::subscription::Subscriptions;
-use crate::protocol::faults::Fault;
 use crate::protocol::moment::{Moment, earliest};
 use crate::protocol::session::options::SessionOptions;
 use crate::protocol::view::{Lease, LeaseAccess, LeaseProgress, Revision, Snapshot};
@@ -62,7 +61,6 @@ impl SessionLease {
         self.ends_at
     }
 
-    #[cfg(any(test, feature = "faults"))]
     pub(super) fn revision(&self) -> Option<Revision> {
         self.lease.as_ref().map(Lease::revision)
     }
@@ -108,10 +106,6 @@ impl SendOrder {
         uncounted: bool,
     ) -> Result<(Type, Draft), Pause> {
         let pause = |until| Pause { until, is_at_rest: false };
-        let removals_first = view.options.faults.has(Fault::RemoveBeforeAdding);
-        if removals_first && let Some(found) = self.next_removal(subscriptions, view).0 {
-            return Ok(found);
-        }
         self.delays.clear();
         let (found, deadline, blocked) = self.next_addition(subscriptions, view);
         if let Some(found) = found {
@@ -120,7 +114,6 @@ impl SendOrder {
         if ends_at.is_some() {
             return Err(pause(earliest(deadline, ends_at)));
         }
-        let uncounted = uncounted && !view.options.faults.has(Fault::RemoveBeforeCounted);
         if blocked || uncounted {
             if !uncounted && let Some(found) = next_end(subscriptions, view) {
                 return Ok(found);
@@ -172,10 +165,8 @@ impl SendOrder {
                 Attempt::Unknown => {
                     self.delays.addition(kind, DelayReason::Incomplete, None);
                     self.waits = true;
-                    let always = options.faults.has(Fault::RemovalsWaitForAllRouting);
                     let may_hold_any = subscription.client_may_hold_any();
                     let clock = subscription.run_unknown(state, now);
-                    blocked |= routing && always;
                     // The client's routing may refer to what would be removed, until the client is sent the change of that routing.
                     if routing && clock.read(now) < longest && may_hold_any {
                         (blocked, deadline) = (true, earliest(deadline, clock.when(longest)));
@@ -273,18 +264,15 @@ impl SendOrder {
         let due = now + options.forced_endpoints_after;
         if let Some(subscription) = subscriptions.get_mut(endpoints)
             && client.warms_clusters()
-            && !options.faults.has(Fault::NoForcedEndpoints)
         {
             draft.warms().for_each(|(name, _)| subscription.force(name, due));
         }
-        if !options.faults.has(Fault::NoRoutingHold) {
-            let had = subscriptions.get(endpoints).filter(|_| client.warms_clusters());
-            let changed = draft.warms().filter(|(_, first)| !first).map(|(name, _)| SentCluster {
-                endpoints: name.clone(),
-                new: had.is_some_and(|of| of.books().wildcard.is_none() && !of.books().names.client_may_hold(name)),
-            });
-            self.hold.sent(nonce, changed, now, options);
-        }
+        let had = subscriptions.get(endpoints).filter(|_| client.warms_clusters());
+        let changed = draft.warms().filter(|(_, first)| !first).map(|(name, _)| SentCluster {
+            endpoints: name.clone(),
+            new: had.is_some_and(|of| of.books().wildcard.is_none() && !of.books().names.client_may_hold(name)),
+        });
+        self.hold.sent(nonce, changed, now, options);
     }
 
     /// Records that the last reply was sent this long after it was made.
@@ -303,7 +291,6 @@ impl SendOrder {
     }
 
     /// Whether a change of routing waits for endpoints.
-    #[cfg(any(test, feature = "faults"))]
     pub(super) fn holds_routing(&self) -> bool {
         self.hold.is_keeping_back()
     }

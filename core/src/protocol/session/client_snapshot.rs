@@ -14,7 +14,6 @@ use super::requested_names::Wording;
 use super::sent_state::SentState;
 use super::stated::{Claims, Stated};
 use super::wildcard::Wildcard;
-use crate::protocol::faults::Fault;
 use crate::protocol::view::{
     AbsenceEvidence, Class, Completeness, Entry, Lookup, NamedError, Presence, ResourceTable, Revision,
 };
@@ -128,7 +127,7 @@ impl<'b, 'a> ClientSnapshot<'b, 'a> {
     /// Returns what is known of a name in one class. If the client stated the name, a resource that was loaded from disk counts as unknown.
     fn lookup(&self, class: Class, name: &Name, sent: Option<&SentState>) -> Lookup<'a> {
         let found = self.view.state.lookup(self.kind, class, name);
-        if !sent.is_some_and(SentState::held_before) || self.view.options.faults.has(Fault::DiskOverridesClients) {
+        if !sent.is_some_and(SentState::held_before) {
             return found;
         }
         let entry = self.table(class).and_then(|table| table.get(name));
@@ -142,9 +141,8 @@ impl<'b, 'a> ClientSnapshot<'b, 'a> {
         // The change that made the name pending may be later than this snapshot.
         let is_later = |pending: &Pending| pending.changes_after(self.view.state.revision);
         let of_this_state = !self.books.names.pending_of(name).is_some_and(is_later);
-        let hasty = self.view.options.faults.has(Fault::JudgeStatedWhileCold);
         let is_complete = || self.collection_completeness(name) == Some(Completeness::Complete);
-        sent.is_member() && of_this_state && (hasty || !sent.held_before() || is_complete())
+        sent.is_member() && of_this_state && (!sent.held_before() || is_complete())
     }
 
     pub(super) fn collection_completeness(&self, member: &Name) -> Option<Completeness> {
@@ -154,16 +152,13 @@ impl<'b, 'a> ClientSnapshot<'b, 'a> {
     /// Whether the evidence that a name is absent suffices for this client. If it stated the name, the evidence has to be from this opening. If it
     /// holds the name at all, or is a relay, silence does not suffice: a relay has clients that may hold the name, and judges silence itself.
     fn is_absent_by_name(&self, name: &Name, sent: &SentState) -> bool {
-        let ReplyContext { client, options, .. } = self.view;
+        let ReplyContext { client, .. } = self.view;
         let Some(table) = self.table(Class::Named) else { return false };
         let Some(entry) = table.get(name) else { return false };
         match entry.absence {
-            _ if options.faults.has(Fault::JudgeStatedWhileCold) => true,
-            AbsenceEvidence::Silence if options.faults.has(Fault::SilenceIsAbsence) => true,
             _ if sent.held_before() => table.coverage().is_absent_by_evidence(entry),
             AbsenceEvidence::Silence => {
                 let judges = client.relay && !client.is_view;
-                let judges = judges && !options.faults.has(Fault::SilentRelayIsSilentServer);
                 !sent.client_may_hold() && !judges
             }
             AbsenceEvidence::Reported | AbsenceEvidence::Expired => true,
@@ -217,12 +212,8 @@ impl<'b, 'a> ClientSnapshot<'b, 'a> {
     /// know. A client holds no such resource if it stated nothing, or stated a version that the set had.
     pub(super) fn can_send_full_set(&self) -> bool {
         let Some(table) = self.table(Class::Wildcard) else { return false };
-        let faults = &self.view.options.faults;
-        let partial_as_complete = faults.has(Fault::TakePartForWhole);
-        if partial_as_complete || !self.books.stated.holds_something() || self.states_past_version(table) {
-            let is_settled = faults.has(Fault::CachedIsKeptBack);
-            let enough = if is_settled { Completeness::Settled } else { Completeness::FirstResponse };
-            return table.coverage().completeness() >= enough || partial_as_complete;
+        if !self.books.stated.holds_something() || self.states_past_version(table) {
+            return table.coverage().completeness() >= Completeness::FirstResponse;
         }
         table.coverage().completeness() == Completeness::Complete && table.coverage().is_readable()
     }
@@ -251,7 +242,7 @@ impl<'b, 'a> ClientSnapshot<'b, 'a> {
                 Some(stated) => stated.sum().is_some_and(|sum| table.sums().knows_sum(sum)),
                 None => self.states_past_version(table),
             };
-            !is_known && !self.view.options.faults.has(Fault::DiskOverridesClients)
+            !is_known
         })
     }
 
@@ -358,8 +349,7 @@ fn claim_wildcard(books: &mut Books, kind: &Type, view: &ReplyContext) {
     let Some(table) = table.filter(|table| table.coverage().completeness() == Completeness::Settled) else { return };
     // A relay's clients may hold more than the relay has stated. It is sent completeness marks, so it needs the end of each set.
     let full_state = kind.info().full_state;
-    let is_relay = view.client.relay && !view.options.faults.has(Fault::RelayNeedsNoEnd);
-    let passes_on = is_relay && view.client.variant == Variant::Delta && full_state;
+    let passes_on = view.client.relay && view.client.variant == Variant::Delta && full_state;
     let lacks_end = books.stated.holds_something() && (states_names || !snapshot.can_send_full_set());
     // What was loaded from disk and is not confirmed is kept back from this client until the set ends.
     let awaits_all = states_names && full_state && snapshot.may_hold_newer();

@@ -15,7 +15,6 @@ use super::subscription::Subscriptions;
 use super::uncounted::Uncounted;
 use super::{BadRequest, CloseReason, Fetched, Step};
 use crate::proto::Request;
-use crate::protocol::faults::Fault;
 use crate::protocol::moment::Moment;
 use crate::protocol::server_status::ServerStatus;
 use crate::protocol::session::options::SessionOptions;
@@ -140,11 +139,10 @@ impl Session {
         }
         let (limit, reached) = (self.options.names, self.lease.reached());
         let Some(subscription) = self.subscriptions.get_mut(&mark.kind) else { return };
-        let forget_earlier = self.options.faults.has(Fault::LastChangeOnly);
         if let Some(class) = mark.claimed {
             return subscription.on_claim_answered(class, &mark.name, mark.revision, reached);
         }
-        subscription.on_name_changed(&mark.name, mark.revision, reached, forget_earlier);
+        subscription.on_name_changed(&mark.name, mark.revision, reached);
         if subscription.longest_list() > limit {
             self.end.get_or_insert(CloseReason::BadRequest(BadRequest::TooManyNames(limit)));
         }
@@ -370,13 +368,11 @@ impl Session {
     }
 
     /// Returns the revision of the session's lease, which may have been revoked.
-    #[cfg(any(test, feature = "faults"))]
     pub fn leased_revision(&self) -> Option<crate::protocol::view::Revision> {
         self.lease.revision()
     }
 
     /// Whether a change of routing waits for endpoints.
-    #[cfg(any(test, feature = "faults"))]
     pub fn holds_routing(&self) -> bool {
         self.order.holds_routing()
     }

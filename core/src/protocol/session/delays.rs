@@ -15,7 +15,6 @@ use std::collections::BTreeMap;
 
 use super::acks::Ack;
 use super::reply::{Draft, ReplyContext};
-use crate::protocol::faults::Fault;
 use crate::protocol::moment::{Moment, earliest};
 use crate::protocol::session::options::SessionOptions;
 use crate::protocol::view::{Class, Lookup};
@@ -68,7 +67,6 @@ impl RoutingHold {
         self.warming.retain(|_, warming| now < warming.until);
         let until = now + options.routing_hold;
         for SentCluster { endpoints, new } in clusters {
-            let new = new && !options.faults.has(Fault::HoldEndsWithAck);
             self.warming.insert(endpoints, Warming { nonce, sent: now, until, new, asks_by: None, requested: false });
         }
     }
@@ -138,7 +136,7 @@ impl RoutingHold {
     /// Records whether a change is kept back, and returns until when at the latest.
     pub(super) fn account(&mut self, kept_back: bool, now: Moment, options: &SessionOptions) -> Option<Moment> {
         if !kept_back {
-            self.since = self.since.filter(|_| options.faults.has(Fault::HoldTimeGoesOn));
+            self.since = None;
             return None;
         }
         let since = *self.since.get_or_insert(now);
@@ -151,7 +149,6 @@ impl RoutingHold {
         self.since
     }
 
-    #[cfg(any(test, feature = "faults"))]
     pub(super) fn is_keeping_back(&self) -> bool {
         self.since.is_some()
     }

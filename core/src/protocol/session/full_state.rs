@@ -14,7 +14,6 @@ use super::pending::Pending;
 use super::removals::would_delete_unknown;
 use super::reply::{Attempt, Draft, ReplyContext, SendScope, remaining_ttl};
 use super::sent_state::SentState;
-use crate::protocol::faults::Fault;
 use crate::protocol::moment::Moment;
 use crate::protocol::view::{Batch, BatchKey, Class, Completeness, Entry, Lookup, Presence, Revision};
 use crate::xds::{Name, Resource, SetVersion, Type};
@@ -43,7 +42,7 @@ pub(super) fn set_with_additions(
     }
     let refreshed = any_refresh(&snapshot);
     // A union would contain resources that exclude one another, such as two listeners on one address.
-    let union = !kind.can_conflict() || view.options.faults.has(Fault::AddBesideRemoved);
+    let union = !kind.can_conflict();
     let mut draft = compose(&snapshot, union);
     add_rejected(books, &mut draft);
     add_errors(books, kind, view, &mut draft);
@@ -266,14 +265,13 @@ fn compose(snapshot: &ClientSnapshot, union: bool) -> Draft {
         return Draft::of_batch(batch, wildcard.is_first());
     }
     let mut set = FullSet::new(*snapshot);
-    let has_union = union && !view.options.faults.has(Fault::NoUnion);
     if let Some((wildcard, table)) = snapshot.wildcard() {
         let by_name = |resource: &Resource| snapshot.is_present_by_name(&resource.name);
         for (entry, resource) in table.additions(Revision::ZERO).filter(|(_, resource)| !by_name(resource)) {
             let is_news = entry.body_changed > wildcard.added();
             set.add(resource, remaining_ttl(Some(entry), view), is_news.then_some(wildcard.is_first()));
         }
-        let from = wildcard.removals_sent().into_iter().filter(|_| has_union);
+        let from = wildcard.removals_sent().into_iter().filter(|_| union);
         for (name, entry) in from.flat_map(|from| table.removals(from)) {
             let is_absent_by_name = |sent: &SentState| sent.holds().is_empty() && !snapshot.is_present_by_name(name);
             if let Presence::Absent(Some(last)) = &entry.presence
@@ -292,7 +290,7 @@ fn compose(snapshot: &ClientSnapshot, union: bool) -> Draft {
                 let first = names.pending_of(name).is_some_and(Pending::is_requested);
                 set.add(resource, remaining_ttl(snapshot.entry(name), view), news.then_some(first));
             }
-            Lookup::Absent(Some(last)) if has_union && !sent.holds().is_empty() => set.add(last, None, None),
+            Lookup::Absent(Some(last)) if union && !sent.holds().is_empty() => set.add(last, None, None),
             Lookup::Absent(_) | Lookup::Unknown => {}
         }
     }

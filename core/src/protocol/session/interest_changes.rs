@@ -33,9 +33,8 @@ impl<'r> InterestChanges<'r> {
         self.books.wording.take_list(list, self.client.errors)
     }
 
-    /// Applies the list of a SotW request with this version. `first` is set for the first request of the type. `repeats` is set if everything is
-    /// to be sent again.
-    pub(super) fn take_list(&mut self, mut list: RequestedNames, version: String, first: bool, repeats: bool) {
+    /// Applies the list of a SotW request with this version. `first` is set for the first request of the type.
+    pub(super) fn take_list(&mut self, mut list: RequestedNames, version: String, first: bool) {
         let full_state = self.kind.info().full_state;
         let has_version = !version.is_empty();
         if first {
@@ -71,10 +70,6 @@ impl<'r> InterestChanges<'r> {
             } else if !self.books.names.contains(&name) {
                 self.subscribe(name, first && has_version);
             }
-        }
-        if repeats {
-            self.books.due.set_complete(full_state);
-            self.books.names.request_all(self.books.due.asked());
         }
         if self.books.wildcard.is_none() && self.books.names.is_empty() {
             self.books.due.set_complete(false); // no subscription, no reply (SOTW-43)

@@ -233,17 +233,6 @@ impl SubscribedNames {
         self.pending.insert(name, Pending::requested(asked));
     }
 
-    /// Requests every name again.
-    pub(super) fn request_all(&mut self, asked: Moment) {
-        self.pending.extend(self.sent.keys().map(|name| (name.clone(), Pending::requested(asked))));
-    }
-
-    pub(super) fn forget_all(&mut self) {
-        self.pending.clear();
-        self.sent.clear();
-        self.kept = KeptNames::default();
-    }
-
     /// Records that the view had no room for a name. Returns whether the client subscribes to it.
     pub(super) fn refuse(&mut self, name: &Name) -> bool {
         let sent = self.sent.get_mut(name).filter(|sent| !sent.member);
@@ -288,16 +277,12 @@ impl SubscribedNames {
     }
 
     /// Makes a name pending. The client already has every change up to `reached`, unless the view counted its interest later.
-    pub(super) fn on_changed(&mut self, name: &Name, revision: Revision, reached: Revision, forget_earlier: bool) {
+    pub(super) fn on_changed(&mut self, name: &Name, revision: Revision, reached: Revision) {
         if self.sent.contains_key(name) {
             if let Some(asked) = self.awaiting_data.remove(name) {
                 self.request(name.clone(), asked);
             }
-            let pending = self.pending.entry(name.clone()).or_default();
-            if forget_earlier {
-                pending.forget_changes();
-            }
-            pending.changed_by_server(revision, reached);
+            self.pending.entry(name.clone()).or_default().changed_by_server(revision, reached);
         }
     }
 

@@ -2,8 +2,6 @@
 
 use std::time::Duration;
 
-use crate::protocol::faults::Faults;
-
 /// Limits and waiting times of one client's session.
 #[derive(Debug, Clone)]
 pub struct SessionOptions {
@@ -35,8 +33,6 @@ pub struct SessionOptions {
     pub grpc_fail_fast: bool,
     /// What happens to an aggregated stream on which a client requests a type that the server refuses.
     pub on_refused_type: OnRefusedType,
-    /// Rules that tests break on purpose. The program sets none.
-    pub faults: Faults,
 }
 
 /// What happens to an aggregated stream on which a client requests a type that the server refuses.
@@ -64,7 +60,6 @@ impl Default for SessionOptions {
             fetch_timeout: Duration::from_secs(5),
             grpc_fail_fast: true,
             on_refused_type: OnRefusedType::Ignore,
-            faults: Faults::NONE,
         }
     }
 }

@@ -65,10 +65,6 @@ impl Pending {
         }
     }
 
-    pub(super) fn forget_changes(&mut self) {
-        self.changed = None;
-    }
-
     pub(super) fn is_requested(&self) -> bool {
         self.requested.is_some()
     }

@@ -7,7 +7,6 @@ use super::client::Variant;
 use super::client_snapshot::{Books, ClientSnapshot};
 use super::reply::{Attempt, Draft, ReplyContext};
 use super::sent_state::SentState;
-use crate::protocol::faults::Fault;
 use crate::protocol::set_mark::SetMark;
 use crate::protocol::view::{Class, Completeness, Lookup, Presence, ResourceTable};
 use crate::protocol::visits::visit;
@@ -147,15 +146,14 @@ impl<'r, 'a> RemovalRound<'r, 'a> {
     fn judge_stated(&mut self) -> bool {
         let snapshot = ClientSnapshot::new(self.kind, self.view, self.books);
         let completeness = snapshot.completeness();
-        let hasty = self.view.options.faults.has(Fault::JudgeStatedWhileCold);
         let waits = snapshot.may_hold_newer();
-        let whole = completeness == Completeness::Complete || hasty;
+        let whole = completeness == Completeness::Complete;
         let Some(wildcard) = &self.books.wildcard else { return false };
         let Some(stated) = wildcard.initial_versions() else { return false };
         let (mark, limit) = (self.view.state.revision, self.view.options.reply_bytes);
         let table = snapshot.table(Class::Wildcard);
         let is_cold = completeness < Completeness::Settled || table.is_none();
-        if waits || !hasty && (is_cold || stated.is_judged_at(mark)) || self.draft.bytes() >= limit {
+        if waits || is_cold || stated.is_judged_at(mark) || self.draft.bytes() >= limit {
             return true;
         }
         let (mut judged, mut left) = (Vec::new(), false);
@@ -245,9 +243,6 @@ pub(super) fn would_delete_unknown(snapshot: &ClientSnapshot) -> bool {
     let Books { names, wildcard, .. } = snapshot.books();
     if wildcard.is_some() && !snapshot.can_send_full_set() {
         return true;
-    }
-    if snapshot.view().options.faults.has(Fault::ShrinkByIgnorance) {
-        return false;
     }
     let had_of_wildcard = |name| {
         let wildcard = snapshot.wildcard();

@@ -278,7 +278,6 @@ impl Reply {
     }
 
     /// Returns a reply for tests of encoding and delivery.
-    #[cfg(any(test, feature = "faults"))]
     pub fn sample(kind: Type, resources: Vec<Arc<Resource>>) -> Self {
         let spelling = kind.url().into();
         Self { spelling, ..Self::new(kind, 7, Revision::ZERO, true, Draft { resources, ..Draft::default() }) }

@@ -7,7 +7,6 @@ use super::client::{Client, Variant};
 use super::reply::Reply;
 use crate::proto::code::{INVALID_ARGUMENT, NOT_FOUND, UNIMPLEMENTED};
 use crate::proto::discovery::ResourceLocator;
-use crate::protocol::faults::{Fault, Faults};
 use crate::protocol::view::NamedError;
 use crate::xds::{Name, Type, WILDCARD, Xdstp};
 
@@ -207,10 +206,7 @@ impl Wording {
     }
 
     /// Changes the type URL and the names of a reply to the client's own spelling.
-    pub(super) fn spell(&self, reply: &mut Reply, faults: Faults) {
+    pub(super) fn spell(&self, reply: &mut Reply) {
         reply.spell(&self.url, &self.spellings);
-        if faults.has(Fault::TableUrlForClients) {
-            reply.spelling = reply.kind.url().into();
-        }
     }
 }

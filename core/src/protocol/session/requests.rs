@@ -12,7 +12,6 @@ use super::requested_names::{Authorities, NameParser, RequestedNames};
 use super::subscription::{Subscription, Subscriptions};
 use crate::proto::Request;
 use crate::proto::discovery::{DeltaDiscoveryRequest, DiscoveryRequest, Status};
-use crate::protocol::faults::Fault;
 use crate::protocol::moment::Moment;
 use crate::protocol::session::options::SessionOptions;
 use crate::protocol::view::InterestChange;
@@ -82,10 +81,7 @@ impl Requests {
             Request::Sotw(request) => (&request.type_url, &request.response_nonce, &request.error_detail),
             Request::Delta(request) => (&request.type_url, &request.response_nonce, &request.error_detail),
         };
-        let (mut kind, url) = meant_type(url, client, table)?;
-        if options.faults.has(Fault::SpellingIsAnotherType) && *url != *kind.url() {
-            kind = table.resolve(&format!("{url}~"));
-        }
+        let (kind, url) = meant_type(url, client, table)?;
         if let Some(rule) = client.clearance.rule_against(&kind) {
             return Err(BadRequest::TypeNotPermitted { kind: kind.name().to_owned(), rule: rule.clone() });
         }
@@ -141,9 +137,6 @@ impl Requests {
         let nack = error.map(|status| (status.code, clean(&status.message, ERROR_BYTES).into()));
         let (answer, answered) = subscription.on_answer(kind, nonce, nack, now);
         self.answered = answered;
-        if matches!(answer, Ack::Nack { .. }) && options.faults.has(Fault::NackForgets) {
-            subscription.forget_names();
-        }
         if kind.is(Role::Clusters) {
             context.order.on_clusters_answered(answer, now, options);
         }
@@ -151,19 +144,13 @@ impl Requests {
     }
 
     fn take_sotw(&mut self, kind: &Type, url: &str, request: DiscoveryRequest, context: &mut RequestContext) {
-        let RequestContext { client, options, now, .. } = *context;
+        let RequestContext { client, now, .. } = *context;
         let parser = NameParser::new(kind, client, &self.authorities);
         let mut list = RequestedNames::of(request.resource_names, request.resource_locators, &parser);
-        let (nonce, version) = (request.response_nonce, request.version_info);
         let (subscription, first) = open(context.subscriptions, kind, url);
-        let is_dropped = options.faults.has(Fault::DropStaleNames) && subscription.acks().is_stale(&nonce);
         let mut changes = subscription.on_request(kind, client, now, context.interest);
         self.rejected_names += changes.take_wording(&mut list);
-        if is_dropped {
-            return;
-        }
-        let repeats = options.faults.has(Fault::AnswerEveryAck) && !nonce.is_empty();
-        changes.take_list(list, version, first, repeats);
+        changes.take_list(list, request.version_info, first);
         self.note_unsubscribed(kind, subscription);
     }
 

@@ -17,7 +17,6 @@ use super::reply::{Attempt, Reply, ReplyContext, SendScope, SentReply};
 use super::requested_names::Wording;
 use super::standing_nack::{Nacked, StandingNack};
 use super::stated::{Claims, InitialVersions, Stated};
-use crate::protocol::faults::Fault;
 use crate::protocol::moment::{Clock, Moment, earliest};
 use crate::protocol::reply_names::ReplyNames;
 use crate::protocol::session::options::SessionOptions;
@@ -199,10 +198,10 @@ impl Subscription {
     }
 
     /// Makes a name pending. The client already has every change up to `reached`, unless the view counted its interest later.
-    pub(super) fn on_name_changed(&mut self, name: &Name, revision: Revision, reached: Revision, forget_earlier: bool) {
+    pub(super) fn on_name_changed(&mut self, name: &Name, revision: Revision, reached: Revision) {
         self.books.names.take_in(name);
         self.books.claims.end(Class::Named, name); // what is known of the name now may not suffice for this client: then it is claimed again
-        self.books.names.on_changed(name, revision, reached, forget_earlier);
+        self.books.names.on_changed(name, revision, reached);
     }
 
     /// Records that the view had no room for a name. A client that reads errors is sent `error` once.
@@ -226,7 +225,7 @@ impl Subscription {
         claims.add_absent(class, name, revision);
         wildcard.iter_mut().for_each(|wildcard| wildcard.judge_again());
         if class == Class::Named {
-            self.on_name_changed(name, revision, reached, false);
+            self.on_name_changed(name, revision, reached);
         }
     }
 
@@ -284,7 +283,7 @@ impl Subscription {
         match (wildcard.removals_sent(), view.client.variant) {
             (None, _) => true,
             (Some(sent), _) if sent >= horizon => true,
-            (Some(_), Variant::Delta) => view.options.faults.has(Fault::IgnoreHorizon),
+            (Some(_), Variant::Delta) => false,
             (Some(sent), Variant::Sotw) => {
                 // Resources that the client holds of a forgotten set may exist without being known.
                 if sent < view.state.forgotten() {
@@ -322,7 +321,7 @@ impl Subscription {
         reply.begins_wait = is_awaited.then_some(sent.sent);
         self.acks.sent(sent, sent.sent, options);
         self.acks.note_content(sent, names, reply, options);
-        self.books.wording.spell(reply, options.faults);
+        self.books.wording.spell(reply);
     }
 
     /// Records the ACK of a nonce, or its NACK with code and reason. Returns what that settled.
@@ -346,11 +345,6 @@ impl Subscription {
             waits_since: waits_since.filter(|_| since != waits_since),
         });
         (answer, answered)
-    }
-
-    /// Drops everything that the client requested: a planted fault.
-    pub(super) fn forget_names(&mut self) {
-        self.books.names.forget_all();
     }
 
     /// Stops waiting for answers if the client subscribes to nothing of the type. Returns since when one was missing.

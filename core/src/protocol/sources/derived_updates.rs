@@ -1,11 +1,11 @@
-//! Updates that no server has sent: what follows when another server becomes active, and what planted faults make up. The updates that follow
-//! from the end of a stream are made in [`servers`](super::servers).
+//! Updates that no server has sent: what follows when another server becomes active. The updates that follow from the end of a stream are made
+//! in [`servers`](super::servers).
 
 use std::collections::BTreeSet;
 
 use super::plan::authority_of;
-use crate::protocol::view::{Class, Completeness, Evidence, Selector, Update, View};
-use crate::xds::{Authority, Name, Type};
+use crate::protocol::view::{Completeness, Selector, Update, View};
+use crate::xds::{Authority, Type};
 
 /// Returns interruptions of the sets and names that the previous server may have been sending or had removed. It will not send the rest of them,
 /// and the new active server has yet to send its own (XLAT-12).
@@ -24,33 +24,6 @@ pub(super) fn progress(kind: Type, of: Selector, completeness: Completeness) -> 
     let less =
         (completeness < Completeness::Complete).then(|| Update::Interrupted { kind: kind.clone(), of: of.clone() });
     less.into_iter().chain([Update::Progress { kind, of, completeness }]).collect()
-}
-
-/// Returns what [`Fault::AbsentWhileDown`](crate::protocol::faults::Fault::AbsentWhileDown) deletes: every name that is not cached.
-pub(super) fn absent_while_down(view: &View) -> Vec<Update> {
-    let uncached = view.wants().all().filter(|(_, _, cached)| !cached);
-    let gone = |(kind, wanted, _): (&Type, Selector, bool)| match wanted {
-        Selector::Name(key) => Some(absent(kind, Class::Named, &key)),
-        Selector::Wildcard => None,
-    };
-    uncached.filter_map(gone).collect()
-}
-
-/// Returns what [`Fault::SwitchDeletes`](crate::protocol::faults::Fault::SwitchDeletes) deletes: whatever another server has given.
-pub(super) fn given_by_others(server: usize, view: &View) -> Vec<Update> {
-    let wanted = view.wants().all().map(|(kind, wanted, _)| match wanted {
-        Selector::Wildcard => (kind.clone(), Class::Wildcard),
-        Selector::Name(_) => (kind.clone(), Class::Named),
-    });
-    let gone = |(kind, class): (Type, Class)| {
-        let others = view.holds().here(&kind, class).filter(|(_, entry)| usize::from(entry.origin.server) != server);
-        others.map(|(key, _)| absent(&kind, class, key)).collect::<Vec<_>>()
-    };
-    wanted.collect::<BTreeSet<_>>().into_iter().flat_map(gone).collect()
-}
-
-fn absent(kind: &Type, class: Class, key: &Name) -> Update {
-    Update::Absent { kind: kind.clone(), class, key: key.clone(), evidence: Evidence::Reported }
 }
 
 /// Whether an update shows that a server has something. A resource for which there was no room counts: the server does have it.

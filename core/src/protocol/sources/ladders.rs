@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use super::plan::{Plan, authority_of};
 use super::servers::ServerFindings;
-use crate::protocol::faults::{Fault, Faults};
 use crate::protocol::ladder::{Ladder, LadderAction, LadderContext, LadderState, Switches};
 use crate::protocol::moment::Moment;
 use crate::protocol::upstream::{Recovery, ResponseSummary};
@@ -83,13 +82,12 @@ pub(super) struct Ladders {
     missed: BTreeSet<Authority>,
     /// Authorities that had fallen back in an earlier view, and have had no active server since. They may fall back without another reason.
     fallen: BTreeSet<Authority>,
-    faults: Faults,
 }
 
 impl Ladders {
-    pub(super) fn new(plan: Arc<Plan>, faults: Faults) -> Self {
+    pub(super) fn new(plan: Arc<Plan>) -> Self {
         let (ladders, dropped, missed, fallen) = Default::default();
-        Self { plan, ladders, dropped, missed, fallen, faults }
+        Self { plan, ladders, dropped, missed, fallen }
     }
 
     pub(super) fn authorities(&self) -> impl Iterator<Item = &Authority> {
@@ -228,12 +226,7 @@ impl Ladders {
         authority: &Authority,
         findings: &[ServerFindings],
     ) -> Option<Origin> {
-        let plan = self.plan.authority(authority)?;
-        let heard = self.authoritative(authority, findings);
-        let any = self.faults.has(Fault::AcceptEvidenceOfAll);
-        let all = any.then(|| plan.servers.iter().position(|of| *of == server));
-        let counts = heard.filter(|(_, at)| *at == server).map(|(rung, _)| rung);
-        let rank = counts.or(all.flatten())?;
+        let (rank, _) = self.authoritative(authority, findings).filter(|(_, at)| *at == server)?;
         let server_plan = self.plan.servers.get(server)?;
         Some(Origin {
             server: u16::try_from(server).unwrap_or(u16::MAX),

@@ -24,12 +24,11 @@ pub use servers::{Reachability, StreamEnd, StreamId};
 use servers::{ServerFindings, Servers};
 pub use shown_node::ShownNode;
 
-use super::faults::{Fault, Faults};
 use super::ladder::{Ladder, LadderAction, LadderState};
 use super::local_set::{LocalSet, SetPart, SourceSnapshot};
 use super::moment::{Moment, earliest};
 use super::upstream::{Delivery, Epoch, ReceivedResponse, Stream, UpstreamOptions};
-use super::view::{Completeness, InterestChange, Origin, Recovering, Selector, Update, View};
+use super::view::{Completeness, InterestChange, Recovering, Selector, Update, View};
 use super::wait::WaitList;
 use crate::xds::{Authority, Name, Type, TypeTable};
 
@@ -40,15 +39,14 @@ pub struct Sources {
     servers: Servers,
     ladders: Ladders,
     table: Arc<TypeTable>,
-    faults: Faults,
 }
 
 impl Sources {
     /// Starts with every ladder idle and no stream open. `node` is the encoded node for the servers.
     pub fn new(plan: Arc<Plan>, node: Bytes, table: Arc<TypeTable>, options: Arc<UpstreamOptions>) -> Self {
-        let (faults, ladders) = (options.faults, Ladders::new(plan.clone(), options.faults));
+        let ladders = Ladders::new(plan.clone());
         let servers = Servers::new(plan.clone(), node, table.clone(), options);
-        Self { plan, servers, ladders, table, faults }
+        Self { plan, servers, ladders, table }
     }
 
     /// Applies what other views have found out about the servers. It counts for servers that this view has not tried yet (FB-20).
@@ -212,9 +210,7 @@ impl Sources {
         for authority in self.ladders.authorities().cloned().collect::<Vec<_>>() {
             self.step(&authority, view, |ladder, around| ladder.on_time(around, now));
         }
-        let is_concluded = self.faults.has(Fault::AbsentWhileDown) && !self.down().is_empty();
-        let absent = || UpdateBatch { origin: Origin::default(), updates: derived_updates::absent_while_down(view) };
-        let mut batches: Vec<_> = is_concluded.then(absent).into_iter().collect();
+        let mut batches = Vec::new();
         for server in 0..self.plan.servers.len() {
             batches.extend(self.run_stream_timers(server, view, now));
             if may_reopen(server) {
@@ -262,9 +258,6 @@ impl Sources {
         if !newly.is_empty() {
             updates.splice(..0, derived_updates::interrupted_sets(view, &newly));
             updates.extend(self.servers.recheck(server));
-            if self.faults.has(Fault::SwitchDeletes) {
-                updates.extend(derived_updates::given_by_others(server, view));
-            }
         }
         updates
     }
@@ -274,9 +267,6 @@ impl Sources {
         let (mut newly, plan) = (BTreeSet::new(), self.plan.clone());
         for (authority, rung) in self.ladders.users(server) {
             let before = self.ladders.active(&authority);
-            if self.faults.has(Fault::NeverReturn) && before.is_some_and(|before| before > rung) {
-                continue;
-            }
             self.step(&authority, view, |ladder, _| ladder.on_response(rung, usable, now).1);
             if self.ladders.active(&authority) == Some(rung) && before != Some(rung) {
                 // The servers above it have to send all of their resources again when they are back.

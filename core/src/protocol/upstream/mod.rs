@@ -60,7 +60,6 @@ pub use set_progress::{Delivery, DeliveryHabits};
 pub use stream::Stream;
 pub use stream_trials::{StreamTrials, Trial};
 
-use super::faults::Fault;
 pub use super::server_status::ServerStatus;
 use super::session::Variant;
 use super::view::{Class, InterestChange, Origin, Selector, View};
@@ -75,7 +74,6 @@ pub struct ViewContext<'a> {
 
 impl<'a> ViewContext<'a> {
     /// Returns the context for a single server, which is active for everything.
-    #[cfg(any(test, feature = "faults"))]
     pub fn single_server(view: &'a View) -> Self {
         Self { view, authority_of: &|_| Some(Origin::default()) }
     }
@@ -186,7 +184,7 @@ impl Upstream {
             Class::Named => Class::Wildcard,
         };
         let taken = self.placed.get(&(kind.clone(), other)).copied();
-        let apart = taken == Some(0) && !self.options.faults.has(Fault::OneStreamForAll);
+        let apart = taken == Some(0);
         let at = *self.placed.entry((kind.clone(), class)).or_insert(usize::from(apart));
         while self.streams.len() <= at {
             let (quirks, table, options) = (self.quirks.clone(), self.table.clone(), self.options.clone());

@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 
 use super::quirks::{OnResourceTimeout, ServerQuirks};
 use super::recovery::Recovery;
-use crate::protocol::faults::{Fault, Faults};
 use crate::protocol::moment::Moment;
 use crate::protocol::upstream::options::UpstreamOptions;
 use crate::xds::Type;
@@ -69,9 +68,9 @@ impl Opening {
     }
 
     /// Returns the next opening, which takes over what is known of the server's recovery.
-    pub(crate) fn next(&self, faults: Faults) -> Self {
+    pub(crate) fn next(&self) -> Self {
         let (epoch, recovery) = (self.epoch.next(), self.recovery);
-        Self { epoch, open: true, liveness: Liveness::new(faults), recovery, ..Self::none() }
+        Self { epoch, open: true, recovery, ..Self::none() }
     }
 
     pub(crate) fn epoch(&self) -> Epoch {
@@ -223,7 +222,6 @@ pub(super) struct Liveness {
     proven: Option<Moment>,
     /// The edge has not made the requested call yet.
     unsent: bool,
-    faults: Faults,
 }
 
 /// Why a poll has brought no response.
@@ -249,16 +247,12 @@ pub(super) enum SilenceVerdict {
 }
 
 impl Liveness {
-    pub(crate) fn new(faults: Faults) -> Self {
-        Self { faults, ..Self::default() }
-    }
-
     /// Judges a silence that is long enough if it lasts until `end`. Requests a liveness call if only the proof of life is missing.
     pub(crate) fn judge(&mut self, end: Moment, now: Moment) -> SilenceVerdict {
         if now < end {
             return SilenceVerdict::UntilThen(end);
         }
-        if self.proven.is_some_and(|begun| begun >= end) || self.faults.has(Fault::ClockIsLife) {
+        if self.proven.is_some_and(|begun| begun >= end) {
             return SilenceVerdict::Proven;
         }
         if self.requested.is_none() {

@@ -2,8 +2,6 @@
 
 use std::time::Duration;
 
-use crate::protocol::faults::Faults;
-
 /// Waiting times of one stream to a server.
 #[derive(Debug, Clone)]
 pub struct UpstreamOptions {
@@ -21,8 +19,6 @@ pub struct UpstreamOptions {
     pub pending_answers: usize,
     /// How many names per type are remembered because their entries were unusable. Beyond it Weir only remembers that there were more.
     pub rejected_names: usize,
-    /// Rules that tests break on purpose. The program sets none.
-    pub faults: Faults,
 }
 
 impl Default for UpstreamOptions {
@@ -35,7 +31,6 @@ impl Default for UpstreamOptions {
             resource_timer: Duration::from_secs(15),
             pending_answers: 1024,
             rejected_names: 1024,
-            faults: Faults::NONE,
         }
     }
 }

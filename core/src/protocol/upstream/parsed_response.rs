@@ -200,15 +200,6 @@ impl ParsedResponse {
         }
         (!text.is_empty()).then_some(text)
     }
-
-    /// Makes versions depend on the server's version and not on the content alone: a planted fault.
-    pub(crate) fn overwrite_versions(&mut self, upstream_version: &str) {
-        for resource in std::mem::take(&mut self.good).into_values() {
-            let mut stamped = Resource::clone(&resource);
-            stamped.full = stamped.full.with([upstream_version.as_bytes()]);
-            self.good.insert(Arc::new(stamped));
-        }
-    }
 }
 
 /// Resources by name. Most servers send them in the order of their names; then no tree is needed.

@@ -14,7 +14,6 @@ use super::request_room::{RequestRoom, field_bytes, name_bytes};
 use super::wanted::Wanted;
 use crate::proto::code::INVALID_ARGUMENT;
 use crate::proto::discovery::{DeltaDiscoveryRequest, DiscoveryRequest, Status};
-use crate::protocol::faults::Fault;
 use crate::protocol::moment::Moment;
 use crate::protocol::session::Variant;
 use crate::protocol::upstream::options::UpstreamOptions;
@@ -127,9 +126,8 @@ impl Wire {
     }
 
     /// Whether an ACK is to be sent in a request without changes.
-    pub(crate) fn has_ack(&self, options: &UpstreamOptions) -> bool {
-        let carries_change = self.changed && options.faults.has(Fault::AckCarriesChange);
-        !self.pending_acks.is_empty() && !carries_change
+    pub(crate) fn has_ack(&self) -> bool {
+        !self.pending_acks.is_empty()
     }
 
     /// Returns when a pending change may be sent. In SotW it goes at once with an ACK.
@@ -352,9 +350,6 @@ impl Wire {
         }
         self.opened = true;
         let has_change = !request.resource_names_subscribe.is_empty() || !request.resource_names_unsubscribe.is_empty();
-        if context.options.faults.has(Fault::AckCarriesChange) && has_change {
-            request.response_nonce = self.pending_acks.pop_front().map(|pending| pending.nonce).unwrap_or_default();
-        }
         (is_first || has_change).then_some(request)
     }
 }

@@ -17,7 +17,6 @@ use super::quirks::ServerQuirks;
 use super::rejected::Rejection;
 use super::set_progress::{Delivery, NewContent};
 use crate::proto::code::NOT_FOUND;
-use crate::protocol::faults::Fault;
 use crate::protocol::moment::Moment;
 use crate::protocol::upstream::options::UpstreamOptions;
 use crate::protocol::view::{Class, NamedError, Selector, Update};
@@ -55,8 +54,7 @@ fn record_progress(parts: &mut Parts, read: &ParsedResponse, repeats: bool, cont
     }
     let any = content.names > 0 || read.rejected.keys().any(is_new);
     let held = read.names().any(|name| given.is_unconfirmed(name) || is_asked_again(name));
-    let is_taken = progress.has_response() && any && context.options.faults.has(Fault::ChangeIsPiece);
-    if progress.on_response(any, held, content, context.now) || is_taken {
+    if progress.on_response(any, held, content, context.now) {
         parts.deliveries.note(Delivery::Piece);
     }
     record_growth(parts, read);

@@ -9,7 +9,6 @@ use super::parts::{Parts, absence};
 use super::quirks::{OnResourceTimeout, ServerQuirks};
 use super::second_request::{OpenQuestion, Unseen};
 use crate::proto::code::UNAVAILABLE;
-use crate::protocol::faults::Fault;
 use crate::protocol::moment::Moment;
 use crate::protocol::upstream::options::UpstreamOptions;
 use crate::protocol::view::{Class, Completeness, Entry, Evidence, NamedError, Origin, Presence, Selector, Update};
@@ -48,9 +47,6 @@ pub(super) fn conclude(parts: &mut Parts, context: &mut TimerContext) -> Vec<Upd
     let mut updates = Vec::new();
     if !is_receiving && parts.progress.settle(context.now, context.options) && !context.quirks.is_hub() {
         updates.extend(parts.wanted.completeness_updates(context.kind, Completeness::Settled));
-        if parts.wanted.has_wildcard() && context.options.faults.has(Fault::FirstQuietIsTheEnd) {
-            parts.progress.complete();
-        }
     }
     expire(parts, context, &mut updates);
     // If this opening has stated versions that no longer count, the server's silence shows nothing about those resources.
@@ -159,19 +155,13 @@ fn conclude_question(parts: &mut Parts, context: &mut TimerContext, updates: &mu
 fn conclude_second_silence(parts: &mut Parts, context: &mut TimerContext, updates: &mut Vec<Update>) {
     let (growth, options) = (parts.progress.growth(), context.options);
     let Some(end) = parts.second_request.ends_at(growth, context.others.news, options) else { return };
-    let is_relay = context.opening.is_relay() && !options.faults.has(Fault::SilentRelayIsSilentServer);
-    let says_itself = is_relay || parts.progress.is_marked_partial();
+    let says_itself = context.opening.is_relay() || parts.progress.is_marked_partial();
     let unfinished = context.opening.is_receiving() || parts.rejected.unnamed().is_some() || says_itself;
     if unfinished || context.opening.judge(end, context.now) != SilenceVerdict::Proven {
         return;
     }
     let OpenQuestion { names, set } = parts.second_request.conclude();
-    if options.faults.has(Fault::IgnoredDeletionIsNoAnswer) {
-        let deleting = ServerQuirks { ignore_deletions: false, ..context.quirks.clone() };
-        updates.extend(names.into_iter().map(|name| absence(parts, context.kind, name, &deleting)));
-    } else {
-        report_absent(parts, names, context, updates);
-    }
+    report_absent(parts, names, context, updates);
     if set {
         updates.extend(parts.wanted.completeness_updates(context.kind, Completeness::Complete));
     }
@@ -193,9 +183,8 @@ fn end_is_asked_at(parts: &Parts, context: &TimerContext) -> Option<Moment> {
     let states_version = context.kind.info().full_state && !parts.given.accepted().is_empty();
     let is_silent = !parts.progress.has_response() && states_version;
     let may_ask = may_ask && needs_set(parts, context) && (is_silent || parts.deliveries.may_show_end(context.quirks));
-    let is_off = context.options.faults.has(Fault::EndIsNotAsked);
     let written = parts.wire.written().filter(|_| !parts.given.accepted().is_empty());
-    parts.progress.quiet_of_all_at(written, context.others.fresh_until, context.options).filter(|_| may_ask && !is_off)
+    parts.progress.quiet_of_all_at(written, context.others.fresh_until, context.options).filter(|_| may_ask)
 }
 
 /// Finds what to request from the server a second time, on a new opening.
@@ -220,7 +209,7 @@ pub(super) fn plan_second_request(parts: &mut Parts, context: &mut TimerContext)
         return;
     }
     let repeats = parts.progress.repeats() && !context.opening.is_relay();
-    if silence.is_some() && repeats && !context.options.faults.has(Fault::RepeatingConfirmsAll) {
+    if silence.is_some() && repeats {
         // The server sends everything again, so what it has not sent by now is unconfirmed.
         parts.given.unconfirm(parts.progress.take_unrepeated().into_iter());
     }

@@ -23,7 +23,6 @@ use super::stream_trials::StreamTrials;
 use super::subscriptions::Subscriptions;
 use super::terms::Terms;
 use crate::proto::{Request, Response};
-use crate::protocol::faults::Fault;
 use crate::protocol::moment::Moment;
 use crate::protocol::server_status::ServerStatus;
 use crate::protocol::session::Variant;
@@ -75,7 +74,7 @@ impl Stream {
     /// The stream is connected; the next request opens it for the server.
     pub fn opened(&mut self) -> Epoch {
         self.node.opened();
-        self.opening = self.opening.next(self.terms.options.faults);
+        self.opening = self.opening.next();
         self.opening.epoch()
     }
 
@@ -220,15 +219,13 @@ impl Stream {
 
     /// Reads a whole response, and applies it like [`Self::on_received`].
     pub fn on_response(&mut self, epoch: Epoch, response: Response, store: &BodyStore, now: Moment) -> Vec<Update> {
-        let copies = BodyStore::default();
-        let store = if self.terms.options.faults.has(Fault::KeepCopies) { &copies } else { store };
         let response = ReceivedResponse::read(ResponseMessage::Decoded(response), &self.table, store);
         response.map_or_else(|_| Vec::new(), |response| self.on_received(epoch, response, now))
     }
 
     /// Turns a parsed response into updates, and queues its ACK. Ignores a response of an earlier opening.
     pub(crate) fn on_received(&mut self, epoch: Epoch, response: ReceivedResponse, now: Moment) -> Vec<Update> {
-        if !self.is_current(epoch) && !self.terms.options.faults.has(Fault::TakeLateMessages) {
+        if !self.is_current(epoch) {
             return Vec::new();
         }
         self.opening.on_response(now);
@@ -336,8 +333,7 @@ impl Stream {
     /// Makes a server that was unreachable send one resource of each type again. Otherwise, if nothing has changed, it would send nothing and
     /// could not show that it is back. If this opening has made requests, they have stated the versions, so the stream is opened again at once.
     pub fn clear_one_version_per_type(&mut self) {
-        let always = self.terms.options.faults.has(Fault::FailureDoubtsOtherStreams);
-        if self.opening.first_request().is_none() || !self.opening.is_open() || always {
+        if self.opening.first_request().is_none() || !self.opening.is_open() {
             self.subscriptions.clear_one_version_per_type();
         } else {
             self.is_to_show_life = true;

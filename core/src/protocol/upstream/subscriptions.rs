@@ -20,11 +20,10 @@ use super::terms::Terms;
 use super::type_subscription::TypeSubscription;
 use super::type_trials::TypeTrials;
 use crate::proto::{Request, Response};
-use crate::protocol::faults::Fault;
 use crate::protocol::moment::Moment;
 use crate::protocol::session::Variant;
 use crate::protocol::upstream::options::UpstreamOptions;
-use crate::protocol::view::{Class, Evidence, InterestChange, Retain, Selector, Tables, Update};
+use crate::protocol::view::{Class, InterestChange, Selector, Tables, Update};
 use crate::xds::{Name, Resource, Type, TypeTable};
 
 #[derive(Debug, Default)]
@@ -126,7 +125,7 @@ impl Subscriptions {
     ) -> Option<Request> {
         let (variant, quirks, options) = (terms.variant, &*terms.quirks, &*terms.options);
         let Self { types, trials, .. } = self;
-        if quirks.tries_types_apart && !options.faults.has(Fault::TypesJoinUntried) {
+        if quirks.tries_types_apart {
             let is_asked = |(kind, of): &(&Type, &TypeSubscription)| {
                 is_spoken(kind, variant) && (of.wire().is_opened() || of.wanted().is_requestable(variant))
             };
@@ -268,12 +267,6 @@ impl Subscriptions {
             if shows_life {
                 subscription.clear_one_version();
             }
-            if terms.options.faults.has(Fault::DropOnDisconnect) {
-                updates.extend(drop_everything(kind, subscription));
-            }
-            if terms.options.faults.has(Fault::ForgetNamesOnReconnect) {
-                subscription.forget_names();
-            }
         }
         updates
     }
@@ -347,10 +340,8 @@ impl Subscriptions {
 
     /// Whether the server has answered the first request of each routing type, or was alive and silent about the rest.
     pub(crate) fn has_answered_routing(&self, terms: &Terms, opening: &Opening, now: Moment) -> bool {
-        let all = terms.options.faults.has(Fault::LateNamesHoldUpOrder);
-        let waits = |of: &TypeSubscription| all && of.names().is_any_waiting();
         self.trials_end(terms, opening, now).is_none_or(|end| end <= now)
-            && self.routing(terms.variant).all(|of| of.names().has_answered_first() && !waits(of))
+            && self.routing(terms.variant).all(|of| of.names().has_answered_first())
     }
 
     /// Returns until when a routing type that is yet to be tried keeps the routing unanswered: what the server has of it may refer to anything.
@@ -377,15 +368,4 @@ impl Subscriptions {
             }
         }
     }
-}
-
-/// Returns what [`Fault::DropOnDisconnect`] deletes.
-fn drop_everything(kind: &Type, subscription: &TypeSubscription) -> Vec<Update> {
-    let class = subscription.wanted().class();
-    if class == Class::Wildcard {
-        return vec![Update::FullSet { kind: kind.clone(), resources: Vec::new(), retain: Retain::nothing() }];
-    }
-    let gone =
-        |key: &Name| Update::Absent { kind: kind.clone(), class, key: key.clone(), evidence: Evidence::Reported };
-    subscription.wanted().names().iter().map(gone).collect()
 }

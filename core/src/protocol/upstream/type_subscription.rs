@@ -16,7 +16,6 @@ use super::set_progress::{Delivery, DeliveryRecord, SetProgress};
 use super::silence::{self, TimerContext};
 use super::wanted::Wanted;
 use crate::proto::{Request, Response};
-use crate::protocol::faults::Fault;
 use crate::protocol::moment::Moment;
 use crate::protocol::server_status::ServerStatus;
 use crate::protocol::session::Variant;
@@ -188,7 +187,7 @@ impl TypeSubscription {
         if !is_unopened && !self.wire.is_due(context.now) {
             return None;
         }
-        if context.variant == Variant::Delta && self.wire.is_opened() && self.wire.has_ack(context.options) {
+        if context.variant == Variant::Delta && self.wire.is_opened() && self.wire.has_ack() {
             return self.wire.delta_ack(context).map(Request::Delta);
         }
         if is_unopened || self.wire.has_changed() {
@@ -208,8 +207,7 @@ impl TypeSubscription {
                 .delta_request(context, is_first, wanted, names, |room| {
                     let knows_some = given.is_anything_to_state() || !second_request.is_empty();
                     let may_ask = knows_some && wanted.has_wildcard() && self.deliveries.may_show_end(context.quirks);
-                    let is_off = context.options.faults.has(Fault::EndIsNotAsked);
-                    let question = (may_ask && !is_off).then(|| context.made_up_name());
+                    let question = may_ask.then(|| context.made_up_name());
                     let question = question.filter(|name| room.take(version_bytes(name, UNKNOWN)));
                     question.iter().for_each(|name| self.end_question.ask(name.clone(), given.with_ttl().clone()));
                     if !context.quirks.supports_initial_resource_versions {
@@ -392,9 +390,5 @@ impl TypeSubscription {
 
     pub(crate) fn take_left_out_count(&mut self) -> usize {
         self.wanted.take_left_out_count()
-    }
-
-    pub(crate) fn forget_names(&mut self) {
-        self.wanted.forget_names();
     }
 }

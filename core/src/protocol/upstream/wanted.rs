@@ -123,11 +123,6 @@ impl Wanted {
         self.globs.remove(name)
     }
 
-    /// Drops all names: a planted fault.
-    pub(crate) fn forget_names(&mut self) {
-        self.names.clear();
-    }
-
     /// Records that the server has sent something of a collection. Returns whether that is the first time.
     pub(crate) fn begin(&mut self, glob: &Name) -> bool {
         self.globs.begin(glob)

@@ -6,7 +6,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::interest::Interest;
 use super::publication::NameChanged;
 use super::sought_names::{Claimant, Insertion, SoughtNames};
-use crate::protocol::faults::Fault;
 use crate::protocol::keys::{Class, Revision, Selector, SessionId};
 use crate::protocol::view::options::ViewOptions;
 use crate::xds::{Name, Type};
@@ -57,7 +56,6 @@ impl OpenClaims {
             Insertion::Absent(revision) => {
                 return Some(NameChanged { kind: claim.kind, name, revision, claimed: Some(class) });
             }
-            Insertion::NoRoom if options.faults.has(Fault::DropClaimsWithoutRoom) => {}
             Insertion::NoRoom => {
                 // Claims without room are answered by the end of the set.
                 if class == Class::Wildcard && self.sets.insert(claim.kind.clone()) {

@@ -18,7 +18,6 @@ use self::watchers::Watchers;
 use super::lingering::{Leaving, Scarcity};
 use super::name_room::{NameRoom, Shares, listed_bytes};
 use super::update::NoRoom;
-use crate::protocol::faults::Fault;
 use crate::protocol::keys::{Selector, SessionId};
 use crate::protocol::moment::Moment;
 use crate::protocol::view::options::ViewOptions;
@@ -156,11 +155,7 @@ impl Interest {
         now: Moment,
     ) {
         let (lingers_until, memory, void) = (now + self.options.linger, self.memory, self.void);
-        let for_all = self.options.faults.has(Fault::LeavingEndsItForAll);
         let Some(watchers) = self.watchers(kind, wanted) else { return };
-        if for_all {
-            watchers.sessions.retain(|watcher| *watcher == session);
-        }
         let left = watchers.sessions.remove(&session);
         let counted = left && watchers.absent;
         let (last, others) = (watchers.sessions.first().copied(), watchers.sessions.len());

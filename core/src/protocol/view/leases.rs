@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::snapshot::Snapshot;
-use crate::protocol::faults::Fault;
 use crate::protocol::keys::Revision;
 use crate::protocol::moment::{AtomicMoment, Moment};
 use crate::protocol::view::options::ViewOptions;
@@ -67,7 +66,7 @@ impl Leases {
         if let Some(pinned) = self.pinned.iter().find(|pinned| Arc::ptr_eq(&pinned.state, newest)) {
             return pinned.join(now);
         }
-        if self.pinned.len() >= self.options.leased_states && !self.options.faults.has(Fault::LeaseEveryState) {
+        if self.pinned.len() >= self.options.leased_states {
             // A session knows the changes up to its newest snapshot. Others may have leased later ones.
             let known = |revision| after < revision && revision <= newest.revision;
             let ahead = self.pinned.iter().filter(|pinned| known(pinned.state.revision));

@@ -65,7 +65,6 @@ use self::row::Row;
 use self::stage::{Setup, Surroundings};
 use self::table_writer::TableWriter;
 use self::update::{Occasion, Passed};
-use super::faults::Fault;
 use super::moment::{Moment, earliest};
 use crate::xds::{Authority, Name, Type, TypeTable};
 
@@ -191,7 +190,6 @@ impl View {
     }
 
     /// Puts a stage into the row, before those at a place.
-    #[cfg(feature = "faults")]
     pub fn add_stage(&mut self, at: Place, stage: Box<dyn Stage>) {
         self.row.add_stage(at, stage);
     }
@@ -302,14 +300,12 @@ impl View {
 
     /// Puts the sets of an earlier process into a new view, and publishes them. What no session wants by `until` is forgotten.
     pub fn restore(&mut self, sets: Vec<SavedSet>, until: Moment, now: Moment) {
-        let is_believed = self.setup.options().faults.has(Fault::DiskIsComplete);
-        let known = if is_believed { Completeness::Complete } else { Completeness::Settled };
         let mut writer = self.writer(Occasion { origin: Origin::default(), received: now, now });
         for set in &sets {
             set.expect(until, &mut writer);
         }
         for set in sets {
-            set.restore(known, &mut writer);
+            set.restore(Completeness::Settled, &mut writer);
         }
         self.publish();
     }
@@ -368,8 +364,7 @@ impl View {
 
     /// Handles expired timers: interest that lingers, what stages hold, TTLs, and tombstones.
     pub fn on_time(&mut self, now: Moment) {
-        let forgets = !self.setup.options().faults.has(Fault::ServeForgottenNames);
-        for (kind, wanted) in self.interest.expire(now).into_iter().filter(|_| forgets) {
+        for (kind, wanted) in self.interest.expire(now) {
             self.tables.without_room_mut().forget(&kind, &wanted);
             self.writer(Occasion { origin: Origin::default(), received: now, now }).forget(&kind, &wanted);
         }

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use super::brake::rules::BrakeRules;
-use crate::protocol::faults::Faults;
 
 /// Bounds and waiting times of one view.
 #[derive(Debug, Clone)]
@@ -41,8 +40,6 @@ pub struct ViewOptions {
     pub absent_names_per_stream: usize,
     /// Which removals are held, and for how long.
     pub brakes: BrakeRules,
-    /// Rules that tests break on purpose; none in the program.
-    pub faults: Faults,
 }
 
 impl Default for ViewOptions {
@@ -64,7 +61,6 @@ impl Default for ViewOptions {
             cached_bytes: 4 << 30,
             absent_names_per_stream: 100,
             brakes: BrakeRules::default(),
-            faults: Faults::NONE,
         }
     }
 }

@@ -140,7 +140,6 @@ impl ResourceTable {
         self.journal.present_names()
     }
 
-    #[cfg(any(test, feature = "faults"))]
     pub(super) fn len(&self) -> usize {
         self.entries.size()
     }

@@ -18,7 +18,6 @@ use super::holds::Holds;
 use super::order::{Order, OrderLosses};
 use super::stage::{Facts, Place, Stage, Surroundings, Unit, class_of};
 use super::update::{Origin, Passed, Recovering, Update};
-use crate::protocol::faults::Fault;
 use crate::protocol::keys::{Class, Key, Selector, SetKey};
 use crate::protocol::moment::{Moment, earliest};
 use crate::protocol::view::options::ViewOptions;
@@ -54,8 +53,6 @@ enum Step {
     Updates(Place, Origin, Moment, vec::IntoIter<Update>),
     /// The differences that a set was taken apart into are before the order.
     Differences(Origin, Moment, Differences),
-    /// The order judges an update.
-    Order(Passed),
     /// Updates are after the order.
     EnterTables(vec::IntoIter<Passed>),
     /// This and the next three: the added stages at a place, the brakes, the stage after the outage, and the order release what they held for long enough.
@@ -141,7 +138,6 @@ impl Row {
                 self.under_way.push(Step::Differences(origin, received, differences));
                 return self.enter_order(passed, view, now);
             }
-            Step::Order(passed) => return self.judge_order(passed, view, now),
             Step::EnterTables(mut passed) => {
                 let next = passed.next()?;
                 self.under_way.push(Step::EnterTables(passed));
@@ -203,8 +199,7 @@ impl Row {
                 view.prefetch_endpoints(&kind, &resources, now);
                 // While removals or changes wait, or clients have claims, all resources are applied: what waits depends on what is sent
                 // again.
-                let leaks = self.options.faults.has(Fault::StarAnswersNames);
-                let all = self.order.is_any() || view.has_claims() || leaks;
+                let all = self.order.is_any() || view.has_claims();
                 Differences::of_set(kind, &resources, &retain, origin, &view.facts(), all)
             }
             Update::Absent { kind, class: Class::Named, key: glob, .. } if glob.is_glob() => {
@@ -217,17 +212,8 @@ impl Row {
     }
 
     fn enter_order(&mut self, passed: Passed, view: &mut Surroundings<'_>, now: Moment) -> Option<Passed> {
-        let Passed { origin, received, .. } = passed;
-        if let Update::Upsert { kind, class, key, resource } = &passed.update {
+        if let Update::Upsert { kind, class, key, .. } = &passed.update {
             view.found(kind, *class, key);
-            let leaks = *class == Class::Wildcard && self.options.faults.has(Fault::StarAnswersNames);
-            if leaks && view.has_session_of(kind, key) {
-                let (kind, class, key, resource) = (kind.clone(), Class::Named, key.clone(), resource.clone());
-                view.found(&kind, class, &key);
-                self.under_way.push(Step::Order(passed));
-                let update = Update::Upsert { kind, class, key, resource };
-                return self.judge_order(Passed { update, origin, received }, view, now);
-            }
         }
         self.judge_order(passed, view, now)
     }
@@ -306,7 +292,6 @@ impl Row {
     }
 
     /// Puts a stage into the row, before those at a place.
-    #[cfg(feature = "faults")]
     pub(super) fn add_stage(&mut self, at: Place, stage: Box<dyn Stage>) {
         self.added.insert(at, stage);
     }

@@ -239,10 +239,6 @@ impl<'a> Surroundings<'a> {
         self.sought.found(kind, class, name);
     }
 
-    pub(super) fn has_session_of(&self, kind: &Type, name: &Name) -> bool {
-        self.interest.sessions_of(kind, name).next().is_some()
-    }
-
     pub(super) fn has_claims(&self) -> bool {
         self.sought.is_any()
     }

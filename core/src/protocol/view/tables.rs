@@ -101,7 +101,6 @@ impl Tables {
     }
 
     /// Returns the members of a cached wildcard set.
-    #[cfg(any(test, feature = "faults"))]
     pub fn wildcard_names(&self, kind: &Type) -> impl Iterator<Item = &Name> {
         self.table(kind, Class::Wildcard).into_iter().flat_map(ResourceTable::present_names)
     }
@@ -119,7 +118,6 @@ impl Tables {
     }
 
     /// Returns how many names of a type have a named entry, including absent ones.
-    #[cfg(any(test, feature = "faults"))]
     pub fn known_names(&self, kind: &Type) -> usize {
         self.table(kind, Class::Named).map_or(0, ResourceTable::len)
     }

@@ -14,7 +14,6 @@ use prost_types::{Struct, Value, value};
 use weir_core::proto::Request;
 use weir_core::proto::discovery::{DeltaDiscoveryRequest, DiscoveryRequest};
 use weir_core::proto::node::Node;
-use weir_core::protocol::faults::{Fault, Faults};
 use weir_core::protocol::moment::Moment;
 use weir_core::protocol::options::ProtocolOptions;
 use weir_core::protocol::session::{Ack, Client, CloseReason, Identity, Session, Step, Variant};
@@ -55,8 +54,8 @@ pub struct World {
 }
 
 impl World {
-    pub fn new(upstream: Variant, faults: Faults, change: impl FnOnce(&mut ProtocolOptions)) -> Self {
-        Self::with_requests(upstream, false, false, faults, change)
+    pub fn new(upstream: Variant, change: impl FnOnce(&mut ProtocolOptions)) -> Self {
+        Self::with_requests(upstream, false, false, change)
     }
 
     /// With `small_requests` the server accepts requests with the node, the type, and little more. With `by_header` it knows clients by a
@@ -65,7 +64,6 @@ impl World {
         upstream: Variant,
         small_requests: bool,
         by_header: bool,
-        faults: Faults,
         change: impl FnOnce(&mut ProtocolOptions),
     ) -> Self {
         // Everything in these histories is faster than this.
@@ -73,7 +71,6 @@ impl World {
         // Waits of other changes are tested in `core/tests/order.rs`.
         let reference_hold = Duration::ZERO;
         let mut options = ProtocolOptions::default().with(|options| {
-            options.plant(faults);
             options.upstream.second_silence = second_silence;
             options.hold_referenced(reference_hold);
         });
@@ -81,12 +78,8 @@ impl World {
         let options = Arc::new(options);
         let apart = if by_header { Apart::ByHeader } else { Apart::ByMetadata };
         let token = KeyField::parse("header.x-token").unwrap();
-        let rule = match (faults.has(Fault::KeyWithoutMetadata), faults.has(Fault::KeyWithoutHeaders)) {
-            (true, _) => KeyRule::of(vec![KeyField::Cluster, token]),
-            (_, true) => KeyRule::default(),
-            _ => KeyRule::of([KeyRule::default().fields(), &[token]].concat()),
-        };
-        let rule = Arc::new(rule);
+        let fields = [KeyRule::default().fields(), &[token]].concat();
+        let rule = Arc::new(KeyRule::of(fields));
         let key_of = |node| rule.key_showing(&apart.encoded_node(node, 0), &apart.headers(node)).unwrap();
         let keys: Vec<_> = (0..KEYS).map(key_of).collect();
         let units =

@@ -89,14 +89,8 @@ impl World {
         let before = rig.leases.count();
         let working_on = client.session.leased_revision();
         client.judge.on_poll(rig.view(&state), self.now);
-        let late = self.options.session.faults.has(Fault::MarksBeforeSnapshot) && !client.inbox.is_empty();
-        let marks = if late { std::mem::take(&mut client.inbox) } else { Vec::new() };
         client.read_inbox();
-        let mut step = client.bounded.poll(&mut client.session, &state, &mut rig.leases, self.now);
-        marks.iter().for_each(|mark| client.session.on_name_changed(mark));
-        if late && matches!(step, Step::Idle(_)) {
-            step = client.bounded.poll(&mut client.session, &state, &mut rig.leases, self.now); // the reported names wake it
-        }
+        let step = client.bounded.poll(&mut client.session, &state, &mut rig.leases, self.now);
         let claims = client.session.take_claims();
         self.coverage.note_if(!claims.is_empty(), Event::Claimed);
         if !claims.is_empty() {

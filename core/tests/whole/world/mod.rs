@@ -14,7 +14,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use weir_core::proto::{Request, Response};
-use weir_core::protocol::faults::Faults;
 use weir_core::protocol::moment::Moment;
 use weir_core::protocol::options::ProtocolOptions;
 use weir_core::protocol::session::Reply;
@@ -131,14 +130,14 @@ pub enum Event {
 }
 
 impl World {
-    pub fn new(number: u64, faults: Faults, log: bool) -> Self {
-        Self::with(number, faults, log, |_, _| {})
+    pub fn new(number: u64, log: bool) -> Self {
+        Self::with(number, log, |_, _| {})
     }
 
     /// Makes the history of a number, after changing its options.
-    pub fn with(number: u64, faults: Faults, log: bool, steer: impl FnOnce(&mut Options, &mut Random)) -> Self {
+    pub fn with(number: u64, log: bool, steer: impl FnOnce(&mut Options, &mut Random)) -> Self {
         let mut random = Random::of(number);
-        let mut options = Options::of(&mut random, faults);
+        let mut options = Options::of(&mut random);
         steer(&mut options, &mut random);
         let protocol = Arc::new(options.protocol.clone());
         let tiers = (0..options.tiers).map(|tier| Tier::new(options.plan(tier), protocol.clone())).collect();

@@ -6,7 +6,6 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 use weir_core::proto::Response;
 use weir_core::proto::discovery::DeltaDiscoveryResponse;
-use weir_core::protocol::faults::{Fault, Faults};
 use weir_core::protocol::session::{CloseReason, Step};
 
 use super::scripted::{SERVER, views_at_server, wants};
@@ -123,9 +122,7 @@ async fn what_a_view_has_counted_stays_when_it_goes() {
 
 #[tokio::test]
 async fn a_view_whose_task_has_panicked_makes_room_and_counts_for_its_maker_no_more() {
-    let mut options = options();
-    options.protocol.plant(Faults::planted(Fault::OwnerPanics));
-    let (views, _server) = views_at_server(options);
+    let (views, _server) = views_at_server(ViewsOptions { panics_at: Some("panic".into()), ..options() });
     let client = visit();
     for panics in 1..=2 {
         let handle = open_session(&views, &first_request(), client.clone()).await.unwrap();

@@ -7,7 +7,6 @@ use super::{
     refresh_updates, reported_names, unreadable_names, unreadable_updates, upserts, without_room_updates,
 };
 use crate::proto::discovery::DeltaDiscoveryResponse;
-use crate::protocol::faults::Fault;
 use crate::protocol::set_mark::SetMark;
 use crate::protocol::upstream::parsed_response::ParsedResponse;
 use crate::protocol::upstream::parts::{Parts, absence};
@@ -28,9 +27,6 @@ pub(in crate::protocol::upstream) fn read_delta(
         && response.resource_errors.is_empty();
     let mut versions = std::mem::take(&mut read.versions);
     let unresolved = take_bodyless(parts, &mut read, &mut versions, context);
-    if options.faults.has(Fault::VersionsFromUpstream) {
-        read.overwrite_versions(&response.nonce);
-    }
     let mark = SetMark::of(&response.system_version_info).filter(|_| class == Class::Wildcard);
     let constrained = response.removed_resource_names.into_iter().map(|name| name.name);
     let removed = response.removed_resources.into_iter().chain(constrained);
@@ -121,8 +117,6 @@ fn take_removed(
     names: impl Iterator<Item = String>,
     context: &ResponseContext,
 ) -> BTreeSet<Name> {
-    let faults = &context.options.faults;
-    let is_dropped = faults.has(Fault::IgnoredDeletionIsNoAnswer) && context.quirks.ignore_deletions;
     let mut removed = BTreeSet::new();
     for name in names.map(|name| Name::canonical(&name)) {
         if name.as_str().is_empty() && context.kind.unnamed().is_none() {
@@ -130,12 +124,9 @@ fn take_removed(
         }
         if name.asks_for_end() {
             parts.end_question.on_removed(&name, context.now);
-        } else if !read.reject_if_sent(&name) && !is_dropped {
+        } else if !read.reject_if_sent(&name) {
             removed.insert(name);
         }
-    }
-    if faults.has(Fault::BadEntryIsAbsent) {
-        removed.extend(read.rejected.keys().cloned());
     }
     removed
 }

@@ -7,7 +7,6 @@ use super::{
     refresh_updates, reported_names, unreadable_names, unreadable_updates, upserts, without_room_updates,
 };
 use crate::proto::discovery::DiscoveryResponse;
-use crate::protocol::faults::Fault;
 use crate::protocol::upstream::name_states::NameState;
 use crate::protocol::upstream::parsed_response::ParsedResponse;
 use crate::protocol::upstream::parts::{Parts, absence, holds_by_name};
@@ -25,9 +24,6 @@ pub(in crate::protocol::upstream) fn read_sotw(
     let (kind, options, class) = (context.kind, context.options, parts.wanted.class());
     let version = response.version_info;
     take_heartbeats(parts, &mut read, &version, context);
-    if options.faults.has(Fault::VersionsFromUpstream) {
-        read.overwrite_versions(&version);
-    }
     let errors = read.take_errors(kind, response.resource_errors);
     let nack = read.nack_message();
     if nack.is_none() {
@@ -140,10 +136,9 @@ fn is_same_set(parts: &Parts, read: &ParsedResponse) -> bool {
 fn absent_from(parts: &mut Parts, read: &ParsedResponse, context: &ResponseContext) -> Vec<Name> {
     let present = |name: &Name| read.good.get(name).is_some() || read.alive.contains_key(name);
     let absent = |name: &Name| !present(name) && !read.rejected.contains_key(name);
-    let any = context.options.faults.has(Fault::AbsenceDeletesTheUnanswered);
     let known = |name: &Name| match parts.names.get(name) {
         None | Some(NameState::Silent | NameState::Waiting { first: true, .. }) => true,
-        Some(NameState::Waiting { first: false, .. }) => any,
+        Some(NameState::Waiting { first: false, .. }) => false,
         Some(NameState::Absent) => false, // was reported already
     };
     let all = parts.wanted.names().iter().inspect(|_| visit());

@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::held_words::{Earlier, HeldWord, HeldWords, Said};
-use crate::protocol::faults::Fault;
 use crate::protocol::keys::{Class, Key, Selector, SetKey};
 use crate::protocol::moment::Moment;
 use crate::protocol::view::resource_table::ResourceTable;
@@ -91,9 +90,7 @@ impl<'a> Judgement<'a> {
                 self.passing.push(update);
             }
             Update::Interrupted { ref kind, ref of } => {
-                if !self.facts.options().faults.has(Fault::AfterOutageOutlivesStream) {
-                    self.interrupt(kind, of);
-                }
+                self.interrupt(kind, of);
                 self.passing.push(update);
             }
             Update::Progress { kind, of, completeness: Completeness::Complete } => {
@@ -116,13 +113,8 @@ impl<'a> Judgement<'a> {
 
     /// Holds what a server says of a name. If it says the same as before, the time goes on.
     fn hold(&mut self, key: Key, said: Said) {
-        let Earlier { since, is_renewed } = match self.facts.options().faults.has(Fault::AfterOutageStartsOver) {
-            true => Earlier { since: self.now, is_renewed: false },
-            false => {
-                let new = Earlier { since: self.since, is_renewed: false };
-                self.held.earlier(&key, &said, self.origin, self.now).unwrap_or(new)
-            }
-        };
+        let new = Earlier { since: self.since, is_renewed: false };
+        let Earlier { since, is_renewed } = self.held.earlier(&key, &said, self.origin, self.now).unwrap_or(new);
         self.held.insert(key, HeldWord { since, origin: self.origin, said, is_renewed });
     }
 

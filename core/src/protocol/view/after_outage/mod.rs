@@ -26,7 +26,6 @@ use self::judgement::Judgement;
 use super::brake::BrakeRules;
 use super::stage::{Facts, HoldTimes, Unit, class_of};
 use super::update::{Completeness, Origin, Passed, Recovering, Update};
-use crate::protocol::faults::Fault;
 use crate::protocol::keys::{Class, Key, Selector, SetKey};
 use crate::protocol::moment::Moment;
 use crate::protocol::wait::{WaitKind, WaitList, WaitSubject};
@@ -68,8 +67,7 @@ impl AfterOutage {
             // The relay may have opened the stream again since then, which is no outage.
             self.held.forget_interrupted_of(unit.origin.server, facts.options().brakes.after_outage, now);
         }
-        let believes_all = facts.options().faults.has(Fault::AfterOutageBelievesAll);
-        let doubted = self.doubted_since(unit.origin, &facts.options().brakes, now).filter(|_| !believes_all);
+        let doubted = self.doubted_since(unit.origin, &facts.options().brakes, now);
         if doubted.is_none() && self.held.is_empty() {
             return vec![unit];
         }

@@ -8,7 +8,6 @@ use bytes::Bytes;
 
 use crate::proto::Any;
 use crate::proto::discovery::Resource as Wrapper;
-use crate::protocol::faults::{Fault, Faults};
 use crate::protocol::moment::Moment;
 use crate::protocol::view::tests::pass_to;
 use crate::protocol::view::{

@@ -7,7 +7,6 @@ use std::time::Duration;
 use super::braked_changes::{BrakedChange, BrakedChanges, HeldChange};
 use super::report::{BrakeReport, HeldRemoval, SetState};
 use super::rules::BrakeRules;
-use crate::protocol::faults::Fault;
 use crate::protocol::keys::SetKey;
 use crate::protocol::moment::{Clock, Moment};
 use crate::protocol::view::options::ViewOptions;
@@ -205,7 +204,6 @@ impl Hold {
         };
         let is_other = held.origin.server != origin.server;
         let is_later = held.opening != opening && held.since + rules.agree_after <= time;
-        let is_later = is_later || options.faults.has(Fault::BrakeAgreesWithItself);
         let agrees = (is_other || is_later) && !held.emptied;
         self.changes += u64::from(self.held.restate(name, opening, origin));
         if agrees { StatedRemoval::Agreed } else { StatedRemoval::Again }
@@ -246,14 +244,6 @@ impl Hold {
     pub(super) fn expired(&mut self, name: &Name, rules: &BrakeRules) {
         self.start_size = self.start_size.saturating_sub(1);
         self.remove(name, rules);
-    }
-
-    /// Starts the time of everything over: a fault that tests plant.
-    pub(super) fn start_over(&mut self, now: Moment, rules: &BrakeRules) {
-        let since = self.clock.read(now);
-        for (name, held) in self.take_all(rules) {
-            self.insert(name, BrakedChange { since, ..held }, rules);
-        }
     }
 
     pub(super) fn take_all(&mut self, rules: &BrakeRules) -> LetGo {

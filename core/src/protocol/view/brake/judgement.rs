@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use super::hold::{Hold, LetGo, StatedRemoval};
 use super::report::ReleaseReason;
-use crate::protocol::faults::Fault;
 use crate::protocol::keys::{Selector, SetKey};
 use crate::protocol::moment::Moment;
 use crate::protocol::view::collections::Collection;
@@ -161,9 +160,6 @@ impl<'a> Judgement<'a> {
                 StatedRemoval::Agreed => drop(self.agreed.insert(name.clone())),
                 StatedRemoval::Again => {}
             }
-        }
-        if self.removes_more && options.faults.has(Fault::BrakeStartsOver) {
-            self.hold.start_over(now, &options.brakes);
         }
     }
 

@@ -7,7 +7,6 @@ use super::hold::{Hold, LetGo};
 use super::judgement::{Judgement, Statement};
 use super::report::{BrakeEvent, ReleaseReason, SetState};
 use super::rules::BrakeRules;
-use crate::protocol::faults::Fault;
 use crate::protocol::keys::{Selector, SetKey};
 use crate::protocol::moment::Moment;
 use crate::protocol::view::stage::{Facts, Unit};
@@ -89,10 +88,7 @@ impl SetBrake {
         let statement = Statement::read(set, &unit, before, self.hold.as_ref(), facts);
         let mut is_new = false;
         if self.hold.is_none() && statement.shrinks(before) && !origin.skips_brakes {
-            let start = match facts.options().faults.has(Fault::BrakeForgetsDrip) {
-                true => before,
-                false => self.window.start_size(before, now, rules.window),
-            };
+            let start = self.window.start_size(before, now, rules.window);
             // A set that becomes empty has lost everything, even if nothing was there at the start of the window.
             let after = statement.size_after(before);
             let start = if after == 0 { start.max(before) } else { start };

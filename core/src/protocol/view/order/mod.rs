@@ -17,7 +17,6 @@ use self::waiting::{QUIET, WAIT, WaitTimes, WaitingChanges};
 use super::resource_table::{Entry, Presence};
 use super::stage::{Facts, HoldTimes};
 use super::update::{Completeness, Evidence, Origin, Passed, Update};
-use crate::protocol::faults::Fault;
 use crate::protocol::keys::{Class, Key, Selector};
 use crate::protocol::moment::{Moment, earliest};
 use crate::protocol::wait::{WaitKind, WaitList, WaitSubject};
@@ -60,7 +59,7 @@ impl Order {
             Update::Upsert { kind, class, key, resource } if kind.is(Role::Routing) && keeps_order(facts) => {
                 let key = (kind.clone(), *class, key.clone());
                 let missing = self.missing_for(&key, resource, facts);
-                if !missing.is_empty() && !facts.options().faults.has(Fault::RoutingGoesAhead) {
+                if !missing.is_empty() {
                     self.keep_back(key, resource.clone(), origin, missing, now);
                     return None;
                 }
@@ -142,8 +141,7 @@ impl Order {
                 || is_removed(Class::Wildcard)
                 || is_removed(Class::Named)
         };
-        let is_used = clusters || self.references.clusters_of(name).any(in_use);
-        is_used && !facts.options().faults.has(Fault::RemoveUnderReference)
+        clusters || self.references.clusters_of(name).any(in_use)
     }
 
     /// Whether a cluster in the tables takes these endpoints. Without the order this is not known, and counts as true.

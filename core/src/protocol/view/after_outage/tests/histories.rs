@@ -80,9 +80,9 @@ impl Random {
 }
 
 /// Runs a history. Returns what went wrong at which step.
-fn run(kind: &str, seed: u64, faults: Faults) -> Result<(), String> {
+fn run(kind: &str, seed: u64) -> Result<(), String> {
     let (mut random, mut judge) = (Random(seed), Judge::default());
-    let mut bench = Bench::with(ViewOptions { faults, ..options() });
+    let mut bench = Bench::with(options());
     let mut waits = 0;
     for step in 0..60 {
         match random.below(5) {
@@ -139,13 +139,6 @@ fn run(kind: &str, seed: u64, faults: Faults) -> Result<(), String> {
 #[test]
 fn what_is_present_is_what_the_words_amount_to() {
     for (kind, seed) in [CDS, LDS].into_iter().flat_map(|kind| (0..500).map(move |seed| (kind, seed))) {
-        run(kind, seed, Faults::NONE).unwrap();
-    }
-}
-
-#[test]
-fn each_planted_fault_is_noticed() {
-    for fault in [Fault::AfterOutageStartsOver, Fault::AfterOutageOutlivesStream] {
-        assert!((0..500).any(|seed| run(CDS, seed, Faults::planted(fault)).is_err()), "{fault:?}");
+        run(kind, seed).unwrap();
     }
 }

@@ -1,0 +1,91 @@
+use std::fs;
+
+use super::*;
+
+fn repository() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+fn fault(changes: &[(&str, &str)]) -> Fault {
+    let change = |(old, new): &(&str, &str)| Change { file: "src/a.rs".into(), old: (*old).into(), new: (*new).into() };
+    Fault {
+        breaks: String::new(),
+        changes: changes.iter().map(change).collect(),
+        caught_by: Vec::new(),
+        environment: BTreeMap::new(),
+    }
+}
+
+fn planted(source: &str, changes: &[&[(&str, &str)]]) -> Result<String, String> {
+    let faults: BTreeMap<_, _> =
+        (0..).map(|number| format!("fault{number}")).zip(changes.iter().map(|of| fault(of))).collect();
+    let files = plant(&faults, |_| Ok(source.to_owned())).map_err(|error| error.to_string())?;
+    Ok(files["src/a.rs"].text.replace("crate::mutant_switch::is_on", "on"))
+}
+
+#[test]
+fn each_change_is_put_in_behind_the_switch_of_its_fault_wherever_the_lines_break() {
+    let source = "fn f() {\n    if a\n        && b\n    {\n        c();\n    }\n}\n";
+    let changes: [&[_]; 2] = [&[("if a && b {", "if a && (b || PLANTED) {")], &[("c();", "if !PLANTED { c(); }")]];
+    let text = planted(source, &changes).unwrap();
+    assert_eq!(text, "fn f() {\n    if a && (b || on(0)) {\n        if !on(1) { c(); }\n    }\n}\n");
+}
+
+#[test]
+fn what_does_not_fit_is_an_error_that_names_the_fault() {
+    let of = |changes: &[&[(&str, &str)]]| planted("a(); b(); a(); bb();", changes).unwrap_err();
+    assert_eq!(of(&[&[("b(); a();", "")], &[("c", "")]]), "fault1: src/a.rs has this 0 times, and not once: c");
+    assert_eq!(of(&[&[("a();", "")]]), "fault0: src/a.rs has this 2 times, and not once: a();");
+    assert_eq!(of(&[&[("b(); a();", "")], &[("a(); bb", "")]]), "fault0 and fault1 change the same text of src/a.rs");
+}
+
+#[test]
+fn a_test_is_written_as_its_program_and_its_name() {
+    let test = TestName::try_from("rules order::a".to_owned()).unwrap();
+    assert_eq!(
+        (test.program.as_str(), test.test.as_str(), test.to_string().as_str()),
+        ("rules", "order::a", "rules order::a")
+    );
+    assert!(TestName::try_from("rules".to_owned()).is_err());
+}
+
+#[test]
+fn each_fault_fits_todays_source_and_leaves_it_rust() {
+    let faults = read(&repository()).unwrap();
+    assert!(faults.len() > 60, "{}", faults.len());
+    let text_of = |file: &str| fs::read_to_string(repository().join(file)).with_context(|| file.to_owned());
+    for (file, planted) in plant(&faults, text_of).unwrap() {
+        syn::parse_file(&planted.text).unwrap_or_else(|error| panic!("{file}: {error}: {}", planted.text));
+    }
+}
+
+#[test]
+fn each_fault_has_a_test_of_the_core_and_all_its_tests_exist() {
+    for (name, fault) in read(&repository()).unwrap() {
+        let is_of_core = |test: &TestName| test.program().is_of_core(&repository());
+        assert!(fault.caught_by.iter().any(is_of_core), "{name} needs a test that is quick to compile");
+        for test in &fault.caught_by {
+            assert!(exists(test), "{name}: there is no test {test}");
+        }
+    }
+}
+
+/// Returns whether a file of the program has a function with the name of the test.
+fn exists(test: &TestName) -> bool {
+    let function = format!("fn {}(", test.test.rsplit("::").next().unwrap_or_default());
+    let program = &test.program;
+    let places = match program.as_str() {
+        "weir_core" => vec!["core/src".to_owned()],
+        "weir" => vec!["src".to_owned()],
+        _ => ["core/tests", "tests"].map(|at| [format!("{at}/{program}"), format!("{at}/{program}.rs")]).concat(),
+    };
+    let mut found = places.into_iter().map(|place| repository().join(place)).filter(|path| path.exists());
+    found.any(|path| has(&path, &function))
+}
+
+fn has(path: &Path, text: &str) -> bool {
+    if path.is_dir() {
+        return fs::read_dir(path).unwrap().any(|entry| has(&entry.unwrap().path(), text));
+    }
+    fs::read_to_string(path).is_ok_and(|content| content.contains(text))
+}
