@@ -129,7 +129,13 @@ impl Downstream {
         served.await;
     }
 
-    async fn requests(self, stream: ClientStream, peer: Arc<Peer>, place: Arc<Place>) {
+    /// No `async fn`: its future would keep room for what it was called with, beside that of the connection.
+    fn requests(
+        self,
+        stream: ClientStream,
+        peer: Arc<Peer>,
+        place: Arc<Place>,
+    ) -> impl Future<Output = ()> + Send + use<> {
         let drain = self.drain.clone();
         let inbound = self.incomplete.connection_with(place.sent_ahead().clone());
         let answering = place.clone();
@@ -137,7 +143,7 @@ impl Downstream {
         let call = move |request, open: &OpenStream| {
             self.clone().respond(request, open, of_call.clone(), &answering, inbound.clone())
         };
-        connection::serve(stream, &peer, drain, ConnectionTimeouts::default(), place, call).await;
+        connection::serve(stream, peer, drain, ConnectionTimeouts::default(), place, call)
     }
 
     fn respond(
