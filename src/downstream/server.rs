@@ -4,6 +4,7 @@ use std::future::Future;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use http::header::CONTENT_TYPE;
 use http::{HeaderValue, Request, Response, Version};
@@ -25,7 +26,7 @@ use super::judged_clients::JudgedClients;
 use super::listener::Listener;
 use super::refusal::Refusal;
 use super::service::{Options, Service};
-use super::shards::Shards;
+use super::shards::{ShardFigures, Shards};
 use super::stream::LINGER;
 use crate::relay::Newest;
 use crate::tls::ListenerTls;
@@ -94,6 +95,18 @@ impl Downstream {
     pub(crate) fn set_limits(&self, options: &Options) {
         self.connections.set_limits(options.connections.clone());
         self.arrivals.set_handshakes(options.handshakes);
+    }
+
+    /// Returns what is known of the shards, if there are any.
+    pub(crate) fn shards(&self) -> Vec<ShardFigures> {
+        self.shards.iter().flat_map(|shards| shards.figures()).collect()
+    }
+
+    /// Ends the shards after all connections. One that hangs is not waited for any longer.
+    pub(crate) async fn end_shards(&self, patience: Duration) {
+        if let Some(shards) = &self.shards {
+            shards.end(patience).await;
+        }
     }
 
     /// Returns what counts requests that are incomplete.
