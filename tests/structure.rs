@@ -79,7 +79,7 @@ const SPAWN_WHERE_THEY_ARE: [(&str, &str); 20] = [
     ("relay::questions::clients", "operators, and streams that are answered on the shared runtime"),
     ("relay::questions::explain", "operators, and streams that are answered on the shared runtime"),
     ("relay::server_log", "view tasks run it"),
-    ("relay::session_handle", "ends with a session"),
+    ("relay::session_handle::interest", "ends with a session"),
     ("relay::session_handle::waiting", "the end of a session"),
     ("relay::traces::tracer", "the start runs it"),
     ("relay::views::map", "within the shared runtime"),

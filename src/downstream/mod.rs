@@ -30,6 +30,7 @@ mod lifetime;
 mod listen;
 mod listener;
 mod loads;
+mod making;
 mod pace;
 mod paced_reads;
 mod proxy_header;

@@ -1,11 +1,13 @@
 //! Work that takes so long that other tasks would notice: for example, work on 100,000 names of one client. Meanwhile another thread runs the
 //! other tasks of the worker, and the kernel divides the time between the two. Work that can wait takes turns, so that little runs at a time.
+//! On a thread with a runtime of its own no other thread can take over: there the work itself goes to another thread.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock};
 
 use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::task::JoinError;
 
 use crate::shared_runtime;
 
@@ -13,7 +15,7 @@ use crate::shared_runtime;
 #[derive(Debug, Clone)]
 pub(crate) struct HeavyTurns(Arc<Semaphore>);
 
-/// A turn, until this is dropped. Its holder must not wait for anything.
+/// A turn, until this is dropped. Its holder waits at most for heavy work that another thread does.
 pub(crate) type HeavyTurn = OwnedSemaphorePermit;
 
 impl HeavyTurns {
@@ -51,6 +53,25 @@ impl HeavyTurns {
 /// Runs work with so many names. If they are many, other tasks of the same worker run meanwhile.
 pub(crate) fn beside_others<T>(names: usize, work: impl FnOnce() -> T) -> T {
     THREADS.beside_others(names, work)
+}
+
+/// Whether work with so many names is to be done [`apart`]: here it would hold up all others.
+pub(crate) fn is_apart(names: usize) -> bool {
+    names >= HEAVY && shared_runtime::is_elsewhere()
+}
+
+/// Lets another thread do the work, and keep the turn meanwhile. Once begun it is done, also if nobody waits for it any more.
+pub(crate) async fn apart<T: Send + 'static>(turn: Option<HeavyTurn>, work: impl FnOnce() -> T + Send + 'static) -> T {
+    let place = APART.acquire().await;
+    let working = shared_runtime::spawn_blocking(move || {
+        let _until_done = (turn, place);
+        work()
+    });
+    match working.await.map_err(JoinError::try_into_panic) {
+        Ok(done) => done,
+        Err(Ok(panic)) => std::panic::resume_unwind(panic),
+        Err(Err(_)) => std::future::pending().await, // the process is stopping
+    }
 }
 
 /// The threads that heavy work may use besides the workers.
@@ -94,6 +115,8 @@ impl Drop for Thread<'_> {
 
 /// The threads of the process.
 static THREADS: LazyLock<Threads> = LazyLock::new(Threads::new);
+/// The places of work that is done apart. Each is a thread, which costs memory of the allocator.
+static APART: LazyLock<Semaphore> = LazyLock::new(|| Semaphore::new(views_at_work()));
 
 fn views_at_work() -> usize {
     (workers() / 2).max(2)
@@ -149,6 +172,49 @@ mod tests {
     #[tokio::test]
     async fn where_there_is_one_thread_alone_the_work_is_done_in_place() {
         assert_eq!(beside_others(HEAVY, || 7), 7);
+    }
+
+    /// The other task has the only thread of its runtime.
+    #[tokio::test]
+    async fn a_thread_with_a_runtime_of_its_own_runs_others_during_heavy_work() {
+        let shared = Handle::current();
+        assert!(!is_apart(HEAVY));
+        let (tell, told) = tokio::sync::oneshot::channel();
+        std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            shared_runtime::set_beside_this_thread(shared, runtime.handle().clone());
+            let done = runtime.block_on(async {
+                assert!(is_apart(HEAVY) && !is_apart(HEAVY - 1));
+                let (to, from) = mpsc::channel();
+                tokio::spawn(async move { to.send(()) });
+                apart(None, move || from.recv_timeout(PATIENCE).is_ok()).await
+            });
+            let _ = tell.send(done);
+        });
+        assert_eq!(told.await, Ok(true));
+    }
+
+    #[tokio::test]
+    async fn a_panic_of_work_that_is_done_apart_is_one_of_who_waits_for_it() {
+        let waits = tokio::spawn(apart::<()>(None, || panic!("on purpose")));
+        assert!(waits.await.unwrap_err().is_panic());
+    }
+
+    #[tokio::test]
+    async fn a_turn_lasts_until_work_that_is_done_apart_is_over_although_nobody_waits_for_it() {
+        let turns = HeavyTurns::of(1);
+        let (turn, (end, ended)) = (turns.turn(HEAVY).await, mpsc::channel::<()>());
+        let (begun, begins) = tokio::sync::oneshot::channel();
+        let waits = tokio::spawn(apart(turn, move || {
+            let _ = begun.send(());
+            let _ = ended.recv_timeout(PATIENCE);
+        }));
+        begins.await.unwrap();
+        waits.abort();
+        assert!(waits.await.unwrap_err().is_cancelled());
+        assert!(tokio::time::timeout(Duration::from_millis(20), turns.turn(HEAVY)).await.is_err());
+        drop(end);
+        assert!(turns.turn(HEAVY).await.is_some());
     }
 
     #[tokio::test]

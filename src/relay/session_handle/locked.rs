@@ -1,6 +1,8 @@
 //! A session behind its lock, with the notices that come while a reply is made.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
+use std::time::Duration;
 
 use weir_core::protocol::session::Session;
 
@@ -12,11 +14,13 @@ pub(super) struct LockedSession {
     session: Mutex<Session>,
     /// Notices of the view task, which never waits for a session that makes a reply.
     inbox: Mutex<Vec<Notice>>,
+    /// Another thread does heavy work with it, and has it locked.
+    is_apart: AtomicBool,
 }
 
 impl LockedSession {
     pub(super) fn new(session: Session) -> Self {
-        Self { session: Mutex::new(session), inbox: Mutex::default() }
+        Self { session: Mutex::new(session), inbox: Mutex::default(), is_apart: AtomicBool::new(false) }
     }
 
     /// Locks the session and reads its inbox.
@@ -24,6 +28,22 @@ impl LockedSession {
         let mut session = self.session.lock().unwrap_or_else(PoisonError::into_inner);
         self.read_inbox(&mut session);
         session
+    }
+
+    pub(super) fn set_apart(&self, is_apart: bool) {
+        self.is_apart.store(is_apart, Ordering::Release);
+    }
+
+    /// Whether locking it would keep this thread until another one has done heavy work.
+    pub(super) fn is_apart(&self) -> bool {
+        self.is_apart.load(Ordering::Acquire)
+    }
+
+    /// Waits until it is not. Boxed, since the tasks of idle streams would keep room for it.
+    pub(super) async fn until_free(&self) {
+        while self.is_apart() {
+            Box::pin(tokio::time::sleep(LOOK)).await;
+        }
     }
 
     /// Adds a notice, and reads the inbox unless the session is making a reply. So the inbox holds only what happens during one reply,
@@ -61,3 +81,6 @@ impl LockedSession {
         self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+/// How often those who wait look whether heavy work is done, which takes many times as long.
+const LOOK: Duration = Duration::from_millis(1);

@@ -194,6 +194,41 @@ async fn who_leaves_while_its_claims_wait_keeps_no_place() {
     assert_eq!(bench.handle.place.commands.capacity(), 1);
 }
 
+/// The test has one thread. If it waited for the lock, the work would not end in time.
+#[tokio::test]
+async fn while_another_thread_works_with_a_session_nobody_keeps_a_thread_waiting_for_it() {
+    let bench = Bench::new(9);
+    let ((begun, begins), (end, ended)) = (tokio::sync::oneshot::channel(), std::sync::mpsc::sync_channel(1));
+    let work = move |handle: &SessionHandle| {
+        let _session = handle.session.lock();
+        let _ = begun.send(());
+        ended.recv_timeout(Duration::from_secs(20)).is_ok()
+    };
+    let working = tokio::spawn(work_apart(bench.handle.clone(), None, work));
+    begins.await.unwrap();
+    let waker = Waker::from(bench.woken.clone());
+    assert!(matches!(bench.handle.poll_below(usize::MAX, &waker), Ok(Step::Idle(None))));
+    assert!(bench.handle.interest().send().now_or_never().is_none());
+    assert!(bench.handle.leave().now_or_never().is_none());
+    assert_eq!(bench.woken(), 0);
+    end.send(()).unwrap();
+    assert!(working.await.unwrap(), "somebody waited for the lock");
+    assert_eq!(bench.woken(), 1, "its body");
+    bench.handle.leave().now_or_never().unwrap();
+}
+
+#[tokio::test]
+async fn the_next_step_that_another_thread_makes_is_the_one_that_would_be_made_here() {
+    let bench = Bench::new(9);
+    bench.request(|request| request.resource_names_subscribe = vec!["a".into()]);
+    let waker = Waker::from(bench.woken.clone());
+    assert!(matches!(step_apart(bench.handle.clone(), &waker).await, Step::Idle(_)));
+    bench.handle.notify(Notice::InterestApplied);
+    assert_eq!(bench.woken(), 1, "what comes after it wakes the body");
+    drop(step_apart(bench.handle.clone(), &waker)); // the body ends before it is made
+    assert!(!bench.handle.session.is_apart());
+}
+
 #[tokio::test]
 async fn a_session_that_ends_in_the_middle_of_a_reply_keeps_no_snapshot() {
     let bench = Bench::new(9);
