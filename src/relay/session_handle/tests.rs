@@ -212,7 +212,7 @@ async fn while_another_thread_works_with_a_session_nobody_keeps_a_thread_waiting
     assert!(bench.handle.leave().now_or_never().is_none());
     assert_eq!(bench.woken(), 0);
     end.send(()).unwrap();
-    assert!(working.await.unwrap(), "somebody waited for the lock");
+    assert!(working.await.unwrap(), "the lock was waited for");
     assert_eq!(bench.woken(), 1, "its body");
     bench.handle.leave().now_or_never().unwrap();
 }
