@@ -234,8 +234,8 @@ impl SessionBody {
                     self.turn = Some(self.shared.turns.enter(estimate));
                     continue;
                 }
-                Err(Unmade::ManyNames) => {
-                    self.making = Some(Making::begin(handle.clone(), cx));
+                Err(Unmade::ManyNames(names)) => {
+                    self.making = Some(Making::begin(handle.clone(), names, cx));
                     continue;
                 }
             };

@@ -1,4 +1,4 @@
-//! A reply with many names to a client whose connection lives on a thread of its own: another thread makes it.
+//! A reply with many names: another thread makes it.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -16,7 +16,7 @@ pub(super) struct Making {
     news: Arc<News>,
 }
 
-/// Wakes the body when something new comes, and notes that it has come.
+/// Wakes the body when something new comes, and notes that it has come since the step was begun.
 struct News {
     body: Waker,
     has_come: AtomicBool,
@@ -30,9 +30,11 @@ impl Wake for News {
 }
 
 impl Making {
-    pub(super) fn begin(handle: Arc<SessionHandle>, cx: &Context<'_>) -> Self {
+    pub(super) fn begin(handle: Arc<SessionHandle>, names: usize, cx: &Context<'_>) -> Self {
         let news = News::for_body(cx);
-        let step = Box::pin(step_apart(handle, &Waker::from(news.clone())));
+        let known = news.clone();
+        let begins = move || known.has_come.store(false, Ordering::Release); // the step will know it
+        let step = Box::pin(step_apart(handle, names, &Waker::from(news.clone()), begins));
         Self { step, news }
     }
 

@@ -22,7 +22,7 @@ use super::request_limits::{self, RequestLimits, Subscribed};
 use super::slot::{Slot, Status};
 use crate::limit::Limit;
 use crate::memory::{Charge, StreamPlace, costs};
-use crate::relay::heavy::{self, HeavyTurn, beside_others};
+use crate::relay::heavy::{self, HEAVY, HeavyTurn};
 use crate::relay::{
     Applied, ClientInfo, KeyHeaders, SessionHandle, TenantStream, ViewQuota, Views, fetch_reply, is_tapped,
     open_session, tap_end, tap_request, until_session_is_free, work_apart,
@@ -102,16 +102,13 @@ async fn converse(frames: &mut Frames, slot: &Arc<Slot>, call: &mut Call) -> Opt
         let tapped = may_be_tapped(slot, call).then(|| message.clone());
         frames.keep_pace(call.pace.as_ref(), 1, Limit::RequestsPerSecond).await;
         let turn = large_turn(frames, call, entries).await;
-        let decoded = match heavy::is_apart(entries) {
+        let decoded = match entries < HEAVY {
+            true => decode_stating(message, slot, shape, &call.views, &call.peer),
             false => {
-                let _turn = turn;
-                beside_others(entries, || decode_stating(message, slot, shape, &call.views, &call.peer))
-            }
-            true => {
                 let (_paused, slot, views, peer) =
                     (frames.pause(), slot.clone(), call.views.clone(), call.peer.clone());
                 let decode = move || decode_stating(message, &slot, shape, &views, &peer);
-                Box::pin(heavy::apart(turn, decode)).await
+                Box::pin(heavy::apart(entries, turn, decode)).await
             }
         };
         let (request, stated) = match decoded {
@@ -136,15 +133,12 @@ async fn converse(frames: &mut Frames, slot: &Arc<Slot>, call: &mut Call) -> Opt
         }
         let turn = large_turn(frames, call, entries).await;
         session_is_free(frames, handle).await;
-        let applied = match heavy::is_apart(entries) {
+        let applied = match entries < HEAVY {
+            true => apply(&call.views, &call.quota, handle, request, stated, new),
             false => {
-                let _turn = turn;
-                apply(&call.views, &call.quota, handle, request, stated, new)
-            }
-            true => {
                 let (_paused, views, quota) = (frames.pause(), call.views.clone(), call.quota.clone());
                 let work = move |handle: &SessionHandle| apply(&views, &quota, handle, request, stated, new);
-                Box::pin(work_apart(handle.clone(), turn, work)).await
+                Box::pin(work_apart(handle.clone(), entries, turn, work)).await
             }
         };
         drop(waiting);

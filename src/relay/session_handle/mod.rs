@@ -23,7 +23,7 @@ use tokio::sync::mpsc::error::TrySendError;
 use weir_core::proto::Request;
 use weir_core::protocol::moment::Moment;
 use weir_core::protocol::session::{Ack, CloseReason, Estimate, Fetched, NackChange, Session, Step, names_quoted_by};
-use weir_core::protocol::view::{LeaseAccess as _, Snapshot};
+use weir_core::protocol::view::Snapshot;
 use weir_core::xds::{HeldVersions, Type};
 
 pub(crate) use self::apart::{Unmade, step_apart, until_session_is_free, work_apart};
@@ -42,7 +42,7 @@ use super::clients::ClientFacts;
 use super::clock::Clock;
 use super::command::Command;
 use super::deliveries::Deliveries;
-use super::heavy::{self, beside_others};
+use super::heavy::{HEAVY, beside_others};
 use super::subscriber::Notice;
 use super::tenants::TenantStream;
 use super::traces::{OpenChange, SessionTraces};
@@ -96,7 +96,8 @@ impl SessionHandle {
     /// Applies a request to the session. The future then forwards interest changes to the view task. It waits while that task is behind, which
     /// delays the requests of this client alone. The future does not hold the request, and returns how many names are newly subscribed to.
     pub(crate) fn handle_request(&self, request: Request) -> impl Future<Output = usize> + Send {
-        self.forward(self.apply_request(request, None))
+        let names = request.entries();
+        self.forward(beside_others(names, || self.apply_request(request, None)))
     }
 
     /// Forwards what follows from a request to the view task, as [`Self::handle_request`] does.
@@ -125,8 +126,8 @@ impl SessionHandle {
         let quoted =
             request.is_nack().then(|| (names_quoted_by(&request, QUOTED_BYTES), self.place.published.newest()));
         let mut session = self.session.lock();
-        let (names, now) = (request.entries(), self.place.clock.now());
-        let answer = beside_others(names, || session.on_request_stating(request, stated, now));
+        let now = self.place.clock.now();
+        let answer = session.on_request_stating(request, stated, now);
         let node = session.take_changed_node().inspect(|node| self.place.charge.set_node(node));
         let follows = Applied { has_news: session.has_news_for_view(), at_rest: session.is_at_rest(), node };
         self.place.counters.names_refused(session.take_rejected_names());
@@ -162,7 +163,8 @@ impl SessionHandle {
     /// Returns the next step. The caller's waker is woken when polling again may be worthwhile.
     pub(crate) fn poll(&self, waker: &std::task::Waker) -> Step {
         self.waker.register(waker);
-        self.step()
+        let names = self.session.lock().report().pending_names();
+        beside_others(names, || self.step())
     }
 
     /// Like [`Self::poll`], but does not make a reply of about `limit` bytes or more, nor one that another thread should make.
@@ -171,33 +173,36 @@ impl SessionHandle {
         if self.session.is_apart() {
             return Ok(Step::Idle(None)); // the waker is woken when the session is free
         }
-        self.step_below(limit, heavy::is_apart)
+        self.step_below(limit, HEAVY)
     }
 
     /// Returns the next step.
     fn step(&self) -> Step {
-        self.step_below(usize::MAX, |_| false).unwrap_or(Step::Idle(None)) // no reply is that long
+        self.step_below(usize::MAX, usize::MAX).unwrap_or(Step::Idle(None)) // no reply is that long
     }
 
-    fn step_below(&self, limit: usize, is_apart: fn(usize) -> bool) -> Result<Step, Unmade> {
+    fn step_below(&self, limit: usize, many: usize) -> Result<Step, Unmade> {
         if self.place.commands.is_closed() {
             return Ok(Step::End(CloseReason::ViewFailed));
         }
         // Reads the snapshot before the inbox: every change in the snapshot is in the inbox by then. In the other order, a change in
         // between would be missed.
         let newest = self.place.published.newest();
-        let mut session = self.session.lock();
-        let estimate = if limit < usize::MAX { session.report().estimate(&newest) } else { Estimate::default() };
         let now = self.place.clock.now();
+        let mut session = match self.session.lock_below(many) {
+            Ok(session) => session,
+            Err(unread) => return Err(self.many_names(unread, now)),
+        };
+        let names = session.report().pending_names();
+        if names >= many {
+            return Err(self.many_names(names, now));
+        }
+        let estimate = if limit < usize::MAX { session.report().estimate(&newest) } else { Estimate::default() };
         if estimate.bytes >= limit {
             self.transit.set(Some(Blocker::Turn), now);
             return Err(Unmade::Large(estimate));
         }
-        let due = session.report().pending_names();
-        if is_apart(due) {
-            return Err(Unmade::ManyNames);
-        }
-        let step = beside_others(due, || session.poll(&newest, &mut &*self.place.published, now));
+        let step = session.poll(&newest, &mut &*self.place.published, now);
         if self.traces.is_active() {
             self.trace_step(&step, &session, &newest, now);
         }
@@ -210,6 +215,11 @@ impl SessionHandle {
         self.note_waits(session.report().has_waits());
         self.forward_claims(&mut session);
         Ok(step)
+    }
+
+    fn many_names(&self, names: usize, now: Moment) -> Unmade {
+        self.transit.set(Some(Blocker::Turn), now);
+        Unmade::ManyNames(names)
     }
 
     /// Traces the result of a poll.
@@ -305,30 +315,6 @@ impl SessionHandle {
 
     pub(crate) fn clock(&self) -> Clock {
         self.place.clock
-    }
-
-    /// Ends the session when its stream has ended. Its subscriptions end with it.
-    pub(crate) async fn leave(&self) {
-        self.session.until_free().await;
-        let names = self.session.lock().report().kept_names().names;
-        match self.itself.upgrade().filter(|_| heavy::is_apart(names)) {
-            Some(handle) => Box::pin(work_apart(handle, None, Self::close)).await,
-            None => self.close(),
-        }
-        // The names stay charged until the view, which still has them, releases them.
-        self.interest().send_last().await;
-        self.place.clients.leave(self.client.id);
-        self.place.log.stream_ended(&self.client);
-        self.traces.end(&self.client, &self.place.counters.traces);
-    }
-
-    fn close(&self) {
-        let mut session = self.session.lock();
-        session.report().unanswered().for_each(|(of, since)| self.deliveries().given_up(of, since));
-        beside_others(session.report().kept_names().names, || session.close());
-        // Sweeps leases now: no other session may take one for a long time, and the lease keeps a snapshot.
-        (&*self.place.published).access(|leases| leases.sweep(self.place.clock.now()));
-        self.note_nacks(session.take_nack_changes());
     }
 
     /// Releases the names: the view has removed the session.
