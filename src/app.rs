@@ -246,7 +246,7 @@ impl App {
         let counted = Box::new(move || counting.generation.get().sample_bytes() + incomplete());
         let _watch = MemoryWatch::start(views.memory().clone(), counted, self.live_bytes)
             .inspect_err(|error| tracing::error!(%error, "cannot watch the memory: limits.memory is not exact"));
-        let workers = Arc::new(WorkerHealth::new());
+        let workers = Arc::new(WorkerHealth::with_shards(self.downstream.shards()));
         let _watchdog = WorkerWatch::start(workers.clone(), self.watchdog, self.alive)
             .inspect_err(|error| tracing::error!(%error, "cannot watch the worker threads"));
         let (readiness, brakes) = (views.readiness().clone(), views.incidents().brakes.clone());
@@ -347,7 +347,7 @@ impl App {
             tracing::warn!("drain timed out; closing remaining connections");
         }
         drop(serving);
-        reloads.finish_loads(LAST_REPORTS).await;
+        tokio::join!(reloads.finish_loads(LAST_REPORTS), self.downstream.end_shards(LAST_REPORTS));
         if !is_written && tokio::time::timeout_at(stopped + LAST_WRITE, last_write).await.is_err() {
             tracing::warn!("the last state could not be written in time");
         }
@@ -390,7 +390,7 @@ pub fn system_warnings() -> Vec<String> {
 const SPARE_FILES: usize = 4;
 /// How long to wait for the last bytes of streams that have ended.
 const LAST_BYTES: Duration = Duration::from_secs(2);
-/// How long to wait for the last load reports.
+/// How long to wait for the last load reports, and for the threads of connections.
 const LAST_REPORTS: Duration = Duration::from_secs(1);
 /// How long a process may take to end once it has drained.
 const AFTER_DRAIN: Duration = Duration::from_secs(7);

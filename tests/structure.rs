@@ -61,22 +61,26 @@ const LAYERS: [(&str, Layers); 2] = [
 /// The maximum of lines in a file, without its tests.
 const LONGEST_FILE: usize = 400;
 
-/// The files of edges and views that spawn without naming the runtime, and why they may: the current runtime may be a connection's, and end with it.
-const SPAWN_WHERE_THEY_ARE: [(&str, &str); 16] = [
+/// The files of edges and views that spawn tasks, or block a thread, without saying on which runtime: a connection may have one of its own.
+const SPAWN_WHERE_THEY_ARE: [(&str, &str); 20] = [
     ("client_status::clients", "its streams are answered on the shared runtime"),
     ("client_status::own", "its streams are answered on the shared runtime"),
     ("downstream::buffered_body", "ends with a connection"),
     ("downstream::late_socket", "no connection runs it"),
     ("downstream::server", "ends with a connection"),
     ("downstream::service", "the reader of a stream"),
+    ("downstream::shards", "the start runs it"),
     ("relay::audit", "no connection runs it"),
     ("relay::audit::run", "no connection runs it"),
+    ("relay::heavy", "asks only which kind of runtime it is"),
     ("relay::hub", "view tasks run it"),
     ("relay::link", "view tasks run it"),
     ("relay::questions", "operators, and streams that are answered on the shared runtime"),
     ("relay::questions::clients", "operators, and streams that are answered on the shared runtime"),
     ("relay::questions::explain", "operators, and streams that are answered on the shared runtime"),
     ("relay::server_log", "view tasks run it"),
+    ("relay::session_handle::interest", "ends with a session"),
+    ("relay::session_handle::waiting", "the end of a session"),
     ("relay::traces::tracer", "the start runs it"),
     ("relay::views::map", "within the shared runtime"),
 ];
@@ -403,13 +407,22 @@ fn what_connections_run_spawns_on_the_shared_runtime_or_ends_with_them() {
     let found = sources.files.iter().filter(|(module, code)| of_connections(module) && spawns_here(code));
     let found: Vec<_> = found.map(|(module, _)| module.as_str()).collect();
     assert_eq!(found, SPAWN_WHERE_THEY_ARE.map(|(module, _)| module));
-    assert!(spawns_here("tokio::spawn(task)") && spawns_here("let it = spawn_blocking(work);"));
+    for spawns in [
+        "tokio::spawn(task)",
+        "let it = spawn_blocking(work);",
+        "tokio::task::spawn(task)",
+        "Handle::current().spawn(task)",
+        "if let Ok(runtime) = Handle::try_current() {\n    runtime.spawn(task);\n}",
+    ] {
+        assert!(spawns_here(spawns), "{spawns}");
+    }
     assert!(!spawns_here("shared_runtime::spawn(task); shared_runtime::spawn_blocking(work)"));
 }
 
 fn spawns_here(code: &str) -> bool {
     let others = code.replace("shared_runtime::spawn_blocking(", "");
-    others.contains("tokio::spawn(") || others.contains("spawn_blocking(")
+    let words = ["tokio::spawn(", "task::spawn(", "spawn_blocking(", "Handle::current()", "Handle::try_current()"];
+    words.into_iter().any(|word| others.contains(word))
 }
 
 #[test]

@@ -11,14 +11,11 @@ use super::query::Query;
 use crate::plural::plural;
 use crate::telemetry::MetricsFormat;
 
-/// Returns 503 while the worker threads hang.
+/// Returns 503 while the worker threads or a shard hang.
 pub(super) async fn healthz(State(values): State<ProbeValues>) -> Response {
-    match values.workers.hung_for() {
+    match values.workers.hang() {
         None => text(StatusCode::OK, "ok"),
-        Some(silent) => {
-            let reason = format!("the worker threads have not answered for {} s", silent.as_secs());
-            text(StatusCode::SERVICE_UNAVAILABLE, &reason)
-        }
+        Some(reason) => text(StatusCode::SERVICE_UNAVAILABLE, &reason),
     }
 }
 

@@ -1,5 +1,6 @@
 //! Limits on what clients send, and options of their connections.
 
+use super::checker::Checker;
 use super::memory::or_part;
 use super::raw;
 use crate::downstream::{self, AgeLimit, ConnectionLimits, HandshakeLimits};
@@ -10,8 +11,16 @@ pub(super) fn check(
     connections: ConnectionLimits,
     handshakes: HandshakeLimits,
     memory: &Budget,
+    checker: &mut Checker,
 ) -> downstream::Options {
     let (limits, clients) = (&raw.limits, &raw.clients);
+    let shards = raw.shards.0;
+    if let Some(place) = raw.shards.given().filter(|_| shards > MOST_SHARDS) {
+        checker.fault(
+            place,
+            format!("invalid number {shards}: expected at most {MOST_SHARDS}, each of which is a thread"),
+        );
+    }
     let least_incomplete = if limits.incomplete_request_bytes.is_some() { 0 } else { limits.message_bytes.0 };
     downstream::Options {
         message_bytes: limits.message_bytes.0,
@@ -31,7 +40,7 @@ pub(super) fn check(
         connections,
         handshakes,
         age: AgeLimit { age: clients.max_connection_age.0.unwrap_or_default(), grace: raw.drain.grace.0 },
-        shards: raw.shards.0,
+        shards,
     }
 }
 
@@ -39,3 +48,5 @@ pub(super) fn check(
 const INCOMPLETE: usize = 12;
 /// The default memory for replaced resources in replies, in hundredths of the whole.
 const OUTDATED: usize = 6;
+/// More than there are processors in nearly all machines. A number that was meant for another key would take a stack and open files for each.
+const MOST_SHARDS: usize = 256;

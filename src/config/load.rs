@@ -253,7 +253,7 @@ fn build(raw: &raw::Root, checker: &mut Checker) -> Option<Config> {
     let rest = rest::check(&raw.rest, &memory, checker);
     let views_idle = raw.views.idle_timeout.0;
     let state = state::check(&raw.state, views_idle, checker);
-    let downstream = clients::check(raw, connections, limits::handshakes(&raw.limits), &memory);
+    let downstream = clients::check(raw, connections, limits::handshakes(&raw.limits), &memory, checker);
     consistency::check(raw, checker);
     consistency::check_views(raw, checker);
     consistency::check_ages(raw, checker);

@@ -16,13 +16,14 @@ use weir_core::protocol::moment::Moment;
 use weir_core::protocol::session::{Reply, Step, Variant};
 
 use super::encode::{CompressedForms, Head, Outgoing, SharedMessages, Taker};
+use super::making::Making;
 use super::slot::{Slot, Status};
 use super::to_come::{Come, Count, ToCome};
 use super::turns::{LARGE, Turn, Turns};
 use super::unfinished_replies::{NextPiece, Unfinished, UnfinishedReplies};
 use crate::compression::{Compression, END};
 use crate::grpc_message;
-use crate::relay::{Blocker, glance_at_reply, reply_is_late, reply_waits, tap_end, tap_reply};
+use crate::relay::{Blocker, Unmade, glance_at_reply, reply_is_late, reply_waits, tap_end, tap_reply};
 
 pub(super) struct SessionBody {
     slot: Arc<Slot>,
@@ -30,6 +31,8 @@ pub(super) struct SessionBody {
     /// The pieces of a reply that are not sent yet.
     rest: Option<Arc<Unfinished>>,
     turn: Option<Turn>,
+    /// What another thread makes.
+    making: Option<Making>,
     /// Whether the client accepts compressed replies.
     compression: Compression,
     taker: Option<Taker>,
@@ -102,6 +105,7 @@ impl SessionBody {
             shared,
             rest: None,
             turn: None,
+            making: None,
             compression,
             taker: None,
             to_come: None,
@@ -214,11 +218,24 @@ impl SessionBody {
                 }
                 None => LARGE,
             };
-            let step = match handle.poll_below(limit, cx.waker()) {
+            let made = match &mut self.making {
+                None => handle.poll_below(limit, cx.waker()),
+                Some(making) => {
+                    let step = ready!(making.poll(cx));
+                    self.making = None;
+                    let Some(step) = step else { continue };
+                    Ok(step)
+                }
+            };
+            let step = match made {
                 Ok(step) => step,
-                Err(estimate) => {
+                Err(Unmade::Large(estimate)) => {
                     self.lacks_some = estimate.is_first;
                     self.turn = Some(self.shared.turns.enter(estimate));
+                    continue;
+                }
+                Err(Unmade::ManyNames(names)) => {
+                    self.making = Some(Making::begin(handle.clone(), names, cx));
                     continue;
                 }
             };

@@ -72,7 +72,7 @@ pub(super) async fn has_spoken(
 /// Serves a connection until it ends. While the relay drains, it accepts no more requests.
 pub(super) async fn serve<F, B>(
     mut stream: impl AsyncRead + AsyncWrite + Unpin + Send,
-    peer: &Peer,
+    peer: Arc<Peer>,
     mut drain: Drain,
     patience: ConnectionTimeouts,
     place: Arc<Place>,
@@ -83,7 +83,7 @@ pub(super) async fn serve<F, B>(
 {
     let first = tokio::select! {
         first = timeout(patience.first_word, first_word(&mut stream)) => first,
-        end = ends(&place, &mut drain) => return log_closed(peer, end),
+        end = ends(&place, &mut drain) => return log_closed(&peer, end),
     };
     let Ok(Ok((spoken, first))) = first else {
         tracing::debug!(%peer, "connection sent nothing; closing it");
@@ -104,7 +104,7 @@ pub(super) async fn serve<F, B>(
             tokio::select! {
                 ended = io.drive(connection.as_mut()) => Some(ended),
                 end = ends(&place, &mut drain) => {
-                    log_closed(peer, end);
+                    log_closed(&peer, end);
                     connection.as_mut().graceful_shutdown();
                     finish(&place, end, io.drive(connection)).await
                 }
@@ -116,7 +116,7 @@ pub(super) async fn serve<F, B>(
             tokio::select! {
                 ended = &mut connection => Some(ended),
                 end = ends(&place, &mut drain) => {
-                    log_closed(peer, end);
+                    log_closed(&peer, end);
                     connection.as_mut().graceful_shutdown();
                     finish(&place, end, connection).await
                 }
@@ -215,7 +215,7 @@ mod tests {
     ) {
         let (near, peer) = (Socket::Tcp(near), Peer::at(peer));
         if has_spoken(&near, &peer, &mut drain.clone(), patience, &place).await {
-            serve(near, &peer, drain, patience, place, answer(body)).await;
+            serve(near, Arc::new(peer), drain, patience, place, answer(body)).await;
         }
     }
 

@@ -4,6 +4,7 @@ use std::future::Future;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use http::header::CONTENT_TYPE;
 use http::{HeaderValue, Request, Response, Version};
@@ -25,7 +26,7 @@ use super::judged_clients::JudgedClients;
 use super::listener::Listener;
 use super::refusal::Refusal;
 use super::service::{Options, Service};
-use super::shards::Shards;
+use super::shards::{ShardFigures, Shards};
 use super::stream::LINGER;
 use crate::relay::Newest;
 use crate::tls::ListenerTls;
@@ -96,6 +97,18 @@ impl Downstream {
         self.arrivals.set_handshakes(options.handshakes);
     }
 
+    /// Returns what is known of the shards, if there are any.
+    pub(crate) fn shards(&self) -> Vec<ShardFigures> {
+        self.shards.iter().flat_map(|shards| shards.figures()).collect()
+    }
+
+    /// Ends the shards after all connections. One that hangs is not waited for any longer.
+    pub(crate) async fn end_shards(&self, patience: Duration) {
+        if let Some(shards) = &self.shards {
+            shards.end(patience).await;
+        }
+    }
+
     /// Returns a function that returns the bytes of all incomplete requests.
     pub(crate) fn incomplete(&self) -> impl Fn() -> usize + Send + use<> {
         let incomplete = self.incomplete.clone();
@@ -129,7 +142,13 @@ impl Downstream {
         served.await;
     }
 
-    async fn requests(self, stream: ClientStream, peer: Arc<Peer>, place: Arc<Place>) {
+    /// No `async fn`: its future would keep room for what it was called with, beside that of the connection.
+    fn requests(
+        self,
+        stream: ClientStream,
+        peer: Arc<Peer>,
+        place: Arc<Place>,
+    ) -> impl Future<Output = ()> + Send + use<> {
         let drain = self.drain.clone();
         let inbound = self.incomplete.connection_with(place.sent_ahead().clone());
         let answering = place.clone();
@@ -137,7 +156,7 @@ impl Downstream {
         let call = move |request, open: &OpenStream| {
             self.clone().respond(request, open, of_call.clone(), &answering, inbound.clone())
         };
-        connection::serve(stream, &peer, drain, ConnectionTimeouts::default(), place, call).await;
+        connection::serve(stream, peer, drain, ConnectionTimeouts::default(), place, call)
     }
 
     fn respond(

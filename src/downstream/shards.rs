@@ -9,11 +9,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use tokio::runtime::{Builder, Handle};
-use tokio::sync::oneshot;
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
+use tokio::time::timeout;
 
+use super::rounds::Rounds;
 use crate::shared_runtime;
 
 /// All shards. When this is dropped, their threads end, and so do the connections that are left there.
@@ -25,9 +28,16 @@ pub(super) struct Shards {
 
 struct Shard {
     runtime: Handle,
+    figures: ShardFigures,
+    /// Sending ends the thread. Closed once it has ended, and nothing is left there.
+    until_dropped: watch::Sender<()>,
+}
+
+/// What a shard has to do, and whether its thread comes round.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct ShardFigures {
     load: Arc<Load>,
-    /// Closed once the thread has ended.
-    until_dropped: oneshot::Sender<()>,
+    rounds: Arc<Rounds>,
 }
 
 /// The connections and streams of a shard.
@@ -62,20 +72,45 @@ impl Shards {
         Served(shard.runtime.spawn(serving(place)))
     }
 
-    /// Chooses the shard of a connection, and counts it there. One at a time: otherwise connections that come together would go to the same shard.
-    /// A shard whose thread has ended gets none while another is left.
+    /// Returns what is known of each.
+    pub(super) fn figures(&self) -> impl Iterator<Item = ShardFigures> {
+        self.shards.iter().map(|shard| shard.figures.clone())
+    }
+
+    /// Ends all threads with what is left there, and waits for them. One that hangs is not waited for any longer.
+    pub(super) async fn end(&self, patience: Duration) {
+        self.shards.iter().for_each(|shard| shard.until_dropped.send_replace(()));
+        let ended = async {
+            for shard in self.shards.iter() {
+                shard.until_dropped.closed().await;
+            }
+        };
+        if timeout(patience, ended).await.is_err() {
+            tracing::warn!("shard does not end; ending without it");
+        }
+    }
+
+    /// Chooses the shard of a connection, and counts it there. A shard whose thread does not come round gets none while another does, nor one whose
+    /// thread has ended.
     fn enter(&self) -> (&Shard, OnShard) {
+        let now = Instant::now();
+        self.enter_unless(|shard| shard.figures.rounds.are_late(now))
+    }
+
+    /// One at a time: otherwise connections that come together would go to the same. If all are late, as after a pause of the machine, none is.
+    fn enter_unless(&self, is_late: impl Fn(&Shard) -> bool) -> (&Shard, OnShard) {
         let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
-        let loads: Vec<_> = self.shards.iter().map(Shard::load).collect();
-        let chosen = least_loaded(&loads, *next);
-        *next = (chosen + 1) % loads.len();
+        let state_of = |shard: &Shard| (shard.until_dropped.is_closed(), is_late(shard), shard.figures.load());
+        let states: Vec<_> = self.shards.iter().map(state_of).collect();
+        let chosen = least_loaded(&states, *next);
+        *next = (chosen + 1) % states.len();
         let shard = &self.shards[chosen];
-        (shard, OnShard::of(&shard.load))
+        (shard, OnShard::of(&shard.figures.load))
     }
 }
 
 /// Returns the index of the least load: of equal ones, the first from `from` on, in a circle.
-fn least_loaded(loads: &[usize], from: usize) -> usize {
+fn least_loaded<T: Ord + Copy>(loads: &[T], from: usize) -> usize {
     let in_turn = (0..loads.len()).map(|step| (from + step) % loads.len());
     in_turn.min_by_key(|shard| loads[*shard]).unwrap_or_default() // there is one
 }
@@ -83,19 +118,40 @@ fn least_loaded(loads: &[usize], from: usize) -> usize {
 impl Shard {
     fn start(number: usize, shared: Handle) -> io::Result<Self> {
         let runtime = Builder::new_current_thread().enable_io().enable_time().build()?;
-        let (handle, (until_dropped, dropped)) = (runtime.handle().clone(), oneshot::channel::<()>());
+        let (handle, figures) = (runtime.handle().clone(), ShardFigures::default());
+        let (rounds, (until_dropped, mut dropped)) = (figures.rounds.clone(), watch::channel(()));
         let run = move || {
             shared_runtime::set_beside_this_thread(shared, runtime.handle().clone());
-            let _ = runtime.block_on(dropped); // it is never sent to
+            runtime.spawn(rounds.keep());
+            let _ = runtime.block_on(dropped.changed()); // sent to, or dropped
             runtime.shutdown_background();
+            drop(dropped);
         };
         thread::Builder::new().name(format!("weir-shard-{number}")).spawn(run)?;
-        Ok(Self { runtime: handle, load: Arc::default(), until_dropped })
+        Ok(Self { runtime: handle, figures, until_dropped })
+    }
+}
+
+impl ShardFigures {
+    /// Returns how many connections and streams it has.
+    pub(crate) fn load(&self) -> usize {
+        self.load.0.load(Ordering::Relaxed)
     }
 
-    /// Returns the number of its connections and streams, or the maximum if its thread has ended.
-    fn load(&self) -> usize {
-        if self.until_dropped.is_closed() { usize::MAX } else { self.load.0.load(Ordering::Relaxed) }
+    /// Returns how often its thread has come round.
+    pub(crate) fn rounds(&self) -> u64 {
+        self.rounds.count()
+    }
+
+    /// Returns how often it was late.
+    pub(crate) fn late_rounds(&self) -> u64 {
+        self.rounds.late()
+    }
+
+    /// Counts a round.
+    #[cfg(test)]
+    pub(crate) fn come_round(&self) {
+        self.rounds.note_one();
     }
 }
 
@@ -133,7 +189,9 @@ impl Drop for Served {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
+    use std::sync::mpsc;
+
+    use tokio::sync::oneshot;
 
     use super::*;
 
@@ -144,7 +202,23 @@ mod tests {
     }
 
     fn loads(shards: &Shards) -> Vec<usize> {
-        shards.shards.iter().map(|shard| shard.load.0.load(Ordering::Relaxed)).collect()
+        shards.figures().map(|figures| figures.load()).collect()
+    }
+
+    /// Like [`Shards::enter`], if none is late: on a busy machine one may be.
+    fn enter(shards: &Shards) -> OnShard {
+        shards.enter_unless(|_| false).1
+    }
+
+    /// Keeps the thread of a shard until the result is dropped.
+    fn block(shard: &Shard) -> mpsc::SyncSender<()> {
+        let ((end, ended), (begun, begins)) = (mpsc::sync_channel::<()>(1), mpsc::sync_channel(1));
+        shard.runtime.spawn(async move {
+            begun.send(()).unwrap();
+            let _ = ended.recv();
+        });
+        begins.recv_timeout(LONG).expect("the thread is free for it");
+        end
     }
 
     #[test]
@@ -158,7 +232,7 @@ mod tests {
     #[tokio::test]
     async fn connections_and_their_streams_are_spread_evenly_and_count_until_they_end() {
         let shards = started(3);
-        let burst: Vec<_> = (0..1000).map(|_| shards.enter().1).collect();
+        let burst: Vec<_> = (0..1000).map(|_| enter(&shards)).collect();
         let of_burst = loads(&shards);
         assert!(of_burst.iter().max().unwrap() - of_burst.iter().min().unwrap() <= 1, "{of_burst:?}");
         drop(burst);
@@ -166,7 +240,7 @@ mod tests {
         // Each opens its streams before the next one comes.
         let mut kept = Vec::new();
         for number in 0..1000 {
-            let connection = shards.enter().1;
+            let connection = enter(&shards);
             kept.extend((0..1 + number * 37 % 50).map(|_| connection.stream()));
             kept.push(connection);
         }
@@ -179,10 +253,44 @@ mod tests {
     #[tokio::test]
     async fn a_shard_whose_thread_has_ended_gets_no_connection() {
         let mut shards = started(2);
-        let (ended, _) = oneshot::channel();
+        let (ended, _) = watch::channel(());
         Arc::get_mut(&mut shards).unwrap().shards[0].until_dropped = ended;
-        let _kept: Vec<_> = (0..10).map(|_| shards.enter().1).collect();
+        let _kept: Vec<_> = (0..10).map(|_| enter(&shards)).collect();
         assert_eq!(loads(&shards), [0, 10]);
+        let _late: Vec<_> = (0..10).map(|_| shards.enter_unless(|_| true).1).collect();
+        assert_eq!(loads(&shards), [0, 20], "rather one that is late");
+    }
+
+    #[tokio::test]
+    async fn a_shard_that_is_late_gets_no_connection_unless_all_are() {
+        let shards = started(2);
+        let first_is_late = |shard: &Shard| std::ptr::eq(shard, &shards.shards[0]);
+        let _kept: Vec<_> = (0..10).map(|_| shards.enter_unless(first_is_late).1).collect();
+        assert_eq!(loads(&shards), [0, 10]);
+        let _others: Vec<_> = (0..20).map(|_| shards.enter_unless(|_| true).1).collect();
+        assert_eq!(loads(&shards), [15, 15]);
+    }
+
+    #[tokio::test]
+    async fn a_shard_whose_thread_is_kept_is_late_until_it_comes_round_again() {
+        let shards = started(2);
+        let [first, second] = &*shards.shards else { panic!("two") };
+        let (first, second) = (&first.figures.rounds, &second.figures.rounds);
+        let kept = block(&shards.shards[0]);
+        let until = async |holds: &dyn Fn() -> bool| {
+            let waiting = async {
+                while !holds() {
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                }
+            };
+            timeout(LONG, waiting).await.expect("never");
+        };
+        until(&|| first.are_late(Instant::now()) && !second.are_late(Instant::now())).await;
+        let before = (first.count(), second.count());
+        until(&|| second.count() > before.1 + 10).await;
+        assert_eq!(first.count(), before.0);
+        drop(kept);
+        until(&|| first.count() > before.0 && !first.are_late(Instant::now())).await;
     }
 
     #[tokio::test]
@@ -221,5 +329,37 @@ mod tests {
         let (_served, ends) = endless(&shards);
         drop(shards);
         assert!(tokio::time::timeout(LONG, ends).await.unwrap().is_err());
+    }
+
+    /// What is dropped slowly.
+    struct Slow(Arc<Load>);
+
+    impl Drop for Slow {
+        fn drop(&mut self) {
+            thread::sleep(Duration::from_millis(50));
+            self.0.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    #[tokio::test]
+    async fn at_the_end_nothing_is_left_of_connections_and_a_thread_that_hangs_is_not_waited_for() {
+        let (shards, dropped) = (started(2), Arc::<Load>::default());
+        for shard in shards.shards.iter() {
+            let slow = Slow(dropped.clone());
+            shard.runtime.spawn(async move {
+                let _slow = slow;
+                std::future::pending::<()>().await;
+            });
+        }
+        shards.end(LONG).await;
+        assert_eq!(dropped.0.load(Ordering::Relaxed), 2);
+        assert!(shards.shards.iter().all(|shard| shard.until_dropped.is_closed()));
+
+        let hung = started(2);
+        let kept = block(&hung.shards[0]);
+        timeout(LONG, hung.end(Duration::from_millis(100))).await.expect("it waits for a thread that hangs");
+        drop(kept);
+        hung.end(LONG).await;
+        assert!(hung.shards.iter().all(|shard| shard.until_dropped.is_closed()));
     }
 }

@@ -22,10 +22,10 @@ use super::request_limits::{self, RequestLimits, Subscribed};
 use super::slot::{Slot, Status};
 use crate::limit::Limit;
 use crate::memory::{Charge, StreamPlace, costs};
-use crate::relay::heavy::{HeavyTurn, beside_others};
+use crate::relay::heavy::{self, HEAVY, HeavyTurn};
 use crate::relay::{
-    ClientInfo, KeyHeaders, SessionHandle, TenantStream, ViewQuota, Views, fetch_reply, is_tapped, open_session,
-    tap_end, tap_request,
+    Applied, ClientInfo, KeyHeaders, SessionHandle, TenantStream, ViewQuota, Views, fetch_reply, is_tapped,
+    open_session, tap_end, tap_request, until_session_is_free, work_apart,
 };
 
 /// The context of a call.
@@ -102,8 +102,15 @@ async fn converse(frames: &mut Frames, slot: &Arc<Slot>, call: &mut Call) -> Opt
         let tapped = may_be_tapped(slot, call).then(|| message.clone());
         frames.keep_pace(call.pace.as_ref(), 1, Limit::RequestsPerSecond).await;
         let turn = large_turn(frames, call, entries).await;
-        let decoded = beside_others(entries, || decode_stating(message, slot, call));
-        drop(turn);
+        let decoded = match entries < HEAVY {
+            true => decode_stating(message, slot, shape, &call.views, &call.peer),
+            false => {
+                let (_paused, slot, views, peer) =
+                    (frames.pause(), slot.clone(), call.views.clone(), call.peer.clone());
+                let decode = move || decode_stating(message, &slot, shape, &views, &peer);
+                Box::pin(heavy::apart(entries, turn, decode)).await
+            }
+        };
         let (request, stated) = match decoded {
             Ok(request) => request,
             Err(status) => return Some(rejected(call, status)),
@@ -125,12 +132,21 @@ async fn converse(frames: &mut Frames, slot: &Arc<Slot>, call: &mut Call) -> Opt
             turn.take();
         }
         let turn = large_turn(frames, call, entries).await;
-        // Nothing is awaited between this check and the session, which charges the names.
-        if let Err(status) = find_room_for(call, handle, &request, new) {
-            return Some(rejected(call, status));
-        }
-        let mut forwarded = pin!(handle.handle_request_stating(request, stated));
-        drop((turn, waiting));
+        session_is_free(frames, handle).await;
+        let applied = match entries < HEAVY {
+            true => apply(&call.views, &call.quota, handle, request, stated, new),
+            false => {
+                let (_paused, views, quota) = (frames.pause(), call.views.clone(), call.quota.clone());
+                let work = move |handle: &SessionHandle| apply(&views, &quota, handle, request, stated, new);
+                Box::pin(work_apart(handle.clone(), entries, turn, work)).await
+            }
+        };
+        drop(waiting);
+        let applied = match applied {
+            Ok(applied) => applied,
+            Err(status) => return Some(rejected(call, status)),
+        };
+        let mut forwarded = pin!(handle.forward(applied));
         if let Some(limit) = handle.tenant().and_then(TenantStream::take_exceeded) {
             let key = Limit::NamesPerTenant.key();
             let text = format!("too many names of one tenant: the limit is {limit} ({key}); retry later");
@@ -183,6 +199,15 @@ async fn large_turn(frames: &Frames, call: &Call, entries: usize) -> Option<Heav
     turn.await
 }
 
+/// Waits while another thread works with the session.
+async fn session_is_free(frames: &Frames, handle: &SessionHandle) {
+    let mut free = pin!(until_session_is_free(handle));
+    if poll_immediate(free.as_mut()).await.is_none() {
+        let _paused = frames.pause();
+        free.await;
+    }
+}
+
 /// Finds room for the new names of a request, at least for their cost to a session, and charges a large request itself until it
 /// is handled. `Err`: there is no room.
 fn admit_names(call: &mut Call, of: Subscribed, message: usize) -> Result<(NewNames, Option<Charge>), Status> {
@@ -196,31 +221,48 @@ fn admit_names(call: &mut Call, of: Subscribed, message: usize) -> Result<(NewNa
     let lists = message.saturating_sub(node);
     let (of_names, of_lists) = (costs::names(new.names, 0, bytes), DECODED * lists);
     if new.names > 0 {
-        find_room(call, of_names + of_lists)?;
+        find_room(&call.quota, of_names + of_lists)?;
     }
     let account = call.quota.account().filter(|_| lists >= LARGE);
     Ok((new, account.map(|account| account.charge(of_lists))))
 }
 
-/// Finds room for the names of a request, with the full cost for those that its view does not have. `Err`: there is no room.
-fn find_room_for(call: &Call, handle: &SessionHandle, request: &Request, new: NewNames) -> Result<(), Status> {
-    if new.names == 0 {
-        return Ok(());
+/// Applies a request for whose names there is room, with the full cost for those that its view does not have. Nothing is awaited between the
+/// check and the session, which charges the names.
+fn apply(
+    views: &Views,
+    quota: &ViewQuota,
+    handle: &SessionHandle,
+    request: Request,
+    stated: Option<HeldVersions>,
+    new: NewNames,
+) -> Result<Applied, Status> {
+    if new.names > 0 {
+        let kind = views.types().resolve(request.type_url());
+        let unknown = new.names.saturating_sub(handle.names_of_view(&kind));
+        find_room(quota, costs::names(new.names, unknown, new.bytes))?;
     }
-    let kind = call.views.types().resolve(request.type_url());
-    let unknown = new.names.saturating_sub(handle.names_of_view(&kind));
-    find_room(call, costs::names(new.names, unknown, new.bytes))
+    Ok(handle.apply_request(request, stated))
 }
 
-fn find_room(call: &Call, bytes: usize) -> Result<(), Status> {
-    let room = call.quota.account().map_or(Ok(()), |account| account.admit(bytes));
+fn find_room(quota: &ViewQuota, bytes: usize) -> Result<(), Status> {
+    let room = quota.account().map_or(Ok(()), |account| account.admit(bytes));
     room.map_err(|why| Status::exhausted(why.to_string()))
 }
 
 /// Decodes a request. Returns the versions that it states separately.
-fn decode_stating(message: Bytes, slot: &Arc<Slot>, call: &Call) -> Result<(Request, Option<HeldVersions>), Status> {
-    let (message, stated) = take_stated(message, slot, call)?;
-    let request = decode(message, call.method.shape).map_err(|_| request_limits::unreadable())?;
+fn decode_stating(
+    message: Bytes,
+    slot: &Arc<Slot>,
+    shape: Shape,
+    views: &Views,
+    peer: &Peer,
+) -> Result<(Request, Option<HeldVersions>), Status> {
+    let (message, stated) = match variant_of(shape) {
+        Variant::Sotw => (message, None),
+        Variant::Delta => take_stated(message, slot, views, peer)?,
+    };
+    let request = decode(message, shape).map_err(|_| request_limits::unreadable())?;
     Ok((request, stated))
 }
 
@@ -232,14 +274,16 @@ fn rejected(call: &Call, status: Status) -> Status {
 
 /// Removes the stated versions from a delta request before it is decoded: other clients have mostly stated the same, and decoded copies
 /// would wait for the view.
-fn take_stated(message: Bytes, slot: &Arc<Slot>, call: &Call) -> Result<(Bytes, Option<HeldVersions>), Status> {
-    if variant_of(call.method.shape) != Variant::Delta {
-        return Ok((message, None));
-    }
+fn take_stated(
+    message: Bytes,
+    slot: &Arc<Slot>,
+    views: &Views,
+    peer: &Peer,
+) -> Result<(Bytes, Option<HeldVersions>), Status> {
     let Some((entries, others)) = StatedEntries::split_off(&message) else { return Ok((message, None)) };
-    let store = call.views.stated_versions();
+    let store = views.stated_versions();
     let weak = Arc::downgrade(slot);
-    let held = store.hold(entries, call.peer.connection, move || {
+    let held = store.hold(entries, peer.connection, move || {
         if let Some(slot) = weak.upgrade()
             && let Some(handle) = slot.handle()
         {
@@ -249,7 +293,7 @@ fn take_stated(message: Bytes, slot: &Arc<Slot>, call: &Call) -> Result<(Bytes, 
     match held {
         Some(held) => Ok((others.into(), Some(held))),
         None => {
-            call.views.counters().limits.reached(Limit::StatedVersionsBytes);
+            views.counters().limits.reached(Limit::StatedVersionsBytes);
             Err(CloseReason::BadRequest(BadRequest::TooManyStatedVersions(store.limit())).into())
         }
     }

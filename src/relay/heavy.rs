@@ -1,11 +1,13 @@
-//! Work that takes so long that other tasks would notice: for example, work on 100,000 names of one client. Meanwhile another thread runs the
-//! other tasks of the worker, and the kernel divides the time between the two. Work that can wait takes turns, so that little runs at a time.
+//! Work that takes so long that other tasks would notice: for example, work on 100,000 names of one client. That of a session goes to another
+//! thread. That of a view stays, and another thread runs the other tasks of its worker meanwhile. In both cases the kernel divides the time
+//! between the two. Work that can wait takes turns, so that little runs at a time.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock};
 
 use tokio::runtime::{Handle, RuntimeFlavor};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit};
+use tokio::task::JoinError;
 
 use crate::shared_runtime;
 
@@ -13,7 +15,7 @@ use crate::shared_runtime;
 #[derive(Debug, Clone)]
 pub(crate) struct HeavyTurns(Arc<Semaphore>);
 
-/// A turn, until this is dropped. Its holder must not wait for anything.
+/// A turn, until this is dropped. Its holder waits at most for heavy work that another thread does.
 pub(crate) type HeavyTurn = OwnedSemaphorePermit;
 
 impl HeavyTurns {
@@ -53,6 +55,46 @@ pub(crate) fn beside_others<T>(names: usize, work: impl FnOnce() -> T) -> T {
     THREADS.beside_others(names, work)
 }
 
+/// Lets another thread do work with so many names, and keep the turn meanwhile. Once begun it is done, also if nobody waits for it any more.
+pub(crate) async fn apart<T: Send + 'static>(
+    names: usize,
+    turn: Option<HeavyTurn>,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> T {
+    ThreadApart::free(names).await.run(turn, work).await
+}
+
+/// A thread for work that is done apart, until this is dropped.
+pub(super) struct ThreadApart(SemaphorePermit<'static>);
+
+impl ThreadApart {
+    /// Waits until one is free for work with so many names.
+    pub(super) async fn free(names: usize) -> Self {
+        let threads = if names < HUGE { &APART } else { &APART_FOR_HUGE };
+        match threads.acquire().await {
+            Ok(thread) => Self(thread),
+            Err(_) => std::future::pending().await, // they are never closed
+        }
+    }
+
+    /// Does the work on it.
+    pub(super) async fn run<T: Send + 'static>(
+        self,
+        turn: Option<HeavyTurn>,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> T {
+        let working = shared_runtime::spawn_blocking(move || {
+            let _until_done = (turn, self);
+            work()
+        });
+        match working.await.map_err(JoinError::try_into_panic) {
+            Ok(done) => done,
+            Err(Ok(panic)) => std::panic::resume_unwind(panic),
+            Err(Err(_)) => std::future::pending().await, // the process is stopping
+        }
+    }
+}
+
 /// The threads that heavy work may use besides the workers.
 #[derive(Debug)]
 struct Threads {
@@ -64,7 +106,7 @@ struct Threads {
 struct Thread<'a>(&'a Threads);
 
 impl Threads {
-    /// Each thread costs memory of the allocator. Besides views, two sessions may have a thread.
+    /// Each thread costs memory of the allocator. Besides views, two sessions of the hub or of polls may have a thread.
     fn new() -> Self {
         Self { taken: AtomicUsize::new(0), most: views_at_work() + 2 }
     }
@@ -94,6 +136,10 @@ impl Drop for Thread<'_> {
 
 /// The threads of the process.
 static THREADS: LazyLock<Threads> = LazyLock::new(Threads::new);
+/// The threads for work that is done apart. Each costs memory of the allocator.
+static APART: LazyLock<Semaphore> = LazyLock::new(|| Semaphore::new((workers() / 2).max(1)));
+/// The same for work with so many names that other such work should not wait for it.
+static APART_FOR_HUGE: LazyLock<Semaphore> = LazyLock::new(|| Semaphore::new((workers() / 2).max(1)));
 
 fn views_at_work() -> usize {
     (workers() / 2).max(2)
@@ -104,7 +150,9 @@ fn workers() -> usize {
 }
 
 /// With fewer names, the work takes only a few milliseconds, and handing the worker over is not worth it.
-const HEAVY: usize = 1024;
+pub(crate) const HEAVY: usize = 1024;
+/// With fewer names, the work takes some ten milliseconds.
+const HUGE: usize = 16 << 10;
 
 #[cfg(test)]
 mod tests {
@@ -147,8 +195,64 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn work_with_many_names_does_not_wait_for_work_with_very_many() {
+        let (begun, begins) = tokio::sync::oneshot::channel();
+        let (end, ends) = mpsc::channel::<()>();
+        let huge = tokio::spawn(apart(HUGE, None, move || {
+            let _ = begun.send(());
+            ends.recv_timeout(PATIENCE).is_ok()
+        }));
+        begins.await.unwrap();
+        let heavy = tokio::time::timeout(PATIENCE, apart(HUGE - 1, None, || 7));
+        assert_eq!(heavy.await, Ok(7));
+        end.send(()).unwrap();
+        assert!(huge.await.unwrap());
+    }
+
+    #[tokio::test]
     async fn where_there_is_one_thread_alone_the_work_is_done_in_place() {
         assert_eq!(beside_others(HEAVY, || 7), 7);
+    }
+
+    /// The other task has the only thread of its runtime.
+    #[tokio::test]
+    async fn a_thread_with_a_runtime_of_its_own_runs_others_during_heavy_work() {
+        let shared = Handle::current();
+        let (tell, told) = tokio::sync::oneshot::channel();
+        std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            shared_runtime::set_beside_this_thread(shared, runtime.handle().clone());
+            let done = runtime.block_on(async {
+                let (to, from) = mpsc::channel();
+                tokio::spawn(async move { to.send(()) });
+                apart(HEAVY, None, move || from.recv_timeout(PATIENCE).is_ok()).await
+            });
+            let _ = tell.send(done);
+        });
+        assert_eq!(told.await, Ok(true));
+    }
+
+    #[tokio::test]
+    async fn a_panic_of_work_that_is_done_apart_is_one_of_who_waits_for_it() {
+        let waits = tokio::spawn(apart::<()>(HEAVY, None, || panic!("on purpose")));
+        assert!(waits.await.unwrap_err().is_panic());
+    }
+
+    #[tokio::test]
+    async fn a_turn_lasts_until_work_that_is_done_apart_is_over_although_nobody_waits_for_it() {
+        let turns = HeavyTurns::of(1);
+        let (turn, (end, ended)) = (turns.turn(HEAVY).await, mpsc::channel::<()>());
+        let (begun, begins) = tokio::sync::oneshot::channel();
+        let waits = tokio::spawn(apart(HEAVY, turn, move || {
+            let _ = begun.send(());
+            let _ = ended.recv_timeout(PATIENCE);
+        }));
+        begins.await.unwrap();
+        waits.abort();
+        assert!(waits.await.unwrap_err().is_cancelled());
+        assert!(tokio::time::timeout(Duration::from_millis(20), turns.turn(HEAVY)).await.is_err());
+        drop(end);
+        assert!(turns.turn(HEAVY).await.is_some());
     }
 
     #[tokio::test]

@@ -83,8 +83,9 @@ pub(crate) use report::{
 };
 pub use response_reader::{ResponseReader, Turn};
 pub(crate) use session_handle::{
-    Blocker, SessionGuard, SessionHandle, fetch_reply, glance_at_reply, is_tapped, reply_is_late, reply_waits,
-    session_changed, tap_end, tap_reply, tap_request, tap_unchanged,
+    Applied, Blocker, SessionGuard, SessionHandle, Unmade, fetch_reply, glance_at_reply, is_tapped, reply_is_late,
+    reply_waits, session_changed, step_apart, tap_end, tap_reply, tap_request, tap_unchanged, until_session_is_free,
+    work_apart,
 };
 pub(crate) use shared::ViewsOptions;
 pub(crate) use shown_values::{InUse, ShownValues};

@@ -32,6 +32,18 @@ pub(super) enum Notice {
     ViewRefused(Arc<ServerStatus>),
 }
 
+impl Notice {
+    /// Returns how many names it has.
+    pub(super) fn names(&self) -> usize {
+        match self {
+            Self::NamesChanged(changes) => changes.len(),
+            Self::NamesRefused(names) => names.len(),
+            Self::ClaimsRefused(claims) => claims.len(),
+            _ => 0,
+        }
+    }
+}
+
 /// A session, as its view task uses it.
 pub(super) trait Subscriber: Send {
     fn id(&self) -> SessionId;

@@ -1,4 +1,4 @@
-//! Metrics of the runtime: how busy its workers are, how many tasks wait for them, and how late a due task runs.
+//! Metrics of the runtime: how busy its workers are, how many tasks wait for them, and how late a due task runs. Metrics of the shards beside it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -40,6 +40,10 @@ impl RuntimeProbe {
         page.count(TASKS, [], self.runtime.num_alive_tasks());
         page.count(TASKS_QUEUED, [], self.runtime.global_queue_depth());
         page.add(TASK_LATENESS_SECONDS, [], self.lateness.counts());
+        for (shard, figures) in workers.shards().enumerate() {
+            page.count(SHARD_LOAD, [&shard.to_string()], figures.load());
+            page.add(SHARD_LATE_ROUNDS, [&shard.to_string()], figures.late_rounds());
+        }
     }
 }
 

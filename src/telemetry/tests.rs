@@ -10,6 +10,7 @@ use weir_core::protocol::wait::{WaitKind, WaitSubject};
 use weir_core::xds::TypeTable;
 
 use super::*;
+use crate::downstream::ShardFigures;
 use crate::relay::Clock;
 use crate::relay::report::{LadderMetrics, OrderMetrics, RemovalMetrics, ServerMetrics, Totals, TypeSize};
 use crate::state::StateCounters;
@@ -69,7 +70,8 @@ fn written(views: &[ViewMetrics]) -> String {
     waits.add("abc", Some(1), &[], list);
     incidents.waits.note(&waits.beyond, &crate::relay::Answered::All);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
-    let (probe, workers) = runtime.block_on(async { (RuntimeProbe::start(), WorkerHealth::new()) });
+    let health = || WorkerHealth::with_shards(vec![ShardFigures::default()]);
+    let (probe, workers) = runtime.block_on(async { (RuntimeProbe::start(), health()) });
     text(&MetricsSnapshot {
         view_count: views.len(),
         key_values: vec![("cluster".into(), 2), ("metadata".into(), 12)],
@@ -164,6 +166,8 @@ fn a_ladder_says_which_server_serves_and_how_often_that_changed() {
         "weir_server_nacks_total{server=\"http://two\"} 10",
         "weir_tasks 1",
         "weir_tasks_queued 0",
+        "weir_shard_load{shard=\"0\"} 0",
+        "weir_shard_late_rounds_total{shard=\"0\"} 0",
         "weir_brake_held_removals{type=\"envoy.config.cluster.v3.Cluster\"} 0",
         "weir_brakes_engaged_total{type=\"envoy.config.cluster.v3.Cluster\"} 0",
         "weir_brake_removals_released_total{type=\"envoy.config.cluster.v3.Cluster\",reason=\"operator\"} 0",

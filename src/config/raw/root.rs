@@ -48,6 +48,7 @@ section! {
         /// Threads on which connections of clients live, each with a runtime of its own. 0: connections share the worker threads with all else.
         ///
         /// A new connection goes to the thread with the fewest connections and streams, after its TLS handshake if it has one, and stays there.
+        /// At most 256.
         shards: Setting<Count> = 0, applies(Restart);
         /// If no worker thread gets on for this long, /healthz fails, and systemd gets no more `WATCHDOG=1`. 0s: never.
         ///

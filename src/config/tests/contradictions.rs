@@ -209,6 +209,7 @@ fn what_grpc_and_http_cannot_say_is_a_fault() {
             "limits: {streams: 5000000000}",
             "limits.streams: invalid number 5000000000: expected a whole number of at most 4294967295",
         ),
+        ("shards: 257", "shards: invalid number 257: expected at most 256, each of which is a thread"),
         (
             "limits: {linger: 9000000000000s}",
             "limits.linger: invalid duration \"9000000000000s\": expected at most 100 years",

@@ -1,11 +1,25 @@
-//! Forwards changes of a session's subscriptions to the task of its view. They are sent in parts, so that commands of other sessions come in
-//! between.
+//! Forwards changes of a session's subscriptions, and its claims, to the task of its view. Changes are sent in parts, so that commands of other
+//! sessions come in between.
+
+use std::sync::atomic::Ordering;
 
 use tokio::sync::mpsc;
 use weir_core::protocol::view::SessionId;
+use weir_core::xds::MemberNode;
 
+use super::SessionHandle;
 use super::locked::LockedSession;
 use crate::relay::command::{Command, PART};
+
+/// What follows from a request.
+pub(crate) struct Applied {
+    /// Whether the view needs an update.
+    pub(super) has_news: bool,
+    /// Whether no reply can follow from the request.
+    pub(super) at_rest: bool,
+    /// The node that servers may be shown from now on, if it has changed.
+    pub(super) node: Option<MemberNode>,
+}
 
 pub(super) struct InterestForwarding<'s> {
     pub(super) session: &'s LockedSession,
@@ -19,7 +33,11 @@ impl InterestForwarding<'_> {
     pub(super) async fn send(&self) -> usize {
         let mut new_names = 0;
         loop {
+            self.session.until_free().await;
             let Ok(room) = self.commands.reserve().await else { return new_names }; // the next poll ends the stream
+            if self.session.is_apart() {
+                continue; // heavy work has begun while this waited
+            }
             let changes = self.session.lock().take_interest_part(PART);
             let is_last = changes.len() < PART;
             if changes.is_empty() {
@@ -45,4 +63,23 @@ impl InterestForwarding<'_> {
             }
         }
     }
+}
+
+/// Sends claims once there is a place for them. Waits in a task of its own: a body whose client does not read would keep the place it is given.
+pub(super) fn await_place(handle: &SessionHandle) {
+    let Ok(runtime) = tokio::runtime::Handle::try_current() else { return }; // the process is stopping
+    if handle.awaits_place.swap(true, Ordering::AcqRel) {
+        return;
+    }
+    let (handle, commands) = (handle.itself.clone(), handle.place.commands.clone());
+    runtime.spawn(async move {
+        let place = commands.reserve_owned().await;
+        let (Some(handle), Ok(place)) = (handle.upgrade(), place) else { return };
+        handle.awaits_place.store(false, Ordering::Release);
+        let mut session = handle.session.lock();
+        let claims = session.take_claims();
+        if !claims.is_empty() {
+            place.send(Command::Claims(handle.client.id, claims)); // before the session can leave
+        }
+    });
 }

@@ -1,6 +1,8 @@
 //! A session behind its lock, with the notices that come while a reply is made.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
+use std::time::Duration;
 
 use weir_core::protocol::session::Session;
 
@@ -12,11 +14,13 @@ pub(super) struct LockedSession {
     session: Mutex<Session>,
     /// Notices of the view task, which never waits for a session that makes a reply.
     inbox: Mutex<Vec<Notice>>,
+    /// How many threads do heavy work with it. One of them has it locked.
+    apart: AtomicUsize,
 }
 
 impl LockedSession {
     pub(super) fn new(session: Session) -> Self {
-        Self { session: Mutex::new(session), inbox: Mutex::default() }
+        Self { session: Mutex::new(session), inbox: Mutex::default(), apart: AtomicUsize::new(0) }
     }
 
     /// Locks the session and reads its inbox.
@@ -24,6 +28,33 @@ impl LockedSession {
         let mut session = self.session.lock().unwrap_or_else(PoisonError::into_inner);
         self.read_inbox(&mut session);
         session
+    }
+
+    /// Locks the session and reads its inbox, unless reading it takes long. `Err`: it has so many names, at least `many`.
+    pub(super) fn lock_below(&self, many: usize) -> Result<MutexGuard<'_, Session>, usize> {
+        let unread = self.inbox().iter().map(Notice::names).sum();
+        if unread < many { Ok(self.lock()) } else { Err(unread) }
+    }
+
+    /// Notes that another thread does heavy work with the session.
+    pub(super) fn begin_apart(&self) {
+        self.apart.fetch_add(1, Ordering::AcqRel);
+    }
+
+    pub(super) fn end_apart(&self) {
+        self.apart.fetch_sub(1, Ordering::AcqRel);
+    }
+
+    /// Whether locking it would keep this thread until another one has done heavy work.
+    pub(super) fn is_apart(&self) -> bool {
+        self.apart.load(Ordering::Acquire) > 0
+    }
+
+    /// Waits until it is not. Boxed, since the tasks of idle streams would keep room for it.
+    pub(super) async fn until_free(&self) {
+        while self.is_apart() {
+            Box::pin(tokio::time::sleep(LOOK)).await;
+        }
     }
 
     /// Adds a notice, and reads the inbox unless the session is making a reply. So the inbox holds only what happens during one reply,
@@ -61,3 +92,6 @@ impl LockedSession {
         self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+/// How often those who wait look whether heavy work is done, which takes many times as long.
+const LOOK: Duration = Duration::from_millis(1);

@@ -1,6 +1,7 @@
 //! The handle of one downstream session: shared by the task that reads its requests, the body that writes its replies, and the
 //! task of its view.
 
+mod apart;
 mod charging;
 mod interest;
 mod locked;
@@ -22,11 +23,13 @@ use tokio::sync::mpsc::error::TrySendError;
 use weir_core::proto::Request;
 use weir_core::protocol::moment::Moment;
 use weir_core::protocol::session::{Ack, CloseReason, Estimate, Fetched, NackChange, Session, Step, names_quoted_by};
-use weir_core::protocol::view::{LeaseAccess as _, Snapshot};
-use weir_core::xds::{HeldVersions, MemberNode, Type};
+use weir_core::protocol::view::Snapshot;
+use weir_core::xds::{HeldVersions, Type};
 
+pub(crate) use self::apart::{Unmade, step_apart, until_session_is_free, work_apart};
 pub(super) use self::charging::SessionCharge;
-use self::interest::InterestForwarding;
+pub(crate) use self::interest::Applied;
+use self::interest::{InterestForwarding, await_place};
 use self::locked::LockedSession;
 pub(super) use self::place::SessionPlace;
 pub(crate) use self::tapping::{glance_at_reply, is_tapped, tap_end, tap_reply, tap_request, tap_unchanged};
@@ -39,7 +42,7 @@ use super::clients::ClientFacts;
 use super::clock::Clock;
 use super::command::Command;
 use super::deliveries::Deliveries;
-use super::heavy::beside_others;
+use super::heavy::{HEAVY, beside_others};
 use super::subscriber::Notice;
 use super::tenants::TenantStream;
 use super::traces::{OpenChange, SessionTraces};
@@ -93,16 +96,13 @@ impl SessionHandle {
     /// Applies a request to the session. The future then forwards interest changes to the view task. It waits while that task is behind, which
     /// delays the requests of this client alone. The future does not hold the request, and returns how many names are newly subscribed to.
     pub(crate) fn handle_request(&self, request: Request) -> impl Future<Output = usize> + Send {
-        self.handle_request_stating(request, None)
+        let names = request.entries();
+        self.forward(beside_others(names, || self.apply_request(request, None)))
     }
 
-    /// Like [`Self::handle_request`], for a request whose stated versions were taken out of it.
-    pub(crate) fn handle_request_stating(
-        &self,
-        request: Request,
-        stated: Option<HeldVersions>,
-    ) -> impl Future<Output = usize> + Send {
-        let (has_news, at_rest, node) = self.apply_request(request, stated);
+    /// Forwards what follows from a request to the view task, as [`Self::handle_request`] does.
+    pub(crate) fn forward(&self, applied: Applied) -> impl Future<Output = usize> + Send {
+        let Applied { has_news, at_rest, node } = applied;
         async move {
             if let Some(node) = node {
                 let _ = self.place.commands.send(Command::Node(self.client.id, node)).await; // the next poll ends the stream
@@ -119,18 +119,17 @@ impl SessionHandle {
         InterestForwarding { session: &self.session, id: self.client.id, commands: &self.place.commands }
     }
 
-    /// Returns three things: whether the view needs an update, whether no reply can follow from the request, and the node that servers may be shown
-    /// from now on, if it has changed.
-    fn apply_request(&self, request: Request, stated: Option<HeldVersions>) -> (bool, bool, Option<MemberNode>) {
+    /// Applies a request, whose stated versions were taken out of it.
+    pub(crate) fn apply_request(&self, request: Request, stated: Option<HeldVersions>) -> Applied {
         let kind = if request.is_nack() { request.type_url().to_owned() } else { String::new() };
         // Before the session is locked: the reason may be long.
         let quoted =
             request.is_nack().then(|| (names_quoted_by(&request, QUOTED_BYTES), self.place.published.newest()));
         let mut session = self.session.lock();
-        let (names, now) = (request.entries(), self.place.clock.now());
-        let answer = beside_others(names, || session.on_request_stating(request, stated, now));
+        let now = self.place.clock.now();
+        let answer = session.on_request_stating(request, stated, now);
         let node = session.take_changed_node().inspect(|node| self.place.charge.set_node(node));
-        let follows = (session.has_news_for_view(), session.is_at_rest(), node);
+        let follows = Applied { has_news: session.has_news_for_view(), at_rest: session.is_at_rest(), node };
         self.place.counters.names_refused(session.take_rejected_names());
         self.place.charge.note(&session);
         if let (Some(Ack::Nack { nonce, .. }), Some((quoted, state))) = (answer, &quoted) {
@@ -163,28 +162,47 @@ impl SessionHandle {
 
     /// Returns the next step. The caller's waker is woken when polling again may be worthwhile.
     pub(crate) fn poll(&self, waker: &std::task::Waker) -> Step {
-        // no reply is that long
-        self.poll_below(usize::MAX, waker).unwrap_or(Step::Idle(None))
+        self.waker.register(waker);
+        let names = self.session.lock().report().pending_names();
+        beside_others(names, || self.step())
     }
 
-    /// Like [`Self::poll`], but does not make a reply of about `limit` bytes or more: its estimate is returned instead.
-    pub(crate) fn poll_below(&self, limit: usize, waker: &std::task::Waker) -> Result<Step, Estimate> {
+    /// Like [`Self::poll`], but does not make a reply of about `limit` bytes or more, nor one that another thread should make.
+    pub(crate) fn poll_below(&self, limit: usize, waker: &std::task::Waker) -> Result<Step, Unmade> {
         self.waker.register(waker);
+        if self.session.is_apart() {
+            return Ok(Step::Idle(None)); // the waker is woken when the session is free
+        }
+        self.step_below(limit, HEAVY)
+    }
+
+    /// Returns the next step.
+    fn step(&self) -> Step {
+        self.step_below(usize::MAX, usize::MAX).unwrap_or(Step::Idle(None)) // no reply is that long
+    }
+
+    fn step_below(&self, limit: usize, many: usize) -> Result<Step, Unmade> {
         if self.place.commands.is_closed() {
             return Ok(Step::End(CloseReason::ViewFailed));
         }
         // Reads the snapshot before the inbox: every change in the snapshot is in the inbox by then. In the other order, a change in
         // between would be missed.
         let newest = self.place.published.newest();
-        let mut session = self.session.lock();
-        let estimate = if limit < usize::MAX { session.report().estimate(&newest) } else { Estimate::default() };
         let now = self.place.clock.now();
+        let mut session = match self.session.lock_below(many) {
+            Ok(session) => session,
+            Err(unread) => return Err(self.many_names(unread, now)),
+        };
+        let names = session.report().pending_names();
+        if names >= many {
+            return Err(self.many_names(names, now));
+        }
+        let estimate = if limit < usize::MAX { session.report().estimate(&newest) } else { Estimate::default() };
         if estimate.bytes >= limit {
             self.transit.set(Some(Blocker::Turn), now);
-            return Err(estimate);
+            return Err(Unmade::Large(estimate));
         }
-        let due = session.report().pending_names();
-        let step = beside_others(due, || session.poll(&newest, &mut &*self.place.published, now));
+        let step = session.poll(&newest, &mut &*self.place.published, now);
         if self.traces.is_active() {
             self.trace_step(&step, &session, &newest, now);
         }
@@ -197,6 +215,11 @@ impl SessionHandle {
         self.note_waits(session.report().has_waits());
         self.forward_claims(&mut session);
         Ok(step)
+    }
+
+    fn many_names(&self, names: usize, now: Moment) -> Unmade {
+        self.transit.set(Some(Blocker::Turn), now);
+        Unmade::ManyNames(names)
     }
 
     /// Traces the result of a poll.
@@ -233,27 +256,8 @@ impl SessionHandle {
         let claims = Command::Claims(self.client.id, claims);
         if let Err(TrySendError::Full(Command::Claims(_, claims))) = self.place.commands.try_send(claims) {
             session.return_claims(claims);
-            self.await_place();
+            await_place(self);
         }
-    }
-
-    /// Waits in a task of its own: a body whose client does not read would keep the place it is given.
-    fn await_place(&self) {
-        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return }; // the process is stopping
-        if self.awaits_place.swap(true, Ordering::AcqRel) {
-            return;
-        }
-        let (itself, commands) = (self.itself.clone(), self.place.commands.clone());
-        runtime.spawn(async move {
-            let place = commands.reserve_owned().await;
-            let (Some(handle), Ok(place)) = (itself.upgrade(), place) else { return };
-            handle.awaits_place.store(false, Ordering::Release);
-            let mut session = handle.session.lock();
-            let claims = session.take_claims();
-            if !claims.is_empty() {
-                place.send(Command::Claims(handle.client.id, claims)); // before the session can leave
-            }
-        });
     }
 
     /// Whether a client that states this version for everything is up to date.
@@ -311,23 +315,6 @@ impl SessionHandle {
 
     pub(crate) fn clock(&self) -> Clock {
         self.place.clock
-    }
-
-    /// Ends the session when its stream has ended. Its subscriptions end with it.
-    pub(crate) async fn leave(&self) {
-        {
-            let mut session = self.session.lock();
-            session.report().unanswered().for_each(|(of, since)| self.deliveries().given_up(of, since));
-            beside_others(session.report().kept_names().names, || session.close());
-            // Sweeps leases now: no other session may take one for a long time, and the lease keeps a snapshot.
-            (&*self.place.published).access(|leases| leases.sweep(self.place.clock.now()));
-            self.note_nacks(session.take_nack_changes());
-        }
-        // The names stay charged until the view, which still has them, releases them.
-        self.interest().send_last().await;
-        self.place.clients.leave(self.client.id);
-        self.place.log.stream_ended(&self.client);
-        self.traces.end(&self.client, &self.place.counters.traces);
     }
 
     /// Releases the names: the view has removed the session.

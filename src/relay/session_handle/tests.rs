@@ -7,7 +7,9 @@ use weir_core::proto::Any;
 use weir_core::proto::discovery::{self, DeltaDiscoveryRequest};
 use weir_core::protocol::moment::Moment;
 use weir_core::protocol::session::{Client, Step, Variant};
-use weir_core::protocol::view::{Claim, Claimed, Class, InterestChange, Selector, SessionId, Update, View};
+use weir_core::protocol::view::{
+    Claim, Claimed, Class, InterestChange, NameChanged, Revision, Selector, SessionId, Update, View,
+};
 use weir_core::xds::{BodyStore, Peer, Resource, TypeTable};
 
 use super::*;
@@ -192,6 +194,88 @@ async fn who_leaves_while_its_claims_wait_keeps_no_place() {
         assert!(matches!(command, Command::Leave(SessionId(1), _)), "no claims come after it has left");
     }
     assert_eq!(bench.handle.place.commands.capacity(), 1);
+}
+
+/// The test has one thread. If it waited for the lock, the work would not end in time.
+#[tokio::test]
+async fn while_another_thread_works_with_a_session_nobody_keeps_a_thread_waiting_for_it() {
+    let bench = Bench::new(9);
+    let ((begun, begins), (end, ended)) = (tokio::sync::oneshot::channel(), std::sync::mpsc::sync_channel(1));
+    let work = move |handle: &SessionHandle| {
+        let _session = handle.session.lock();
+        let _ = begun.send(());
+        ended.recv_timeout(Duration::from_secs(20)).is_ok()
+    };
+    let working = tokio::spawn(work_apart(bench.handle.clone(), 0, None, work));
+    begins.await.unwrap();
+    let waker = Waker::from(bench.woken.clone());
+    assert!(matches!(bench.handle.poll_below(usize::MAX, &waker), Ok(Step::Idle(None))));
+    assert!(bench.handle.interest().send().now_or_never().is_none());
+    assert!(bench.handle.leave().now_or_never().is_none());
+    assert_eq!(bench.woken(), 0);
+    end.send(()).unwrap();
+    assert!(working.await.unwrap(), "the lock was waited for");
+    assert_eq!(bench.woken(), 1, "its body");
+    bench.handle.leave().now_or_never().unwrap();
+}
+
+/// Returns a session whose client requests so many names.
+fn with_names(count: usize) -> Bench {
+    let bench = Bench::new(9);
+    let names = (0..count).map(|number| format!("route-{number}")).collect();
+    bench.request(|request| request.resource_names_subscribe = names);
+    bench
+}
+
+fn polled(bench: &Bench) -> Result<Step, Unmade> {
+    bench.handle.poll_below(usize::MAX, Waker::noop())
+}
+
+#[tokio::test]
+async fn another_thread_visits_many_names_and_few_are_visited_at_once() {
+    assert!(matches!(polled(&with_names(HEAVY - 1)), Ok(Step::Idle(_))));
+    let many = with_names(HEAVY);
+    assert!(matches!(polled(&many), Err(Unmade::ManyNames(HEAVY))));
+    assert!(matches!(step_apart(many.handle.clone(), HEAVY, Waker::noop(), || {}).await, Step::Idle(_)));
+    assert!(matches!(polled(&many), Ok(Step::Idle(_))), "they are visited");
+}
+
+#[tokio::test]
+async fn another_thread_reads_many_changes_that_came_during_a_reply() {
+    let bench = with_names(1);
+    let kind = TypeTable::new().resolve(RDS);
+    let change = |number| NameChanged {
+        kind: kind.clone(),
+        name: format!("route-{number}").as_str().into(),
+        revision: Revision::ZERO.next(),
+        claimed: None,
+    };
+    let reply = bench.handle.session.lock();
+    bench.handle.notify(Notice::NamesChanged((0..HEAVY).map(change).collect()));
+    drop(reply);
+    assert!(matches!(polled(&bench), Err(Unmade::ManyNames(HEAVY))));
+    step_apart(bench.handle.clone(), HEAVY, Waker::noop(), || {}).await;
+    assert!(polled(&bench).is_ok());
+}
+
+#[tokio::test]
+async fn another_thread_ends_a_session_with_many_names_and_one_with_few_ends_at_once() {
+    with_names(HEAVY - 1).handle.leave().now_or_never().expect("at once");
+    let bench = with_names(HEAVY);
+    assert!(bench.handle.leave().now_or_never().is_none());
+    bench.handle.leave().await;
+}
+
+#[tokio::test]
+async fn the_next_step_that_another_thread_makes_is_the_one_that_would_be_made_here() {
+    let bench = Bench::new(9);
+    bench.request(|request| request.resource_names_subscribe = vec!["a".into()]);
+    let waker = Waker::from(bench.woken.clone());
+    assert!(matches!(step_apart(bench.handle.clone(), 0, &waker, || {}).await, Step::Idle(_)));
+    bench.handle.notify(Notice::InterestApplied);
+    assert_eq!(bench.woken(), 1, "what comes after it wakes the body");
+    drop(step_apart(bench.handle.clone(), 0, &waker, || {})); // the body ends before it is made
+    assert!(!bench.handle.session.is_apart());
 }
 
 #[tokio::test]

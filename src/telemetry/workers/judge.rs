@@ -1,4 +1,4 @@
-//! Decides from the progress of the worker threads whether they stall. Only time in which the watchdog's own thread ran counts: if that thread
+//! Decides from the progress of the worker threads and shards whether they stall. Only time in which the watchdog's own thread ran counts: if that thread
 //! had to wait, the process was suspended or throttled, and so were the workers.
 
 use std::time::{Duration, Instant};
@@ -9,6 +9,8 @@ pub(super) struct Progress {
     /// How many tasks of the watchdog they have run.
     pub(super) tasks: u64,
     pub(super) workers: Vec<WorkerProgress>,
+    /// How often each shard has come round.
+    pub(super) shards: Vec<u64>,
 }
 
 /// The progress of one worker, as far as the runtime has counted it.
@@ -29,6 +31,10 @@ pub(super) enum Finding {
     Hung { after: Duration },
     /// A worker makes progress again, after all had hung.
     Recovered { after: Duration },
+    /// A shard has not come round for as long as the watchdog allows.
+    ShardHung { shard: usize, after: Duration },
+    /// A shard that had hung comes round again.
+    ShardRecovered { shard: usize, after: Duration },
 }
 
 /// Judges the progress at each check.
@@ -39,6 +45,7 @@ pub(super) struct Judge {
     looked: Instant,
     tasks: Standstill<u64>,
     workers: Vec<Standstill<WorkerProgress>>,
+    shards: Vec<Standstill<u64>>,
 }
 
 /// A count, and since when it has not changed.
@@ -62,7 +69,8 @@ impl Judge {
     pub(super) fn new(every: Duration, watchdog: Option<Duration>, now: Instant, progress: Progress) -> Self {
         let tasks = Standstill::new(progress.tasks, now);
         let workers = progress.workers.into_iter().map(|worker| Standstill::new(worker, now)).collect();
-        Self { every, watchdog, looked: now, tasks, workers }
+        let shards = progress.shards.into_iter().map(|rounds| Standstill::new(rounds, now)).collect();
+        Self { every, watchdog, looked: now, tasks, workers, shards }
     }
 
     /// Returns what has changed since the last check. If that was much longer ago than it should be, judging starts again from this one.
@@ -81,6 +89,13 @@ impl Judge {
                 Change::Over(after) => Finding::GetsOn { worker, after },
             }));
         }
+        for (shard, (standstill, rounds)) in self.shards.iter_mut().zip(progress.shards).enumerate() {
+            let change = standstill.look(now, rounds, false, self.watchdog);
+            findings.extend(change.map(|change| match change {
+                Change::TooLong => Finding::ShardHung { shard, after: standstill.lasted },
+                Change::Over(after) => Finding::ShardRecovered { shard, after },
+            }));
+        }
         let change = self.tasks.look(now, progress.tasks, false, self.watchdog);
         findings.extend(change.map(|change| match change {
             Change::TooLong => Finding::Hung { after: self.tasks.lasted },
@@ -91,13 +106,23 @@ impl Judge {
 
     /// Returns for how long no worker had made progress at the last check, if that is too long.
     pub(super) fn hung_for(&self) -> Option<Duration> {
-        self.tasks.is_found.then_some(self.tasks.lasted)
+        self.tasks.too_long()
+    }
+
+    /// Returns for how long each shard had not come round at the last check, if that is too long.
+    pub(super) fn shards_hung_for(&self) -> impl Iterator<Item = Option<Duration>> {
+        self.shards.iter().map(Standstill::too_long)
     }
 }
 
 impl<T: PartialEq> Standstill<T> {
     fn new(value: T, now: Instant) -> Self {
         Self { value, since: now, lasted: Duration::ZERO, is_found: false }
+    }
+
+    /// Returns how long it lasted at the last check, if that is too long.
+    fn too_long(&self) -> Option<Duration> {
+        self.is_found.then_some(self.lasted)
     }
 
     /// `may_stand`: an unchanged value is no standstill now.
@@ -126,19 +151,21 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    /// Workers with scripted progress, which a judge checks each second.
+    /// Workers and shards with scripted progress, which a judge checks each second.
     struct Bench {
         judge: Judge,
         now: Instant,
         progress: Progress,
+        /// A shard that does not come round.
+        hung_shard: Option<usize>,
     }
 
     impl Bench {
         fn new(watchdog: Option<Duration>) -> Self {
             let worker = WorkerProgress { parks_and_unparks: 2, busy: SECOND };
-            let progress = Progress { tasks: 0, workers: vec![worker; 2] };
+            let progress = Progress { tasks: 0, workers: vec![worker; 2], shards: vec![0; 2] };
             let now = Instant::now();
-            Self { judge: Judge::new(SECOND, watchdog, now, progress.clone()), now, progress }
+            Self { judge: Judge::new(SECOND, watchdog, now, progress.clone()), now, progress, hung_shard: None }
         }
 
         /// Checks each second. The workers in `get_on` make progress, and if there are any, the task is run.
@@ -150,6 +177,8 @@ mod tests {
             self.now += time;
             self.progress.tasks += u64::from(!get_on.is_empty());
             get_on.iter().for_each(|worker| self.progress.workers[*worker].busy += SECOND);
+            let shards = self.progress.shards.iter_mut().enumerate();
+            shards.filter(|(shard, _)| self.hung_shard != Some(*shard)).for_each(|(_, rounds)| *rounds += 100);
             self.judge.look(self.now, self.progress.clone())
         }
     }
@@ -192,6 +221,24 @@ mod tests {
         let mut bench = Bench::new(None);
         assert_eq!(bench.seconds(100, &[]).len(), 2, "each is named");
         assert_eq!(bench.judge.hung_for(), None, "the watchdog is off");
+    }
+
+    #[test]
+    fn a_shard_hangs_if_it_does_not_come_round_for_as_long_as_the_watchdog_says_although_workers_get_on() {
+        let mut bench = Bench::new(Some(after(30)));
+        bench.hung_shard = Some(1);
+        assert_eq!(bench.seconds(29, &[0, 1]), []);
+        assert_eq!(bench.seconds(1, &[0, 1]), [Finding::ShardHung { shard: 1, after: after(30) }]);
+        assert_eq!(bench.seconds(10, &[0, 1]), []);
+        let hung: Vec<_> = bench.judge.shards_hung_for().collect();
+        assert_eq!((bench.judge.hung_for(), hung), (None, vec![None, Some(after(40))]));
+        bench.hung_shard = None;
+        assert_eq!(bench.seconds(1, &[0, 1]), [Finding::ShardRecovered { shard: 1, after: after(41) }]);
+        assert!(bench.judge.shards_hung_for().all(|hung| hung.is_none()));
+
+        let mut bench = Bench::new(None);
+        bench.hung_shard = Some(0);
+        assert_eq!(bench.seconds(100, &[0, 1]), [], "the watchdog is off");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! The watchdog: a thread of its own that checks whether the worker threads of the runtime make progress.
+//! The watchdog: a thread of its own that checks whether the worker threads of the runtime make progress, and threads on which connections live.
 //!
 //! The thread spawns a task at each check, which shows whether any worker makes progress. The task also wakes a worker: tokio wakes none by itself if
 //! the worker that has waited for I/O blocks, and one slow task would then hang the relay. The runtime's counts show which worker makes no
@@ -16,15 +16,22 @@ use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
 
 use self::judge::{Finding, Judge, Progress, WorkerProgress};
+use crate::downstream::ShardFigures;
 
-/// The health of the worker threads of a runtime.
+/// The health of the worker threads of a runtime, and of the shards beside it.
 #[derive(Debug)]
 pub(crate) struct WorkerHealth {
-    /// For how many milliseconds no worker has made progress, if that is too long; otherwise 0.
-    hung_for: AtomicU64,
+    /// For how long no worker has made progress.
+    workers: Silence,
     /// How often each worker has stalled.
     stalls: Box<[AtomicU64]>,
+    /// The shards, and for how long each has not come round.
+    shards: Box<[(ShardFigures, Silence)]>,
 }
+
+/// For how many milliseconds there was no progress, if that is too long; otherwise 0.
+#[derive(Debug, Default)]
+struct Silence(AtomicU64);
 
 /// Dropping this ends the thread.
 #[derive(Debug)]
@@ -39,20 +46,42 @@ struct Watch {
     /// How many tasks the thread has spawned, and how many of them have run.
     spawned: u64,
     run: Arc<AtomicU64>,
-    /// Called at each check at which the workers do not hang.
+    /// Called at each check at which nothing hangs.
     alive: fn(),
 }
 
 impl WorkerHealth {
-    /// Returns the health of the current runtime's workers.
+    /// Returns the health of the current runtime's workers, without shards.
+    #[cfg(test)]
     pub(crate) fn new() -> Self {
-        let stalls = (0..Handle::current().metrics().num_workers()).map(|_| AtomicU64::new(0)).collect();
-        Self { hung_for: AtomicU64::new(0), stalls }
+        Self::with_shards(Vec::new())
     }
 
-    /// Returns for how long no worker has made progress, if that is too long.
-    pub(crate) fn hung_for(&self) -> Option<Duration> {
-        Some(self.hung_for.load(Ordering::Relaxed)).filter(|hung| *hung > 0).map(Duration::from_millis)
+    /// Returns the health of the current runtime's workers, and of these shards.
+    pub(crate) fn with_shards(shards: Vec<ShardFigures>) -> Self {
+        let stalls = (0..Handle::current().metrics().num_workers()).map(|_| AtomicU64::new(0)).collect();
+        let shards = shards.into_iter().map(|shard| (shard, Silence::default())).collect();
+        Self { workers: Silence::default(), stalls, shards }
+    }
+
+    /// Returns what hangs, as probes are told; `None` if nothing does.
+    pub(crate) fn hang(&self) -> Option<String> {
+        let of_workers = self.workers.time().map(|silent| ("the worker threads have".to_owned(), silent));
+        let of_shard =
+            |(number, (_, silence)): (usize, &(_, Silence))| Some((format!("shard {number} has"), silence.time()?));
+        let found = of_workers.or_else(|| self.shards.iter().enumerate().find_map(of_shard));
+        found.map(|(what, silent)| format!("{what} not answered for {} s", silent.as_secs()))
+    }
+
+    /// Returns the shards.
+    pub(super) fn shards(&self) -> impl Iterator<Item = &ShardFigures> {
+        self.shards.iter().map(|(shard, _)| shard)
+    }
+
+    /// Records what the last check has found.
+    fn note(&self, judge: &Judge) {
+        self.workers.set(judge.hung_for());
+        self.shards.iter().zip(judge.shards_hung_for()).for_each(|((_, silence), hung)| silence.set(hung));
     }
 
     /// Returns how often each worker has stalled.
@@ -61,8 +90,20 @@ impl WorkerHealth {
     }
 }
 
+impl Silence {
+    fn time(&self) -> Option<Duration> {
+        Some(self.0.load(Ordering::Relaxed)).filter(|hung| *hung > 0).map(Duration::from_millis)
+    }
+
+    fn set(&self, time: Option<Duration>) {
+        let millis = time.map_or(0, |hung| u64::try_from(hung.as_millis()).unwrap_or(u64::MAX));
+        self.0.store(millis, Ordering::Relaxed);
+    }
+}
+
 impl WorkerWatch {
-    /// Starts to check the current runtime. The workers hang if none makes progress for `watchdog`; `None`: they never count as hanging.
+    /// Starts to check the current runtime. The workers hang if none makes progress for `watchdog`, a shard if it has none; `None`: they never count
+    /// as hanging.
     pub(crate) fn start(health: Arc<WorkerHealth>, watchdog: Option<Duration>, alive: fn()) -> io::Result<Self> {
         #[allow(clippy::disallowed_methods, reason = "nothing is sent")]
         let (until_dropped, dropped) = channel();
@@ -82,10 +123,9 @@ impl Watch {
                 return;
             }
             let findings = judge.look(Instant::now(), self.progress());
-            let hung_for = judge.hung_for().map_or(0, |hung| u64::try_from(hung.as_millis()).unwrap_or(u64::MAX));
-            self.health.hung_for.store(hung_for, Ordering::Relaxed);
+            self.health.note(&judge);
             findings.iter().for_each(|finding| self.report(finding));
-            if hung_for == 0 {
+            if self.health.hang().is_none() {
                 (self.alive)();
             }
         }
@@ -109,6 +149,7 @@ impl Watch {
         Progress {
             tasks: self.run.load(Ordering::Relaxed),
             workers: (0..metrics.num_workers()).map(of_worker).collect(),
+            shards: self.health.shards().map(ShardFigures::rounds).collect(),
         }
     }
 
@@ -127,6 +168,12 @@ impl Watch {
                 tracing::error!(seconds = after.as_secs(), "no worker thread gets on (watchdog); /healthz fails");
             }
             Finding::Recovered { after } => tracing::info!(seconds = after.as_secs(), "worker threads get on again"),
+            Finding::ShardHung { shard, after } => {
+                tracing::error!(shard, seconds = after.as_secs(), "shard does not get on (watchdog); /healthz fails");
+            }
+            Finding::ShardRecovered { shard, after } => {
+                tracing::info!(shard, seconds = after.as_secs(), "shard gets on again");
+            }
         }
     }
 }
@@ -178,19 +225,41 @@ mod tests {
         let lives = || {
             let before = ALIVE.load(Ordering::Relaxed);
             // On a busy machine, even a free worker may be late for a moment.
-            until("it lives", || ALIVE.load(Ordering::Relaxed) > before && health.hung_for().is_none());
+            until("it lives", || ALIVE.load(Ordering::Relaxed) > before && health.hang().is_none());
         };
         lives();
         let one = block_worker(runtime.handle());
         (0..10).for_each(|_| lives()); // for longer than all workers may hang
         let other = block_worker(runtime.handle());
-        until("they hang", || health.hung_for().is_some());
+        until("they hang", || health.hang().is_some());
         let before = ALIVE.load(Ordering::Relaxed);
-        until("they hang for longer", || health.hung_for().is_some_and(|hung| hung > Duration::from_millis(500)));
+        until("they hang for longer", || health.workers.time().is_some_and(|hung| hung > Duration::from_millis(500)));
         assert_eq!(ALIVE.load(Ordering::Relaxed), before);
         drop(other);
         lives();
         drop((one, watch, entered));
+    }
+
+    #[test]
+    fn a_shard_that_does_not_come_round_hangs_until_it_does_and_is_named() {
+        static ALIVE: AtomicU64 = AtomicU64::new(0);
+        let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+        let _entered = runtime.enter();
+        let [comes, hangs] = [(); 2].map(|()| ShardFigures::default());
+        let health = Arc::new(WorkerHealth::with_shards(vec![comes.clone(), hangs.clone()]));
+        let alive = || {
+            ALIVE.fetch_add(1, Ordering::Relaxed);
+        };
+        let _watch = WorkerWatch::start(health.clone(), Some(Duration::from_millis(200)), alive).unwrap();
+        until("one hangs", || {
+            comes.come_round();
+            health.hang().is_some_and(|what| what.starts_with("shard 1 has not answered for "))
+        });
+        let before = ALIVE.load(Ordering::Relaxed);
+        until("both get on", || {
+            [&comes, &hangs].into_iter().for_each(ShardFigures::come_round);
+            health.hang().is_none() && ALIVE.load(Ordering::Relaxed) > before
+        });
     }
 
     #[test]
