@@ -17,6 +17,8 @@ use crate::xds::Name;
 #[derive(Debug, Default)]
 pub(super) struct NameStates {
     open: BTreeMap<Name, NameState>,
+    /// How many of them the server has to answer.
+    waiting: usize,
     timers: BTreeSet<(Moment, Name)>,
     /// Names in requests that are made and not written yet.
     handed_out: BTreeSet<Name>,
@@ -43,6 +45,12 @@ pub(super) enum NameState {
     Absent,
 }
 
+impl NameState {
+    fn is_waiting(self) -> bool {
+        matches!(self, Self::Waiting { .. })
+    }
+}
+
 /// What a server has answered to the first request for the type on this opening. Until it has answered, it may have other routing than what is
 /// cached, so no wait for that routing runs out.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -63,11 +71,11 @@ impl NameStates {
     }
 
     pub(crate) fn is_waiting(&self, name: &Name) -> bool {
-        matches!(self.open.get(name), Some(NameState::Waiting { .. }))
+        self.get(name).is_some_and(NameState::is_waiting)
     }
 
     pub(crate) fn is_any_waiting(&self) -> bool {
-        self.iter().any(|(_, state)| matches!(state, NameState::Waiting { .. }))
+        self.waiting > 0
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&Name, NameState)> {
@@ -146,14 +154,15 @@ impl NameStates {
     pub(crate) fn request(&mut self, name: Name) {
         self.answered(&name);
         self.stop_timer(&name);
-        self.open.insert(name, NameState::Waiting { until: None, first: false });
+        self.enter(name, NameState::Waiting { until: None, first: false });
     }
 
     /// Records that the server has sent the resource, or something under its name that counts as present.
     pub(crate) fn given(&mut self, name: &Name) {
         self.answered(name);
         self.stop_timer(name);
-        self.open.remove(name);
+        let before = self.open.remove(name);
+        self.waiting -= usize::from(before.is_some_and(NameState::is_waiting));
     }
 
     pub(crate) fn forget(&mut self, name: &Name) {
@@ -164,7 +173,7 @@ impl NameStates {
     pub(crate) fn settle(&mut self, name: Name, state: NameState) {
         self.answered(&name);
         self.stop_timer(&name);
-        self.open.insert(name, state);
+        self.enter(name, state);
     }
 
     pub(crate) fn hand_out(&mut self, names: impl IntoIterator<Item = Name>, in_first_request: bool) {
@@ -192,6 +201,7 @@ impl NameStates {
         self.due.clear();
         (self.first_answer, self.left, self.is_behind) = Default::default();
         self.open.values_mut().for_each(|state| *state = NameState::Waiting { until: None, first: false });
+        self.waiting = self.open.len();
     }
 
     /// Returns when the next timer after a moment ends.
@@ -208,7 +218,7 @@ impl NameStates {
         }
         let (_, name) = self.timers.pop_first()?;
         self.due.remove(&name);
-        self.open.insert(name.clone(), NameState::Silent);
+        self.enter(name.clone(), NameState::Silent);
         Some(name)
     }
 
@@ -245,6 +255,12 @@ impl NameStates {
     /// Whether a name was unsubscribed a short while ago: a response may lack it that was made before it was subscribed again.
     pub(crate) fn is_recently_left(&self, name: &Name, now: Moment) -> bool {
         self.left.is_recent(name, now)
+    }
+
+    fn enter(&mut self, name: Name, state: NameState) {
+        self.waiting += usize::from(state.is_waiting());
+        let before = self.open.insert(name, state);
+        self.waiting -= usize::from(before.is_some_and(NameState::is_waiting));
     }
 
     fn stop_timer(&mut self, name: &Name) {
@@ -308,6 +324,31 @@ mod tests {
         assert_eq!(written(&mut requested), None, "another request was written");
         requested.hand_out([a.clone()], false);
         assert_eq!(written(&mut requested), Some(Moment::START + Duration::from_secs(15)));
+    }
+
+    #[test]
+    fn it_is_known_without_a_look_at_each_name_whether_one_waits() {
+        let mut requested = NameStates::default();
+        let counts = |requested: &NameStates| {
+            let waiting = requested.iter().filter(|(_, state)| state.is_waiting()).count();
+            assert_eq!((requested.waiting, requested.is_any_waiting()), (waiting, waiting > 0));
+            waiting
+        };
+        for name in ["a", "b", "c", "d", "a"] {
+            requested.request(name.into());
+        }
+        assert_eq!(counts(&requested), 4);
+        requested.given(&"a".into());
+        requested.given(&"a".into());
+        requested.settle("b".into(), NameState::Absent);
+        requested.forget(&"c".into());
+        assert_eq!(counts(&requested), 1);
+        requested.hand_out(["d".into()], true);
+        requested.written(Moment::START, Duration::ZERO, |_| true);
+        assert_eq!(requested.next_silent(Moment::START, |_| SilenceVerdict::Proven), Some("d".into()));
+        assert_eq!(counts(&requested), 0);
+        requested.disconnect();
+        assert_eq!(counts(&requested), 2, "both are requested again");
     }
 
     #[test]
