@@ -19,7 +19,7 @@ use crate::downstream::{
 pub use crate::downstream::{InheritError, InheritedSockets};
 use crate::generation::Generation;
 use crate::memory::{LiveBytes, MemoryWatch};
-use crate::open_files::{self, Shares, Spare};
+use crate::open_files::{self, Shares, SpareFiles};
 use crate::reload::{ConfigOverride, PermissionsControl, PutLimits, ReloadControl, Serving};
 use crate::state::StateWriter;
 use crate::telemetry::{self, LogControl, ProcessSources, Traces, WorkerHealth, WorkerWatch};
@@ -33,7 +33,7 @@ pub struct App {
     tls: Arc<[Arc<ListenerTls>]>,
     admin: Vec<AdminSocket>,
     admin_options: AdminOptions,
-    spare: Arc<Spare>,
+    spare: Arc<SpareFiles>,
     downstream: Downstream,
     connections: Arc<Connections>,
     serving: Arc<Serving>,
@@ -88,7 +88,7 @@ impl App {
         let (switch, drain) = Drain::new();
         let limits = config.downstream.connections.clone();
         let shares = Shares::of(open_files::limit());
-        let spare = Spare::new(if admin.is_empty() { 0 } else { SPARE_FILES });
+        let spare = SpareFiles::new(if admin.is_empty() { 0 } else { SPARE_FILES });
         if let Some(configured) = limits.connections.filter(|configured| *configured > shares.clients) {
             let lowered = shares.clients;
             tracing::warn!(configured, lowered, "limits.connections lowered to what the limit of open files allows");

@@ -19,7 +19,7 @@ pub(crate) struct Attempt {
 
 /// The result of the last attempt.
 #[derive(Debug)]
-pub(crate) enum Tried<'a> {
+pub(crate) enum LastAttempt<'a> {
     /// The file is in use; this is its hash.
     Taken(&'a str),
     Refused(&'a Attempt),
@@ -36,14 +36,14 @@ pub(crate) enum Cause {
 
 /// The state of the file, and of the files that it names.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Look {
+pub(crate) struct ConfigFileState {
     sha256: Option<String>,
     named: Vec<Option<Stamp>>,
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct ConfigWatch {
-    seen: Option<Look>,
+    seen: Option<ConfigFileState>,
     /// The last wait that was logged: the hash of the file, and the missing files.
     said: Option<(Option<String>, Option<String>)>,
 }
@@ -66,7 +66,7 @@ impl Attempt {
     }
 
     /// Whether a named file has changed since.
-    fn is_before(&self, look: &Look) -> bool {
+    fn is_before(&self, look: &ConfigFileState) -> bool {
         !self.named.iter().map(|(_, stamp)| stamp).eq(&look.named)
     }
 
@@ -77,7 +77,7 @@ impl Attempt {
     }
 }
 
-impl Look {
+impl ConfigFileState {
     /// Reads the state of the file, and of the files that it named when it was refused. What a disk does not answer counts as unchanged.
     pub(crate) fn at(path: &Path, refused: Option<&Attempt>) -> Self {
         let sha256 = file_access::read_blocking(path, LIMIT).ok().map(|bytes| hash_of(&bytes));
@@ -90,11 +90,11 @@ impl Look {
 impl ConfigWatch {
     /// Returns why the file is to be read now, if it is. A change is read once two checks in a row find the same state, because some programs do not
     /// replace a file in one step.
-    pub(crate) fn is_due(&mut self, look: Look, tried: &Tried<'_>, now: Instant) -> Option<Cause> {
+    pub(crate) fn is_due(&mut self, look: ConfigFileState, tried: &LastAttempt<'_>, now: Instant) -> Option<Cause> {
         let is_settled = self.seen.as_ref() == Some(&look);
         let (known, again) = match tried {
-            Tried::Taken(sha256) => (Some(*sha256), false),
-            Tried::Refused(attempt) => {
+            LastAttempt::Taken(sha256) => (Some(*sha256), false),
+            LastAttempt::Refused(attempt) => {
                 let again = now >= attempt.at + AGAIN || is_settled && attempt.is_before(&look);
                 (attempt.sha256.as_deref(), again)
             }
@@ -108,10 +108,10 @@ impl ConfigWatch {
     }
 
     /// Returns what the watch waits for, unless it has already returned the same.
-    pub(crate) fn waits(&mut self, tried: &Tried<'_>) -> Option<Waits> {
+    pub(crate) fn waits(&mut self, tried: &LastAttempt<'_>) -> Option<Waits> {
         let waits = match tried {
-            Tried::Taken(_) => None,
-            Tried::Refused(attempt) => Some((attempt.sha256.clone(), attempt.missing())),
+            LastAttempt::Taken(_) => None,
+            LastAttempt::Refused(attempt) => Some((attempt.sha256.clone(), attempt.missing())),
         };
         let is_news = waits != self.said;
         self.said.clone_from(&waits);
@@ -153,11 +153,11 @@ mod tests {
         }
 
         fn is_due(&mut self, refused: &Attempt, later: Duration) -> Option<Cause> {
-            let look = Look::at(&self.folder.join("relay.yaml"), Some(refused));
-            self.watch.is_due(look, &Tried::Refused(refused), refused.at + later)
+            let look = ConfigFileState::at(&self.folder.join("relay.yaml"), Some(refused));
+            self.watch.is_due(look, &LastAttempt::Refused(refused), refused.at + later)
         }
 
-        fn waits(&mut self, tried: &Tried<'_>) -> Option<String> {
+        fn waits(&mut self, tried: &LastAttempt<'_>) -> Option<String> {
             let folder = format!("{}/", self.folder.display());
             self.watch.waits(tried).map(|waits| waits.missing.unwrap_or("nothing".into()).replace(&folder, ""))
         }
@@ -209,7 +209,7 @@ mod tests {
         let (path, long) = (world.folder.join("relay.yaml"), Instant::now() + 10 * AGAIN);
         let mut looks = |text: &str| {
             std::fs::write(&path, text).unwrap();
-            [(); 3].map(|()| world.watch.is_due(Look::at(&path, None), &Tried::Taken(&in_use), long))
+            [(); 3].map(|()| world.watch.is_due(ConfigFileState::at(&path, None), &LastAttempt::Taken(&in_use), long))
         };
         assert_eq!(looks("one"), [None; 3]);
         assert_eq!(looks("two"), [None, Some(Cause::News), Some(Cause::News)]);
@@ -223,14 +223,14 @@ mod tests {
         for _ in 0..2 {
             let _ = std::fs::remove_file(world.folder.join("a.pem"));
             let both = world.refused();
-            assert_eq!(world.waits(&Tried::Refused(&both)).as_deref(), Some("a.pem, b.pem"));
-            assert_eq!(world.waits(&Tried::Refused(&world.refused())), None, "another attempt, the same");
+            assert_eq!(world.waits(&LastAttempt::Refused(&both)).as_deref(), Some("a.pem, b.pem"));
+            assert_eq!(world.waits(&LastAttempt::Refused(&world.refused())), None, "another attempt, the same");
             world.write("a.pem", "there");
-            assert_eq!(world.waits(&Tried::Refused(&both)), None, "it is not known yet whether that is enough");
-            assert_eq!(world.waits(&Tried::Refused(&world.refused())).as_deref(), Some("b.pem"));
-            assert_eq!(world.waits(&Tried::Taken(&nothing)), None);
+            assert_eq!(world.waits(&LastAttempt::Refused(&both)), None, "it is not known yet whether that is enough");
+            assert_eq!(world.waits(&LastAttempt::Refused(&world.refused())).as_deref(), Some("b.pem"));
+            assert_eq!(world.waits(&LastAttempt::Taken(&nothing)), None);
         }
         world.write("b.pem", "there");
-        assert_eq!(world.waits(&Tried::Refused(&world.refused())).as_deref(), Some("nothing"), "another fault");
+        assert_eq!(world.waits(&LastAttempt::Refused(&world.refused())).as_deref(), Some("nothing"), "another fault");
     }
 }

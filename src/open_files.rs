@@ -61,12 +61,12 @@ impl Shares {
 
 /// Files that are open only to be closed when one is needed and the limit is reached.
 #[derive(Debug)]
-pub(crate) struct Spare {
+pub(crate) struct SpareFiles {
     files: Mutex<Vec<File>>,
     count: usize,
 }
 
-impl Spare {
+impl SpareFiles {
     pub(crate) fn new(count: usize) -> Arc<Self> {
         let spare = Self { files: Mutex::default(), count };
         spare.refill();
@@ -117,7 +117,7 @@ mod tests {
 
     #[test]
     fn spare_files_are_closed_one_by_one_and_opened_again() {
-        let spare = Spare::new(2);
+        let spare = SpareFiles::new(2);
         assert!(spare.release() && spare.release() && !spare.release());
         assert!(spare.refill() && spare.release());
     }

@@ -13,7 +13,7 @@ use crate::config::{
     Applies, Config, Diagnostic, InUse, Reading, Reloaded, applies, with_lasting_hashes, without_environment,
 };
 use crate::config_status::{ConfigFacts, ConfigStatus};
-use crate::config_watch::{Attempt, Cause, ConfigWatch, Look, Tried, Waits};
+use crate::config_watch::{Attempt, Cause, ConfigFileState, ConfigWatch, LastAttempt, Waits};
 use crate::downstream::{self, DrainReason, DrainTimes, JudgedClients, Service};
 use crate::generation::Generation;
 use crate::relay::{LivePermissions, NeedsRestart, Newest, Views};
@@ -290,9 +290,9 @@ impl ReloadControl {
             let ConfigFacts { sha256, error, .. } = self.0.status.get();
             let refused = attempt.filter(|_| error.is_some());
             let (path, of_look) = (self.0.path.clone(), refused.clone());
-            let look = tokio::task::spawn_blocking(move || Look::at(&path, of_look.as_deref()));
+            let look = tokio::task::spawn_blocking(move || ConfigFileState::at(&path, of_look.as_deref()));
             let Ok(look) = look.await else { continue };
-            let tried = refused.as_deref().map_or(Tried::Taken(&sha256), Tried::Refused);
+            let tried = refused.as_deref().map_or(LastAttempt::Taken(&sha256), LastAttempt::Refused);
             if let Some(Waits { missing }) = watch.waits(&tried) {
                 let file = self.0.path.display();
                 tracing::warn!(%file, missing, "waiting: the configuration is read again when it or a file that it names changes, and every 30 s");

@@ -372,7 +372,7 @@ impl World {
         let peer = self.clients.get_mut(&id).unwrap();
         loop {
             let step = self.bounded.poll(&mut peer.session, &state, &mut self.leases, self.now);
-            self.view.seek(id, peer.session.take_claims());
+            self.view.add_claims(id, peer.session.take_claims());
             match step {
                 Step::Reply(reply) => {
                     for resource in &*reply.resources {

@@ -15,12 +15,12 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tower::Layer;
-use weir_core::xds::{Peer, Proven};
+use weir_core::xds::{Peer, PeerProof};
 
 use super::caller::{AdminSurface, Caller};
 use super::listener::{AdminSocket, Incoming, Listener};
-use super::places::{Answering, Place, Places};
-use crate::downstream::{HandshakeLimits, Handshakes, HttpVersion, Secured, Unread, WriteTimeout, first_word, secure};
+use super::places::{AdminPlace, Answering, Places};
+use crate::downstream::{HandshakeLimits, Handshakes, HttpVersion, Rewound, Secured, WriteTimeout, first_word, secure};
 use crate::log_pace::LogPace;
 use crate::tls::ListenerTls;
 
@@ -72,7 +72,7 @@ impl Serving {
         }
     }
 
-    async fn arrived(&self, Incoming { socket, address }: Incoming, place: Arc<Place>) {
+    async fn arrived(&self, Incoming { socket, address }: Incoming, place: Arc<AdminPlace>) {
         socket.prepare();
         let mut peer = Peer { connection: 0, address, proven: socket.process() };
         let Some(tls) = &self.tls else {
@@ -82,7 +82,7 @@ impl Serving {
         let Some(Secured { stream, names, chain }) = secure(socket, &peer, tls, &self.handshakes).await else { return };
         place.authenticated();
         let chain = names.map(|names| {
-            peer.proven = Some(Proven::Certificate(names));
+            peer.proven = Some(PeerProof::Certificate(names));
             Arc::new(chain)
         });
         let caller = Caller { via: self.via, peer: Arc::new(peer), chain };
@@ -94,11 +94,11 @@ impl Serving {
         &self,
         mut stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
         caller: Caller,
-        place: Arc<Place>,
+        place: Arc<AdminPlace>,
     ) {
         let Ok(Ok((spoken, first))) = timeout(FIRST_WORD, first_word(&mut stream)).await else { return };
         let of_writes = place.clone();
-        let io = WriteTimeout::new(Unread::new(first, stream), STALL);
+        let io = WriteTimeout::new(Rewound::new(first, stream), STALL);
         let io = TokioIo::new(io.noting(move || of_writes.wrote()));
         let peer = caller.peer.clone();
         let pages = TowerToHyperService::new(Extension(caller).layer(self.pages.clone()));

@@ -205,7 +205,7 @@ fn is_foreign<B>(request: &http::Request<B>, via: AdminSurface) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use weir_core::xds::{CertificateNames, Peer, Proven, SegmentPattern};
+    use weir_core::xds::{CertificateNames, Peer, PeerProof, SegmentPattern};
 
     use super::*;
 
@@ -340,7 +340,7 @@ mod tests {
     fn identities_are_matched_by_what_certificates_prove() {
         let dns = |name: &str| IdentityPattern::Dns(SegmentPattern::dns(name).unwrap());
         let names = CertificateNames { dns: vec!["ops.example".into()], ..CertificateNames::default() };
-        let peer = Peer { connection: 0, address: None, proven: Some(Proven::Certificate(names)) };
+        let peer = Peer { connection: 0, address: None, proven: Some(PeerProof::Certificate(names)) };
         assert!(dns("ops.example").is_of(&peer) && dns("{any}.example").is_of(&peer));
         assert!(!dns("other.example").is_of(&peer));
     }

@@ -13,7 +13,7 @@ use tokio::time::sleep;
 use super::caller::AdminSurface;
 use crate::downstream::{LateSocket, Socket, UnixSocket};
 use crate::log_pace::LogPace;
-use crate::open_files::{self, Spare};
+use crate::open_files::{self, SpareFiles};
 use crate::tls::ListenerTls;
 
 /// An open socket for operators or probes.
@@ -36,7 +36,7 @@ pub(super) struct DetachedSocket(SocketAddr, std::net::TcpListener);
 
 pub(super) struct Listener {
     socket: AdminSocket,
-    spare: Arc<Spare>,
+    spare: Arc<SpareFiles>,
     failed: LogPace,
     refused: LogPace,
 }
@@ -109,7 +109,7 @@ impl DetachedSocket {
 
 impl Listener {
     /// `spare` reserves files for some connections.
-    pub(crate) fn new(socket: AdminSocket, spare: Arc<Spare>) -> Self {
+    pub(crate) fn new(socket: AdminSocket, spare: Arc<SpareFiles>) -> Self {
         Self { socket, spare, failed: LogPace::once_a_minute(), refused: LogPace::once_a_minute() }
     }
 

@@ -57,7 +57,7 @@ pub(crate) use self::server_info::{ListenerInfo, ServerInfo, instance_of};
 use crate::client_status::ClientStatus;
 use crate::config_status::ConfigStatus;
 use crate::downstream::RestService;
-use crate::open_files::Spare;
+use crate::open_files::SpareFiles;
 use crate::relay::Views;
 use crate::telemetry::LogControl;
 use crate::tls::ListenerTls;
@@ -119,7 +119,7 @@ pub(crate) struct Dry(pub(crate) bool);
 /// polled. Dropping it closes all connections.
 pub(crate) fn serve(
     sockets: Vec<AdminSocket>,
-    spare: Arc<Spare>,
+    spare: Arc<SpareFiles>,
     rules: Arc<Rules>,
     shown: CurrentContext,
 ) -> impl Future<Output = ()> {

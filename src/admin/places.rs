@@ -52,7 +52,7 @@ enum Asked {
 
 /// The place of a connection; free again when it is dropped.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct AdminPlace {
     places: Arc<Places>,
     number: u64,
     asks: Arc<Notify>,
@@ -61,7 +61,7 @@ pub(super) struct Place {
 /// A request that is being answered. Until it is dropped, its connection does not give way.
 #[derive(Debug)]
 pub(super) struct Answering {
-    place: Arc<Place>,
+    place: Arc<AdminPlace>,
 }
 
 impl Places {
@@ -70,7 +70,7 @@ impl Places {
     }
 
     /// Returns a place, and whether another connection gave way for it. Waits while all others answer requests or are authenticated.
-    pub(crate) async fn take(self: &Arc<Self>) -> (Arc<Place>, bool) {
+    pub(crate) async fn take(self: &Arc<Self>) -> (Arc<AdminPlace>, bool) {
         let patient_until = Instant::now() + PATIENCE_BY_SPARED * self.spared;
         loop {
             let changed = self.changed.notified();
@@ -88,7 +88,7 @@ impl Places {
     }
 
     /// Takes a place, or asks a connection to give way. If none may be asked yet, returns the time from which one may be.
-    fn try_take(self: &Arc<Self>, patient_until: Instant) -> Result<(Arc<Place>, bool), Option<Instant>> {
+    fn try_take(self: &Arc<Self>, patient_until: Instant) -> Result<(Arc<AdminPlace>, bool), Option<Instant>> {
         let mut seats = self.seats();
         if seats.taken.len() >= self.count {
             if seats.taken.values().any(|seat| seat.asked != Asked::No) {
@@ -110,7 +110,7 @@ impl Places {
         let seat = Seat { idle_since, requests, is_authenticated, asked: Asked::No, asks: asks.clone() };
         seats.taken.insert(number, seat);
         let gave_way = std::mem::take(&mut seats.has_agreed);
-        Ok((Arc::new(Place { places: self.clone(), number, asks }), gave_way))
+        Ok((Arc::new(AdminPlace { places: self.clone(), number, asks }), gave_way))
     }
 
     fn seats(&self) -> MutexGuard<'_, Seats> {
@@ -124,7 +124,7 @@ impl Seat {
     }
 }
 
-impl Place {
+impl AdminPlace {
     /// Waits until the connection has to give way. After this, no request is begun on it.
     pub(crate) async fn gives_way(&self) {
         loop {
@@ -173,7 +173,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for AdminPlace {
     fn drop(&mut self) {
         self.places.seats().taken.remove(&self.number);
         self.places.changed.notify_one();
@@ -203,14 +203,14 @@ mod tests {
     const PATIENCE: Duration = Duration::from_secs(20);
     const SPARED: Duration = Duration::from_millis(50);
 
-    async fn place(places: &Arc<Places>) -> Arc<Place> {
+    async fn place(places: &Arc<Places>) -> Arc<AdminPlace> {
         let (place, gave_way) = timeout(PATIENCE, places.take()).await.expect("a place is free");
         assert!(!gave_way);
         place
     }
 
     /// Takes a place, for which one of these connections has to give way. Returns the index of that connection, and the new place.
-    async fn take_from(places: &Arc<Places>, others: &[&Arc<Place>]) -> (usize, Arc<Place>) {
+    async fn take_from(places: &Arc<Places>, others: &[&Arc<AdminPlace>]) -> (usize, Arc<AdminPlace>) {
         let taking = tokio::spawn({
             let places = places.clone();
             async move { places.take().await }

@@ -10,7 +10,7 @@ use tokio::sync::oneshot;
 
 use super::connection::Serving;
 use super::listener::{DetachedSocket, Listener};
-use crate::open_files::Spare;
+use crate::open_files::SpareFiles;
 
 /// Dropping this ends the thread and its connections.
 #[derive(Debug)]
@@ -23,7 +23,7 @@ impl ProbeThread {
     pub(super) fn start(
         socket: DetachedSocket,
         pages: Router,
-        spare: Arc<Spare>,
+        spare: Arc<SpareFiles>,
         connections: usize,
     ) -> io::Result<Self> {
         let runtime = Builder::new_current_thread().enable_all().build()?;

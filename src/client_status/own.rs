@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use weir_core::protocol::view::{AbsenceEvidence, Entry, Presence};
+use weir_core::protocol::view::{AbsenceEvidence, Presence, TableEntry};
 use weir_core::xds::{Authority, Name, Type, type_url};
 
 use super::Failure;
@@ -35,7 +35,7 @@ fn add(report: &ViewReport, view: &ViewSnapshot, rows: &mut Rows) -> Result<(), 
     // A name may be both in a set and requested by itself, so `rejected` keeps the errors of names that were shown.
     let mut unshown = rejected.clone();
     let mut expired = BTreeSet::new();
-    let mut by_authority = BTreeMap::<_, Vec<(&Type, &Name, &Entry)>>::new();
+    let mut by_authority = BTreeMap::<_, Vec<(&Type, &Name, &TableEntry)>>::new();
     for (kind, _, table) in view.snapshot.tables() {
         for (name, entry) in table.entries() {
             by_authority.entry(Authority::of(name).name().to_owned()).or_default().push((kind, name, entry));
@@ -88,7 +88,7 @@ fn refusal(rejected: &RejectedReport) -> UpdateFailureState {
 }
 
 /// Sets the status and its details (CSDS-4).
-fn describe(row: &mut GenericXdsConfig, entry: &Entry, rejected: Option<&RejectedReport>) {
+fn describe(row: &mut GenericXdsConfig, entry: &TableEntry, rejected: Option<&RejectedReport>) {
     let error = entry.error.as_ref().map(|(_, error)| error.message.as_str());
     let status = match (&entry.presence, rejected, error) {
         (_, Some(_), _) => ClientResourceStatus::Nacked,

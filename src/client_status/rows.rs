@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use prost::Message;
 use weir_core::proto::Any;
 use weir_core::protocol::moment::Moment;
-use weir_core::protocol::view::Entry;
+use weir_core::protocol::view::TableEntry;
 use weir_core::xds::{Name, Type};
 
 use super::Failure;
@@ -58,7 +58,7 @@ impl Rows {
     }
 
     /// Returns an entry with the view's resource under a name. A secret's content is not shown (CSDS-8).
-    pub(super) fn row(&self, kind: &Type, name: &Name, entry: Option<&Entry>, now: Moment) -> GenericXdsConfig {
+    pub(super) fn row(&self, kind: &Type, name: &Name, entry: Option<&TableEntry>, now: Moment) -> GenericXdsConfig {
         let type_url = kind.url().into_owned();
         let mut row = GenericXdsConfig { type_url, name: name.to_string(), ..GenericXdsConfig::default() };
         let Some((entry, resource)) = entry.and_then(|entry| Some((entry, entry.resource()?))) else { return row };

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use super::admin::{self, AdminOptions};
 use super::checker::Checker;
-use super::diagnostic::Place;
+use super::diagnostic::FilePosition;
 use super::{listen, raw};
 use crate::downstream::{ListenAddress, ListenOptions};
 
@@ -46,7 +46,7 @@ pub(super) fn check(raw: &raw::Root, checker: &mut Checker) -> Addresses {
     Addresses { listen, admin, probes }
 }
 
-fn report_overlaps(all: &[(ListenAddress, &Place)], checker: &mut Checker) {
+fn report_overlaps(all: &[(ListenAddress, &FilePosition)], checker: &mut Checker) {
     for (number, (address, place)) in all.iter().enumerate() {
         let taken = all[..number].iter().find(|(other, _)| overlap(other, address));
         if let Some((other, at)) = taken {
@@ -55,7 +55,13 @@ fn report_overlaps(all: &[(ListenAddress, &Place)], checker: &mut Checker) {
     }
 }
 
-fn report_taken(address: &ListenAddress, place: &Place, other: &ListenAddress, at: &Place, checker: &mut Checker) {
+fn report_taken(
+    address: &ListenAddress,
+    place: &FilePosition,
+    other: &ListenAddress,
+    at: &FilePosition,
+    checker: &mut Checker,
+) {
     let reason = match address == other || path_of(address).is_some() {
         true => format!("duplicate address {address}: already {} in line {}", at.path, at.line),
         false => format!("address {address} overlaps {other}, which is {} in line {}", at.path, at.line),

@@ -1,7 +1,7 @@
 //! Checks that numbers are not too large for their purpose, and do not contradict each other.
 
 use super::checker::Checker;
-use super::diagnostic::Place;
+use super::diagnostic::FilePosition;
 use super::form::{Counted, Located, Setting, Size, size_text};
 
 /// A number in force, as messages show it.
@@ -11,7 +11,7 @@ pub(super) struct Amount<'a> {
     key: &'a str,
     pub(crate) value: usize,
     /// Where the file sets it.
-    place: Option<&'a Place>,
+    place: Option<&'a FilePosition>,
     is_size: bool,
 }
 

@@ -4,9 +4,9 @@ use std::fmt::Display;
 use std::path::{Path, PathBuf};
 
 use super::bootstrap::{self, Bootstrap};
-use super::diagnostic::{Diagnostics, Place};
+use super::diagnostic::{Diagnostics, FilePosition};
 use super::files::{self, FileFault, hash_of};
-use super::form::{FilePath, Form, Located, Reader};
+use super::form::{FilePath, Form, Located, ValueReader};
 use super::raw;
 use super::yaml::{self, Node};
 use crate::upstream::Lists;
@@ -38,23 +38,23 @@ impl<'a> Checker<'a> {
     /// Substitutes environment variables in the values of a tree, and reads it by its forms.
     pub(crate) fn read(&mut self, mut tree: Node) -> Option<raw::Root> {
         yaml::expand(&mut tree, self.environment, &mut self.found);
-        raw::Root::read(&tree, &mut Reader::new(&mut self.found, raw::Root::schema))
+        raw::Root::read(&tree, &mut ValueReader::new(&mut self.found, raw::Root::schema))
     }
 
     pub(crate) fn into_diagnostics(self) -> Diagnostics {
         self.found
     }
 
-    pub(crate) fn fault(&mut self, place: &Place, reason: impl Into<String>) {
+    pub(crate) fn fault(&mut self, place: &FilePosition, reason: impl Into<String>) {
         self.found.fault(place, reason);
     }
 
-    pub(crate) fn warn(&mut self, place: &Place, reason: impl Into<String>) {
+    pub(crate) fn warn(&mut self, place: &FilePosition, reason: impl Into<String>) {
         self.found.warn(place, reason);
     }
 
     /// Reports that a section is incomplete, unless a fault in it may be the reason.
-    pub(crate) fn lacks(&mut self, section: &Place, reason: impl Into<String>) {
+    pub(crate) fn lacks(&mut self, section: &FilePosition, reason: impl Into<String>) {
         self.found.lacks(section, reason);
     }
 
@@ -67,7 +67,7 @@ impl<'a> Checker<'a> {
     }
 
     /// Checks something that the relay can start without, if files are to be checked.
-    pub(crate) fn look<E: Display>(&mut self, place: &Place, look: impl FnOnce() -> Result<(), E>) {
+    pub(crate) fn look<E: Display>(&mut self, place: &FilePosition, look: impl FnOnce() -> Result<(), E>) {
         if self.opens_files
             && let Err(error) = look()
         {
@@ -90,13 +90,13 @@ impl<'a> Checker<'a> {
     }
 
     /// Reads a text file that the configuration depends on.
-    pub(crate) fn text_of(&mut self, file: &Path, place: &Place) -> Option<String> {
+    pub(crate) fn text_of(&mut self, file: &Path, place: &FilePosition) -> Option<String> {
         self.found.name(file);
         files::text(file).map_err(|fault| self.fault(place, fault.to_string())).ok()
     }
 
     /// Reads a file that the configuration depends on and that is not text.
-    pub(crate) fn bytes_of(&mut self, file: &Path, place: &Place) -> Option<Vec<u8>> {
+    pub(crate) fn bytes_of(&mut self, file: &Path, place: &FilePosition) -> Option<Vec<u8>> {
         self.found.name(file);
         files::bytes(file).map_err(|fault| self.fault(place, fault.to_string())).ok()
     }

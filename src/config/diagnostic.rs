@@ -22,7 +22,7 @@ pub struct Diagnostic {
 
 /// The place of a value: line and column, and the path of keys.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct FilePosition {
     pub(crate) line: u64,
     pub(crate) column: u64,
     pub(crate) path: String,
@@ -58,15 +58,15 @@ impl Diagnostics {
         }
     }
 
-    pub(crate) fn fault(&mut self, place: &Place, reason: impl Into<String>) {
+    pub(crate) fn fault(&mut self, place: &FilePosition, reason: impl Into<String>) {
         self.faults.push(self.diagnostic(place, reason.into()));
     }
 
-    pub(crate) fn unusable(&mut self, place: &Place, reason: impl Into<String>) {
+    pub(crate) fn unusable(&mut self, place: &FilePosition, reason: impl Into<String>) {
         self.unusable.push(self.diagnostic(place, reason.into()));
     }
 
-    pub(crate) fn warn(&mut self, place: &Place, reason: impl Into<String>) {
+    pub(crate) fn warn(&mut self, place: &FilePosition, reason: impl Into<String>) {
         self.warnings.push(self.diagnostic(place, reason.into()));
     }
 
@@ -89,7 +89,7 @@ impl Diagnostics {
     }
 
     /// Reports that a section is incomplete, unless a fault in it may be the reason.
-    pub(crate) fn lacks(&mut self, section: &Place, reason: impl Into<String>) {
+    pub(crate) fn lacks(&mut self, section: &FilePosition, reason: impl Into<String>) {
         if !self.has_fault_within(&section.path) {
             self.fault(section, reason);
         }
@@ -99,14 +99,14 @@ impl Diagnostics {
         self.faults.iter().any(|fault| fault.path == self.file && encloses(path, &fault.at))
     }
 
-    fn diagnostic(&self, place: &Place, reason: String) -> Diagnostic {
+    fn diagnostic(&self, place: &FilePosition, reason: String) -> Diagnostic {
         let known = |number: u64| Some(number).filter(|number| *number > 0);
         let (line, column) = (known(place.line), known(place.column));
         Diagnostic { path: self.file.clone(), line, column, at: place.path.clone(), reason }
     }
 }
 
-impl Place {
+impl FilePosition {
     /// Whether paths and messages may quote a key of this section. In a section of headers somebody may have written a value, which may be secret, in
     /// place of a name.
     pub(crate) fn may_quote(&self, key: &str) -> bool {

@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 use serde::de::IgnoredAny;
 use serde_json::error::Category;
 
-use super::diagnostic::{Diagnostic, Diagnostics, Place};
+use super::diagnostic::{Diagnostic, Diagnostics, FilePosition};
 use super::files::FileFault;
 use super::json_tree;
-use super::yaml::{Entry, Node, Scalar, Value};
+use super::yaml::{Node, Scalar, Value, YamlEntry};
 
 pub(super) struct JsonReader {
     found: Diagnostics,
@@ -19,13 +19,13 @@ pub(super) struct JsonReader {
 
 /// An object and its place.
 pub(super) struct Object<'a> {
-    fields: &'a [Entry],
-    place: &'a Place,
+    fields: &'a [YamlEntry],
+    place: &'a FilePosition,
 }
 
 impl<'a> Object<'a> {
     /// Returns the place of a field, or of the object if the field is missing.
-    pub(crate) fn place(&self, key: &str) -> &'a Place {
+    pub(crate) fn place(&self, key: &str) -> &'a FilePosition {
         self.field(key).map_or(self.place, |node| &node.place)
     }
 
@@ -48,7 +48,8 @@ impl JsonReader {
         match serde_json::from_str::<IgnoredAny>(text) {
             Ok(_) => Some(json_tree::read(text, &mut self.found)),
             Err(error) => {
-                let place = Place { line: error.line() as u64, column: error.column() as u64, path: String::new() };
+                let place =
+                    FilePosition { line: error.line() as u64, column: error.column() as u64, path: String::new() };
                 self.found.fault(&place, syntax_words(&error));
                 None
             }
@@ -117,11 +118,11 @@ impl JsonReader {
         map.fields.iter().filter_map(|entry| Some((entry.key.as_str(), self.as_object(&entry.node)?))).collect()
     }
 
-    pub(crate) fn fault(&mut self, place: &Place, reason: impl Into<String>) {
+    pub(crate) fn fault(&mut self, place: &FilePosition, reason: impl Into<String>) {
         self.found.fault(place, reason);
     }
 
-    pub(crate) fn warn(&mut self, place: &Place, reason: impl Into<String>) {
+    pub(crate) fn warn(&mut self, place: &FilePosition, reason: impl Into<String>) {
         self.found.warn(place, reason);
     }
 

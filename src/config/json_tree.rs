@@ -1,7 +1,7 @@
 //! Reads a valid JSON text to a tree with the positions of keys and values. YAML's parser does not read all of JSON.
 
-use super::diagnostic::{Diagnostics, Place};
-use super::yaml::{Entry, Node, Scalar, Value};
+use super::diagnostic::{Diagnostics, FilePosition};
+use super::yaml::{Node, Scalar, Value, YamlEntry};
 
 /// Reads a text that serde_json accepts. The first of duplicate keys counts, and the others are faults.
 pub(super) fn read(text: &str, found: &mut Diagnostics) -> Node {
@@ -29,7 +29,7 @@ impl<'t> Reader<'t, '_> {
         Node { place, value }
     }
 
-    fn items(&mut self, list: &Place) -> Vec<Node> {
+    fn items(&mut self, list: &FilePosition) -> Vec<Node> {
         let mut items = Vec::new();
         while self.has_next(']') {
             items.push(self.node(list.item(items.len())));
@@ -37,8 +37,8 @@ impl<'t> Reader<'t, '_> {
         items
     }
 
-    fn entries(&mut self, map: &Place) -> Vec<Entry> {
-        let mut entries: Vec<Entry> = Vec::new();
+    fn entries(&mut self, map: &FilePosition) -> Vec<YamlEntry> {
+        let mut entries: Vec<YamlEntry> = Vec::new();
         while self.has_next('}') {
             let mut place = self.place(map.path.clone());
             let key = self.string(&place);
@@ -52,7 +52,7 @@ impl<'t> Reader<'t, '_> {
                     let reason = format!("duplicate key {key:?}: already in line {}", first.place.line);
                     self.found.fault(&place, reason);
                 }
-                None => entries.push(Entry { key, place, node }),
+                None => entries.push(YamlEntry { key, place, node }),
             }
         }
         entries
@@ -72,7 +72,7 @@ impl<'t> Reader<'t, '_> {
         !is_end
     }
 
-    fn string(&mut self, place: &Place) -> Option<String> {
+    fn string(&mut self, place: &FilePosition) -> Option<String> {
         let mut escaped = false;
         let is_end = |(_, letter): &(usize, char)| {
             let ends = *letter == '"' && !escaped;
@@ -117,7 +117,7 @@ impl<'t> Reader<'t, '_> {
         taken
     }
 
-    fn place(&self, path: String) -> Place {
-        Place { line: self.line, column: self.column, path }
+    fn place(&self, path: String) -> FilePosition {
+        FilePosition { line: self.line, column: self.column, path }
     }
 }

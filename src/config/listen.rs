@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use super::access::check_network;
 use super::checker::Checker;
-use super::diagnostic::Place;
+use super::diagnostic::FilePosition;
 use super::form::{FilePath, ListenPlace, Located};
 use super::{listen_tls, raw};
 use crate::downstream::{
@@ -41,7 +41,7 @@ fn only_of_sockets(raw: &raw::Listen, checker: &mut Checker) {
     }
 }
 
-fn unix(raw: &raw::Listen, place: &Place, path: &FilePath, checker: &mut Checker) -> UnixOptions {
+fn unix(raw: &raw::Listen, place: &FilePosition, path: &FilePath, checker: &mut Checker) -> UnixOptions {
     let given = |account: &Option<Located<Account>>| account.as_ref().map(|account| account.value.clone());
     let options = UnixOptions {
         path: socket_path(place, path, checker),
@@ -54,7 +54,7 @@ fn unix(raw: &raw::Listen, place: &Place, path: &FilePath, checker: &mut Checker
 }
 
 /// Returns the path of a socket. Its folder is checked if files are to be checked.
-pub(super) fn socket_path(place: &Place, path: &FilePath, checker: &mut Checker) -> PathBuf {
+pub(super) fn socket_path(place: &FilePosition, path: &FilePath, checker: &mut Checker) -> PathBuf {
     let path = checker.path(path);
     let folder = folder_of(&path);
     if folder.as_os_str().len() > LONGEST_FOLDER {
@@ -66,7 +66,7 @@ pub(super) fn socket_path(place: &Place, path: &FilePath, checker: &mut Checker)
     path
 }
 
-fn place<T>(given: &Option<Located<T>>) -> Option<&Place> {
+fn place<T>(given: &Option<Located<T>>) -> Option<&FilePosition> {
     given.as_ref().map(|given| &given.place)
 }
 

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::SystemTime;
 
 use super::checker::Checker;
-use super::diagnostic::Place;
+use super::diagnostic::FilePosition;
 use super::files::{
     is_without_names, look_at_cas, look_at_certificates, look_at_key, look_at_lists, look_at_pair, validity,
 };
@@ -21,7 +21,7 @@ pub(super) fn check(raw: &Located<raw::ListenTls>, checker: &mut Checker) -> Opt
 
 /// Returns the certificates that peers are shown: a single one, or a list.
 pub(super) fn shown_certificates(
-    section: &Place,
+    section: &FilePosition,
     (certificate, key): (&Option<Located<FilePath>>, &Option<Located<FilePath>>),
     certificates: &Option<Located<NonEmpty<raw::ShownCertificate>>>,
     checker: &mut Checker,
@@ -57,7 +57,7 @@ pub(super) fn shown_certificates(
 
 /// Returns a certificate and a key if both are set.
 pub(super) fn together<'r>(
-    section: &Place,
+    section: &FilePosition,
     certificate: &'r Option<Located<FilePath>>,
     key: &'r Option<Located<FilePath>>,
     checker: &mut Checker,
@@ -134,7 +134,7 @@ pub(super) fn trust(
 }
 
 /// Warns of a certificate that expires soon, or has expired.
-fn warn_of_end(certificate: &Path, place: &Place, checker: &mut Checker) {
+fn warn_of_end(certificate: &Path, place: &FilePosition, checker: &mut Checker) {
     let Some(validity) = validity(certificate) else { return };
     let now = SystemTime::now();
     let until = humantime::format_rfc3339_seconds(validity.until);

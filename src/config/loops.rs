@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use http::Uri;
 
 use super::checker::Checker;
-use super::diagnostic::Place;
+use super::diagnostic::FilePosition;
 use super::form::{ListenPlace, ServerSocket};
 use super::raw;
 use crate::upstream::{Plan, SourcePlan};
@@ -47,7 +47,7 @@ pub(super) fn check(raw: &raw::Root, plan: &Plan, checker: &mut Checker) {
     }
 }
 
-fn check_sockets(raw: &raw::Root, servers: &[(PathBuf, &Place)], checker: &mut Checker) {
+fn check_sockets(raw: &raw::Root, servers: &[(PathBuf, &FilePosition)], checker: &mut Checker) {
     let listens = raw.listen.0.iter().flat_map(|listen| &listen.0).filter_map(|listen| listen.address.0.as_ref());
     let own = listens.filter_map(|address| match &address.value {
         ListenPlace::Unix(path) => Some((checker.path(path), &address.place)),
@@ -63,7 +63,7 @@ fn check_sockets(raw: &raw::Root, servers: &[(PathBuf, &Place)], checker: &mut C
     }
 }
 
-fn own_addresses(raw: &raw::Root) -> Vec<(SocketAddr, &Place)> {
+fn own_addresses(raw: &raw::Root) -> Vec<(SocketAddr, &FilePosition)> {
     let listen = raw.listen.0.iter().flat_map(|listen| &listen.0);
     let listen = listen.filter_map(|listen| listen.address.0.as_ref()).filter_map(|address| match address.value {
         ListenPlace::Tcp(tcp) => Some((tcp, &address.place)),

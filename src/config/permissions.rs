@@ -10,7 +10,7 @@ use weir_core::xds::{
 
 use super::access::known_type;
 use super::checker::Checker;
-use super::diagnostic::Place;
+use super::diagnostic::FilePosition;
 use super::form::{ListenPlace, Located, Name, NonEmpty};
 use super::{raw, views};
 
@@ -166,14 +166,14 @@ pub(super) fn check_identity(entry: &Located<raw::IdentityEntry>, checker: &mut 
 
 fn pattern_of(
     text: &str,
-    place: &Place,
+    place: &FilePosition,
     parse: fn(&str) -> Result<SegmentPattern, PatternFault>,
     checker: &mut Checker,
 ) -> Option<SegmentPattern> {
     parse(text).map_err(|fault| checker.fault(place, format!("invalid pattern {text:?}: expected {fault}"))).ok()
 }
 
-fn node_field(name: &str, place: &Place, checker: &mut Checker) -> Option<KeyField> {
+fn node_field(name: &str, place: &FilePosition, checker: &mut Checker) -> Option<KeyField> {
     let field = KeyField::parse(name).filter(KeyField::is_text);
     if field.is_none() {
         let expected = "id, cluster, locality.region, locality.zone, locality.sub_zone or metadata.<path>";

@@ -13,7 +13,7 @@ use super::load::{self, Config, ConfigError, Review};
 use super::schema::schema;
 use super::secrets::{without_secrets, without_values};
 use super::shown::{fill, hide, json_of};
-use super::yaml::{self, Entry, Node, Value};
+use super::yaml::{self, Node, Value, YamlEntry};
 use crate::file_access;
 
 /// The file of a configuration that is in use.
@@ -212,7 +212,7 @@ fn put(tree: &mut Node, steps: &[&str], value: Option<&Node>) {
                 ([], Some(value)) => node = value.clone(),
                 _ => put(&mut node, rest, value),
             }
-            entries.push(Entry { key: (*first).to_owned(), place, node });
+            entries.push(YamlEntry { key: (*first).to_owned(), place, node });
         }
     }
 }

@@ -3,7 +3,7 @@
 use weir_core::xds::{IdPart, KeyField, KeyRule, Permissions};
 
 use super::checker::Checker;
-use super::diagnostic::Place;
+use super::diagnostic::FilePosition;
 use super::form::{Located, MetadataPath};
 use super::presets::Preset;
 use super::raw::{self, ExceptEntry, IdPartEntry, KeyEntry, ViewNode};
@@ -55,7 +55,7 @@ fn preset_shows_members(raw: &raw::Views) -> bool {
 }
 
 /// Returns where the file has a field of the key: at the field itself, or at the preset that contains it.
-pub(super) fn place_of(raw: &raw::Views, is_meant: impl Fn(&KeyField) -> bool) -> Option<&Place> {
+pub(super) fn place_of(raw: &raw::Views, is_meant: impl Fn(&KeyField) -> bool) -> Option<&FilePosition> {
     let entries = raw.key.iter().flat_map(|entries| &entries.0);
     let mut named = entries.filter(|entry| matches!(&entry.value, KeyEntry::Field(field) if is_meant(field)));
     let of_preset = raw.preset.as_ref().filter(|name| Preset::of(name.value).key.iter().any(&is_meant));
@@ -96,7 +96,7 @@ fn tells_clients_apart(rule: &KeyRule) -> bool {
 
 /// Returns where the file states that clients with different ids share what a server makes for one of them. A list of plain fields has the same
 /// effect and is not returned: it is right wherever the server makes nothing for a single client, which many existing files rely on.
-fn place_of_sharing(raw: &raw::Views, is_shown_one: bool) -> Option<&Place> {
+fn place_of_sharing(raw: &raw::Views, is_shown_one: bool) -> Option<&FilePosition> {
     let entries = raw.key.iter().flat_map(|entries| &entries.0);
     let mut in_parts = entries.filter(|entry| matches!(entry.value, KeyEntry::Parts(_)));
     let preset = raw.preset.as_ref().filter(|name| Preset::of(name.value).member);
@@ -110,7 +110,7 @@ const MADE_FOR_ONE: &str = "clients who share a view would be given what the con
                             too: expected id, tenant or header.<name> in views.key";
 
 fn fields_of(entries: &[Located<KeyEntry>], checker: &mut Checker) -> Vec<KeyField> {
-    let mut found: Vec<(&Place, KeyField)> = Vec::new();
+    let mut found: Vec<(&FilePosition, KeyField)> = Vec::new();
     for entry in entries {
         let field = match &entry.value {
             KeyEntry::Field(field) => Some(field.clone()),
@@ -165,7 +165,11 @@ fn in_metadata(path: &[String]) -> String {
 }
 
 /// Returns why a field cannot be in a key together with the others.
-fn contradiction(field: &KeyField, before: &[(&Place, KeyField)], all: &[(&Place, KeyField)]) -> Option<String> {
+fn contradiction(
+    field: &KeyField,
+    before: &[(&FilePosition, KeyField)],
+    all: &[(&FilePosition, KeyField)],
+) -> Option<String> {
     let has = |field: &KeyField| all.iter().any(|(_, other)| other == field);
     match field {
         KeyField::IdPart(_) if has(&KeyField::Id) => {

@@ -10,7 +10,7 @@ use http::Response;
 use tokio::sync::{SetOnce, mpsc, oneshot};
 
 use super::any_body::{AnyBody, grpc_response};
-use super::connections::Place;
+use super::connections::ConnectionPlace;
 use super::frames::Frames;
 use super::lifetime::Lifetime;
 use super::slot::Status;
@@ -19,7 +19,7 @@ use crate::memory::{GivesWay, StreamPlace};
 use crate::shared_runtime;
 
 /// Everything that can end a stream without a session.
-pub(super) struct Held {
+pub(super) struct EndConditions {
     lifetime: Lifetime,
     /// The stream's entry among those of its connection; `None` for a unary call.
     place: Option<(Arc<Yielding>, StreamPlace)>,
@@ -29,9 +29,9 @@ pub(super) struct Held {
 #[derive(Default)]
 struct Yielding(SetOnce<Status>);
 
-impl Held {
+impl EndConditions {
     /// Returns what ends a stream of this connection. `is_unary`: the call has a single, immediate response.
-    pub(super) fn by(place: &Place, is_unary: bool) -> Self {
+    pub(super) fn by(place: &ConnectionPlace, is_unary: bool) -> Self {
         let lifetime = place.lifetime();
         if is_unary {
             return Self { lifetime: lifetime.of_unary(), place: None };
@@ -66,7 +66,7 @@ impl GivesWay for Yielding {
 /// Responds with the messages and the final status of a new task, which `held` may end. After the status it reads and drops what still comes.
 pub(super) fn answered_apart(
     messages: mpsc::Receiver<Bytes>,
-    held: Held,
+    held: EndConditions,
     mut frames: Frames,
     answer: impl for<'a> FnOnce(&'a mut Frames) -> BoxFuture<'a, Status> + Send + 'static,
 ) -> Response<AnyBody> {

@@ -4,13 +4,13 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use weir_core::xds::{Owner, Peer, Proven};
+use weir_core::xds::{Owner, Peer, PeerProof};
 
 use super::accept::Accepted;
 use super::client_address::{AddressError, AddressSource};
 use super::client_stream::ClientStream;
 use super::connection::{self, ConnectionTimeouts};
-use super::connections::{Connections, Place, ends};
+use super::connections::{ConnectionPlace, Connections, ends};
 use super::drain::Drain;
 use super::handshake::secure;
 use super::handshakes::{HandshakeLimits, Handshakes};
@@ -19,7 +19,7 @@ use super::service::Service;
 use super::slot::Status;
 use super::socket::Socket;
 use crate::log_pace::LogPace;
-use crate::memory::{Belonging, costs};
+use crate::memory::{GroupMembership, costs};
 use crate::relay::{Newest, ViewQuota};
 use crate::tls::{ClientChain, ListenerTls};
 
@@ -65,7 +65,7 @@ impl Arrivals {
         &self,
         accepted: Accepted,
         tls: Option<Arc<ListenerTls>>,
-    ) -> Option<(ClientStream, Arc<Peer>, Arc<Place>)> {
+    ) -> Option<(ClientStream, Arc<Peer>, Arc<ConnectionPlace>)> {
         let Accepted { mut socket, address, spare, options } = accepted;
         socket.prepare();
         let (source, patience) = (AddressSource::of(&options, address), ConnectionTimeouts::default());
@@ -108,7 +108,7 @@ impl Arrivals {
         &self,
         source: AddressSource,
         socket: &mut Socket,
-        place: &Place,
+        place: &ConnectionPlace,
         limit: Duration,
     ) -> Option<Option<SocketAddr>> {
         let mut drain = self.drain.clone();
@@ -141,7 +141,7 @@ impl Arrivals {
         socket: Socket,
         tls: &Arc<ListenerTls>,
         peer: &mut Peer,
-        place: &Place,
+        place: &ConnectionPlace,
     ) -> Option<(ClientStream, ClientChain)> {
         let mut drain = self.drain.clone();
         let secured = tokio::select! {
@@ -151,12 +151,12 @@ impl Arrivals {
                 return None;
             }
         };
-        peer.proven = secured.names.map(Proven::Certificate);
+        peer.proven = secured.names.map(PeerProof::Certificate);
         Some((ClientStream::Tls(Box::new(secured.stream)), secured.chain))
     }
 
     /// Counts the connection, and the views that it makes, for the identity of its client. Returns false if it must be closed.
-    fn count_identity(&self, peer: &Peer, place: &Place) -> bool {
+    fn count_identity(&self, peer: &Peer, place: &ConnectionPlace) -> bool {
         let identity = peer.identity();
         place.set_quota(Arc::new(self.quota(peer, identity.as_deref())));
         let counted = place.count_identity(identity.as_deref());
@@ -172,7 +172,7 @@ impl Arrivals {
         let views = service.views();
         let Owner { tenant, share, is_relay } = views.permissions().current().owner_of(peer);
         let address = peer.ip().filter(|_| identity.is_none());
-        let belonging = Belonging { tenant, identity: identity.map(Arc::from), address, share };
+        let belonging = GroupMembership { tenant, identity: identity.map(Arc::from), address, share };
         views.quota(identity).charged_to(views.memory().connect(belonging), is_relay)
     }
 
@@ -189,7 +189,7 @@ impl Arrivals {
             }
             let Some(chain) = &chain else { return Ok(None) };
             let standing = chain.judge().map_err(|rejection| Status::unauthenticated(rejection.to_string()))?;
-            let proven = standing.names.map(Proven::Certificate);
+            let proven = standing.names.map(PeerProof::Certificate);
             if proven != peer.proven && !permissions.current().treat_as(&peer, &Peer { proven, ..Peer::clone(&peer) }) {
                 return Err(Status::unavailable("what counts of this client's certificate has changed; reconnect"));
             }

@@ -15,7 +15,7 @@ use tokio::time::Sleep;
 use weir_core::protocol::moment::Moment;
 use weir_core::protocol::session::{Reply, Step, Variant};
 
-use super::encode::{CompressedForms, Head, Outgoing, SharedMessages, Taker};
+use super::encode::{CompressedForms, CompressionClient, Head, Outgoing, SharedMessages};
 use super::making::Making;
 use super::slot::{Slot, Status};
 use super::to_come::{Come, Count, ToCome};
@@ -35,7 +35,7 @@ pub(super) struct SessionBody {
     making: Option<Making>,
     /// Whether the client accepts compressed replies.
     compression: Compression,
-    taker: Option<Taker>,
+    taker: Option<CompressionClient>,
     /// A reply whose compressed form is being made.
     to_come: Option<ToCome>,
     /// Whether the reply that has the turn brings the client something that it lacks.
@@ -166,9 +166,10 @@ impl SessionBody {
     }
 
     /// Returns the client as a taker of compressed replies; `None` if it does not accept them.
-    fn taker(&mut self) -> Option<Taker> {
+    fn taker(&mut self) -> Option<CompressionClient> {
         if self.compression != Compression::Off && self.taker.is_none() {
-            self.taker = self.slot.handle().map(|handle| Taker::new(self.compression, handle.client().key.as_str()));
+            self.taker =
+                self.slot.handle().map(|handle| CompressionClient::new(self.compression, handle.client().key.as_str()));
         }
         self.taker
     }

@@ -18,12 +18,12 @@ use tokio::time::timeout;
 use weir_core::xds::Peer;
 
 use super::coalesce::Coalesced;
-use super::connections::{ConnectionLimits, End, OpenStream, Place, ends, finish};
+use super::connections::{ConnectionLimits, ConnectionPlace, End, OpenStream, ends, finish};
 use super::counted::Counted;
 use super::drain::Drain;
 use super::paced_reads::PacedReads;
 use super::sent_ahead::WINDOW;
-use super::sniff::{HttpVersion, Unread, first_word};
+use super::sniff::{HttpVersion, Rewound, first_word};
 use super::socket::Socket;
 use super::write_timeout::WriteTimeout;
 
@@ -52,7 +52,7 @@ pub(super) async fn has_spoken(
     peer: &Peer,
     drain: &mut Drain,
     patience: ConnectionTimeouts,
-    place: &Place,
+    place: &ConnectionPlace,
 ) -> bool {
     tokio::select! {
         biased;
@@ -75,7 +75,7 @@ pub(super) async fn serve<F, B>(
     peer: Arc<Peer>,
     mut drain: Drain,
     patience: ConnectionTimeouts,
-    place: Arc<Place>,
+    place: Arc<ConnectionPlace>,
     call: impl Fn(Request<Incoming>, &OpenStream) -> F,
 ) where
     F: Future<Output = Response<B>> + Send + 'static,
@@ -89,7 +89,7 @@ pub(super) async fn serve<F, B>(
         tracing::debug!(%peer, "connection sent nothing; closing it");
         return;
     };
-    let io = PacedReads::new(Unread::new(first, stream), place.clone());
+    let io = PacedReads::new(Rewound::new(first, stream), place.clone());
     let service = service_fn(|request| {
         let open = place.open_stream();
         let response = call(request, &open);
@@ -210,7 +210,7 @@ mod tests {
         peer: SocketAddr,
         drain: Drain,
         patience: ConnectionTimeouts,
-        place: Arc<Place>,
+        place: Arc<ConnectionPlace>,
         body: Bytes,
     ) {
         let (near, peer) = (Socket::Tcp(near), Peer::at(peer));

@@ -73,7 +73,7 @@ pub(crate) use rest::{RestOptions, RestService};
 pub(crate) use server::Downstream;
 pub(crate) use service::{Options, Service};
 pub(crate) use shards::ShardFigures;
-pub(crate) use sniff::{HttpVersion, Unread, first_word};
+pub(crate) use sniff::{HttpVersion, Rewound, first_word};
 pub(crate) use socket::Socket;
 pub use unix_options::{Account, UnixOptions};
 pub(crate) use unix_options::{LONGEST_FOLDER, check_accounts, check_folder, folder_of};

@@ -9,18 +9,18 @@ use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep_until};
 
-use super::connections::Place;
+use super::connections::ConnectionPlace;
 use super::unsent::Unsent;
 
 pub(super) struct PacedReads<T> {
     inner: T,
-    place: Arc<Place>,
+    place: Arc<ConnectionPlace>,
     pause: Option<Pin<Box<Sleep>>>,
     unsent: Unsent,
 }
 
 impl<T> PacedReads<T> {
-    pub(crate) fn new(inner: T, place: Arc<Place>) -> Self {
+    pub(crate) fn new(inner: T, place: Arc<ConnectionPlace>) -> Self {
         let unsent = Unsent::of(place.account().cloned());
         Self { inner, place, pause: None, unsent }
     }

@@ -125,12 +125,12 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::memory::{Belonging, Budget, Memory};
+    use crate::memory::{Budget, GroupMembership, Memory};
 
     #[test]
     fn what_comes_while_a_stream_is_paused_is_charged_until_it_is_taken_or_no_stream_is_paused() {
         let memory = Memory::new(Budget::unlimited(), Arc::default(), Arc::default());
-        let account = memory.connect(Belonging::default());
+        let account = memory.connect(GroupMembership::default());
         let before = memory.used();
         let ahead = SentAhead::default();
         ahead.charge_to(account.charge(0));
@@ -155,7 +155,7 @@ mod tests {
     #[test]
     fn while_some_stream_is_always_paused_no_more_counts_than_what_came_since_that_one_was() {
         let memory = Memory::new(Budget::unlimited(), Arc::default(), Arc::default());
-        let account = memory.connect(Belonging::default());
+        let account = memory.connect(GroupMembership::default());
         let before = memory.used();
         let ahead = SentAhead::default();
         ahead.charge_to(account.charge(0));
@@ -181,7 +181,7 @@ mod tests {
     #[test]
     fn what_a_stream_takes_after_it_is_read_again_is_not_what_came_since_another_one_was_paused() {
         let memory = Memory::new(Budget::unlimited(), Arc::default(), Arc::default());
-        let account = memory.connect(Belonging::default());
+        let account = memory.connect(GroupMembership::default());
         let before = memory.used();
         let ahead = SentAhead::default();
         ahead.charge_to(account.charge(0));
@@ -220,7 +220,7 @@ mod tests {
     #[test]
     fn whatever_comes_while_a_stream_is_read_again_nothing_stays_charged() {
         let memory = Memory::new(Budget::unlimited(), Arc::default(), Arc::default());
-        let account = memory.connect(Belonging::default());
+        let account = memory.connect(GroupMembership::default());
         let before = memory.used();
         let ahead = SentAhead::default();
         ahead.charge_to(account.charge(0));

@@ -18,7 +18,7 @@ use super::arrival::Arrivals;
 use super::buffered_body::{BufferedBody, UNTAKEN};
 use super::client_stream::ClientStream;
 use super::connection::{self, ConnectionTimeouts};
-use super::connections::{Connections, OpenStream, Place};
+use super::connections::{ConnectionPlace, Connections, OpenStream};
 use super::drain::Drain;
 use super::health::Inquiry;
 use super::incomplete::{Inbound, IncompleteRequests};
@@ -147,7 +147,7 @@ impl Downstream {
         self,
         stream: ClientStream,
         peer: Arc<Peer>,
-        place: Arc<Place>,
+        place: Arc<ConnectionPlace>,
     ) -> impl Future<Output = ()> + Send + use<> {
         let drain = self.drain.clone();
         let inbound = self.incomplete.connection_with(place.sent_ahead().clone());
@@ -164,7 +164,7 @@ impl Downstream {
         request: Request<Incoming>,
         open: &OpenStream,
         peer: Arc<Peer>,
-        place: &Arc<Place>,
+        place: &Arc<ConnectionPlace>,
         inbound: Arc<Inbound>,
     ) -> impl Future<Output = Response<AnyBody>> + Send + use<> {
         if is_health_check(&request) {
@@ -190,7 +190,7 @@ impl Downstream {
         request: Request<Incoming>,
         is_beyond: bool,
         peer: Arc<Peer>,
-        place: &Place,
+        place: &ConnectionPlace,
         inbound: Arc<Inbound>,
     ) -> Answer {
         match self.refuse(&request, is_beyond, place) {
@@ -201,7 +201,7 @@ impl Downstream {
     }
 
     /// Returns why a request is refused, if it is. A health check never is, since a full relay would then count as a broken one.
-    fn refuse(&self, request: &Request<Incoming>, is_beyond: bool, place: &Place) -> Option<Refusal> {
+    fn refuse(&self, request: &Request<Incoming>, is_beyond: bool, place: &ConnectionPlace) -> Option<Refusal> {
         let judged = place.judged();
         let verdict = judged.as_ref().and_then(|client| client.verdict());
         let refusal = place.refuse().or_else(|| verdict.map(Refusal::judged)); // the first also ends the connection
@@ -220,7 +220,7 @@ impl Downstream {
         request: Request<Incoming>,
         peer: Arc<Peer>,
         inbound: Arc<Inbound>,
-        place: &Place,
+        place: &ConnectionPlace,
     ) -> Response<AnyBody> {
         let service = self.service.get();
         if let Some(inquiry) = Inquiry::of_path(request.uri().path()) {

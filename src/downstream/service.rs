@@ -12,11 +12,11 @@ use weir_core::protocol::set_mark::RELAY_HEADER;
 use weir_core::xds::{LOADS_PATH, LOADS_PATH_V2, Method, Peer, Shape};
 
 use super::any_body::{AnyBody, grpc_response, refuse};
-use super::apart::{Held, answered_apart};
+use super::apart::{EndConditions, answered_apart};
 use super::body::{SessionBody, Shared};
 use super::buffered_body::{BufferedBody, UNTAKEN};
 use super::client_status::{StatusCall, StatusMethod};
-use super::connections::{ConnectionLimits, Place};
+use super::connections::{ConnectionLimits, ConnectionPlace};
 use super::drain::Drain;
 use super::encode::{CompressedForms, SharedMessages};
 use super::frames::Frames;
@@ -152,7 +152,7 @@ impl Service {
         request: Request<Incoming>,
         peer: Arc<Peer>,
         inbound: Arc<Inbound>,
-        place: &Place,
+        place: &ConnectionPlace,
     ) -> Response<AnyBody> {
         let path = request.uri().path().to_owned();
         let compression = self.compression_for(&request, &peer, GRPC_ACCEPT_ENCODING);
@@ -229,28 +229,46 @@ impl Service {
     }
 
     /// Takes the drain of the process: a watch goes on when another configuration replaces this one.
-    pub(super) fn health(&self, inquiry: Inquiry, frames: Frames, place: &Place, drain: Drain) -> Response<AnyBody> {
+    pub(super) fn health(
+        &self,
+        inquiry: Inquiry,
+        frames: Frames,
+        place: &ConnectionPlace,
+        drain: Drain,
+    ) -> Response<AnyBody> {
         let (out, messages) = mpsc::channel(2);
-        let held = Held::by(place, inquiry == Inquiry::Check);
+        let held = EndConditions::by(place, inquiry == Inquiry::Check);
         let health = Health { readiness: self.views.readiness().clone(), drain, v2: self.v2 };
         answered_apart(messages, held, frames, move |frames| Box::pin(health.answer(inquiry, frames, out)))
     }
 
-    fn client_status(&self, method: StatusMethod, frames: Frames, peer: Arc<Peer>, place: &Place) -> Response<AnyBody> {
+    fn client_status(
+        &self,
+        method: StatusMethod,
+        frames: Frames,
+        peer: Arc<Peer>,
+        place: &ConnectionPlace,
+    ) -> Response<AnyBody> {
         let (out, messages) = mpsc::channel(1);
-        let held = Held::by(place, method == StatusMethod::Fetch);
+        let held = EndConditions::by(place, method == StatusMethod::Fetch);
         let (status, permissions) = (self.client_status.clone(), self.views.permissions().clone());
         let call = StatusCall { status, permissions, peer, drain: self.drain.clone() };
         answered_apart(messages, held, frames, move |frames| Box::pin(call.answer(method, frames, out)))
     }
 
-    fn loads(&self, frames: Frames, (peer, headers): (Arc<Peer>, KeyHeaders), place: &Place) -> Response<AnyBody> {
+    fn loads(
+        &self,
+        frames: Frames,
+        (peer, headers): (Arc<Peer>, KeyHeaders),
+        place: &ConnectionPlace,
+    ) -> Response<AnyBody> {
         // Reports that pass through wait for the server, which may read none.
         let frames = frames.inflating_to(LARGEST_INFLATED_REPORT);
         let (answers, messages) = mpsc::channel(1);
         let (limits, counters) = (self.request_limits, self.views.counters().limits.clone());
         let (loads, drain) = (self.loads.clone(), self.drain.clone());
-        let (quota, held, pace) = (place.quota(), Held::by(place, false), Pace::per_second(self.requests_per_second));
+        let (quota, held, pace) =
+            (place.quota(), EndConditions::by(place, false), Pace::per_second(self.requests_per_second));
         let call = LoadsCall { loads, limits, counters, drain, peer, headers, quota, pace };
         answered_apart(messages, held, frames, move |frames| Box::pin(loads::serve(frames, call, answers)))
     }

@@ -29,18 +29,18 @@ pub(crate) async fn first_word(from: &mut (impl AsyncRead + Unpin)) -> io::Resul
 }
 
 /// A connection with its first bytes put back.
-pub(crate) struct Unread<S> {
+pub(crate) struct Rewound<S> {
     first: Cursor<Vec<u8>>,
     stream: S,
 }
 
-impl<S> Unread<S> {
+impl<S> Rewound<S> {
     pub(crate) fn new(first: Vec<u8>, stream: S) -> Self {
         Self { first: Cursor::new(first), stream }
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Unread<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for Rewound<S> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         if (self.first.position() as usize) < self.first.get_ref().len() {
             return Pin::new(&mut self.first).poll_read(cx, buffer);
@@ -49,7 +49,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Unread<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Unread<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for Rewound<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.stream).poll_write(cx, bytes)
     }

@@ -10,7 +10,7 @@ use std::task::{Context, Poll};
 use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
-use weir_core::xds::Proven;
+use weir_core::xds::PeerProof;
 
 use super::delegate_io::delegate_io;
 
@@ -45,12 +45,12 @@ macro_rules! of_either {
 
 impl Socket {
     /// Returns the process at the other end, if the system says which it is.
-    pub(crate) fn process(&self) -> Option<Proven> {
+    pub(crate) fn process(&self) -> Option<PeerProof> {
         match self {
             Self::Tcp(_) | Self::Between(_) => None,
             Self::Unix(stream) => {
                 let process = stream.peer_cred().ok()?;
-                Some(Proven::Process { uid: process.uid(), gid: process.gid() })
+                Some(PeerProof::Process { uid: process.uid(), gid: process.gid() })
             }
         }
     }

@@ -11,7 +11,7 @@ use futures_util::future::poll_immediate;
 use prost::Message;
 use weir_core::proto::Request;
 use weir_core::proto::discovery::{DeltaDiscoveryRequest, DiscoveryRequest};
-use weir_core::protocol::session::{BadRequest, CloseReason, Fetched, Variant};
+use weir_core::protocol::session::{BadRequest, CloseReason, FetchResult, Variant};
 use weir_core::xds::{HeldVersions, Method, Peer, Scope, Shape, StatedEntries};
 
 use super::drain::Drain;
@@ -162,12 +162,14 @@ async fn converse(frames: &mut Frames, slot: &Arc<Slot>, call: &mut Call) -> Opt
         frames.keep_pace(call.names_pace.as_ref(), new_names, Limit::NewNamesPerSecond).await;
         if shape == Shape::Fetch {
             return Some(match Box::pin(fetch_reply(handle, handle.fetch_timeout())).await {
-                Fetched::Reply(reply) => {
+                FetchResult::Reply(reply) => {
                     slot.answer(*reply);
                     Status::ok()
                 }
-                Fetched::End(end) => end.into(),
-                Fetched::Waiting(_) | Fetched::Unknown => Status::unavailable("resources not available yet; retry"),
+                FetchResult::End(end) => end.into(),
+                FetchResult::Waiting(_) | FetchResult::Unknown => {
+                    Status::unavailable("resources not available yet; retry")
+                }
             });
         }
     }

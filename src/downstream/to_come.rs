@@ -5,7 +5,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use weir_core::protocol::moment::Moment;
-use weir_core::protocol::session::{Estimate, Lag};
+use weir_core::protocol::session::{Estimate, ReplyLag};
 
 use super::encode::{CompressedForms, FormToCome, Outgoing};
 use super::turns::{LARGE, Turn, Turns};
@@ -14,7 +14,7 @@ use crate::relay::{Blocker, SessionHandle, TypePlace, reply_waits};
 /// What is counted for a reply once its form is decided.
 pub(super) struct Count {
     pub(super) place: TypePlace,
-    pub(super) lag: Lag,
+    pub(super) lag: ReplyLag,
     pub(super) begins_wait: Option<Moment>,
 }
 
@@ -96,8 +96,8 @@ impl ToCome {
     }
 }
 
-fn later(Lag { change, request }: Lag, by: Duration) -> Lag {
-    Lag { change: change.map(|lag| lag + by), request: request.map(|lag| lag + by) }
+fn later(ReplyLag { change, request }: ReplyLag, by: Duration) -> ReplyLag {
+    ReplyLag { change: change.map(|lag| lag + by), request: request.map(|lag| lag + by) }
 }
 
 #[cfg(test)]
@@ -109,7 +109,7 @@ mod tests {
     use super::*;
     use crate::compression::Compression;
     use crate::downstream::body::tests::{Woken, reply_of_text};
-    use crate::downstream::encode::{SharedMessages, Taker};
+    use crate::downstream::encode::{CompressionClient, SharedMessages};
     use crate::memory::{Budget, Memory};
 
     /// Returns a reply of so many bytes that waits for its form, and the maker of the form.
@@ -117,7 +117,8 @@ mod tests {
         let memory = Memory::new(Budget::unlimited(), Arc::default(), Arc::default());
         let (forms, messages) = (CompressedForms::new(memory, Arc::default()), SharedMessages::new("weir"));
         let outgoing = Outgoing::new(reply_of_text(bytes), Variant::Delta, &messages);
-        let form = forms.compress(outgoing, Taker::new(Compression::Always, "view")).expect_err("it is to come");
+        let form =
+            forms.compress(outgoing, CompressionClient::new(Compression::Always, "view")).expect_err("it is to come");
         (ToCome::new(form, None, Moment::START, true), forms)
     }
 
@@ -160,9 +161,9 @@ mod tests {
     #[test]
     fn what_a_reply_has_waited_is_a_part_of_its_lag() {
         let [before, waited] = [5, 150].map(Duration::from_millis);
-        let lag = later(Lag { change: Some(before), request: None }, waited);
+        let lag = later(ReplyLag { change: Some(before), request: None }, waited);
         assert_eq!((lag.change, lag.request), (Some(before + waited), None));
-        let lag = later(Lag { change: None, request: Some(before) }, waited);
+        let lag = later(ReplyLag { change: None, request: Some(before) }, waited);
         assert_eq!((lag.change, lag.request), (None, Some(before + waited)));
     }
 }

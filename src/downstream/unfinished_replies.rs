@@ -253,7 +253,7 @@ mod tests {
 
     use super::*;
     use crate::compression::Compression;
-    use crate::downstream::encode::{CompressedForms, PIECE, SharedMessages, Taker};
+    use crate::downstream::encode::{CompressedForms, CompressionClient, PIECE, SharedMessages};
     use crate::memory::{Budget, Memory};
 
     const MIB: usize = 1 << 20;
@@ -377,7 +377,7 @@ mod tests {
             let reply = Reply::sample(kind, vec![large.clone()]);
             let mut outgoing = Outgoing::new(reply, Variant::Delta, &fleet.messages);
             if is_compressed {
-                outgoing = match forms.compress(outgoing, Taker::new(Compression::Always, "view")) {
+                outgoing = match forms.compress(outgoing, CompressionClient::new(Compression::Always, "view")) {
                     Ok(outgoing) => outgoing,
                     Err(to_come) => to_come.made(&forms).await,
                 };
@@ -400,7 +400,7 @@ mod tests {
         let kind = TypeTable::new().resolve("type.googleapis.com/own.Type");
         let reply = Reply::sample(kind, vec![large]);
         let outgoing = Outgoing::new(reply, Variant::Delta, &fleet.messages);
-        let outgoing = match forms.compress(outgoing, Taker::new(Compression::Always, "view")) {
+        let outgoing = match forms.compress(outgoing, CompressionClient::new(Compression::Always, "view")) {
             Ok(outgoing) => outgoing,
             Err(to_come) => to_come.made(&forms).await,
         };

@@ -29,12 +29,12 @@ impl Unsent {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::memory::{Belonging, Budget, Memory};
+    use crate::memory::{Budget, GroupMembership, Memory};
 
     #[test]
     fn a_client_that_takes_nothing_is_charged_for_it_until_it_does_or_its_connection_ends() {
         let memory = Memory::new(Budget::unlimited(), Arc::default(), Arc::default());
-        let account = memory.connect(Belonging::default());
+        let account = memory.connect(GroupMembership::default());
         let before = memory.used();
         let mut unsent = Unsent::of(Some(account.clone()));
         unsent.note(false);

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 /// The groups that a connection is in.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Belonging {
+pub(crate) struct GroupMembership {
     /// The tenant of its client, by the rules.
     pub(crate) tenant: Option<Arc<str>>,
     pub(crate) identity: Option<Arc<str>>,
@@ -90,8 +90,8 @@ impl Group {
     }
 
     /// Returns the group of a new connection, and makes the groups above it that do not exist.
-    pub(super) fn join(self: &Arc<Self>, of: Belonging, number: u64) -> Arc<Self> {
-        let Belonging { tenant, identity, address, share } = of;
+    pub(super) fn join(self: &Arc<Self>, of: GroupMembership, number: u64) -> Arc<Self> {
+        let GroupMembership { tenant, identity, address, share } = of;
         let share = share.max(1);
         let of_tenant = self.within(Key::Tenant(tenant), share);
         let of_identity = of_tenant.within(Key::Identity(identity), share);

@@ -27,7 +27,7 @@ use weir_core::xds::BodyStore;
 
 pub(crate) use self::account::{Account, Charge, StreamPlace, ViewCharge};
 pub(crate) use self::container::{Budget, MachineMemory, MemorySetting};
-pub(crate) use self::group::{Belonging, GivesWay};
+pub(crate) use self::group::{GivesWay, GroupMembership};
 use self::group::{Group, Quantity, Standing};
 pub(crate) use self::live::LiveBytes;
 use self::live::Scale;
@@ -139,7 +139,7 @@ impl Memory {
     }
 
     /// Returns the account of a new connection. The connection itself is not charged yet.
-    pub(crate) fn connect(self: &Arc<Self>, of: Belonging) -> Arc<Account> {
+    pub(crate) fn connect(self: &Arc<Self>, of: GroupMembership) -> Arc<Account> {
         let number = self.connections.fetch_add(1, Ordering::Relaxed);
         Account::new(self.clone(), self.clients.join(of, number))
     }

@@ -14,12 +14,12 @@ fn memory(mib: usize) -> Arc<Memory> {
     memory
 }
 
-fn of(identity: &str) -> Belonging {
-    Belonging { identity: Some(identity.into()), ..Belonging::default() }
+fn of(identity: &str) -> GroupMembership {
+    GroupMembership { identity: Some(identity.into()), ..GroupMembership::default() }
 }
 
-fn at(address: [u8; 4]) -> Belonging {
-    Belonging { address: Some(IpAddr::from(address)), ..Belonging::default() }
+fn at(address: [u8; 4]) -> GroupMembership {
+    GroupMembership { address: Some(IpAddr::from(address)), ..GroupMembership::default() }
 }
 
 /// Charges an account for as long as it gets more, a MiB at a time.
@@ -66,9 +66,12 @@ fn a_fleet_that_is_alone_gets_it_too_however_many_connections_it_has() {
 
 #[test]
 fn a_flood_leaves_room_for_others_at_each_level() {
-    type Level = (&'static str, Box<dyn Fn(usize) -> Belonging>);
+    type Level = (&'static str, Box<dyn Fn(usize) -> GroupMembership>);
     let levels: [Level; 4] = [
-        ("its tenant", Box::new(|at| Belonging { tenant: Some(format!("t{at}").into()), ..of(&format!("{at}")) })),
+        (
+            "its tenant",
+            Box::new(|at| GroupMembership { tenant: Some(format!("t{at}").into()), ..of(&format!("{at}")) }),
+        ),
         ("its identity", Box::new(|at| of(&format!("{at}")))),
         ("its addresses", Box::new(|block| at([10, 0, block as u8, 1]))),
         ("its connection", Box::new(|_| of("same"))),
@@ -119,7 +122,7 @@ fn both_of_two_fleets_get_new_clients_in_while_they_are_below_their_parts() {
 fn a_share_and_a_relays_views_make_the_part_larger() {
     let memory = memory(1000);
     let _others: Vec<_> = (0..8).map(|number| memory.connect(of(&format!("{number}")))).collect();
-    let double = memory.connect(Belonging { share: 2, ..of("double") });
+    let double = memory.connect(GroupMembership { share: 2, ..of("double") });
     assert_eq!(double.group.standing(Quantity::Bytes, 300 * MIB, 1000 * MIB).part / MIB, 200);
     let relay = memory.connect(of("relay"));
     let views: Vec<_> = (0..9).map(|_| relay.charge_view(0, true)).collect();
@@ -345,7 +348,7 @@ fn whatever_comes_and_goes_all_accounts_end_at_zero() {
                         let identity = (number(3) > 0).then(|| format!("i{}", number(5)).into());
                         let address = Some(IpAddr::from([10, 0, number(3) as u8, 1]));
                         let share = number(4) as usize;
-                        accounts.push(memory.connect(Belonging { tenant, identity, address, share }));
+                        accounts.push(memory.connect(GroupMembership { tenant, identity, address, share }));
                     }
                     1 if !accounts.is_empty() => drop(accounts.swap_remove(number(accounts.len() as u64) as usize)),
                     2 if !charges.is_empty() => drop(charges.swap_remove(number(charges.len() as u64) as usize)),
@@ -378,11 +381,11 @@ fn whatever_comes_and_goes_all_accounts_end_at_zero() {
 #[test]
 fn another_share_counts_for_who_is_there_and_a_connection_with_little_does_not_end_for_its_group() {
     let memory = memory(1000);
-    let first = memory.connect(Belonging { share: 1, ..of("a") });
+    let first = memory.connect(GroupMembership { share: 1, ..of("a") });
     let _other = memory.connect(of("b"));
     let part = || first.group.standing(Quantity::Bytes, 900 * MIB, 1000 * MIB).part / MIB;
     assert_eq!(part(), 500);
-    let second = memory.connect(Belonging { share: 3, ..of("a") });
+    let second = memory.connect(GroupMembership { share: 3, ..of("a") });
     assert_eq!(part(), 375, "three of four parts, half of that");
     drop(second);
     assert_eq!(part(), 750);

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 
 use super::kind::ProblemKind;
-use super::sighting::{Several, Sighting};
+use super::sighting::{CountedSample, Sighting};
 
 /// The board of the process.
 #[derive(Debug, Default)]
@@ -43,11 +43,11 @@ pub(crate) struct Problem {
     title: &'static str,
     subject: String,
     reason: String,
-    servers: Several,
-    views: Several,
+    servers: CountedSample,
+    views: CountedSample,
     times: u64,
     clients: usize,
-    names: Several,
+    names: CountedSample,
     since_seconds: f64,
     /// Whether it comes and goes again and again. It may be absent at this moment.
     flaps: bool,

@@ -9,4 +9,4 @@ mod sighting;
 
 pub(crate) use self::board::ProblemBoard;
 pub(crate) use self::kind::ProblemKind;
-pub(crate) use self::sighting::{Several, Sighting, shortened};
+pub(crate) use self::sighting::{CountedSample, Sighting, shortened};

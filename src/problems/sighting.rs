@@ -14,15 +14,15 @@ pub(crate) struct Sighting {
     pub(crate) subject: String,
     /// The reason, in the words of the server, the client or the system.
     pub(crate) reason: String,
-    pub(crate) servers: Several,
+    pub(crate) servers: CountedSample,
     /// The names of the views, made from the fields of their keys.
-    pub(crate) views: Several,
+    pub(crate) views: CountedSample,
     /// How often it has happened, or how many cases there are; 0 if neither has a meaning here.
     pub(crate) times: u64,
     /// The number of concerned client streams, as far as it is known.
     pub(crate) clients: usize,
     /// Names of resources.
-    pub(crate) names: Several,
+    pub(crate) names: CountedSample,
     /// The effect on clients.
     pub(crate) noticed: &'static str,
     /// The command that shows more.
@@ -31,12 +31,12 @@ pub(crate) struct Sighting {
 
 /// The first few of some things, and how many there are.
 #[derive(Debug, Default, Clone, PartialEq, Eq, Serialize)]
-pub(crate) struct Several {
+pub(crate) struct CountedSample {
     pub(crate) count: usize,
     pub(crate) first: Vec<String>,
 }
 
-impl Several {
+impl CountedSample {
     /// Adds an item that was not added before.
     pub(crate) fn add(&mut self, one: impl Into<String>) {
         self.count += 1;
@@ -61,11 +61,11 @@ impl Sighting {
             group: subject.clone(),
             subject,
             reason: shortened(reason.into()),
-            servers: Several::default(),
-            views: Several::default(),
+            servers: CountedSample::default(),
+            views: CountedSample::default(),
             times: 0,
             clients: 0,
-            names: Several::default(),
+            names: CountedSample::default(),
             noticed: "",
             next: Vec::new(),
         }

@@ -234,7 +234,7 @@ const PAUSE: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
 mod tests {
-    use weir_core::protocol::session::{Heartbeat, Lag};
+    use weir_core::protocol::session::{Heartbeat, ReplyLag};
     use weir_core::protocol::view::Revision;
     use weir_core::xds::{BodyStore, SetVersion, TypeTable};
 
@@ -281,7 +281,7 @@ mod tests {
             set_mark: None,
             revision: Revision::ZERO,
             wrappers: true,
-            lag: Lag::default(),
+            lag: ReplyLag::default(),
             begins_wait: None,
             progress: None,
         };

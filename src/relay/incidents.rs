@@ -75,7 +75,7 @@ pub(crate) struct WaitWatch {
 
 /// Which views have answered in one look at the waits.
 #[derive(Debug)]
-pub(crate) enum Answered {
+pub(crate) enum AnsweringViews {
     All,
     Some(BTreeSet<String>),
 }
@@ -90,16 +90,16 @@ struct KnownWaits {
 impl WaitWatch {
     /// Counts the waits that have passed their bounds since the last look, and logs them, in one line for each kind. If a view has not answered, its
     /// waits keep their state. The waits of its sessions are read without the view.
-    pub(crate) fn note(&self, beyond: &BTreeSet<WaitKey>, answered: &Answered) {
+    pub(crate) fn note(&self, beyond: &BTreeSet<WaitKey>, answered: &AnsweringViews) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let new: Vec<_> = beyond.difference(&state.known).cloned().collect();
         for key in &new {
             state.counts[key.kind as usize] += 1;
         }
         match answered {
-            Answered::All if new.is_empty() && beyond.len() == state.known.len() => {}
-            Answered::All => state.known.clone_from(beyond),
-            Answered::Some(views) => {
+            AnsweringViews::All if new.is_empty() && beyond.len() == state.known.len() => {}
+            AnsweringViews::All => state.known.clone_from(beyond),
+            AnsweringViews::Some(views) => {
                 state.known.retain(|key| key.session.is_none() && !views.contains(&key.view));
                 state.known.extend(beyond.iter().cloned());
             }
@@ -142,7 +142,7 @@ mod tests {
             let counts: Vec<_> = watch.counts().filter(|(_, count)| *count > 0).collect();
             counts
         };
-        let count = |beyond: &[WaitKey]| count_of(beyond, Answered::All);
+        let count = |beyond: &[WaitKey]| count_of(beyond, AnsweringViews::All);
         assert_eq!(count(&[]), []);
         let (one, two, other) = (key(1, WaitKind::Ack), key(2, WaitKind::Ack), key(1, WaitKind::RoutingHold));
         assert_eq!(count(std::slice::from_ref(&one)), [(WaitKind::Ack, 1)]);
@@ -157,12 +157,12 @@ mod tests {
         let watch = WaitWatch::default();
         let of = |view: &str, session| WaitKey { view: view.into(), session, ..key(1, WaitKind::Name) };
         let all = [of("one", None), of("one", Some(1)), of("two", None)];
-        watch.note(&all.iter().cloned().collect(), &Answered::All);
-        watch.note(&BTreeSet::new(), &Answered::Some(BTreeSet::from(["two".to_owned()])));
+        watch.note(&all.iter().cloned().collect(), &AnsweringViews::All);
+        watch.note(&BTreeSet::new(), &AnsweringViews::Some(BTreeSet::from(["two".to_owned()])));
         assert_eq!(watch.beyond(), [of("one", None)]);
-        watch.note(&BTreeSet::from([of("one", None)]), &Answered::All);
+        watch.note(&BTreeSet::from([of("one", None)]), &AnsweringViews::All);
         assert_eq!(watch.counts().map(|(_, count)| count).sum::<u64>(), 3, "it was there all the time");
-        watch.note(&BTreeSet::new(), &Answered::All);
+        watch.note(&BTreeSet::new(), &AnsweringViews::All);
         assert!(watch.beyond().is_empty());
     }
 }

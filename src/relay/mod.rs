@@ -60,7 +60,7 @@ pub(crate) use counters::{CompressionCounters, ProcessCounters, ProxyFault};
 pub(crate) use deliveries::TypePlace;
 pub(crate) use hub::HubConnector;
 #[cfg(test)]
-pub(crate) use incidents::Answered;
+pub(crate) use incidents::AnsweringViews;
 pub(crate) use incidents::{Incidents, WaitWatch};
 pub use key_headers::KeyHeaders;
 pub(crate) use key_headers::{HeaderHasher, UnfitHeaders};
@@ -93,7 +93,7 @@ pub(crate) use state_load::StateLoad;
 pub(crate) use tenants::{TenantLimits, TenantStream};
 #[cfg(test)]
 pub(crate) use troubles::{AwayServer, TroubleWatch, ViewTroubles};
-pub(crate) use troubles::{Instead, WatchedView};
+pub(crate) use troubles::{ServedInstead, WatchedView};
 pub(crate) use view_watch::retire_idle;
 #[cfg(test)]
 pub(crate) use views::tests::{views_to, views_to_all};

@@ -12,13 +12,13 @@ use tokio::sync::OwnedSemaphorePermit;
 use super::link::SharedConnector;
 
 /// Kept while a stream is between two openings.
-pub(super) type Leave = OwnedSemaphorePermit;
+pub(super) type ReopenPermit = OwnedSemaphorePermit;
 
 /// The permits that one view has requested, by the server's place in the plan.
 #[derive(Default)]
 pub(super) struct Reopenings {
-    requested: BTreeMap<usize, Pin<Box<dyn Future<Output = Option<Leave>> + Send>>>,
-    granted: BTreeMap<usize, Option<Leave>>,
+    requested: BTreeMap<usize, Pin<Box<dyn Future<Output = Option<ReopenPermit>> + Send>>>,
+    granted: BTreeMap<usize, Option<ReopenPermit>>,
 }
 
 impl Reopenings {
@@ -46,7 +46,7 @@ impl Reopenings {
     }
 
     /// Takes the permit for one stream.
-    pub(crate) fn take(&mut self, server: usize) -> Option<Leave> {
+    pub(crate) fn take(&mut self, server: usize) -> Option<ReopenPermit> {
         self.granted.remove(&server).flatten()
     }
 

@@ -37,7 +37,7 @@ enum Phase {
 
 /// Why a load is late.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum Late {
+pub(crate) enum LateLoad {
     #[error("the disk has not answered for {} s", ACCESS.as_secs())]
     Hangs,
     #[error("it takes longer than {} s", IN_ALL.as_secs())]
@@ -111,7 +111,7 @@ impl StateLoad {
     }
 
     /// Stops the waiting when the load is late, and returns why. `None` if the load ends before.
-    pub(crate) async fn let_go_when_late(&self) -> Option<Late> {
+    pub(crate) async fn let_go_when_late(&self) -> Option<LateLoad> {
         loop {
             let Phase::Running { since } = *self.phase.borrow() else { return None };
             if let Some(late) = self.lateness(since, Instant::now()) {
@@ -128,12 +128,12 @@ impl StateLoad {
         }
     }
 
-    fn lateness(&self, since: Instant, now: Instant) -> Option<Late> {
+    fn lateness(&self, since: Instant, now: Instant) -> Option<LateLoad> {
         let asked = self.asked.load(Ordering::Relaxed).checked_sub(1).map(Duration::from_millis);
         let hangs = asked.is_some_and(|asked| now.saturating_duration_since(self.began + asked) >= ACCESS);
         match hangs {
-            true => Some(Late::Hangs),
-            false => (now.saturating_duration_since(since) >= IN_ALL).then_some(Late::Slow),
+            true => Some(LateLoad::Hangs),
+            false => (now.saturating_duration_since(since) >= IN_ALL).then_some(LateLoad::Slow),
         }
     }
 
@@ -191,9 +191,9 @@ mod tests {
         load.begin();
         let (start, second) = (load.began, Duration::from_secs(1));
         let at = |seconds: u32| load.lateness(start, start + seconds * second);
-        assert_eq!((at(29), at(30)), (None, Some(Late::Slow)), "it is busy, and the disk is not asked");
+        assert_eq!((at(29), at(30)), (None, Some(LateLoad::Slow)), "it is busy, and the disk is not asked");
         load.asked.store(5_001, Ordering::Relaxed);
-        assert_eq!((at(6), at(7)), (None, Some(Late::Hangs)));
+        assert_eq!((at(6), at(7)), (None, Some(LateLoad::Hangs)));
         load.ask(|| assert!(load.asked.load(Ordering::Relaxed) > 0));
         assert_eq!(at(7), None, "it has answered");
     }
@@ -208,7 +208,7 @@ mod tests {
             assert!(load.is_awaited() && tokio::time::timeout(LOOKS, load.awaited()).await.is_err());
             if is_late {
                 load.asked.store(1, Ordering::Relaxed);
-                assert_eq!(load.let_go_when_late().await, Some(Late::Hangs));
+                assert_eq!(load.let_go_when_late().await, Some(LateLoad::Hangs));
                 assert!(!load.is_awaited() && load.is_pending());
                 assert_eq!(load.let_go_when_late().await, None, "once");
             }

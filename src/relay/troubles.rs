@@ -46,12 +46,12 @@ pub(crate) struct ViewTroubles {
 pub(crate) struct AwayServer {
     pub(crate) server: String,
     pub(crate) error: String,
-    pub(crate) instead: Instead,
+    pub(crate) instead: ServedInstead,
 }
 
 /// What the view serves instead while a server is away. The worst case for clients comes last.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Instead {
+pub(crate) enum ServedInstead {
     Fallback,
     Cache,
     Nothing,

@@ -4,7 +4,7 @@ use weir_core::xds::{HeaderName, SharingKey};
 
 use super::load::{NotUsed, StoredView};
 use super::records::{HeaderRecord, ViewRecord};
-use super::save::{Written, WrittenSet};
+use super::save::{WrittenSet, WrittenView};
 use crate::relay::Views;
 
 /// The properties that all records of some views share.
@@ -48,13 +48,13 @@ impl Common {
 }
 
 /// A view in the file from which nothing was loaded. If it is written, it is written as a whole.
-pub(super) fn unwritten(view: &StoredView, views: &Views) -> Written {
+pub(super) fn unwritten(view: &StoredView, views: &Views) -> WrittenView {
     let sets = view.record.sets.iter().map(|set| {
         let known = WrittenSet { number: set.number, count: set.count, ..WrittenSet::default() };
         ((views.types().resolve(&set.type_name), set.class()), known)
     });
     let next_set = view.record.sets.iter().map(|set| set.number.saturating_add(1)).max().unwrap_or_default();
-    Written { number: view.number, sets: sets.collect(), next_set, ..Written::default() }
+    WrittenView { number: view.number, sets: sets.collect(), next_set, ..WrittenView::default() }
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use redb::backends::FileBackend;
 use redb::{Builder, Database, ReadableDatabase, StorageBackend, TableDefinition, TableError};
 
 use super::asked_disk::AskedDisk;
-use super::records::{Damaged, FORMAT, stamped, verified};
+use super::records::{DamagedRecord, FORMAT, stamped, verified};
 use crate::relay::StateLoad;
 
 /// Properties of the file.
@@ -77,7 +77,7 @@ fn check_format(database: &Database, is_sealed: bool) -> Result<(), FileFault> {
     match known {
         Some(record) => {
             let record = verified(FORMAT_KEY.as_bytes(), &record)?;
-            let (format, sealed) = record.split_first_chunk().ok_or(Damaged)?;
+            let (format, sealed) = record.split_first_chunk().ok_or(DamagedRecord)?;
             let format = u32::from_le_bytes(*format);
             match (sealed == [1], is_sealed) {
                 _ if format > FORMAT => Err(FileFault::Unusable(format!(
@@ -168,8 +168,8 @@ macro_rules! from_errors {
 
 from_errors!(redb::DatabaseError, redb::TransactionError, redb::TableError, redb::StorageError, redb::CommitError);
 
-impl From<Damaged> for FileFault {
-    fn from(damaged: Damaged) -> Self {
+impl From<DamagedRecord> for FileFault {
+    fn from(damaged: DamagedRecord) -> Self {
         Self::Unusable(damaged.to_string())
     }
 }

@@ -15,9 +15,9 @@ use weir_core::xds::{ContentHash, HeaderHashes, HeaderName, Name, Resource};
 use super::brakes;
 use super::file::{BODIES, FileFault, RESOURCES, VIEWS};
 use super::records::{
-    ContentRecord, Damaged, ResourceRecord, SetRecord, ViewPlace, ViewRecord, parts_of_key, place_of, verified,
+    ContentRecord, DamagedRecord, ResourceRecord, SetRecord, ViewPlace, ViewRecord, parts_of_key, place_of, verified,
 };
-use super::save::{Contents, ViewId, Written, WrittenSet};
+use super::save::{Contents, ViewId, WrittenSet, WrittenView};
 use super::sealing::SealingKey;
 use crate::relay::Views;
 
@@ -72,7 +72,7 @@ impl Stored {
         for entry in reading.open_table(VIEWS)?.iter()? {
             let (number, record) = entry?;
             let record = verified(&number.value().to_be_bytes(), record.value())?;
-            let record = ViewRecord::decode(record).map_err(|_| Damaged)?;
+            let record = ViewRecord::decode(record).map_err(|_| DamagedRecord)?;
             views.insert(
                 number.value(),
                 StoredView { number: number.value(), record, place: OnceCell::new(), resources: BTreeMap::new() },
@@ -80,30 +80,30 @@ impl Stored {
         }
         for entry in reading.open_table(RESOURCES)?.iter()? {
             let (at, record) = entry?;
-            let record = ResourceRecord::decode(verified(at.value(), record.value())?).map_err(|_| Damaged)?;
+            let record = ResourceRecord::decode(verified(at.value(), record.value())?).map_err(|_| DamagedRecord)?;
             let (view, set, name) = parts_of_key(at.value())?;
-            let view = views.get_mut(&view).ok_or(Damaged)?;
-            let of = view.record.sets.iter().find(|known| known.number == set).ok_or(Damaged)?;
-            let server = view.record.servers.get(record.server as usize).ok_or(Damaged)?;
+            let view = views.get_mut(&view).ok_or(DamagedRecord)?;
+            let of = view.record.sets.iter().find(|known| known.number == set).ok_or(DamagedRecord)?;
+            let server = view.record.servers.get(record.server as usize).ok_or(DamagedRecord)?;
             let place = || place_of(view.place.get_or_init(|| view.record.place()), &server.name, of, name);
             let content = opened(key, place, &record.content)?;
-            let content = ContentRecord::decode(&*content).map_err(|_| Damaged)?;
+            let content = ContentRecord::decode(&*content).map_err(|_| DamagedRecord)?;
             if content.body != record.body {
-                return Err(Damaged.into());
+                return Err(DamagedRecord.into());
             }
             view.resources.entry(set).or_default().push(StoredResource { name: name.into(), record, content });
         }
         let mut bodies = HashMap::new();
         for entry in reading.open_table(BODIES)?.iter()? {
             let (hash, body) = entry?;
-            let hash = <[u8; 16]>::try_from(hash.value()).map_err(|_| Damaged)?;
+            let hash = <[u8; 16]>::try_from(hash.value()).map_err(|_| DamagedRecord)?;
             bodies.insert(hash, Bytes::from(opened(key, || hash.to_vec(), body.value())?));
         }
         let views: Vec<_> = views.into_values().collect();
         for view in &views {
             let count = |set: &SetRecord| view.of_set(set.number).count();
             if view.record.sets.iter().any(|set| count(set) != set.count as usize) {
-                return Err(Damaged.into());
+                return Err(DamagedRecord.into());
             }
         }
         Ok(Self { views, bodies })
@@ -152,7 +152,7 @@ impl Stored {
         view: &StoredView,
         views: &Views,
         clock: &WallClock,
-    ) -> Result<Vec<SavedSet>, Damaged> {
+    ) -> Result<Vec<SavedSet>, DamagedRecord> {
         let places = places(&view.record, views);
         let mut sets = Vec::new();
         for set in &view.record.sets {
@@ -177,14 +177,15 @@ impl Stored {
                     saved.has_expired = true; // as if it had expired in this process: it may still exist
                     continue;
                 };
-                let hash = <[u8; 16]>::try_from(&*record.body).map_err(|_| Damaged)?;
-                let body = self.bodies.get(&hash).ok_or(Damaged)?.clone();
-                let mut wrapper = discovery::Resource::decode(&*content.wrapper).map_err(|_| Damaged)?;
+                let hash = <[u8; 16]>::try_from(&*record.body).map_err(|_| DamagedRecord)?;
+                let body = self.bodies.get(&hash).ok_or(DamagedRecord)?.clone();
+                let mut wrapper = discovery::Resource::decode(&*content.wrapper).map_err(|_| DamagedRecord)?;
                 let type_url = wrapper.resource.map_or_else(|| kind.url().into_owned(), |any| any.type_url);
                 wrapper.resource = Some(Any { type_url, value: body });
-                let resource = Resource::from_wrapper(0, wrapper, &kind, &views.shared().store).map_err(|_| Damaged)?;
+                let resource =
+                    Resource::from_wrapper(0, wrapper, &kind, &views.shared().store).map_err(|_| DamagedRecord)?;
                 if resource.content().to_bytes() != hash {
-                    return Err(Damaged);
+                    return Err(DamagedRecord);
                 }
                 let resource = if ttl.is_some() { resource.with_ttl(ttl) } else { resource };
                 saved.resources.push(SavedResource { key: name.clone(), resource: resource.into(), server, rank });
@@ -204,7 +205,7 @@ fn places(record: &ViewRecord, views: &Views) -> Vec<Option<u16>> {
 }
 
 /// Returns what the file has of a restored view, so that later only changes are written. Of a set that was restored in part, only the number is kept.
-pub(super) fn written(view: &StoredView, (restored, life): &(Arc<Snapshot>, u64), views: &Views) -> Written {
+pub(super) fn written(view: &StoredView, (restored, life): &(Arc<Snapshot>, u64), views: &Views) -> WrittenView {
     let (mut sets, mut leftover) = (BTreeMap::new(), Vec::new());
     for set in &view.record.sets {
         let (kind, class) = (views.types().resolve(&set.type_name), set.class());
@@ -221,7 +222,7 @@ pub(super) fn written(view: &StoredView, (restored, life): &(Arc<Snapshot>, u64)
     }
     let next_set = view.record.sets.iter().map(|set| set.number.saturating_add(1)).max().unwrap_or_default();
     let servers = view.record.servers.clone();
-    Written {
+    WrittenView {
         number: view.number,
         revision: restored.revision,
         reattributed: restored.reattributed(),
@@ -248,12 +249,12 @@ fn opened(key: Option<&SealingKey>, place: impl FnOnce() -> Vec<u8>, bytes: &[u8
     }
 }
 
-fn versions(bytes: &[u8]) -> Result<Vec<(weir_core::xds::SetVersion, weir_core::xds::SetVersion)>, Damaged> {
+fn versions(bytes: &[u8]) -> Result<Vec<(weir_core::xds::SetVersion, weir_core::xds::SetVersion)>, DamagedRecord> {
     let (pairs, rest) = bytes.as_chunks::<32>();
     if !rest.is_empty() {
-        return Err(Damaged);
+        return Err(DamagedRecord);
     }
-    let half = |half: &[u8]| half.try_into().map(weir_core::xds::SetVersion::from_bytes).map_err(|_| Damaged);
+    let half = |half: &[u8]| half.try_into().map(weir_core::xds::SetVersion::from_bytes).map_err(|_| DamagedRecord);
     pairs.iter().map(|pair| Ok((half(&pair[..16])?, half(&pair[16..])?))).collect()
 }
 

@@ -185,7 +185,7 @@ impl SetRecord {
 /// A record whose content is not what was written under its key.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("a record is damaged")]
-pub(super) struct Damaged;
+pub(super) struct DamagedRecord;
 
 /// Returns the bytes of a record with their hash.
 pub(super) fn stamped(key: &[u8], mut record: Vec<u8>) -> Vec<u8> {
@@ -195,9 +195,9 @@ pub(super) fn stamped(key: &[u8], mut record: Vec<u8>) -> Vec<u8> {
 }
 
 /// Returns the bytes of a record if the hash fits its key and its bytes.
-pub(super) fn verified<'a>(key: &[u8], record: &'a [u8]) -> Result<&'a [u8], Damaged> {
-    let (record, hash) = record.split_last_chunk::<HASH>().ok_or(Damaged)?;
-    if hash_of(key, record) == *hash { Ok(record) } else { Err(Damaged) }
+pub(super) fn verified<'a>(key: &[u8], record: &'a [u8]) -> Result<&'a [u8], DamagedRecord> {
+    let (record, hash) = record.split_last_chunk::<HASH>().ok_or(DamagedRecord)?;
+    if hash_of(key, record) == *hash { Ok(record) } else { Err(DamagedRecord) }
 }
 
 fn hash_of(key: &[u8], record: &[u8]) -> [u8; HASH] {
@@ -224,10 +224,10 @@ pub(super) fn keys_of_view(view: u32) -> std::ops::Range<[u8; 8]> {
 }
 
 /// Splits the key of a resource.
-pub(super) fn parts_of_key(key: &[u8]) -> Result<(u32, u32, &str), Damaged> {
-    let (view, rest) = key.split_first_chunk().ok_or(Damaged)?;
-    let (set, name) = rest.split_first_chunk().ok_or(Damaged)?;
-    let name = std::str::from_utf8(name).map_err(|_| Damaged)?;
+pub(super) fn parts_of_key(key: &[u8]) -> Result<(u32, u32, &str), DamagedRecord> {
+    let (view, rest) = key.split_first_chunk().ok_or(DamagedRecord)?;
+    let (set, name) = rest.split_first_chunk().ok_or(DamagedRecord)?;
+    let name = std::str::from_utf8(name).map_err(|_| DamagedRecord)?;
     Ok((u32::from_be_bytes(*view), u32::from_be_bytes(*set), name))
 }
 
@@ -243,12 +243,12 @@ mod tests {
         for bit in 0..good.len() * 8 {
             let mut bad = good.clone();
             bad[bit / 8] ^= 1 << (bit % 8);
-            assert_eq!(verified(&key, &bad), Err(Damaged), "bit {bit}");
+            assert_eq!(verified(&key, &bad), Err(DamagedRecord), "bit {bit}");
         }
         for length in 0..good.len() {
-            assert_eq!(verified(&key, &good[..length]), Err(Damaged), "{length} bytes");
+            assert_eq!(verified(&key, &good[..length]), Err(DamagedRecord), "{length} bytes");
         }
-        assert_eq!(verified(&resource_key(1, 2, "other"), &good), Err(Damaged), "moved to another key");
+        assert_eq!(verified(&resource_key(1, 2, "other"), &good), Err(DamagedRecord), "moved to another key");
     }
 
     #[test]
@@ -260,6 +260,6 @@ mod tests {
             assert!(within(keys_of_set(view, set)) && within(keys_of_view(view)));
             assert!(!within(keys_of_set(view, set.wrapping_add(1))) && !within(keys_of_view(view.wrapping_add(1))));
         }
-        assert_eq!(parts_of_key(b"short"), Err(Damaged));
+        assert_eq!(parts_of_key(b"short"), Err(DamagedRecord));
     }
 }

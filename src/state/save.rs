@@ -11,7 +11,7 @@ use std::sync::Arc;
 use prost::Message;
 use redb::{Database, ReadableTable, Table};
 use weir_core::protocol::moment::Moment;
-use weir_core::protocol::view::{Class, Entry, ResourceTable, Revision, SavedSet, Snapshot};
+use weir_core::protocol::view::{Class, ResourceTable, Revision, SavedSet, Snapshot, TableEntry};
 use weir_core::xds::{ContentHash, Name, Resource, SharingKey, Type};
 
 use super::brakes::records_of;
@@ -31,7 +31,7 @@ pub(super) struct ViewId {
 }
 
 /// A view to be saved, in its present state.
-pub(super) struct Current {
+pub(super) struct CurrentView {
     pub(crate) id: ViewId,
     pub(crate) snapshot: Arc<Snapshot>,
     /// The life of the view. Revisions of another life are not comparable, so the whole view is then written.
@@ -46,7 +46,7 @@ pub(super) struct Current {
 
 /// A view as it is in the file.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Written {
+pub(super) struct WrittenView {
     pub(crate) number: u32,
     pub(crate) revision: Revision,
     /// See [`Snapshot::reattributed`].
@@ -64,7 +64,7 @@ pub(super) struct Written {
     pub(crate) brake_changes: u64,
 }
 
-impl Written {
+impl WrittenView {
     /// Whether the record is recent enough as to which servers respond. If none responds, it always is.
     pub(super) fn says_who_is_heard(&self, responding: &[u16], now: u64) -> bool {
         responding.is_empty() || now < self.at + HEARD_EVERY
@@ -84,7 +84,7 @@ pub(super) struct WrittenSet {
 /// Everything that is in the file.
 #[derive(Debug, Default)]
 pub(super) struct Contents {
-    pub(crate) views: HashMap<ViewId, Written>,
+    pub(crate) views: HashMap<ViewId, WrittenView>,
     /// For each body, how many resources have it.
     pub(crate) bodies: HashMap<ContentHash, u32>,
     pub(crate) next_view: u32,
@@ -112,7 +112,7 @@ impl Contents {
     pub(crate) fn save(
         &mut self,
         database: &Database,
-        changed: &[Current],
+        changed: &[CurrentView],
         keeps: impl Fn(&ViewId) -> bool,
         form: &Form,
     ) -> Result<Saved, FileFault> {
@@ -139,7 +139,7 @@ impl Contents {
             for current in changed {
                 let mut before = self.views.get(&current.id).cloned().unwrap_or_else(|| {
                     next_view += 1;
-                    Written { number: next_view - 1, life: current.life, ..Written::default() }
+                    WrittenView { number: next_view - 1, life: current.life, ..WrittenView::default() }
                 });
                 if before.life != current.life {
                     (before.life, before.revision) = (current.life, Revision::ZERO);
@@ -176,8 +176,8 @@ struct Writer<'a, 'txn> {
 }
 
 impl Writer<'_, '_> {
-    fn write_view(&mut self, current: &Current, mut written: Written) -> Result<Written, FileFault> {
-        let Current { snapshot, record, servers, responding, .. } = current;
+    fn write_view(&mut self, current: &CurrentView, mut written: WrittenView) -> Result<WrittenView, FileFault> {
+        let CurrentView { snapshot, record, servers, responding, .. } = current;
         for server in servers.values() {
             if !written.servers.iter().any(|known| known.name == *server) {
                 written.servers.push(ServerRecord { name: server.clone(), heard: 0 });
@@ -245,7 +245,7 @@ impl Writer<'_, '_> {
     #[allow(clippy::too_many_arguments)] // the parts of a record
     fn write_set(
         &mut self,
-        current: &Current,
+        current: &CurrentView,
         view: &ViewRecord,
         of: &SetRecord,
         table: &ResourceTable,
@@ -253,7 +253,7 @@ impl Writer<'_, '_> {
         number: u32,
         set: &mut WrittenSet,
     ) -> Result<(), FileFault> {
-        let is_known = |entry: &Entry| current.servers.contains_key(&entry.origin.server);
+        let is_known = |entry: &TableEntry| current.servers.contains_key(&entry.origin.server);
         let here = |name: &Name| table.get(name).is_some_and(|entry| entry.to_save().is_some() && is_known(entry));
         if since == Revision::ZERO {
             set.count -= self.retain(number, set.number, |_| false)?; // resources that were not restored

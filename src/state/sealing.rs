@@ -9,7 +9,7 @@ use aws_lc_rs::hmac;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
-use super::records::Damaged;
+use super::records::DamagedRecord;
 use crate::file_access;
 
 /// A key of 256 bits, and the key of hashes that is derived from it.
@@ -58,11 +58,11 @@ impl SealingKey {
     }
 
     /// Returns what was encrypted for a place.
-    pub(super) fn open(&self, place: &[u8], sealed: &[u8]) -> Result<Vec<u8>, Damaged> {
-        let (nonce, sealed) = sealed.split_first_chunk::<NONCE>().ok_or(Damaged)?;
+    pub(super) fn open(&self, place: &[u8], sealed: &[u8]) -> Result<Vec<u8>, DamagedRecord> {
+        let (nonce, sealed) = sealed.split_first_chunk::<NONCE>().ok_or(DamagedRecord)?;
         let mut bytes = sealed.to_vec();
         let nonce = Nonce::assume_unique_for_key(*nonce);
-        let length = self.0.open_in_place(nonce, Aad::from(place), &mut bytes).map_err(|_| Damaged)?.len();
+        let length = self.0.open_in_place(nonce, Aad::from(place), &mut bytes).map_err(|_| DamagedRecord)?.len();
         bytes.truncate(length);
         Ok(bytes)
     }
@@ -88,14 +88,14 @@ mod tests {
         let sealed = key.seal(b"here", b"a private key").unwrap();
         assert!(!sealed.windows(7).any(|bytes| bytes == b"private"));
         assert_eq!(key.open(b"here", &sealed).unwrap(), b"a private key");
-        assert_eq!(key.open(b"there", &sealed), Err(Damaged));
-        assert_eq!(SealingKey::parse(&[8; 32]).unwrap().open(b"here", &sealed), Err(Damaged));
+        assert_eq!(key.open(b"there", &sealed), Err(DamagedRecord));
+        assert_eq!(SealingKey::parse(&[8; 32]).unwrap().open(b"here", &sealed), Err(DamagedRecord));
         for bit in 0..sealed.len() * 8 {
             let mut bad = sealed.clone();
             bad[bit / 8] ^= 1 << (bit % 8);
-            assert_eq!(key.open(b"here", &bad), Err(Damaged), "bit {bit}");
+            assert_eq!(key.open(b"here", &bad), Err(DamagedRecord), "bit {bit}");
         }
-        assert_eq!(key.open(b"here", &sealed[..5]), Err(Damaged));
+        assert_eq!(key.open(b"here", &sealed[..5]), Err(DamagedRecord));
         assert_ne!(sealed, key.seal(b"here", b"a private key").unwrap(), "the nonce is another");
     }
 

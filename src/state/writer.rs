@@ -17,7 +17,7 @@ use super::common::{Common, unwritten};
 use super::counters::StateCounters;
 use super::file::{self, FileFault};
 use super::load::{NotUsed, Stored, StoredView, WallClock, id_of, written};
-use super::save::{Contents, Current, Form, Saved, ViewId, Written};
+use super::save::{Contents, CurrentView, Form, Saved, ViewId, WrittenView};
 use super::sealing::SealingKey;
 use super::{StateOptions, WhenOlder};
 use crate::relay::{Newest, SavedView, StateLoad, ViewToSave, Views};
@@ -337,7 +337,7 @@ impl Work {
                     continue;
                 }
                 let record = common.get_or_init(|| Common::of(&of, shared)).record(&id.key);
-                changed.push(Current { id, snapshot, life, record, servers: servers.clone(), responding, brakes });
+                changed.push(CurrentView { id, snapshot, life, record, servers: servers.clone(), responding, brakes });
             }
         }
         let wall_time =
@@ -370,7 +370,7 @@ impl Work {
 }
 
 /// A view, its state in the file, and how many resources were restored, `None` if it is running already; or why it is not used.
-type Restored = Result<(ViewId, Written, Option<usize>), (NotUsed, Option<ViewId>)>;
+type Restored = Result<(ViewId, WrittenView, Option<usize>), (NotUsed, Option<ViewId>)>;
 
 fn clock_of(stored: &Stored) -> WallClock {
     let latest = stored.views.iter().map(|view| view.record.written).max().unwrap_or_default();

@@ -4,7 +4,7 @@ mod shared;
 use std::collections::BTreeSet;
 
 use weir_core::protocol::ladder::Switches;
-use weir_core::protocol::session::{Answered, Lag};
+use weir_core::protocol::session::{AnswerEffect, ReplyLag};
 use weir_core::protocol::view::Forgotten;
 use weir_core::protocol::wait::{WaitKind, WaitSubject};
 use weir_core::xds::TypeTable;
@@ -59,16 +59,16 @@ fn written(views: &[ViewMetrics]) -> String {
     incidents.rejected("http://two", &table.resolve("also.made.Up"), &table, 1);
     incidents.upstream("http://two".into(), Totals { opened: 50, ended: 40, responses: 90, nacks: 10, bytes: 0 });
     let (deliveries, kind) = (&tally.deliveries, table.resolve(CDS));
-    let lag = Lag { change: Some(std::time::Duration::from_millis(3)), request: None };
+    let lag = ReplyLag { change: Some(std::time::Duration::from_millis(3)), request: None };
     deliveries.sent(deliveries.place(&kind), 10, lag, None);
-    let answered = Answered { kind, is_ack: true, lag, waited_since: None, waits_since: None };
+    let answered = AnswerEffect { kind, is_ack: true, lag, waited_since: None, waits_since: None };
     deliveries.answered(&answered);
     let mut waits = WaitReport::keeping(0);
     let mut list = waits.list();
     let (age, bound) = (std::time::Duration::from_millis(2500), std::time::Duration::from_secs(1));
     list.add(WaitKind::Ack, age, Some(bound), WaitSubject::default);
     waits.add("abc", Some(1), &[], list);
-    incidents.waits.note(&waits.beyond, &crate::relay::Answered::All);
+    incidents.waits.note(&waits.beyond, &crate::relay::AnsweringViews::All);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
     let health = || WorkerHealth::with_shards(vec![ShardFigures::default()]);
     let (probe, workers) = runtime.block_on(async { (RuntimeProbe::start(), health()) });

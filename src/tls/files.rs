@@ -14,7 +14,7 @@ use super::options::ListenTls;
 use super::pem::{self, OwnCertificate, TlsFileError};
 use super::server_names::ServerNames;
 use super::trust::{Roots, Trust};
-use super::watched::{self, Answer, Earlier, Look, Question, Watched};
+use super::watched::{self, CheckResult, DiskAnswer, DiskQuestion, Earlier, Watched};
 use crate::file_access;
 
 /// The files of a listener. Each of them has its own last good version.
@@ -27,14 +27,14 @@ pub(super) struct Files {
 
 /// Questions to the disk about the files of a listener.
 pub(super) struct Questions {
-    own: Vec<Question>,
-    trust: Vec<Question>,
+    own: Vec<DiskQuestion>,
+    trust: Vec<DiskQuestion>,
 }
 
 /// The answers of the disk.
 pub(super) struct Answers {
-    own: Vec<Answer>,
-    trust: Vec<Answer>,
+    own: Vec<DiskAnswer>,
+    trust: Vec<DiskAnswer>,
 }
 
 impl Questions {
@@ -178,7 +178,7 @@ impl Files {
     }
 
     /// Judges the answers to the questions of these files. Returns the results for certificates, and those for the trust.
-    pub(super) fn judge(&mut self, Answers { own, trust }: Answers) -> (Vec<Look>, Vec<Look>) {
+    pub(super) fn judge(&mut self, Answers { own, trust }: Answers) -> (Vec<CheckResult>, Vec<CheckResult>) {
         let mut trust = trust.into_iter();
         let roots = self.client_ca.iter_mut().chain(self.domains.values_mut());
         let mut looks: Vec<_> = roots.zip(trust.by_ref()).map(|(roots, answer)| roots.judge(answer)).collect();

@@ -20,7 +20,7 @@ use super::files::{EarlierPairs, Files, OwnPair};
 use super::options::{ClientAuth, ListenTls};
 use super::pem::{TlsFileError, provider};
 use super::trust::{Rejection, Trust};
-use super::watched::Look;
+use super::watched::CheckResult;
 use crate::log_pace::LogPace;
 
 /// The state of one listener's TLS. [`Self::follow`] watches its files.
@@ -101,7 +101,7 @@ impl ListenerTls {
         let mut known = self.files();
         self.is_outdated.store(files.has_failed(), Ordering::Relaxed);
         for error in faults {
-            self.judge_look(Look::Failed { error, is_news: true });
+            self.judge_look(CheckResult::Failed { error, is_news: true });
         }
         *known = files;
         self.replaced.fetch_add(1, Ordering::Relaxed);
@@ -186,13 +186,14 @@ impl ListenerTls {
             return false; // the files were replaced, so the answers are about others
         }
         let (own, others) = files.judge(answers);
-        let any =
-            |looks: Vec<Look>| looks.into_iter().map(|look| self.judge_look(look)).filter(|is_new| *is_new).count() > 0;
+        let any = |looks: Vec<CheckResult>| {
+            looks.into_iter().map(|look| self.judge_look(look)).filter(|is_new| *is_new).count() > 0
+        };
         let (own, trust) = (any(own), any(others));
         if own || trust {
             match self.take_over(&files, trust) {
                 Ok(()) => tracing::info!(listener = self.name, "renewed TLS files are in use"),
-                Err(error) => drop(self.judge_look(Look::Failed { error, is_news: true })),
+                Err(error) => drop(self.judge_look(CheckResult::Failed { error, is_news: true })),
             }
         }
         self.is_outdated.store(files.has_failed(), Ordering::Relaxed);
@@ -211,11 +212,11 @@ impl ListenerTls {
         Ok(())
     }
 
-    fn judge_look(&self, look: Look) -> bool {
+    fn judge_look(&self, look: CheckResult) -> bool {
         match look {
-            Look::Same => false,
-            Look::Renewed => true,
-            Look::Failed { error, is_news } => {
+            CheckResult::Same => false,
+            CheckResult::Renewed => true,
+            CheckResult::Failed { error, is_news } => {
                 if is_news {
                     self.reload_failures.fetch_add(1, Ordering::Relaxed);
                 }

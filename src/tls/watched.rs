@@ -1,7 +1,7 @@
 //! Files that are read again when they change. The last good version stays in use until a later one can be used.
 //!
-//! A check has two steps, so that nobody waits for the disk while holding a lock: a [`Question`] is asked of the disk, and then its [`Answer`] is
-//! judged. Many questions are asked at the same time, so that several hanging files cost no more time than one.
+//! A check has two steps, so that nobody waits for the disk while holding a lock: a [`DiskQuestion`] is asked of the disk, and then its
+//! [`DiskAnswer`] is judged. Many questions are asked at the same time, so that several hanging files cost no more time than one.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -40,7 +40,7 @@ struct Known {
 }
 
 /// A question about files, to be asked of the disk.
-pub(super) struct Question(Known);
+pub(super) struct DiskQuestion(Known);
 
 /// A question for which the disk has been asked about the stamps.
 struct Looking<'q> {
@@ -63,7 +63,7 @@ pub(super) struct Earlier<T> {
 }
 
 /// The disk's answer.
-pub(super) struct Answer {
+pub(super) struct DiskAnswer {
     at: SystemTime,
     found: Result<Found, TlsFileError>,
 }
@@ -76,7 +76,7 @@ struct Found {
 
 /// The result of a check of the files.
 #[derive(Debug)]
-pub(super) enum Look {
+pub(super) enum CheckResult {
     Same,
     Renewed,
     /// The present files cannot be used. `is_news`: this was not known before.
@@ -108,12 +108,12 @@ impl<T> Watched<T> {
         let at = SystemTime::now();
         let seen = contents.as_ref().map_or_else(|_| again.known.seen.clone(), |contents| stamps_of(contents));
         let look = match contents {
-            Err(error) if is_late(&error) => again.judge(Answer { at, found: Err(error) }),
-            contents => again.judge(Answer { at, found: Ok(Found { stamps: seen, contents: Some(contents) }) }),
+            Err(error) if is_late(&error) => again.judge(DiskAnswer { at, found: Err(error) }),
+            contents => again.judge(DiskAnswer { at, found: Ok(Found { stamps: seen, contents: Some(contents) }) }),
         };
         let error = match look {
-            Look::Failed { error, .. } => Some(error),
-            Look::Same | Look::Renewed => None,
+            CheckResult::Failed { error, .. } => Some(error),
+            CheckResult::Same | CheckResult::Renewed => None,
         };
         (again, error)
     }
@@ -127,24 +127,24 @@ impl<T> Watched<T> {
     }
 
     /// Returns the question of the next check.
-    pub(super) fn question(&self) -> Question {
-        Question(self.known.clone())
+    pub(super) fn question(&self) -> DiskQuestion {
+        DiskQuestion(self.known.clone())
     }
 
     /// Applies changed files. They are read once two checks in a row find the same stamps: files are seldom renewed in one step, and a certificate
     /// whose key is not yet written is no error.
-    pub(super) fn judge(&mut self, Answer { at, found }: Answer) -> Look {
+    pub(super) fn judge(&mut self, DiskAnswer { at, found }: DiskAnswer) -> CheckResult {
         let (Found { stamps, contents }, known) = match found {
             Ok(found) => (found, &mut self.known),
             Err(error) => {
                 let is_news = !std::mem::replace(&mut self.known.failed, true);
-                return Look::Failed { error, is_news };
+                return CheckResult::Failed { error, is_news };
             }
         };
         known.seen = stamps;
         let Some(contents) = contents else {
             known.seen_content = None;
-            return Look::Same;
+            return CheckResult::Same;
         };
         let is_news = known.seen != known.read;
         let content = contents.as_ref().ok().map(|contents| hash(contents));
@@ -152,7 +152,7 @@ impl<T> Watched<T> {
         if !is_news && !known.failed {
             // The stamps do not distinguish versions here, so two checks have to find the same contents.
             if content.is_none() || content == Some(known.content) || content != before {
-                return Look::Same;
+                return CheckResult::Same;
             }
         }
         (known.read, known.read_at) = match &contents {
@@ -161,7 +161,7 @@ impl<T> Watched<T> {
             Err(_) => (known.seen.clone(), at),
         };
         if !known.failed && content == Some(known.content) {
-            return Look::Same; // written again with the same content
+            return CheckResult::Same; // written again with the same content
         }
         known.content = content.unwrap_or_default();
         let read = contents.and_then(|contents| (self.parse)(&bytes(&contents)));
@@ -169,9 +169,9 @@ impl<T> Watched<T> {
         match read {
             Ok(good) => {
                 self.good = good;
-                Look::Renewed
+                CheckResult::Renewed
             }
-            Err(error) => Look::Failed { error, is_news },
+            Err(error) => CheckResult::Failed { error, is_news },
         }
     }
 
@@ -187,14 +187,14 @@ impl<T> Watched<T> {
 }
 
 /// Asks the disk, which may take long. The answers are in the order of the questions.
-pub(super) fn ask(questions: &[&Question]) -> Vec<Answer> {
+pub(super) fn ask(questions: &[&DiskQuestion]) -> Vec<DiskAnswer> {
     let looking: Vec<_> = questions.iter().map(|question| question.begin()).collect();
     let reading: Vec<_> = looking.into_iter().map(|looking| (looking.at, looking.read())).collect();
-    let answers = reading.into_iter().map(|(at, reading)| Answer { at, found: reading.and_then(Reading::found) });
+    let answers = reading.into_iter().map(|(at, reading)| DiskAnswer { at, found: reading.and_then(Reading::found) });
     answers.collect()
 }
 
-impl Question {
+impl DiskQuestion {
     fn begin(&self) -> Looking<'_> {
         let stamps = begin(&self.0.paths, file_access::begin_stamp);
         Looking { known: &self.0, at: SystemTime::now(), stamps }
@@ -278,7 +278,7 @@ mod tests {
     use super::*;
 
     impl<T> Watched<T> {
-        fn look(&mut self) -> Look {
+        fn look(&mut self) -> CheckResult {
             let question = self.question();
             self.judge(ask(&[&question]).pop().unwrap())
         }
@@ -306,25 +306,25 @@ mod tests {
         let paths = ["one", "two"].map(|name| link.join(name)).to_vec();
         let mut watched = Watched::read(paths, Box::new(text)).unwrap();
         assert_eq!(watched.good(), "12");
-        assert!(matches!(watched.look(), Look::Same));
+        assert!(matches!(watched.look(), CheckResult::Same));
 
         let other = folder.join("next");
         std::os::unix::fs::symlink(&versions[1], &other).unwrap();
         std::fs::rename(&other, &link).unwrap(); // only the link has changed
-        assert!(matches!(watched.look(), Look::Same), "they may be changing still");
-        assert!(matches!(watched.look(), Look::Renewed));
+        assert!(matches!(watched.look(), CheckResult::Same), "they may be changing still");
+        assert!(matches!(watched.look(), CheckResult::Renewed));
         assert_eq!(watched.good(), "34");
 
         write(1, "two", "bad");
-        assert!(matches!(watched.look(), Look::Same));
-        assert!(matches!(watched.look(), Look::Failed { is_news: true, .. }));
-        assert!(matches!(watched.look(), Look::Failed { is_news: false, .. }), "it is tried again");
+        assert!(matches!(watched.look(), CheckResult::Same));
+        assert!(matches!(watched.look(), CheckResult::Failed { is_news: true, .. }));
+        assert!(matches!(watched.look(), CheckResult::Failed { is_news: false, .. }), "it is tried again");
         assert!(watched.has_failed() && watched.good() == "34");
         std::fs::remove_file(versions[1].join("two")).unwrap();
-        assert!(matches!(watched.look(), Look::Same));
-        assert!(matches!(watched.look(), Look::Failed { error: TlsFileError::Read { .. }, is_news: true }));
+        assert!(matches!(watched.look(), CheckResult::Same));
+        assert!(matches!(watched.look(), CheckResult::Failed { error: TlsFileError::Read { .. }, is_news: true }));
         write(1, "two", "5");
-        assert!(matches!((watched.look(), watched.look()), (Look::Same, Look::Renewed)));
+        assert!(matches!((watched.look(), watched.look()), (CheckResult::Same, CheckResult::Renewed)));
         assert!(!watched.has_failed() && watched.good() == "35");
         std::fs::remove_dir_all(folder).unwrap();
     }
@@ -343,9 +343,9 @@ mod tests {
             let stamp = file_access::stamp_blocking(&path, LIMIT).unwrap();
             (watched.known.read, watched.known.seen) = (vec![stamp], vec![stamp]); // as if the stamp were the same
             let looks = [watched.look(), watched.look(), watched.look()];
-            let renewed = looks.iter().filter(|look| matches!(look, Look::Renewed)).count();
+            let renewed = looks.iter().filter(|look| matches!(look, CheckResult::Renewed)).count();
             assert_eq!((renewed, watched.good() == "2"), (usize::from(is_seen), is_seen), "{looks:?}");
-            assert!(matches!(looks[0], Look::Same), "it may be being written");
+            assert!(matches!(looks[0], CheckResult::Same), "it may be being written");
         }
         std::fs::remove_file(&path).unwrap();
     }
@@ -357,12 +357,12 @@ mod tests {
         let mut watched = Watched::read(vec![path.clone()], Box::new(text)).unwrap();
         let late = || {
             let source = io::ErrorKind::TimedOut.into();
-            Answer { at: SystemTime::now(), found: Err(TlsFileError::Read { path: "x".into(), source }) }
+            DiskAnswer { at: SystemTime::now(), found: Err(TlsFileError::Read { path: "x".into(), source }) }
         };
-        assert!(matches!(watched.judge(late()), Look::Failed { is_news: true, .. }));
-        assert!(matches!(watched.judge(late()), Look::Failed { is_news: false, .. }));
+        assert!(matches!(watched.judge(late()), CheckResult::Failed { is_news: true, .. }));
+        assert!(matches!(watched.judge(late()), CheckResult::Failed { is_news: false, .. }));
         assert!(watched.has_failed() && watched.good() == "1");
-        assert!(matches!(watched.look(), Look::Renewed), "it is read again, and nothing else is known of it");
+        assert!(matches!(watched.look(), CheckResult::Renewed), "it is read again, and nothing else is known of it");
         assert!(!watched.has_failed());
         std::fs::remove_file(&path).unwrap();
     }

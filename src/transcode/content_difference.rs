@@ -14,7 +14,7 @@ use serde_json::Value as Json;
 use weir_core::xds::KeyField;
 
 use super::encode::key_text;
-use super::error::{Place, Step};
+use super::error::{FieldPath, Step};
 use super::from_json::FromJson;
 use super::to_json::{REDACTED, ToJson};
 use super::{ANY, MAX_DEPTH, Strictness, UnknownAny, body_of, decode, is_special, type_name};
@@ -81,7 +81,7 @@ impl Found {
 
     pub(crate) fn into_difference(mut self) -> ContentDifference {
         self.steps.reverse();
-        ContentDifference { path: Place(self.steps).to_string(), first: self.first, second: self.second }
+        ContentDifference { path: FieldPath(self.steps).to_string(), first: self.first, second: self.second }
     }
 
     /// Returns the path in a node in the spelling of a sharing key, which ends before any list.

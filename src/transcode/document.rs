@@ -15,7 +15,7 @@ use serde_saphyr::Spanned;
 use weir_core::proto::{Any, discovery};
 use weir_core::xds::WRAPPER_TYPE;
 
-use super::error::{Place, Step};
+use super::error::{FieldPath, Step};
 use super::from_json::kind_of;
 use super::locate::{self, YamlPlaces};
 use super::tree::{Outline, Tree};
@@ -251,7 +251,7 @@ impl Reader<'_> {
             self.more += 1;
             return;
         }
-        self.faults.push(DocumentFault { line, at: Place(place.to_vec()), reason: reason.to_owned() });
+        self.faults.push(DocumentFault { line, at: FieldPath(place.to_vec()), reason: reason.to_owned() });
     }
 
     /// Finds the lines of the latest faults that have no line yet.

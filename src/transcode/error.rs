@@ -12,15 +12,15 @@ pub(crate) enum Step {
 
 /// The path to a field, outermost step first. Fields are spelled as in the input.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Place(pub(crate) Vec<Step>);
+pub struct FieldPath(pub(crate) Vec<Step>);
 
-impl Place {
+impl FieldPath {
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for FieldPath {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
         for (number, step) in self.0.iter().enumerate() {
             match step {
@@ -45,7 +45,7 @@ pub enum TranscodeError {
         /// The type without a descriptor.
         type_name: String,
         /// Where in the message.
-        at: Place,
+        at: FieldPath,
         /// The line of the text, from 1, if it was a text.
         line: Option<u64>,
     },
@@ -55,7 +55,7 @@ pub enum TranscodeError {
         /// The outermost message.
         message: String,
         /// Where in the message.
-        at: Place,
+        at: FieldPath,
         /// The line of the text, from 1, if it was a text.
         line: Option<u64>,
         /// What is wrong and what is expected.
@@ -67,7 +67,7 @@ pub enum TranscodeError {
 }
 
 impl TranscodeError {
-    pub(crate) fn place(&self) -> Option<&Place> {
+    pub(crate) fn place(&self) -> Option<&FieldPath> {
         match self {
             Self::UnknownType { at, .. } | Self::Refused { at, .. } => Some(at),
             Self::Descriptors(_) => None,
@@ -91,7 +91,7 @@ impl TranscodeError {
     }
 }
 
-fn context(message: &str, at: &Place, line: Option<u64>) -> String {
+fn context(message: &str, at: &FieldPath, line: Option<u64>) -> String {
     let mut text = message.to_owned();
     if !at.is_empty() {
         text += &format!(", {at}");
@@ -138,7 +138,7 @@ impl Problem {
 
     pub(crate) fn of(mut self, message: &str) -> TranscodeError {
         self.steps.reverse();
-        let (message, at, line) = (message.to_owned(), Place(self.steps), self.line);
+        let (message, at, line) = (message.to_owned(), FieldPath(self.steps), self.line);
         match self.kind {
             ProblemKind::UnknownType(type_name) => TranscodeError::UnknownType { message, type_name, at, line },
             ProblemKind::Refused(reason) => TranscodeError::Refused { message, at, line, reason },

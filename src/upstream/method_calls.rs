@@ -25,7 +25,7 @@ struct Known {
 
 /// Whether a stream may make a call.
 #[derive(Debug)]
-pub(super) enum Leave<'a> {
+pub(super) enum CallDecision<'a> {
     Call(MethodCall<'a>),
     /// A call of another stream was answered, and had begun after this stream asked.
     Answered,
@@ -47,24 +47,24 @@ pub(super) struct MethodCall<'a> {
 impl MethodCalls {
     /// Decides whether a stream makes a call. The stream has wanted a sign of life since `asked`. If calls are answered within `prompt`, one call
     /// in each interval counts for all streams.
-    pub(super) fn leave(&self, method: &'static str, asked: Instant, prompt: Duration) -> Leave<'_> {
+    pub(super) fn leave(&self, method: &'static str, asked: Instant, prompt: Duration) -> CallDecision<'_> {
         let now = Instant::now();
         let mut all = self.lock();
         let known = all.entry(method).or_default();
         if known.answered.is_some_and(|begun| begun >= asked) {
-            return Leave::Answered;
+            return CallDecision::Answered;
         }
         let is_late = known.under_way_since.map(|since| since + prompt);
         let from = is_late.or(known.begun.map(|begun| begun + INTERVAL)).filter(|from| now < *from);
         if let Some(from) = from
             && !known.is_missed
         {
-            return Leave::TooEarly(from);
+            return CallDecision::TooEarly(from);
         }
         let earlier = known.begun.replace(now);
         known.under_way += 1;
         known.under_way_since.get_or_insert(now);
-        Leave::Call(MethodCall { calls: self, method, begun: now, earlier, has_ended: false })
+        CallDecision::Call(MethodCall { calls: self, method, begun: now, earlier, has_ended: false })
     }
 
     /// Whether no stream has made such a call.
@@ -125,14 +125,14 @@ mod tests {
 
     fn call<'a>(calls: &'a MethodCalls, asked: Instant) -> Option<MethodCall<'a>> {
         match calls.leave("/a", asked, PROMPT) {
-            Leave::Call(call) => Some(call),
+            CallDecision::Call(call) => Some(call),
             _ => None,
         }
     }
 
     fn too_early(calls: &MethodCalls, asked: Instant) -> Option<Instant> {
         match calls.leave("/a", asked, PROMPT) {
-            Leave::TooEarly(until) => Some(until),
+            CallDecision::TooEarly(until) => Some(until),
             _ => None,
         }
     }
@@ -145,11 +145,11 @@ mod tests {
         let first = call(&calls, asked).unwrap();
         assert_eq!(too_early(&calls, asked), Some(asked + PROMPT), "one at a time");
         assert!(calls.is_untried("/b"));
-        let Leave::Call(other) = calls.leave("/b", asked, PROMPT) else { panic!("each method by itself") };
+        let CallDecision::Call(other) = calls.leave("/b", asked, PROMPT) else { panic!("each method by itself") };
         other.refused();
         assert!(!calls.is_untried("/b"));
         first.answered();
-        assert!(matches!(calls.leave("/a", asked, PROMPT), Leave::Answered));
+        assert!(matches!(calls.leave("/a", asked, PROMPT), CallDecision::Answered));
         tokio::time::advance(Duration::from_millis(1)).await;
         let later = Instant::now();
         assert_eq!(too_early(&calls, later), Some(asked + INTERVAL));

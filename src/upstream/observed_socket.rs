@@ -11,7 +11,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
-use super::dial::Tried;
+use super::dial::TriedAddress;
 use super::frame_scan::{Announced, FrameScan};
 use super::method_calls::MethodCalls;
 
@@ -26,7 +26,7 @@ pub(super) struct ConnectionState {
     /// The server's settings have arrived, or nothing more can be read.
     begun: Notify,
     /// The connection's entry for its address, while it is open; none over a Unix socket.
-    tried: Weak<Tried>,
+    tried: Weak<TriedAddress>,
     method_calls: MethodCalls,
     /// The turn of the stream that moves, if streams have to move. Without a permit, streams stay.
     moves: Arc<Semaphore>,
@@ -70,7 +70,7 @@ impl NothingRead {
 }
 
 impl ConnectionState {
-    pub(crate) fn new(tried: Option<&Arc<Tried>>) -> Self {
+    pub(crate) fn new(tried: Option<&Arc<TriedAddress>>) -> Self {
         let observed = Observed {
             announced: Announced::default(),
             last_received: Instant::now(),
@@ -202,11 +202,11 @@ pub(super) struct ObservedSocket {
     socket: Box<dyn Socket>,
     scan: FrameScan,
     state: Arc<ConnectionState>,
-    _connected: Option<Arc<Tried>>,
+    _connected: Option<Arc<TriedAddress>>,
 }
 
 impl ObservedSocket {
-    pub(crate) fn new(socket: Box<dyn Socket>, state: Arc<ConnectionState>, tried: Option<Arc<Tried>>) -> Self {
+    pub(crate) fn new(socket: Box<dyn Socket>, state: Arc<ConnectionState>, tried: Option<Arc<TriedAddress>>) -> Self {
         Self { socket, scan: FrameScan::default(), state, _connected: tried }
     }
 

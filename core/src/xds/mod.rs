@@ -38,7 +38,7 @@ pub use name::{Name, WILDCARD};
 pub use name_pattern::NamePattern;
 pub use nearest::{nearest, nearest_few};
 pub use network::Network;
-pub use peer::{CertificateNames, Peer, Proven};
+pub use peer::{CertificateNames, Peer, PeerProof};
 pub use permissions::{
     Denied, IdentityPattern, NodeField, Owner, PatternFault, PermissionRule, Permissions, Permit, SegmentPattern,
     TENANT, Template,

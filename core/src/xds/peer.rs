@@ -11,12 +11,12 @@ pub struct Peer {
     /// The client's address, or the one that a trusted balancer states for it. `None` on a Unix socket.
     pub address: Option<SocketAddr>,
     /// What the client has proved, if anything.
-    pub proven: Option<Proven>,
+    pub proven: Option<PeerProof>,
 }
 
 /// What a peer has proved about itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Proven {
+pub enum PeerProof {
     /// The peer has the key of a certificate that was verified.
     Certificate(CertificateNames),
     /// The peer is a process of this machine on a Unix socket.
@@ -53,13 +53,13 @@ impl Peer {
     /// Returns the peer's identity as text, by which limits count: the first name of its certificate, or its user. Different kinds of identity have different texts.
     pub fn identity(&self) -> Option<String> {
         match self.proven.as_ref()? {
-            Proven::Certificate(names) => {
+            PeerProof::Certificate(names) => {
                 let CertificateNames { spiffe, uris, dns } = names;
                 let uri = || uris.first().map(|uri| format!("uri:{uri}"));
                 let name = || dns.first().map(|name| format!("dns:{name}"));
                 spiffe.as_ref().map(|id| id.to_string()).or_else(uri).or_else(name)
             }
-            Proven::Process { uid, .. } => Some(format!("uid:{uid}")),
+            PeerProof::Process { uid, .. } => Some(format!("uid:{uid}")),
         }
     }
 }
@@ -92,26 +92,26 @@ mod tests {
             dns: dns.iter().map(|name| (*name).into()).collect(),
         };
         assert_eq!(shown(Some(address), None), "10.0.0.1:4711");
-        let spiffe = Proven::Certificate(names(Some("spiffe://prod.example/ns/pay"), &["a.example"]));
+        let spiffe = PeerProof::Certificate(names(Some("spiffe://prod.example/ns/pay"), &["a.example"]));
         assert_eq!(shown(Some(address), Some(spiffe)), "10.0.0.1:4711 (spiffe://prod.example/ns/pay)");
-        let dns = Proven::Certificate(names(None, &["a.example", "b.example"]));
+        let dns = PeerProof::Certificate(names(None, &["a.example", "b.example"]));
         assert_eq!(shown(Some(address), Some(dns)), "10.0.0.1:4711 (dns:a.example)");
-        assert_eq!(shown(None, Some(Proven::Process { uid: 1000, gid: 7 })), "unix (uid:1000)");
-        assert_eq!(shown(Some(address), Some(Proven::Certificate(names(None, &[])))), "10.0.0.1:4711");
+        assert_eq!(shown(None, Some(PeerProof::Process { uid: 1000, gid: 7 })), "unix (uid:1000)");
+        assert_eq!(shown(Some(address), Some(PeerProof::Certificate(names(None, &[])))), "10.0.0.1:4711");
     }
 
     #[test]
     fn the_identity_of_a_certificate_is_its_spiffe_id_or_else_its_first_uri_or_else_its_first_dns_name() {
         let [one, other, host] = ["https://a.example/x", "https://b.example/x", "a.example"].map(Box::<str>::from);
         let of = |names: CertificateNames| {
-            Peer { connection: 1, address: None, proven: Some(Proven::Certificate(names)) }.identity().unwrap()
+            Peer { connection: 1, address: None, proven: Some(PeerProof::Certificate(names)) }.identity().unwrap()
         };
         let dns = CertificateNames { dns: vec![host], ..CertificateNames::default() };
         let uris = CertificateNames { uris: vec![one, other], ..dns.clone() };
         let spiffe = CertificateNames { spiffe: Some("spiffe://prod/a".into()), ..uris.clone() };
         assert_eq!([dns, uris, spiffe].map(of), ["dns:a.example", "uri:https://a.example/x", "spiffe://prod/a"]);
         let own =
-            |uid, gid| Peer { connection: 1, address: None, proven: Some(Proven::Process { uid, gid }) }.identity();
+            |uid, gid| Peer { connection: 1, address: None, proven: Some(PeerProof::Process { uid, gid }) }.identity();
         assert!(own(1, 7) != own(2, 7) && own(1, 7) == own(1, 8), "a process is its user, whatever its group");
     }
 }

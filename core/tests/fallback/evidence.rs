@@ -32,7 +32,7 @@ fn held(bench: &Bench, names: [&str; 2]) -> [String; 2] {
 
 fn claim(bench: &mut Bench, url: &str, class: Class, name: &str) {
     let kind = bench.table.resolve(url);
-    bench.view.seek(ONE, vec![Claim { kind, of: Claimed::Name(class, name.into()) }]);
+    bench.view.add_claims(ONE, vec![Claim { kind, of: Claimed::Name(class, name.into()) }]);
     bench.settle();
 }
 

@@ -12,7 +12,7 @@ use proptest::strategy::ValueTree;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 use weir_core::protocol::moment::Moment;
 use weir_core::protocol::session::Variant;
-use weir_core::protocol::view::{Facts, Place, Stage, Unit};
+use weir_core::protocol::view::{RowPosition, Stage, StageFacts, UpdateUnit};
 
 use crate::client::{Profile, Reaction, Return};
 use crate::content::Kind;
@@ -160,7 +160,7 @@ pub fn run(seed: u64, coverage: &mut Coverage) -> Result<(), String> {
 }
 
 /// Runs the history of a seed with an additional stage that holds nothing. Returns how many units passed that stage.
-pub fn run_with_stage(seed: u64, at: Place) -> Result<usize, String> {
+pub fn run_with_stage(seed: u64, at: RowPosition) -> Result<usize, String> {
     let tree = strategy().new_tree(&mut runner(seed)).unwrap();
     let passed = Arc::<AtomicUsize>::default();
     let stage = (at, HoldsNothing(passed.clone()));
@@ -173,12 +173,12 @@ pub fn run_with_stage(seed: u64, at: Place) -> Result<usize, String> {
 struct HoldsNothing(Arc<AtomicUsize>);
 
 impl Stage for HoldsNothing {
-    fn judge(&mut self, unit: Unit, _: Facts<'_>, _: Moment) -> Vec<Unit> {
+    fn judge(&mut self, unit: UpdateUnit, _: StageFacts<'_>, _: Moment) -> Vec<UpdateUnit> {
         self.0.fetch_add(1, Ordering::Relaxed);
         vec![unit]
     }
 
-    fn on_time(&mut self, _: Facts<'_>, _: Moment) -> Vec<Unit> {
+    fn on_time(&mut self, _: StageFacts<'_>, _: Moment) -> Vec<UpdateUnit> {
         Vec::new()
     }
 
@@ -225,7 +225,7 @@ fn runner(seed: u64) -> TestRunner {
     TestRunner::new_with_rng(Config::default(), TestRng::from_seed(RngAlgorithm::ChaCha, &bytes))
 }
 
-fn play(history: &History, stage: Option<&(Place, HoldsNothing)>, coverage: &mut Coverage) -> Result<(), String> {
+fn play(history: &History, stage: Option<&(RowPosition, HoldsNothing)>, coverage: &mut Coverage) -> Result<(), String> {
     let short = history.short_memory;
     // In SotW, small requests would leave out names that clients want.
     let small_requests = history.upstream == Variant::Delta && history.steps.len().is_multiple_of(2);

@@ -21,7 +21,7 @@ mod view;
 mod world;
 
 use coverage::Coverage;
-use weir_core::protocol::view::Place;
+use weir_core::protocol::view::RowPosition;
 
 const HISTORIES: u64 = 300;
 /// After this many histories every event has occurred.
@@ -48,7 +48,7 @@ fn every_history_ends_with_each_client_holding_exactly_what_it_requested() {
 #[test]
 #[ignore = "takes from ten seconds to a minute; core/tests/histories runs it, and so does CI"]
 fn a_stage_that_holds_nothing_changes_nothing_wherever_it_stands() {
-    for at in [Place::Brakes, Place::Order, Place::Tables] {
+    for at in [RowPosition::Brakes, RowPosition::Order, RowPosition::Tables] {
         let passed = (1..=ENOUGH / 5).map(|seed| {
             history::run_with_stage(seed, at).unwrap_or_else(|failure| panic!("at {at:?}, seed {seed}: {failure}"))
         });

@@ -108,7 +108,7 @@ impl Holder {
                 self.session.on_request(Request::Sotw(request), now);
             }
         }
-        unit.seek(self.id, self.session.take_claims());
+        unit.add_claims(self.id, self.session.take_claims());
         lost
     }
 

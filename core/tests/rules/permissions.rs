@@ -5,8 +5,8 @@ use std::sync::Arc;
 use weir_core::protocol::options::ProtocolOptions;
 use weir_core::protocol::session::{Client, CloseReason, Step, Variant};
 use weir_core::xds::{
-    Access, CertificateNames, IdentityPattern, KeyField, NodeField, Peer, PermissionRule, Permissions, Permit, Proven,
-    SegmentPattern, Template,
+    Access, CertificateNames, IdentityPattern, KeyField, NodeField, Peer, PeerProof, PermissionRule, Permissions,
+    Permit, SegmentPattern, Template,
 };
 
 use super::support::{Bench, CDS, EDS, LDS, SDS};
@@ -27,7 +27,7 @@ fn permit(types: Option<&[&str]>, names: &[&str], secrets: &[&str]) -> Arc<Permi
         client_status: false,
     };
     let spiffe = Some("spiffe://prod/ns/pay/web".into());
-    let proven = Some(Proven::Certificate(CertificateNames { spiffe, ..CertificateNames::default() }));
+    let proven = Some(PeerProof::Certificate(CertificateNames { spiffe, ..CertificateNames::default() }));
     let peer = Peer { connection: 1, address: None, proven };
     Arc::new(Permissions::of(vec![rule]).judge(&peer, &[]).unwrap().unwrap())
 }

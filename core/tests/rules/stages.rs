@@ -5,7 +5,7 @@ use std::time::Duration;
 use weir_core::protocol::moment::Moment;
 use weir_core::protocol::options::ProtocolOptions;
 use weir_core::protocol::session::Variant;
-use weir_core::protocol::view::{BrakeRules, Class, Facts, Place, Stage, Unit};
+use weir_core::protocol::view::{BrakeRules, Class, RowPosition, Stage, StageFacts, UpdateUnit};
 
 use super::support::{Bench, CDS, RDS, lead_for};
 
@@ -13,20 +13,24 @@ const LATE: Duration = Duration::from_secs(1);
 
 /// Holds all updates of one name for a second.
 #[derive(Debug, Default)]
-struct HoldsLate(Option<(Moment, Vec<Unit>)>);
+struct HoldsLate(Option<(Moment, Vec<UpdateUnit>)>);
 
 impl Stage for HoldsLate {
-    fn judge(&mut self, unit: Unit, _: Facts<'_>, now: Moment) -> Vec<Unit> {
-        let Unit { origin, received, updates } = unit;
+    fn judge(&mut self, unit: UpdateUnit, _: StageFacts<'_>, now: Moment) -> Vec<UpdateUnit> {
+        let UpdateUnit { origin, received, updates } = unit;
         let is_late = |update: &_| format!("{update:?}").contains("key: \"late\"");
         let (late, passing) = updates.into_iter().partition::<Vec<_>, _>(is_late);
         if !late.is_empty() {
-            self.0.get_or_insert_with(|| (now + LATE, Vec::new())).1.push(Unit { origin, received, updates: late });
+            self.0.get_or_insert_with(|| (now + LATE, Vec::new())).1.push(UpdateUnit {
+                origin,
+                received,
+                updates: late,
+            });
         }
-        vec![Unit { origin, received, updates: passing }]
+        vec![UpdateUnit { origin, received, updates: passing }]
     }
 
-    fn on_time(&mut self, _: Facts<'_>, now: Moment) -> Vec<Unit> {
+    fn on_time(&mut self, _: StageFacts<'_>, now: Moment) -> Vec<UpdateUnit> {
         self.0.take_if(|(due, _)| *due <= now).map(|(_, units)| units).unwrap_or_default()
     }
 
@@ -37,7 +41,7 @@ impl Stage for HoldsLate {
 
 #[test]
 fn a_name_that_an_added_stage_holds_is_late_and_no_other_is() {
-    for at in [Place::Brakes, Place::Order, Place::Tables] {
+    for at in [RowPosition::Brakes, RowPosition::Order, RowPosition::Tables] {
         let types = ["envoy.config.cluster.v3.Cluster".into()].into();
         let brakes = BrakeRules { types, share: 50, count: 2, grace: LATE * 100, ..BrakeRules::default() };
         let mut bench = Bench::with(ProtocolOptions::default().with(|options| options.view.brakes = brakes)); // all stages are on

@@ -3,7 +3,7 @@
 use weir_core::proto::Request;
 use weir_core::proto::discovery::{DeltaDiscoveryRequest, DiscoveryRequest, ResourceLocator, resource::CacheControl};
 use weir_core::protocol::options::ProtocolOptions;
-use weir_core::protocol::session::{BadRequest, Client, CloseReason, Fetched, Step, Variant};
+use weir_core::protocol::session::{BadRequest, Client, CloseReason, FetchResult, Step, Variant};
 use weir_core::protocol::view::SessionId;
 use weir_core::xds::{Access, AccessRule, NamePattern, TypeInfo, TypeTable};
 
@@ -70,23 +70,23 @@ fn trn_22_a_fetch_waits_for_all_of_it_and_never_takes_a_part_for_the_whole() {
     let mut bench = Bench::new();
     let everything = only(&mut bench, CDS, Variant::Sotw);
     bench.sotw(everything, CDS, &[], "");
-    assert!(matches!(bench.fetch(everything, false), Fetched::Waiting(None)));
-    assert!(matches!(bench.fetch(everything, true), Fetched::Unknown), "REST-12");
+    assert!(matches!(bench.fetch(everything, false), FetchResult::Waiting(None)));
+    assert!(matches!(bench.fetch(everything, true), FetchResult::Unknown), "REST-12");
     bench.whole(CDS, &[]);
-    let Fetched::Reply(reply) = bench.fetch(everything, false) else { panic!("an empty set is an answer") };
+    let FetchResult::Reply(reply) = bench.fetch(everything, false) else { panic!("an empty set is an answer") };
     assert_eq!(text_of(&reply), "C ");
 
     let named = only(&mut bench, EDS, Variant::Sotw);
     bench.sotw(named, EDS, &["a", "b", "c"], "");
     bench.set(EDS, &[("a", "1")]);
     bench.remove(EDS, "b");
-    assert!(matches!(bench.fetch(named, false), Fetched::Waiting(None)), "c is unknown");
-    let Fetched::Reply(reply) = bench.fetch(named, true) else { panic!("what is there is given") };
+    assert!(matches!(bench.fetch(named, false), FetchResult::Waiting(None)), "c is unknown");
+    let FetchResult::Reply(reply) = bench.fetch(named, true) else { panic!("what is there is given") };
     assert_eq!(text_of(&reply), "C a");
 
     let absent = only(&mut bench, EDS, Variant::Sotw);
     bench.sotw(absent, EDS, &["b"], "");
-    let Fetched::Reply(reply) = bench.fetch(absent, false) else { panic!("nothing is an answer too") };
+    let FetchResult::Reply(reply) = bench.fetch(absent, false) else { panic!("nothing is an answer too") };
     assert_eq!(text_of(&reply), "C ");
 }
 
@@ -204,10 +204,10 @@ fn trn_22_a_fetch_with_the_current_version_is_answered_in_full() {
     };
     let first = only(&mut bench, CDS, Variant::Sotw);
     bench.request(first, ask(String::new()));
-    let Fetched::Reply(reply) = bench.fetch(first, false) else { panic!("all is known") };
+    let FetchResult::Reply(reply) = bench.fetch(first, false) else { panic!("all is known") };
     let again = only(&mut bench, CDS, Variant::Sotw);
     bench.request(again, ask(reply.version.to_string()));
-    let Fetched::Reply(reply) = bench.fetch(again, false) else { panic!("all is known") };
+    let FetchResult::Reply(reply) = bench.fetch(again, false) else { panic!("all is known") };
     assert_eq!(text_of(&reply), "C a,b,c", "an empty set would delete everything");
 }
 
@@ -223,7 +223,7 @@ fn rest_5_who_has_everything_is_known_by_its_version_without_making_the_set() {
         bench.sessions[&client].report().is_current(bench.view.snapshot(), version, bench.now)
     };
     let all = ask(&mut bench, &[]);
-    let Fetched::Reply(reply) = bench.fetch(all, false) else { panic!("all is known") };
+    let FetchResult::Reply(reply) = bench.fetch(all, false) else { panic!("all is known") };
     let version = reply.version.to_string();
     let [again, some, mixed] = [&[][..], &["a"], &["*", "a"]].map(|names| ask(&mut bench, names));
     assert!(is_current(&bench, again, &version));
@@ -251,9 +251,9 @@ fn trn_22_a_fetch_waits_for_what_must_not_be_answered_from_memory() {
     give(&mut bench);
     let client = only(&mut bench, EDS, Variant::Sotw);
     bench.sotw(client, EDS, &["a"], "");
-    assert!(matches!(bench.fetch(client, false), Fetched::Waiting(None)));
+    assert!(matches!(bench.fetch(client, false), FetchResult::Waiting(None)));
     give(&mut bench);
-    let Fetched::Reply(reply) = bench.fetch(client, false) else { panic!("it has come") };
+    let FetchResult::Reply(reply) = bench.fetch(client, false) else { panic!("it has come") };
     assert_eq!(text_of(&reply), "C a");
 }
 
@@ -304,7 +304,7 @@ fn rest_5_a_client_that_may_not_have_everything_is_current_by_the_version_of_wha
     let only = Some(bench.kind(CDS));
     let client = bench.add(Client { only, clearance, ..Client::plain(Variant::Sotw) });
     bench.sotw(client, CDS, &[], "");
-    let Fetched::Reply(reply) = bench.fetch(client, false) else { panic!("all is known") };
+    let FetchResult::Reply(reply) = bench.fetch(client, false) else { panic!("all is known") };
     assert_eq!(text_of(&reply), "C a,b");
     let is_current = |bench: &Bench| {
         bench.sessions[&client].report().is_current(bench.view.snapshot(), &reply.version.to_string(), bench.now)

@@ -7,7 +7,7 @@ use weir_core::proto::Request;
 use weir_core::proto::discovery::resource::CacheControl;
 use weir_core::proto::discovery::{DeltaDiscoveryRequest, DiscoveryRequest};
 use weir_core::protocol::options::ProtocolOptions;
-use weir_core::protocol::session::{Client, Fetched, Variant};
+use weir_core::protocol::session::{Client, FetchResult, Variant};
 use weir_core::protocol::set_mark::SetMark;
 use weir_core::protocol::view::{BrakeRules, Class, Completeness, SavedSet, Selector, SessionId, Update};
 
@@ -92,7 +92,7 @@ fn a_client_without_state_is_served_from_disk_at_once() {
     }
     let poll = bench.client(Variant::Sotw);
     bench.sotw(poll, CDS, &["*"], "");
-    assert!(matches!(bench.fetch(poll, false), Fetched::Reply(_)));
+    assert!(matches!(bench.fetch(poll, false), FetchResult::Reply(_)));
 }
 
 #[test]

@@ -11,7 +11,7 @@ use weir_core::proto::discovery::{DeltaDiscoveryRequest, DiscoveryRequest, Resou
 use weir_core::proto::{Any, Request};
 use weir_core::protocol::moment::Moment;
 use weir_core::protocol::options::ProtocolOptions;
-use weir_core::protocol::session::{Client, Fetched, Reply, Session, Step, Variant};
+use weir_core::protocol::session::{Client, FetchResult, Reply, Session, Step, Variant};
 use weir_core::protocol::view::{
     Claim, Claimed, Class, Evidence, InterestChange, Leases, NamedError, Retain, Selector, SessionId, Update, View,
 };
@@ -225,7 +225,7 @@ impl Bench {
         let step = self.bounded.poll(session, &state, &mut self.leases, self.now);
         let claims = session.take_claims();
         self.claims.extend(claims.clone());
-        self.view.seek(id, claims);
+        self.view.add_claims(id, claims);
         self.give_back_claims();
         step
     }
@@ -259,7 +259,7 @@ impl Bench {
     }
 
     /// Returns one reply to a fetch, now or at its time limit.
-    pub fn fetch(&mut self, id: SessionId, at_last: bool) -> Fetched {
+    pub fn fetch(&mut self, id: SessionId, at_last: bool) -> FetchResult {
         let state = self.view.snapshot().clone();
         let session = self.sessions.get_mut(&id).unwrap();
         session.fetch(&state, &mut self.leases, self.now, at_last)

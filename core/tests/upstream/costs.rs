@@ -158,7 +158,7 @@ fn while_the_end_of_a_set_is_asked_for_an_event_costs_nothing_of_the_set() {
         bench.reopen();
         bench.respond(0, delta(CDS, &["n000007~2"], &[], "2"));
         let claim = Claim { kind: bench.table.resolve(CDS), of: Claimed::Set };
-        bench.view.seek(SessionId(1), vec![claim]);
+        bench.view.add_claims(SessionId(1), vec![claim]);
         bench.later(Duration::from_secs(1));
         take_visits();
         bench.later(Duration::from_secs(1));

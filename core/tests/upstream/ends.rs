@@ -28,7 +28,7 @@ fn settled(names: &[&str], rules: ServerQuirks) -> Bench {
 /// Makes a client need the end of the set.
 fn need(bench: &mut Bench) {
     let claim = Claim { kind: bench.table.resolve(CDS), of: Claimed::Set };
-    bench.view.seek(SessionId(1), vec![claim]);
+    bench.view.add_claims(SessionId(1), vec![claim]);
     bench.later(Duration::ZERO);
 }
 

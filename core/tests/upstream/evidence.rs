@@ -378,7 +378,7 @@ fn sotw_7_who_holds_all_of_a_set_that_nobody_knows_is_answered_by_a_second_silen
     let mut bench = requested(Variant::Delta, CDS, &["*"], ServerQuirks::default());
     bench.respond(0, delta(CDS, &["x"], &[], "1"));
     let kind = bench.table.resolve(CDS);
-    bench.view.seek(SessionId(1), vec![Claim { kind, of: Claimed::Set }]);
+    bench.view.add_claims(SessionId(1), vec![Claim { kind, of: Claimed::Set }]);
     assert_eq!(bench.later(QUIET), ["Settled"]);
     assert!(bench.asks_again());
     bench.reopen();
@@ -451,8 +451,8 @@ fn i8_what_a_client_holds_is_requested_although_another_holds_more_than_there_is
             .map(|name| Claim { kind: kind.clone(), of: Claimed::Name(Class::Wildcard, name.as_str().into()) })
             .collect()
     };
-    bench.view.seek(greedy, claims("g", LIMIT));
-    bench.view.seek(honest, claims("h", 10));
+    bench.view.add_claims(greedy, claims("g", LIMIT));
+    bench.view.add_claims(honest, claims("h", 10));
     let refused = bench.view.take_refused_claims();
     assert_eq!(refused.keys().collect::<Vec<_>>(), [&greedy], "the ten have room");
     let left_out = refused[&greedy].clone();
@@ -472,7 +472,7 @@ fn i8_what_a_client_holds_is_requested_although_another_holds_more_than_there_is
     let removed: Vec<_> = removed.iter().map(String::as_str).collect();
     bench.respond(0, delta(CDS, &[], &removed, "2"));
     assert_eq!(bench.view.take_sessions_to_claim(), [greedy].into());
-    bench.view.seek(greedy, left_out);
+    bench.view.add_claims(greedy, left_out);
     assert!(bench.view.take_refused_claims().is_empty());
     bench.later(QUIET);
     bench.later(TIMER);
@@ -518,7 +518,7 @@ fn up_15_what_a_server_that_sends_only_differences_does_not_send_again_is_confir
 fn sotw_4_a_set_that_a_client_needs_is_requested_without_its_version() {
     let need = |bench: &mut Bench| {
         let claim = Claim { kind: bench.table.resolve(CDS), of: Claimed::Set };
-        bench.view.seek(SessionId(1), vec![claim]);
+        bench.view.add_claims(SessionId(1), vec![claim]);
     };
     let mut bench = requested(Variant::Sotw, CDS, &["*"], ServerQuirks::default());
     bench.respond(0, sotw(CDS, &["a"], "1"));

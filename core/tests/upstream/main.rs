@@ -67,7 +67,7 @@ impl Bench {
     /// Connects a client that holds this name, which the view does not know.
     fn claim(&mut self, url: &str, class: Class, name: &str) {
         let claim = Claim { kind: self.table.resolve(url), of: Claimed::Name(class, name.into()) };
-        self.view.seek(SessionId(1), vec![claim]);
+        self.view.add_claims(SessionId(1), vec![claim]);
     }
 
     fn open(&mut self) {

@@ -10,7 +10,7 @@ use tokio::sync::mpsc;
 use tokio::time::timeout;
 use weir_core::protocol::moment::Moment;
 use weir_core::protocol::session::{HeldState, Holding, RejectedReply};
-use weir_core::protocol::view::{Class, Entry, Snapshot};
+use weir_core::protocol::view::{Class, Snapshot, TableEntry};
 use weir_core::xds::{Name, Type};
 
 use super::Wanted;
@@ -148,7 +148,7 @@ impl Writer<'_> {
         list.is_read.then_some(list.count)
     }
 
-    fn row(&self, kind: &Type, name: &Name, entry: &Entry) -> Option<Row> {
+    fn row(&self, kind: &Type, name: &Name, entry: &TableEntry) -> Option<Row> {
         let resource = entry.resource()?;
         let url = kind.url();
         let body = match self.transcoder.dumped_json(kind.name(), resource.body.bytes()) {
@@ -190,8 +190,8 @@ impl List<'_> {
         for (name, entry) in wildcard.iter().flat_map(|table| table.entries()) {
             self.entry(kind, name, entry, None, None);
         }
-        let same = |name: &Name, entry: &Entry| {
-            let other = wildcard.and_then(|table| table.get(name)).and_then(Entry::resource);
+        let same = |name: &Name, entry: &TableEntry| {
+            let other = wildcard.and_then(|table| table.get(name)).and_then(TableEntry::resource);
             other.is_some_and(|other| entry.resource().is_some_and(|own| own.full == other.full))
         };
         for (name, entry) in snapshot.resources(kind, Class::Named).iter().flat_map(|table| table.entries()) {
@@ -205,7 +205,7 @@ impl List<'_> {
         &mut self,
         kind: &Type,
         name: &Name,
-        entry: &Entry,
+        entry: &TableEntry,
         status: Option<&'static str>,
         nack: Option<RejectedReply<'_>>,
     ) {

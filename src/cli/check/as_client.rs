@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use prost::Message;
 use weir_core::protocol::session::Identity;
-use weir_core::xds::{CertificateNames, HeaderHashes, NamePattern, Peer, Proven};
+use weir_core::xds::{CertificateNames, HeaderHashes, NamePattern, Peer, PeerProof};
 
 use crate::cli::node_json::NodeJson;
 use crate::config::Config;
@@ -94,9 +94,9 @@ impl AsClient {
         let has_certificate = names != CertificateNames::default();
         peer.proven = match (has_certificate, uid.or(gid)) {
             (true, Some(_)) => return Err(QuestionError::Mixed),
-            (true, None) => Some(Proven::Certificate(names)),
+            (true, None) => Some(PeerProof::Certificate(names)),
             // A number that is not given becomes one that no rule has.
-            (false, Some(_)) => Some(Proven::Process { uid: uid.unwrap_or(u32::MAX), gid: gid.unwrap_or(u32::MAX) }),
+            (false, Some(_)) => Some(PeerProof::Process { uid: uid.unwrap_or(u32::MAX), gid: gid.unwrap_or(u32::MAX) }),
             (false, None) => None,
         };
         Ok(peer)
@@ -212,15 +212,15 @@ permissions:
     #[test]
     fn a_client_has_proved_what_is_given_and_is_no_user_or_group_beside_it() {
         let proven = |identities: &[&str]| asked(identities).peer().unwrap().proven;
-        assert_eq!(proven(&["gid:5"]), Some(Proven::Process { uid: u32::MAX, gid: 5 }));
-        assert_eq!(proven(&["uid:7"]), Some(Proven::Process { uid: 7, gid: u32::MAX }));
-        assert_eq!(proven(&["gid:5", "uid:7"]), Some(Proven::Process { uid: 7, gid: 5 }));
+        assert_eq!(proven(&["gid:5"]), Some(PeerProof::Process { uid: u32::MAX, gid: 5 }));
+        assert_eq!(proven(&["uid:7"]), Some(PeerProof::Process { uid: 7, gid: u32::MAX }));
+        assert_eq!(proven(&["gid:5", "uid:7"]), Some(PeerProof::Process { uid: 7, gid: 5 }));
         let names = CertificateNames {
             uris: vec!["x://a".into()],
             dns: vec!["a.example".into(), "b.example".into()],
             ..CertificateNames::default()
         };
-        assert_eq!(proven(&["dns:a.example", "uri:x://a", "dns:b.example"]), Some(Proven::Certificate(names)));
+        assert_eq!(proven(&["dns:a.example", "uri:x://a", "dns:b.example"]), Some(PeerProof::Certificate(names)));
         let peer = asked(&["10.0.0.1"]).peer().unwrap();
         assert_eq!((peer.proven, peer.address.map(|address| address.ip())), (None, Some([10, 0, 0, 1].into())));
         let root =

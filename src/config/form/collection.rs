@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::{Value as Json, json};
 
 use super::located::Located;
-use super::reader::{Form, Reader};
+use super::reader::{Form, ValueReader};
 use super::row::Inner;
 use crate::config::yaml::{Node, Scalar, Value};
 
@@ -32,7 +32,7 @@ impl<T> Default for Names<T> {
 }
 
 impl<T: Form> Form for Vec<Located<T>> {
-    fn read(node: &Node, reader: &mut Reader) -> Option<Self> {
+    fn read(node: &Node, reader: &mut ValueReader) -> Option<Self> {
         if node.is_null() {
             return Some(Vec::new());
         }
@@ -60,7 +60,7 @@ impl<T: Form> Form for Vec<Located<T>> {
 }
 
 impl<T: Form> Form for NonEmpty<T> {
-    fn read(node: &Node, reader: &mut Reader) -> Option<Self> {
+    fn read(node: &Node, reader: &mut ValueReader) -> Option<Self> {
         match &node.value {
             Value::List(items) if !items.is_empty() => Some(Self(read_items(items, reader))),
             Value::Faulty => None,
@@ -89,7 +89,7 @@ impl<T: Form> Form for NonEmpty<T> {
 }
 
 impl<T: Form> Form for OneOrMore<T> {
-    fn read(node: &Node, reader: &mut Reader) -> Option<Self> {
+    fn read(node: &Node, reader: &mut ValueReader) -> Option<Self> {
         match &node.value {
             Value::List(_) => NonEmpty::read(node, reader).map(|NonEmpty(items)| Self(items)),
             _ => Located::read(node, reader).map(|one| Self(vec![one])),
@@ -106,7 +106,7 @@ impl<T: Form> Form for OneOrMore<T> {
 }
 
 impl<T: Form> Form for Names<T> {
-    fn read(node: &Node, reader: &mut Reader) -> Option<Self> {
+    fn read(node: &Node, reader: &mut ValueReader) -> Option<Self> {
         let entries = match &node.value {
             _ if node.is_null() => return Some(Self::default()),
             Value::Map(entries) => entries,
@@ -137,7 +137,7 @@ impl<T: Form> Form for Names<T> {
 }
 
 impl<T: Form> Form for Unquoted<T> {
-    fn read(node: &Node, reader: &mut Reader) -> Option<Self> {
+    fn read(node: &Node, reader: &mut ValueReader) -> Option<Self> {
         if matches!(&node.value, Value::Scalar(scalar) if !matches!(scalar, Scalar::Null)) {
             let inner = T::inner();
             let keys = inner.rows.iter().map(|row| row.key).collect::<Vec<_>>().join(", ");
@@ -170,6 +170,6 @@ fn items_of<T: Form>() -> Inner {
 }
 
 /// Items of the wrong form are reported and left out.
-fn read_items<T: Form>(items: &[Node], reader: &mut Reader) -> Vec<Located<T>> {
+fn read_items<T: Form>(items: &[Node], reader: &mut ValueReader) -> Vec<Located<T>> {
     items.iter().filter_map(|item| Located::read(item, reader)).collect()
 }

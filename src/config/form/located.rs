@@ -4,15 +4,15 @@ use std::ops::Deref;
 
 use serde_json::Value as Json;
 
-use super::reader::{Form, Reader};
+use super::reader::{Form, ValueReader};
 use super::row::{Inner, Presence};
-use crate::config::diagnostic::Place;
+use crate::config::diagnostic::FilePosition;
 use crate::config::yaml::Node;
 
 /// A value and its place.
 #[derive(Debug, Clone, Default)]
 pub(in crate::config) struct Located<T> {
-    pub(crate) place: Place,
+    pub(crate) place: FilePosition,
     pub(crate) value: T,
 }
 
@@ -27,10 +27,10 @@ pub(in crate::config) trait Field: Sized {
     const PRESENCE: Presence;
 
     /// Returns the value that the section has for the key, or else `self`, the default.
-    fn read_key(self, node: Option<&Node>, section: &Place, key: &str, reader: &mut Reader) -> Self;
+    fn read_key(self, node: Option<&Node>, section: &FilePosition, key: &str, reader: &mut ValueReader) -> Self;
 
     /// Returns where the file sets the key, if its value has the right form.
-    fn given(&self) -> Option<&Place>;
+    fn given(&self) -> Option<&FilePosition>;
 
     /// Returns the value in force as JSON, if there is one and it is a single value.
     fn json(&self) -> Option<Json> {
@@ -53,7 +53,7 @@ impl<T> Default for Needed<T> {
 }
 
 impl<T: Form> Form for Located<T> {
-    fn read(node: &Node, reader: &mut Reader) -> Option<Self> {
+    fn read(node: &Node, reader: &mut ValueReader) -> Option<Self> {
         T::read(node, reader).map(|value| Self { place: node.place.clone(), value })
     }
 
@@ -76,11 +76,11 @@ impl<T: Form> Field for Option<Located<T>> {
 
     const PRESENCE: Presence = Presence::Optional;
 
-    fn read_key(self, node: Option<&Node>, _: &Place, _: &str, reader: &mut Reader) -> Self {
+    fn read_key(self, node: Option<&Node>, _: &FilePosition, _: &str, reader: &mut ValueReader) -> Self {
         Located::read(node?, reader)
     }
 
-    fn given(&self) -> Option<&Place> {
+    fn given(&self) -> Option<&FilePosition> {
         self.as_ref().map(|given| &given.place)
     }
 
@@ -95,14 +95,14 @@ impl<T: Form + Default> Field for Located<T> {
 
     const PRESENCE: Presence = Presence::Always;
 
-    fn read_key(self, node: Option<&Node>, section: &Place, key: &str, reader: &mut Reader) -> Self {
+    fn read_key(self, node: Option<&Node>, section: &FilePosition, key: &str, reader: &mut ValueReader) -> Self {
         let place = node.map_or_else(|| section.below(key), |node| node.place.clone());
         let read = node.and_then(|node| T::read(node, reader));
         let value = read.or_else(|| T::read(&Node::null_at(place.clone()), reader)).unwrap_or_default();
         Self { place, value }
     }
 
-    fn given(&self) -> Option<&Place> {
+    fn given(&self) -> Option<&FilePosition> {
         Some(&self.place)
     }
 }
@@ -112,14 +112,14 @@ impl<T: Form> Field for Needed<T> {
 
     const PRESENCE: Presence = Presence::Needed;
 
-    fn read_key(self, node: Option<&Node>, section: &Place, key: &str, reader: &mut Reader) -> Self {
+    fn read_key(self, node: Option<&Node>, section: &FilePosition, key: &str, reader: &mut ValueReader) -> Self {
         if node.is_none() {
             reader.missing_key(section, key);
         }
         Self(node.and_then(|node| Located::read(node, reader)))
     }
 
-    fn given(&self) -> Option<&Place> {
+    fn given(&self) -> Option<&FilePosition> {
         self.0.as_ref().map(|given| &given.place)
     }
 }

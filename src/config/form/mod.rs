@@ -28,7 +28,7 @@ pub(super) use number::{
     Count, Counted, Factor, FieldNumber, Interval, Jitter, Pause, Percent, Positive, Size, UserNumber, Wait, kib, mib,
     millis, minutes, seconds,
 };
-pub(super) use reader::{Form, Reader};
+pub(super) use reader::{Form, ValueReader};
 pub(crate) use row::Applies;
 #[cfg(test)]
 pub(super) use row::Presence;

@@ -7,13 +7,13 @@ use weir_core::xds::nearest;
 
 use super::homes;
 use super::row::Inner;
-use crate::config::diagnostic::{Diagnostics, Place};
-use crate::config::yaml::{Entry, Node};
+use crate::config::diagnostic::{Diagnostics, FilePosition};
+use crate::config::yaml::{Node, YamlEntry};
 
 /// The form of a value.
 pub(in crate::config) trait Form: Sized {
     /// Reads a value as far as possible, and reports its faults.
-    fn read(node: &Node, reader: &mut Reader) -> Option<Self>;
+    fn read(node: &Node, reader: &mut ValueReader) -> Option<Self>;
 
     /// Returns the JSON schema of all values that can be read.
     fn schema() -> Json;
@@ -32,7 +32,7 @@ pub(in crate::config) trait Form: Sized {
     }
 }
 
-pub(in crate::config) struct Reader<'a> {
+pub(in crate::config) struct ValueReader<'a> {
     pub(crate) found: &'a mut Diagnostics,
     /// The schema of the whole file; finds where an unknown key would be valid.
     whole: fn() -> Json,
@@ -40,7 +40,7 @@ pub(in crate::config) struct Reader<'a> {
     meant: BTreeSet<String>,
 }
 
-impl<'a> Reader<'a> {
+impl<'a> ValueReader<'a> {
     pub(crate) fn new(found: &'a mut Diagnostics, whole: fn() -> Json) -> Self {
         Self { found, whole, meant: BTreeSet::new() }
     }
@@ -50,7 +50,7 @@ impl<'a> Reader<'a> {
         self.found.fault(&node.place, format!("invalid value {}: expected {what}", node.shown()));
     }
 
-    pub(crate) fn unknown_key(&mut self, entry: &Entry, section: &Place, known: &[&str]) {
+    pub(crate) fn unknown_key(&mut self, entry: &YamlEntry, section: &FilePosition, known: &[&str]) {
         let key = &entry.key;
         let expected = match nearest(key, known.iter().copied(), (key.len() / 3).max(1)) {
             Some(nearest) => {
@@ -66,7 +66,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Reports a missing key, unless a misspelt one was reported in its place.
-    pub(crate) fn missing_key(&mut self, section: &Place, key: &str) {
+    pub(crate) fn missing_key(&mut self, section: &FilePosition, key: &str) {
         if !self.meant.contains(&section.key(key)) {
             self.found.fault(section, format!("missing key {key:?}"));
         }

@@ -2,7 +2,7 @@
 
 use serde_json::{Value as Json, json};
 
-use super::reader::Reader;
+use super::reader::ValueReader;
 use crate::config::yaml::{Node, Scalar, Value};
 
 /// A value of the wrong form.
@@ -27,7 +27,7 @@ macro_rules! scalar_form {
         impl $crate::config::form::reader::Form for $form {
             fn read(
                 node: &$crate::config::yaml::Node,
-                reader: &mut $crate::config::form::reader::Reader,
+                reader: &mut $crate::config::form::reader::ValueReader,
             ) -> Option<Self> {
                 $crate::config::form::scalar::read(node, reader, $parse)
             }
@@ -69,7 +69,7 @@ macro_rules! words_for {
         impl $crate::config::form::reader::Form for $name {
             fn read(
                 node: &$crate::config::yaml::Node,
-                reader: &mut $crate::config::form::reader::Reader,
+                reader: &mut $crate::config::form::reader::ValueReader,
             ) -> Option<Self> {
                 let index = $crate::config::form::scalar::word_index(node, &[$($word),+], reader)?;
                 [$(Self::$variant),+].get(index).copied()
@@ -93,7 +93,11 @@ macro_rules! words_for {
 }
 pub(in crate::config) use words_for;
 
-pub(super) fn read<T>(node: &Node, reader: &mut Reader, parse: impl Fn(&Scalar) -> Result<T, ValueError>) -> Option<T> {
+pub(super) fn read<T>(
+    node: &Node,
+    reader: &mut ValueReader,
+    parse: impl Fn(&Scalar) -> Result<T, ValueError>,
+) -> Option<T> {
     match &node.value {
         Value::Scalar(scalar) => parse(scalar).map_err(|error| reader.found.fault(&node.place, error.to_string())).ok(),
         Value::Faulty => None,
@@ -104,7 +108,7 @@ pub(super) fn read<T>(node: &Node, reader: &mut Reader, parse: impl Fn(&Scalar) 
     }
 }
 
-pub(in crate::config) fn word_index(node: &Node, words: &[&str], reader: &mut Reader) -> Option<usize> {
+pub(in crate::config) fn word_index(node: &Node, words: &[&str], reader: &mut ValueReader) -> Option<usize> {
     let found = match &node.value {
         Value::Scalar(Scalar::Text(text)) => words.iter().position(|word| word == text),
         Value::Faulty => return None,

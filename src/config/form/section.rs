@@ -3,10 +3,10 @@
 use serde_json::{Map, Value as Json, json};
 
 use super::located::Field;
-use super::reader::{Form, Reader};
+use super::reader::{Form, ValueReader};
 use super::row::{Pages, Presence, Row};
-use crate::config::diagnostic::Place;
-use crate::config::yaml::{Entry, Node, Value};
+use crate::config::diagnostic::FilePosition;
+use crate::config::yaml::{Node, Value, YamlEntry};
 
 /// Declares a mapping as a structure: its keys, each with its purpose, a form, a default if it has one, and notes ([`Row`]). The structure reads
 /// itself and reports every fault. The JSON schema, `weir check`, the pages of `docs` and the comments of config/relay.yaml are made from the
@@ -34,7 +34,7 @@ macro_rules! section {
                     $(.$note($value))*),+]
             }
 
-            fn given(&self) -> Vec<Option<&$crate::config::diagnostic::Place>> {
+            fn given(&self) -> Vec<Option<&$crate::config::diagnostic::FilePosition>> {
                 vec![$($crate::config::form::Field::given(&self.$key)),+]
             }
 
@@ -46,7 +46,7 @@ macro_rules! section {
         impl $crate::config::form::reader::Form for $name {
             fn read(
                 node: &$crate::config::yaml::Node,
-                reader: &mut $crate::config::form::reader::Reader,
+                reader: &mut $crate::config::form::reader::ValueReader,
             ) -> Option<Self> {
                 let keys = $crate::config::form::section::Keys::of(node, &[$(stringify!($key)),+], reader)?;
                 let defaults = Self::default();
@@ -88,7 +88,7 @@ pub(in crate::config) trait Section: Form {
     fn rows() -> Vec<Row>;
 
     /// Returns where the file sets the keys, in the order of the rows.
-    fn given(&self) -> Vec<Option<&Place>>;
+    fn given(&self) -> Vec<Option<&FilePosition>>;
 
     /// Returns the values in force, in the order of the rows.
     fn values(&self) -> Vec<Option<Json>>;
@@ -96,14 +96,14 @@ pub(in crate::config) trait Section: Form {
 
 /// The entries of one mapping, whose keys are all known.
 pub(in crate::config) struct Keys<'n> {
-    place: &'n Place,
-    entries: &'n [Entry],
+    place: &'n FilePosition,
+    entries: &'n [YamlEntry],
 }
 
 impl<'n> Keys<'n> {
     /// Reports all unknown keys. A mapping without keys may be written as null.
-    pub(crate) fn of(node: &'n Node, known: &[&str], reader: &mut Reader) -> Option<Self> {
-        let entries: &[Entry] = match &node.value {
+    pub(crate) fn of(node: &'n Node, known: &[&str], reader: &mut ValueReader) -> Option<Self> {
+        let entries: &[YamlEntry] = match &node.value {
             _ if node.is_null() => &[],
             Value::Map(entries) => entries,
             Value::Faulty => return None,
@@ -119,7 +119,7 @@ impl<'n> Keys<'n> {
     }
 
     /// Reads a key, with its default.
-    pub(crate) fn read<F: Field>(&self, key: &str, default: F, reader: &mut Reader) -> F {
+    pub(crate) fn read<F: Field>(&self, key: &str, default: F, reader: &mut ValueReader) -> F {
         let entry = self.entries.iter().find(|entry| entry.key == key);
         default.read_key(entry.map(|entry| &entry.node), self.place, key, reader)
     }

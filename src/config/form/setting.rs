@@ -5,9 +5,9 @@ use std::ops::Deref;
 use serde_json::Value as Json;
 
 use super::located::Field;
-use super::reader::{Form, Reader};
+use super::reader::{Form, ValueReader};
 use super::row::Presence;
-use crate::config::diagnostic::Place;
+use crate::config::diagnostic::FilePosition;
 use crate::config::yaml::Node;
 
 /// The value in force: the one in the file, or else the default.
@@ -15,17 +15,17 @@ use crate::config::yaml::Node;
 pub(in crate::config) struct Setting<T> {
     pub(crate) value: T,
     /// Where the file sets the key, or could set it.
-    pub(crate) place: Place,
+    pub(crate) place: FilePosition,
     is_given: bool,
 }
 
 impl<T> Setting<T> {
     pub(crate) fn by_default(value: impl Into<T>) -> Self {
-        Self { value: value.into(), place: Place::default(), is_given: false }
+        Self { value: value.into(), place: FilePosition::default(), is_given: false }
     }
 
     /// Returns where the file sets the key, if it does so with a value of the right form.
-    pub(crate) fn given(&self) -> Option<&Place> {
+    pub(crate) fn given(&self) -> Option<&FilePosition> {
         self.is_given.then_some(&self.place)
     }
 }
@@ -50,7 +50,7 @@ impl<T: Form> Field for Setting<T> {
 
     const PRESENCE: Presence = Presence::Always;
 
-    fn read_key(self, node: Option<&Node>, section: &Place, key: &str, reader: &mut Reader) -> Self {
+    fn read_key(self, node: Option<&Node>, section: &FilePosition, key: &str, reader: &mut ValueReader) -> Self {
         let place = node.map_or_else(|| section.below(key), |node| node.place.clone());
         match node.and_then(|node| T::read(node, reader)) {
             Some(value) => Self { value, place, is_given: true },
@@ -58,7 +58,7 @@ impl<T: Form> Field for Setting<T> {
         }
     }
 
-    fn given(&self) -> Option<&Place> {
+    fn given(&self) -> Option<&FilePosition> {
         self.given()
     }
 

@@ -3,7 +3,7 @@
 use serde_json::{Value as Json, json};
 use weir_core::xds::KeyField;
 
-use crate::config::form::{Form, Located, MetadataPath, Name, Needed, NonEmpty, Positive, Reader, section};
+use crate::config::form::{Form, Located, MetadataPath, Name, Needed, NonEmpty, Positive, ValueReader, section};
 use crate::config::yaml::{Node, Value};
 
 /// One entry of `views.key`.
@@ -44,7 +44,7 @@ section! {
 }
 
 impl Form for KeyEntry {
-    fn read(node: &Node, reader: &mut Reader) -> Option<Self> {
+    fn read(node: &Node, reader: &mut ValueReader) -> Option<Self> {
         match &node.value {
             Value::Map(_) => KeyParts::read(node, reader).map(Box::new).map(Self::Parts),
             _ => KeyField::read(node, reader).map(Self::Field),

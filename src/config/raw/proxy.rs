@@ -3,7 +3,7 @@
 use serde_json::{Value as Json, json};
 
 use crate::config::form::row::Inner;
-use crate::config::form::{FilePath, Form, Located, Needed, Reader, ServerUri, section};
+use crate::config::form::{FilePath, Form, Located, Needed, ServerUri, ValueReader, section};
 use crate::config::yaml::{Node, Scalar, Value};
 
 section! {
@@ -25,7 +25,7 @@ pub(in crate::config) enum Proxy {
 }
 
 impl Form for Proxy {
-    fn read(node: &Node, reader: &mut Reader) -> Option<Self> {
+    fn read(node: &Node, reader: &mut ValueReader) -> Option<Self> {
         match &node.value {
             Value::Scalar(Scalar::Text(text)) if text == ENVIRONMENT => Some(Self::Environment),
             Value::Scalar(_) => {

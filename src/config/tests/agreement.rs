@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::json_schema::accepts;
 use crate::config::diagnostic::Diagnostics;
-use crate::config::form::{Form, Reader};
+use crate::config::form::{Form, ValueReader};
 use crate::config::{Config, load, raw, schema, yaml};
 use crate::transcode::yaml::parse as yaml_value;
 
@@ -172,7 +172,7 @@ state: {path: weir.state, key: state.key, max_age: 24h, when_older: refuse, serv
 fn faults(text: &str) -> Vec<String> {
     let mut found = Diagnostics::of(Path::new("relay.yaml"));
     let tree = yaml::read(text, &mut found);
-    tree.and_then(|tree| raw::Root::read(&tree, &mut Reader::new(&mut found, raw::Root::schema)));
+    tree.and_then(|tree| raw::Root::read(&tree, &mut ValueReader::new(&mut found, raw::Root::schema)));
     found.faults.iter().map(ToString::to_string).collect()
 }
 

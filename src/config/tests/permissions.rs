@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use weir_core::xds::{CertificateNames, Peer, Proven};
+use weir_core::xds::{CertificateNames, Peer, PeerProof};
 
 use crate::config::load::review;
 
@@ -25,7 +25,7 @@ fn a_rule_is_understood() {
     let text = format!("{START}{KEY}permissions: [{{{RULE}, secrets: ['{{ns}}/*'], tenant: '{{ns}}'}}]\n");
     let config = review(Path::new("relay.yaml"), &text, &|_| None, false).config.unwrap();
     let names = CertificateNames { spiffe: Some("spiffe://prod/ns/pay/x".into()), ..CertificateNames::default() };
-    let peer = Peer { connection: 1, address: None, proven: Some(Proven::Certificate(names)) };
+    let peer = Peer { connection: 1, address: None, proven: Some(PeerProof::Certificate(names)) };
     let node = |cluster: &[u8]| [&[0x12, cluster.len() as u8], cluster].concat();
     let permit = config.views.permissions.judge(&peer, &node(b"pay-web")).unwrap().unwrap();
     assert_eq!(permit.tenant.as_deref(), Some("pay"));
@@ -34,14 +34,14 @@ fn a_rule_is_understood() {
 
 #[test]
 fn each_kind_of_identity_is_who_it_says_and_nobody_else() {
-    let certificate = |names| Some(Proven::Certificate(names));
+    let certificate = |names| Some(PeerProof::Certificate(names));
     let peer = |address: &str, proven| Peer { connection: 1, address: address.parse().ok(), proven };
     let peers = [
         peer("", certificate(CertificateNames { spiffe: Some("spiffe://p/a".into()), ..Default::default() })),
         peer("", certificate(CertificateNames { uris: ["x://p/a".into()].into(), ..Default::default() })),
         peer("", certificate(CertificateNames { dns: ["a.p".into()].into(), ..Default::default() })),
-        peer("", Some(Proven::Process { uid: 7, gid: 1 })),
-        peer("", Some(Proven::Process { uid: 1, gid: 8 })),
+        peer("", Some(PeerProof::Process { uid: 7, gid: 1 })),
+        peer("", Some(PeerProof::Process { uid: 1, gid: 8 })),
         peer("10.1.2.3:4", None),
     ];
     let rules = ["spiffe: 'spiffe://p/a'", "uri: 'x://p/a'", "dns: a.p", "uid: 7", "gid: 8", "network: 10.0.0.0/8"];

@@ -4,7 +4,7 @@ use http::HeaderName;
 use weir_core::xds::HeaderName as FreeName;
 
 use crate::config::checker::Checker;
-use crate::config::diagnostic::Place;
+use crate::config::diagnostic::FilePosition;
 use crate::config::files::look_at_header_value;
 use crate::config::form::{Located, Unquoted};
 use crate::config::raw::{HeaderEntry, Headers};
@@ -22,7 +22,7 @@ pub(super) fn check(raw: &Option<Located<Headers>>, checker: &mut Checker) -> Ve
     headers.collect()
 }
 
-fn name_of(name: &str, place: &Place, checker: &mut Checker) -> Option<HeaderName> {
+fn name_of(name: &str, place: &FilePosition, checker: &mut Checker) -> Option<HeaderName> {
     let Err(fault) = FreeName::parse(name) else { return HeaderName::from_bytes(name.as_bytes()).ok() };
     let what = if may_have_value(name) { "name of a header".into() } else { format!("header {name:?}") };
     checker.fault(place, format!("invalid {what}: expected {fault}"));

@@ -9,7 +9,7 @@ use super::limits::SourceLimits;
 use super::server::{file_source, source};
 use crate::config::checker::Checker;
 use crate::config::connection;
-use crate::config::diagnostic::Place;
+use crate::config::diagnostic::FilePosition;
 use crate::config::files;
 use crate::config::form::{FilePath, Located, Name, Names, Setting};
 use crate::config::plain_server::rule;
@@ -130,7 +130,7 @@ fn bootstrap_text(path: &Path, text: &str, limits: SourceLimits, checker: &mut C
 }
 
 /// Reports keys that are set although the bootstrap replaces them.
-fn is_alone(bootstrap: &Place, raw: &raw::Upstream, checker: &mut Checker) -> Option<()> {
+fn is_alone(bootstrap: &FilePosition, raw: &raw::Upstream, checker: &mut Checker) -> Option<()> {
     let has_others = raw.servers.is_some() || raw.files.is_some() || !raw.authorities.0.is_empty();
     if has_others {
         checker.fault(bootstrap, "cannot be combined with servers, files or authorities");

@@ -4,7 +4,7 @@ use weir_core::xds::NamePattern;
 
 use super::headers;
 use crate::config::checker::Checker;
-use crate::config::diagnostic::Place;
+use crate::config::diagnostic::FilePosition;
 use crate::config::files::{look_at_cas, look_at_certificates, look_at_key, look_at_pair, look_at_token};
 use crate::config::form::{FilePath, Located, ServerUri};
 use crate::config::listen_tls::together;
@@ -25,7 +25,7 @@ pub(super) fn check(raw: Option<&Located<Tls>>, uri: &Located<ServerUri>, checke
 }
 
 fn own_certificate(
-    section: &Place,
+    section: &FilePosition,
     certificate: &Option<Located<FilePath>>,
     key: &Option<Located<FilePath>>,
     checker: &mut Checker,

@@ -5,6 +5,6 @@ mod node;
 mod read;
 mod variables;
 
-pub(super) use node::{Entry, Node, Scalar, Value};
+pub(super) use node::{Node, Scalar, Value, YamlEntry};
 pub(super) use read::read;
 pub(super) use variables::expand;

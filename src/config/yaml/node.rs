@@ -2,12 +2,12 @@
 
 use std::fmt;
 
-use crate::config::diagnostic::Place;
+use crate::config::diagnostic::FilePosition;
 use crate::config::secrets::without_secrets;
 
 #[derive(Debug, Clone, Default)]
 pub(in crate::config) struct Node {
-    pub(crate) place: Place,
+    pub(crate) place: FilePosition,
     pub(crate) value: Value,
 }
 
@@ -15,17 +15,17 @@ pub(in crate::config) struct Node {
 pub(in crate::config) enum Value {
     Scalar(Scalar),
     List(Vec<Node>),
-    Map(Vec<Entry>),
+    Map(Vec<YamlEntry>),
     /// A value whose fault was already reported; no further fault of it is reported.
     #[default]
     Faulty,
 }
 
 #[derive(Debug, Clone)]
-pub(in crate::config) struct Entry {
+pub(in crate::config) struct YamlEntry {
     pub(crate) key: String,
     /// The place of the key.
-    pub(crate) place: Place,
+    pub(crate) place: FilePosition,
     pub(crate) node: Node,
 }
 
@@ -40,7 +40,7 @@ pub(in crate::config) enum Scalar {
 
 impl Node {
     /// Returns a null at a place where a value could be.
-    pub(crate) fn null_at(place: Place) -> Self {
+    pub(crate) fn null_at(place: FilePosition) -> Self {
         Self { place, value: Value::Scalar(Scalar::Null) }
     }
 

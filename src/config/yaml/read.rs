@@ -8,15 +8,15 @@ use serde_saphyr::options::{DuplicateKeyPolicy, NonFiniteFloatPolicy};
 use serde_saphyr::{Location, Options, Spanned};
 
 use super::error::words;
-use super::node::{Entry, Node, Scalar, Value};
-use crate::config::diagnostic::{Diagnostics, Place};
+use super::node::{Node, Scalar, Value, YamlEntry};
+use crate::config::diagnostic::{Diagnostics, FilePosition};
 
 /// Reads the only document of a text; an empty document is null.
 pub(in crate::config) fn read(text: &str, found: &mut Diagnostics) -> Option<Node> {
     let drafts = match serde_saphyr::from_multiple_with_options::<Spanned<Draft>>(text, options()) {
         Ok(drafts) => drafts,
         Err(error) => {
-            let place = error.location().map_or_else(Place::default, |location| place(location, String::new()));
+            let place = error.location().map_or_else(FilePosition::default, |location| place(location, String::new()));
             found.fault(&place, words(error.without_snippet()));
             return None;
         }
@@ -27,7 +27,7 @@ pub(in crate::config) fn read(text: &str, found: &mut Diagnostics) -> Option<Nod
         return None;
     }
     let empty =
-        || Node { place: Place { line: 1, column: 1, path: String::new() }, value: Value::Scalar(Scalar::Null) };
+        || Node { place: FilePosition { line: 1, column: 1, path: String::new() }, value: Value::Scalar(Scalar::Null) };
     Some(drafts.into_iter().next().map_or_else(empty, |draft| node(draft, String::new(), found)))
 }
 
@@ -54,8 +54,12 @@ fn node(draft: Spanned<Draft>, path: String, found: &mut Diagnostics) -> Node {
 }
 
 /// Returns the entries of a mapping. The first of duplicate keys counts.
-fn entries_of(drafts: Vec<(Spanned<String>, Spanned<Draft>)>, map: &Place, found: &mut Diagnostics) -> Vec<Entry> {
-    let mut entries: Vec<Entry> = Vec::with_capacity(drafts.len());
+fn entries_of(
+    drafts: Vec<(Spanned<String>, Spanned<Draft>)>,
+    map: &FilePosition,
+    found: &mut Diagnostics,
+) -> Vec<YamlEntry> {
+    let mut entries: Vec<YamlEntry> = Vec::with_capacity(drafts.len());
     for (key, value) in drafts {
         let path = map.key(&key.value);
         let place = place(key.referenced, path.clone());
@@ -64,13 +68,13 @@ fn entries_of(drafts: Vec<(Spanned<String>, Spanned<Draft>)>, map: &Place, found
             found.fault(&place, format!("duplicate key{quoted}: already in line {}", first.place.line));
             continue;
         }
-        entries.push(Entry { key: key.value, place, node: node(value, path, found) });
+        entries.push(YamlEntry { key: key.value, place, node: node(value, path, found) });
     }
     entries
 }
 
-fn place(location: Location, path: String) -> Place {
-    Place { line: location.line(), column: location.column(), path }
+fn place(location: Location, path: String) -> FilePosition {
+    FilePosition { line: location.line(), column: location.column(), path }
 }
 
 enum Draft {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::time::{sleep, timeout};
 
-use super::place::Place;
+use super::place::ConnectionPlace;
 use crate::downstream::drain::Drain;
 use crate::downstream::judged_clients;
 use crate::downstream::lifetime::Age;
@@ -32,7 +32,7 @@ pub(in crate::downstream) enum End {
 }
 
 /// Waits until the connection has to end, also because the relay drains.
-pub(in crate::downstream) async fn ends(place: &Place, drain: &mut Drain) -> End {
+pub(in crate::downstream) async fn ends(place: &ConnectionPlace, drain: &mut Drain) -> End {
     tokio::select! {
         () = drains(place, drain) => End::Drain,
         end = closes(place) => end,
@@ -40,13 +40,13 @@ pub(in crate::downstream) async fn ends(place: &Place, drain: &mut Drain) -> End
 }
 
 /// Waits until the relay drains. A connection that was just accepted has a moment for its first request, which is answered.
-async fn drains(place: &Place, drain: &mut Drain) {
+async fn drains(place: &ConnectionPlace, drain: &mut Drain) {
     drain.begins().await;
     let _ = Box::pin(timeout(JUST_ACCEPTED, place.first_request())).await;
 }
 
 /// Waits until the connection has to end while the relay does not drain.
-pub(in crate::downstream) async fn closes(place: &Place) -> End {
+pub(in crate::downstream) async fn closes(place: &ConnectionPlace) -> End {
     tokio::select! {
         end = is_closed(place) => end,
         () = is_late(place) => End::Late,
@@ -58,7 +58,7 @@ pub(in crate::downstream) async fn closes(place: &Place) -> End {
     }
 }
 
-async fn is_closed(place: &Place) -> End {
+async fn is_closed(place: &ConnectionPlace) -> End {
     loop {
         place.must_leave().await;
         if place.is_refused() {
@@ -75,7 +75,7 @@ async fn is_closed(place: &Place) -> End {
 }
 
 /// Waits until the first request is late. That may never be.
-async fn is_late(place: &Place) {
+async fn is_late(place: &ConnectionPlace) {
     let Some(left) = place.left_for_first_request() else { return pending().await };
     // Boxed, since most connections outlive this.
     if Box::pin(timeout(left, place.first_request())).await.is_ok() {
@@ -88,7 +88,11 @@ async fn is_late(place: &Place) {
 
 /// Waits until a connection that was told to end has ended; `None` if that took too long. A connection with streams has no time limit, unless it
 /// is refused, or its client or its age does not allow it to stay.
-pub(in crate::downstream) async fn finish<T>(place: &Place, end: End, serving: impl Future<Output = T>) -> Option<T> {
+pub(in crate::downstream) async fn finish<T>(
+    place: &ConnectionPlace,
+    end: End,
+    serving: impl Future<Output = T>,
+) -> Option<T> {
     let mut serving = pin!(serving);
     let mut has_to_go = end == End::Judged;
     if matches!(end, End::Drain | End::Aged | End::Full) {

@@ -25,14 +25,14 @@ pub(super) use self::ending::{End, ends, finish};
 use self::groups::{Groups, InGroup};
 pub(crate) use self::limits::ConnectionLimits;
 use self::place::Decision;
-pub(super) use self::place::{OpenStream, Place};
+pub(super) use self::place::{ConnectionPlace, OpenStream};
 pub(super) use self::places::{Places, TakenPlace};
 use self::unused::{Unused, UnusedTimes};
 use super::pace::Pace;
 use super::refusal::Refusal;
 use crate::limit::{Limit, LimitCounters};
 use crate::log_pace::LogPace;
-use crate::open_files::{self, Shares, Spare};
+use crate::open_files::{self, Shares, SpareFiles};
 use crate::relay::{Newest, ProcessCounters};
 
 /// The connections of all listeners.
@@ -56,7 +56,7 @@ pub(crate) struct Connections {
     identities: Arc<Groups<Arc<str>>>,
     counters: Arc<LimitCounters>,
     /// The open files that are in reserve for the admin address.
-    reserve: Arc<Spare>,
+    reserve: Arc<SpareFiles>,
     times: Times,
     full: LogPace,
     failed: LogPace,
@@ -99,7 +99,7 @@ impl Connections {
     pub(crate) fn new(
         limits: ConnectionLimits,
         shares: Shares,
-        reserve: Arc<Spare>,
+        reserve: Arc<SpareFiles>,
         listeners: usize,
         counters: &ProcessCounters,
     ) -> Arc<Self> {
@@ -109,7 +109,7 @@ impl Connections {
     fn with_times(
         limits: ConnectionLimits,
         shares: Shares,
-        reserve: Arc<Spare>,
+        reserve: Arc<SpareFiles>,
         listeners: usize,
         counters: ConnectionCounters,
         times: Times,
@@ -190,7 +190,11 @@ impl Connections {
 
     /// Returns the place of a new connection. `None` if the connection must be closed: its address has too many, and refusals for some of
     /// them already.
-    pub(super) fn admit(self: &Arc<Self>, address: Option<SocketAddr>, spare: TakenPlace) -> Option<Arc<Place>> {
+    pub(super) fn admit(
+        self: &Arc<Self>,
+        address: Option<SocketAddr>,
+        spare: TakenPlace,
+    ) -> Option<Arc<ConnectionPlace>> {
         let (address, refusal) = self.enter_address(address).ok()?;
         if let Some(refusal) = refusal {
             return Some(self.place(address, spare, Some(Decision::Refused(refusal))));
@@ -237,9 +241,9 @@ impl Connections {
         address: Option<InGroup<IpAddr>>,
         permit: TakenPlace,
         decision: Option<Decision>,
-    ) -> Arc<Place> {
+    ) -> Arc<ConnectionPlace> {
         let number = self.last.fetch_add(1, Ordering::Relaxed) + 1;
-        Arc::new(Place::new(self.clone(), number, decision, address, permit))
+        Arc::new(ConnectionPlace::new(self.clone(), number, decision, address, permit))
     }
 
     /// Counts a connection of an address, if it has one.

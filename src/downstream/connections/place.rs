@@ -26,7 +26,7 @@ use crate::limit::Limit;
 use crate::memory::{Account, Charge, costs};
 use crate::relay::ViewQuota;
 
-pub(in crate::downstream) struct Place {
+pub(in crate::downstream) struct ConnectionPlace {
     connections: Arc<Connections>,
     number: u64,
     accepted: Instant,
@@ -74,7 +74,7 @@ struct Streams {
     unread_until: Option<Instant>,
 }
 
-impl Place {
+impl ConnectionPlace {
     pub(super) fn new(
         connections: Arc<Connections>,
         number: u64,
@@ -366,7 +366,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for ConnectionPlace {
     fn drop(&mut self) {
         let mut streams = self.lock();
         let usage = streams.usage;

@@ -31,7 +31,7 @@ fn connections_with(limits: ConnectionLimits, clients: usize, unused: UnusedTime
     Connections::with_times(
         limits,
         Shares { clients, refusals: REFUSALS, others: 0 },
-        Spare::new(0),
+        SpareFiles::new(0),
         1,
         ConnectionCounters::default(),
         times,
@@ -39,25 +39,25 @@ fn connections_with(limits: ConnectionLimits, clients: usize, unused: UnusedTime
 }
 
 /// A connection that is served, without limits that matter. While it sends nothing, it may be closed at once.
-pub(in crate::downstream) async fn any_place() -> Arc<Place> {
+pub(in crate::downstream) async fn any_place() -> Arc<ConnectionPlace> {
     let unused = UnusedTimes { silent: Duration::ZERO, without_request: LONG, idle: LONG };
     enter(&connections_with(LIMITS, 100, unused), 1).await.unwrap()
 }
 
-async fn enter(connections: &Arc<Connections>, host: u8) -> Option<Arc<Place>> {
+async fn enter(connections: &Arc<Connections>, host: u8) -> Option<Arc<ConnectionPlace>> {
     let spare = connections.spare_place().await;
     connections.admit(Some(([127, 0, 0, host], 1000).into()), spare)
 }
 
 /// A connection with a request, and whether that is served.
-async fn request(place: Arc<Place>) -> (Arc<Place>, OpenStream, Option<Refusal>) {
+async fn request(place: Arc<ConnectionPlace>) -> (Arc<ConnectionPlace>, OpenStream, Option<Refusal>) {
     let stream = place.open_stream();
     place.decide().await;
     let refusal = place.refuse();
     (place, stream, refusal)
 }
 
-async fn stays_open(place: &Place) -> bool {
+async fn stays_open(place: &ConnectionPlace) -> bool {
     timeout(SHORT, closes(place)).await.is_err()
 }
 

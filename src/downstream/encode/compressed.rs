@@ -17,7 +17,7 @@ use tokio::time::{Sleep, sleep};
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
 use super::Outgoing;
-use super::form::{Form, FormState, Making};
+use super::form::{CompressedForm, FormState, Making};
 use super::message::PIECE;
 use super::shared::SharedMessage;
 use crate::compression::{Compression, SharedGzip};
@@ -38,7 +38,7 @@ pub(in super::super) struct CompressedForms {
 
 /// A client that accepts compressed replies.
 #[derive(Debug, Clone, Copy)]
-pub(in super::super) struct Taker {
+pub(in super::super) struct CompressionClient {
     compression: Compression,
     view: u64,
 }
@@ -47,7 +47,7 @@ pub(in super::super) struct Taker {
 pub(in super::super) struct FormToCome {
     outgoing: Outgoing,
     making: Making,
-    form: Option<Arc<Form>>,
+    form: Option<Arc<CompressedForm>>,
     limit: Pin<Box<Sleep>>,
 }
 
@@ -74,7 +74,7 @@ impl CompressedForms {
     pub(in super::super) fn compress(
         self: &Arc<Self>,
         outgoing: Outgoing,
-        taker: Taker,
+        taker: CompressionClient,
     ) -> Result<Outgoing, Box<FormToCome>> {
         let message = outgoing.message.clone();
         if taker.compression == Compression::Off || message.length < LEAST || message.message.is_secret() {
@@ -103,7 +103,7 @@ impl CompressedForms {
         Err(Box::new(FormToCome { outgoing, making, form: None, limit }))
     }
 
-    fn compressed(&self, mut outgoing: Outgoing, form: Arc<Form>) -> Outgoing {
+    fn compressed(&self, mut outgoing: Outgoing, form: Arc<CompressedForm>) -> Outgoing {
         self.counters.saved(outgoing.message.length.saturating_sub(form.len()));
         outgoing.compress(form);
         outgoing
@@ -149,7 +149,7 @@ impl CompressedForms {
     }
 
     /// Makes the form of a message, unless nobody needs it any more.
-    async fn make(&self, message: &Weak<SharedMessage>, kind: u64) -> Option<Arc<Form>> {
+    async fn make(&self, message: &Weak<SharedMessage>, kind: u64) -> Option<Arc<CompressedForm>> {
         let _turn = self.turns.next().await;
         let message = message.upgrade()?;
         let charge = self.memory.common();
@@ -157,7 +157,7 @@ impl CompressedForms {
         let compressed = message.clone();
         let form = shared_runtime::spawn_blocking(move || {
             let gzip = SharedGzip::of(compressed.bytes(), PIECE).ok()?;
-            Some(Arc::new(Form::new(gzip, charge)))
+            Some(Arc::new(CompressedForm::new(gzip, charge)))
         });
         let form = form.await.ok().flatten();
         self.counters.made();
@@ -183,7 +183,7 @@ impl Kind {
     }
 }
 
-impl Taker {
+impl CompressionClient {
     /// A taker whose view has this key.
     pub(in super::super) fn new(compression: Compression, key: &str) -> Self {
         Self { compression, view: xxh3_64(key.as_bytes()) }
@@ -296,8 +296,8 @@ mod tests {
     const SECRETS: &str = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret";
     /// Larger than the cache of messages that no client is being sent.
     const LARGE: usize = 1 << 20;
-    const AUTO: Taker = Taker { compression: Compression::Auto, view: 1 };
-    const ALWAYS: Taker = Taker { compression: Compression::Always, view: 1 };
+    const AUTO: CompressionClient = CompressionClient { compression: Compression::Auto, view: 1 };
+    const ALWAYS: CompressionClient = CompressionClient { compression: Compression::Always, view: 1 };
 
     struct World {
         forms: Arc<CompressedForms>,
@@ -323,7 +323,7 @@ mod tests {
         }
 
         /// Compresses a reply for a client if that is worth its cost, and waits for the form.
-        async fn sent(&self, reply: &Reply, nonce: u64, taker: Taker) -> Outgoing {
+        async fn sent(&self, reply: &Reply, nonce: u64, taker: CompressionClient) -> Outgoing {
             match self.forms.compress(self.outgoing(reply, nonce, Variant::Delta), taker) {
                 Ok(outgoing) => outgoing,
                 Err(to_come) => to_come.made(&self.forms).await,
@@ -401,7 +401,7 @@ mod tests {
         drop(sent);
         for view in 2..3 * MOST_KINDS as u64 {
             let other = reply_of(CDS, text(2000, view as u32));
-            assert!(!is_compressed(&world.sent(&other, 1, Taker { view, ..AUTO }).await));
+            assert!(!is_compressed(&world.sent(&other, 1, CompressionClient { view, ..AUTO }).await));
             assert!(lock(&world.forms.kinds).len() <= MOST_KINDS);
         }
         let changed = reply_of(CDS, text(LARGE, 2));
@@ -415,7 +415,7 @@ mod tests {
         for view in 1..=2 * MOST_KINDS as u64 {
             let reply = reply_of(CDS, text(2000, view as u32));
             for nonce in 0..2 {
-                sent.push(world.sent(&reply, nonce, Taker { view, ..AUTO }).await);
+                sent.push(world.sent(&reply, nonce, CompressionClient { view, ..AUTO }).await);
             }
             let kinds = lock(&world.forms.kinds).len();
             assert!(kinds <= MOST_KINDS && kinds >= (view as usize).min(MOST_KINDS / 2), "{kinds} of {view}");
@@ -463,7 +463,7 @@ mod tests {
         assert!(is_compressed(&world.sent(&changed, 1, AUTO).await), "as many are expected to take the next one");
         assert_eq!(world.made(), 2);
         let other = reply_of(CDS, text(LARGE, 3));
-        assert!(!is_compressed(&world.sent(&other, 1, Taker { view: 2, ..AUTO }).await), "in another view");
+        assert!(!is_compressed(&world.sent(&other, 1, CompressionClient { view: 2, ..AUTO }).await), "in another view");
         let small = reply_of(CDS, text(LARGE / 100, 3));
         assert!(!is_compressed(&world.sent(&small, 1, AUTO).await), "of another size");
     }
@@ -493,7 +493,7 @@ mod tests {
         ] {
             assert!(!is_compressed(&world.sent(&reply, 1, ALWAYS).await), "{}", reply.spelling);
         }
-        let off = Taker { compression: Compression::Off, view: 1 };
+        let off = CompressionClient { compression: Compression::Off, view: 1 };
         assert!(!is_compressed(&world.sent(&reply_of(CDS, text(LARGE, 4)), 1, off).await));
         assert_eq!(world.made(), 0);
         let mut noise = 1_u64;

@@ -13,7 +13,7 @@ use crate::memory::Charge;
 
 /// The compressed form of a message.
 #[derive(Debug)]
-pub(super) struct Form {
+pub(super) struct CompressedForm {
     pieces: Box<[Arc<FormPiece>]>,
     length: usize,
     sum: SharedSum,
@@ -26,13 +26,13 @@ pub(super) enum FormState {
     #[default]
     NotBegun,
     Begun(Making),
-    Made(Arc<Form>),
+    Made(Arc<CompressedForm>),
     /// The form would be hardly smaller than the message, or could not be made.
     Useless,
 }
 
 /// Always completes: with an error if the maker has ended without a result.
-pub(super) type Making = Shared<oneshot::Receiver<Option<Arc<Form>>>>;
+pub(super) type Making = Shared<oneshot::Receiver<Option<Arc<CompressedForm>>>>;
 
 /// A part of a form, with a memory charge of its own.
 #[derive(Debug)]
@@ -44,7 +44,7 @@ struct FormPiece {
 /// Keeps a piece in flight alive, but not the rest of its form.
 struct Owner(Arc<FormPiece>);
 
-impl Form {
+impl CompressedForm {
     /// `charge`: the charge from making the form, which keeps it.
     pub(super) fn new(gzip: SharedGzip, charge: Charge) -> Self {
         let length = gzip.len();

@@ -21,7 +21,7 @@ pub(in super::super) struct Message {
 
 /// A position between two bytes of a message.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct MessageOffset {
     part: usize,
     offset: usize,
 }
@@ -39,14 +39,14 @@ impl Message {
     }
 
     /// Returns the length, and the positions that cut the message into pieces of this size.
-    pub(super) fn measure(&self, piece: usize) -> (usize, Vec<Place>) {
+    pub(super) fn measure(&self, piece: usize) -> (usize, Vec<MessageOffset>) {
         let (mut length, mut cuts) = (0, Vec::new());
         for part in 0..self.parts() {
             let mut measured = Length::default();
             self.write_part(part, &mut measured);
             let end = length + measured.0;
             while cuts.len() * piece < end {
-                cuts.push(Place { part, offset: cuts.len() * piece - length });
+                cuts.push(MessageOffset { part, offset: cuts.len() * piece - length });
             }
             length = end;
         }
@@ -54,7 +54,7 @@ impl Message {
     }
 
     /// Writes `most` bytes from a position, or fewer at the end.
-    pub(super) fn write(&self, from: Place, most: usize) -> Vec<u8> {
+    pub(super) fn write(&self, from: MessageOffset, most: usize) -> Vec<u8> {
         let mut window = Window { skip: from.offset, room: most, bytes: Vec::with_capacity(most) };
         for part in from.part..self.parts() {
             if window.room == 0 {

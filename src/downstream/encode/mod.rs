@@ -16,8 +16,10 @@ use weir_core::xds::{Resource, Type};
 
 use crate::compression::{END, START, SharedGzip};
 
-pub(super) use self::compressed::{CompressedForms, FormToCome, LEAST, LIKELY_SAVED, PATIENCE, Taker, is_useful, pays};
-use self::form::Form;
+pub(super) use self::compressed::{
+    CompressedForms, CompressionClient, FormToCome, LEAST, LIKELY_SAVED, PATIENCE, is_useful, pays,
+};
+use self::form::CompressedForm;
 use self::message::put_own_fields;
 pub(super) use self::message::{Message, PIECE};
 use self::shared::SharedMessage;
@@ -38,7 +40,7 @@ pub(super) struct Outgoing {
 /// The compressed form of a message, and the end that belongs to one client.
 #[derive(Debug)]
 struct Compressed {
-    form: Arc<Form>,
+    form: Arc<CompressedForm>,
     end: [u8; END],
 }
 
@@ -64,7 +66,7 @@ impl Outgoing {
     }
 
     /// Sends the compressed form. To be called before the first piece is taken.
-    fn compress(&mut self, form: Arc<Form>) {
+    fn compress(&mut self, form: Arc<CompressedForm>) {
         let own = &self.head.bytes()[PREFIX..];
         let start = SharedGzip::start(own.len() as u16); // a few bytes
         let mut head = Head::default();

@@ -12,7 +12,7 @@ use weir_core::protocol::session::{Reply, Variant};
 use xxhash_rust::xxh3::Xxh3;
 
 use super::form::FormState;
-use super::message::{Message, PIECE, Place, is_for_all};
+use super::message::{Message, MessageOffset, PIECE, is_for_all};
 
 /// The messages that are being sent to clients.
 #[derive(Debug)]
@@ -29,7 +29,7 @@ pub(in super::super) struct SharedMessages {
 pub(super) struct SharedMessage {
     pub(crate) message: Message,
     pub(crate) length: usize,
-    cuts: Vec<Place>,
+    cuts: Vec<MessageOffset>,
     pieces: Box<[Mutex<Weak<Piece>>]>,
     /// For how many clients the message was looked up.
     clients: AtomicUsize,

@@ -25,7 +25,7 @@ use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use weir_core::proto;
 use weir_core::proto::discovery::DiscoveryRequest;
-use weir_core::protocol::session::{Fetched, Reply, Variant};
+use weir_core::protocol::session::{FetchResult, Reply, Variant};
 use weir_core::xds::{Peer, RestPath};
 use xxhash_rust::xxh3::Xxh3;
 
@@ -236,9 +236,9 @@ impl RestService {
                 return Ok(unchanged(&handle));
             }
             let reply = match fetch_reply(&handle, self.options.timeout).await {
-                Fetched::Reply(reply) => reply,
-                Fetched::End(end) => return Err(refused(&handle, end.into())),
-                Fetched::Waiting(_) | Fetched::Unknown => {
+                FetchResult::Reply(reply) => reply,
+                FetchResult::End(end) => return Err(refused(&handle, end.into())),
+                FetchResult::Waiting(_) | FetchResult::Unknown => {
                     return Err(refused(&handle, Rejection::unavailable(NOT_YET)));
                 }
             };

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 use tokio::time::Instant;
-use weir_core::protocol::audit::{Differing, NotNow};
+use weir_core::protocol::audit::{Differing, NotAuditable};
 use weir_core::xds::MemberNode;
 
 pub(crate) use self::board::{AuditBoard, AuditDifference, AuditReport, AuditResult};
@@ -108,7 +108,9 @@ async fn audit(
     let subject = match ask(task, move |of| audit_subject(of, found.as_ref(), number)).await {
         Some(Ok(subject)) => subject,
         not_now => {
-            if matches!(not_now, Some(Err(NotNow::AllEqual | NotNow::Relay))) && board.is_followed(configuration) {
+            if matches!(not_now, Some(Err(NotAuditable::AllEqual | NotAuditable::Relay)))
+                && board.is_followed(configuration)
+            {
                 board.forget(view);
             }
             board.note_not_waiting(view);

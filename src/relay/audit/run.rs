@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::sync::{Notify, mpsc};
 use tokio::time::{Instant, sleep_until};
 use weir_core::proto::Request;
-use weir_core::protocol::audit::{Comparisons, Differing, MemberStream, NextStep, NotNow};
+use weir_core::protocol::audit::{Comparisons, Differing, MemberStream, NextStep, NotAuditable};
 use weir_core::protocol::moment::Moment;
 use weir_core::protocol::sources::StreamId;
 use weir_core::protocol::upstream::{ReceivedResponse, ResponseMessage};
@@ -260,7 +260,7 @@ impl<'a> Audit<'a> {
         let side = ask(self.task, audited_side).await.ok_or(Unfinished::ViewEnded)?;
         let AuditedSide { offer, snapshot } = match side {
             Ok(side) => side,
-            Err(NotNow::Incomplete) => return Ok(None),
+            Err(NotAuditable::Incomplete) => return Ok(None),
             Err(_) => return Err(Unfinished::ViewUnsteady),
         };
         if offer.server != self.server {

@@ -12,7 +12,7 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use weir_core::protocol::moment::Moment;
-use weir_core::protocol::session::{Answered, Lag};
+use weir_core::protocol::session::{AnswerEffect, ReplyLag};
 use weir_core::xds::{Type, TypeTable};
 
 pub(crate) use self::histogram::{Histogram, HistogramCounts, Writers};
@@ -91,7 +91,7 @@ impl Deliveries {
     }
 
     /// Counts a reply when it is handed to the transport.
-    pub(crate) fn sent(&self, place: TypePlace, bytes: usize, lag: Lag, begins_wait: Option<Moment>) {
+    pub(crate) fn sent(&self, place: TypePlace, bytes: usize, lag: ReplyLag, begins_wait: Option<Moment>) {
         let (of, writers) = self.of(place);
         writers.add(&of.replies, 1);
         writers.add(&of.bytes, bytes as u64);
@@ -100,7 +100,7 @@ impl Deliveries {
     }
 
     /// Counts an answer of a client.
-    pub(crate) fn answered(&self, answered: &Answered) {
+    pub(crate) fn answered(&self, answered: &AnswerEffect) {
         let (of, writers) = self.of(self.place(&answered.kind));
         if answered.is_ack {
             writers.add(&of.acks, 1);
@@ -160,7 +160,7 @@ impl Deliveries {
 }
 
 impl Lags {
-    fn observe(&self, lag: Lag, writers: Writers) {
+    fn observe(&self, lag: ReplyLag, writers: Writers) {
         lag.change.iter().for_each(|time| self.change.observe(*time, writers));
         lag.request.iter().for_each(|time| self.request.observe(*time, writers));
     }
@@ -212,8 +212,8 @@ mod tests {
 
     const CDS: &str = "envoy.config.cluster.v3.Cluster";
 
-    fn lag(milliseconds: u64) -> Lag {
-        Lag { change: Some(Duration::from_millis(milliseconds)), request: None }
+    fn lag(milliseconds: u64) -> ReplyLag {
+        ReplyLag { change: Some(Duration::from_millis(milliseconds)), request: None }
     }
 
     fn of<'a>(counts: &'a [TypeDeliveries], name: &str) -> &'a TypeDeliveries {
@@ -240,7 +240,13 @@ mod tests {
                     }
                     let waited_since = Some(Moment::START);
                     let kind = kinds[0].clone();
-                    deliveries.answered(&Answered { kind, is_ack: true, lag: lag(7), waited_since, waits_since: None });
+                    deliveries.answered(&AnswerEffect {
+                        kind,
+                        is_ack: true,
+                        lag: lag(7),
+                        waited_since,
+                        waits_since: None,
+                    });
                     deliveries.given_up(&kinds[1], Moment::START);
                 });
             }
@@ -302,10 +308,11 @@ mod tests {
         const DELIVERIES: u32 = 2_000_000;
         // A session has a reference to the type in any case.
         let kind = kind.clone();
-        let mut answered = Answered { kind, is_ack: true, lag: Lag::default(), waited_since: None, waits_since: None };
+        let mut answered =
+            AnswerEffect { kind, is_ack: true, lag: ReplyLag::default(), waited_since: None, waits_since: None };
         let begun = std::time::Instant::now();
         for number in 0..DELIVERIES {
-            let lag = Lag { change: Some(Duration::from_micros(u64::from(number % 50_000))), request: None };
+            let lag = ReplyLag { change: Some(Duration::from_micros(u64::from(number % 50_000))), request: None };
             let at = Some(Moment::START + Duration::from_micros(u64::from(number)));
             (answered.lag, answered.waited_since) = (lag, at);
             let answered = std::hint::black_box(&answered);

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use weir_core::protocol::audit::{NotNow, Offer, choose};
+use weir_core::protocol::audit::{NotAuditable, Offer, choose};
 use weir_core::protocol::members::Member;
 use weir_core::protocol::sources::ServerPlan;
 use weir_core::protocol::upstream::ServerQuirks;
@@ -30,15 +30,15 @@ pub(in crate::relay) fn audit_subject(
     of: &Inspection<'_>,
     found: Option<&MemberNode>,
     random: u64,
-) -> Result<AuditSubject, NotNow> {
-    let shown = shown_now(of).ok_or(NotNow::NoneShown)?;
+) -> Result<AuditSubject, NotAuditable> {
+    let shown = shown_now(of).ok_or(NotAuditable::NoneShown)?;
     let members = of.members.present().map(Member::node);
-    let member = choose(members, shown, found, random).ok_or(NotNow::AllEqual)?;
+    let member = choose(members, shown, found, random).ok_or(NotAuditable::AllEqual)?;
     let offer = Offer::of(of.view, of.sources)?;
     let (connector, plan) = (&of.shared.connectors[offer.server], &of.shared.plan.servers[offer.server]);
-    let ServerPlan::Streams { quirks, .. } = plan else { return Err(NotNow::NoServer) };
+    let ServerPlan::Streams { quirks, .. } = plan else { return Err(NotAuditable::NoServer) };
     if connector.is_hub() {
-        return Err(NotNow::NoServer);
+        return Err(NotAuditable::NoServer);
     }
     let (tenant, headers) = of.links.shown_for();
     Ok(AuditSubject {
@@ -59,10 +59,10 @@ pub(in crate::relay) struct AuditedSide {
 }
 
 /// Returns what the view has now, if it can still be audited. Changes that it has not published do not count.
-pub(in crate::relay) fn audited_side(of: &Inspection<'_>) -> Result<AuditedSide, NotNow> {
+pub(in crate::relay) fn audited_side(of: &Inspection<'_>) -> Result<AuditedSide, NotAuditable> {
     let (offer, snapshot) = (Offer::of(of.view, of.sources)?, of.view.snapshot().clone());
     if snapshot.revision != of.view.revision() {
-        return Err(NotNow::Incomplete);
+        return Err(NotAuditable::Incomplete);
     }
     Ok(AuditedSide { offer, snapshot })
 }
@@ -78,7 +78,7 @@ pub(in crate::relay) fn is_finding_over(of: &Inspection<'_>, server: &str) -> bo
     let are_equal = |shown: &MemberNode| of.members.present().all(|member| member.node() == shown);
     let is_elsewhere = || match Offer::of(of.view, of.sources) {
         Ok(offer) => of.shared.connectors[offer.server].describe() != server,
-        Err(why) => why == NotNow::Relay,
+        Err(why) => why == NotAuditable::Relay,
     };
     shown_now(of).is_some_and(are_equal) || is_elsewhere()
 }

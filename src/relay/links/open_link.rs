@@ -8,7 +8,7 @@ use weir_core::proto::Request;
 use weir_core::protocol::upstream::Epoch;
 
 use crate::relay::link::AbortOnDrop;
-use crate::relay::reopenings::Leave;
+use crate::relay::reopenings::ReopenPermit;
 use crate::relay::server_log::{Connection, StreamEnd};
 
 pub(super) struct OpenLink {
@@ -26,7 +26,7 @@ pub(super) struct OpenLink {
     pub(super) is_moving: bool,
     pub(super) responses: u64,
     /// The permit, which is kept until the server has responded, at most until this time.
-    pub(super) leave: Option<(Leave, Instant)>,
+    pub(super) leave: Option<(ReopenPermit, Instant)>,
     /// The trial of types that are kept off the stream.
     pub(super) trial: Option<AbortOnDrop>,
 }
@@ -57,7 +57,7 @@ pub(in crate::relay) struct LinkFacts {
 /// A stream that nothing more is requested on. The server may keep a record for its node until the stream has ended.
 pub(super) struct EndingLink {
     pub(super) link: OpenLink,
-    pub(super) leave: Option<Leave>,
+    pub(super) leave: Option<ReopenPermit>,
     /// When the wait for its end is over.
     pub(super) until: Instant,
 }

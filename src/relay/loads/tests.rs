@@ -8,7 +8,7 @@ use weir_core::proto::node::Node;
 
 use super::streams::OpenLoadStream;
 use super::*;
-use crate::memory::{Belonging, Budget, Memory, MemorySetting};
+use crate::memory::{Budget, GroupMembership, Memory, MemorySetting};
 use crate::relay::views::tests::{views, views_of, views_to_all};
 
 /// A server whose stream ends some time after the last report, when the test says so.
@@ -188,7 +188,7 @@ async fn i8_a_client_for_whose_pool_there_is_no_memory_ends_no_pool_of_another()
     let greedy = connection(1);
     let members = ["a", "b"].map(|cluster| join(&loads, cluster, &greedy).unwrap());
     let memory = Memory::new(Budget::on(MemorySetting::Bytes(1 << 30), None), Arc::default(), Arc::default());
-    let account = memory.connect(Belonging::default());
+    let account = memory.connect(GroupMembership::default());
     let poor: Connection = (3, Arc::new(ViewQuota::default().charged_to(account.clone(), false)));
     let taken = account.charge(2 << 30);
     assert!(matches!(join(&loads, "c", &poor).err(), Some(AdmissionError::NoMemory(_))));

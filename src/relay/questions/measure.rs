@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep_until};
 
 use super::add_session_waits;
 use crate::relay::command::{Command, ask};
-use crate::relay::incidents::Answered;
+use crate::relay::incidents::AnsweringViews;
 use crate::relay::inspection::{self, Inspection};
 use crate::relay::report::{ViewMetrics, ViewWaits, WaitReport};
 use crate::relay::views::Views;
@@ -73,10 +73,10 @@ pub(crate) async fn look_at_waits(views: &Views) {
     views.incidents().waits.note(&report.beyond, &answered);
 }
 
-fn answered(waits: &[ViewWaits], left_out: usize) -> Answered {
+fn answered(waits: &[ViewWaits], left_out: usize) -> AnsweringViews {
     match left_out {
-        0 => Answered::All,
-        _ => Answered::Some(waits.iter().map(|of| of.view.clone()).collect()),
+        0 => AnsweringViews::All,
+        _ => AnsweringViews::Some(waits.iter().map(|of| of.view.clone()).collect()),
     }
 }
 

@@ -15,7 +15,7 @@ pub(crate) use self::clients::{
 pub(crate) use self::explain::explain;
 pub(crate) use self::measure::{Measured, look_at_waits, measure, metrics};
 use super::command::{Command, ask};
-use super::incidents::Answered;
+use super::incidents::AnsweringViews;
 use super::inspection;
 use super::report::{
     AnswersSource, BrakesReport, Dangling, DanglingClusters, NackPage, NackQuery, NackReport, ReleaseQuery, Released,
@@ -90,7 +90,7 @@ pub(crate) async fn waits(views: &Views, limit: usize) -> WaitReport {
         }
     }
     add_session_waits(views, &mut report).await;
-    views.incidents().waits.note(&report.beyond, &Answered::All);
+    views.incidents().waits.note(&report.beyond, &AnsweringViews::All);
     report
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use weir_core::protocol::moment::Moment;
-use weir_core::protocol::session::{Holdings, Names};
+use weir_core::protocol::session::{CountedNames, Holdings};
 use weir_core::protocol::view::Snapshot;
 use weir_core::xds::Type;
 
@@ -193,8 +193,8 @@ pub(crate) struct NameList {
     pub(crate) names: Vec<String>,
 }
 
-impl From<Names> for NameList {
-    fn from(Names { first, count }: Names) -> Self {
+impl From<CountedNames> for NameList {
+    fn from(CountedNames { first, count }: CountedNames) -> Self {
         Self { count, names: first.iter().map(ToString::to_string).collect() }
     }
 }

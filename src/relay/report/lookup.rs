@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use weir_core::protocol::moment::Moment;
-use weir_core::protocol::view::{AbsenceEvidence, Class, Entry, Presence, Snapshot};
+use weir_core::protocol::view::{AbsenceEvidence, Class, Presence, Snapshot, TableEntry};
 use weir_core::xds::{Name, Type};
 
 /// The state of one name in one view, in the wildcard set or subscribed by name.
@@ -93,7 +93,7 @@ impl ResourceQuery {
 }
 
 impl ViewSnapshot {
-    fn row(&self, kind: &Type, class: Class, name: &Name, entry: &Entry) -> ResourceReport {
+    fn row(&self, kind: &Type, class: Class, name: &Name, entry: &TableEntry) -> ResourceReport {
         let present = match &entry.presence {
             Presence::Present(resource) => Some(resource),
             Presence::Absent(_) | Presence::Unknown => None,

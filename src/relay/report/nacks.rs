@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 use weir_core::protocol::moment::Moment;
-use weir_core::protocol::session::Answers;
+use weir_core::protocol::session::TypeAnswers;
 use weir_core::xds::truncate;
 use weir_core::xds::{Name, Type, VersionText};
 
@@ -150,7 +150,7 @@ pub(crate) struct SuspectReport {
 
 impl NackCounts {
     /// Adds the answers of a client to the replies of one type.
-    pub(crate) fn add(&mut self, answers: &Answers<'_>, node: &str, user_agent: &str) {
+    pub(crate) fn add(&mut self, answers: &TypeAnswers<'_>, node: &str, user_agent: &str) {
         if self.only.as_ref().is_some_and(|only| only != answers.kind) {
             return;
         }
@@ -163,8 +163,8 @@ impl NackCounts {
 }
 
 impl TypeCounts {
-    fn add(&mut self, answers: &Answers<'_>, node: &str, user_agent: &str) {
-        let Answers { kind: _, newest, is_pending, accepted, nack } = *answers;
+    fn add(&mut self, answers: &TypeAnswers<'_>, node: &str, user_agent: &str) {
+        let TypeAnswers { kind: _, newest, is_pending, accepted, nack } = *answers;
         self.clients += 1;
         let agent =
             if self.agents.contains_key(user_agent) || self.agents.len() < MOST_AGENTS { user_agent } else { OTHER };

@@ -22,7 +22,9 @@ use tokio::sync::mpsc;
 use tokio::sync::mpsc::error::TrySendError;
 use weir_core::proto::Request;
 use weir_core::protocol::moment::Moment;
-use weir_core::protocol::session::{Ack, CloseReason, Estimate, Fetched, NackChange, Session, Step, names_quoted_by};
+use weir_core::protocol::session::{
+    Ack, CloseReason, Estimate, FetchResult, NackChange, Session, Step, names_quoted_by,
+};
 use weir_core::protocol::view::Snapshot;
 use weir_core::xds::{HeldVersions, Type};
 
@@ -267,10 +269,10 @@ impl SessionHandle {
     }
 
     /// Like [`Self::poll`], for a client that is sent one reply. `at_last`: the reply is made of what is known.
-    fn poll_fetch(&self, waker: &std::task::Waker, at_last: bool) -> Fetched {
+    fn poll_fetch(&self, waker: &std::task::Waker, at_last: bool) -> FetchResult {
         self.waker.register(waker);
         if self.place.commands.is_closed() {
-            return Fetched::End(CloseReason::ViewFailed);
+            return FetchResult::End(CloseReason::ViewFailed);
         }
         let now = self.place.clock.now();
         let newest = self.place.published.newest();

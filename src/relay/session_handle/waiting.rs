@@ -7,19 +7,19 @@ use std::task::{Poll, ready};
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep, sleep_until};
-use weir_core::protocol::session::{Fetched, Step};
+use weir_core::protocol::session::{FetchResult, Step};
 
 use super::SessionHandle;
 use super::transit::Blocker;
 
 /// Returns one reply to the request once everything in it is known, and at the latest when `timeout` is over.
-pub(crate) async fn fetch_reply(handle: &SessionHandle, timeout: Duration) -> Fetched {
+pub(crate) async fn fetch_reply(handle: &SessionHandle, timeout: Duration) -> FetchResult {
     let last = Instant::now() + timeout;
     let mut sleep = pin!(sleep_until(last));
     std::future::poll_fn(|cx| {
         loop {
             match handle.poll_fetch(cx.waker(), Instant::now() >= last) {
-                Fetched::Waiting(until) => {
+                FetchResult::Waiting(until) => {
                     let until = until.map_or(last, |until| handle.clock().instant(until).min(last));
                     sleep.as_mut().reset(until);
                     ready!(sleep.as_mut().poll(cx));

@@ -215,7 +215,7 @@ impl ViewTask {
                 self.sessions.leave(session);
             }
             Command::Claims(session, claims) => {
-                self.view.seek(session, claims);
+                self.view.add_claims(session, claims);
                 self.sessions.refuse_claims(&mut self.view);
             }
             Command::Inspect(question) => question(&self.inspection()),

@@ -12,7 +12,7 @@ use weir_core::xds::{Authority, Name};
 
 use crate::relay::links::Links;
 use crate::relay::published::Published;
-use crate::relay::troubles::{AwayServer, Instead, TroubleReporter, ViewTroubles};
+use crate::relay::troubles::{AwayServer, ServedInstead, TroubleReporter, ViewTroubles};
 
 /// Keeps what is shown of a view's troubles up to date.
 pub(super) struct Troubles {
@@ -103,14 +103,14 @@ fn away(sources: &Sources, down: &BTreeSet<Authority>, links: &Links) -> Vec<Awa
 }
 
 /// Returns how many servers of a list are away, from the first one on, and what there is instead of them.
-fn lost_rungs(ladder: &LadderSummary<'_>, is_down: bool) -> (usize, Instead) {
+fn lost_rungs(ladder: &LadderSummary<'_>, is_down: bool) -> (usize, ServedInstead) {
     match ladder.state {
-        LadderState::Idle => (0, Instead::Nothing),
-        LadderState::Active(at) if is_down => (at + 1, Instead::Cache),
-        LadderState::Active(at) => (at, Instead::Fallback),
-        LadderState::Trying(at) => (at + usize::from(is_down), Instead::Nothing),
-        LadderState::Cached(at) => (at + 1, Instead::Cache),
-        LadderState::Down => (ladder.servers.len(), Instead::Nothing),
+        LadderState::Idle => (0, ServedInstead::Nothing),
+        LadderState::Active(at) if is_down => (at + 1, ServedInstead::Cache),
+        LadderState::Active(at) => (at, ServedInstead::Fallback),
+        LadderState::Trying(at) => (at + usize::from(is_down), ServedInstead::Nothing),
+        LadderState::Cached(at) => (at + 1, ServedInstead::Cache),
+        LadderState::Down => (ladder.servers.len(), ServedInstead::Nothing),
     }
 }
 
@@ -134,11 +134,11 @@ mod tests {
         assert_eq!(of(LadderState::Idle, false).0, 0);
         assert_eq!(of(LadderState::Trying(0), false).0, 0, "it has begun");
         assert_eq!(of(LadderState::Active(0), false).0, 0);
-        assert_eq!(of(LadderState::Active(2), false), (2, Instead::Fallback));
-        assert_eq!(of(LadderState::Trying(1), false), (1, Instead::Nothing));
-        assert_eq!(of(LadderState::Trying(0), true), (1, Instead::Nothing));
-        assert_eq!(of(LadderState::Cached(0), true), (1, Instead::Cache));
-        assert_eq!(of(LadderState::Down, true), (3, Instead::Nothing));
-        assert!(Instead::Nothing > Instead::Cache && Instead::Cache > Instead::Fallback);
+        assert_eq!(of(LadderState::Active(2), false), (2, ServedInstead::Fallback));
+        assert_eq!(of(LadderState::Trying(1), false), (1, ServedInstead::Nothing));
+        assert_eq!(of(LadderState::Trying(0), true), (1, ServedInstead::Nothing));
+        assert_eq!(of(LadderState::Cached(0), true), (1, ServedInstead::Cache));
+        assert_eq!(of(LadderState::Down, true), (3, ServedInstead::Nothing));
+        assert!(ServedInstead::Nothing > ServedInstead::Cache && ServedInstead::Cache > ServedInstead::Fallback);
     }
 }

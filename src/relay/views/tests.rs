@@ -24,7 +24,7 @@ use weir_core::xds::{Access, KeyRule, Name};
 
 use super::split::Split;
 use super::*;
-use crate::memory::{Belonging, Budget, Memory};
+use crate::memory::{Budget, GroupMembership, Memory};
 use crate::relay::command::Command;
 use crate::relay::inspection::Inspection;
 use crate::relay::questions;
@@ -241,7 +241,7 @@ async fn views_of_relays_do_not_count_as_a_split_fleet() {
 async fn i8_an_unused_view_goes_to_who_has_few_and_never_to_who_has_more_than_its_maker() {
     let memory = Memory::new(Budget::unlimited(), Arc::default(), Arc::default());
     let client = || {
-        let account = memory.connect(Belonging::default());
+        let account = memory.connect(GroupMembership::default());
         ClientInfo { quota: Arc::new(ViewQuota::default().charged_to(account, false)), ..visit() }
     };
     let (views, flood) = (views_of(8, 0), client());

@@ -17,7 +17,7 @@ use weir_core::xds::{BodyStore, KeyRule, Name, Resource, Type, TypeTable};
 use super::super::file::FileFault;
 use super::super::load::Stored;
 use super::super::records::ViewRecord;
-use super::super::save::{Contents, Current, Form, Saved, ViewId};
+use super::super::save::{Contents, CurrentView, Form, Saved, ViewId};
 use super::super::sealing::SealingKey;
 use crate::relay::NotedBrakes;
 
@@ -152,9 +152,9 @@ impl World {
         Arc::new(Resource::from_wrapper(0, wrapper, kind, &self.store).unwrap())
     }
 
-    pub(super) fn current(&self) -> Vec<Current> {
+    pub(super) fn current(&self) -> Vec<CurrentView> {
         let servers = Arc::new(self.servers.clone());
-        let current = |(id, view): &(ViewId, View)| Current {
+        let current = |(id, view): &(ViewId, View)| CurrentView {
             id: id.clone(),
             snapshot: view.snapshot().clone(),
             life: self.life,

@@ -10,7 +10,7 @@ use weir_core::protocol::wait::WaitKind;
 use weir_core::xds::{WILDCARD, short_type_name};
 
 use crate::config_status::ConfigFacts;
-use crate::problems::{ProblemKind, Several, Sighting};
+use crate::problems::{CountedSample, ProblemKind, Sighting};
 use crate::relay::deliveries::{Deliveries, UNANSWERED_FOR};
 use crate::relay::{WaitKey, WatchedView};
 use crate::state::StateCounters;
@@ -40,8 +40,8 @@ fn waits_of(kind: WaitKind, keys: &[(&WaitKey, &String)]) -> Sighting {
     Sighting {
         times: keys.len() as u64,
         clients: sessions.len(),
-        views: Several::of(views.into_values().cloned()),
-        names: Several::of(names),
+        views: CountedSample::of(views.into_values().cloned()),
+        names: CountedSample::of(names),
         next: next_for(keys[0].0),
         ..Sighting::new(ProblemKind::WaitBeyondBound, row.name, row.what).with(MAYBE_LATE, &[])
     }
@@ -84,7 +84,7 @@ pub(super) fn certificates<'a>(
     }
     let noticed = "clients that verify it cannot connect once it has ended";
     let of_listeners = files.into_iter().filter_map(|(file, (until, of))| {
-        Some(Sighting { servers: Several::of(of), ..ending(&file, until, now, noticed)? })
+        Some(Sighting { servers: CountedSample::of(of), ..ending(&file, until, now, noticed)? })
     });
     let noticed = "servers that verify it take no stream once it has ended; then the cache is served";
     let of_servers = of_servers.filter_map(|(file, until)| {

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use weir_core::xds::{Type, TypeTable, short_type_name};
 
-use crate::problems::{ProblemKind, Several, Sighting, shortened};
-use crate::relay::{AuditReport, BrakeWatch, Instead, WatchedView};
+use crate::problems::{CountedSample, ProblemKind, Sighting, shortened};
+use crate::relay::{AuditReport, BrakeWatch, ServedInstead, WatchedView};
 
 /// One problem, gathered over all views.
 struct Gathered {
@@ -24,7 +24,7 @@ struct Together(BTreeMap<(ProblemKind, String), Gathered>);
 /// Returns the problems of the views. All unknown types are one, since clients can invent types.
 pub(super) fn troubles(views: &[Arc<WatchedView>], types: &TypeTable, brakes: &BrakeWatch) -> Vec<Sighting> {
     let mut seen = Together::default();
-    let mut instead: BTreeMap<String, Instead> = BTreeMap::new();
+    let mut instead: BTreeMap<String, ServedInstead> = BTreeMap::new();
     for view in views {
         let troubles = view.troubles();
         for away in troubles.away {
@@ -124,11 +124,13 @@ fn word(kind: &Type, types: &TypeTable) -> String {
     if types.knows(kind.name()) { short_type_name(kind.name()) } else { "other types".into() }
 }
 
-fn noticed(instead: Instead) -> &'static str {
+fn noticed(instead: ServedInstead) -> &'static str {
     match instead {
-        Instead::Fallback => "nothing: another server serves them",
-        Instead::Cache => "they keep what they have, and changes do not arrive; new ones are served from the cache",
-        Instead::Nothing => "what is not cached is missing",
+        ServedInstead::Fallback => "nothing: another server serves them",
+        ServedInstead::Cache => {
+            "they keep what they have, and changes do not arrive; new ones are served from the cache"
+        }
+        ServedInstead::Nothing => "what is not cached is missing",
     }
 }
 
@@ -164,7 +166,7 @@ impl Gathered {
         sighting.reason = if others > 0 { format!("{most}; others differ") } else { most };
         if !names.is_empty() {
             let count = sighting.names.count.max(names.len()); // the views name some of theirs
-            sighting.names = Several { count, ..Several::of(names) };
+            sighting.names = CountedSample { count, ..CountedSample::of(names) };
         }
         sighting
     }
@@ -203,13 +205,13 @@ mod tests {
             ViewTroubles { away: vec![AwayServer { server, error, instead }], ..ViewTroubles::default() }
         };
         let all = [
-            (3, away("refused", Instead::Cache)),
-            (2, away("refused", Instead::Nothing)),
-            (1, away("reset", Instead::Fallback)),
+            (3, away("refused", ServedInstead::Cache)),
+            (2, away("refused", ServedInstead::Nothing)),
+            (1, away("reset", ServedInstead::Fallback)),
         ];
         let [seen] = &seen(&all)[..] else { panic!("one problem") };
         assert_eq!((seen.reason.as_str(), seen.clients, seen.views.count), ("refused; others differ", 6, 3));
-        assert_eq!(seen.noticed, noticed(Instead::Nothing), "what is worst");
+        assert_eq!(seen.noticed, noticed(ServedInstead::Nothing), "what is worst");
     }
 
     #[test]
@@ -264,7 +266,7 @@ mod tests {
                 let away = (0..3).map(|server| AwayServer {
                     server: format!("http://cp-{server}"),
                     error: format!("Unavailable: request {at}: connection refused"),
-                    instead: Instead::Cache,
+                    instead: ServedInstead::Cache,
                 });
                 let dangling = (0..100).map(|name| format!("cluster-{at}-{name}").as_str().into()).collect();
                 let refused_types =

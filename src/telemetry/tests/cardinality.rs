@@ -112,7 +112,7 @@ fn request(random: &mut u64) -> Request {
 async fn five_thousand_random_nodes_in_five_hundred_views_make_a_bounded_number_of_series() {
     let (views, mut random, mut handles) = (views(), 1, Vec::new());
     let counters = views.counters();
-    let lag = Lag { change: Some(std::time::Duration::from_millis(1)), request: Some(std::time::Duration::ZERO) };
+    let lag = ReplyLag { change: Some(std::time::Duration::from_millis(1)), request: Some(std::time::Duration::ZERO) };
     for _ in 0..NODES {
         let request = request(&mut random);
         let kind = type_by_word(views.types(), request.type_url())

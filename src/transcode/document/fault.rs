@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::transcode::error::Place;
+use crate::transcode::error::FieldPath;
 
 /// All faults of a file.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
@@ -17,7 +17,7 @@ pub struct DocumentError {
 #[derive(Debug, Clone, PartialEq)]
 pub struct DocumentFault {
     pub(crate) line: Option<u64>,
-    pub(crate) at: Place,
+    pub(crate) at: FieldPath,
     pub(crate) reason: String,
 }
 

@@ -19,7 +19,7 @@ use tonic::{Code, Status};
 
 use super::super::connection_pool::{NoCall, StreamSlot};
 use super::super::error_chain::chain;
-use super::super::method_calls::Leave;
+use super::super::method_calls::CallDecision;
 use super::super::server::LifeMethod;
 use super::AdsConnector;
 use super::frames::Incoming;
@@ -41,7 +41,7 @@ pub(super) struct LifeCalls<'a> {
 
 /// The result of a call.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Answer {
+pub(super) enum CallResult {
     /// A gRPC status from the discovery server.
     Own,
     /// No call can show whether the server is there, for this reason. That is no evidence about the server.
@@ -74,21 +74,21 @@ impl LifeCalls<'_> {
 
     /// Makes a call for a stream that has wanted a sign of life since `asked`. If there is no room or no token for the call, the server is not
     /// asked, and nothing follows. The call of a method that does not exist is skipped if it was refused just now.
-    pub(super) async fn ask(&mut self, asked: Instant, was_refused: bool) -> Answer {
+    pub(super) async fn ask(&mut self, asked: Instant, was_refused: bool) -> CallResult {
         if self.connector.life().method == LifeMethod::None {
-            return Answer::Unrouted(NO_CALLS.into());
+            return CallResult::Unrouted(NO_CALLS.into());
         }
         let slot = self.slot;
         let _room = match slot.call() {
             Ok(room) => room,
-            Err(NoCall::Closed) => return Answer::Closed,
-            Err(NoCall::Full) => return Answer::Unrouted("it allows no call beside a stream".into()),
+            Err(NoCall::Closed) => return CallResult::Closed,
+            Err(NoCall::Full) => return CallResult::Unrouted("it allows no call beside a stream".into()),
         };
         // The token of the stream's start may have expired since.
         let metadata = match timeout(self.limit(), self.connector.metadata_of(self.headers)).await {
             Ok(Ok(metadata)) => metadata,
-            Ok(Err(error)) => return Answer::Unrouted(error.message().into()),
-            Err(_) => return Answer::Unrouted("a file that is needed for a call cannot be read in time".into()),
+            Ok(Err(error)) => return CallResult::Unrouted(error.message().into()),
+            Err(_) => return CallResult::Unrouted("a file that is needed for a call cannot be read in time".into()),
         };
         if was_refused {
             return self.ask_own_method(asked, metadata).await;
@@ -114,29 +114,29 @@ impl LifeCalls<'_> {
     }
 
     /// Repeats a refused call with the stream's own method, which the server is known to have. The call ends before a request is sent on it.
-    async fn ask_own_method(&mut self, asked: Instant, metadata: MetadataMap) -> Answer {
+    async fn ask_own_method(&mut self, asked: Instant, metadata: MetadataMap) -> CallResult {
         let slot = self.slot;
         let own = match slot.method_calls().leave(self.method, asked, self.limit() / PROMPT) {
-            Leave::Call(call) => call,
-            Leave::Answered => return Answer::Own,
-            Leave::TooEarly(until) => return Answer::TooEarly(until),
+            CallDecision::Call(call) => call,
+            CallDecision::Answered => return CallResult::Own,
+            CallDecision::TooEarly(until) => return CallResult::TooEarly(until),
         };
         let reply = match self.call(self.method, Full::default(), metadata).await {
             Reply::OfGateway(code) => Reply::Grpc(code), // it passes this method to the server: the stream is one
             reply => reply,
         };
         match judge(reply) {
-            Judged::Answer(Answer::Own) => {
+            Judged::Answer(CallResult::Own) => {
                 own.answered();
                 self.connector.shared().own_method_was_answered();
-                Answer::Own
+                CallResult::Own
             }
-            Judged::Answer(Answer::Missing(reason)) => {
+            Judged::Answer(CallResult::Missing(reason)) => {
                 // If the stream has had no response either, answers on other connections count.
                 let is_silent = || !self.incoming.has_answered() && self.connector.shared().has_answered_own_method();
                 match own.missed(reason.is_some() || is_silent()) {
-                    true => Answer::Missing(reason),
-                    false => Answer::Unrouted("they are refused, and an empty stream has no answer".into()),
+                    true => CallResult::Missing(reason),
+                    false => CallResult::Unrouted("they are refused, and an empty stream has no answer".into()),
                 }
             }
             Judged::Answer(answer) => {
@@ -145,7 +145,7 @@ impl LifeCalls<'_> {
             }
             Judged::Refused(code) => {
                 own.refused();
-                Answer::Unrouted(format!("they are refused, and an empty stream too ({code:?})"))
+                CallResult::Unrouted(format!("they are refused, and an empty stream too ({code:?})"))
             }
         }
     }
@@ -171,8 +171,8 @@ pub(super) async fn is_there(
 ) -> Result<(), String> {
     let life = exchange(channel, LIFE_PATH, Full::from(&EMPTY_MESSAGE[..]), metadata.clone(), names_gateway);
     match judge(timeout(limit, life).await.unwrap_or(Reply::Lost(None))) {
-        Judged::Answer(Answer::Own) => return Ok(()),
-        Judged::Answer(Answer::Missing(reason)) => return Err(reason.unwrap_or_else(|| "none in time".into())),
+        Judged::Answer(CallResult::Own) => return Ok(()),
+        Judged::Answer(CallResult::Missing(reason)) => return Err(reason.unwrap_or_else(|| "none in time".into())),
         Judged::Answer(_) | Judged::Refused(_) => {}
     }
     let [delta, sotw] = [DELTA_PATH, SOTW_PATH].map(|path| {
@@ -202,10 +202,10 @@ async fn stream_is_there(
         Err(_) => return Err("an empty stream has no answer in time".into()), // of a server behind a gateway, or of none
     };
     match judge(reply) {
-        Judged::Answer(Answer::Own) => Ok(()),
+        Judged::Answer(CallResult::Own) => Ok(()),
         Judged::Refused(Code::Unauthenticated | Code::PermissionDenied) if judges_clients => Ok(()),
         Judged::Refused(code) => Err(format!("a stream is refused ({code:?})")),
-        Judged::Answer(Answer::Missing(Some(reason)) | Answer::Unrouted(reason)) => Err(reason),
+        Judged::Answer(CallResult::Missing(Some(reason)) | CallResult::Unrouted(reason)) => Err(reason),
         Judged::Answer(_) => Err("a stream has no answer".into()),
     }
 }
@@ -267,7 +267,7 @@ fn grpc_status(headers: &HeaderMap) -> Option<Code> {
 
 #[derive(Debug, PartialEq, Eq)]
 enum Judged {
-    Answer(Answer),
+    Answer(CallResult),
     /// A gateway may have answered, because it checks callers or has no route. The server may be there or not.
     Refused(Code),
 }
@@ -276,19 +276,19 @@ enum Judged {
 fn judge(reply: Reply) -> Judged {
     Judged::Answer(match reply {
         Reply::Grpc(Code::Unavailable) | Reply::OfGateway(Code::Unavailable) => {
-            Answer::Missing(Some("the server is unavailable".into()))
+            CallResult::Missing(Some("the server is unavailable".into()))
         }
         Reply::Grpc(code @ (Code::PermissionDenied | Code::Unauthenticated)) | Reply::OfGateway(code) => {
             return Judged::Refused(code);
         }
-        Reply::Grpc(_) => Answer::Own,
+        Reply::Grpc(_) => CallResult::Own,
         // A gateway that does not reach the server answers like this.
         Reply::Http(status) if status.is_server_error() => {
-            Answer::Missing(Some(format!("HTTP status {}", status.as_u16())))
+            CallResult::Missing(Some(format!("HTTP status {}", status.as_u16())))
         }
-        Reply::Http(status) => Answer::Unrouted(format!("HTTP status {}", status.as_u16())),
-        Reply::Data => Answer::Own,
-        Reply::Lost(reason) => Answer::Missing(reason),
+        Reply::Http(status) => CallResult::Unrouted(format!("HTTP status {}", status.as_u16())),
+        Reply::Data => CallResult::Own,
+        Reply::Lost(reason) => CallResult::Missing(reason),
     })
 }
 
@@ -305,7 +305,7 @@ mod tests {
     #[test]
     fn up_36_a_status_of_the_server_is_an_answer_and_what_stands_before_it_gives_none() {
         for code in [0, 2, 5, 12, 13, 4711] {
-            assert_eq!(judge(Reply::Grpc(Code::from_i32(code))), Judged::Answer(Answer::Own), "{code}");
+            assert_eq!(judge(Reply::Grpc(Code::from_i32(code))), Judged::Answer(CallResult::Own), "{code}");
         }
         for code in [Code::PermissionDenied, Code::Unauthenticated] {
             assert_eq!(judge(Reply::Grpc(code)), Judged::Refused(code));
@@ -314,15 +314,15 @@ mod tests {
             assert_eq!(judge(Reply::OfGateway(code)), Judged::Refused(code), "no server is asked");
         }
         for reply in [Reply::Grpc(Code::Unavailable), Reply::OfGateway(Code::Unavailable)] {
-            assert!(matches!(judge(reply), Judged::Answer(Answer::Missing(_))));
+            assert!(matches!(judge(reply), Judged::Answer(CallResult::Missing(_))));
         }
         for http in [200, 401, 403, 404, 405] {
-            let answer = Answer::Unrouted(format!("HTTP status {http}"));
+            let answer = CallResult::Unrouted(format!("HTTP status {http}"));
             assert_eq!(judge(Reply::Http(StatusCode::from_u16(http).unwrap())), Judged::Answer(answer));
         }
         for http in [500, 502, 503, 504] {
             let judged = judge(Reply::Http(StatusCode::from_u16(http).unwrap()));
-            assert!(matches!(judged, Judged::Answer(Answer::Missing(_))), "{http}");
+            assert!(matches!(judged, Judged::Answer(CallResult::Missing(_))), "{http}");
         }
     }
 

@@ -14,7 +14,7 @@ use super::super::connection_pool::StreamSlot;
 use super::super::observed_socket::CLOSED;
 use super::super::server::{LifeMethod, LifeTimes};
 use super::frames::Incoming;
-use super::life_call::{Answer, LifeCalls};
+use super::life_call::{CallResult, LifeCalls};
 use super::shared::{Doubts, Shared, spread};
 
 /// Makes liveness calls on the connection of one stream.
@@ -69,12 +69,12 @@ impl LivenessProbe<'_> {
             let was_refused = early.take().is_some();
             let answer = self.call(asked, was_refused, &mut doubts).await;
             match &answer {
-                Answer::Own => {}
-                Answer::TooEarly(until) => earliest = *until,
+                CallResult::Own => {}
+                CallResult::TooEarly(until) => earliest = *until,
                 _ => earliest = began + self.times.timeout,
             }
             match answer {
-                Answer::Own => {
+                CallResult::Own => {
                     self.shared.is_routed();
                     missed = Missed::default();
                     self.incoming.note_received();
@@ -85,7 +85,7 @@ impl LivenessProbe<'_> {
                         self.answered.notify_one();
                     }
                 }
-                Answer::Unrouted(reason) => {
+                CallResult::Unrouted(reason) => {
                     let reason = self.calls.without_values(reason);
                     if self.shared.is_unrouted(&reason) {
                         let server = &self.server;
@@ -98,9 +98,9 @@ impl LivenessProbe<'_> {
                     }
                     missed = Missed::default();
                 }
-                Answer::TooEarly(_) => early = Some(asked),
-                Answer::Closed => return Status::unavailable(CLOSED),
-                Answer::Missing(reason) => {
+                CallResult::TooEarly(_) => early = Some(asked),
+                CallResult::Closed => return Status::unavailable(CLOSED),
+                CallResult::Missing(reason) => {
                     self.shared.count_unanswered();
                     self.shared.unconfirmed(Some(&mut doubts));
                     if self.incoming.last_received() > began {
@@ -183,7 +183,7 @@ impl LivenessProbe<'_> {
         }
     }
 
-    async fn call(&mut self, asked: Instant, was_refused: bool, doubts: &mut Doubts) -> Answer {
+    async fn call(&mut self, asked: Instant, was_refused: bool, doubts: &mut Doubts) -> CallResult {
         let (limit, shared) = (self.times.timeout, self.shared);
         let mut call = pin!(self.calls.ask(asked, was_refused));
         tokio::select! {

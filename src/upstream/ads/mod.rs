@@ -26,7 +26,7 @@ use weir_core::protocol::session::Variant;
 use weir_core::protocol::upstream::{Backoff, BackoffTimes, Conclusion, Ending, VariantChoice};
 use weir_core::xds::NamePattern;
 
-use self::shared::{Shared, Stage, Waited};
+use self::shared::{AttemptStage, Shared, Waited};
 use self::stream::open_once;
 use self::trial::try_types;
 use super::connection_pool::{ConnectionPool, MoveTurn, Moves, ServedStream, StreamSlot};
@@ -352,7 +352,7 @@ impl Connector for AdsConnector {
 struct Retry<'a> {
     shared: &'a Shared,
     backoff: Backoff,
-    stage: Stage,
+    stage: AttemptStage,
     /// How long other streams cannot cut a wait short. It grows with each attempt that was made early and failed.
     least: Duration,
     unproductive: Backoff,
@@ -362,14 +362,14 @@ struct Retry<'a> {
 impl<'a> Retry<'a> {
     fn new(connector: &'a AdsConnector) -> Self {
         let backoff = Backoff::new(connector.backoff());
-        let (stage, least, waited) = (Stage::Unreached, Duration::ZERO, Waited::Out);
+        let (stage, least, waited) = (AttemptStage::Unreached, Duration::ZERO, Waited::Out);
         Self { shared: &connector.shared, backoff, stage, least, unproductive: backoff, waited }
     }
 
-    fn ended(&mut self, stage: Stage, lived: Duration) {
+    fn ended(&mut self, stage: AttemptStage, lived: Duration) {
         self.stage = stage;
-        self.backoff.ended(stage == Stage::Answered, lived);
-        if stage == Stage::Answered {
+        self.backoff.ended(stage == AttemptStage::Answered, lived);
+        if stage == AttemptStage::Answered {
             self.least = Duration::ZERO;
             self.unproductive.reset();
         } else if self.waited == Waited::Woken {

@@ -49,7 +49,7 @@ pub(super) struct ReachabilityCounts {
 
 /// How far an attempt to open a stream got.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Stage {
+pub(super) enum AttemptStage {
     Unreached,
     /// The server was reachable, and ended the stream without a response.
     Rejected,
@@ -152,14 +152,14 @@ impl Shared {
         }
     }
 
-    pub(crate) fn ended(&self, stage: Stage) {
+    pub(crate) fn ended(&self, stage: AttemptStage) {
         match stage {
-            Stage::Unreached => {
+            AttemptStage::Unreached => {
                 self.unreached.store(true, Ordering::Relaxed);
                 self.unconfirmed(None);
             }
-            Stage::Rejected => self.rejected.store(true, Ordering::Relaxed),
-            Stage::Answered => {}
+            AttemptStage::Rejected => self.rejected.store(true, Ordering::Relaxed),
+            AttemptStage::Answered => {}
         }
     }
 
@@ -167,7 +167,7 @@ impl Shared {
     /// server is back. Woken streams are spread over time.
     pub(crate) async fn wait(
         &self,
-        stage: Stage,
+        stage: AttemptStage,
         before: ReachabilityCounts,
         wait: Duration,
         least: Duration,
@@ -178,9 +178,9 @@ impl Shared {
         let woken = async {
             tokio::time::sleep(least).await;
             let is_back = signs.wait_for(|now| match stage {
-                Stage::Unreached => *now != before,
-                Stage::Rejected => now.answered != before.answered,
-                Stage::Answered => false, // the server has answered this stream, so that what others find is no news
+                AttemptStage::Unreached => *now != before,
+                AttemptStage::Rejected => now.answered != before.answered,
+                AttemptStage::Answered => false, // the server has answered this stream, so that what others find is no news
             });
             if is_back.await.is_err() {
                 std::future::pending().await // no other stream is left

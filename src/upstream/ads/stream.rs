@@ -23,17 +23,17 @@ use super::super::error_chain::chain;
 use super::super::wire_message::{INVALID, WireMessage, unreadable};
 use super::codec::RawResponses;
 use super::frames::{Incoming, Watched};
-use super::life_call::{Answer, LifeCalls};
+use super::life_call::{CallResult, LifeCalls};
 use super::liveness::LivenessProbe;
 use super::methods::{DELTA_PATH, SOTW_PATH};
-use super::shared::Stage;
+use super::shared::AttemptStage;
 use super::{AdsConnector, CUT, Connected, Moved, NO_GRPC, NO_TRAILERS, is_unspoken};
 use crate::compression::Inflater;
 use crate::relay::{Connector, KeyHeaders, Link, LinkEvent, LinkReport, Redaction, UnreadableCompressed};
 
 /// How one opening of a stream ended.
 pub(super) struct End {
-    pub(crate) stage: Stage,
+    pub(crate) stage: AttemptStage,
     pub(crate) status: Status,
     /// How long the stream was up.
     pub(crate) lived: Duration,
@@ -63,7 +63,7 @@ enum EndedBy {
 
 impl End {
     pub(crate) fn unreached(status: Status) -> Self {
-        let (stage, lived) = (Stage::Unreached, Duration::ZERO);
+        let (stage, lived) = (AttemptStage::Unreached, Duration::ZERO);
         let (is_sent_away, is_server_leaving, is_silent, is_of_server) = Default::default();
         let (connection, moved) = (None, None);
         Self { stage, status, lived, connection, is_sent_away, is_server_leaving, is_silent, moved, is_of_server }
@@ -75,13 +75,13 @@ impl End {
     }
 
     pub(crate) fn is_answered(&self) -> bool {
-        self.stage == Stage::Answered
+        self.stage == AttemptStage::Answered
     }
 
     /// Whether the server has ended the stream without a response, so that another address may be better. If the end may be due to the stream
     /// before this one, it says nothing of the address.
     pub(crate) fn is_of_address(&self, follows_another: bool) -> bool {
-        let is_rejection = self.stage == Stage::Rejected && self.moved.is_none() && !is_unspoken(&self.status);
+        let is_rejection = self.stage == AttemptStage::Rejected && self.moved.is_none() && !is_unspoken(&self.status);
         is_rejection && !(follows_another && self.may_be_early())
     }
 
@@ -100,7 +100,7 @@ impl End {
 
     /// Whether the server may have ended the stream because it had not noticed yet that the stream before it has ended.
     pub(crate) fn may_be_early(&self) -> bool {
-        self.stage == Stage::Rejected && self.lived <= EARLY && !self.is_silent
+        self.stage == AttemptStage::Rejected && self.lived <= EARLY && !self.is_silent
     }
 }
 
@@ -232,7 +232,7 @@ where
             }
         }
     };
-    let stage = if incoming.has_answered() { Stage::Answered } else { Stage::Rejected };
+    let stage = if incoming.has_answered() { AttemptStage::Answered } else { AttemptStage::Rejected };
     let (connection, is_server_leaving) = (Some(slot.connection()), slot.is_server_leaving());
     let is_sent_away = slot.is_shared() && is_server_leaving;
     let (is_silent, is_of_server) = (ended_by == EndedBy::Silence, ended_by == EndedBy::Server);
@@ -256,11 +256,11 @@ async fn is_alive(mut calls: LifeCalls<'_>) {
     loop {
         let (begun, limit) = (Instant::now(), calls.limit());
         let answer = calls.ask(asked, was_refused).await;
-        was_refused = matches!(answer, Answer::TooEarly(_)); // the answer to another stream's call is one for this stream too
+        was_refused = matches!(answer, CallResult::TooEarly(_)); // the answer to another stream's call is one for this stream too
         let next = match answer {
-            Answer::Own => return,
-            Answer::TooEarly(until) => until,
-            Answer::Unrouted(_) | Answer::Closed | Answer::Missing(_) => begun + limit,
+            CallResult::Own => return,
+            CallResult::TooEarly(until) => until,
+            CallResult::Unrouted(_) | CallResult::Closed | CallResult::Missing(_) => begun + limit,
         };
         sleep_until(next).await;
     }

@@ -25,7 +25,7 @@ impl<'a> Retry<'a> {
     /// With waits that double, without jitter.
     fn doubling(shared: &'a Shared) -> Self {
         let backoff = Backoff::new(BackoffTimes { factor: 2.0, jitter: 0.0, ..BackoffTimes::default() });
-        let (stage, least, waited) = (Stage::Unreached, Duration::ZERO, Waited::Out);
+        let (stage, least, waited) = (AttemptStage::Unreached, Duration::ZERO, Waited::Out);
         Self { shared, backoff, stage, least, unproductive: backoff, waited }
     }
 }
@@ -35,13 +35,13 @@ fn up_33_a_stream_that_was_merely_opened_resets_no_wait_and_one_with_a_response_
     let shared = shared();
     let mut retry = Retry::doubling(&shared);
     for (stage, seconds) in [
-        (Stage::Unreached, 1),
-        (Stage::Rejected, 2),
-        (Stage::Rejected, 4),
-        (Stage::Unreached, 8),
-        (Stage::Rejected, 16),
-        (Stage::Answered, 1),
-        (Stage::Rejected, 2),
+        (AttemptStage::Unreached, 1),
+        (AttemptStage::Rejected, 2),
+        (AttemptStage::Rejected, 4),
+        (AttemptStage::Unreached, 8),
+        (AttemptStage::Rejected, 16),
+        (AttemptStage::Answered, 1),
+        (AttemptStage::Rejected, 2),
     ] {
         retry.ended(stage, SHORT);
         assert_eq!(retry.backoff.next(0.5).as_secs(), seconds, "{stage:?}");
@@ -53,7 +53,13 @@ fn early_attempts_that_fail_are_made_less_and_less_until_one_has_a_response() {
     let shared = shared();
     let mut retry = Retry::doubling(&shared);
     retry.waited = Waited::Woken;
-    let stages = [Stage::Unreached, Stage::Rejected, Stage::Rejected, Stage::Answered, Stage::Unreached];
+    let stages = [
+        AttemptStage::Unreached,
+        AttemptStage::Rejected,
+        AttemptStage::Rejected,
+        AttemptStage::Answered,
+        AttemptStage::Unreached,
+    ];
     let leasts = stages.map(|stage| {
         retry.ended(stage, SHORT);
         retry.least.as_secs()
@@ -191,17 +197,17 @@ fn a_loss_is_ascribed_to_the_stream_before_only_where_the_server_itself_has_ende
     let end = |stage, lived, is_silent| {
         stream::End { stage, lived, is_silent, ..stream::End::unreached(Status::ok("")) }.may_be_early()
     };
-    assert!(end(Stage::Rejected, Duration::ZERO, false) && end(Stage::Rejected, 2 * second, false));
-    assert!(!end(Stage::Rejected, 3 * second, false), "it has had time to notice");
-    assert!(!end(Stage::Rejected, second, true), "it does not answer");
-    assert!(!end(Stage::Unreached, second, false) && !end(Stage::Answered, second, false));
+    assert!(end(AttemptStage::Rejected, Duration::ZERO, false) && end(AttemptStage::Rejected, 2 * second, false));
+    assert!(!end(AttemptStage::Rejected, 3 * second, false), "it has had time to notice");
+    assert!(!end(AttemptStage::Rejected, second, true), "it does not answer");
+    assert!(!end(AttemptStage::Unreached, second, false) && !end(AttemptStage::Answered, second, false));
 }
 
 /// The address to which a stream has moved is not avoided because of the rejection.
 #[test]
 fn a_stream_that_is_rejected_for_the_one_before_it_does_not_count_against_the_address() {
     let end = |lived| stream::End {
-        stage: Stage::Rejected,
+        stage: AttemptStage::Rejected,
         lived,
         is_of_server: true,
         ..stream::End::unreached(Status::unknown("one stream for each node"))
@@ -217,11 +223,15 @@ fn up_34_only_after_a_stream_that_has_lasted_the_end_of_its_connection_is_no_rea
         stream::End { stage, lived, is_server_leaving, ..stream::End::unreached(Status::ok("")) }.is_replaced(times)
     };
     let (times, lasting) = (BackoffTimes::default(), Duration::from_secs(30));
-    assert!(is_replaced(Stage::Answered, lasting, true, times));
-    assert!(!is_replaced(Stage::Answered, SHORT, true, times), "a gateway may end each connection after a second");
+    assert!(is_replaced(AttemptStage::Answered, lasting, true, times));
     assert!(
-        !is_replaced(Stage::Answered, lasting, false, times) && !is_replaced(Stage::Rejected, lasting, true, times)
+        !is_replaced(AttemptStage::Answered, SHORT, true, times),
+        "a gateway may end each connection after a second"
+    );
+    assert!(
+        !is_replaced(AttemptStage::Answered, lasting, false, times)
+            && !is_replaced(AttemptStage::Rejected, lasting, true, times)
     );
     let times = BackoffTimes { reset_after: Duration::ZERO, ..times };
-    assert!(!is_replaced(Stage::Answered, Duration::from_millis(999), true, times));
+    assert!(!is_replaced(AttemptStage::Answered, Duration::from_millis(999), true, times));
 }

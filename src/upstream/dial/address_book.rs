@@ -28,7 +28,7 @@ struct Known {
 
 /// One connection, or the attempt at one, for as long as it exists.
 #[derive(Debug)]
-pub(in crate::upstream) struct Tried {
+pub(in crate::upstream) struct TriedAddress {
     book: Arc<AddressBook>,
     address: SocketAddr,
     /// Whether it counts among the connections of the address.
@@ -46,7 +46,7 @@ pub(super) struct Untried {
 impl AddressBook {
     /// Takes the next address. Addresses that have not failed lately come first, those with the fewest connections before others; then the failed
     /// ones, in the order in which they stop being avoided.
-    pub(super) fn take_next(self: &Arc<Self>, untried: &mut Untried) -> Option<Arc<Tried>> {
+    pub(super) fn take_next(self: &Arc<Self>, untried: &mut Untried) -> Option<Arc<TriedAddress>> {
         let now = Instant::now();
         let mut all = self.lock();
         let rank = |address: &SocketAddr| {
@@ -61,7 +61,7 @@ impl AddressBook {
         untried.is_turn_of_v6 = !address.is_ipv6();
         all.entry(address).or_default().connections += 1;
         drop(all);
-        Some(Arc::new(Tried { book: self.clone(), address, counts: true.into() }))
+        Some(Arc::new(TriedAddress { book: self.clone(), address, counts: true.into() }))
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<SocketAddr, Known>> {
@@ -83,7 +83,7 @@ impl Untried {
     }
 }
 
-impl Tried {
+impl TriedAddress {
     pub(in crate::upstream) fn address(&self) -> SocketAddr {
         self.address
     }
@@ -134,7 +134,7 @@ impl Tried {
 }
 
 /// Removes an address without connections and failures. If there are too many addresses, old failures are forgotten, too.
-impl Drop for Tried {
+impl Drop for TriedAddress {
     fn drop(&mut self) {
         let now = Instant::now();
         let mut all = self.book.lock();
@@ -237,7 +237,7 @@ mod tests {
         let (book, all) = (Arc::<AddressBook>::default(), [at(1), at(2), at(3)]);
         let next = || book.take_next(&mut Untried::new(all.into())).unwrap();
         let mut connections: Vec<_> = (0..30).map(|_| next()).collect();
-        let counts = |connections: &[Arc<Tried>]| {
+        let counts = |connections: &[Arc<TriedAddress>]| {
             all.map(|address| connections.iter().filter(|tried| tried.address() == address).count())
         };
         assert_eq!(counts(&connections), [10; 3]);

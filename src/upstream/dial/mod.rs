@@ -19,7 +19,7 @@ use tokio::net::UnixStream;
 use tokio::time::timeout;
 
 use self::address_book::AddressBook;
-pub(in crate::upstream) use self::address_book::Tried;
+pub(in crate::upstream) use self::address_book::TriedAddress;
 use self::attempt::attempt;
 pub(crate) use self::attempt::{AttemptError, DialLimits};
 pub(in crate::upstream) use self::names::Lookup;
@@ -48,7 +48,7 @@ pub(in crate::upstream) struct Reached {
     /// The address as it is shown in errors.
     pub(in crate::upstream) address: String,
     /// `None` for a Unix socket.
-    pub(in crate::upstream) tried: Option<Arc<Tried>>,
+    pub(in crate::upstream) tried: Option<Arc<TriedAddress>>,
     pub(in crate::upstream) is_encrypted: bool,
 }
 

@@ -13,7 +13,7 @@ use std::time::Duration;
 use tokio::task::{AbortHandle, Id, JoinSet};
 use tokio::time::{Instant, sleep_until};
 
-use super::address_book::{AddressBook, Tried, Untried};
+use super::address_book::{AddressBook, TriedAddress, Untried};
 use super::attempt::{AttemptError, Connected};
 
 pub(super) struct Race<T> {
@@ -21,13 +21,13 @@ pub(super) struct Race<T> {
     /// The oldest first.
     running: VecDeque<Running>,
     failures: Vec<AttemptError>,
-    failed: Vec<Arc<Tried>>,
+    failed: Vec<Arc<TriedAddress>>,
 }
 
 struct Running {
     task: Id,
     handle: AbortHandle,
-    tried: Arc<Tried>,
+    tried: Arc<TriedAddress>,
     connected: Connected,
     /// When this attempt is late, so that the next one begins beside it.
     late_at: Instant,
@@ -39,7 +39,7 @@ impl<T: Send + 'static> Race<T> {
     pub(super) async fn run<F>(
         book: &Arc<AddressBook>,
         addresses: Vec<SocketAddr>,
-        attempt: impl Fn(Arc<Tried>, Connected) -> F,
+        attempt: impl Fn(Arc<TriedAddress>, Connected) -> F,
     ) -> Result<T, Vec<AttemptError>>
     where
         F: Future<Output = Result<T, AttemptError>> + Send + 'static,
@@ -79,7 +79,7 @@ impl<T: Send + 'static> Race<T> {
         }
     }
 
-    fn begin<F>(&mut self, tried: Arc<Tried>, attempt: impl Fn(Arc<Tried>, Connected) -> F)
+    fn begin<F>(&mut self, tried: Arc<TriedAddress>, attempt: impl Fn(Arc<TriedAddress>, Connected) -> F)
     where
         F: Future<Output = Result<T, AttemptError>> + Send + 'static,
     {
@@ -101,7 +101,7 @@ impl<T: Send + 'static> Race<T> {
         self.running.len() < AT_A_TIME || self.failures.len() < PASSED_OVER
     }
 
-    fn failed(&mut self, tried: Option<Arc<Tried>>, failure: AttemptError) {
+    fn failed(&mut self, tried: Option<Arc<TriedAddress>>, failure: AttemptError) {
         self.failures.push(failure);
         self.failed.extend(tried.inspect(|tried| tried.failed()));
     }

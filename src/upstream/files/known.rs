@@ -11,7 +11,7 @@ use weir_core::xds::{Malformed, Name, Type};
 use xxhash_rust::xxh3::xxh3_128;
 
 use super::FileError;
-use super::parse::{Entry, Parser};
+use super::parse::{FileEntry, Parser};
 use crate::file_access::{Stamp, YOUNG};
 
 /// The state of one file.
@@ -25,9 +25,9 @@ pub(super) struct Known {
     /// The contents of the file while its writer may still be writing, and since when they are the same.
     unsettled: Option<(Stamp, u128, Instant)>,
     /// The version that is served.
-    good: Option<Arc<[Entry]>>,
+    good: Option<Arc<[FileEntry]>>,
     /// Parsed without errors, and not applied yet.
-    new: Option<Arc<[Entry]>>,
+    new: Option<Arc<[FileEntry]>>,
     fault: Option<FileError>,
     /// Another file defines a resource of this one.
     conflict: Option<FileError>,
@@ -137,7 +137,7 @@ impl Known {
     }
 
     /// Returns whether a new reading lacks a resource that is served.
-    fn would_lose(&self, entries: &[Entry]) -> bool {
+    fn would_lose(&self, entries: &[FileEntry]) -> bool {
         let new: HashSet<_> = entries.iter().map(|entry| (&entry.kind, &entry.name)).collect();
         self.served().any(|entry| !new.contains(&(&entry.kind, &entry.name)))
     }
@@ -161,7 +161,7 @@ impl Known {
     }
 
     /// Returns the entries that are served.
-    pub(crate) fn served(&self) -> impl Iterator<Item = &Entry> {
+    pub(crate) fn served(&self) -> impl Iterator<Item = &FileEntry> {
         self.good.iter().flat_map(|good| good.iter())
     }
 
@@ -212,13 +212,13 @@ impl Known {
     }
 
     /// Returns the entries of the new version, if it is to be served.
-    pub(crate) fn to_be_served(&self) -> impl Iterator<Item = &Entry> {
+    pub(crate) fn to_be_served(&self) -> impl Iterator<Item = &FileEntry> {
         let new = self.new.as_ref().filter(|_| self.is_to_be_taken_over());
         new.into_iter().flat_map(|entries| entries.iter())
     }
 
     /// Removes from the new version the resources that have no room. The rest of the version is served.
-    pub(crate) fn leave_out(&mut self, path: &Path, has_room: impl Fn(&Entry) -> bool, why: &str) {
+    pub(crate) fn leave_out(&mut self, path: &Path, has_room: impl Fn(&FileEntry) -> bool, why: &str) {
         if !self.is_to_be_taken_over() {
             return;
         }
@@ -226,7 +226,7 @@ impl Known {
         let Some(new) = self.new.take() else { return };
         let (stays, out): (Vec<_>, Vec<_>) = new.iter().cloned().partition(has_room);
         self.new = Some(if out.is_empty() { new } else { stays.into() });
-        for Entry { kind, name, resource, line } in out {
+        for FileEntry { kind, name, resource, line } in out {
             let bytes = resource.body.bytes().len();
             if self.too_much.len() < REPORTED {
                 let error = Malformed::NoRoom { name: name.clone(), bytes, why: why.into() };

@@ -12,7 +12,7 @@ use weir_core::protocol::local_set::{Items, NamesWithoutRoom, SourceSnapshot};
 use weir_core::xds::{Name, Type};
 
 use super::known::{Clocks, Known, Lacking, Reading};
-use super::parse::{Entry, Parser};
+use super::parse::{FileEntry, Parser};
 use super::room::RoomTurn;
 use super::walk::{Sought, Walk};
 use super::watch::Watcher;
@@ -40,7 +40,7 @@ pub(super) struct Loader {
 }
 
 /// The result of a look.
-pub(super) struct Look {
+pub(super) struct LoadResult {
     pub(crate) loaded: Loaded,
     /// A file was being written, or is missing, so that the next look has to follow soon.
     pub(crate) unsettled: bool,
@@ -70,7 +70,7 @@ impl Loader {
     }
 
     /// Looks at all files, reads those that have changed, and returns the result for all of them. Slow; blocks.
-    pub(crate) fn look(&mut self) -> Look {
+    pub(crate) fn look(&mut self) -> LoadResult {
         let start = Instant::now();
         self.try_again();
         let mut watch = self.watcher.look();
@@ -128,7 +128,7 @@ impl Loader {
             self.before.clear();
         }
         let served = [&self.snapshot].into_iter().chain(&self.before).cloned().collect();
-        Look { loaded: Loaded { state, report: self.report.clone(), served }, unsettled, watched }
+        LoadResult { loaded: Loaded { state, report: self.report.clone(), served }, unsettled, watched }
     }
 
     /// Drops files that are deleted and returns whether there were any. One look is not enough: a program that unlinks a file and
@@ -231,12 +231,12 @@ impl Loader {
     /// Leaves out new resources that have no room. Changes of served resources and removals always have room. New resources get room in the order
     /// of their names.
     fn make_room(&mut self, room: Option<&RoomTurn<'_>>) {
-        let size = |entry: &Entry| entry.resource.body.bytes().len() + costs::TABLE_ENTRY;
+        let size = |entry: &FileEntry| entry.resource.body.bytes().len() + costs::TABLE_ENTRY;
         let served: HashSet<_> = self.files.values().flat_map(Known::served).map(|of| (&of.kind, &of.name)).collect();
         let was_served =
             |kind: &Type, name: &Name| self.before.iter().any(|before| before.set(kind).items().contains_key(name));
         let is_new =
-            |entry: &&Entry| !served.contains(&(&entry.kind, &entry.name)) && !was_served(&entry.kind, &entry.name);
+            |entry: &&FileEntry| !served.contains(&(&entry.kind, &entry.name)) && !was_served(&entry.kind, &entry.name);
         let mut new: Vec<_> = self.files.values().flat_map(Known::to_be_served).filter(is_new).collect();
         let bodies: usize = new.iter().map(|entry| entry.resource.body.bytes().len()).sum();
         let all: usize = new.iter().map(|entry| size(entry)).sum();
@@ -253,7 +253,7 @@ impl Loader {
                 }
             }
         }
-        let has_room = |entry: &Entry| out.is_empty() || !out.contains(&(entry.kind.clone(), entry.name.clone()));
+        let has_room = |entry: &FileEntry| out.is_empty() || !out.contains(&(entry.kind.clone(), entry.name.clone()));
         self.files.iter_mut().for_each(|(path, file)| file.leave_out(path, has_room, &why));
     }
 

@@ -24,7 +24,7 @@ pub(crate) use link::FilesConnector;
 pub(crate) use parse::Parser;
 use weir_core::protocol::local_set::SourceSnapshot;
 
-use self::loader::{Loader, Look};
+use self::loader::{LoadResult, Loader};
 use self::watch::Watcher;
 
 /// Which files are read, and the limits on their number and size.
@@ -184,7 +184,7 @@ async fn follow(mut loader: Loader, mut changes: mpsc::Receiver<()>, tell: lates
             let look = loader.look();
             (loader, look)
         });
-        let Look { loaded, unsettled, watched } = match look.await {
+        let LoadResult { loaded, unsettled, watched } = match look.await {
             Ok((back, look)) => {
                 loader = back;
                 look

@@ -16,7 +16,7 @@ use crate::transcode::document::{DocumentError, FileResource, Format, read_resou
 
 /// A resource of a file.
 #[derive(Debug, Clone)]
-pub(super) struct Entry {
+pub(super) struct FileEntry {
     pub(crate) kind: Type,
     pub(crate) name: Name,
     pub(crate) resource: Arc<Resource>,
@@ -78,7 +78,7 @@ impl Parser {
         Format::of_path(path).is_some()
     }
 
-    pub(super) fn read(&self, path: &Path, bytes: &[u8]) -> Result<Vec<Entry>, FileError> {
+    pub(super) fn read(&self, path: &Path, bytes: &[u8]) -> Result<Vec<FileEntry>, FileError> {
         if bytes.is_empty() {
             return Err(FileError::of(path, "it is empty; a file without resources says so"));
         }
@@ -99,7 +99,7 @@ impl Parser {
     }
 
     /// The wrapper's name wins over the body's (TYPE-10).
-    fn entry(&self, resource: FileResource) -> Result<Entry, EntryError> {
+    fn entry(&self, resource: FileResource) -> Result<FileEntry, EntryError> {
         let (kind, line) = (self.table.resolve(&resource.type_url), resource.line);
         let beside = resource.name.as_deref().filter(|name| !name.is_empty()).map(Name::canonical);
         let name = name_of_entry(&kind, beside, &resource.type_url, &resource.body);
@@ -109,7 +109,7 @@ impl Parser {
         })?;
         let wrapper = discovery::Resource { name: name.to_string(), ..resource.into_wrapper() };
         let resource = Resource::from_wrapper(0, wrapper, &kind, &self.store)?;
-        Ok(Entry { kind, name, resource: Arc::new(resource), line })
+        Ok(FileEntry { kind, name, resource: Arc::new(resource), line })
     }
 }
 

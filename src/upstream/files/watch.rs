@@ -48,9 +48,9 @@ impl Watcher {
     }
 
     /// Starts one look at all folders. When it ends, folders that it did not visit are no longer watched.
-    pub(crate) fn look(&mut self) -> Look<'_> {
+    pub(crate) fn look(&mut self) -> WatchPass<'_> {
         self.fault = self.system.is_none().then(|| self.fault.take()).flatten();
-        Look { watcher: self, seen: Interest::default(), watched: Watched::new(), paths: HashMap::new() }
+        WatchPass { watcher: self, seen: Interest::default(), watched: Watched::new(), paths: HashMap::new() }
     }
 
     pub(crate) fn fault(&self) -> Option<&str> {
@@ -74,7 +74,7 @@ impl Watcher {
     }
 }
 
-pub(super) struct Look<'a> {
+pub(super) struct WatchPass<'a> {
     watcher: &'a mut Watcher,
     seen: Interest,
     watched: Watched,
@@ -82,7 +82,7 @@ pub(super) struct Look<'a> {
     paths: HashMap<PathBuf, Option<PathBuf>>,
 }
 
-impl Watch for Look<'_> {
+impl Watch for WatchPass<'_> {
     fn inside(&mut self, folder: &Path) {
         self.watch(folder, &|interest, folder| interest.folders.insert(folder.to_owned()));
     }
@@ -93,7 +93,7 @@ impl Watch for Look<'_> {
     }
 }
 
-impl Look<'_> {
+impl WatchPass<'_> {
     /// The walk lists the folder only after this, so that no earlier change is missed.
     fn watch(&mut self, folder: &Path, note: &dyn Fn(&mut Interest, &Path) -> bool) {
         if !self.paths.contains_key(folder) {

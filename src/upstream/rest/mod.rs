@@ -28,7 +28,7 @@ use weir_core::xds::TypeTable;
 
 use self::read::Read;
 use self::subscriptions::{Accepted, Poll, PollSchedule, Polls};
-use self::wire::{Answer, Failure, Wire};
+use self::wire::{Failure, PollAnswer, PollConnection};
 use super::AdsServer;
 use super::connection_pool::Moves;
 use super::dial::Dialer;
@@ -129,8 +129,8 @@ impl Connector for RestConnector {
 struct Gone;
 
 impl RestConnector {
-    fn wire(&self, headers: &KeyHeaders) -> Wire {
-        Wire::new(self.server.clone(), self.dialer.clone(), self.moves.clone()).showing(headers)
+    fn wire(&self, headers: &KeyHeaders) -> PollConnection {
+        PollConnection::new(self.server.clone(), self.dialer.clone(), self.moves.clone()).showing(headers)
     }
 
     /// Polls for something that no server has. Any answer shows that the server is there, except a server error, and a refusal of the relay. Each
@@ -295,21 +295,25 @@ impl RestConnector {
         LinkEvent::Response(Box::new(Response::Sotw(response))).without_values(redaction)
     }
 
-    async fn ask_over(self, mut wire: Wire, question: Poll) -> (Wire, Poll, Result<Option<Read>, Failure>) {
+    async fn ask_over(
+        self,
+        mut wire: PollConnection,
+        question: Poll,
+    ) -> (PollConnection, Poll, Result<Option<Read>, Failure>) {
         let answer = self.ask(&mut wire, &question).await;
         (wire, question, answer)
     }
 
     /// Polls once. Returns None if nothing has changed.
-    async fn ask(&self, wire: &mut Wire, question: &Poll) -> Result<Option<Read>, Failure> {
+    async fn ask(&self, wire: &mut PollConnection, question: &Poll) -> Result<Option<Read>, Failure> {
         let transcoder = (self.transcoder)();
         let body = read::write(&question.request, &transcoder).map_err(|error| Failure::Refused(chain(&error)))?;
         match wire.post(&question.path, body.into()).await? {
-            Answer::Unchanged if question.request.version_info.is_empty() => {
+            PollAnswer::Unchanged if question.request.version_info.is_empty() => {
                 Err(Failure::Refused("nothing new, to who has stated no version".into()))
             }
-            Answer::Unchanged => Ok(None),
-            Answer::Content(body) => {
+            PollAnswer::Unchanged => Ok(None),
+            PollAnswer::Content(body) => {
                 let read = read_beside(body, question.url.clone(), transcoder).await;
                 // The error may quote values that the server was shown.
                 read.map(Some).map_err(|failure| Failure::Refused(wire.redaction().apply(failure.to_string())))

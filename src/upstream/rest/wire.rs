@@ -17,7 +17,7 @@ use super::RestServer;
 use crate::compression::{Encoding, GZIP, Inflater};
 use crate::relay::{KeyHeaders, Redaction};
 use crate::upstream::connection_pool::Moves;
-use crate::upstream::dial::{Dialer, Tried};
+use crate::upstream::dial::{Dialer, TriedAddress};
 use crate::upstream::error_chain::chain;
 use crate::upstream::own_headers::headers_for;
 use crate::upstream::random::random;
@@ -38,12 +38,12 @@ pub(super) enum Failure {
 
 /// The answer to a poll.
 #[derive(Debug)]
-pub(super) enum Answer {
+pub(super) enum PollAnswer {
     Unchanged,
     Content(Bytes),
 }
 
-pub(super) struct Wire {
+pub(super) struct PollConnection {
     server: Arc<RestServer>,
     dialer: Arc<Dialer>,
     moves: Arc<Moves>,
@@ -59,12 +59,12 @@ pub(super) struct Wire {
 /// An open connection, and its address; none over a Unix socket.
 pub(super) struct Open {
     sender: SendRequest<Full<Bytes>>,
-    tried: Option<Arc<Tried>>,
+    tried: Option<Arc<TriedAddress>>,
     /// When the connection reaches its maximum age.
     ends_at: Option<Instant>,
 }
 
-impl Wire {
+impl PollConnection {
     pub(crate) fn new(server: Arc<RestServer>, dialer: Arc<Dialer>, moves: Arc<Moves>) -> Self {
         let headers = KeyHeaders::default();
         Self { server, dialer, moves, headers, open: None, replacing: JoinSet::new(), retry_at: None }
@@ -80,7 +80,7 @@ impl Wire {
     }
 
     /// Sends one poll. If a kept connection turns out to be closed, it is opened again; that does not count as a failure.
-    pub(crate) async fn post(&mut self, path: &str, body: Bytes) -> Result<Answer, Failure> {
+    pub(crate) async fn post(&mut self, path: &str, body: Bytes) -> Result<PollAnswer, Failure> {
         let at = &self.server.at;
         let mut headers = headers_for(at).await.map_err(|error| Failure::Unreachable(chain(&error)))?;
         if at.may_be_shown_headers() {
@@ -157,7 +157,7 @@ impl Wire {
         dial(self.server.clone(), self.dialer.clone()).await
     }
 
-    async fn once(&self, open: &mut Open, path: &str, body: Bytes, headers: HeaderMap) -> Result<Answer, Attempt> {
+    async fn once(&self, open: &mut Open, path: &str, body: Bytes, headers: HeaderMap) -> Result<PollAnswer, Attempt> {
         let limit = self.server.request_timeout;
         let answering = self.exchange(&mut open.sender, path, body, headers);
         let answer = timeout(limit, answering).await.unwrap_or_else(|_| {
@@ -180,7 +180,7 @@ impl Wire {
         path: &str,
         body: Bytes,
         headers: HeaderMap,
-    ) -> Result<Answer, Attempt> {
+    ) -> Result<PollAnswer, Attempt> {
         let rejected = |reason: String| Attempt::Failed(Failure::Refused(reason));
         sender.ready().await.map_err(|_| Attempt::Gone)?;
         let mut request = Request::new(Full::new(body));
@@ -200,7 +200,7 @@ impl Wire {
         // No part of an answer has come: the server has probably closed an idle connection.
         let (head, body) = sender.send_request(request).await.map_err(|_| Attempt::Gone)?.into_parts();
         if head.status == StatusCode::NOT_MODIFIED {
-            return Ok(Answer::Unchanged);
+            return Ok(PollAnswer::Unchanged);
         }
         let limit = if head.status == StatusCode::OK { self.server.at.message_bytes } else { EXPLANATION };
         let body = Limited::new(body, limit).collect().await.map(|body| body.to_bytes());
@@ -216,7 +216,7 @@ impl Wire {
             let too_long = error.is::<LengthLimitError>();
             Attempt::Failed(if too_long { Failure::Refused(reason) } else { Failure::Silent(reason) })
         })?;
-        content(&head.headers, body, limit).await.map(Answer::Content).map_err(rejected)
+        content(&head.headers, body, limit).await.map(PollAnswer::Content).map_err(rejected)
     }
 }
 

@@ -170,7 +170,7 @@ impl MemberStream {
 #[cfg(test)]
 impl MemberStream {
     /// Returns what could be audited if this were the audited view.
-    pub(super) fn offer(&self) -> Result<super::Offer, super::NotNow> {
+    pub(super) fn offer(&self) -> Result<super::Offer, super::NotAuditable> {
         super::Offer::of(&self.view, &self.sources)
     }
 }

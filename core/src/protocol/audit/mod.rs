@@ -14,7 +14,7 @@ mod twice;
 pub use choice::choose;
 pub use comparison::{Unequal, unequal};
 pub use member_stream::MemberStream;
-pub use offer::{NotNow, Offer, Wanted};
+pub use offer::{NotAuditable, Offer, Wanted};
 pub use pace::AuditPace;
 pub use twice::{Comparisons, Differing, NextStep};
 

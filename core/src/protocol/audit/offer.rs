@@ -30,7 +30,7 @@ pub struct Offer {
 
 /// Why a view cannot be audited now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum NotNow {
+pub enum NotAuditable {
     /// It does not have all that it wants, or some of it waits for the order of changes. That usually ends soon.
     Incomplete,
     /// Some of what its server has said last is held by a brake, or after an outage.
@@ -86,23 +86,23 @@ impl FromIterator<(Type, Selector)> for Wanted {
 impl Offer {
     /// Returns what can be audited of a view: everything that it requests from one active server, except types that are kept off the stream to
     /// this server.
-    pub fn of(view: &View, sources: &Sources) -> Result<Self, NotNow> {
+    pub fn of(view: &View, sources: &Sources) -> Result<Self, NotAuditable> {
         if view.holds().is_held() {
-            return Err(NotNow::Held);
+            return Err(NotAuditable::Held);
         }
         let ladders: Vec<_> = sources.ladders().collect();
         if ladders.iter().any(|ladder| matches!(ladder.state, LadderState::Active(rung) if rung > 0)) {
-            return Err(NotNow::OnFallback);
+            return Err(NotAuditable::OnFallback);
         }
-        let server = ladders.iter().find_map(|ladder| ladder.server).ok_or(NotNow::NoServer)?;
+        let server = ladders.iter().find_map(|ladder| ladder.server).ok_or(NotAuditable::NoServer)?;
         let streams: Vec<_> = sources.streams().filter(|(id, _)| id.server == server).collect();
-        let (_, first) = streams.first().ok_or(NotNow::NoServer)?;
+        let (_, first) = streams.first().ok_or(NotAuditable::NoServer)?;
         if streams.iter().any(|(_, stream)| AuditedStream::of(stream).is_of_relay) {
-            return Err(NotNow::Relay);
+            return Err(NotAuditable::Relay);
         }
         let has_answered = streams.iter().all(|(_, stream)| stream.has_answered());
         if view.holds().awaits_routing() || !has_answered || view.tables().loaded_from_disk() > 0 {
-            return Err(NotNow::Incomplete);
+            return Err(NotAuditable::Incomplete);
         }
         let of_server = ladders.iter().filter(|ladder| ladder.server == Some(server));
         let authorities: BTreeSet<&Authority> = of_server.map(|ladder| ladder.authority).collect();
@@ -112,7 +112,7 @@ impl Offer {
         let all = view.wants().all().filter(|(kind, of, _)| is_meant(kind, of));
         let wanted: Wanted = all.map(|(kind, of, _)| (kind.clone(), of)).collect();
         if wanted.is_empty() || !wanted.is_known(view) {
-            return Err(NotNow::Incomplete);
+            return Err(NotAuditable::Incomplete);
         }
         // Resources from an earlier opening are removed only when their set is complete, and never if deletions are ignored.
         let is_certain = |kind: &Type, of: &Selector| match of {

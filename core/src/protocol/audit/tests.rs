@@ -160,9 +160,9 @@ fn the_bytes_of_answers_are_counted() {
 #[test]
 fn a_view_can_be_audited_once_it_has_all_that_it_wants_of_its_server() {
     let given = Given::none();
-    assert_eq!(given.stream.offer().err(), Some(NotNow::NoServer), "it has not answered");
+    assert_eq!(given.stream.offer().err(), Some(NotAuditable::NoServer), "it has not answered");
     let given = given.respond(CLUSTER, &[("a", "x")]);
-    assert_eq!(given.stream.offer().err(), Some(NotNow::Incomplete), "the routes are not there");
+    assert_eq!(given.stream.offer().err(), Some(NotAuditable::Incomplete), "the routes are not there");
     let given = given.respond(ROUTES, &[("routes", "x")]);
     let offer = given.stream.offer().unwrap();
     assert_eq!((offer.server, offer.variant, &offer.wanted), (0, Variant::Sotw, given.stream.wanted()));
@@ -177,7 +177,7 @@ fn a_relay_is_not_asked_as_another_member() {
     assert!(given.stream.offer().is_ok());
     let id = given.stream.streams()[0];
     given.stream.on_relay(id);
-    assert_eq!(given.stream.offer().err(), Some(NotNow::Relay), "it has both in one view");
+    assert_eq!(given.stream.offer().err(), Some(NotAuditable::Relay), "it has both in one view");
 }
 
 #[test]

@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use super::carried::Lag;
+use super::carried::ReplyLag;
 use super::rejections::{RejectedIn, Rejections, SentResource};
 use super::reply::{Reply, SentReply};
 use super::standing_nack::{InRejected, Nacked, StandingNack};
@@ -48,7 +48,7 @@ pub struct Nack {
 
 /// How a client has answered the replies of one type.
 #[derive(Debug)]
-pub struct Answers<'a> {
+pub struct TypeAnswers<'a> {
     /// The type.
     pub kind: &'a Type,
     /// The newest reply.
@@ -63,13 +63,13 @@ pub struct Answers<'a> {
 
 /// What an answer of the client, or the end of its subscription, settled for one type.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Answered {
+pub struct AnswerEffect {
     /// The type.
     pub kind: Type,
     /// Whether it is an ACK, and the first for its reply.
     pub is_ack: bool,
     /// For an ACK: how old the content of the reply was when the ACK came.
-    pub lag: Lag,
+    pub lag: ReplyLag,
     /// Since when the type's oldest unanswered reply waited before, if that changed.
     pub waited_since: Option<Moment>,
     /// Since when the oldest unanswered reply waits now, if that changed.

@@ -11,7 +11,7 @@ use super::removals::{RemovalRound, has_no_removals_left, note_set_mark};
 use super::reply::{Attempt, Draft, ReplyContext, SendScope, remaining_ttl};
 use super::wildcard_additions::{LongerLife, WildcardRound};
 use crate::protocol::moment::Moment;
-use crate::protocol::view::{Class, Completeness, Entry, Lookup, NamedError, Presence, Revision};
+use crate::protocol::view::{Class, Completeness, Lookup, NamedError, Presence, Revision, TableEntry};
 use crate::protocol::visits::visit;
 use crate::xds::{EmptyFirst, Name, SetVersion, Type};
 
@@ -335,7 +335,7 @@ impl<'a> AdditionRound<'_, 'a> {
 
     /// Returns a resource whose TTL was extended, with the TTL, if the client runs TTLs itself.
     fn longer_life(&self, name: &Name, pending: Pending) -> Option<LongerLife> {
-        let prolonged = |entry: &&Entry| entry.refreshed > entry.changed && pending.covers(entry.refreshed);
+        let prolonged = |entry: &&TableEntry| entry.refreshed > entry.changed && pending.covers(entry.refreshed);
         let entry = self.snapshot().entry(name).filter(|_| self.view.client.ttl).filter(prolonged)?;
         let Presence::Present(resource) = &entry.presence else { return None };
         Some((resource.clone(), remaining_ttl(Some(entry), self.view)))

@@ -15,7 +15,7 @@ pub(crate) struct ReplyAge {
 
 /// How long a reply took, from the change and from the request.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Lag {
+pub struct ReplyLag {
     /// Since the change was received.
     pub change: Option<Duration>,
     /// Since the client requested it.
@@ -41,7 +41,7 @@ impl ReplyAge {
         self.request = earliest(self.request, other.request);
     }
 
-    pub(super) fn lag(&self, now: Moment) -> Lag {
-        Lag { change: self.change.map(|from| now - from), request: self.request.map(|from| now - from) }
+    pub(super) fn lag(&self, now: Moment) -> ReplyLag {
+        ReplyLag { change: self.change.map(|from| now - from), request: self.request.map(|from| now - from) }
     }
 }

@@ -15,7 +15,7 @@ use super::sent_state::SentState;
 use super::stated::{Claims, Stated};
 use super::wildcard::Wildcard;
 use crate::protocol::view::{
-    AbsenceEvidence, Class, Completeness, Entry, Lookup, NamedError, Presence, ResourceTable, Revision,
+    AbsenceEvidence, Class, Completeness, Lookup, NamedError, Presence, ResourceTable, Revision, TableEntry,
 };
 use crate::protocol::visits::visit;
 use crate::xds::{Name, Resource, SetVersion, Type};
@@ -166,10 +166,10 @@ impl<'b, 'a> ClientSnapshot<'b, 'a> {
     }
 
     /// Returns the entry of a name, in the class that [`Self::known`] uses.
-    pub(super) fn entry(&self, name: &Name) -> Option<&'a Entry> {
+    pub(super) fn entry(&self, name: &Name) -> Option<&'a TableEntry> {
         let of = |class| self.table(class).and_then(|table| table.get(name));
         let named = of(Class::Named).filter(|_| self.books.names.contains(name));
-        let here = |entry: &&Entry| matches!(entry.presence, Presence::Present(_));
+        let here = |entry: &&TableEntry| matches!(entry.presence, Presence::Present(_));
         named
             .filter(here)
             .or_else(|| of(Class::Wildcard).filter(|_| self.books.wildcard.is_some()).filter(here))
@@ -256,7 +256,7 @@ impl<'b, 'a> ClientSnapshot<'b, 'a> {
     }
 
     /// Whether the client is to be sent that `*` lost a name.
-    pub(super) fn is_lost(&self, name: &Name, gone: &Entry, wildcard: &Wildcard) -> bool {
+    pub(super) fn is_lost(&self, name: &Name, gone: &TableEntry, wildcard: &Wildcard) -> bool {
         // A name that is subscribed by itself follows what the server sent for that name.
         let sent = self.books.names.get(name);
         let by_name = sent.is_some_and(|sent| match self.view.state.lookup(self.kind, Class::Named, name) {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::acks::{Ack, Answered, NackChange};
+use super::acks::{Ack, AnswerEffect, NackChange};
 use super::beginning::Beginning;
 use super::burst::{SendOrder, SessionLease};
 use super::client::{Client, Identity, Variant};
@@ -13,7 +13,7 @@ use super::requested_names::Authorities;
 use super::requests::{RequestContext, Requests, answered_type, meant_type};
 use super::subscription::Subscriptions;
 use super::uncounted::Uncounted;
-use super::{BadRequest, CloseReason, Fetched, Step};
+use super::{BadRequest, CloseReason, FetchResult, Step};
 use crate::proto::Request;
 use crate::protocol::moment::Moment;
 use crate::protocol::server_status::ServerStatus;
@@ -302,23 +302,23 @@ impl Session {
         leases: &mut impl LeaseAccess,
         now: Moment,
         at_last: bool,
-    ) -> Fetched {
+    ) -> FetchResult {
         self.subscriptions.values_mut().for_each(|subscription| subscription.ask_once());
         let awaits = self.report().is_awaiting_data(newest, now);
         if awaits && !at_last {
             self.note_claims(newest, now);
-            return Fetched::Waiting(None);
+            return FetchResult::Waiting(None);
         }
         match self.poll(newest, leases, now) {
-            Step::Reply(reply) => Fetched::Reply(reply),
-            Step::End(end) => Fetched::End(end),
+            Step::Reply(reply) => FetchResult::Reply(reply),
+            Step::End(end) => FetchResult::End(end),
             Step::Idle(_) => {
                 let all = !awaits && self.subscriptions.values().all(|of| of.books().names.awaiting_data_count() == 0);
                 // Everything is known, and nothing is present. For a full-state type the reply would have been an empty set.
                 match self.subscriptions.keys().next().filter(|kind| all && !kind.info().full_state).cloned() {
-                    Some(kind) => Fetched::Reply(self.finish(&kind, Draft::default(), newest, now).into()),
-                    None if at_last => Fetched::Unknown,
-                    None => Fetched::Waiting(None),
+                    Some(kind) => FetchResult::Reply(self.finish(&kind, Draft::default(), newest, now).into()),
+                    None if at_last => FetchResult::Unknown,
+                    None => FetchResult::Waiting(None),
                 }
             }
         }
@@ -338,7 +338,7 @@ impl Session {
     }
 
     /// Returns what the last request settled by its ACK or NACK.
-    pub fn take_answered(&mut self) -> Option<Answered> {
+    pub fn take_answered(&mut self) -> Option<AnswerEffect> {
         self.requests.take_answered()
     }
 

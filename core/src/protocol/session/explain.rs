@@ -15,22 +15,22 @@ use super::requested_names::NameParser;
 use super::standing_nack::InRejected;
 use super::wildcard::Wildcard;
 use crate::protocol::moment::Moment;
-use crate::protocol::view::{AbsenceEvidence, Class, Completeness, Entry, Lookup, Presence, Revision, Snapshot};
+use crate::protocol::view::{AbsenceEvidence, Class, Completeness, Lookup, Presence, Revision, Snapshot, TableEntry};
 use crate::xds::{Authority, Name, Resource, Type, Xdstp, nearest_few};
 
 /// What a session knows of one name.
 #[derive(Debug)]
 pub struct NameBook {
     /// How the client subscribes to the name, if it does.
-    pub subscribed: Subscribed,
+    pub subscribed: NameSubscription,
     /// Why the client cannot have the resource, if it cannot.
     pub obstacle: Option<Obstacle>,
     /// What the view has.
-    pub known: Known,
+    pub known: NameInView,
     /// What the client was last sent.
-    pub sent: Sent,
+    pub sent: LastSent,
     /// How the client has answered what it was sent.
-    pub answer: Answer,
+    pub answer: AckState,
     /// Why the client has not been sent what is due.
     pub delay: Option<Delay>,
     /// How much is known of the wildcard set, if the client subscribes to that.
@@ -41,7 +41,7 @@ pub struct NameBook {
 
 /// How a client subscribes to a name.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Subscribed {
+pub struct NameSubscription {
     /// The client has requested the type.
     pub to_type: bool,
     pub by_name: bool,
@@ -66,7 +66,7 @@ pub enum Obstacle {
 
 /// What the view has under the name for this client.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Known {
+pub enum NameInView {
     /// Nothing is known of it yet.
     Unknown,
     /// The resource does not exist; if `suffices` is false, that is not certain enough for a client that may hold it.
@@ -93,7 +93,7 @@ pub enum Known {
 
 /// What the client was last sent of the name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Sent {
+pub enum LastSent {
     /// Nothing, on this stream.
     Nothing,
     /// What the view has now: the resource, or its removal.
@@ -106,7 +106,7 @@ pub enum Sent {
 
 /// How the client has answered what it was sent.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Answer {
+pub enum AckState {
     /// There was nothing to answer.
     None,
     /// The newest reply of the type is unanswered.
@@ -131,13 +131,13 @@ pub(super) fn explain(snapshot: &ClientSnapshot, acks: &AckTracker, delays: &Del
     let entry = snapshot.entry(name).or_else(|| known_entry(kind, name, state));
     let known = snapshot.known(name);
     let is_outside = matches!(known, Lookup::Absent(_)) && is_outside(snapshot, name);
-    let sent = if subscribed.is_any() { sent(snapshot, name, entry) } else { Sent::Nothing };
-    let current = entry.filter(|_| sent == Sent::Current);
+    let sent = if subscribed.is_any() { sent(snapshot, name, entry) } else { LastSent::Nothing };
+    let current = entry.filter(|_| sent == LastSent::Current);
     NameBook {
         obstacle: obstacle(snapshot, name, known),
-        known: Known::of(entry.filter(|_| !is_outside), !known.is_unknown()),
+        known: NameInView::of(entry.filter(|_| !is_outside), !known.is_unknown()),
         sent,
-        answer: if sent == Sent::Nothing { Answer::None } else { answer(snapshot, acks, name, current) },
+        answer: if sent == LastSent::Nothing { AckState::None } else { answer(snapshot, acks, name, current) },
         delay: delay(delays, kind, matches!(known, Lookup::Absent(_))),
         completeness: snapshot.books().wildcard.as_ref().map(|_| snapshot.completeness()),
         is_outside,
@@ -148,11 +148,11 @@ pub(super) fn explain(snapshot: &ClientSnapshot, acks: &AckTracker, delays: &Del
 /// Returns what a session knows of a name of a type that its client does not subscribe to.
 pub(super) fn explain_unsubscribed(kind: &Type, name: &Name, state: &Snapshot) -> NameBook {
     NameBook {
-        subscribed: Subscribed::default(),
+        subscribed: NameSubscription::default(),
         obstacle: None,
-        known: Known::of(known_entry(kind, name, state), true),
-        sent: Sent::Nothing,
-        answer: Answer::None,
+        known: NameInView::of(known_entry(kind, name, state), true),
+        sent: LastSent::Nothing,
+        answer: AckState::None,
         delay: None,
         completeness: None,
         is_outside: false,
@@ -172,14 +172,14 @@ fn delay(delays: &Delays, kind: &Type, is_removal: bool) -> Option<Delay> {
     if is_removal { of_addition.or_else(|| delays.of_removals().map(removals)) } else { of_addition }
 }
 
-impl Subscribed {
+impl NameSubscription {
     pub fn is_any(&self) -> bool {
         self.by_name || self.by_wildcard || self.by_collection.is_some()
     }
 }
 
-impl Known {
-    fn of(entry: Option<&Entry>, suffices: bool) -> Self {
+impl NameInView {
+    fn of(entry: Option<&TableEntry>, suffices: bool) -> Self {
         match entry.map(|entry| (entry, &entry.presence)) {
             Some((entry, Presence::Present(resource))) => Self::Present {
                 version: resource.full.to_string(),
@@ -195,14 +195,14 @@ impl Known {
     }
 }
 
-fn subscribed(books: &Books, name: &Name) -> Subscribed {
+fn subscribed(books: &Books, name: &Name) -> NameSubscription {
     let Books { names, wildcard, wording, .. } = books;
     let by_name = names.get(name).is_some_and(|sent| !sent.is_member()) || wording.rejects(name);
     let by_wildcard = wildcard.as_ref().is_some_and(|wildcard| wildcard.covers(name));
     let by_collection = names.collection(name).cloned();
     let is_any = by_name || by_wildcard || by_collection.is_some();
     let similar = if is_any { None } else { similar_to(name, names.keys().take(COMPARED), 1).pop() };
-    Subscribed { to_type: true, by_name, by_wildcard, by_collection, similar }
+    NameSubscription { to_type: true, by_name, by_wildcard, by_collection, similar }
 }
 
 /// Whether an absent name lies in a set that is complete, and nothing was ever known of the name itself. `*` does not cover names of other
@@ -231,31 +231,31 @@ fn obstacle(snapshot: &ClientSnapshot, name: &Name, known: Lookup) -> Option<Obs
 }
 
 /// Returns what the client was last sent for a name that it subscribes to.
-fn sent(snapshot: &ClientSnapshot, name: &Name, entry: Option<&Entry>) -> Sent {
+fn sent(snapshot: &ClientSnapshot, name: &Name, entry: Option<&TableEntry>) -> LastSent {
     let Books { names, wildcard, .. } = snapshot.books();
-    let resource = entry.and_then(Entry::resource);
+    let resource = entry.and_then(TableEntry::resource);
     match names.get(name) {
-        Some(sent) if sent.held_before() => return Sent::HeldBefore,
+        Some(sent) if sent.held_before() => return LastSent::HeldBefore,
         Some(sent) if !sent.holds().is_empty() => {
             let is_current = resource.is_some_and(|resource| sent.holds() == snapshot.share(name, resource));
-            return if is_current { Sent::Current } else { Sent::Earlier };
+            return if is_current { LastSent::Current } else { LastSent::Earlier };
         }
         Some(_) if wildcard.is_none() => {
             let is_due = names.pending_of(name).is_some() || names.is_awaiting_data(name);
             let is_absent = snapshot.is_absent(name);
-            return if is_absent && !is_due { Sent::Current } else { Sent::Nothing };
+            return if is_absent && !is_due { LastSent::Current } else { LastSent::Nothing };
         }
         _ => {}
     }
-    let Some((wildcard, entry)) = wildcard.as_ref().zip(entry) else { return Sent::Nothing };
+    let Some((wildcard, entry)) = wildcard.as_ref().zip(entry) else { return LastSent::Nothing };
     sent_of_wildcard(wildcard, entry, resource)
 }
 
-fn sent_of_wildcard(wildcard: &Wildcard, entry: &Entry, resource: Option<&Arc<Resource>>) -> Sent {
+fn sent_of_wildcard(wildcard: &Wildcard, entry: &TableEntry, resource: Option<&Arc<Resource>>) -> LastSent {
     if resource.is_some_and(|resource| wildcard.withheld().has(&resource.name)) {
-        return Sent::Nothing;
+        return LastSent::Nothing;
     }
-    let Some(removals_sent) = wildcard.removals_sent() else { return Sent::Nothing };
+    let Some(removals_sent) = wildcard.removals_sent() else { return LastSent::Nothing };
     let (sent_up_to, holds_earlier) = match resource {
         Some(_) => {
             let was_sent = entry.history.overlaps(Revision::ZERO, wildcard.added(), entry.changed);
@@ -264,36 +264,36 @@ fn sent_of_wildcard(wildcard: &Wildcard, entry: &Entry, resource: Option<&Arc<Re
         None => (removals_sent, wildcard.client_may_hold(entry)),
     };
     match entry.changed <= sent_up_to {
-        true => Sent::Current,
-        false if holds_earlier => Sent::Earlier,
-        false => Sent::Nothing,
+        true => LastSent::Current,
+        false if holds_earlier => LastSent::Earlier,
+        false => LastSent::Nothing,
     }
 }
 
 /// Returns what the view has for a name, requested by name or as a part of the wildcard set.
-fn known_entry<'a>(kind: &Type, name: &Name, state: &'a Snapshot) -> Option<&'a Entry> {
+fn known_entry<'a>(kind: &Type, name: &Name, state: &'a Snapshot) -> Option<&'a TableEntry> {
     let of = |class| state.resources(kind, class).and_then(|table| table.get(name));
     of(Class::Named).or_else(|| of(Class::Wildcard))
 }
 
 /// Returns how the client has answered a resource. `current` is the entry, if the client was sent its present version.
-fn answer(snapshot: &ClientSnapshot, acks: &AckTracker, name: &Name, current: Option<&Entry>) -> Answer {
+fn answer(snapshot: &ClientSnapshot, acks: &AckTracker, name: &Name, current: Option<&TableEntry>) -> AckState {
     let client = snapshot.view().client;
     let reads_wrappers = client.variant == Variant::Delta || client.wrappers;
-    let changed = |entry: &Entry| if reads_wrappers { entry.changed } else { entry.body_changed };
+    let changed = |entry: &TableEntry| if reads_wrappers { entry.changed } else { entry.body_changed };
     let changed = current.map_or(Revision::ZERO, changed);
     let sent = SentResource::of(snapshot.kind(), name, current, changed);
     if let Some(RejectedIn { of, reason, since }) = acks.in_rejected(&sent) {
-        return Answer::Nacked { reason: reason.to_owned(), since, of };
+        return AckState::Nacked { reason: reason.to_owned(), since, of };
     }
     answer_of_newest(acks)
 }
 
 /// Returns how the client has answered the wildcard set. A NACK without suspects ends when the client accepts any newer reply, although that reply
 /// need not have the rejected resources. If not all names of a rejected reply are remembered, it may be any resource that has not changed since.
-pub(super) fn answer_of_set(snapshot: &ClientSnapshot, acks: &AckTracker) -> Answer {
+pub(super) fn answer_of_set(snapshot: &ClientSnapshot, acks: &AckTracker) -> AckState {
     if let Some(nack) = acks.standing() {
-        return Answer::Nacked { reason: nack.reason.to_string(), since: nack.since, of: InRejected::Unknown };
+        return AckState::Nacked { reason: nack.reason.to_string(), since: nack.since, of: InRejected::Unknown };
     }
     let unnamed = acks.rejections().unnamed_up_to().zip(snapshot.wildcard());
     let others = unnamed.into_iter().flat_map(|(up_to, (_, table))| {
@@ -306,21 +306,21 @@ pub(super) fn answer_of_set(snapshot: &ClientSnapshot, acks: &AckTracker) -> Ans
             return None;
         }
         let sent = sent(snapshot, name, Some(entry));
-        match answer(snapshot, acks, name, Some(entry).filter(|_| sent == Sent::Current)) {
-            _ if !matches!(sent, Sent::Current | Sent::Earlier) => None,
-            Answer::Nacked { of: InRejected::Not { .. }, .. } => None,
-            Answer::Nacked { reason, since, .. } => Some(Answer::Nacked { reason, since, of: InRejected::Unknown }),
-            Answer::None | Answer::Pending | Answer::Accepted => None,
+        match answer(snapshot, acks, name, Some(entry).filter(|_| sent == LastSent::Current)) {
+            _ if !matches!(sent, LastSent::Current | LastSent::Earlier) => None,
+            AckState::Nacked { of: InRejected::Not { .. }, .. } => None,
+            AckState::Nacked { reason, since, .. } => Some(AckState::Nacked { reason, since, of: InRejected::Unknown }),
+            AckState::None | AckState::Pending | AckState::Accepted => None,
         }
     });
     rejected.unwrap_or_else(|| answer_of_newest(acks))
 }
 
-fn answer_of_newest(acks: &AckTracker) -> Answer {
+fn answer_of_newest(acks: &AckTracker) -> AckState {
     match acks.newest() {
-        None => Answer::None,
-        Some((_, true)) => Answer::Pending,
-        Some((_, false)) => Answer::Accepted,
+        None => AckState::None,
+        Some((_, true)) => AckState::Pending,
+        Some((_, false)) => AckState::Accepted,
     }
 }
 
@@ -339,25 +339,25 @@ const COMPARED: usize = 10_000;
 #[derive(Debug, Default)]
 pub struct Differences {
     /// Resources that exist and that the client was not sent.
-    pub missing: Names,
+    pub missing: CountedNames,
     /// Resources of which the client was sent an earlier version.
-    pub outdated: Names,
+    pub outdated: CountedNames,
     /// Resources that do not exist, and whose removal the client was not sent.
-    pub surplus: Names,
+    pub surplus: CountedNames,
     /// Names to which the client subscribes and of which nothing is known.
-    pub unknown: Names,
+    pub unknown: CountedNames,
 }
 
 /// The first names in order, and the count of all names.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Names {
+pub struct CountedNames {
     /// The first ones.
     pub first: Vec<Name>,
     /// How many there are.
     pub count: usize,
 }
 
-impl Names {
+impl CountedNames {
     fn add(&mut self, name: &Name, limit: usize) {
         self.count += 1;
         if self.first.len() < limit {
@@ -373,11 +373,11 @@ pub(super) fn differences(snapshot: &ClientSnapshot, limit: usize) -> Difference
         let entry = snapshot.entry(name).or_else(|| known_entry(snapshot.kind(), name, snapshot.view().state));
         let list = match (snapshot.known(name), sent(snapshot, name, entry)) {
             (Lookup::Present(resource), _) if !snapshot.can_have(resource) => continue,
-            (Lookup::Present(_), Sent::Nothing | Sent::HeldBefore) => &mut differences.missing,
-            (Lookup::Present(_), Sent::Earlier) => &mut differences.outdated,
-            (Lookup::Absent(_), Sent::Earlier | Sent::HeldBefore) => &mut differences.surplus,
+            (Lookup::Present(_), LastSent::Nothing | LastSent::HeldBefore) => &mut differences.missing,
+            (Lookup::Present(_), LastSent::Earlier) => &mut differences.outdated,
+            (Lookup::Absent(_), LastSent::Earlier | LastSent::HeldBefore) => &mut differences.surplus,
             (Lookup::Unknown, _) => &mut differences.unknown,
-            (Lookup::Present(_), Sent::Current) | (Lookup::Absent(_), Sent::Current | Sent::Nothing) => continue,
+            (_, LastSent::Current) | (Lookup::Absent(_), LastSent::Nothing) => continue,
         };
         list.add(name, limit);
     }

@@ -15,7 +15,7 @@ use super::removals::would_delete_unknown;
 use super::reply::{Attempt, Draft, ReplyContext, SendScope, remaining_ttl};
 use super::sent_state::SentState;
 use crate::protocol::moment::Moment;
-use crate::protocol::view::{Batch, BatchKey, Class, Completeness, Entry, Lookup, Presence, Revision};
+use crate::protocol::view::{Batch, BatchKey, Class, Completeness, Lookup, Presence, Revision, TableEntry};
 use crate::xds::{Name, Resource, SetVersion, Type};
 
 /// Makes a complete set that has the additions. If the client has not answered the last reply of the type, `unanswered` is until when the next
@@ -125,7 +125,7 @@ fn any_refresh(snapshot: &ClientSnapshot) -> bool {
         table.refreshes(wildcard.refreshed()).any(|(entry, _)| entry.changed <= wildcard.added())
     });
     let by_name = |(name, pending): (&Name, &Pending)| {
-        let prolonged = |entry: &Entry| entry.refreshed > entry.changed && pending.covers(entry.refreshed);
+        let prolonged = |entry: &TableEntry| entry.refreshed > entry.changed && pending.covers(entry.refreshed);
         snapshot.entry(name).is_some_and(prolonged)
     };
     of_wildcard || snapshot.books().names.pending().any(by_name)

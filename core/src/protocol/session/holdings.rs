@@ -6,7 +6,7 @@ use super::client::{Client, Variant};
 use super::rejections::{RejectedReply, Rejections, SentResource};
 use super::reply::SentReply;
 use super::subscription::Subscription;
-use crate::protocol::view::{Class, Entry, Revision, Snapshot};
+use crate::protocol::view::{Class, Revision, Snapshot, TableEntry};
 use crate::xds::{Clearance, Name, Resource, SetVersion, Type};
 
 /// Everything that a client was sent.
@@ -42,10 +42,10 @@ struct WildcardHolding {
 
 /// The state of one resource for a client.
 #[derive(Debug, Clone, Copy)]
-pub struct Held<'a> {
+pub struct HeldResource<'a> {
     pub name: &'a Name,
     /// What the view has under the name, if anything.
-    pub entry: Option<&'a Entry>,
+    pub entry: Option<&'a TableEntry>,
     pub state: HeldState,
     /// The reply with this resource that the client rejected, if it did.
     pub nack: Option<RejectedReply<'a>>,
@@ -64,8 +64,8 @@ pub enum HeldState {
     Rejected,
 }
 
-impl<'a> Held<'a> {
-    fn not_sent(name: &'a Name, entry: Option<&'a Entry>) -> Self {
+impl<'a> HeldResource<'a> {
+    fn not_sent(name: &'a Name, entry: Option<&'a TableEntry>) -> Self {
         Self { name, entry, state: HeldState::NotSent, nack: None }
     }
 }
@@ -83,7 +83,7 @@ impl Holding {
     }
 
     /// Returns how the client answered a resource that it was sent, and that last changed at revision `changed`.
-    fn answer<'a>(&'a self, name: &'a Name, entry: &'a Entry, changed: Revision) -> Held<'a> {
+    fn answer<'a>(&'a self, name: &'a Name, entry: &'a TableEntry, changed: Revision) -> HeldResource<'a> {
         let sent = SentResource::of(&self.kind, name, Some(entry), changed);
         let nack = self.rejections.rejecting(&sent, self.accepted);
         let has_accepted = self.accepted.is_some_and(|accepted| accepted.revision >= changed);
@@ -92,7 +92,7 @@ impl Holding {
             (false, true) => HeldState::Accepted,
             (false, false) => HeldState::Unanswered,
         };
-        Held { name, entry: Some(entry), state, nack }
+        HeldResource { name, entry: Some(entry), state, nack }
     }
 }
 
@@ -106,8 +106,8 @@ impl Holdings {
     }
 
     /// Calls `each` for every resource of a type that concerns the client. The snapshot must not be older than what the client was sent.
-    pub fn each<'a>(&'a self, of: &'a Holding, snapshot: &'a Snapshot, mut each: impl FnMut(Held<'a>)) {
-        let changed = |entry: &Entry| if self.reads_wrappers { entry.changed } else { entry.body_changed };
+    pub fn each<'a>(&'a self, of: &'a Holding, snapshot: &'a Snapshot, mut each: impl FnMut(HeldResource<'a>)) {
+        let changed = |entry: &TableEntry| if self.reads_wrappers { entry.changed } else { entry.body_changed };
         let table = |class| snapshot.resources(&of.kind, class);
         if let (Some(wildcard), Some(table)) = (&of.wildcard, table(Class::Wildcard)) {
             for (name, entry) in table.entries().filter(|(_, entry)| entry.resource().is_some()) {
@@ -117,7 +117,7 @@ impl Holdings {
                 let changed = changed(entry);
                 each(match wildcard.sent {
                     Some(sent) if changed <= sent => of.answer(name, entry, changed),
-                    _ => Held::not_sent(name, Some(entry)),
+                    _ => HeldResource::not_sent(name, Some(entry)),
                 });
             }
         }
@@ -127,7 +127,7 @@ impl Holdings {
                 Some((entry, resource)) if self.share(name, resource) == *holds => {
                     of.answer(name, entry, changed(entry))
                 }
-                _ => Held::not_sent(name, entry),
+                _ => HeldResource::not_sent(name, entry),
             });
         }
     }

@@ -45,12 +45,12 @@ mod wildcard_additions;
 
 use std::sync::Arc;
 
-pub use acks::{Ack, Answered, Answers, NackChange};
-pub use carried::Lag;
+pub use acks::{Ack, AnswerEffect, NackChange, TypeAnswers};
+pub use carried::ReplyLag;
 pub use client::{Client, Identity, IdentityError, Variant};
 pub use client_stream::Session;
 pub use delays::{Delay, DelayReason};
-pub use explain::{Answer, Differences, Known, NameBook, Names, Obstacle, Sent, similar_to};
+pub use explain::{AckState, CountedNames, Differences, LastSent, NameBook, NameInView, Obstacle, similar_to};
 pub use holdings::{HeldState, Holding, Holdings};
 pub use nack_reason::{clean as shown_reason, names_quoted_by};
 pub use options::{OnRefusedType, SessionOptions};
@@ -78,7 +78,7 @@ pub enum Step {
 
 /// The result of [`Session::fetch`].
 #[derive(Debug)]
-pub enum Fetched {
+pub enum FetchResult {
     /// Something is not known yet: fetch again when woken, or at this time.
     Waiting(Option<Moment>),
     /// The response.

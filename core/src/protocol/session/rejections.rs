@@ -9,7 +9,7 @@ use super::reply::SentReply;
 use super::standing_nack::InRejected;
 use crate::protocol::moment::Moment;
 use crate::protocol::reply_names::ReplyNames;
-use crate::protocol::view::{Entry, Revision};
+use crate::protocol::view::{Revision, TableEntry};
 use crate::xds::{Name, Type};
 
 /// The rejected replies that have something the client has not accepted since, in the order of their nonces.
@@ -242,13 +242,13 @@ impl Rejection {
 
 impl<'a> SentResource<'a> {
     /// Describes an entry that the client was sent. Where clients request aliases, replies have the resource's own name.
-    pub(super) fn of(kind: &Type, name: &'a Name, entry: Option<&'a Entry>, changed: Revision) -> Self {
+    pub(super) fn of(kind: &Type, name: &'a Name, entry: Option<&'a TableEntry>, changed: Revision) -> Self {
         let is_alias = kind.info().by_alias;
-        let own_name = entry.and_then(Entry::resource).map(|resource| &resource.name).filter(|_| is_alias);
+        let own_name = entry.and_then(TableEntry::resource).map(|resource| &resource.name).filter(|_| is_alias);
         Self { name, own_name, is_alias, changed }
     }
 
-    pub(super) fn quoted(kind: &Type, name: &'a Name, entry: Option<&'a Entry>) -> Self {
+    pub(super) fn quoted(kind: &Type, name: &'a Name, entry: Option<&'a TableEntry>) -> Self {
         Self::of(kind, name, entry, entry.map(|entry| entry.changed).unwrap_or_default())
     }
 

@@ -9,13 +9,13 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::carried::{Lag, ReplyAge};
+use super::carried::{ReplyAge, ReplyLag};
 use super::client::Client;
 use crate::protocol::moment::Moment;
 use crate::protocol::reply_names::ReplyNames;
 use crate::protocol::session::options::SessionOptions;
 use crate::protocol::set_mark::SetMark;
-use crate::protocol::view::{Batch, Entry, LeaseProgress, NamedError, Revision, Snapshot};
+use crate::protocol::view::{Batch, LeaseProgress, NamedError, Revision, Snapshot, TableEntry};
 use crate::xds::{ContentHash, Name, Resource, SetVersion, Type};
 
 /// The inputs of one reply.
@@ -45,7 +45,7 @@ pub(super) enum Attempt {
 }
 
 /// Returns the remaining TTL of a resource, if the client runs TTLs itself (XLAT-28).
-pub(super) fn remaining_ttl(entry: Option<&Entry>, view: &ReplyContext) -> Option<Duration> {
+pub(super) fn remaining_ttl(entry: Option<&TableEntry>, view: &ReplyContext) -> Option<Duration> {
     let expires = entry.and_then(|entry| entry.expires).filter(|_| view.client.ttl)?;
     Some((expires - view.now).max(SHORTEST_LIFE))
 }
@@ -87,7 +87,7 @@ pub struct Reply {
     /// This client can read wrapped resources in SotW.
     pub wrappers: bool,
     /// How old the content of the reply is.
-    pub lag: Lag,
+    pub lag: ReplyLag,
     /// When the reply was made, if the client had answered all earlier replies of the type.
     pub begins_wait: Option<Moment>,
     /// Each piece of the reply that is sent is recorded here as progress, so that the lease of the snapshot goes on.
@@ -333,7 +333,7 @@ impl Reply {
             set_mark,
             revision: mark,
             wrappers,
-            lag: Lag::default(),
+            lag: ReplyLag::default(),
             begins_wait: None,
             progress: None,
         }

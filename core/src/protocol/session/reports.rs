@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use super::acks::{Answers, Nack};
+use super::acks::{Nack, TypeAnswers};
 use super::burst::SendOrder;
 use super::client::{Client, Variant};
 use super::client_snapshot::Books;
 use super::delays::Delay;
 use super::explain::{
-    Answer, Differences, NameBook, answer_of_set, differences, explain, explain_unsubscribed, rejected_name,
+    AckState, Differences, NameBook, answer_of_set, differences, explain, explain_unsubscribed, rejected_name,
 };
 use super::full_state::{has_unsent, is_current};
 use super::holdings::Holdings;
@@ -145,9 +145,9 @@ impl<'s> SessionReport<'s> {
     }
 
     /// Returns how the client has answered the wildcard set of a type. Clients that poll send no answers.
-    pub fn set_answer(self, kind: &Type, state: &Snapshot, now: Moment) -> Answer {
+    pub fn set_answer(self, kind: &Type, state: &Snapshot, now: Moment) -> AckState {
         let of = self.subscriptions.get(kind).filter(|of| !of.asks_once());
-        of.map_or(Answer::None, |of| answer_of_set(&of.snapshot(kind, &self.view(state, now)), of.acks()))
+        of.map_or(AckState::None, |of| answer_of_set(&of.snapshot(kind, &self.view(state, now)), of.acks()))
     }
 
     /// Compares what the client was sent with the newest snapshot of its view, by type. Each list keeps up to `limit` names.
@@ -176,11 +176,11 @@ impl<'s> SessionReport<'s> {
     }
 
     /// Returns how the client has answered, for each type of which it was sent something. Clients that poll send no answers.
-    pub fn answers(self) -> impl Iterator<Item = Answers<'s>> {
+    pub fn answers(self) -> impl Iterator<Item = TypeAnswers<'s>> {
         self.subscriptions().filter(|(_, of)| !of.asks_once()).filter_map(|(kind, of)| {
             let acks = of.acks();
             let (newest, is_pending) = acks.newest()?;
-            Some(Answers { kind, newest, is_pending, accepted: acks.accepted(), nack: acks.standing() })
+            Some(TypeAnswers { kind, newest, is_pending, accepted: acks.accepted(), nack: acks.standing() })
         })
     }
 

@@ -3,9 +3,9 @@
 use std::collections::{BTreeSet, VecDeque};
 
 use super::BadRequest;
-use super::acks::{Ack, Answered, NackChange};
+use super::acks::{Ack, AnswerEffect, NackChange};
 use super::burst::SendOrder;
-use super::carried::Lag;
+use super::carried::ReplyLag;
 use super::client::{Client, Variant};
 use super::nack_reason::clean;
 use super::requested_names::{Authorities, NameParser, RequestedNames};
@@ -28,7 +28,7 @@ pub(super) struct Requests {
     /// NACKs that began or ceased to stand since they were last taken.
     nack_changes: Vec<NackChange>,
     /// What the last request settled by its ACK or NACK.
-    answered: Option<Answered>,
+    answered: Option<AnswerEffect>,
 }
 
 /// What one request is applied to.
@@ -65,7 +65,7 @@ impl Requests {
         std::mem::take(&mut self.nack_changes)
     }
 
-    pub(super) fn take_answered(&mut self) -> Option<Answered> {
+    pub(super) fn take_answered(&mut self) -> Option<AnswerEffect> {
         self.answered.take()
     }
 
@@ -199,10 +199,10 @@ impl Requests {
     /// Records that no answer is awaited any more, if the client subscribes to nothing of the type.
     fn note_unsubscribed(&mut self, kind: &Type, subscription: &mut Subscription) {
         let Some(since) = subscription.stop_waiting() else { return };
-        let answered = self.answered.get_or_insert_with(|| Answered {
+        let answered = self.answered.get_or_insert_with(|| AnswerEffect {
             kind: kind.clone(),
             is_ack: false,
-            lag: Lag::default(),
+            lag: ReplyLag::default(),
             waited_since: None,
             waits_since: None,
         });

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use super::acks::{Ack, AckTracker, Answered};
+use super::acks::{Ack, AckTracker, AnswerEffect};
 use super::additions::additions;
 use super::client::{Client, Variant};
 use super::client_snapshot::{Books, ClientSnapshot, claim_held};
@@ -331,13 +331,13 @@ impl Subscription {
         nonce: &str,
         nack: Option<(i32, Arc<str>)>,
         now: Moment,
-    ) -> (Ack, Option<Answered>) {
+    ) -> (Ack, Option<AnswerEffect>) {
         let (since, unanswered) = (self.acks.unanswered_since(), self.acks.unanswered(nonce));
         let answer = self.acks.answer(nonce, nack, now);
         let acknowledged = unanswered.filter(|_| matches!(answer, Ack::Ack { .. }));
         let waits_since = self.acks.unanswered_since();
         let is_news = !self.asks_once && (answer != Ack::UnknownNonce || since != waits_since);
-        let answered = is_news.then(|| Answered {
+        let answered = is_news.then(|| AnswerEffect {
             kind: kind.clone(),
             is_ack: acknowledged.is_some(),
             lag: acknowledged.map(|reply| reply.carried.lag(now)).unwrap_or_default(),

@@ -6,7 +6,7 @@ use super::carried::ReplyAge;
 use super::client::{Client, Variant};
 use super::stated::InitialVersions;
 use crate::protocol::moment::Moment;
-use crate::protocol::view::{Entry, ResourceTable, Revision};
+use crate::protocol::view::{ResourceTable, Revision, TableEntry};
 use crate::protocol::visits::visit;
 use crate::xds::Name;
 
@@ -116,7 +116,7 @@ impl Wildcard {
     }
 
     /// Whether the client may hold a resource that is removed now, or an earlier version of one.
-    pub(super) fn client_may_hold(&self, entry: &Entry) -> bool {
+    pub(super) fn client_may_hold(&self, entry: &TableEntry) -> bool {
         self.progress.as_ref().is_some_and(|progress| progress.client_may_hold(entry))
     }
 
@@ -235,7 +235,7 @@ impl Wildcard {
     }
 
     /// Whether an entry is kept back from a client that may hold something newer.
-    pub(super) fn keeps_back(&self, name: &Name, entry: &Entry, client: &Client) -> bool {
+    pub(super) fn keeps_back(&self, name: &Name, entry: &TableEntry, client: &Client) -> bool {
         let may_hold = || self.withheld.may_hold(name).unwrap_or_else(|| self.may_state(name, client));
         entry.origin.is_kept_back(may_hold)
     }
@@ -285,7 +285,7 @@ impl Progress {
     }
 
     /// Whether the client may hold a resource that is removed now.
-    fn client_may_hold(&self, gone: &Entry) -> bool {
+    fn client_may_hold(&self, gone: &TableEntry) -> bool {
         self.additions.iter().any(|(from, to)| gone.history.overlaps(*from, *to, gone.changed))
     }
 }
@@ -335,7 +335,7 @@ impl Withheld {
         }
         self.looked = looked;
         let present = |name: &Name| table.get(name).filter(|entry| entry.resource().is_some());
-        let is_kept = |of: &Entry, may_hold: bool| of.origin.is_kept_back(|| may_hold);
+        let is_kept = |of: &TableEntry, may_hold: bool| of.origin.is_kept_back(|| may_hold);
         let is_free = |name: &Name, may_hold| present(name).is_none_or(|entry| !is_kept(entry, may_hold));
         let free = self.names.extract_if(.., |name, may_hold| is_free(name, *may_hold)).map(|(name, _)| name);
         free.filter(|name| present(name).is_some()).collect()
@@ -353,7 +353,7 @@ mod tests {
     use crate::xds::{BodyStore, Resource, TypeTable};
 
     /// Adds one name at each of `count` revisions, and then removes them all. Returns the removed entries by revision.
-    fn added_and_removed(count: usize) -> Vec<Entry> {
+    fn added_and_removed(count: usize) -> Vec<TableEntry> {
         let kind = TypeTable::new().resolve("type.googleapis.com/own.Type");
         let mut view = View::new(Arc::new(TypeTable::new()), Arc::default());
         let change = InterestChange { kind: kind.clone(), selector: Selector::Wildcard, on: true };

@@ -8,7 +8,7 @@ use super::client::Variant;
 use super::client_snapshot::{Books, ClientSnapshot, is_the_same_for_all};
 use super::names::SubscribedNames;
 use super::reply::{Draft, ReplyContext, SendScope, remaining_ttl};
-use crate::protocol::view::{BatchKey, Class, Entry, Lookup};
+use crate::protocol::view::{BatchKey, Class, Lookup, TableEntry};
 use crate::xds::{Name, Resource, Type};
 
 /// A resource whose TTL is extended or removed, with the TTL that it has now.
@@ -97,7 +97,7 @@ impl<'r, 'a> WildcardRound<'r, 'a> {
             self.draft.note(wildcard.carried(|| table.journal().additions_received(from)));
         }
         if exhausted {
-            let sent_before = |entry: &Entry| client.ttl && entry.changed <= from;
+            let sent_before = |entry: &TableEntry| client.ttl && entry.changed <= from;
             for (entry, resource) in table.refreshes(wildcard.refreshed()).filter(|(entry, _)| sent_before(entry)) {
                 let meant = wildcard.covers(&resource.name) && client.can_have(self.kind, resource);
                 if meant && !is_by_name(names, &resource.name) {

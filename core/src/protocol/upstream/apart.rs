@@ -8,7 +8,7 @@ use crate::protocol::server_status::ServerStatus;
 
 /// What is known of one type. A plain record, except for what a refusal changes.
 #[derive(Debug)]
-pub(super) struct Apart {
+pub(super) struct ApartType {
     /// Since when the type waits: since it was kept off, or since its last turn.
     pub(super) since: Moment,
     /// When the type may be tried next.
@@ -40,7 +40,7 @@ pub(super) enum Why {
     Turn,
 }
 
-impl Apart {
+impl ApartType {
     pub(super) fn new(is_outside: bool, now: Moment) -> Self {
         Self {
             since: now,

@@ -10,7 +10,7 @@ use crate::protocol::visits::visit;
 use crate::xds::{Name, Type};
 
 #[derive(Debug, Default)]
-pub(super) struct Given {
+pub(super) struct GivenVersions {
     /// The names that this server gave, with its versions (UP-12). A new stream states them.
     versions: BTreeMap<Name, String>,
     /// Those of `versions` that the server has not confirmed on this opening. A request states them, if at all, under a version that no server gives.
@@ -39,7 +39,7 @@ pub(super) struct Statement {
     pub(crate) current: BTreeSet<Name>,
 }
 
-impl Given {
+impl GivenVersions {
     pub(crate) fn has(&self, name: &Name) -> bool {
         self.versions.contains_key(name)
     }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-use super::given::Given;
+use super::given::GivenVersions;
 use super::opening::{PollFailure, SilenceVerdict};
 use super::rejected::Rejected;
 use super::wanted::Wanted;
@@ -85,7 +85,7 @@ impl NameStates {
     /// Records the names of the first request of a routing type: an answer is due to each of them, also to those that had no room in the first
     /// request and follow in another. A name that is stated under its version needs no answer, since the server sends it only if it has changed.
     /// Polled names need none either: a poll answers all names at once.
-    pub(crate) fn expect(&mut self, variant: Variant, wanted: &Wanted, given: &Given) {
+    pub(crate) fn expect(&mut self, variant: Variant, wanted: &Wanted, given: &GivenVersions) {
         let due = |name: &&Name| match wanted.globs().has(name) {
             true => variant == Variant::Delta && self.is_waiting(name),
             false => !given.is_to_state(name),
@@ -95,7 +95,7 @@ impl NameStates {
 
     /// Requests names again on the next opening that came on this one, could not be read, and have no cached value. Until now they counted as
     /// given.
-    pub(crate) fn request_rejected(&mut self, wanted: &Wanted, given: &Given, rejected: &Rejected) {
+    pub(crate) fn request_rejected(&mut self, wanted: &Wanted, given: &GivenVersions, rejected: &Rejected) {
         let unheld = |name: &&Name| !given.has_own(name) && !wanted.globs().has(name);
         let rejected = |name: &&Name| rejected.may_be(name) && self.get(name).is_none();
         let names: Vec<_> = wanted.names().iter().filter(rejected).filter(unheld).cloned().collect();

@@ -1,24 +1,24 @@
 //! The parts of one type's subscription, lent to the code that applies a response or judges a silence.
 
 use super::end_question::EndQuestion;
-use super::given::Given;
+use super::given::GivenVersions;
 use super::name_states::{NameState, NameStates};
 use super::opening::Liveness;
 use super::quirks::ServerQuirks;
 use super::rejected::Rejected;
-use super::request::Wire;
+use super::request::RequestProgress;
 use super::second_request::SecondRequest;
 use super::set_progress::{DeliveryRecord, SetProgress};
 use super::wanted::Wanted;
 use crate::protocol::view::Update;
 use crate::xds::{Name, Type};
 
-pub(super) struct Parts<'a> {
+pub(super) struct SubscriptionParts<'a> {
     pub(crate) wanted: &'a mut Wanted,
-    pub(crate) given: &'a mut Given,
+    pub(crate) given: &'a mut GivenVersions,
     pub(crate) names: &'a mut NameStates,
     pub(crate) rejected: &'a mut Rejected,
-    pub(crate) wire: &'a mut Wire,
+    pub(crate) wire: &'a mut RequestProgress,
     pub(crate) progress: &'a mut SetProgress,
     pub(crate) deliveries: &'a mut DeliveryRecord,
     pub(crate) second_request: &'a mut SecondRequest,
@@ -27,7 +27,7 @@ pub(super) struct Parts<'a> {
 }
 
 /// Records that a name has no resource: the server has reported that, or its silence counts as that. Nothing more is due for the name.
-pub(super) fn absence(parts: &mut Parts, kind: &Type, key: Name, quirks: &ServerQuirks) -> Update {
+pub(super) fn absence(parts: &mut SubscriptionParts, kind: &Type, key: Name, quirks: &ServerQuirks) -> Update {
     parts.given.forget(&key);
     parts.rejected.remove_error(&key);
     parts.rejected.remove(&key);

@@ -54,7 +54,7 @@ impl RequestContext<'_> {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Wire {
+pub(super) struct RequestProgress {
     nonce: String,
     pending_acks: VecDeque<PendingAck>,
     /// The first request of the type was made on this opening.
@@ -89,7 +89,7 @@ struct PendingAck {
     error: Option<String>,
 }
 
-impl Wire {
+impl RequestProgress {
     /// Queues the ACK or NACK of a response. If the queue is full, because the server reads none of them, the oldest is dropped.
     pub(crate) fn queue_ack(&mut self, nonce: String, version: &str, error: Option<String>, options: &UpstreamOptions) {
         if self.pending_acks.len() >= options.pending_answers {

@@ -12,7 +12,7 @@ pub(super) use self::delta::read_delta;
 pub(super) use self::sotw::read_sotw;
 use super::name_states::NameState;
 use super::parsed_response::{ParsedResponse, ResourceSet};
-use super::parts::{Parts, absence, holds_by_name};
+use super::parts::{SubscriptionParts, absence, holds_by_name};
 use super::quirks::ServerQuirks;
 use super::rejected::Rejection;
 use super::set_progress::{Delivery, NewContent};
@@ -33,7 +33,7 @@ pub(super) struct ResponseContext<'a> {
 }
 
 /// Records what is new in a response. `repeats` is set if the server ignores stated versions, so that it sends everything again.
-fn record_progress(parts: &mut Parts, read: &ParsedResponse, repeats: bool, context: &ResponseContext) {
+fn record_progress(parts: &mut SubscriptionParts, read: &ParsedResponse, repeats: bool, context: &ResponseContext) {
     let (given, progress) = (&mut *parts.given, &mut *parts.progress);
     let begins = progress.is_to_begin() && read.good.names().any(|name| given.is_confirmed_as(name));
     if begins || repeats {
@@ -67,7 +67,7 @@ fn record_progress(parts: &mut Parts, read: &ParsedResponse, repeats: bool, cont
 }
 
 /// Records for the question for the end of the set what came. A name was stated if the server gave it before, or it was requested a second time.
-fn record_growth(parts: &mut Parts, read: &ParsedResponse) {
+fn record_growth(parts: &mut SubscriptionParts, read: &ParsedResponse) {
     let had_grown = parts.end_question.has_grown();
     for name in read.names() {
         let is_stated = parts.given.has(name) || parts.second_request.names().contains(name);
@@ -88,7 +88,7 @@ fn refresh_updates(read: &ParsedResponse, kind: &Type, class: Class) -> Vec<Upda
 
 /// Returns the updates for usable resources. A named resource counts for each name under which it was requested: its own name and its aliases
 /// (DELTA-22). Resources that were not requested are tolerated and not kept (UP-27).
-fn upserts(parts: &mut Parts, kind: &Type, good: ResourceSet) -> Vec<Update> {
+fn upserts(parts: &mut SubscriptionParts, kind: &Type, good: ResourceSet) -> Vec<Update> {
     let class = parts.wanted.class();
     let upsert = |key: Name, resource| Update::Upsert { kind: kind.clone(), class, key, resource };
     if class == Class::Wildcard {
@@ -119,14 +119,14 @@ fn upserts(parts: &mut Parts, kind: &Type, good: ResourceSet) -> Vec<Update> {
 }
 
 /// Returns the update for how much of a set is known after this response.
-fn completeness_update(parts: &Parts, of: Selector, ends: bool, context: &ResponseContext) -> Update {
+fn completeness_update(parts: &SubscriptionParts, of: Selector, ends: bool, context: &ResponseContext) -> Update {
     let completeness = parts.deliveries.completeness(context.quirks, &of, ends);
     Update::Progress { kind: context.kind.clone(), of, completeness }
 }
 
 /// Returns the updates for names whose resource came and cannot be read. The resource exists, whatever the server reported before.
 fn unreadable_updates(
-    parts: &Parts,
+    parts: &SubscriptionParts,
     kind: &Type,
     rejected: &BTreeSet<Name>,
     unread: Option<BTreeSet<Name>>,
@@ -146,7 +146,7 @@ fn unreadable_updates(
 }
 
 /// Returns the updates for resources without room, so that their lack does not count against the server.
-fn without_room_updates(parts: &Parts, kind: &Type, names: BTreeMap<Name, Vec<Name>>) -> Vec<Update> {
+fn without_room_updates(parts: &SubscriptionParts, kind: &Type, names: BTreeMap<Name, Vec<Name>>) -> Vec<Update> {
     let class = parts.wanted.class();
     let update = |key: Name| Update::WithoutRoom { kind: kind.clone(), class, key };
     if class == Class::Wildcard {
@@ -168,7 +168,7 @@ fn unreadable_names(read: &ParsedResponse, reported: &BTreeMap<Name, bool>) -> B
 
 /// Records a resource that cannot be used. It exists: no timer makes it absent (UP-38), and no set is complete without it.
 fn record_rejected(
-    parts: &mut Parts,
+    parts: &mut SubscriptionParts,
     name: &Name,
     reported: &BTreeMap<Name, bool>,
     version: &str,
@@ -188,7 +188,7 @@ fn record_rejected(
     }
 }
 
-fn record_readable(parts: &mut Parts, read: &ParsedResponse, version: &str, options: &UpstreamOptions) {
+fn record_readable(parts: &mut SubscriptionParts, read: &ParsedResponse, version: &str, options: &UpstreamOptions) {
     for name in read.good.names() {
         parts.rejected.remove(name);
     }
@@ -199,7 +199,11 @@ fn record_readable(parts: &mut Parts, read: &ParsedResponse, version: &str, opti
 
 /// Applies the errors that the server reports for single names (UP-44): the resource does not exist, is not allowed, or has a transient error.
 /// Only the first of these makes a cached resource absent, unless the server is configured so that the second does too.
-fn error_updates(parts: &mut Parts, reported: Vec<(Name, NamedError)>, context: &ResponseContext) -> Vec<Update> {
+fn error_updates(
+    parts: &mut SubscriptionParts,
+    reported: Vec<(Name, NamedError)>,
+    context: &ResponseContext,
+) -> Vec<Update> {
     let mut updates = Vec::new();
     let (kind, quirks, class) = (context.kind, context.quirks, parts.wanted.class());
     for (key, error) in reported {

@@ -5,13 +5,15 @@ use std::sync::Arc;
 
 use super::ViewContext;
 use super::opening::{Opening, SilenceVerdict};
-use super::parts::{Parts, absence};
+use super::parts::{SubscriptionParts, absence};
 use super::quirks::{OnResourceTimeout, ServerQuirks};
 use super::second_request::{OpenQuestion, Unseen};
 use crate::proto::code::UNAVAILABLE;
 use crate::protocol::moment::Moment;
 use crate::protocol::upstream::options::UpstreamOptions;
-use crate::protocol::view::{Class, Completeness, Entry, Evidence, NamedError, Origin, Presence, Selector, Update};
+use crate::protocol::view::{
+    Class, Completeness, Evidence, NamedError, Origin, Presence, Selector, TableEntry, Update,
+};
 use crate::protocol::visits::visit;
 use crate::xds::{Name, Type};
 
@@ -38,7 +40,7 @@ pub(super) struct OtherTypes {
 }
 
 /// Handles due timers. A silence counts only if the server was alive and could have responded.
-pub(super) fn conclude(parts: &mut Parts, context: &mut TimerContext) -> Vec<Update> {
+pub(super) fn conclude(parts: &mut SubscriptionParts, context: &mut TimerContext) -> Vec<Update> {
     let is_receiving = context.opening.is_receiving();
     if !parts.wire.is_opened() && needs_set(parts, context) {
         // A client needs the set. If the request stated its version, a SotW server that has nothing new would not send it.
@@ -60,14 +62,14 @@ pub(super) fn conclude(parts: &mut Parts, context: &mut TimerContext) -> Vec<Upd
 }
 
 /// Whether a client needs the whole set from this server.
-fn needs_set(parts: &Parts, context: &TimerContext) -> bool {
+fn needs_set(parts: &SubscriptionParts, context: &TimerContext) -> bool {
     let speaks = || context.at.origin_for(&Selector::Wildcard).is_some();
     parts.wanted.has_wildcard() && context.at.view.sought().has_set(context.kind) && speaks()
 }
 
 /// Handles requested names about which the server was silent for the resource timer (XLAT-15). One client may request a hundred thousand names,
 /// so only some are handled before other work has its turn.
-fn expire(parts: &mut Parts, context: &mut TimerContext, updates: &mut Vec<Update>) {
+fn expire(parts: &mut SubscriptionParts, context: &mut TimerContext, updates: &mut Vec<Update>) {
     let (quirks, opening, now) = (context.quirks, &mut *context.opening, context.now);
     let mut judge = |end| match quirks.per_type_liveness {
         _ if opening.is_receiving() => SilenceVerdict::Unproven,
@@ -100,7 +102,7 @@ fn expire(parts: &mut Parts, context: &mut TimerContext, updates: &mut Vec<Updat
 }
 
 /// Concludes the absences of a polled type. Each response answers all that is requested, so a cached resource that none has confirmed is absent.
-fn conclude_polls(parts: &mut Parts, context: &TimerContext, updates: &mut Vec<Update>) {
+fn conclude_polls(parts: &mut SubscriptionParts, context: &TimerContext, updates: &mut Vec<Update>) {
     let end = first_silence_ends_at(parts, context).filter(|_| context.quirks.per_type_liveness);
     let Some(end) = end.filter(|_| !parts.second_request.has_looked()) else { return };
     if parts.poll_liveness.judge(end, context.now) == SilenceVerdict::Proven {
@@ -117,7 +119,7 @@ fn conclude_polls(parts: &mut Parts, context: &TimerContext, updates: &mut Vec<U
 }
 
 /// Concludes the absences of a complete set of `*`: cached resources that the server has not sent do not exist.
-fn conclude_end(parts: &mut Parts, context: &TimerContext, updates: &mut Vec<Update>) {
+fn conclude_end(parts: &mut SubscriptionParts, context: &TimerContext, updates: &mut Vec<Update>) {
     if !parts.progress.is_to_conclude() {
         return;
     }
@@ -130,7 +132,7 @@ fn conclude_end(parts: &mut Parts, context: &TimerContext, updates: &mut Vec<Upd
 
 /// Ends the set of `*` when the server has answered the question for its end, and nothing speaks against that. This removes nothing: single
 /// names are judged by their own answers.
-fn conclude_question(parts: &mut Parts, context: &mut TimerContext, updates: &mut Vec<Update>) {
+fn conclude_question(parts: &mut SubscriptionParts, context: &mut TimerContext, updates: &mut Vec<Update>) {
     let unanswered = !parts.second_request.names().is_empty() || !parts.given.unconfirmed().is_empty();
     let unreadable = context.opening.is_receiving() || parts.rejected.unnamed().is_some();
     let is_partial = parts.progress.is_marked_partial() || parts.progress.repeats();
@@ -152,7 +154,7 @@ fn conclude_question(parts: &mut Parts, context: &mut TimerContext, updates: &mu
 }
 
 /// Concludes the absence of what was requested a second time, when the second silence has lasted long enough.
-fn conclude_second_silence(parts: &mut Parts, context: &mut TimerContext, updates: &mut Vec<Update>) {
+fn conclude_second_silence(parts: &mut SubscriptionParts, context: &mut TimerContext, updates: &mut Vec<Update>) {
     let (growth, options) = (parts.progress.growth(), context.options);
     let Some(end) = parts.second_request.ends_at(growth, context.others.news, options) else { return };
     let says_itself = context.opening.is_relay() || parts.progress.is_marked_partial();
@@ -167,17 +169,22 @@ fn conclude_second_silence(parts: &mut Parts, context: &mut TimerContext, update
     }
 }
 
-fn report_absent(parts: &mut Parts, names: BTreeSet<Name>, context: &TimerContext, updates: &mut Vec<Update>) {
+fn report_absent(
+    parts: &mut SubscriptionParts,
+    names: BTreeSet<Name>,
+    context: &TimerContext,
+    updates: &mut Vec<Update>,
+) {
     updates.extend(names.into_iter().map(|name| absence(parts, context.kind, name, context.quirks)));
 }
 
-fn first_silence_ends_at(parts: &Parts, context: &TimerContext) -> Option<Moment> {
+fn first_silence_ends_at(parts: &SubscriptionParts, context: &TimerContext) -> Option<Moment> {
     let (class, written, not_before) = (parts.wanted.class(), parts.wire.written(), context.others.come_in_until);
     parts.progress.first_silence_ends_at(class, written, not_before, context.options)
 }
 
 /// Returns when a new opening may ask for the end of the set because a client needs it: after a short quiet, once, and once more if the set has grown.
-fn end_is_asked_at(parts: &Parts, context: &TimerContext) -> Option<Moment> {
+fn end_is_asked_at(parts: &SubscriptionParts, context: &TimerContext) -> Option<Moment> {
     let may_ask = parts.second_request.may_ask_at_once(parts.end_question.has_grown()) && !parts.progress.repeats();
     // If this opening has stated the version of a whole set, a SotW server that has nothing new is silent.
     let states_version = context.kind.info().full_state && !parts.given.accepted().is_empty();
@@ -188,7 +195,7 @@ fn end_is_asked_at(parts: &Parts, context: &TimerContext) -> Option<Moment> {
 }
 
 /// Finds what to request from the server a second time, on a new opening.
-pub(super) fn plan_second_request(parts: &mut Parts, context: &mut TimerContext) {
+pub(super) fn plan_second_request(parts: &mut SubscriptionParts, context: &mut TimerContext) {
     let generation = context.at.view.sought().generation();
     if !parts.second_request.is_to_look(generation) {
         return;
@@ -233,7 +240,7 @@ fn has_shown_life(context: &mut TimerContext, end: Moment) -> bool {
 }
 
 /// Requests a set again together with another set, if some of it has come and it is not requested again already. The caller checks the need.
-pub(super) fn ask_for_set_too(parts: &mut Parts) {
+pub(super) fn ask_for_set_too(parts: &mut SubscriptionParts) {
     let is_due = !parts.progress.is_marked_partial() && parts.progress.has_response();
     let second_request = &mut parts.second_request;
     let asks = second_request.has_set() || second_request.is_to_ask_for_set();
@@ -244,7 +251,7 @@ pub(super) fn ask_for_set_too(parts: &mut Parts) {
 
 /// Returns what clients hold and the server has neither sent nor reported absent. Names that were collected before on this opening are included
 /// only if the server has been silent about them since.
-fn unanswered_claims(parts: &Parts, context: &TimerContext) -> OpenQuestion {
+fn unanswered_claims(parts: &SubscriptionParts, context: &TimerContext) -> OpenQuestion {
     let (view, kind, class) = (context.at.view, context.kind, parts.wanted.class());
     let is_open = |name: &&Name| is_unanswered(parts, name, context);
     let names = match parts.second_request.unseen() {
@@ -265,26 +272,26 @@ fn unanswered_claims(parts: &Parts, context: &TimerContext) -> OpenQuestion {
 
 /// Whether it is known on this opening what the server has under a name: a resource that was sent or confirmed, one that could not be read, or
 /// an error.
-fn is_confirmed(parts: &Parts, name: &Name) -> bool {
+fn is_confirmed(parts: &SubscriptionParts, name: &Name) -> bool {
     parts.given.is_confirmed(name) || parts.rejected.is_doubtful(name)
 }
 
 /// Whether a name is requested from this server, nothing is known of it on this opening, and it is not waiting for its timer.
-fn is_unanswered(parts: &Parts, name: &Name, context: &TimerContext) -> bool {
+fn is_unanswered(parts: &SubscriptionParts, name: &Name, context: &TimerContext) -> bool {
     let requested = parts.wanted.wants(name) && !parts.names.is_waiting(name);
     let speaks = || context.at.origin_for(&parts.wanted.selector_of(name)).is_some();
     requested && speaks() && !is_confirmed(parts, name)
 }
 
 /// Whether a name about which the server was silent is claimed, or cached and unconfirmed, or was removed by other servers.
-fn is_silent_question(parts: &Parts, name: &Name, context: &TimerContext) -> bool {
+fn is_silent_question(parts: &SubscriptionParts, name: &Name, context: &TimerContext) -> bool {
     let is_removed = || parts.given.is_unconfirmed(name) && is_missing(parts, name, context);
     let is_held = context.at.view.sought().has(context.kind, parts.wanted.class(), name) || is_removed();
     is_held && is_unanswered(parts, name, context) || is_unconfirmed_present(parts, name, context)
 }
 
 /// Whether a client needs the whole set, so that it has to be requested again.
-fn is_to_ask_for_set(parts: &Parts, context: &TimerContext) -> bool {
+fn is_to_ask_for_set(parts: &SubscriptionParts, context: &TimerContext) -> bool {
     let second_request = &parts.second_request;
     // A server that honors stated versions sends nothing once all that it has is stated. While it still sends something, the set is requested again.
     let is_due = parts.progress.repeats() || !parts.progress.has_response() || second_request.has_requested_enough();
@@ -296,18 +303,18 @@ fn is_to_ask_for_set(parts: &Parts, context: &TimerContext) -> bool {
 
 /// Returns names that this server gave, has not sent on this opening, and that other servers have removed. Before they were removed, its
 /// silence may have confirmed them.
-fn unconfirmed_removed<'a>(parts: &'a Parts, context: &'a TimerContext) -> impl Iterator<Item = &'a Name> {
+fn unconfirmed_removed<'a>(parts: &'a SubscriptionParts, context: &'a TimerContext) -> impl Iterator<Item = &'a Name> {
     let all = parts.given.unconfirmed().iter().inspect(|_| visit());
     all.filter(move |name| is_missing(parts, name, context) && !is_confirmed(parts, name))
 }
 
-fn is_missing(parts: &Parts, name: &Name, context: &TimerContext) -> bool {
+fn is_missing(parts: &SubscriptionParts, name: &Name, context: &TimerContext) -> bool {
     let entry = context.at.view.tables().entry(context.kind, parts.wanted.class(), name);
     entry.is_none_or(|entry| !matches!(entry.presence, Presence::Present(_)))
 }
 
 /// Returns present names that this server has not confirmed on this opening, and that its silence may remove.
-fn unconfirmed_present(parts: &Parts, context: &TimerContext) -> BTreeSet<Name> {
+fn unconfirmed_present(parts: &SubscriptionParts, context: &TimerContext) -> BTreeSet<Name> {
     if context.quirks.ignore_deletions {
         return BTreeSet::new();
     }
@@ -316,12 +323,12 @@ fn unconfirmed_present(parts: &Parts, context: &TimerContext) -> BTreeSet<Name> 
 }
 
 /// Whether a name is one of [`unconfirmed_present`].
-fn is_unconfirmed_present(parts: &Parts, name: &Name, context: &TimerContext) -> bool {
+fn is_unconfirmed_present(parts: &SubscriptionParts, name: &Name, context: &TimerContext) -> bool {
     let entry = || context.at.view.holds().entry_here(context.kind, parts.wanted.class(), name);
     !context.quirks.ignore_deletions && entry().is_some_and(|entry| is_unconfirmed(parts, name, entry, context))
 }
 
-fn is_unconfirmed(parts: &Parts, name: &Name, entry: &Entry, context: &TimerContext) -> bool {
+fn is_unconfirmed(parts: &SubscriptionParts, name: &Name, entry: &TableEntry, context: &TimerContext) -> bool {
     let speaks = |origin: Origin| !(origin.holds_missing && entry.origin.rank < origin.rank);
     parts.wanted.wants(name)
         && !is_confirmed(parts, name)

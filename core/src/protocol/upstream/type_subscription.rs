@@ -1,14 +1,14 @@
 //! One type on one upstream stream: what is subscribed, what the server has sent of it, and what follows.
 
 use super::end_question::EndQuestion;
-use super::given::{Given, Statement, UNKNOWN};
+use super::given::{GivenVersions, Statement, UNKNOWN};
 use super::name_states::NameStates;
 use super::opening::{Liveness, PollFailure};
 use super::parsed_response::ParsedResponse;
-use super::parts::Parts;
+use super::parts::SubscriptionParts;
 use super::quirks::ServerQuirks;
 use super::rejected::{NewRejections, Rejected};
-use super::request::{RequestContext, Wire};
+use super::request::{RequestContext, RequestProgress};
 use super::request_room::version_bytes;
 use super::response::{ResponseContext, read_delta, read_sotw};
 use super::second_request::SecondRequest;
@@ -26,11 +26,11 @@ use crate::xds::{Name, Role, Type};
 #[derive(Debug)]
 pub(super) struct TypeSubscription {
     wanted: Wanted,
-    given: Given,
+    given: GivenVersions,
     /// Wanted names that the server has not sent on this opening.
     names: NameStates,
     rejected: Rejected,
-    wire: Wire,
+    wire: RequestProgress,
     progress: SetProgress,
     deliveries: DeliveryRecord,
     second_request: SecondRequest,
@@ -64,7 +64,7 @@ impl TypeSubscription {
         &self.wanted
     }
 
-    pub(crate) fn given(&self) -> &Given {
+    pub(crate) fn given(&self) -> &GivenVersions {
         &self.given
     }
 
@@ -76,7 +76,7 @@ impl TypeSubscription {
         &self.rejected
     }
 
-    pub(crate) fn wire(&self) -> &Wire {
+    pub(crate) fn wire(&self) -> &RequestProgress {
         &self.wire
     }
 
@@ -309,8 +309,8 @@ impl TypeSubscription {
         }
     }
 
-    fn parts(&mut self) -> Parts<'_> {
-        Parts {
+    fn parts(&mut self) -> SubscriptionParts<'_> {
+        SubscriptionParts {
             wanted: &mut self.wanted,
             given: &mut self.given,
             names: &mut self.names,
@@ -354,7 +354,7 @@ impl TypeSubscription {
         (self.progress, self.poll_liveness) = Default::default();
     }
 
-    /// Makes the server send these names again. See [`Given::clear_versions`].
+    /// Makes the server send these names again. See [`GivenVersions::clear_versions`].
     pub(crate) fn clear_versions(&mut self, which: impl Fn(&Name) -> bool) {
         self.given.clear_versions(self.wanted.class(), which);
     }

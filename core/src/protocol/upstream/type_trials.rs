@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::apart::{Apart, Why};
+use super::apart::{ApartType, Why};
 use super::first_requests::{FirstRequests, PROOF, Suspicion};
 use super::running_trial::{RunningTrial, TrialEnd};
 use super::taken_types::{Taken, TakenTypes};
@@ -20,7 +20,7 @@ use crate::xds::Type;
 /// Which types of one stream are kept off it, and their trials.
 #[derive(Debug, Default)]
 pub(super) struct TypeTrials {
-    apart: BTreeMap<Type, Apart>,
+    apart: BTreeMap<Type, ApartType>,
     /// Those of the stream's types that are outside of the table.
     outside: BTreeSet<Type>,
     turns: Turns,
@@ -94,12 +94,12 @@ impl TypeTrials {
         if wanted.clone().any(is_other) {
             let unknown = wanted.filter(|(kind, opened)| !opened && is_unknown(kind));
             let unknown: Vec<_> = unknown.map(|(kind, _)| kind.clone()).collect();
-            self.apart.extend(unknown.into_iter().map(|kind| (kind, Apart::new(true, now))));
+            self.apart.extend(unknown.into_iter().map(|kind| (kind, ApartType::new(true, now))));
         } else if wanted.clone().all(|(kind, _)| self.apart.contains_key(kind)) {
             let wanted: BTreeSet<_> = wanted.map(|(kind, _)| kind).collect();
             let here = self.apart.iter_mut().filter(|(kind, _)| wanted.contains(kind));
             // If all types are refused, it is the type whose pause ends first.
-            let place = |of: &Apart| (of.refusal.is_some(), of.refusal.is_none() && of.is_outside, of.next);
+            let place = |of: &ApartType| (of.refusal.is_some(), of.refusal.is_none() && of.is_outside, of.next);
             let first = here.min_by_key(|(_, of)| place(of));
             first.into_iter().for_each(|(_, of)| of.is_back = true);
         }
@@ -198,12 +198,12 @@ impl TypeTrials {
 
     /// Puts back on the view's stream the type that has waited longest, if no type is put back now. Types outside of the table have a common
     /// pace, because each may end the stream.
-    fn put_back(&mut self, may: impl Fn(&Apart) -> bool, now: Moment) {
-        if self.apart.values().any(Apart::has_place) {
+    fn put_back(&mut self, may: impl Fn(&ApartType) -> bool, now: Moment) {
+        if self.apart.values().any(ApartType::has_place) {
             return;
         }
         let may_outside = self.paces.outside.may_put_back(now);
-        let is_due = |of: &&mut Apart| of.is_wanted && of.next <= now && (may_outside || !of.is_outside) && may(of);
+        let is_due = |of: &&mut ApartType| of.is_wanted && of.next <= now && (may_outside || !of.is_outside) && may(of);
         let Some(of) = self.apart.values_mut().filter(is_due).min_by_key(|of| of.place()) else { return };
         of.is_back = true;
         if of.is_outside {
@@ -215,10 +215,10 @@ impl TypeTrials {
     /// tried first, and only with each other.
     pub(crate) fn due(&self, now: Moment) -> Option<Vec<Type>> {
         self.trial_deadline().filter(|at| *at <= now && self.one_stream_until.is_none())?;
-        let is_due = |of: &Apart| of.is_wanted && !of.is_back && self.paced(of) <= now;
+        let is_due = |of: &ApartType| of.is_wanted && !of.is_back && self.paced(of) <= now;
         let due = || self.apart.iter().filter(|(_, of)| is_due(of));
         let (first, of) = due().min_by_key(|(_, of)| of.place())?;
-        let may_join = |other: &Apart| other.is_outside == of.is_outside && of.is_sociable() && other.is_sociable();
+        let may_join = |other: &ApartType| other.is_outside == of.is_outside && of.is_sociable() && other.is_sociable();
         let others = due().filter(|(kind, other)| may_join(other) && *kind != first);
         Some([first].into_iter().chain(others.map(|(kind, _)| kind)).take(TOGETHER).cloned().collect())
     }
@@ -271,7 +271,7 @@ impl TypeTrials {
         }
     }
 
-    fn each(&mut self, kinds: &[Type], mut change: impl FnMut(&mut Apart)) {
+    fn each(&mut self, kinds: &[Type], mut change: impl FnMut(&mut ApartType)) {
         kinds.iter().for_each(|kind| self.apart.get_mut(kind).into_iter().for_each(&mut change));
     }
 
@@ -293,7 +293,7 @@ impl TypeTrials {
         let status = status.filter(|status| status.may_concern_request());
         // Whatever the end shows, the server has not taken these types.
         let shows_nothing = self.first_requests.is_live() && status.is_none();
-        let is_over = |of: &&mut Apart| of.is_back && (of.refusal.is_some() || shows_nothing);
+        let is_over = |of: &&mut ApartType| of.is_back && (of.refusal.is_some() || shows_nothing);
         self.apart.values_mut().filter(is_over).for_each(|of| of.postpone(now));
         self.turn = None; // unless it is set again below
         match (self.trial.take().filter(|trial| trial.begun.is_some_and(|begun| now < begun + PROOF)), status) {
@@ -358,7 +358,7 @@ impl TypeTrials {
     fn suspect(&mut self, kinds: &[Type], why: Why, is_only: bool, status: &ServerStatus, now: Moment) {
         for kind in kinds {
             let is_outside = self.outside.contains(kind);
-            let of = self.apart.entry(kind.clone()).or_insert_with(|| Apart::new(is_outside, now));
+            let of = self.apart.entry(kind.clone()).or_insert_with(|| ApartType::new(is_outside, now));
             of.suspect(why, is_only, status);
         }
     }
@@ -373,16 +373,16 @@ impl TypeTrials {
     /// Returns when the next trial may begin, or the next type may be put back.
     fn trial_deadline(&self) -> Option<Moment> {
         let has_one_stream = self.one_stream_until.is_some();
-        let is_busy = self.trial.is_some() || has_one_stream && self.apart.values().any(Apart::has_place);
+        let is_busy = self.trial.is_some() || has_one_stream && self.apart.values().any(ApartType::has_place);
         if !self.first_requests.is_live() || is_busy {
             return None;
         }
-        let may = |of: &&Apart| of.is_wanted && !(of.is_back || has_one_stream && of.refusal.is_some());
+        let may = |of: &&ApartType| of.is_wanted && !(of.is_back || has_one_stream && of.refusal.is_some());
         self.apart.values().filter(may).map(|of| self.paced(of)).min()
     }
 
     /// Returns when a type may be tried or put back.
-    fn paced(&self, of: &Apart) -> Moment {
+    fn paced(&self, of: &ApartType) -> Moment {
         let paced = match self.one_stream_until {
             Some(_) => self.paces.outside.put_back_at().filter(|_| of.is_outside),
             None => self.paces.next(of.is_outside),

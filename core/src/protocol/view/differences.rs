@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::vec;
 
-use super::stage::Facts;
+use super::stage::StageFacts;
 use super::update::{Completeness, Evidence, Origin, Retain, Update};
 use crate::protocol::keys::{Class, Selector};
 use crate::xds::{Name, Resource, Type};
@@ -26,7 +26,7 @@ impl Differences {
         sent: &[Arc<Resource>],
         retain: &Retain,
         origin: Origin,
-        facts: &Facts,
+        facts: &StageFacts,
         all: bool,
     ) -> Self {
         let class = Class::Wildcard;
@@ -52,7 +52,7 @@ impl Differences {
     }
 
     /// A collection is removed with its members.
-    pub(super) fn of_removed_collection(kind: Type, glob: Name, facts: &Facts) -> Self {
+    pub(super) fn of_removed_collection(kind: Type, glob: Name, facts: &StageFacts) -> Self {
         let members = facts.tables().collection(&kind, &glob).into_iter().flat_map(|of| of.members().cloned());
         let vanished = members.chain([glob]).collect::<Vec<_>>().into_iter();
         Self { kind, class: Class::Named, changed: Vec::new().into_iter(), vanished, is_complete: false }

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use super::after_outage::AfterOutage;
 use super::brake::{BrakeReport, BrakeState, Brakes};
 use super::order::Order;
-use super::resource_table::Entry;
-use super::stage::{Facts, HoldTimes};
+use super::resource_table::TableEntry;
+use super::stage::{HoldTimes, StageFacts};
 use crate::protocol::keys::{Class, Key, Selector, SetKey};
 use crate::protocol::moment::Moment;
 use crate::protocol::visits::visit;
@@ -19,7 +19,7 @@ pub struct Holds<'a> {
     brakes: &'a Brakes,
     after_outage: &'a AfterOutage,
     order: &'a Order,
-    facts: Facts<'a>,
+    facts: StageFacts<'a>,
 }
 
 /// What keeps the tables from following the server.
@@ -45,7 +45,12 @@ impl NameHolds {
 }
 
 impl<'a> Holds<'a> {
-    pub(super) fn new(brakes: &'a Brakes, after_outage: &'a AfterOutage, order: &'a Order, facts: Facts<'a>) -> Self {
+    pub(super) fn new(
+        brakes: &'a Brakes,
+        after_outage: &'a AfterOutage,
+        order: &'a Order,
+        facts: StageFacts<'a>,
+    ) -> Self {
         Self { brakes, after_outage, order, facts }
     }
 
@@ -105,14 +110,14 @@ impl<'a> Holds<'a> {
 
     /// Returns the present resources of a type. A resource that upstream has removed, and that stays for a while or is held by a
     /// brake, counts as absent.
-    pub fn here(self, kind: &'a Type, class: Class) -> impl Iterator<Item = (&'a Name, &'a Entry)> {
+    pub fn here(self, kind: &'a Type, class: Class) -> impl Iterator<Item = (&'a Name, &'a TableEntry)> {
         let table = self.facts.tables().table(kind, class).into_iter();
         let all = table.flat_map(|table| table.present_names().filter_map(|name| Some((name, table.get(name)?))));
         all.filter(move |(name, _)| !self.is_removed(kind, class, name))
     }
 
     /// Returns what is present under one name, in the sense of [`Self::here`].
-    pub(crate) fn entry_here(self, kind: &Type, class: Class, name: &Name) -> Option<&'a Entry> {
+    pub(crate) fn entry_here(self, kind: &Type, class: Class, name: &Name) -> Option<&'a TableEntry> {
         visit();
         let entry = self.facts.tables().entry(kind, class, name).filter(|entry| entry.resource().is_some())?;
         (!self.is_removed(kind, class, name)).then_some(entry)

@@ -15,7 +15,7 @@ use self::absent_names::AbsentNames;
 use self::authorities::WantedAuthorities;
 use self::of_type::OfType;
 use self::watchers::Watchers;
-use super::lingering::{Leaving, Scarcity};
+use super::lingering::{Scarcity, SubscriptionEnd};
 use super::name_room::{NameRoom, Shares, listed_bytes};
 use super::update::NoRoom;
 use crate::protocol::keys::{Selector, SessionId};
@@ -151,7 +151,7 @@ impl Interest {
         session: SessionId,
         kind: &Type,
         wanted: &Selector,
-        how: Leaving,
+        how: SubscriptionEnd,
         now: Moment,
     ) {
         let (lingers_until, memory, void) = (now + self.options.linger, self.memory, self.void);

@@ -14,14 +14,14 @@ pub enum Scarcity {
 
 /// How a subscription ends.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Leaving {
+pub(super) struct SubscriptionEnd {
     /// With its stream: the client may return.
     pub(super) with_stream: bool,
     /// There is something that would be lost.
     pub(super) has_any: bool,
 }
 
-impl Leaving {
+impl SubscriptionEnd {
     /// The client's stream goes on, so the client can request it again if it needs it after all.
     pub(super) const BY_REQUEST: Self = Self { with_stream: false, has_any: true };
 

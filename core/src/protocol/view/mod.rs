@@ -48,23 +48,23 @@ pub use options::ViewOptions;
 pub use order::OrderLosses;
 pub use publication::{NameChanged, Notifications};
 pub use removal_history::Forgotten;
-pub use resource_table::{AbsenceEvidence, Entry, Presence, ResourceTable};
+pub use resource_table::{AbsenceEvidence, Presence, ResourceTable, TableEntry};
 pub use saved::{SavedResource, SavedSet};
 pub use snapshot::{Batch, BatchKey, Lookup, Snapshot};
-pub use stage::{Facts, HoldTimes, Place, Stage, Unit};
+pub use stage::{HoldTimes, RowPosition, Stage, StageFacts, UpdateUnit};
 pub use tables::{KeptByView, Tables};
 pub use update::{Completeness, Evidence, NamedError, NoRoom, Origin, Recovering, RefusedName, Retain, Update};
 pub use wants::Wants;
 
 use self::brake::Release;
 use self::interest::Interest;
-use self::lingering::Leaving;
+use self::lingering::SubscriptionEnd;
 use self::publication::Publication;
 use self::removal_history::RemovalHistory;
 use self::row::Row;
 use self::stage::{Setup, Surroundings};
 use self::table_writer::TableWriter;
-use self::update::{Occasion, Passed};
+use self::update::{SourcedUpdate, UpdateContext};
 use super::moment::{Moment, earliest};
 use crate::xds::{Authority, Name, Type, TypeTable};
 
@@ -106,7 +106,7 @@ impl View {
 
     /// Like [`View::apply_from`], for a response that was received earlier.
     pub fn apply_received(&mut self, origin: Origin, updates: Vec<Update>, received: Moment, now: Moment) {
-        self.row.enter(Place::Brakes, Unit { origin, received: received.min(now), updates });
+        self.row.enter(RowPosition::Brakes, UpdateUnit { origin, received: received.min(now), updates });
         self.apply_passed(now);
     }
 
@@ -115,13 +115,13 @@ impl View {
         loop {
             let Self { row, tables, interest, sought, setup, .. } = self;
             let mut surroundings = Surroundings::new(tables, interest, sought, setup);
-            let Some(Passed { update, origin, received }) = row.next(&mut surroundings, now) else { return };
+            let Some(SourcedUpdate { update, origin, received }) = row.next(&mut surroundings, now) else { return };
             self.tables.without_room_mut().note(&update);
-            apply::apply(update, &mut self.writer(Occasion { origin, received, now }));
+            apply::apply(update, &mut self.writer(UpdateContext { origin, received, now }));
         }
     }
 
-    fn writer(&mut self, occasion: Occasion) -> TableWriter<'_> {
+    fn writer(&mut self, occasion: UpdateContext) -> TableWriter<'_> {
         let Self { row, tables, interest, sought, publication, setup, .. } = self;
         TableWriter::new((tables, interest, sought), row, publication, setup, occasion)
     }
@@ -143,7 +143,7 @@ impl View {
 
     /// Returns what the stages hold.
     pub fn holds(&self) -> Holds<'_> {
-        self.row.holds(Facts::new(&self.tables, &self.interest, &self.setup))
+        self.row.holds(StageFacts::new(&self.tables, &self.interest, &self.setup))
     }
 
     /// Records until when each server may still be reading its state after an outage, and whether a client is there for whom that matters.
@@ -173,7 +173,7 @@ impl View {
 
     /// Goes on with the brakes of another process. Leaves out names that are not present, so the tables have to be restored before.
     pub fn restore_brakes(&mut self, state: &BrakeState, now: Moment) {
-        self.row.restore_brakes(state, &Facts::new(&self.tables, &self.interest, &self.setup), now);
+        self.row.restore_brakes(state, &StageFacts::new(&self.tables, &self.interest, &self.setup), now);
     }
 
     /// Releases what an operator has seen: removals up to a generation, of one set or of all, of one server or of any.
@@ -190,7 +190,7 @@ impl View {
     }
 
     /// Puts a stage into the row, before those at a place.
-    pub fn add_stage(&mut self, at: Place, stage: Box<dyn Stage>) {
+    pub fn add_stage(&mut self, at: RowPosition, stage: Box<dyn Stage>) {
         self.row.add_stage(at, stage);
     }
 
@@ -218,7 +218,7 @@ impl View {
             let revision = entry.error.as_ref().map_or(entry.changed, |(revision, _)| entry.changed.max(*revision));
             self.publication.tell(session, [NameChanged { kind, name, revision, claimed: None }]);
         } else {
-            self.interest.unsubscribe(session, &kind, &wanted, Leaving::BY_REQUEST, now);
+            self.interest.unsubscribe(session, &kind, &wanted, SubscriptionEnd::BY_REQUEST, now);
         }
     }
 
@@ -233,7 +233,7 @@ impl View {
             match change.on {
                 true => self.change_interest(session, change, now),
                 false => {
-                    let how = Leaving { with_stream: true, has_any: self.tables.has_any(&change) };
+                    let how = SubscriptionEnd { with_stream: true, has_any: self.tables.has_any(&change) };
                     self.interest.unsubscribe(session, &change.kind, &change.selector, how, now);
                 }
             }
@@ -278,7 +278,7 @@ impl View {
     }
 
     /// Adds claims of a session, so that their names are requested again. [`Self::take_refused_claims`] returns those without room.
-    pub fn seek(&mut self, session: SessionId, claims: Vec<Claim>) {
+    pub fn add_claims(&mut self, session: SessionId, claims: Vec<Claim>) {
         for claim in claims {
             if self.wants().is_claim_open(&claim)
                 && let Some(answer) = self.sought.insert(session, claim, self.setup.options())
@@ -300,7 +300,7 @@ impl View {
 
     /// Puts the sets of an earlier process into a new view, and publishes them. What no session wants by `until` is forgotten.
     pub fn restore(&mut self, sets: Vec<SavedSet>, until: Moment, now: Moment) {
-        let mut writer = self.writer(Occasion { origin: Origin::default(), received: now, now });
+        let mut writer = self.writer(UpdateContext { origin: Origin::default(), received: now, now });
         for set in &sets {
             set.expect(until, &mut writer);
         }
@@ -366,13 +366,13 @@ impl View {
     pub fn on_time(&mut self, now: Moment) {
         for (kind, wanted) in self.interest.expire(now) {
             self.tables.without_room_mut().forget(&kind, &wanted);
-            self.writer(Occasion { origin: Origin::default(), received: now, now }).forget(&kind, &wanted);
+            self.writer(UpdateContext { origin: Origin::default(), received: now, now }).forget(&kind, &wanted);
         }
         self.row.on_time();
         self.apply_passed(now);
         for (kind, class, key) in self.tables.expired(now) {
             let (origin, updates) = (Origin::default(), vec![Update::Expired { kind, class, key }]); // expiry has no rank
-            self.row.enter(Place::Brakes, Unit { origin, received: now, updates });
+            self.row.enter(RowPosition::Brakes, UpdateUnit { origin, received: now, updates });
             self.apply_passed(now);
         }
         self.trim(now);

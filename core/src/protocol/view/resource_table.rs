@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub(crate) use entry::Applied;
-pub use entry::{AbsenceEvidence, Entry, Presence};
+pub use entry::{AbsenceEvidence, Presence, TableEntry};
 use rpds::HashTrieMapSync;
 
 use self::coverage::Coverage;
@@ -35,7 +35,7 @@ use crate::xds::{Name, Resource};
 /// What a view has of one type: by name, or of the wildcard set.
 #[derive(Debug, Clone, Default)]
 pub struct ResourceTable {
-    entries: HashTrieMapSync<Name, Entry>,
+    entries: HashTrieMapSync<Name, TableEntry>,
     journal: Journal,
     sums: Sums,
     coverage: Coverage,
@@ -91,42 +91,42 @@ impl ResourceTable {
     }
 
     /// Looks up a name.
-    pub fn get(&self, name: &Name) -> Option<&Entry> {
+    pub fn get(&self, name: &Name) -> Option<&TableEntry> {
         self.entries.get(name)
     }
 
     /// Returns everything known, by name, present or not.
-    pub fn entries(&self) -> impl Iterator<Item = (&Name, &Entry)> {
+    pub fn entries(&self) -> impl Iterator<Item = (&Name, &TableEntry)> {
         self.entries.iter().inspect(|_| visit())
     }
 
     /// Returns the present resources that changed after a revision, in the order of change.
-    pub fn additions(&self, after: Revision) -> impl Iterator<Item = (&Entry, &Arc<Resource>)> {
+    pub fn additions(&self, after: Revision) -> impl Iterator<Item = (&TableEntry, &Arc<Resource>)> {
         self.changed_since(after).filter_map(|(_, entry)| Some((entry, entry.resource()?)))
     }
 
     /// Returns the present resources whose TTL was extended after a revision.
-    pub(crate) fn refreshes(&self, after: Revision) -> impl Iterator<Item = (&Entry, &Arc<Resource>)> {
+    pub(crate) fn refreshes(&self, after: Revision) -> impl Iterator<Item = (&TableEntry, &Arc<Resource>)> {
         self.refreshed_since(after).filter_map(|(_, entry)| Some((entry, entry.resource()?)))
     }
 
     /// Returns the names of present resources that changed after a revision, in the order of change.
-    pub fn changed_since(&self, after: Revision) -> impl Iterator<Item = (&Name, &Entry)> {
+    pub fn changed_since(&self, after: Revision) -> impl Iterator<Item = (&Name, &TableEntry)> {
         self.journal.additions(after).filter_map(|name| Some((name, self.entries.get(name)?)))
     }
 
     /// Returns the names of present resources whose TTL was extended after a revision.
-    pub fn refreshed_since(&self, after: Revision) -> impl Iterator<Item = (&Name, &Entry)> {
+    pub fn refreshed_since(&self, after: Revision) -> impl Iterator<Item = (&Name, &TableEntry)> {
         self.journal.refreshes(after).filter_map(|name| Some((name, self.entries.get(name)?)))
     }
 
     /// Returns the names that were removed after a revision, in the order of removal.
-    pub fn removals(&self, after: Revision) -> impl Iterator<Item = (&Name, &Entry)> {
+    pub fn removals(&self, after: Revision) -> impl Iterator<Item = (&Name, &TableEntry)> {
         self.journal.removals(after).filter_map(|name| Some((name, self.entries.get(name)?)))
     }
 
     /// Returns what is present and was given by its server at `since` or later.
-    pub fn given_since(&self, since: Moment) -> impl Iterator<Item = (&Name, &Entry)> {
+    pub fn given_since(&self, since: Moment) -> impl Iterator<Item = (&Name, &TableEntry)> {
         self.entries().filter(move |(_, entry)| entry.resource().is_some() && entry.since >= since)
     }
 
@@ -178,7 +178,7 @@ impl ResourceTable {
             if entry.origin != source {
                 // The same resource came from another server: only the origin changes (FB-24).
                 let before = entry.origin;
-                let entry = Entry { origin: source, since: now, ..entry.clone() };
+                let entry = TableEntry { origin: source, since: now, ..entry.clone() };
                 self.sums.change_origin(before, source);
                 self.entries.insert_mut(name.clone(), entry);
                 return match self.set(class, name, resource, source, revision, now) {
@@ -204,8 +204,8 @@ impl ResourceTable {
         self.journal.add(&name, revision);
         self.collections.note(&name, true);
         let expires = self.expirations.add(&name, resource.ttl, now);
-        let entry = Entry::new(Presence::Present(resource), history, revision, now);
-        self.entries.insert_mut(name, Entry { body_changed, expires, refreshed: revision, origin: source, ..entry });
+        let new = TableEntry::new(Presence::Present(resource), history, revision, now);
+        self.entries.insert_mut(name, TableEntry { body_changed, expires, refreshed: revision, origin: source, ..new });
         Applied::Changed
     }
 
@@ -220,11 +220,11 @@ impl ResourceTable {
     }
 
     fn note_spoken_of(&mut self, name: &Name, change: impl FnOnce(Origin) -> Origin) -> bool {
-        let is_open = |entry: &&Entry| entry.resource().is_some() && entry.origin.from_disk && !entry.origin.is_removed;
+        let is_open = |old: &&TableEntry| old.resource().is_some() && old.origin.from_disk && !old.origin.is_removed;
         let Some(entry) = self.entries.get(name).filter(is_open).cloned() else { return false };
         let origin = change(entry.origin);
         self.sums.change_origin(entry.origin, origin);
-        self.entries.insert_mut(name.clone(), Entry { origin, ..entry });
+        self.entries.insert_mut(name.clone(), TableEntry { origin, ..entry });
         true
     }
 
@@ -264,29 +264,29 @@ impl ResourceTable {
         self.journal.refresh(name, entry.refreshed, revision);
         let resource = if held.ttl == ttl { held.clone() } else { Arc::new(held.with_ttl(ttl)) };
         let presence = Presence::Present(resource);
-        self.entries.insert_mut(name.clone(), Entry { presence, expires, refreshed: revision, ..entry });
+        self.entries.insert_mut(name.clone(), TableEntry { presence, expires, refreshed: revision, ..entry });
         Applied::Refreshed
     }
 
     /// Records an error of a name. Returns whether it is new.
     pub(crate) fn set_error(&mut self, name: Name, error: Arc<NamedError>, revision: Revision, now: Moment) -> bool {
-        let unknown = || Entry::new(Presence::Unknown, PresenceHistory::beginning(revision), revision, now);
+        let unknown = || TableEntry::new(Presence::Unknown, PresenceHistory::beginning(revision), revision, now);
         let entry = self.entries.get(&name).cloned().unwrap_or_else(unknown);
         if entry.error.as_ref().is_some_and(|(_, known)| *known == error) {
             return false;
         }
-        self.entries.insert_mut(name, Entry { error: Some((revision, error)), ..entry });
+        self.entries.insert_mut(name, TableEntry { error: Some((revision, error)), ..entry });
         true
     }
 
     /// Removes a resource. Returns whether it was present.
     pub(crate) fn remove(&mut self, name: &Name, revision: Revision, now: Moment) -> bool {
-        let Some(Entry { history, presence: Presence::Present(last), .. }) = self.entries.get(name).cloned() else {
+        let Some(TableEntry { history, presence: Presence::Present(old), .. }) = self.entries.get(name).cloned() else {
             return false;
         };
         self.unindex(name);
-        self.bodies.add(name, &last, revision, now);
-        self.add_tombstone(name, Entry::tombstone(Some(last), history, revision, now));
+        self.bodies.add(name, &old, revision, now);
+        self.add_tombstone(name, TableEntry::tombstone(Some(old), history, revision, now));
         true
     }
 
@@ -308,12 +308,12 @@ impl ResourceTable {
                 let news = !self.coverage.is_absent_by_evidence(entry);
                 // Without news there is no new revision: the report is no later than what was there.
                 let reported = if news { revision } else { entry.reported.max(revision.previous()) };
-                let entry = Entry { absence: AbsenceEvidence::Reported, reported, ..entry.clone() };
+                let entry = TableEntry { absence: AbsenceEvidence::Reported, reported, ..entry.clone() };
                 self.entries.insert_mut(name.clone(), entry);
                 news
             }
             (None, _) => {
-                let tombstone = Entry::tombstone(None, PresenceHistory::beginning(revision), revision, now);
+                let tombstone = TableEntry::tombstone(None, PresenceHistory::beginning(revision), revision, now);
                 self.add_tombstone(name, tombstone);
                 if word == Evidence::Silence {
                     self.set_absence(name, AbsenceEvidence::Silence);
@@ -332,7 +332,7 @@ impl ResourceTable {
 
     fn set_absence(&mut self, name: &Name, absence: AbsenceEvidence) {
         if let Some(entry) = self.entries.get(name).filter(|entry| entry.absence != absence).cloned() {
-            self.entries.insert_mut(name.clone(), Entry { absence, ..entry });
+            self.entries.insert_mut(name.clone(), TableEntry { absence, ..entry });
         }
     }
 
@@ -367,7 +367,7 @@ impl ResourceTable {
         }
     }
 
-    fn add_tombstone(&mut self, name: &Name, tombstone: Entry) {
+    fn add_tombstone(&mut self, name: &Name, tombstone: TableEntry) {
         self.journal.remove(name, tombstone.changed);
         self.entries.insert_mut(name.clone(), tombstone);
     }
@@ -381,7 +381,7 @@ impl ResourceTable {
     /// Makes the absence of a name no evidence for clients that come later.
     pub(super) fn forget_evidence(&mut self, name: &Name) {
         if let Some(entry) = self.entries.get(name).filter(|entry| entry.reported != Revision::ZERO).cloned() {
-            self.entries.insert_mut(name.clone(), Entry { reported: Revision::ZERO, ..entry });
+            self.entries.insert_mut(name.clone(), TableEntry { reported: Revision::ZERO, ..entry });
         }
     }
 

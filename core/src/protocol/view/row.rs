@@ -16,8 +16,8 @@ use super::brake::{BrakeEvent, BrakeState, Brakes, NotReleased, Release};
 use super::differences::Differences;
 use super::holds::Holds;
 use super::order::{Order, OrderLosses};
-use super::stage::{Facts, Place, Stage, Surroundings, Unit, class_of};
-use super::update::{Origin, Passed, Recovering, Update};
+use super::stage::{RowPosition, Stage, StageFacts, Surroundings, UpdateUnit, class_of};
+use super::update::{Origin, Recovering, SourcedUpdate, Update};
 use crate::protocol::keys::{Class, Key, Selector, SetKey};
 use crate::protocol::moment::{Moment, earliest};
 use crate::protocol::view::options::ViewOptions;
@@ -30,7 +30,7 @@ pub(super) struct Row {
     after_outage: AfterOutage,
     order: Order,
     /// Further stages, by their places. Tests add them.
-    added: BTreeMap<Place, Box<dyn Stage>>,
+    added: BTreeMap<RowPosition, Box<dyn Stage>>,
     /// What is on its way; the last element is next. Empty once the view has applied what came.
     under_way: Vec<Step>,
     options: Arc<ViewOptions>,
@@ -40,28 +40,28 @@ pub(super) struct Row {
 #[derive(Debug)]
 enum Step {
     /// Units are before the stages at a place.
-    Enter(Place, vec::IntoIter<Unit>),
+    Enter(RowPosition, vec::IntoIter<UpdateUnit>),
     /// A unit is after those that were added at a place.
-    Pass(Place, Unit),
+    Pass(RowPosition, UpdateUnit),
     /// The brakes judge what was said of one set, or of what has no brake.
-    Brake(Option<SetKey>, Unit),
+    Brake(Option<SetKey>, UpdateUnit),
     /// The stage after an outage judges what the brakes pass.
-    JudgeAfterOutage(Unit),
+    JudgeAfterOutage(UpdateUnit),
     /// The brakes record what follows from the tables.
     SettleBrakes,
     /// Updates are at a place, one after the other.
-    Updates(Place, Origin, Moment, vec::IntoIter<Update>),
+    Updates(RowPosition, Origin, Moment, vec::IntoIter<Update>),
     /// The differences that a set was taken apart into are before the order.
     Differences(Origin, Moment, Differences),
     /// Updates are after the order.
-    EnterTables(vec::IntoIter<Passed>),
+    EnterTables(vec::IntoIter<SourcedUpdate>),
     /// This and the next three: the added stages at a place, the brakes, the stage after the outage, and the order release what they held for long enough.
-    ReleaseAdded(Place),
+    ReleaseAdded(RowPosition),
     ReleaseBraked,
     ReleaseAfterOutage,
     ReleaseOrdered,
     /// The order releases changes that have waited long enough, each with the clusters that did not arrive. Then it releases removals.
-    Overdue(vec::IntoIter<(Passed, BTreeSet<Name>)>),
+    Overdue(vec::IntoIter<(SourcedUpdate, BTreeSet<Name>)>),
     WaitedFor(BTreeSet<Name>),
     ReleaseRemovals,
 }
@@ -73,16 +73,16 @@ impl Row {
     }
 
     /// Lets a unit into the row, before the stages at a place.
-    pub(super) fn enter(&mut self, at: Place, unit: Unit) {
+    pub(super) fn enter(&mut self, at: RowPosition, unit: UpdateUnit) {
         self.enter_all(at, vec![unit]);
     }
 
-    fn enter_all(&mut self, at: Place, units: Vec<Unit>) {
+    fn enter_all(&mut self, at: RowPosition, units: Vec<UpdateUnit>) {
         self.under_way.push(Step::Enter(at, units.into_iter()));
     }
 
     /// Returns the next update to apply of what is under way. The stages judge it by tables that have everything returned before.
-    pub(super) fn next(&mut self, view: &mut Surroundings<'_>, now: Moment) -> Option<Passed> {
+    pub(super) fn next(&mut self, view: &mut Surroundings<'_>, now: Moment) -> Option<SourcedUpdate> {
         while let Some(step) = self.under_way.pop() {
             let passed = self.take_step(step, view, now);
             if passed.is_some() {
@@ -92,7 +92,7 @@ impl Row {
         None
     }
 
-    fn take_step(&mut self, step: Step, view: &mut Surroundings<'_>, now: Moment) -> Option<Passed> {
+    fn take_step(&mut self, step: Step, view: &mut Surroundings<'_>, now: Moment) -> Option<SourcedUpdate> {
         match step {
             Step::Enter(at, mut units) => {
                 let unit = units.next()?;
@@ -105,12 +105,12 @@ impl Row {
                 let passed = stage.judge(unit, facts, now);
                 self.pass_all(at, passed);
             }
-            Step::Pass(Place::Brakes, unit) => {
+            Step::Pass(RowPosition::Brakes, unit) => {
                 let parts = self.brakes.parts(unit, &view.facts());
                 self.under_way.extend(parts.into_iter().rev().map(|(set, unit)| Step::Brake(set, unit)));
             }
             Step::Brake(set, unit) => {
-                let facts = later(view, &self.order, &self.after_outage, Place::Brakes);
+                let facts = later(view, &self.order, &self.after_outage, RowPosition::Brakes);
                 let (passed, released) = self.brakes.judge(set, unit, &facts, now);
                 self.follow_brakes(released);
                 self.under_way.push(Step::JudgeAfterOutage(passed));
@@ -118,23 +118,23 @@ impl Row {
             Step::JudgeAfterOutage(unit) => {
                 let facts = view.facts().with_removed(self.order.removals());
                 let passed = self.after_outage.judge(unit, &facts, now);
-                self.enter_all(Place::Order, passed);
+                self.enter_all(RowPosition::Order, passed);
             }
             Step::SettleBrakes => {
-                let facts = later(view, &self.order, &self.after_outage, Place::Brakes);
+                let facts = later(view, &self.order, &self.after_outage, RowPosition::Brakes);
                 let passed = self.brakes.settle(&facts, now);
-                self.enter_all(Place::Order, passed);
+                self.enter_all(RowPosition::Order, passed);
             }
-            Step::Pass(at @ (Place::Order | Place::Tables), Unit { origin, received, updates }) => {
+            Step::Pass(at @ (RowPosition::Order | RowPosition::Tables), UpdateUnit { origin, received, updates }) => {
                 self.under_way.push(Step::Updates(at, origin, received, updates.into_iter()));
             }
             Step::Updates(at, origin, received, mut updates) => {
-                let passed = Passed { update: updates.next()?, origin, received };
+                let passed = SourcedUpdate { update: updates.next()?, origin, received };
                 self.under_way.push(Step::Updates(at, origin, received, updates));
-                return if at == Place::Tables { Some(passed) } else { self.take_apart(passed, view, now) };
+                return if at == RowPosition::Tables { Some(passed) } else { self.take_apart(passed, view, now) };
             }
             Step::Differences(origin, received, mut differences) => {
-                let passed = Passed { update: differences.next()?, origin, received };
+                let passed = SourcedUpdate { update: differences.next()?, origin, received };
                 self.under_way.push(Step::Differences(origin, received, differences));
                 return self.enter_order(passed, view, now);
             }
@@ -154,7 +154,7 @@ impl Row {
             }
             Step::ReleaseAfterOutage => {
                 let released = self.after_outage.on_time(&self.options.brakes, now);
-                self.enter_all(Place::Order, released);
+                self.enter_all(RowPosition::Order, released);
             }
             Step::ReleaseOrdered => {
                 if self.order.is_due(now) {
@@ -178,19 +178,19 @@ impl Row {
     }
 
     /// Passes on what the added stages at a place let through.
-    fn pass_all(&mut self, at: Place, units: Vec<Unit>) {
+    fn pass_all(&mut self, at: RowPosition, units: Vec<UpdateUnit>) {
         self.under_way.extend(units.into_iter().rev().map(|unit| Step::Pass(at, unit)));
     }
 
     /// Passes on what the brakes let through, and then updates the brakes from the tables, which have it by then.
-    fn follow_brakes(&mut self, passed: Vec<Unit>) {
+    fn follow_brakes(&mut self, passed: Vec<UpdateUnit>) {
         self.under_way.push(Step::SettleBrakes);
-        self.enter_all(Place::Order, passed);
+        self.enter_all(RowPosition::Order, passed);
     }
 
     /// Takes a set apart into what is different in it, unless its interest ended while the response was in flight.
-    fn take_apart(&mut self, passed: Passed, view: &mut Surroundings<'_>, now: Moment) -> Option<Passed> {
-        let Passed { update, origin, received } = passed;
+    fn take_apart(&mut self, passed: SourcedUpdate, view: &mut Surroundings<'_>, now: Moment) -> Option<SourcedUpdate> {
+        let SourcedUpdate { update, origin, received } = passed;
         if !view.facts().is_update_wanted(&update) && !matches!(update, Update::Expired { .. }) {
             return None;
         }
@@ -205,37 +205,42 @@ impl Row {
             Update::Absent { kind, class: Class::Named, key: glob, .. } if glob.is_glob() => {
                 Differences::of_removed_collection(kind, glob, &view.facts())
             }
-            update => return self.enter_order(Passed { update, origin, received }, view, now),
+            update => return self.enter_order(SourcedUpdate { update, origin, received }, view, now),
         };
         self.under_way.push(Step::Differences(origin, received, differences));
         None
     }
 
-    fn enter_order(&mut self, passed: Passed, view: &mut Surroundings<'_>, now: Moment) -> Option<Passed> {
+    fn enter_order(
+        &mut self,
+        passed: SourcedUpdate,
+        view: &mut Surroundings<'_>,
+        now: Moment,
+    ) -> Option<SourcedUpdate> {
         if let Update::Upsert { kind, class, key, .. } = &passed.update {
             view.found(kind, *class, key);
         }
         self.judge_order(passed, view, now)
     }
 
-    fn judge_order(&mut self, passed: Passed, view: &Surroundings<'_>, now: Moment) -> Option<Passed> {
-        let Passed { update, origin, received } = passed;
+    fn judge_order(&mut self, passed: SourcedUpdate, view: &Surroundings<'_>, now: Moment) -> Option<SourcedUpdate> {
+        let SourcedUpdate { update, origin, received } = passed;
         let update = self.order.judge(update, origin, &view.facts(), now)?;
-        self.enter_tables(Passed { update, origin, received })
+        self.enter_tables(SourcedUpdate { update, origin, received })
     }
 
     /// Returns what is applied now: what no stage holds, or holds no longer.
-    fn enter_tables(&mut self, passed: Passed) -> Option<Passed> {
-        if !self.added.contains_key(&Place::Tables) {
+    fn enter_tables(&mut self, passed: SourcedUpdate) -> Option<SourcedUpdate> {
+        if !self.added.contains_key(&RowPosition::Tables) {
             return Some(passed);
         }
-        let Passed { update, origin, received } = passed;
-        self.enter(Place::Tables, Unit { origin, received, updates: vec![update] });
+        let SourcedUpdate { update, origin, received } = passed;
+        self.enter(RowPosition::Tables, UpdateUnit { origin, received, updates: vec![update] });
         None
     }
 
     /// Records that a resource in the tables was added, replaced or removed. The changes of routing that have waited for it follow it.
-    pub(super) fn applied(&mut self, key: Key, old: Option<&Arc<Resource>>, facts: &Facts, now: Moment) {
+    pub(super) fn applied(&mut self, key: Key, old: Option<&Arc<Resource>>, facts: &StageFacts, now: Moment) {
         let ready = self.order.applied(key, old, facts, now);
         if !ready.is_empty() {
             self.under_way.push(Step::EnterTables(ready.into_iter()));
@@ -243,7 +248,7 @@ impl Row {
     }
 
     /// Whether what was in the tables is needed to record a change of a resource.
-    pub(super) fn follows(kind: &Type, facts: &Facts) -> bool {
+    pub(super) fn follows(kind: &Type, facts: &StageFacts) -> bool {
         Order::follows(kind, facts)
     }
 
@@ -253,7 +258,7 @@ impl Row {
     }
 
     /// Whether a cluster in the tables takes these endpoints, or may.
-    pub(super) fn may_take(&self, endpoints: &Name, facts: &Facts) -> bool {
+    pub(super) fn may_take(&self, endpoints: &Name, facts: &StageFacts) -> bool {
         self.order.may_take(endpoints, facts)
     }
 
@@ -266,12 +271,12 @@ impl Row {
     /// Lets go what stages have held for long enough.
     pub(super) fn on_time(&mut self) {
         let released = [
-            Step::ReleaseAdded(Place::Brakes),
+            Step::ReleaseAdded(RowPosition::Brakes),
             Step::ReleaseBraked,
             Step::ReleaseAfterOutage,
-            Step::ReleaseAdded(Place::Order),
+            Step::ReleaseAdded(RowPosition::Order),
             Step::ReleaseOrdered,
-            Step::ReleaseAdded(Place::Tables),
+            Step::ReleaseAdded(RowPosition::Tables),
         ];
         self.under_way.extend(released.into_iter().rev());
     }
@@ -292,7 +297,7 @@ impl Row {
     }
 
     /// Puts a stage into the row, before those at a place.
-    pub(super) fn add_stage(&mut self, at: Place, stage: Box<dyn Stage>) {
+    pub(super) fn add_stage(&mut self, at: RowPosition, stage: Box<dyn Stage>) {
         self.added.insert(at, stage);
     }
 
@@ -304,13 +309,13 @@ impl Row {
     }
 
     /// Goes on with the brakes of another process. Names that are not present are left out: the tables are restored first.
-    pub(super) fn restore_brakes(&mut self, state: &BrakeState, facts: &Facts, now: Moment) {
+    pub(super) fn restore_brakes(&mut self, state: &BrakeState, facts: &StageFacts, now: Moment) {
         let is_present = |(kind, of): &SetKey, name: &Name| facts.tables().resource(kind, class_of(of), name).is_some();
         self.brakes.restore(state, facts.types(), &self.options.brakes, is_present, now);
     }
 
     /// Returns what the stages hold.
-    pub(super) fn holds<'a>(&'a self, facts: Facts<'a>) -> Holds<'a> {
+    pub(super) fn holds<'a>(&'a self, facts: StageFacts<'a>) -> Holds<'a> {
         Holds::new(&self.brakes, &self.after_outage, &self.order, facts)
     }
 
@@ -341,7 +346,12 @@ impl Row {
 }
 
 /// Returns what a stage at a place may know, including what later stages hold.
-fn later<'a>(view: &'a Surroundings<'_>, order: &'a Order, after_outage: &'a AfterOutage, at: Place) -> Facts<'a> {
+fn later<'a>(
+    view: &'a Surroundings<'_>,
+    order: &'a Order,
+    after_outage: &'a AfterOutage,
+    at: RowPosition,
+) -> StageFacts<'a> {
     let facts = view.facts().with_removed(order.removals());
-    if at == Place::Brakes { facts.with_after_outage(after_outage.held()) } else { facts }
+    if at == RowPosition::Brakes { facts.with_after_outage(after_outage.held()) } else { facts }
 }

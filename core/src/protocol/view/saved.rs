@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::table_writer::TableWriter;
-use super::{Class, Completeness, Entry, Origin, ResourceTable, Selector, Snapshot};
+use super::{Class, Completeness, Origin, ResourceTable, Selector, Snapshot, TableEntry};
 use crate::protocol::moment::Moment;
 use crate::xds::{Name, Resource, SetVersion, Type};
 
@@ -48,7 +48,7 @@ impl SavedSet {
     /// Returns the part of a table that may be put back into a later view, if there is any. A resource that expires keeps the rest of its
     /// time.
     fn of(kind: &Type, class: Class, table: &ResourceTable, now: Moment) -> Option<Self> {
-        let saved = |(key, entry): (&Name, &Entry)| {
+        let saved = |(key, entry): (&Name, &TableEntry)| {
             let Origin { server, rank, .. } = entry.origin;
             let resource = entry.to_save()?;
             let resource = match entry.expires {

@@ -7,7 +7,7 @@ use super::claims::OpenClaims;
 use super::collections::Collection;
 use super::interest::Interest;
 use super::order::removals::DeferredRemovals;
-use super::resource_table::Entry;
+use super::resource_table::TableEntry;
 use super::tables::Tables;
 use super::update::{Origin, Update};
 use crate::protocol::keys::{Class, Key, Selector, SetKey};
@@ -17,7 +17,7 @@ use crate::xds::{Name, Resource, Type, TypeTable};
 
 /// Updates that a server sent together, or the part of them that a stage has passed on.
 #[derive(Debug)]
-pub struct Unit {
+pub struct UpdateUnit {
     /// Who said it.
     pub origin: Origin,
     /// When it was received.
@@ -28,7 +28,7 @@ pub struct Unit {
 
 /// Where something enters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Place {
+pub enum RowPosition {
     /// The head: everything that a server says, and the end of a TTL.
     Brakes,
     /// What the brakes release, and what the hold after an outage passes on or releases.
@@ -40,10 +40,10 @@ pub enum Place {
 /// A further stage in the row, beside those that are always there.
 pub trait Stage: std::fmt::Debug + Send {
     /// Judges a unit, and returns what goes on.
-    fn judge(&mut self, unit: Unit, facts: Facts<'_>, now: Moment) -> Vec<Unit>;
+    fn judge(&mut self, unit: UpdateUnit, facts: StageFacts<'_>, now: Moment) -> Vec<UpdateUnit>;
 
     /// Returns what is no longer held.
-    fn on_time(&mut self, facts: Facts<'_>, now: Moment) -> Vec<Unit>;
+    fn on_time(&mut self, facts: StageFacts<'_>, now: Moment) -> Vec<UpdateUnit>;
 
     /// Returns when [`Self::on_time`] has something to return.
     fn next_deadline(&self) -> Option<Moment>;
@@ -82,7 +82,7 @@ impl Setup {
 
 /// What a stage may know of its view when it judges: the tables and the interest, and what later stages hold. It changes nothing.
 #[derive(Debug, Clone, Copy)]
-pub struct Facts<'a> {
+pub struct StageFacts<'a> {
     tables: &'a Tables,
     interest: &'a Interest,
     setup: &'a Setup,
@@ -91,7 +91,7 @@ pub struct Facts<'a> {
     after_outage: Option<&'a HeldWords>,
 }
 
-impl<'a> Facts<'a> {
+impl<'a> StageFacts<'a> {
     pub(super) fn new(tables: &'a Tables, interest: &'a Interest, setup: &'a Setup) -> Self {
         Self { tables, interest, setup, removed: None, after_outage: None }
     }
@@ -208,7 +208,7 @@ impl<'a> Facts<'a> {
 
     /// Whether a server can remove a name: it is not kept for a server above this one.
     pub(super) fn may_remove(&self, (kind, class, name): &Key, origin: Origin) -> bool {
-        let is_higher = |entry: &Entry| origin.holds_missing && entry.origin.rank < origin.rank;
+        let is_higher = |entry: &TableEntry| origin.holds_missing && entry.origin.rank < origin.rank;
         !self.tables.entry(kind, *class, name).is_some_and(is_higher)
     }
 }
@@ -231,8 +231,8 @@ impl<'a> Surroundings<'a> {
         Self { tables, interest, sought, setup }
     }
 
-    pub(super) fn facts(&self) -> Facts<'_> {
-        Facts::new(self.tables, self.interest, self.setup)
+    pub(super) fn facts(&self) -> StageFacts<'_> {
+        StageFacts::new(self.tables, self.interest, self.setup)
     }
 
     pub(super) fn found(&mut self, kind: &Type, class: Class, name: &Name) {

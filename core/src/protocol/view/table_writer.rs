@@ -10,11 +10,11 @@ use std::time::Duration;
 use super::claims::OpenClaims;
 use super::interest::Interest;
 use super::publication::{NameChanged, Publication};
-use super::resource_table::{Applied, Entry, Presence, ResourceTable};
+use super::resource_table::{Applied, Presence, ResourceTable, TableEntry};
 use super::row::Row;
-use super::stage::{Facts, Setup};
+use super::stage::{Setup, StageFacts};
 use super::tables::Tables;
-use super::update::{Completeness, Evidence, NamedError, Occasion, Origin};
+use super::update::{Completeness, Evidence, NamedError, Origin, UpdateContext};
 use super::wants::Wants;
 use crate::protocol::keys::{Class, Key, Revision, Selector};
 use crate::protocol::moment::Moment;
@@ -28,7 +28,7 @@ pub(super) struct TableWriter<'a> {
     row: &'a mut Row,
     publication: &'a mut Publication,
     setup: &'a Setup,
-    occasion: Occasion,
+    occasion: UpdateContext,
 }
 
 impl<'a> TableWriter<'a> {
@@ -37,7 +37,7 @@ impl<'a> TableWriter<'a> {
         row: &'a mut Row,
         publication: &'a mut Publication,
         setup: &'a Setup,
-        occasion: Occasion,
+        occasion: UpdateContext,
     ) -> Self {
         Self { tables, interest, sought, row, publication, setup, occasion }
     }
@@ -59,13 +59,13 @@ impl<'a> TableWriter<'a> {
         self.tables.table_made_at(self.publication.revision(), kind, class)
     }
 
-    fn facts(&self) -> Facts<'_> {
-        Facts::new(self.tables, self.interest, self.setup)
+    fn facts(&self) -> StageFacts<'_> {
+        StageFacts::new(self.tables, self.interest, self.setup)
     }
 
     /// Puts a resource under a name.
     pub(super) fn set_resource(&mut self, kind: &Type, class: Class, key: Name, resource: Arc<Resource>) {
-        let Occasion { origin, now, .. } = self.occasion;
+        let UpdateContext { origin, now, .. } = self.occasion;
         self.interest.prefetch_endpoints(kind, std::slice::from_ref(&resource), self.setup.types(), now);
         if class == Class::Named {
             self.revive_collection(kind, &key);
@@ -77,7 +77,7 @@ impl<'a> TableWriter<'a> {
 
     /// Gives a resource a new TTL, or none.
     pub(super) fn extend_ttl(&mut self, key: Key, ttl: Option<Duration>) {
-        let (Occasion { origin, now, .. }, (kind, class, name)) = (self.occasion, &key);
+        let (UpdateContext { origin, now, .. }, (kind, class, name)) = (self.occasion, &key);
         let (revision, old) = (self.publication.revision().next(), self.followed(kind, *class, name));
         let taken = self.table(kind, *class).extend_ttl(name, ttl, origin, revision, now);
         let back = self.tables.resource(kind, *class, name).filter(|_| matches!(taken, Applied::Changed)).cloned();
@@ -114,7 +114,7 @@ impl<'a> TableWriter<'a> {
 
     /// Records that a resource in the tables was added, replaced or removed.
     fn note_change(&mut self, key: &Key, old: Option<&Arc<Resource>>) {
-        let facts = Facts::new(self.tables, self.interest, self.setup);
+        let facts = StageFacts::new(self.tables, self.interest, self.setup);
         self.row.applied(key.clone(), old, &facts, self.occasion.now);
     }
 
@@ -162,14 +162,14 @@ impl<'a> TableWriter<'a> {
 
     /// Removes what is present under a name, or records that nothing is there.
     pub(super) fn remove_one(&mut self, kind: &Type, class: Class, key: &Name, word: Evidence) {
-        let Occasion { origin: source, now, .. } = self.occasion;
+        let UpdateContext { origin: source, now, .. } = self.occasion;
         let revision = self.publication.revision().next();
         let (old, followed) = (self.followed(kind, class, key), (kind.clone(), class, key.clone()));
         let member_only = class == Class::Named && !self.interest.has_name(kind, key);
         let table = self.table(kind, class);
         // Errors and absence belong to no server: a lower server may report those.
-        let here = |entry: &Entry| matches!(entry.presence, Presence::Present(_));
-        let higher = |entry: &Entry| source.holds_missing && here(entry) && entry.origin.rank < source.rank;
+        let here = |entry: &TableEntry| matches!(entry.presence, Presence::Present(_));
+        let higher = |entry: &TableEntry| source.holds_missing && here(entry) && entry.origin.rank < source.rank;
         if table.get(key).is_some_and(higher) {
             return;
         }
@@ -329,7 +329,7 @@ impl<'a> TableWriter<'a> {
             Selector::Wildcard => {
                 let dropped = self.tables.remove(kind, Class::Wildcard).unwrap_or_default();
                 for name in dropped.present_names() {
-                    let old = dropped.get(name).and_then(Entry::resource);
+                    let old = dropped.get(name).and_then(TableEntry::resource);
                     self.forget_order(&(kind.clone(), Class::Wildcard, name.clone()), old);
                 }
                 self.tables.note_forgotten_set(self.publication.advance());

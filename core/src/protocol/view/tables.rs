@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::collections::Collection;
 use super::interest::InterestChange;
-use super::resource_table::{Entry, Presence, ResourceTable};
+use super::resource_table::{Presence, ResourceTable, TableEntry};
 use super::update::{Completeness, Origin};
 use super::without_room::WithoutRoom;
 use crate::protocol::keys::{Class, Key, Revision, Selector};
@@ -52,7 +52,7 @@ impl Tables {
     }
 
     /// Returns what is known of a name, if anything is.
-    pub fn entry(&self, kind: &Type, class: Class, name: &Name) -> Option<&Entry> {
+    pub fn entry(&self, kind: &Type, class: Class, name: &Name) -> Option<&TableEntry> {
         self.table(kind, class)?.get(name)
     }
 

@@ -102,7 +102,7 @@ fn what_a_client_holds_is_requested_again_only_if_it_is_wanted_and_not_known() {
     let mut seeks = |class, name: &str| {
         let before = world.view.sought().generation();
         let kind = world.kind.clone();
-        world.view.seek(SessionId(1), vec![Claim { kind, of: Claimed::Name(class, name.into()) }]);
+        world.view.add_claims(SessionId(1), vec![Claim { kind, of: Claimed::Name(class, name.into()) }]);
         world.view.sought().generation() != before
     };
     assert!(seeks(Class::Wildcard, "other"));

@@ -150,7 +150,7 @@ impl From<BTreeMap<u16, Moment>> for Recovering {
 
 /// One update by itself, with who said it and when that was received.
 #[derive(Debug)]
-pub(super) struct Passed {
+pub(super) struct SourcedUpdate {
     pub(super) update: Update,
     pub(super) origin: Origin,
     pub(super) received: Moment,
@@ -158,7 +158,7 @@ pub(super) struct Passed {
 
 /// Where the update that is applied came from, if from a server, when it was received, and what time it is.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Occasion {
+pub(super) struct UpdateContext {
     pub(super) origin: Origin,
     pub(super) received: Moment,
     pub(super) now: Moment,

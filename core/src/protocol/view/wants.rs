@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::claims::{Claim, Claimed};
 use super::collections::Collection;
 use super::interest::Interest;
-use super::resource_table::{AbsenceEvidence, Entry, Presence};
+use super::resource_table::{AbsenceEvidence, Presence, TableEntry};
 use super::tables::Tables;
 use super::update::Completeness;
 use crate::protocol::keys::{Class, Selector, SessionId};
@@ -49,7 +49,7 @@ impl<'a> Wants<'a> {
                 table.coverage().completeness() >= Completeness::FirstResponse && !table.coverage().has_expired()
             }),
             Selector::Name(name) => self.tables.table(kind, Class::Named).is_some_and(|table| {
-                let known = |entry: &Entry| entry.absence != AbsenceEvidence::Expired || entry.error.is_some();
+                let known = |entry: &TableEntry| entry.absence != AbsenceEvidence::Expired || entry.error.is_some();
                 let whole = |of: &Collection| of.completeness >= Completeness::FirstResponse && !of.lapsed;
                 table.get(name).is_some_and(known) || table.collections().get(name).is_some_and(whole)
             }),

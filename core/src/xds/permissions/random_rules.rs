@@ -9,7 +9,7 @@ use prost_types::{Struct, Value, value::Kind};
 use super::*;
 use crate::xds::name_pattern::NamePattern;
 use crate::xds::network::Network;
-use crate::xds::peer::{CertificateNames, Proven};
+use crate::xds::peer::{CertificateNames, PeerProof};
 use crate::xds::{Name, TypeTable};
 
 /// The clients that a rule is for.
@@ -145,8 +145,8 @@ fn peer(asker: &Asker) -> Peer {
         spiffe: Some(format!("spiffe://{domain}/ns/{namespace}/w").into()),
         ..CertificateNames::default()
     };
-    let certificate = asker.spiffe.map(|id| Proven::Certificate(names(id)));
-    let process = asker.uid.map(|uid| Proven::Process { uid, gid: 0 });
+    let certificate = asker.spiffe.map(|id| PeerProof::Certificate(names(id)));
+    let process = asker.uid.map(|uid| PeerProof::Process { uid, gid: 0 });
     Peer { connection: 0, address: format!("{}.1.1.1:1", asker.network).parse().ok(), proven: certificate.or(process) }
 }
 

@@ -10,7 +10,7 @@ use crate::proto::node::Node;
 use crate::xds::key::KeyField;
 use crate::xds::name_pattern::NamePattern;
 use crate::xds::network::Network;
-use crate::xds::peer::{Peer, Proven};
+use crate::xds::peer::{Peer, PeerProof};
 
 /// Identities that a rule is for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -101,18 +101,18 @@ impl IdentityPattern {
     fn matched<'a>(&self, peer: &'a Peer) -> Option<(Option<&'a str>, Captures)> {
         let nothing = (None, Captures::default());
         match (self, peer.proven.as_ref()) {
-            (Self::Spiffe(pattern), Some(Proven::Certificate(names))) => {
+            (Self::Spiffe(pattern), Some(PeerProof::Certificate(names))) => {
                 let id = names.spiffe.as_deref()?;
                 Some((Some(id), pattern.matches(id)?))
             }
-            (Self::Uri(pattern), Some(Proven::Certificate(names))) => {
+            (Self::Uri(pattern), Some(PeerProof::Certificate(names))) => {
                 names.uris.iter().find_map(|uri| Some((Some(&**uri), pattern.matches(uri)?)))
             }
-            (Self::Dns(pattern), Some(Proven::Certificate(names))) => {
+            (Self::Dns(pattern), Some(PeerProof::Certificate(names))) => {
                 names.dns.iter().find_map(|name| Some((Some(&**name), pattern.matches(&name.to_ascii_lowercase())?)))
             }
-            (Self::Uid(own), Some(Proven::Process { uid, .. })) => (own == uid).then_some(nothing),
-            (Self::Gid(own), Some(Proven::Process { gid, .. })) => (own == gid).then_some(nothing),
+            (Self::Uid(own), Some(PeerProof::Process { uid, .. })) => (own == uid).then_some(nothing),
+            (Self::Gid(own), Some(PeerProof::Process { gid, .. })) => (own == gid).then_some(nothing),
             (Self::Network(network), _) => network.contains(peer.ip()?).then_some(nothing),
             _ => None,
         }

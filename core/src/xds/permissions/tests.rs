@@ -6,12 +6,12 @@ use super::*;
 use crate::proto::node::Locality;
 use crate::xds::name_pattern::NamePattern;
 use crate::xds::network::Network;
-use crate::xds::peer::{CertificateNames, Proven};
+use crate::xds::peer::{CertificateNames, PeerProof};
 use crate::xds::{Name, TypeTable};
 
 fn spiffe(id: &str) -> Peer {
     let names = CertificateNames { spiffe: Some(id.into()), ..CertificateNames::default() };
-    Peer { connection: 1, address: "10.0.0.1:9".parse().ok(), proven: Some(Proven::Certificate(names)) }
+    Peer { connection: 1, address: "10.0.0.1:9".parse().ok(), proven: Some(PeerProof::Certificate(names)) }
 }
 
 fn unproved() -> Peer {
@@ -62,7 +62,7 @@ fn dns_names_of_certificates_match_in_whatever_case() {
     let pattern = IdentityPattern::Dns(SegmentPattern::dns("{name}.oncall.example").unwrap());
     for (name, is_one) in [("ann.oncall.example", true), ("Ann.OnCall.Example", true), ("Ann.Example", false)] {
         let names = CertificateNames { dns: vec![name.into()], ..CertificateNames::default() };
-        let peer = Peer { connection: 1, address: None, proven: Some(Proven::Certificate(names)) };
+        let peer = Peer { connection: 1, address: None, proven: Some(PeerProof::Certificate(names)) };
         assert_eq!(pattern.is_of(&peer), is_one, "{name}");
     }
 }
@@ -229,9 +229,9 @@ fn i9_whoever_proves_something_has_a_tenant_under_a_rule_that_names_none() {
     let peers = [
         spiffe("spiffe://prod/ns/pay/a"),
         spiffe("spiffe://prod/ns/pay/b"),
-        proving(Proven::Certificate(dns("pay.prod"))),
-        proving(Proven::Certificate(dns("bill.prod"))),
-        proving(Proven::Process { uid: 7, gid: 8 }),
+        proving(PeerProof::Certificate(dns("pay.prod"))),
+        proving(PeerProof::Certificate(dns("bill.prod"))),
+        proving(PeerProof::Process { uid: 7, gid: 8 }),
     ];
     let tenants: Vec<_> =
         peers.iter().map(|peer| permit(&permissions, peer, &node("any", &[])).tenant.unwrap()).collect();
@@ -251,7 +251,7 @@ fn i9_a_certificate_with_several_names_is_of_the_tenant_that_its_rule_matches() 
     let certificate = |spiffe: Option<&str>, uris: &[&str], dns: &[&str]| {
         let texts = |texts: &[&str]| texts.iter().map(|text| Box::<str>::from(*text)).collect::<Vec<_>>();
         let names = CertificateNames { spiffe: spiffe.map(Into::into), uris: texts(uris), dns: texts(dns) };
-        Peer { proven: Some(Proven::Certificate(names)), ..unproved() }
+        Peer { proven: Some(PeerProof::Certificate(names)), ..unproved() }
     };
     let tenant = |permissions: &Permissions, peer: &Peer| {
         let permit = permit(permissions, peer, &node("any", &[]));
@@ -286,7 +286,7 @@ fn a_network_is_for_whoever_is_in_it_and_proves_nothing() {
     assert!(!rule.identities[0].is_proof());
     let permissions = Permissions::of(vec![rule]);
     assert_eq!(permit(&permissions, &unproved(), &node("any", &[])).tenant, None);
-    let unix = Peer { connection: 1, address: None, proven: Some(Proven::Process { uid: 7, gid: 8 }) };
+    let unix = Peer { connection: 1, address: None, proven: Some(PeerProof::Process { uid: 7, gid: 8 }) };
     assert!(permissions.judge(&unix, &node("any", &[])).is_err(), "a Unix socket is in no network");
 }
 

@@ -97,7 +97,7 @@ impl World {
             if self.trace {
                 println!("client {at} claims {claims:?}");
             }
-            rig.view.seek(client.id, claims);
+            rig.view.add_claims(client.id, claims);
             rig.sought = true;
         }
         match step {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use weir_core::proto::Request;
 use weir_core::protocol::moment::Moment;
-use weir_core::protocol::session::{Fetched, Reply, Step};
+use weir_core::protocol::session::{FetchResult, Reply, Step};
 use weir_core::protocol::view::Claim;
 
 use super::{Event, World};
@@ -98,7 +98,7 @@ impl World {
     /// Gives claims without room back to their sessions, which claim again when there is room, as the view task does.
     fn seek(&mut self, place: Place, claims: Vec<Claim>) {
         let of = &mut self.tiers[place.tier];
-        of.view.seek(place.session, claims);
+        of.view.add_claims(place.session, claims);
         for (session, claims) in of.view.take_refused_claims() {
             if let Some(seat) = of.seats.get_mut(&session) {
                 seat.session.on_claims_refused(claims);
@@ -137,14 +137,14 @@ impl World {
             self.seek(place, claims);
         }
         match fetched {
-            Fetched::Waiting(at) => {
+            FetchResult::Waiting(at) => {
                 self.poll_by(place, at.unwrap_or(until).min(until).max(now + Duration::from_micros(100)))
             }
-            Fetched::Reply(reply) => {
+            FetchResult::Reply(reply) => {
                 self.deliver(place, *reply);
                 self.leave(place);
             }
-            Fetched::Unknown | Fetched::End(_) => self.end_session(place, "nothing is known"),
+            FetchResult::Unknown | FetchResult::End(_) => self.end_session(place, "nothing is known"),
         }
     }
 

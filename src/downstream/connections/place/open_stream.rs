@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use super::Place;
+use super::ConnectionPlace;
 use crate::downstream::connections::groups::{GroupStream, TooManyStreams};
 use crate::downstream::shards::OnShard;
 use crate::memory::Charge;
 
 /// Counts a stream for as long as it exists.
 pub(in crate::downstream) struct OpenStream {
-    pub(super) place: Arc<Place>,
+    pub(super) place: Arc<ConnectionPlace>,
     /// Its part in the streams of the client's identity, if that counts them.
     pub(super) of_identity: Result<Option<GroupStream>, TooManyStreams>,
     pub(super) _charge: Option<Charge>,

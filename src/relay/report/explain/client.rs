@@ -1,7 +1,7 @@
 //! The client's end of the chain: what it subscribes to, what it was sent, what it answered.
 
 use weir_core::protocol::moment::Moment;
-use weir_core::protocol::session::{Answer, Delay, DelayReason, InRejected, Known, Obstacle, Sent};
+use weir_core::protocol::session::{AckState, Delay, DelayReason, InRejected, LastSent, NameInView, Obstacle};
 use weir_core::protocol::view::Completeness;
 
 use super::{Reason, SessionExplanation};
@@ -50,22 +50,22 @@ fn obstacle(obstacle: &Obstacle) -> Reason {
 /// Returns what the client was sent, why it was sent no more, and how it answered.
 pub(super) fn delivery(book: &SessionExplanation) -> Vec<Reason> {
     let mut reasons = vec![match (book.name.sent, &book.name.known) {
-        (Sent::Current, Known::Present { .. }) => Reason::of("sent", "the client was sent this version"),
-        (Sent::Current, _) => {
+        (LastSent::Current, NameInView::Present { .. }) => Reason::of("sent", "the client was sent this version"),
+        (LastSent::Current, _) => {
             Reason::of("removal_sent", "the client does not hold it: it was sent the removal, or never had it")
         }
-        (Sent::Earlier, Known::Absent { .. }) => {
+        (LastSent::Earlier, NameInView::Absent { .. }) => {
             Reason::of("removal_not_sent", "the client holds it, and was not sent the removal")
         }
-        (Sent::Earlier, _) => Reason::of("earlier_sent", "the client was sent an earlier version"),
-        (Sent::HeldBefore, _) => {
+        (LastSent::Earlier, _) => Reason::of("earlier_sent", "the client was sent an earlier version"),
+        (LastSent::HeldBefore, _) => {
             Reason::of("held_before", "the client stated that it holds it; it was not sent on this stream")
         }
-        (Sent::Nothing, _) => Reason::of("not_sent", "the client was not sent it on this stream"),
+        (LastSent::Nothing, _) => Reason::of("not_sent", "the client was not sent it on this stream"),
     }];
     let has_nothing_due = matches!(
         (book.name.sent, &book.name.known),
-        (Sent::Current, _) | (Sent::Nothing, Known::Absent { suffices: true, .. })
+        (LastSent::Current, _) | (LastSent::Nothing, NameInView::Absent { suffices: true, .. })
     );
     if !has_nothing_due {
         reasons.extend(book.name.delay.as_ref().map(|of| delay(of, book.name.completeness, book.now)));
@@ -114,12 +114,12 @@ pub(super) fn obstruction(what: Blocker, since: Moment, now: Moment) -> Reason {
 }
 
 /// Returns how the client answered. If the resource is not in the rejected reply, its own state comes first.
-fn answers(answer: &Answer, now: Moment) -> impl Iterator<Item = Reason> {
+fn answers(answer: &AckState, now: Moment) -> impl Iterator<Item = Reason> {
     let beside = match answer {
-        Answer::Nacked { of: InRejected::Not { is_pending: true }, .. } => {
+        AckState::Nacked { of: InRejected::Not { is_pending: true }, .. } => {
             Some(Reason::of("unacked", "the client has not answered a newer reply that may have it"))
         }
-        Answer::Nacked { of: InRejected::Not { is_pending: false }, .. } => {
+        AckState::Nacked { of: InRejected::Not { is_pending: false }, .. } => {
             Some(Reason::of("acked", "the client has accepted what it was sent of it"))
         }
         _ => None,
@@ -128,12 +128,12 @@ fn answers(answer: &Answer, now: Moment) -> impl Iterator<Item = Reason> {
 }
 
 /// Returns how the client answered, with these words if it is not known what it rejects.
-pub(super) fn answer(answer: &Answer, unknown: &str, now: Moment) -> Option<Reason> {
+pub(super) fn answer(answer: &AckState, unknown: &str, now: Moment) -> Option<Reason> {
     match answer {
-        Answer::None => None,
-        Answer::Pending => Some(Reason::of("unacked", "the client has not answered the newest reply of the type")),
-        Answer::Accepted => Some(Reason::of("acked", "the client has accepted the newest reply of the type")),
-        Answer::Nacked { reason, since, of } => {
+        AckState::None => None,
+        AckState::Pending => Some(Reason::of("unacked", "the client has not answered the newest reply of the type")),
+        AckState::Accepted => Some(Reason::of("acked", "the client has accepted the newest reply of the type")),
+        AckState::Nacked { reason, since, of } => {
             let (code, what) = match of {
                 InRejected::Quoted => ("nacked", "rejected a reply and named this resource"),
                 InRejected::Alone => ("nacked", "rejected a reply that had this resource alone"),

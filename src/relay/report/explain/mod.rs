@@ -8,7 +8,7 @@ mod set;
 
 use serde::Serialize;
 use weir_core::protocol::moment::Moment;
-use weir_core::protocol::session::{Answer, InRejected, Known, NameBook, Obstacle, Sent};
+use weir_core::protocol::session::{AckState, InRejected, LastSent, NameBook, NameInView, Obstacle};
 use weir_core::protocol::upstream::NameRequest;
 use weir_core::protocol::view::{Completeness, NameHolds};
 use weir_core::protocol::wait::Wait;
@@ -176,7 +176,7 @@ impl Reason {
 impl SessionExplanation {
     /// Whether the client subscribes to the resource and could have it, and it is not present.
     pub(crate) fn lacks_it(&self) -> bool {
-        !matches!(self.name.known, Known::Present { .. })
+        !matches!(self.name.known, NameInView::Present { .. })
             && self.name.obstacle.is_none()
             && self.name.subscribed.is_any()
     }
@@ -201,16 +201,20 @@ impl Verdict {
             (None, _) => {}
         }
         match (&book.known, book.sent, &book.answer) {
-            (Known::Present { .. }, Sent::Current, Answer::Pending) => Self::Unacked,
-            (Known::Present { .. }, Sent::Current, Answer::Nacked { of: InRejected::Not { is_pending: true }, .. }) => {
-                Self::Unacked
-            }
-            (_, Sent::Current | Sent::Earlier, Answer::Nacked { of, .. }) if !matches!(of, InRejected::Not { .. }) => {
+            (NameInView::Present { .. }, LastSent::Current, AckState::Pending) => Self::Unacked,
+            (
+                NameInView::Present { .. },
+                LastSent::Current,
+                AckState::Nacked { of: InRejected::Not { is_pending: true }, .. },
+            ) => Self::Unacked,
+            (_, LastSent::Current | LastSent::Earlier, AckState::Nacked { of, .. })
+                if !matches!(of, InRejected::Not { .. }) =>
+            {
                 Self::Nacked
             }
-            (Known::Present { .. }, Sent::Current, _) => Self::Acked,
-            (Known::Absent { suffices: true, .. }, Sent::Current | Sent::Nothing, _) => Self::Absent,
-            (Known::Unknown, Sent::Nothing | Sent::HeldBefore, _) => Self::Unknown,
+            (NameInView::Present { .. }, LastSent::Current, _) => Self::Acked,
+            (NameInView::Absent { suffices: true, .. }, LastSent::Current | LastSent::Nothing, _) => Self::Absent,
+            (NameInView::Unknown, LastSent::Nothing | LastSent::HeldBefore, _) => Self::Unknown,
             _ => Self::Waiting,
         }
     }
@@ -247,7 +251,7 @@ impl Books<'_> {
         }
         reasons.extend(view.iter().flat_map(|view| server::of_view(view, &session.name.known)));
         reasons.extend(server::known(session, around, servers));
-        let is_there = matches!(session.name.known, Known::Present { .. });
+        let is_there = matches!(session.name.known, NameInView::Present { .. });
         reasons.extend(self.set().filter(|_| !is_there).map(|set| set.reason()));
         reasons.extend(around.reasons());
         if verdict != Verdict::NotSubscribed {

@@ -1,7 +1,7 @@
 //! The server's end of the chain: which servers were asked, what they sent, and what the view holds back.
 
 use weir_core::protocol::moment::Moment;
-use weir_core::protocol::session::Known;
+use weir_core::protocol::session::NameInView;
 use weir_core::protocol::upstream::RequestState;
 use weir_core::protocol::view::{AbsenceEvidence, HoldTimes};
 use weir_core::xds::Name;
@@ -9,7 +9,7 @@ use weir_core::xds::Name;
 use super::{Around, LadderExplanation, Reason, ServerExplanation, SessionExplanation, ViewExplanation};
 
 /// Returns what the view does about the name, and what its servers have sent.
-pub(super) fn of_view(book: &ViewExplanation, known: &Known) -> Vec<Reason> {
+pub(super) fn of_view(book: &ViewExplanation, known: &NameInView) -> Vec<Reason> {
     let now = book.now;
     let mut reasons = Vec::new();
     reasons.extend(book.ladder.as_ref().map(|ladder| of_ladder(ladder, now)));
@@ -55,10 +55,10 @@ fn of_ladder(ladder: &LadderExplanation, now: Moment) -> Reason {
     Reason::of(code, text).since(ladder.since, now)
 }
 
-fn of_server(book: &ServerExplanation, known: &Known, now: Moment) -> Vec<Reason> {
+fn of_server(book: &ServerExplanation, known: &NameInView, now: Moment) -> Vec<Reason> {
     let server = &book.server;
     let mut reasons = Vec::new();
-    let is_present = matches!(known, Known::Present { .. });
+    let is_present = matches!(known, NameInView::Present { .. });
     match book.request.state {
         RequestState::Waiting(until) if !is_present => {
             let text = match book.connected {
@@ -106,11 +106,11 @@ pub(super) fn known(book: &SessionExplanation, around: &Around, servers: &[Strin
     let now = book.now;
     let similar = around.similar();
     Some(match &book.name.known {
-        Known::Unknown if book.name.is_outside => {
+        NameInView::Unknown if book.name.is_outside => {
             Reason::of("not_in_set", format!("the set of its server is complete and does not have it{similar}"))
         }
-        Known::Unknown => Reason::of("unknown", format!("nothing is known of the name yet{similar}")),
-        Known::Absent { evidence, since, suffices } => {
+        NameInView::Unknown => Reason::of("unknown", format!("nothing is known of the name yet{similar}")),
+        NameInView::Absent { evidence, since, suffices } => {
             let by = match evidence {
                 AbsenceEvidence::Reported => "its server says so",
                 AbsenceEvidence::Silence => "its server is there, and was silent about it",
@@ -122,7 +122,7 @@ pub(super) fn known(book: &SessionExplanation, around: &Around, servers: &[Strin
             };
             Reason::of(code, format!("it does not exist: {by}{more}{similar}")).since(*since, now)
         }
-        Known::Present { version, server, since, from_disk } => {
+        NameInView::Present { version, server, since, from_disk } => {
             let by = servers.get(usize::from(*server)).map_or("unknown", String::as_str);
             let (code, text) = match from_disk {
                 true => (

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 use weir_core::protocol::moment::Moment;
-use weir_core::protocol::session::{Answer, Delay, Differences, Known, Names};
+use weir_core::protocol::session::{AckState, CountedNames, Delay, Differences, NameInView};
 use weir_core::protocol::view::Completeness;
 use weir_core::protocol::wait::Wait;
 
@@ -32,7 +32,7 @@ pub(crate) struct SetExplanation {
     pub(crate) present: usize,
     /// Which resources of the set the client lacks, and which it has that it should not.
     pub(crate) differences: Differences,
-    pub(crate) answer: Answer,
+    pub(crate) answer: AckState,
     pub(crate) delay: Option<Delay>,
     pub(crate) obstruction: Option<(Blocker, Moment)>,
     pub(crate) waits: Vec<Wait>,
@@ -57,12 +57,12 @@ impl SetExplanation {
         let has_unsent = missing.count + outdated.count + surplus.count > 0;
         match (&self.answer, self.completeness) {
             _ if !self.is_subscribed => Verdict::NotSubscribed,
-            (Answer::Nacked { .. }, _) => Verdict::Nacked,
+            (AckState::Nacked { .. }, _) => Verdict::Nacked,
             (_, Completeness::Unknown) => Verdict::Unknown,
-            (Answer::None, _) => Verdict::Waiting,
+            (AckState::None, _) => Verdict::Waiting,
             _ if has_unsent => Verdict::Waiting,
-            (Answer::Pending, _) => Verdict::Unacked,
-            (Answer::Accepted, _) => Verdict::Acked,
+            (AckState::Pending, _) => Verdict::Unacked,
+            (AckState::Accepted, _) => Verdict::Acked,
         }
     }
 
@@ -80,7 +80,7 @@ impl SetExplanation {
             (true, false) => Reason::of("not_subscribed", "the client subscribes to names, and not to the wildcard"),
             (true, true) => Reason::of("subscribed_by_wildcard", "the client subscribes to the wildcard"),
         }];
-        reasons.extend(view.into_iter().flat_map(|view| server::of_view(view, &Known::Unknown)));
+        reasons.extend(view.into_iter().flat_map(|view| server::of_view(view, &NameInView::Unknown)));
         if !self.is_subscribed {
             return reasons;
         }
@@ -118,7 +118,7 @@ impl SetExplanation {
     }
 }
 
-fn shown(names: &Names) -> String {
+fn shown(names: &CountedNames) -> String {
     let first = names.first.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
     match names.count - names.first.len() {
         0 => first,
@@ -132,7 +132,7 @@ mod tests {
 
     use super::*;
 
-    fn book(completeness: Completeness, answer: Answer) -> SetExplanation {
+    fn book(completeness: Completeness, answer: AckState) -> SetExplanation {
         SetExplanation {
             now: Moment::START,
             is_requested: true,
@@ -147,31 +147,33 @@ mod tests {
         }
     }
 
-    fn names(first: &[&str], count: usize) -> Names {
-        Names { first: first.iter().map(|name| (*name).into()).collect(), count }
+    fn names(first: &[&str], count: usize) -> CountedNames {
+        CountedNames { first: first.iter().map(|name| (*name).into()).collect(), count }
     }
 
     #[test]
     fn the_verdict_on_a_set_is_that_of_what_stands_first_in_its_way() {
-        let unknown = book(Completeness::Unknown, Answer::None);
+        let unknown = book(Completeness::Unknown, AckState::None);
         assert_eq!(unknown.verdict(), Verdict::Unknown);
         assert_eq!(SetExplanation { is_subscribed: false, ..unknown }.verdict(), Verdict::NotSubscribed);
-        for (answer, verdict) in
-            [(Answer::None, Verdict::Waiting), (Answer::Pending, Verdict::Unacked), (Answer::Accepted, Verdict::Acked)]
-        {
+        for (answer, verdict) in [
+            (AckState::None, Verdict::Waiting),
+            (AckState::Pending, Verdict::Unacked),
+            (AckState::Accepted, Verdict::Acked),
+        ] {
             assert_eq!(book(Completeness::Settled, answer).verdict(), verdict);
         }
-        let nacked = Answer::Nacked { reason: "no".into(), since: Moment::START, of: InRejected::Unknown };
+        let nacked = AckState::Nacked { reason: "no".into(), since: Moment::START, of: InRejected::Unknown };
         assert_eq!(book(Completeness::Complete, nacked).verdict(), Verdict::Nacked);
         let differences = Differences { outdated: names(&["a"], 1), ..Differences::default() };
-        let lacks = SetExplanation { differences, ..book(Completeness::Complete, Answer::Accepted) };
+        let lacks = SetExplanation { differences, ..book(Completeness::Complete, AckState::Accepted) };
         assert_eq!(lacks.verdict(), Verdict::Waiting);
     }
 
     #[test]
     fn a_set_has_its_size_how_complete_it_is_and_what_the_client_lacks_of_it() {
         let differences = Differences { missing: names(&["a", "b"], 5), ..Differences::default() };
-        let lacks = SetExplanation { differences, ..book(Completeness::FirstResponse, Answer::Accepted) };
+        let lacks = SetExplanation { differences, ..book(Completeness::FirstResponse, AckState::Accepted) };
         let reasons: Vec<_> = lacks.reasons(None).into_iter().map(|reason| (reason.code, reason.text)).collect();
         assert_eq!(
             reasons[1],

@@ -11,7 +11,7 @@ use weir_core::protocol::session::{CloseReason, Step};
 use super::scripted::{SERVER, views_at_server, wants};
 use super::wakes::settle;
 use super::*;
-use crate::memory::Belonging;
+use crate::memory::GroupMembership;
 use crate::relay::report::ClientQuery;
 
 const EDS: &str = "envoy.config.endpoint.v3.ClusterLoadAssignment";
@@ -220,7 +220,7 @@ async fn client_streams_are_read_page_by_page_and_those_of_a_node_up_to_a_limit(
 async fn i8_with_all_views_made_those_that_gave_way_are_for_clients_with_few() {
     let views = views_of(2, 0);
     let connect = |identity: &str| {
-        let of = Belonging { identity: Some(identity.into()), ..Belonging::default() };
+        let of = GroupMembership { identity: Some(identity.into()), ..GroupMembership::default() };
         Arc::new(ViewQuota::default().charged_to(views.memory().connect(of), false))
     };
     let (greedy, honest) = (connect("greedy"), connect("honest"));

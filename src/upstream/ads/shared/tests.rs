@@ -12,7 +12,12 @@ fn shared(timeout: Duration) -> Arc<Shared> {
 }
 
 /// Starts a wait of an hour, and returns how it has ended after a second and a half; `None` if it has not.
-async fn waits(shared: &Arc<Shared>, stage: Stage, least: Duration, what: impl FnOnce(&Shared)) -> Option<Waited> {
+async fn waits(
+    shared: &Arc<Shared>,
+    stage: AttemptStage,
+    least: Duration,
+    what: impl FnOnce(&Shared),
+) -> Option<Waited> {
     let (before, waiting) = (shared.signs(), shared.clone());
     shared.ended(stage);
     let waiting = tokio::spawn(async move { waiting.wait(stage, before, LONG, least).await });
@@ -23,7 +28,7 @@ async fn waits(shared: &Arc<Shared>, stage: Stage, least: Duration, what: impl F
 
 #[tokio::test(start_paused = true)]
 async fn fb_20_a_connection_wakes_those_who_had_none_and_a_response_those_who_had_none() {
-    use Stage::*;
+    use AttemptStage::*;
     let nothing = Duration::ZERO;
     let [one, two, three, four, five, six] = std::array::from_fn(|_| shared(LONG));
     let woken = Some(Waited::Woken);
@@ -49,9 +54,9 @@ async fn what_was_found_during_the_attempt_counts_and_what_goes_well_anyway_is_n
     let before = shared.signs();
     shared.reached();
     assert_eq!(shared.signs(), before, "nobody had failed");
-    shared.ended(Stage::Unreached);
+    shared.ended(AttemptStage::Unreached);
     shared.reached();
-    assert_eq!(shared.wait(Stage::Unreached, before, LONG, Duration::ZERO).await, Waited::Woken);
+    assert_eq!(shared.wait(AttemptStage::Unreached, before, LONG, Duration::ZERO).await, Waited::Woken);
 }
 
 #[tokio::test]
@@ -59,7 +64,7 @@ async fn a_doubt_reaches_all_others_and_is_not_repeated_before_they_had_time() {
     let shared = shared(LONG);
     let (mut own, mut other) = (shared.doubts(), shared.doubts());
     shared.unconfirmed(Some(&mut own));
-    shared.ended(Stage::Unreached);
+    shared.ended(AttemptStage::Unreached);
     assert_eq!(*shared.doubts.borrow(), 1);
     other.next().await;
     assert!(own.next().now_or_never().is_none(), "it asks already");
@@ -67,7 +72,7 @@ async fn a_doubt_reaches_all_others_and_is_not_repeated_before_they_had_time() {
     let impatient = self::shared(Duration::ZERO);
     let mut other = impatient.doubts();
     impatient.unconfirmed(None);
-    impatient.ended(Stage::Unreached);
+    impatient.ended(AttemptStage::Unreached);
     assert_eq!(*impatient.doubts.borrow(), 2, "a connection that could not be made is a doubt");
     other.next().await;
 }
@@ -95,24 +100,24 @@ fn calls_that_are_not_routed_to_the_server_are_news_once() {
 fn a_server_that_is_found_again_is_news_once_for_each_time_that_it_was_lost() {
     let shared = shared(LONG);
     let signs = |reached, answered| ReachabilityCounts { reached, answered };
-    shared.ended(Stage::Unreached);
-    shared.ended(Stage::Unreached);
+    shared.ended(AttemptStage::Unreached);
+    shared.ended(AttemptStage::Unreached);
     for _ in 0..2 {
         shared.reached();
         shared.answered();
     }
     assert_eq!(shared.signs(), signs(1, 0), "all streams had their responses");
-    shared.ended(Stage::Rejected);
+    shared.ended(AttemptStage::Rejected);
     for _ in 0..2 {
         shared.reached();
         shared.answered();
     }
     assert_eq!(shared.signs(), signs(1, 1), "and all had their connections");
-    shared.ended(Stage::Answered);
+    shared.ended(AttemptStage::Answered);
     shared.reached();
     shared.answered();
     assert_eq!(shared.signs(), signs(1, 1));
-    shared.ended(Stage::Unreached);
+    shared.ended(AttemptStage::Unreached);
     shared.reached();
     assert_eq!(shared.signs(), signs(2, 1));
 }

@@ -125,7 +125,7 @@ fn what_has_moved_to_another_file_is_as_it_is_there_also_when_the_first_one_come
 }
 
 /// The last three letters of the only cluster.
-fn body(look: &Look) -> String {
+fn body(look: &LoadResult) -> String {
     let SourceState::Ready(snapshot) = &look.loaded.state else { panic!("not there") };
     let set = snapshot.set(&TypeTable::new().resolve(CLUSTER));
     let body = set.items().values().next().unwrap().body.bytes();

@@ -69,11 +69,11 @@ impl Server {
         Self { address, seen }
     }
 
-    fn wire(&self) -> Wire {
+    fn wire(&self) -> PollConnection {
         let uri = format!("http://{}", self.address).parse().unwrap();
         let at = AdsServer { uri, message_bytes: 100, tokens: vec!["/no/such/token".into()], ..AdsServer::undialed() };
         let (refresh_delay, request_timeout) = (Duration::from_secs(5), Duration::from_secs(20));
-        Wire::new(Arc::new(RestServer { at, refresh_delay, request_timeout }), Arc::default(), moves())
+        PollConnection::new(Arc::new(RestServer { at, refresh_delay, request_timeout }), Arc::default(), moves())
     }
 
     fn connections(&self) -> usize {
@@ -100,7 +100,7 @@ async fn request(socket: &mut TcpStream) -> Option<String> {
 
 const BODY: &[u8] = b"{body}";
 
-async fn post(wire: &mut Wire) -> Result<Answer, Failure> {
+async fn post(wire: &mut PollConnection) -> Result<PollAnswer, Failure> {
     wire.post("/v3/discovery:clusters", Bytes::from_static(BODY)).await
 }
 
@@ -116,10 +116,10 @@ async fn polls_go_over_one_connection_and_over_another_once_the_server_has_close
     ])
     .await;
     let mut wire = server.wire();
-    assert!(matches!(post(&mut wire).await, Ok(Answer::Content(body)) if body == "one"));
-    assert!(matches!(post(&mut wire).await, Ok(Answer::Unchanged)));
+    assert!(matches!(post(&mut wire).await, Ok(PollAnswer::Content(body)) if body == "one"));
+    assert!(matches!(post(&mut wire).await, Ok(PollAnswer::Unchanged)));
     assert_eq!(server.connections(), 1);
-    assert!(matches!(post(&mut wire).await, Ok(Answer::Content(body)) if body == "two"), "it is sent once more");
+    assert!(matches!(post(&mut wire).await, Ok(PollAnswer::Content(body)) if body == "two"), "it is sent once more");
     assert_eq!(server.connections(), 2);
     // On a new connection, a closed connection means no answer.
     assert!(matches!(post(&mut wire).await, Err(Failure::Silent(_))));
@@ -154,7 +154,7 @@ async fn an_answer_that_is_too_long_is_a_refusal_and_one_that_breaks_off_is_sile
     let limited = |length: usize| answer("200 OK", &"a".repeat(length));
     let server = Server::that(vec![limited(100), limited(101)]).await;
     let mut wire = server.wire();
-    assert!(matches!(post(&mut wire).await, Ok(Answer::Content(body)) if body.len() == 100));
+    assert!(matches!(post(&mut wire).await, Ok(PollAnswer::Content(body)) if body.len() == 100));
     assert!(matches!(post(&mut wire).await, Err(Failure::Refused(_))));
     let server = Server::that(vec![Does::Last("HTTP/1.1 200 OK\r\ncontent-length: 50\r\n\r\nhalf".into())]).await;
     let failure = post(&mut server.wire()).await.unwrap_err();
@@ -173,11 +173,11 @@ async fn a_poll_without_an_answer_makes_the_next_one_go_to_another_address() {
         let at = AdsServer { uri: "http://control.example:1".parse().unwrap(), ..AdsServer::undialed() };
         let times = [Duration::from_secs(5), Duration::from_secs(2)];
         let server = RestServer { at, refresh_delay: times[0], request_timeout: times[1] };
-        let mut wire = Wire::new(Arc::new(server), Dialer::to(addresses.clone()), moves());
+        let mut wire = PollConnection::new(Arc::new(server), Dialer::to(addresses.clone()), moves());
         if matches!(post(&mut wire).await, Err(Failure::Silent(_))) {
-            let mut wire = Wire::new(wire.server.clone(), wire.dialer.clone(), moves());
+            let mut wire = PollConnection::new(wire.server.clone(), wire.dialer.clone(), moves());
             let answered = tokio::time::timeout(Duration::from_secs(20), post(&mut wire)).await.unwrap();
-            assert!(matches!(answered, Ok(Answer::Content(_))), "{answered:?}");
+            assert!(matches!(answered, Ok(PollAnswer::Content(_))), "{answered:?}");
             return;
         }
     }
@@ -187,7 +187,7 @@ async fn a_poll_without_an_answer_makes_the_next_one_go_to_another_address() {
 /// Each orders the addresses in its own way.
 const DIALERS: usize = 64;
 
-impl Wire {
+impl PollConnection {
     /// Its server is at this address from now on, and its connections become old soon.
     fn to(&mut self, address: SocketAddr) {
         let (uri, ages) =
@@ -246,7 +246,7 @@ async fn a_server_may_compress_its_answers_with_gzip_and_another_encoding_is_nam
     ])
     .await;
     let mut wire = server.wire();
-    assert!(matches!(post(&mut wire).await, Ok(Answer::Content(body)) if body == plain));
+    assert!(matches!(post(&mut wire).await, Ok(PollAnswer::Content(body)) if body == plain));
     for text in [
         "the answer is compressed and cannot be read: more than 100 bytes when inflated",
         "the answer is compressed and cannot be read: gzip data ends before its end",

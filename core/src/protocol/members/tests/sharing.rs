@@ -9,7 +9,7 @@ use prost_types::{Struct, Value, value::Kind};
 use super::*;
 use crate::protocol::session::Identity;
 use crate::xds::{
-    CertificateNames, HeaderHashes, IdentityPattern, NodeField, Peer, PermissionRule, Permissions, Proven,
+    CertificateNames, HeaderHashes, IdentityPattern, NodeField, Peer, PeerProof, PermissionRule, Permissions,
     SegmentPattern, SharingKey, Template,
 };
 
@@ -23,7 +23,7 @@ fn peer(namespace: &str) -> Arc<Peer> {
         spiffe: Some(format!("spiffe://prod/ns/{namespace}/a").into()),
         ..CertificateNames::default()
     };
-    Arc::new(Peer { connection: 1, address: None, proven: Some(Proven::Certificate(names)) })
+    Arc::new(Peer { connection: 1, address: None, proven: Some(PeerProof::Certificate(names)) })
 }
 
 fn encoded((_, namespace, claim, id): &Stated) -> Vec<u8> {

@@ -5,7 +5,7 @@ use bytes::Bytes;
 use super::*;
 use crate::proto::discovery::{DeltaDiscoveryRequest, DiscoveryRequest, Resource as Wrapper, Status};
 use crate::proto::{Any, Request};
-use crate::protocol::session::{Answered, Client, Reply, Session, Step, Variant};
+use crate::protocol::session::{AnswerEffect, Client, Reply, Session, Step, Variant};
 use crate::protocol::view::{Class, Evidence, Leases, NameChanged, Origin, Retain, SessionId, Update, View};
 use crate::xds::{BodyStore, Clearance, Resource, Type, TypeTable};
 
@@ -107,14 +107,14 @@ impl Bench {
         }
     }
 
-    fn lag(&mut self, now: f64) -> Lag {
+    fn lag(&mut self, now: f64) -> ReplyLag {
         match self.reply(now) {
             Some(reply) => reply.lag,
             None => panic!("no reply at {now}: {:#?} {:#?}", self.session, self.view.snapshot()),
         }
     }
 
-    fn answer(&mut self, url: &str, nonce: u64, is_nack: bool, now: f64) -> Option<Answered> {
+    fn answer(&mut self, url: &str, nonce: u64, is_nack: bool, now: f64) -> Option<AnswerEffect> {
         let nonce = nonce.to_string();
         let error_detail = is_nack.then(Status::default);
         let request = match self.variant {
@@ -143,7 +143,7 @@ fn steady(variant: Variant) -> Bench {
     bench.subscribe(CDS, &["*"], 1.0);
     bench.whole(CDS, &[("a", "1"), ("b", "1")], 2.0);
     let first = bench.reply(2.5).unwrap();
-    assert_eq!(first.lag, Lag { request: after(1.5), change: None }, "it answers the request");
+    assert_eq!(first.lag, ReplyLag { request: after(1.5), change: None }, "it answers the request");
     bench.answer(CDS, first.nonce, false, 2.5);
     assert!(bench.reply(2.5).is_none());
     bench
@@ -156,7 +156,7 @@ fn a_change_is_as_old_as_the_response_that_brought_it() {
         let resource = bench.resource(CDS, "a", "2");
         let update = Update::Upsert { kind: bench.kind(CDS), class: Class::Wildcard, key: "a".into(), resource };
         bench.apply(vec![update], 10.0, 10.5);
-        assert_eq!(bench.lag(11.0), Lag { change: after(1.0), request: None });
+        assert_eq!(bench.lag(11.0), ReplyLag { change: after(1.0), request: None });
     }
 }
 
@@ -182,7 +182,7 @@ fn a_removal_is_as_old_as_its_response() {
         bench.apply(vec![gone], 10.0, 10.0);
         bench.view.on_time(at(10.2)); // a removed cluster stays until the server has been quiet
         bench.publish();
-        assert_eq!(bench.lag(13.0), Lag { change: after(3.0), request: None });
+        assert_eq!(bench.lag(13.0), ReplyLag { change: after(3.0), request: None });
     }
 }
 
@@ -197,7 +197,7 @@ fn a_removal_of_a_name_is_as_old_as_its_response() {
         let gone = |evidence| Update::Absent { kind: bench.kind(EDS), class: Class::Named, key: "a".into(), evidence };
         bench.apply(vec![gone(Evidence::Reported)], 10.0, 10.0);
         match variant {
-            Variant::Delta => assert_eq!(bench.lag(13.0), Lag { change: after(3.0), request: None }),
+            Variant::Delta => assert_eq!(bench.lag(13.0), ReplyLag { change: after(3.0), request: None }),
             Variant::Sotw => assert!(bench.reply(13.0).is_none(), "SotW has no removal of it"),
         }
     }
@@ -210,11 +210,11 @@ fn a_name_is_as_old_as_its_request_and_then_as_its_oldest_unsent_change() {
         bench.subscribe(EDS, &["a"], 1.0);
         assert!(bench.reply(1.0).is_none());
         bench.set(EDS, "a", "1", 4.0);
-        assert_eq!(bench.lag(5.0), Lag { request: after(4.0), change: None });
+        assert_eq!(bench.lag(5.0), ReplyLag { request: after(4.0), change: None });
         bench.answer(EDS, 1, false, 5.0);
         bench.set(EDS, "a", "2", 10.0);
         bench.set(EDS, "a", "3", 20.0);
-        assert_eq!(bench.lag(21.0), Lag { change: after(11.0), request: None });
+        assert_eq!(bench.lag(21.0), ReplyLag { change: after(11.0), request: None });
     }
 }
 
@@ -232,7 +232,7 @@ fn a_name_of_which_the_view_reports_an_old_change_is_no_old_change() {
     assert_eq!(bench.lag(3600.0).request, after(3599.0));
     bench.session.on_name_changed(&old); // the view counts its interest only now
     bench.set(EDS, "a", "2", 3601.0);
-    assert_eq!(bench.lag(3602.0), Lag { change: after(1.0), request: None });
+    assert_eq!(bench.lag(3602.0), ReplyLag { change: after(1.0), request: None });
 }
 
 #[test]
@@ -247,11 +247,11 @@ fn an_ack_counts_once_for_all_that_its_reply_carried_and_a_nack_does_not_count()
         assert_eq!((answered.is_ack, answered.lag.change), (true, after(5.0)));
         assert_eq!((answered.waited_since, answered.waits_since), (Some(at(12.0)), None));
         let again = bench.answer(CDS, reply.nonce, false, 16.0).unwrap();
-        assert!(!again.is_ack && again.lag == Lag::default());
+        assert!(!again.is_ack && again.lag == ReplyLag::default());
         bench.set(CDS, "a", "3", 20.0);
         let reply = bench.reply(20.0).unwrap();
         let answered = bench.answer(CDS, reply.nonce, true, 21.0).unwrap();
-        assert!(!answered.is_ack && answered.lag == Lag::default());
+        assert!(!answered.is_ack && answered.lag == ReplyLag::default());
         assert_eq!(answered.waited_since, Some(at(20.0)), "it is an answer");
     }
 }
@@ -273,9 +273,9 @@ fn a_client_that_ends_its_subscription_owes_no_answer() {
 fn a_wildcard_that_is_requested_again_is_as_old_as_that_request() {
     let mut bench = steady(Variant::Delta);
     bench.subscribe(CDS, &["*"], 100.0);
-    assert_eq!(bench.lag(102.0), Lag { request: after(2.0), change: None });
+    assert_eq!(bench.lag(102.0), ReplyLag { request: after(2.0), change: None });
     bench.set(CDS, "a", "2", 110.0);
-    assert_eq!(bench.lag(111.0), Lag { request: None, change: after(1.0) });
+    assert_eq!(bench.lag(111.0), ReplyLag { request: None, change: after(1.0) });
 }
 
 #[test]

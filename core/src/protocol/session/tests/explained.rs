@@ -18,7 +18,7 @@ impl World {
         self.session.report().explain(&self.kind(url), &name.into(), self.view.snapshot(), self.now)
     }
 
-    fn sent(&self, url: &str, name: &str) -> Sent {
+    fn sent(&self, url: &str, name: &str) -> LastSent {
         self.book(url, name).sent
     }
 
@@ -52,32 +52,32 @@ fn each(url: &'static str) -> impl Iterator<Item = (World, bool)> {
 fn what_a_client_was_sent_of_a_name_is_known_after_each_change_of_it() {
     for (mut world, is_wildcard) in each(CDS) {
         let case = (world.variant, is_wildcard);
-        assert_eq!(world.sent(CDS, "a"), Sent::Nothing, "{case:?}");
+        assert_eq!(world.sent(CDS, "a"), LastSent::Nothing, "{case:?}");
         world.set(CDS, "a", "1");
         world.whole(CDS, &["a", "b"]);
-        assert_eq!(world.sent(CDS, "a"), Sent::Nothing, "{case:?}: it is cached and not sent");
+        assert_eq!(world.sent(CDS, "a"), LastSent::Nothing, "{case:?}: it is cached and not sent");
         world.take_replies();
         for round in ["2", "3"] {
-            assert_eq!(world.sent(CDS, "a"), Sent::Current, "{case:?}");
+            assert_eq!(world.sent(CDS, "a"), LastSent::Current, "{case:?}");
             world.later(10_000);
             world.set(CDS, "a", round);
-            assert_eq!(world.sent(CDS, "a"), Sent::Earlier, "{case:?}: version {round} is not sent");
+            assert_eq!(world.sent(CDS, "a"), LastSent::Earlier, "{case:?}: version {round} is not sent");
             world.take_replies();
-            assert_eq!(world.sent(CDS, "a"), Sent::Current, "{case:?}");
+            assert_eq!(world.sent(CDS, "a"), LastSent::Current, "{case:?}");
             world.later(10_000);
             world.remove(CDS, "a");
-            assert_eq!(world.sent(CDS, "a"), Sent::Earlier, "{case:?}: it has the resource still");
+            assert_eq!(world.sent(CDS, "a"), LastSent::Earlier, "{case:?}: it has the resource still");
             world.take_replies();
-            assert_eq!(world.sent(CDS, "a"), Sent::Current, "{case:?}: the removal");
+            assert_eq!(world.sent(CDS, "a"), LastSent::Current, "{case:?}: the removal");
             world.later(10_000);
             world.set(CDS, "a", round);
-            assert_eq!(world.sent(CDS, "a"), Sent::Nothing, "{case:?}: what came after the removal");
+            assert_eq!(world.sent(CDS, "a"), LastSent::Nothing, "{case:?}: what came after the removal");
             world.take_replies();
         }
         world.later(10_000);
         world.remove(CDS, "a");
         world.set(CDS, "a", "4");
-        assert_eq!(world.sent(CDS, "a"), Sent::Earlier, "{case:?}: it was sent no removal");
+        assert_eq!(world.sent(CDS, "a"), LastSent::Earlier, "{case:?}: it was sent no removal");
     }
 }
 
@@ -184,21 +184,21 @@ fn what_is_known_of_a_name_is_known_enough_for_who_holds_it_only_by_a_report() {
     let Request::Delta(request) = world.made(EDS, &["a", "b"], &[], "", None) else { unreachable!() };
     let stated = [("a".to_owned(), "1".to_owned())].into();
     world.request(Request::Delta(DeltaDiscoveryRequest { initial_resource_versions: stated, ..request }));
-    assert_eq!(world.book(EDS, "a").known, Known::Unknown);
-    assert_eq!((world.sent(EDS, "a"), world.sent(EDS, "b")), (Sent::HeldBefore, Sent::Nothing));
+    assert_eq!(world.book(EDS, "a").known, NameInView::Unknown);
+    assert_eq!((world.sent(EDS, "a"), world.sent(EDS, "b")), (LastSent::HeldBefore, LastSent::Nothing));
     for name in ["a", "b"] {
         let (kind, class, evidence) = (world.kind(EDS), Class::Named, Evidence::Silence);
         world.apply(vec![Update::Absent { kind, class, key: name.into(), evidence }]);
     }
-    let absent = |suffices| Known::Absent { evidence: AbsenceEvidence::Silence, since: Moment::START, suffices };
+    let absent = |suffices| NameInView::Absent { evidence: AbsenceEvidence::Silence, since: Moment::START, suffices };
     assert_eq!((world.book(EDS, "a").known, world.book(EDS, "b").known), (absent(false), absent(true)));
     assert_eq!(world.differences(EDS)[3], "a", "for a client that holds it nothing is known");
     world.take_replies();
-    assert_eq!((world.sent(EDS, "a"), world.sent(EDS, "b")), (Sent::HeldBefore, Sent::Current));
+    assert_eq!((world.sent(EDS, "a"), world.sent(EDS, "b")), (LastSent::HeldBefore, LastSent::Current));
     world.remove(EDS, "a");
     assert_eq!(world.differences(EDS)[2], "a");
     world.take_replies();
-    assert_eq!(world.sent(EDS, "a"), Sent::Current);
+    assert_eq!(world.sent(EDS, "a"), LastSent::Current);
 }
 
 #[test]
@@ -206,16 +206,16 @@ fn a_name_has_the_answer_of_its_type_and_a_suspected_one_its_nack() {
     let mut world = World::plain(Variant::Delta);
     world.subscribe(CDS, &["a", "b"], &[]);
     world.set(CDS, "a", "1");
-    assert_eq!(world.book(CDS, "a").answer, Answer::None, "nothing was sent");
+    assert_eq!(world.book(CDS, "a").answer, AckState::None, "nothing was sent");
     let nonce = world.take_replies().unwrap();
-    assert_eq!((world.book(CDS, "a").answer, world.book(CDS, "b").answer), (Answer::Pending, Answer::None));
+    assert_eq!((world.book(CDS, "a").answer, world.book(CDS, "b").answer), (AckState::Pending, AckState::None));
     world.set(CDS, "b", "1");
     world.answer(CDS, &[], nonce, None);
-    assert_eq!(world.book(CDS, "a").answer, Answer::Accepted);
+    assert_eq!(world.book(CDS, "a").answer, AckState::Accepted);
     let nonce = world.take_replies().unwrap();
     world.later(5_000);
     world.answer(CDS, &[], nonce, Some("cluster 'b' is bad"));
-    let nacked = |of, since| Answer::Nacked { reason: "cluster 'b' is bad".into(), since, of };
+    let nacked = |of, since| AckState::Nacked { reason: "cluster 'b' is bad".into(), since, of };
     let elsewhere = InRejected::Not { is_pending: false };
     assert_eq!(world.book(CDS, "a").answer, nacked(elsewhere, world.now), "it was accepted before");
     assert_eq!(world.book(CDS, "b").answer, nacked(InRejected::Quoted, world.now));
@@ -223,7 +223,7 @@ fn a_name_has_the_answer_of_its_type_and_a_suspected_one_its_nack() {
     let nonce = world.take_replies().unwrap();
     assert_eq!(world.book(CDS, "b").answer, nacked(InRejected::Quoted, world.now), "it is sent, and not accepted");
     world.answer(CDS, &[], nonce, None);
-    assert_eq!(world.book(CDS, "b").answer, Answer::Accepted);
+    assert_eq!(world.book(CDS, "b").answer, AckState::Accepted);
 }
 
 #[test]
@@ -253,7 +253,7 @@ fn an_error_of_a_name_without_a_value_is_no_reason_to_show_it_as_sent() {
     world.apply(vec![Update::Error { kind: world.kind(EDS), key: "a".into(), error }]);
     assert!(world.poll().is_some_and(|reply| reply.errors.len() == 1));
     world.take_replies();
-    assert_eq!((world.book(EDS, "a").known, world.sent(EDS, "a")), (Known::Unknown, Sent::Nothing));
+    assert_eq!((world.book(EDS, "a").known, world.sent(EDS, "a")), (NameInView::Unknown, LastSent::Nothing));
     assert_eq!(world.differences(EDS), ["", "", "", "a"]);
 }
 
@@ -297,7 +297,7 @@ fn a_complete_wildcard_set_says_nothing_of_names_of_other_authorities() {
     world.whole(CDS, &["a"]);
     assert!(world.book(CDS, "other").is_outside);
     let book = world.book(CDS, "xdstp://x/envoy.config.cluster.v3.Cluster/other");
-    assert_eq!((book.is_outside, book.known), (false, Known::Unknown));
+    assert_eq!((book.is_outside, book.known), (false, NameInView::Unknown));
 }
 
 /// The body has another name, which only the wrapper corrects.
@@ -312,7 +312,7 @@ fn a_resource_that_a_client_cannot_read_is_said_to_be_so_and_only_to_that_client
         let obstacles = ["plain", "renamed"].map(|name| world.book(CDS, name).obstacle);
         assert_eq!(obstacles, [None, (variant == Variant::Sotw).then_some(Obstacle::Unreadable)]);
         world.take_replies();
-        let sent = if variant == Variant::Sotw { Sent::Nothing } else { Sent::Current };
-        assert_eq!((world.sent(CDS, "plain"), world.sent(CDS, "renamed")), (Sent::Current, sent));
+        let sent = if variant == Variant::Sotw { LastSent::Nothing } else { LastSent::Current };
+        assert_eq!((world.sent(CDS, "plain"), world.sent(CDS, "renamed")), (LastSent::Current, sent));
     }
 }

@@ -78,7 +78,7 @@ fn what_was_rejected_stays_so_when_a_reply_without_it_is_accepted_also_in_the_se
     world.subscribe(CDS, &["*"], &[]);
     world.whole(CDS, &["a"]);
     let of_set = |world: &World| world.session.report().set_answer(&world.kind(CDS), world.view.snapshot(), world.now);
-    assert_eq!(of_set(&world), Answer::None);
+    assert_eq!(of_set(&world), AckState::None);
     let answer = |world: &mut World, reason: Option<&str>| {
         let nonce = world.take_replies().unwrap();
         world.answer(CDS, &[], nonce, reason);
@@ -86,14 +86,14 @@ fn what_was_rejected_stays_so_when_a_reply_without_it_is_accepted_also_in_the_se
     answer(&mut world, None);
     world.set(CDS, "b", "1");
     world.set(CDS, "c", "1");
-    assert_eq!(of_set(&world), Answer::Accepted, "of what was sent");
+    assert_eq!(of_set(&world), AckState::Accepted, "of what was sent");
     answer(&mut world, Some("no"));
-    assert!(matches!(of_set(&world), Answer::Nacked { .. }));
+    assert!(matches!(of_set(&world), AckState::Nacked { .. }));
     world.set(CDS, "z", "1");
     answer(&mut world, None);
     assert!(world.session.report().answers().all(|of| of.nack.is_none()), "no NACK stands");
     assert_eq!(world.held(CDS), ["a Accepted", "b Rejected", "c Rejected", "z Accepted"]);
-    let nacked = Answer::Nacked { reason: "no".into(), since: world.now, of: InRejected::Unknown };
+    let nacked = AckState::Nacked { reason: "no".into(), since: world.now, of: InRejected::Unknown };
     assert_eq!(of_set(&world), nacked);
     world.set(CDS, "b", "2");
     answer(&mut world, None);
@@ -164,7 +164,7 @@ fn a_set_is_rejected_until_all_of_a_large_rejected_reply_is_accepted() {
         let nonce = world.take_replies().unwrap();
         world.answer(CDS, &[], nonce, None);
         let of_set = world.session.report().set_answer(&world.kind(CDS), world.view.snapshot(), world.now);
-        assert_eq!(matches!(of_set, Answer::Nacked { .. }), is_rejected, "{} are accepted", part.len());
+        assert_eq!(matches!(of_set, AckState::Nacked { .. }), is_rejected, "{} are accepted", part.len());
     }
 }
 

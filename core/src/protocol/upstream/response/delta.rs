@@ -9,13 +9,13 @@ use super::{
 use crate::proto::discovery::DeltaDiscoveryResponse;
 use crate::protocol::set_mark::SetMark;
 use crate::protocol::upstream::parsed_response::ParsedResponse;
-use crate::protocol::upstream::parts::{Parts, absence};
+use crate::protocol::upstream::parts::{SubscriptionParts, absence};
 use crate::protocol::upstream::quirks::InitialSet;
 use crate::protocol::view::{Class, Selector, Update};
 use crate::xds::Name;
 
 pub(in crate::protocol::upstream) fn read_delta(
-    parts: &mut Parts,
+    parts: &mut SubscriptionParts,
     response: DeltaDiscoveryResponse,
     mut read: ParsedResponse,
     context: &ResponseContext,
@@ -91,7 +91,7 @@ pub(in crate::protocol::upstream) fn read_delta(
 
 /// Sorts entries without a body. Returns the requested aliases that resolve to nothing (DELTA-39).
 fn take_bodyless(
-    parts: &Parts,
+    parts: &SubscriptionParts,
     read: &mut ParsedResponse,
     versions: &mut BTreeMap<Name, String>,
     context: &ResponseContext,
@@ -112,7 +112,7 @@ fn take_bodyless(
 
 /// Returns the names that the response removes. The removal of a name that asks for the end of the set is an answer to that question.
 fn take_removed(
-    parts: &mut Parts,
+    parts: &mut SubscriptionParts,
     read: &mut ParsedResponse,
     names: impl Iterator<Item = String>,
     context: &ResponseContext,
@@ -132,7 +132,7 @@ fn take_removed(
 }
 
 /// Returns the sets of which the response has something.
-fn begin_sets(parts: &mut Parts, read: &ParsedResponse) -> BTreeSet<Selector> {
+fn begin_sets(parts: &mut SubscriptionParts, read: &ParsedResponse) -> BTreeSet<Selector> {
     if parts.wanted.class() == Class::Wildcard {
         return BTreeSet::from([Selector::Wildcard]);
     }
@@ -145,7 +145,7 @@ fn begin_sets(parts: &mut Parts, read: &ParsedResponse) -> BTreeSet<Selector> {
 }
 
 /// Returns the requested names that a removal concerns: the removed names, and their aliases.
-fn removed_keys(parts: &mut Parts, removed: BTreeSet<Name>, unresolved: Vec<Name>) -> BTreeSet<Name> {
+fn removed_keys(parts: &mut SubscriptionParts, removed: BTreeSet<Name>, unresolved: Vec<Name>) -> BTreeSet<Name> {
     if parts.wanted.class() == Class::Wildcard {
         return removed;
     }

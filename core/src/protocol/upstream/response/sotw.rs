@@ -9,14 +9,14 @@ use super::{
 use crate::proto::discovery::DiscoveryResponse;
 use crate::protocol::upstream::name_states::NameState;
 use crate::protocol::upstream::parsed_response::ParsedResponse;
-use crate::protocol::upstream::parts::{Parts, absence, holds_by_name};
+use crate::protocol::upstream::parts::{SubscriptionParts, absence, holds_by_name};
 use crate::protocol::upstream::set_progress::NewContent;
 use crate::protocol::view::{Class, Retain, Selector, Update};
 use crate::protocol::visits::visit;
 use crate::xds::Name;
 
 pub(in crate::protocol::upstream) fn read_sotw(
-    parts: &mut Parts,
+    parts: &mut SubscriptionParts,
     response: DiscoveryResponse,
     mut read: ParsedResponse,
     context: &ResponseContext,
@@ -95,7 +95,11 @@ pub(in crate::protocol::upstream) fn read_sotw(
 
 /// Whether a resource or an error came without a name, and it is not known which resource it is about: the server has other resources of the
 /// type, with names; or the resource without a name was rejected, as it is if several came and differ.
-fn has_nameless_beside_names(parts: &Parts, read: &ParsedResponse, reported: &BTreeMap<Name, bool>) -> bool {
+fn has_nameless_beside_names(
+    parts: &SubscriptionParts,
+    read: &ParsedResponse,
+    reported: &BTreeMap<Name, bool>,
+) -> bool {
     let none = Name::from("");
     let (is_good, is_reported) = (read.good.get(&none).is_some(), reported.contains_key(&none));
     let is_rejected = read.rejected.contains_key(&none) && !is_reported;
@@ -104,7 +108,7 @@ fn has_nameless_beside_names(parts: &Parts, read: &ParsedResponse, reported: &BT
 }
 
 /// Takes heartbeats. A heartbeat has the version that was accepted last, in the wrapper or in the response.
-fn take_heartbeats(parts: &Parts, read: &mut ParsedResponse, version: &str, context: &ResponseContext) {
+fn take_heartbeats(parts: &SubscriptionParts, read: &mut ParsedResponse, version: &str, context: &ResponseContext) {
     let accepted = parts.given.accepted();
     let beats = |entry: &str| version == accepted || entry == accepted;
     let holds = |name: &Name| parts.given.has(name) || holds_by_name(parts.wanted, parts.names, name);
@@ -120,7 +124,7 @@ fn take_heartbeats(parts: &Parts, read: &mut ParsedResponse, version: &str, cont
 
 /// Whether a response has exactly the names that the server gave before, and nothing is open about any of them. Most sets that are sent again
 /// are like that. What is known of the names does not change then.
-fn is_same_set(parts: &Parts, read: &ParsedResponse) -> bool {
+fn is_same_set(parts: &SubscriptionParts, read: &ParsedResponse) -> bool {
     let nothing_open = !parts.progress.is_to_begin()
         && parts.progress.to_be_repeated().is_empty()
         && parts.second_request.is_empty()
@@ -133,7 +137,7 @@ fn is_same_set(parts: &Parts, read: &ParsedResponse) -> bool {
 /// Returns the names that a full-state response shows to be absent. The response must be able to answer their request (UP-24): the name was in
 /// the first request on this opening, was given since, or was requested long enough ago. Names that were unsubscribed and subscribed again a
 /// moment ago are requested again: an older response may lack them although they exist.
-fn absent_from(parts: &mut Parts, read: &ParsedResponse, context: &ResponseContext) -> Vec<Name> {
+fn absent_from(parts: &mut SubscriptionParts, read: &ParsedResponse, context: &ResponseContext) -> Vec<Name> {
     let present = |name: &Name| read.good.get(name).is_some() || read.alive.contains_key(name);
     let absent = |name: &Name| !present(name) && !read.rejected.contains_key(name);
     let known = |name: &Name| match parts.names.get(name) {

@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::ages::Ages;
 use crate::protocol::keys::{Class, Key, Selector, SetKey};
 use crate::protocol::moment::Moment;
-use crate::protocol::view::update::{Evidence, Origin, Passed, Update};
+use crate::protocol::view::update::{Evidence, Origin, SourcedUpdate, Update};
 use crate::protocol::visits::visit;
 use crate::xds::{Name, Resource, Type};
 
@@ -18,13 +18,13 @@ use crate::xds::{Name, Resource, Type};
 pub(super) struct HeldWord {
     pub(super) since: Moment,
     pub(super) origin: Origin,
-    pub(super) said: Said,
+    pub(super) said: HeldUpdate,
     /// Its time has started over, because there was no client in the meantime. That happens once at most.
     pub(super) is_renewed: bool,
 }
 
 #[derive(Debug, Clone)]
-pub(super) enum Said {
+pub(super) enum HeldUpdate {
     Removal,
     /// An assignment without a usable host, in place of one with some.
     Emptied(Arc<Resource>),
@@ -35,7 +35,7 @@ pub(super) enum Said {
     },
 }
 
-impl Said {
+impl HeldUpdate {
     fn is_change(&self) -> bool {
         matches!(self, Self::Change { .. })
     }
@@ -43,7 +43,7 @@ impl Said {
 
 impl HeldWord {
     pub(super) fn is_removal(&self) -> bool {
-        matches!(self.said, Said::Removal)
+        matches!(self.said, HeldUpdate::Removal)
     }
 
     fn is_change(&self) -> bool {
@@ -51,21 +51,23 @@ impl HeldWord {
     }
 
     fn is_new(&self) -> bool {
-        matches!(self.said, Said::Change { is_new: true, .. })
+        matches!(self.said, HeldUpdate::Change { is_new: true, .. })
     }
 
     /// Whether a server repeats this word. That it has no such resource, and that it has one without a usable host, count as the same.
-    pub(super) fn is_repeated_by(&self, said: &Said, origin: Origin) -> bool {
+    pub(super) fn is_repeated_by(&self, said: &HeldUpdate, origin: Origin) -> bool {
         self.is_change() == said.is_change() && self.origin.server == origin.server
     }
 
     /// Returns what the later stages get once the word is released.
-    pub(super) fn into_passed(self, (kind, class, key): Key, now: Moment) -> Passed {
+    pub(super) fn into_passed(self, (kind, class, key): Key, now: Moment) -> SourcedUpdate {
         let update = match self.said {
-            Said::Removal => Update::Absent { kind, class, key, evidence: Evidence::Reported },
-            Said::Emptied(resource) | Said::Change { resource, .. } => Update::Upsert { kind, class, key, resource },
+            HeldUpdate::Removal => Update::Absent { kind, class, key, evidence: Evidence::Reported },
+            HeldUpdate::Emptied(resource) | HeldUpdate::Change { resource, .. } => {
+                Update::Upsert { kind, class, key, resource }
+            }
         };
-        Passed { update, origin: self.origin, received: now }
+        SourcedUpdate { update, origin: self.origin, received: now }
     }
 }
 
@@ -263,7 +265,7 @@ impl HeldWords {
     }
 
     /// Returns since when something counts as held that a server says now, if it has said the same before, or before it went away.
-    pub(super) fn earlier(&self, key: &Key, said: &Said, origin: Origin, now: Moment) -> Option<Earlier> {
+    pub(super) fn earlier(&self, key: &Key, said: &HeldUpdate, origin: Origin, now: Moment) -> Option<Earlier> {
         if let Some(word) = self.words.get(key).filter(|word| word.is_repeated_by(said, origin)) {
             return Some(Earlier { since: word.since, is_renewed: word.is_renewed });
         }

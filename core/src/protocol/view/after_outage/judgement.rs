@@ -3,17 +3,17 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::held_words::{Earlier, HeldWord, HeldWords, Said};
+use super::held_words::{Earlier, HeldUpdate, HeldWord, HeldWords};
 use crate::protocol::keys::{Class, Key, Selector, SetKey};
 use crate::protocol::moment::Moment;
 use crate::protocol::view::resource_table::ResourceTable;
-use crate::protocol::view::stage::{Facts, class_of};
+use crate::protocol::view::stage::{StageFacts, class_of};
 use crate::protocol::view::update::{Completeness, Evidence, Origin, Retain, Update};
 use crate::xds::{Name, Resource, Type};
 
 pub(super) struct Judgement<'a> {
     held: &'a mut HeldWords,
-    facts: &'a Facts<'a>,
+    facts: &'a StageFacts<'a>,
     origin: Origin,
     /// The server may not have read all of its state.
     is_doubted: bool,
@@ -26,7 +26,7 @@ pub(super) struct Judgement<'a> {
 impl<'a> Judgement<'a> {
     pub(super) fn new(
         held: &'a mut HeldWords,
-        facts: &'a Facts<'a>,
+        facts: &'a StageFacts<'a>,
         origin: Origin,
         doubted_since: Option<Moment>,
         now: Moment,
@@ -112,7 +112,7 @@ impl<'a> Judgement<'a> {
     }
 
     /// Holds what a server says of a name. If it says the same as before, the time goes on.
-    fn hold(&mut self, key: Key, said: Said) {
+    fn hold(&mut self, key: Key, said: HeldUpdate) {
         let new = Earlier { since: self.since, is_renewed: false };
         let Earlier { since, is_renewed } = self.held.earlier(&key, &said, self.origin, self.now).unwrap_or(new);
         self.held.insert(key, HeldWord { since, origin: self.origin, said, is_renewed });
@@ -133,8 +133,8 @@ impl<'a> Judgement<'a> {
             (is_doubted() || self.held.was_said_by(self.origin.server, key)) && is_there()
         };
         let earlier = self.held.get(key);
-        if earlier.is_some_and(|word| word.is_repeated_by(&Said::Removal, self.origin)) || is_new() {
-            self.hold(key.clone(), Said::Removal);
+        if earlier.is_some_and(|word| word.is_repeated_by(&HeldUpdate::Removal, self.origin)) || is_new() {
+            self.hold(key.clone(), HeldUpdate::Removal);
             return true;
         }
         self.held.remove(key);
@@ -169,7 +169,7 @@ impl<'a> Judgement<'a> {
 
     fn pass_resource(&mut self, key: Key, resource: Arc<Resource>) {
         if self.takes_hosts_away(&key, &resource) {
-            return self.hold(key, Said::Emptied(resource));
+            return self.hold(key, HeldUpdate::Emptied(resource));
         }
         self.take_back(&key);
         if self.excludes_held(&key, &resource) {
@@ -213,7 +213,7 @@ impl<'a> Judgement<'a> {
             self.held.note_incomplete((kind.clone(), of.clone()), self.origin);
             self.passing.push(Update::PartHeld { kind, of });
         }
-        self.hold(key, Said::Change { resource, is_new });
+        self.hold(key, HeldUpdate::Change { resource, is_new });
     }
 
     fn pass_set(&mut self, kind: Type, mut resources: Vec<Arc<Resource>>, retain: Retain) {

@@ -24,8 +24,8 @@ use std::time::Duration;
 use self::held_words::HeldWords;
 use self::judgement::Judgement;
 use super::brake::BrakeRules;
-use super::stage::{Facts, HoldTimes, Unit, class_of};
-use super::update::{Completeness, Origin, Passed, Recovering, Update};
+use super::stage::{HoldTimes, StageFacts, UpdateUnit, class_of};
+use super::update::{Completeness, Origin, Recovering, SourcedUpdate, Update};
 use crate::protocol::keys::{Class, Key, Selector, SetKey};
 use crate::protocol::moment::Moment;
 use crate::protocol::wait::{WaitKind, WaitList, WaitSubject};
@@ -62,7 +62,7 @@ impl AfterOutage {
     }
 
     /// Judges what a server says. Returns the part that passes, and the held words that it releases.
-    pub(super) fn judge(&mut self, unit: Unit, facts: &Facts, now: Moment) -> Vec<Unit> {
+    pub(super) fn judge(&mut self, unit: UpdateUnit, facts: &StageFacts, now: Moment) -> Vec<UpdateUnit> {
         if self.recovering.end_of(unit.origin.server).is_some_and(|end| end <= now) {
             // The relay may have opened the stream again since then, which is no outage.
             self.held.forget_interrupted_of(unit.origin.server, facts.options().brakes.after_outage, now);
@@ -71,9 +71,9 @@ impl AfterOutage {
         if doubted.is_none() && self.held.is_empty() {
             return vec![unit];
         }
-        let Unit { origin, received, updates } = unit;
+        let UpdateUnit { origin, received, updates } = unit;
         let judgement = Judgement::new(&mut self.held, facts, origin, doubted, now);
-        let passing = Unit { origin, received, updates: judgement.judge(updates) };
+        let passing = UpdateUnit { origin, received, updates: judgement.judge(updates) };
         std::iter::once(passing).chain(self.let_free(now)).collect()
     }
 
@@ -93,7 +93,7 @@ impl AfterOutage {
 
     /// Releases what was held for long enough. Without a client nothing is released: what the server said was for a client that has left, and would
     /// take effect for the next one. When a client returns for the first time, the time of each word starts over.
-    pub(super) fn on_time(&mut self, rules: &BrakeRules, now: Moment) -> Vec<Unit> {
+    pub(super) fn on_time(&mut self, rules: &BrakeRules, now: Moment) -> Vec<UpdateUnit> {
         if self.attendance == Attendance::Returned {
             self.attendance = Attendance::Attended;
             self.held.renew(now);
@@ -112,12 +112,12 @@ impl AfterOutage {
     }
 
     /// Releases changes that waited for words that are held no longer.
-    fn let_free(&mut self, now: Moment) -> Vec<Unit> {
+    fn let_free(&mut self, now: Moment) -> Vec<UpdateUnit> {
         let free = self.held.take_free().into_iter();
         let mut units: Vec<_> = free.map(|(key, word)| unit_of(word.into_passed(key, now))).collect();
         for ((kind, of), origin) in self.held.take_complete() {
             let update = Update::Progress { kind, of, completeness: Completeness::Complete };
-            units.push(unit_of(Passed { update, origin, received: now }));
+            units.push(unit_of(SourcedUpdate { update, origin, received: now }));
         }
         units
     }
@@ -194,6 +194,6 @@ impl AfterOutage {
 /// For how long the first words to a view may repeat what an earlier one holds.
 const SAID_AGAIN: Duration = Duration::from_secs(15);
 
-fn unit_of(Passed { update, origin, received }: Passed) -> Unit {
-    Unit { origin, received, updates: vec![update] }
+fn unit_of(SourcedUpdate { update, origin, received }: SourcedUpdate) -> UpdateUnit {
+    UpdateUnit { origin, received, updates: vec![update] }
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::rules::BrakeRules;
 use crate::protocol::keys::SetKey;
 use crate::protocol::moment::Moment;
-use crate::protocol::view::stage::{Unit, class_of};
+use crate::protocol::view::stage::{UpdateUnit, class_of};
 use crate::protocol::view::update::{Evidence, Origin, Update};
 use crate::protocol::visits::visit;
 use crate::xds::{Name, Resource};
@@ -52,13 +52,13 @@ impl BrakedChange {
     }
 
     /// Returns what the stages after the brakes get once it is released.
-    pub(super) fn into_unit(self, (kind, of): &SetKey, key: Name, received: Moment) -> Unit {
+    pub(super) fn into_unit(self, (kind, of): &SetKey, key: Name, received: Moment) -> UpdateUnit {
         let (kind, class) = (kind.clone(), class_of(of));
         let update = match self.change {
             HeldChange::Removal => Update::Absent { kind, class, key, evidence: Evidence::Reported },
             HeldChange::Upsert { resource, .. } => Update::Upsert { kind, class, key, resource },
         };
-        Unit { origin: self.origin, received, updates: vec![update] }
+        UpdateUnit { origin: self.origin, received, updates: vec![update] }
     }
 }
 

@@ -9,7 +9,7 @@ use crate::protocol::keys::{Selector, SetKey};
 use crate::protocol::moment::Moment;
 use crate::protocol::view::collections::Collection;
 use crate::protocol::view::resource_table::ResourceTable;
-use crate::protocol::view::stage::{Facts, Unit, class_of};
+use crate::protocol::view::stage::{StageFacts, UpdateUnit, class_of};
 use crate::protocol::view::update::{Completeness, Evidence, Origin, Retain, Update};
 use crate::xds::{Name, Resource};
 
@@ -27,7 +27,13 @@ pub(super) struct Statement {
 impl Statement {
     /// Reads the difference to a set of `before` resources. It is empty where none can matter, so that a large set that grows is not gone
     /// through.
-    pub(super) fn read(set: &SetKey, unit: &Unit, before: usize, hold: Option<&Hold>, facts: &Facts) -> Self {
+    pub(super) fn read(
+        set: &SetKey,
+        unit: &UpdateUnit,
+        before: usize,
+        hold: Option<&Hold>,
+        facts: &StageFacts,
+    ) -> Self {
         let may_matter = |update: &Update| match update {
             Update::Absent { evidence, .. } => *evidence == Evidence::Reported,
             Update::FullSet { resources, .. } => hold.is_some() || resources.len() < before,
@@ -41,7 +47,7 @@ impl Statement {
         statement
     }
 
-    fn add(&mut self, set: &SetKey, update: &Update, origin: Origin, hold: Option<&Hold>, facts: &Facts) {
+    fn add(&mut self, set: &SetKey, update: &Update, origin: Origin, hold: Option<&Hold>, facts: &StageFacts) {
         let (kind, class) = (&set.0, class_of(&set.1));
         let is_removable = |name: &Name| is_removable(set, name, origin, facts);
         let without_room = facts.tables().without_room();
@@ -89,7 +95,7 @@ impl Statement {
 }
 
 /// Whether a server can remove a name: the name is present, and not kept for a server above this one.
-fn is_removable((kind, of): &SetKey, name: &Name, origin: Origin, facts: &Facts) -> bool {
+fn is_removable((kind, of): &SetKey, name: &Name, origin: Origin, facts: &StageFacts) -> bool {
     let class = class_of(of);
     facts.is_intended(kind, class, name) && facts.may_remove(&(kind.clone(), class, name.clone()), origin)
 }
@@ -98,7 +104,7 @@ fn is_removable((kind, of): &SetKey, name: &Name, origin: Origin, facts: &Facts)
 pub(super) struct Judgement<'a> {
     set: &'a SetKey,
     hold: &'a mut Hold,
-    facts: &'a Facts<'a>,
+    facts: &'a StageFacts<'a>,
     origin: Origin,
     now: Moment,
     passing: Vec<Update>,
@@ -113,7 +119,13 @@ pub(super) struct Judgement<'a> {
 }
 
 impl<'a> Judgement<'a> {
-    pub(super) fn new(set: &'a SetKey, hold: &'a mut Hold, facts: &'a Facts<'a>, origin: Origin, now: Moment) -> Self {
+    pub(super) fn new(
+        set: &'a SetKey,
+        hold: &'a mut Hold,
+        facts: &'a StageFacts<'a>,
+        origin: Origin,
+        now: Moment,
+    ) -> Self {
         let (passing, added, removed) = Default::default();
         let (agreed, removes_more) = Default::default();
         Self { set, hold, facts, origin, now, passing, added, removed, agreed, removes_more }
@@ -121,10 +133,10 @@ impl<'a> Judgement<'a> {
 
     /// Judges what a server says of a set, if something of the set is held or is to be held now. Returns what passes, and what is released
     /// because of it.
-    pub(super) fn judge(mut self, unit: Unit, statement: &Statement) -> (Unit, LetGo, ReleaseReason) {
+    pub(super) fn judge(mut self, unit: UpdateUnit, statement: &Statement) -> (UpdateUnit, LetGo, ReleaseReason) {
         let rules = &self.facts.options().brakes;
         self.hold_removals(statement);
-        let Unit { origin, received, updates } = unit;
+        let UpdateUnit { origin, received, updates } = unit;
         updates.into_iter().for_each(|update| self.pass(update));
         let Self { set, hold, facts, now, passing, added, removed, agreed, removes_more, .. } = self;
         let intended = hold.intended_size(facts.size_of(set) + added, removed + statement.lost);
@@ -137,7 +149,7 @@ impl<'a> Judgement<'a> {
         };
         hold.note_size(intended, now, rules);
         let updates = passing.into_iter().map(|update| adapted(hold, update)).collect();
-        (Unit { origin, received, updates }, let_go, reason)
+        (UpdateUnit { origin, received, updates }, let_go, reason)
     }
 
     /// Holds the removals of a response. Those that are held already are stated again, which may end their time.

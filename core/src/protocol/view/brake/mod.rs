@@ -21,7 +21,7 @@ pub use rules::{BrakeRules, Generations};
 
 use self::hold::Hold;
 use self::set_brake::{Outcome, Said, SetBrake};
-use super::stage::{Facts, HoldTimes, Unit};
+use super::stage::{HoldTimes, StageFacts, UpdateUnit};
 use super::update::Update;
 use crate::protocol::keys::{Class, Selector, SetKey};
 use crate::protocol::moment::Moment;
@@ -43,12 +43,12 @@ pub(super) struct Brakes {
 
 impl Brakes {
     /// Splits a response by sets, since each set is applied before the next is judged. An interruption begins another part.
-    pub(super) fn parts(&self, unit: Unit, facts: &Facts) -> Vec<(Option<SetKey>, Unit)> {
+    pub(super) fn parts(&self, unit: UpdateUnit, facts: &StageFacts) -> Vec<(Option<SetKey>, UpdateUnit)> {
         if !facts.options().brakes.is_any() {
             return vec![(None, unit)];
         }
-        let Unit { origin, received, updates } = unit;
-        let mut parts: Vec<(Option<SetKey>, Unit)> = Vec::new();
+        let UpdateUnit { origin, received, updates } = unit;
+        let mut parts: Vec<(Option<SetKey>, UpdateUnit)> = Vec::new();
         for update in updates {
             let set = braked_set(&update, facts);
             let at = match &set {
@@ -58,14 +58,20 @@ impl Brakes {
             };
             match at {
                 Some(at) => parts[at].1.updates.push(update),
-                None => parts.push((set, Unit { origin, received, updates: vec![update] })),
+                None => parts.push((set, UpdateUnit { origin, received, updates: vec![update] })),
             }
         }
         parts
     }
 
     /// Judges what a response says of one set, or of what has no brake. Returns the part that passes, and what is released because of it.
-    pub(super) fn judge(&mut self, set: Option<SetKey>, unit: Unit, facts: &Facts, now: Moment) -> (Unit, Vec<Unit>) {
+    pub(super) fn judge(
+        &mut self,
+        set: Option<SetKey>,
+        unit: UpdateUnit,
+        facts: &StageFacts,
+        now: Moment,
+    ) -> (UpdateUnit, Vec<UpdateUnit>) {
         let Some(set) = set.filter(|set| facts.is_set_wanted(set)) else {
             unit.updates.iter().for_each(|update| self.note_end(update, facts));
             return (unit, Vec::new());
@@ -76,7 +82,7 @@ impl Brakes {
     }
 
     /// A resource that has expired was not removed by its server.
-    fn note_end(&mut self, update: &Update, facts: &Facts) {
+    fn note_end(&mut self, update: &Update, facts: &StageFacts) {
         let rules = &facts.options().brakes;
         if let Update::Expired { kind, class, key } = update
             && rules.concerns(kind)
@@ -87,7 +93,7 @@ impl Brakes {
     }
 
     /// Updates the brakes from the tables, once everything that passed is in them. Returns the units that follow from that.
-    pub(super) fn settle(&mut self, facts: &Facts, now: Moment) -> Vec<Unit> {
+    pub(super) fn settle(&mut self, facts: &StageFacts, now: Moment) -> Vec<UpdateUnit> {
         let mut units = Vec::new();
         for (set, said) in std::mem::take(&mut self.unsettled) {
             let Some(brake) = self.sets.get_mut(&set) else { continue };
@@ -101,7 +107,7 @@ impl Brakes {
     }
 
     /// Lets go what has been held for long enough.
-    pub(super) fn on_time(&mut self, rules: &BrakeRules, now: Moment) -> Vec<Unit> {
+    pub(super) fn on_time(&mut self, rules: &BrakeRules, now: Moment) -> Vec<UpdateUnit> {
         let is_due = |hold: &Hold| hold.is_due(now, rules);
         let due: Vec<_> = self.holds().filter(|(_, hold)| is_due(hold)).map(|(set, _)| set.clone()).collect();
         let mut units = Vec::new();
@@ -121,7 +127,7 @@ impl Brakes {
         what: Release,
         rules: &BrakeRules,
         now: Moment,
-    ) -> (Result<usize, NotReleased>, Vec<Unit>) {
+    ) -> (Result<usize, NotReleased>, Vec<UpdateUnit>) {
         let is_meant = |set: &SetKey| what.of.is_none_or(|(kind, of)| set.0 == *kind && set.1 == *of);
         let sets: Vec<_> = self.holds().map(|(set, _)| set.clone()).filter(is_meant).collect();
         let (mut count, mut is_later, mut units) = (0, false, Vec::new());
@@ -142,7 +148,7 @@ impl Brakes {
     }
 
     /// Records an event, and returns what passes.
-    fn record(&mut self, (units, event): Outcome) -> Vec<Unit> {
+    fn record(&mut self, (units, event): Outcome) -> Vec<UpdateUnit> {
         if let Some(event) = event {
             self.changes += 1;
             if self.events.len() < MAX_EVENTS {
@@ -234,7 +240,7 @@ impl Brakes {
 }
 
 /// Returns the set with a brake that an update concerns.
-fn braked_set(update: &Update, facts: &Facts) -> Option<SetKey> {
+fn braked_set(update: &Update, facts: &StageFacts) -> Option<SetKey> {
     let (kind, subject) = update.subject();
     if !facts.options().brakes.concerns(kind) || matches!(update, Update::Expired { .. }) {
         return None;

@@ -9,7 +9,7 @@ use super::report::{BrakeEvent, ReleaseReason, SetState};
 use super::rules::BrakeRules;
 use crate::protocol::keys::{Selector, SetKey};
 use crate::protocol::moment::Moment;
-use crate::protocol::view::stage::{Facts, Unit};
+use crate::protocol::view::stage::{StageFacts, UpdateUnit};
 use crate::protocol::view::update::{Completeness, Origin, Update};
 use crate::xds::Name;
 
@@ -34,7 +34,7 @@ pub(super) struct Said {
 }
 
 /// What a brake passes on, and what it reports to operators.
-pub(super) type Outcome = (Vec<Unit>, Option<BrakeEvent>);
+pub(super) type Outcome = (Vec<UpdateUnit>, Option<BrakeEvent>);
 
 impl SetBrake {
     /// Whether nothing is known of the set.
@@ -81,7 +81,13 @@ impl SetBrake {
     }
 
     /// Judges what a response says of the set. Returns what passes, what is released, and what to settle when that is in the tables.
-    pub(super) fn judge(&mut self, set: &SetKey, unit: Unit, facts: &Facts, now: Moment) -> (Unit, Outcome, Said) {
+    pub(super) fn judge(
+        &mut self,
+        set: &SetKey,
+        unit: UpdateUnit,
+        facts: &StageFacts,
+        now: Moment,
+    ) -> (UpdateUnit, Outcome, Said) {
         let (rules, origin, size) = (&facts.options().brakes, unit.origin, facts.size_of(set));
         self.note_opening(&unit, now);
         let before = self.hold.as_ref().map_or(size, |hold| hold.intended_size(size, 0));
@@ -103,7 +109,7 @@ impl SetBrake {
     }
 
     /// Records whether an opening has ended, a poll was answered, or the server has stated its set.
-    fn note_opening(&mut self, unit: &Unit, now: Moment) {
+    fn note_opening(&mut self, unit: &UpdateUnit, now: Moment) {
         for update in &unit.updates {
             let stands = match update {
                 Update::Interrupted { .. } => {
@@ -125,7 +131,7 @@ impl SetBrake {
     }
 
     /// Updates the brake from the tables, once everything that passed is in them. `said` is `None` if what is held has changed by itself.
-    pub(super) fn settle(&mut self, set: &SetKey, said: Option<Said>, facts: &Facts, now: Moment) -> Outcome {
+    pub(super) fn settle(&mut self, set: &SetKey, said: Option<Said>, facts: &StageFacts, now: Moment) -> Outcome {
         let (rules, size) = (&facts.options().brakes, facts.size_of(set));
         if let Some(hold) = &mut self.hold
             && said.as_ref().is_none_or(|said| said.is_held)
@@ -138,7 +144,7 @@ impl SetBrake {
         let is_part = is_complete && self.hold.as_mut().is_some_and(Hold::withhold_completeness);
         let part = is_part.then(|| {
             let (kind, of) = set.clone();
-            Unit { origin, received: now, updates: vec![Update::PartHeld { kind, of }] }
+            UpdateUnit { origin, received: now, updates: vec![Update::PartHeld { kind, of }] }
         });
         let engaged = self.hold.as_ref().filter(|_| is_new).map(|hold| BrakeEvent::Engaged {
             kind: set.0.clone(),
@@ -222,7 +228,7 @@ impl SetBrake {
         if ended && complete {
             let (kind, of) = set.clone();
             let updates = vec![Update::Progress { kind, of, completeness: Completeness::Complete }];
-            units.push(Unit { origin, received, updates });
+            units.push(UpdateUnit { origin, received, updates });
         }
         (units, event)
     }

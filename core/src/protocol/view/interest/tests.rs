@@ -40,7 +40,13 @@ impl World {
     }
 
     fn unsubscribe(&mut self, session: SessionId, name: &str) {
-        self.interest.unsubscribe(session, &self.kind, &Selector::Name(name.into()), Leaving::BY_REQUEST, self.now);
+        self.interest.unsubscribe(
+            session,
+            &self.kind,
+            &Selector::Name(name.into()),
+            SubscriptionEnd::BY_REQUEST,
+            self.now,
+        );
     }
 
     /// Subscribes to `count` new names, or to as many as there is room for. Returns their number.
@@ -197,12 +203,14 @@ fn fb_6_a_name_that_is_requested_ahead_counts_as_waited_for_until_a_session_has_
 
 #[test]
 fn when_memory_is_scarce_what_no_client_may_return_to_ends_at_once_and_in_the_end_everything_does() {
-    let (here, void) =
-        (Leaving { with_stream: true, ..Leaving::BY_REQUEST }, Leaving { with_stream: true, has_any: false });
+    let (here, void) = (
+        SubscriptionEnd { with_stream: true, ..SubscriptionEnd::BY_REQUEST },
+        SubscriptionEnd { with_stream: true, has_any: false },
+    );
     for (memory, how, ends) in [
-        (Scarcity::None, Leaving::BY_REQUEST, false),
+        (Scarcity::None, SubscriptionEnd::BY_REQUEST, false),
         (Scarcity::None, void, false),
-        (Scarcity::Some, Leaving::BY_REQUEST, true),
+        (Scarcity::Some, SubscriptionEnd::BY_REQUEST, true),
         (Scarcity::Some, void, true),
         (Scarcity::Some, here, false),
         (Scarcity::Full, here, true),
@@ -219,12 +227,12 @@ fn when_memory_is_scarce_what_no_client_may_return_to_ends_at_once_and_in_the_en
 
 #[test]
 fn when_memory_is_scarce_a_few_names_that_do_not_exist_linger_for_clients_that_may_return() {
-    let void = Leaving { with_stream: true, has_any: false };
+    let void = SubscriptionEnd { with_stream: true, has_any: false };
     let most =
         |is_absent, memory| (0..2 * VOID).take_while(|void_now| void.lingers(is_absent, memory, *void_now)).count();
     assert_eq!([most(true, Scarcity::Some), most(false, Scarcity::Some)], [VOID / 10, 0]);
     assert_eq!([most(true, Scarcity::None), most(false, Scarcity::None)], [VOID, VOID]);
-    assert!(!Leaving::BY_REQUEST.lingers(true, Scarcity::None, 0), "the client does not want it");
+    assert!(!SubscriptionEnd::BY_REQUEST.lingers(true, Scarcity::None, 0), "the client does not want it");
 }
 
 #[test]
@@ -244,7 +252,7 @@ fn however_scarce_memory_is_what_lingers_ends_in_parts() {
 #[test]
 fn of_names_of_which_nothing_is_here_a_few_linger_and_those_that_come_back_make_room() {
     let mut world = World::with_list();
-    let how = Leaving { with_stream: true, has_any: false };
+    let how = SubscriptionEnd { with_stream: true, has_any: false };
     let leave = |world: &mut World, from: usize, to: usize| {
         for number in from..to {
             let name = Selector::Name(name("n", number).as_str().into());

@@ -14,9 +14,9 @@ use std::time::Duration;
 use self::references::{Change, References};
 use self::removals::{DeferredRemoval, DeferredRemovals};
 use self::waiting::{QUIET, WAIT, WaitTimes, WaitingChanges};
-use super::resource_table::{Entry, Presence};
-use super::stage::{Facts, HoldTimes};
-use super::update::{Completeness, Evidence, Origin, Passed, Update};
+use super::resource_table::{Presence, TableEntry};
+use super::stage::{HoldTimes, StageFacts};
+use super::update::{Completeness, Evidence, Origin, SourcedUpdate, Update};
 use crate::protocol::keys::{Class, Key, Selector};
 use crate::protocol::moment::{Moment, earliest};
 use crate::protocol::wait::{WaitKind, WaitList, WaitSubject};
@@ -51,7 +51,7 @@ pub struct OrderLosses {
 
 impl Order {
     /// Judges an update that is not in the tables yet. Returns what is applied now.
-    pub(super) fn judge(&mut self, update: Update, origin: Origin, facts: &Facts, now: Moment) -> Option<Update> {
+    pub(super) fn judge(&mut self, update: Update, origin: Origin, facts: &StageFacts, now: Moment) -> Option<Update> {
         if !self.waiting.is_empty() && update.subject().0 == facts.clusters() {
             self.look_by(now); // a cluster that changes wait for may have no room now, or be removed
         }
@@ -100,7 +100,7 @@ impl Order {
 
     /// Returns the clusters that a change newly refers to and that are missing: the set of clusters is known without them, or the server
     /// has sent them and there is no room.
-    fn missing_for(&self, (kind, class, name): &Key, resource: &Resource, facts: &Facts) -> BTreeSet<Name> {
+    fn missing_for(&self, (kind, class, name): &Key, resource: &Resource, facts: &StageFacts) -> BTreeSet<Name> {
         let refers_to = resource.body.clusters(kind);
         let Some(old) = facts.tables().resource(kind, *class, name).filter(|_| !refers_to.is_empty()) else {
             return BTreeSet::new(); // a session that waits for its first reply is not delayed
@@ -125,7 +125,7 @@ impl Order {
     }
 
     /// Whether a present resource that upstream removes stays for now, because another resource refers to it.
-    fn is_in_use(&self, key: &Key, origin: Origin, facts: &Facts) -> bool {
+    fn is_in_use(&self, key: &Key, origin: Origin, facts: &StageFacts) -> bool {
         let (kind, class, name) = key;
         let clusters = kind == facts.clusters();
         let endpoints = *class == Class::Named && facts.types().referred_by(facts.clusters()).as_ref() == Some(kind);
@@ -145,7 +145,7 @@ impl Order {
     }
 
     /// Whether a cluster in the tables takes these endpoints. Without the order this is not known, and counts as true.
-    pub(super) fn may_take(&self, endpoints: &Name, facts: &Facts) -> bool {
+    pub(super) fn may_take(&self, endpoints: &Name, facts: &StageFacts) -> bool {
         !keeps_order(facts) || self.references.clusters_of(endpoints).any(|cluster| has_cluster(cluster, facts))
     }
 
@@ -168,13 +168,19 @@ impl Order {
     }
 
     /// Whether recording a change of a resource needs the resource that was in the tables before.
-    pub(super) fn follows(kind: &Type, facts: &Facts) -> bool {
+    pub(super) fn follows(kind: &Type, facts: &StageFacts) -> bool {
         matches!(kind.info().role, Role::Routing | Role::Clusters) && keeps_order(facts)
     }
 
     /// Records that a resource in the tables was added, replaced or removed. Returns the changes that have waited for it and are applied
     /// next.
-    pub(super) fn applied(&mut self, key: Key, old: Option<&Arc<Resource>>, facts: &Facts, now: Moment) -> Vec<Passed> {
+    pub(super) fn applied(
+        &mut self,
+        key: Key,
+        old: Option<&Arc<Resource>>,
+        facts: &StageFacts,
+        now: Moment,
+    ) -> Vec<SourcedUpdate> {
         if !keeps_order(facts) {
             return Vec::new();
         }
@@ -238,13 +244,13 @@ impl Order {
 
     /// Sets for how long each change waits at most: longer while one of its clusters exists and there is no room for it. Comes before
     /// [`Self::take_overdue`].
-    pub(super) fn bound_changes(&mut self, facts: &Facts) {
+    pub(super) fn bound_changes(&mut self, facts: &StageFacts) {
         let longest = facts.options().clusters_timeout.max(WAIT);
         self.waiting.set_longest(|cluster| lacks_room(cluster, facts), longest);
     }
 
     /// Returns changes that have waited long enough, each with the clusters that did not arrive. These are for [`Self::waited_for`].
-    pub(super) fn take_overdue(&mut self, now: Moment) -> Vec<(Passed, BTreeSet<Name>)> {
+    pub(super) fn take_overdue(&mut self, now: Moment) -> Vec<(SourcedUpdate, BTreeSet<Name>)> {
         self.references.on_time(now);
         let taken: Vec<_> = self.waiting.take_overdue(&self.times, now);
         let taken: Vec<_> = taken.into_iter().map(|(key, change)| change.into_passed(key)).collect();
@@ -261,7 +267,7 @@ impl Order {
     }
 
     /// Returns removed clusters that nothing refers to any more, and what has stayed for long enough.
-    pub(super) fn take_removals(&mut self, facts: &Facts, now: Moment) -> Vec<Passed> {
+    pub(super) fn take_removals(&mut self, facts: &StageFacts, now: Moment) -> Vec<SourcedUpdate> {
         self.note_released(now);
         let ended = self.take_ended(now, facts.options().reference_hold, |name| has_cluster(name, facts));
         ended.into_iter().map(|(key, removal)| removal.into_passed(key)).collect()
@@ -310,15 +316,15 @@ impl Order {
     }
 
     /// Returns the dangling clusters, each with since when.
-    pub(super) fn dangling<'a>(&'a self, facts: Facts<'a>) -> impl Iterator<Item = (&'a Name, Moment)> {
-        let is_absent = |entry: &Entry| matches!(entry.presence, Presence::Absent(_));
+    pub(super) fn dangling<'a>(&'a self, facts: StageFacts<'a>) -> impl Iterator<Item = (&'a Name, Moment)> {
+        let is_absent = |entry: &TableEntry| matches!(entry.presence, Presence::Absent(_));
         let is_gone =
             move |name: &Name| facts.tables().entry(facts.clusters(), Class::Named, name).is_some_and(is_absent);
         self.references.dangling().filter(move |(name, _)| knows_all_clusters_with(name, &facts) || is_gone(name))
     }
 
     /// Returns how many resources in the tables refer to a cluster. None without the order, which counts them.
-    pub(super) fn references_to(&self, cluster: &Name, facts: &Facts) -> Option<usize> {
+    pub(super) fn references_to(&self, cluster: &Name, facts: &StageFacts) -> Option<usize> {
         keeps_order(facts).then(|| self.references.count(cluster))
     }
 
@@ -354,13 +360,13 @@ impl Order {
     }
 }
 
-fn keeps_order(facts: &Facts) -> bool {
+fn keeps_order(facts: &StageFacts) -> bool {
     !facts.options().reference_hold.is_zero()
 }
 
 /// Returns whether the set that a cluster would be in is settled, so that a cluster missing from it is absent upstream or still
 /// to come.
-fn knows_all_clusters_with(cluster: &Name, facts: &Facts) -> bool {
+fn knows_all_clusters_with(cluster: &Name, facts: &StageFacts) -> bool {
     let clusters = facts.clusters();
     let Some(set) = facts.set_around(clusters, cluster) else { return false };
     // A client that requests a cluster by name does so once it has the route, so the route does not wait.
@@ -368,13 +374,13 @@ fn knows_all_clusters_with(cluster: &Name, facts: &Facts) -> bool {
 }
 
 /// Whether the server has sent a cluster for which there was no room. One that a client requests by name does not count: the client has the route by then.
-fn lacks_room(cluster: &Name, facts: &Facts) -> bool {
+fn lacks_room(cluster: &Name, facts: &StageFacts) -> bool {
     let (clusters, without_room) = (facts.clusters(), facts.tables().without_room());
     let has = |class| without_room.has(clusters, class, cluster);
     [Class::Wildcard, Class::Named].into_iter().any(has) && !facts.has_name(clusters, cluster)
 }
 
-fn has_cluster(name: &Name, facts: &Facts) -> bool {
+fn has_cluster(name: &Name, facts: &StageFacts) -> bool {
     [Class::Wildcard, Class::Named]
         .into_iter()
         .any(|class| facts.tables().resource(facts.clusters(), class, name).is_some())

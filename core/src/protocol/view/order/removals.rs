@@ -7,7 +7,7 @@ use super::references::References;
 use super::waiting::WaitTimes;
 use crate::protocol::keys::{Class, Key};
 use crate::protocol::moment::{Moment, earliest};
-use crate::protocol::view::update::{Evidence, Origin, Passed, Update};
+use crate::protocol::view::update::{Evidence, Origin, SourcedUpdate, Update};
 use crate::xds::{Name, Role, Type};
 
 /// What upstream has removed and stays for now.
@@ -23,9 +23,9 @@ pub(super) struct DeferredRemoval {
 }
 
 impl DeferredRemoval {
-    pub(super) fn into_passed(self, (kind, class, key): Key) -> Passed {
+    pub(super) fn into_passed(self, (kind, class, key): Key) -> SourcedUpdate {
         let update = Update::Absent { kind, class, key, evidence: Evidence::Reported };
-        Passed { update, origin: self.origin, received: self.since }
+        SourcedUpdate { update, origin: self.origin, received: self.since }
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::protocol::keys::Key;
 use crate::protocol::moment::Moment;
-use crate::protocol::view::update::{Origin, Passed, Update};
+use crate::protocol::view::update::{Origin, SourcedUpdate, Update};
 use crate::xds::{Authority, Name, Resource};
 
 /// Changes of routing that wait.
@@ -44,9 +44,9 @@ impl WaitingChange {
     }
 
     /// Returns what is applied once it waits no more, and the clusters that did not arrive.
-    pub(super) fn into_passed(self, (kind, class, key): Key) -> (Passed, BTreeSet<Name>) {
+    pub(super) fn into_passed(self, (kind, class, key): Key) -> (SourcedUpdate, BTreeSet<Name>) {
         let update = Update::Upsert { kind, class, key, resource: self.resource };
-        (Passed { update, origin: self.origin, received: self.since }, self.left)
+        (SourcedUpdate { update, origin: self.origin, received: self.since }, self.left)
     }
 }
 

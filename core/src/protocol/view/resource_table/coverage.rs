@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::entry::{AbsenceEvidence, Entry, Presence};
+use super::entry::{AbsenceEvidence, Presence, TableEntry};
 use crate::protocol::keys::Revision;
 use crate::protocol::view::update::Completeness;
 use crate::xds::Name;
@@ -82,7 +82,7 @@ impl Coverage {
     }
 
     /// Whether there is evidence that a name is absent which also counts for a client that stated the name.
-    pub fn is_absent_by_evidence(&self, entry: &Entry) -> bool {
+    pub fn is_absent_by_evidence(&self, entry: &TableEntry) -> bool {
         let said = matches!(entry.presence, Presence::Absent(_)) && entry.absence == AbsenceEvidence::Reported;
         said && entry.reported > self.evidence_from || entry.absence == AbsenceEvidence::Expired
     }

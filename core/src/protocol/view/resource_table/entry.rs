@@ -31,7 +31,7 @@ pub(crate) enum Applied {
 
 /// What a view knows of one name.
 #[derive(Debug, Clone)]
-pub struct Entry {
+pub struct TableEntry {
     /// The last change.
     pub changed: Revision,
     /// The last change of its body, which is all that a SotW client without wrappers sees.
@@ -54,7 +54,7 @@ pub struct Entry {
     pub(super) reported: Revision,
 }
 
-impl Entry {
+impl TableEntry {
     /// Returns the entry of a name that changed now, with nothing else known of it.
     pub(super) fn new(presence: Presence, history: PresenceHistory, revision: Revision, now: Moment) -> Self {
         Self {

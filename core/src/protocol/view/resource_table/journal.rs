@@ -6,7 +6,7 @@ use std::ops::Bound::{Excluded, Unbounded};
 
 use rpds::RedBlackTreeMapSync;
 
-use super::entry::{Entry, Presence};
+use super::entry::{Presence, TableEntry};
 use crate::protocol::keys::Revision;
 use crate::protocol::moment::Moment;
 use crate::protocol::view::receipts::Receipts;
@@ -124,7 +124,7 @@ impl Journal {
     }
 
     /// Takes out a name whose entry is about to be replaced.
-    pub(super) fn take_out(&mut self, name: &Name, entry: &Entry) {
+    pub(super) fn take_out(&mut self, name: &Name, entry: &TableEntry) {
         match entry.presence {
             Presence::Present(_) => {
                 self.additions.remove_mut(&entry.changed);

@@ -2,7 +2,7 @@
 
 use rpds::{HashTrieMapSync, QueueSync};
 
-use super::entry::{Entry, Presence};
+use super::entry::{Presence, TableEntry};
 use crate::protocol::keys::Revision;
 use crate::protocol::moment::Moment;
 use crate::protocol::view::options::ViewOptions;
@@ -64,9 +64,9 @@ impl TombstoneBodies {
 impl TombstoneBody {
     /// Returns the entry of the body, without the body. The name may have been added or removed again since: then its entry does not have
     /// this body. If the client requested it under another name, the body stays, because the removal has to state the resource's own name.
-    pub(super) fn taken_out_of(self, entries: &HashTrieMapSync<Name, Entry>) -> Option<(Name, Entry)> {
+    pub(super) fn taken_out_of(self, entries: &HashTrieMapSync<Name, TableEntry>) -> Option<(Name, TableEntry)> {
         let entry = entries.get(&self.name).filter(|entry| entry.changed == self.revision)?;
         let has_it = matches!(&entry.presence, Presence::Absent(Some(last)) if last.name == self.name);
-        has_it.then(|| (self.name, Entry { presence: Presence::Absent(None), ..entry.clone() }))
+        has_it.then(|| (self.name, TableEntry { presence: Presence::Absent(None), ..entry.clone() }))
     }
 }

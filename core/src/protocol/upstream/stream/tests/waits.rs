@@ -154,7 +154,7 @@ fn what_is_requested_a_second_time_is_listed_until_the_second_silence_is_over() 
     world.respond(DeltaDiscoveryResponse { resources: vec![resource("a")], ..Default::default() });
     world.later(1, true);
     let kind = world.table.resolve(EDS);
-    world.view.seek(SessionId(1), vec![Claim { kind, of: Claimed::Name(Class::Wildcard, "held".into()) }]);
+    world.view.add_claims(SessionId(1), vec![Claim { kind, of: Claimed::Name(Class::Wildcard, "held".into()) }]);
     let kinds = [WaitKind::Reopening, WaitKind::SecondSilence];
     world.later(10, true);
     assert_eq!(world.waits(&kinds), [], "the stream may be opened again at once");
@@ -168,7 +168,7 @@ fn what_is_requested_a_second_time_is_listed_until_the_second_silence_is_over() 
         assert_eq!(world.waits(&kinds), [(WaitKind::SecondSilence, all.clone(), 7, Some(1320))]);
         if round == 0 {
             let claim = Claimed::Name(Class::Wildcard, "other".into());
-            world.view.seek(SessionId(1), vec![Claim { kind: world.table.resolve(EDS), of: claim }]);
+            world.view.add_claims(SessionId(1), vec![Claim { kind: world.table.resolve(EDS), of: claim }]);
             world.later(10, true);
             let waits = world.waits(&kinds);
             assert_eq!(waits[0], (WaitKind::Reopening, all.clone(), 17, Some(240)), "{waits:?}");
@@ -211,7 +211,7 @@ fn an_answer_that_shows_no_end_is_listed_if_a_client_needs_the_end_and_nothing_e
         world.respond(DeltaDiscoveryResponse { resources: vec![resource("a"), mortal], ..Default::default() });
         world.later(1, true);
         if needs_end {
-            world.view.seek(SessionId(1), vec![Claim { kind: world.table.resolve(EDS), of: Claimed::Set }]);
+            world.view.add_claims(SessionId(1), vec![Claim { kind: world.table.resolve(EDS), of: Claimed::Set }]);
         }
         world.stream.ended(world.epoch);
         world.epoch = world.stream.opened();
