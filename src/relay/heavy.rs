@@ -65,14 +65,16 @@ pub(crate) async fn apart<T: Send + 'static>(
 }
 
 /// A thread for work that is done apart, until this is dropped.
-pub(super) struct ThreadApart(SemaphorePermit<'static>);
+pub(super) struct ThreadApart {
+    _until_dropped: SemaphorePermit<'static>,
+}
 
 impl ThreadApart {
     /// Waits until one is free for work with so many names.
     pub(super) async fn free(names: usize) -> Self {
         let threads = if names < HUGE { &APART } else { &APART_FOR_HUGE };
         match threads.acquire().await {
-            Ok(thread) => Self(thread),
+            Ok(thread) => Self { _until_dropped: thread },
             Err(_) => std::future::pending().await, // they are never closed
         }
     }
