@@ -154,12 +154,7 @@ impl ReloadControl {
     /// Does the same for a given cause. An error comes with its text for pages.
     async fn reload_and_tell(&self, cause: Cause) -> Result<ReloadReport, (anyhow::Error, String)> {
         let path = self.0.path.display();
-        // This says nothing about the file, so it does not count as a failure of it.
-        if let Err(error) = self.course().ensure_not_over() {
-            tracing::info!(file = %path, reason = %error, "configuration not read again");
-            let words = error.to_string();
-            return Err((error, words));
-        }
+        self.ensure_not_over()?;
         match self.try_reload().await {
             Ok(report) => {
                 let (changed, pending) = (report.changed.join(", "), report.pending.join(", "));
@@ -171,6 +166,7 @@ impl ReloadControl {
                 Ok(report)
             }
             Err(fault) => {
+                self.ensure_not_over()?; // a drain may have begun meanwhile
                 let (error, file) = (format!("{fault:#}"), self.0.path.clone());
                 let words = tokio::task::spawn_blocking(move || without_environment(&error, &file));
                 let words = words.await.unwrap_or_default();
@@ -182,10 +178,19 @@ impl ReloadControl {
         }
     }
 
+    /// Rejects a reload during a drain. This says nothing about the file, so it does not count as a failure of it.
+    fn ensure_not_over(&self) -> Result<(), (anyhow::Error, String)> {
+        let Err(error) = self.course().ensure_not_over() else { return Ok(()) };
+        tracing::info!(file = %self.0.path.display(), reason = %error, "configuration not read again");
+        let words = error.to_string();
+        Err((error, words))
+    }
+
     async fn try_reload(&self) -> anyhow::Result<ReloadReport> {
         let mut in_use = self.0.in_use.lock().await;
         // A load from disk goes to the present views, so the reload waits for it.
         self.0.serving.views.get().readiness().load().awaited().await;
+        self.course().ensure_not_over()?;
         // This waits for the disk, within the limit of each file.
         let reading = tokio::task::spawn_blocking({
             let (in_use, path) = (in_use.clone(), self.0.path.clone());

@@ -222,10 +222,10 @@ impl SessionBody {
             let made = match &mut self.making {
                 None => handle.poll_below(limit, cx.waker()),
                 Some(making) => {
-                    let step = ready!(making.poll(cx));
+                    let made = ready!(making.poll(cx));
                     self.making = None;
-                    let Some(step) = step else { continue };
-                    Ok(step)
+                    let Some(made) = made else { continue };
+                    made
                 }
             };
             let step = match made {
@@ -236,7 +236,7 @@ impl SessionBody {
                     continue;
                 }
                 Err(Unmade::ManyNames(names)) => {
-                    self.making = Some(Making::begin(handle.clone(), names, cx));
+                    self.making = Some(Making::begin(handle.clone(), names, limit, cx));
                     continue;
                 }
             };

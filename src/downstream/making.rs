@@ -8,11 +8,11 @@ use std::task::{Context, Poll, Wake, Waker, ready};
 
 use weir_core::protocol::session::Step;
 
-use crate::relay::{SessionHandle, step_apart};
+use crate::relay::{SessionHandle, Unmade, step_apart};
 
 /// The next step of a session, while another thread makes it.
 pub(super) struct Making {
-    step: Pin<Box<dyn Future<Output = Step> + Send>>,
+    step: Pin<Box<dyn Future<Output = Result<Step, Unmade>> + Send>>,
     news: Arc<News>,
 }
 
@@ -30,18 +30,18 @@ impl Wake for News {
 }
 
 impl Making {
-    pub(super) fn begin(handle: Arc<SessionHandle>, names: usize, cx: &Context<'_>) -> Self {
+    /// Begins the next step of a session with so many names, but makes no reply of about `limit` bytes or more.
+    pub(super) fn begin(handle: Arc<SessionHandle>, names: usize, limit: usize, cx: &Context<'_>) -> Self {
         let news = News::for_body(cx);
-        let known = news.clone();
+        let (waker, known) = (Waker::from(news.clone()), news.clone());
         let begins = move || known.has_come.store(false, Ordering::Release); // the step will know it
-        let step = Box::pin(step_apart(handle, names, &Waker::from(news.clone()), begins));
-        Self { step, news }
+        Self { step: Box::pin(step_apart(handle, names, limit, waker, begins)), news }
     }
 
     /// Returns the step; `None` if there was nothing to send, and something new has come since.
-    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Step>> {
+    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Step, Unmade>>> {
         let step = ready!(self.step.as_mut().poll(cx));
-        let is_old = matches!(step, Step::Idle(_)) && self.news.has_come.load(Ordering::Acquire);
+        let is_old = matches!(step, Ok(Step::Idle(_))) && self.news.has_come.load(Ordering::Acquire);
         Poll::Ready((!is_old).then_some(step))
     }
 }
@@ -69,14 +69,14 @@ mod tests {
             if comes {
                 Waker::from(news.clone()).wake();
             }
-            let Poll::Ready(step) = Making { step: Box::pin(async move { step }), news }.poll(&mut cx) else {
+            let Poll::Ready(step) = Making { step: Box::pin(async move { Ok(step) }), news }.poll(&mut cx) else {
                 panic!("it waits")
             };
             step
         };
-        assert!(matches!(polled(Step::Idle(None), false), Some(Step::Idle(None))));
+        assert!(matches!(polled(Step::Idle(None), false), Some(Ok(Step::Idle(None)))));
         assert!(polled(Step::Idle(None), true).is_none());
-        assert!(matches!(polled(Step::End(CloseReason::ViewFailed), true), Some(Step::End(_))));
+        assert!(matches!(polled(Step::End(CloseReason::ViewFailed), true), Some(Ok(Step::End(_)))));
         assert_eq!(woken.0.load(Ordering::Relaxed), 2);
     }
 }

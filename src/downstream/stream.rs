@@ -22,10 +22,10 @@ use super::request_limits::{self, RequestLimits, Subscribed};
 use super::slot::{Slot, Status};
 use crate::limit::Limit;
 use crate::memory::{Charge, StreamPlace, costs};
-use crate::relay::heavy::{self, HEAVY, HeavyTurn};
+use crate::relay::heavy::{HEAVY, ThreadApart};
 use crate::relay::{
-    Applied, ClientInfo, KeyHeaders, SessionHandle, TenantStream, ViewQuota, Views, fetch_reply, is_tapped,
-    open_session, tap_end, tap_request, until_session_is_free, work_apart,
+    Applied, ClientInfo, KeyHeaders, SessionHandle, SessionThread, TenantStream, ViewQuota, Views, fetch_reply,
+    is_tapped, open_session, tap_end, tap_request, until_session_is_free,
 };
 
 /// The context of a call.
@@ -54,6 +54,8 @@ pub(super) struct Call {
 struct NewNames {
     names: usize,
     bytes: usize,
+    /// How many names the list before had.
+    before: usize,
 }
 
 /// Reads requests for as long as the stream lives, even if the client does not read replies. Futures that are awaited once are boxed: otherwise
@@ -95,20 +97,21 @@ async fn converse(frames: &mut Frames, slot: &Arc<Slot>, call: &mut Call) -> Opt
         let counters = &call.views.counters().limits;
         let checked = request_limits::check(&message, variant_of(shape), call.limits, counters);
         let entries = checked.as_ref().map_or(0, |subscribed| subscribed.entries);
-        let (new, waiting) = match checked.and_then(|subscribed| admit_names(call, subscribed, message.len())) {
+        let (new, mut waiting) = match checked.and_then(|subscribed| admit_names(call, subscribed, message.len())) {
             Ok(new) => new,
             Err(status) => return Some(rejected(call, status)),
         };
         let tapped = may_be_tapped(slot, call).then(|| message.clone());
         frames.keep_pace(call.pace.as_ref(), 1, Limit::RequestsPerSecond).await;
-        let turn = large_turn(frames, call, entries).await;
         let decoded = match entries < HEAVY {
             true => decode_stating(message, slot, shape, &call.views, &call.peer),
             false => {
-                let (_paused, slot, views, peer) =
-                    (frames.pause(), slot.clone(), call.views.clone(), call.peer.clone());
-                let decode = move || decode_stating(message, &slot, shape, &views, &peer);
-                Box::pin(heavy::apart(entries, turn, decode)).await
+                let thread = Box::pin(paused(frames, ThreadApart::free(entries))).await;
+                let (slot, views, peer, charge) = (slot.clone(), call.views.clone(), call.peer.clone(), waiting.take());
+                let decode = move || (decode_stating(message, &slot, shape, &views, &peer), charge);
+                let (decoded, charge) = Box::pin(thread.run(decode)).await;
+                waiting = charge;
+                decoded
             }
         };
         let (request, stated) = match decoded {
@@ -117,7 +120,8 @@ async fn converse(frames: &mut Frames, slot: &Arc<Slot>, call: &mut Call) -> Opt
         };
         let request = match slot.handle() {
             Some(_) => request,
-            None => match sit_or_wait(frames, request, slot, call).await {
+            // A view may have to wait for its state on disk.
+            None => match paused(frames, Box::pin(sit(request, slot, call))).await {
                 Ok(request) => *request,
                 Err(status) => return Some(status),
             },
@@ -131,14 +135,20 @@ async fn converse(frames: &mut Frames, slot: &Arc<Slot>, call: &mut Call) -> Opt
             frames.wait(turn.delay(), Limit::RequestsPerTenant).await;
             turn.take();
         }
-        let turn = large_turn(frames, call, entries).await;
-        session_is_free(frames, handle).await;
-        let applied = match entries < HEAVY {
-            true => apply(&call.views, &call.quota, handle, request, stated, new),
+        let names = entries.max(new.before); // a list may leave out many
+        let applied = match names < HEAVY {
+            true => {
+                paused(frames, until_session_is_free(handle)).await;
+                apply(&call.views, &call.quota, handle, request, stated, new)
+            }
             false => {
-                let (_paused, views, quota) = (frames.pause(), call.views.clone(), call.quota.clone());
-                let work = move |handle: &SessionHandle| apply(&views, &quota, handle, request, stated, new);
-                Box::pin(work_apart(handle.clone(), entries, turn, work)).await
+                let thread = Box::pin(paused(frames, SessionThread::free(handle, names))).await;
+                let (views, quota, charge) = (call.views.clone(), call.quota.clone(), waiting.take());
+                let work = move |handle: &SessionHandle| {
+                    let _until_done = charge;
+                    apply(&views, &quota, handle, request, stated, new)
+                };
+                Box::pin(thread.run(handle.clone(), work)).await
             }
         };
         drop(waiting);
@@ -152,13 +162,7 @@ async fn converse(frames: &mut Frames, slot: &Arc<Slot>, call: &mut Call) -> Opt
             let text = format!("too many names of one tenant: the limit is {limit} ({key}); retry later");
             return Some(rejected(call, Status::exhausted(text)));
         }
-        let new_names = match poll_immediate(forwarded.as_mut()).await {
-            Some(new_names) => new_names,
-            None => {
-                let _paused = frames.pause();
-                forwarded.await
-            }
-        };
+        let new_names = paused(frames, forwarded.as_mut()).await;
         frames.keep_pace(call.names_pace.as_ref(), new_names, Limit::NewNamesPerSecond).await;
         if shape == Shape::Fetch {
             return Some(match Box::pin(fetch_reply(handle, handle.fetch_timeout())).await {
@@ -180,34 +184,15 @@ fn may_be_tapped(slot: &Slot, call: &Call) -> bool {
     slot.handle().map_or_else(|| call.views.clients().taps().is_any_open(), |handle| is_tapped(handle))
 }
 
-/// Opens the session of a stream. A view may have to wait for its state on disk. Only then is a pause recorded, because a pause stops the clock of
-/// the minimum rate for the whole connection.
-async fn sit_or_wait(frames: &Frames, request: Request, slot: &Slot, call: &Call) -> Result<Box<Request>, Status> {
-    let mut sitting = Box::pin(sit(request, slot, call));
-    if let Some(sat) = poll_immediate(sitting.as_mut()).await {
-        return sat;
+/// Waits for something. A pause is recorded only if it is not there at once, because a pause stops the clock of the minimum rate for the whole
+/// connection.
+async fn paused<T>(frames: &Frames, wait: impl Future<Output = T>) -> T {
+    let mut wait = pin!(wait);
+    if let Some(done) = poll_immediate(wait.as_mut()).await {
+        return done;
     }
     let _paused = frames.pause();
-    sitting.await
-}
-
-/// Waits for the turn of a request with this many names. Small requests need no turn.
-async fn large_turn(frames: &Frames, call: &Call, entries: usize) -> Option<HeavyTurn> {
-    let mut turn = pin!(call.views.shared().requests.turn(entries));
-    if let Some(turn) = poll_immediate(turn.as_mut()).await {
-        return turn;
-    }
-    let _paused = frames.pause();
-    turn.await
-}
-
-/// Waits while another thread works with the session.
-async fn session_is_free(frames: &Frames, handle: &SessionHandle) {
-    let mut free = pin!(until_session_is_free(handle));
-    if poll_immediate(free.as_mut()).await.is_none() {
-        let _paused = frames.pause();
-        free.await;
-    }
+    wait.await
 }
 
 /// Finds room for the new names of a request, at least for their cost to a session, and charges a large request itself until it
@@ -218,7 +203,7 @@ fn admit_names(call: &mut Call, of: Subscribed, message: usize) -> Result<(NewNa
         Variant::Sotw => call.listed.insert(of_type, names).unwrap_or_default(),
         Variant::Delta => 0,
     };
-    let new = NewNames { names: names.saturating_sub(known), bytes };
+    let new = NewNames { names: names.saturating_sub(known), bytes, before: known };
     // The node is not decoded yet and stays encoded.
     let lists = message.saturating_sub(node);
     let (of_names, of_lists) = (costs::names(new.names, 0, bytes), DECODED * lists);
@@ -339,7 +324,13 @@ async fn ends(end: &mut Option<Pin<Box<impl Future<Output = Status>>>>) -> Statu
 /// Waits for this stream's turn to end, after a response or at the end of the grace period.
 async fn drain_turn(drain: &mut Drain, slot: &Slot) {
     drain.begins().await;
-    let bytes = slot.handle().map_or(0, |handle| handle.subscribed_bytes());
+    let bytes = match slot.handle() {
+        Some(handle) => {
+            until_session_is_free(handle).await;
+            handle.subscribed_bytes()
+        }
+        None => 0,
+    };
     Box::pin(drain.turn_comes(bytes)).await;
     let _ = Box::pin(tokio::time::timeout_at(drain.grace_ends(), slot.answered())).await;
 }

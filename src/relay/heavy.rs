@@ -15,11 +15,11 @@ use crate::shared_runtime;
 #[derive(Debug, Clone)]
 pub(crate) struct HeavyTurns(Arc<Semaphore>);
 
-/// A turn, until this is dropped. Its holder waits at most for heavy work that another thread does.
+/// A turn, until this is dropped. Its holder must not wait for anything.
 pub(crate) type HeavyTurn = OwnedSemaphorePermit;
 
 impl HeavyTurns {
-    /// Half of the workers may have large requests.
+    /// Half as many as there are workers.
     pub(crate) fn new() -> Self {
         Self(Arc::new(Semaphore::new((workers() / 2).max(1))))
     }
@@ -55,23 +55,14 @@ pub(crate) fn beside_others<T>(names: usize, work: impl FnOnce() -> T) -> T {
     THREADS.beside_others(names, work)
 }
 
-/// Lets another thread do work with so many names, and keep the turn meanwhile. Once begun it is done, also if nobody waits for it any more.
-pub(crate) async fn apart<T: Send + 'static>(
-    names: usize,
-    turn: Option<HeavyTurn>,
-    work: impl FnOnce() -> T + Send + 'static,
-) -> T {
-    ThreadApart::free(names).await.run(turn, work).await
-}
-
-/// A thread for work that is done apart, until this is dropped.
-pub(super) struct ThreadApart {
+/// A thread for work on many names of a session, until this is dropped. There are few, so this is the turn of such work too.
+pub(crate) struct ThreadApart {
     _until_dropped: SemaphorePermit<'static>,
 }
 
 impl ThreadApart {
     /// Waits until one is free for work with so many names.
-    pub(super) async fn free(names: usize) -> Self {
+    pub(crate) async fn free(names: usize) -> Self {
         let threads = if names < HUGE { &APART } else { &APART_FOR_HUGE };
         match threads.acquire().await {
             Ok(thread) => Self { _until_dropped: thread },
@@ -79,14 +70,10 @@ impl ThreadApart {
         }
     }
 
-    /// Does the work on it.
-    pub(super) async fn run<T: Send + 'static>(
-        self,
-        turn: Option<HeavyTurn>,
-        work: impl FnOnce() -> T + Send + 'static,
-    ) -> T {
+    /// Does the work on it. Once begun the work is done, also if nobody waits for it any more.
+    pub(crate) async fn run<T: Send + 'static>(self, work: impl FnOnce() -> T + Send + 'static) -> T {
         let working = shared_runtime::spawn_blocking(move || {
-            let _until_done = (turn, self);
+            let _until_done = self;
             work()
         });
         match working.await.map_err(JoinError::try_into_panic) {
@@ -165,6 +152,10 @@ mod tests {
 
     const PATIENCE: Duration = Duration::from_secs(20);
 
+    async fn apart<T: Send + 'static>(names: usize, work: impl FnOnce() -> T + Send + 'static) -> T {
+        ThreadApart::free(names).await.run(work).await
+    }
+
     /// With a single worker, a task that keeps it and waits for another task waits for ever.
     #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
     async fn heavy_work_does_not_keep_its_worker_and_light_work_does() {
@@ -200,12 +191,12 @@ mod tests {
     async fn work_with_many_names_does_not_wait_for_work_with_very_many() {
         let (begun, begins) = tokio::sync::oneshot::channel();
         let (end, ends) = mpsc::channel::<()>();
-        let huge = tokio::spawn(apart(HUGE, None, move || {
+        let huge = tokio::spawn(apart(HUGE, move || {
             let _ = begun.send(());
             ends.recv_timeout(PATIENCE).is_ok()
         }));
         begins.await.unwrap();
-        let heavy = tokio::time::timeout(PATIENCE, apart(HUGE - 1, None, || 7));
+        let heavy = tokio::time::timeout(PATIENCE, apart(HUGE - 1, || 7));
         assert_eq!(heavy.await, Ok(7));
         end.send(()).unwrap();
         assert!(huge.await.unwrap());
@@ -227,7 +218,7 @@ mod tests {
             let done = runtime.block_on(async {
                 let (to, from) = mpsc::channel();
                 tokio::spawn(async move { to.send(()) });
-                apart(HEAVY, None, move || from.recv_timeout(PATIENCE).is_ok()).await
+                apart(HEAVY, move || from.recv_timeout(PATIENCE).is_ok()).await
             });
             let _ = tell.send(done);
         });
@@ -236,25 +227,29 @@ mod tests {
 
     #[tokio::test]
     async fn a_panic_of_work_that_is_done_apart_is_one_of_who_waits_for_it() {
-        let waits = tokio::spawn(apart::<()>(HEAVY, None, || panic!("on purpose")));
+        let waits = tokio::spawn(apart::<()>(HEAVY, || panic!("on purpose")));
         assert!(waits.await.unwrap_err().is_panic());
     }
 
+    /// The threads are those of the process, so other tests may have them too.
     #[tokio::test]
-    async fn a_turn_lasts_until_work_that_is_done_apart_is_over_although_nobody_waits_for_it() {
-        let turns = HeavyTurns::of(1);
-        let (turn, (end, ended)) = (turns.turn(HEAVY).await, mpsc::channel::<()>());
+    async fn a_thread_is_taken_until_its_work_is_over_although_nobody_waits_for_it() {
+        let (end, ended) = mpsc::channel::<()>();
         let (begun, begins) = tokio::sync::oneshot::channel();
-        let waits = tokio::spawn(apart(HEAVY, turn, move || {
+        let waits = tokio::spawn(apart(HUGE, move || {
             let _ = begun.send(());
             let _ = ended.recv_timeout(PATIENCE);
         }));
         begins.await.unwrap();
         waits.abort();
         assert!(waits.await.unwrap_err().is_cancelled());
-        assert!(tokio::time::timeout(Duration::from_millis(20), turns.turn(HEAVY)).await.is_err());
-        drop(end);
-        assert!(turns.turn(HEAVY).await.is_some());
+        let mut others = Vec::new();
+        while let Ok(other) = APART_FOR_HUGE.try_acquire() {
+            others.push(other);
+        }
+        assert!(others.len() < (workers() / 2).max(1));
+        drop((end, others));
+        ThreadApart::free(HUGE).await;
     }
 
     #[tokio::test]

@@ -104,8 +104,6 @@ pub(crate) struct Shared {
     pub(crate) memory: Arc<Memory>,
     pub(crate) tenants: Arc<Tenants>,
     pub(crate) readers: ResponseReaders,
-    /// The turns of large requests.
-    pub(crate) requests: HeavyTurns,
     /// The turns of views with work on many names.
     pub(super) heavy_views: HeavyTurns,
     pub(crate) clock: Clock,
@@ -144,7 +142,6 @@ impl Shared {
             incidents: Arc::new(Incidents::with_brakes(protocol.view.brakes.types.iter().map(|name| &**name))),
             client_log: Arc::default(),
             readers: ResponseReaders::new(table.clone(), store.clone()),
-            requests: HeavyTurns::new(),
             heavy_views: HeavyTurns::of_views(),
             store,
             clock,

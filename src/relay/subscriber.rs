@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
+use std::time::Duration;
 
 use weir_core::protocol::moment::Moment;
 use weir_core::protocol::upstream::ServerStatus;
@@ -25,6 +26,8 @@ pub(super) enum Notice {
     ClaimsRefused(Vec<Claim>),
     /// The view has room for claims again.
     ClaimRoom,
+    /// The last reply is sent this long after it was made.
+    ReplyLate(Duration),
     StatedVersionsRefused,
     /// The server ends streams that request this type.
     TypeRefused(Type, Arc<ServerStatus>),

@@ -39,7 +39,8 @@ fn every_history_ends_with_each_client_holding_exactly_what_it_requested() {
         }
     }
     println!("seeds {seed}..{}\n{coverage}", seed + count);
-    if count >= ENOUGH {
+    // A fault that is planted has to be noticed by what it does, and not by what it leaves out.
+    if count >= ENOUGH && std::env::var_os("WEIR_MUTANT").is_none() {
         let missing = coverage.never_reached();
         assert!(missing.is_empty(), "the histories never reached {missing:?}");
     }

@@ -44,7 +44,8 @@ fn no_outage_takes_anything_from_anybody_and_the_first_server_serves_in_the_end(
     for seed in first..first + histories {
         reached.extend(run(seed).unwrap());
     }
-    if histories > 100 {
+    // A fault that is planted has to be noticed by what it does, and not by what it leaves out.
+    if histories > 100 && std::env::var_os("WEIR_MUTANT").is_none() {
         let missing: Vec<_> = ROWS.iter().filter(|row| !reached.contains(row)).collect();
         assert!(missing.is_empty(), "rows of the table that no history reached: {missing:?}");
     }

@@ -9,7 +9,7 @@ use weir_core::protocol::session::{Estimate, Step};
 use weir_core::protocol::view::LeaseAccess as _;
 
 use super::SessionHandle;
-use crate::relay::heavy::{HEAVY, HeavyTurn, ThreadApart};
+use crate::relay::heavy::{HEAVY, ThreadApart};
 
 /// Why no step was made.
 #[derive(Debug)]
@@ -36,47 +36,62 @@ impl Drop for Apart {
     }
 }
 
-/// Lets another thread do work on so many names of a session. Then its body is woken.
-pub(crate) async fn work_apart<T: Send + 'static>(
-    handle: Arc<SessionHandle>,
-    names: usize,
-    turn: Option<HeavyTurn>,
-    work: impl FnOnce(&SessionHandle) -> T + Send + 'static,
-) -> T {
-    let done = run(handle.clone(), names, turn, work).await;
-    handle.waker.wake();
-    done
+/// A thread for work on a session that no other thread works with.
+pub(crate) struct SessionThread(ThreadApart);
+
+impl SessionThread {
+    /// Waits until one is free for work on so many names. Meanwhile others may work with the session. A thread that would wait for them is given
+    /// back.
+    pub(crate) async fn free(handle: &SessionHandle, names: usize) -> Self {
+        loop {
+            handle.session.until_free().await;
+            let thread = ThreadApart::free(names).await;
+            if !handle.session.is_apart() {
+                return Self(thread);
+            }
+        }
+    }
+
+    /// Does the work on it. Then the body of the session is woken.
+    pub(crate) async fn run<T: Send + 'static>(
+        self,
+        handle: Arc<SessionHandle>,
+        work: impl FnOnce(&SessionHandle) -> T + Send + 'static,
+    ) -> T {
+        let done = self.begin(handle.clone(), work).await;
+        handle.waker.wake();
+        done
+    }
+
+    fn begin<T: Send + 'static, W: FnOnce(&SessionHandle) -> T + Send + 'static>(
+        self,
+        handle: Arc<SessionHandle>,
+        work: W,
+    ) -> impl Future<Output = T> + Send + use<T, W> {
+        let apart = Apart::begin(handle);
+        self.0.run(move || {
+            let apart = apart;
+            work(&apart.0)
+        })
+    }
 }
 
-/// Lets another thread make the next step of a session with so many names. From the call of `begins` on, the waker is woken if anything comes that
-/// the step may not know.
-pub(crate) fn step_apart<B: FnOnce() + Send + 'static>(
+/// Lets another thread make the next step of a session with so many names, but no reply of about `limit` bytes or more. `begins` is called just
+/// before. From then on the waker is woken if anything comes that the step may not know.
+pub(crate) async fn step_apart(
     handle: Arc<SessionHandle>,
     names: usize,
-    waker: &Waker,
-    begins: B,
-) -> impl Future<Output = Step> + Send + use<B> {
-    handle.waker.register(waker);
-    run(handle, names, None, move |handle| {
+    limit: usize,
+    waker: Waker,
+    begins: impl FnOnce() + Send + 'static,
+) -> Result<Step, Unmade> {
+    let thread = SessionThread::free(&handle, names).await;
+    let step = move |handle: &SessionHandle| {
         begins();
-        handle.step()
-    })
-}
-
-/// While this waits for a thread, others may work with the session.
-async fn run<T: Send + 'static>(
-    handle: Arc<SessionHandle>,
-    names: usize,
-    turn: Option<HeavyTurn>,
-    work: impl FnOnce(&SessionHandle) -> T + Send + 'static,
-) -> T {
-    let thread = ThreadApart::free(names).await;
-    let apart = Apart::begin(handle);
-    let work = move || {
-        let apart = apart;
-        work(&apart.0)
+        handle.waker.register(&waker); // what came before is in the snapshot or the inbox, which the step reads
+        handle.step_below(limit, usize::MAX)
     };
-    thread.run(turn, work).await
+    thread.begin(handle, step).await
 }
 
 /// Waits until no other thread works with a session.
@@ -90,7 +105,10 @@ impl SessionHandle {
         self.session.until_free().await;
         let names = self.session.lock().report().kept_names().names;
         match self.itself.upgrade().filter(|_| names >= HEAVY) {
-            Some(handle) => Box::pin(work_apart(handle, names, None, Self::close)).await,
+            Some(handle) => {
+                let thread = Box::pin(SessionThread::free(self, names)).await;
+                Box::pin(thread.run(handle, Self::close)).await;
+            }
             None => self.close(),
         }
         // The names stay charged until the view, which still has them, releases them.

@@ -73,13 +73,21 @@ pub(super) fn await_place(handle: &SessionHandle) {
     }
     let (handle, commands) = (handle.itself.clone(), handle.place.commands.clone());
     runtime.spawn(async move {
-        let place = commands.reserve_owned().await;
-        let (Some(handle), Ok(place)) = (handle.upgrade(), place) else { return };
-        handle.awaits_place.store(false, Ordering::Release);
-        let mut session = handle.session.lock();
-        let claims = session.take_claims();
-        if !claims.is_empty() {
-            place.send(Command::Claims(handle.client.id, claims)); // before the session can leave
+        loop {
+            let place = commands.clone().reserve_owned().await;
+            let (Some(handle), Ok(place)) = (handle.upgrade(), place) else { return };
+            if handle.session.is_apart() {
+                drop(place); // the view's other sessions need not wait for heavy work
+                handle.session.until_free().await;
+                continue;
+            }
+            handle.awaits_place.store(false, Ordering::Release);
+            let mut session = handle.session.lock();
+            let claims = session.take_claims();
+            if !claims.is_empty() {
+                place.send(Command::Claims(handle.client.id, claims)); // before the session can leave
+            }
+            return;
         }
     });
 }

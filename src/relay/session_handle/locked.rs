@@ -81,6 +81,7 @@ impl LockedSession {
                 Notice::NamesRefused(names) => session.on_names_refused(&names),
                 Notice::ClaimsRefused(claims) => session.on_claims_refused(claims),
                 Notice::ClaimRoom => session.on_claim_room(),
+                Notice::ReplyLate(by) => session.on_late_reply(by),
                 Notice::StatedVersionsRefused => session.end_if_refused(),
                 Notice::ViewRefused(status) => session.on_view_refused(&status),
                 Notice::TypeRefused(kind, status) => session.on_type_refused(&kind, &status),

@@ -28,7 +28,7 @@ use weir_core::protocol::session::{
 use weir_core::protocol::view::Snapshot;
 use weir_core::xds::{HeldVersions, Type};
 
-pub(crate) use self::apart::{Unmade, step_apart, until_session_is_free, work_apart};
+pub(crate) use self::apart::{SessionThread, Unmade, step_apart, until_session_is_free};
 pub(super) use self::charging::SessionCharge;
 pub(crate) use self::interest::Applied;
 use self::interest::{InterestForwarding, await_place};
@@ -195,14 +195,14 @@ impl SessionHandle {
             Ok(session) => session,
             Err(unread) => return Err(self.many_names(unread, now)),
         };
-        let names = session.report().pending_names();
-        if names >= many {
-            return Err(self.many_names(names, now));
-        }
         let estimate = if limit < usize::MAX { session.report().estimate(&newest) } else { Estimate::default() };
         if estimate.bytes >= limit {
             self.transit.set(Some(Blocker::Turn), now);
             return Err(Unmade::Large(estimate));
+        }
+        let names = session.report().pending_names();
+        if names >= many {
+            return Err(self.many_names(names, now));
         }
         let step = session.poll(&newest, &mut &*self.place.published, now);
         if self.traces.is_active() {
@@ -277,7 +277,8 @@ impl SessionHandle {
         let now = self.place.clock.now();
         let newest = self.place.published.newest();
         let mut session = self.session.lock();
-        let fetched = session.fetch(&newest, &mut &*self.place.published, now, at_last);
+        let names = session.report().pending_names();
+        let fetched = beside_others(names, || session.fetch(&newest, &mut &*self.place.published, now, at_last));
         self.forward_claims(&mut session);
         fetched
     }
@@ -351,7 +352,7 @@ impl SessionHandle {
         if matches!(&notice, Notice::NamesChanged(changes) if changes.is_empty()) {
             return; // a session of `*` has a cursor instead
         }
-        let wakes = !matches!(notice, Notice::NamesChanged(_) | Notice::ClaimsRefused(_));
+        let wakes = !matches!(notice, Notice::NamesChanged(_) | Notice::ClaimsRefused(_) | Notice::ReplyLate(_));
         self.session.notify(notice);
         if wakes {
             self.waker.wake();

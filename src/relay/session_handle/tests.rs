@@ -206,7 +206,8 @@ async fn while_another_thread_works_with_a_session_nobody_keeps_a_thread_waiting
         let _ = begun.send(());
         ended.recv_timeout(Duration::from_secs(20)).is_ok()
     };
-    let working = tokio::spawn(work_apart(bench.handle.clone(), 0, None, work));
+    let thread = SessionThread::free(&bench.handle, 0).await;
+    let working = tokio::spawn(thread.run(bench.handle.clone(), work));
     begins.await.unwrap();
     let waker = Waker::from(bench.woken.clone());
     assert!(matches!(bench.handle.poll_below(usize::MAX, &waker), Ok(Step::Idle(None))));
@@ -221,7 +222,7 @@ async fn while_another_thread_works_with_a_session_nobody_keeps_a_thread_waiting
 
 /// Returns a session whose client requests so many names.
 fn with_names(count: usize) -> Bench {
-    let bench = Bench::new(9);
+    let bench = Bench::new(HEAVY); // none of its commands has to wait
     let names = (0..count).map(|number| format!("route-{number}")).collect();
     bench.request(|request| request.resource_names_subscribe = names);
     bench
@@ -231,12 +232,17 @@ fn polled(bench: &Bench) -> Result<Step, Unmade> {
     bench.handle.poll_below(usize::MAX, Waker::noop())
 }
 
+/// Lets another thread make the next step.
+fn step(bench: &Bench, waker: &Waker) -> impl Future<Output = Result<Step, Unmade>> + use<> {
+    step_apart(bench.handle.clone(), HEAVY, usize::MAX, waker.clone(), || {})
+}
+
 #[tokio::test]
 async fn another_thread_visits_many_names_and_few_are_visited_at_once() {
     assert!(matches!(polled(&with_names(HEAVY - 1)), Ok(Step::Idle(_))));
     let many = with_names(HEAVY);
     assert!(matches!(polled(&many), Err(Unmade::ManyNames(HEAVY))));
-    assert!(matches!(step_apart(many.handle.clone(), HEAVY, Waker::noop(), || {}).await, Step::Idle(_)));
+    assert!(matches!(step(&many, Waker::noop()).await, Ok(Step::Idle(_))));
     assert!(matches!(polled(&many), Ok(Step::Idle(_))), "they are visited");
 }
 
@@ -254,7 +260,7 @@ async fn another_thread_reads_many_changes_that_came_during_a_reply() {
     bench.handle.notify(Notice::NamesChanged((0..HEAVY).map(change).collect()));
     drop(reply);
     assert!(matches!(polled(&bench), Err(Unmade::ManyNames(HEAVY))));
-    step_apart(bench.handle.clone(), HEAVY, Waker::noop(), || {}).await;
+    step(&bench, Waker::noop()).await.expect("a step");
     assert!(polled(&bench).is_ok());
 }
 
@@ -271,11 +277,56 @@ async fn the_next_step_that_another_thread_makes_is_the_one_that_would_be_made_h
     let bench = Bench::new(9);
     bench.request(|request| request.resource_names_subscribe = vec!["a".into()]);
     let waker = Waker::from(bench.woken.clone());
-    assert!(matches!(step_apart(bench.handle.clone(), 0, &waker, || {}).await, Step::Idle(_)));
+    assert!(matches!(step(&bench, &waker).await, Ok(Step::Idle(_))));
     bench.handle.notify(Notice::InterestApplied);
     assert_eq!(bench.woken(), 1, "what comes after it wakes the body");
-    drop(step_apart(bench.handle.clone(), 0, &waker, || {})); // the body ends before it is made
-    assert!(!bench.handle.session.is_apart());
+    let mut unmade = Box::pin(step(&bench, &waker)); // the body ends before it is made
+    while !bench.handle.session.is_apart() {
+        assert!(unmade.as_mut().now_or_never().is_none());
+        tokio::task::yield_now().await;
+    }
+    drop(unmade);
+    until_session_is_free(&bench.handle).await;
+}
+
+/// What comes before the step begins wakes the body, whose waker is then gone.
+#[tokio::test]
+async fn a_body_whose_step_had_to_wait_for_a_thread_is_woken_by_what_comes_after_the_step() {
+    let bench = with_names(HEAVY);
+    let waker = Waker::from(bench.woken.clone());
+    assert!(matches!(bench.handle.poll_below(usize::MAX, &waker), Err(Unmade::ManyNames(_))));
+    let made = step(&bench, &waker);
+    bench.handle.notify(Notice::InterestApplied);
+    assert_eq!(bench.woken(), 1);
+    assert!(matches!(made.await, Ok(Step::Idle(None))));
+    bench.handle.notify(Notice::InterestApplied);
+    assert_eq!(bench.woken(), 2);
+}
+
+#[tokio::test]
+async fn a_large_reply_with_many_names_waits_for_its_turn_before_it_is_made() {
+    let bench = with_names(HEAVY);
+    let (table, names) = (Arc::new(TypeTable::new()), 0..HEAVY);
+    let (kind, mut view, store) = (table.resolve(RDS), View::new(table, Arc::default()), BodyStore::default());
+    let upserts = names.map(|number| {
+        let name = format!("route-{number}");
+        let wanted = InterestChange { kind: kind.clone(), selector: Selector::Name(name.as_str().into()), on: true };
+        view.change_interest(SessionId(1), wanted, Moment::START);
+        let any = Any { type_url: RDS.into(), value: vec![0; 1024].into() };
+        let wrapper = discovery::Resource { name: name.clone(), resource: Some(any), ..Default::default() };
+        let resource = Arc::new(Resource::from_wrapper(0, wrapper, &kind, &store).unwrap());
+        Update::Upsert { kind: kind.clone(), class: Class::Named, key: name.as_str().into(), resource }
+    });
+    let upserts = upserts.collect();
+    view.apply(upserts, Moment::START);
+    view.publish();
+    bench.handle.place.published.replace(view.snapshot());
+    let limit = HEAVY * 512;
+    assert!(matches!(bench.handle.poll_below(limit, Waker::noop()), Err(Unmade::Large(_))));
+    let below = step_apart(bench.handle.clone(), HEAVY, limit, Waker::noop().clone(), || {});
+    assert!(matches!(below.await, Err(Unmade::Large(_))), "nor is it made apart");
+    assert!(matches!(polled(&bench), Err(Unmade::ManyNames(HEAVY))));
+    assert!(matches!(step(&bench, Waker::noop()).await, Ok(Step::Reply(_))));
 }
 
 #[tokio::test]

@@ -9,6 +9,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep, sleep_until};
 use weir_core::protocol::session::{FetchResult, Step};
 
+use super::Notice;
 use super::SessionHandle;
 use super::transit::Blocker;
 
@@ -57,7 +58,7 @@ pub(crate) fn reply_waits(handle: &SessionHandle, obstruction: Blocker) {
 /// Notes that a reply is sent now, so long after it was made.
 pub(crate) fn reply_is_late(handle: &SessionHandle, by: Duration) {
     reply_waits(handle, Blocker::Unread);
-    handle.session.lock().on_late_reply(by);
+    handle.notify(Notice::ReplyLate(by));
 }
 
 /// Ends the session when dropped.
