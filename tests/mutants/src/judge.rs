@@ -98,7 +98,8 @@ pub fn run(
             / threads.min(tests.len() as u32);
     let mut child = Command::new("sh")
         .arg("-c")
-        .arg(format!("ulimit -v {}; exec \"$0\" \"$@\"", settings.memory_mib * 1024))
+        // The time ends a program that runs away, if this one was killed.
+        .arg(format!("ulimit -t {CPU_SECONDS}; ulimit -v {}; exec \"$0\" \"$@\"", settings.memory_mib * 1024))
         .arg(&program.path)
         .args(["--exact", "--test-threads", &threads.to_string()])
         .args(tests.iter().map(|test| &test.name))
@@ -151,3 +152,6 @@ fn end(child: &mut Child) -> Result<()> {
     child.wait()?;
     Ok(())
 }
+
+/// The processor time of a program, more than any needs.
+const CPU_SECONDS: u32 = 1800;
