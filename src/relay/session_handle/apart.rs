@@ -99,31 +99,29 @@ pub(crate) async fn until_session_is_free(handle: &SessionHandle) {
     handle.session.until_free().await;
 }
 
-impl SessionHandle {
-    /// Ends the session when its stream has ended. Its subscriptions end with it.
-    pub(crate) async fn leave(&self) {
-        self.session.until_free().await;
-        let names = self.session.lock().report().kept_names().names;
-        match self.itself.upgrade().filter(|_| names >= HEAVY) {
-            Some(handle) => {
-                let thread = Box::pin(SessionThread::free(self, names)).await;
-                Box::pin(thread.run(handle, Self::close)).await;
-            }
-            None => self.close(),
+/// Ends a session, as [`SessionHandle::leave`] does.
+pub(super) async fn leave(handle: &SessionHandle) {
+    handle.session.until_free().await;
+    let names = handle.session.lock().report().kept_names().names;
+    match handle.itself.upgrade().filter(|_| names >= HEAVY) {
+        Some(itself) => {
+            let thread = Box::pin(SessionThread::free(handle, names)).await;
+            Box::pin(thread.run(itself, close)).await;
         }
-        // The names stay charged until the view, which still has them, releases them.
-        self.interest().send_last().await;
-        self.place.clients.leave(self.client.id);
-        self.place.log.stream_ended(&self.client);
-        self.traces.end(&self.client, &self.place.counters.traces);
+        None => close(handle),
     }
+    // The names stay charged until the view, which still has them, releases them.
+    handle.interest().send_last().await;
+    handle.place.clients.leave(handle.client.id);
+    handle.place.log.stream_ended(&handle.client);
+    handle.traces.end(&handle.client, &handle.place.counters.traces);
+}
 
-    fn close(&self) {
-        let mut session = self.session.lock();
-        session.report().unanswered().for_each(|(of, since)| self.deliveries().given_up(of, since));
-        session.close();
-        // Sweeps leases now: no other session may take one for a long time, and the lease keeps a snapshot.
-        (&*self.place.published).access(|leases| leases.sweep(self.place.clock.now()));
-        self.note_nacks(session.take_nack_changes());
-    }
+fn close(handle: &SessionHandle) {
+    let mut session = handle.session.lock();
+    session.report().unanswered().for_each(|(of, since)| handle.deliveries().given_up(of, since));
+    session.close();
+    // Sweeps leases now: no other session may take one for a long time, and the lease keeps a snapshot.
+    (&*handle.place.published).access(|leases| leases.sweep(handle.place.clock.now()));
+    handle.note_nacks(session.take_nack_changes());
 }

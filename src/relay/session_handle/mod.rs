@@ -320,6 +320,11 @@ impl SessionHandle {
         self.place.clock
     }
 
+    /// Ends the session when its stream has ended. Its subscriptions end with it.
+    pub(crate) async fn leave(&self) {
+        apart::leave(self).await;
+    }
+
     /// Releases the names: the view has removed the session.
     pub(super) fn release_names(&self) {
         self.place.charge.release_names();
