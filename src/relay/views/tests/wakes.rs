@@ -47,6 +47,7 @@ impl Subscriber for Watcher {
             Notice::NamesRefused(_) => "refused names",
             Notice::ClaimsRefused(_) => "refused claims",
             Notice::ClaimRoom => "room for claims",
+            Notice::ReplyLate(_) => "late reply",
             Notice::StatedVersionsRefused => "refused versions",
             Notice::TypeRefused(..) => "refused type",
             Notice::ViewRefused(..) => "refused view",
