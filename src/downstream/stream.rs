@@ -22,10 +22,10 @@ use super::request_limits::{self, RequestLimits, Subscribed};
 use super::slot::{Slot, Status};
 use crate::limit::Limit;
 use crate::memory::{Charge, StreamPlace, costs};
-use crate::relay::heavy::{HEAVY, ThreadApart};
+use crate::relay::heavy::{HEAVY, HeavyKind, ThreadApart};
 use crate::relay::{
     Applied, ClientInfo, KeyHeaders, SessionHandle, SessionThread, TenantStream, ViewQuota, Views, fetch_reply,
-    is_tapped, open_session, tap_end, tap_request, until_session_is_free,
+    is_tapped, open_session, tap_end, tap_request, unread_names, until_session_is_free,
 };
 
 /// The context of a call.
@@ -106,7 +106,7 @@ async fn converse(frames: &mut Frames, slot: &Arc<Slot>, call: &mut Call) -> Opt
         let decoded = match entries < HEAVY {
             true => decode_stating(message, slot, shape, &call.views, &call.peer),
             false => {
-                let thread = Box::pin(paused(frames, ThreadApart::free(entries))).await;
+                let thread = Box::pin(paused(frames, ThreadApart::free(HeavyKind::Request, entries))).await;
                 let (slot, views, peer, charge) = (slot.clone(), call.views.clone(), call.peer.clone(), waiting.take());
                 let decode = move || (decode_stating(message, &slot, shape, &views, &peer), charge);
                 let (decoded, charge) = Box::pin(thread.run(decode)).await;
@@ -135,20 +135,19 @@ async fn converse(frames: &mut Frames, slot: &Arc<Slot>, call: &mut Call) -> Opt
             frames.wait(turn.delay(), Limit::RequestsPerTenant).await;
             turn.take();
         }
-        let names = entries.max(new.before); // a list may leave out many
+        until_session_is_free(handle).await; // the client's own work stops no clock
+        let names = entries.max(new.before).max(unread_names(handle)); // a list may leave out many
         let applied = match names < HEAVY {
-            true => {
-                paused(frames, until_session_is_free(handle)).await;
-                apply(&call.views, &call.quota, handle, request, stated, new)
-            }
+            true => apply(&call.views, &call.quota, handle, request, stated, new),
             false => {
-                let thread = Box::pin(paused(frames, SessionThread::free(handle, names))).await;
+                let thread = SessionThread::free(handle, HeavyKind::Request, names);
+                let thread = Box::pin(paused(frames, thread)).await;
                 let (views, quota, charge) = (call.views.clone(), call.quota.clone(), waiting.take());
                 let work = move |handle: &SessionHandle| {
                     let _until_done = charge;
                     apply(&views, &quota, handle, request, stated, new)
                 };
-                Box::pin(thread.run(handle.clone(), work)).await
+                Box::pin(thread.run(work)).await
             }
         };
         drop(waiting);

@@ -55,6 +55,14 @@ pub(crate) fn beside_others<T>(names: usize, work: impl FnOnce() -> T) -> T {
     THREADS.beside_others(names, work)
 }
 
+/// What is done apart. Each kind has threads of its own, so that replies do not wait for the requests of all others.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum HeavyKind {
+    Request,
+    /// A reply, or the end of a session.
+    Reply,
+}
+
 /// A thread for work on many names of a session, until this is dropped. There are few, so this is the turn of such work too.
 pub(crate) struct ThreadApart {
     _until_dropped: SemaphorePermit<'static>,
@@ -62,9 +70,8 @@ pub(crate) struct ThreadApart {
 
 impl ThreadApart {
     /// Waits until one is free for work with so many names.
-    pub(crate) async fn free(names: usize) -> Self {
-        let threads = if names < HUGE { &APART } else { &APART_FOR_HUGE };
-        match threads.acquire().await {
+    pub(crate) async fn free(kind: HeavyKind, names: usize) -> Self {
+        match threads(kind, names).acquire().await {
             Ok(thread) => Self { _until_dropped: thread },
             Err(_) => std::future::pending().await, // they are never closed
         }
@@ -125,10 +132,17 @@ impl Drop for Thread<'_> {
 
 /// The threads of the process.
 static THREADS: LazyLock<Threads> = LazyLock::new(Threads::new);
-/// The threads for work that is done apart. Each costs memory of the allocator.
-static APART: LazyLock<Semaphore> = LazyLock::new(|| Semaphore::new((workers() / 2).max(1)));
-/// The same for work with so many names that other such work should not wait for it.
-static APART_FOR_HUGE: LazyLock<Semaphore> = LazyLock::new(|| Semaphore::new((workers() / 2).max(1)));
+/// The threads for requests and for replies; for work with very many names, they are others. Each costs memory of the allocator.
+static APART: LazyLock<[[Semaphore; 2]; 2]> =
+    LazyLock::new(|| [(); 2].map(|()| [(); 2].map(|()| Semaphore::new(threads_apart()))));
+
+fn threads(kind: HeavyKind, names: usize) -> &'static Semaphore {
+    &APART[usize::from(names >= HUGE)][kind as usize]
+}
+
+fn threads_apart() -> usize {
+    (workers() / 2).max(1)
+}
 
 fn views_at_work() -> usize {
     (workers() / 2).max(2)
@@ -143,6 +157,13 @@ pub(crate) const HEAVY: usize = 1024;
 /// With fewer names, the work takes some ten milliseconds.
 const HUGE: usize = 16 << 10;
 
+/// Takes all threads of the process, once other tests have none.
+#[cfg(test)]
+pub(super) async fn all_threads(kind: HeavyKind, names: usize) -> SemaphorePermit<'static> {
+    let all = u32::try_from(threads_apart()).expect("a few");
+    threads(kind, names).acquire_many(all).await.expect("never closed")
+}
+
 #[cfg(test)]
 mod tests {
     use std::sync::mpsc;
@@ -153,7 +174,7 @@ mod tests {
     const PATIENCE: Duration = Duration::from_secs(20);
 
     async fn apart<T: Send + 'static>(names: usize, work: impl FnOnce() -> T + Send + 'static) -> T {
-        ThreadApart::free(names).await.run(work).await
+        ThreadApart::free(HeavyKind::Request, names).await.run(work).await
     }
 
     /// With a single worker, a task that keeps it and waits for another task waits for ever.
@@ -231,7 +252,6 @@ mod tests {
         assert!(waits.await.unwrap_err().is_panic());
     }
 
-    /// The threads are those of the process, so other tests may have them too.
     #[tokio::test]
     async fn a_thread_is_taken_until_its_work_is_over_although_nobody_waits_for_it() {
         let (end, ended) = mpsc::channel::<()>();
@@ -243,13 +263,17 @@ mod tests {
         begins.await.unwrap();
         waits.abort();
         assert!(waits.await.unwrap_err().is_cancelled());
-        let mut others = Vec::new();
-        while let Ok(other) = APART_FOR_HUGE.try_acquire() {
-            others.push(other);
-        }
-        assert!(others.len() < (workers() / 2).max(1));
-        drop((end, others));
-        ThreadApart::free(HUGE).await;
+        let all = all_threads(HeavyKind::Request, HUGE);
+        assert!(tokio::time::timeout(Duration::from_millis(20), all).await.is_err());
+        drop(end);
+        drop(all_threads(HeavyKind::Request, HUGE).await);
+    }
+
+    #[tokio::test]
+    async fn replies_do_not_wait_for_requests() {
+        let _requests = all_threads(HeavyKind::Request, HEAVY).await;
+        let reply = ThreadApart::free(HeavyKind::Reply, HEAVY);
+        assert!(tokio::time::timeout(PATIENCE, reply).await.is_ok());
     }
 
     #[tokio::test]

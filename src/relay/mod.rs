@@ -85,7 +85,7 @@ pub use response_reader::{ResponseReader, Turn};
 pub(crate) use session_handle::{
     Applied, Blocker, SessionGuard, SessionHandle, SessionThread, Unmade, fetch_reply, glance_at_reply, is_tapped,
     reply_is_late, reply_waits, session_changed, step_apart, tap_end, tap_reply, tap_request, tap_unchanged,
-    until_session_is_free,
+    unread_names, until_session_is_free,
 };
 pub(crate) use shared::ViewsOptions;
 pub(crate) use shown_values::{InUse, ShownValues};

@@ -9,7 +9,7 @@ use weir_core::protocol::session::{Estimate, Step};
 use weir_core::protocol::view::LeaseAccess as _;
 
 use super::SessionHandle;
-use crate::relay::heavy::{HEAVY, ThreadApart};
+use crate::relay::heavy::{HEAVY, HeavyKind, ThreadApart};
 
 /// Why no step was made.
 #[derive(Debug)]
@@ -24,9 +24,9 @@ pub(crate) enum Unmade {
 struct Apart(Arc<SessionHandle>);
 
 impl Apart {
-    fn begin(handle: Arc<SessionHandle>) -> Self {
-        handle.session.begin_apart();
-        Self(handle)
+    /// Returns `None` if another thread works with the session already.
+    fn begin(handle: &Arc<SessionHandle>) -> Option<Self> {
+        handle.session.begin_apart().then(|| Self(handle.clone()))
     }
 }
 
@@ -36,40 +36,39 @@ impl Drop for Apart {
     }
 }
 
-/// A thread for work on a session that no other thread works with.
-pub(crate) struct SessionThread(ThreadApart);
+/// A thread for work on a session, with which no other thread works until this is dropped.
+pub(crate) struct SessionThread {
+    thread: ThreadApart,
+    apart: Apart,
+}
 
 impl SessionThread {
     /// Waits until one is free for work on so many names. Meanwhile others may work with the session. A thread that would wait for them is given
     /// back.
-    pub(crate) async fn free(handle: &SessionHandle, names: usize) -> Self {
+    pub(crate) async fn free(handle: &Arc<SessionHandle>, kind: HeavyKind, names: usize) -> Self {
         loop {
             handle.session.until_free().await;
-            let thread = ThreadApart::free(names).await;
-            if !handle.session.is_apart() {
-                return Self(thread);
+            let thread = ThreadApart::free(kind, names).await;
+            if let Some(apart) = Apart::begin(handle) {
+                return Self { thread, apart };
             }
         }
     }
 
     /// Does the work on it. Then the body of the session is woken.
-    pub(crate) async fn run<T: Send + 'static>(
-        self,
-        handle: Arc<SessionHandle>,
-        work: impl FnOnce(&SessionHandle) -> T + Send + 'static,
-    ) -> T {
-        let done = self.begin(handle.clone(), work).await;
+    pub(crate) async fn run<T: Send + 'static>(self, work: impl FnOnce(&SessionHandle) -> T + Send + 'static) -> T {
+        let handle = self.apart.0.clone();
+        let done = self.begin(work).await;
         handle.waker.wake();
         done
     }
 
     fn begin<T: Send + 'static, W: FnOnce(&SessionHandle) -> T + Send + 'static>(
         self,
-        handle: Arc<SessionHandle>,
         work: W,
     ) -> impl Future<Output = T> + Send + use<T, W> {
-        let apart = Apart::begin(handle);
-        self.0.run(move || {
+        let Self { thread, apart } = self;
+        thread.run(move || {
             let apart = apart;
             work(&apart.0)
         })
@@ -85,13 +84,18 @@ pub(crate) async fn step_apart(
     waker: Waker,
     begins: impl FnOnce() + Send + 'static,
 ) -> Result<Step, Unmade> {
-    let thread = SessionThread::free(&handle, names).await;
+    let thread = SessionThread::free(&handle, HeavyKind::Reply, names).await;
     let step = move |handle: &SessionHandle| {
         begins();
         handle.waker.register(&waker); // what came before is in the snapshot or the inbox, which the step reads
         handle.step_below(limit, usize::MAX)
     };
-    thread.begin(handle, step).await
+    thread.begin(step).await
+}
+
+/// Returns how many names have changed since the session was last locked. Who locks it next has to note each of them.
+pub(crate) fn unread_names(handle: &SessionHandle) -> usize {
+    handle.session.unread_names()
 }
 
 /// Waits until no other thread works with a session.
@@ -102,11 +106,14 @@ pub(crate) async fn until_session_is_free(handle: &SessionHandle) {
 /// Ends a session, as [`SessionHandle::leave`] does.
 pub(super) async fn leave(handle: &SessionHandle) {
     handle.session.until_free().await;
-    let names = handle.session.lock().report().kept_names().names;
+    let names = match handle.session.lock_below(HEAVY) {
+        Ok(session) => session.report().kept_names().names,
+        Err(unread) => unread,
+    };
     match handle.itself.upgrade().filter(|_| names >= HEAVY) {
         Some(itself) => {
-            let thread = Box::pin(SessionThread::free(handle, names)).await;
-            Box::pin(thread.run(itself, close)).await;
+            let thread = Box::pin(SessionThread::free(&itself, HeavyKind::Reply, names)).await;
+            Box::pin(thread.run(close)).await;
         }
         None => close(handle),
     }

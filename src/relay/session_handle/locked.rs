@@ -1,6 +1,6 @@
 //! A session behind its lock, with the notices that come while a reply is made.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 
@@ -14,13 +14,13 @@ pub(super) struct LockedSession {
     session: Mutex<Session>,
     /// Notices of the view task, which never waits for a session that makes a reply.
     inbox: Mutex<Vec<Notice>>,
-    /// How many threads do heavy work with it. One of them has it locked.
-    apart: AtomicUsize,
+    /// Another thread does heavy work with it, and has it locked.
+    is_apart: AtomicBool,
 }
 
 impl LockedSession {
     pub(super) fn new(session: Session) -> Self {
-        Self { session: Mutex::new(session), inbox: Mutex::default(), apart: AtomicUsize::new(0) }
+        Self { session: Mutex::new(session), inbox: Mutex::default(), is_apart: AtomicBool::new(false) }
     }
 
     /// Locks the session and reads its inbox.
@@ -32,22 +32,27 @@ impl LockedSession {
 
     /// Locks the session and reads its inbox, unless reading it takes long. `Err`: it has so many names, at least `many`.
     pub(super) fn lock_below(&self, many: usize) -> Result<MutexGuard<'_, Session>, usize> {
-        let unread = self.inbox().iter().map(Notice::names).sum();
+        let unread = self.unread_names();
         if unread < many { Ok(self.lock()) } else { Err(unread) }
     }
 
-    /// Notes that another thread does heavy work with the session.
-    pub(super) fn begin_apart(&self) {
-        self.apart.fetch_add(1, Ordering::AcqRel);
+    /// Returns how many names are in the inbox.
+    pub(super) fn unread_names(&self) -> usize {
+        self.inbox().iter().map(Notice::names).sum()
+    }
+
+    /// Begins heavy work of another thread, unless there is some already. Returns whether it is begun.
+    pub(super) fn begin_apart(&self) -> bool {
+        self.is_apart.compare_exchange(false, true, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
 
     pub(super) fn end_apart(&self) {
-        self.apart.fetch_sub(1, Ordering::AcqRel);
+        self.is_apart.store(false, Ordering::Release);
     }
 
     /// Whether locking it would keep this thread until another one has done heavy work.
     pub(super) fn is_apart(&self) -> bool {
-        self.apart.load(Ordering::Acquire) > 0
+        self.is_apart.load(Ordering::Acquire)
     }
 
     /// Waits until it is not. Boxed, since the tasks of idle streams would keep room for it.

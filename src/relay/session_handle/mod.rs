@@ -28,7 +28,7 @@ use weir_core::protocol::session::{
 use weir_core::protocol::view::Snapshot;
 use weir_core::xds::{HeldVersions, Type};
 
-pub(crate) use self::apart::{SessionThread, Unmade, step_apart, until_session_is_free};
+pub(crate) use self::apart::{SessionThread, Unmade, step_apart, unread_names, until_session_is_free};
 pub(super) use self::charging::SessionCharge;
 pub(crate) use self::interest::Applied;
 use self::interest::{InterestForwarding, await_place};

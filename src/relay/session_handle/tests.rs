@@ -15,6 +15,7 @@ use weir_core::xds::{BodyStore, Peer, Resource, TypeTable};
 use super::*;
 use crate::relay::command::PART;
 use crate::relay::counters::ProcessCounters;
+use crate::relay::heavy::{self, HeavyKind};
 use crate::relay::member::Member;
 use crate::relay::published::Published;
 use crate::relay::view_usage::ViewGuard;
@@ -206,8 +207,8 @@ async fn while_another_thread_works_with_a_session_nobody_keeps_a_thread_waiting
         let _ = begun.send(());
         ended.recv_timeout(Duration::from_secs(20)).is_ok()
     };
-    let thread = SessionThread::free(&bench.handle, 0).await;
-    let working = tokio::spawn(thread.run(bench.handle.clone(), work));
+    let thread = SessionThread::free(&bench.handle, HeavyKind::Request, 0).await;
+    let working = tokio::spawn(thread.run(work));
     begins.await.unwrap();
     let waker = Waker::from(bench.woken.clone());
     assert!(matches!(bench.handle.poll_below(usize::MAX, &waker), Ok(Step::Idle(None))));
@@ -268,7 +269,11 @@ async fn another_thread_reads_many_changes_that_came_during_a_reply() {
 async fn a_session_with_few_names_ends_at_once_and_one_with_many_by_another_thread() {
     with_names(HEAVY - 1).handle.leave().now_or_never().expect("at once");
     let bench = with_names(HEAVY);
-    bench.handle.leave().await;
+    let threads = heavy::all_threads(HeavyKind::Reply, HEAVY).await;
+    let mut leaves = Box::pin(bench.handle.leave());
+    assert!(leaves.as_mut().now_or_never().is_none(), "it waits for a thread");
+    drop(threads);
+    leaves.await;
     let names = bench.handle.session.lock().report().kept_names().names;
     assert_eq!((names, bench.handle.place.clients.len()), (0, 0));
 }
@@ -288,7 +293,9 @@ async fn the_next_step_that_another_thread_makes_is_the_one_that_would_be_made_h
         assert!(unmade.as_mut().now_or_never().is_none());
         std::thread::yield_now();
     }
-    drop((unmade, session));
+    drop(unmade);
+    assert!(bench.handle.session.is_apart(), "the work goes on");
+    drop(session);
     until_session_is_free(&bench.handle).await;
 }
 
@@ -298,9 +305,12 @@ async fn a_body_whose_step_had_to_wait_for_a_thread_is_woken_by_what_comes_after
     let bench = with_names(HEAVY);
     let waker = Waker::from(bench.woken.clone());
     assert!(matches!(bench.handle.poll_below(usize::MAX, &waker), Err(Unmade::ManyNames(_))));
-    let made = step(&bench, &waker);
+    let threads = heavy::all_threads(HeavyKind::Reply, HEAVY).await;
+    let mut made = Box::pin(step(&bench, &waker));
+    assert!(made.as_mut().now_or_never().is_none(), "it waits for a thread");
     bench.handle.notify(Notice::InterestApplied);
     assert_eq!(bench.woken(), 1);
+    drop(threads);
     assert!(matches!(made.await, Ok(Step::Idle(None))));
     bench.handle.notify(Notice::InterestApplied);
     assert_eq!(bench.woken(), 2);
