@@ -44,7 +44,7 @@ fn main() -> ExitCode {
         Err(error) => return ended(&log, Err(error).context("cannot start the threads")),
     };
     let code = runtime.block_on(start(arguments, &log, inherited));
-    // All tasks are dropped, with the sockets that they own. Threads that wait for a name server or a disk do not delay the end.
+    // All tasks are dropped, with the sockets that they own. Threads that wait for a name server or a disk delay the end by `LAST_TASKS` at most.
     runtime.shutdown_timeout(LAST_TASKS);
     service_manager::finish(LAST_TASKS);
     code

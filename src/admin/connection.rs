@@ -151,7 +151,7 @@ const FIRST_WORD: Duration = Duration::from_secs(10);
 /// handshake waits for the peer more often.
 const SPARED: Duration = Duration::from_millis(100);
 const SPARED_WITH_TLS: Duration = Duration::from_secs(1);
-/// How long a peer may not read a response.
+/// How long a peer may leave a response unread, or an HTTP/2 keepalive unanswered.
 const STALL: Duration = Duration::from_secs(30);
 const KEEPALIVE: Duration = Duration::from_secs(60);
 const STREAMS: u32 = 16;

@@ -41,7 +41,7 @@ use std::io::{self, Write};
 
 /// The exit code of a command with a finding: a fault, or a negative answer to its question.
 pub const FOUND: u8 = 1;
-/// The exit code of a command that could not find out.
+/// The exit code of a command that could not do its work: what it needed could not be read, or did not answer.
 pub const CANNOT_ASK: u8 = 2;
 
 /// Prints to stderr why a command does not end with 0, a line for each reason.

@@ -38,7 +38,7 @@ impl Amount<'_> {
     }
 }
 
-/// Reports a size below `least`, or above `most`, the limit of the format of messages or headers.
+/// Reports a size below `least`, or above `most`, which is what the format of messages or headers allows.
 pub(super) fn within(size: &Setting<Size>, least: usize, most: usize, why: &str, checker: &mut Checker) {
     let (Some(place), Size(value)) = (size.given(), size.value) else { return };
     if value < least {

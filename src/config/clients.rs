@@ -44,9 +44,9 @@ pub(super) fn check(
     }
 }
 
-/// The default memory for incomplete requests, in hundredths of the whole.
+/// The default of `limits.incomplete_request_bytes` where that is enough for a message, in percent of `limits.memory`.
 const INCOMPLETE: usize = 12;
-/// The default memory for replaced resources in replies, in hundredths of the whole.
+/// The default of `limits.outdated_reply_bytes`, in percent of `limits.memory`.
 const OUTDATED: usize = 6;
 /// More than there are processors in nearly all machines. A number that was meant for another key would take a stack and open files for each.
 const MOST_SHARDS: usize = 256;

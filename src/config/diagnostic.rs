@@ -37,7 +37,7 @@ pub(super) struct Diagnostics {
     pub(crate) unusable: Vec<Diagnostic>,
     /// Warnings: the relay can start, but an operator should know of them.
     pub(crate) warnings: Vec<Diagnostic>,
-    /// The files that the file names and a relay reads.
+    /// The files that are named in the configuration file and that a relay reads.
     pub(crate) named: BTreeSet<PathBuf>,
     /// SHA-256 of the bootstrap that was read, in hexadecimal.
     pub(crate) bootstrap: Option<String>,

@@ -81,7 +81,7 @@ pub(super) fn drain(raw: &raw::Drain, reload: &raw::Reload) -> DrainTimes {
     }
 }
 
-/// The default memory for the sums of load reports, in hundredths of the whole.
+/// The default of `load_reports.bytes_total`, in percent of `limits.memory`.
 const REPORTS: usize = 6;
 /// Stream numbers have 31 bits, and clients use the odd ones.
 const MOST_STREAMS: usize = 1 << 30;

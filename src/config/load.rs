@@ -316,7 +316,7 @@ fn build(raw: &raw::Root, checker: &mut Checker) -> Option<Config> {
     })
 }
 
-/// The default memory for versions that clients state, in hundredths of the whole.
+/// The default of `limits.stated_versions_bytes`, in percent of `limits.memory`.
 const STATED_VERSIONS: usize = 12;
 
 /// The options of the hub: one view for all. Access and permissions are checked in the clients' own views.

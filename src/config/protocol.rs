@@ -68,7 +68,7 @@ fn of_streams(limits: &raw::Limits) -> UpstreamOptions {
     }
 }
 
-/// The default memory for cached resources, in hundredths of the whole.
+/// The default of `limits.cached_bytes`, in percent of `limits.memory`.
 const CACHED: usize = 50;
 /// The default timeout of clients. With a shorter timer Weir would report an absence that no server has reported (XLAT-17).
 const SHORTEST_TIMER: Duration = Duration::from_secs(15);

@@ -24,7 +24,7 @@ pub(super) fn check(raw: &Located<raw::Rest>, memory: &Budget, checker: &mut Che
     })
 }
 
-/// The default memory for cached responses, in hundredths of the whole.
+/// The default of `rest.cache_bytes` where memory is scarce, in percent of `limits.memory`.
 const CACHE: usize = 2;
 /// A larger cache is of no use: polling clients request the same resources.
 const MOST_CACHED: usize = 64 << 20;

@@ -16,7 +16,7 @@ pub(crate) struct GroupMembership {
     pub(crate) identity: Option<Arc<str>>,
     /// The client's address; none behind a balancer that does not state it.
     pub(crate) address: Option<IpAddr>,
-    /// How many equal parts its tenant and its identity have.
+    /// How many equal parts its tenant has of what all tenants have, and its identity of what the tenant has.
     pub(crate) share: usize,
 }
 

@@ -304,7 +304,7 @@ metrics! {
     UPSTREAM_LAST_RESPONSE_TIMESTAMP_SECONDS: Highest = "weir_upstream_last_response_timestamp_seconds" ["view", "server"], "0.2.0";
     /// Responses of the server that the relay NACKed
     ///
-    /// In part too.
+    /// A response of which only some entries were rejected counts too.
     UPSTREAM_NACKS: Counter = "weir_upstream_nacks_total" ["view", "server"], "0.2.0";
 
     // Servers, over all views.

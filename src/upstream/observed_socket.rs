@@ -25,7 +25,7 @@ pub(super) struct ConnectionState {
     observed: Mutex<Observed>,
     /// The server's settings have arrived, or nothing more can be read.
     begun: Notify,
-    /// The connection's entry for its address, while it is open; none over a Unix socket.
+    /// The connection's entry in the address book, while the connection is open; none over a Unix socket.
     tried: Weak<TriedAddress>,
     method_calls: MethodCalls,
     /// The turn of the stream that moves, if streams have to move. Without a permit, streams stay.

@@ -187,7 +187,7 @@ impl Stage for HoldsNothing {
     }
 }
 
-/// Returns the smallest history that still fails, as text. It takes long, and nobody reads it if the fault is planted (`tests/mutants`).
+/// Returns the smallest history that still fails, as text. The search takes long, and nobody reads its result if the fault is planted (`tests/mutants`).
 pub fn shrink(seed: u64) -> String {
     if std::env::var_os("WEIR_MUTANT").is_some() {
         return "not looked for".into();

@@ -279,7 +279,7 @@ fn delta_2_what_comes_before_the_first_request_of_its_type_is_acked_after_it() {
     assert_eq!(bench.requests(0), ["C +[a] -[] {a:1} n", "C +[] -[] {} n1!"]);
 }
 
-/// Istiod counts such a request as an error.
+/// Istiod counts a request that repeats what it knows as an error.
 #[test]
 fn delta_10_no_request_repeats_what_the_server_knows() {
     let mut bench = requested(Variant::Delta, EDS, &["a"], ServerQuirks::default());

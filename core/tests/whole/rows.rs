@@ -1,5 +1,5 @@
-//! Single situations in virtual time, each many times, in which clients could wait for minutes or for ever. The judge checks the bound: two seconds
-//! with one tier, three with more.
+//! Single situations in virtual time, each many times, in which clients could wait for minutes or for ever. The judge checks `World::bound`, which
+//! begins with two seconds for one tier, three for more.
 
 use std::time::Duration;
 

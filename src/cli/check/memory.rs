@@ -58,9 +58,9 @@ fn rounded(bytes: usize) -> String {
 /// Kinds of clients, by their streams and the names on each.
 const CLIENTS: [(&str, usize, usize); 2] =
     [("clients with ADS, 20 names", 1, 20), ("clients with 6 streams of 20 names", 6, 20)];
-/// The assumed memory of resources, in hundredths of the whole.
+/// The assumed memory of resources, in percent of `limits.memory`.
 const RESOURCES: usize = 20;
-/// Up to this use of the memory, in hundredths of the whole, no client's request is refused for its share.
+/// Up to this use of the memory, in percent of `limits.memory`, no client's request is refused for its share.
 const SHARED: usize = 70;
 
 #[cfg(test)]

@@ -78,8 +78,8 @@ section! {
         ///
         /// New are clients, and relays, that have had no reply. They then turn to the next server of their own list.
         grpc_fail_fast: Setting<bool> = SessionOptions::default().grpc_fail_fast;
-        /// What becomes of an aggregated stream whose client requests a type that the control plane refuses: ignore, or end with its
-        /// status.
+        /// What becomes of an aggregated stream whose client requests a type that the control plane refuses: it goes on (ignore), or
+        /// ends with the control plane's status (end).
         ///
         /// With `end` an Envoy loses all its types. Streams of relays never end so. See [types that a server
         /// refuses](upstream.md#types-that-a-server-refuses).

@@ -357,7 +357,7 @@ fn claim_wildcard(books: &mut Books, kind: &Type, view: &ReplyContext) {
         return;
     }
     let Books { wildcard: Some(wildcard), claims, names, .. } = books else { return };
-    // Before the first reply, only the horizon shows whether removals that the client should be sent were forgotten.
+    // Before the first reply, only the horizon shows whether the table has forgotten removals that this client lacks.
     let forgotten = if wildcard.removals_sent().is_none() { table.journal().horizon() } else { Revision::ZERO };
     if !wildcard.claim_on(table.coverage().opening(), forgotten) {
         return;

@@ -152,7 +152,7 @@ impl Wording {
         self.note_bytes();
     }
 
-    /// Counts the bytes again. Most clients have no such names.
+    /// Counts the bytes again. This is cheap: most clients have neither rejected names nor spellings of their own.
     fn note_bytes(&mut self) {
         let rejected = self.rejected.keys().map(|name| name.as_str().len());
         self.bytes = rejected.chain(self.spellings.values().map(|text| text.len())).sum();

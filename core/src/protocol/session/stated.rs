@@ -131,7 +131,7 @@ impl InitialVersions {
         all.filter(|(place, _)| !self.is_outdated(*place))
     }
 
-    /// Records that the client subscribed again: nothing is left out because the client stated it.
+    /// Records that the client subscribed again, so it is sent everything, even what it stated.
     pub(super) fn send_all(&mut self) {
         self.send_all = true;
     }

@@ -295,7 +295,7 @@ fn add_set(of: &TypeSubscription, context: &WaitContext, list: &mut WaitList) {
     }
 }
 
-/// Returns for how long a server may be silent about a type before Weir concludes what it has sent.
+/// Returns for how long a server may be silent about a type before it has had enough time to send what it has.
 fn longest_first_silence(options: &UpstreamOptions) -> Duration {
     options.resource_timer.max(COMES_IN + options.settle_stated)
 }

@@ -87,7 +87,7 @@ impl<'a> Holds<'a> {
         self.brakes.state(&self.facts.options().brakes, now)
     }
 
-    /// Returns the servers whose first words after an outage are held, by their places, each with until when at most.
+    /// Returns, by the server's place, until when at most the first words of each server after an outage are held.
     pub fn held_of_servers(self) -> BTreeMap<u16, Moment> {
         self.after_outage.held().ends_by_server(self.facts.options().brakes.after_outage)
     }

@@ -36,7 +36,7 @@ pub struct Owner {
     pub is_relay: bool,
 }
 
-/// Why a client may not be what it states.
+/// Why the permissions deny a client.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Denied {
     /// No rule is for the client.
@@ -76,7 +76,7 @@ pub enum Denied {
         rule: Arc<str>,
         /// The tenant, shortened.
         tenant: String,
-        /// The tenants that it may state.
+        /// The tenants that the relay may state.
         permitted: String,
     },
     /// The node cannot be read.

@@ -26,7 +26,7 @@ impl World {
         let Some(seat) = of.seats.get_mut(&place.session) else { return };
         let changes = seat.session.take_interest();
         if !changes.is_empty() {
-            // The queue of commands keeps their order.
+            // The queue of commands keeps the order of these changes.
             let wait = self.random.millis(0, 1);
             let now = self.now;
             let Some(seat) = self.tiers[place.tier].seats.get_mut(&place.session) else { return };
