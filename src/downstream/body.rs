@@ -235,6 +235,7 @@ impl SessionBody {
                     self.turn = Some(self.shared.turns.enter(estimate));
                     continue;
                 }
+                Err(Unmade::Busy) => return Poll::Pending, // with its turn
                 Err(Unmade::ManyNames(names)) => {
                     self.making = Some(Making::begin(handle.clone(), names, limit, cx));
                     continue;

@@ -132,12 +132,15 @@ impl Drop for Thread<'_> {
 
 /// The threads of the process.
 static THREADS: LazyLock<Threads> = LazyLock::new(Threads::new);
-/// The threads for requests and for replies; for work with very many names, they are others. Each costs memory of the allocator.
-static APART: LazyLock<[[Semaphore; 2]; 2]> =
-    LazyLock::new(|| [(); 2].map(|()| [(); 2].map(|()| Semaphore::new(threads_apart()))));
+/// The threads for requests, for replies, and for both if they have very many names. Each costs memory of the allocator, and takes time from views.
+static APART: LazyLock<[Semaphore; 3]> = LazyLock::new(|| [(); 3].map(|()| Semaphore::new(threads_apart())));
 
 fn threads(kind: HeavyKind, names: usize) -> &'static Semaphore {
-    &APART[usize::from(names >= HUGE)][kind as usize]
+    match kind {
+        _ if names >= HUGE => &APART[0],
+        HeavyKind::Request => &APART[1],
+        HeavyKind::Reply => &APART[2],
+    }
 }
 
 fn threads_apart() -> usize {

@@ -18,6 +18,8 @@ pub(crate) enum Unmade {
     Large(Estimate),
     /// It concerns about so many names, so that [`step_apart`] is to make it.
     ManyNames(usize),
+    /// Another thread works with the session. The waker is woken when it has done so.
+    Busy,
 }
 
 /// A session that another thread works with, until this is dropped.

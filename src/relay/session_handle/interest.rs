@@ -38,7 +38,7 @@ impl InterestForwarding<'_> {
             if self.session.is_apart() {
                 continue; // heavy work has begun while this waited
             }
-            let changes = self.session.lock().take_interest_part(PART);
+            let changes = self.session.lock_unread().take_interest_part(PART);
             let is_last = changes.len() < PART;
             if changes.is_empty() {
                 return new_names; // they were taken while this waited
@@ -54,7 +54,7 @@ impl InterestForwarding<'_> {
     /// Sends the last changes of a session, with which it leaves.
     pub(super) async fn send_last(&self) {
         loop {
-            let changes = self.session.lock().take_interest_part(PART);
+            let changes = self.session.lock_unread().take_interest_part(PART);
             let is_last = changes.len() < PART;
             let command = if is_last { Command::Leave } else { Command::Leaving };
             let sent = self.commands.send(command(self.id, changes)).await;
@@ -82,7 +82,7 @@ pub(super) fn await_place(handle: &SessionHandle) {
                 continue;
             }
             handle.awaits_place.store(false, Ordering::Release);
-            let mut session = handle.session.lock();
+            let mut session = handle.session.lock_unread();
             let claims = session.take_claims();
             if !claims.is_empty() {
                 place.send(Command::Claims(handle.client.id, claims)); // before the session can leave

@@ -8,7 +8,7 @@ use weir_core::protocol::session::Session;
 
 use crate::relay::subscriber::Notice;
 
-/// Taking the lock reads the inbox, so that the session always knows what its view has sent.
+/// Taking the lock mostly reads the inbox, so that the session knows what its view has sent.
 pub(super) struct LockedSession {
     /// The reader of requests, the body of replies and the view task lock it, each for a short time.
     session: Mutex<Session>,
@@ -23,9 +23,14 @@ impl LockedSession {
         Self { session: Mutex::new(session), inbox: Mutex::default(), is_apart: AtomicBool::new(false) }
     }
 
+    /// Locks the session without reading its inbox, which may take long: for what does not depend on it.
+    pub(super) fn lock_unread(&self) -> MutexGuard<'_, Session> {
+        self.session.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Locks the session and reads its inbox.
     pub(super) fn lock(&self) -> MutexGuard<'_, Session> {
-        let mut session = self.session.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut session = self.lock_unread();
         self.read_inbox(&mut session);
         session
     }

@@ -173,7 +173,7 @@ impl SessionHandle {
     pub(crate) fn poll_below(&self, limit: usize, waker: &std::task::Waker) -> Result<Step, Unmade> {
         self.waker.register(waker);
         if self.session.is_apart() {
-            return Ok(Step::Idle(None)); // the waker is woken when the session is free
+            return Err(Unmade::Busy);
         }
         self.step_below(limit, HEAVY)
     }
@@ -241,7 +241,7 @@ impl SessionHandle {
     /// Returns about how many bytes the client would be sent if it reconnected without resources.
     pub(crate) fn subscribed_bytes(&self) -> usize {
         let newest = self.place.published.newest();
-        self.session.lock().report().subscribed_bytes(&newest)
+        self.session.lock_unread().report().subscribed_bytes(&newest)
     }
 
     /// Returns for how many names of a type the view has something.
