@@ -43,7 +43,7 @@ def run(options, source, upstream):
 def restart(relay):
     relay.kill()
     relay.start()
-    assert "from disk" in get(relay.admin, "/ready").body
+    wait_for("it serves from disk", lambda: "from disk" in get(relay.admin, "/ready").body)
 
 
 def wait_until_settled(relay):
