@@ -32,6 +32,12 @@ def is_there(pid):
         return False
 
 
+def listen_to_signals():
+    """A program that was started in the background, or by nohup, ignores these, and so would a shell below it."""
+    for signal_ in (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
+        signal.signal(signal_, signal.SIG_DFL)
+
+
 class Stages(unittest.TestCase):
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
@@ -48,7 +54,7 @@ class Stages(unittest.TestCase):
             command = ["setsid", "--ctty", "--wait", *command]
         started = subprocess.Popen(command, cwd=self.folder, env=os.environ | {"TMPDIR": str(self.folder / "tmp"), **variables},
                                    stdin=terminal or subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                                   start_new_session=True)
+                                   start_new_session=True, preexec_fn=listen_to_signals)
         self.addCleanup(started.stdout.close)
         self.addCleanup(started.kill)
         return started
