@@ -11,7 +11,7 @@ use tokio::task::JoinError;
 
 use crate::shared_runtime;
 
-/// The turns for work on many names: large requests, or the work of views.
+/// The turns for what takes long: the work of views on many names, inflating large requests, and compressing replies.
 #[derive(Debug, Clone)]
 pub(crate) struct HeavyTurns(Arc<Semaphore>);
 
@@ -25,7 +25,7 @@ impl HeavyTurns {
     }
 
     /// Half as many views as there are workers may work on many names, and at least two. So there is a thread for each view, and two are left for
-    /// sessions. Work without a thread would keep its worker.
+    /// sessions of the hub and of polls. Work without a thread would keep its worker.
     pub(crate) fn of_views() -> Self {
         Self(Arc::new(Semaphore::new(views_at_work())))
     }
