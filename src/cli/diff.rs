@@ -1,5 +1,9 @@
 //! Compares two texts line by line, with the result of `diff -u`.
 
+use std::ops::Range;
+
+use similar::{Algorithm, DiffTag, capture_diff_slices, group_diff_ops};
+
 /// One line of a difference.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Line<'t> {
@@ -15,87 +19,36 @@ pub(super) enum Line<'t> {
 
 /// Returns the difference; empty if the texts are equal.
 pub(super) fn lines<'t>(old: &'t str, new: &'t str) -> Vec<Line<'t>> {
-    pieces(&steps(&old.lines().collect::<Vec<_>>(), &new.lines().collect::<Vec<_>>()))
-}
-
-/// Returns all lines of both texts in one order.
-fn steps<'t>(old: &[&'t str], new: &[&'t str]) -> Vec<Line<'t>> {
-    let head = old.iter().zip(new).take_while(|(old, new)| old == new).count();
-    let rest = (&old[head..], &new[head..]);
-    let tail = rest.0.iter().rev().zip(rest.1.iter().rev()).take_while(|(old, new)| old == new).count();
-    let (old_end, new_end) = (old.len() - tail, new.len() - tail);
-    let mut steps: Vec<_> = old[..head].iter().map(|line| Line::Same(line)).collect();
-    between(&old[head..old_end], &new[head..new_end], &mut steps);
-    steps.extend(old[old_end..].iter().map(|line| Line::Same(line)));
-    steps
-}
-
-/// Compares by the longest common subsequence. If that would take too long, all old lines come first and then all new ones.
-fn between<'t>(old: &[&'t str], new: &[&'t str], steps: &mut Vec<Line<'t>>) {
-    let less = |line: &&'t str| Line::Less(line);
-    let more = |line: &&'t str| Line::More(line);
-    let width = new.len() + 1;
-    if (old.len() + 1).saturating_mul(width) > MOST_CELLS {
-        steps.extend(old.iter().map(less).chain(new.iter().map(more)));
-        return;
-    }
-    // Each cell is the number of common lines in the remainders of both texts, from this pair of positions on.
-    let mut common = vec![0u32; (old.len() + 1) * width];
-    for at in (0..old.len()).rev() {
-        for to in (0..new.len()).rev() {
-            common[at * width + to] = match old[at] == new[to] {
-                true => common[(at + 1) * width + to + 1] + 1,
-                false => common[(at + 1) * width + to].max(common[at * width + to + 1]),
-            };
+    let [old, new] = [old, new].map(|text| text.lines().collect::<Vec<_>>());
+    let mut lines = Vec::new();
+    for hunk in group_diff_ops(capture_diff_slices(Algorithm::Myers, &old, &new), AROUND) {
+        let (Some(first), Some(last)) = (hunk.first(), hunk.last()) else { continue };
+        lines.push(Line::At {
+            old: position(first.old_range().start..last.old_range().end),
+            new: position(first.new_range().start..last.new_range().end),
+        });
+        for step in &hunk {
+            let less = old[step.old_range()].iter().copied();
+            let more = new[step.new_range()].iter().copied();
+            match step.tag() {
+                DiffTag::Equal => lines.extend(less.map(Line::Same)),
+                DiffTag::Delete | DiffTag::Insert | DiffTag::Replace => {
+                    lines.extend(less.map(Line::Less).chain(more.map(Line::More)));
+                }
+            }
         }
     }
-    let (mut at, mut to) = (0, 0);
-    while at < old.len() && to < new.len() {
-        if old[at] == new[to] {
-            steps.push(Line::Same(old[at]));
-            (at, to) = (at + 1, to + 1);
-        } else if common[(at + 1) * width + to] >= common[at * width + to + 1] {
-            steps.push(Line::Less(old[at]));
-            at += 1;
-        } else {
-            steps.push(Line::More(new[to]));
-            to += 1;
-        }
-    }
-    steps.extend(old[at..].iter().map(less).chain(new[to..].iter().map(more)));
+    lines
 }
 
-/// Returns only the differences, with a few lines around each.
-fn pieces<'t>(steps: &[Line<'t>]) -> Vec<Line<'t>> {
-    let mut pieces: Vec<(usize, usize)> = Vec::new();
-    for (at, _) in steps.iter().enumerate().filter(|(_, step)| !matches!(step, Line::Same(_))) {
-        let (from, to) = (at.saturating_sub(AROUND), (at + 1 + AROUND).min(steps.len()));
-        match pieces.last_mut() {
-            Some((_, end)) if from <= *end => *end = to,
-            _ => pieces.push((from, to)),
-        }
-    }
-    let mut out = Vec::new();
-    let (mut old, mut new, mut done) = (0, 0, 0);
-    let count = |steps: &[Line]| {
-        let of = |wanted: fn(&Line) -> bool| steps.iter().filter(|step| wanted(step)).count();
-        (of(|step| !matches!(step, Line::More(_))), of(|step| !matches!(step, Line::Less(_))))
-    };
-    for (from, to) in pieces {
-        let (skipped, piece) = (count(&steps[done..from]), count(&steps[from..to]));
-        (old, new) = (old + skipped.0, new + skipped.1);
-        // Lines are counted from 1; an empty range has the number of the line before it.
-        let first = |before: usize, length: usize| if length == 0 { before } else { before + 1 };
-        out.push(Line::At { old: (first(old, piece.0), piece.0), new: (first(new, piece.1), piece.1) });
-        out.extend(&steps[from..to]);
-        (old, new, done) = (old + piece.0, new + piece.1, to);
-    }
-    out
+/// Returns the first line of a range, from 1, and the number of its lines. An empty range has the number of the line before it.
+fn position(lines: Range<usize>) -> (usize, usize) {
+    let first = if lines.is_empty() { lines.start } else { lines.start + 1 };
+    (first, lines.len())
 }
 
+/// How many equal lines are shown before and after what differs.
 const AROUND: usize = 3;
-/// The limit on the table: 16 MB, some tens of milliseconds.
-const MOST_CELLS: usize = 4 << 20;
 
 #[cfg(test)]
 mod tests {
@@ -153,10 +106,27 @@ mod tests {
     }
 
     #[test]
-    fn texts_that_are_too_long_to_compare_are_replaced_as_a_whole() {
+    fn long_texts_without_an_equal_line_in_between_are_replaced_as_a_whole() {
         let many = |word: &str| (0..4000).map(|number| format!("{word} {number}\n")).collect::<String>();
         let (old, new) = (format!("first\n{}last\n", many("old")), format!("first\n{}last\n", many("new")));
         assert_eq!(lines(&old, &new).len(), 1 + 1 + 8000 + 1);
+    }
+
+    /// Texts of 10,000 lines have 100 million pairs of lines: too many for a table.
+    #[test]
+    fn long_texts_are_compared_line_by_line() {
+        let text = |word: &str| {
+            let line = |number| format!("{} {number}\n", if number % 100 == 50 { word } else { "same" });
+            (0..10_000).map(line).collect::<String>()
+        };
+        let (old, new) = (text("old"), text("new"));
+        let found = lines(&old, &new);
+        assert_eq!(found.iter().filter(|line| matches!(line, Line::At { .. })).count(), 100);
+        assert_eq!(
+            found.len(),
+            100 * (1 + 2 * AROUND + 2),
+            "a head, equal lines on both sides, and the line that differs"
+        );
     }
 
     /// Applies the difference to the old text.
