@@ -10,6 +10,7 @@ use bytes::Bytes;
 use h2::client::ResponseFuture;
 use h2::{Reason, RecvStream, SendStream};
 use http::HeaderMap;
+use percent_encoding::percent_decode;
 
 use super::message::{Assembler, Message};
 
@@ -185,25 +186,9 @@ fn broken(error: &h2::Error) -> Poll<Result<Message, Status>> {
 
 fn status_of(headers: &HeaderMap) -> Option<Status> {
     let code = headers.get("grpc-status")?.to_str().ok()?.parse().ok()?;
-    let message = headers.get("grpc-message").map(|text| decoded(text.as_bytes()));
+    let message =
+        headers.get("grpc-message").map(|text| percent_decode(text.as_bytes()).decode_utf8_lossy().into_owned());
     Some(Status { code: Some(code), message: message.unwrap_or_default() })
-}
-
-/// Decodes a gRPC status message, in which `%` with two hexadecimal digits is a byte. Other characters stay as they are.
-fn decoded(text: &[u8]) -> String {
-    let digit = |byte: &u8| char::from(*byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text;
-    while let [first, after @ ..] = rest {
-        let encoded = match after {
-            [high, low, ..] if *first == b'%' => digit(high).zip(digit(low)),
-            _ => None,
-        };
-        bytes.push(encoded.map_or(*first, |(high, low)| high << 4 | low));
-        let digits = if encoded.is_some() { 2 } else { 0 };
-        rest = after.get(digits..).unwrap_or_default();
-    }
-    String::from_utf8_lossy(&bytes).into_owned()
 }
 
 #[cfg(test)]

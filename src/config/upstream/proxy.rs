@@ -1,8 +1,10 @@
 //! The proxy before a server, from the file or from the environment.
 
+use std::borrow::Cow;
 use std::net::IpAddr;
 
 use http::Uri;
+use percent_encoding::percent_decode_str;
 use weir_core::xds::Network;
 
 use crate::config::checker::Checker;
@@ -107,20 +109,16 @@ fn parse(value: &str) -> Option<Proxy> {
     to(server_uri(&format!("{scheme}://{host}")).ok()?, credentials)
 }
 
-/// Decodes percent-encoding, such as `%41`.
+/// Decodes percent-encoding, such as `%41`; `None` if two hexadecimal digits are missing after a `%`.
 fn decoded(text: &str) -> Option<String> {
-    let (mut bytes, mut rest) = (Vec::new(), text.as_bytes());
-    while let Some((first, after)) = rest.split_first() {
-        if *first == b'%' {
-            let digits = std::str::from_utf8(after.get(..2)?).ok()?;
-            bytes.push(u8::from_str_radix(digits, 16).ok()?);
-            rest = &after[2..];
-        } else {
-            bytes.push(*first);
-            rest = after;
-        }
+    let begins_with_digits = |after: &str| {
+        let digits = after.as_bytes().first_chunk::<2>();
+        digits.is_some_and(|digits| digits.iter().all(u8::is_ascii_hexdigit))
+    };
+    if !text.split('%').skip(1).all(begins_with_digits) {
+        return None;
     }
-    String::from_utf8(bytes).ok()
+    percent_decode_str(text).decode_utf8().ok().map(Cow::into_owned)
 }
 
 /// Whether a list of `NO_PROXY` has a host: by `*`, by an address or a network, or by a name that the host equals or ends with.
@@ -205,7 +203,17 @@ mod tests {
             assert_eq!(proxy.tls.is_some(), value.starts_with("https"));
             assert!(proxy.tls.as_ref().is_none_or(|tls| tls.words == TlsWords::PROXY));
         }
-        for value in ["socks5://proxy:1", "http://", "http://proxy/path", "http://a%zz@proxy", "http://a%4"] {
+        for value in [
+            "socks5://proxy:1",
+            "http://",
+            "http://proxy/path",
+            "http://a%zz@proxy",
+            "http://a%4",
+            "http://a%4@proxy",
+            "http://a%+4@proxy",
+            "http://a%%41@proxy",
+            "http://a%ff@proxy",
+        ] {
             assert_eq!(parse(value), None, "{value}");
         }
     }
