@@ -142,24 +142,3 @@ async fn xlat_38_and_name_16_authorities_have_servers_of_their_own() {
     client.ask(EDS, &[&name], None);
     assert_eq!(content_of(&mut client).await, [format!("{name}=2")], "from its own server, in the client's spelling");
 }
-
-#[tokio::test]
-async fn fb_28_nothing_is_absent_while_no_server_is_in_reach() {
-    let plane = Plane::start(&BOTH).await;
-    let address = plane.address;
-    let nobody = super::scripts::any_address().await;
-    let relay = relay_over(&format!("{{servers: [{{uri: 'http://{address}'}}, {{uri: 'http://{nobody}'}}]}}")).await;
-    let serving = give(plane, "1");
-    let mut held = Client::connect(relay.address, Variant::Delta).await;
-    held.ask(EDS, &["a"], Some("web"));
-    content_of(&mut held).await;
-    serving.kill().await;
-    let mut waits = Client::connect(relay.address, Variant::Delta).await;
-    waits.ask(EDS, &["b"], Some("web"));
-    standing(&relay, "\"state\": \"down\"").await;
-    waits.ask(EDS, &["a"], None);
-    assert_eq!(content_of(&mut waits).await, ["a=1"], "and nothing of b before");
-    let mut late = Client::connect(relay.address, Variant::Delta).await;
-    late.ask(EDS, &["a"], Some("web"));
-    assert_eq!(content_of(&mut late).await, ["a=1"], "what is cached is served as ever");
-}

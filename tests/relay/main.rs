@@ -111,7 +111,6 @@ mod tenants;
 mod tiers;
 mod tls;
 mod traces;
-mod translations;
 mod type_urls;
 mod types;
 mod unix;

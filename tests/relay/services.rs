@@ -9,22 +9,7 @@ use tonic_prost::ProstCodec;
 
 use super::client::node;
 use super::*;
-use weir_core::protocol::session::Variant::{Delta, Sotw};
-
-/// The service, the suffix of its methods' names, its type, and whether it has more than delta.
-#[rustfmt::skip]
-const SERVICES: [(&str, &str, &str, bool); 10] = [
-    ("envoy.service.listener.v3.ListenerDiscoveryService", "Listeners", "envoy.config.listener.v3.Listener", true),
-    ("envoy.service.cluster.v3.ClusterDiscoveryService", "Clusters", "envoy.config.cluster.v3.Cluster", true),
-    ("envoy.service.route.v3.RouteDiscoveryService", "Routes", "envoy.config.route.v3.RouteConfiguration", true),
-    ("envoy.service.route.v3.ScopedRoutesDiscoveryService", "ScopedRoutes", "envoy.config.route.v3.ScopedRouteConfiguration", true),
-    ("envoy.service.route.v3.VirtualHostDiscoveryService", "VirtualHosts", "envoy.config.route.v3.VirtualHost", false),
-    ("envoy.service.endpoint.v3.EndpointDiscoveryService", "Endpoints", "envoy.config.endpoint.v3.ClusterLoadAssignment", true),
-    ("envoy.service.endpoint.v3.LocalityEndpointDiscoveryService", "LocalityEndpoints", "envoy.config.endpoint.v3.LbEndpoint", false),
-    ("envoy.service.secret.v3.SecretDiscoveryService", "Secrets", "envoy.extensions.transport_sockets.tls.v3.Secret", true),
-    ("envoy.service.runtime.v3.RuntimeDiscoveryService", "Runtime", "envoy.service.runtime.v3.Runtime", true),
-    ("envoy.service.extension.v3.ExtensionConfigDiscoveryService", "ExtensionConfigs", "envoy.config.core.v3.TypedExtensionConfig", true),
-];
+use weir_core::protocol::session::Variant::Delta;
 
 /// Sends a resource `a` of each requested type, until the stream ends.
 async fn give_a(mut plane: Plane) {
@@ -54,28 +39,6 @@ pub(super) async fn fetch(relay: &Relay, path: &str, request: DiscoveryRequest) 
 }
 
 #[tokio::test]
-async fn trn_1_trn_5_trn_22_every_service_gives_its_type_by_stream_and_by_fetch() {
-    let plane = Plane::start(&BOTH).await;
-    let relay = relay(plane.address, "").await;
-    tokio::spawn(give_a(plane));
-    for (service, what, kind, all) in SERVICES {
-        for (variant, method) in [(Delta, "Delta"), (Sotw, "Stream")].into_iter().take(if all { 2 } else { 1 }) {
-            let path = format!("/{service}/{method}{what}");
-            let mut client = Client::connect_to(relay.address, variant, &path).await.unwrap();
-            client.ask("", &["a"], Some("web"));
-            assert_eq!(client.sent().await.set, ["a"], "{path}");
-        }
-        if all {
-            let request =
-                DiscoveryRequest { node: node("web"), resource_names: vec!["a".into()], ..Default::default() };
-            let response = fetch(&relay, &format!("/{service}/Fetch{what}"), request).await.unwrap();
-            let url = format!("type.googleapis.com/{kind}");
-            assert_eq!((response.resources.len(), response.type_url), (1, url), "{service}");
-        }
-    }
-}
-
-#[tokio::test]
 async fn trn_2_trn_3_trn_8_what_does_not_exist_is_unimplemented() {
     let plane = Plane::start(&BOTH).await;
     let relay = relay(plane.address, "").await;
@@ -89,16 +52,6 @@ async fn trn_2_trn_3_trn_8_what_does_not_exist_is_unimplemented() {
         let status = fetch(&relay, path, DiscoveryRequest::default()).await.unwrap_err();
         assert_eq!(status.code(), Code::Unimplemented, "{path}");
     }
-}
-
-#[tokio::test]
-async fn trn_7_another_type_on_a_stream_of_one_is_an_invalid_argument() {
-    let plane = Plane::start(&BOTH).await;
-    let relay = relay(plane.address, "").await;
-    let path = "/envoy.service.endpoint.v3.EndpointDiscoveryService/StreamEndpoints";
-    let mut client = Client::connect_to(relay.address, Sotw, path).await.unwrap();
-    client.ask(CDS, &["a"], Some("web"));
-    assert_eq!(client.ended().await, Code::InvalidArgument);
 }
 
 #[tokio::test]
@@ -211,48 +164,6 @@ async fn up_21_one_clients_rejection_does_not_go_upstream() {
         let Request::Delta(answer) = stream.request().await else { unreachable!() };
         assert_eq!((answer.response_nonce.as_str(), answer.error_detail), ("2", None), "nothing came in between");
     }
-}
-
-#[tokio::test]
-async fn wire_2_bodies_pass_byte_for_byte() {
-    let mut plane = Plane::start(&BOTH).await;
-    let relay = relay(plane.address, "").await;
-    let mut client = Client::connect(relay.address, Delta).await;
-    client.ask(CDS, &["a"], Some("web"));
-    let stream = plane.stream().await;
-    // An unknown field, and a number out of range.
-    let value = [cluster("a", "1").value.as_ref(), &[0xf8, 0xff, 0x03, 0xff, 0xff, 0x7f]].concat();
-    let resource = Some(Any { type_url: CDS.into(), value: value.clone().into() });
-    let resource = Resource { name: "a".into(), version: "1".into(), resource, ..Default::default() };
-    let (type_url, nonce) = (CDS.into(), "1".into());
-    let resources = vec![resource];
-    stream.respond(&Response::Delta(DeltaDiscoveryResponse { type_url, nonce, resources, ..Default::default() }));
-    let Client::Delta(_, responses) = &mut client else { unreachable!() };
-    let response = tokio::time::timeout(super::client::PATIENCE, responses.message()).await.expect("nothing came");
-    let response = response.unwrap().unwrap();
-    assert_eq!(response.resources[0].resource.as_ref().unwrap().value, value);
-}
-
-#[tokio::test]
-async fn type_4_and_wire_9_a_collection_goes_wrapped_under_its_name_with_all_its_entries() {
-    const COLLECTION: &str = "type.googleapis.com/envoy.config.endpoint.v3.LbEndpointCollection";
-    let mut plane = Plane::start(&BOTH).await;
-    let relay = relay(plane.address, "").await;
-    let mut client = Client::connect(relay.address, Sotw).await;
-    client.ask(COLLECTION, &["both"], Some("web"));
-    let stream = plane.stream().await;
-    // Two entries, where older definitions have one.
-    let any = Any { type_url: COLLECTION.into(), value: b"\x0a\x03\x0a\x01x\x0a\x03\x0a\x01y".as_slice().into() };
-    let resource =
-        Resource { name: "both".into(), version: "1".into(), resource: Some(any.clone()), ..Default::default() };
-    let (type_url, nonce, resources) = (COLLECTION.into(), "1".into(), vec![resource]);
-    stream.respond(&Response::Delta(DeltaDiscoveryResponse { type_url, nonce, resources, ..Default::default() }));
-    let Client::Sotw(_, responses) = &mut client else { unreachable!() };
-    let response = tokio::time::timeout(super::client::PATIENCE, responses.message()).await.expect("nothing came");
-    let outer = response.unwrap().unwrap().resources.remove(0);
-    assert!(outer.type_url.ends_with(weir_core::xds::WRAPPER_TYPE));
-    let wrapper: Resource = prost::Message::decode(outer.value).unwrap();
-    assert_eq!((wrapper.name.as_str(), wrapper.resource), ("both", Some(any)));
 }
 
 #[tokio::test]

@@ -3,25 +3,6 @@
 use super::*;
 
 #[tokio::test]
-async fn xlat_36_without_upstream_a_new_grpc_client_is_sent_to_its_next_server() {
-    let nobody = super::scripts::any_address().await;
-    let relay = relay(nobody, "").await;
-    let [mut grpc, mut envoy] =
-        [Client::connect(relay.address, Variant::Sotw).await, Client::connect(relay.address, Variant::Sotw).await];
-    envoy.ask(CDS, &["a"], Some("web"));
-    let Client::Sotw(requests, _) = &grpc else { unreachable!() };
-    let node =
-        weir_core::proto::node::Node { cluster: "web".into(), user_agent_name: "gRPC Go".into(), ..Default::default() };
-    let node = Some(prost::Message::encode_to_vec(&node).into());
-    let (type_url, resource_names) = (CDS.into(), vec!["a".into()]);
-    requests.send(DiscoveryRequest { node, type_url, resource_names, ..Default::default() }).unwrap();
-    assert_eq!(grpc.ended().await, Code::Unavailable, "and not one reply before");
-    let mut plane = Plane::start_at(nobody, &BOTH).await;
-    say_named(&mut plane.stream().await, CDS, "a").await;
-    assert_eq!(envoy.sent().await.set, ["a"], "it has waited");
-}
-
-#[tokio::test]
 async fn upstream_lost_in_each_phase_is_asked_again_and_a_hung_one_is_nobodys_business() {
     for (phase, up) in (0..4).flat_map(|phase| BOTH.map(|up| (phase, up))) {
         let mut plane = Plane::start(&BOTH).await;

@@ -36,6 +36,23 @@ fn has_the_name_of_its_wrapper(url: &str, variant: Variant) {
 }
 
 #[test]
+fn wire_9_a_list_collection_is_passed_on_with_all_its_entries() {
+    // Two entries, where older definitions have one.
+    let entries = b"\x0a\x03\x0a\x01x\x0a\x03\x0a\x01y".as_slice();
+    for variant in [Variant::Sotw, Variant::Delta] {
+        let mut bench = Bench::new();
+        let client = bench.client(variant);
+        match variant {
+            Variant::Sotw => bench.sotw(client, COLLECTION, &["list"], ""),
+            Variant::Delta => bench.delta(client, COLLECTION, &["list"], &[]),
+        }
+        bench.give(COLLECTION, "list", "1", |wrapper| wrapper.resource.as_mut().unwrap().value = entries.into());
+        let reply = bench.poll(client).unwrap();
+        assert_eq!(reply.resources[0].body.bytes(), entries, "{variant:?}");
+    }
+}
+
+#[test]
 fn coll_2_and_coll_9_a_list_collection_is_requested_by_name_and_left_like_any_other_resource() {
     let mut bench = Bench::new();
     let client = bench.client(Variant::Sotw);

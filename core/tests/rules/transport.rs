@@ -148,6 +148,23 @@ fn type_10_a_body_under_another_name_needs_a_wrapper_or_is_withheld() {
 }
 
 #[test]
+fn wire_1_and_wire_2_bodies_pass_byte_for_byte_whatever_is_in_them() {
+    // After the name: an unknown field, one of another kind than its definition, and one in the wrong place.
+    let strange = b"\x0a\x01a\xf8\xff\x03\xff\xff\x7f\x32\x02\xff\xff\x12\x00".as_slice();
+    for variant in [Variant::Sotw, Variant::Delta] {
+        let mut bench = Bench::new();
+        let client = bench.client(variant);
+        match variant {
+            Variant::Sotw => bench.sotw(client, CDS, &["a"], ""),
+            Variant::Delta => bench.delta(client, CDS, &["a"], &[]),
+        }
+        bench.give(CDS, "a", "1", |wrapper| wrapper.resource.as_mut().unwrap().value = strange.into());
+        let reply = bench.poll(client).unwrap();
+        assert_eq!(reply.resources[0].body.bytes(), strange, "{variant:?}");
+    }
+}
+
+#[test]
 fn wire_14_locators_are_names() {
     let mut bench = warm();
     let client = bench.client(Variant::Sotw);

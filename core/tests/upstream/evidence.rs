@@ -502,17 +502,6 @@ fn up_15_what_a_server_that_ignores_stated_versions_does_not_send_again_is_reque
     }
 }
 
-#[test]
-fn up_15_what_a_server_that_sends_only_differences_does_not_send_again_is_confirmed() {
-    let mut bench = requested(Variant::Delta, CDS, &["*"], ServerQuirks::default());
-    bench.respond(0, delta(CDS, &["a", "b", "c"], &[], "1"));
-    bench.later(QUIET);
-    bench.reopen();
-    bench.respond(0, delta(CDS, &["a~2"], &[], "2"));
-    bench.later(TIMER + SECOND);
-    assert!(!bench.asks_again());
-}
-
 /// If its version was stated, a SotW server that has nothing new would not send the set.
 #[test]
 fn sotw_4_a_set_that_a_client_needs_is_requested_without_its_version() {

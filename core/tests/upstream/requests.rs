@@ -196,23 +196,6 @@ fn a_name_dropped_and_wanted_again_within_the_window_is_requested_again() {
     }
 }
 
-#[test]
-fn a_change_of_variant_does_not_keep_what_was_deleted_meanwhile() {
-    let mut bench = Bench::new(Variant::Sotw);
-    bench.want(CDS, "*", true);
-    bench.open();
-    bench.requests(0);
-    bench.respond(0, sotw(CDS, &["a", "b"], "1"));
-    bench.end(0);
-    bench.upstream.streams_mut()[0].set_variant(Variant::Delta);
-    bench.open();
-    assert_eq!(
-        bench.requests(0),
-        ["C +[] -[] {a:weir-unknown,b:weir-unknown} n"],
-        "the server has to say what became of them"
-    );
-}
-
 /// java-control-plane groups clients by the node of each request, including ACKs and NACKs.
 #[test]
 fn up_1_every_request_has_the_node_in_the_bytes_of_the_stream() {
@@ -254,18 +237,6 @@ fn delta_2_an_ack_and_a_nack_carry_no_change_of_subscription() {
     assert_eq!(bench.requests(0), ["C +[] -[] {} n3!"]);
     bench.later(WINDOW);
     assert_eq!(bench.requests(0), ["C +[d] -[] {} n"], "UP-5: merged with what comes in the window, whatever is ACKed");
-}
-
-#[test]
-fn delta_2_a_change_that_is_due_goes_after_the_ack_and_not_in_it() {
-    let mut bench = Bench::new(Variant::Delta);
-    bench.want(EDS, "a", true);
-    bench.open();
-    bench.requests(0);
-    bench.later(WINDOW);
-    bench.want(EDS, "b", true);
-    bench.respond(0, delta(EDS, &["a"], &[], "1"));
-    assert_eq!(bench.requests(0), ["C +[] -[] {} n1!", "C +[b] -[] {} n"]);
 }
 
 /// A server may send a type that was not requested yet. The ACK of that response is not the first request of the type: from the first request, a

@@ -298,6 +298,27 @@ fn heartbeat_in_sotw(version: &str) {
 }
 
 #[test]
+fn xlat_3_a_servers_version_says_nothing_of_the_content() {
+    for variant in [Variant::Sotw, Variant::Delta] {
+        let mut bench = requested(variant, EDS, &["a"], ServerQuirks::default());
+        let revision_after = |bench: &mut Bench, resource: &str, version: &str| {
+            let response = match variant {
+                Variant::Sotw => sotw(EDS, &[resource], version),
+                Variant::Delta => delta(EDS, &[resource], &[], version),
+            };
+            bench.respond(0, response);
+            bench.view.publish();
+            bench.view.snapshot().revision
+        };
+        let first = revision_after(&mut bench, "a", "1");
+        assert_eq!(revision_after(&mut bench, "a", "2"), first, "{variant:?}: the same under another version");
+        let changed = revision_after(&mut bench, "a~2", "2");
+        assert!(changed > first, "{variant:?}: other bytes under the same version");
+        assert_eq!(revision_after(&mut bench, "a~2", "3"), changed, "{variant:?}");
+    }
+}
+
+#[test]
 fn xlat_20_and_up_47_what_is_deleted_is_kept_where_that_is_wished() {
     let rules = ServerQuirks { ignore_deletions: true, ..ServerQuirks::default() };
     let mut bench = requested(Variant::Sotw, LDS, &["a", "b"], rules.clone());
