@@ -29,6 +29,7 @@ fn options(target: &str, downstream: Option<Variant>) -> Options {
         downstream,
         only: None,
         list: false,
+        json: false,
         quiet: Duration::from_millis(500),
         jobs: 8,
         patience: PATIENCE,
