@@ -179,8 +179,14 @@ async fn run_conformance(options: &conformance::Options) -> anyhow::Result<bool>
         Some(address) => Some(Plane::start(address).await?),
         None => None,
     };
-    let report = conformance::run(options, plane.as_ref(), |outcome| output::line(outcome)).await?;
-    output::line(&report);
+    let print = |outcome: &conformance::Outcome| match options.json {
+        true => output::line(outcome.to_json()),
+        false => output::line(outcome),
+    };
+    let report = conformance::run(options, plane.as_ref(), print).await?;
+    if !options.json {
+        output::line(&report);
+    }
     Ok(report.passed())
 }
 

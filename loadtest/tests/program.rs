@@ -352,6 +352,18 @@ async fn figures_are_those_of_a_server_that_delays_by_50_ms_and_slow_readers_are
 }
 
 #[test]
+fn results_of_checks_are_lines_of_json_where_that_is_wanted() {
+    // It is skipped, as there is no control plane. So nothing is asked of the server.
+    let output = program(&["conformance", "--target", "http://127.0.0.1:1", "--only", "DELTA-13", "--json"]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert_eq!((output.status.code(), text.lines().count()), (Some(0), 1), "{text}");
+    let result: serde_json::Value = serde_json::from_str(&text).unwrap();
+    assert!(result["verdict"] == "skipped" && result["variant"] == "delta", "{text}");
+    assert_eq!(result["rules"], serde_json::json!(["DELTA-13"]));
+    assert!(result["reason"].as_str().is_some_and(|reason| reason.contains("--plane")), "{text}");
+}
+
+#[test]
 fn a_reader_that_closes_the_pipe_ends_the_program_quietly() {
     for arguments in [&["conformance", "--list"][..], &["hostile", "--list"], &["clients", "--help"]] {
         let mut child = Command::new(env!("CARGO_BIN_EXE_weir-loadtest"))

@@ -46,6 +46,9 @@ pub struct Options {
     /// Says what checks there are, and runs none.
     #[arg(long)]
     pub list: bool,
+    /// Prints each result as one line of JSON, and no sum of them.
+    #[arg(long, conflicts_with = "list")]
+    pub json: bool,
     /// Milliseconds of silence after which a check takes it that nothing arrives.
     #[arg(long, default_value = "1500", value_parser = milliseconds)]
     pub quiet: Duration,

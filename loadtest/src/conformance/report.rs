@@ -3,6 +3,8 @@
 use std::fmt::{Display, Formatter};
 use std::time::Duration;
 
+use serde_json::{Value, json};
+
 use super::Case;
 
 pub struct Outcome {
@@ -29,6 +31,26 @@ impl Report {
     /// Whether no check failed.
     pub fn passed(&self) -> bool {
         !self.outcomes.iter().any(|outcome| matches!(outcome.verdict, Verdict::Failed(_)))
+    }
+}
+
+impl Outcome {
+    /// Returns the result for a program that reads it. `verdict` is `ok`, `failed` or `skipped`; the last two have a `reason`.
+    pub fn to_json(&self) -> Value {
+        let (verdict, reason) = match &self.verdict {
+            Verdict::Ok => ("ok", None),
+            Verdict::Failed(seen) => ("failed", Some(seen.as_str())),
+            Verdict::Skipped(reason) => ("skipped", Some(*reason)),
+        };
+        let Case { check, variant } = self.case;
+        json!({
+            "rules": check.rules.split(' ').collect::<Vec<_>>(),
+            "check": check.what,
+            "variant": variant.map(|variant| variant.to_string()),
+            "verdict": verdict,
+            "reason": reason,
+            "seconds": self.took.as_secs_f64(),
+        })
     }
 }
 

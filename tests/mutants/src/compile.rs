@@ -40,8 +40,8 @@ pub fn compile(tree: &Tree, mutants: &[Mutant], programs: &[Program], target: &P
     Ok(Compiled { viable, programs: built.programs })
 }
 
-/// Compiles the test programs with the planted faults, which are in these files. An error names the faults that it is about. The histories that
-/// find the faults are arithmetic, so the code is optimized as in other tests.
+/// Compiles the test programs with the planted faults, which are in these files. An error names the faults that it is about. The code is
+/// optimized as in other tests: the histories that find the faults are arithmetic, and so the dependencies of those tests are shared.
 pub fn compile_planted(
     tree: &Tree,
     files: &BTreeMap<String, Rewritten>,
@@ -50,16 +50,32 @@ pub fn compile_planted(
     target: &Path,
 ) -> Result<BTreeMap<String, PathBuf>> {
     tree.write(&files.iter().map(|(file, planted)| (file.clone(), planted.text.clone())).collect())?;
-    let built = build_tests(tree, programs, target, &[])?;
-    if !built.succeeded {
-        let mut spans = Vec::new();
-        built.errors.iter().for_each(|error| collect_spans(error, &mut spans));
-        let numbers = spans.into_iter().flat_map(|span| overlaps(span, files, |placed| placed.1.clone()));
-        let blamed: BTreeSet<&str> = numbers.map(|number| names[number]).collect();
-        let first = built.errors.first().and_then(|error| error["rendered"].as_str()).unwrap_or_default();
-        bail!("the planted faults do not compile; to blame: {blamed:?}\n{first}");
+    let mut all = BTreeMap::new();
+    for programs in apart(programs, |program| program.is_of_core(&tree.root)) {
+        let built = build_tests(tree, &programs, target, &[])?;
+        if !built.succeeded {
+            let mut spans = Vec::new();
+            built.errors.iter().for_each(|error| collect_spans(error, &mut spans));
+            let numbers = spans.into_iter().flat_map(|span| overlaps(span, files, |placed| placed.1.clone()));
+            let blamed: BTreeSet<&str> = numbers.map(|number| names[number]).collect();
+            let first = built.errors.first().and_then(|error| error["rendered"].as_str()).unwrap_or_default();
+            bail!("the planted faults do not compile; to blame: {blamed:?}\n{first}");
+        }
+        all.extend(built.programs);
     }
-    Ok(built.programs)
+    Ok(all)
+}
+
+/// Returns the programs that one call of cargo compiles each. If all are of the core, that is one call, for its package alone. Otherwise the
+/// tests beside the core's code come by themselves: in one call with the others, `--lib` would compile the tests beside the relay's code, too, which
+/// takes minutes. The core's other programs come with the relay's, and share the library.
+fn apart(programs: &[Program], is_of_core: impl Fn(&Program) -> bool) -> Vec<Vec<Program>> {
+    if programs.iter().all(&is_of_core) {
+        return vec![programs.to_vec()];
+    }
+    let (alone, others): (Vec<_>, Vec<_>) =
+        programs.iter().cloned().partition(|program| program.is_beside_code() && is_of_core(program));
+    [alone, others].into_iter().filter(|programs| !programs.is_empty()).collect()
 }
 
 fn build_tests(tree: &Tree, programs: &[Program], target: &Path, profile: &[&str]) -> Result<Run> {
@@ -208,4 +224,25 @@ fn in_function(span: &Value, rewritten: &BTreeMap<String, Rewritten>, mutants: &
 fn bytes(span: &Value) -> Option<(&str, usize, usize)> {
     let file = span["file_name"].as_str()?;
     Some((file, span["byte_start"].as_u64()? as usize, span["byte_end"].as_u64()? as usize))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn calls(names: &[&str]) -> Vec<Vec<String>> {
+        let programs: Vec<_> = names.iter().map(|name| Program { name: (*name).into(), waits: false }).collect();
+        let is_of_core = |program: &Program| ["weir_core", "model", "rules"].contains(&program.name.as_str());
+        let names =
+            |programs: Vec<Program>| -> Vec<String> { programs.into_iter().map(|program| program.name).collect() };
+        apart(&programs, is_of_core).into_iter().map(names).collect()
+    }
+
+    #[test]
+    fn tests_beside_the_cores_code_are_compiled_without_those_beside_the_relays() {
+        assert_eq!(calls(&["model", "rules", "weir_core"]), [["model", "rules", "weir_core"]]);
+        let with_relay = calls(&["conformance", "model", "rules", "weir_core"]);
+        assert_eq!(with_relay, [vec!["weir_core"], vec!["conformance", "model", "rules"]]);
+        assert_eq!(calls(&["conformance"]), [["conformance"]]);
+    }
 }

@@ -65,12 +65,13 @@ pub fn judge(number: usize, programs: &[TestProgram], settings: &Settings, root:
 }
 
 /// The result of running a test program.
+#[derive(Debug, PartialEq, Eq)]
 pub struct Run {
     pub passed: BTreeSet<String>,
     pub end: End,
 }
 
-#[derive(PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq)]
 pub enum End {
     Passed,
     /// This test failed. The program was ended without waiting for the others.

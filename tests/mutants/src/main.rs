@@ -62,7 +62,10 @@ struct Options {
     /// Judges the planted faults instead, and fails if one is not noticed
     #[arg(long)]
     planted: bool,
-    /// With --planted: also by the relay's tests that are named for a fault, which take much longer to compile
+    /// With --planted: also by the conformance checks that are named for a fault; the program is compiled with the faults
+    #[arg(long, requires = "planted")]
+    conformance: bool,
+    /// With --planted: by all tests that are named for a fault, also the relay's, which take longest to compile
     #[arg(long, requires = "planted")]
     relay: bool,
 }
@@ -118,13 +121,16 @@ fn judge_planted(options: &Options, settings: &Settings, tree: &Tree, repository
     }
     let started = Instant::now();
     let files = planted::plant(&faults, |file| tree.text(file))?;
-    let tests = planted::tests_of(&faults, |program| options.relay || program.is_of_core(&tree.root));
+    let with_conformance = |program: &Program| options.conformance && program.name == planted::CONFORMANCE;
+    let counts = |program: &Program| options.relay || with_conformance(program) || program.is_of_core(&tree.root);
+    let tests = planted::tests_of(&faults, counts);
     let programs: BTreeSet<&str> = tests.iter().map(|test| test.program.as_str()).collect();
     let programs: Vec<_> = programs.into_iter().map(|name| Program { name: name.into(), waits: false }).collect();
     let names: Vec<&str> = faults.keys().map(String::as_str).collect();
     let compiled = compile::compile_planted(tree, &files, &names, &programs, target)?;
     eprintln!("{} planted faults; built in {:.0?}", names.len(), started.elapsed());
-    let wrong = planted::judge(&faults, &tests, &compiled, settings, &tree.root)?;
+    let scratch = target.join("mutants/results");
+    let wrong = planted::judge(&faults, &tests, &compiled, settings, &tree.root, &scratch)?;
     ensure!(wrong.is_empty(), "planted faults:\n{}", wrong.join("\n"));
     println!("{} planted faults are noticed by {} tests, in {:.0?}", names.len(), tests.len(), started.elapsed());
     Ok(())

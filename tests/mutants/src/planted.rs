@@ -4,6 +4,7 @@
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
@@ -12,7 +13,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use serde::Deserialize;
 
-use crate::judge::{End, run};
+use crate::judge::{End, Run, run};
 use crate::rewrite::{Rewritten, switch};
 use crate::settings::{Program, Settings};
 use crate::tests_of::{Test, TestProgram};
@@ -24,6 +25,8 @@ mod tests;
 
 /// Stands for "this fault is turned on" in the new text of a change.
 const PLACEHOLDER: &str = "PLANTED";
+/// The program whose tests make many checks: tests/conformance.rs.
+pub const CONFORMANCE: &str = "conformance";
 /// How long a test of a planted fault is taken to last; its time limit is a multiple of that.
 const TAKES: Duration = Duration::from_secs(20);
 
@@ -53,37 +56,44 @@ pub struct Change {
     pub new: String,
 }
 
-/// A test, written as the names of its program and its own with a space between them.
+/// A test, written as the names of its program and its own with a space between them. A test of conformance is followed by a rule.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(try_from = "String")]
 pub struct TestName {
     pub program: String,
     pub test: String,
+    /// Such a test makes dozens of checks. A fault is noticed only if a check of this rule fails.
+    pub rule: Option<String>,
 }
 
 impl TryFrom<String> for TestName {
     type Error = String;
 
     fn try_from(text: String) -> Result<Self, String> {
-        let (program, test) = text.split_once(' ').ok_or(format!("{text} is not a program and a test"))?;
-        Ok(Self { program: program.into(), test: test.into() })
+        let (program, test, rule) = match text.split(' ').collect::<Vec<_>>()[..] {
+            [program, test] if program != CONFORMANCE => (program, test, None),
+            [program, test, rule] if program == CONFORMANCE => (program, test, Some(rule.to_owned())),
+            _ => return Err(format!("{text} is not a program and a test, nor {CONFORMANCE}, a test and a rule")),
+        };
+        Ok(Self { program: program.into(), test: test.into(), rule })
     }
 }
 
 impl std::fmt::Display for TestName {
     fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(to, "{} {}", self.program, self.test)
+        write!(to, "{} {}", self.program, self.test)?;
+        self.rule.iter().try_for_each(|rule| write!(to, " {rule}"))
     }
 }
 
 /// Returns all faults by name, in the order of their numbers.
 pub fn read(repository: &Path) -> Result<BTreeMap<String, Fault>> {
     let folder = repository.join("tests/mutants/planted");
-    let entries = std::fs::read_dir(&folder).with_context(|| folder.display().to_string())?;
+    let entries = fs::read_dir(&folder).with_context(|| folder.display().to_string())?;
     let mut all = BTreeMap::new();
     for entry in entries {
         let path = entry?.path();
-        let text = std::fs::read_to_string(&path).with_context(|| path.display().to_string())?;
+        let text = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
         let of_file: BTreeMap<String, Fault> =
             serde_saphyr::from_str(&text).with_context(|| path.display().to_string())?;
         for (name, fault) in of_file {
@@ -186,16 +196,18 @@ impl TestName {
 }
 
 /// Runs each of these tests without a fault, which it has to pass, and then with each fault that names it, which it has to notice. Returns what
-/// went wrong.
+/// went wrong. `scratch` is a folder for results of checks.
 pub fn judge(
     faults: &BTreeMap<String, Fault>,
     tests: &BTreeSet<TestName>,
     programs: &BTreeMap<String, PathBuf>,
     settings: &Settings,
     root: &Path,
+    scratch: &Path,
 ) -> Result<Vec<String>> {
+    fs::create_dir_all(scratch)?;
     let alone = tests.iter().map(|test| Job { fault: None, test, settings: settings.clone() });
-    let wrong = work(alone.collect(), programs, root, settings.jobs)?;
+    let wrong = work(alone.collect(), programs, root, scratch, settings.jobs)?;
     if !wrong.is_empty() {
         return Ok(wrong);
     }
@@ -207,7 +219,7 @@ pub fn judge(
         let named = fault.caught_by.iter().filter(|test| tests.contains(*test));
         jobs.extend(named.map(|test| Job { fault: Some((number, name.as_str())), test, settings: settings.clone() }));
     }
-    work(jobs, programs, root, settings.jobs)
+    work(jobs, programs, root, scratch, settings.jobs)
 }
 
 /// One run of a test.
@@ -219,31 +231,94 @@ struct Job<'a> {
 
 impl Job<'_> {
     /// Returns what is wrong with the outcome.
-    fn run(&self, programs: &BTreeMap<String, PathBuf>, root: &Path) -> Result<Option<String>> {
+    fn run(&self, programs: &BTreeMap<String, PathBuf>, root: &Path, scratch: &Path) -> Result<Option<String>> {
         let Self { fault, test, settings } = self;
         let path = programs.get(&test.program).with_context(|| format!("no test program {}", test.program))?.clone();
         let program = TestProgram { path, waits: false, tests: Vec::new() };
         let one = Test { name: test.test.clone(), took: TAKES, reached: BTreeSet::new() };
-        let outcome = run(fault.map(|(number, _)| number), &program, &[&one], settings, root)?;
-        Ok(match (&outcome.end, fault) {
-            (End::Passed, _) if outcome.passed.is_empty() => Some(format!("there is no test {test}")),
+        let number = fault.map(|(number, _)| number);
+        let Some(rule) = &test.rule else {
+            return Ok(self.wrong(&run(number, &program, &[&one], settings, root)?));
+        };
+        // No other run has this name at the same time: a fault names a test with a rule once.
+        let name = number.map_or("none".to_owned(), |number| number.to_string());
+        let results = scratch.join(format!("{name}-{}-{rule}.jsonl", test.test));
+        let _ = fs::remove_file(&results); // of an earlier run
+        let mut settings = settings.clone();
+        let variables = [("WEIR_CONFORMANCE_RULE", rule.clone()), ("WEIR_CONFORMANCE_RESULTS", text_of(&results)?)];
+        settings.environment.extend(variables.map(|(name, value)| (name.to_owned(), value)));
+        let outcome = run(number, &program, &[&one], &settings, root)?;
+        let results = fs::read_to_string(&results).unwrap_or_default(); // it may not have come to that
+        Ok(self.wrong(&by_rule(outcome, rule, &results)?))
+    }
+
+    fn wrong(&self, outcome: &Run) -> Option<String> {
+        let Self { fault, test, .. } = self;
+        match (&outcome.end, fault) {
+            (End::Passed, _) if outcome.passed.is_empty() => Some(format!("there is nothing to run for {test}")),
             (End::Passed, None) | (End::Failed(_), Some(_)) => None,
             (End::Passed, Some((_, name))) => Some(format!("{name} is not noticed by {test}")),
             (End::Failed(_), None) => Some(format!("{test} fails without a fault")),
             (End::Broke, None) => Some(format!("{test} does not end in time without a fault, or breaks off")),
             (End::Broke, Some((_, name))) => Some(format!("{test} does not end in time with {name}, or breaks off")),
-        })
+        }
     }
 }
 
+/// Returns the outcome of one rule's checks: they failed if one of them did, and passed if one did and none failed. Whatever else the test did
+/// does not count, such as a relay that did not start. `results` has a line of JSON for each check.
+fn by_rule(outcome: Run, rule: &str, results: &str) -> Result<Run> {
+    if outcome.end == End::Broke {
+        return Ok(outcome);
+    }
+    let (mut passed, mut end) = (BTreeSet::new(), End::Passed);
+    for line in results.lines() {
+        let result: CheckResult = serde_json::from_str(line).with_context(|| line.to_owned())?;
+        if !result.rules.iter().any(|of| of == rule) {
+            continue;
+        }
+        match result.verdict {
+            CheckVerdict::Ok => drop(passed.insert(rule.to_owned())),
+            CheckVerdict::Failed => end = End::Failed(rule.to_owned()),
+            CheckVerdict::Skipped => {}
+        }
+    }
+    Ok(Run { passed, end })
+}
+
+/// What `weir_loadtest::conformance` says of one check, besides what does not matter here.
+#[derive(Deserialize)]
+struct CheckResult {
+    rules: Vec<String>,
+    verdict: CheckVerdict,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum CheckVerdict {
+    Ok,
+    Failed,
+    Skipped,
+}
+
+fn text_of(path: &Path) -> Result<String> {
+    Ok(path.to_str().with_context(|| format!("{} is not UTF-8", path.display()))?.to_owned())
+}
+
 /// Runs the jobs, some at a time. Returns what is wrong with their outcomes.
-fn work(jobs: Vec<Job>, programs: &BTreeMap<String, PathBuf>, root: &Path, at_once: usize) -> Result<Vec<String>> {
+fn work(
+    jobs: Vec<Job>,
+    programs: &BTreeMap<String, PathBuf>,
+    root: &Path,
+    scratch: &Path,
+    at_once: usize,
+) -> Result<Vec<String>> {
     let (queue, wrong) = (Mutex::new(jobs.into_iter()), Mutex::new(Vec::<String>::new()));
     let work = || -> Result<()> {
         loop {
             let Some(job) = queue.lock().expect("no panics").next() else { return Ok(()) };
             let started = Instant::now();
-            let found = job.run(programs, root)?;
+            let found = job.run(programs, root, scratch)?;
             let fault = job.fault.map_or("no fault", |(_, name)| name);
             let outcome = found.as_deref().unwrap_or("as it should be");
             eprintln!("{:6.1?} {fault}, {}: {outcome}", started.elapsed(), job.test);

@@ -1,5 +1,3 @@
-use std::fs;
-
 use super::*;
 
 fn repository() -> PathBuf {
@@ -50,6 +48,50 @@ fn a_test_is_written_as_its_program_and_its_name() {
 }
 
 #[test]
+fn a_test_of_conformance_comes_with_a_rule_and_no_other_does() {
+    let test = TestName::try_from("conformance both DELTA-1".to_owned()).unwrap();
+    assert_eq!((test.test.as_str(), test.rule.as_deref()), ("both", Some("DELTA-1")));
+    assert_eq!(test.to_string(), "conformance both DELTA-1");
+    for text in ["conformance both", "conformance both DELTA-1 ORD-7", "rules order::a DELTA-1"] {
+        assert!(TestName::try_from(text.to_owned()).is_err(), "{text}");
+    }
+}
+
+const FAILED: &str = r#"{"rules": ["DELTA-1", "UP-2"], "verdict": "failed", "reason": "seen", "seconds": 0.1}"#;
+const OK: &str = r#"{"rules": ["DELTA-3"], "verdict": "ok", "reason": null}"#;
+const SKIPPED: &str = r#"{"rules": ["UP-4"], "verdict": "skipped", "reason": "not here"}"#;
+
+/// Returns what is wrong if the named check is of this rule, and the test has ended so with these results.
+fn wrong_of_rule(rule: &str, end: End, results: &[&str], fault: Option<(usize, &str)>) -> Option<String> {
+    let test = TestName { program: CONFORMANCE.into(), test: "both".into(), rule: Some(rule.into()) };
+    let job = Job { fault, test: &test, settings: Settings::read(&repository()).unwrap() };
+    let run = Run { passed: BTreeSet::from(["both".to_owned()]), end };
+    job.wrong(&by_rule(run, rule, &results.join("\n")).unwrap())
+}
+
+#[test]
+fn a_fault_is_noticed_by_the_check_that_is_named_and_by_no_other() {
+    let end = || End::Failed("both".into());
+    let wrong = |rule, results: &[&str]| wrong_of_rule(rule, end(), results, Some((0, "Fault")));
+    assert_eq!(wrong("DELTA-1", &[OK, FAILED]), None);
+    assert_eq!(wrong("UP-2", &[FAILED]), None, "a check may show several rules");
+    let missed = Some("Fault is not noticed by conformance both DELTA-3".to_owned());
+    assert_eq!(wrong("DELTA-3", &[OK, FAILED]), missed, "another check fails");
+    let nothing = |rule: &str| Some(format!("there is nothing to run for conformance both {rule}"));
+    assert_eq!(wrong("UP-4", &[SKIPPED, FAILED]), nothing("UP-4"));
+    assert_eq!(wrong("DELTA-1", &[]), nothing("DELTA-1"), "the relay did not start");
+}
+
+#[test]
+fn without_a_fault_the_check_that_is_named_has_to_be_made_and_to_pass() {
+    let wrong = |rule, end, results: &[&str]| wrong_of_rule(rule, end, results, None);
+    assert_eq!(wrong("DELTA-3", End::Passed, &[OK]), None);
+    assert!(wrong("DELTA-1", End::Failed("both".into()), &[FAILED]).unwrap().ends_with("fails without a fault"));
+    assert!(wrong("UP-4", End::Passed, &[SKIPPED]).unwrap().starts_with("there is nothing to run"));
+    assert!(wrong("DELTA-3", End::Broke, &[OK]).unwrap().contains("does not end in time"));
+}
+
+#[test]
 fn each_fault_fits_todays_source_and_leaves_it_rust() {
     let faults = read(&repository()).unwrap();
     assert!(faults.len() > 60, "{}", faults.len());
@@ -66,8 +108,25 @@ fn each_fault_has_a_test_of_the_core_and_all_its_tests_exist() {
         assert!(fault.caught_by.iter().any(is_of_core), "{name} needs a test that is quick to compile");
         for test in &fault.caught_by {
             assert!(exists(test), "{name}: there is no test {test}");
+            assert!(test.rule.iter().all(|rule| is_checked(rule)), "{name}: there is no check for {test}");
         }
     }
+}
+
+/// Returns whether a check of `weir-loadtest conformance` is for a rule. The rules of each stand in a line of its module.
+fn is_checked(rule: &str) -> bool {
+    let checks = fs::read_dir(repository().join("loadtest/src/conformance")).unwrap();
+    let mut texts = checks.map(|entry| fs::read_to_string(entry.unwrap().path()).unwrap());
+    texts.any(|text| {
+        let mut rules = text.lines().filter_map(|line| line.split_once("scripted!(\"")?.1.split('"').next());
+        rules.any(|rules| rules.split(' ').any(|of| of == rule))
+    })
+}
+
+#[test]
+fn rules_of_conformance_checks_are_found() {
+    assert!(is_checked("DELTA-26") && is_checked("TRN-7"), "the second of two, and of a check that scripts nothing");
+    assert!(!is_checked("DELTA-2") && !is_checked(""));
 }
 
 /// Returns whether a file of the program has a function with the name of the test.
