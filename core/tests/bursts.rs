@@ -4,9 +4,9 @@
 mod support;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Range;
 use std::time::Duration;
 
+use support::random::{Random, number};
 use support::{Bench, CDS, EDS, RDS, text_of};
 use weir_core::proto::Request;
 use weir_core::proto::discovery::{DeltaDiscoveryRequest, DiscoveryRequest};
@@ -16,26 +16,6 @@ use weir_core::protocol::view::{Class, Evidence, SessionId, Update};
 
 const CLUSTERS: [&str; 8] = ["c0", "c1", "c2", "c3", "c4", "c5", "c6", "c7"];
 const ROUTES: [&str; 3] = ["r0", "r1", "r2"];
-
-/// A random number generator with the same results on all machines.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, end: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) % end
-    }
-
-    fn within(&mut self, range: Range<u64>) -> u64 {
-        range.start + self.below(range.end - range.start)
-    }
-
-    fn shuffle<T>(&mut self, items: &mut [T]) {
-        for at in (1..items.len()).rev() {
-            items.swap(at, self.below(at as u64 + 1) as usize);
-        }
-    }
-}
 
 /// What a client was sent, applied as an Envoy would apply it.
 struct Reader {
@@ -261,11 +241,11 @@ fn endpoints(bench: &mut Bench, name: &str, content: &str) -> Update {
 
 #[test]
 fn ord_1_no_burst_ever_leaves_a_client_with_a_route_into_the_void() {
-    run(std::env::var("WEIR_BURSTS").map_or(10_000, |text| text.parse().unwrap()));
+    run(number("WEIR_BURSTS").unwrap_or(10_000) as usize);
 }
 
 fn run(bursts: usize) {
-    let mut random = Random(4711);
+    let mut random = Random::of(4711);
     // Otherwise clients that are always behind would be sent a route without its endpoints after a total wait of two seconds.
     let (routing_hold, reference_hold) = (Duration::from_secs(3600), Duration::ZERO);
     let options = ProtocolOptions::default().with(|options| {

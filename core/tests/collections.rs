@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use support::bounds::Bounded;
+use support::random::number;
 use support::{RDS, wrapper};
 use weir_core::proto::discovery::{DeltaDiscoveryRequest, DeltaDiscoveryResponse, Resource};
 use weir_core::proto::{Request, Response};
@@ -426,8 +427,7 @@ fn run(seed: u64) -> Result<(), String> {
 
 #[test]
 fn coll_14_to_coll_20_clients_of_collections_come_to_hold_what_is_in_them() {
-    let number = |name: &str, default: u64| std::env::var(name).map_or(default, |text| text.parse().unwrap());
-    let (first, histories) = (number("WEIR_SEED", 1), number("WEIR_HISTORIES", 100));
+    let (first, histories) = (number("WEIR_SEED").unwrap_or(1), number("WEIR_HISTORIES").unwrap_or(100));
     for seed in first..first + histories {
         run(seed).unwrap();
     }

@@ -9,6 +9,7 @@ mod support;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
+use support::random::{Random, number};
 use support::{Bench, CDS, EDS, RDS};
 use weir_core::proto::discovery::{DeltaDiscoveryRequest, DiscoveryRequest, Status};
 use weir_core::proto::{Any, Request, discovery};
@@ -21,21 +22,6 @@ const CLUSTERS: [&str; 10] = ["c0", "c1", "c2", "c3", "c4", "c5", "c6", "c7", "c
 const ROUTES: [&str; 3] = ["r0", "r1", "r2"];
 /// The step of virtual time.
 const TICK: u64 = 2;
-
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, end: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) % end
-    }
-
-    fn shuffle<T>(&mut self, items: &mut [T]) {
-        for at in (1..items.len()).rev() {
-            items.swap(at, self.below(at as u64 + 1) as usize);
-        }
-    }
-}
 
 /// How a client behaves.
 #[derive(Debug, Clone, Copy)]
@@ -372,7 +358,7 @@ fn manners() -> Vec<Manner> {
 /// first such route suffices.
 fn play(bursts: usize, options: ProtocolOptions, seed: u64) -> (Vec<String>, usize) {
     let is_planted = std::env::var_os("WEIR_MUTANT").is_some();
-    let mut random = Random(seed);
+    let mut random = Random::of(seed);
     let (mut bench, mut world, mut faults) = (Bench::with(options), World::default(), Vec::new());
     let mut readers: Vec<_> = manners().into_iter().map(|manner| Reader::join(&mut bench, manner)).collect();
     bench.whole(CDS, &[]);
@@ -492,14 +478,10 @@ fn text_of_request(request: &Request) -> String {
     format!("{} {what} {nonce} {names:?}", url.rsplit('.').next().unwrap())
 }
 
-fn number(name: &str, default: u64) -> u64 {
-    std::env::var(name).map_or(default, |text| text.parse().unwrap())
-}
-
 #[test]
 fn ord_1_whatever_order_things_come_in_no_client_holds_a_route_into_the_void() {
-    let bursts = number("WEIR_BURSTS", 30) as usize;
-    let (faults, messages) = play(bursts, ProtocolOptions::default(), number("WEIR_SEED", 4711));
+    let bursts = number("WEIR_BURSTS").unwrap_or(30) as usize;
+    let (faults, messages) = play(bursts, ProtocolOptions::default(), number("WEIR_SEED").unwrap_or(4711));
     println!("{bursts} bursts, {messages} messages");
     assert!(messages > 10 * bursts, "only {messages} messages to {bursts} bursts");
     assert!(

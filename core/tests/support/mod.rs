@@ -2,6 +2,7 @@
 #![allow(dead_code)] // each test binary uses a part of it
 
 pub mod bounds;
+pub mod random;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
