@@ -2,7 +2,9 @@
 #![allow(dead_code)] // each test binary uses a part of it
 
 pub mod bounds;
+pub mod envoy;
 pub mod random;
+pub mod routing;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
