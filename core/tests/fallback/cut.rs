@@ -53,7 +53,7 @@ impl Delta {
 #[test]
 fn i4_a_route_that_came_with_its_cluster_just_before_the_stream_was_lost_is_sent_during_the_outage() {
     for stated in [&[][..], &["old"]] {
-        let mut bench = Bench::new(plan(1, Variant::Delta, Rule::Reachability));
+        let mut bench = Bench::with_servers(plan(1, Variant::Delta, Rule::Reachability));
         let mut client = Delta::new(&bench);
         client.ask(&mut bench, CDS, "*", stated);
         client.ask(&mut bench, EDS, "a", &[]);
@@ -86,7 +86,7 @@ fn i4_a_route_that_came_with_its_cluster_just_before_the_stream_was_lost_is_sent
 #[test]
 fn ord_1_what_was_removed_and_waits_is_requested_again_on_the_next_opening() {
     for variant in [Variant::Delta, Variant::Sotw] {
-        let mut bench = Bench::with(plan(1, variant, Rule::Reachability), ProtocolOptions::default());
+        let mut bench = Bench::of_servers(plan(1, variant, Rule::Reachability), ProtocolOptions::default());
         bench.want(CDS, "*", true);
         bench.want(RDS, "r", true);
         bench.open(0);
