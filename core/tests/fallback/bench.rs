@@ -9,7 +9,7 @@ use weir_core::protocol::session::Variant;
 use weir_core::protocol::sources::{AuthorityPlan, Plan, ServerPlan};
 
 pub use super::support::Bench;
-pub use super::support::servers::{ONE, TWO};
+pub use super::support::streams::{ONE, TWO};
 use super::support::{EDS, wrapper};
 
 pub fn plan(servers: usize, variant: Variant, rule: Rule) -> Plan {

@@ -5,7 +5,8 @@ pub mod bounds;
 pub mod envoy;
 pub mod random;
 pub mod routing;
-pub mod servers;
+pub mod server;
+pub mod streams;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use support::envoy::nonce_of;
-use support::servers::text_of_request;
+use support::streams::text_of_request;
 use weir_core::proto::discovery::{
     DeltaDiscoveryResponse, DiscoveryResponse, Resource, ResourceError, ResourceName, Status,
 };

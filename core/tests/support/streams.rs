@@ -1,4 +1,4 @@
-//! The servers of a bench: their streams, what they say on them, and what the view task does with that.
+//! The streams of a bench to its servers: what these say, and what the view task does with that.
 
 use std::time::Duration;
 
