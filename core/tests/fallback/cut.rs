@@ -1,84 +1,53 @@
 //! A stream that is lost while a set comes in: what was received whole reaches delta clients (I4).
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use super::*;
-use support::{RDS, text_of};
+use support::RDS;
 use weir_core::proto::Any;
 use weir_core::proto::discovery::{DeltaDiscoveryRequest, DeltaDiscoveryResponse, DiscoveryResponse, Resource};
-use weir_core::protocol::session::{Client, Session, Step};
-use weir_core::protocol::view::Leases;
+use weir_core::protocol::view::SessionId;
 
-/// A delta client of the view, which the bench does not know.
-struct Delta {
-    session: Session,
-    leases: Leases,
-}
-
-impl Delta {
-    fn new(bench: &Bench) -> Self {
-        let options = Arc::new(ProtocolOptions::default());
-        let session = Session::new(Client::plain(Variant::Delta), bench.table.clone(), options.session.clone().into());
-        Self { session, leases: Leases::new(options.view.clone().into()) }
-    }
-
-    /// Requests a type, and states what the client holds.
-    fn ask(&mut self, bench: &mut Bench, url: &str, name: &str, stated: &[&str]) {
-        let request = DeltaDiscoveryRequest {
-            type_url: url.into(),
-            resource_names_subscribe: vec![name.into()],
-            initial_resource_versions: stated.iter().map(|name| ((*name).into(), "of-another".into())).collect(),
-            ..Default::default()
-        };
-        self.session.on_request(Request::Delta(request), bench.now);
-        for change in self.session.take_interest() {
-            bench.view.change_interest(ONE, change.clone(), bench.now);
-            bench.sources.on_names_requested(&[change], &bench.view);
-        }
-        bench.settle();
-        self.session.on_interest_applied();
-    }
-
-    /// Publishes, reports changed names, and returns what the client is sent.
-    fn said(&mut self, bench: &mut Bench) -> Vec<String> {
-        let mut said = Vec::new();
-        while let Step::Reply(reply) = self.session.poll(bench.view.snapshot(), &mut self.leases, bench.now) {
-            said.push(text_of(&reply));
-        }
-        said
-    }
+/// Lets a delta client request a type, and state what it holds.
+fn ask(bench: &mut Bench, client: SessionId, url: &str, name: &str, stated: &[&str]) {
+    let request = DeltaDiscoveryRequest {
+        type_url: url.into(),
+        resource_names_subscribe: vec![name.into()],
+        initial_resource_versions: stated.iter().map(|name| ((*name).into(), "of-another".into())).collect(),
+        ..Default::default()
+    };
+    bench.request(client, Request::Delta(request));
 }
 
 #[test]
 fn i4_a_route_that_came_with_its_cluster_just_before_the_stream_was_lost_is_sent_during_the_outage() {
     for stated in [&[][..], &["old"]] {
         let mut bench = Bench::with_servers(plan(1, Variant::Delta, Rule::Reachability));
-        let mut client = Delta::new(&bench);
-        client.ask(&mut bench, CDS, "*", stated);
-        client.ask(&mut bench, EDS, "a", &[]);
-        client.ask(&mut bench, RDS, "r", &[]);
+        let client = bench.client(Variant::Delta);
+        ask(&mut bench, client, CDS, "*", stated);
+        ask(&mut bench, client, EDS, "a", &[]);
+        ask(&mut bench, client, RDS, "r", &[]);
         bench.open(0);
         bench.say(0, delta(CDS, &[("first", "1")], &[]));
         bench.later(Duration::from_millis(100));
         bench.say(0, delta(CDS, &[("a", "1"), ("b", "1")], &[])); // a second piece
         bench.say(0, delta(EDS, &[("a", "1")], &[]));
         bench.say(0, delta(RDS, &[("r", "1")], &[]));
-        let mut said = client.said(&mut bench);
+        let mut said = bench.said(client);
         bench.later(Duration::from_millis(300));
-        said.extend(client.said(&mut bench));
+        said.extend(bench.said(client));
         assert!(!said.iter().any(|said| said.starts_with('R')), "{stated:?}: more clusters may come: {said:?}");
         bench.end(0, true);
         let mut waited = Duration::ZERO;
         while !said.iter().any(|said| said == "R r") {
             assert!(waited < Duration::from_secs(2), "{stated:?}: {said:?}");
-            said.extend(client.said(&mut bench));
+            said.extend(bench.said(client));
             bench.later(Duration::from_millis(100));
             waited += Duration::from_millis(100);
         }
         bench.end(0, false);
         bench.later(Duration::from_secs(3_600));
-        assert!(client.said(&mut bench).is_empty(), "{stated:?}: nothing is removed");
+        assert!(bench.said(client).is_empty(), "{stated:?}: nothing is removed");
     }
 }
 

@@ -38,7 +38,7 @@ fn what_had_no_room_is_no_reason_for_a_fallback_until_there_is_room() {
         bench.want_as(TWO, EDS, "b", true);
         assert_eq!(bench.standing(), LadderState::Cached(0), "{variant:?}: who asks for it later is no reason either");
         bench.view.set_scarcity(Scarcity::None, true);
-        bench.want_as(SessionId(3), EDS, "b", true);
+        bench.want_as(SessionId(1_003), EDS, "b", true);
         assert_eq!(bench.standing(), LadderState::Trying(1), "{variant:?}: now the next server's has room");
     }
 }

@@ -12,9 +12,9 @@ use weir_core::xds::{Authority, TypeTable};
 
 use super::{Bench, END_OF_SET};
 
-/// A session that the bench does not have: only its interest is there.
-pub const ONE: SessionId = SessionId(1);
-pub const TWO: SessionId = SessionId(2);
+/// Sessions that the bench does not have: only their interest is there.
+pub const ONE: SessionId = SessionId(1_001);
+pub const TWO: SessionId = SessionId(1_002);
 
 impl Bench {
     /// Returns a bench with these servers. What waits for other changes is tested in `core/tests/order.rs`.
