@@ -12,8 +12,8 @@ use std::time::Duration;
 use support::envoy::{self, Answer, Envoy, Lack};
 use support::random::{Random, number};
 use support::routing::{ROUTES, Routing, endpoints};
-use support::{Bench, CDS, EDS, RDS};
-use weir_core::proto::{Any, Request, discovery};
+use support::{Bench, CDS, EDS, RDS, route_configuration};
+use weir_core::proto::Request;
 use weir_core::protocol::options::ProtocolOptions;
 use weir_core::protocol::session::{Client, Reply, Variant};
 use weir_core::protocol::view::{Class, Evidence, Presence, Retain, Selector, SessionId, Update};
@@ -186,17 +186,8 @@ fn has_none(bench: &Bench, name: &str) -> bool {
 
 /// Returns a route configuration with one route to one cluster.
 fn route(bench: &mut Bench, name: &str, cluster: &str) -> Update {
-    let nested = |number: u8, bytes: &[u8]| [&[number << 3 | 2, u8::try_from(bytes.len()).unwrap()], bytes].concat();
-    let host = nested(2, &nested(3, &nested(2, &nested(1, cluster.as_bytes()))));
-    let body = [nested(1, name.as_bytes()), host].concat();
-    let resource = Some(Any { type_url: RDS.into(), value: body.into() });
-    let wrapper = discovery::Resource { name: name.into(), resource, ..Default::default() };
-    Update::Upsert {
-        kind: bench.kind(RDS),
-        class: Class::Named,
-        key: name.into(),
-        resource: bench.of_wrapper(RDS, wrapper),
-    }
+    let resource = bench.of_wrapper(RDS, route_configuration(name, &[cluster]));
+    Update::Upsert { kind: bench.kind(RDS), class: Class::Named, key: name.into(), resource }
 }
 
 fn manners() -> Vec<Manner> {

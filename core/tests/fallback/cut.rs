@@ -3,8 +3,7 @@
 use std::time::Duration;
 
 use super::*;
-use support::RDS;
-use weir_core::proto::Any;
+use support::{RDS, route_configuration};
 use weir_core::proto::discovery::{DeltaDiscoveryRequest, DeltaDiscoveryResponse, DiscoveryResponse, Resource};
 use weir_core::protocol::view::SessionId;
 
@@ -89,10 +88,6 @@ fn ord_1_what_was_removed_and_waits_is_requested_again_on_the_next_opening() {
 
 /// Returns a response with a route that refers to a cluster.
 fn routing(name: &str, cluster: &str) -> DeltaDiscoveryResponse {
-    let nested = |field: u8, bytes: &[u8]| [&[field << 3 | 2, u8::try_from(bytes.len()).unwrap()], bytes].concat();
-    let action = nested(2, &nested(1, cluster.as_bytes()));
-    let value = [nested(1, name.as_bytes()), nested(2, &nested(3, &action))].concat().into();
-    let resource = Some(Any { type_url: RDS.into(), value });
-    let resource = Resource { name: name.into(), version: "1".into(), resource, ..Default::default() };
+    let resource = Resource { version: "1".into(), ..route_configuration(name, &[cluster]) };
     DeltaDiscoveryResponse { resources: vec![resource], type_url: RDS.into(), ..Default::default() }
 }

@@ -4,7 +4,6 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use weir_core::proto::Any;
 use weir_core::proto::Response;
 use weir_core::proto::discovery::{DeltaDiscoveryResponse, DiscoveryResponse, Resource as Wrapper};
 use weir_core::protocol::ladder::Rule;
@@ -16,7 +15,7 @@ use weir_core::protocol::view::Class;
 use weir_core::xds::Authority;
 
 use super::bench::*;
-use super::support::{CDS, EDS, LDS, RDS, VHDS};
+use super::support::{CDS, EDS, LDS, RDS, VHDS, route_configuration};
 
 const SRDS: &str = "type.googleapis.com/envoy.config.route.v3.ScopedRouteConfiguration";
 const SECOND: Duration = Duration::from_secs(1);
@@ -414,11 +413,7 @@ fn ord_1_a_type_that_no_request_can_have_in_sotw_does_not_count() {
 
 /// Returns a route configuration whose route refers to a cluster.
 fn route(name: &str, cluster: &str) -> Wrapper {
-    let nested = |number: u8, bytes: &[u8]| [&[number << 3 | 2, u8::try_from(bytes.len()).unwrap()], bytes].concat();
-    let host = nested(2, &nested(3, &nested(2, &nested(1, cluster.as_bytes()))));
-    let body = [nested(1, name.as_bytes()), host].concat();
-    let resource = Some(Any { type_url: RDS.into(), value: body.into() });
-    Wrapper { name: name.into(), version: "1".into(), resource, ..Wrapper::default() }
+    Wrapper { version: "1".into(), ..route_configuration(name, &[cluster]) }
 }
 
 fn routes(variant: Variant, routes: &[Wrapper]) -> Response {

@@ -379,6 +379,16 @@ pub fn wrapper(url: &str, name: &str, content: &str) -> Wrapper {
     Wrapper { name: name.into(), resource, ..Default::default() }
 }
 
+/// Returns a route configuration with a route to each of these clusters. Its body ends with the name of the last one.
+pub fn route_configuration(name: &str, clusters: &[&str]) -> Wrapper {
+    let nested = |number: u8, bytes: &[u8]| [&[number << 3 | 2, u8::try_from(bytes.len()).unwrap()], bytes].concat();
+    let routes: Vec<u8> =
+        clusters.iter().flat_map(|cluster| nested(3, &nested(2, &nested(1, cluster.as_bytes())))).collect();
+    let body = [nested(1, name.as_bytes()), nested(2, &routes)].concat();
+    let resource = Some(Any { type_url: RDS.into(), value: body.into() });
+    Wrapper { name: name.into(), resource, ..Default::default() }
+}
+
 /// Lets the server send a route configuration that refers to these clusters.
 pub fn lead(bench: &mut Bench, name: &str, clusters: &[&str]) {
     lead_for(bench, Class::Named, name, clusters, None);
@@ -386,13 +396,8 @@ pub fn lead(bench: &mut Bench, name: &str, clusters: &[&str]) {
 
 /// Like [`lead`], for `*` or for the name, with a TTL.
 pub fn lead_for(bench: &mut Bench, class: Class, name: &str, clusters: &[&str], ttl: Option<Duration>) {
-    let nested = |number: u8, bytes: &[u8]| [&[number << 3 | 2, u8::try_from(bytes.len()).unwrap()], bytes].concat();
-    let routes: Vec<u8> =
-        clusters.iter().flat_map(|cluster| nested(3, &nested(2, &nested(1, cluster.as_bytes())))).collect();
-    let body = [nested(1, name.as_bytes()), nested(2, &routes)].concat();
-    let resource = Some(Any { type_url: RDS.into(), value: body.into() });
     let ttl = ttl.map(|ttl| ttl.try_into().unwrap());
-    let wrapper = Wrapper { name: name.into(), resource, ttl, ..Default::default() };
+    let wrapper = Wrapper { ttl, ..route_configuration(name, clusters) };
     let (kind, resource) = (bench.kind(RDS), bench.of_wrapper(RDS, wrapper));
     bench.apply(vec![Update::Upsert { kind, class, key: name.into(), resource }]);
 }
