@@ -8,37 +8,27 @@
 //! 4. What the server has is present.
 //! 5. Without rules, the same history gives what the server states, at once.
 
+mod support;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
-use weir_core::proto::Any;
-use weir_core::proto::discovery::Resource as Wrapper;
+use support::random::{Random, number};
+use support::{Bench, CDS};
 use weir_core::protocol::moment::Moment;
 use weir_core::protocol::options::ProtocolOptions;
 use weir_core::protocol::view::{
-    BrakeRules, Class, Completeness, Evidence, InterestChange, Retain, Selector, SessionId, Update, View,
+    BrakeRules, Class, Completeness, Evidence, InterestChange, Retain, Selector, SessionId, Update,
 };
-use weir_core::xds::{BodyStore, Resource, Type, TypeTable};
+use weir_core::xds::Resource;
 
-const CDS: &str = "envoy.config.cluster.v3.Cluster";
 const SHARE: u64 = 30;
 const COUNT: usize = 5;
 const WINDOW: u64 = 60;
 const GRACE: u64 = 40;
 const EMPTY_GRACE: u64 = 120;
 const AGREE_AFTER: u64 = 15;
-
-/// A generator of random numbers that is the same everywhere.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, limit: usize) -> usize {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        ((self.0 >> 33) as usize) % limit
-    }
-}
 
 #[derive(Debug, Clone)]
 enum Op {
@@ -51,86 +41,71 @@ enum Op {
     Wait(u64),
 }
 
-struct World {
-    view: View,
-    kind: Type,
-    store: BodyStore,
-    now: u64,
+/// Returns a bench on which somebody wants the set. It begins late enough for every window.
+fn bench(rules: bool) -> Bench {
+    let brakes = BrakeRules {
+        types: ["envoy.config.cluster.v3.Cluster".into()].into(),
+        share: SHARE as u8,
+        count: COUNT,
+        window: Duration::from_secs(WINDOW),
+        grace: Duration::from_secs(GRACE),
+        empty_grace: Duration::from_secs(EMPTY_GRACE),
+        agree_after: Duration::from_secs(AGREE_AFTER),
+        ..BrakeRules::default()
+    };
+    let brakes = if rules { brakes } else { BrakeRules::default() };
+    let mut bench = Bench::with(ProtocolOptions::default().with(|options| {
+        options.view.brakes = brakes;
+        options.hold_referenced(Duration::ZERO);
+    }));
+    let wanted = InterestChange { kind: bench.kind(CDS), selector: Selector::Wildcard, on: true };
+    bench.view.change_interest(SessionId(1), wanted, bench.now);
+    bench.later(1_000_000);
+    bench
 }
 
-impl World {
-    fn new(rules: bool) -> Self {
-        let table = Arc::new(TypeTable::new());
-        let kind = table.resolve(CDS);
-        let brakes = BrakeRules {
-            types: [CDS.into()].into(),
-            share: SHARE as u8,
-            count: COUNT,
-            window: Duration::from_secs(WINDOW),
-            grace: Duration::from_secs(GRACE),
-            empty_grace: Duration::from_secs(EMPTY_GRACE),
-            agree_after: Duration::from_secs(AGREE_AFTER),
-            ..BrakeRules::default()
-        };
-        let brakes = if rules { brakes } else { BrakeRules::default() };
-        let options = ProtocolOptions::default().with(|options| {
-            options.view.brakes = brakes;
-            options.hold_referenced(Duration::ZERO);
-        });
-        let mut view = View::new(table, options.view.clone().into());
-        let wanted = InterestChange { kind: kind.clone(), selector: Selector::Wildcard, on: true };
-        view.change_interest(SessionId(1), wanted, Moment::START);
-        Self { view, kind, store: BodyStore::default(), now: 1000 }
-    }
+fn now(bench: &Bench) -> u64 {
+    (bench.now - Moment::START).as_secs()
+}
 
-    fn moment(&self) -> Moment {
-        Moment::START + Duration::from_secs(self.now)
-    }
+fn second(bench: &mut Bench) {
+    bench.later(1_000);
+}
 
-    fn resource(&self, number: usize) -> Arc<Resource> {
-        let body = Any { type_url: format!("type.googleapis.com/{CDS}"), value: Bytes::new() };
-        let wrapper = Wrapper { name: format!("r{number}"), resource: Some(body), ..Wrapper::default() };
-        Arc::new(Resource::from_wrapper(0, wrapper, &self.kind, &self.store).unwrap())
-    }
+fn resource(bench: &mut Bench, number: usize) -> Arc<Resource> {
+    bench.resource(CDS, &format!("r{number}"), "")
+}
 
-    fn apply(&mut self, updates: Vec<Update>) {
-        let now = self.moment();
-        self.view.apply(updates, now);
-        self.view.on_time(now);
-        self.view.publish();
-    }
+/// Applies what the server says, and runs the timers that are due then.
+fn apply(bench: &mut Bench, updates: Vec<Update>) {
+    bench.apply(updates);
+    bench.later(0);
+}
 
-    fn whole(&mut self, set: &BTreeSet<usize>) {
-        let resources = set.iter().map(|number| self.resource(*number)).collect();
-        self.apply(vec![Update::FullSet { kind: self.kind.clone(), resources, retain: Retain::nothing() }]);
-    }
+fn whole(bench: &mut Bench, set: &BTreeSet<usize>) {
+    let resources = set.iter().map(|number| resource(bench, *number)).collect();
+    let kind = bench.kind(CDS);
+    apply(bench, vec![Update::FullSet { kind, resources, retain: Retain::nothing() }]);
+}
 
-    fn change(&mut self, gone: &BTreeSet<usize>, come: &BTreeSet<usize>) {
-        let class = Class::Wildcard;
-        let mut updates = Vec::new();
-        for number in come {
-            let resource = self.resource(*number);
-            updates.push(Update::Upsert { kind: self.kind.clone(), class, key: resource.name.clone(), resource });
-        }
-        for number in gone {
-            let key = format!("r{number}").as_str().into();
-            updates.push(Update::Absent { kind: self.kind.clone(), class, key, evidence: Evidence::Reported });
-        }
-        let (kind, of) = (self.kind.clone(), Selector::Wildcard);
-        updates.push(Update::Progress { kind, of, completeness: Completeness::Settled });
-        self.apply(updates);
+fn change(bench: &mut Bench, gone: &BTreeSet<usize>, come: &BTreeSet<usize>) {
+    let (kind, class) = (bench.kind(CDS), Class::Wildcard);
+    let mut updates = Vec::new();
+    for number in come {
+        let resource = resource(bench, *number);
+        updates.push(Update::Upsert { kind: kind.clone(), class, key: resource.name.clone(), resource });
     }
+    for number in gone {
+        let key = format!("r{number}").as_str().into();
+        updates.push(Update::Absent { kind: kind.clone(), class, key, evidence: Evidence::Reported });
+    }
+    updates.push(Update::Progress { kind, of: Selector::Wildcard, completeness: Completeness::Settled });
+    apply(bench, updates);
+}
 
-    fn second(&mut self) {
-        self.now += 1;
-        let now = self.moment();
-        self.view.on_time(now);
-        self.view.publish();
-    }
-
-    fn present(&self) -> BTreeSet<usize> {
-        self.view.tables().wildcard_names(&self.kind).map(|name| name.as_str()[1..].parse().unwrap()).collect()
-    }
+fn present(bench: &Bench) -> BTreeSet<usize> {
+    let kind = bench.kind(CDS);
+    bench.view.tables().wildcard_names(&kind).map(|name| name.as_str()[1..].parse().unwrap()).collect()
 }
 
 /// Everything that the server has stated and clients have had.
@@ -243,37 +218,37 @@ impl Judge {
 }
 
 fn history(seed: u64) -> Vec<Op> {
-    let mut random = Random(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
+    let mut random = Random::of(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
     let pick = |random: &mut Random, most: usize| -> Vec<usize> {
-        (0..random.below(most + 1)).map(|_| random.below(60)).collect()
+        (0..random.place(most + 1)).map(|_| random.place(60)).collect()
     };
     (0..40)
-        .map(|_| match random.below(12) {
+        .map(|_| match random.place(12) {
             0..4 => Op::Change(pick(&mut random, 3), Vec::new()),
             4 => Op::Change(pick(&mut random, 60), Vec::new()),
             5 => Op::Change((0..60).collect(), Vec::new()),
             6 | 7 => Op::Change(Vec::new(), pick(&mut random, 30)),
-            8 => Op::Restart([None, Some(0), Some(random.below(40))][random.below(3)]),
+            8 => Op::Restart([None, Some(0), Some(random.place(40))][random.place(3)]),
             9 => Op::Repeat,
-            _ => Op::Wait(1 + random.below(50) as u64),
+            _ => Op::Wait(1 + random.below(50)),
         })
         .collect()
 }
 
 fn run(ops: &[Op], rules: bool) -> Result<(), String> {
-    let (mut world, mut judge) = (World::new(rules), Judge::default());
+    let (mut bench, mut judge) = (bench(rules), Judge::default());
     let mut truth: BTreeSet<usize> = (0..40).collect();
-    world.whole(&truth);
-    judge.state(&truth, world.now, true);
-    let look = |world: &World, judge: &mut Judge| match rules {
-        true => judge.look(&world.present(), world.now),
-        false if world.present() == judge.stated => Ok(()),
+    whole(&mut bench, &truth);
+    judge.state(&truth, now(&bench), true);
+    let look = |bench: &Bench, judge: &mut Judge| match rules {
+        true => judge.look(&present(bench), now(bench)),
+        false if present(bench) == judge.stated => Ok(()),
         false => Err("without rules a statement does not pass at once".to_owned()),
     };
-    look(&world, &mut judge)?;
+    look(&bench, &mut judge)?;
     (0..100).try_for_each(|_| {
-        world.second();
-        look(&world, &mut judge)
+        second(&mut bench);
+        look(&bench, &mut judge)
     })?;
     for op in ops {
         match op {
@@ -282,34 +257,35 @@ fn run(ops: &[Op], rules: bool) -> Result<(), String> {
                 let come: BTreeSet<_> = come.iter().copied().collect();
                 truth.retain(|number| !gone.contains(number));
                 truth.extend(&come);
-                world.change(&gone, &come);
-                judge.state(&truth, world.now, false);
+                change(&mut bench, &gone, &come);
+                judge.state(&truth, now(&bench), false);
             }
             Op::Restart(part) => {
                 if let Some(count) = part {
                     truth = truth.iter().take(*count).copied().collect();
                 }
                 judge.opening += 1;
-                world.apply(vec![Update::Interrupted { kind: world.kind.clone(), of: Selector::Wildcard }]);
-                world.whole(&truth);
-                judge.state(&truth, world.now, true);
+                let kind = bench.kind(CDS);
+                apply(&mut bench, vec![Update::Interrupted { kind, of: Selector::Wildcard }]);
+                whole(&mut bench, &truth);
+                judge.state(&truth, now(&bench), true);
             }
             Op::Repeat => {
-                world.whole(&truth);
-                judge.state(&truth, world.now, true);
+                whole(&mut bench, &truth);
+                judge.state(&truth, now(&bench), true);
             }
             Op::Wait(seconds) => (0..*seconds).try_for_each(|_| {
-                world.second();
-                look(&world, &mut judge)
+                second(&mut bench);
+                look(&bench, &mut judge)
             })?,
         }
-        look(&world, &mut judge)?;
+        look(&bench, &mut judge)?;
     }
     (0..EMPTY_GRACE + GRACE).try_for_each(|_| {
-        world.second();
-        look(&world, &mut judge)
+        second(&mut bench);
+        look(&bench, &mut judge)
     })?;
-    if world.present() == truth { Ok(()) } else { Err("what is meant has not passed in the end".into()) }
+    if present(&bench) == truth { Ok(()) } else { Err("what is meant has not passed in the end".into()) }
 }
 
 /// Returns the shortest part of a history that still fails.
@@ -323,14 +299,10 @@ fn shrink(mut ops: Vec<Op>) -> Vec<Op> {
     ops
 }
 
-fn variable(name: &str, default: u64) -> u64 {
-    std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
-}
-
 #[test]
 fn no_history_takes_more_than_allowed_and_what_is_meant_passes() {
-    let first = variable("WEIR_SEED", 1);
-    for seed in first..first + variable("WEIR_HISTORIES", 100) {
+    let first = number("WEIR_SEED").unwrap_or(1);
+    for seed in first..first + number("WEIR_HISTORIES").unwrap_or(100) {
         let ops = history(seed);
         if let Err(reason) = run(&ops, true) {
             let ops = shrink(ops);

@@ -6,23 +6,21 @@
 
 mod support;
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
-use support::bounds::Bounded;
-use support::{RDS, wrapper};
+use support::random::number;
+use support::{Bench, RDS, wrapper};
 use weir_core::proto::discovery::{DeltaDiscoveryRequest, DeltaDiscoveryResponse, Resource};
 use weir_core::proto::{Request, Response};
 use weir_core::protocol::ladder::Rule;
 use weir_core::protocol::moment::Moment;
 use weir_core::protocol::options::ProtocolOptions;
-use weir_core::protocol::session::{Client, Session, Step, Variant};
-use weir_core::protocol::sources::{AuthorityPlan, Plan, Sources, StreamId};
-use weir_core::protocol::upstream::{Epoch, ReceivedResponse, ResponseMessage};
-use weir_core::protocol::view::{Leases, SessionId, View};
-use weir_core::xds::{BodyStore, TypeTable};
+use weir_core::protocol::session::{Step, Variant};
+use weir_core::protocol::sources::{AuthorityPlan, Plan, StreamId};
+use weir_core::protocol::view::SessionId;
 
 const KIND: &str = "xdstp://x/envoy.config.route.v3.RouteConfiguration";
 const CLIENTS: u64 = 3;
@@ -42,21 +40,13 @@ fn covers(wanted: &str, name: &str) -> bool {
 
 struct World {
     random: u64,
-    now: Moment,
     tick: usize,
-    view: View,
-    sources: Sources,
-    store: BodyStore,
-    leases: Leases,
-    bounded: Bounded,
-    table: Arc<TypeTable>,
-    options: Arc<ProtocolOptions>,
+    bench: Bench,
     clients: BTreeMap<SessionId, Peer>,
-    next: u64,
     /// The resources that exist, each name with its content.
     truth: BTreeMap<String, u32>,
-    /// The upstream stream, and its subscriptions.
-    up: Option<(Epoch, BTreeSet<String>)>,
+    /// What the relay subscribes to on the upstream stream.
+    subscribed: BTreeSet<String>,
     /// Globs whose first response on this stream is pending.
     unanswered: BTreeSet<String>,
     /// What the relay was sent, and when each name was last absent, or was last reported absent to the relay.
@@ -66,7 +56,6 @@ struct World {
 
 /// A client of the relay, through all its streams.
 struct Peer {
-    session: Session,
     wanted: BTreeSet<String>,
     /// The version and the content of what the client holds, and when it was sent.
     holds: BTreeMap<String, (String, usize)>,
@@ -74,35 +63,23 @@ struct Peer {
 
 impl World {
     fn new(seed: u64) -> Self {
-        let table = Arc::new(TypeTable::new());
         // This control plane may be slow to answer for a name, but reports absence in the end.
         let (linger, second_silence) = (Duration::from_secs(2), Duration::from_secs(10_000));
-        let options = Arc::new(ProtocolOptions::default().with(|options| {
+        let options = ProtocolOptions::default().with(|options| {
             options.view.linger = linger;
             options.upstream.second_silence = second_silence;
-        }));
+        });
         let mut plan = Plan::single(Variant::Delta, Default::default());
         plan.authorities.insert("x".into(), AuthorityPlan { servers: vec![0], rule: Rule::default() });
+        let mut bench = Bench::of_servers(plan, options);
+        bench.now = Moment::START + Duration::from_secs(1);
         Self {
             random: seed.wrapping_mul(0x9E37_79B9_7F4A_7C15),
-            now: Moment::START + Duration::from_secs(1),
             tick: 1,
-            view: View::new(table.clone(), options.view.clone().into()),
-            sources: Sources::new(
-                Arc::new(plan),
-                Bytes::from_static(b"node"),
-                table.clone(),
-                options.upstream.clone().into(),
-            ),
-            store: BodyStore::default(),
-            leases: Leases::new(options.view.clone().into()),
-            bounded: Bounded::default(),
-            table,
-            options,
+            bench,
             clients: BTreeMap::new(),
-            next: 0,
             truth: BTreeMap::new(),
-            up: None,
+            subscribed: BTreeSet::new(),
             unanswered: BTreeSet::new(),
             sent: BTreeMap::new(),
             absent: BTreeMap::new(),
@@ -180,16 +157,16 @@ impl World {
         let one = self.client();
         let all = self.below(3) == 0;
         let mut away = Vec::new();
-        for (id, mut peer) in self.clients.extract_if(.., |id, _| all || *id == one).collect::<Vec<_>>() {
-            peer.session.close();
-            for change in peer.session.take_interest() {
-                self.view.change_interest(id, change, self.now);
+        for (id, peer) in self.clients.extract_if(.., |id, _| all || *id == one).collect::<Vec<_>>() {
+            let mut session = self.bench.sessions.remove(&id).unwrap();
+            session.close();
+            for change in session.take_interest() {
+                self.bench.view.change_interest(id, change, self.bench.now);
             }
             away.push(peer);
         }
         if self.below(2) == 0 {
-            self.now = self.now + Duration::from_secs(10); // longer than any interest lingers
-            self.settle();
+            self.later(Duration::from_secs(10)); // longer than any interest lingers
         }
         for peer in away {
             let forgetful = self.below(4) == 0;
@@ -198,11 +175,9 @@ impl World {
     }
 
     fn arrive(&mut self, wanted: BTreeSet<String>, holds: BTreeMap<String, (String, usize)>) {
-        let id = SessionId(self.next);
-        self.next += 1;
-        let session =
-            Session::new(Client::plain(Variant::Delta), self.table.clone(), self.options.session.clone().into());
-        let session = session.with_authorities(Arc::new(["x".to_owned()].into()));
+        let id = self.bench.client(Variant::Delta);
+        let session = self.bench.sessions.remove(&id).unwrap();
+        self.bench.sessions.insert(id, session.with_authorities(Arc::new(["x".to_owned()].into())));
         let versions = holds.iter().map(|(name, (version, _))| (name.clone(), version.clone())).collect();
         let request = DeltaDiscoveryRequest {
             type_url: RDS.into(),
@@ -211,60 +186,32 @@ impl World {
             ..Default::default()
         };
         let any = !wanted.is_empty();
-        self.clients.insert(id, Peer { session, wanted, holds });
+        self.clients.insert(id, Peer { wanted, holds });
         if any {
             self.request(id, request);
         }
     }
 
     fn request(&mut self, id: SessionId, request: DeltaDiscoveryRequest) {
-        let session = &mut self.clients.get_mut(&id).unwrap().session;
-        session.on_request(Request::Delta(request), self.now);
-        let changes = session.take_interest();
-        let any = !changes.is_empty();
-        changes.into_iter().for_each(|change| self.view.change_interest(id, change, self.now));
-        self.settle();
-        if any {
-            self.clients.get_mut(&id).unwrap().session.on_interest_applied();
-        }
+        self.bench.request(id, Request::Delta(request));
+        self.note_reopened();
     }
 
-    fn settle(&mut self) {
-        self.judge();
-        if let (Some((epoch, _)), Some(stream)) = (&self.up, self.sources.stream(STREAM))
-            && stream.take_liveness_call()
-        {
-            stream.on_liveness_answer(*epoch); // the server is alive
-            self.judge();
-        }
-        if !self.sources.take_reopened().is_empty() {
-            self.up = None;
-        }
-        self.view.on_time(self.now);
-        for change in self.view.take_upstream_changes() {
-            self.sources.want(change, &self.view, self.now);
-        }
-        self.sources.close_unused(&self.view, self.now);
-        for (id, marks) in self.view.publish().0 {
-            if let Some(peer) = self.clients.get_mut(&id) {
-                marks.iter().for_each(|mark| peer.session.on_name_changed(mark));
-            }
-        }
-        if self.sources.stream(STREAM).is_none() {
-            self.up = None; // no interest is left, and the relay has closed the stream
-        }
+    fn later(&mut self, time: Duration) {
+        self.bench.later(time);
+        self.note_reopened();
     }
 
-    fn judge(&mut self) {
-        for batch in self.sources.on_time(&self.view, self.now) {
-            self.view.apply_from(batch.origin, batch.updates, self.now);
+    /// Ends the stream that the relay opens again.
+    fn note_reopened(&mut self) {
+        if !self.bench.asked_again().is_empty() {
+            self.bench.up.clear();
         }
     }
 
     fn pass(&mut self, milliseconds: usize) -> Result<(), String> {
-        self.now = self.now + Duration::from_millis(milliseconds as u64);
         self.tick += 1;
-        self.settle();
+        self.later(Duration::from_millis(milliseconds as u64));
         self.carry();
         for name in names() {
             if !self.truth.contains_key(&name) {
@@ -277,16 +224,14 @@ impl World {
 
     /// Reads the relay's requests.
     fn carry(&mut self) {
-        let Some(stream) = self.sources.stream(STREAM) else { return };
-        if self.up.is_none() {
-            let epoch = stream.opened();
-            (self.up, self.unanswered) = (Some((epoch, BTreeSet::new())), BTreeSet::new());
+        let now = self.bench.now;
+        let Some(stream) = self.bench.sources.stream(STREAM) else { return };
+        if let Entry::Vacant(up) = self.bench.up.entry(STREAM) {
+            up.insert(stream.opened());
+            (self.subscribed, self.unanswered) = (BTreeSet::new(), BTreeSet::new());
         }
-        while let Some(Request::Delta(request)) =
-            self.sources.stream(STREAM).and_then(|stream| stream.next_request(self.now))
-        {
-            let Some((_, subscribed)) = &mut self.up else { return };
-            let first = subscribed.is_empty();
+        while let Some(Request::Delta(request)) = stream.next_request(now) {
+            let first = self.subscribed.is_empty();
             if first {
                 // For a collection that was interrupted the relay states versions that no server has given.
                 let content = |version: String| version.parse().unwrap_or(u32::MAX);
@@ -294,7 +239,7 @@ impl World {
                 self.sent = stated.map(|(name, version)| (name, content(version))).collect();
             }
             for name in request.resource_names_unsubscribe {
-                subscribed.remove(&name);
+                self.subscribed.remove(&name);
                 self.unanswered.remove(&name);
             }
             for name in request.resource_names_subscribe {
@@ -304,23 +249,23 @@ impl World {
                     again.for_each(|(_, content)| *content = u32::MAX);
                 }
                 self.unanswered.insert(name.clone());
-                subscribed.insert(name);
+                self.subscribed.insert(name);
             }
         }
-        if let Some(stream) = self.sources.stream(STREAM) {
-            stream.written(self.now);
-        }
+        stream.written(now);
     }
 
     /// Sends what has changed, all of it or a part.
     fn answer(&mut self, all: bool) {
-        let Some((epoch, subscribed)) = self.up.clone() else { return };
+        if !self.bench.up.contains_key(&STREAM) {
+            return;
+        }
         // The first response of a collection has all of it: a set that is quiet for long counts as complete.
         let all = all || self.unanswered.iter().any(|name| name.ends_with('*'));
-        self.sent.retain(|name, _| subscribed.iter().any(|wanted| covers(wanted, name)));
+        self.sent.retain(|name, _| self.subscribed.iter().any(|wanted| covers(wanted, name)));
         let mut response = DeltaDiscoveryResponse { type_url: RDS.into(), nonce: "n".into(), ..Default::default() };
         for name in names() {
-            let wanted = subscribed.iter().any(|wanted| covers(wanted, &name));
+            let wanted = self.subscribed.iter().any(|wanted| covers(wanted, &name));
             if !wanted || (!all && self.below(3) == 0) {
                 continue;
             }
@@ -349,31 +294,20 @@ impl World {
         if response.resources.is_empty() && response.removed_resources.is_empty() {
             return;
         }
-        let response = Response::Delta(response);
-        let response = ReceivedResponse::read(ResponseMessage::Decoded(response), &self.table, &self.store).unwrap();
-        let batches = self.sources.on_received(STREAM, epoch, response, &self.view, self.now);
-        for batch in batches {
-            self.view.apply_from(batch.origin, batch.updates, self.now);
-        }
-        self.settle();
+        self.bench.say(STREAM.server, Response::Delta(response));
+        self.note_reopened();
     }
 
     fn lose_upstream(&mut self) {
-        let Some((epoch, _)) = self.up.take() else { return };
-        let batches = self.sources.ended(STREAM, Some(epoch), true, &self.view, self.now);
-        for batch in batches {
-            self.view.apply_from(batch.origin, batch.updates, self.now);
-        }
-        self.settle();
+        let Some(epoch) = self.bench.up.remove(&STREAM) else { return };
+        self.bench.end_one(STREAM, Some(epoch), true);
+        self.later(Duration::ZERO);
     }
 
     fn listen(&mut self, id: SessionId) -> Result<(), String> {
-        let state = self.view.snapshot().clone();
         let peer = self.clients.get_mut(&id).unwrap();
         loop {
-            let step = self.bounded.poll(&mut peer.session, &state, &mut self.leases, self.now);
-            self.view.add_claims(id, peer.session.take_claims());
-            match step {
+            match self.bench.step(id) {
                 Step::Reply(reply) => {
                     for resource in &*reply.resources {
                         let name = resource.name.to_string();
@@ -402,9 +336,8 @@ impl World {
             let mut right = BTreeMap::new();
             for (name, content) in &self.truth {
                 if peer.wanted.iter().any(|wanted| covers(wanted, name)) {
-                    let kind = self.table.resolve(RDS);
-                    let wrapper = resource(name, *content);
-                    let made = weir_core::xds::Resource::from_wrapper(0, wrapper, &kind, &self.store).unwrap();
+                    let (kind, wrapper) = (self.bench.kind(RDS), resource(name, *content));
+                    let made = weir_core::xds::Resource::from_wrapper(0, wrapper, &kind, &self.bench.store).unwrap();
                     right.insert(name.clone(), made.full.to_string());
                 }
             }
@@ -426,8 +359,7 @@ fn run(seed: u64) -> Result<(), String> {
 
 #[test]
 fn coll_14_to_coll_20_clients_of_collections_come_to_hold_what_is_in_them() {
-    let number = |name: &str, default: u64| std::env::var(name).map_or(default, |text| text.parse().unwrap());
-    let (first, histories) = (number("WEIR_SEED", 1), number("WEIR_HISTORIES", 100));
+    let (first, histories) = (number("WEIR_SEED").unwrap_or(1), number("WEIR_HISTORIES").unwrap_or(100));
     for seed in first..first + histories {
         run(seed).unwrap();
     }

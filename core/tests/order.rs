@@ -6,71 +6,47 @@
 
 mod support;
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
-use support::{Bench, CDS, EDS, RDS};
-use weir_core::proto::discovery::{DeltaDiscoveryRequest, DiscoveryRequest, Status};
-use weir_core::proto::{Any, Request, discovery};
+use support::envoy::{self, Answer, Envoy, Lack};
+use support::random::{Random, number};
+use support::routing::{ROUTES, Routing, endpoints};
+use support::{Bench, CDS, EDS, RDS, route_configuration};
+use weir_core::proto::Request;
 use weir_core::protocol::options::ProtocolOptions;
 use weir_core::protocol::session::{Client, Reply, Variant};
 use weir_core::protocol::view::{Class, Evidence, Presence, Retain, Selector, SessionId, Update};
 use weir_core::xds::Authority;
 
 const CLUSTERS: [&str; 10] = ["c0", "c1", "c2", "c3", "c4", "c5", "c6", "c7", "c8", "c9"];
-const ROUTES: [&str; 3] = ["r0", "r1", "r2"];
 /// The step of virtual time.
 const TICK: u64 = 2;
-
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, end: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) % end
-    }
-
-    fn shuffle<T>(&mut self, items: &mut [T]) {
-        for at in (1..items.len()).rev() {
-            items.swap(at, self.below(at as u64 + 1) as usize);
-        }
-    }
-}
 
 /// How a client behaves.
 #[derive(Debug, Clone, Copy)]
 struct Manner {
-    variant: Variant,
+    envoy: envoy::Manner,
     lag: u64,
-    /// It ACKs clusters before it subscribes to their endpoints, and does not wait until they are warm.
-    acknowledges_first: bool,
     /// It reads one message in this many milliseconds.
     reads_every: u64,
     /// It sometimes rejects a route, and keeps its earlier one.
     refuses: bool,
 }
 
-/// What a client was sent, applied as it would apply it.
+/// An Envoy whose messages are under way for some time.
 struct Reader {
     id: SessionId,
     manner: Manner,
-    clusters: BTreeSet<String>,
-    endowed: BTreeSet<String>,
-    routes: BTreeMap<String, String>,
-    /// Clusters to which the first version of a route refers although the client does not have them yet: a request is always answered.
-    early: BTreeSet<String>,
-    started: bool,
-    /// The nonce that it ACKs when all clusters have endpoints.
-    unacknowledged: Option<String>,
+    envoy: Envoy,
     /// Its requests, by the time at which the relay receives them.
     says: VecDeque<(u64, Request)>,
     next_read: u64,
 }
 
 #[derive(Default)]
-struct World {
-    clusters: BTreeMap<&'static str, u64>,
-    routes: BTreeMap<&'static str, &'static str>,
+struct ControlPlane {
+    has: Routing,
     /// Clusters that were reported to have no endpoints. When they get some, that is reported too.
     bare: BTreeSet<&'static str>,
     /// Clusters whose endpoints the control plane removed before it died and did not send again: it reported that they have none.
@@ -81,109 +57,21 @@ struct World {
     requested: Vec<(u64, String)>,
 }
 
-fn request(variant: Variant, url: &str, all: &[String], on: &[String], off: &[String], nonce: &str) -> Request {
-    let type_url = url.to_owned();
-    let response_nonce = nonce.to_owned();
-    match variant {
-        Variant::Sotw => Request::Sotw(DiscoveryRequest {
-            type_url,
-            response_nonce,
-            resource_names: all.to_vec(),
-            ..Default::default()
-        }),
-        Variant::Delta => Request::Delta(DeltaDiscoveryRequest {
-            type_url,
-            response_nonce,
-            resource_names_subscribe: on.to_vec(),
-            resource_names_unsubscribe: off.to_vec(),
-            ..Default::default()
-        }),
-    }
-}
-
-fn refusing(request: Request) -> Request {
-    let error_detail = Some(Status { code: 3, message: "no".into() });
-    match request {
-        Request::Sotw(request) => Request::Sotw(DiscoveryRequest { error_detail, ..request }),
-        Request::Delta(request) => Request::Delta(DeltaDiscoveryRequest { error_detail, ..request }),
-    }
-}
-
 impl Reader {
     fn join(bench: &mut Bench, manner: Manner) -> Self {
-        let id = bench.add(Client::plain(manner.variant));
-        bench.request(id, request(manner.variant, CDS, &[], &[], &[], ""));
-        Self {
-            id,
-            manner,
-            clusters: [].into(),
-            endowed: [].into(),
-            routes: [].into(),
-            early: [].into(),
-            started: false,
-            unacknowledged: None,
-            says: [].into(),
-            next_read: 0,
-        }
-    }
-
-    fn say(&mut self, now: u64, request: Request) {
-        self.says.push_back((now + self.manner.lag, request));
+        let id = bench.add(Client::plain(manner.envoy.variant));
+        let envoy = Envoy::new(manner.envoy);
+        bench.request(id, envoy.first());
+        Self { id, manner, envoy, says: [].into(), next_read: 0 }
     }
 
     fn take(&mut self, reply: &Reply, now: u64, random: &mut Random) {
-        let (nonce, variant) = (reply.nonce.to_string(), self.manner.variant);
-        let names: Vec<String> = reply.resources.iter().map(|resource| resource.name.to_string()).collect();
-        if reply.kind.name().ends_with(".Cluster") {
-            let before = self.clusters.clone();
-            if variant == Variant::Sotw {
-                self.clusters.clear();
-            }
-            self.clusters.extend(names);
-            self.clusters.retain(|name| !reply.removed.iter().any(|removed| removed.as_str() == name));
-            self.endowed.retain(|name| self.clusters.contains(name));
-            let new: Vec<_> = self.clusters.difference(&before).cloned().collect();
-            let gone: Vec<_> = before.difference(&self.clusters).cloned().collect();
-            let all: Vec<_> = self.clusters.iter().cloned().collect();
-            if self.manner.acknowledges_first {
-                self.say(now, request(variant, CDS, &[], &[], &[], &nonce));
-            } else {
-                self.unacknowledged = Some(nonce);
-            }
-            if !new.is_empty() || !gone.is_empty() {
-                self.say(now, request(variant, EDS, &all, &new, &gone, ""));
-            }
-        } else if reply.kind.name().ends_with("ClusterLoadAssignment") {
-            self.endowed.extend(names.into_iter().filter(|name| self.clusters.contains(name)));
-            let all: Vec<_> = self.clusters.iter().cloned().collect();
-            self.say(now, request(variant, EDS, &all, &[], &[], &nonce));
-            // An Envoy requests routes when its clusters are warm.
-            if !self.started && self.clusters.iter().all(|name| self.endowed.contains(name)) {
-                self.started = true;
-                let routes = ROUTES.map(str::to_owned);
-                self.say(now, request(variant, RDS, &routes, &routes, &[], ""));
-            }
-        } else {
-            let answer = request(variant, RDS, &ROUTES.map(str::to_owned), &[], &[], &nonce);
-            if self.manner.refuses && random.below(4) == 0 && self.routes.len() == ROUTES.len() {
-                self.say(now, refusing(answer));
-            } else {
-                for resource in &*reply.resources {
-                    let body = resource.body.bytes();
-                    let target = std::str::from_utf8(&body[body.len() - 2..]).unwrap().to_owned();
-                    if self.routes.insert(resource.name.to_string(), target.clone()).is_none() {
-                        self.early.insert(target);
-                    }
-                }
-                self.say(now, answer);
-            }
-        }
-        self.early.retain(|name| !self.endowed.contains(name));
-        if self.clusters.iter().all(|name| self.endowed.contains(name))
-            && let Some(nonce) = self.unacknowledged.take()
-        {
-            self.say(now, request(variant, CDS, &[], &[], &[], &nonce));
-        }
+        let is_routes = reply.kind.name().ends_with(".RouteConfiguration");
+        let has_all = self.envoy.routes.len() == ROUTES.len();
+        let is_refused = is_routes && self.manner.refuses && random.below(4) == 0 && has_all;
+        let answer = if is_refused { Answer::Nack } else { Answer::Ack };
+        let requests = self.envoy.take(reply, answer).into_iter();
+        self.says.extend(requests.map(|request| (now + self.manner.lag, request)));
     }
 
     /// Returns a route of the client that refers to a missing cluster, if there is one.
@@ -192,84 +80,49 @@ impl Reader {
             // It keeps a route for longer than any relay keeps the clusters.
             return None;
         }
-        self.routes.iter().filter(|(_, cluster)| !self.early.contains(*cluster)).find_map(|(route, cluster)| {
-            let lacks = match (self.clusters.contains(cluster), self.endowed.contains(cluster)) {
-                (true, true) => return None,
-                (true, false) if left_bare.contains(cluster.as_str()) => return None,
-                (false, _) => "which it does not hold",
-                (true, false) => "which has no endpoints",
-            };
-            Some(format!("{route} refers to {cluster}, {lacks}, with {:?}", self.manner))
-        })
+        let (route, cluster, lack) = self.envoy.voids().find(|(_, cluster, lack)| {
+            let is_left_bare = *lack == Lack::Endpoints && left_bare.contains(*cluster);
+            !is_left_bare && !self.envoy.early.contains(*cluster)
+        })?;
+        Some(format!("{route} refers to {cluster}, {}, with {:?}", lack.text(), self.manner))
     }
 }
 
-impl World {
+impl ControlPlane {
     /// Changes the configuration, in responses by type that arrive in any order.
     fn burst(&mut self, random: &mut Random, bench: &mut Bench, now: u64) {
-        let before = (self.clusters.clone(), self.routes.clone());
+        let before = self.has.clone();
         for _ in 0..=random.below(3) {
-            let name = CLUSTERS[random.below(CLUSTERS.len() as u64) as usize];
+            let name = CLUSTERS[random.place(CLUSTERS.len())];
             if random.below(3) == 0 {
-                self.clusters.remove(name);
+                self.has.clusters.remove(name);
             } else {
-                self.clusters.insert(name, random.below(1_000));
+                self.has.clusters.insert(name, random.below(1_000));
             }
         }
-        if self.clusters.is_empty() {
-            self.clusters.insert(CLUSTERS[0], 0);
-        }
-        let live: Vec<&'static str> = self.clusters.keys().copied().collect();
-        for route in ROUTES {
-            let stays = self.routes.get(route).is_some_and(|to| live.contains(to) && random.below(2) == 0);
-            if !stays {
-                self.routes.insert(route, live[random.below(live.len() as u64) as usize]);
-            }
-        }
-        let (clusters, routes) = (bench.kind(CDS), bench.kind(RDS));
+        self.has.reroute(CLUSTERS[0], random);
         let mut responses = Vec::new();
-        if before.0 != self.clusters {
-            let whole = random.below(2) == 0;
-            let mut updates = Vec::new();
-            let mut all = Vec::new();
-            for (name, content) in self.clusters.clone() {
-                let resource = bench.resource(CDS, name, &content.to_string());
-                all.push(resource.clone());
-                if before.0.get(name) != Some(&content) {
-                    updates.push(Update::Upsert {
-                        kind: clusters.clone(),
-                        class: Class::Wildcard,
-                        key: name.into(),
-                        resource,
-                    });
-                }
-            }
-            for name in before.0.keys().filter(|name| !self.clusters.contains_key(*name)) {
-                let (kind, class) = (clusters.clone(), Class::Wildcard);
-                updates.push(Update::Absent { kind, class, key: (*name).into(), evidence: Evidence::Reported });
-            }
-            responses.push(match whole {
-                true => vec![Update::FullSet { kind: clusters.clone(), resources: all, retain: Retain::nothing() }],
-                false => updates,
+        if before.clusters != self.has.clusters {
+            responses.push(match random.below(2) == 0 {
+                true => vec![self.all_clusters(bench)],
+                false => self.has.cluster_updates(&before, bench),
             });
         }
-        for (name, target) in self.routes.clone() {
-            if before.1.get(name) != Some(&target) {
-                responses.push(vec![route(bench, name, target, &routes)]);
-            }
+        for (name, target) in self.has.rerouted_since(&before) {
+            responses.push(vec![route(bench, name, target)]);
         }
         let mut ends = Vec::new();
-        for name in &live {
-            let again = !before.0.contains_key(name) && (self.bare.remove(name) || random.below(2) == 0);
+        for name in self.has.live() {
+            let again = !before.clusters.contains_key(name) && (self.bare.remove(name) || random.below(2) == 0);
             if again || random.below(4) == 0 {
                 ends.push(endpoints(bench, name, &random.below(1_000).to_string()));
             }
         }
-        for name in before.0.keys().filter(|name| !self.clusters.contains_key(*name)) {
+        for name in self.has.lost_since(&before) {
             if random.below(2) == 0 {
                 self.bare.insert(name);
                 let (kind, class) = (bench.kind(EDS), Class::Named);
-                ends.push(Update::Absent { kind, class, key: (*name).into(), evidence: Evidence::Reported });
+                ends.push(Update::Absent { kind, class, key: name.into(), evidence: Evidence::Reported });
             }
         }
         responses.push(ends);
@@ -281,19 +134,21 @@ impl World {
         }
     }
 
+    fn all_clusters(&self, bench: &mut Bench) -> Update {
+        let resources = self.has.all_clusters(bench);
+        Update::FullSet { kind: bench.kind(CDS), resources, retain: Retain::nothing() }
+    }
+
     /// Brings the control plane back with a new configuration: it sends clusters first, and routes much later. Returns when it has sent
     /// everything.
     fn come_back(&mut self, random: &mut Random, bench: &mut Bench, now: u64) -> u64 {
         self.burst(random, bench, now);
         self.out.clear();
-        let (kind, routes) = (bench.kind(CDS), bench.kind(RDS));
-        let clusters = self.clusters.clone();
-        let resources = clusters.iter().map(|(name, of)| bench.resource(CDS, name, &of.to_string())).collect();
-        self.out.push_back((now, vec![Update::FullSet { kind, resources, retain: Retain::nothing() }]));
-        let ends = clusters.keys().map(|name| endpoints(bench, name, &now.to_string())).collect();
-        self.bare.retain(|name| !clusters.contains_key(name));
+        self.out.push_back((now, vec![self.all_clusters(bench)]));
+        let ends = self.has.clusters.keys().map(|name| endpoints(bench, name, &now.to_string())).collect();
+        self.bare.retain(|name| !self.has.clusters.contains_key(name));
         let later = now + random.below(8_000);
-        let all = self.routes.clone().into_iter().map(|(name, to)| route(bench, name, to, &routes)).collect();
+        let all = self.has.routes.iter().map(|(name, to)| route(bench, name, to)).collect();
         self.out.push_back((now + random.below(later - now + 1), ends));
         self.out.push_back((later, all));
         later
@@ -303,9 +158,8 @@ impl World {
     fn answer(&mut self, random: &mut Random, bench: &mut Bench, now: u64) {
         for requested in bench.asked_upstream() {
             let (sign, name) = requested.split_at(1);
-            if let Some(target) = self.routes.get(name).filter(|_| sign == "+") {
-                let kind = bench.kind(RDS);
-                let update = route(bench, name, target, &kind);
+            if let Some(target) = self.has.routes.get(name).filter(|_| sign == "+") {
+                let update = route(bench, name, target);
                 bench.apply(vec![update]);
             } else if name != "*" {
                 self.requested.retain(|(_, other)| other != name);
@@ -314,7 +168,7 @@ impl World {
             }
         }
         for (_, name) in self.requested.extract_if(.., |(at, _)| *at <= now) {
-            if self.clusters.contains_key(&*name) {
+            if self.has.clusters.contains_key(&*name) {
                 let update = endpoints(bench, &name, "first");
                 bench.apply(vec![update]);
             } else {
@@ -324,11 +178,6 @@ impl World {
     }
 }
 
-fn endpoints(bench: &mut Bench, name: &str, content: &str) -> Update {
-    let resource = bench.resource(EDS, name, content);
-    Update::Upsert { kind: bench.kind(EDS), class: Class::Named, key: name.into(), resource }
-}
-
 /// Whether the control plane reported that a cluster has no endpoints.
 fn has_none(bench: &Bench, name: &str) -> bool {
     let entry = bench.view.tables().entry(&bench.kind(EDS), Class::Named, &name.into());
@@ -336,18 +185,9 @@ fn has_none(bench: &Bench, name: &str) -> bool {
 }
 
 /// Returns a route configuration with one route to one cluster.
-fn route(bench: &mut Bench, name: &str, cluster: &str, kind: &weir_core::xds::Type) -> Update {
-    let nested = |number: u8, bytes: &[u8]| [&[number << 3 | 2, u8::try_from(bytes.len()).unwrap()], bytes].concat();
-    let host = nested(2, &nested(3, &nested(2, &nested(1, cluster.as_bytes()))));
-    let body = [nested(1, name.as_bytes()), host].concat();
-    let resource = Some(Any { type_url: RDS.into(), value: body.into() });
-    let wrapper = discovery::Resource { name: name.into(), resource, ..Default::default() };
-    Update::Upsert {
-        kind: kind.clone(),
-        class: Class::Named,
-        key: name.into(),
-        resource: bench.of_wrapper(RDS, wrapper),
-    }
+fn route(bench: &mut Bench, name: &str, cluster: &str) -> Update {
+    let resource = bench.of_wrapper(RDS, route_configuration(name, &[cluster]));
+    Update::Upsert { kind: bench.kind(RDS), class: Class::Named, key: name.into(), resource }
 }
 
 fn manners() -> Vec<Manner> {
@@ -362,7 +202,8 @@ fn manners() -> Vec<Manner> {
             (20, true, 40, false),
             (10, false, 0, true),
         ] {
-            all.push(Manner { variant, lag, acknowledges_first, reads_every, refuses });
+            let envoy = envoy::Manner { variant, acknowledges_first, starts_cold: false };
+            all.push(Manner { envoy, lag, reads_every, refuses });
         }
     }
     all
@@ -372,8 +213,8 @@ fn manners() -> Vec<Manner> {
 /// first such route suffices.
 fn play(bursts: usize, options: ProtocolOptions, seed: u64) -> (Vec<String>, usize) {
     let is_planted = std::env::var_os("WEIR_MUTANT").is_some();
-    let mut random = Random(seed);
-    let (mut bench, mut world, mut faults) = (Bench::with(options), World::default(), Vec::new());
+    let mut random = Random::of(seed);
+    let (mut bench, mut server, mut faults) = (Bench::with(options), ControlPlane::default(), Vec::new());
     let mut readers: Vec<_> = manners().into_iter().map(|manner| Reader::join(&mut bench, manner)).collect();
     bench.whole(CDS, &[]);
     let (mut now, mut left, mut next_burst, mut messages) = (0, bursts, 0, 0);
@@ -382,8 +223,8 @@ fn play(bursts: usize, options: ProtocolOptions, seed: u64) -> (Vec<String>, usi
         if left > 1 && away.is_none() && random.below(5_000) == 0 {
             // It dies before it has sent everything.
             tell(|| format!("{now:>7} upstream is away"));
-            world.left_bare = world.clusters.keys().copied().filter(|name| has_none(&bench, name)).collect();
-            world.out.clear();
+            server.left_bare = server.has.clusters.keys().copied().filter(|name| has_none(&bench, name)).collect();
+            server.out.clear();
             let (kind, of) = (bench.kind(CDS), Selector::Wildcard);
             bench.view.note_unsteady(BTreeSet::from([Authority::TopLevel]), bench.now);
             bench.apply(vec![Update::Interrupted { kind, of }]);
@@ -392,11 +233,11 @@ fn play(bursts: usize, options: ProtocolOptions, seed: u64) -> (Vec<String>, usi
         match away {
             Some((until, false)) if now >= until => {
                 tell(|| format!("{now:>7} upstream is back"));
-                away = Some((world.come_back(&mut random, &mut bench, now), true));
+                away = Some((server.come_back(&mut random, &mut bench, now), true));
             }
             Some((until, true)) if now > until => {
                 bench.view.note_unsteady(BTreeSet::new(), bench.now);
-                world.left_bare.clear();
+                server.left_bare.clear();
                 away = None;
             }
             _ => {}
@@ -405,14 +246,14 @@ fn play(bursts: usize, options: ProtocolOptions, seed: u64) -> (Vec<String>, usi
             return (faults, messages);
         }
         if left > 0 && now >= next_burst && away.is_none() {
-            world.burst(&mut random, &mut bench, now);
+            server.burst(&mut random, &mut bench, now);
             left -= 1;
             // Some bursts start while the last one is still being sent, and some long after it.
             next_burst = now + if random.below(3) == 0 { random.below(300) } else { 200 + random.below(6_000) };
             quiet_until = (left == 0).then_some(now + 30_000);
         }
-        while world.out.front().is_some_and(|(at, _)| *at <= now) {
-            let (_, updates) = world.out.pop_front().unwrap();
+        while server.out.front().is_some_and(|(at, _)| *at <= now) {
+            let (_, updates) = server.out.pop_front().unwrap();
             tell(|| {
                 format!("{now:>7} upstream says {}", updates.iter().map(text_of_fact).collect::<Vec<_>>().join(" "))
             });
@@ -420,13 +261,13 @@ fn play(bursts: usize, options: ProtocolOptions, seed: u64) -> (Vec<String>, usi
         }
         if now % 100 == 0 {
             // Endpoints change all the time, and delay nothing.
-            let live: Vec<_> = world.clusters.keys().copied().filter(|name| !world.bare.contains(name)).collect();
+            let live: Vec<_> = server.has.clusters.keys().copied().filter(|name| !server.bare.contains(name)).collect();
             if let Some(name) = live.get(random.below(CLUSTERS.len() as u64) as usize) {
                 let update = endpoints(&mut bench, name, &now.to_string());
                 bench.apply(vec![update]);
             }
         }
-        world.answer(&mut random, &mut bench, now);
+        server.answer(&mut random, &mut bench, now);
         if left > 0 && random.below(4_000) == 0 {
             // A client disconnects in the meantime, and reconnects without state.
             let at = random.below(readers.len() as u64) as usize;
@@ -439,7 +280,7 @@ fn play(bursts: usize, options: ProtocolOptions, seed: u64) -> (Vec<String>, usi
                 let (_, request) = reader.says.pop_front().unwrap();
                 tell(|| format!("{now:>7} {} says {}", reader.id.0, text_of_request(&request)));
                 bench.request(reader.id, request);
-                world.answer(&mut random, &mut bench, now);
+                server.answer(&mut random, &mut bench, now);
             }
             while reader.next_read <= now {
                 let Some(reply) = bench.poll(reader.id) else { break };
@@ -448,18 +289,16 @@ fn play(bursts: usize, options: ProtocolOptions, seed: u64) -> (Vec<String>, usi
                 reader.next_read = if reader.manner.reads_every > 0 { now + reader.manner.reads_every } else { 0 };
                 reader.take(&reply, now, &mut random);
                 faults.extend(
-                    reader.fault(&world.left_bare).map(|fault| format!("burst {}, {now} ms: {fault}", bursts - left)),
+                    reader.fault(&server.left_bare).map(|fault| format!("burst {}, {now} ms: {fault}", bursts - left)),
                 );
             }
         }
         bench.later(TICK);
         now += TICK;
     }
-    let targets: BTreeMap<_, _> =
-        world.routes.iter().map(|(name, to)| ((*name).to_owned(), (*to).to_owned())).collect();
-    for reader in readers.iter().filter(|reader| !reader.manner.refuses) {
-        assert_eq!(reader.routes, targets, "in the end all is told to {:?}", reader.manner);
-        assert!(reader.clusters.iter().map(String::as_str).eq(world.clusters.keys().copied()), "{:?}", reader.manner);
+    for Reader { manner, envoy, .. } in readers.iter().filter(|reader| !reader.manner.refuses) {
+        assert_eq!(envoy.routes, server.has.targets(), "in the end all is told to {manner:?}");
+        assert!(envoy.clusters.iter().map(String::as_str).eq(server.has.live()), "{manner:?}");
     }
     (faults, messages)
 }
@@ -492,14 +331,10 @@ fn text_of_request(request: &Request) -> String {
     format!("{} {what} {nonce} {names:?}", url.rsplit('.').next().unwrap())
 }
 
-fn number(name: &str, default: u64) -> u64 {
-    std::env::var(name).map_or(default, |text| text.parse().unwrap())
-}
-
 #[test]
 fn ord_1_whatever_order_things_come_in_no_client_holds_a_route_into_the_void() {
-    let bursts = number("WEIR_BURSTS", 30) as usize;
-    let (faults, messages) = play(bursts, ProtocolOptions::default(), number("WEIR_SEED", 4711));
+    let bursts = number("WEIR_BURSTS").unwrap_or(30) as usize;
+    let (faults, messages) = play(bursts, ProtocolOptions::default(), number("WEIR_SEED").unwrap_or(4711));
     println!("{bursts} bursts, {messages} messages");
     assert!(messages > 10 * bursts, "only {messages} messages to {bursts} bursts");
     assert!(

@@ -27,7 +27,7 @@ fn plan_of_both(rule: Rule) -> Plan {
 }
 
 fn both(rule: Rule) -> Bench {
-    Bench::new(plan_of_both(rule))
+    Bench::with_servers(plan_of_both(rule))
 }
 
 #[test]
@@ -78,7 +78,7 @@ fn refused() -> TrialEnd {
 fn fb_4_a_type_that_the_server_refuses_is_no_reason_to_leave_it() {
     for (name, is_refused, is_later) in [("*", true, false), ("x", true, true), ("*", false, false), ("x", false, true)]
     {
-        let mut bench = Bench::new(that_may_refuse());
+        let mut bench = Bench::with_servers(that_may_refuse());
         bench.want(CDS, "*", true);
         bench.want(OWN, name, true);
         assert_eq!(bench.open(0).len(), 1, "the other type is tried apart");
@@ -104,7 +104,7 @@ fn fb_4_a_type_that_the_server_refuses_is_no_reason_to_leave_it() {
 #[test]
 fn fb_4_a_type_that_the_server_has_refused_before_a_reload_is_no_reason_to_leave_it_until_it_takes_it() {
     let want = |bench: &mut Bench| [(EDS, "a"), (OWN, "x")].iter().for_each(|(url, name)| bench.want(url, name, true));
-    let mut before = Bench::new(that_may_refuse());
+    let mut before = Bench::with_servers(that_may_refuse());
     want(&mut before);
     before.open(0);
     before.say(0, delta(EDS, &[("a", "1")], &[]));
@@ -298,7 +298,7 @@ fn fb_6_a_set_that_clients_without_state_are_given_is_cached_and_one_that_was_cu
                 let quirks = ServerQuirks { initial_set, ..ServerQuirks::default() }.into();
                 *server = ServerPlan::Streams { variant: Variant::Delta, quirks };
             });
-            let mut bench = Bench::new(both);
+            let mut bench = Bench::with_servers(both);
             bench.want(url, wanted, true);
             bench.open(0);
             bench.say(0, delta(url, sent, &[]));

@@ -6,7 +6,7 @@ use super::*;
 
 /// Returns how much is visited when a stream with unanswered names ends, after `given` other names were given.
 fn of_an_end(given: usize) -> u64 {
-    let mut bench = Bench::new(plan(1, Variant::Delta, Rule::Reachability));
+    let mut bench = Bench::with_servers(plan(1, Variant::Delta, Rule::Reachability));
     let names: Vec<_> = (0..given).map(|number| format!("c{number:06}")).collect();
     names.iter().for_each(|name| bench.want(CDS, name, true));
     (0..OPEN).for_each(|number| bench.want(CDS, &format!("missing{number}"), true));
@@ -30,7 +30,7 @@ fn the_end_of_a_name_costs_nothing_of_the_names_of_other_authorities() {
     let of_an_end = |others: usize| {
         let mut two = plan(1, Variant::Delta, Rule::Reachability);
         two.authorities.insert("x".into(), AuthorityPlan { servers: vec![0], rule: Rule::Reachability });
-        let mut bench = Bench::new(two);
+        let mut bench = Bench::with_servers(two);
         bench.want(CDS, "xdstp://x/envoy.config.cluster.v3.Cluster/a", true);
         bench.want(CDS, "xdstp://x/envoy.config.cluster.v3.Cluster/b", true);
         (0..others).for_each(|number| bench.want(CDS, &format!("made-up-{number:06}"), true));

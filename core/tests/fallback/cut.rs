@@ -1,84 +1,52 @@
 //! A stream that is lost while a set comes in: what was received whole reaches delta clients (I4).
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use super::*;
-use support::{RDS, text_of};
-use weir_core::proto::Any;
+use support::{RDS, route_configuration};
 use weir_core::proto::discovery::{DeltaDiscoveryRequest, DeltaDiscoveryResponse, DiscoveryResponse, Resource};
-use weir_core::protocol::session::{Client, Session, Step};
-use weir_core::protocol::view::Leases;
+use weir_core::protocol::view::SessionId;
 
-/// A delta client of the view, which the bench does not know.
-struct Delta {
-    session: Session,
-    leases: Leases,
-}
-
-impl Delta {
-    fn new(bench: &Bench) -> Self {
-        let options = Arc::new(ProtocolOptions::default());
-        let session = Session::new(Client::plain(Variant::Delta), bench.table.clone(), options.session.clone().into());
-        Self { session, leases: Leases::new(options.view.clone().into()) }
-    }
-
-    /// Requests a type, and states what the client holds.
-    fn ask(&mut self, bench: &mut Bench, url: &str, name: &str, stated: &[&str]) {
-        let request = DeltaDiscoveryRequest {
-            type_url: url.into(),
-            resource_names_subscribe: vec![name.into()],
-            initial_resource_versions: stated.iter().map(|name| ((*name).into(), "of-another".into())).collect(),
-            ..Default::default()
-        };
-        self.session.on_request(Request::Delta(request), bench.now);
-        for change in self.session.take_interest() {
-            bench.view.change_interest(ONE, change.clone(), bench.now);
-            bench.sources.on_names_requested(&[change], &bench.view);
-        }
-        bench.settle();
-        self.session.on_interest_applied();
-    }
-
-    /// Publishes, reports changed names, and returns what the client is sent.
-    fn said(&mut self, bench: &mut Bench) -> Vec<String> {
-        let mut said = Vec::new();
-        while let Step::Reply(reply) = self.session.poll(bench.view.snapshot(), &mut self.leases, bench.now) {
-            said.push(text_of(&reply));
-        }
-        said
-    }
+/// Lets a delta client request a type, and state what it holds.
+fn ask(bench: &mut Bench, client: SessionId, url: &str, name: &str, stated: &[&str]) {
+    let request = DeltaDiscoveryRequest {
+        type_url: url.into(),
+        resource_names_subscribe: vec![name.into()],
+        initial_resource_versions: stated.iter().map(|name| ((*name).into(), "of-another".into())).collect(),
+        ..Default::default()
+    };
+    bench.request(client, Request::Delta(request));
 }
 
 #[test]
 fn i4_a_route_that_came_with_its_cluster_just_before_the_stream_was_lost_is_sent_during_the_outage() {
     for stated in [&[][..], &["old"]] {
-        let mut bench = Bench::new(plan(1, Variant::Delta, Rule::Reachability));
-        let mut client = Delta::new(&bench);
-        client.ask(&mut bench, CDS, "*", stated);
-        client.ask(&mut bench, EDS, "a", &[]);
-        client.ask(&mut bench, RDS, "r", &[]);
+        let mut bench = Bench::with_servers(plan(1, Variant::Delta, Rule::Reachability));
+        let client = bench.client(Variant::Delta);
+        ask(&mut bench, client, CDS, "*", stated);
+        ask(&mut bench, client, EDS, "a", &[]);
+        ask(&mut bench, client, RDS, "r", &[]);
         bench.open(0);
         bench.say(0, delta(CDS, &[("first", "1")], &[]));
         bench.later(Duration::from_millis(100));
         bench.say(0, delta(CDS, &[("a", "1"), ("b", "1")], &[])); // a second piece
         bench.say(0, delta(EDS, &[("a", "1")], &[]));
         bench.say(0, delta(RDS, &[("r", "1")], &[]));
-        let mut said = client.said(&mut bench);
+        let mut said = bench.said(client);
         bench.later(Duration::from_millis(300));
-        said.extend(client.said(&mut bench));
+        said.extend(bench.said(client));
         assert!(!said.iter().any(|said| said.starts_with('R')), "{stated:?}: more clusters may come: {said:?}");
         bench.end(0, true);
         let mut waited = Duration::ZERO;
         while !said.iter().any(|said| said == "R r") {
             assert!(waited < Duration::from_secs(2), "{stated:?}: {said:?}");
-            said.extend(client.said(&mut bench));
+            said.extend(bench.said(client));
             bench.later(Duration::from_millis(100));
             waited += Duration::from_millis(100);
         }
         bench.end(0, false);
         bench.later(Duration::from_secs(3_600));
-        assert!(client.said(&mut bench).is_empty(), "{stated:?}: nothing is removed");
+        assert!(bench.said(client).is_empty(), "{stated:?}: nothing is removed");
     }
 }
 
@@ -86,7 +54,7 @@ fn i4_a_route_that_came_with_its_cluster_just_before_the_stream_was_lost_is_sent
 #[test]
 fn ord_1_what_was_removed_and_waits_is_requested_again_on_the_next_opening() {
     for variant in [Variant::Delta, Variant::Sotw] {
-        let mut bench = Bench::with(plan(1, variant, Rule::Reachability), ProtocolOptions::default());
+        let mut bench = Bench::of_servers(plan(1, variant, Rule::Reachability), ProtocolOptions::default());
         bench.want(CDS, "*", true);
         bench.want(RDS, "r", true);
         bench.open(0);
@@ -120,10 +88,6 @@ fn ord_1_what_was_removed_and_waits_is_requested_again_on_the_next_opening() {
 
 /// Returns a response with a route that refers to a cluster.
 fn routing(name: &str, cluster: &str) -> DeltaDiscoveryResponse {
-    let nested = |field: u8, bytes: &[u8]| [&[field << 3 | 2, u8::try_from(bytes.len()).unwrap()], bytes].concat();
-    let action = nested(2, &nested(1, cluster.as_bytes()));
-    let value = [nested(1, name.as_bytes()), nested(2, &nested(3, &action))].concat().into();
-    let resource = Some(Any { type_url: RDS.into(), value });
-    let resource = Resource { name: name.into(), version: "1".into(), resource, ..Default::default() };
+    let resource = Resource { version: "1".into(), ..route_configuration(name, &[cluster]) };
     DeltaDiscoveryResponse { resources: vec![resource], type_url: RDS.into(), ..Default::default() }
 }

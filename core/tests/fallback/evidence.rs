@@ -13,7 +13,7 @@ const LONG: Duration = Duration::from_secs(60);
 
 /// Returns two servers for all clusters. The first has sent some of them and is unreachable now.
 fn fallen_back(holds_missing: bool) -> Bench {
-    let mut bench = Bench::new(Plan { holds_missing, ..plan(2, Variant::Delta, Rule::Reachability) });
+    let mut bench = Bench::with_servers(Plan { holds_missing, ..plan(2, Variant::Delta, Rule::Reachability) });
     bench.want(CDS, "*", true);
     bench.open(0);
     bench.say(0, delta(CDS, &[("a", "1"), ("b", "1")], &[]));
@@ -122,7 +122,7 @@ fn up_36_a_server_that_answers_no_call_takes_nothing_away() {
 
 #[test]
 fn fb_28_a_server_whose_word_does_not_count_is_not_asked_again() {
-    let mut bench = Bench::new(plan(2, Variant::Delta, Rule::Uncached));
+    let mut bench = Bench::with_servers(plan(2, Variant::Delta, Rule::Uncached));
     bench.want(EDS, "a", true);
     bench.open(0);
     claim(&mut bench, EDS, Class::Named, "a");
@@ -150,7 +150,7 @@ fn fb_4_silence_is_an_answer_to_the_ladder_whoever_holds_the_thing() {
 #[test]
 fn xlat_12_a_set_that_has_ended_once_stays_ended_over_lost_streams_and_switches() {
     for first in [delta(CDS, &[("a", "1")], &[]), delta(CDS, &[], &[])] {
-        let mut bench = Bench::new(plan(2, Variant::Delta, Rule::Uncached));
+        let mut bench = Bench::with_servers(plan(2, Variant::Delta, Rule::Uncached));
         bench.want(CDS, "*", true);
         bench.open(0);
         bench.say(0, first);
@@ -262,7 +262,7 @@ fn up_16_a_server_that_is_sent_no_versions_is_asked_again_by_opening_again() {
     let mut one = plan(1, Variant::Delta, Rule::Uncached);
     let quirks = ServerQuirks { supports_initial_resource_versions: false, ..ServerQuirks::default() }.into();
     one.servers[0] = ServerPlan::Streams { variant: Variant::Delta, quirks };
-    let mut bench = Bench::new(one);
+    let mut bench = Bench::with_servers(one);
     bench.want(CDS, "*", true);
     bench.open(0);
     bench.say(0, delta(CDS, &[("a", "1"), ("b", "1")], &[]));
@@ -282,7 +282,8 @@ fn up_16_a_server_that_is_sent_no_versions_is_asked_again_by_opening_again() {
 #[test]
 fn fb_9_what_another_server_took_away_is_asked_of_the_first_again_though_it_was_sent_its_versions() {
     for (url, wanted, class) in [(CDS, "*", Class::Wildcard), (EDS, "a", Class::Named)] {
-        let mut bench = Bench::new(Plan { holds_missing: false, ..plan(2, Variant::Delta, Rule::Reachability) });
+        let mut bench =
+            Bench::with_servers(Plan { holds_missing: false, ..plan(2, Variant::Delta, Rule::Reachability) });
         bench.want(url, wanted, true);
         bench.want(LDS, "*", true);
         bench.open(0);

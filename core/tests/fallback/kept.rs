@@ -25,7 +25,7 @@ fn watch(bench: &mut Bench) {
 #[test]
 fn xlat_20_what_a_delta_server_has_deleted_is_kept_over_restarts_and_is_not_asked_for_again() {
     for (url, name, class) in [(CDS, "*", Class::Wildcard), (EDS, "b", Class::Named)] {
-        let mut bench = Bench::new(keeping(Variant::Delta));
+        let mut bench = Bench::with_servers(keeping(Variant::Delta));
         bench.want(url, name, true);
         bench.open(0);
         bench.say(0, delta(url, &[("b", "1")], &[]));
@@ -48,7 +48,7 @@ fn xlat_20_what_a_delta_server_has_deleted_is_kept_over_restarts_and_is_not_aske
 
 #[test]
 fn xlat_20_a_reconnect_keeps_what_was_deleted() {
-    let mut bench = Bench::new(keeping(Variant::Delta));
+    let mut bench = Bench::with_servers(keeping(Variant::Delta));
     bench.want(EDS, "b", true);
     bench.open(0);
     bench.say(0, delta(EDS, &[("b", "1")], &[]));
@@ -63,7 +63,7 @@ fn xlat_20_a_reconnect_keeps_what_was_deleted() {
 
 #[test]
 fn xlat_20_the_set_of_a_sotw_server_confirms_what_it_lacks_and_keeps_it() {
-    let mut bench = Bench::new(keeping(Variant::Sotw));
+    let mut bench = Bench::with_servers(keeping(Variant::Sotw));
     bench.want(CDS, "*", true);
     bench.open(0);
     bench.say(0, sotw(CDS, "1", &[("a", "1"), ("b", "1")]));
@@ -78,7 +78,7 @@ fn xlat_20_the_set_of_a_sotw_server_confirms_what_it_lacks_and_keeps_it() {
 
 #[test]
 fn xlat_20_there_is_nothing_to_keep_of_a_name_that_is_not_cached() {
-    let mut bench = Bench::new(keeping(Variant::Delta));
+    let mut bench = Bench::with_servers(keeping(Variant::Delta));
     bench.want(EDS, "never", true);
     bench.open(0);
     bench.say(0, delta(EDS, &[], &["never"]));

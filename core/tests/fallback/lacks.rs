@@ -8,7 +8,7 @@ use super::*;
 fn fb_26_what_a_fallback_server_lacks_is_kept_or_deleted() {
     for (holds_missing, left) in [(true, "1"), (false, "gone")] {
         for variant in [Variant::Sotw, Variant::Delta] {
-            let mut bench = Bench::new(Plan { holds_missing, ..plan(2, variant, Rule::Reachability) });
+            let mut bench = Bench::with_servers(Plan { holds_missing, ..plan(2, variant, Rule::Reachability) });
             bench.want(CDS, "*", true);
             bench.open(0);
             let say = |bench: &mut Bench, server: usize, set: &[(&str, &str)]| match variant {
@@ -51,7 +51,7 @@ fn fb_26_and_up_24_an_answer_under_way_to_an_open_server_says_nothing_of_names_t
         let mut two = plan(2, Variant::Sotw, Rule::Reachability);
         (two.top.servers, two.holds_missing) = (vec![1], holds_missing);
         two.authorities.insert("x".into(), AuthorityPlan { servers: vec![0, 1], rule: Rule::Reachability });
-        let mut bench = Bench::new(two);
+        let mut bench = Bench::with_servers(two);
         bench.want(CDS, "old", true);
         bench.want(CDS, name, true);
         bench.open(0);
@@ -82,7 +82,7 @@ fn fb_26_and_up_24_an_answer_under_way_to_an_open_server_says_nothing_of_names_t
 #[test]
 fn fb_13_what_a_new_server_confirms_stays_whichever_type_it_begins_with_and_however_late() {
     for variant in [Variant::Sotw, Variant::Delta] {
-        let mut bench = Bench::new(Plan { holds_missing: false, ..plan(2, variant, Rule::Reachability) });
+        let mut bench = Bench::with_servers(Plan { holds_missing: false, ..plan(2, variant, Rule::Reachability) });
         let say = |bench: &mut Bench, server: usize, url: &str| match variant {
             Variant::Sotw => bench.say(server, sotw(url, "7", &[("a", "1")])),
             Variant::Delta => bench.say(server, delta(url, &[("a", "1")], &[])),
@@ -112,7 +112,7 @@ fn coll_18_a_server_that_returns_is_believed_of_a_collection_once_it_has_spoken_
     federated.authorities.insert("x".into(), AuthorityPlan { servers: vec![0, 1], rule: Rule::Reachability });
     let folder = "xdstp://x/envoy.config.endpoint.v3.ClusterLoadAssignment/f";
     let [glob, a, b, other] = ["*", "a", "b", "deep/o"].map(|id| format!("{folder}/{id}"));
-    let mut bench = Bench::new(federated);
+    let mut bench = Bench::with_servers(federated);
     bench.want(EDS, &glob, true);
     bench.want(EDS, &other, true);
     bench.open(0);
@@ -159,7 +159,7 @@ fn fb_9_and_fb_13_a_server_that_returns_says_again_what_it_has() {
 
 #[test]
 fn xlat_16_what_a_server_had_not_before_an_outage_is_no_news_after_it() {
-    let mut bench = Bench::new(plan(2, Variant::Delta, Rule::Uncached));
+    let mut bench = Bench::with_servers(plan(2, Variant::Delta, Rule::Uncached));
     bench.want(EDS, "x", true);
     bench.want(EDS, "y", true);
     bench.want(CDS, "*", true);
@@ -179,7 +179,7 @@ fn xlat_16_what_a_server_had_not_before_an_outage_is_no_news_after_it() {
 
 #[test]
 fn fb_26_what_only_another_gave_stays_while_the_server_is_away() {
-    let mut bench = Bench::new(plan(2, Variant::Delta, Rule::Reachability));
+    let mut bench = Bench::with_servers(plan(2, Variant::Delta, Rule::Reachability));
     bench.want(CDS, "*", true);
     bench.open(0);
     bench.say(0, delta(CDS, &[("a", "1")], &[]));
@@ -208,7 +208,7 @@ fn fb_26_what_only_another_gave_stays_while_the_server_is_away() {
 
 #[test]
 fn up_24_a_name_in_passing_error_is_not_deleted_by_an_answer_without_it() {
-    let mut bench = Bench::new(plan(1, Variant::Sotw, Rule::Uncached));
+    let mut bench = Bench::with_servers(plan(1, Variant::Sotw, Rule::Uncached));
     bench.want(LDS, "a", true);
     bench.want(LDS, "b", true);
     bench.open(0);
@@ -223,7 +223,7 @@ fn up_24_a_name_in_passing_error_is_not_deleted_by_an_answer_without_it() {
 
 #[test]
 fn xlat_16_a_passing_error_is_no_absence_though_it_is_the_first_word() {
-    let mut bench = Bench::new(plan(1, Variant::Delta, Rule::Uncached));
+    let mut bench = Bench::with_servers(plan(1, Variant::Delta, Rule::Uncached));
     bench.want(EDS, "a", true);
     bench.open(0);
     let Response::Delta(mut response) = delta(EDS, &[], &[]) else { unreachable!() };

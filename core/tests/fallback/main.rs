@@ -58,7 +58,7 @@ fn fb_6_fb_14_and_up_12_with_all_cached_the_cache_serves_and_a_new_name_moves_on
 #[test]
 fn ord_1_it_is_known_whether_the_server_that_serves_has_said_what_routing_it_has() {
     let unsteady = |bench: &Bench| bench.sources.unsteady().contains(&Authority::TopLevel);
-    let mut bench = Bench::new(plan(2, Variant::Delta, Rule::Reachability));
+    let mut bench = Bench::with_servers(plan(2, Variant::Delta, Rule::Reachability));
     bench.want(CDS, "*", true);
     bench.want(LDS, "*", true);
     assert!(unsteady(&bench), "nobody serves");
@@ -166,7 +166,7 @@ fn boot_14_and_xlat_38_names_go_to_the_servers_of_their_authority_and_no_others(
     let mut two = plan(3, Variant::Delta, Rule::Uncached);
     two.top.servers = vec![0, 1];
     two.authorities.insert("x".into(), AuthorityPlan { servers: vec![2, 1], rule: Rule::Reachability });
-    let mut bench = Bench::new(two);
+    let mut bench = Bench::with_servers(two);
     let new = "xdstp://x/envoy.config.endpoint.v3.ClusterLoadAssignment/e";
     bench.want(EDS, "old", true);
     bench.want(EDS, new, true);
@@ -191,7 +191,7 @@ fn xlat_38_a_collection_is_asked_of_the_servers_of_its_authority_and_no_others()
     let mut two = plan(2, Variant::Delta, Rule::Uncached);
     two.top.servers = vec![0];
     two.authorities.insert("x".into(), AuthorityPlan { servers: vec![1], rule: Rule::Uncached });
-    let mut bench = Bench::new(two);
+    let mut bench = Bench::with_servers(two);
     let [glob, member] = ["*", "a"].map(|id| format!("xdstp://x/envoy.config.endpoint.v3.ClusterLoadAssignment/{id}"));
     bench.want(EDS, "*", true);
     bench.want(EDS, &glob, true);
@@ -206,7 +206,7 @@ fn xlat_38_a_collection_is_asked_of_the_servers_of_its_authority_and_no_others()
 fn fb_33_an_answer_ends_the_fallback_of_every_authority_that_has_its_server_above() {
     let mut both = plan(2, Variant::Delta, Rule::Reachability);
     both.authorities.insert("x".into(), AuthorityPlan { servers: vec![0, 1], rule: Rule::Reachability });
-    let mut bench = Bench::new(both);
+    let mut bench = Bench::with_servers(both);
     let new = "xdstp://x/envoy.config.endpoint.v3.ClusterLoadAssignment/e";
     bench.want(EDS, "old", true);
     bench.want(EDS, new, true);
@@ -259,7 +259,7 @@ fn fb_21_a_session_that_requests_many_names_that_nobody_has_does_not_move_the_la
 
 #[test]
 fn fb_20_what_others_have_found_counts_until_a_view_has_tried_for_itself() {
-    let mut bench = Bench::new(plan(3, Variant::Delta, Rule::Uncached));
+    let mut bench = Bench::with_servers(plan(3, Variant::Delta, Rule::Uncached));
     bench.sources.on_shared_reachability(|server| server < 2);
     bench.want(EDS, "a", true);
     assert_eq!(bench.standing(), LadderState::Trying(2), "row 22");
@@ -298,7 +298,7 @@ fn fb_27_an_authority_is_down_with_its_servers_and_no_other() {
     two.authorities.insert("x".into(), AuthorityPlan { servers: vec![1], rule: Rule::Uncached });
     let new = "xdstp://x/envoy.config.endpoint.v3.ClusterLoadAssignment/e";
     let x = Authority::Named("x".into());
-    let mut bench = Bench::new(two);
+    let mut bench = Bench::with_servers(two);
     assert_eq!(bench.sources.down(), [].into());
     bench.want(EDS, new, true);
     bench.end(1, false);
@@ -340,7 +340,7 @@ fn fb_3_a_server_that_ends_a_stream_on_which_it_had_nothing_to_say_is_not_left()
 
 #[test]
 fn fb_2_a_stream_that_has_had_no_answer_vouches_for_no_other() {
-    let mut bench = Bench::new(plan(2, Variant::Delta, Rule::Uncached));
+    let mut bench = Bench::with_servers(plan(2, Variant::Delta, Rule::Uncached));
     bench.want(EDS, "*", true);
     bench.want(EDS, "a", true);
     let [one, other] = [0, 1].map(|at| StreamId { server: 0, at });
@@ -364,7 +364,7 @@ fn fb_2_a_stream_that_has_had_no_answer_vouches_for_no_other() {
 fn fb_7_a_server_that_is_closed_and_needed_at_once_is_asked_on_new_streams() {
     let mut two = plan(2, Variant::Delta, Rule::Reachability);
     two.authorities.insert("x".into(), AuthorityPlan { servers: vec![1], rule: Rule::Uncached });
-    let mut bench = Bench::new(two);
+    let mut bench = Bench::with_servers(two);
     bench.want(EDS, "a", true);
     bench.end(0, false);
     bench.open(1);
@@ -381,7 +381,7 @@ fn fb_7_a_server_that_is_closed_and_needed_at_once_is_asked_on_new_streams() {
 
 #[test]
 fn fb_9_a_full_answer_without_resources_ends_a_fallback() {
-    let mut bench = Bench::new(plan(2, Variant::Sotw, Rule::Reachability));
+    let mut bench = Bench::with_servers(plan(2, Variant::Sotw, Rule::Reachability));
     bench.want(LDS, "a", true);
     bench.end(0, false);
     bench.open(1);
@@ -395,7 +395,7 @@ fn fb_9_a_full_answer_without_resources_ends_a_fallback() {
 fn fb_33_the_silence_of_a_server_that_has_answered_for_another_authority_is_a_word() {
     let mut two = plan(2, Variant::Delta, Rule::Uncached);
     two.authorities.insert("x".into(), AuthorityPlan { servers: vec![0, 1], rule: Rule::Uncached });
-    let mut bench = Bench::new(two);
+    let mut bench = Bench::with_servers(two);
     bench.want(EDS, "a", true);
     bench.open(0);
     bench.say(0, delta(EDS, &[("a", "1")], &[]));
@@ -410,7 +410,7 @@ fn fb_33_the_silence_of_a_server_that_has_answered_for_another_authority_is_a_wo
 #[test]
 fn fb_3_a_stream_on_which_a_server_keeps_quiet_vouches_for_it_if_something_is_asked_there() {
     for asked_there in [true, false] {
-        let mut bench = Bench::new(plan(2, Variant::Delta, Rule::Uncached));
+        let mut bench = Bench::with_servers(plan(2, Variant::Delta, Rule::Uncached));
         bench.want(EDS, "*", true);
         bench.want(EDS, "a", true);
         bench.open(0);

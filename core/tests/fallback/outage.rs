@@ -24,7 +24,7 @@ fn holding(after_outage: Duration, servers: usize, variant: Variant) -> Bench {
         options.hold_referenced(Duration::ZERO);
         options.view.brakes = BrakeRules { after_outage, ..BrakeRules::default() };
     });
-    Bench::with(plan(servers, variant, Rule::Reachability), options)
+    Bench::of_servers(plan(servers, variant, Rule::Reachability), options)
 }
 
 /// Returns a view whose server has sent two clusters some time ago; there may be another server below it.

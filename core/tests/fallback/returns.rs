@@ -25,7 +25,7 @@ fn two(variant: Variant) -> Plan {
 
 /// Returns a view whose first of two servers is unreachable, so that everything is requested from the second.
 fn fallen_back(wanted: &[(&str, &str)]) -> Bench {
-    let mut bench = Bench::new(two(Variant::Delta));
+    let mut bench = Bench::with_servers(two(Variant::Delta));
     wanted.iter().for_each(|(url, name)| bench.want(url, name, true));
     bench.end(0, false);
     bench.open(1);
@@ -159,7 +159,7 @@ fn up_25_and_xlat_16_what_a_server_that_returns_has_and_cannot_be_read_is_not_go
 
 #[test]
 fn up_25_what_a_later_full_set_lacks_is_not_there_though_it_could_not_be_read_before() {
-    let mut bench = Bench::new(two(Variant::Sotw));
+    let mut bench = Bench::with_servers(two(Variant::Sotw));
     bench.want(CDS, "*", true);
     bench.end(0, false);
     bench.open(1);
@@ -210,7 +210,7 @@ fn up_16_a_server_that_returns_and_never_stops_talking_is_believed_all_the_same(
 #[test]
 fn xlat_12_and_up_14_a_set_that_was_cut_off_is_said_again_and_so_comes_to_its_end() {
     let [glob, a, by_name] = ["*", "a", "deep/o"].map(|id| format!("{FOLDER}/{id}"));
-    let mut bench = Bench::new(two(Variant::Delta));
+    let mut bench = Bench::with_servers(two(Variant::Delta));
     [(CDS, "*"), (LDS, "*"), (EDS, &glob), (EDS, &by_name)].iter().for_each(|(url, name)| bench.want(url, name, true));
     bench.open(0);
     bench.say(0, delta(LDS, &[("l", "1")], &[]));
@@ -244,7 +244,7 @@ fn xlat_12_and_up_14_a_set_that_was_cut_off_is_said_again_and_so_comes_to_its_en
 #[test]
 fn coll_23_a_glob_that_was_rejected_before_the_server_was_active_is_rejected_when_it_is() {
     let glob = format!("{FOLDER}/*");
-    let mut bench = Bench::new(two(Variant::Sotw));
+    let mut bench = Bench::with_servers(two(Variant::Sotw));
     bench.want(EDS, &glob, true);
     bench.want(EDS, &format!("{FOLDER}/n"), true);
     bench.open(0);
@@ -302,7 +302,7 @@ fn up_37_a_timer_that_ran_out_before_the_server_was_active_counts_when_it_is() {
     let rules = ServerQuirks { on_resource_timeout: OnResourceTimeout::TransientError, ..ServerQuirks::default() };
     let mut two = two(Variant::Delta);
     two.servers[0] = ServerPlan::Streams { variant: Variant::Delta, quirks: rules.into() };
-    let mut bench = Bench::new(two);
+    let mut bench = Bench::with_servers(two);
     bench.want(EDS, "a", true);
     bench.want(EDS, "b", true);
     bench.open(0);
@@ -318,7 +318,7 @@ fn up_24_a_name_that_is_wanted_beside_its_collection_goes_by_a_full_set_that_lac
     let [glob, name] = ["*", "c"].map(|id| format!("{folder}/{id}"));
     let mut two = two(Variant::Sotw);
     two.top.servers = vec![1];
-    let mut bench = Bench::new(two);
+    let mut bench = Bench::with_servers(two);
     ["old", &glob, &name].iter().for_each(|name| bench.want(CDS, name, true));
     bench.open(0);
     bench.open(1);
@@ -338,7 +338,7 @@ fn up_24_a_name_that_is_wanted_beside_its_collection_goes_by_a_full_set_that_lac
 #[test]
 fn fb_28_the_silence_of_the_first_of_several_servers_says_nothing_before_it_has_answered() {
     for (servers, silent) in [(1, "gone"), (2, "unknown")] {
-        let mut bench = Bench::new(plan(servers, Variant::Delta, Rule::Uncached));
+        let mut bench = Bench::with_servers(plan(servers, Variant::Delta, Rule::Uncached));
         bench.want(EDS, "a", true);
         bench.want(EDS, "b", true);
         bench.open(0);
@@ -352,7 +352,7 @@ fn fb_28_the_silence_of_the_first_of_several_servers_says_nothing_before_it_has_
 
 #[test]
 fn fb_28_and_fb_6_what_a_server_that_never_answered_was_silent_about_is_asked_of_the_next() {
-    let mut bench = Bench::new(plan(2, Variant::Delta, Rule::Uncached));
+    let mut bench = Bench::with_servers(plan(2, Variant::Delta, Rule::Uncached));
     bench.want(EDS, "a", true);
     bench.open(0);
     bench.later(LONG);
@@ -365,7 +365,7 @@ fn fb_28_and_fb_6_what_a_server_that_never_answered_was_silent_about_is_asked_of
 
 #[test]
 fn fb_20_what_was_found_of_a_server_is_forgotten_when_the_server_is_closed() {
-    let mut bench = Bench::new(plan(3, Variant::Delta, Rule::Reachability));
+    let mut bench = Bench::with_servers(plan(3, Variant::Delta, Rule::Reachability));
     bench.want(EDS, "a", true);
     bench.end(0, false);
     bench.end(1, false);
@@ -414,7 +414,7 @@ fn fb_9_and_xlat_12_a_server_that_comes_back_with_removals_alone_is_active_once_
 /// A stream confirms what was stated when it was opened, whatever happens to another stream of the server later.
 #[test]
 fn i3_a_stream_that_fails_puts_nothing_in_doubt_that_another_has_stated() {
-    let mut bench = Bench::new(plan(1, Variant::Delta, Rule::Reachability));
+    let mut bench = Bench::with_servers(plan(1, Variant::Delta, Rule::Reachability));
     bench.want(CDS, "*", true);
     bench.want(CDS, "named", true);
     bench.open(0);

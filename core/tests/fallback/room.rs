@@ -23,7 +23,7 @@ fn say_without_room(bench: &mut Bench, server: usize, response: Response) {
 #[test]
 fn what_had_no_room_is_no_reason_for_a_fallback_until_there_is_room() {
     for variant in [Variant::Sotw, Variant::Delta] {
-        let mut bench = Bench::new(plan(2, variant, Rule::Uncached));
+        let mut bench = Bench::with_servers(plan(2, variant, Rule::Uncached));
         bench.want(EDS, "a", true);
         bench.want(EDS, "b", true);
         bench.open(0);
@@ -38,14 +38,14 @@ fn what_had_no_room_is_no_reason_for_a_fallback_until_there_is_room() {
         bench.want_as(TWO, EDS, "b", true);
         assert_eq!(bench.standing(), LadderState::Cached(0), "{variant:?}: who asks for it later is no reason either");
         bench.view.set_scarcity(Scarcity::None, true);
-        bench.want_as(SessionId(3), EDS, "b", true);
+        bench.want_as(SessionId(1_003), EDS, "b", true);
         assert_eq!(bench.standing(), LadderState::Trying(1), "{variant:?}: now the next server's has room");
     }
 }
 
 #[test]
 fn another_name_is_a_reason_all_the_same() {
-    let mut bench = Bench::new(plan(2, Variant::Delta, Rule::Uncached));
+    let mut bench = Bench::with_servers(plan(2, Variant::Delta, Rule::Uncached));
     bench.want(EDS, "a", true);
     bench.open(0);
     say_without_room(&mut bench, 0, delta(EDS, &[("a", "1")], &[]));

@@ -4,7 +4,6 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use weir_core::proto::Any;
 use weir_core::proto::Response;
 use weir_core::proto::discovery::{DeltaDiscoveryResponse, DiscoveryResponse, Resource as Wrapper};
 use weir_core::protocol::ladder::Rule;
@@ -16,7 +15,7 @@ use weir_core::protocol::view::Class;
 use weir_core::xds::Authority;
 
 use super::bench::*;
-use super::support::{CDS, EDS, LDS, RDS, VHDS};
+use super::support::{CDS, EDS, LDS, RDS, VHDS, route_configuration};
 
 const SRDS: &str = "type.googleapis.com/envoy.config.route.v3.ScopedRouteConfiguration";
 const SECOND: Duration = Duration::from_secs(1);
@@ -74,7 +73,7 @@ fn cases() -> impl Iterator<Item = (Variant, OnResourceTimeout)> {
 #[test]
 fn ord_1_names_that_are_requested_later_and_never_answered_do_not_count() {
     for (variant, means) in cases() {
-        let mut bench = Bench::new(with_timeout(variant, means));
+        let mut bench = Bench::with_servers(with_timeout(variant, means));
         [(CDS, "*"), (LDS, "*"), (RDS, "r")].iter().for_each(|(url, name)| bench.want(url, name, true));
         bench.open(0);
         say(&mut bench, variant, CDS, &[("a", "1")]);
@@ -95,7 +94,7 @@ fn ord_1_names_that_are_requested_later_and_never_answered_do_not_count() {
 fn ord_1_a_name_of_the_first_request_counts_until_its_answer_or_one_silence_of_a_server_that_is_alive() {
     for (variant, means) in cases() {
         for answers_calls in [true, false] {
-            let mut bench = Bench::new(with_timeout(variant, means));
+            let mut bench = Bench::with_servers(with_timeout(variant, means));
             [(LDS, "*"), (RDS, "r"), (RDS, "missing")].iter().for_each(|(url, name)| bench.want(url, name, true));
             bench.mute.extend((!answers_calls).then_some(0));
             bench.open(0);
@@ -107,7 +106,7 @@ fn ord_1_a_name_of_the_first_request_counts_until_its_answer_or_one_silence_of_a
             later(&mut bench, 60);
             assert_eq!(steady(&bench), lasts == TIMER, "and so it stays");
         }
-        let mut bench = Bench::new(with_timeout(variant, means));
+        let mut bench = Bench::with_servers(with_timeout(variant, means));
         [(LDS, "*"), (RDS, "r"), (RDS, "late")].iter().for_each(|(url, name)| bench.want(url, name, true));
         bench.open(0);
         say(&mut bench, variant, LDS, &[("l", "1")]);
@@ -121,7 +120,7 @@ fn ord_1_a_name_of_the_first_request_counts_until_its_answer_or_one_silence_of_a
 #[test]
 fn a_type_that_nothing_is_known_of_is_not_requested_on_the_stream_of_others() {
     let quirks = ServerQuirks { tries_types_apart: true, ..ServerQuirks::default() };
-    let mut bench = Bench::with(one(Variant::Delta, quirks), ProtocolOptions::default());
+    let mut bench = Bench::of_servers(one(Variant::Delta, quirks), ProtocolOptions::default());
     [(CDS, "*"), ("own.Debug", "x")].iter().for_each(|(url, name)| bench.want(url, name, true));
     assert_eq!(bench.open(0).len(), 1);
 }
@@ -146,7 +145,8 @@ fn open_without_routes(bench: &mut Bench, variant: Variant) {
 
 /// Returns a view whose server ended the stream when the routes were new on it.
 fn with_routes_off(variant: Variant) -> Bench {
-    let mut bench = Bench::new(one(variant, ServerQuirks { tries_types_apart: true, ..ServerQuirks::default() }));
+    let mut bench =
+        Bench::with_servers(one(variant, ServerQuirks { tries_types_apart: true, ..ServerQuirks::default() }));
     [(CDS, "*"), (LDS, "*"), (RDS, "r")].iter().for_each(|(url, name)| bench.want(url, name, true));
     assert_eq!(bench.open(0).len(), 3);
     say(&mut bench, variant, CDS, &[("a", "1")]);
@@ -204,7 +204,8 @@ fn ord_1_a_type_that_is_to_be_tried_counts_until_the_server_has_answered_or_refu
 #[test]
 fn ord_1_a_type_that_has_not_had_its_turn_counts() {
     for variant in [Variant::Delta, Variant::Sotw] {
-        let mut bench = Bench::new(one(variant, ServerQuirks { tries_types_apart: true, ..ServerQuirks::default() }));
+        let mut bench =
+            Bench::with_servers(one(variant, ServerQuirks { tries_types_apart: true, ..ServerQuirks::default() }));
         [(CDS, "*"), (LDS, "*"), (RDS, "r")].iter().for_each(|(url, name)| bench.want(url, name, true));
         for _ in 0..2 {
             assert_eq!(bench.open(0).len(), 3);
@@ -221,7 +222,8 @@ fn ord_1_a_type_that_has_not_had_its_turn_counts() {
 #[test]
 fn ord_1_a_type_that_a_server_of_one_stream_is_not_asked_for_yet_holds_nothing_up() {
     for variant in [Variant::Delta, Variant::Sotw] {
-        let mut bench = Bench::new(one(variant, ServerQuirks { tries_types_apart: true, ..ServerQuirks::default() }));
+        let mut bench =
+            Bench::with_servers(one(variant, ServerQuirks { tries_types_apart: true, ..ServerQuirks::default() }));
         // Two types are new on the stream that ends, so that neither counts as refused.
         [(CDS, "*"), (LDS, "*"), (EDS, "e"), (RDS, "r")].iter().for_each(|(url, name)| bench.want(url, name, true));
         assert_eq!(bench.open(0).len(), 4);
@@ -248,7 +250,7 @@ fn ord_1_a_type_that_a_server_of_one_stream_is_not_asked_for_yet_holds_nothing_u
 fn ord_1_a_type_that_is_never_answered_counts_for_the_resource_timer_after_the_last_new_routing() {
     for variant in [Variant::Delta, Variant::Sotw] {
         let begin = |mute: bool| {
-            let mut bench = Bench::new(with_timeout(variant, OnResourceTimeout::Absent));
+            let mut bench = Bench::with_servers(with_timeout(variant, OnResourceTimeout::Absent));
             [(LDS, "*"), (SRDS, "*")].iter().for_each(|(url, name)| bench.want(url, name, true));
             bench.mute.extend(mute.then_some(0));
             bench.open(0);
@@ -287,7 +289,7 @@ fn ord_1_a_type_that_is_never_answered_counts_for_the_resource_timer_after_the_l
 
 #[test]
 fn ord_1_a_message_that_is_coming_in_is_no_silence() {
-    let mut bench = Bench::new(with_timeout(Variant::Delta, OnResourceTimeout::Absent));
+    let mut bench = Bench::with_servers(with_timeout(Variant::Delta, OnResourceTimeout::Absent));
     [(LDS, "*"), (RDS, "r")].iter().for_each(|(url, name)| bench.want(url, name, true));
     bench.open(0);
     say(&mut bench, Variant::Delta, LDS, &[("l", "1")]);
@@ -302,7 +304,8 @@ fn ord_1_a_message_that_is_coming_in_is_no_silence() {
 fn ord_1_names_that_follow_the_first_request_for_lack_of_room_count_and_names_without_any_room_do_not() {
     let [one_name, other] = ["a", "b"].map(|letter| letter.repeat(100));
     for variant in [Variant::Delta, Variant::Sotw] {
-        let mut bench = Bench::new(one(variant, ServerQuirks { max_request_bytes: 250, ..ServerQuirks::default() }));
+        let mut bench =
+            Bench::with_servers(one(variant, ServerQuirks { max_request_bytes: 250, ..ServerQuirks::default() }));
         [&one_name, &other].iter().for_each(|name| bench.want(RDS, name, true));
         let requests = bench.open(0);
         assert_eq!(requests.len(), if variant == Variant::Delta { 2 } else { 1 }, "{requests:?}");
@@ -321,7 +324,7 @@ fn ord_1_names_that_follow_the_first_request_for_lack_of_room_count_and_names_wi
 fn ord_1_on_another_opening_what_is_cached_counts_until_it_is_sent_or_confirmed() {
     for variant in [Variant::Delta, Variant::Sotw] {
         let begin = || {
-            let mut bench = Bench::new(with_timeout(variant, OnResourceTimeout::Absent));
+            let mut bench = Bench::with_servers(with_timeout(variant, OnResourceTimeout::Absent));
             [(LDS, "*"), (RDS, "r"), (RDS, "s")].iter().for_each(|(url, name)| bench.want(url, name, true));
             bench.open(0);
             say(&mut bench, variant, LDS, &[("l", "1")]);
@@ -349,7 +352,7 @@ fn ord_1_on_another_opening_what_is_cached_counts_until_it_is_sent_or_confirmed(
 
 #[test]
 fn ord_1_what_other_servers_gave_counts_until_the_server_that_serves_has_sent_it() {
-    let mut bench = Bench::new(plan(2, Variant::Delta, Rule::Reachability));
+    let mut bench = Bench::with_servers(plan(2, Variant::Delta, Rule::Reachability));
     bench.want(RDS, "r", true);
     bench.open(0);
     bench.say(0, delta(RDS, &[("r", "1")], &[]));
@@ -365,7 +368,7 @@ fn ord_1_what_other_servers_gave_counts_until_the_server_that_serves_has_sent_it
 #[test]
 fn ord_1_a_polled_server_has_sent_its_routing_once_each_type_was_polled_and_while_polls_are_answered() {
     let quirks = ServerQuirks { per_type_liveness: true, ..ServerQuirks::default() };
-    let mut bench = Bench::new(one(Variant::Sotw, quirks));
+    let mut bench = Bench::with_servers(one(Variant::Sotw, quirks));
     [(LDS, "*"), (RDS, "r"), (RDS, "missing")].iter().for_each(|(url, name)| bench.want(url, name, true));
     bench.open(0);
     say(&mut bench, Variant::Sotw, LDS, &[("l", "1")]);
@@ -401,7 +404,7 @@ fn ord_1_a_polled_server_has_sent_its_routing_once_each_type_was_polled_and_whil
 
 #[test]
 fn ord_1_a_type_that_no_request_can_have_in_sotw_does_not_count() {
-    let mut bench = Bench::new(one(Variant::Sotw, ServerQuirks::default()));
+    let mut bench = Bench::with_servers(one(Variant::Sotw, ServerQuirks::default()));
     [(LDS, "*"), (VHDS, "r/host")].iter().for_each(|(url, name)| bench.want(url, name, true));
     bench.open(0);
     say(&mut bench, Variant::Sotw, LDS, &[("l", "1")]);
@@ -410,11 +413,7 @@ fn ord_1_a_type_that_no_request_can_have_in_sotw_does_not_count() {
 
 /// Returns a route configuration whose route refers to a cluster.
 fn route(name: &str, cluster: &str) -> Wrapper {
-    let nested = |number: u8, bytes: &[u8]| [&[number << 3 | 2, u8::try_from(bytes.len()).unwrap()], bytes].concat();
-    let host = nested(2, &nested(3, &nested(2, &nested(1, cluster.as_bytes()))));
-    let body = [nested(1, name.as_bytes()), host].concat();
-    let resource = Some(Any { type_url: RDS.into(), value: body.into() });
-    Wrapper { name: name.into(), version: "1".into(), resource, ..Wrapper::default() }
+    Wrapper { version: "1".into(), ..route_configuration(name, &[cluster]) }
 }
 
 fn routes(variant: Variant, routes: &[Wrapper]) -> Response {
@@ -452,7 +451,7 @@ fn leads(bench: &Bench, name: &str) -> String {
 #[test]
 fn i8_names_that_do_not_exist_delay_neither_routes_nor_removals_of_clusters() {
     for (variant, means) in cases().filter(|(_, means)| *means != OnResourceTimeout::Unknown) {
-        let mut bench = Bench::with(with_timeout(variant, means), ProtocolOptions::default());
+        let mut bench = Bench::of_servers(with_timeout(variant, means), ProtocolOptions::default());
         [(CDS, "*"), (LDS, "*"), (RDS, "r"), (RDS, "s")].iter().for_each(|(url, name)| bench.want(url, name, true));
         bench.open(0);
         say(&mut bench, variant, CDS, &[("a", "1"), ("b", "1")]);

@@ -7,9 +7,9 @@ use weir_core::proto::discovery::{DeltaDiscoveryRequest, DiscoveryRequest, Statu
 use weir_core::protocol::session::{Client, Reply, Session, Variant};
 use weir_core::protocol::view::{InterestChange, NameChanged, SessionId};
 
-use crate::bounds::Bounded;
 use crate::content::{Content, Kind, version};
 use crate::oracle::Judge;
+use crate::support::bounds::Bounded;
 
 pub type Held = BTreeMap<(Kind, String), Content>;
 

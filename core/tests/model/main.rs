@@ -6,8 +6,6 @@
 //! `cargo test --test model` runs a few hundred histories; `core/tests/histories` runs some thousands.
 //! `WEIR_HISTORIES=100000 cargo test --release --test model` runs more, `WEIR_SEED=n WEIR_HISTORIES=1` repeats the one in a failure.
 
-#[path = "../support/bounds.rs"]
-mod bounds;
 mod client;
 mod content;
 mod coverage;
@@ -17,10 +15,13 @@ mod oracle;
 mod origin;
 mod rest;
 mod rig;
+#[path = "../support/mod.rs"]
+mod support;
 mod view;
 mod world;
 
 use coverage::Coverage;
+use support::random::number;
 use weir_core::protocol::view::RowPosition;
 
 const HISTORIES: u64 = 300;
@@ -29,7 +30,6 @@ const ENOUGH: u64 = 3_000;
 
 #[test]
 fn every_history_ends_with_each_client_holding_exactly_what_it_requested() {
-    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse().ok());
     let (seed, count) = (number("WEIR_SEED").unwrap_or(1), number("WEIR_HISTORIES").unwrap_or(HISTORIES));
     let mut coverage = Coverage::default();
     for seed in seed..seed + count {

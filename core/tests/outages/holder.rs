@@ -11,8 +11,9 @@ use weir_core::protocol::session::{Client, Reply, Session, Step, Variant};
 use weir_core::protocol::view::{InterestChange, Leases, SessionId, View};
 use weir_core::xds::TypeTable;
 
-use super::bounds::Bounded;
-use super::world::{CDS, EDS, NAMES};
+use super::support::bounds::Bounded;
+use super::support::{CDS, EDS};
+use super::world::NAMES;
 
 pub struct Holder {
     pub id: SessionId,

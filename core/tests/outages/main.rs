@@ -17,14 +17,14 @@
 //! When all servers stay up in the end, the first one is active, the view and the clients have what it sent, and clients without state do not
 //! wait. Each row of the state table (FB-11) has to be reached.
 
-#[path = "../support/bounds.rs"]
-mod bounds;
 mod holder;
-mod server;
+#[path = "../support/mod.rs"]
+mod support;
 mod world;
 
 use std::collections::BTreeSet;
 
+use support::random::number;
 use world::World;
 
 /// The rows that a history can reach. While a server is active, a new subscription is row 14, and one that ends row 15.
@@ -38,8 +38,7 @@ fn run(seed: u64) -> Result<BTreeSet<u8>, String> {
 
 #[test]
 fn no_outage_takes_anything_from_anybody_and_the_first_server_serves_in_the_end() {
-    let number = |name: &str, default: u64| std::env::var(name).map_or(default, |text| text.parse().unwrap());
-    let (first, histories) = (number("WEIR_SEED", 1), number("WEIR_HISTORIES", 100));
+    let (first, histories) = (number("WEIR_SEED").unwrap_or(1), number("WEIR_HISTORIES").unwrap_or(100));
     let mut reached = BTreeSet::new();
     for seed in first..first + histories {
         reached.extend(run(seed).unwrap());

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use weir_core::proto::discovery::{DeltaDiscoveryRequest, Resource};
+use weir_core::proto::discovery::DeltaDiscoveryRequest;
 use weir_core::proto::{Any, Request, Response};
 use weir_core::protocol::ladder::{FallbackTimers, LadderState, Rule};
 use weir_core::protocol::moment::Moment;
@@ -19,10 +19,10 @@ use weir_core::protocol::view::{Class, InterestChange, Lookup, Selector, Session
 use weir_core::xds::{BodyStore, TypeTable};
 
 use super::holder::Holder;
-use super::server::{Habit, Health, Server, Subscriptions};
+use super::support::random::Random;
+use super::support::server::{Habit, Health, Name, Removals, Server, ServerStream, Stated};
+use super::support::{CDS, EDS};
 
-pub const CDS: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
-pub const EDS: &str = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment";
 pub const NAMES: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
 const TICK: Duration = Duration::from_millis(250);
 /// The step of the long quiet time at the end, in which everything due is sent.
@@ -30,13 +30,13 @@ const LONG_TICK: Duration = Duration::from_secs(2);
 const SERVERS: usize = 3;
 
 pub struct World {
-    random: u64,
+    random: Random,
     now: Moment,
     view: View,
     sources: Sources,
     store: BodyStore,
     table: Arc<TypeTable>,
-    servers: Vec<Server>,
+    servers: Vec<Server<Pair>>,
     links: BTreeMap<StreamId, Link>,
     wanted: BTreeSet<(&'static str, &'static str)>,
     holders: Vec<Holder>,
@@ -67,7 +67,7 @@ pub struct World {
 /// What the edge would store about a stream.
 #[derive(Default)]
 struct Link {
-    up: Option<(Epoch, Subscriptions)>,
+    up: Option<(Epoch, ServerStream<Pair>)>,
     answered: bool,
     backoff: Backoff,
     next_attempt: Moment,
@@ -86,27 +86,60 @@ struct Link {
     clusters_at: Option<Moment>,
 }
 
-pub fn resource(url: &str, name: &str, content: char) -> Resource {
-    let value = [&[0x0a, 1], name.as_bytes(), &[0xc2, 0x3e, 1, content as u8]].concat();
-    Resource {
-        name: name.into(),
-        resource: Some(Any { type_url: url.into(), value: value.into() }),
-        ..Default::default()
+/// A type and a name. Its content is a letter; a resource that a server does not have does not exist there.
+type Pair = (&'static str, &'static str);
+
+impl Name for Pair {
+    type Kind = &'static str;
+    type Content = char;
+
+    fn kind(self) -> &'static str {
+        self.0
+    }
+
+    fn text(self) -> String {
+        self.1.to_owned()
+    }
+
+    fn read(kind: &'static str, text: &str) -> Option<Self> {
+        NAMES.into_iter().find(|name| *name == text).map(|name| (kind, name))
+    }
+
+    fn kind_of(url: &str) -> &'static str {
+        if url == CDS { CDS } else { EDS }
+    }
+
+    fn url(kind: &'static str) -> &'static str {
+        kind
+    }
+
+    fn is_full_state(kind: &'static str) -> bool {
+        kind == CDS
+    }
+
+    fn packed(self, content: char) -> Any {
+        let (url, name) = self;
+        let value = [&[0x0a, 1], name.as_bytes(), &[0xc2, 0x3e, 1, content as u8]].concat();
+        Any { type_url: url.into(), value: value.into() }
+    }
+
+    fn version(content: char, replica: u64) -> String {
+        format!("{content}.{replica}")
     }
 }
 
 impl World {
     pub fn new(seed: u64) -> Self {
-        let mut random = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15);
-        let rule = if below(&mut random, 2) == 0 { Rule::Uncached } else { Rule::Reachability };
-        let hold_down = Duration::from_secs(10 * below(&mut random, 3));
-        let hung_after = Duration::from_secs([10, 30, 300][below(&mut random, 3) as usize]);
+        let mut random = Random::of(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15));
+        let rule = if random.below(2) == 0 { Rule::Uncached } else { Rule::Reachability };
+        let hold_down = Duration::from_secs(10 * random.below(3));
+        let hung_after = Duration::from_secs([10, 30, 300][random.below(3) as usize]);
         let server = || ServerPlan::Streams { variant: Variant::Delta, quirks: Arc::default() };
         let plan = Plan {
             servers: (0..SERVERS).map(|_| server()).collect(),
             top: AuthorityPlan { servers: (0..SERVERS).collect(), rule },
             timers: FallbackTimers { delay: Duration::ZERO, hold_down },
-            holds_missing: below(&mut random, 2) == 0,
+            holds_missing: random.below(2) == 0,
             ..Plan::single(Variant::Delta, Default::default())
         };
         let (table, options) = (
@@ -117,21 +150,30 @@ impl World {
                 options.hold_referenced(Duration::ZERO);
             })),
         );
-        let habit = |random: &mut u64| Habit {
-            all_again: below(random, 4) == 0,
-            answers_foreign: below(random, 4) != 0,
-            says_nothing_is_new: below(random, 2) == 0,
-            replicas: below(random, 4) == 0,
-            pieces: [None, Some(1), Some(7), Some(20), Some(60)][below(random, 5) as usize].map(Duration::from_secs),
+        let habit = |random: &mut Random| -> Habit<&'static str> {
+            let (compares, answers_foreign) = (random.below(4) != 0, random.below(4) != 0);
+            Habit {
+                compares,
+                removes_stated: if answers_foreign { Stated::All } else { Stated::InOwnVersions },
+                removes_unknown: answers_foreign,
+                says_nothing_is_new: random.below(2) == 0,
+                replicas: random.below(4) == 0,
+                pieces: [None, Some(1), Some(7), Some(20), Some(60)][random.place(5)].map(Duration::from_secs),
+                removals: Removals::Apart,
+                unanswered: BTreeSet::new(),
+            }
         };
         let servers = (0..SERVERS).map(|at| {
             let own = char::from(b'0' + at as u8);
             let pairs = NAMES.iter().flat_map(|name| [(CDS, *name), (EDS, *name)]);
-            let content = pairs.filter(|_| below(&mut random, 6) != 0).map(|pair| (pair, own)).collect();
-            let broken = NAMES.into_iter().filter(|_| below(&mut random, 12) == 0).collect();
-            Server { health: Health::Fine, habit: habit(&mut random), content, broken, streams: 0 }
+            let content = pairs.filter(|_| random.below(6) != 0).map(|pair| (pair, own)).collect();
+            let broken = NAMES.into_iter().filter(|_| random.below(12) == 0);
+            let broken = broken.flat_map(|name| [(CDS, name), (EDS, name)]).collect();
+            let mut server = Server::<Pair>::new(habit(&mut random), content);
+            server.broken = broken;
+            server
         });
-        let servers: Vec<Server> = servers.collect();
+        let servers: Vec<Server<Pair>> = servers.collect();
         let servers_that_cut = (0..SERVERS).filter(|at| servers[*at].habit.pieces.is_some()).collect();
         Self {
             now: Moment::START + Duration::from_secs(1),
@@ -195,8 +237,8 @@ impl World {
     }
 
     fn trouble(&mut self) {
-        if below(&mut self.random, 12) == 0 {
-            let server = below(&mut self.random, SERVERS as u64) as usize;
+        if self.random.below(12) == 0 {
+            let server = self.random.below(SERVERS as u64) as usize;
             let states = [
                 Health::Fine,
                 Health::Fine,
@@ -207,17 +249,16 @@ impl World {
                 Health::Rejects,
                 Health::AnswersOnce,
             ];
-            self.servers[server].health = states[below(&mut self.random, states.len() as u64) as usize];
+            self.servers[server].health = states[self.random.below(states.len() as u64) as usize];
             if !matches!(self.servers[server].health, Health::Fine | Health::HalfOpen | Health::Mute) {
                 let ids: Vec<_> = self.links.keys().copied().filter(|id| id.server == server).collect();
                 ids.into_iter().for_each(|id| self.end(id));
             }
         }
-        if below(&mut self.random, 20) == 0 {
+        if self.random.below(20) == 0 {
             // A server loses a resource, or gets it.
-            let server = below(&mut self.random, SERVERS as u64) as usize;
-            let (url, name) =
-                ([CDS, EDS][below(&mut self.random, 2) as usize], NAMES[below(&mut self.random, 6) as usize]);
+            let server = self.random.below(SERVERS as u64) as usize;
+            let (url, name) = ([CDS, EDS][self.random.below(2) as usize], NAMES[self.random.below(6) as usize]);
             let own = char::from(b'0' + server as u8);
             if self.servers[server].content.remove(&(url, name)).is_none() {
                 self.servers[server].content.insert((url, name), own);
@@ -235,7 +276,7 @@ impl World {
         for (_, link) in self.links.iter_mut().filter(|(id, _)| id.server == server) {
             if let Some((_, to)) = &mut link.up {
                 self.rows.extend(speaks.then_some(18));
-                self.servers[server].push(url, name, to, now);
+                self.servers[server].push((url, name), false, to, now);
             }
         }
     }
@@ -255,38 +296,38 @@ impl World {
     }
 
     fn clients(&mut self) {
-        if below(&mut self.random, 6) == 0 {
-            let pick = below(&mut self.random, 7) as usize;
+        if self.random.below(6) == 0 {
+            let pick = self.random.below(7) as usize;
             let what = if pick == 6 { (CDS, "*") } else { (EDS, NAMES[pick]) };
             let on = !self.wanted.contains(&what);
-            if on || below(&mut self.random, 3) == 0 {
+            if on || self.random.below(3) == 0 {
                 self.want(what, on);
             }
         }
-        if matches!(self.last, LadderState::Trying(_)) && below(&mut self.random, 3) == 0 {
+        if matches!(self.last, LadderState::Trying(_)) && self.random.below(3) == 0 {
             // Clients that wait give up. Everything else is cached.
             let waiting = self.wanted.iter().copied().filter(|what| self.known(*what).is_unknown());
             for what in waiting.collect::<Vec<_>>() {
                 self.want(what, false);
             }
         }
-        if below(&mut self.random, 25) == 0 && self.holders.len() < 6 {
-            let nothing = below(&mut self.random, 3) == 0;
-            let with = NAMES.into_iter().filter(|_| below(&mut self.random, 2) == 0 && !nothing);
+        if self.random.below(25) == 0 && self.holders.len() < 6 {
+            let nothing = self.random.below(3) == 0;
+            let with = NAMES.into_iter().filter(|_| self.random.below(2) == 0 && !nothing);
             let with: BTreeSet<_> = with.collect::<Vec<_>>().into_iter().collect();
-            let variant = [Variant::Sotw, Variant::Delta][below(&mut self.random, 2) as usize];
+            let variant = [Variant::Sotw, Variant::Delta][self.random.below(2) as usize];
             self.tell(|| format!("{variant:?} client comes with {with:?}"));
             self.come(variant, with);
         }
-        if below(&mut self.random, 40) == 0 && !self.holders.is_empty() {
-            let at = below(&mut self.random, self.holders.len() as u64) as usize;
+        if self.random.below(40) == 0 && !self.holders.is_empty() {
+            let at = self.random.below(self.holders.len() as u64) as usize;
             let mut holder = self.holders.remove(at);
             for change in holder.leave() {
                 self.view.change_interest(holder.id, change, self.now);
             }
             self.settle();
         }
-        if below(&mut self.random, 150) == 0 && self.holders.is_empty() {
+        if self.random.below(150) == 0 && self.holders.is_empty() {
             for what in self.wanted.clone() {
                 self.want(what, false);
             }
@@ -370,7 +411,7 @@ impl World {
         }
         while let Some(request) = self.links.get_mut(&id).and_then(|link| link.unread.pop_front()) {
             let Some((_, subscriptions)) = self.links.get_mut(&id).and_then(|link| link.up.as_mut()) else { return };
-            self.servers[id.server].hear(&request, subscriptions, self.now);
+            self.servers[id.server].hear_delta(&request, subscriptions, self.now);
             if !request.resource_names_subscribe.is_empty() || !request.initial_resource_versions.is_empty() {
                 let on = &request.resource_names_subscribe;
                 let stated = &request.initial_resource_versions;
@@ -554,9 +595,4 @@ const SOON: Duration = Duration::from_secs(1);
 
 fn letter(url: &str) -> &str {
     if url == CDS { "CDS" } else { "EDS" }
-}
-
-fn below(random: &mut u64, end: u64) -> u64 {
-    *random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-    (*random >> 33) % end
 }

@@ -1,17 +1,25 @@
-//! One view and a few sessions, driven by hand: for tests of a single rule or a single cost.
+//! One view and a few sessions, driven by hand. What a server says is an update of the view, or comes from servers with streams.
 #![allow(dead_code)] // each test binary uses a part of it
 
 pub mod bounds;
+pub mod envoy;
+pub mod random;
+pub mod routing;
+pub mod server;
+pub mod streams;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use weir_core::proto::discovery::{DeltaDiscoveryRequest, DiscoveryRequest, Resource as Wrapper, Status};
 use weir_core::proto::{Any, Request};
 use weir_core::protocol::moment::Moment;
 use weir_core::protocol::options::ProtocolOptions;
 use weir_core::protocol::session::{Client, FetchResult, Reply, Session, Step, Variant};
+use weir_core::protocol::sources::{Plan, Sources, StreamId};
+use weir_core::protocol::upstream::{Epoch, ServerQuirks};
 use weir_core::protocol::view::{
     Claim, Claimed, Class, Evidence, InterestChange, Leases, NamedError, Retain, Selector, SessionId, Update, View,
 };
@@ -36,12 +44,20 @@ pub struct Bench {
     pub now: Moment,
     pub table: Arc<TypeTable>,
     options: Arc<ProtocolOptions>,
-    store: BodyStore,
+    pub store: BodyStore,
     claims: Vec<Claim>,
     /// How many claims the view had no room for.
     pub refused_claims: usize,
     next_id: u64,
     bounded: Bounded,
+    /// Whether the view's interest goes to servers. Otherwise the test answers it.
+    has_servers: bool,
+    pub sources: Sources,
+    /// The streams that are open.
+    pub up: BTreeMap<StreamId, Epoch>,
+    /// Servers that do not answer liveness calls.
+    pub mute: BTreeSet<usize>,
+    again: BTreeSet<StreamId>,
 }
 
 impl Bench {
@@ -55,12 +71,18 @@ impl Bench {
     }
 
     pub fn of(options: ProtocolOptions, table: TypeTable) -> Self {
+        Self::made(Plan::single(Variant::Delta, ServerQuirks::default()), options, table)
+    }
+
+    fn made(plan: Plan, options: ProtocolOptions, table: TypeTable) -> Self {
         let (table, options) = (Arc::new(table), Arc::new(options));
+        let node = Bytes::from_static(b"node");
         Self {
             view: View::new(table.clone(), options.view.clone().into()),
             sessions: BTreeMap::new(),
             leases: Leases::new(options.view.clone().into()),
             now: Moment::START,
+            sources: Sources::new(Arc::new(plan), node, table.clone(), options.upstream.clone().into()),
             table,
             options,
             store: BodyStore::default(),
@@ -68,6 +90,10 @@ impl Bench {
             refused_claims: 0,
             next_id: 0,
             bounded: Bounded::default(),
+            has_servers: false,
+            up: BTreeMap::new(),
+            mute: BTreeSet::new(),
+            again: BTreeSet::new(),
         }
     }
 
@@ -177,11 +203,16 @@ impl Bench {
 
     pub fn count(&mut self, id: SessionId, changes: Vec<InterestChange>) {
         let any = !changes.is_empty();
-        changes.into_iter().for_each(|change| self.view.change_interest(id, change, self.now));
+        changes.iter().for_each(|change| self.view.change_interest(id, change.clone(), self.now));
         for (id, names) in self.view.take_refused_names() {
             self.sessions.get_mut(&id).unwrap().on_names_refused(&names);
         }
-        self.publish();
+        if self.has_servers {
+            self.sources.on_names_requested(&changes, &self.view);
+            self.settle();
+        } else {
+            self.publish();
+        }
         if any {
             self.sessions.get_mut(&id).unwrap().on_interest_applied();
         }
@@ -271,10 +302,15 @@ impl Bench {
         std::iter::from_fn(|| self.poll(id)).map(|reply| text_of(&reply)).collect()
     }
 
-    pub fn later(&mut self, milliseconds: u64) {
-        self.now = self.now + Duration::from_millis(milliseconds);
-        self.view.on_time(self.now);
-        self.publish();
+    /// Advances time, by milliseconds or by a duration.
+    pub fn later(&mut self, time: impl Span) {
+        self.now = self.now + time.duration();
+        if self.has_servers {
+            self.settle();
+        } else {
+            self.view.on_time(self.now);
+            self.publish();
+        }
     }
 
     /// Returns what would be requested upstream (`+`) and unsubscribed from (`-`) since the last call.
@@ -287,6 +323,23 @@ impl Bench {
             format!("{}{name}", if change.on { '+' } else { '-' })
         };
         self.view.take_upstream_changes().into_iter().map(change).collect()
+    }
+}
+
+/// A span of time.
+pub trait Span {
+    fn duration(self) -> Duration;
+}
+
+impl Span for u64 {
+    fn duration(self) -> Duration {
+        Duration::from_millis(self)
+    }
+}
+
+impl Span for Duration {
+    fn duration(self) -> Duration {
+        self
     }
 }
 
@@ -326,6 +379,16 @@ pub fn wrapper(url: &str, name: &str, content: &str) -> Wrapper {
     Wrapper { name: name.into(), resource, ..Default::default() }
 }
 
+/// Returns a route configuration with a route to each of these clusters. Its body ends with the name of the last one.
+pub fn route_configuration(name: &str, clusters: &[&str]) -> Wrapper {
+    let nested = |number: u8, bytes: &[u8]| [&[number << 3 | 2, u8::try_from(bytes.len()).unwrap()], bytes].concat();
+    let routes: Vec<u8> =
+        clusters.iter().flat_map(|cluster| nested(3, &nested(2, &nested(1, cluster.as_bytes())))).collect();
+    let body = [nested(1, name.as_bytes()), nested(2, &routes)].concat();
+    let resource = Some(Any { type_url: RDS.into(), value: body.into() });
+    Wrapper { name: name.into(), resource, ..Default::default() }
+}
+
 /// Lets the server send a route configuration that refers to these clusters.
 pub fn lead(bench: &mut Bench, name: &str, clusters: &[&str]) {
     lead_for(bench, Class::Named, name, clusters, None);
@@ -333,13 +396,8 @@ pub fn lead(bench: &mut Bench, name: &str, clusters: &[&str]) {
 
 /// Like [`lead`], for `*` or for the name, with a TTL.
 pub fn lead_for(bench: &mut Bench, class: Class, name: &str, clusters: &[&str], ttl: Option<Duration>) {
-    let nested = |number: u8, bytes: &[u8]| [&[number << 3 | 2, u8::try_from(bytes.len()).unwrap()], bytes].concat();
-    let routes: Vec<u8> =
-        clusters.iter().flat_map(|cluster| nested(3, &nested(2, &nested(1, cluster.as_bytes())))).collect();
-    let body = [nested(1, name.as_bytes()), nested(2, &routes)].concat();
-    let resource = Some(Any { type_url: RDS.into(), value: body.into() });
     let ttl = ttl.map(|ttl| ttl.try_into().unwrap());
-    let wrapper = Wrapper { name: name.into(), resource, ttl, ..Default::default() };
+    let wrapper = Wrapper { ttl, ..route_configuration(name, clusters) };
     let (kind, resource) = (bench.kind(RDS), bench.of_wrapper(RDS, wrapper));
     bench.apply(vec![Update::Upsert { kind, class, key: name.into(), resource }]);
 }

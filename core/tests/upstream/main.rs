@@ -19,6 +19,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use support::envoy::nonce_of;
+use support::streams::text_of_request;
 use weir_core::proto::discovery::{
     DeltaDiscoveryResponse, DiscoveryResponse, Resource, ResourceError, ResourceName, Status,
 };
@@ -144,34 +146,11 @@ impl Bench {
     }
 }
 
-fn node_of(request: &Request) -> Option<&Bytes> {
-    match request {
-        Request::Sotw(request) => request.node.as_ref(),
-        Request::Delta(request) => request.node.as_ref(),
-    }
-}
-
 fn text_of(request: &Request) -> String {
-    let letter = |url: &str| url.rsplit('.').next().and_then(|name| name.chars().next()).unwrap_or('?');
-    let node = if node_of(request).is_some() { "" } else { " without node" };
-    match request {
-        Request::Sotw(request) => {
-            let nack = if request.error_detail.is_some() { " NACK" } else { "" };
-            let (version, nonce) = (&request.version_info, &request.response_nonce);
-            let names = request.resource_names.join(",");
-            format!("{} [{names}] v{version} n{nonce}{nack}{}", letter(&request.type_url), node)
-        }
-        Request::Delta(request) => {
-            let nack = if request.error_detail.is_some() { " NACK" } else { "" };
-            let (on, off) = (request.resource_names_subscribe.join(","), request.resource_names_unsubscribe.join(","));
-            // The name that asks for the end of a set differs each time: `core/tests/upstream/ends.rs` checks it.
-            let stated =
-                request.initial_resource_versions.iter().filter(|(name, _)| !name.starts_with(support::END_OF_SET));
-            let versions: Vec<_> = stated.map(|(name, v)| format!("{name}:{v}")).collect();
-            let (letter, nonce) = (letter(&request.type_url), &request.response_nonce);
-            format!("{letter} +[{on}] -[{off}] {{{}}} n{nonce}{nack}{}", versions.join(","), node)
-        }
-    }
+    let letter = request.type_url().rsplit('.').next().and_then(|name| name.chars().next()).unwrap_or('?');
+    let nack = if request.is_nack() { " NACK" } else { "" };
+    let node = if request.node().is_some() { "" } else { " without node" };
+    format!("{letter} {} n{}{nack}{node}", text_of_request(request), nonce_of(request))
 }
 
 fn fact_text(update: &Update) -> String {

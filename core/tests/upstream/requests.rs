@@ -8,7 +8,7 @@ use weir_core::protocol::session::Variant;
 use weir_core::protocol::upstream::ServerQuirks;
 
 use super::support::{CDS, EDS, LDS, RDS};
-use super::{Bench, WINDOW, delta, node_of, requested, sotw};
+use super::{Bench, WINDOW, delta, requested, sotw};
 
 #[test]
 fn up_1_and_up_6_types_come_in_make_before_break_order_and_the_node_in_the_first_request_alone_if_it_is_to() {
@@ -216,7 +216,7 @@ fn up_1_every_request_has_the_node_in_the_bytes_of_the_stream() {
         bench.want(EDS, "b", true);
         bench.later(WINDOW);
         sent.extend(bench.raw_requests(0));
-        let nodes: Vec<_> = sent.iter().map(|request| node_of(request).expect("a request without node")).collect();
+        let nodes: Vec<_> = sent.iter().map(|request| request.node().expect("a request without node")).collect();
         assert_eq!(nodes.len(), 4, "{variant:?}: the first, an ACK, a NACK and a change");
         assert!(nodes.iter().all(|node| node.as_ptr() == nodes[0].as_ptr()), "{variant:?}: a copy for each request");
     }

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use weir_core::proto::{Any, discovery};
+use weir_core::proto::Any;
 use weir_core::xds::TypeTable;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -99,10 +99,6 @@ impl Content {
 
     pub fn any(self, key: Key) -> Any {
         Any { type_url: key.0.url().into(), value: self.body(key) }
-    }
-
-    pub fn wrapper(self, key: Key, version: String) -> discovery::Resource {
-        discovery::Resource { name: key.text(), version, resource: Some(self.any(key)), ..Default::default() }
     }
 }
 

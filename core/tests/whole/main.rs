@@ -1,8 +1,5 @@
 //! The sessions, views and upstream streams of several tiers together, in virtual time.
 
-#[path = "../support/bounds.rs"]
-mod bounds_of_polls;
-
 mod bounds;
 mod client;
 mod content;
@@ -12,20 +9,19 @@ mod outages;
 mod random;
 mod rows;
 mod server;
+#[path = "../support/mod.rs"]
+mod support;
 mod tier;
 mod wire;
 mod world;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use support::random::number;
 use world::World;
 
 /// How many histories are part of each test run.
 const HISTORIES: u64 = 200;
-
-fn number(name: &str) -> Option<u64> {
-    std::env::var(name).ok().map(|text| text.parse().unwrap_or_else(|_| panic!("{name} is no number: {text}")))
-}
 
 /// Runs histories on two threads, and returns those that failed. If a fault is planted (`tests/mutants`), the first one suffices.
 fn run(histories: std::ops::Range<u64>, run: impl Fn(u64) -> Result<(), String> + Sync) -> Vec<(u64, String)> {

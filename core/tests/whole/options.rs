@@ -13,7 +13,7 @@ use weir_core::protocol::view::BrakeRules;
 
 use crate::content::Kind;
 use crate::random::Random;
-use crate::server::Habit;
+use crate::server::{Habit, Removals, Stated};
 
 /// How a history ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,11 +63,12 @@ impl Options {
         let (removes_unknown, removes_first) = (random.one_in(3), random.one_in(3));
         let habits = (0..servers).map(|_| Habit {
             compares: honest || random.one_in(2),
+            removes_stated: Stated::IfItCompares,
             says_nothing_is_new: random.one_in(2),
             removes_unknown,
             replicas: !honest && random.one_in(4),
             pieces: (!honest && random.one_in(3)).then(|| random.pick(&[200, 1000, 7000].map(Duration::from_millis))),
-            removes_first,
+            removals: if removes_first { Removals::InFirstPiece } else { Removals::InLastPiece },
             unanswered: unanswered.clone(),
         });
         let habits: Vec<Habit> = habits.collect();
@@ -133,11 +134,12 @@ impl Options {
     pub fn calm(tiers: usize) -> Self {
         let habit = Habit {
             compares: true,
+            removes_stated: Stated::IfItCompares,
             says_nothing_is_new: true,
             removes_unknown: false,
             replicas: false,
             pieces: None,
-            removes_first: false,
+            removals: Removals::InLastPiece,
             unanswered: BTreeSet::new(),
         };
         Self {

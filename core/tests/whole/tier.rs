@@ -13,8 +13,8 @@ use weir_core::protocol::upstream::{Backoff, Epoch};
 use weir_core::protocol::view::{InterestChange, Leases, SessionId, View};
 use weir_core::xds::BodyStore;
 
-use crate::bounds_of_polls::Bounded;
 use crate::content::table;
+use crate::support::bounds::Bounded;
 
 /// One opening of a stream on which a tier requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

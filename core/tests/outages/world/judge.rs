@@ -7,7 +7,8 @@ use weir_core::protocol::ladder::LadderState;
 use weir_core::protocol::sources::StreamId;
 use weir_core::protocol::view::{AbsenceEvidence, Class, Lookup, Presence};
 
-use super::{CDS, EDS, Link, NAMES, SERVERS, World};
+use super::{Link, NAMES, SERVERS, World};
+use crate::support::{CDS, EDS};
 
 impl Link {
     /// Checks that a server is tried more and more seldom while it gives no response, whether its streams open or not.

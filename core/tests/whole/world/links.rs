@@ -9,9 +9,9 @@ use weir_core::protocol::upstream::{ReceivedResponse, ResponseMessage};
 use weir_core::protocol::view::{Class, SessionId};
 
 use super::{Event, World};
-use crate::bounds_of_polls::Bounded;
 use crate::content::{Kind, table};
 use crate::server::Health;
+use crate::support::bounds::Bounded;
 use crate::tier::{Holder, LinkKey, Place, Seat};
 
 impl World {

@@ -65,13 +65,14 @@ impl World {
         for key in keys {
             match health {
                 Health::Fine => self.server_turn(key),
-                Health::Refuses | Health::Rejects => self.link_ended(key, "the server ends it"),
+                Health::Refuses | Health::Rejects | Health::Hangs => self.link_ended(key, "the server ends it"),
                 // A hanging server is noticed by liveness calls of an idle stream, within 30 seconds.
-                Health::Hangs => {
+                Health::HalfOpen => {
                     let wait = self.random.millis(15_000, 30_000);
                     self.soon(wait, Event::Hung(key));
                 }
                 Health::Mute => {}
+                Health::AnswersOnce => unreachable!("no server of this world does that"),
             }
         }
     }

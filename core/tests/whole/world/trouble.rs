@@ -81,10 +81,10 @@ impl World {
             Trouble::Health => {
                 let server = self.random.below(self.servers.len() as u64) as usize;
                 let states =
-                    [Health::Fine, Health::Fine, Health::Refuses, Health::Hangs, Health::Mute, Health::Rejects];
+                    [Health::Fine, Health::Fine, Health::Refuses, Health::HalfOpen, Health::Mute, Health::Rejects];
                 let health = match self.random.pick(&states) {
                     // A server that is mute for longer than the second silence would count as one that has nothing.
-                    Health::Mute if self.options.protocol.upstream.second_silence < MUTE => Health::Hangs,
+                    Health::Mute if self.options.protocol.upstream.second_silence < MUTE => Health::HalfOpen,
                     health => health,
                 };
                 self.set_health(server, health);
