@@ -1,27 +1,23 @@
 //! Compressed messages that become a thousand times as large, from a client and from a server: how much memory the program needs for them.
 #![cfg(target_os = "linux")]
 
-#[path = "support/gzip.rs"]
-mod gzip;
-#[path = "support/program.rs"]
-mod program;
-
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use bytes::Bytes;
-use gzip::{bomb, framed};
 use http::{Request, Response};
 use http_body_util::combinators::BoxBody;
 use http_body_util::{BodyExt, Full, StreamBody};
 use hyper::body::{Frame, Incoming};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use program::Program;
 use tokio::net::{TcpListener, TcpStream};
 use weir_loadtest::link::{ADS_DELTA, Event, Link, LinkOptions, scan};
+use weir_testkit::gzip::{bomb, framed};
+use weir_testkit::program::Program;
 
+const WEIR: &str = env!("CARGO_BIN_EXE_weir");
 const CDS: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
 const PATIENCE: Duration = Duration::from_secs(60);
 /// More than the longest message, which has 64 MiB by default.
@@ -70,7 +66,7 @@ async fn send(address: &str, request: Vec<u8>) -> (String, String) {
 
 #[tokio::test]
 async fn i10_a_bomb_of_a_client_takes_no_more_memory_than_the_longest_request() {
-    let program = Program::start("bombs-of-a-client.yaml", &config("127.0.0.1:1"), PATIENCE);
+    let program = Program::start(WEIR, "bombs-of-a-client.yaml", &config("127.0.0.1:1"), PATIENCE);
     let before = peak(&program);
     for number in 0..BOMBS {
         let sent = send(&program.address, framed(1, &bomb(MIB, stated(number))));
@@ -112,7 +108,7 @@ async fn i10_a_bomb_of_a_server_takes_no_more_memory_than_the_longest_response()
     let address = listener.local_addr().unwrap().to_string();
     let (opened, mut streams) = tokio::sync::mpsc::unbounded_channel();
     let server = tokio::spawn(serve(listener, opened));
-    let program = Program::start("bombs-of-a-server.yaml", &config(&address), PATIENCE);
+    let program = Program::start(WEIR, "bombs-of-a-server.yaml", &config(&address), PATIENCE);
     let before = peak(&program);
     let mut link = Link::open(program.address.parse::<SocketAddr>().unwrap(), &LinkOptions::default()).await.unwrap();
     let stream = link.start(ADS_DELTA);

@@ -1,7 +1,5 @@
 //! The conformance checks of `loadtest/` against the built program, with each variant on each side.
 
-#[path = "support/program.rs"]
-mod program;
 #[path = "support/sixteen_threads.rs"]
 mod sixteen_threads;
 
@@ -9,8 +7,9 @@ use std::time::Duration;
 
 use weir_loadtest::conformance::{self, Options, Report, Verdict};
 use weir_loadtest::wire::{Plane, Variant};
+use weir_testkit::program::Program;
 
-use self::program::Program;
+const WEIR: &str = env!("CARGO_BIN_EXE_weir");
 
 fn config(plane: &Plane, upstream: Variant) -> String {
     format!(
@@ -39,7 +38,7 @@ fn options(target: &str, downstream: Option<Variant>) -> Options {
 async fn every_check_holds(upstream: Variant, downstream: Variant) {
     let plane = Plane::start("127.0.0.1:0".parse().unwrap()).await.unwrap();
     let name = format!("conformance-{upstream}-{downstream}.yaml");
-    let relay = Program::start(&name, &config(&plane, upstream), PATIENCE);
+    let relay = Program::start(WEIR, &name, &config(&plane, upstream), PATIENCE);
     let options = options(&format!("http://{}", relay.address), Some(downstream));
     let report = conformance::run(&options, Some(&plane), |outcome| println!("{outcome}")).await.unwrap();
     println!("{upstream} upstream, {downstream} downstream: {report}");

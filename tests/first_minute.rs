@@ -1,10 +1,5 @@
 //! The built program without a configuration, as a new user starts it.
 
-#[path = "support/folder.rs"]
-mod folder;
-#[path = "support/running.rs"]
-mod running;
-
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
@@ -12,8 +7,8 @@ use std::process::{Command, Stdio};
 use std::sync::mpsc;
 use std::time::Instant;
 
-use folder::Folder;
-use running::{PATIENCE, Running, lines_of, stderr, stdout};
+use weir_testkit::folder::Folder;
+use weir_testkit::running::{PATIENCE, Running, lines_of, stderr, stdout};
 
 fn weir(folder: &Path, line: &str) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));

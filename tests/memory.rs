@@ -1,20 +1,17 @@
 //! Compares what the relay charges for things with what its allocator has handed out for them. A charge that is off by more than a fifth fails the test,
 //! since [docs/sizing.md](../docs/sizing.md#memory) and all decisions about memory depend on the charges.
 
-#[path = "support/program.rs"]
-mod program;
-
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use program::Program;
 use rcgen::{CertificateParams, KeyPair};
 use weir_loadtest::kind::Kind;
 use weir_loadtest::link::{ADS_DELTA, Event, Link, LinkOptions, scan};
 use weir_loadtest::origin::{Counts, LOADS, Origin};
+use weir_testkit::program::Program;
 
 const CDS: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
 const EDS: &str = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment";

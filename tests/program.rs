@@ -1,17 +1,12 @@
 //! The built program: its reaction to signals.
 
-#[path = "support/folder.rs"]
-mod folder;
-#[path = "support/running.rs"]
-mod running;
-
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use folder::Folder;
-use running::{PATIENCE, Running, stderr};
+use weir_testkit::folder::Folder;
+use weir_testkit::running::{PATIENCE, Running, stderr};
 
 fn start(configuration: &str) -> (Folder, Running) {
     start_with(configuration, |command| command)

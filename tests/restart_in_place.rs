@@ -1,7 +1,5 @@
 //! The program with sockets that it inherits: a restart in place, which addresses the sockets are for, and what a service manager is sent.
 
-mod support;
-
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
@@ -13,11 +11,11 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use support::client::{Client, PATIENCE};
-use support::folder::Folder;
-use support::one_cluster::CDS;
-use support::program::{Program, field};
 use weir_core::protocol::session::Variant;
+use weir_testkit::client::{Client, PATIENCE};
+use weir_testkit::folder::Folder;
+use weir_testkit::one_cluster::CDS;
+use weir_testkit::program::{Program, field};
 
 /// Returns a folder with one file of clusters.
 fn folder_with_cluster(name: &str) -> Folder {

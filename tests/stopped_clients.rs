@@ -3,9 +3,6 @@
 //!
 //! Relay and clients are in this process, and all its live bytes are counted, so this file has no other test.
 
-#[path = "support/folder.rs"]
-mod folder;
-
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::fs;
 use std::net::SocketAddr;
@@ -13,7 +10,6 @@ use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use folder::Folder;
 use prost::Message;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, timeout};
@@ -26,6 +22,7 @@ use weir::app::App;
 use weir::config::Config;
 use weir_core::proto::discovery::{DeltaDiscoveryRequest, DeltaDiscoveryResponse};
 use weir_core::proto::node::Node;
+use weir_testkit::folder::Folder;
 
 struct Counting;
 

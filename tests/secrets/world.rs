@@ -73,7 +73,8 @@ pub(super) struct World {
 
 impl World {
     pub(super) async fn start(state_key: bool) -> Self {
-        let (folder, own, operators) = (Folder::new(), Authority::named("own"), Authority::named("operators"));
+        let (folder, own, operators) =
+            (Folder::with_short_path("secrets"), Authority::named("own"), Authority::named("operators"));
         let [server, towards_servers, admin] = ["localhost", "relay.example", "localhost"].map(|name| own.sign(name));
         let inline_key = own.sign("inline").key;
         for (name, identity) in [("server", &server), ("own", &towards_servers), ("admin", &admin)] {

@@ -1,12 +1,9 @@
 //! A scripted control plane: it passes each stream of the relay to the test, as a pair of requests and responses.
 
 use std::convert::Infallible;
-use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::pin::pin;
-use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use bytes::{BufMut, Bytes, BytesMut};
 use http::{Request as Call, Response as Reply};
@@ -28,10 +25,11 @@ use weir_core::protocol::session::Variant;
 use weir_core::protocol::set_mark::RELAY_HEADER;
 use weir_core::xds::LOADS_PATH;
 
-use super::client::PATIENCE;
-use super::gzip;
-use super::last_errors::errors_of;
-use super::load_plane::{self, LoadStream};
+use crate::address::{listen_at, own_address};
+use crate::gzip;
+use crate::last_errors::errors_of;
+use crate::load_plane::{self, LoadStream};
+use crate::wait::PATIENCE;
 
 /// Names with this prefix ask where a set ends.
 pub const END_OF_SET: &str = "weir.end-of-set/";
@@ -73,32 +71,6 @@ struct Speaks {
 
 const UNIMPLEMENTED: u16 = 12;
 const UNAUTHENTICATED: u16 = 16;
-
-/// Returns an address with any port to listen at, whose IP no other test uses. So while a server is down, no other one takes its port, and no relay
-/// of another test connects to it when it is up again.
-pub fn own_address() -> SocketAddr {
-    static NUMBER: AtomicU16 = AtomicU16::new(0);
-    if !cfg!(target_os = "linux") {
-        return ([127, 0, 0, 1], 0).into(); // the only loopback address of this system
-    }
-    let [high, low] = NUMBER.fetch_add(1, Ordering::Relaxed).to_be_bytes();
-    ([127, 64 + (std::process::id() % 128) as u8, high, low], 0).into()
-}
-
-/// Listens at an address once it is free: a program that another test is starting may have a copy of an earlier socket for a moment.
-pub async fn listen_at(address: SocketAddr) -> TcpListener {
-    let listens = async {
-        loop {
-            match TcpListener::bind(address).await {
-                Err(error) if error.kind() == ErrorKind::AddrInUse => tokio::time::sleep(RETRY).await,
-                bound => return bound.unwrap(),
-            }
-        }
-    };
-    tokio::time::timeout(PATIENCE, listens).await.unwrap_or_else(|_| panic!("{address} remains in use"))
-}
-
-const RETRY: Duration = Duration::from_millis(5);
 
 pub struct Stream {
     pub variant: Variant,

@@ -1,8 +1,5 @@
 //! A scripted server of load reports, and a scripted client. Both send and receive messages as bytes.
 
-#[path = "../support/raw.rs"]
-mod raw;
-
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -28,11 +25,11 @@ use tonic::{Status, Streaming};
 use weir_core::proto::loads::{LoadStatsRequest, LoadStatsResponse};
 use weir_core::xds::LOADS_PATH;
 
-use self::raw::Raw;
-
-use super::client::{Io, PATIENCE, channel_over};
-use super::gzip;
-use super::plane::{listen_at, own_address};
+use crate::address::{listen_at, own_address};
+use crate::client::{Io, channel_over};
+use crate::gzip;
+use crate::raw::Raw;
+use crate::wait::PATIENCE;
 
 pub struct LoadPlane {
     pub address: SocketAddr,

@@ -8,7 +8,7 @@ use serde_json::Value;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use super::client::exchange;
+use crate::client::exchange;
 
 /// The admin addresses of all relays that were started.
 static RELAYS: Mutex<Vec<SocketAddr>> = Mutex::new(Vec::new());

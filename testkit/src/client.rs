@@ -25,6 +25,8 @@ use weir_core::proto::node::Node;
 use weir_core::protocol::session::Variant;
 use weir_core::xds::WRAPPER_TYPE;
 
+pub use crate::wait::PATIENCE;
+
 pub enum Client {
     Sotw(mpsc::UnboundedSender<DiscoveryRequest>, Streaming<DiscoveryResponse>),
     Delta(mpsc::UnboundedSender<DeltaDiscoveryRequest>, Streaming<DeltaDiscoveryResponse>),
@@ -40,8 +42,6 @@ pub struct Told {
 }
 
 const PREFIX: &str = "/envoy.service.discovery.v3.AggregatedDiscoveryService/";
-/// Longer than any step takes, even on a machine that builds meanwhile. A test that hangs fails after this time.
-pub const PATIENCE: Duration = Duration::from_secs(60);
 
 pub fn node(cluster: &str) -> Option<bytes::Bytes> {
     Some(Node { id: "test".into(), cluster: cluster.into(), ..Node::default() }.encode_to_vec().into())

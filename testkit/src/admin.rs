@@ -1,11 +1,10 @@
-//! Requests of operators to a relay's admin address, and waiting for conditions.
-
-use std::time::Duration;
+//! Requests of operators to a relay's admin address.
 
 use tokio::net::TcpStream;
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 
-use super::client::{PATIENCE, exchange};
+use crate::client::exchange;
+use crate::wait::PATIENCE;
 
 /// Returns status and body of a page.
 pub async fn get(admin: &str, path: &str) -> (u16, String) {
@@ -21,13 +20,4 @@ pub async fn metric(admin: &str, name: &str) -> Option<f64> {
     let (_, page) = get(admin, "/metrics").await;
     let value = page.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '))?;
     Some(value.trim().parse().unwrap())
-}
-
-pub async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) {
-    let waiting = async {
-        while !holds().await {
-            sleep(Duration::from_millis(20)).await;
-        }
-    };
-    timeout(PATIENCE, waiting).await.unwrap_or_else(|_| panic!("never: {what}"));
 }
