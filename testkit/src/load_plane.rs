@@ -39,6 +39,8 @@ pub struct LoadPlane {
 
 /// The server's end of a relay's stream. Dropping it ends the stream without a status.
 pub struct LoadStream {
+    /// The number of the connection. Connections are counted from 0.
+    pub connection: usize,
     pub reports: mpsc::UnboundedReceiver<Bytes>,
     frames: mpsc::Sender<Frame<Bytes>>,
 }
@@ -103,12 +105,12 @@ impl LoadStream {
 
 async fn serve(listener: TcpListener, accepted: Arc<mpsc::UnboundedSender<LoadStream>>) {
     let mut connections = tokio::task::JoinSet::new();
-    loop {
+    for number in 0.. {
         let (socket, _) = listener.accept().await.unwrap();
         let accepted = accepted.clone();
         connections.spawn(async move {
             let service = service_fn(move |call| {
-                let reply = open(call, &accepted);
+                let reply = open(call, number, &accepted);
                 async move { Ok::<_, Infallible>(reply) }
             });
             let builder = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
@@ -119,11 +121,11 @@ async fn serve(listener: TcpListener, accepted: Arc<mpsc::UnboundedSender<LoadSt
 
 pub type Body = StreamBody<Pin<Box<dyn tokio_stream::Stream<Item = Result<Frame<Bytes>, Infallible>> + Send>>>;
 
-pub fn open(call: Call<Incoming>, accepted: &mpsc::UnboundedSender<LoadStream>) -> Reply<Body> {
+pub fn open(call: Call<Incoming>, connection: usize, accepted: &mpsc::UnboundedSender<LoadStream>) -> Reply<Body> {
     let (frames, out) = mpsc::channel(1);
     let (seen, reports) = mpsc::unbounded_channel();
     if call.uri().path() == LOADS_PATH {
-        accepted.send(LoadStream { reports, frames }).ok();
+        accepted.send(LoadStream { connection, reports, frames }).ok();
     }
     tokio::spawn(read(call.into_body(), seen));
     let out: Pin<Box<dyn tokio_stream::Stream<Item = _> + Send>> = Box::pin(ReceiverStream::new(out).map(Ok));

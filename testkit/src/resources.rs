@@ -22,6 +22,11 @@ pub fn cluster(name: &str, content: &str) -> Any {
     Any { type_url: CDS.into(), value: value.into() }
 }
 
+/// Returns a resource as delta responses have it.
+pub fn wrapped(name: &str, version: &str, body: Any) -> Resource {
+    Resource { name: name.to_owned(), version: version.to_owned(), resource: Some(body), ..Default::default() }
+}
+
 /// Sends the next SotW response of a type whose bodies are only names.
 pub fn say_any(stream: &Stream, url: &str, names: &[&str]) {
     let named = |name: &&str| Any { type_url: url.into(), ..cluster(name, "") };

@@ -12,8 +12,9 @@ use super::evidence::{relay_with_options, servers};
 use super::holder::{Holder, Wish};
 use super::partition::Partition;
 use super::pieces::Pieces;
-use super::scripts::{Server, Way};
 use super::*;
+use weir_testkit::script::Way;
+use weir_testkit::server::Server;
 
 const TIMER: Duration = Duration::from_millis(300);
 /// Long after the time at which silence would have counted as absence.

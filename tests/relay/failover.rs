@@ -147,7 +147,7 @@ async fn xlat_38_and_name_16_authorities_have_servers_of_their_own() {
 async fn fb_28_nothing_is_absent_while_no_server_is_in_reach() {
     let plane = Plane::start(&BOTH).await;
     let address = plane.address;
-    let nobody = super::scripts::any_address().await;
+    let nobody = any_address().await;
     let relay = relay_over(&format!("{{servers: [{{uri: 'http://{address}'}}, {{uri: 'http://{nobody}'}}]}}")).await;
     let serving = give(plane, "1");
     let mut held = Client::connect(relay.address, Variant::Delta).await;

@@ -14,7 +14,7 @@ use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
 use super::life::response;
-use super::life::server::{Answers, Server};
+use super::plane::{Answers, Habits};
 use super::*;
 
 /// Waits until the relay is ready.
@@ -140,7 +140,7 @@ async fn a_gateway_does_not_answer_for_a_server_that_is_not_behind_it_nor_keep_o
         (Answers::NoRouteInWords(12, Some(14)), Answers::NoRouteInWords(12, Some(0))),
         (Answers::Refused(16, None), Answers::Refused(7, Some(0))),
     ] {
-        let server = Server::start(refuses).await;
+        let server = Plane::answering(refuses).await;
         let relay = start(&text(server.address)).await;
         is_not_ready(&relay, "; nor to a call: ").await;
         server.answer(answers);
@@ -150,7 +150,7 @@ async fn a_gateway_does_not_answer_for_a_server_that_is_not_behind_it_nor_keep_o
 
 #[tokio::test]
 async fn any_server_of_any_list_makes_a_relay_ready_and_one_that_is_never_asked_for_does_not_hold_it_up() {
-    let nowhere = super::scripts::any_address().await;
+    let nowhere = any_address().await;
     let plane = Plane::start(&BOTH).await;
     let fallback = start_with(&[nowhere, plane.address], "").await;
     is_ready(&fallback).await;
@@ -164,7 +164,7 @@ async fn any_server_of_any_list_makes_a_relay_ready_and_one_that_is_never_asked_
 
 #[tokio::test]
 async fn a_relay_is_ready_after_a_time_if_that_is_configured() {
-    let nowhere = super::scripts::any_address().await;
+    let nowhere = any_address().await;
     let relay = start_with(&[nowhere], "ready_after: 3s\n").await;
     is_not_ready(&relay, "no answer from a server yet").await;
     is_ready(&relay).await;
@@ -197,7 +197,7 @@ async fn says(listener: TcpListener, status: impl Fn(&str) -> u16) {
 
 #[tokio::test]
 async fn a_server_that_is_polled_has_to_answer_over_http() {
-    let nowhere = super::scripts::any_address().await;
+    let nowhere = any_address().await;
     let text = format!("listen: [{{address: '127.0.0.1:0'}}]\nupstream: {{servers: [{{rest: 'http://{nowhere}'}}]}}\n");
     let relay = start(&text).await;
     is_not_ready(&relay, &format!("no answer from a server yet: http://{nowhere} (REST): ")).await;
@@ -226,7 +226,8 @@ async fn a_server_that_is_polled_has_to_answer_over_http() {
 #[tokio::test]
 async fn the_connection_is_kept_for_the_first_view_and_closed_after_the_linger_time_without_one() {
     for most_streams in [None, Some(1)] {
-        let mut server = Server::start_limited("127.0.0.1:0".parse().unwrap(), Answers::Status(12), most_streams).await;
+        let mut server =
+            Plane::with(plane::own_address(), Habits { max_streams: most_streams, ..Habits::default() }).await;
         let relay = start_with(&[server.address], "").await;
         is_ready(&relay).await;
         let mut client = Client::connect(relay.address, Variant::Delta).await;
@@ -236,7 +237,7 @@ async fn the_connection_is_kept_for_the_first_view_and_closed_after_the_linger_t
         assert_eq!(client.sent().await.set, ["a"]);
         assert_eq!((stream.connection, server.connections()), (0, 1), "{most_streams:?}");
     }
-    let server = Server::start(Answers::Status(12)).await;
+    let server = Plane::answering(Answers::Status(12)).await;
     let relay = start_with(&[server.address], "limits: {linger: 100ms}\n").await;
     is_ready(&relay).await;
     until("it is closed", async || server.connections() == 0).await;
@@ -245,8 +246,8 @@ async fn the_connection_is_kept_for_the_first_view_and_closed_after_the_linger_t
 
 #[tokio::test]
 async fn two_relays_that_are_each_others_fallback_wait_for_a_server_and_not_for_one_another() {
-    let nowhere = super::scripts::any_address().await;
-    let (one, other) = (super::scripts::any_address().await, super::scripts::any_address().await);
+    let nowhere = any_address().await;
+    let (one, other) = (any_address().await, any_address().await);
     let (first, second) = (start_at(one, &[nowhere, other]).await, start_at(other, &[nowhere, one]).await);
     for (relay, fallback) in [(&first, other), (&second, one)] {
         is_not_ready(relay, &format!("http://{fallback}: its health check says NOT_SERVING")).await;
@@ -259,7 +260,7 @@ async fn two_relays_that_are_each_others_fallback_wait_for_a_server_and_not_for_
 
 #[tokio::test]
 async fn a_relay_is_ready_by_a_relay_that_is_its_fallback_and_has_something() {
-    let nowhere = super::scripts::any_address().await;
+    let nowhere = any_address().await;
     let plane = Plane::start(&BOTH).await;
     let old = start_with(&[plane.address], "").await;
     is_ready(&old).await;
@@ -270,9 +271,9 @@ async fn a_relay_is_ready_by_a_relay_that_is_its_fallback_and_has_something() {
 #[tokio::test]
 async fn three_tiers_become_ready_in_whatever_order_they_start() {
     for upwards in [true, false] {
-        let plane = super::scripts::any_address().await;
-        let (middle, top) = (super::scripts::any_address().await, super::scripts::any_address().await);
-        let mut tiers = [(top, plane), (middle, top), (super::scripts::any_address().await, middle)];
+        let plane = any_address().await;
+        let (middle, top) = (any_address().await, any_address().await);
+        let mut tiers = [(top, plane), (middle, top), (any_address().await, middle)];
         if upwards {
             tiers.reverse();
         }

@@ -40,7 +40,7 @@ async fn answer_all_but_ads(listener: tokio::net::TcpListener) {
 
 #[tokio::test]
 async fn xlat_36_a_grpc_client_is_ended_over_the_wire_when_no_server_is_in_reach() {
-    let nobody = super::scripts::any_address().await;
+    let nobody = any_address().await;
     let relay = relay_of_little_patience(nobody).await;
     let node = Node { user_agent_name: "gRPC Go".into(), ..Node::default() };
     let mut client = Client::connect(relay.address, Variant::Sotw).await;
@@ -59,7 +59,7 @@ async fn xlat_36_a_grpc_client_is_ended_over_the_wire_when_no_server_is_in_reach
 
 #[tokio::test]
 async fn i3_and_name_10_who_waits_for_as_long_as_it_takes_and_what_cannot_be_requested_show_in_the_metrics() {
-    let nobody = super::scripts::any_address().await;
+    let nobody = any_address().await;
     let relay = relay_of_little_patience(nobody).await;
     let shows = async |name: &str, value: &str| {
         let is = |line: &str| line.starts_with(name) && line.ends_with(value);

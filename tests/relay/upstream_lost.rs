@@ -4,7 +4,7 @@ use super::*;
 
 #[tokio::test]
 async fn xlat_36_without_upstream_a_new_grpc_client_is_sent_to_its_next_server() {
-    let nobody = super::scripts::any_address().await;
+    let nobody = any_address().await;
     let relay = relay(nobody, "").await;
     let [mut grpc, mut envoy] =
         [Client::connect(relay.address, Variant::Sotw).await, Client::connect(relay.address, Variant::Sotw).await];
