@@ -24,4 +24,5 @@ pub mod rest_plane;
 pub mod running;
 pub mod script;
 pub mod server;
+pub mod speaker;
 pub mod wait;
