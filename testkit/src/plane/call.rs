@@ -170,8 +170,8 @@ impl Reading {
                 if let Some(max) = self.max.filter(|max| length > *max) {
                     let reason =
                         format!("decoded message length too large: found {length} bytes, the limit is: {max} bytes");
+                    self.calls.lock().unwrap()[self.at].refused = Some(reason.clone());
                     refusing.upgrade().into_iter().for_each(|out| drop(out.send(end(OUT_OF_RANGE, &reason))));
-                    self.calls.lock().unwrap()[self.at].refused = Some(reason);
                     return;
                 }
                 if buffer.len() < 5 + length {
