@@ -5,16 +5,10 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use tokio::net::TcpStream;
-use tokio::sync::mpsc;
-use tokio_stream::wrappers::UnboundedReceiverStream;
-use tonic::client::Grpc;
-use tonic::transport::{Channel, Endpoint};
-use tonic::{Request as Call, Streaming};
-use tonic_prost::ProstCodec;
-use weir_core::proto::discovery::{DeltaDiscoveryRequest, DeltaDiscoveryResponse};
+use tonic::transport::Endpoint;
 use weir_core::protocol::session::Variant;
 use weir_testkit::admin::{get, metric};
-use weir_testkit::client::{Client, PATIENCE, node};
+use weir_testkit::client::{Client, PATIENCE};
 use weir_testkit::folder::Folder;
 use weir_testkit::one_cluster::CDS;
 use weir_testkit::program::{Program, field};
@@ -38,22 +32,6 @@ fn config_of(folder: &Folder, more: &str) -> String {
         "listen: [{{address: '127.0.0.1:0'}}]\nadmin: {{address: '127.0.0.1:0'}}\nupstream: {{files: '{}'}}\n{more}",
         folder.0.display()
     )
-}
-
-/// Opens a stream with a view of its own, for which the relay has to connect to the server.
-async fn open(
-    channel: &Channel,
-    cluster: &str,
-) -> (mpsc::UnboundedSender<DeltaDiscoveryRequest>, Streaming<DeltaDiscoveryResponse>) {
-    let mut grpc = Grpc::new(channel.clone());
-    grpc.ready().await.unwrap();
-    let (requests, stream) = mpsc::unbounded_channel();
-    let first = DeltaDiscoveryRequest { node: node(cluster), type_url: CDS.into(), ..Default::default() };
-    requests.send(first).unwrap();
-    let path = "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources".parse().unwrap();
-    let codec: ProstCodec<DeltaDiscoveryRequest, DeltaDiscoveryResponse> = ProstCodec::default();
-    let call = Call::new(UnboundedReceiverStream::new(stream));
-    (requests, grpc.streaming(call, path, codec).await.unwrap().into_inner())
 }
 
 async fn client_of(program: &Program) -> Option<Client> {
@@ -126,7 +104,9 @@ limits: {{linger: 0s, views_per_connection: 0}}\n",
     let channel = Endpoint::from_shared(format!("http://{address}")).unwrap().connect().await.unwrap();
     let mut streams = Vec::new();
     for number in 0..120 {
-        streams.push(open(&channel, &format!("cluster-{number}")).await);
+        // Each has a view of its own, for which the relay has to connect to the server.
+        let cluster = format!("cluster-{number}");
+        streams.push(Client::call_for_clusters(channel.clone(), &[], &cluster).await.unwrap());
     }
     let mut more = Vec::new();
     for _ in 0..20 {
