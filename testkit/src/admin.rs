@@ -17,7 +17,11 @@ pub async fn get(admin: &str, path: &str) -> (u16, String) {
 
 /// Returns the value of a metric, by its name and labels. `None`: it does not exist, maybe not yet.
 pub async fn metric(admin: &str, name: &str) -> Option<f64> {
-    let (_, page) = get(admin, "/metrics").await;
+    value_of(&get(admin, "/metrics").await.1, name)
+}
+
+/// Returns the value of a metric on a page of them.
+pub fn value_of(page: &str, name: &str) -> Option<f64> {
     let value = page.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '))?;
     Some(value.trim().parse().unwrap())
 }
