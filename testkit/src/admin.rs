@@ -3,14 +3,14 @@
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use crate::client::exchange;
+use crate::raw_http::{exchange, request};
 use crate::wait::PATIENCE;
 
 /// Returns status and body of a page.
 pub async fn get(admin: &str, path: &str) -> (u16, String) {
     let asking = async {
         let socket = TcpStream::connect(admin).await.unwrap();
-        exchange(socket, &format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")).await
+        exchange(socket, &request(&format!("GET {path}"))).await
     };
     timeout(PATIENCE, asking).await.unwrap_or_else(|_| panic!("the admin address does not answer {path}"))
 }

@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use hyper_util::rt::TokioIo;
 use prost::Message;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::UnboundedReceiverStream;
 use tonic::client::Grpc;
@@ -25,6 +24,7 @@ use weir_core::proto::{Any, Request};
 use weir_core::protocol::session::Variant;
 use weir_core::xds::WRAPPER_TYPE;
 
+pub use crate::raw_http::{Io, exchange};
 use crate::resources::CDS;
 pub use crate::wait::PATIENCE;
 
@@ -46,20 +46,6 @@ const PREFIX: &str = "/envoy.service.discovery.v3.AggregatedDiscoveryService/";
 
 pub fn node(cluster: &str) -> Option<bytes::Bytes> {
     Some(Node { id: "test".into(), cluster: cluster.into(), ..Node::default() }.encode_to_vec().into())
-}
-
-/// Any byte stream that can be a connection.
-pub trait Io: AsyncRead + AsyncWrite + Send + Unpin + 'static {}
-
-impl<T: AsyncRead + AsyncWrite + Send + Unpin + 'static> Io for T {}
-
-/// Sends a request, reads until the connection ends, and returns status and body of the response.
-pub async fn exchange(mut socket: impl Io, request: &str) -> (u16, String) {
-    socket.write_all(request.as_bytes()).await.unwrap();
-    let mut response = String::new();
-    socket.read_to_string(&mut response).await.unwrap();
-    let (head, body) = response.split_once("\r\n\r\n").unwrap();
-    (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned())
 }
 
 /// A connector that returns its connection once.

@@ -19,6 +19,7 @@ pub mod outage;
 pub mod plane;
 pub mod program;
 pub mod raw;
+pub mod raw_http;
 pub mod resources;
 pub mod rest_plane;
 pub mod running;

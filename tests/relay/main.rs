@@ -131,7 +131,7 @@ use weir_testkit::client::{Client, exchange};
 use weir_testkit::plane::{Plane, Stream};
 use weir_testkit::resources::{BOTH, CDS, EDS, LDS, cluster, nonce_of, protocol_of, said, say, say_any, say_named};
 use weir_testkit::wait::until;
-use weir_testkit::{certificates, client, collector, gzip, last_errors, load_plane, plane, rest_plane};
+use weir_testkit::{certificates, client, collector, gzip, last_errors, load_plane, plane, raw_http, rest_plane};
 
 /// Locked by each test that keeps the processors busy, so that these tests run one at a time. Others mostly wait, and run beside them.
 static HEAVY: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
@@ -205,5 +205,5 @@ async fn get(address: SocketAddr, path: &str) -> String {
 /// Returns status and body of a response.
 async fn probe(address: SocketAddr, path: &str) -> (u16, String) {
     let socket = tokio::net::TcpStream::connect(address).await.unwrap();
-    exchange(socket, &format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")).await
+    exchange(socket, &raw_http::request(&format!("GET {path}"))).await
 }
