@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use http_body_util::BodyExt;
 use rustls::crypto::aws_lc_rs;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{PrivateKeyDer, ServerName};
@@ -129,6 +130,33 @@ async fn it_answers_calls_that_it_does_not_serve_as_it_is_told() {
     assert!(!held.is_finished());
     plane.release();
     assert_eq!(status(&held.await.unwrap()), Some("12"));
+}
+
+#[tokio::test]
+async fn it_answers_health_checks_with_a_serving_status() {
+    let plane = Plane::answering(Answers::Health(2)).await;
+    for serving in [2, 1] {
+        plane.answer(Answers::Health(serving));
+        let answer = call(plane.address, "/grpc.health.v1.Health/Check").await;
+        let body = answer.into_body().collect().await.unwrap();
+        assert_eq!(body.trailers().unwrap()["grpc-status"], "0");
+        assert_eq!(body.to_bytes(), [0, 0, 0, 0, 2, 8, serving].as_slice());
+    }
+    assert_eq!(status(&call(plane.address, "/no.Service/Method").await), Some("12"));
+}
+
+#[tokio::test]
+async fn its_headers_may_wait_for_the_first_message() {
+    let mut plane = Plane::with(own_address(), Habits { late_headers: true, ..Habits::default() }).await;
+    for variant in BOTH {
+        assert!(timeout(MOMENT, Client::try_connect(plane.address, variant)).await.is_err());
+        drop(plane.stream().await);
+        let address = plane.address;
+        let connecting = tokio::spawn(async move { Client::connect(address, variant).await });
+        let stream = plane.stream().await;
+        say(&stream, "1", &ONE, &ONE, &[]);
+        assert_eq!(connecting.await.unwrap().sent().await.set, ["a"]);
+    }
 }
 
 #[tokio::test]

@@ -1,20 +1,11 @@
 //! What makes a relay without clients ready: which servers it asks, which answers count, and what happens to the connection on which it asks.
 
-use std::future::ready;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
-
-use http::{Request as Call, Response as Reply};
-use http_body_util::{BodyExt, Full};
-use hyper::body::Incoming;
-use hyper::service::service_fn;
-use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
-use tokio::task::JoinHandle;
 
 use super::life::response;
 use super::plane::{Answers, Habits};
+use super::rest_plane::RestPlane;
 use super::*;
 
 /// Waits until the relay is ready.
@@ -49,61 +40,15 @@ async fn start_at(address: SocketAddr, servers: &[SocketAddr]) -> Relay {
     start(&format!("listen: [{{address: '{address}'}}]\n{}", list(servers))).await
 }
 
-/// A server whose health check answers with this status. It counts its connections.
-struct Spoken {
-    address: SocketAddr,
-    status: Arc<AtomicU8>,
-    task: JoinHandle<()>,
-}
-
-impl Spoken {
-    async fn start(status: u8) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
-        let status = Arc::new(AtomicU8::new(status));
-        let says = status.clone();
-        let task = tokio::spawn(async move {
-            loop {
-                let (socket, _) = listener.accept().await.unwrap();
-                let says = says.clone();
-                let service = service_fn(move |call: Call<Incoming>| {
-                    let message = vec![0, 0, 0, 0, 2, 8, says.load(Ordering::Relaxed)];
-                    let grpc = Reply::builder().header("content-type", "application/grpc");
-                    let mut trailers = http::HeaderMap::new();
-                    let reply = match call.uri().path() {
-                        "/grpc.health.v1.Health/Check" => {
-                            trailers.insert("grpc-status", 0.into());
-                            grpc.body(Full::from(message).with_trailers(ready(Some(Ok(trailers)))))
-                        }
-                        _ => grpc
-                            .header("grpc-status", "12")
-                            .body(Full::<bytes::Bytes>::default().with_trailers(ready(Some(Ok(trailers))))),
-                    };
-                    async move { reply }
-                });
-                let builder = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
-                let connection = builder.serve_connection(TokioIo::new(socket), service);
-                tokio::spawn(async move { drop(connection.await) });
-            }
-        });
-        Self { address, status, task }
-    }
-}
-
-impl Drop for Spoken {
-    fn drop(&mut self) {
-        self.task.abort();
-    }
-}
-
 #[tokio::test]
 async fn a_server_with_a_health_service_has_to_say_serving() {
-    let server = Spoken::start(2).await;
+    let habits = Habits { variants: &[], answers: Answers::Health(2), ..Habits::default() };
+    let server = Plane::with(plane::own_address(), habits).await;
     let relay = start_with(&[server.address], "").await;
     is_not_ready(&relay, &format!("http://{}: its health check says NOT_SERVING", server.address)).await;
-    server.status.store(1, Ordering::Relaxed);
+    server.answer(Answers::Health(1));
     is_ready(&relay).await;
-    server.status.store(2, Ordering::Relaxed);
+    server.answer(Answers::Health(2));
     assert_eq!(probe(relay.admin, "/ready").await.0, 200, "for good");
 }
 
@@ -123,16 +68,13 @@ async fn a_gateway_does_not_answer_for_a_server_that_is_not_behind_it_nor_keep_o
     let text = |address| {
         format!("listen: [{{address: '127.0.0.1:0'}}]\nupstream: {{servers: [{{uri: 'http://{address}', {quick}}}]}}\n")
     };
-    let gateway = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = gateway.local_addr().unwrap();
-    let serving = tokio::spawn(super::evidence_silence::a_gateway_that_knows_discovery_alone(gateway));
-    let relay = start(&text(address)).await;
+    let gateway = super::evidence_silence::a_gateway_that_knows_discovery_alone().await;
+    let relay = start(&text(gateway.address)).await;
     is_not_ready(
         &relay,
         "; nor to a call: an empty stream has no answer in time; an empty stream has no answer in time",
     )
     .await;
-    serving.abort();
     for (refuses, answers) in [
         (Answers::NoRoute(12, Some(14)), Answers::NoRoute(12, Some(0))),
         (Answers::Refused(16, Some(14)), Answers::Refused(16, Some(0))),
@@ -217,10 +159,8 @@ async fn a_server_that_is_polled_has_to_answer_over_http() {
     let forbidding = tokio::spawn(says(forbids, |head| if head.contains("discovery:nothing") { 403 } else { 404 }));
     is_ready(&start(&other).await).await; // the server rejects the unknown type, and not the relay
     forbidding.abort();
-    let server = super::plane::listen_at(nowhere).await;
-    let serving = tokio::spawn(super::evidence_silence::a_server_without_anything(server));
+    let _server = RestPlane::start_at(nowhere, None).await; // it has nothing
     is_ready(&relay).await;
-    serving.abort();
 }
 
 #[tokio::test]

@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use bytes::{Bytes, BytesMut};
-use http::{Request as Call, Response as Reply};
+use http::{HeaderMap, HeaderName, HeaderValue, Request as Call, Response as Reply};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Empty, StreamBody};
-use hyper::body::{Body as _, Incoming};
+use hyper::body::{Body as _, Frame, Incoming};
 use prost::Message;
 use tokio::sync::{Semaphore, mpsc};
 use tokio::time::Instant;
@@ -34,7 +34,7 @@ pub type Calls = Arc<Mutex<Vec<SeenCall>>>;
 #[derive(Debug, Clone)]
 pub struct SeenCall {
     pub path: String,
-    pub headers: http::HeaderMap,
+    pub headers: HeaderMap,
     /// The node cluster in its first request.
     pub cluster: Option<String>,
     /// Why the control plane ended the stream, if a request was too long.
@@ -60,6 +60,7 @@ pub(super) struct Desk {
 
 type Body = UnsyncBoxBody<Bytes, Infallible>;
 
+const HEALTH_CHECK: &str = "/grpc.health.v1.Health/Check";
 const UNAUTHENTICATED: u16 = 16;
 const OUT_OF_RANGE: u8 = 11;
 
@@ -89,7 +90,7 @@ pub(super) async fn reply(call: Call<Incoming>, origin: Origin, desk: Arc<Desk>)
     let Some(variant) = variant else {
         return named(load_plane::open(call, origin.number, &desk.loads), &desk.habits).map(BodyExt::boxed_unsync);
     };
-    let (responses, out) = mpsc::unbounded_channel();
+    let (responses, mut out) = mpsc::unbounded_channel();
     let (seen, requests) = mpsc::unbounded_channel();
     let (head, body) = call.into_parts();
     // The test may end the stream by dropping its sender.
@@ -98,7 +99,9 @@ pub(super) async fn reply(call: Call<Incoming>, origin: Origin, desk: Arc<Desk>)
     desk.streams.send(Stream { variant, requests, responses, headers: head.headers, from, connection: number }).ok();
     let reading = Reading { variant, max: desk.habits.max_request, calls: desk.calls.clone(), at };
     tokio::spawn(reading.read(body, seen, refusing));
-    let out = UnboundedReceiverStream::new(out).map(|bytes| Ok::<_, Infallible>(frame(bytes)));
+    let first = if desk.habits.late_headers { out.recv().await } else { None };
+    let out = tokio_stream::iter(first).chain(UnboundedReceiverStream::new(out));
+    let out = out.map(|bytes| Ok::<_, Infallible>(frame(bytes)));
     named(grpc().body(StreamBody::new(out).boxed_unsync()).unwrap(), &desk.habits)
 }
 
@@ -114,6 +117,14 @@ async fn answer(call: Call<Incoming>, origin: Origin, desk: &Desk) -> Reply<Body
             grpc.header("server", "gateway").header("grpc-status", status).header("grpc-message", "unimplemented")
         }
         Answers::Http(status) => Reply::builder().status(status),
+        Answers::Health(serving) if call.uri().path() == HEALTH_CHECK => {
+            let message = Bytes::from(vec![0, 0, 0, 0, 2, 8, serving]);
+            let trailers =
+                HeaderMap::from_iter([(HeaderName::from_static("grpc-status"), HeaderValue::from_static("0"))]);
+            let frames = [Ok::<_, Infallible>(Frame::data(message)), Ok(Frame::trailers(trailers))];
+            return grpc.body(StreamBody::new(tokio_stream::iter(frames)).boxed_unsync()).unwrap();
+        }
+        Answers::Health(_) => grpc.header("grpc-status", 12),
         Answers::Held => {
             desk.released.acquire().await.unwrap().forget();
             grpc.header("grpc-status", 12)
@@ -129,10 +140,10 @@ fn empty() -> Body {
 /// Adds the headers that state the encoding of a response, and identify a relay.
 fn named<B>(mut reply: Reply<B>, habits: &Habits) -> Reply<B> {
     if let Some(encoding) = habits.encoding {
-        reply.headers_mut().insert("grpc-encoding", http::HeaderValue::from_static(encoding));
+        reply.headers_mut().insert("grpc-encoding", HeaderValue::from_static(encoding));
     }
     if habits.is_relay {
-        reply.headers_mut().insert(RELAY_HEADER, http::HeaderValue::from_static("1"));
+        reply.headers_mut().insert(RELAY_HEADER, HeaderValue::from_static("1"));
     }
     reply
 }

@@ -20,6 +20,8 @@ pub struct Habits {
     pub tls: Option<TlsAcceptor>,
     /// The maximum of concurrent streams on a connection. `None`: any number.
     pub max_streams: Option<u32>,
+    /// Whether the headers of a stream wait for its first message, as those of many servers do.
+    pub late_headers: bool,
     /// The maximum of bytes in a request. A longer one ends its stream.
     pub max_request: Option<usize>,
 }
@@ -30,6 +32,8 @@ pub enum Answers {
     Status(u16),
     /// Answers like an HTTP server without gRPC.
     Http(u16),
+    /// Answers health checks with this serving status.
+    Health(u8),
     /// Lets each call wait until the test releases it.
     Held,
     /// A gateway rejects the call with this status. The server answers empty streams with the other one; `None`: it ignores their end.
@@ -57,6 +61,7 @@ impl Default for Habits {
             judge: None,
             tls: None,
             max_streams: Some(STREAMS),
+            late_headers: false,
             max_request: None,
         }
     }
@@ -67,7 +72,7 @@ impl Answers {
     pub fn to_empty_stream(self) -> Option<Option<u16>> {
         match self {
             Self::Refused(_, answer) | Self::NoRoute(_, answer) | Self::NoRouteInWords(_, answer) => Some(answer),
-            Self::Status(_) | Self::Http(_) | Self::Held => None,
+            Self::Status(_) | Self::Http(_) | Self::Health(_) | Self::Held => None,
         }
     }
 }
