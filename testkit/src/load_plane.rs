@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 
-use bytes::{BufMut, Bytes, BytesMut};
+use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, Request as Call, Response as Reply};
 use http_body_util::{BodyExt, StreamBody};
 use hyper::body::{Frame, Incoming};
@@ -80,7 +80,7 @@ impl LoadStream {
     }
 
     pub async fn say(&self, message: &[u8]) {
-        self.frames.send(Frame::data(framed(message))).await.expect("the relay is gone");
+        self.frames.send(Frame::data(gzip::framed(0, message).into())).await.expect("the relay is gone");
     }
 
     pub async fn say_compressed(&self, message: &[u8]) {
@@ -144,14 +144,6 @@ async fn read(mut body: Incoming, seen: mpsc::UnboundedSender<Bytes>) {
             seen.send(buffer.split_to(5 + length).freeze().slice(5..)).ok();
         }
     }
-}
-
-fn framed(message: &[u8]) -> Bytes {
-    let mut frame = BytesMut::with_capacity(message.len() + 5);
-    frame.put_u8(0);
-    frame.put_u32(u32::try_from(message.len()).unwrap());
-    frame.extend_from_slice(message);
-    frame.freeze()
 }
 
 pub struct LoadClient {

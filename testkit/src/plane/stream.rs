@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use bytes::{BufMut, Bytes, BytesMut};
+use bytes::Bytes;
 use http::HeaderMap;
 use hyper::body::Frame;
 use prost::Message;
@@ -108,16 +108,9 @@ pub(super) fn frame(bytes: Bytes) -> Frame<Bytes> {
 }
 
 pub fn encoded(response: &Response) -> Bytes {
-    match response {
-        Response::Sotw(response) => framed(&response.encode_to_vec()),
-        Response::Delta(response) => framed(&response.encode_to_vec()),
-    }
-}
-
-fn framed(message: &[u8]) -> Bytes {
-    let mut frame = BytesMut::with_capacity(message.len() + PREFIX);
-    frame.put_u8(0);
-    frame.put_u32(u32::try_from(message.len()).unwrap());
-    frame.extend_from_slice(message);
-    frame.freeze()
+    let message = match response {
+        Response::Sotw(response) => response.encode_to_vec(),
+        Response::Delta(response) => response.encode_to_vec(),
+    };
+    gzip::framed(0, &message).into()
 }
