@@ -77,9 +77,9 @@ impl Server {
         Seen { refused, ..self.seen.lock().unwrap().clone() }
     }
 
-    /// Waits until the control plane has seen this.
+    /// Waits until the control plane has seen this. What it has refused is left to [`Self::seen`].
     pub async fn sees(&self, what: &str, holds: impl Fn(&Seen) -> bool) {
-        until(what, async || holds(&self.seen())).await;
+        until(what, async || holds(&self.seen.lock().unwrap())).await;
     }
 
     /// Closes the listener and every connection.

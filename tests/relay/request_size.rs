@@ -104,7 +104,7 @@ async fn i8_90000_made_up_names_of_a_client_cost_its_neighbours_nothing() {
     let greedy = Client::connect(relay.address, Variant::Delta).await;
     let names = made_up();
     greedy.ask(EDS, &names.iter().map(String::as_str).collect::<Vec<_>>(), Some("web"));
-    until("the server knows all names", async || plane.seen().names == MADE_UP + 1).await;
+    plane.sees("all names", |seen| seen.names == MADE_UP + 1).await;
     let mut late = 0;
     for version in ["2", "3", "4"] {
         plane.change(|world| drop(world.get_mut(EDS).unwrap().insert("honest".into(), version.into())));
