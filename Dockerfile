@@ -11,8 +11,9 @@ WORKDIR /src
 COPY Cargo.toml Cargo.lock ./
 COPY core/Cargo.toml core/
 COPY loadtest/Cargo.toml loadtest/
-RUN mkdir -p src core/src loadtest/src \
- && touch src/lib.rs core/src/lib.rs loadtest/src/lib.rs \
+COPY testkit/Cargo.toml testkit/
+RUN mkdir -p src core/src loadtest/src testkit/src \
+ && touch src/lib.rs core/src/lib.rs loadtest/src/lib.rs testkit/src/lib.rs \
  && echo 'fn main() {}' | tee src/main.rs core/build.rs loadtest/src/main.rs > build.rs \
  && cargo build --release --locked --bin weir \
  && rm -r src build.rs core/src core/build.rs

@@ -1,27 +1,21 @@
 //! Compressed messages that become a thousand times as large, from a client and from a server: how much memory the program needs for them.
 #![cfg(target_os = "linux")]
 
-#[path = "support/gzip.rs"]
-mod gzip;
-#[path = "support/program.rs"]
-mod program;
-
-use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use bytes::Bytes;
-use gzip::{bomb, framed};
-use http::{Request, Response};
-use http_body_util::combinators::BoxBody;
-use http_body_util::{BodyExt, Full, StreamBody};
-use hyper::body::{Frame, Incoming};
-use hyper::service::service_fn;
+use http::Request;
+use http_body_util::{BodyExt, Full};
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use program::Program;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpStream;
+use weir_core::protocol::session::Variant;
 use weir_loadtest::link::{ADS_DELTA, Event, Link, LinkOptions, scan};
+use weir_testkit::gzip::{bomb, framed};
+use weir_testkit::plane::Plane;
+use weir_testkit::program::Program;
 
+const WEIR: &str = env!("CARGO_BIN_EXE_weir");
 const CDS: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
 const PATIENCE: Duration = Duration::from_secs(60);
 /// More than the longest message, which has 64 MiB by default.
@@ -53,8 +47,6 @@ fn stated(number: usize) -> u32 {
     if number.is_multiple_of(2) { 7 } else { (MIB << 20) as u32 }
 }
 
-type Body = BoxBody<Bytes, Infallible>;
-
 /// Sends a compressed request, and returns code and text of the status.
 async fn send(address: &str, request: Vec<u8>) -> (String, String) {
     let socket = TokioIo::new(TcpStream::connect(address).await.unwrap());
@@ -70,7 +62,7 @@ async fn send(address: &str, request: Vec<u8>) -> (String, String) {
 
 #[tokio::test]
 async fn i10_a_bomb_of_a_client_takes_no_more_memory_than_the_longest_request() {
-    let program = Program::start("bombs-of-a-client.yaml", &config("127.0.0.1:1"), PATIENCE);
+    let program = Program::start(WEIR, "bombs-of-a-client.yaml", &config("127.0.0.1:1"), PATIENCE);
     let before = peak(&program);
     for number in 0..BOMBS {
         let sent = send(&program.address, framed(1, &bomb(MIB, stated(number))));
@@ -80,50 +72,23 @@ async fn i10_a_bomb_of_a_client_takes_no_more_memory_than_the_longest_request() 
     assert_bounded(&program, before);
 }
 
-/// Answers each stream with a bomb, and reports each stream in the channel.
-async fn serve(listener: TcpListener, opened: tokio::sync::mpsc::UnboundedSender<()>) {
-    loop {
-        let (socket, _) = listener.accept().await.unwrap();
-        let opened = opened.clone();
-        tokio::spawn(async move {
-            let service = service_fn(move |call: Request<Incoming>| {
-                let grpc = Response::builder().header("content-type", "application/grpc");
-                let response = if call.uri().path().ends_with("/DeltaAggregatedResources") {
-                    opened.send(()).ok();
-                    let frame = Bytes::from(framed(1, &bomb(MIB, 7)));
-                    let endless = futures_util::stream::pending();
-                    let frames = futures_util::stream::iter([Ok(Frame::data(frame))]);
-                    let frames = futures_util::StreamExt::chain(frames, endless);
-                    grpc.header("grpc-encoding", "gzip").body(Body::new(StreamBody::new(frames)))
-                } else {
-                    grpc.header("grpc-status", "12").body(Body::default())
-                };
-                async { Ok::<_, Infallible>(response.unwrap()) }
-            });
-            let builder = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
-            let _ = builder.serve_connection(TokioIo::new(socket), service).await; // the relay may close the connection
-        });
-    }
-}
-
 #[tokio::test]
 async fn i10_a_bomb_of_a_server_takes_no_more_memory_than_the_longest_response() {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap().to_string();
-    let (opened, mut streams) = tokio::sync::mpsc::unbounded_channel();
-    let server = tokio::spawn(serve(listener, opened));
-    let program = Program::start("bombs-of-a-server.yaml", &config(&address), PATIENCE);
+    let mut plane = Plane::compressing(&[Variant::Delta], Some("gzip")).await;
+    let program = Program::start(WEIR, "bombs-of-a-server.yaml", &config(&plane.address.to_string()), PATIENCE);
     let before = peak(&program);
     let mut link = Link::open(program.address.parse::<SocketAddr>().unwrap(), &LinkOptions::default()).await.unwrap();
     let stream = link.start(ADS_DELTA);
     link.send(stream, scan::delta_subscribe(CDS, Some(&scan::node("node", "one")), &[]));
     let client = tokio::spawn(async move { while !matches!(link.next().await, Event::Closed(_)) {} });
+    let mut streams = Vec::new();
     for _ in 0..=BOMBS {
         // The relay opens the next stream after the bomb has ended the one before.
-        tokio::time::timeout(PATIENCE, streams.recv()).await.expect("no stream").unwrap();
+        let stream = plane.stream().await;
+        stream.send(framed(1, &bomb(MIB, 7)));
+        streams.push(stream);
     }
     program.says("response too large: more than 67108864 bytes when inflated", PATIENCE);
     assert_bounded(&program, before);
     client.abort();
-    server.abort();
 }

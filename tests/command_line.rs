@@ -1,12 +1,9 @@
 //! The built program: its commands and flags, and the messages for invalid ones.
 
-#[path = "support/folder.rs"]
-mod folder;
-
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Output, Stdio};
 
-use folder::Folder;
+use weir_testkit::folder::Folder;
 
 fn weir(folder: &Folder, line: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));

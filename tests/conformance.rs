@@ -1,7 +1,5 @@
 //! The conformance checks of `loadtest/` against the built program, with each variant on each side.
 
-#[path = "support/program.rs"]
-mod program;
 #[path = "support/sixteen_threads.rs"]
 mod sixteen_threads;
 
@@ -10,8 +8,9 @@ use std::time::Duration;
 
 use weir_loadtest::conformance::{self, Options, Report, Verdict};
 use weir_loadtest::wire::{Plane, Variant};
+use weir_testkit::program::Program;
 
-use self::program::Program;
+const WEIR: &str = env!("CARGO_BIN_EXE_weir");
 
 fn config(plane: &Plane, upstream: Variant) -> String {
     format!(
@@ -68,7 +67,7 @@ async fn every_check_holds(upstream: Variant, downstream: Variant) {
     let one = OneRule::wanted();
     let all = || format!("conformance-{upstream}-{downstream}.yaml");
     let name = one.as_ref().map_or_else(all, OneRule::config_name);
-    let relay = Program::start(&name, &config(&plane, upstream), PATIENCE);
+    let relay = Program::start(WEIR, &name, &config(&plane, upstream), PATIENCE);
     let mut options = options(&format!("http://{}", relay.address), Some(downstream));
     if let Some(one) = &one {
         options.only = Some(one.rule.clone());

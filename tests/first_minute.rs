@@ -1,19 +1,15 @@
 //! The built program without a configuration, as a new user starts it.
 
-#[path = "support/folder.rs"]
-mod folder;
-#[path = "support/running.rs"]
-mod running;
-
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader};
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::mpsc;
 use std::time::Instant;
 
-use folder::Folder;
-use running::{PATIENCE, Running, lines_of, stderr, stdout};
+use weir_testkit::folder::Folder;
+use weir_testkit::raw_http::{ask, request};
+use weir_testkit::running::{PATIENCE, Running, lines_of, stderr, stdout};
 
 fn weir(folder: &Path, line: &str) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
@@ -72,11 +68,7 @@ impl Relay {
 }
 
 fn fetch(address: &str, path: &str) -> String {
-    let mut connection = TcpStream::connect(address).unwrap();
-    write!(connection, "GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n").unwrap();
-    let mut answer = String::new();
-    connection.read_to_string(&mut answer).unwrap();
-    answer
+    ask(TcpStream::connect(address).unwrap(), &request(&format!("GET {path}"))).unwrap()
 }
 
 fn watch(folder: &Path, line: &str) -> Running {

@@ -1,8 +1,6 @@
 //! The program on a disk that accepts writes and never finishes one, or that does not answer at the start. Clients are served as ever, operators see
 //! the problem, and the program ends when it has to.
 
-mod support;
-
 use std::fs;
 use std::net::SocketAddr;
 use std::process::Command;
@@ -10,14 +8,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use support::admin::{get, metric, until};
-use support::client::{Client, PATIENCE};
-use support::folder::Folder;
-use support::last_errors;
-use support::one_cluster::{CDS, receives, send};
-use support::plane::Plane;
-use support::program::Program;
 use weir_core::protocol::session::Variant;
+use weir_testkit::admin::{get, metric};
+use weir_testkit::client::{Client, PATIENCE};
+use weir_testkit::folder::Folder;
+use weir_testkit::last_errors;
+use weir_testkit::one_cluster::{CDS, receives, send};
+use weir_testkit::plane::Plane;
+use weir_testkit::program::Program;
+use weir_testkit::wait::until;
+
+const WEIR: &str = env!("CARGO_BIN_EXE_weir");
 
 /// A library that makes the disk hang: writes to the disk wait while one file exists, and opening a file of a volume waits while another
 /// does. While a third one exists, reads of a database are slow.
@@ -75,7 +76,7 @@ async fn a_disk_that_hangs_delays_nothing_but_the_file() {
     );
     let (library, hung) = (built_library(&folder), folder.file("hung"));
     let environment = format!("export LD_PRELOAD='{library}' HUNG_DISK='{hung}'");
-    let mut program = Program::start_after(&environment, "hung-disk.yaml", &config, PATIENCE);
+    let mut program = Program::start_after(WEIR, &environment, "hung-disk.yaml", &config, PATIENCE);
     last_errors::note(program.admin.parse().unwrap());
     let address: SocketAddr = program.address.parse().unwrap();
     let current =
@@ -172,7 +173,7 @@ impl World {
     /// Starts the program and waits until it listens.
     fn start(&self) -> Program {
         let name = format!("{}.yaml", self.folder.0.file_name().unwrap().display());
-        let program = Program::start_after(&self.environment, &name, &self.config, PATIENCE);
+        let program = Program::start_after(WEIR, &self.environment, &name, &self.config, PATIENCE);
         last_errors::note(program.admin.parse().unwrap());
         program
     }

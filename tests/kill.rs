@@ -1,24 +1,23 @@
 //! The program is killed at random moments under churn and started again. No client is sent an older resource than it has, or a part of a set as
 //! if it were all of it. `WEIR_KILLS` sets the number of kills.
 
-mod support;
-
 use std::collections::{BTreeMap, HashSet};
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use support::client::{self, Client, PATIENCE};
-use support::folder::Folder;
-use support::last_errors;
-use support::plane::{Plane, Stream};
-use support::program::Program;
 use weir_core::proto::discovery::{
     DeltaDiscoveryRequest, DeltaDiscoveryResponse, DiscoveryRequest, DiscoveryResponse, Resource,
 };
 use weir_core::proto::{Any, Request, Response};
 use weir_core::protocol::session::Variant;
+use weir_testkit::client::{self, Client, PATIENCE};
+use weir_testkit::folder::Folder;
+use weir_testkit::last_errors;
+use weir_testkit::plane::{Plane, Stream};
+use weir_testkit::program::Program;
 
+const WEIR: &str = env!("CARGO_BIN_EXE_weir");
 const CDS: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
 const BOTH: [Variant; 2] = [Variant::Sotw, Variant::Delta];
 const NAMES: usize = 12;
@@ -216,7 +215,7 @@ async fn nobody_is_given_something_older_or_a_part_however_often_the_relay_is_ki
             } else if is_there && plane.is_none() {
                 plane = Some(Plane::start_at(address, &BOTH).await);
             }
-            let program = Program::start(&format!("kill-{protocol}.yaml"), &config, PATIENCE);
+            let program = Program::start(WEIR, &format!("kill-{protocol}.yaml"), &config, PATIENCE);
             last_errors::note(program.admin.parse().unwrap());
             let relay: SocketAddr = program.address.parse().unwrap();
             let mut clients = Vec::new();
@@ -262,7 +261,7 @@ async fn nobody_is_given_something_older_or_a_part_however_often_the_relay_is_ki
             Some(plane) => plane,
             None => Plane::start_at(address, &BOTH).await,
         };
-        let program = Program::start(&format!("kill-{protocol}.yaml"), &config, PATIENCE);
+        let program = Program::start(WEIR, &format!("kill-{protocol}.yaml"), &config, PATIENCE);
         last_errors::note(program.admin.parse().unwrap());
         for (variant, mut holder) in holders {
             let mut client = holder.connect(program.address.parse().unwrap(), variant).await.unwrap();

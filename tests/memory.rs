@@ -1,23 +1,20 @@
 //! Compares what the relay charges for things with what its allocator has handed out for them. A charge that is off by more than a fifth fails the test,
 //! since [docs/sizing.md](../docs/sizing.md#memory) and all decisions about memory depend on the charges.
 
-#[path = "support/program.rs"]
-mod program;
-
-use std::io::{Read, Write};
+use std::io::Write;
 use std::net::{SocketAddr, TcpStream};
-use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use program::Program;
-use rcgen::{CertificateParams, KeyPair};
 use weir_loadtest::kind::Kind;
 use weir_loadtest::link::{ADS_DELTA, Event, Link, LinkOptions, scan};
 use weir_loadtest::origin::{Counts, LOADS, Origin};
+use weir_testkit::admin;
+use weir_testkit::certificates::Authority;
+use weir_testkit::folder::Folder;
+use weir_testkit::program::Program;
+use weir_testkit::resources::{CDS, EDS};
 
-const CDS: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
-const EDS: &str = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment";
 const PATIENCE: Duration = Duration::from_secs(20);
 /// The number of clusters in the relay's files.
 const CLUSTERS: usize = 5000;
@@ -72,15 +69,9 @@ impl World {
         self.clusters[..count].to_vec()
     }
 
-    fn sample(&self) -> Sample {
-        let mut socket = TcpStream::connect(&self.program.admin).unwrap();
-        socket.write_all(b"GET /metrics HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n").unwrap();
-        let mut metrics = String::new();
-        socket.read_to_string(&mut metrics).unwrap();
-        let of = |name: &str| {
-            let value = metrics.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
-            value.unwrap_or_else(|| panic!("no {name}")).parse().unwrap()
-        };
+    async fn sample(&self) -> Sample {
+        let (_, metrics) = admin::get(&self.program.admin, "/metrics").await;
+        let of = |name: &str| admin::value_of(&metrics, name).unwrap_or_else(|| panic!("no {name}"));
         Sample { book: of("weir_memory_book_bytes"), live: of("weir_memory_live_bytes") }
     }
 
@@ -143,10 +134,10 @@ impl World {
 
     /// Waits until neither the charges nor the allocated bytes change any more.
     async fn settled(&self) -> Sample {
-        let mut before = self.sample();
+        let mut before = self.sample().await;
         for _ in 0..60 {
             tokio::time::sleep(Duration::from_millis(500)).await;
-            let now = self.sample();
+            let now = self.sample().await;
             if now.book == before.book && (now.live - before.live).abs() < 1e5 {
                 return now;
             }
@@ -205,15 +196,10 @@ async fn what_a_name_costs() {
 
 #[tokio::test]
 async fn what_a_handshake_costs() {
-    let key = KeyPair::generate().unwrap();
-    let certificate = CertificateParams::new(["localhost".to_owned()]).unwrap().self_signed(&key).unwrap();
-    let file = |name: &str, content: String| {
-        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-        std::fs::write(&path, content).unwrap();
-        path.display().to_string()
-    };
-    let (certificate, key) =
-        (file("memory-certificate.pem", certificate.pem()), file("memory-key.pem", key.serialize_pem()));
+    let (folder, identity) = (Folder::new("memory"), Authority::new().sign("localhost"));
+    folder.write("certificate.pem", &identity.certificate);
+    folder.write("key.pem", &identity.key);
+    let (certificate, key) = (folder.file("certificate.pem"), folder.file("key.pem"));
     let listener = format!("{{address: '127.0.0.1:0', tls: {{certificate: '{certificate}', key: '{key}'}}}}");
     let world = World::start_at("handshakes", &listener, "").await;
     // The start of a message of 512 bytes.

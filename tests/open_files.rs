@@ -1,25 +1,20 @@
 //! The program with few open files: it raises the limit as far as allowed, reserves enough for operators, and serves clients again as soon as
 //! it can.
 
-mod support;
-
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use support::admin::{get, metric, until};
-use support::client::{Client, PATIENCE, node};
-use support::folder::Folder;
-use support::one_cluster::CDS;
-use support::program::{Program, field};
 use tokio::net::TcpStream;
-use tokio::sync::mpsc;
-use tokio_stream::wrappers::UnboundedReceiverStream;
-use tonic::client::Grpc;
-use tonic::transport::{Channel, Endpoint};
-use tonic::{Request as Call, Streaming};
-use tonic_prost::ProstCodec;
-use weir_core::proto::discovery::{DeltaDiscoveryRequest, DeltaDiscoveryResponse};
+use tonic::transport::Endpoint;
 use weir_core::protocol::session::Variant;
+use weir_testkit::admin::{get, metric};
+use weir_testkit::client::{Client, PATIENCE};
+use weir_testkit::folder::Folder;
+use weir_testkit::one_cluster::CDS;
+use weir_testkit::program::{Program, field};
+use weir_testkit::wait::until;
+
+const WEIR: &str = env!("CARGO_BIN_EXE_weir");
 
 async fn reached(program: &Program, limit: &str) -> f64 {
     let name = format!("weir_limit_reached_total{{limit=\"{limit}\"}}");
@@ -39,22 +34,6 @@ fn config_of(folder: &Folder, more: &str) -> String {
     )
 }
 
-/// Opens a stream with a view of its own, for which the relay has to connect to the server.
-async fn open(
-    channel: &Channel,
-    cluster: &str,
-) -> (mpsc::UnboundedSender<DeltaDiscoveryRequest>, Streaming<DeltaDiscoveryResponse>) {
-    let mut grpc = Grpc::new(channel.clone());
-    grpc.ready().await.unwrap();
-    let (requests, stream) = mpsc::unbounded_channel();
-    let first = DeltaDiscoveryRequest { node: node(cluster), type_url: CDS.into(), ..Default::default() };
-    requests.send(first).unwrap();
-    let path = "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources".parse().unwrap();
-    let codec: ProstCodec<DeltaDiscoveryRequest, DeltaDiscoveryResponse> = ProstCodec::default();
-    let call = Call::new(UnboundedReceiverStream::new(stream));
-    (requests, grpc.streaming(call, path, codec).await.unwrap().into_inner())
-}
-
 async fn client_of(program: &Program) -> Option<Client> {
     let address: SocketAddr = program.address.parse().unwrap();
     let client = Client::try_connect(address, Variant::Delta).await?;
@@ -67,7 +46,7 @@ async fn the_soft_limit_is_raised_to_the_hard_one_and_the_log_has_both() {
     let folder = Folder::new("open-files-raised");
     write_cluster(&folder, "one");
     let limits = "ulimit -S -n 100 && ulimit -H -n 300";
-    let program = Program::start_after(limits, "open-files-raised.yaml", &config_of(&folder, ""), PATIENCE);
+    let program = Program::start_after(WEIR, limits, "open-files-raised.yaml", &config_of(&folder, ""), PATIENCE);
     let raised = program.logged("limit of open files raised");
     assert_eq!((field(&raised[0], "before"), field(&raised[0], "now")), (Some("100".into()), Some("300".into())));
     let started = &program.logged("weir started")[0];
@@ -82,7 +61,7 @@ async fn silent_connections_beyond_the_limit_of_open_files_stop_neither_operator
     let folder = Folder::new("open-files-silent");
     write_cluster(&folder, "one");
     let config = config_of(&folder, "limits: {connections: 5000}\n");
-    let program = Program::start_after("ulimit -n 128", "open-files-silent.yaml", &config, PATIENCE);
+    let program = Program::start_after(WEIR, "ulimit -n 128", "open-files-silent.yaml", &config, PATIENCE);
     let lowered = &program.logged("limits.connections lowered")[0];
     assert_eq!((field(lowered, "configured"), field(lowered, "lowered")), (Some("5000".into()), Some("72".into())));
     let mut neighbour = client_of(&program).await.unwrap();
@@ -120,12 +99,14 @@ views: {{key: [cluster], idle_timeout: 100ms}}
 limits: {{linger: 0s, views_per_connection: 0}}\n",
         server.local_addr().unwrap()
     );
-    let program = Program::start_after("ulimit -n 128", "open-files-exhausted.yaml", &config, PATIENCE);
+    let program = Program::start_after(WEIR, "ulimit -n 128", "open-files-exhausted.yaml", &config, PATIENCE);
     let address: SocketAddr = program.address.parse().unwrap();
     let channel = Endpoint::from_shared(format!("http://{address}")).unwrap().connect().await.unwrap();
     let mut streams = Vec::new();
     for number in 0..120 {
-        streams.push(open(&channel, &format!("cluster-{number}")).await);
+        // Each has a view of its own, for which the relay has to connect to the server.
+        let cluster = format!("cluster-{number}");
+        streams.push(Client::call_for_clusters(channel.clone(), &[], &cluster).await.unwrap());
     }
     let mut more = Vec::new();
     for _ in 0..20 {

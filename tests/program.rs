@@ -1,17 +1,12 @@
 //! The built program: its reaction to signals.
 
-#[path = "support/folder.rs"]
-mod folder;
-#[path = "support/running.rs"]
-mod running;
-
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
-use std::path::Path;
 use std::process::{Command, Stdio};
 
-use folder::Folder;
-use running::{PATIENCE, Running, stderr};
+use weir_testkit::folder::Folder;
+use weir_testkit::raw_http::{ask, request};
+use weir_testkit::running::{PATIENCE, Running, stderr};
 
 fn start(configuration: &str) -> (Folder, Running) {
     start_with(configuration, |command| command)
@@ -100,15 +95,6 @@ types:
     assert!(program.child.wait().unwrap().success());
 }
 
-/// Returns the response to a request over a Unix socket.
-fn ask(socket: &Path, line: &str) -> String {
-    let mut stream = UnixStream::connect(socket).unwrap();
-    write!(stream, "{line} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n").unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).unwrap();
-    answer
-}
-
 #[test]
 fn the_log_filter_is_changed_over_the_admin_socket_which_goes_with_the_program() {
     let configuration = "listen: [{address: 'unix:weir.sock'}]
@@ -119,10 +105,11 @@ drain: {grace: 0s, spread: 0s}
     let (folder, mut program) = start(configuration);
     program.says("weir started");
     let [admin, clients] = ["admin.sock", "weir.sock"].map(|name| folder.0.join(name));
-    assert!(ask(&admin, "GET /log").ends_with("\r\n\r\ninfo\n"));
-    assert!(ask(&admin, "POST /log?filter=warn,weir::admin=info").starts_with("HTTP/1.1 200"));
+    let asked = |line: &str| ask(UnixStream::connect(&admin).unwrap(), &request(line)).unwrap();
+    assert!(asked("GET /log").ends_with("\r\n\r\ninfo\n"));
+    assert!(asked("POST /log?filter=warn,weir::admin=info").starts_with("HTTP/1.1 200"));
     program.says("log filter changed");
-    let changed = ask(&admin, "GET /log");
+    let changed = asked("GET /log");
     assert!(changed.contains("weir::admin=info") && changed.contains("warn"), "{changed}");
     assert!(clients.exists());
     program.signal("-TERM");

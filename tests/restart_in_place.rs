@@ -1,8 +1,5 @@
 //! The program with sockets that it inherits: a restart in place, which addresses the sockets are for, and what a service manager is sent.
 
-mod support;
-
-use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
@@ -13,11 +10,12 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use support::client::{Client, PATIENCE};
-use support::folder::Folder;
-use support::one_cluster::CDS;
-use support::program::{Program, field};
 use weir_core::protocol::session::Variant;
+use weir_testkit::client::{Client, PATIENCE};
+use weir_testkit::folder::Folder;
+use weir_testkit::one_cluster::CDS;
+use weir_testkit::program::{Program, field};
+use weir_testkit::raw_http::{ask, request};
 
 /// Returns a folder with one file of clusters.
 fn folder_with_cluster(name: &str) -> Folder {
@@ -69,13 +67,6 @@ fn refused(name: &str, config: &str, sockets: impl IntoIterator<Item = OwnedFd>)
     String::from_utf8(done.stderr).unwrap()
 }
 
-fn exchange(mut stream: impl Read + Write, request: &str) -> std::io::Result<String> {
-    stream.write_all(request.as_bytes())?;
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer)?;
-    Ok(answer)
-}
-
 fn poll_request() -> String {
     let body = r#"{"node": {"id": "test", "cluster": "web"}}"#;
     let head =
@@ -88,7 +79,7 @@ fn poll(address: SocketAddr) -> Result<(), String> {
     let answering = || {
         let stream = TcpStream::connect_timeout(&address, PATIENCE)?;
         stream.set_read_timeout(Some(PATIENCE))?;
-        exchange(stream, &poll_request())
+        ask(stream, &poll_request())
     };
     match answering() {
         Ok(answer) if answer.starts_with("HTTP/1.1 200") && answer.contains("\"a\"") => Ok(()),
@@ -235,8 +226,8 @@ fn an_address_that_was_not_inherited_is_waited_for_while_the_others_are_served()
     new.says(&format!("address free; listening address={own_address}"), PATIENCE);
     poll(own_address).unwrap();
     new.says(&format!("address free; listening address={probes_address}"), PATIENCE);
-    let ready = "GET /ready HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
-    let asking = || exchange(TcpStream::connect(probes_address).ok()?, ready).ok();
+    let ready = request("GET /ready");
+    let asking = || ask(TcpStream::connect(probes_address).ok()?, &ready).ok();
     let begun = Instant::now();
     while !asking().is_some_and(|answer| answer.starts_with("HTTP/1.1 200")) {
         assert!(begun.elapsed() < PATIENCE, "nobody answers probes");
@@ -271,12 +262,12 @@ fn unix_sockets_of_clients_and_operators_are_waited_for_and_the_service_manager_
     let new = Program::start_by(command, "restart-unix-late-new.yaml", &config, PATIENCE);
     let late = format!("another process still has unix:{shown_clients} unix:{shown_operators}");
     assert_eq!(hears(), format!("READY=1\nSTATUS=serving {address}; {late}\n"));
-    let status = "GET /ready HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
-    let asks = |path: &Path, request: &str| exchange(UnixStream::connect(path).ok()?, request).ok();
-    assert!(asks(&operators, status).is_some(), "the old one answers there");
+    let status = request("GET /ready");
+    let asks = |path: &Path, request: &str| ask(UnixStream::connect(path).ok()?, request).ok();
+    assert!(asks(&operators, &status).is_some(), "the old one answers there");
     old.signal("-TERM");
     assert!(old.has_succeeded(PATIENCE));
-    for (path, request) in [(&clients, poll_request()), (&operators, status.to_owned())] {
+    for (path, request) in [(&clients, poll_request()), (&operators, status.clone())] {
         new.says(&format!("address free; listening address=unix:{}", path.display()), PATIENCE);
         let answer = asks(path, &request).unwrap_or_default();
         assert!(answer.starts_with("HTTP/1.1 200"), "{}: {answer}", path.display());
@@ -318,7 +309,7 @@ fn trn_19_connections_that_were_accepted_before_the_drain_are_answered() {
     relay.signal("-TERM");
     relay.says("closing listeners and ending client streams", PATIENCE);
     for stream in early {
-        let answer = exchange(stream, &poll_request()).unwrap();
+        let answer = ask(stream, &poll_request()).unwrap();
         assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
     }
     assert!(relay.has_succeeded(PATIENCE));
@@ -333,8 +324,8 @@ fn sockets_are_used_by_their_addresses_and_not_by_their_order() {
     assert_eq!((relay.address.clone(), relay.admin.clone()), (address.to_string(), admin_address.to_string()));
     assert_eq!(relay.logged("inherited socket used").len(), 2);
     poll(address).unwrap();
-    let ready = "GET /ready HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
-    let answer = exchange(TcpStream::connect(admin_address).unwrap(), ready).unwrap();
+    let ready = request("GET /ready");
+    let answer = ask(TcpStream::connect(admin_address).unwrap(), &ready).unwrap();
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
 }
 
@@ -374,7 +365,7 @@ fn an_inherited_unix_socket_stays_where_it_is() {
     for _ in 0..2 {
         let mut relay = start("unix", &config, [listener.try_clone().unwrap().into()]);
         assert_eq!(field(&relay.says("weir started", PATIENCE), "listen"), Some(format!("unix:{}", path.display())));
-        let answer = exchange(UnixStream::connect(&path).unwrap(), &poll_request()).unwrap();
+        let answer = ask(UnixStream::connect(&path).unwrap(), &poll_request()).unwrap();
         assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
         relay.signal("-TERM");
         assert!(relay.has_succeeded(PATIENCE));

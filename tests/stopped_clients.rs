@@ -3,9 +3,6 @@
 //!
 //! Relay and clients are in this process, and all its live bytes are counted, so this file has no other test.
 
-#[path = "support/folder.rs"]
-mod folder;
-
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::fs;
 use std::net::SocketAddr;
@@ -13,19 +10,14 @@ use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use folder::Folder;
-use prost::Message;
-use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, timeout};
-use tokio_stream::wrappers::UnboundedReceiverStream;
-use tonic::client::Grpc;
 use tonic::transport::{Channel, Endpoint};
-use tonic::{Request, Streaming};
-use tonic_prost::ProstCodec;
 use weir::app::App;
 use weir::config::Config;
 use weir_core::proto::discovery::{DeltaDiscoveryRequest, DeltaDiscoveryResponse};
-use weir_core::proto::node::Node;
+use weir_testkit::client::{Client, PATIENCE, node};
+use weir_testkit::folder::Folder;
+use weir_testkit::resources::EDS;
 
 struct Counting;
 
@@ -49,11 +41,9 @@ unsafe impl GlobalAlloc for Counting {
 
 const CLIENTS: usize = 1000;
 const CONNECTIONS: usize = 20;
-const EDS: &str = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment";
 /// The content of each resource: more than a client accepts before it reads.
 const CONTENT: usize = 4 << 10;
 const WINDOW: u32 = 1 << 10;
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Changes every resource in a single file.
 fn change(folder: &Folder, round: usize) {
@@ -71,43 +61,28 @@ fn name(number: usize) -> String {
     format!("cluster-{number:05}")
 }
 
-/// A client that subscribes to one resource.
-struct Client {
-    _requests: mpsc::UnboundedSender<DeltaDiscoveryRequest>,
-    responses: Streaming<DeltaDiscoveryResponse>,
+/// Connects a client that subscribes to one resource.
+async fn subscribe(channel: Channel, number: usize) -> Client {
+    let first = DeltaDiscoveryRequest {
+        node: node("web"),
+        type_url: EDS.into(),
+        resource_names_subscribe: vec![name(number)],
+        ..Default::default()
+    };
+    Client::call(channel, &[], weir_core::proto::Request::Delta(first)).await.unwrap()
 }
 
-impl Client {
-    async fn subscribe(channel: Channel, number: usize) -> Self {
-        let (requests, stream) = mpsc::unbounded_channel();
-        let node = Node { id: "test".into(), cluster: "web".into(), ..Node::default() }.encode_to_vec();
-        let first = DeltaDiscoveryRequest {
-            node: Some(node.into()),
-            type_url: EDS.into(),
-            resource_names_subscribe: vec![name(number)],
-            ..Default::default()
-        };
-        requests.send(first).unwrap();
-        let mut grpc = Grpc::new(channel);
-        grpc.ready().await.unwrap();
-        let path = "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources";
-        let codec = ProstCodec::<DeltaDiscoveryRequest, DeltaDiscoveryResponse>::default();
-        let call = Request::new(UnboundedReceiverStream::new(stream));
-        let responses = grpc.streaming(call, path.parse().unwrap(), codec).await.unwrap().into_inner();
-        Self { _requests: requests, responses }
-    }
-
-    /// Reads until the state of this round has arrived, and returns the number of responses.
-    async fn read_to(&mut self, round: usize) -> usize {
-        for count in 1.. {
-            let response = timeout(PATIENCE, self.responses.message()).await.expect("no response").unwrap().unwrap();
-            assert!(response.removed_resources.is_empty());
-            if round_of(&response) == round {
-                return count;
-            }
+/// Reads until the state of this round has arrived, and returns the number of responses.
+async fn read_to(client: &mut Client, round: usize) -> usize {
+    let Client::Delta(_, responses) = client else { unreachable!() };
+    for count in 1.. {
+        let response = timeout(PATIENCE, responses.message()).await.expect("no response").unwrap().unwrap();
+        assert!(response.removed_resources.is_empty());
+        if round_of(&response) == round {
+            return count;
         }
-        unreachable!()
     }
+    unreachable!()
 }
 
 /// Returns the round in which the resource was changed.
@@ -158,13 +133,13 @@ async fn i1_memory_does_not_grow_with_changes_that_nobody_reads() {
     let app = App::bind(Config::parse(Path::new("test.yaml"), &text).unwrap()).await.unwrap();
     let address = app.addresses()[0];
     tokio::spawn(app.run());
-    let mut reader = Client::subscribe(channel(address, 65_535).await, CLIENTS).await;
-    reader.read_to(1).await;
+    let mut reader = subscribe(channel(address, 65_535).await, CLIENTS).await;
+    read_to(&mut reader, 1).await;
     let mut clients = Vec::new();
     for connection in 0..CONNECTIONS {
         let channel = channel(address, WINDOW).await;
         for number in (connection..CLIENTS).step_by(CONNECTIONS) {
-            clients.push(Client::subscribe(channel.clone(), number).await);
+            clients.push(subscribe(channel.clone(), number).await);
         }
     }
     let mut round = 1;
@@ -172,7 +147,7 @@ async fn i1_memory_does_not_grow_with_changes_that_nobody_reads() {
         while round < last {
             round += 1;
             change(&folder, round);
-            reader.read_to(round).await;
+            read_to(&mut reader, round).await;
         }
     };
     change_to(6).await;
@@ -181,7 +156,7 @@ async fn i1_memory_does_not_grow_with_changes_that_nobody_reads() {
     let many = lives_within(few + few / 20).await;
     println!("{few} bytes alive after 6 changes, {many} after 30");
     for client in &mut clients {
-        let responses = client.read_to(30).await;
+        let responses = read_to(client, 30).await;
         assert!(responses <= 3, "what was on its way, and the newest: {responses} responses");
     }
 }

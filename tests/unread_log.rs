@@ -1,8 +1,6 @@
 //! The program while no process reads its log: clients are served as usual, a reader that comes back is told which lines are missing, and the program
 //! ends when it has to. Panics are in the log too.
 
-mod support;
-
 use std::io::{BufRead, BufReader, PipeReader};
 use std::net::SocketAddr;
 use std::os::unix::process::ExitStatusExt;
@@ -10,15 +8,15 @@ use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use support::admin::{get, metric};
-use support::client::{Client, PATIENCE};
-use support::last_errors;
-use support::one_cluster::{CDS, receives, send};
-use support::plane::Plane;
-use support::program::field;
 use tonic::transport::{Channel, Endpoint};
 use weir::telemetry::{LogControl, LogFormat};
 use weir_core::protocol::session::Variant;
+use weir_testkit::admin::{get, metric};
+use weir_testkit::client::{Client, PATIENCE};
+use weir_testkit::last_errors;
+use weir_testkit::one_cluster::{CDS, receives, send};
+use weir_testkit::plane::Plane;
+use weir_testkit::program::field;
 
 const DROPPED: &str = "log lines were dropped";
 

@@ -62,7 +62,7 @@ def faults(packages, rules):
             found.append(f"{name}: license {one['license']}")
         if one["source"] not in sources:
             found.append(f"{name}: source {one['source']}")
-        if (one["source"] is None) != (one["name"] in ("weir", "weir-core", "weir-loadtest")):
+        if (one["source"] is None) != (one["name"] in ("weir", "weir-core", "weir-loadtest", "weir-testkit")):
             found.append(f"{name}: path")
         if not any(one["name"] == crate and f"{one['version']}.".startswith(f"{version}.") for crate, version in skipped):
             versions[one["name"]].add(one["version"])

@@ -229,7 +229,7 @@ class Dockerfile(unittest.TestCase):
             done = subprocess.run(["cargo", "metadata", "--locked", "--no-deps", "--format-version", "1"], cwd=folder, capture_output=True, text=True)
             self.assertEqual(done.returncode, 0, done.stderr)
             targets = {(target["name"], *target["kind"]) for one in json.loads(done.stdout)["packages"] for target in one["targets"]}
-        self.assertLessEqual({("weir", "lib"), ("weir", "bin"), ("weir_core", "lib"), ("build-script-build", "custom-build"), ("weir_loadtest", "lib")}, targets)
+        self.assertLessEqual({("weir", "lib"), ("weir", "bin"), ("weir_core", "lib"), ("build-script-build", "custom-build"), ("weir_loadtest", "lib"), ("weir_testkit", "lib")}, targets)
 
     def test_it_has_the_compiler_of_the_manifest_and_a_user_without_rights(self):
         wanted = re.search(r'^rust-version = "(.*)"$', read("Cargo.toml"), re.M)[1]

@@ -10,12 +10,11 @@ use tokio::task::JoinSet;
 use weir_core::proto::discovery::{DeltaDiscoveryRequest, DeltaDiscoveryResponse, Resource};
 use weir_core::proto::{Any, Response};
 use weir_core::protocol::session::Variant;
-
-use crate::support::admin::until;
-use crate::support::client::{Client, PATIENCE};
-use crate::support::one_cluster::CDS;
-use crate::support::plane::{Plane, Stream, encoded};
-use crate::support::program::Program;
+use weir_testkit::client::{Client, PATIENCE};
+use weir_testkit::one_cluster::CDS;
+use weir_testkit::plane::{Plane, Stream, encoded};
+use weir_testkit::program::Program;
+use weir_testkit::wait::until;
 
 const VIEWS: [&str; 3] = ["web", "batch", "edge"];
 

@@ -4,21 +4,16 @@
 //! `WEIR_HANG_SECONDS` sets how long each thing is stopped. From 30 on, the numbers of clients and changes are those in docs/testing.md.
 #![cfg(target_os = "linux")]
 
-#[path = "../relay/certificates.rs"]
-#[allow(dead_code)] // tests/relay uses the rest
-mod certificates;
 mod churn;
-#[path = "../support/mod.rs"]
-mod support;
 mod world;
 
 use std::time::{Duration, Instant};
 
 use churn::Churn;
-use support::admin::until;
-use support::client::PATIENCE;
-use support::program::Program;
 use tokio::sync::Mutex;
+use weir_testkit::client::PATIENCE;
+use weir_testkit::program::Program;
+use weir_testkit::wait::until;
 use world::{ALL, Thing, World};
 
 /// The tests run one at a time, because they measure.

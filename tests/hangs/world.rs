@@ -12,16 +12,17 @@ use std::time::{Duration, Instant};
 use tokio::task::JoinHandle;
 use weir_core::proto::discovery::DeltaDiscoveryRequest;
 use weir_core::protocol::session::Variant;
+use weir_testkit::admin::metric;
+use weir_testkit::certificates::Authority;
+use weir_testkit::client::{Client, PATIENCE};
+use weir_testkit::folder::Folder;
+use weir_testkit::last_errors;
+use weir_testkit::one_cluster::CDS;
+use weir_testkit::plane::Plane;
+use weir_testkit::program::Program;
+use weir_testkit::wait::until;
 
-use crate::certificates::Authority;
-use crate::support::admin::{metric, until};
-use crate::support::client::{Client, PATIENCE};
-use crate::support::folder::Folder;
-use crate::support::last_errors;
-use crate::support::one_cluster::CDS;
-use crate::support::plane::Plane;
-use crate::support::program::Program;
-
+const WEIR: &str = env!("CARGO_BIN_EXE_weir");
 const LEANED: &str = "xdstp://leaned.test/envoy.config.cluster.v3.Cluster/a";
 pub const DRAIN: Duration = Duration::from_secs(1);
 /// The time limit for recovery after the things continue.
@@ -160,7 +161,7 @@ impl World {
             self.folder.file("leaned/value.yaml")
         );
         let name = format!("{}-leaned.yaml", self.folder.0.file_name().unwrap().display());
-        self.leaned = Some(Program::start(&name, &config, PATIENCE));
+        self.leaned = Some(Program::start(WEIR, &name, &config, PATIENCE));
     }
 
     /// Gives the second relay a new value, and returns it.
@@ -188,7 +189,7 @@ impl World {
             self.collector.local_addr().unwrap()
         );
         let name = format!("{}.yaml", self.folder.0.file_name().unwrap().display());
-        let program = Program::start_after(&environment, &name, &config, PATIENCE);
+        let program = Program::start_after(WEIR, &environment, &name, &config, PATIENCE);
         last_errors::note(program.admin.parse().unwrap());
         program
     }

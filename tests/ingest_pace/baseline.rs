@@ -13,8 +13,8 @@ use weir_core::proto::node::Node;
 use xxhash_rust::xxh3::xxh3_128;
 
 use super::plane::CDS;
-use super::raw::Raw;
 use super::relay::used;
+use weir_testkit::raw::Raw;
 
 /// Subscribes with this node cluster, and returns the processor times between consecutive responses.
 pub fn start(server: SocketAddr, cluster: &'static str) -> mpsc::UnboundedReceiver<f64> {

@@ -4,10 +4,6 @@
 
 mod baseline;
 mod plane;
-#[path = "../support/program.rs"]
-mod program;
-#[path = "../support/raw.rs"]
-mod raw;
 mod relay;
 mod turn;
 

@@ -4,8 +4,9 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 
-use super::program::Program;
+use weir_testkit::program::Program;
 
+const WEIR: &str = env!("CARGO_BIN_EXE_weir");
 pub const PATIENCE: Duration = Duration::from_secs(120);
 
 /// The running program. It ends when this is dropped.
@@ -20,7 +21,7 @@ impl Relay {
             "listen: [{{address: '127.0.0.1:0'}}]\nviews: {{key: [cluster]}}\nlimits: {{message_bytes: 512MiB}}\n\
              upstream: {{servers: [{{uri: 'http://{upstream}', variant: sotw}}]}}\n"
         );
-        let program = Program::start(&format!("ingest-{of}.yaml"), &config, PATIENCE);
+        let program = Program::start(WEIR, &format!("ingest-{of}.yaml"), &config, PATIENCE);
         let address = program.address.parse().unwrap();
         Self { program, address }
     }

@@ -12,7 +12,7 @@ const PREFIX: &str = "weir_";
 const OF_HISTOGRAMS: [&str; 3] = ["_bucket", "_sum", "_count"];
 
 /// Crates of the repository, whose names begin like those of metrics.
-const CRATES: [&str; 2] = ["weir_core", "weir_loadtest"];
+const CRATES: [&str; 3] = ["weir_core", "weir_loadtest", "weir_testkit"];
 
 /// The names in the table of metrics.
 pub struct Metrics(BTreeSet<String>);

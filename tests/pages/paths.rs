@@ -9,7 +9,8 @@ use crate::markdown::Page;
 const STARTS: [&str; 6] = ["", "src", "core/src", "core", "loadtest/src", "loadtest"];
 
 /// The top folders of the repository: a span that begins with one of them is a path.
-const TOP: [&str; 10] = ["src", "core", "tests", "docs", "config", "deploy", "loadtest", "proto", "fuzz", ".ci"];
+const TOP: [&str; 11] =
+    ["src", "core", "tests", "docs", "config", "deploy", "loadtest", "proto", "fuzz", ".ci", "testkit"];
 
 /// Returns paths and files in code spans that do not exist. Ignores spans that may be something else.
 pub fn missing(page: &Page, root: &Path) -> Vec<String> {
@@ -101,7 +102,10 @@ fn files(path: &str, page: &Page, root: &Path) -> Vec<PathBuf> {
 
 /// Returns all Rust files of the repository.
 fn sources(root: &Path) -> Vec<PathBuf> {
-    ["src", "core", "loadtest", "tests", "fuzz/src"].iter().flat_map(|top| sources_below(root.join(top))).collect()
+    ["src", "core", "loadtest", "testkit", "tests", "fuzz/src"]
+        .iter()
+        .flat_map(|top| sources_below(root.join(top)))
+        .collect()
 }
 
 fn sources_below(folder: PathBuf) -> Vec<PathBuf> {

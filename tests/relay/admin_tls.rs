@@ -4,9 +4,10 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use super::admin_access::ask;
-use super::certificates::{Authority, Folder, Identity};
+use super::certificates::{Authority, Identity};
 use super::client_tls::{Connecting, VERSIONS, write_server};
 use super::*;
+use weir_testkit::folder::Folder;
 
 /// A relay whose admin address has TLS, with its files.
 pub(super) struct World {
@@ -19,7 +20,8 @@ pub(super) struct World {
 
 impl World {
     pub async fn new() -> Self {
-        let (own, operators, folder) = (Authority::named("own"), Authority::named("operators"), Folder::new());
+        let (own, operators, folder) =
+            (Authority::named("own"), Authority::named("operators"), Folder::with_short_path("tls"));
         let (workloads, plane) = (Authority::named("workloads"), Plane::start(&BOTH).await);
         write_server(&folder, &own.sign("localhost"));
         folder.write("operators.pem", &operators.pem);

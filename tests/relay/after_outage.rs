@@ -2,7 +2,6 @@
 //! removed after a time.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 use tokio::sync::oneshot;
@@ -14,6 +13,7 @@ use super::poller::CLUSTERS;
 use super::rest_plane::RestPlane;
 use super::unix::Folder;
 use super::*;
+use weir_testkit::speaker::{Bodies, Speaker, bare};
 
 const RDS: &str = "type.googleapis.com/envoy.config.route.v3.RouteConfiguration";
 const SDS: &str = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret";
@@ -28,79 +28,18 @@ const HOST: &[u8] = &[0x12, 4, 0x12, 2, 0x10, 1];
 const ROUTE: &[u8] = &[0x12, 8, 0x1a, 6, 0x12, 4, 0x0a, 2, b'c', b'1'];
 const NEVER: &str = "brakes: {after_outage: 1h}\n";
 
-/// The resources of one type that a server has.
-type Set = BTreeMap<String, Vec<u8>>;
-
-fn set(names: &[&str]) -> Set {
-    names.iter().map(|name| ((*name).to_owned(), Vec::new())).collect()
+fn set(names: &[&str]) -> Bodies {
+    bare(names)
 }
 
-fn one(name: &str, content: &[u8]) -> Set {
-    Set::from([(name.to_owned(), content.to_owned())])
-}
-
-/// The control plane's end of one stream, with the resources that it has sent on it.
-struct Server {
-    stream: Stream,
-    asked: BTreeSet<String>,
-    sent: BTreeMap<&'static str, Set>,
-}
-
-/// The next version. Each version is used only once.
-static VERSION: AtomicUsize = AtomicUsize::new(1);
-
-impl Server {
-    /// Accepts a stream as a server that compares its resources with `sent`, as if the relay had stated these versions.
-    async fn of(plane: &mut Plane, sent: BTreeMap<&'static str, Set>) -> Self {
-        Self { stream: plane.stream().await, asked: BTreeSet::new(), sent }
-    }
-
-    /// Sets the resources of a type, and sends them: all of them in SotW, the difference in delta.
-    async fn has(&mut self, url: &'static str, set: Set) {
-        while !self.asked.contains(url) {
-            self.asked.insert(self.stream.request().await.type_url().to_owned());
-        }
-        let (nonce, type_url) = (VERSION.fetch_add(1, Ordering::Relaxed).to_string(), url.to_owned());
-        let body = |name: &str, content: &[u8]| {
-            let length = u8::try_from(name.len()).unwrap();
-            let value = [&[0x0a, length], name.as_bytes(), content].concat().into();
-            Any { type_url: url.into(), value }
-        };
-        let before = self.sent.entry(url).or_default();
-        let response = match self.stream.variant {
-            Variant::Sotw => Response::Sotw(DiscoveryResponse {
-                version_info: nonce.clone(),
-                resources: set.iter().map(|(name, content)| body(name, content)).collect(),
-                type_url,
-                nonce,
-                ..Default::default()
-            }),
-            Variant::Delta => Response::Delta(DeltaDiscoveryResponse {
-                resources: set
-                    .iter()
-                    .filter(|(name, content)| before.get(*name) != Some(content))
-                    .map(|(name, content)| Resource {
-                        version: nonce.clone(),
-                        name: name.clone(),
-                        resource: Some(body(name, content)),
-                        ..Default::default()
-                    })
-                    .collect(),
-                removed_resources: before.keys().filter(|name| !set.contains_key(*name)).cloned().collect(),
-                type_url,
-                nonce,
-                ..Default::default()
-            }),
-        };
-        self.stream.respond(&response);
-        *before = set;
-    }
+fn one(name: &str, content: &[u8]) -> Bodies {
+    Bodies::from([(name.to_owned(), content.to_owned())])
 }
 
 struct World {
     relay: Relay,
     plane: Plane,
-    server: Server,
+    server: Speaker,
     clients: Vec<Holder>,
 }
 
@@ -113,7 +52,7 @@ impl World {
         for wish in wishes {
             clients.push(Holder::new(relay.address, down, *wish).await);
         }
-        let server = Server::of(&mut plane, BTreeMap::new()).await;
+        let server = Speaker::of(&mut plane, BTreeMap::new()).await;
         Self { relay, plane, server, clients }
     }
 
@@ -127,7 +66,7 @@ impl World {
 
     async fn next_stream(&mut self) {
         let sent = std::mem::take(&mut self.server.sent);
-        self.server = Server::of(&mut self.plane, sent).await;
+        self.server = Speaker::of(&mut self.plane, sent).await;
     }
 
     /// Waits until a client has these resources.
@@ -319,7 +258,7 @@ async fn through_two_relays_what_is_meant_is_held_by_the_first_alone() {
         let lower = run(App::bind(config).await.unwrap(), std::future::pending());
         let upper = relay(lower.address, between, NEVER).await;
         let clients = vec![Holder::new(upper.address, Variant::Delta, ALL_CLUSTERS).await];
-        let server = Server::of(&mut plane, BTreeMap::new()).await;
+        let server = Speaker::of(&mut plane, BTreeMap::new()).await;
         let mut world = World { relay: lower, plane, server, clients };
         world.server.has(CDS, set(&["c0", "c1", "c2"])).await;
         world.client_has(0, "all clusters", &["c0", "c1", "c2"]).await;
@@ -348,7 +287,10 @@ async fn secrets_and_routes_are_believed_at_once() {
         world.server.has(CDS, set(&["c0"])).await;
         waits(&world.relay, "after_outage", 1).await;
         let responses = world.clients[1].record().responses;
-        world.server.has(SDS, Set::from([("s0".to_owned(), b"\x12\0".to_vec()), ("s1".to_owned(), Vec::new())])).await;
+        world
+            .server
+            .has(SDS, Bodies::from([("s0".to_owned(), b"\x12\0".to_vec()), ("s1".to_owned(), Vec::new())]))
+            .await;
         world.clients[1].until("a secret that has changed", |record| record.responses > responses).await;
         let responses = world.clients[2].record().responses;
         world.server.has(RDS, one("r", b"")).await;
@@ -459,7 +401,7 @@ async fn a_relay_that_starts_with_its_state_doubts_a_control_plane_that_it_finds
         let (stop, stopped) = oneshot::channel();
         let mut before = start(stopped).await;
         let client = Holder::new(before.address, Variant::Delta, ALL_CLUSTERS).await;
-        let mut server = Server::of(&mut plane, BTreeMap::new()).await;
+        let mut server = Speaker::of(&mut plane, BTreeMap::new()).await;
         server.has(CDS, set(&["c0", "c1"])).await;
         has(&client, "all clusters", &["c0", "c1"]).await;
         warm_start::is_saved(&before).await;
@@ -475,13 +417,13 @@ async fn a_relay_that_starts_with_its_state_doubts_a_control_plane_that_it_finds
             }
             drop(listener);
             let mut plane = Plane::start_at(address, &BOTH).await;
-            let mut server = Server::of(&mut plane, server.sent).await;
+            let mut server = Speaker::of(&mut plane, server.sent).await;
             server.has(CDS, set(&["c0"])).await;
             waits(&after, "after_outage", 1).await;
             client.has_lost_nothing();
         } else {
             let client = Holder::new(after.address, Variant::Delta, ALL_CLUSTERS).await;
-            let mut server = Server::of(&mut plane, server.sent).await;
+            let mut server = Speaker::of(&mut plane, server.sent).await;
             server.has(CDS, set(&["c0"])).await;
             has(&client, "what is meant passes", &["c0"]).await;
         }
@@ -504,19 +446,19 @@ async fn a_reload_soon_after_an_outage_does_not_end_the_doubt() {
         };
         let world = reload::World::start(&format!("after-outage-{up:?}"), &text("30s")).await;
         let client = Holder::new(world.relay.address, Variant::Delta, ALL_CLUSTERS).await;
-        let mut server = Server::of(&mut plane, BTreeMap::new()).await;
+        let mut server = Speaker::of(&mut plane, BTreeMap::new()).await;
         server.has(CDS, set(&["c0", "c1"])).await;
         has(&client, "all clusters", &["c0", "c1"]).await;
         is_settled(&world.relay).await;
         plane.kill().await;
         let mut plane = Plane::start_at(address, &BOTH).await;
-        let mut server = Server::of(&mut plane, server.sent).await;
+        let mut server = Speaker::of(&mut plane, server.sent).await;
         server.has(CDS, set(&["c0", "c1", "c2"])).await;
         has(&client, "it is back", &["c0", "c1", "c2"]).await;
         world.change(&text("1m")).await;
         let client = Holder::new(world.relay.address, Variant::Delta, ALL_CLUSTERS).await;
         has(&client, "what is cached", &["c0", "c1", "c2"]).await;
-        let mut server = Server::of(&mut plane, server.sent).await;
+        let mut server = Speaker::of(&mut plane, server.sent).await;
         server.has(CDS, set(&["c0", "c2"])).await;
         waits(&world.relay, "after_outage", 1).await;
         client.has_lost_nothing();

@@ -1,6 +1,6 @@
 //! Brakes over real connections: clients keep what a push would remove from them at once, and removals that are meant pass in the end.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde_json::Value;
@@ -12,54 +12,13 @@ use super::log_lines::Lines;
 use super::status::weir;
 use super::unix::Folder;
 use super::*;
+use weir_testkit::speaker::{Bodies, Speaker, bare};
 
-/// The control plane's end of one stream, with the set that it has sent on it.
-pub(super) struct Server {
-    stream: Stream,
-    url: &'static str,
-    sent: BTreeSet<String>,
-    version: usize,
-}
-
-impl Server {
-    pub(super) async fn of(plane: &mut Plane, url: &'static str) -> Self {
-        let mut stream = plane.stream().await;
-        stream.request().await;
-        Self { stream, url, sent: BTreeSet::new(), version: 0 }
-    }
-
-    /// Sends the set: all of it in SotW, the difference in delta.
-    pub(super) fn set(&mut self, names: &BTreeSet<String>) {
-        self.version += 1;
-        let version = self.version.to_string();
-        let body = |name: &String| Any { type_url: self.url.into(), ..cluster(name, "") };
-        let response = match self.stream.variant {
-            Variant::Sotw => Response::Sotw(DiscoveryResponse {
-                version_info: version.clone(),
-                resources: names.iter().map(body).collect(),
-                type_url: self.url.into(),
-                nonce: version,
-                ..Default::default()
-            }),
-            Variant::Delta => Response::Delta(DeltaDiscoveryResponse {
-                resources: names
-                    .difference(&self.sent)
-                    .map(|name| Resource {
-                        version: "1".into(),
-                        name: name.clone(),
-                        resource: Some(body(name)),
-                        ..Default::default()
-                    })
-                    .collect(),
-                removed_resources: self.sent.difference(names).cloned().collect(),
-                type_url: self.url.into(),
-                nonce: version,
-                ..Default::default()
-            }),
-        };
-        self.stream.respond(&response);
-        self.sent.clone_from(names);
-    }
+/// Accepts a stream as a control plane that has sent nothing, once it requests a type.
+pub(super) async fn asked(plane: &mut Plane, url: &str) -> Speaker {
+    let mut speaker = Speaker::of(plane, BTreeMap::new()).await;
+    speaker.is_asked(url).await;
+    speaker
 }
 
 /// A number for the socket of each test, since tests run side by side.
@@ -153,24 +112,24 @@ async fn an_empty_push_takes_nothing_from_500_clients_and_passes_after_its_own_t
     let mut bench = Bench::start(Variant::Sotw, "grace: 1s, empty_grace: 4s").await;
     let all = names(0..100);
     let mut clients = vec![Holder::new(bench.relay.address, Variant::Sotw, ALL_CLUSTERS).await];
-    let mut server = Server::of(&mut bench.plane, CDS).await;
-    server.set(&all);
+    let mut server = asked(&mut bench.plane, CDS).await;
+    server.set(CDS, bare(&all));
     for number in 1..500 {
         clients.push(Holder::new(bench.relay.address, BOTH[number % 2], ALL_CLUSTERS).await);
     }
     for client in &clients {
         has(client, "all clusters", &all).await;
     }
-    server.set(&BTreeSet::new());
+    server.set(CDS, Bodies::new());
     bench.holds(100).await;
-    server.set(&with(BTreeSet::new(), "new"));
+    server.set(CDS, bare(with(BTreeSet::new(), "new")));
     for client in &clients {
         client.until("an addition passes", |record| record.heard.contains("new")).await;
         client.has_lost_nothing();
     }
     let late = Holder::new(bench.relay.address, Variant::Sotw, ALL_CLUSTERS).await;
     has(&late, "a client that comes now gets all of it", &with(all, "new")).await;
-    server.set(&BTreeSet::new());
+    server.set(CDS, Bodies::new());
     for client in &clients {
         has(client, "what is meant passes in the end", &BTreeSet::new()).await;
     }
@@ -184,11 +143,11 @@ async fn half_a_push_and_a_drip_are_held_and_pass_after_the_grace() {
         println!("{up:?} upstream, {down:?} downstream");
         let mut bench = Bench::start(up, "grace: 2s").await;
         let client = Holder::new(bench.relay.address, down, ALL_CLUSTERS).await;
-        let mut server = Server::of(&mut bench.plane, CDS).await;
-        server.set(&names(0..100));
+        let mut server = asked(&mut bench.plane, CDS).await;
+        server.set(CDS, bare(names(0..100)));
         has(&client, "all clusters", &names(0..100)).await;
         for gone in (0..=60).rev() {
-            server.set(&names(0..40 + gone));
+            server.set(CDS, bare(names(0..40 + gone)));
         }
         bench.holds(30).await;
         has(&client, "an ordinary part of it passes", &names(0..70)).await;
@@ -228,16 +187,16 @@ async fn a_server_that_restarts_empty_again_and_again_takes_nothing() {
     for up in BOTH {
         let mut bench = Bench::start(up, "grace: 1s, empty_grace: 10m, agree_after: 0s").await;
         let client = Holder::new(bench.relay.address, Variant::Delta, ALL_CLUSTERS).await;
-        let mut server = Server::of(&mut bench.plane, CDS).await;
-        server.set(&names(0..20));
+        let mut server = asked(&mut bench.plane, CDS).await;
+        server.set(CDS, bare(names(0..20)));
         has(&client, "all clusters", &names(0..20)).await;
         for _ in 0..3 {
             drop(server);
-            server = Server::of(&mut bench.plane, CDS).await;
-            server.set(&BTreeSet::new());
+            server = asked(&mut bench.plane, CDS).await;
+            server.set(CDS, Bodies::new());
             bench.holds(20).await;
         }
-        server.set(&with(names(0..20), "new"));
+        server.set(CDS, bare(with(names(0..20), "new")));
         has(&client, "it has read its state", &with(names(0..20), "new")).await;
         bench.holds(0).await;
         bench.counts("recovered").await;
@@ -249,16 +208,16 @@ async fn a_server_that_restarts_empty_again_and_again_takes_nothing() {
 async fn a_later_opening_that_agrees_ends_the_grace() {
     let mut bench = Bench::start(Variant::Sotw, "grace: 10m, agree_after: 0s").await;
     let client = Holder::new(bench.relay.address, Variant::Sotw, ALL_CLUSTERS).await;
-    let mut server = Server::of(&mut bench.plane, CDS).await;
-    server.set(&names(0..100));
+    let mut server = asked(&mut bench.plane, CDS).await;
+    server.set(CDS, bare(names(0..100)));
     has(&client, "all clusters", &names(0..100)).await;
-    server.set(&names(0..50));
-    server.set(&names(0..50));
+    server.set(CDS, bare(names(0..50)));
+    server.set(CDS, bare(names(0..50)));
     bench.holds(50).await;
     client.has_lost_nothing();
     drop(server);
-    let mut server = Server::of(&mut bench.plane, CDS).await;
-    server.set(&names(0..50));
+    let mut server = asked(&mut bench.plane, CDS).await;
+    server.set(CDS, bare(names(0..50)));
     has(&client, "it is meant", &names(0..50)).await;
     bench.counts("agreed").await;
 }
@@ -267,14 +226,14 @@ async fn a_later_opening_that_agrees_ends_the_grace() {
 async fn an_operator_lets_go_what_was_shown_and_nothing_later() {
     let mut bench = Bench::start(Variant::Delta, "grace: 10m").await;
     let client = Holder::new(bench.relay.address, Variant::Sotw, ALL_CLUSTERS).await;
-    let mut server = Server::of(&mut bench.plane, CDS).await;
-    server.set(&names(0..100));
+    let mut server = asked(&mut bench.plane, CDS).await;
+    server.set(CDS, bare(names(0..100)));
     has(&client, "all clusters", &names(0..100)).await;
-    server.set(&names(0..50));
+    server.set(CDS, bare(names(0..50)));
     bench.holds(50).await;
     let shown = bench.brakes().await;
     let (view, seen) = (shown["sets"][0]["view"].as_str().unwrap(), shown["sets"][0]["generation"].as_u64().unwrap());
-    server.set(&names(0..20));
+    server.set(CDS, bare(names(0..20)));
     bench.holds(80).await;
     let stale = bench.release(&format!("generation={}&view={view}", seen - 1)).await;
     assert!(stale.0 == 409 && stale.1.contains("held later"), "{stale:?}");
@@ -318,10 +277,10 @@ async fn renamed_listeners_wait_with_those_that_they_replace() {
         println!("{up:?} upstream, {down:?} downstream");
         let mut bench = Bench::start(up, "grace: 3s").await;
         let client = Holder::new(bench.relay.address, down, LISTENERS).await;
-        let mut server = Server::of(&mut bench.plane, LDS).await;
-        server.set(&names(0..20));
+        let mut server = asked(&mut bench.plane, LDS).await;
+        server.set(LDS, bare(names(0..20)));
         has(&client, "all listeners", &names(0..20)).await;
-        server.set(&names(100..110));
+        server.set(LDS, bare(names(100..110)));
         bench.holds(20).await;
         let shown = bench.brakes().await;
         assert_eq!(shown["sets"][0]["changes"], 10, "{shown}");
@@ -339,13 +298,13 @@ async fn one_push_to_many_views_is_shown_and_released_as_one() {
     let mut clients = Vec::new();
     for wish in [one, two] {
         clients.push(Holder::new(bench.relay.address, Variant::Delta, wish).await);
-        servers.push(Server::of(&mut bench.plane, CDS).await);
+        servers.push(asked(&mut bench.plane, CDS).await);
     }
-    servers.iter_mut().for_each(|server| server.set(&names(0..50)));
+    servers.iter_mut().for_each(|server| server.set(CDS, bare(names(0..50))));
     for client in &clients {
         has(client, "all clusters", &names(0..50)).await;
     }
-    servers.iter_mut().for_each(|server| server.set(&BTreeSet::new()));
+    servers.iter_mut().for_each(|server| server.set(CDS, Bodies::new()));
     bench.holds(100).await;
     let shown = bench.brakes().await;
     let of = &shown["servers"][0];

@@ -22,6 +22,7 @@ use crate::log_lines::Lines;
 use crate::plane::{Plane, Stream};
 use crate::poller::{CLUSTERS, Poller};
 use crate::{BOTH, CDS, Relay, TWO, get, run, say};
+use weir_testkit::folder::Folder;
 
 pub(super) type Version = &'static SupportedProtocolVersion;
 pub(super) const VERSIONS: [Version; 2] = [&version::TLS12, &version::TLS13];
@@ -165,7 +166,7 @@ impl Connecting {
 
 #[tokio::test]
 async fn both_versions_of_tls_and_of_http_are_served_with_and_without_alpn() {
-    let mut world = World::with(Folder::new(), "", "").await;
+    let mut world = World::with(Folder::with_short_path("tls"), "", "").await;
     for version in VERSIONS {
         for alpn in ["h2", ""] {
             let connecting = Connecting { versions: vec![version], alpn, ..world.client(None) };
@@ -309,7 +310,7 @@ async fn nobody_gets_in_who_should_not_and_each_is_told_why() {
     for Stranger { tls, shows, alert, said, reason } in all {
         for version in VERSIONS {
             let (lines, _guard) = Lines::of_this_thread();
-            let folder = Folder::new();
+            let folder = Folder::with_short_path("tls");
             for (file, text) in
                 [("clients.pem", &clients.pem), ("prod.pem", &prod.pem), ("dev.pem", &dev.pem), ("clients.crl", &lists)]
             {
@@ -329,7 +330,7 @@ async fn nobody_gets_in_who_should_not_and_each_is_told_why() {
 #[tokio::test]
 async fn a_client_is_known_by_the_names_that_its_certificate_proves() {
     let [clients, prod] = ["clients", "prod"].map(Authority::named);
-    let folder = Folder::new();
+    let folder = Folder::with_short_path("tls");
     folder.write("clients.pem", &clients.pem);
     folder.write("prod.pem", &prod.pem);
     let optional = format!("client_auth: optional, {BY_BOTH}");
@@ -360,7 +361,7 @@ async fn a_client_is_known_by_the_names_that_its_certificate_proves() {
 #[tokio::test]
 async fn a_certificate_without_a_trust_domain_that_is_known_here_is_no_spiffe_identity() {
     let clients = Authority::named("clients");
-    let folder = Folder::new();
+    let folder = Folder::with_short_path("tls");
     folder.write("clients.pem", &clients.pem);
     let mut world = World::with(folder, BY_CA, "").await;
     let _client = world.served(Some(&clients.sign_uris(&["spiffe://prod.example/ns/pay"], WITH_DNS))).await;
@@ -390,7 +391,7 @@ async fn no_session_is_resumed_where_clients_show_certificates() {
     for version in VERSIONS {
         for (tls, kind) in [(BY_CA, HandshakeKind::Full), (OPTIONAL, HandshakeKind::Full), ("", HandshakeKind::Resumed)]
         {
-            let folder = Folder::new();
+            let folder = Folder::with_short_path("tls");
             folder.write("clients.pem", &clients.pem);
             let world = World::with(folder, tls, "").await;
             let identity = clients.sign("a");

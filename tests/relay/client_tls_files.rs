@@ -14,6 +14,7 @@ use crate::client_tls::{Connecting, World, config, write_server};
 use crate::plane::Plane;
 use crate::poller::{CLUSTERS, Poller};
 use crate::{BOTH, until};
+use weir_testkit::folder::Folder;
 
 /// The time limit for the effect of a change: two checks of the files, the spread, and what a slow machine needs.
 const BOUND: Duration = Duration::from_secs(18);
@@ -27,7 +28,7 @@ async fn shown(world: &World, roots: &Authority) -> Option<Vec<u8>> {
 
 #[tokio::test]
 async fn a_renewed_certificate_is_for_new_clients_and_ends_no_stream() {
-    let mut world = World::with(Folder::new(), "", "").await;
+    let mut world = World::with(Folder::with_short_path("tls"), "", "").await;
     let mut clients = Vec::new();
     for _ in 0..1_000 {
         clients.push(world.served(None).await);
@@ -56,7 +57,7 @@ fn replace(folder: &Folder, name: &str, content: &str) {
 
 #[tokio::test]
 async fn a_pair_that_is_half_written_or_does_not_match_changes_nothing_and_is_counted() {
-    let mut world = World::with(Folder::new(), "", "").await;
+    let mut world = World::with(Folder::with_short_path("tls"), "", "").await;
     let before = shown(&world, &world.own).await;
     let (expires, mut client) =
         (world.metric("weir_tls_certificate_expires_timestamp_seconds").await, world.served(None).await);
@@ -97,7 +98,7 @@ async fn a_pair_that_is_half_written_or_does_not_match_changes_nothing_and_is_co
 
 #[tokio::test]
 async fn a_relay_does_not_start_with_files_that_cannot_be_used() {
-    let (folder, plane, own) = (Folder::new(), Plane::start(&BOTH).await, Authority::new());
+    let (folder, plane, own) = (Folder::with_short_path("tls"), Plane::start(&BOTH).await, Authority::new());
     let refused = async |tls: &str| match crate::bind(config(&folder, &plane, tls, "")).await {
         Ok(_) => panic!("it starts with {tls}"),
         Err(error) => format!("{error:#}"),
@@ -183,7 +184,7 @@ impl Crowd {
 #[tokio::test]
 async fn clients_of_a_ca_that_is_removed_end_and_no_others() {
     let [leaving, staying] = ["leaving", "staying"].map(Authority::named);
-    let folder = Folder::new();
+    let folder = Folder::with_short_path("tls");
     folder.write("clients.pem", &(leaving.pem.clone() + &staying.pem));
     let mut world = World::with(folder, "client_auth: optional, client_ca: clients.pem", "").await;
     let (concerned, other) = (leaving.sign("a"), staying.sign("b"));
@@ -196,7 +197,7 @@ async fn clients_of_a_ca_that_is_removed_end_and_no_others() {
 #[tokio::test]
 async fn clients_whose_certificate_is_revoked_end_and_no_others() {
     let clients = Authority::named("clients");
-    let folder = Folder::new();
+    let folder = Folder::with_short_path("tls");
     folder.write("clients.pem", &clients.pem);
     folder.write("clients.crl", &clients.revoke(&[], 2100));
     let mut world = World::with(folder, "client_ca: clients.pem, crl: clients.crl", "").await;
@@ -209,7 +210,7 @@ async fn clients_whose_certificate_is_revoked_end_and_no_others() {
 #[tokio::test]
 async fn clients_of_a_bundle_that_is_changed_end_and_those_of_other_domains_do_not() {
     let [prod, next, dev] = ["prod", "next", "dev"].map(Authority::named);
-    let folder = Folder::new();
+    let folder = Folder::with_short_path("tls");
     folder.write("prod.pem", &prod.pem);
     folder.write("dev.pem", &dev.pem);
     let tls = "trust_domains: [{name: prod.example, bundle: prod.pem}, {name: dev.example, bundle: dev.pem}]";
@@ -226,7 +227,7 @@ async fn clients_of_a_bundle_that_is_changed_end_and_those_of_other_domains_do_n
 #[tokio::test]
 async fn a_client_ends_with_its_certificate_and_no_other_does() {
     let clients = Authority::named("clients");
-    let folder = Folder::new();
+    let folder = Folder::with_short_path("tls");
     folder.write("clients.pem", &clients.pem);
     let mut world = World::with(folder, "client_ca: clients.pem", "").await;
     let (concerned, other) = (clients.sign_for("a", Duration::from_secs(8)), clients.sign("b"));
@@ -237,7 +238,7 @@ async fn a_client_ends_with_its_certificate_and_no_other_does() {
 #[tokio::test]
 async fn files_that_cannot_be_used_do_not_end_clients_and_do_not_keep_others_from_being_judged() {
     let clients = Authority::named("clients");
-    let folder = Folder::new();
+    let folder = Folder::with_short_path("tls");
     folder.write("clients.pem", &clients.pem);
     folder.write("clients.crl", &clients.revoke(&[], 2100));
     let mut world = World::with(folder, "client_ca: clients.pem, crl: clients.crl", "").await;

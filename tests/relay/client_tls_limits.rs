@@ -7,9 +7,10 @@ use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use crate::certificates::{Authority, Folder};
+use crate::certificates::Authority;
 use crate::client::PATIENCE;
 use crate::client_tls::World;
+use weir_testkit::folder::Folder;
 
 async fn reached(world: &World, key: &str) -> u64 {
     world.metric(&format!("weir_limit_reached_total{{limit=\"limits.{key}\"}}")).await
@@ -23,7 +24,7 @@ async fn is_closed(mut socket: TcpStream) {
 
 #[tokio::test]
 async fn a_handshake_that_takes_its_client_too_long_is_closed() {
-    let world = World::with(Folder::new(), "", "limits: {handshake_timeout: 300ms}").await;
+    let world = World::with(Folder::with_short_path("tls"), "", "limits: {handshake_timeout: 300ms}").await;
     let silent = TcpStream::connect(world.relay.address).await.unwrap();
     let mut slow = TcpStream::connect(world.relay.address).await.unwrap();
     let began = Instant::now();
@@ -38,7 +39,7 @@ async fn a_handshake_that_takes_its_client_too_long_is_closed() {
 
 #[tokio::test]
 async fn slow_handshakes_keep_nobody_from_being_served() {
-    let mut world = World::with(Folder::new(), "", "limits: {handshakes: 1}").await;
+    let mut world = World::with(Folder::with_short_path("tls"), "", "limits: {handshakes: 1}").await;
     let mut neighbour = world.served(None).await;
     let mut slow = Vec::new();
     for _ in 0..50 {
@@ -55,7 +56,7 @@ async fn slow_handshakes_keep_nobody_from_being_served() {
 
 #[tokio::test]
 async fn handshakes_are_charged_until_they_end() {
-    let world = World::with(Folder::new(), "", "").await;
+    let world = World::with(Folder::with_short_path("tls"), "", "").await;
     let charged = async || world.metric("weir_memory_charged_bytes{to=\"common\"}").await;
     let before = charged().await;
     let mut slow = Vec::new();
@@ -71,7 +72,7 @@ async fn handshakes_are_charged_until_they_end() {
 
 #[tokio::test]
 async fn handshakes_beyond_the_limit_wait_and_none_is_refused() {
-    let mut world = World::with(Folder::new(), "", "limits: {handshakes: 1}").await;
+    let mut world = World::with(Folder::with_short_path("tls"), "", "limits: {handshakes: 1}").await;
     let mut neighbour = world.served(None).await;
     let mut crowd = JoinSet::new();
     for _ in 0..100 {
@@ -87,7 +88,7 @@ async fn handshakes_beyond_the_limit_wait_and_none_is_refused() {
 #[tokio::test]
 async fn an_address_with_too_many_handshakes_is_closed_until_some_are_done() {
     let clients = Authority::named("clients");
-    let folder = Folder::new();
+    let folder = Folder::with_short_path("tls");
     folder.write("clients.pem", &clients.pem);
     let limits = "limits: {handshakes_per_address: 2, handshake_timeout: 2s}";
     let mut world = World::with(folder, "client_ca: clients.pem", limits).await;
@@ -116,7 +117,7 @@ async fn established_streams_are_served_while_five_hundred_clients_connect_at_on
     let _turn = super::HEAVY.lock().await;
     for limit in [16, 100_000] {
         let clients = Authority::named("clients");
-        let folder = Folder::new();
+        let folder = Folder::with_short_path("tls");
         folder.write("clients.pem", &clients.pem);
         let mut world =
             World::with(folder, "client_ca: clients.pem", &format!("limits: {{handshakes: {limit}}}")).await;

@@ -13,7 +13,7 @@ use tonic::transport::{Channel, Endpoint};
 use tonic::{Request as Call, Status, Streaming};
 use tonic_prost::ProstCodec;
 
-use super::client::{PATIENCE, node};
+use super::client::PATIENCE;
 use super::poller::{CLUSTERS, Poller};
 use super::*;
 
@@ -68,16 +68,11 @@ pub(super) type Responses = Streaming<DeltaDiscoveryResponse>;
 
 /// Opens a stream, with this header besides those of gRPC.
 async fn open_with(channel: &Channel, header: Option<String>) -> Result<(Requests, Responses), Status> {
-    let mut grpc = Grpc::new(channel.clone());
-    grpc.ready().await.map_err(|error| Status::unknown(error.to_string()))?;
-    let (requests, stream) = mpsc::unbounded_channel();
-    let first = DeltaDiscoveryRequest { node: node("web"), type_url: CDS.into(), ..Default::default() };
-    requests.send(first).unwrap();
-    let mut call = Call::new(UnboundedReceiverStream::new(stream));
-    header.map(|header| call.metadata_mut().insert("x-long", header.parse().unwrap()));
-    let path = "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources".parse().unwrap();
-    let codec: ProstCodec<DeltaDiscoveryRequest, DeltaDiscoveryResponse> = ProstCodec::default();
-    Ok((requests, grpc.streaming(call, path, codec).await?.into_inner()))
+    let headers: Vec<_> = header.iter().map(|header| ("x-long", header.as_str())).collect();
+    match Client::call_for_clusters(channel.clone(), &headers, "web").await? {
+        Client::Delta(requests, responses) => Ok((requests, responses)),
+        Client::Sotw(..) => unreachable!(),
+    }
 }
 
 pub(super) async fn open(channel: &Channel) -> Result<(Requests, Responses), Status> {

@@ -133,7 +133,7 @@ async fn xlat_12_a_message_on_its_way_for_long_is_no_end_of_the_set_and_no_reaso
 #[tokio::test]
 async fn fb_9_fb_24_a_primary_that_comes_back_slowly_takes_nothing_away() {
     let names = thirty();
-    let (first, second) = (scripts::any_address().await, Pieces::start(&names).await);
+    let (first, second) = (any_address().await, Pieces::start(&names).await);
     second.reaches_all();
     let relay = hasty_relay(&[first, second.address]).await;
     let mut clients = Vec::new();

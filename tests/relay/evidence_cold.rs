@@ -10,9 +10,10 @@ use super::evidence::{relay_with_options, servers};
 use super::failover::{content_of, standing};
 use super::holder::{ALL_CLUSTERS, Holder, UNKNOWN};
 use super::poller::{CLUSTERS, Poller};
-use super::scripts::{Server, Way};
 use super::services::fetch;
 use super::*;
+use weir_testkit::script::Way;
+use weir_testkit::server::Server;
 
 const HOUR: Duration = Duration::from_secs(3600);
 /// The limit for a reply at once: more than the relay needs, and far below any timer for which it could be waiting.

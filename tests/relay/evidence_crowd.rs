@@ -8,8 +8,9 @@ use tokio::net::TcpStream;
 use super::evidence::{relay_with_options, servers};
 use super::flock::Flock;
 use super::holder::{ALL_CLUSTERS, Holder, Wish};
-use super::scripts::{Server, Way};
 use super::*;
+use weir_testkit::script::Way;
+use weir_testkit::server::Server;
 
 /// A connect that takes longer was dropped by the kernel once: the kernel repeats it after a second.
 const BEFORE_A_RETRY: Duration = Duration::from_millis(900);

@@ -1,19 +1,14 @@
 //! Silence counts as absence only with a sign of life on the same connection: not on a broken network, with a hanging server, or with a server
 //! whose gateway answers for it.
 
-use std::convert::Infallible;
-
-use http::{Request as Call, Response as Reply, StatusCode};
-use http_body_util::Empty;
-use hyper::body::Incoming;
-use tokio::net::TcpListener;
-
 use super::evidence::{relay_with_options, servers};
 use super::holder::{Holder, Wish};
 use super::partition::Partition;
 use super::pieces::Pieces;
-use super::scripts::{Server, Way};
+use super::plane::{Answers, Habits};
 use super::*;
+use weir_testkit::script::Way;
+use weir_testkit::server::Server;
 
 const TIMER: Duration = Duration::from_millis(300);
 /// Long after the time at which silence would have counted as absence.
@@ -81,50 +76,19 @@ async fn fb_32_up_36_a_server_that_hangs_is_left_for_the_next_and_nothing_of_it_
 }
 
 /// A gateway before a hanging control plane: it forwards discovery calls, which wait, and answers other calls with 404.
-pub async fn a_gateway_that_knows_discovery_alone(listener: TcpListener) {
-    let mut connections = tokio::task::JoinSet::new();
-    loop {
-        let (socket, _) = listener.accept().await.unwrap();
-        let service = hyper::service::service_fn(|call: Call<Incoming>| async move {
-            if call.uri().path().ends_with("AggregatedResources") {
-                std::future::pending::<()>().await;
-            }
-            let unknown = Reply::builder().status(StatusCode::NOT_FOUND).header("content-type", "text/plain");
-            Ok::<_, Infallible>(unknown.body(Empty::<bytes::Bytes>::new()).unwrap())
-        });
-        connections.spawn(async move {
-            let builder = hyper::server::conn::http2::Builder::new(hyper_util::rt::TokioExecutor::new());
-            let _ = builder.serve_connection(hyper_util::rt::TokioIo::new(socket), service).await;
-        });
-    }
-}
-
-/// Answers each HTTP/1.1 request with 404.
-pub(super) async fn a_server_without_anything(listener: TcpListener) {
-    let mut connections = tokio::task::JoinSet::new();
-    loop {
-        let (socket, _) = listener.accept().await.unwrap();
-        let service = hyper::service::service_fn(|_: Call<Incoming>| async move {
-            let unknown = Reply::builder().status(StatusCode::NOT_FOUND);
-            Ok::<_, Infallible>(unknown.body(Empty::<bytes::Bytes>::new()).unwrap())
-        });
-        connections.spawn(async move {
-            let connection = hyper::server::conn::http1::Builder::new();
-            let _ = connection.serve_connection(hyper_util::rt::TokioIo::new(socket), service).await;
-        });
-    }
+pub(super) async fn a_gateway_that_knows_discovery_alone() -> Plane {
+    let answers = Answers::Http(404);
+    Plane::with(plane::own_address(), Habits { answers, late_headers: true, ..Habits::default() }).await
 }
 
 #[tokio::test]
 async fn up_36_what_a_gateway_says_by_plain_http_is_no_sign_of_life_of_the_server_behind_it() {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let gateway = listener.local_addr().unwrap();
-    let serving = tokio::spawn(a_gateway_that_knows_discovery_alone(listener));
+    let gateway = a_gateway_that_knows_discovery_alone().await;
     let relay =
-        relay_with_options(&servers(&[gateway], ""), "", |options| options.upstream.resource_timer = TIMER).await;
+        relay_with_options(&servers(&[gateway.address], ""), "", |options| options.upstream.resource_timer = TIMER)
+            .await;
     let requested = Holder::new(relay.address, Variant::Delta, A).await;
     let stated = Holder::of(relay.address, Variant::Delta, A, &["a".to_owned()]).await;
     tokio::time::sleep(LONG_AFTER).await;
     [&requested, &stated].into_iter().for_each(Holder::has_lost_nothing);
-    serving.abort();
 }

@@ -1,20 +1,11 @@
 //! What makes a relay without clients ready: which servers it asks, which answers count, and what happens to the connection on which it asks.
 
-use std::future::ready;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
-
-use http::{Request as Call, Response as Reply};
-use http_body_util::{BodyExt, Full};
-use hyper::body::Incoming;
-use hyper::service::service_fn;
-use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
-use tokio::task::JoinHandle;
 
 use super::life::response;
-use super::life::server::{Answers, Server};
+use super::plane::{Answers, Habits};
+use super::rest_plane::RestPlane;
 use super::*;
 
 /// Waits until the relay is ready.
@@ -49,61 +40,15 @@ async fn start_at(address: SocketAddr, servers: &[SocketAddr]) -> Relay {
     start(&format!("listen: [{{address: '{address}'}}]\n{}", list(servers))).await
 }
 
-/// A server whose health check answers with this status. It counts its connections.
-struct Spoken {
-    address: SocketAddr,
-    status: Arc<AtomicU8>,
-    task: JoinHandle<()>,
-}
-
-impl Spoken {
-    async fn start(status: u8) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
-        let status = Arc::new(AtomicU8::new(status));
-        let says = status.clone();
-        let task = tokio::spawn(async move {
-            loop {
-                let (socket, _) = listener.accept().await.unwrap();
-                let says = says.clone();
-                let service = service_fn(move |call: Call<Incoming>| {
-                    let message = vec![0, 0, 0, 0, 2, 8, says.load(Ordering::Relaxed)];
-                    let grpc = Reply::builder().header("content-type", "application/grpc");
-                    let mut trailers = http::HeaderMap::new();
-                    let reply = match call.uri().path() {
-                        "/grpc.health.v1.Health/Check" => {
-                            trailers.insert("grpc-status", 0.into());
-                            grpc.body(Full::from(message).with_trailers(ready(Some(Ok(trailers)))))
-                        }
-                        _ => grpc
-                            .header("grpc-status", "12")
-                            .body(Full::<bytes::Bytes>::default().with_trailers(ready(Some(Ok(trailers))))),
-                    };
-                    async move { reply }
-                });
-                let builder = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
-                let connection = builder.serve_connection(TokioIo::new(socket), service);
-                tokio::spawn(async move { drop(connection.await) });
-            }
-        });
-        Self { address, status, task }
-    }
-}
-
-impl Drop for Spoken {
-    fn drop(&mut self) {
-        self.task.abort();
-    }
-}
-
 #[tokio::test]
 async fn a_server_with_a_health_service_has_to_say_serving() {
-    let server = Spoken::start(2).await;
+    let habits = Habits { variants: &[], answers: Answers::Health(2), ..Habits::default() };
+    let server = Plane::with(plane::own_address(), habits).await;
     let relay = start_with(&[server.address], "").await;
     is_not_ready(&relay, &format!("http://{}: its health check says NOT_SERVING", server.address)).await;
-    server.status.store(1, Ordering::Relaxed);
+    server.answer(Answers::Health(1));
     is_ready(&relay).await;
-    server.status.store(2, Ordering::Relaxed);
+    server.answer(Answers::Health(2));
     assert_eq!(probe(relay.admin, "/ready").await.0, 200, "for good");
 }
 
@@ -123,16 +68,13 @@ async fn a_gateway_does_not_answer_for_a_server_that_is_not_behind_it_nor_keep_o
     let text = |address| {
         format!("listen: [{{address: '127.0.0.1:0'}}]\nupstream: {{servers: [{{uri: 'http://{address}', {quick}}}]}}\n")
     };
-    let gateway = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = gateway.local_addr().unwrap();
-    let serving = tokio::spawn(super::evidence_silence::a_gateway_that_knows_discovery_alone(gateway));
-    let relay = start(&text(address)).await;
+    let gateway = super::evidence_silence::a_gateway_that_knows_discovery_alone().await;
+    let relay = start(&text(gateway.address)).await;
     is_not_ready(
         &relay,
         "; nor to a call: an empty stream has no answer in time; an empty stream has no answer in time",
     )
     .await;
-    serving.abort();
     for (refuses, answers) in [
         (Answers::NoRoute(12, Some(14)), Answers::NoRoute(12, Some(0))),
         (Answers::Refused(16, Some(14)), Answers::Refused(16, Some(0))),
@@ -140,7 +82,7 @@ async fn a_gateway_does_not_answer_for_a_server_that_is_not_behind_it_nor_keep_o
         (Answers::NoRouteInWords(12, Some(14)), Answers::NoRouteInWords(12, Some(0))),
         (Answers::Refused(16, None), Answers::Refused(7, Some(0))),
     ] {
-        let server = Server::start(refuses).await;
+        let server = Plane::answering(refuses).await;
         let relay = start(&text(server.address)).await;
         is_not_ready(&relay, "; nor to a call: ").await;
         server.answer(answers);
@@ -150,7 +92,7 @@ async fn a_gateway_does_not_answer_for_a_server_that_is_not_behind_it_nor_keep_o
 
 #[tokio::test]
 async fn any_server_of_any_list_makes_a_relay_ready_and_one_that_is_never_asked_for_does_not_hold_it_up() {
-    let nowhere = super::scripts::any_address().await;
+    let nowhere = any_address().await;
     let plane = Plane::start(&BOTH).await;
     let fallback = start_with(&[nowhere, plane.address], "").await;
     is_ready(&fallback).await;
@@ -164,7 +106,7 @@ async fn any_server_of_any_list_makes_a_relay_ready_and_one_that_is_never_asked_
 
 #[tokio::test]
 async fn a_relay_is_ready_after_a_time_if_that_is_configured() {
-    let nowhere = super::scripts::any_address().await;
+    let nowhere = any_address().await;
     let relay = start_with(&[nowhere], "ready_after: 3s\n").await;
     is_not_ready(&relay, "no answer from a server yet").await;
     is_ready(&relay).await;
@@ -197,7 +139,7 @@ async fn says(listener: TcpListener, status: impl Fn(&str) -> u16) {
 
 #[tokio::test]
 async fn a_server_that_is_polled_has_to_answer_over_http() {
-    let nowhere = super::scripts::any_address().await;
+    let nowhere = any_address().await;
     let text = format!("listen: [{{address: '127.0.0.1:0'}}]\nupstream: {{servers: [{{rest: 'http://{nowhere}'}}]}}\n");
     let relay = start(&text).await;
     is_not_ready(&relay, &format!("no answer from a server yet: http://{nowhere} (REST): ")).await;
@@ -217,16 +159,15 @@ async fn a_server_that_is_polled_has_to_answer_over_http() {
     let forbidding = tokio::spawn(says(forbids, |head| if head.contains("discovery:nothing") { 403 } else { 404 }));
     is_ready(&start(&other).await).await; // the server rejects the unknown type, and not the relay
     forbidding.abort();
-    let server = super::plane::listen_at(nowhere).await;
-    let serving = tokio::spawn(super::evidence_silence::a_server_without_anything(server));
+    let _server = RestPlane::start_at(nowhere, None).await; // it has nothing
     is_ready(&relay).await;
-    serving.abort();
 }
 
 #[tokio::test]
 async fn the_connection_is_kept_for_the_first_view_and_closed_after_the_linger_time_without_one() {
     for most_streams in [None, Some(1)] {
-        let mut server = Server::start_limited("127.0.0.1:0".parse().unwrap(), Answers::Status(12), most_streams).await;
+        let mut server =
+            Plane::with(plane::own_address(), Habits { max_streams: most_streams, ..Habits::default() }).await;
         let relay = start_with(&[server.address], "").await;
         is_ready(&relay).await;
         let mut client = Client::connect(relay.address, Variant::Delta).await;
@@ -236,7 +177,7 @@ async fn the_connection_is_kept_for_the_first_view_and_closed_after_the_linger_t
         assert_eq!(client.sent().await.set, ["a"]);
         assert_eq!((stream.connection, server.connections()), (0, 1), "{most_streams:?}");
     }
-    let server = Server::start(Answers::Status(12)).await;
+    let server = Plane::answering(Answers::Status(12)).await;
     let relay = start_with(&[server.address], "limits: {linger: 100ms}\n").await;
     is_ready(&relay).await;
     until("it is closed", async || server.connections() == 0).await;
@@ -245,8 +186,8 @@ async fn the_connection_is_kept_for_the_first_view_and_closed_after_the_linger_t
 
 #[tokio::test]
 async fn two_relays_that_are_each_others_fallback_wait_for_a_server_and_not_for_one_another() {
-    let nowhere = super::scripts::any_address().await;
-    let (one, other) = (super::scripts::any_address().await, super::scripts::any_address().await);
+    let nowhere = any_address().await;
+    let (one, other) = (any_address().await, any_address().await);
     let (first, second) = (start_at(one, &[nowhere, other]).await, start_at(other, &[nowhere, one]).await);
     for (relay, fallback) in [(&first, other), (&second, one)] {
         is_not_ready(relay, &format!("http://{fallback}: its health check says NOT_SERVING")).await;
@@ -259,7 +200,7 @@ async fn two_relays_that_are_each_others_fallback_wait_for_a_server_and_not_for_
 
 #[tokio::test]
 async fn a_relay_is_ready_by_a_relay_that_is_its_fallback_and_has_something() {
-    let nowhere = super::scripts::any_address().await;
+    let nowhere = any_address().await;
     let plane = Plane::start(&BOTH).await;
     let old = start_with(&[plane.address], "").await;
     is_ready(&old).await;
@@ -270,9 +211,9 @@ async fn a_relay_is_ready_by_a_relay_that_is_its_fallback_and_has_something() {
 #[tokio::test]
 async fn three_tiers_become_ready_in_whatever_order_they_start() {
     for upwards in [true, false] {
-        let plane = super::scripts::any_address().await;
-        let (middle, top) = (super::scripts::any_address().await, super::scripts::any_address().await);
-        let mut tiers = [(top, plane), (middle, top), (super::scripts::any_address().await, middle)];
+        let plane = any_address().await;
+        let (middle, top) = (any_address().await, any_address().await);
+        let mut tiers = [(top, plane), (middle, top), (any_address().await, middle)];
         if upwards {
             tiers.reverse();
         }

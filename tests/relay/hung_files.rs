@@ -6,7 +6,8 @@ use std::process::Command;
 use weir::config::Config;
 
 use super::*;
-use crate::certificates::{Authority, Folder};
+use crate::certificates::Authority;
+use weir_testkit::folder::Folder;
 
 /// A pipe in place of a file. Dropping it lets its readers continue.
 pub(super) struct Hung(PathBuf);
@@ -30,7 +31,7 @@ impl Drop for Hung {
 #[tokio::test]
 async fn a_file_that_hangs_costs_its_server_and_the_next_of_the_list_serves() {
     for (name, keys) in [("token", "tls: {ca: ca.pem}, token_file: token"), ("ca.pem", "tls: {ca: ca.pem}")] {
-        let (authority, folder) = (Authority::new(), Folder::new());
+        let (authority, folder) = (Authority::new(), Folder::with_short_path("tls"));
         if name != "ca.pem" {
             folder.write("ca.pem", &authority.pem);
         }

@@ -14,11 +14,12 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use tonic::transport::Channel;
 
-use super::certificates::{Authority, Folder};
+use super::certificates::Authority;
 use super::client::{PATIENCE, channel_over};
 use super::connections::{is_healthy, is_served, names, open};
 use super::poller::{CLUSTERS, Poller};
 use super::*;
+use weir_testkit::folder::Folder;
 
 /// A relay that identifies its clients by their certificates, and a neighbour: a client that has one cluster.
 struct World {
@@ -37,7 +38,8 @@ const NEIGHBOUR: Option<&str> = Some("neighbour.example");
 
 impl World {
     async fn with(limits: &str) -> Self {
-        let (mut plane, authority, folder) = (Plane::start(&BOTH).await, Authority::new(), Folder::new());
+        let (mut plane, authority, folder) =
+            (Plane::start(&BOTH).await, Authority::new(), Folder::with_short_path("tls"));
         let own = authority.sign("localhost");
         for (file, text) in [("ca.pem", &authority.pem), ("weir.pem", &own.certificate), ("weir.key", &own.key)] {
             folder.write(file, text);

@@ -7,7 +7,7 @@ use http::HeaderMap;
 use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinSet;
 
-use super::key_headers::{Caller, call_as, channel};
+use super::key_headers::{call_as, channel};
 use super::plane::{Calls, SeenCall};
 use super::refused_types::{MADE_UP, UNKNOWN};
 use super::*;
@@ -135,7 +135,7 @@ async fn every_call_of_a_view_carries_its_header_and_no_call_another_s() {
             std::future::pending(),
         );
         let channel = channel(&relay).await;
-        let mut callers: Vec<Caller> = Vec::new();
+        let mut callers: Vec<Client> = Vec::new();
         for cluster in CLUSTERS {
             let mut caller = call_as(&channel, cluster, &[&token_of(cluster)]).await.unwrap();
             assert_eq!(caller.names().await.unwrap(), ["a"], "{up:?}: {cluster}");
@@ -143,7 +143,7 @@ async fn every_call_of_a_view_carries_its_header_and_no_call_another_s() {
         }
         first.is_looked_at(2).await;
         // A trial has one stream for the tried type, and one for a type that the server accepts.
-        callers.iter().for_each(|caller| caller.ask_for(MADE_UP, "x"));
+        callers.iter().for_each(|caller| caller.ask(MADE_UP, &["x"], None));
         first.has("trials of both views", 2, is_stream).await;
         until("the type is refused in both", async || {
             get(relay.admin, "/upstreams").await.matches("\"REFUSED\"").count() >= CLUSTERS.len()
@@ -155,7 +155,7 @@ async fn every_call_of_a_view_carries_its_header_and_no_call_another_s() {
         // The clients then request names that are not cached, so that the relay needs the next server.
         let calls = first.plane.calls.clone();
         first.plane.kill().await;
-        callers.iter().for_each(|caller| caller.ask_for(EDS, "hosts"));
+        callers.iter().for_each(|caller| caller.ask(EDS, &["hosts"], None));
         second.has("streams to the next server", 1, is_stream).await;
         second.is_looked_at(2).await;
         judge(&calls);

@@ -5,10 +5,10 @@ use serde_json::{Value, json};
 use weir_core::proto::node::Node;
 
 use super::asking::{SDS, deltas, made};
-use super::certificates::Folder;
 use super::refused_types::ROUTES;
 use super::status::weir;
 use super::*;
+use weir_testkit::folder::Folder;
 
 /// Resources, by type.
 type Content = Vec<(&'static str, Vec<(&'static str, Any)>)>;
@@ -67,7 +67,7 @@ fn content(prefix: &str, word: &str) -> Content {
 
 /// Creates a folder with a configuration, and with nodes that differ in their names, and in these clusters.
 fn world(clusters: [&str; 2]) -> Folder {
-    let folder = Folder::new();
+    let folder = Folder::with_short_path("tls");
     let text = "listen: [{address: '127.0.0.1:0'}]\nupstream: {servers: [{uri: 'http://127.0.0.1:1'}]}\n\
                 views: {key: [cluster]}\n";
     folder.write("relay.yaml", text);

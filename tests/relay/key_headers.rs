@@ -1,12 +1,7 @@
 //! Request headers in the sharing key: each view shows its own headers to the control plane, and a rejection concerns only new streams of that view.
 
-use tokio::sync::mpsc;
-use tokio_stream::wrappers::UnboundedReceiverStream;
-use tonic::client::Grpc;
+use tonic::Status;
 use tonic::transport::{Channel, Endpoint};
-use tonic::{Request as Call, Status, Streaming};
-use tonic_prost::ProstCodec;
-use weir_core::proto::discovery::{DeltaDiscoveryRequest, DeltaDiscoveryResponse};
 
 use super::poller::CLUSTERS;
 use super::rest_plane::{Behaviour, RestPlane};
@@ -18,8 +13,6 @@ use super::*;
 const KEY: &str = "views: {key: [cluster, header.x-consul-token]}\n";
 const PERMISSION_DENIED: u8 = 7;
 
-type Requests = mpsc::UnboundedSender<DeltaDiscoveryRequest>;
-
 async fn start(plane: &Plane, up: Variant) -> Relay {
     run(crate::bind(config(plane.address, protocol_of(up), KEY)).await.unwrap(), std::future::pending())
 }
@@ -28,53 +21,18 @@ pub(super) async fn channel(relay: &Relay) -> Channel {
     Endpoint::from_shared(format!("http://{}", relay.address)).unwrap().connect().await.unwrap()
 }
 
-/// A client that shows a token, and subscribes to all clusters.
-pub(super) struct Caller {
-    requests: Requests,
-    responses: Streaming<DeltaDiscoveryResponse>,
-}
-
-async fn call(channel: &Channel, token: Option<&str>) -> Result<Caller, Status> {
+/// Opens a stream of a client that shows a token, and subscribes to all clusters.
+async fn call(channel: &Channel, token: Option<&str>) -> Result<Client, Status> {
     call_showing(channel, token.as_slice()).await
 }
 
-async fn call_showing(channel: &Channel, tokens: &[&str]) -> Result<Caller, Status> {
+async fn call_showing(channel: &Channel, tokens: &[&str]) -> Result<Client, Status> {
     call_as(channel, "web", tokens).await
 }
 
-pub(super) async fn call_as(channel: &Channel, cluster: &str, tokens: &[&str]) -> Result<Caller, Status> {
-    let mut grpc = Grpc::new(channel.clone());
-    grpc.ready().await.map_err(|error| Status::unknown(error.to_string()))?;
-    let (requests, stream) = mpsc::unbounded_channel();
-    let first = DeltaDiscoveryRequest { node: client::node(cluster), type_url: CDS.into(), ..Default::default() };
-    requests.send(first).unwrap();
-    let mut call = Call::new(UnboundedReceiverStream::new(stream));
-    for token in tokens {
-        call.metadata_mut().append("x-consul-token", token.parse().unwrap());
-    }
-    let path = "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources".parse().unwrap();
-    let codec: ProstCodec<DeltaDiscoveryRequest, DeltaDiscoveryResponse> = ProstCodec::default();
-    let responses = grpc.streaming(call, path, codec).await?.into_inner();
-    Ok(Caller { requests, responses })
-}
-
-impl Caller {
-    fn ask(&self, url: &str) {
-        self.requests.send(DeltaDiscoveryRequest { type_url: url.into(), ..Default::default() }).unwrap();
-    }
-
-    pub(super) fn ask_for(&self, url: &str, name: &str) {
-        let (type_url, names) = (url.into(), vec![name.to_owned()]);
-        let request =
-            DeltaDiscoveryRequest { type_url, resource_names_subscribe: names, ..DeltaDiscoveryRequest::default() };
-        self.requests.send(request).unwrap();
-    }
-
-    pub(super) async fn names(&mut self) -> Result<Vec<String>, Status> {
-        let response = tokio::time::timeout(client::PATIENCE, self.responses.message()).await.expect("no response")?;
-        let response = response.ok_or_else(|| Status::ok("the end"))?;
-        Ok(response.resources.into_iter().map(|resource| resource.name).collect())
-    }
+pub(super) async fn call_as(channel: &Channel, cluster: &str, tokens: &[&str]) -> Result<Client, Status> {
+    let headers: Vec<_> = tokens.iter().map(|token| ("x-consul-token", *token)).collect();
+    Client::call_for_clusters(channel.clone(), &headers, cluster).await
 }
 
 /// Returns the first response or status of a new stream with a token.
@@ -254,7 +212,7 @@ async fn a_type_that_one_token_may_not_read_is_no_refusal_of_the_token_though_ot
             let mut stream = plane.stream().await;
             say(&stream, "1", &[(token, "1")], &[(token, "1")], &[]);
             assert_eq!(caller.names().await.unwrap(), [token]);
-            caller.ask(LDS);
+            caller.ask(LDS, &[], None);
             requested(&mut stream, LDS).await;
             if token == "reads-all" {
                 stream.respond(&listeners(up));

@@ -4,8 +4,10 @@ use weir_core::proto::node::Node;
 
 use super::failover::{content_of, relay_over, standing};
 use super::flock::Flock;
-use super::scripts::{Nobody, Outage, Server, Way, any_address};
 use super::*;
+use weir_testkit::outage::{Nobody, Outage};
+use weir_testkit::script::Way;
+use weir_testkit::server::Server;
 
 const EACH: usize = 50;
 

@@ -5,10 +5,11 @@ use tokio::sync::oneshot;
 
 use super::client::{PATIENCE, node};
 use super::load_plane::{LoadClient, LoadPlane};
-use super::scripts::{Server, Way};
 use super::*;
 use weir_core::proto::loads::{ClusterStats, LoadStatsRequest, LoadStatsResponse, UpstreamLocalityStats};
 use weir_core::proto::node::Node;
+use weir_testkit::script::Way;
+use weir_testkit::server::Server;
 
 pub(super) async fn loads_relay(plane: SocketAddr, rest: &str) -> Relay {
     let config = config(plane, "", &format!("views: {{key: [cluster]}}\n{rest}"));

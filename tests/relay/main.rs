@@ -7,14 +7,11 @@ mod against;
 mod asking;
 mod audit;
 mod brakes;
-mod certificates;
-mod client;
 mod client_status;
 mod client_tls;
 mod client_tls_files;
 mod client_tls_limits;
 mod client_tls_reload;
-mod collector;
 mod compressed_replies;
 mod compression;
 mod connections;
@@ -39,8 +36,6 @@ mod failover;
 mod files;
 mod first_answer;
 mod flock;
-#[path = "../support/gzip.rs"]
-mod gzip;
 mod health;
 mod holder;
 mod hung_files;
@@ -52,10 +47,8 @@ mod key_against;
 mod key_headers;
 mod ladder;
 mod large;
-mod last_errors;
 mod life;
 mod live;
-mod load_plane;
 mod load_quotas;
 mod loads;
 mod log_lines;
@@ -71,7 +64,6 @@ mod order_pace;
 mod origin;
 mod partition;
 mod pieces;
-mod plane;
 mod poller;
 mod probes;
 mod problems;
@@ -87,10 +79,8 @@ mod removals;
 mod replicas;
 mod request_size;
 mod rest;
-mod rest_plane;
 mod rest_source;
 mod rollout;
-mod scripts;
 mod server_headers;
 mod server_info;
 mod server_names;
@@ -104,7 +94,6 @@ mod sixteen_threads;
 mod status;
 mod storm;
 mod storm_far;
-mod strict_plane;
 mod symptoms;
 mod tap;
 mod tenants;
@@ -127,8 +116,6 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 
-use client::{Client, exchange};
-use plane::{Plane, Stream};
 use tonic::Code;
 use weir::app::App;
 use weir::config::Config;
@@ -138,11 +125,12 @@ use weir_core::proto::discovery::{
 use weir_core::proto::{Any, Request, Response};
 use weir_core::protocol::session::Variant;
 use weir_core::protocol::view::BrakeRules;
-
-const CDS: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
-const EDS: &str = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment";
-const LDS: &str = "type.googleapis.com/envoy.config.listener.v3.Listener";
-const BOTH: [Variant; 2] = [Variant::Sotw, Variant::Delta];
+use weir_testkit::address::any_address;
+use weir_testkit::client::{Client, exchange};
+use weir_testkit::plane::{Plane, Stream};
+use weir_testkit::resources::{BOTH, CDS, EDS, LDS, cluster, nonce_of, protocol_of, said, say, say_any, say_named};
+use weir_testkit::wait::until;
+use weir_testkit::{certificates, client, collector, gzip, last_errors, load_plane, plane, raw_http, rest_plane};
 
 /// Locked by each test that keeps the processors busy, so that these tests run one at a time. Others mostly wait, and run beside them.
 static HEAVY: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
@@ -200,114 +188,10 @@ fn run(app: App, stop: impl Future<Output = ()> + Send + 'static) -> Relay {
     Relay::new(address, admin, tokio::spawn(app.run_until(stop)))
 }
 
-/// Polls until a condition holds.
-async fn until(what: &str, holds: impl AsyncFn() -> bool) {
-    let looking = async {
-        while !holds().await {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    };
-    tokio::time::timeout(client::PATIENCE, looking).await.unwrap_or_else(|_| panic!("never: {what}"));
-}
-
-/// Returns a cluster whose body contains `content`.
-fn cluster(name: &str, content: &str) -> Any {
-    let mut value = vec![0x0a];
-    prost::encoding::encode_varint(name.len() as u64, &mut value);
-    value.extend(name.bytes());
-    value.extend([0xc2, 0x3e]);
-    prost::encoding::encode_varint(content.len() as u64, &mut value);
-    value.extend(content.bytes());
-    Any { type_url: CDS.into(), value: value.into() }
-}
-
-/// Sends the next SotW response of a type whose bodies are only names.
-fn say_any(stream: &Stream, url: &str, names: &[&str]) {
-    let named = |name: &&str| Any { type_url: url.into(), ..cluster(name, "") };
-    let resources = names.iter().map(named).collect();
-    let (version_info, nonce, type_url) = ("1".into(), "1".into(), url.into());
-    stream.respond(&Response::Sotw(DiscoveryResponse {
-        version_info,
-        resources,
-        type_url,
-        nonce,
-        ..Default::default()
-    }));
-}
-
-/// Waits until the relay requests a name, and sends a resource that has only that name.
-async fn say_named(stream: &mut Stream, url: &str, name: &str) {
-    let names = |request: &Request| match request {
-        Request::Sotw(request) => request.resource_names.clone(),
-        Request::Delta(request) => request.resource_names_subscribe.clone(),
-    };
-    loop {
-        let request = stream.request().await;
-        if request.type_url() == url && names(&request).iter().any(|requested| requested == name) {
-            break;
-        }
-    }
-    if stream.variant == Variant::Sotw {
-        return say_any(stream, url, &[name]);
-    }
-    let resource = Some(Any { type_url: url.into(), ..cluster(name, "") });
-    let resources = vec![Resource { name: name.into(), version: "1".into(), resource, ..Default::default() }];
-    let (type_url, nonce) = (url.into(), "1".into());
-    stream.respond(&Response::Delta(DeltaDiscoveryResponse { resources, type_url, nonce, ..Default::default() }));
-}
-
-/// Sends the next response.
-fn say(stream: &Stream, version: &str, whole: &[(&str, &str)], news: &[(&str, &str)], gone: &[&str]) {
-    stream.respond(&said(stream.variant, version, whole, news, gone));
-}
-
-/// Returns the next response: in SotW the complete set, in delta what is new and what is removed.
-fn said(variant: Variant, version: &str, whole: &[(&str, &str)], news: &[(&str, &str)], gone: &[&str]) -> Response {
-    match variant {
-        Variant::Sotw => Response::Sotw(DiscoveryResponse {
-            version_info: version.into(),
-            resources: whole.iter().map(|(name, content)| cluster(name, content)).collect(),
-            type_url: CDS.into(),
-            nonce: version.into(),
-            ..Default::default()
-        }),
-        Variant::Delta => {
-            let wrap = |(name, content): &(&str, &str)| Resource {
-                version: version.into(),
-                name: name.to_string(),
-                resource: Some(cluster(name, content)),
-                ..Default::default()
-            };
-            Response::Delta(DeltaDiscoveryResponse {
-                system_version_info: version.into(),
-                resources: news.iter().map(wrap).collect(),
-                removed_resources: gone.iter().map(ToString::to_string).collect(),
-                type_url: CDS.into(),
-                nonce: version.into(),
-                ..Default::default()
-            })
-        }
-    }
-}
-
-fn nonce_of(request: &Request) -> &str {
-    match request {
-        Request::Sotw(request) => &request.response_nonce,
-        Request::Delta(request) => &request.response_nonce,
-    }
-}
-
 async fn each_translation<F: Future<Output = ()>>(case: impl Fn(Variant, Variant) -> F) {
     for (up, down) in BOTH.into_iter().flat_map(|up| BOTH.map(|down| (up, down))) {
         println!("{up:?} upstream, {down:?} downstream");
         case(up, down).await;
-    }
-}
-
-fn protocol_of(variant: Variant) -> &'static str {
-    match variant {
-        Variant::Sotw => ", variant: sotw",
-        Variant::Delta => ", variant: delta",
     }
 }
 
@@ -320,5 +204,5 @@ async fn get(address: SocketAddr, path: &str) -> String {
 /// Returns status and body of a response.
 async fn probe(address: SocketAddr, path: &str) -> (u16, String) {
     let socket = tokio::net::TcpStream::connect(address).await.unwrap();
-    exchange(socket, &format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")).await
+    exchange(socket, &raw_http::request(&format!("GET {path}"))).await
 }

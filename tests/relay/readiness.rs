@@ -66,7 +66,7 @@ async fn probed(relay: &Relay, path: &str, status: u16, part: &str) {
 
 #[tokio::test]
 async fn a_relay_is_ready_once_a_server_has_answered_and_stays_so_in_an_outage() {
-    let nowhere = super::scripts::any_address().await;
+    let nowhere = any_address().await;
     let relay = relay(nowhere, "").await;
     let mut health = Health::of(&relay).await;
     let (mut all, mut ads) = (health.watch("").await, health.watch(ADS).await);
@@ -107,7 +107,7 @@ async fn a_relay_is_ready_once_a_server_has_answered_and_stays_so_in_an_outage()
 #[tokio::test]
 async fn the_log_says_why_a_relay_is_not_ready_and_that_it_is() {
     let (lines, _guard) = Lines::of_this_thread();
-    let nowhere = super::scripts::any_address().await;
+    let nowhere = any_address().await;
     let (stop, stopped) = oneshot::channel::<()>();
     let drain = "views: {key: [cluster]}\ndrain: {grace: 1s, spread: 10ms}\n";
     let mut relay = run(crate::bind(config(nowhere, "", drain)).await.unwrap(), async move { drop(stopped.await) });

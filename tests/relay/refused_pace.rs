@@ -56,7 +56,7 @@ async fn run_with(refused: Option<&str>, changes: usize) -> (Vec<Duration>, usiz
     for change in 0..changes {
         let begun = Instant::now();
         sent.push(begun);
-        plane.change.send(Box::leak((change + 2).to_string().into_boxed_str())).unwrap();
+        plane.change(&(change + 2).to_string());
         if let Some(refused) = refused.filter(|_| change == 1) {
             let client = Client::connect(relay.address, Variant::Delta).await;
             client.ask(refused, &["x"], Some("web"));

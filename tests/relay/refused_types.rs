@@ -1,10 +1,8 @@
 //! A control plane that ends a stream because of one type: clients that request the type learn of it, and all others are not affected.
 
-use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex};
-
-use tokio::sync::mpsc;
 use weir_core::proto::node::Node;
+use weir_testkit::script::{self, Set, Way};
+use weir_testkit::server::Server;
 
 use super::explain::situation;
 use super::reload::{World, text};
@@ -18,87 +16,33 @@ const UNAUTHENTICATED: u8 = 16;
 /// A control plane that serves clusters, and ends each stream that requests a type of those that it refuses.
 pub(super) struct Refusing {
     pub(super) address: SocketAddr,
-    /// The types that were requested on each stream, in the order of the streams.
-    streams: Arc<Mutex<Vec<BTreeSet<String>>>>,
-    /// Sets the content of the clusters from now on.
-    pub(super) change: mpsc::UnboundedSender<&'static str>,
-    task: tokio::task::JoinHandle<()>,
+    server: Server,
 }
 
 impl Refusing {
     pub(super) async fn start(refused: &'static [&'static str], status: u8) -> Self {
-        let mut plane = Plane::start(&BOTH).await;
-        let (address, streams) = (plane.address, Arc::<Mutex<Vec<BTreeSet<String>>>>::default());
-        let (change, mut changes) = mpsc::unbounded_channel::<&'static str>();
-        let seen = streams.clone();
-        let (now, versions) = tokio::sync::watch::channel("1");
-        let task = tokio::spawn(async move {
-            let mut serving = tokio::task::JoinSet::new();
-            loop {
-                tokio::select! {
-                    Some(stream) = plane.streams.recv() => {
-                        let at = seen.lock().unwrap().len();
-                        seen.lock().unwrap().push(BTreeSet::new());
-                        serving.spawn(serve(stream, refused, status, at, seen.clone(), versions.clone()));
-                    }
-                    Some(version) = changes.recv() => {
-                        now.send_replace(version);
-                    }
-                    else => return,
-                }
-            }
-        });
-        Self { address, streams, change, task }
+        let server = Server::start(Way::EndsForTypes(refused, status, having("1"))).await;
+        Self { address: server.address, server }
+    }
+
+    /// Sets the content of the clusters.
+    pub(super) fn change(&self, content: &str) {
+        self.server.change(|world| *world = having(content));
     }
 
     /// Returns how many streams have requested a type.
     fn with(&self, url: &str) -> usize {
-        self.streams.lock().unwrap().iter().filter(|types| types.contains(url)).count()
+        self.server.seen().types.iter().filter(|types| types.contains(url)).count()
     }
 
     /// Returns how many streams have requested a type together with others.
     pub(super) fn shared(&self, url: &str) -> usize {
-        let streams = self.streams.lock().unwrap();
-        streams.iter().filter(|types| types.contains(url) && types.len() > 1).count()
+        self.server.seen().types.iter().filter(|types| types.contains(url) && types.len() > 1).count()
     }
 }
 
-impl Drop for Refusing {
-    fn drop(&mut self) {
-        self.task.abort();
-    }
-}
-
-async fn serve(
-    mut stream: Stream,
-    refused: &[&str],
-    status: u8,
-    at: usize,
-    seen: Arc<Mutex<Vec<BTreeSet<String>>>>,
-    mut versions: tokio::sync::watch::Receiver<&'static str>,
-) {
-    let mut serves_clusters = false;
-    loop {
-        tokio::select! {
-            request = stream.requests.recv() => {
-                let Some(request) = request else { return };
-                seen.lock().unwrap()[at].insert(request.type_url().to_owned());
-                if refused.contains(&request.type_url()) || refused.contains(&"*") {
-                    stream.end_with(status);
-                    return;
-                }
-                if request.type_url() == CDS && nonce_of(&request).is_empty() && !serves_clusters {
-                    serves_clusters = true;
-                    let version = *versions.borrow_and_update();
-                    say(&stream, version, &[("a", version)], &[("a", version)], &[]);
-                }
-            }
-            Ok(()) = versions.changed(), if serves_clusters => {
-                let version = *versions.borrow_and_update();
-                say(&stream, version, &[("a", version)], &[("a", version)], &[]);
-            }
-        }
-    }
+fn having(content: &str) -> script::World {
+    script::World::from([(CDS, Set::from([("a".to_owned(), content.to_owned())]))])
 }
 
 pub(super) async fn upstreams(relay: &Relay) -> String {
@@ -142,7 +86,7 @@ async fn a_type_outside_of_the_table_that_the_server_refuses_never_ends_the_stre
             let page: serde_json::Value = serde_json::from_str(&get(relay.admin, &path).await).unwrap();
             situation(&page[0], "The server refuses the type", "unknown", "ends streams that request the type");
             assert!(get(relay.admin, "/clients?state=refused").await.contains("own.Debug"));
-            plane.change.send("2").unwrap();
+            plane.change("2");
             has(&mut honest, &mut changes).await;
             assert_eq!((plane.with(MADE_UP), plane.shared(MADE_UP)), (1, 0), "on a stream of its own");
             let shown = upstreams(&relay).await;
@@ -162,7 +106,7 @@ async fn a_type_of_the_table_that_the_server_refuses_costs_others_one_opening() 
         let curious = Client::connect(relay.address, Variant::Delta).await;
         curious.ask(ROUTES, &["x"], Some("web"));
         until("the type is refused", async || upstreams(&relay).await.contains("\"REFUSED\"")).await;
-        plane.change.send("2").unwrap();
+        plane.change("2");
         has(&mut honest, &mut changes).await;
         assert_eq!((plane.with(ROUTES), plane.shared(ROUTES)), (2, 1), "{up:?}");
     }
@@ -299,7 +243,7 @@ async fn by_choice_the_aggregated_stream_of_who_asks_ends_with_the_status_and_no
             assert_eq!(code, Code::Unauthenticated, "when {when}");
             assert!(message.contains("the control plane ends streams that request this type"), "{message}");
         }
-        plane.change.send("2").unwrap();
+        plane.change("2");
         has(&mut honest, &mut changes).await;
     }
 }
@@ -327,7 +271,7 @@ async fn behind_two_relays_who_reads_errors_gets_the_status_and_no_stream_of_a_r
         let reply = tokio::time::timeout(client::PATIENCE, replies.message()).await.expect("no reply");
         let error = reply.unwrap().expect("an end").resource_errors[0].error_detail.clone().unwrap();
         assert_eq!(error.code, i32::from(UNAUTHENTICATED), "{between:?}: {}", error.message);
-        plane.change.send("2").unwrap();
+        plane.change("2");
         has(&mut honest, &mut changes).await;
         let shown = upstreams(&far).await;
         assert!(!shown.contains("\"REFUSED\""), "{between:?}: {shown}");
@@ -356,7 +300,7 @@ async fn a_reload_while_a_type_is_refused_keeps_it_off_the_stream_of_the_next_vi
         assert_eq!(client.ended().await, Code::Unavailable, "come back");
     }
     let (mut honest, _curious) = subscribe().await;
-    plane.change.send("2").unwrap();
+    plane.change("2");
     has(&mut honest, &mut 0).await;
     until("the next view has tried it", async || plane.with(MADE_UP) > tried).await;
     assert_eq!(plane.shared(MADE_UP), 0, "never on the stream of others");
@@ -400,7 +344,7 @@ async fn changes_come_at_once_while_clients_make_up_types_that_the_server_refuse
         client.ask(MADE_UP, &["x"], Some("web"));
         curious.push(client);
         let begun = std::time::Instant::now();
-        plane.change.send(version).unwrap();
+        plane.change(version);
         has(&mut honest, &mut 0).await;
         late.extend((begun.elapsed() >= Duration::from_millis(500)).then(|| begun.elapsed()));
     }

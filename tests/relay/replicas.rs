@@ -10,8 +10,8 @@ use tokio::time::Instant;
 use weir::relay::LinkEvent;
 use weir::upstream::AdsConnector;
 
-use super::life::server::{Answers, Server};
 use super::life::{View, response};
+use super::plane::Answers;
 use super::*;
 
 const VIEWS: usize = 200;
@@ -21,7 +21,7 @@ const PACE: Duration = Duration::from_millis(20);
 
 /// A replica that responds on each stream at once, and ends the stream when the relay does.
 struct Replica {
-    server: Server,
+    server: Plane,
     /// The streams that it serves.
     streams: Arc<Mutex<JoinSet<()>>>,
     responds: JoinHandle<()>,
@@ -30,12 +30,13 @@ struct Replica {
 impl Drop for Replica {
     fn drop(&mut self) {
         self.responds.abort();
+        self.server.abort();
     }
 }
 
 impl Replica {
     async fn start_at(address: SocketAddr) -> Self {
-        let mut server = Server::start_at(address, Answers::Status(12)).await;
+        let mut server = Plane::answering_at(address, Answers::Status(12)).await;
         let mut arriving = std::mem::replace(&mut server.streams, mpsc::unbounded_channel().1);
         let streams = Arc::<Mutex<JoinSet<()>>>::default();
         let kept = streams.clone();

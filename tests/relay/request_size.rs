@@ -4,15 +4,14 @@ use std::time::Duration;
 
 use crate::client::Client;
 use crate::holder::{ALL_CLUSTERS, Holder};
-use crate::plane::Plane;
-use crate::strict_plane::{StrictPlane, World};
+use crate::plane::{GRPC_LIMIT, Habits};
 use crate::*;
 use weir_core::proto::node::Node;
+use weir_testkit::script::{Manner, Way, World};
+use weir_testkit::server::Server;
 
 const CLUSTERS: usize = 60_000;
 const MADE_UP: usize = 90_000;
-/// The limit of gRPC servers by default.
-const GRPC_LIMIT: usize = 4 << 20;
 
 /// Short pauses for tests.
 const SETTINGS: &str = ", variant: delta, backoff: {initial: 20ms, max: 100ms}";
@@ -25,6 +24,12 @@ fn made_up() -> Vec<String> {
     (0..MADE_UP).map(|number| format!("{:-<62}", format!("made-up-{number:06}-"))).collect()
 }
 
+/// A control plane on a stock gRPC server, which ends a stream whose request is too long.
+async fn strict(address: SocketAddr, way: Way) -> Server {
+    let habits = Habits { variants: &[Variant::Delta], max_request: Some(GRPC_LIMIT), ..Habits::default() };
+    Server::with(address, habits, Manner { piece: Some(10_000), ..Manner::default() }, way).await
+}
+
 fn clusters() -> World {
     World::from([(CDS, (0..CLUSTERS).map(|number| (long_name(number), "the first version".to_owned())).collect())])
 }
@@ -33,7 +38,7 @@ fn clusters() -> World {
 async fn up_14_a_view_of_60000_long_names_outlives_five_restarts_of_its_control_plane() {
     let _turn = super::HEAVY.lock().await;
     const PATIENCE: Duration = Duration::from_secs(120);
-    let mut plane = StrictPlane::start_at(crate::plane::own_address(), clusters()).await;
+    let mut plane = strict(plane::own_address(), Way::Has(clusters())).await;
     let (address, relay) = (plane.address, relay(plane.address, SETTINGS).await);
     let delta = Holder::new(relay.address, Variant::Delta, ALL_CLUSTERS).await;
     let sotw = Holder::new(relay.address, Variant::Sotw, ALL_CLUSTERS).await;
@@ -41,10 +46,12 @@ async fn up_14_a_view_of_60000_long_names_outlives_five_restarts_of_its_control_
         client.within(PATIENCE, "all clusters", |record| record.holds.len() == CLUSTERS).await;
     }
     for restart in 1..=5 {
-        plane = StrictPlane::start_at(address, plane.kill().await).await;
+        let way = plane.way();
+        plane.kill().await;
+        plane = strict(address, way).await;
         let is_in_step = || {
             let seen = plane.seen();
-            seen.streams > 0 && seen.responses > 0 && seen.acks == seen.responses
+            seen.opened > 0 && seen.responses > 0 && seen.acks == seen.responses
         };
         tokio::time::timeout(PATIENCE, until_true(is_in_step)).await.expect("the relay is not in step");
         let seen = plane.seen();
@@ -64,17 +71,17 @@ async fn up_14_a_view_of_60000_long_names_outlives_five_restarts_of_its_control_
         }
     }
     // The last name is not among the stated ones, so the server cannot report it as removed before the relay requests it.
-    let mut world = plane.kill().await;
-    let gone = long_name(CLUSTERS - 1);
-    world.get_mut(CDS).unwrap().remove(&gone);
-    let plane = StrictPlane::start_at(address, world).await;
+    let (mut way, gone) = (plane.way(), long_name(CLUSTERS - 1));
+    plane.kill().await;
+    way.world_mut().unwrap().get_mut(CDS).unwrap().remove(&gone);
+    let plane = strict(address, way).await;
     for client in [&delta, &sotw] {
         client.within(PATIENCE, "the end of what was removed meanwhile", |record| !record.lost.is_empty()).await;
         let record = client.record();
         assert_eq!((record.lost, record.holds.len()), (vec![gone.clone()], CLUSTERS - 1));
     }
     let seen = plane.seen();
-    assert!(seen.refused.is_empty() && seen.streams == 2, "it was asked by another stream: {seen:?}");
+    assert!(seen.refused.is_empty() && seen.opened == 2, "it was asked by another stream: {seen:?}");
 }
 
 async fn until_true(holds: impl Fn() -> bool) {
@@ -87,7 +94,7 @@ async fn until_true(holds: impl Fn() -> bool) {
 async fn i8_90000_made_up_names_of_a_client_cost_its_neighbours_nothing() {
     let _turn = super::HEAVY.lock().await;
     let endpoints = World::from([(EDS, [("honest".to_owned(), "1".to_owned())].into())]);
-    let plane = StrictPlane::start_at(crate::plane::own_address(), endpoints).await;
+    let plane = strict(plane::own_address(), Way::Has(endpoints)).await;
     let relay = relay(plane.address, SETTINGS).await;
     let mut honest = Client::connect(relay.address, Variant::Delta).await;
     honest.ask(EDS, &["honest"], Some("web"));
@@ -97,7 +104,7 @@ async fn i8_90000_made_up_names_of_a_client_cost_its_neighbours_nothing() {
     let greedy = Client::connect(relay.address, Variant::Delta).await;
     let names = made_up();
     greedy.ask(EDS, &names.iter().map(String::as_str).collect::<Vec<_>>(), Some("web"));
-    until("the server knows all names", async || plane.seen().names == MADE_UP + 1).await;
+    plane.sees("all names", |seen| seen.names == MADE_UP + 1).await;
     let mut late = 0;
     for version in ["2", "3", "4"] {
         plane.change(|world| drop(world.get_mut(EDS).unwrap().insert("honest".into(), version.into())));
@@ -109,7 +116,7 @@ async fn i8_90000_made_up_names_of_a_client_cost_its_neighbours_nothing() {
     }
     assert!(late <= 1, "a busy machine is late now and then; each change would be");
     let seen = plane.seen();
-    assert!(seen.refused.is_empty() && seen.streams == 1, "{seen:?}");
+    assert!(seen.refused.is_empty() && seen.opened == 1, "{seen:?}");
     assert!(seen.longest < GRPC_LIMIT, "{seen:?}");
 }
 

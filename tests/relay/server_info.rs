@@ -2,10 +2,11 @@
 
 use serde_json::{Value, json};
 
-use super::certificates::{Authority, Folder};
+use super::certificates::Authority;
 use super::client_tls::write_server;
 use super::examples::assert_documented;
 use super::*;
+use weir_testkit::folder::Folder;
 
 async fn page(relay: &Relay, path: &str) -> Value {
     serde_json::from_str(&get(relay.admin, path).await).unwrap()
@@ -46,7 +47,7 @@ async fn the_process_and_its_configuration_are_shown_without_secrets() {
 
 #[tokio::test]
 async fn certificates_are_shown_with_their_chains_and_without_keys() {
-    let (own, folder, plane) = (Authority::named("own"), Folder::new(), Plane::start(&BOTH).await);
+    let (own, folder, plane) = (Authority::named("own"), Folder::with_short_path("tls"), Plane::start(&BOTH).await);
     let server = own.sign("relay.example").with_chain(&own);
     write_server(&folder, &server);
     folder.write("both.pem", &format!("{}{}", server.key, server.certificate));

@@ -1,5 +1,6 @@
 //! Silent servers: one that is alive and has nothing to send, and one that hangs (UP-36, XLAT-36).
 
+use super::plane::Habits;
 use super::*;
 use weir_core::proto::node::Node;
 
@@ -15,32 +16,17 @@ async fn up_36_the_silence_of_a_server_that_hangs_says_nothing_and_that_of_one_t
     let mut waits = Client::connect(relay.address, Variant::Delta).await;
     waits.ask(EDS, &["a"], Some("web"));
 
-    let mute = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let relay = relay_of_little_patience(mute.local_addr().unwrap()).await;
-    tokio::spawn(answer_all_but_ads(mute));
+    let mute = Plane::with(plane::own_address(), Habits { late_headers: true, ..Habits::default() }).await;
+    let relay = relay_of_little_patience(mute.address).await;
     let mut client = Client::connect(relay.address, Variant::Delta).await;
     client.ask(EDS, &["a"], Some("web"));
     assert_eq!(client.sent().await.removed, ["a"], "asked whether it is there, it has answered");
     waits.hears_nothing(Duration::from_secs(1)).await;
 }
 
-/// Leaves discovery calls without an answer and even without headers, as servers do that send headers together with the first message.
-async fn answer_all_but_ads(listener: tokio::net::TcpListener) {
-    let (socket, _) = listener.accept().await.unwrap();
-    let service = hyper::service::service_fn(|call: http::Request<hyper::body::Incoming>| async move {
-        if call.uri().path().ends_with("AggregatedResources") {
-            std::future::pending::<()>().await;
-        }
-        let unimplemented = http::Response::builder().header("grpc-status", "12");
-        unimplemented.header("content-type", "application/grpc").body(http_body_util::Empty::<bytes::Bytes>::new())
-    });
-    let builder = hyper::server::conn::http2::Builder::new(hyper_util::rt::TokioExecutor::new());
-    let _ = builder.serve_connection(hyper_util::rt::TokioIo::new(socket), service).await;
-}
-
 #[tokio::test]
 async fn xlat_36_a_grpc_client_is_ended_over_the_wire_when_no_server_is_in_reach() {
-    let nobody = super::scripts::any_address().await;
+    let nobody = any_address().await;
     let relay = relay_of_little_patience(nobody).await;
     let node = Node { user_agent_name: "gRPC Go".into(), ..Node::default() };
     let mut client = Client::connect(relay.address, Variant::Sotw).await;
@@ -59,7 +45,7 @@ async fn xlat_36_a_grpc_client_is_ended_over_the_wire_when_no_server_is_in_reach
 
 #[tokio::test]
 async fn i3_and_name_10_who_waits_for_as_long_as_it_takes_and_what_cannot_be_requested_show_in_the_metrics() {
-    let nobody = super::scripts::any_address().await;
+    let nobody = any_address().await;
     let relay = relay_of_little_patience(nobody).await;
     let shows = async |name: &str, value: &str| {
         let is = |line: &str| line.starts_with(name) && line.ends_with(value);

@@ -7,11 +7,12 @@ use super::evidence::{relay_with_options, servers};
 use super::failover::content_of;
 use super::holder::{ALL_CLUSTERS, Holder};
 use super::life::of_type;
-use super::life::server::{Answers, Server};
 use super::log_lines::Lines;
+use super::plane::Answers;
 use super::poller::{CLUSTERS, Poller};
-use super::scripts::{self, Way};
 use super::*;
+use weir_testkit::script::Way;
+use weir_testkit::server::Server;
 
 const ENDPOINTS: &str = "envoy.config.endpoint.v3.ClusterLoadAssignment";
 
@@ -31,8 +32,8 @@ async fn has_metric(relay: &Relay, start: &str, value: u64) {
 }
 
 /// Starts a relay whose client requests two names of a server that sends only one of them.
-async fn one_of_two(answers: Answers) -> (Relay, Server, life::server::Stream, Client) {
-    let mut server = Server::start(answers).await;
+async fn one_of_two(answers: Answers) -> (Relay, Plane, Stream, Client) {
+    let mut server = Plane::answering(answers).await;
     let quick = |options: &mut weir_core::protocol::options::ProtocolOptions| {
         options.upstream.resource_timer = Duration::from_millis(100)
     };
@@ -112,7 +113,7 @@ async fn requests_for_types_that_a_stream_does_not_serve_are_counted_at_the_clie
 #[tokio::test]
 async fn a_view_that_flaps_shows_each_switch_with_the_names_and_the_error_that_caused_it() {
     let (lines, _guard) = Lines::of_this_thread();
-    let (one, two) = (scripts::Server::start(Way::Gives("1")).await, scripts::Server::start(Way::Mute).await);
+    let (one, two) = (Server::start(Way::Gives("1")).await, Server::start(Way::Mute).await);
     let first = one.address;
     let relay = relay_with_options(&servers(&[first, two.address], ", variant: delta"), "", |_| {}).await;
     let mut client = Client::connect(relay.address, Variant::Delta).await;
@@ -131,7 +132,7 @@ async fn a_view_that_flaps_shows_each_switch_with_the_names_and_the_error_that_c
             && ladder["fallbacks"] == 1
     };
     view(&relay, "a name that is not cached moves the ladder", tries).await;
-    let _one = scripts::Server::start_at(first, Way::Gives("1")).await;
+    let _one = Server::start_at(first, Way::Gives("1")).await;
     assert_eq!(content_of(&mut client).await, ["does-not-exist=1"]);
     view(&relay, "it is back", |view| view["authorities"][0]["returns"] == 1).await;
     for direction in ["fallback", "return"] {
@@ -231,7 +232,7 @@ async fn is_noticed(relay: &Relay, server: SocketAddr, what: &str) {
 
 #[tokio::test]
 async fn a_server_that_is_away_is_a_problem_that_says_what_clients_notice_until_it_is_back() {
-    let (one, two) = (scripts::Server::start(Way::Gives("1")).await, scripts::Server::start(Way::Gives("1")).await);
+    let (one, two) = (Server::start(Way::Gives("1")).await, Server::start(Way::Gives("1")).await);
     let (first, second) = (one.address, two.address);
     let each = ", variant: delta, backoff: {initial: 10ms, max: 10ms}";
     let relay = relay_with_options(&servers(&[first, second], each), "", |_| {}).await;
@@ -248,6 +249,6 @@ async fn a_server_that_is_away_is_a_problem_that_says_what_clients_notice_until_
     two.kill().await;
     client.ask(EDS, &["c"], None);
     is_noticed(&relay, second, "what is not cached is missing").await;
-    let _one = scripts::Server::start_at(first, Way::Gives("1")).await;
+    let _one = Server::start_at(first, Way::Gives("1")).await;
     until("the problem ends", async || noticed(&relay, first).await.is_none()).await;
 }

@@ -7,12 +7,13 @@ use weir::config::Config;
 use weir_core::proto::loads::LoadStatsRequest;
 use weir_core::proto::node::Node;
 
-use super::certificates::{Authority, Folder, Identity, NOTHING};
+use super::certificates::{Authority, Identity, NOTHING};
 use super::client_tls::{Connecting, VERSIONS, write_server};
 use super::load_plane::{LoadClient, LoadPlane};
 use super::poller::Poller;
 use super::tls::server_config;
 use super::*;
+use weir_testkit::folder::Folder;
 
 const SDS: &str = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret";
 const SECRETS: &str = "/v3/discovery:secrets";
@@ -52,7 +53,15 @@ struct World {
 
 impl World {
     async fn start(upstream: &str) -> Self {
-        Self::start_beside(Folder::new(), Authority::named("own"), Authority::named("prod"), upstream, RULES).await.0
+        Self::start_beside(
+            Folder::with_short_path("tls"),
+            Authority::named("own"),
+            Authority::named("prod"),
+            upstream,
+            RULES,
+        )
+        .await
+        .0
     }
 
     async fn start_beside(
@@ -157,7 +166,7 @@ async fn a_tenant_gets_its_own_on_every_surface_and_nothing_of_another() {
 #[tokio::test]
 async fn a_tenant_has_what_its_limits_say_over_all_its_clients_and_others_have_their_own() {
     let limits = "limits: {streams_per_tenant: 3, names_per_tenant: 5, views_per_tenant: 2, resource_timer: 200ms}\n";
-    let (folder, own, prod) = (Folder::new(), Authority::named("own"), Authority::named("prod"));
+    let (folder, own, prod) = (Folder::with_short_path("tls"), Authority::named("own"), Authority::named("prod"));
     let world = World::start_beside(folder, own, prod, "files: resources.yaml", &format!("{RULES}{limits}")).await.0;
     let (pay, bill) = (world.workload("pay"), world.workload("bill"));
     let ended = async |client: &mut Client, text: &str| {
@@ -285,7 +294,7 @@ async fn load_reports_are_judged_as_streams_are_also_those_that_pass_undecoded()
 async fn load_reports_of_a_tenant_are_sent_with_its_credentials() {
     let mut plane = LoadPlane::start().await;
     let lower = World::start(&format!("servers: [{{uri: 'http://{}'}}]", plane.address)).await;
-    let (folder, own, certificate) = (Folder::new(), Authority::named("own"), lower.workload("pay"));
+    let (folder, own, certificate) = (Folder::with_short_path("tls"), Authority::named("own"), lower.workload("pay"));
     folder.write("lower.pem", &lower.own.pem);
     folder.write("pay.pem", &certificate.certificate);
     folder.write("pay.key", &certificate.key);
@@ -309,7 +318,8 @@ async fn a_relay_is_ready_although_some_credentials_towards_the_server_are_not_t
     let lower = World::start("files: resources.yaml").await;
     let port = lower.relay.address.port();
     for (own, of_pay) in [("", "missing"), (", certificate: missing.pem, key: missing.key", "pay")] {
-        let (folder, authority, certificate) = (Folder::new(), Authority::named("own"), lower.workload("pay"));
+        let (folder, authority, certificate) =
+            (Folder::with_short_path("tls"), Authority::named("own"), lower.workload("pay"));
         folder.write("lower.pem", &lower.own.pem);
         folder.write("pay.pem", &certificate.certificate);
         folder.write("pay.key", &certificate.key);
@@ -324,7 +334,7 @@ async fn a_relay_is_ready_although_some_credentials_towards_the_server_are_not_t
 #[tokio::test]
 async fn a_changed_rule_ends_those_whom_it_concerns_and_no_others() {
     let world = World::start_beside(
-        Folder::new(),
+        Folder::with_short_path("tls"),
         Authority::named("own"),
         Authority::named("prod"),
         "files: resources.yaml",
@@ -359,7 +369,7 @@ async fn a_changed_rule_ends_those_whom_it_concerns_and_no_others() {
 async fn through_a_tier_a_tenant_gets_its_own_and_the_lower_relay_trusts_the_upper_for_its_tenants_alone() {
     let lower = World::start("files: resources.yaml").await;
     // The upper relay would accept `bill`, but its own certificate may only state the tenant `pay`.
-    let (folder, own) = (Folder::new(), Authority::named("own"));
+    let (folder, own) = (Folder::with_short_path("tls"), Authority::named("own"));
     let certificate = lower.prod.sign_uris(&["spiffe://prod/relay"], NOTHING);
     folder.write("lower.pem", &lower.own.pem);
     folder.write("relay.pem", &certificate.certificate);
@@ -386,7 +396,7 @@ async fn through_a_tier_a_tenant_gets_its_own_and_the_lower_relay_trusts_the_upp
 #[tokio::test]
 async fn a_server_is_shown_each_tenants_credentials_on_connections_of_their_own() {
     let lower = World::start("files: resources.yaml").await;
-    let (folder, own) = (Folder::new(), Authority::named("own"));
+    let (folder, own) = (Folder::with_short_path("tls"), Authority::named("own"));
     folder.write("lower.pem", &lower.own.pem);
     for tenant in ["pay", "bill"] {
         let certificate = lower.workload(tenant);
@@ -420,7 +430,7 @@ async fn a_server_is_shown_each_tenants_credentials_on_connections_of_their_own(
 
 #[tokio::test]
 async fn a_server_is_shown_each_tenants_header_and_no_others() {
-    let (folder, own) = (Folder::new(), Authority::named("own"));
+    let (folder, own) = (Folder::with_short_path("tls"), Authority::named("own"));
     folder.write("own.pem", &own.pem);
     let versions = [&rustls::version::TLS13];
     let mut plane = Plane::start_with_tls(server_config(&versions, &own.sign("localhost"), None, b"h2")).await;

@@ -18,12 +18,13 @@ use weir::upstream::{AdsConnector, RestConnector, SourcePlan};
 use weir_core::protocol::sources::StreamId;
 
 use crate::asking::Weir;
-use crate::certificates::{Authority, Folder, Identity, certificate, write_identity};
+use crate::certificates::{Authority, Identity, certificate, write_identity};
 use crate::client::{Client, PATIENCE};
 use crate::plane::{Plane, Stream};
 use crate::poller::CLUSTERS;
 use crate::rest_plane::RestPlane;
 use crate::{BOTH, CDS};
+use weir_testkit::folder::Folder;
 
 /// Starts a control plane with this certificate. It accepts clients with a certificate of this authority, or all clients.
 async fn plane(identity: &Identity, clients: Option<&Authority>) -> Plane {
@@ -173,7 +174,7 @@ const BOTH_SIDES: &str = "tls: {ca: ca.pem, certificate: weir.pem, key: weir.key
 
 #[tokio::test]
 async fn a_server_with_a_good_certificate_is_spoken_to_by_name_by_address_and_under_another_name() {
-    let (authority, folder) = (Authority::new(), Folder::new());
+    let (authority, folder) = (Authority::new(), Folder::with_short_path("tls"));
     folder.write("ca.pem", &authority.pem);
     for (name, host, tls) in [
         ("localhost", "localhost", CA),
@@ -191,7 +192,7 @@ async fn a_server_with_a_good_certificate_is_spoken_to_by_name_by_address_and_un
 
 #[tokio::test]
 async fn a_server_that_cannot_be_trusted_is_rejected_with_the_reason_and_the_place() {
-    let (authority, stranger, folder) = (Authority::new(), Authority::new(), Folder::new());
+    let (authority, stranger, folder) = (Authority::new(), Authority::new(), Folder::with_short_path("tls"));
     folder.write("ca.pem", &authority.pem);
     let ca = folder.0.join("ca.pem").display().to_string();
     let cases: [(Identity, &str, &[&str]); 4] = [
@@ -212,7 +213,7 @@ async fn a_server_that_cannot_be_trusted_is_rejected_with_the_reason_and_the_pla
 
 #[tokio::test]
 async fn a_server_that_wants_a_certificate_is_shown_it_and_says_what_it_misses() {
-    let (authority, stranger, folder) = (Authority::new(), Authority::new(), Folder::new());
+    let (authority, stranger, folder) = (Authority::new(), Authority::new(), Folder::with_short_path("tls"));
     folder.write("ca.pem", &authority.pem);
     for version in [&version::TLS12, &version::TLS13] {
         let mut plane = plane_that_speaks(&[version], &authority.sign("localhost"), Some(&authority)).await;
@@ -228,7 +229,7 @@ async fn a_server_that_wants_a_certificate_is_shown_it_and_says_what_it_misses()
 
 #[tokio::test]
 async fn boot_8_files_that_were_renewed_count_for_the_next_connection_and_live_streams_stay() {
-    let (authority, old, folder) = (Authority::new(), Authority::new(), Folder::new());
+    let (authority, old, folder) = (Authority::new(), Authority::new(), Folder::with_short_path("tls"));
     let mut plane = plane(&authority.sign("localhost"), Some(&authority)).await;
     folder.write("ca.pem", &old.pem);
     write_identity(&folder, &old.sign("weir"));
@@ -247,7 +248,7 @@ async fn boot_8_files_that_were_renewed_count_for_the_next_connection_and_live_s
 
 #[tokio::test]
 async fn files_that_make_no_sense_are_named() {
-    let (authority, folder) = (Authority::new(), Folder::new());
+    let (authority, folder) = (Authority::new(), Folder::with_short_path("tls"));
     let plane = plane(&authority.sign("localhost"), None).await;
     let mut opened = Opened::to(&format!("uri: 'https://localhost:{}', {BOTH_SIDES}", plane.address.port()), &folder);
     opened.refused_for(&["cannot read", "ca.pem", "No such file"]).await;
@@ -272,7 +273,7 @@ fn token(valid_for: u64) -> String {
 
 #[tokio::test]
 async fn boot_6_and_boot_7_the_token_comes_with_each_stream_and_is_read_again() {
-    let (authority, folder) = (Authority::new(), Folder::new());
+    let (authority, folder) = (Authority::new(), Folder::with_short_path("tls"));
     folder.write("ca.pem", &authority.pem);
     let mut plane = plane(&authority.sign("localhost"), None).await;
     let server = format!("uri: 'https://localhost:{}', {CA}, token_file: token", plane.address.port());
@@ -291,7 +292,7 @@ async fn boot_6_and_boot_7_the_token_comes_with_each_stream_and_is_read_again() 
 
 #[tokio::test]
 async fn boot_6_a_bootstrap_with_an_unknown_kind_beside_the_token_sends_it() {
-    let (authority, folder) = (Authority::new(), Folder::new());
+    let (authority, folder) = (Authority::new(), Folder::with_short_path("tls"));
     folder.write("ca.pem", &authority.pem);
     let token = token(3_000);
     folder.write("token", &token);
@@ -310,7 +311,7 @@ async fn boot_6_a_bootstrap_with_an_unknown_kind_beside_the_token_sends_it() {
 
 #[tokio::test]
 async fn boot_7_a_token_is_never_sent_over_plain_text() {
-    let folder = Folder::new();
+    let folder = Folder::with_short_path("tls");
     folder.write("token", &token(3_000));
     let mut plane = Plane::start(&BOTH).await;
     let bootstrap = serde_json::json!({"xds_servers": [{
@@ -326,7 +327,7 @@ async fn boot_7_a_token_is_never_sent_over_plain_text() {
 
 #[tokio::test]
 async fn boot_6_and_boot_8_a_server_that_is_polled_is_shown_the_same_and_trusted_no_more() {
-    let (authority, folder) = (Authority::new(), Folder::new());
+    let (authority, folder) = (Authority::new(), Folder::with_short_path("tls"));
     folder.write("ca.pem", &authority.pem);
     write_identity(&folder, &authority.sign("weir.example"));
     folder.write("token", &token(3_000));
@@ -362,7 +363,7 @@ async fn boot_6_and_boot_8_a_server_that_is_polled_is_shown_the_same_and_trusted
 
 #[tokio::test]
 async fn weir_get_shows_certificate_and_token_and_says_what_is_wrong() {
-    let (authority, folder) = (Authority::new(), Folder::new());
+    let (authority, folder) = (Authority::new(), Folder::with_short_path("tls"));
     let [ca, certificate, key, token_file] =
         ["ca.pem", "weir.pem", "weir.key", "token"].map(|name| folder.0.join(name).display().to_string());
     folder.write("ca.pem", &authority.pem);
@@ -384,7 +385,7 @@ async fn weir_get_shows_certificate_and_token_and_says_what_is_wrong() {
 /// Connections to the wrong address: TLS to a plain address, admin requests to a client address, and the reverse of each.
 #[tokio::test]
 async fn who_asks_at_the_wrong_address_is_told_which_one_is_expected() {
-    let (authority, folder) = (Authority::new(), Folder::new());
+    let (authority, folder) = (Authority::new(), Folder::with_short_path("tls"));
     folder.write("ca.pem", &authority.pem);
     let ca = folder.0.join("ca.pem").display().to_string();
     let secured = plane(&authority.sign("localhost"), None).await;

@@ -5,9 +5,10 @@ use std::time::Instant;
 use weir::telemetry::Traces;
 
 use super::*;
-use crate::certificates::{Authority, Folder};
+use crate::certificates::Authority;
 use crate::collector::{Collector, Received};
 use crate::poller::{CLUSTERS, Poller};
+use weir_testkit::folder::Folder;
 
 const SECOND: Duration = Duration::from_secs(1);
 /// Longer than any answer takes.
@@ -214,7 +215,7 @@ async fn a_collector_is_trusted_by_its_certificate() {
     let authority = Authority::new();
     let tls = tls::server_config(&[&rustls::version::TLS13], &authority.sign("localhost"), None, b"h2");
     let collector = Collector::start_with_tls(tls).await;
-    let folder = Folder::new();
+    let folder = Folder::with_short_path("tls");
     folder.write("ca.pem", &authority.pem);
     let path = folder.0.join("ca.pem");
     let endpoint = format!("https://localhost:{}", collector.address.port());
@@ -229,7 +230,7 @@ async fn a_collector_is_trusted_by_its_certificate() {
 async fn a_collector_with_a_certificate_of_another_authority_gets_nothing() {
     let tls = tls::server_config(&[&rustls::version::TLS13], &Authority::new().sign("localhost"), None, b"h2");
     let collector = Collector::start_with_tls(tls).await;
-    let folder = Folder::new();
+    let folder = Folder::with_short_path("tls");
     folder.write("ca.pem", &Authority::new().pem);
     let path = folder.0.join("ca.pem");
     let endpoint = format!("https://localhost:{}", collector.address.port());

@@ -14,22 +14,22 @@ use weir_core::proto::loads::LoadStatsRequest;
 use weir_core::proto::node::Node;
 use weir_core::xds::LOADS_PATH;
 
-use super::life::server::{Answers, Server, Stream};
 use super::life::{View, connector, response};
+use super::plane::{Answers, Habits};
 use super::*;
 
 const OWN_CALLS: &str = "liveness: {interval: 0s, timeout: 20s}";
 
-async fn limited(max_streams: u32) -> Server {
-    Server::start_limited("127.0.0.1:0".parse().unwrap(), Answers::Status(12), Some(max_streams)).await
+async fn limited(max_streams: u32) -> Plane {
+    Plane::with(plane::own_address(), Habits { max_streams: Some(max_streams), ..Habits::default() }).await
 }
 
-async fn relay_to(server: &Server) -> Relay {
+async fn relay_to(server: &Plane) -> Relay {
     relay(server.address, ", variant: delta, backoff: {initial: 20ms}").await
 }
 
 /// Connects a client with a node cluster, and so a view, of its own. Also returns the server's end of the view's stream.
-async fn client(relay: &Relay, server: &mut Server, number: usize) -> (Client, Stream) {
+async fn client(relay: &Relay, server: &mut Plane, number: usize) -> (Client, Stream) {
     let client = Client::connect(relay.address, Variant::Delta).await;
     client.ask(CDS, &[], Some(&format!("view-{number}")));
     (client, server.stream().await)
@@ -42,7 +42,7 @@ async fn gets(client: &mut Client, stream: &Stream, name: &str) {
 
 #[tokio::test]
 async fn sixty_views_share_two_connections_which_close_with_their_last_stream() {
-    let mut server = Server::start(Answers::Status(12)).await;
+    let mut server = Plane::answering(Answers::Status(12)).await;
     let relay = relay_to(&server).await;
     let (mut clients, mut streams) = (Vec::new(), Vec::new());
     for number in 0..60 {
@@ -82,7 +82,7 @@ async fn sixty_views_share_two_connections_which_close_with_their_last_stream() 
 #[tokio::test]
 async fn three_thousand_load_streams_of_one_client_have_sixty_connections_of_their_own() {
     const STREAMS: usize = 3000;
-    let mut server = Server::start(Answers::Status(12)).await;
+    let mut server = Plane::answering(Answers::Status(12)).await;
     let rest = "views: {key: [cluster]}\nload_reports: {streams_per_connection: 0}\n";
     let config = config(server.address, ", variant: delta, backoff: {initial: 20ms}", rest);
     let relay = run(crate::bind(config).await.unwrap(), std::future::pending());
@@ -107,7 +107,7 @@ async fn three_thousand_load_streams_of_one_client_have_sixty_connections_of_the
     let mut streams = Vec::new();
     let mut connections = BTreeSet::new();
     for _ in 0..STREAMS {
-        let stream = server.stream().await;
+        let stream = server.load_stream().await;
         connections.insert(stream.connection);
         streams.push(stream);
     }
@@ -119,7 +119,7 @@ async fn three_thousand_load_streams_of_one_client_have_sixty_connections_of_the
 
 #[tokio::test]
 async fn forty_nine_views_that_take_nothing_do_not_stop_the_fiftieth_on_their_connection() {
-    let mut server = Server::start(Answers::Status(12)).await;
+    let mut server = Plane::answering(Answers::Status(12)).await;
     let connector = connector(server.address, OWN_CALLS);
     let large = response(&"a".repeat(100)).repeat(500);
     let mut stuck = Vec::new();
@@ -147,7 +147,7 @@ async fn forty_nine_views_that_take_nothing_do_not_stop_the_fiftieth_on_their_co
 
 #[tokio::test]
 async fn a_stream_counts_until_both_of_its_directions_have_ended() {
-    let mut server = Server::start(Answers::Status(12)).await;
+    let mut server = Plane::answering(Answers::Status(12)).await;
     let connector = connector(server.address, &format!("{OWN_CALLS}, max_streams_per_connection: 2"));
     let (view, stream) = View::up(&connector, &mut server).await;
     let requests = view.stop().await;
@@ -168,7 +168,7 @@ async fn a_stream_counts_until_both_of_its_directions_have_ended() {
 
 #[tokio::test]
 async fn a_connection_with_nothing_but_requests_that_the_server_does_not_read_is_closed() {
-    let mut server = Server::start(Answers::Status(12)).await;
+    let mut server = Plane::answering(Answers::Status(12)).await;
     let connector = connector(server.address, OWN_CALLS);
     let (mut view, stream) = View::up(&connector, &mut server).await;
     stream.send(response("a"));
@@ -237,7 +237,7 @@ async fn no_stream_waits_for_another_where_the_server_allows_few() {
 
 #[tokio::test]
 async fn after_a_goaway_new_streams_go_elsewhere_and_those_that_end_follow_unnoticed_by_clients() {
-    let mut server = Server::start(Answers::Status(12)).await;
+    let mut server = Plane::answering(Answers::Status(12)).await;
     let relay = relay_to(&server).await;
     let (mut one, of_one) = client(&relay, &mut server, 1).await;
     let (mut two, of_two) = client(&relay, &mut server, 2).await;
@@ -262,7 +262,7 @@ async fn after_a_goaway_new_streams_go_elsewhere_and_those_that_end_follow_unnot
 
 #[tokio::test]
 async fn a_stream_that_needs_evidence_moves_away_from_a_server_that_takes_no_more_calls() {
-    let mut server = Server::start(Answers::Status(12)).await;
+    let mut server = Plane::answering(Answers::Status(12)).await;
     let connector = connector(server.address, &format!("{OWN_CALLS}, backoff: {{initial: 20ms}}"));
     let (mut moves, of_moves) = View::up(&connector, &mut server).await;
     let (mut stays, of_stays) = View::up(&connector, &mut server).await;
@@ -285,7 +285,7 @@ async fn a_stream_that_needs_evidence_moves_away_from_a_server_that_takes_no_mor
 
 #[tokio::test]
 async fn a_stream_without_a_response_on_a_connection_that_the_server_leaves_is_no_sign_of_an_outage_once() {
-    let mut server = Server::start(Answers::Status(12)).await;
+    let mut server = Plane::answering(Answers::Status(12)).await;
     let connector = connector(server.address, &format!("{OWN_CALLS}, backoff: {{initial: 1h, max: 1h}}"));
     let (mut other, of_other) = View::up(&connector, &mut server).await;
     let (mut view, stream) = View::up(&connector, &mut server).await;
@@ -305,7 +305,7 @@ async fn a_stream_without_a_response_on_a_connection_that_the_server_leaves_is_n
 
 #[tokio::test]
 async fn a_stream_that_has_had_a_response_since_can_be_sent_elsewhere_again() {
-    let mut server = Server::start(Answers::Status(12)).await;
+    let mut server = Plane::answering(Answers::Status(12)).await;
     let connector = connector(server.address, &format!("{OWN_CALLS}, backoff: {{initial: 20ms}}"));
     let (mut other, mut of_other) = View::up(&connector, &mut server).await;
     let (mut view, mut stream) = View::up(&connector, &mut server).await;
@@ -332,7 +332,7 @@ async fn a_stream_that_has_had_a_response_since_can_be_sent_elsewhere_again() {
 
 #[tokio::test]
 async fn a_connection_that_breaks_ends_its_streams_alone_and_they_come_back_one_by_one() {
-    let mut server = Server::start(Answers::Status(12)).await;
+    let mut server = Plane::answering(Answers::Status(12)).await;
     let backoff = "backoff: {initial: 2s, jitter: 0.5}";
     let connector = connector(server.address, &format!("{OWN_CALLS}, {backoff}, max_streams_per_connection: 20"));
     let mut views = Vec::new();
@@ -366,7 +366,7 @@ async fn a_connection_that_breaks_ends_its_streams_alone_and_they_come_back_one_
 
 #[tokio::test]
 async fn a_stream_that_ends_without_a_response_tries_a_later_connection() {
-    let mut server = Server::start(Answers::Status(12)).await;
+    let mut server = Plane::answering(Answers::Status(12)).await;
     let connector = connector(server.address, &format!("{OWN_CALLS}, backoff: {{initial: 20ms}}"));
     let (mut healthy, of_healthy) = View::up(&connector, &mut server).await;
     let (mut rejected, first) = View::up(&connector, &mut server).await;
@@ -388,7 +388,7 @@ async fn a_stream_that_ends_without_a_response_tries_a_later_connection() {
 
 #[tokio::test]
 async fn the_streams_of_an_old_connection_move_one_by_one_once_their_new_one_is_there() {
-    let mut server = Server::start(Answers::Status(12)).await;
+    let mut server = Plane::answering(Answers::Status(12)).await;
     let connector =
         connector(server.address, &format!("{OWN_CALLS}, backoff: {{initial: 1h, max: 1h}}, max_connection_age: 3s"));
     let (mut views, mut ended) = (Vec::new(), Vec::new());
@@ -429,7 +429,7 @@ async fn the_streams_of_an_old_connection_move_one_by_one_once_their_new_one_is_
 /// No outage is detected, nothing is removed, and nothing is sent twice.
 #[tokio::test]
 async fn clients_do_not_notice_that_the_stream_of_their_view_moves() {
-    let mut server = Server::start(Answers::Status(12)).await;
+    let mut server = Plane::answering(Answers::Status(12)).await;
     let config = config(
         server.address,
         ", variant: delta, backoff: {initial: 1h, max: 1h}, max_connection_age: 2s",

@@ -2,15 +2,7 @@
 //!
 //! Each surface has to be read and to have its usual content: an empty one proves nothing. New pages are found in the index.
 
-#[path = "../relay/certificates.rs"]
-#[allow(dead_code)] // tests/relay uses the rest
-mod certificates;
-#[path = "../relay/collector.rs"]
-#[allow(dead_code)] // tests/relay uses the rest
-mod collector;
 mod planted;
-#[path = "../support/mod.rs"]
-mod support;
 mod surfaces;
 mod world;
 
@@ -22,30 +14,29 @@ use std::time::{Duration, SystemTime};
 
 use base64::Engine;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
-use certificates::{Authority, Folder, Identity, certificate};
-use collector::Collector;
 use rustls::crypto::aws_lc_rs;
 use rustls::pki_types::PrivateKeyDer;
 use rustls::pki_types::pem::PemObject;
 use rustls::server::WebPkiClientVerifier;
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
 use serde_json::{Value, json};
-use support::admin::until;
-use support::client::{Client, PATIENCE, channel_over, exchange, node};
-use support::plane::{Plane, Stream};
-use support::program::{Program, field};
 use tokio::net::{TcpStream, UnixStream};
-use tokio::sync::mpsc;
 use tokio_rustls::TlsConnector;
-use tokio_stream::wrappers::UnboundedReceiverStream;
 use tonic::Request as Call;
 use tonic::client::Grpc;
 use tonic_prost::ProstCodec;
 use weir::proto::status::{ClientStatusRequest, ClientStatusResponse};
 use weir::transcode::{Strictness, Transcoder};
-use weir_core::proto::discovery::{DeltaDiscoveryRequest, DeltaDiscoveryResponse, Resource};
+use weir_core::proto::discovery::{DeltaDiscoveryResponse, Resource};
 use weir_core::proto::{Any, Request, Response};
 use weir_core::protocol::session::Variant;
+use weir_testkit::certificates::{Authority, Identity, certificate};
+use weir_testkit::client::{Client, PATIENCE, channel_over, exchange};
+use weir_testkit::collector::Collector;
+use weir_testkit::folder::Folder;
+use weir_testkit::plane::{Plane, Stream};
+use weir_testkit::program::{Program, field};
+use weir_testkit::wait::until;
 
 const CDS: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
 const LDS: &str = "type.googleapis.com/envoy.config.listener.v3.Listener";

@@ -43,17 +43,11 @@ pub(super) fn tls_of(identity: &Identity, clients: &Authority) -> ServerConfig {
     config
 }
 
-/// Opens a stream with a header that identifies the client.
+/// Opens a stream with a header that identifies the client, and requests all clusters.
 pub(super) async fn client_with_header(address: SocketAddr) -> Client {
     let channel = channel_over(TcpStream::connect(address).await.unwrap()).await.unwrap();
-    let mut grpc = Grpc::new(channel);
-    grpc.ready().await.unwrap();
-    let (requests, stream) = mpsc::unbounded_channel::<DeltaDiscoveryRequest>();
-    let mut call = Call::new(UnboundedReceiverStream::new(stream));
-    call.metadata_mut().insert("authorization", format!("Bearer {OF_CLIENT}").parse().unwrap());
-    let path = "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources".parse().unwrap();
-    let codec: ProstCodec<DeltaDiscoveryRequest, DeltaDiscoveryResponse> = ProstCodec::default();
-    Client::Delta(requests, grpc.streaming(call, path, codec).await.unwrap().into_inner())
+    let token = format!("Bearer {OF_CLIENT}");
+    Client::call_for_clusters(channel, &[("authorization", token.as_str())], "web").await.unwrap()
 }
 
 /// A running relay in which the secrets are planted.
@@ -73,7 +67,8 @@ pub(super) struct World {
 
 impl World {
     pub(super) async fn start(state_key: bool) -> Self {
-        let (folder, own, operators) = (Folder::new(), Authority::named("own"), Authority::named("operators"));
+        let (folder, own, operators) =
+            (Folder::with_short_path("secrets"), Authority::named("own"), Authority::named("operators"));
         let [server, towards_servers, admin] = ["localhost", "relay.example", "localhost"].map(|name| own.sign(name));
         let inline_key = own.sign("inline").key;
         for (name, identity) in [("server", &server), ("own", &towards_servers), ("admin", &admin)] {
@@ -209,8 +204,6 @@ upstream:
 /// Connects clients that receive everything. One of them quotes what it rejects.
 pub(super) async fn clients(world: &World) -> (Client, Client) {
     let mut client = client_with_header(world.plain).await;
-    let Client::Delta(requests, _) = &client else { panic!() };
-    requests.send(DeltaDiscoveryRequest { node: node("web"), type_url: CDS.into(), ..Default::default() }).unwrap();
     let sent = client.sent().await;
     assert_eq!(sent.set, ["shop"]);
     client.refuse_for(

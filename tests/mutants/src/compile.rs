@@ -96,13 +96,15 @@ fn packages(tree: &Tree, programs: &[Program]) -> &'static [&'static str] {
 }
 
 /// The relay itself without optimization, since it is compiled again and again. Dependencies are shared with the other tests.
-const NOT_OPTIMIZED: [&str; 6] = [
+const NOT_OPTIMIZED: [&str; 8] = [
     "--config",
     "profile.test.package.weir.opt-level=0",
     "--config",
     "profile.test.package.weir-core.opt-level=0",
     "--config",
     "profile.test.package.weir-loadtest.opt-level=0",
+    "--config",
+    "profile.test.package.weir-testkit.opt-level=0",
 ];
 
 fn put_in(tree: &Tree, mutants: &[Mutant], viable: &BTreeSet<usize>) -> Result<BTreeMap<String, Rewritten>> {

@@ -89,7 +89,7 @@ fn as_other_packages(file: &str, content: Vec<u8>) -> Result<Vec<u8>> {
         return Ok(content);
     }
     let mut text = String::from_utf8(content)?;
-    for name in ["weir", "weir-core", "weir-loadtest"] {
+    for name in ["weir", "weir-core", "weir-loadtest", "weir-testkit"] {
         let start = format!("name = \"{name}\"\nversion = \"");
         let Some(at) = text.find(&start).map(|at| at + start.len()) else { continue };
         let end = at + text[at..].find('"').context("a version ends")?;

@@ -51,7 +51,7 @@ async fn a_server_that_is_away_is_said_to_be_and_the_cache_is_served() {
 
 #[tokio::test]
 async fn a_fallback_server_is_named_with_the_reason() {
-    let nowhere = super::scripts::any_address().await;
+    let nowhere = any_address().await;
     let mut plane = Plane::start(&[Variant::Delta]).await;
     let relay = relay_with_options(&servers(&[nowhere, plane.address], ", variant: delta"), "", |_| {}).await;
     let mut client = Client::connect(relay.address, Variant::Delta).await;

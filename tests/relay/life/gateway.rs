@@ -39,7 +39,7 @@ fn pause() -> JoinSet<()> {
 /// The real time for each virtual second. A call has five virtual seconds, and so at least five times this.
 const REAL: Duration = Duration::from_millis(5);
 
-async fn views(connector: &AdsConnector, server: &mut Server) -> Vec<(View, server::Stream)> {
+async fn views(connector: &AdsConnector, server: &mut Plane) -> Vec<(View, Stream)> {
     let mut views = Vec::new();
     for _ in 0..VIEWS {
         let (mut view, stream) = View::up(connector, server).await;
@@ -53,7 +53,7 @@ async fn views(connector: &AdsConnector, server: &mut Server) -> Vec<(View, serv
 #[tokio::test]
 async fn up_36_a_server_behind_a_gateway_is_never_given_up_and_gets_few_empty_streams() {
     for gateway in gateways() {
-        let mut server = Server::start(gateway(Some(0))).await;
+        let mut server = Plane::answering(gateway(Some(0))).await;
         let connector = connector(server.address, TWO_EACH);
         let mut views = views(&connector, &mut server).await;
         let pace = pause();
@@ -74,7 +74,7 @@ async fn up_36_a_server_behind_a_gateway_is_never_given_up_and_gets_few_empty_st
 async fn up_36_a_hung_server_behind_a_gateway_is_found_by_all_views_within_30_s_of_its_last_word() {
     for gateway in gateways() {
         for after in [0, 3, 8, 13].map(Duration::from_secs) {
-            let mut server = Server::start(gateway(Some(0))).await;
+            let mut server = Plane::answering(gateway(Some(0))).await;
             let connector = connector(server.address, TWO_EACH);
             let mut views = views(&connector, &mut server).await;
             let pace = pause();
@@ -100,7 +100,7 @@ async fn up_36_a_hung_server_behind_a_gateway_is_found_by_all_views_within_30_s_
 /// One call on a connection counts for all its streams, also for those that wanted one when it was too early.
 #[tokio::test]
 async fn up_36_one_empty_stream_is_for_all_that_waited_for_it() {
-    let mut server = Server::start(Answers::Refused(7, Some(0))).await;
+    let mut server = Plane::answering(Answers::Refused(7, Some(0))).await;
     let connector = connector(server.address, "");
     let mut views = views(&connector, &mut server).await;
     let _pace = pause();
@@ -122,7 +122,7 @@ async fn up_36_one_empty_stream_is_for_all_that_waited_for_it() {
 async fn up_36_a_server_that_hangs_behind_a_gateway_is_out_of_reach_with_the_stream_after_the_one_that_it_answered() {
     let times = "liveness: {interval: 1h, timeout: 1s}";
     for gateway in gateways() {
-        let mut server = Server::start(gateway(Some(0))).await;
+        let mut server = Plane::answering(gateway(Some(0))).await;
         let connector = connector(server.address, &format!("{TWO_EACH}, {times}"));
         let mut views = views(&connector, &mut server).await;
         for (view, _) in &mut views {
@@ -151,7 +151,7 @@ async fn up_36_a_server_that_hangs_behind_a_gateway_is_out_of_reach_with_the_str
 #[tokio::test]
 async fn up_36_a_server_that_a_gateway_calls_unavailable_is_left_by_all_views_of_a_connection() {
     for code in [7, 16] {
-        let mut server = Server::start(Answers::Refused(code, Some(0))).await;
+        let mut server = Plane::answering(Answers::Refused(code, Some(0))).await;
         let connector = connector(server.address, "liveness: {interval: 1h, timeout: 2s}");
         let mut views = views(&connector, &mut server).await;
         server.answer(Answers::Refused(code, Some(14)));

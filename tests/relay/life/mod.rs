@@ -2,7 +2,6 @@
 //! several views share.
 
 mod gateway;
-pub mod server;
 
 use std::sync::Arc;
 
@@ -14,11 +13,12 @@ use weir::relay::{Connector, Link, LinkEvent, LinkId, LinkReport};
 use weir::upstream::AdsConnector;
 use weir_core::protocol::sources::StreamId;
 
-use self::server::{Answers, Server};
 use super::client::PATIENCE;
 use super::failover::relay_over;
-use super::scripts::{self, Way, any_address};
+use super::plane::Answers;
 use super::*;
+use weir_testkit::script::Way;
+use weir_testkit::server::Server;
 
 /// A time limit for calls that a busy machine keeps, in tests that have both answered and missed calls.
 const TIMEOUT: Duration = Duration::from_secs(2);
@@ -71,7 +71,7 @@ impl View {
     }
 
     /// Opens the stream of a view. Returns the view and the server's end of the stream.
-    pub async fn up(connector: &AdsConnector, server: &mut Server) -> (Self, server::Stream) {
+    pub async fn up(connector: &AdsConnector, server: &mut Plane) -> (Self, Stream) {
         let mut view = Self::of(connector);
         view.opened().await;
         let stream = server.stream().await;
@@ -154,7 +154,7 @@ pub fn of_type(url: &str, name: &str) -> bytes::Bytes {
 #[tokio::test]
 async fn up_36_any_status_of_the_server_is_an_answer_to_the_call() {
     for status in [12, 13, 5, 0] {
-        let mut server = Server::start(Answers::Status(status)).await;
+        let mut server = Plane::answering(Answers::Status(status)).await;
         let (mut view, _stream) = View::up(&connector(server.address, PATIENT), &mut server).await;
         assert_eq!(server.calls(), 0, "nobody has asked");
         for calls in 1..=2 {
@@ -168,7 +168,7 @@ async fn up_36_any_status_of_the_server_is_an_answer_to_the_call() {
 #[tokio::test]
 async fn up_36_the_health_service_is_called_where_that_is_wished_and_any_status_of_it_is_an_answer() {
     for status in [0, 5, 12] {
-        let mut server = Server::start(Answers::Status(status)).await;
+        let mut server = Plane::answering(Answers::Status(status)).await;
         let connector = connector(server.address, "liveness: {method: health, interval: 0s, timeout: 2s}");
         let (mut view, _stream) = View::up(&connector, &mut server).await;
         view.life.notify_one();
@@ -183,7 +183,7 @@ async fn up_36_the_health_service_is_called_where_that_is_wished_and_any_status_
 
 #[tokio::test]
 async fn up_36_a_server_that_must_not_be_called_is_not_also_where_an_answer_would_decide_something() {
-    let mut server = Server::start(Answers::Status(12)).await;
+    let mut server = Plane::answering(Answers::Status(12)).await;
     let connector = connector(server.address, "liveness: {method: none, interval: 10ms, timeout: 10ms}");
     let (mut view, stream) = View::up(&connector, &mut server).await;
     view.life.notify_one();
@@ -196,7 +196,7 @@ async fn up_36_a_server_that_must_not_be_called_is_not_also_where_an_answer_woul
 
 #[tokio::test]
 async fn up_36_a_plain_404_of_a_gateway_is_neither_life_nor_death_and_the_question_stays_open() {
-    let mut server = Server::start(Answers::Http(404)).await;
+    let mut server = Plane::answering(Answers::Http(404)).await;
     let connector = connector(server.address, OFTEN);
     let (mut view, _stream) = View::up(&connector, &mut server).await;
     view.life.notify_one();
@@ -211,7 +211,7 @@ async fn up_36_a_plain_404_of_a_gateway_is_neither_life_nor_death_and_the_questi
 #[tokio::test]
 async fn up_36_a_refusal_is_no_life_and_the_servers_own_method_is_called_instead_once_in_a_while() {
     for (refusal, own) in [(7, 0), (16, 12), (16, 2)] {
-        let mut server = Server::start(Answers::Refused(refusal, Some(own))).await;
+        let mut server = Plane::answering(Answers::Refused(refusal, Some(own))).await;
         let connector = connector(server.address, OFTEN);
         let (mut view, _stream) = View::up(&connector, &mut server).await;
         view.life.notify_one();
@@ -231,7 +231,7 @@ async fn up_36_what_a_gateway_refuses_in_both_ways_or_a_server_never_answered_sh
         (None, "they are refused, and an empty stream has no answer"),
     ];
     for (own, reason) in both {
-        let mut server = Server::start(Answers::Refused(16, own)).await;
+        let mut server = Plane::answering(Answers::Refused(16, own)).await;
         let connector = connector(server.address, NEVER);
         let (mut view, _stream) = View::up(&connector, &mut server).await;
         view.life.notify_one();
@@ -245,7 +245,7 @@ async fn up_36_what_a_gateway_refuses_in_both_ways_or_a_server_never_answered_sh
 async fn fb_2_two_calls_that_nobody_answers_for_the_server_end_the_stream() {
     let refusals = [(Answers::Status(14), "the server is unavailable"), (Answers::Http(503), "HTTP status 503")];
     for (answers, reason) in refusals {
-        let mut server = Server::start(answers).await;
+        let mut server = Plane::answering(answers).await;
         let connector = connector(server.address, NEVER);
         let (mut view, stream) = View::up(&connector, &mut server).await;
         let requested = Instant::now();
@@ -267,7 +267,7 @@ async fn fb_2_two_calls_that_nobody_answers_for_the_server_end_the_stream() {
 
 #[tokio::test]
 async fn fb_2_an_answer_takes_back_the_call_that_was_missed_before_it() {
-    let mut server = Server::start(Answers::Held).await;
+    let mut server = Plane::answering(Answers::Held).await;
     let connector = connector(server.address, "liveness: {interval: 0s, timeout: 3s}");
     let (mut view, _stream) = View::up(&connector, &mut server).await;
     for round in 0..2 {
@@ -288,7 +288,7 @@ async fn fb_32_a_server_that_hangs_after_an_answer_is_found_by_all_views_when_on
 }
 
 async fn finds_out(streams: u32, by_connecting: bool) {
-    let mut server = Server::start(Answers::Status(12)).await;
+    let mut server = Plane::answering(Answers::Status(12)).await;
     let times = "liveness: {interval: 1h, timeout: 2s}, connect_timeout: 2s";
     let connector = connector(server.address, &format!("{times}, max_streams_per_connection: {streams}"));
     let mut views = Vec::new();
@@ -333,7 +333,7 @@ async fn fb_32_a_server_that_hangs_at_accept_has_five_seconds_for_its_first_word
 
 #[tokio::test]
 async fn up_36_a_call_on_another_connection_says_nothing_of_this_one() {
-    let mut server = Server::start(Answers::Status(12)).await;
+    let mut server = Plane::answering(Answers::Status(12)).await;
     let (mut view, stream) = View::up(&connector(server.address, PATIENT), &mut server).await;
     server.leave();
     stream.send(response("a"));
@@ -348,7 +348,7 @@ async fn up_36_a_call_on_another_connection_says_nothing_of_this_one() {
 
 #[tokio::test]
 async fn a_server_that_is_busy_with_what_it_says_is_not_left() {
-    let mut server = Server::start(Answers::Held).await;
+    let mut server = Plane::answering(Answers::Held).await;
     let connector = connector(server.address, OFTEN);
     let (mut view, stream) = View::up(&connector, &mut server).await;
     let bytes = response(&"a".repeat(400)); // enough for four calls
@@ -367,7 +367,7 @@ async fn a_server_that_is_busy_with_what_it_says_is_not_left() {
 
 #[tokio::test]
 async fn up_36_a_question_during_a_call_is_answered_by_the_next_one() {
-    let mut server = Server::start(Answers::Held).await;
+    let mut server = Plane::answering(Answers::Held).await;
     let (mut view, _stream) =
         View::up(&connector(server.address, "liveness: {interval: 0s, timeout: 20s}"), &mut server).await;
     view.life.notify_one();
@@ -384,7 +384,7 @@ async fn up_36_a_question_during_a_call_is_answered_by_the_next_one() {
 
 #[tokio::test]
 async fn up_36_what_came_before_the_answer_to_a_call_is_reported_before_it_however_slowly_it_is_taken() {
-    let mut server = Server::start(Answers::Status(12)).await;
+    let mut server = Plane::answering(Answers::Status(12)).await;
     let (mut view, stream) = View::up(&connector(server.address, PATIENT), &mut server).await;
     (0..12).for_each(|_| stream.send(response("a")));
     view.life.notify_one();
@@ -398,7 +398,7 @@ async fn up_36_what_came_before_the_answer_to_a_call_is_reported_before_it_howev
 
 #[tokio::test]
 async fn a_message_that_comes_in_pieces_is_reported_once_before_it_is_complete() {
-    let mut server = Server::start(Answers::Status(12)).await;
+    let mut server = Plane::answering(Answers::Status(12)).await;
     let (mut view, stream) = View::up(&connector(server.address, NEVER), &mut server).await;
     let bytes = response("a");
     stream.send(bytes.clone());
@@ -418,7 +418,7 @@ async fn a_message_that_comes_in_pieces_is_reported_once_before_it_is_complete()
 
 #[tokio::test]
 async fn the_turn_to_ask_goes_to_another_stream_when_one_ends() {
-    let mut server = Server::start(Answers::Status(12)).await;
+    let mut server = Plane::answering(Answers::Status(12)).await;
     let connector = connector(server.address, &format!("{OFTEN}, max_streams_per_connection: 1"));
     let (one, of_one) = View::up(&connector, &mut server).await;
     until("the first asks", async || server.calls() > 1).await;
@@ -448,7 +448,7 @@ async fn up_34_a_server_that_answers_and_dies_is_tried_less_and_less() {
 
 /// Returns the milliseconds between the openings of a stream that the server answers once and then ends.
 async fn pauses_of_a_server_that_dies() -> Vec<u128> {
-    let mut server = Server::start(Answers::Status(12)).await;
+    let mut server = Plane::answering(Answers::Status(12)).await;
     let backoff = "backoff: {initial: 50ms, factor: 2, max: 10s, jitter: 0}";
     let mut view = View::of(&connector(server.address, backoff));
     let mut ends = Vec::new();
@@ -474,7 +474,7 @@ async fn fb_20_when_one_view_gets_through_the_others_come_at_once() {
             assert!(!view.ended().await.1); // after this the stream is not opened again for at least a minute
         }
     }
-    let _server = Server::start_at(address, Answers::Status(12)).await;
+    let _server = Plane::answering_at(address, Answers::Status(12)).await;
     views[0].says_nothing(Duration::from_millis(100)).await;
     let mut newcomer = View::of(&connector);
     newcomer.opened().await;
@@ -485,8 +485,8 @@ async fn fb_20_when_one_view_gets_through_the_others_come_at_once() {
 
 #[tokio::test]
 async fn fb_32_a_view_turns_from_a_server_that_hangs_to_the_next_and_the_metrics_show_it() {
-    let mut hung = Server::start(Answers::Status(12)).await;
-    let second = scripts::Server::start(Way::Gives("2")).await;
+    let mut hung = Plane::answering(Answers::Status(12)).await;
+    let second = Server::start(Way::Gives("2")).await;
     let (first, next) = (hung.address, second.address);
     let times = "variant: delta, liveness: {interval: 300ms, timeout: 2s}, connect_timeout: 2s";
     let relay =

@@ -1,9 +1,10 @@
 //! Problems of the process: its limits, files and certificates.
 
-use super::super::certificates::{Authority, Folder};
+use super::super::certificates::Authority;
 use super::super::client_tls;
 use super::super::reload::{World, text};
 use super::*;
+use weir_testkit::folder::Folder;
 
 #[tokio::test]
 async fn limit_reached_is_there_while_it_is_reached() {
@@ -53,7 +54,7 @@ async fn reload_failed_has_the_reason_until_a_file_is_taken() {
 
 #[tokio::test]
 async fn state_not_written_has_the_file_and_the_reason() {
-    let folder = Folder::new();
+    let folder = Folder::with_short_path("tls");
     let plane = Plane::start(&BOTH).await;
     let path = folder.0.join("missing/state");
     let relay = run_with(&plane, &format!("state: {{path: {}}}", path.display())).await;
@@ -64,7 +65,7 @@ async fn state_not_written_has_the_file_and_the_reason() {
 
 #[tokio::test]
 async fn certificate_ending_is_a_problem_in_its_last_week() {
-    let (folder, own, plane) = (Folder::new(), Authority::named("own"), Plane::start(&BOTH).await);
+    let (folder, own, plane) = (Folder::with_short_path("tls"), Authority::named("own"), Plane::start(&BOTH).await);
     client_tls::write_server(&folder, &own.sign_for("localhost", Duration::from_secs(24 * 3600)));
     let config = client_tls::config(&folder, &plane, "", "");
     let relay = run(crate::bind(config).await.unwrap(), std::future::pending());

@@ -1,11 +1,12 @@
 //! Problems of views: with servers, with what servers send, and with how clients answer.
 
-use super::super::brakes::{Bench, Server, has, names};
+use super::super::brakes::{Bench, asked, has, names};
 use super::super::examples::assert_documented;
 use super::super::holder::{ALL_CLUSTERS, Holder};
 use super::super::refused_types::{MADE_UP, Refusing, UNKNOWN};
 use super::super::void::led_to;
 use super::*;
+use weir_testkit::speaker::bare;
 
 /// Returns clients of several views, each with its stream at the control plane, which has sent resources to it.
 async fn views(plane: &mut Plane, relay: &Relay, clusters: &[&str]) -> Vec<(Client, Stream)> {
@@ -123,10 +124,10 @@ async fn brake_held_removals_are_one_problem_of_their_type() {
     let mut bench = Bench::start(Variant::Delta, "").await;
     let all = names(0..100);
     let client = Holder::new(bench.relay.address, Variant::Delta, ALL_CLUSTERS).await;
-    let mut server = Server::of(&mut bench.plane, CDS).await;
-    server.set(&all);
+    let mut server = asked(&mut bench.plane, CDS).await;
+    server.set(CDS, bare(&all));
     has(&client, "all clusters", &all).await;
-    server.set(&names(0..10));
+    server.set(CDS, bare(names(0..10)));
     let admin = bench.relay.admin;
     let held = appears(admin, "brake_held").await;
     assert_eq!(
@@ -135,7 +136,7 @@ async fn brake_held_removals_are_one_problem_of_their_type() {
     );
     let (code, out) = next(admin, "brake_held").await;
     assert!(code == 1 && out.contains("90"), "{out}");
-    server.set(&all);
+    server.set(CDS, bare(&all));
     goes(admin, "brake_held").await;
 }
 

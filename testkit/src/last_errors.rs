@@ -8,7 +8,7 @@ use serde_json::Value;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use super::client::exchange;
+use crate::raw_http::{exchange, request};
 
 /// The admin addresses of all relays that were started.
 static RELAYS: Mutex<Vec<SocketAddr>> = Mutex::new(Vec::new());
@@ -25,7 +25,8 @@ pub async fn errors_of(server: SocketAddr) -> String {
     let mut errors = Vec::new();
     for relay in relays {
         let Ok(Ok(socket)) = timeout(ANSWER, TcpStream::connect(relay)).await else { continue };
-        let asking = exchange(socket, "GET /upstreams HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n");
+        let request = request("GET /upstreams");
+        let asking = exchange(socket, &request);
         let Ok((200, report)) = timeout(ANSWER, asking).await else { continue };
         let views: Value = serde_json::from_str(&report).unwrap();
         for stream in views.as_array().into_iter().flatten().flat_map(|view| view["streams"].as_array()).flatten() {

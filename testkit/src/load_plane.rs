@@ -1,14 +1,11 @@
 //! A scripted server of load reports, and a scripted client. Both send and receive messages as bytes.
 
-#[path = "../support/raw.rs"]
-mod raw;
-
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 
-use bytes::{BufMut, Bytes, BytesMut};
+use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, Request as Call, Response as Reply};
 use http_body_util::{BodyExt, StreamBody};
 use hyper::body::{Frame, Incoming};
@@ -28,11 +25,11 @@ use tonic::{Status, Streaming};
 use weir_core::proto::loads::{LoadStatsRequest, LoadStatsResponse};
 use weir_core::xds::LOADS_PATH;
 
-use self::raw::Raw;
-
-use super::client::{Io, PATIENCE, channel_over};
-use super::gzip;
-use super::plane::{listen_at, own_address};
+use crate::address::{listen_at, own_address};
+use crate::client::{Io, channel_over};
+use crate::gzip;
+use crate::raw::Raw;
+use crate::wait::PATIENCE;
 
 pub struct LoadPlane {
     pub address: SocketAddr,
@@ -42,6 +39,8 @@ pub struct LoadPlane {
 
 /// The server's end of a relay's stream. Dropping it ends the stream without a status.
 pub struct LoadStream {
+    /// The number of the connection. Connections are counted from 0.
+    pub connection: usize,
     pub reports: mpsc::UnboundedReceiver<Bytes>,
     frames: mpsc::Sender<Frame<Bytes>>,
 }
@@ -81,7 +80,7 @@ impl LoadStream {
     }
 
     pub async fn say(&self, message: &[u8]) {
-        self.frames.send(Frame::data(framed(message))).await.expect("the relay is gone");
+        self.frames.send(Frame::data(gzip::framed(0, message).into())).await.expect("the relay is gone");
     }
 
     pub async fn say_compressed(&self, message: &[u8]) {
@@ -106,12 +105,12 @@ impl LoadStream {
 
 async fn serve(listener: TcpListener, accepted: Arc<mpsc::UnboundedSender<LoadStream>>) {
     let mut connections = tokio::task::JoinSet::new();
-    loop {
+    for number in 0.. {
         let (socket, _) = listener.accept().await.unwrap();
         let accepted = accepted.clone();
         connections.spawn(async move {
             let service = service_fn(move |call| {
-                let reply = open(call, &accepted);
+                let reply = open(call, number, &accepted);
                 async move { Ok::<_, Infallible>(reply) }
             });
             let builder = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
@@ -122,11 +121,11 @@ async fn serve(listener: TcpListener, accepted: Arc<mpsc::UnboundedSender<LoadSt
 
 pub type Body = StreamBody<Pin<Box<dyn tokio_stream::Stream<Item = Result<Frame<Bytes>, Infallible>> + Send>>>;
 
-pub fn open(call: Call<Incoming>, accepted: &mpsc::UnboundedSender<LoadStream>) -> Reply<Body> {
+pub fn open(call: Call<Incoming>, connection: usize, accepted: &mpsc::UnboundedSender<LoadStream>) -> Reply<Body> {
     let (frames, out) = mpsc::channel(1);
     let (seen, reports) = mpsc::unbounded_channel();
     if call.uri().path() == LOADS_PATH {
-        accepted.send(LoadStream { reports, frames }).ok();
+        accepted.send(LoadStream { connection, reports, frames }).ok();
     }
     tokio::spawn(read(call.into_body(), seen));
     let out: Pin<Box<dyn tokio_stream::Stream<Item = _> + Send>> = Box::pin(ReceiverStream::new(out).map(Ok));
@@ -145,14 +144,6 @@ async fn read(mut body: Incoming, seen: mpsc::UnboundedSender<Bytes>) {
             seen.send(buffer.split_to(5 + length).freeze().slice(5..)).ok();
         }
     }
-}
-
-fn framed(message: &[u8]) -> Bytes {
-    let mut frame = BytesMut::with_capacity(message.len() + 5);
-    frame.put_u8(0);
-    frame.put_u32(u32::try_from(message.len()).unwrap());
-    frame.extend_from_slice(message);
-    frame.freeze()
 }
 
 pub struct LoadClient {

@@ -1,12 +1,12 @@
-//! The relay in its own process.
-#![allow(dead_code)] // each test binary uses its own part of it
+//! The relay in its own process. A test names the program: `env!("CARGO_BIN_EXE_weir")`.
 
 use std::io::{BufRead, BufReader, Write};
-use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
+
+use crate::folder::build_folder;
 
 /// The running program. It ends when this is dropped.
 pub struct Program {
@@ -20,20 +20,20 @@ pub struct Program {
 
 impl Program {
     /// Starts the program with a configuration, written to a file of this name, and waits until it listens.
-    pub fn start(name: &str, config: &str, patience: Duration) -> Self {
-        Self::start_by(Command::new(env!("CARGO_BIN_EXE_weir")), name, config, patience)
+    pub fn start(binary: &str, name: &str, config: &str, patience: Duration) -> Self {
+        Self::start_by(Command::new(binary), name, config, patience)
     }
 
     /// Starts the program after shell commands that set system limits for it.
-    pub fn start_after(commands: &str, name: &str, config: &str, patience: Duration) -> Self {
+    pub fn start_after(binary: &str, commands: &str, name: &str, config: &str, patience: Duration) -> Self {
         let mut shell = Command::new("sh");
-        shell.args(["-c", &format!("{commands}; exec \"$0\" \"$@\""), env!("CARGO_BIN_EXE_weir")]);
+        shell.args(["-c", &format!("{commands}; exec \"$0\" \"$@\""), binary]);
         Self::start_by(shell, name, config, patience)
     }
 
     /// Starts the program by a command, to which the options of the program are added.
     pub fn start_by(mut command: Command, name: &str, config: &str, patience: Duration) -> Self {
-        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+        let path = build_folder().join(name);
         std::fs::write(&path, config).unwrap();
         if !command.get_args().any(|argument| argument == "--log") {
             command.args(["--log", "info"]);

@@ -1,5 +1,4 @@
 //! A running command, and the lines that it prints.
-#![allow(dead_code)] // each test binary uses its own part of it
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command};

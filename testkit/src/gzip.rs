@@ -1,5 +1,4 @@
 //! Messages that peers compress, and what they claim about them.
-#![allow(dead_code)] // each test binary uses its own part of it
 
 use std::io::{Read, Write};
 

@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use hyper_util::rt::TokioIo;
 use prost::Message;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::UnboundedReceiverStream;
 use tonic::client::Grpc;
@@ -17,13 +16,17 @@ use tonic::codegen::http::uri::PathAndQuery;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Request as Call, Status, Streaming};
 use tonic_prost::ProstCodec;
-use weir_core::proto::Any;
 use weir_core::proto::discovery::{
     self, DeltaDiscoveryRequest, DeltaDiscoveryResponse, DiscoveryRequest, DiscoveryResponse, Resource,
 };
 use weir_core::proto::node::Node;
+use weir_core::proto::{Any, Request};
 use weir_core::protocol::session::Variant;
 use weir_core::xds::WRAPPER_TYPE;
+
+pub use crate::raw_http::{Io, exchange};
+use crate::resources::CDS;
+pub use crate::wait::PATIENCE;
 
 pub enum Client {
     Sotw(mpsc::UnboundedSender<DiscoveryRequest>, Streaming<DiscoveryResponse>),
@@ -40,25 +43,9 @@ pub struct Told {
 }
 
 const PREFIX: &str = "/envoy.service.discovery.v3.AggregatedDiscoveryService/";
-/// Longer than any step takes, even on a machine that builds meanwhile. A test that hangs fails after this time.
-pub const PATIENCE: Duration = Duration::from_secs(60);
 
 pub fn node(cluster: &str) -> Option<bytes::Bytes> {
     Some(Node { id: "test".into(), cluster: cluster.into(), ..Node::default() }.encode_to_vec().into())
-}
-
-/// Any byte stream that can be a connection.
-pub trait Io: AsyncRead + AsyncWrite + Send + Unpin + 'static {}
-
-impl<T: AsyncRead + AsyncWrite + Send + Unpin + 'static> Io for T {}
-
-/// Sends a request, reads until the connection ends, and returns status and body of the response.
-pub async fn exchange(mut socket: impl Io, request: &str) -> (u16, String) {
-    socket.write_all(request.as_bytes()).await.unwrap();
-    let mut response = String::new();
-    socket.read_to_string(&mut response).await.unwrap();
-    let (head, body) = response.split_once("\r\n\r\n").unwrap();
-    (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned())
 }
 
 /// A connector that returns its connection once.
@@ -90,11 +77,7 @@ impl Client {
     }
 
     pub async fn try_connect(address: SocketAddr, variant: Variant) -> Option<Self> {
-        let method = match variant {
-            Variant::Sotw => "StreamAggregatedResources",
-            Variant::Delta => "DeltaAggregatedResources",
-        };
-        Self::connect_to(address, variant, &format!("{PREFIX}{method}")).await
+        Self::connect_to(address, variant, &path_of(variant)).await
     }
 
     pub async fn connect_to(address: SocketAddr, variant: Variant, path: &str) -> Option<Self> {
@@ -104,11 +87,7 @@ impl Client {
 
     /// Opens an aggregated stream over an existing connection.
     pub async fn over_as(io: impl Io, variant: Variant) -> Option<Self> {
-        let method = match variant {
-            Variant::Sotw => "StreamAggregatedResources",
-            Variant::Delta => "DeltaAggregatedResources",
-        };
-        Self::over_at(io, variant, &format!("{PREFIX}{method}")).await
+        Self::over_at(io, variant, &path_of(variant)).await
     }
 
     /// Opens a stream of any method over an existing connection.
@@ -119,7 +98,7 @@ impl Client {
     /// Opens several aggregated delta streams on one connection.
     pub async fn connect_many(address: SocketAddr, count: usize) -> Vec<Self> {
         let channel = Endpoint::from_shared(format!("http://{address}")).unwrap().connect().await.unwrap();
-        let path = format!("{PREFIX}DeltaAggregatedResources");
+        let path = path_of(Variant::Delta);
         let mut clients = Vec::new();
         for _ in 0..count {
             clients.push(Self::stream(channel.clone(), Variant::Delta, &path).await.expect("no stream"));
@@ -129,13 +108,9 @@ impl Client {
 
     /// Opens an aggregated stream whose requests are compressed.
     pub async fn compressing(address: SocketAddr, variant: Variant) -> Self {
-        let method = match variant {
-            Variant::Sotw => "StreamAggregatedResources",
-            Variant::Delta => "DeltaAggregatedResources",
-        };
         let channel = Endpoint::from_shared(format!("http://{address}")).unwrap().connect().await.unwrap();
         let grpc = Grpc::new(channel).send_compressed(CompressionEncoding::Gzip);
-        Self::open(grpc, variant, &format!("{PREFIX}{method}")).await.expect("no stream")
+        Self::open(grpc, variant, &path_of(variant)).await.expect("no stream")
     }
 
     /// Opens an aggregated stream whose responses may be compressed.
@@ -145,13 +120,40 @@ impl Client {
 
     /// Opens such a stream over an existing connection.
     pub async fn accepting_over(io: impl Io, variant: Variant) -> Self {
-        let method = match variant {
-            Variant::Sotw => "StreamAggregatedResources",
-            Variant::Delta => "DeltaAggregatedResources",
-        };
         let channel = channel_over(io).await.expect("no connection");
         let grpc = Grpc::new(channel).accept_compressed(CompressionEncoding::Gzip);
-        Self::open(grpc, variant, &format!("{PREFIX}{method}")).await.expect("no stream")
+        Self::open(grpc, variant, &path_of(variant)).await.expect("no stream")
+    }
+
+    /// Opens an aggregated stream on a connection, with these headers besides those of gRPC. Its first request is sent at once, since a server
+    /// that refuses the headers may end the stream before another one. Returns the status of a server that does.
+    pub async fn call(channel: Channel, headers: &[(&'static str, &str)], first: Request) -> Result<Self, Status> {
+        let mut grpc = Grpc::new(channel).max_decoding_message_size(64 << 20);
+        grpc.ready().await.map_err(|error| Status::unknown(error.to_string()))?;
+        Ok(match first {
+            Request::Sotw(first) => {
+                let (requests, call) = begun(headers, first);
+                let codec: ProstCodec<DiscoveryRequest, DiscoveryResponse> = ProstCodec::default();
+                let path = path_of(Variant::Sotw).parse().unwrap();
+                Self::Sotw(requests, grpc.streaming(call, path, codec).await?.into_inner())
+            }
+            Request::Delta(first) => {
+                let (requests, call) = begun(headers, first);
+                let codec: ProstCodec<DeltaDiscoveryRequest, DeltaDiscoveryResponse> = ProstCodec::default();
+                let path = path_of(Variant::Delta).parse().unwrap();
+                Self::Delta(requests, grpc.streaming(call, path, codec).await?.into_inner())
+            }
+        })
+    }
+
+    /// The same in delta, with a first request for all clusters.
+    pub async fn call_for_clusters(
+        channel: Channel,
+        headers: &[(&'static str, &str)],
+        cluster: &str,
+    ) -> Result<Self, Status> {
+        let first = DeltaDiscoveryRequest { node: node(cluster), type_url: CDS.into(), ..Default::default() };
+        Self::call(channel, headers, Request::Delta(first)).await
     }
 
     async fn stream(channel: Channel, variant: Variant, path: &str) -> Option<Self> {
@@ -249,6 +251,11 @@ impl Client {
         }
     }
 
+    /// Returns the names in the next response, or the status that ends the stream.
+    pub async fn names(&mut self) -> Result<Vec<String>, Status> {
+        Ok(self.next().await?.ok_or_else(|| Status::ok("the end"))?.set)
+    }
+
     pub async fn sent(&mut self) -> Told {
         self.next().await.unwrap().expect("the relay ended the stream")
     }
@@ -297,6 +304,29 @@ impl Client {
             })),
         }
     }
+}
+
+/// Returns the path of aggregated streams.
+fn path_of(variant: Variant) -> String {
+    let method = match variant {
+        Variant::Sotw => "StreamAggregatedResources",
+        Variant::Delta => "DeltaAggregatedResources",
+    };
+    format!("{PREFIX}{method}")
+}
+
+/// Returns a call with headers and its first request, and the sender of the others.
+fn begun<T>(
+    headers: &[(&'static str, &str)],
+    first: T,
+) -> (mpsc::UnboundedSender<T>, Call<UnboundedReceiverStream<T>>) {
+    let (requests, stream) = mpsc::unbounded_channel();
+    let mut call = Call::new(UnboundedReceiverStream::new(stream));
+    for (name, value) in headers {
+        call.metadata_mut().append(*name, value.parse().unwrap());
+    }
+    let _ = requests.send(first); // its receiver is in the call
+    (requests, call)
 }
 
 fn name_of(any: &Any) -> String {

@@ -1,5 +1,4 @@
 //! A folder for the files of a test.
-#![allow(dead_code)] // each test binary uses its own part of it
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,7 +10,7 @@ pub struct Folder(pub PathBuf);
 impl Folder {
     /// Creates a folder in the build folder.
     pub fn new(name: &str) -> Self {
-        Self::below(Path::new(env!("CARGO_TARGET_TMPDIR")), name)
+        Self::below(&build_folder(), name)
     }
 
     /// Creates a folder in the system's folder for temporary files, since the path of a socket has to be short.
@@ -42,3 +41,15 @@ impl Drop for Folder {
         let _ = fs::remove_dir_all(&self.0); // a process that the test has started may still be writing there
     }
 }
+
+/// Returns the folder of the build for files of tests: `CARGO_TARGET_TMPDIR`, which cargo names only to test programs.
+pub fn build_folder() -> PathBuf {
+    let program = std::env::current_exe().unwrap();
+    let top = program.ancestors().find(|folder| folder.join(TAG).is_file());
+    let folder = top.map_or_else(std::env::temp_dir, |top| top.join("tmp"));
+    fs::create_dir_all(&folder).unwrap();
+    folder
+}
+
+/// The file by which cargo marks the top folder of what it builds.
+const TAG: &str = "CACHEDIR.TAG";

@@ -1,7 +1,6 @@
-//! Certificates for tests: authorities, the certificates that they sign and revoke, and folders for them.
+//! Certificates for tests: authorities, and the certificates that they sign and revoke.
 
-use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
 use rcgen::{
@@ -10,6 +9,8 @@ use rcgen::{
 };
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
+
+use crate::folder::Folder;
 
 /// A certificate authority.
 pub struct Authority {
@@ -109,6 +110,12 @@ impl Authority {
     }
 }
 
+impl Default for Authority {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl Identity {
     /// Appends the certificate of an authority.
     pub fn with_chain(mut self, authority: &Authority) -> Self {
@@ -138,32 +145,8 @@ pub fn certificate(pem: &str) -> CertificateDer<'static> {
     CertificateDer::from_pem_slice(pem.as_bytes()).unwrap()
 }
 
-/// A folder with the relay's files. Dropping it deletes the folder.
-pub struct Folder(pub PathBuf);
-
-impl Folder {
-    pub fn new() -> Self {
-        static NEXT: AtomicUsize = AtomicUsize::new(0);
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let path = std::env::temp_dir().join(format!("weir-tls-{}-{number}", std::process::id()));
-        let _ = std::fs::remove_dir_all(&path); // of an earlier run
-        std::fs::create_dir_all(&path).unwrap();
-        Self(path)
-    }
-
-    pub fn write(&self, name: &str, text: &str) {
-        std::fs::write(self.0.join(name), text).unwrap();
-    }
-}
-
 /// Writes the certificate and key that the relay presents to servers.
 pub fn write_identity(folder: &Folder, identity: &Identity) {
     folder.write("weir.pem", &identity.certificate);
     folder.write("weir.key", &identity.key);
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        std::fs::remove_dir_all(&self.0).unwrap();
-    }
 }

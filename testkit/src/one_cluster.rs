@@ -4,10 +4,10 @@ use tokio::time::timeout;
 use weir_core::proto::discovery::{DiscoveryRequest, DiscoveryResponse};
 use weir_core::proto::{Any, Response};
 
-use super::client::{Client, PATIENCE};
-use super::plane::Stream;
-
-pub const CDS: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
+use crate::client::Client;
+use crate::plane::Stream;
+pub use crate::resources::CDS;
+use crate::wait::PATIENCE;
 
 pub fn send(stream: &Stream, version: &str) {
     let mut value = vec![0x0a, 1, b'a', 0xc2, 0x3e, version.len() as u8];

@@ -15,8 +15,8 @@ use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tokio_rustls::TlsAcceptor;
 
-use crate::plane::{listen_at, own_address};
-use crate::until;
+use crate::address::{listen_at, own_address};
+use crate::wait::until;
 
 #[derive(Debug, Clone)]
 pub enum Behaviour {
