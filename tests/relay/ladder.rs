@@ -99,14 +99,8 @@ async fn fb_11_rows_8_10_14_21_12_fb_2_a_server_that_ends_streams_before_a_word_
 
 #[tokio::test]
 async fn fb_11_rows_8_10_14_21_12_fb_32_a_server_that_rejects_with_whatever_status_is_left_and_returned_to_unheard() {
-    for statuses in [[0, 7, 12], [13, 14, 16]] {
-        let mut episodes = tokio::task::JoinSet::new();
-        for status in statuses {
-            episodes.spawn(episode(Outage::Rejects(status)));
-        }
-        while let Some(done) = episodes.join_next().await {
-            done.unwrap();
-        }
+    for [one, two, three] in [[0, 7, 12], [13, 14, 16]].map(|statuses| statuses.map(Outage::Rejects)) {
+        tokio::join!(episode(one), episode(two), episode(three));
     }
 }
 

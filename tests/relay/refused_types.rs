@@ -141,7 +141,7 @@ async fn a_server_that_ends_every_stream_refuses_no_type_and_is_left() {
     client.ask(CDS, &[], Some("web"));
     client.ask(MADE_UP, &["x"], None);
     has(&mut client, &mut changes).await;
-    until("the server is tried again", async || all.streams.lock().unwrap().len() > 2).await;
+    until("the server is tried again", async || all.server.seen().types.len() > 2).await;
     let shown = upstreams(&relay).await;
     assert!(!shown.contains("\"REFUSED\""), "{shown}");
 }
@@ -349,6 +349,6 @@ async fn changes_come_at_once_while_clients_make_up_types_that_the_server_refuse
         late.extend((begun.elapsed() >= Duration::from_millis(500)).then(|| begun.elapsed()));
     }
     assert!(late.len() <= 2, "a busy machine is late now and then; each client would be: {late:?}");
-    let streams = plane.streams.lock().unwrap().iter().filter(|types| types.contains(CDS)).count();
+    let streams = plane.with(CDS);
     assert!(streams <= 2, "the stream of all was never lost: {streams}");
 }
