@@ -123,8 +123,12 @@ impl View {
         }
     }
 
+    /// Waits for a response, of which parts may be reported before.
     pub async fn answered(&mut self) {
-        let event = self.event().await;
+        let mut event = self.event().await;
+        while matches!(event, LinkEvent::Receiving) {
+            event = self.event().await;
+        }
         assert!(matches!(event, LinkEvent::Response(_)), "{event:?}");
     }
 
