@@ -43,6 +43,15 @@ pub(crate) fn spawn_blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send 
     shared().spawn_blocking(work)
 }
 
+/// Returns work for a thread without a runtime. Its tasks and timers go to the shared one.
+pub(crate) fn entered<T>(work: impl FnOnce() -> T + Send + 'static) -> impl FnOnce() -> T + Send + 'static {
+    let shared = shared();
+    move || {
+        let _entered = shared.enter();
+        work()
+    }
+}
+
 /// Runs code on this thread whose tasks and timers go to the shared runtime. It must not call `block_in_place`.
 pub(crate) fn within<T>(work: impl FnOnce() -> T) -> T {
     let Some((shared, _)) = beside_this_thread() else { return work() };

@@ -1,14 +1,15 @@
 //! Work that takes so long that other tasks would notice: for example, work on 100,000 names of one client. That of a session goes to another
-//! thread. That of a view stays, and another thread runs the other tasks of its worker meanwhile. In both cases the kernel divides the time
-//! between the two. Work that can wait takes turns, so that little runs at a time.
+//! thread, of little weight. That of a view stays, and another thread runs the other tasks of its worker meanwhile. In both cases the kernel
+//! divides the time between the two. Work that can wait takes turns, so that little runs at a time.
 
+use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock};
 
 use tokio::runtime::{Handle, RuntimeFlavor};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit};
-use tokio::task::JoinError;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit, oneshot};
 
+use super::background_threads::BackgroundThreads;
 use crate::shared_runtime;
 
 /// The turns for what takes long: the work of views on many names, inflating large requests, and compressing replies.
@@ -79,17 +80,23 @@ impl ThreadApart {
 
     /// Does the work on it. Once begun the work is done, also if nobody waits for it any more.
     pub(crate) async fn run<T: Send + 'static>(self, work: impl FnOnce() -> T + Send + 'static) -> T {
-        let working = shared_runtime::spawn_blocking(move || {
-            let _until_done = self;
-            work()
+        let (tell, told) = oneshot::channel();
+        let job = shared_runtime::entered(move || {
+            let _ = tell.send(std::panic::catch_unwind(AssertUnwindSafe(work))); // there may be nobody who waits for it
+            self
         });
-        match working.await.map_err(JoinError::try_into_panic) {
-            Ok(done) => done,
-            Err(Ok(panic)) => std::panic::resume_unwind(panic),
-            Err(Err(_)) => std::future::pending().await, // the process is stopping
+        if let Err(job) = BACKGROUND.run(Box::new(job)) {
+            shared_runtime::spawn_blocking(job);
+        }
+        match told.await {
+            Ok(Ok(done)) => done,
+            Ok(Err(panic)) => std::panic::resume_unwind(panic),
+            Err(_) => std::future::pending().await, // the process is stopping
         }
     }
 }
+
+static BACKGROUND: BackgroundThreads<ThreadApart> = BackgroundThreads::none();
 
 /// The threads that heavy work may use besides the workers.
 #[derive(Debug)]

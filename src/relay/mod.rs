@@ -4,6 +4,7 @@
 
 mod admission;
 mod audit;
+mod background_threads;
 mod brakes;
 mod client_log;
 mod clients;

@@ -57,7 +57,7 @@ pub enum Behaviour {
     LoadPools,
     /// One connection has 60 streams, each with a node cluster of its own, as new clients have; a relay that the tool starts may have 50 views
     ViewKeys,
-    /// 40 connections to the admin address, which is asked for /healthz, send nothing
+    /// 40 connections to the address of probes, which is asked for /healthz, send nothing
     ProbeConnections,
     /// The six before this at once, ten times slower, from one address
     SlowMix,

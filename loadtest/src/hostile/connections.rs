@@ -20,11 +20,11 @@ pub async fn idle(offender: Arc<Offender>) {
 
 /// Opens TCP connections to the address that answers probes, and sends no byte.
 pub async fn to_probes(offender: Arc<Offender>) {
-    let Some(admin) = offender.admin else { return std::future::pending().await };
+    let Some(probes) = offender.probes else { return std::future::pending().await };
     let (connections, _) = offender.spread(40, 0);
     at_once(&offender, connections, move |offender, number| async move {
         sleep(offender.pause(BETWEEN) * number as u32).await;
-        while let Some(mut raw) = Raw::connect_to(&offender, admin).await {
+        while let Some(mut raw) = Raw::connect_to(&offender, probes).await {
             raw.closed().await;
             sleep(offender.pause(BETWEEN)).await;
         }

@@ -12,11 +12,11 @@ use tokio::time::{sleep, timeout};
 use super::times::{Phases, Time};
 
 /// Requests `/healthz` again and again, until the future is dropped.
-pub async fn probe(admin: SocketAddr, phases: Phases) {
+pub async fn probe(probes: SocketAddr, phases: Phases) {
     loop {
         let phase = phases.current();
         let start = Instant::now();
-        match timeout(LIMIT, get(admin, "/healthz")).await {
+        match timeout(LIMIT, get(probes, "/healthz")).await {
             Ok(Ok(_)) => phase.record(Time::Health, start.elapsed()),
             Ok(Err(error)) => phase.problem(format!("/healthz: {error:#}")),
             Err(_) => phase.problem(format!("/healthz: nothing in {LIMIT:?}")),
@@ -39,8 +39,8 @@ fn limits_in(metrics: &str) -> BTreeMap<String, u64> {
     metrics.lines().filter_map(of).filter(|(_, value)| *value > 0).collect()
 }
 
-async fn get(admin: SocketAddr, path: &str) -> anyhow::Result<String> {
-    let mut socket = TcpStream::connect(admin).await?;
+async fn get(address: SocketAddr, path: &str) -> anyhow::Result<String> {
+    let mut socket = TcpStream::connect(address).await?;
     let request = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n");
     socket.write_all(request.as_bytes()).await?;
     let mut response = Vec::new();

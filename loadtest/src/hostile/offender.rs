@@ -19,7 +19,7 @@ use crate::origin::{Name, Origin};
 pub struct Offender {
     pub target: SocketAddr,
     /// The address that answers probes, if it is known.
-    pub admin: Option<SocketAddr>,
+    pub probes: Option<SocketAddr>,
     pub sources: Arc<Sources>,
     /// The control plane, for behaviours that need changes.
     pub origin: Arc<Origin>,

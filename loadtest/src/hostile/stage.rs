@@ -32,8 +32,8 @@ pub struct Stage {
     pub process: Option<Process>,
     pub admin: Option<SocketAddr>,
     log: Option<Log>,
-    /// The relay that was started for this behaviour, and its reserved admin address.
-    _relay: (Option<Relay>, Option<Reserved>),
+    /// The relay that was started for this behaviour, and its reserved addresses.
+    _relay: (Option<Relay>, Option<[Reserved; 2]>),
     /// The relay's control group, which is dropped after the relay.
     pub container: Option<Container>,
     /// Threads for the control plane, the honest clients and the probes, so that these do not wait for the hostile clients.
@@ -57,17 +57,20 @@ impl Stage {
         let names: Arc<[_]> = origin.shared().world().set(Kind::Endpoints).keys().cloned().collect();
         let (mut target, mut admin, mut pid) = (options.target, options.admin, options.pid);
         let (mut relay, mut log, mut reserved, mut container) = (None, None, None, None);
+        let mut probes = admin;
         if let Some(weir) = &options.weir {
-            let address = reserved.insert(Reserved::new()?).address;
+            let [address, of_probes] =
+                reserved.insert([Reserved::new()?, Reserved::new()?]).each_ref().map(|it| it.address);
             let file = std::env::temp_dir().join(format!("weir-hostile-{}-{}.log", std::process::id(), address.port()));
             let started = log.insert(Log(file));
             container = options.container.map(|bytes| Container::new(&behaviour.name(), bytes)).transpose()?;
-            let mut program = program(weir, behaviour, options.memory, started, address);
+            let mut program = program(weir, behaviour, options.memory, started, [address, of_probes]);
             if let Some(container) = &container {
                 program.arguments[1].insert_str(0, &container.enter()); // the script
             }
             let started = Relay::start(&program, None, origin.address).await?;
             (target, admin, pid) = (Some(started.address), Some(address), started.pid());
+            probes = Some(of_probes);
             relay = Some(started);
         }
         let target = target.context("one of --weir and --target is required")?;
@@ -84,13 +87,13 @@ impl Stage {
         };
         threads[1].spawn(honest.clone().stay());
         threads[1].spawn(honest.come());
-        if let Some(admin) = admin {
-            threads[2].spawn(health::probe(admin, phases.clone()));
+        if let Some(probes) = probes {
+            threads[2].spawn(health::probe(probes, phases.clone()));
         }
         let node = scan::node("hostile", CLUSTER);
         let (did, is_small) = (Arc::<Did>::default(), options.small);
         let sources = Arc::new(sources(options, behaviour, target));
-        let offender = Offender { target, admin, sources, origin, names, node, is_small, slowness: 1, did };
+        let offender = Offender { target, probes, sources, origin, names, node, is_small, slowness: 1, did };
         let process = pid.map(Process::new).transpose()?;
         let offender = Arc::new(offender);
         Ok(Self { phases, offender, process, admin, log, _relay: (relay, reserved), container, _threads: threads })
@@ -131,7 +134,7 @@ fn program(
     behaviour: Behaviour,
     memory: Option<usize>,
     log: &Log,
-    admin: SocketAddr,
+    [admin, probes]: [SocketAddr; 2],
 ) -> file::Relay {
     let limit = behaviour.open_files().map(|files| format!("ulimit -n {files}; ")).unwrap_or_default();
     let script = format!("{limit}exec \"$0\" --config \"$1\" --log info 2>\"$2\"");
@@ -140,7 +143,7 @@ fn program(
     let loads = if behaviour.sums_load_reports() { "load_reports: {mode: aggregate}\n" } else { "" };
     let tenants = if behaviour.has_tenants() { TENANTS } else { "" };
     let config = format!(
-        "listen: [{{address: \"{{listen}}\"}}]\nadmin: {{address: \"{admin}\"}}\n\
+        "listen: [{{address: \"{{listen}}\"}}]\nadmin: {{address: \"{admin}\"}}\nprobes: {{address: \"{probes}\"}}\n\
          upstream: {{servers: [{{uri: \"http://{{upstream}}\"}}]}}\nviews: {{key: [cluster]{views}}}\n{memory}{loads}{tenants}"
     );
     let paths = [weir.display().to_string(), "{config}".into(), log.0.display().to_string()];
@@ -193,8 +196,9 @@ mod tests {
     use super::*;
 
     fn config(behaviour: Behaviour, memory: Option<usize>) -> String {
-        let (log, admin) = (Log(PathBuf::from("no such log")), SocketAddr::from(([127, 0, 0, 1], 19000)));
-        let config = program(Path::new("weir"), behaviour, memory, &log, admin).config;
+        let log = Log(PathBuf::from("no such log"));
+        let addresses = [19000, 19001].map(|port| SocketAddr::from(([127, 0, 0, 1], port)));
+        let config = program(Path::new("weir"), behaviour, memory, &log, addresses).config;
         config.replace("{listen}", "127.0.0.1:18000").replace("{upstream}", "127.0.0.1:18010")
     }
 

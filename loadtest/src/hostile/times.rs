@@ -33,7 +33,7 @@ pub enum Time {
     Answered,
     /// From a new client's attempt to connect to its first resource.
     Served,
-    /// From a request to the admin address to its response.
+    /// From a request for `/healthz` to its response.
     Health,
 }
 

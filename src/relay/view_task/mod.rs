@@ -5,6 +5,7 @@ mod link_events;
 mod refusals;
 mod reports;
 mod room;
+mod round;
 mod shown_member;
 mod supervision;
 mod traces;
@@ -26,11 +27,12 @@ use self::link_events::{Arrival, Upstream};
 use self::refusals::Refusals;
 use self::reports::ViewReporter;
 use self::room::{LackedRoom, ROOM_CHECK, scarcity};
+use self::round::Round;
 use self::shown_member::ShownMember;
 use self::traces::{TracedChanges, trace_changes};
 use self::troubles::Troubles;
 use self::types_apart::NotedTypes;
-use super::command::{Command, PART};
+use super::command::Command;
 use super::heavy::beside_others;
 use super::inspection::{self, Inspection, ViewFacts};
 use super::key_headers::KeyHeaders;
@@ -75,12 +77,6 @@ enum Event {
     Link(LinkReport),
     Time,
 }
-
-/// How many events are applied together before the result is published.
-const MAX_EVENTS: usize = 256;
-/// How many changes of interest are applied together; they take about a millisecond. Without this limit, a client that changes its interest as
-/// fast as it can would keep all others waiting.
-const MAX_CHANGES: usize = PART;
 
 impl ViewTask {
     /// Begins with a view, which may have something from an earlier one, and with what that knew of the servers.
@@ -130,33 +126,33 @@ impl ViewTask {
     async fn run(mut self) {
         self.note_room();
         loop {
-            let (mut changes, mut names) = (0, 0);
+            let mut round = Round::default();
             match self.next().await {
                 Event::Command(None) => {
                     let last = inspection::metrics(&self.inspection());
                     return self.facts.metric_label.retire(last);
                 }
-                Event::Command(Some(command)) => changes += self.handle_command(command),
-                Event::Link(report) => names += self.on_link(report).await,
+                Event::Command(Some(command)) => round.note_command(self.handle_command(command)),
+                Event::Link(report) => round.note_event(self.on_link(report).await),
                 Event::Time => {}
             }
+            let mut seen = self.shared.clock.now();
             // Applies what has queued up meanwhile, and publishes once. However much one client wants, what servers have sent goes along.
-            for _ in 0..MAX_EVENTS {
+            while round.has_room() {
                 if let Some(report) = self.links.try_next() {
-                    names += self.on_link(report).await;
-                } else if changes < MAX_CHANGES
+                    round.note_event(self.on_link(report).await);
+                } else if round.has_room_for_changes()
                     && let Ok(command) = self.commands.try_recv()
                 {
-                    changes += self.handle_command(command);
+                    round.note_command(self.handle_command(command));
                 } else {
+                    seen = self.shared.clock.now();
                     break;
                 }
             }
-            names += changes;
             // What comes while this waits is applied next: timers must not run before it.
-            let seen = self.shared.clock.now();
-            let _turn = self.shared.heavy_views.turn(names).await;
-            beside_others(names, || self.flush(seen));
+            let _turn = self.shared.heavy_views.turn(round.names()).await;
+            beside_others(round.names(), || self.flush(seen));
         }
     }
 

@@ -343,6 +343,7 @@ impl RequestProgress {
                 let legacy_form = context.kind.info().empty_first.is_wildcard() && is_first;
                 request.resource_names_subscribe.extend((!legacy_form).then(|| WILDCARD.to_owned()));
             }
+            let mut room = if is_first { room } else { room.at_most(NAMES_AT_ONCE) };
             subscribed.append(&mut room.take_names(&mut self.subscribe));
             request.resource_names_subscribe.extend(subscribed.iter().cloned().map(text));
             names.hand_out(subscribed, is_first);
@@ -358,6 +359,9 @@ fn nack_status(message: String) -> Status {
     Status { code: INVALID_ARGUMENT, message }
 }
 
+/// How many bytes of names a delta request adds, if it is not the first. A server that responds to each request then sends what the view can apply
+/// in some milliseconds: other clients wait for that, and they should not wait for what one of them has requested.
+const NAMES_AT_ONCE: usize = 256 << 10;
 /// A name that no resource has, for servers that read an empty list as everything (UP-9).
 const NOTHING: &str = "weir.nothing";
 /// If the names of the last request have fewer bytes than this, the next change waits no longer than other changes do.

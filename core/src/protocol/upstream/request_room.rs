@@ -26,6 +26,11 @@ impl RequestRoom {
         Self { must_take_name: true, ..self }
     }
 
+    /// Returns the room if no more than `most` bytes may be used of it.
+    pub(crate) fn at_most(self, most: usize) -> Self {
+        Self { left: self.left.min(most), ..self }
+    }
+
     /// Takes the bytes if they fit.
     pub(crate) fn take(&mut self, bytes: usize) -> bool {
         let fits = bytes <= self.left;

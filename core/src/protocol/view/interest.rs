@@ -5,6 +5,7 @@
 
 mod absent_names;
 mod authorities;
+mod name_map;
 mod of_type;
 mod watchers;
 
@@ -220,7 +221,7 @@ impl Interest {
     pub(crate) fn all(&self) -> impl Iterator<Item = (&Type, Selector)> {
         self.types.iter().flat_map(|(kind, of)| {
             let wildcard = of.wildcard.iter().map(|_| Selector::Wildcard);
-            let names = of.names.keys().cloned().map(Selector::Name);
+            let names = of.names.iter().map(|(name, _)| Selector::Name(name.clone()));
             wildcard.chain(names).inspect(|_| visit()).map(move |wanted| (kind, wanted))
         })
     }
@@ -243,7 +244,7 @@ impl Interest {
     }
 
     pub(crate) fn has_name(&self, kind: &Type, name: &Name) -> bool {
-        self.types.get(kind).is_some_and(|of| of.names.contains_key(name))
+        self.types.get(kind).is_some_and(|of| of.names.contains(name))
     }
 
     /// Returns whether a name is wanted, by itself or as a member of a collection.
@@ -254,7 +255,7 @@ impl Interest {
     /// Returns the wanted collection that a name is in.
     pub(crate) fn collection(&self, kind: &Type, name: &Name) -> Option<Name> {
         let of = self.types.get(kind).filter(|of| of.globs > 0)?;
-        name.collection().filter(|glob| of.names.contains_key(glob))
+        name.collection().filter(|glob| of.names.contains(glob))
     }
 
     pub(crate) fn wildcard_sessions(&self, kind: &Type) -> impl Iterator<Item = SessionId> {
@@ -307,7 +308,7 @@ impl Interest {
     }
 
     pub(crate) fn everyone(&self) -> impl Iterator<Item = SessionId> {
-        let watchers = self.types.values().flat_map(|of| of.wildcard.iter().chain(of.names.values()));
+        let watchers = self.types.values().flat_map(|of| of.wildcard.iter().chain(of.names.iter().map(|(_, of)| of)));
         watchers.inspect(|_| visit()).flat_map(Watchers::sessions)
     }
 
@@ -331,9 +332,6 @@ impl Interest {
                     Selector::Wildcard => of.wildcard = None,
                     Selector::Name(name) => {
                         let ended = of.names.remove(name);
-                        if of.names.len() < of.names.capacity() / 4 {
-                            of.names.shrink_to(of.names.len() * 2); // what one client brought does not stay for ever
-                        }
                         if let Some(ended) = ended {
                             self.void -= usize::from(ended.is_void);
                             of.globs -= usize::from(name.is_glob());
@@ -377,7 +375,7 @@ impl Interest {
                 ask();
                 Watchers::default()
             }),
-            Selector::Name(name) => of.names.entry(name.clone()).or_insert_with(|| {
+            Selector::Name(name) => of.names.get_or_insert_with(name, || {
                 ask();
                 self.room.on_new_name(1);
                 of.list.on_new_name(listed_bytes(name));

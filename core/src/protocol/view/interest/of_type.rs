@@ -1,16 +1,14 @@
 //! The interest in one type.
 
-use std::collections::HashMap;
-
+use super::name_map::NameMap;
 use super::watchers::Watchers;
 use crate::protocol::view::name_room::NameRoom;
-use crate::xds::Name;
 
 #[derive(Debug, Default)]
 pub(super) struct OfType {
     pub(super) wildcard: Option<Watchers>,
     /// Includes globs.
-    pub(super) names: HashMap<Name, Watchers>,
+    pub(super) names: NameMap<Watchers>,
     pub(super) globs: usize,
     /// Counts the bytes of names.
     pub(super) list: NameRoom,
