@@ -4,6 +4,8 @@ use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::PathBuf;
 
+#[cfg(target_os = "linux")]
+use nix::sys::statvfs::statvfs;
 use nix::unistd::{Gid, Uid};
 use tokio::net::UnixStream;
 use tokio::sync::oneshot;
@@ -12,12 +14,21 @@ use super::asking::Weir;
 use super::poller::{CLUSTERS, Poller};
 use super::*;
 
-/// A folder for sockets. Dropping it deletes the folder and its contents.
+/// A folder for sockets and state. Dropping it deletes the folder and its contents.
 pub(super) struct Folder(pub PathBuf);
+
+/// Returns where folders are made: in memory if there is room. A disk that a build keeps busy may answer so late that a relay begins without its state.
+fn base() -> PathBuf {
+    #[cfg(target_os = "linux")]
+    if statvfs("/dev/shm").is_ok_and(|of| of.blocks_available() * of.fragment_size() > 1 << 30) {
+        return "/dev/shm".into();
+    }
+    std::env::temp_dir()
+}
 
 impl Folder {
     pub fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("weir-{name}-{}", std::process::id()));
+        let path = base().join(format!("weir-{name}-{}", std::process::id()));
         let _ = fs::remove_dir_all(&path);
         fs::create_dir(&path).unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
