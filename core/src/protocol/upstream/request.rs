@@ -76,7 +76,7 @@ pub(super) struct RequestProgress {
     changed: bool,
     /// No change is sent before this: changes until then are merged (UP-5).
     next_at: Moment,
-    /// The bytes of the names in the last list, in SotW; in delta, of those that the last request added, if it was not the first.
+    /// In SotW, the bytes of the names in the last list.
     listed: usize,
 }
 
@@ -181,18 +181,16 @@ impl RequestProgress {
         self.written.get_or_insert(now);
     }
 
-    /// Records that a request was made. If it `had_change`, the next change has to wait. Names that had no room follow after a pause for many names,
-    /// and otherwise at once.
+    /// Records that a request was made. If it `had_change`, the next change has to wait. Names that had no room follow at once.
     pub(crate) fn on_made(&mut self, had_change: bool, context: &RequestContext) {
         if self.changed {
-            self.next_at = context.now + self.pause();
+            self.next_at = self.next_at.min(context.now);
         } else if had_change {
             self.next_at = context.now + context.options.interest_window.max(self.pause());
         }
     }
 
-    /// Returns how long the next list waits. While the view counts the many names of a client, each list would be as long as all names so far. In
-    /// delta the server would send what it has for all of them at once, and what other clients need would come after that.
+    /// Returns how long the next list waits. While the view counts the many names of a client, each list would be as long as all names so far.
     fn pause(&self) -> Duration {
         let bytes = if self.listed < SHORT_LIST { 0 } else { self.listed };
         Duration::from_micros((bytes / LISTED_IN_A_MICROSECOND) as u64)
@@ -314,7 +312,6 @@ impl RequestProgress {
     ) -> Option<DeltaDiscoveryRequest> {
         let mut request = DeltaDiscoveryRequest { type_url: context.type_url(), ..DeltaDiscoveryRequest::default() };
         let node_bytes = if context.has_node { field_bytes(context.node.len()) } else { 0 };
-        self.listed = 0;
         let used = request.encoded_len() + node_bytes;
         let mut room = RequestRoom::new(context.quirks.max_request_bytes, used).with_a_name();
         let wildcards = usize::from(wanted.has_wildcard()) + usize::from(self.wildcard_dropped);
@@ -349,9 +346,6 @@ impl RequestProgress {
             let mut room = if is_first { room } else { room.at_most(NAMES_AT_ONCE) };
             subscribed.append(&mut room.take_names(&mut self.subscribe));
             request.resource_names_subscribe.extend(subscribed.iter().cloned().map(text));
-            if !is_first {
-                self.listed = request.resource_names_subscribe.iter().map(String::len).sum();
-            }
             names.hand_out(subscribed, is_first);
             self.changed = !self.subscribe.is_empty();
         }
@@ -367,7 +361,7 @@ fn nack_status(message: String) -> Status {
 
 /// How many bytes of names a delta request adds, if it is not the first. A server that responds to each request then sends what the view can apply
 /// in some milliseconds: other clients wait for that, and they should not wait for what one of them has requested.
-const NAMES_AT_ONCE: usize = 128 << 10;
+const NAMES_AT_ONCE: usize = 256 << 10;
 /// A name that no resource has, for servers that read an empty list as everything (UP-9).
 const NOTHING: &str = "weir.nothing";
 /// If the names of the last request have fewer bytes than this, the next change waits no longer than other changes do.
