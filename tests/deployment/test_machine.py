@@ -74,7 +74,8 @@ class SystemdUnit(unittest.TestCase):
         judge = ["security", "--offline=true", f"--threshold={EXPOSURE}"]
         is_accepted, said = self.analyze(self.text, *judge)
         self.assertTrue(is_accepted, said)
-        for line in ("ProtectSystem=strict", "CapabilityBoundingSet=", "SystemCallFilter=@system-service", "NoNewPrivileges=yes"):
+        calls = ("SystemCallFilter=@system-service", "SystemCallFilter=setpriority")
+        for line in ("ProtectSystem=strict", "CapabilityBoundingSet=", *calls, "NoNewPrivileges=yes"):
             self.assertIn(f"\n{line}\n", self.text)
         is_accepted, _ = self.analyze(self.text.replace("CapabilityBoundingSet=\n", ""), *judge)
         self.assertFalse(is_accepted)

@@ -380,7 +380,7 @@ fn many_names_that_are_added_are_requested_in_parts_and_those_of_a_first_request
     bench.later(WINDOW);
     let parts = requests(&mut bench);
     let lengths: Vec<_> = parts.iter().map(length).collect();
-    assert!(lengths.iter().all(|length| *length < AT_ONCE + 100) && lengths.len() == 4, "{lengths:?}");
+    assert!(lengths.iter().all(|length| *length < AT_ONCE + 100) && (3..5).contains(&lengths.len()), "{lengths:?}");
     let names = parts.iter().flat_map(|part| match part {
         Request::Delta(request) => &request.resource_names_subscribe,
         Request::Sotw(request) => &request.resource_names,

@@ -84,7 +84,8 @@ impl LockedSession {
     }
 
     fn read_inbox(&self, session: &mut Session) {
-        for notice in std::mem::take(&mut *self.inbox()) {
+        let notices = std::mem::take(&mut *self.inbox()); // not in the loop, which would keep the inbox locked
+        for notice in notices {
             match notice {
                 Notice::NamesChanged(changes) => changes.iter().for_each(|change| session.on_name_changed(change)),
                 Notice::InterestApplied => session.on_interest_applied(),

@@ -299,7 +299,8 @@ impl SessionHandle {
 
     /// Reads the session. A caller that also needs a snapshot reads the snapshot first, unless the answer must not be newer than the snapshot.
     pub(super) fn look<T>(&self, question: impl FnOnce(&Session) -> T) -> T {
-        question(&self.session.lock())
+        let names = if self.session.is_apart() { HEAVY } else { 0 }; // as long as it is, this thread waits
+        beside_others(names, || question(&self.session.lock()))
     }
 
     /// Returns what delays the next reply, and since when.

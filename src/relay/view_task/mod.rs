@@ -27,7 +27,7 @@ use self::link_events::{Arrival, Upstream};
 use self::refusals::Refusals;
 use self::reports::ViewReporter;
 use self::room::{LackedRoom, ROOM_CHECK, scarcity};
-use self::round::Round;
+use self::round::{Round, applied_until};
 use self::shown_member::ShownMember;
 use self::traces::{TracedChanges, trace_changes};
 use self::troubles::Troubles;
@@ -125,6 +125,7 @@ impl ViewTask {
 
     async fn run(mut self) {
         self.note_room();
+        let mut drained = self.shared.clock.now();
         loop {
             let mut round = Round::default();
             match self.next().await {
@@ -136,20 +137,24 @@ impl ViewTask {
                 Event::Link(report) => round.note_event(self.on_link(report).await),
                 Event::Time => {}
             }
-            let mut seen = self.shared.clock.now();
             // Applies what has queued up meanwhile, and publishes once. However much one client wants, what servers have sent goes along.
-            while round.has_room() {
-                if let Some(report) = self.links.try_next() {
+            let seen = loop {
+                let looked = self.shared.clock.now();
+                if round.has_room()
+                    && let Some(report) = self.links.try_next()
+                {
                     round.note_event(self.on_link(report).await);
-                } else if round.has_room_for_changes()
+                } else if round.has_room_for_commands()
                     && let Ok(command) = self.commands.try_recv()
                 {
                     round.note_command(self.handle_command(command));
+                } else if round.has_room() {
+                    drained = looked;
+                    break looked;
                 } else {
-                    seen = self.shared.clock.now();
-                    break;
+                    break applied_until(drained, looked);
                 }
-            }
+            };
             // What comes while this waits is applied next: timers must not run before it.
             let _turn = self.shared.heavy_views.turn(round.names()).await;
             beside_others(round.names(), || self.flush(seen));
@@ -275,8 +280,7 @@ impl ViewTask {
     /// - what is known of servers comes after requests, because those may end the use of a server, and before the links are opened and
     ///   requests are sent, so that the view knows their room;
     /// - sessions hear of a snapshot when everything that it needs is under way, and only then that their interest is part of it.
-    ///
-    /// `seen`: until when all that has come was applied.
+    /// - `seen`: until when all that has come was applied.
     fn flush(&mut self, seen: Moment) {
         let now = self.shared.clock.now();
         self.shown.follow(&mut self.sources, &self.links, now);

@@ -1,5 +1,9 @@
 //! How much a view task applies together before it publishes the result.
 
+use std::time::Duration;
+
+use weir_core::protocol::moment::Moment;
+
 use crate::relay::command::PART;
 
 /// What was applied since the last publication.
@@ -25,13 +29,13 @@ impl Round {
         self.names += names;
     }
 
-    /// Whether something more may be applied. A response is applied as a whole, however many names it has.
+    /// Whether another event of a link may be applied. A response is applied as a whole, however many names it has.
     pub(super) fn has_room(&self) -> bool {
         self.events < MAX_EVENTS && self.names < MAX_NAMES
     }
 
-    pub(super) fn has_room_for_changes(&self) -> bool {
-        self.changes < MAX_CHANGES
+    pub(super) fn has_room_for_commands(&self) -> bool {
+        self.events < MAX_EVENTS && self.changes < MAX_CHANGES
     }
 
     /// Returns how many names it concerned.
@@ -40,31 +44,48 @@ impl Round {
     }
 }
 
+/// Returns until when all that has come was applied, at the end of a round that left events: `drained` is when none was left, and time that is longer
+/// ago than [`LAG`] counts as applied, so that timers go on however much comes.
+pub(super) fn applied_until(drained: Moment, now: Moment) -> Moment {
+    drained.max(now - LAG)
+}
+
 const MAX_EVENTS: usize = 256;
 /// It takes some milliseconds to apply and publish so many.
 const MAX_NAMES: usize = 4096;
 /// They take about a millisecond. Without this limit, a client that changes its interest as fast as it can would keep all others waiting.
 const MAX_CHANGES: usize = PART;
+/// Events wait for a few rounds.
+const LAG: Duration = Duration::from_secs(2);
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn a_round_ends_after_so_many_events_or_names_and_changes_of_interest_have_less_room() {
+    fn a_round_ends_after_so_many_events_and_names_and_commands_go_along_with_long_responses() {
         let mut round = Round::default();
         round.note_event(MAX_NAMES - 1);
-        assert!(round.has_room() && round.has_room_for_changes());
-        round.note_command(MAX_CHANGES);
-        assert!(round.has_room() && !round.has_room_for_changes(), "responses go along");
+        assert!(round.has_room() && round.has_room_for_commands());
         round.note_event(1);
-        assert!(!round.has_room());
+        assert!(!round.has_room() && round.has_room_for_commands());
+        round.note_command(MAX_CHANGES);
+        assert!(!round.has_room_for_commands());
         assert_eq!(round.names(), MAX_NAMES + MAX_CHANGES);
         let mut round = Round::default();
         (0..MAX_EVENTS).for_each(|_| {
-            assert!(round.has_room());
+            assert!(round.has_room() && round.has_room_for_commands());
             round.note_event(0);
         });
-        assert!(!round.has_room());
+        assert!(!round.has_room() && !round.has_room_for_commands());
+    }
+
+    #[test]
+    fn what_may_have_come_since_all_was_applied_is_waited_for_but_not_for_ever() {
+        let drained = Moment::START + Duration::from_secs(10);
+        for (later, until) in [(0, 0), (1, 0), (2, 0), (3, 1), (60, 58)] {
+            let [now, until] = [later, until].map(|seconds| drained + Duration::from_secs(seconds));
+            assert_eq!(applied_until(drained, now), until);
+        }
     }
 }

@@ -271,7 +271,7 @@ impl RequestProgress {
         if is_first {
             self.subscribe = wanted.names().clone();
         }
-        let twice = !is_first && self.subscribe.iter().any(|name| self.unsubscribe.contains(name));
+        let twice = !is_first && have_any_in_common(&self.subscribe, &self.unsubscribe);
         let left = std::mem::take(&mut self.unsubscribe);
         if !is_first {
             names.leave(left);
@@ -331,8 +331,8 @@ impl RequestProgress {
             self.unsubscribe.extend(again); // some servers ignore a subscription to a name that is subscribed
         }
         let text = |name: Name| name.as_str().to_owned();
-        let twice = self.subscribe.iter().any(|name| self.unsubscribe.contains(name))
-            || (self.wildcard_dropped && wanted.has_wildcard());
+        let twice =
+            have_any_in_common(&self.subscribe, &self.unsubscribe) || (self.wildcard_dropped && wanted.has_wildcard());
         if std::mem::take(&mut self.wildcard_dropped) {
             self.wildcard_sent = false;
             request.resource_names_unsubscribe.push(WILDCARD.into());
@@ -353,6 +353,12 @@ impl RequestProgress {
         let has_change = !request.resource_names_subscribe.is_empty() || !request.resource_names_unsubscribe.is_empty();
         (is_first || has_change).then_some(request)
     }
+}
+
+/// Looks at the names of the smaller set: each part of a long list is judged.
+fn have_any_in_common(some: &BTreeSet<Name>, others: &BTreeSet<Name>) -> bool {
+    let (few, many) = if some.len() < others.len() { (some, others) } else { (others, some) };
+    few.iter().any(|name| many.contains(name))
 }
 
 fn nack_status(message: String) -> Status {
