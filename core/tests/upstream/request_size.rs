@@ -372,8 +372,8 @@ fn many_names_that_are_added_are_requested_in_parts_and_those_of_a_first_request
     let of = |prefix: &str| (0..20_000).map(|number| format!("{prefix}-endpoints-of-a-cluster-{number:05}")).collect();
     let [earlier, later]: [Vec<String>; 2] = ["earlier", "later"].map(of);
     let mut bench = Bench::new(Variant::Delta);
-    bench.open();
     earlier.iter().for_each(|name| bench.want(EDS, name, true));
+    bench.open();
     let first = requests(&mut bench);
     assert!(first.len() == 1 && length(&first[0]) > 2 * AT_ONCE, "{:?}", first.iter().map(length).collect::<Vec<_>>());
     later.iter().for_each(|name| bench.want(EDS, name, true));
