@@ -96,13 +96,13 @@ pub(super) async fn reply(call: Call<Incoming>, origin: Origin, desk: Arc<Desk>)
     // The test may end the stream by dropping its sender.
     let refusing = responses.downgrade();
     let Origin { from, number } = origin;
-    let mut unread = None;
-    if desk.habits.reads {
+    let unread = if desk.habits.reads {
         let reading = Reading { variant, max: desk.habits.max_request, calls: desk.calls.clone(), at };
         tokio::spawn(reading.read(body, seen, refusing));
+        None
     } else {
-        unread = Some((body, seen));
-    }
+        Some((body, seen))
+    };
     let (headers, connection) = (head.headers, number);
     desk.streams.send(Stream { variant, requests, responses, headers, from, connection, unread }).ok();
     let first = if desk.habits.late_headers { out.recv().await } else { None };
