@@ -67,12 +67,12 @@ mod tests {
 
     #[test]
     fn files_of_tests_are_where_the_variable_says_or_in_the_build_or_apart_from_those_of_other_programs() {
-        let build = Folder::with_short_path("build");
-        let program = build.0.join("debug/deps/program");
-        let own = folder_for(None, &program);
-        assert!(own.starts_with(std::env::temp_dir()) && !own.starts_with(&build.0), "{own:?}");
+        let own = folder_for(None, Path::new("/no-build/debug/deps/program"));
+        assert!(own.starts_with(std::env::temp_dir()), "{own:?}");
         assert!(own.to_str().unwrap().ends_with(&format!("-{}", std::process::id())), "{own:?}");
+        let build = Folder::with_short_path("build");
         build.write(TAG, "");
+        let program = build.0.join("debug/deps/program");
         assert_eq!(folder_for(None, &program), build.0.join("tmp"));
         assert_eq!(folder_for(Some("/elsewhere".into()), &program), Path::new("/elsewhere"));
     }

@@ -14,6 +14,7 @@ use rustls::crypto::aws_lc_rs;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
+use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
@@ -127,11 +128,15 @@ async fn it_answers_calls_that_it_does_not_serve_as_it_is_told() {
     let plane = Plane::answering(Answers::Status(12)).await;
     let ask = async || call(plane.address, "/no.Service/Method").await;
     assert_eq!(status(&ask().await), Some("12"));
-    for answers in [Answers::Refused(7, None), Answers::NoRoute(7, None), Answers::NoRouteInWords(7, None)] {
+    for (answers, server, words) in [
+        (Answers::Refused(7, None), None, None),
+        (Answers::NoRoute(7, None), Some("gateway"), None),
+        (Answers::NoRouteInWords(7, None), Some("gateway"), Some("unimplemented")),
+    ] {
         plane.answer(answers);
         let answer = ask().await;
-        let is_named = answer.headers().contains_key("server");
-        assert_eq!((status(&answer), is_named), (Some("7"), !matches!(answers, Answers::Refused(..))), "{answers:?}");
+        let header = |name: &str| answer.headers().get(name).map(|value| value.to_str().unwrap());
+        assert_eq!((status(&answer), header("server"), header("grpc-message")), (Some("7"), server, words));
     }
     plane.answer(Answers::Http(503));
     assert_eq!(ask().await.status(), 503);
@@ -282,19 +287,37 @@ async fn it_speaks_tls() {
     }
 }
 
+/// Returns what a client meets in place of a server. `wait` is how long it waits for the first bytes.
+async fn met(address: SocketAddr, variant: Variant, wait: Duration) -> &'static str {
+    let Ok(mut socket) = TcpStream::connect(address).await else { return "no connection" };
+    let mut first = [0; 4];
+    match timeout(wait, socket.read_exact(&mut first)).await {
+        Err(_) => return "silence",
+        Ok(read) => assert_eq!(read.unwrap(), first.len()),
+    }
+    if &first == b"SSH-" {
+        return "another protocol";
+    }
+    let Some(mut client) = Client::try_connect(address, variant).await else { return "no stream" };
+    client.ask(CDS, &[], Some("web"));
+    client.ended().await;
+    "the end of the stream"
+}
+
 #[tokio::test]
-async fn each_outage_keeps_clients_out_until_it_goes() {
+async fn each_outage_keeps_clients_out_in_its_way_until_it_goes() {
     each(async |variant| {
-        for outage in [Outage::Refuses, Outage::Hangs, Outage::Babbles, Outage::Rejects(14), Outage::EndsUnheard] {
+        for (outage, expected) in [
+            (Outage::Refuses, "no connection"),
+            (Outage::Hangs, "silence"),
+            (Outage::Babbles, "another protocol"),
+            (Outage::Rejects(14), "no stream"),
+            (Outage::EndsUnheard, "the end of the stream"),
+        ] {
             let address = any_address().await;
             let nobody = Nobody::at(address, outage).await;
-            match timeout(MOMENT, Client::try_connect(address, variant)).await {
-                Ok(Some(mut client)) => {
-                    client.ask(CDS, &[], Some("web"));
-                    client.ended().await;
-                }
-                Ok(None) | Err(_) => {}
-            }
+            let wait = if matches!(outage, Outage::Hangs) { MOMENT } else { PATIENCE };
+            assert_eq!(met(address, variant, wait).await, expected, "{outage:?}");
             nobody.go().await;
             let mut plane = Plane::start_at(address, &BOTH).await;
             let mut client = Client::connect(plane.address, variant).await;
