@@ -295,7 +295,7 @@ async fn met(address: SocketAddr, variant: Variant, wait: Duration) -> &'static 
         Err(_) => return "silence",
         Ok(read) => assert_eq!(read.unwrap(), first.len()),
     }
-    if &first == b"SSH-" {
+    if first == *b"SSH-" {
         return "another protocol";
     }
     let Some(mut client) = Client::try_connect(address, variant).await else { return "no stream" };
