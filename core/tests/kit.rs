@@ -223,9 +223,17 @@ fn a_type_may_be_unanswered_and_a_resource_without_a_body() {
 
 #[test]
 fn a_server_in_trouble_answers_calls_or_speaks_or_neither() {
-    let all = [Health::Fine, Health::AnswersOnce, Health::Mute, Health::Hangs, Health::HalfOpen];
-    let found = all.map(|health| (health.answers_calls(), health.speaks()));
-    assert_eq!(found, [(true, true), (true, true), (true, false), (false, false), (false, false)]);
+    for (health, answers_calls, speaks) in [
+        (Health::Fine, true, true),
+        (Health::AnswersOnce, true, true),
+        (Health::Refuses, true, false), // there are no connections for calls
+        (Health::Mute, true, false),
+        (Health::Rejects, true, false),
+        (Health::Hangs, false, false),
+        (Health::HalfOpen, false, false),
+    ] {
+        assert_eq!((health.answers_calls(), health.speaks()), (answers_calls, speaks), "{health:?}");
+    }
 }
 
 /// Returns an Envoy on a bench whose server has one cluster.

@@ -1,5 +1,6 @@
 //! A folder for the files of a test.
 
+use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -42,14 +43,37 @@ impl Drop for Folder {
     }
 }
 
-/// Returns the folder of the build for files of tests: `CARGO_TARGET_TMPDIR`, which cargo names only to test programs.
+/// Returns the folder of the build for files of tests. Cargo names it to test programs, when they are compiled, as `CARGO_TARGET_TMPDIR`.
 pub fn build_folder() -> PathBuf {
-    let program = std::env::current_exe().unwrap();
-    let top = program.ancestors().find(|folder| folder.join(TAG).is_file());
-    let folder = top.map_or_else(std::env::temp_dir, |top| top.join("tmp"));
+    let folder = folder_for(std::env::var_os("CARGO_TARGET_TMPDIR"), &std::env::current_exe().unwrap());
     fs::create_dir_all(&folder).unwrap();
     folder
 }
 
+/// Returns the folder that is named, or the one in the build that has the program. A program outside of any build has a folder of its own, since
+/// those of other builds may run at the same time.
+fn folder_for(named: Option<OsString>, program: &Path) -> PathBuf {
+    let in_build = || Some(program.ancestors().find(|folder| folder.join(TAG).is_file())?.join("tmp"));
+    let own = || std::env::temp_dir().join(format!("weir-tests-{}", std::process::id()));
+    named.map(PathBuf::from).or_else(in_build).unwrap_or_else(own)
+}
+
 /// The file by which cargo marks the top folder of what it builds.
 const TAG: &str = "CACHEDIR.TAG";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_of_tests_are_where_the_variable_says_or_in_the_build_or_apart_from_those_of_other_programs() {
+        let own = folder_for(None, Path::new("/no-build/debug/deps/program"));
+        assert!(own.starts_with(std::env::temp_dir()), "{own:?}");
+        assert!(own.to_str().unwrap().ends_with(&format!("-{}", std::process::id())), "{own:?}");
+        let build = Folder::with_short_path("build");
+        build.write(TAG, "");
+        let program = build.0.join("debug/deps/program");
+        assert_eq!(folder_for(None, &program), build.0.join("tmp"));
+        assert_eq!(folder_for(Some("/elsewhere".into()), &program), Path::new("/elsewhere"));
+    }
+}

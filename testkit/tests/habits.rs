@@ -1,29 +1,38 @@
 //! The habits of control planes on connections and towards calls, shown by a client without a relay, in both variants where they have any.
 
+use std::convert::Infallible;
 use std::future::poll_fn;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http_body_util::BodyExt;
+use bytes::Bytes;
+use http_body_util::{BodyExt, StreamBody};
+use hyper::body::Frame;
+use prost::Message;
 use rustls::crypto::aws_lc_rs;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
+use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
+use tokio::sync::mpsc;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
+use tokio_stream::wrappers::ReceiverStream;
 use tonic::body::Body;
 use tonic::codegen::Service;
 use tonic::transport::Endpoint;
+use weir_core::proto::discovery::DeltaDiscoveryRequest;
 use weir_core::protocol::session::Variant;
 use weir_testkit::address::{any_address, own_address};
 use weir_testkit::certificates::{Authority, certificate};
 use weir_testkit::client::Client;
+use weir_testkit::gzip::framed;
 use weir_testkit::outage::{Nobody, Outage};
 use weir_testkit::plane::{Answers, Habits, Plane};
 use weir_testkit::resources::{BOTH, CDS, said, say};
-use weir_testkit::wait::until;
+use weir_testkit::wait::{PATIENCE, until};
 
 /// How long a test waits to see that nothing arrives.
 const MOMENT: Duration = Duration::from_millis(100);
@@ -39,9 +48,14 @@ async fn each(case: impl AsyncFn(Variant)) {
 
 /// Sends a call whose stream is empty, and returns the response before its body.
 async fn call(address: SocketAddr, path: &str) -> http::Response<Body> {
+    send(address, path, Body::empty()).await
+}
+
+/// Sends a call, and returns the response before its body.
+async fn send(address: SocketAddr, path: &str, body: Body) -> http::Response<Body> {
     let mut channel = Endpoint::from_shared(format!("http://{address}")).unwrap().connect().await.unwrap();
     poll_fn(|cx| Service::<http::Request<Body>>::poll_ready(&mut channel, cx)).await.unwrap();
-    let request = http::Request::post(path).header("content-type", "application/grpc").body(Body::empty()).unwrap();
+    let request = http::Request::post(path).header("content-type", "application/grpc").body(body).unwrap();
     channel.call(request).await.unwrap()
 }
 
@@ -114,11 +128,15 @@ async fn it_answers_calls_that_it_does_not_serve_as_it_is_told() {
     let plane = Plane::answering(Answers::Status(12)).await;
     let ask = async || call(plane.address, "/no.Service/Method").await;
     assert_eq!(status(&ask().await), Some("12"));
-    for answers in [Answers::Refused(7, None), Answers::NoRoute(7, None), Answers::NoRouteInWords(7, None)] {
+    for (answers, server, words) in [
+        (Answers::Refused(7, None), None, None),
+        (Answers::NoRoute(7, None), Some("gateway"), None),
+        (Answers::NoRouteInWords(7, None), Some("gateway"), Some("unimplemented")),
+    ] {
         plane.answer(answers);
         let answer = ask().await;
-        let is_named = answer.headers().contains_key("server");
-        assert_eq!((status(&answer), is_named), (Some("7"), !matches!(answers, Answers::Refused(..))), "{answers:?}");
+        let header = |name: &str| answer.headers().get(name).map(|value| value.to_str().unwrap());
+        assert_eq!((status(&answer), header("server"), header("grpc-message")), (Some("7"), server, words));
     }
     plane.answer(Answers::Http(503));
     assert_eq!(ask().await.status(), 503);
@@ -214,6 +232,39 @@ async fn it_allows_few_streams_on_a_connection() {
 }
 
 #[tokio::test]
+async fn it_reads_requests_or_takes_no_more_than_its_window_has_room_for_until_their_end_is_awaited() {
+    const PARTS: usize = 20; // several times what the window has room for
+    let names = vec!["x".repeat(200_000)];
+    let request = DeltaDiscoveryRequest { type_url: CDS.into(), resource_names_subscribe: names, ..Default::default() };
+    let message = Bytes::from(framed(0, &request.encode_to_vec()));
+    let part = || Ok::<_, Infallible>(Frame::data(message.clone()));
+    for (reads, wait) in [(true, PATIENCE), (false, MOMENT)] {
+        let mut plane = Plane::with(own_address(), Habits { reads, ..Habits::default() }).await;
+        let (parts, body) = mpsc::channel::<Result<Frame<Bytes>, Infallible>>(1);
+        let body = Body::new(StreamBody::new(ReceiverStream::new(body)));
+        let _response = send(plane.address, DELTA, body).await;
+        let mut stream = plane.stream().await;
+        let mut taken = 0;
+        while taken < PARTS && timeout(wait, parts.send(part())).await.is_ok() {
+            taken += 1;
+        }
+        assert_eq!(taken == PARTS, reads, "{taken}");
+        if reads {
+            assert_eq!(stream.request().await.type_url(), CDS);
+        } else {
+            stream.hears_nothing(MOMENT).await;
+        }
+        let others = async move {
+            for _ in taken..PARTS {
+                parts.send(part()).await.unwrap();
+            }
+        };
+        let ended = async { tokio::join!(others, stream.requests_end()) };
+        timeout(PATIENCE, ended).await.expect("the requests have no end");
+    }
+}
+
+#[tokio::test]
 async fn it_speaks_tls() {
     let authority = Authority::new();
     let identity = authority.sign("localhost");
@@ -236,19 +287,37 @@ async fn it_speaks_tls() {
     }
 }
 
+/// Returns what a client meets in place of a server. `wait` is how long it waits for the first bytes.
+async fn met(address: SocketAddr, variant: Variant, wait: Duration) -> &'static str {
+    let Ok(mut socket) = TcpStream::connect(address).await else { return "no connection" };
+    let mut first = [0; 4];
+    match timeout(wait, socket.read_exact(&mut first)).await {
+        Err(_) => return "silence",
+        Ok(read) => assert_eq!(read.unwrap(), first.len()),
+    }
+    if first == *b"SSH-" {
+        return "another protocol";
+    }
+    let Some(mut client) = Client::try_connect(address, variant).await else { return "no stream" };
+    client.ask(CDS, &[], Some("web"));
+    client.ended().await;
+    "the end of the stream"
+}
+
 #[tokio::test]
-async fn each_outage_keeps_clients_out_until_it_goes() {
+async fn each_outage_keeps_clients_out_in_its_way_until_it_goes() {
     each(async |variant| {
-        for outage in [Outage::Refuses, Outage::Hangs, Outage::Babbles, Outage::Rejects(14), Outage::EndsUnheard] {
+        for (outage, expected) in [
+            (Outage::Refuses, "no connection"),
+            (Outage::Hangs, "silence"),
+            (Outage::Babbles, "another protocol"),
+            (Outage::Rejects(14), "no stream"),
+            (Outage::EndsUnheard, "the end of the stream"),
+        ] {
             let address = any_address().await;
             let nobody = Nobody::at(address, outage).await;
-            match timeout(MOMENT, Client::try_connect(address, variant)).await {
-                Ok(Some(mut client)) => {
-                    client.ask(CDS, &[], Some("web"));
-                    client.ended().await;
-                }
-                Ok(None) | Err(_) => {}
-            }
+            let wait = if matches!(outage, Outage::Hangs) { MOMENT } else { PATIENCE };
+            assert_eq!(met(address, variant, wait).await, expected, "{outage:?}");
             nobody.go().await;
             let mut plane = Plane::start_at(address, &BOTH).await;
             let mut client = Client::connect(plane.address, variant).await;

@@ -12,16 +12,19 @@ async fn trn_16_a_response_of_twelve_megabytes_reaches_the_client() {
     let stream = plane.stream().await;
     let names: Vec<_> = (0..100_000).map(|number| format!("cluster-{number:06}")).collect();
     let content = "x".repeat(120);
-    let whole: Vec<_> = names.iter().map(|name| (name.as_str(), content.as_str())).collect();
+    let mut whole: Vec<_> = names.iter().map(|name| (name.as_str(), content.as_str())).collect();
     say(&stream, "1", &whole, &[], &[]);
     let mut received = 0;
     while received < names.len() {
         received += client.sent().await.set.len(); // in responses of some 2 MiB (DELTA-48)
     }
     assert_eq!(received, names.len());
-    let mut whole = Client::connect(relay.address, Variant::Sotw).await;
-    whole.ask(CDS, &[], Some("web"));
-    assert_eq!(whole.sent().await.set.len(), names.len(), "in one piece");
+    let mut in_sotw = Client::connect(relay.address, Variant::Sotw).await;
+    in_sotw.ask(CDS, &[], Some("web"));
+    assert_eq!(in_sotw.sent().await.set.len(), names.len(), "in one piece");
+    whole[50_000].1 = "changed";
+    say(&stream, "2", &whole, &[], &[]);
+    assert_eq!(client.sent().await.set, ["cluster-050000"], "XLAT-10: one of all is different");
 }
 
 #[tokio::test]

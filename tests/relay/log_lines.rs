@@ -12,9 +12,9 @@ use super::*;
 
 const VIEWS: usize = 30;
 
-/// Stores lines of level info and above, each with its level.
-#[derive(Clone, Default)]
-pub(super) struct Lines(Arc<Mutex<Vec<(Level, String)>>>);
+/// Stores lines of a level and above, each with its level.
+#[derive(Clone)]
+pub(super) struct Lines(Arc<Mutex<Vec<(Level, String)>>>, Level);
 
 struct Text(String);
 
@@ -26,7 +26,7 @@ impl Visit for Text {
 
 impl Subscriber for Lines {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        metadata.target().starts_with("weir") && *metadata.level() <= Level::INFO
+        metadata.target().starts_with("weir") && *metadata.level() <= self.1
     }
 
     fn event(&self, event: &Event<'_>) {
@@ -50,7 +50,7 @@ impl Subscriber for Lines {
 /// might cache the answer no.
 struct AskEachTime;
 
-static OF_FILES: LazyLock<Lines> = LazyLock::new(Lines::default);
+static OF_FILES: LazyLock<Lines> = LazyLock::new(|| Lines(Arc::default(), Level::INFO));
 
 impl Subscriber for AskEachTime {
     fn register_callsite(&self, _: &'static Metadata<'static>) -> Interest {
@@ -81,10 +81,15 @@ pub(super) fn ask_each_time() {
 }
 
 impl Lines {
-    /// Stores the lines of this thread until the guard is dropped.
+    /// Stores the lines of this thread, of level info and above, until the guard is dropped.
     pub(super) fn of_this_thread() -> (Self, DefaultGuard) {
+        Self::down_to(Level::INFO)
+    }
+
+    /// Stores the lines of this thread, of this level and above, until the guard is dropped.
+    pub(super) fn down_to(level: Level) -> (Self, DefaultGuard) {
         ask_each_time();
-        let lines = Self::default();
+        let lines = Self(Arc::default(), level);
         let guard = set_default(lines.clone());
         (lines, guard)
     }

@@ -1,4 +1,4 @@
-//! Requests that a stock gRPC server would reject for their length: of large views, and with names that clients make up.
+//! Requests that gRPC servers by default reject for their length: of large views, and with names that clients make up.
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ fn made_up() -> Vec<String> {
     (0..MADE_UP).map(|number| format!("{:-<62}", format!("made-up-{number:06}-"))).collect()
 }
 
-/// A control plane on a stock gRPC server, which ends a stream whose request is too long.
+/// The control plane of the kit, which ends a stream whose request is longer than gRPC servers allow by default.
 async fn strict(address: SocketAddr, way: Way) -> Server {
     let habits = Habits { variants: &[Variant::Delta], max_request: Some(GRPC_LIMIT), ..Habits::default() };
     Server::with(address, habits, Manner { piece: Some(10_000), ..Manner::default() }, way).await

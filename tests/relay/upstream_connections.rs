@@ -15,6 +15,7 @@ use weir_core::proto::node::Node;
 use weir_core::xds::LOADS_PATH;
 
 use super::life::{View, connector, response};
+use super::log_lines::Lines;
 use super::plane::{Answers, Habits};
 use super::*;
 
@@ -168,7 +169,9 @@ async fn a_stream_counts_until_both_of_its_directions_have_ended() {
 
 #[tokio::test]
 async fn a_connection_with_nothing_but_requests_that_the_server_does_not_read_is_closed() {
-    let mut server = Plane::answering(Answers::Status(12)).await;
+    let (lines, _guard) = Lines::down_to(tracing::Level::DEBUG);
+    let habits = Habits { reads: false, max_streams: None, ..Habits::default() };
+    let mut server = Plane::with(plane::own_address(), habits).await;
     let connector = connector(server.address, OWN_CALLS);
     let (mut view, stream) = View::up(&connector, &mut server).await;
     stream.send(response("a"));
@@ -185,6 +188,8 @@ async fn a_connection_with_nothing_but_requests_that_the_server_does_not_read_is
     }
     drop(view.stop().await);
     until("the connection closes", async || connector.connections() == Some(0) && server.connections() == 0).await;
+    // A connection whose streams have ended in both directions closes without a word.
+    assert_eq!(lines.with("the server does not read what was sent on it").len(), 1);
     drop(stream);
 }
 

@@ -96,9 +96,15 @@ pub(super) async fn reply(call: Call<Incoming>, origin: Origin, desk: Arc<Desk>)
     // The test may end the stream by dropping its sender.
     let refusing = responses.downgrade();
     let Origin { from, number } = origin;
-    desk.streams.send(Stream { variant, requests, responses, headers: head.headers, from, connection: number }).ok();
-    let reading = Reading { variant, max: desk.habits.max_request, calls: desk.calls.clone(), at };
-    tokio::spawn(reading.read(body, seen, refusing));
+    let unread = if desk.habits.reads {
+        let reading = Reading { variant, max: desk.habits.max_request, calls: desk.calls.clone(), at };
+        tokio::spawn(reading.read(body, seen, refusing));
+        None
+    } else {
+        Some((body, seen))
+    };
+    let (headers, connection) = (head.headers, number);
+    desk.streams.send(Stream { variant, requests, responses, headers, from, connection, unread }).ok();
     let first = if desk.habits.late_headers { out.recv().await } else { None };
     let out = tokio_stream::iter(first).chain(UnboundedReceiverStream::new(out));
     let out = out.map(|bytes| Ok::<_, Infallible>(frame(bytes)));

@@ -24,6 +24,8 @@ pub struct Habits {
     pub late_headers: bool,
     /// The maximum of bytes in a request. A longer one ends its stream.
     pub max_request: Option<usize>,
+    /// Whether it reads requests. If not, the relay can send no more of them than the window has room for, until the test waits for their end.
+    pub reads: bool,
 }
 
 /// How calls are answered that are not served.
@@ -63,6 +65,7 @@ impl Default for Habits {
             max_streams: Some(STREAMS),
             late_headers: false,
             max_request: None,
+            reads: true,
         }
     }
 }

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::HeaderMap;
-use hyper::body::Frame;
+use http_body_util::BodyExt;
+use hyper::body::{Frame, Incoming};
 use prost::Message;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
@@ -29,6 +30,8 @@ pub struct Stream {
     pub from: SocketAddr,
     /// The number of the connection. Connections are counted from 0.
     pub connection: usize,
+    /// Requests that nothing reads. Their sender is kept so that they do not seem to have ended.
+    pub(super) unread: Option<(Incoming, mpsc::UnboundedSender<Request>)>,
 }
 
 impl Stream {
@@ -52,8 +55,12 @@ impl Stream {
         }
     }
 
-    /// Waits until the relay has half-closed the stream.
+    /// Waits until the relay has half-closed the stream. Until then, reads also what was to stay unread.
     pub async fn requests_end(&mut self) {
+        if let Some((body, _)) = &mut self.unread {
+            while let Some(Ok(_)) = body.frame().await {}
+        }
+        self.unread = None;
         while self.requests.recv().await.is_some() {}
     }
 

@@ -86,6 +86,20 @@ impl std::fmt::Display for TestName {
     }
 }
 
+impl Fault {
+    /// Checks what the format of the file does not ensure.
+    fn check(&self) -> Result<()> {
+        let has_switch = self.changes.iter().any(|change| change.new.contains(PLACEHOLDER));
+        ensure!(has_switch, "no change has {PLACEHOLDER}");
+        ensure!(!self.caught_by.is_empty(), "no test is named");
+        let mut named = BTreeSet::new();
+        for test in &self.caught_by {
+            ensure!(named.insert(test), "a test is named twice: {test}");
+        }
+        Ok(())
+    }
+}
+
 /// Returns all faults by name, in the order of their numbers.
 pub fn read(repository: &Path) -> Result<BTreeMap<String, Fault>> {
     let folder = repository.join("tests/mutants/planted");
@@ -97,9 +111,7 @@ pub fn read(repository: &Path) -> Result<BTreeMap<String, Fault>> {
         let of_file: BTreeMap<String, Fault> =
             serde_saphyr::from_str(&text).with_context(|| path.display().to_string())?;
         for (name, fault) in of_file {
-            let has_switch = fault.changes.iter().any(|change| change.new.contains(PLACEHOLDER));
-            ensure!(has_switch, "{name}: no change has {PLACEHOLDER}");
-            ensure!(!fault.caught_by.is_empty(), "{name}: no test is named");
+            fault.check().with_context(|| name.clone())?;
             let earlier = all.insert(name.clone(), fault);
             ensure!(earlier.is_none(), "{name}: there are two faults of this name");
         }
@@ -242,14 +254,18 @@ impl Job<'_> {
         };
         // No other run has this name at the same time: a fault names a test with a rule once.
         let name = number.map_or("none".to_owned(), |number| number.to_string());
-        let results = scratch.join(format!("{name}-{}-{rule}.jsonl", test.test));
-        let _ = fs::remove_file(&results); // of an earlier run
+        let results = scratch.join(format!("{name}-{}-{rule}", test.test));
+        let _ = fs::remove_dir_all(&results); // of an earlier run
+        fs::create_dir_all(&results)?;
         let mut settings = settings.clone();
         let variables = [("WEIR_CONFORMANCE_RULE", rule.clone()), ("WEIR_CONFORMANCE_RESULTS", text_of(&results)?)];
         settings.environment.extend(variables.map(|(name, value)| (name.to_owned(), value)));
         let outcome = run(number, &program, &[&one], &settings, root)?;
-        let results = fs::read_to_string(&results).unwrap_or_default(); // it may not have come to that
-        Ok(self.wrong(&by_rule(outcome, rule, &results)?))
+        let mut lines = String::new(); // none if it did not come to that
+        for file in fs::read_dir(&results)? {
+            lines += &fs::read_to_string(file?.path())?;
+        }
+        Ok(self.wrong(&by_rule(outcome, rule, &lines)?))
     }
 
     fn wrong(&self, outcome: &Run) -> Option<String> {

@@ -38,6 +38,20 @@ fn what_does_not_fit_is_an_error_that_names_the_fault() {
 }
 
 #[test]
+fn a_fault_has_a_switch_and_names_tests_each_once() {
+    let checked = |new: &str, tests: &[&str]| {
+        let names = tests.iter().map(|test| TestName::try_from((*test).to_owned()).unwrap());
+        let fault = Fault { caught_by: names.collect(), ..fault(&[("a", new)]) };
+        fault.check().map_err(|error| error.to_string())
+    };
+    assert_eq!(checked("PLANTED", &["rules a", "rules b", "conformance b UP-1", "conformance b UP-2"]), Ok(()));
+    assert_eq!(checked("b", &["rules a"]), Err("no change has PLANTED".into()));
+    assert_eq!(checked("PLANTED", &[]), Err("no test is named".into()));
+    let twice = checked("PLANTED", &["conformance b UP-1", "rules a", "conformance b UP-1"]);
+    assert_eq!(twice, Err("a test is named twice: conformance b UP-1".into()));
+}
+
+#[test]
 fn a_test_is_written_as_its_program_and_its_name() {
     let test = TestName::try_from("rules order::a".to_owned()).unwrap();
     assert_eq!(
