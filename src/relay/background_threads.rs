@@ -1,7 +1,7 @@
 //! Threads for long work that nobody but its own client waits for. Where the kernel can do it, they have little weight: a view on the same core,
 //! for which all its clients wait, gets nine tenths of the time.
 
-use std::sync::mpsc::{self, SendError, Sender};
+use std::sync::mpsc::{self, SendError, SyncSender};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 
@@ -11,7 +11,7 @@ pub(super) type Job<T> = Box<dyn FnOnce() -> T + Send>;
 /// Threads that wait for work. A thread stays for the next work, so there are as many as had work at the same time.
 #[derive(Debug)]
 pub(super) struct BackgroundThreads<T: 'static> {
-    idle: Mutex<Vec<Sender<Job<T>>>>,
+    idle: Mutex<Vec<SyncSender<Job<T>>>>,
 }
 
 impl<T: Send + 'static> BackgroundThreads<T> {
@@ -28,7 +28,7 @@ impl<T: Send + 'static> BackgroundThreads<T> {
     }
 
     fn run_on_new(&'static self, job: Job<T>) -> Result<(), Job<T>> {
-        let (to, jobs) = mpsc::channel::<Job<T>>();
+        let (to, jobs) = mpsc::sync_channel::<Job<T>>(1); // an idle thread has taken what it was given
         let again = to.clone();
         let work = move || {
             have_little_weight();
@@ -44,11 +44,11 @@ impl<T: Send + 'static> BackgroundThreads<T> {
         }
     }
 
-    fn take_idle(&self) -> Option<Sender<Job<T>>> {
+    fn take_idle(&self) -> Option<SyncSender<Job<T>>> {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop()
     }
 
-    fn put_idle(&self, thread: Sender<Job<T>>) {
+    fn put_idle(&self, thread: SyncSender<Job<T>>) {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(thread);
     }
 }
@@ -69,6 +69,7 @@ const NAME: &str = "weir-background";
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
+    use std::sync::mpsc::Sender;
     use std::time::Duration;
 
     use super::*;
@@ -111,7 +112,7 @@ mod tests {
         let both = Arc::new(std::sync::Barrier::new(3));
         for _ in 0..2 {
             let both = both.clone();
-            assert!(THREADS.run(Box::new(move || drop(both.wait()))).is_ok());
+            assert!(THREADS.run(Box::new(move || _ = both.wait())).is_ok());
         }
         both.wait(); // one thread would wait for itself
     }
