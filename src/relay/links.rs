@@ -101,6 +101,11 @@ impl Links {
         self.reports.try_recv().ok()
     }
 
+    /// Whether no report has arrived.
+    pub(crate) fn has_none(&self) -> bool {
+        self.reports.is_empty()
+    }
+
     /// Returns the name of a server in reports, by its place in the plan.
     pub(crate) fn server(&self, at: usize) -> String {
         self.connectors[at].describe()

@@ -119,8 +119,6 @@ pub(super) async fn leave(handle: &SessionHandle) {
         }
         None => close(handle),
     }
-    // Sweeps leases now: no other session may take one for a long time, and the lease keeps a snapshot.
-    (&*handle.place.published).access(|leases| leases.sweep(handle.place.clock.now()));
     // The names stay charged until the view, which still has them, releases them.
     handle.interest().send_last().await;
     handle.place.clients.leave(handle.client.id);
@@ -132,5 +130,8 @@ fn close(handle: &SessionHandle) {
     let mut session = handle.session.lock();
     session.report().unanswered().for_each(|(of, since)| handle.deliveries().given_up(of, since));
     session.close();
+    // Sweeps leases now: no other session may take one for a long time, and the lease keeps a snapshot.
+    let unused = (&*handle.place.published).access(|leases| leases.sweep(handle.place.clock.now()));
+    drop(unused); // leases are not locked any more
     handle.note_nacks(session.take_nack_changes());
 }

@@ -299,7 +299,7 @@ impl SessionHandle {
 
     /// Reads the session. A caller that also needs a snapshot reads the snapshot first, unless the answer must not be newer than the snapshot.
     pub(super) fn look<T>(&self, question: impl FnOnce(&Session) -> T) -> T {
-        let names = if self.session.is_apart() { HEAVY } else { 0 }; // as long as it is, this thread waits
+        let names = if self.session.is_apart() { HEAVY } else { self.session.unread_names() }; // while it is apart, this thread waits
         beside_others(names, || question(&self.session.lock()))
     }
 

@@ -148,7 +148,7 @@ impl ViewTask {
                     && let Ok(command) = self.commands.try_recv()
                 {
                     round.note_command(self.handle_command(command));
-                } else if round.has_room() {
+                } else if round.has_room() || self.links.has_none() {
                     drained = looked;
                     break looked;
                 } else {

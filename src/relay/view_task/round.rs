@@ -44,8 +44,8 @@ impl Round {
     }
 }
 
-/// Returns until when all that has come was applied, at the end of a round that left events: `drained` is when none was left, and time that is longer
-/// ago than [`LAG`] counts as applied, so that timers go on however much comes.
+/// Returns until when timers run at the end of a round that left events of links: until none was left, which is `drained`, or until [`LAG`] ago, so that
+/// timers go on however much comes.
 pub(super) fn applied_until(drained: Moment, now: Moment) -> Moment {
     drained.max(now - LAG)
 }
@@ -55,7 +55,7 @@ const MAX_EVENTS: usize = 256;
 const MAX_NAMES: usize = 4096;
 /// They take about a millisecond. Without this limit, a client that changes its interest as fast as it can would keep all others waiting.
 const MAX_CHANGES: usize = PART;
-/// Events wait for a few rounds.
+/// Events usually wait for a few rounds, which take some ten milliseconds.
 const LAG: Duration = Duration::from_secs(2);
 
 #[cfg(test)]

@@ -343,7 +343,8 @@ impl RequestProgress {
                 let legacy_form = context.kind.info().empty_first.is_wildcard() && is_first;
                 request.resource_names_subscribe.extend((!legacy_form).then(|| WILDCARD.to_owned()));
             }
-            let mut room = if is_first { room } else { room.at_most(NAMES_AT_ONCE) };
+            let is_without_names = request.resource_names_unsubscribe.is_empty();
+            let mut room = if is_first { room } else { room.at_most(NAMES_AT_ONCE, is_without_names) };
             subscribed.append(&mut room.take_names(&mut self.subscribe));
             request.resource_names_subscribe.extend(subscribed.iter().cloned().map(text));
             names.hand_out(subscribed, is_first);

@@ -26,9 +26,9 @@ impl RequestRoom {
         Self { must_take_name: true, ..self }
     }
 
-    /// Returns the room if no more than `most` bytes may be used of it.
-    pub(crate) fn at_most(self, most: usize) -> Self {
-        Self { left: self.left.min(most), ..self }
+    /// Returns the room if no more than `most` bytes may be used of it. A single name that has room without this limit may be longer.
+    pub(crate) fn at_most(self, most: usize, must_take_name: bool) -> Self {
+        Self { left: self.left.min(most), must_take_name }
     }
 
     /// Takes the bytes if they fit.
@@ -41,11 +41,20 @@ impl RequestRoom {
         fits
     }
 
+    /// Takes a name that does not fit, if one has to be taken. No other one goes along.
+    fn takes_whatever_size(&mut self) -> bool {
+        let must_take = std::mem::take(&mut self.must_take_name);
+        if must_take {
+            self.left = 0;
+        }
+        must_take
+    }
+
     /// Takes names out of a set, in order, up to the first name that does not fit.
     pub(crate) fn take_names(&mut self, names: &mut BTreeSet<Name>) -> BTreeSet<Name> {
         let mut taken = BTreeSet::new();
         while let Some(name) = names.first()
-            && (self.take(name_bytes(name.as_str())) || std::mem::take(&mut self.must_take_name))
+            && (self.take(name_bytes(name.as_str())) || self.takes_whatever_size())
         {
             taken.extend(names.pop_first());
         }

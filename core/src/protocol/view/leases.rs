@@ -62,7 +62,7 @@ impl Leases {
     /// Leases the newest snapshot. If too many are leased already, joins the newest of those after `after`, which is what the
     /// session has reached. If there is none, replaces the one without progress for the longest time.
     pub fn take(&mut self, newest: &Arc<Snapshot>, after: Revision, now: Moment) -> (Lease, Arc<Snapshot>) {
-        self.sweep(now);
+        drop(self.sweep(now));
         if let Some(pinned) = self.pinned.iter().find(|pinned| Arc::ptr_eq(&pinned.state, newest)) {
             return pinned.join(now);
         }
@@ -91,10 +91,12 @@ impl Leases {
         Some(pinned.state.clone())
     }
 
-    /// Releases snapshots that no session uses, or whose sessions make no progress.
-    pub fn sweep(&mut self, now: Moment) {
-        self.pinned.retain(|pinned| Arc::strong_count(&pinned.ticket) > 1);
+    /// Releases snapshots whose sessions make no progress, and returns those that no session uses: to drop one may take long, and leases may be locked.
+    pub fn sweep(&mut self, now: Moment) -> Vec<Arc<Snapshot>> {
+        let is_unused = |pinned: &mut Pinned| Arc::strong_count(&pinned.ticket) == 1;
+        let unused = self.pinned.extract_if(.., is_unused).map(|pinned| pinned.state).collect();
         self.expire(now);
+        unused
     }
 
     /// Returns when a session that has missed removals may end. Such sessions end one after another, because each client reconnects and
