@@ -5,7 +5,7 @@ use super::*;
 /// `cargo test --release --lib -- --ignored --nocapture figures_of_loading`: how long the first look takes. For comparison: reading the same bytes
 /// from the disk, and parsing them in the plainest way.
 #[test]
-#[ignore = "it measures, and proves nothing"]
+#[ignore = "it prints times for docs/record/performance.md, and asserts nothing; run it by the command above"]
 fn figures_of_loading() {
     use prost::Message;
 
