@@ -31,6 +31,7 @@ mod listen;
 mod listener;
 mod loads;
 mod making;
+mod opening_turns;
 mod pace;
 mod paced_reads;
 mod proxy_header;

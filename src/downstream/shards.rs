@@ -16,6 +16,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
+use super::opening_turns::OpeningTurns;
 use super::rounds::Rounds;
 use crate::shared_runtime;
 
@@ -29,6 +30,7 @@ pub(super) struct Shards {
 struct Shard {
     runtime: Handle,
     figures: ShardFigures,
+    openings: Arc<OpeningTurns>,
     /// Sending ends the thread. Closed once it has ended, and nothing is left there.
     until_dropped: watch::Sender<()>,
 }
@@ -46,7 +48,10 @@ struct Load(AtomicUsize);
 
 /// A connection or a stream of a shard, until this is dropped.
 #[derive(Debug)]
-pub(super) struct OnShard(Arc<Load>);
+pub(super) struct OnShard {
+    load: Arc<Load>,
+    openings: Arc<OpeningTurns>,
+}
 
 /// A connection that a shard serves. It ends when this is dropped.
 pub(super) struct Served(JoinHandle<()>);
@@ -105,7 +110,7 @@ impl Shards {
         let chosen = least_loaded(&states, *next);
         *next = (chosen + 1) % states.len();
         let shard = &self.shards[chosen];
-        (shard, OnShard::of(&shard.figures.load))
+        (shard, OnShard::of(&shard.figures.load, &shard.openings))
     }
 }
 
@@ -128,7 +133,7 @@ impl Shard {
             drop(dropped);
         };
         thread::Builder::new().name(format!("weir-shard-{number}")).spawn(run)?;
-        Ok(Self { runtime: handle, figures, until_dropped })
+        Ok(Self { runtime: handle, figures, openings: Arc::default(), until_dropped })
     }
 }
 
@@ -156,20 +161,25 @@ impl ShardFigures {
 }
 
 impl OnShard {
-    fn of(load: &Arc<Load>) -> Self {
+    fn of(load: &Arc<Load>, openings: &Arc<OpeningTurns>) -> Self {
         load.0.fetch_add(1, Ordering::Relaxed);
-        Self(load.clone())
+        Self { load: load.clone(), openings: openings.clone() }
     }
 
     /// Counts a stream of the same connection.
     pub(super) fn stream(&self) -> Self {
-        Self::of(&self.0)
+        Self::of(&self.load, &self.openings)
+    }
+
+    /// Returns the turns of connections that open streams there.
+    pub(super) fn openings(&self) -> &Arc<OpeningTurns> {
+        &self.openings
     }
 }
 
 impl Drop for OnShard {
     fn drop(&mut self) {
-        self.0.0.fetch_sub(1, Ordering::Relaxed);
+        self.load.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
