@@ -348,6 +348,7 @@ impl App {
         }
         drop(serving);
         tokio::join!(reloads.finish_loads(LAST_REPORTS), self.downstream.end_shards(LAST_REPORTS));
+        self.downstream.end_loads(END_OF_LOADS).await;
         if !is_written && tokio::time::timeout_at(stopped + LAST_WRITE, last_write).await.is_err() {
             tracing::warn!("the last state could not be written in time");
         }
@@ -392,6 +393,8 @@ const SPARE_FILES: usize = 4;
 const LAST_BYTES: Duration = Duration::from_secs(2);
 /// How long to wait for the last load reports, and for the threads of connections.
 const LAST_REPORTS: Duration = Duration::from_secs(1);
+/// How long to wait for the thread of load reports after that.
+const END_OF_LOADS: Duration = Duration::from_millis(100);
 /// How long a process may take to end once it has drained.
 const AFTER_DRAIN: Duration = Duration::from_secs(7);
 /// How long the drain waits for the last write of the state.

@@ -109,6 +109,13 @@ impl Downstream {
         }
     }
 
+    /// Ends the thread of load reports, after all of them.
+    pub(crate) async fn end_loads(&self, patience: Duration) {
+        if let Some(shards) = &self.shards {
+            shards.end_loads(patience).await;
+        }
+    }
+
     /// Returns a function that returns the bytes of all incomplete requests.
     pub(crate) fn incomplete(&self) -> impl Fn() -> usize + Send + use<> {
         let incomplete = self.incomplete.clone();

@@ -239,7 +239,7 @@ impl Service {
         let (out, messages) = mpsc::channel(2);
         let held = EndConditions::by(place, inquiry == Inquiry::Check);
         let health = Health { readiness: self.views.readiness().clone(), drain, v2: self.v2 };
-        answered_apart(messages, held, frames, move |frames| Box::pin(health.answer(inquiry, frames, out)))
+        answered_apart(None, messages, held, frames, move |frames| Box::pin(health.answer(inquiry, frames, out)))
     }
 
     fn client_status(
@@ -253,7 +253,7 @@ impl Service {
         let held = EndConditions::by(place, method == StatusMethod::Fetch);
         let (status, permissions) = (self.client_status.clone(), self.views.permissions().clone());
         let call = StatusCall { status, permissions, peer, drain: self.drain.clone() };
-        answered_apart(messages, held, frames, move |frames| Box::pin(call.answer(method, frames, out)))
+        answered_apart(None, messages, held, frames, move |frames| Box::pin(call.answer(method, frames, out)))
     }
 
     fn loads(
@@ -270,7 +270,8 @@ impl Service {
         let (quota, held, pace) =
             (place.quota(), EndConditions::by(place, false), Pace::per_second(self.requests_per_second));
         let call = LoadsCall { loads, limits, counters, drain, peer, headers, quota, pace };
-        answered_apart(messages, held, frames, move |frames| Box::pin(loads::serve(frames, call, answers)))
+        let runtime = place.loads_runtime();
+        answered_apart(runtime, messages, held, frames, move |frames| Box::pin(loads::serve(frames, call, answers)))
     }
 }
 

@@ -23,6 +23,9 @@ use crate::shared_runtime;
 /// All shards. When this is dropped, their threads end, and so do the connections that are left there.
 pub(super) struct Shards {
     shards: Box<[Shard]>,
+    /// The thread of load reports and of what goes upstream for them: a flood of them keeps neither connections nor views waiting. It serves no
+    /// connection.
+    loads: Shard,
     /// The shard that the next connection goes to if all have the same load.
     next: Mutex<usize>,
 }
@@ -46,12 +49,18 @@ pub(crate) struct ShardFigures {
 #[derive(Debug, Default)]
 struct Load(AtomicUsize);
 
-/// A connection or a stream of a shard, until this is dropped.
+/// A connection of a shard, until this is dropped.
 #[derive(Debug)]
 pub(super) struct OnShard {
-    load: Arc<Load>,
+    counted: CountedOnShard,
     openings: Arc<OpeningTurns>,
+    /// The runtime of load reports.
+    loads: Handle,
 }
+
+/// A connection or a stream that counts for a shard until this is dropped.
+#[derive(Debug)]
+pub(super) struct CountedOnShard(Arc<Load>);
 
 /// A connection that a shard serves. It ends when this is dropped.
 pub(super) struct Served(JoinHandle<()>);
@@ -63,9 +72,10 @@ impl Shards {
             return Ok(None);
         }
         let shared = Handle::current();
-        let shards = (0..count).map(|number| Shard::start(number, shared.clone())).collect::<io::Result<Box<[_]>>>();
         let fails = |error: io::Error| io::Error::new(error.kind(), format!("cannot start {count} shards: {error}"));
-        Ok(Some(Arc::new(Self { shards: shards.map_err(fails)?, next: Mutex::new(0) })))
+        let start = |name: String| Shard::start(name, shared.clone()).map_err(fails);
+        let shards = (0..count).map(|number| start(format!("weir-shard-{number}"))).collect::<io::Result<_>>()?;
+        Ok(Some(Arc::new(Self { shards, loads: start("weir-loads".into())?, next: Mutex::new(0) })))
     }
 
     /// Serves a connection on the shard with the least load. `serving` gets what counts the connection there.
@@ -77,22 +87,19 @@ impl Shards {
         Served(shard.runtime.spawn(serving(place)))
     }
 
-    /// Returns what is known of each.
+    /// Returns what is known of each, and last of the thread of load reports.
     pub(super) fn figures(&self) -> impl Iterator<Item = ShardFigures> {
-        self.shards.iter().map(|shard| shard.figures.clone())
+        self.shards.iter().chain([&self.loads]).map(|shard| shard.figures.clone())
     }
 
-    /// Ends all threads with what is left there, and waits for them. One that hangs is not waited for any longer.
+    /// Ends the threads of connections with what is left there, and waits for them. One that hangs is not waited for any longer.
     pub(super) async fn end(&self, patience: Duration) {
-        self.shards.iter().for_each(|shard| shard.until_dropped.send_replace(()));
-        let ended = async {
-            for shard in self.shards.iter() {
-                shard.until_dropped.closed().await;
-            }
-        };
-        if timeout(patience, ended).await.is_err() {
-            tracing::warn!("shard does not end; ending without it");
-        }
+        Shard::end(self.shards.iter(), patience).await;
+    }
+
+    /// Ends the thread of load reports in the same way.
+    pub(super) async fn end_loads(&self, patience: Duration) {
+        Shard::end([&self.loads], patience).await;
     }
 
     /// Chooses the shard of a connection, and counts it there. A shard whose thread does not come round gets none while another does, nor one whose
@@ -110,7 +117,8 @@ impl Shards {
         let chosen = least_loaded(&states, *next);
         *next = (chosen + 1) % states.len();
         let shard = &self.shards[chosen];
-        (shard, OnShard::of(&shard.figures.load, &shard.openings))
+        let (openings, loads) = (shard.openings.clone(), self.loads.runtime.clone());
+        (shard, OnShard { counted: CountedOnShard::on(&shard.figures.load), openings, loads })
     }
 }
 
@@ -121,7 +129,7 @@ fn least_loaded<T: Ord + Copy>(loads: &[T], from: usize) -> usize {
 }
 
 impl Shard {
-    fn start(number: usize, shared: Handle) -> io::Result<Self> {
+    fn start(name: String, shared: Handle) -> io::Result<Self> {
         let runtime = Builder::new_current_thread().enable_io().enable_time().build()?;
         let (handle, figures) = (runtime.handle().clone(), ShardFigures::default());
         let (rounds, (until_dropped, mut dropped)) = (figures.rounds.clone(), watch::channel(()));
@@ -132,8 +140,21 @@ impl Shard {
             runtime.shutdown_background();
             drop(dropped);
         };
-        thread::Builder::new().name(format!("weir-shard-{number}")).spawn(run)?;
+        thread::Builder::new().name(name).spawn(run)?;
         Ok(Self { runtime: handle, figures, openings: Arc::default(), until_dropped })
+    }
+
+    async fn end<'a>(shards: impl IntoIterator<Item = &'a Self, IntoIter: Clone>, patience: Duration) {
+        let shards = shards.into_iter();
+        shards.clone().for_each(|shard| shard.until_dropped.send_replace(()));
+        let ended = async {
+            for shard in shards {
+                shard.until_dropped.closed().await;
+            }
+        };
+        if timeout(patience, ended).await.is_err() {
+            tracing::warn!("shard does not end; ending without it");
+        }
     }
 }
 
@@ -161,14 +182,14 @@ impl ShardFigures {
 }
 
 impl OnShard {
-    fn of(load: &Arc<Load>, openings: &Arc<OpeningTurns>) -> Self {
-        load.0.fetch_add(1, Ordering::Relaxed);
-        Self { load: load.clone(), openings: openings.clone() }
+    /// Counts a stream of the same connection.
+    pub(super) fn stream(&self) -> CountedOnShard {
+        CountedOnShard::on(&self.counted.0)
     }
 
-    /// Counts a stream of the same connection.
-    pub(super) fn stream(&self) -> Self {
-        Self::of(&self.load, &self.openings)
+    /// Returns the runtime of load reports.
+    pub(super) fn loads(&self) -> &Handle {
+        &self.loads
     }
 
     /// Returns the turns of connections that open streams there.
@@ -177,9 +198,16 @@ impl OnShard {
     }
 }
 
-impl Drop for OnShard {
+impl CountedOnShard {
+    fn on(load: &Arc<Load>) -> Self {
+        load.0.fetch_add(1, Ordering::Relaxed);
+        Self(load.clone())
+    }
+}
+
+impl Drop for CountedOnShard {
     fn drop(&mut self) {
-        self.load.0.fetch_sub(1, Ordering::Relaxed);
+        self.0.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -212,7 +240,7 @@ mod tests {
     }
 
     fn loads(shards: &Shards) -> Vec<usize> {
-        shards.figures().map(|figures| figures.load()).collect()
+        shards.shards.iter().map(|shard| shard.figures.load()).collect()
     }
 
     /// Like [`Shards::enter`], if none is late: on a busy machine one may be.

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
+use tokio::runtime::Handle;
 use tokio::sync::{Notify, OnceCell, SetOnce};
 use tokio::time::Instant;
 
@@ -189,6 +190,11 @@ impl ConnectionPlace {
     /// Returns what lets the connection be read in turn with others of its shard, if it lives on one.
     pub(in crate::downstream) fn opener(&self) -> Option<Opener> {
         self.shard.get().map(|shard| shard.openings().enter())
+    }
+
+    /// Returns where load reports of this connection are handled, if it lives on a shard.
+    pub(in crate::downstream) fn loads_runtime(&self) -> Option<&Handle> {
+        self.shard.get().map(OnShard::loads)
     }
 
     /// Returns how many streams it has opened so far.
