@@ -7,6 +7,7 @@ mod arrival;
 mod body;
 mod buffered_body;
 mod client_address;
+mod client_socket;
 mod client_status;
 mod client_stream;
 mod coalesce;

@@ -116,6 +116,10 @@ metrics! {
     ///
     /// Without those of HTTP/2 and TLS.
     CLIENT_REPLY_BYTES: Counter = "weir_client_reply_bytes_total" ["type"], "0.2.0";
+    /// Calls that wrote bytes to sockets of clients
+    ///
+    /// Below TLS, so that what HTTP/2 and TLS write by themselves is in it too. One call may carry several replies, and a large reply takes several
+    CLIENT_WRITES: Counter = "weir_client_writes_total" [], "0.3.0";
     /// From the receipt of the oldest change in a reply, or of the request that it answers, until the reply was sent
     ///
     /// Sent means handed to the transport. `reply="change"`: from the change, which came from a server. `reply="first"`: from the request,
