@@ -34,6 +34,7 @@ mod loads;
 mod making;
 mod pace;
 mod paced_reads;
+mod polls;
 mod proxy_header;
 mod refusal;
 mod report_limits;

@@ -16,7 +16,7 @@ use weir_core::protocol::moment::Moment;
 use weir_core::protocol::session::{AnswerEffect, ReplyLag};
 use weir_core::xds::{Type, TypeTable};
 
-pub(crate) use self::histogram::{Histogram, HistogramCounts, Writers};
+pub(crate) use self::histogram::{Bounds, Histogram, HistogramCounts, Writers};
 pub(crate) use self::thread_counter::ThreadCounter;
 use self::waits::Waits;
 use super::clock::Clock;
