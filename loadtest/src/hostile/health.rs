@@ -1,15 +1,15 @@
-//! Whether the admin address answers, and which limits it reports as reached.
+//! Whether the admin address answers, and what it counts: limits that were reached, and polls.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use anyhow::Context;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::{sleep, timeout};
 
 use super::times::{Phases, Time};
+use crate::measure::Polls;
 
 /// Requests `/healthz` again and again, until the future is dropped.
 pub async fn probe(probes: SocketAddr, phases: Phases) {
@@ -25,10 +25,22 @@ pub async fn probe(probes: SocketAddr, phases: Phases) {
     }
 }
 
-/// Returns how often each limit was reached; empty if the server counts none.
-pub async fn limits(admin: SocketAddr) -> anyhow::Result<BTreeMap<String, u64>> {
-    let text = timeout(LIMIT, get(admin, "/metrics")).await.context("no metrics in time")??;
-    Ok(limits_in(&text))
+/// What a server counts.
+#[derive(Debug, Default)]
+pub struct Counted {
+    /// How often each limit was reached; empty if the server counts none.
+    pub limits: BTreeMap<String, u64>,
+    /// The polls that it measures, if it does.
+    pub polls: Option<Polls>,
+}
+
+/// Returns what the server has counted. Nothing, if its address is not known or does not answer.
+pub async fn counted(admin: Option<SocketAddr>) -> Counted {
+    let Some(admin) = admin else { return Counted::default() };
+    match timeout(LIMIT, get(admin, "/metrics")).await {
+        Ok(Ok(text)) => Counted { limits: limits_in(&text), polls: Polls::in_metrics(&text) },
+        Ok(Err(_)) | Err(_) => Counted::default(),
+    }
 }
 
 fn limits_in(metrics: &str) -> BTreeMap<String, u64> {

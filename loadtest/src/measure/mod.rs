@@ -2,12 +2,14 @@
 
 mod latency;
 mod limits;
+mod polls;
 mod process;
 mod recorder;
 mod statistics;
 
 pub use latency::Latencies;
 pub use limits::raise_open_files;
+pub use polls::Polls;
 pub use process::{Memory, Process, established, tcp_memory};
 pub use recorder::{Counts, Rates, Recorder, Times};
 pub use statistics::{Spread, median};
