@@ -17,6 +17,7 @@ mod counted;
 mod delegate_io;
 mod drain;
 mod encode;
+mod encoded;
 mod frames;
 mod handshake;
 mod handshakes;
