@@ -217,7 +217,8 @@ impl RestService {
     }
 
     async fn parse(&self, body: Bytes) -> Result<DiscoveryRequest, Rejection> {
-        if body.len() <= LARGE {
+        let most = if shared_runtime::is_elsewhere() { LARGE_ON_SHARD } else { LARGE };
+        if body.len() <= most {
             return request::parse(&body, &(self.transcoder)());
         }
         // A parsed request takes many times the memory of its text, so at most as many as there are processors are parsed at a time.
@@ -371,6 +372,8 @@ const STOPPING: &str = "the relay is shutting down";
 const BODY: Duration = Duration::from_secs(30);
 /// Longer requests are parsed off the serving threads. An Envoy's node takes some 60 kB.
 const LARGE: usize = 256 << 10;
+/// The same on a shard, where nothing else runs meanwhile.
+const LARGE_ON_SHARD: usize = 64 << 10;
 /// The maximum for a poll: a node and names. No known client sends more.
 const LONGEST_POLL: usize = 4 << 20;
 /// The pause between two fetches of a long poll.
