@@ -67,6 +67,7 @@ const SPAWN_WHERE_THEY_ARE: [(&str, &str); 21] = [
     ("client_status::own", "its streams are answered on the shared runtime"),
     ("downstream::buffered_body", "ends with a connection"),
     ("downstream::late_socket", "no connection runs it"),
+    ("downstream::polls", "whoever calls it is in this list"),
     ("downstream::server", "ends with a connection"),
     ("downstream::service", "the reader of a stream"),
     ("downstream::shards", "the start runs it"),
@@ -423,7 +424,14 @@ fn what_connections_run_spawns_on_the_shared_runtime_or_ends_with_them() {
 
 fn spawns_here(code: &str) -> bool {
     let others = code.replace("shared_runtime::spawn_blocking(", "");
-    let words = ["tokio::spawn(", "task::spawn(", "spawn_blocking(", "Handle::current()", "Handle::try_current()"];
+    let words = [
+        "tokio::spawn(",
+        "task::spawn(",
+        "polls::spawn(",
+        "spawn_blocking(",
+        "Handle::current()",
+        "Handle::try_current()",
+    ];
     words.into_iter().any(|word| others.contains(word))
 }
 

@@ -24,6 +24,7 @@ use super::health::Inquiry;
 use super::incomplete::{Inbound, IncompleteRequests};
 use super::judged_clients::JudgedClients;
 use super::listener::Listener;
+use super::polls;
 use super::refusal::Refusal;
 use super::service::{Options, Service};
 use super::shards::{ShardFigures, Shards};
@@ -275,7 +276,7 @@ fn is_grpc(request: &Request<Incoming>) -> bool {
 fn refused(request: Request<Incoming>, refusal: Refusal) -> Response<AnyBody> {
     let grpc = is_grpc(&request);
     let mut body = request.into_body();
-    tokio::spawn(tokio::time::timeout(LINGER, async move { while let Some(Ok(_)) = body.frame().await {} }));
+    polls::spawn(tokio::time::timeout(LINGER, async move { while let Some(Ok(_)) = body.frame().await {} }));
     match grpc {
         true => refuse(&refusal.grpc()),
         false => refusal.rest().map(|body| AnyBody::Whole(BufferedBody::new(body, UNTAKEN))),

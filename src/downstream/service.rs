@@ -26,6 +26,7 @@ use super::incomplete::Inbound;
 use super::lifetime::AgeLimit;
 use super::loads::{self, LoadsCall};
 use super::pace::Pace;
+use super::polls;
 use super::request_limits::RequestLimits;
 use super::rest::{Poll as RestPoll, RestService};
 use super::slot::{Slot, Status};
@@ -190,7 +191,7 @@ impl Service {
         let listed = HashMap::new();
         let call =
             Call { method, views, drain, limits, peer, headers, quota, lifetime, pace, names_pace, listed, _place };
-        tokio::spawn(read(frames, slot.clone(), call));
+        polls::spawn(read(frames, slot.clone(), call));
         let single = method.shape == Shape::Fetch;
         let compression = if single { Compression::Off } else { compression }; // its call ends before a form were there
         let mut response =

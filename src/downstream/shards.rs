@@ -17,7 +17,9 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use super::opening_turns::OpeningTurns;
+use super::polls::{self, Polls, timed};
 use super::rounds::Rounds;
+use crate::relay::deliveries::HistogramCounts;
 use crate::shared_runtime;
 
 /// All shards. When this is dropped, their threads end, and so do the connections that are left there.
@@ -43,24 +45,28 @@ struct Shard {
 pub(crate) struct ShardFigures {
     load: Arc<Load>,
     rounds: Arc<Rounds>,
+    polls: Polls,
 }
 
 /// The connections and streams of a shard.
 #[derive(Debug, Default)]
-struct Load(AtomicUsize);
+struct Load {
+    connections: AtomicUsize,
+    streams: AtomicUsize,
+}
 
 /// A connection of a shard, until this is dropped.
 #[derive(Debug)]
 pub(super) struct OnShard {
-    counted: CountedOnShard,
+    load: Arc<Load>,
     openings: Arc<OpeningTurns>,
     /// The runtime of load reports.
     loads: Handle,
 }
 
-/// A connection or a stream that counts for a shard until this is dropped.
+/// A stream of a shard, until this is dropped.
 #[derive(Debug)]
-pub(super) struct CountedOnShard(Arc<Load>);
+pub(super) struct StreamOnShard(Arc<Load>);
 
 /// A connection that a shard serves. It ends when this is dropped.
 pub(super) struct Served(JoinHandle<()>);
@@ -84,7 +90,7 @@ impl Shards {
         F: Future<Output = ()> + Send + 'static,
     {
         let (shard, place) = self.enter();
-        Served(shard.runtime.spawn(serving(place)))
+        Served(shard.runtime.spawn(timed(serving(place))))
     }
 
     /// Returns what is known of each, and last of the thread of load reports.
@@ -117,8 +123,10 @@ impl Shards {
         let chosen = least_loaded(&states, *next);
         *next = (chosen + 1) % states.len();
         let shard = &self.shards[chosen];
-        let (openings, loads) = (shard.openings.clone(), self.loads.runtime.clone());
-        (shard, OnShard { counted: CountedOnShard::on(&shard.figures.load), openings, loads })
+        let (load, openings, loads) =
+            (shard.figures.load.clone(), shard.openings.clone(), self.loads.runtime.clone());
+        load.connections.fetch_add(1, Ordering::Relaxed);
+        (shard, OnShard { load, openings, loads })
     }
 }
 
@@ -133,7 +141,9 @@ impl Shard {
         let runtime = Builder::new_current_thread().enable_io().enable_time().build()?;
         let (handle, figures) = (runtime.handle().clone(), ShardFigures::default());
         let (rounds, (until_dropped, mut dropped)) = (figures.rounds.clone(), watch::channel(()));
+        let measured = figures.polls.clone();
         let run = move || {
+            polls::measure_on_this_thread(measured);
             shared_runtime::set_beside_this_thread(shared, runtime.handle().clone());
             runtime.spawn(rounds.keep());
             let _ = runtime.block_on(dropped.changed()); // sent to, or dropped
@@ -160,8 +170,23 @@ impl Shard {
 
 impl ShardFigures {
     /// Returns how many connections and streams it has.
-    pub(crate) fn load(&self) -> usize {
-        self.load.0.load(Ordering::Relaxed)
+    fn load(&self) -> usize {
+        self.connections() + self.streams()
+    }
+
+    /// Returns how many connections it has.
+    pub(crate) fn connections(&self) -> usize {
+        self.load.connections.load(Ordering::Relaxed)
+    }
+
+    /// Returns how many streams its connections have.
+    pub(crate) fn streams(&self) -> usize {
+        self.load.streams.load(Ordering::Relaxed)
+    }
+
+    /// Returns how much processor time the polls took that were measured.
+    pub(crate) fn polls(&self) -> HistogramCounts {
+        self.polls.counts()
     }
 
     /// Returns how often its thread has come round.
@@ -182,9 +207,10 @@ impl ShardFigures {
 }
 
 impl OnShard {
-    /// Counts a stream of the same connection.
-    pub(super) fn stream(&self) -> CountedOnShard {
-        CountedOnShard::on(&self.counted.0)
+    /// Counts a stream of the connection.
+    pub(super) fn stream(&self) -> StreamOnShard {
+        self.load.streams.fetch_add(1, Ordering::Relaxed);
+        StreamOnShard(self.load.clone())
     }
 
     /// Returns the runtime of load reports.
@@ -198,16 +224,15 @@ impl OnShard {
     }
 }
 
-impl CountedOnShard {
-    fn on(load: &Arc<Load>) -> Self {
-        load.0.fetch_add(1, Ordering::Relaxed);
-        Self(load.clone())
+impl Drop for OnShard {
+    fn drop(&mut self) {
+        self.load.connections.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
-impl Drop for CountedOnShard {
+impl Drop for StreamOnShard {
     fn drop(&mut self) {
-        self.0.0.fetch_sub(1, Ordering::Relaxed);
+        self.0.streams.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -276,15 +301,17 @@ mod tests {
         drop(burst);
         assert_eq!(loads(&shards), [0; 3]);
         // Each opens its streams before the next one comes.
-        let mut kept = Vec::new();
+        let (mut connections, mut streams) = (Vec::new(), Vec::new());
         for number in 0..1000 {
             let connection = enter(&shards);
-            kept.extend((0..1 + number * 37 % 50).map(|_| connection.stream()));
-            kept.push(connection);
+            streams.extend((0..1 + number * 37 % 50).map(|_| connection.stream()));
+            connections.push(connection);
         }
-        let (of_all, mean) = (loads(&shards), kept.len() / 3);
+        let sum = |of: fn(&ShardFigures) -> usize| shards.figures().map(|figures| of(&figures)).sum::<usize>();
+        assert_eq!((sum(ShardFigures::connections), sum(ShardFigures::streams)), (connections.len(), streams.len()));
+        let (of_all, mean) = (loads(&shards), (connections.len() + streams.len()) / 3);
         assert!(of_all.iter().all(|load| load.abs_diff(mean) * 5 <= mean), "{of_all:?}");
-        drop(kept);
+        drop((connections, streams));
         assert_eq!(loads(&shards), [0; 3]);
     }
 
@@ -370,18 +397,18 @@ mod tests {
     }
 
     /// What is dropped slowly.
-    struct Slow(Arc<Load>);
+    struct Slow(Arc<AtomicUsize>);
 
     impl Drop for Slow {
         fn drop(&mut self) {
             thread::sleep(Duration::from_millis(50));
-            self.0.0.fetch_add(1, Ordering::Relaxed);
+            self.0.fetch_add(1, Ordering::Relaxed);
         }
     }
 
     #[tokio::test]
     async fn at_the_end_nothing_is_left_of_connections_and_a_thread_that_hangs_is_not_waited_for() {
-        let (shards, dropped) = (started(2), Arc::<Load>::default());
+        let (shards, dropped) = (started(2), Arc::<AtomicUsize>::default());
         for shard in shards.shards.iter() {
             let slow = Slow(dropped.clone());
             shard.runtime.spawn(async move {
@@ -390,7 +417,7 @@ mod tests {
             });
         }
         shards.end(LONG).await;
-        assert_eq!(dropped.0.load(Ordering::Relaxed), 2);
+        assert_eq!(dropped.load(Ordering::Relaxed), 2);
         assert!(shards.shards.iter().all(|shard| shard.until_dropped.is_closed()));
 
         let hung = started(2);

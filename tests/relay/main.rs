@@ -53,6 +53,7 @@ mod load_quotas;
 mod loads;
 mod log_lines;
 mod log_paces;
+mod long_work;
 mod members;
 mod members_beside;
 mod memory;

@@ -137,6 +137,9 @@ impl Fanout {
         figures.insert("writes_per_delivery".into(), (process.write_calls()? - writes) as f64 / deliveries);
         figures.insert("rss_idle_mib".into(), mib(idle.rss));
         figures.insert(GROWTH.into(), mib(process.peak_rss()?.saturating_sub(idle.rss)));
+        if let Some(polls) = stage.server.polls().await {
+            figures.insert("long_polls_percent".into(), polls.long_percent());
+        }
         Ok(Scene { figures, timeline, fan_out: fan_out(&latencies.0) })
     }
 }

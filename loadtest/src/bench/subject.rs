@@ -9,11 +9,12 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use serde::{Deserialize, Serialize};
+use tokio::time::timeout;
 
 use super::Resources;
 use super::encrypted::certificates;
 use crate::link::{Target, Tls};
-use crate::measure::Process;
+use crate::measure::{Polls, Process, page};
 use crate::output;
 use crate::wire::Variant;
 
@@ -123,6 +124,8 @@ pub struct Server {
     /// The TLS settings for its clients, if they need TLS.
     pub tls: Option<Tls>,
     pub process: Process,
+    /// Where a relay shows its metrics.
+    admin: Option<SocketAddr>,
     child: Child,
 }
 
@@ -166,9 +169,19 @@ impl Server {
         };
         let process = Process::new(child.id());
         // From here on, dropping the handle kills the child.
-        let mut server = Self { subject, target: setting.origin.into(), tls, process: process?, child };
-        server.target = address(output).with_context(|| format!("{subject} does not say where it listens"))?;
+        let mut server = Self { subject, target: setting.origin.into(), tls, process: process?, admin: None, child };
+        (server.target, server.admin) =
+            address(output).with_context(|| format!("{subject} does not say where it listens"))?;
         Ok(server)
+    }
+
+    /// Returns the polls that the relay has measured so far, if it measures any.
+    pub fn polls(&self) -> impl Future<Output = Option<Polls>> + Send + use<> {
+        let admin = self.admin;
+        async move {
+            let metrics = timeout(SCRAPE, page(admin?, "/metrics")).await.ok()?.ok()?;
+            Polls::in_metrics(&metrics).filter(|polls| polls.measured > 0)
+        }
     }
 
     /// Tells the floor to begin a round.
@@ -185,8 +198,8 @@ impl Drop for Server {
     }
 }
 
-/// Finds the address in the program's output. A thread then keeps reading the output.
-fn address(output: Box<dyn Read + Send>) -> anyhow::Result<Target> {
+/// Finds the address in the program's output, and that for operators if it has one. A thread then keeps reading the output.
+fn address(output: Box<dyn Read + Send>) -> anyhow::Result<(Target, Option<SocketAddr>)> {
     #[allow(clippy::disallowed_methods, reason = "lines of a program that is starting")]
     let (sender, lines) = mpsc::channel();
     std::thread::spawn(move || {
@@ -200,7 +213,7 @@ fn address(output: Box<dyn Read + Send>) -> anyhow::Result<Target> {
     loop {
         let Ok(line) = lines.recv_timeout(START) else { bail!("it printed: {}", said.join("\n")) };
         match address_in(&line) {
-            Some(address) => return Ok(address),
+            Some(address) => return Ok((address, admin_in(&line))),
             None => said.push(line),
         }
     }
@@ -218,10 +231,16 @@ fn address_in(line: &str) -> Option<Target> {
     }
 }
 
+fn admin_in(line: &str) -> Option<SocketAddr> {
+    line.split_once(" admin=")?.1.trim_start_matches('"').split(['"', ' ']).next()?.parse().ok()
+}
+
 fn relay(program: &Path, listener: &str, setting: &Setting, programs: &Programs) -> anyhow::Result<Command> {
     let path = programs.folder.join("relay.yaml");
+    let own = programs.relay_config.contains("admin:") || setting.relay_config.contains("admin:");
+    let admin = if own { "" } else { "admin: {address: '127.0.0.1:0'}\n" };
     let config = format!(
-        "listen: [{{{listener}}}]\n\
+        "{admin}listen: [{{{listener}}}]\n\
          upstream: {{servers: [{{uri: 'http://{}', variant: {}, initial_set: one_response}}]}}\n\
          views: {{key: [cluster]}}\n\
          {}\n{}\n",
@@ -269,6 +288,7 @@ fn this_program() -> anyhow::Result<Command> {
 }
 
 const START: Duration = Duration::from_secs(30);
+const SCRAPE: Duration = Duration::from_secs(5);
 
 #[cfg(test)]
 mod tests {
@@ -279,7 +299,10 @@ mod tests {
         let log =
             "2026-11-21T10:00:00Z  INFO weir: weir started version=\"0.1.0\" listen=\"127.0.0.1:4011\" admin=\"\"";
         let tcp = |text: &str| text.parse().ok().map(Target::Tcp);
-        assert_eq!(address_in(log), tcp("127.0.0.1:4011"));
+        assert_eq!((address_in(log), admin_in(log)), (tcp("127.0.0.1:4011"), None));
+        let admin = |text: &str| admin_in(&format!("weir: weir started listen=\"x\" admin={text} probes=none"));
+        let seven = "127.0.0.1:7".parse::<SocketAddr>().ok();
+        assert_eq!(["127.0.0.1:7", "\"127.0.0.1:7\""].map(admin), [seven; 2]);
         assert_eq!(address_in("listening 127.0.0.1:7"), tcp("127.0.0.1:7"));
         let unix = Some(Target::Unix(Path::new("/tmp/relay.sock").into()));
         assert_eq!(address_in("weir: weir started listen=\"unix:/tmp/relay.sock\""), unix);

@@ -2,12 +2,16 @@
 
 mod latency;
 mod limits;
+mod page;
+mod polls;
 mod process;
 mod recorder;
 mod statistics;
 
 pub use latency::Latencies;
 pub use limits::raise_open_files;
+pub use page::page;
+pub use polls::Polls;
 pub use process::{Memory, Process, established, tcp_memory};
 pub use recorder::{Counts, Rates, Recorder, Times};
 pub use statistics::{Spread, median};

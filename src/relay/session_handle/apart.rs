@@ -5,7 +5,8 @@ use std::future::Future;
 use std::sync::Arc;
 use std::task::Waker;
 
-use weir_core::protocol::session::{Estimate, Step};
+use tokio::time::Instant;
+use weir_core::protocol::session::{CloseReason, Estimate, FetchResult, Step};
 use weir_core::protocol::view::LeaseAccess as _;
 
 use super::SessionHandle;
@@ -78,21 +79,30 @@ impl SessionThread {
 }
 
 /// Lets another thread make the next step of a session with so many names, but no reply of about `limit` bytes or more. `begins` is called just
-/// before. From then on the waker is woken if anything comes that the step may not know.
-pub(crate) async fn step_apart(
+/// before. From then on the waker is woken if anything comes that the step may not know. Returns what `then` makes of the step on that thread.
+pub(crate) async fn step_apart<T: Send + 'static>(
     handle: Arc<SessionHandle>,
     names: usize,
     limit: usize,
     waker: Waker,
     begins: impl FnOnce() + Send + 'static,
-) -> Result<Step, Unmade> {
+    then: impl FnOnce(&SessionHandle, Result<Step, Unmade>) -> T + Send + 'static,
+) -> T {
     let thread = SessionThread::free(&handle, HeavyKind::Reply, names).await;
     let step = move |handle: &SessionHandle| {
         begins();
         handle.waker.register(&waker); // what came before is in the snapshot or the inbox, which the step reads
-        handle.step_below(limit, usize::MAX)
+        then(handle, handle.step_below(limit, usize::MAX))
     };
     thread.begin(step).await
+}
+
+/// Lets another thread fetch for a session with so many names; see [`SessionHandle::fetch_below`]. From `last` on the reply is made of what is known.
+pub(super) async fn fetch_apart(handle: &SessionHandle, names: usize, waker: Waker, last: Instant) -> FetchResult {
+    let Some(handle) = handle.itself.upgrade() else { return FetchResult::End(CloseReason::ViewFailed) }; // it is being dropped
+    let thread = SessionThread::free(&handle, HeavyKind::Reply, names).await;
+    let fetch = move |handle: &SessionHandle| handle.fetch_below(usize::MAX, &waker, Instant::now() >= last);
+    thread.begin(fetch).await.unwrap_or(FetchResult::Unknown) // no session has so many names
 }
 
 /// Returns how many names have changed since the session was last locked. Who locks it next has to note each of them.
