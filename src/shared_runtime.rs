@@ -84,6 +84,12 @@ fn beside_this_thread() -> Option<(Handle, OwnRuntime)> {
 }
 
 impl OwnRuntime {
+    /// Returns a runtime that a test runs by itself.
+    #[cfg(test)]
+    pub(crate) fn of(runtime: Handle) -> Self {
+        Self(Arc::new(runtime))
+    }
+
     /// Whether both are of the same thread.
     pub(crate) fn is(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)

@@ -76,7 +76,7 @@ pub(crate) use request_limits::RequestLimits;
 pub(crate) use rest::{RestOptions, RestService};
 pub(crate) use server::Downstream;
 pub(crate) use service::{Options, Service};
-pub(crate) use shards::ShardFigures;
+pub(crate) use shards::{MAX_SHARDS, ShardFigures, default_shards};
 pub(crate) use sniff::{HttpVersion, Rewound, first_word};
 pub(crate) use socket::Socket;
 pub use unix_options::{Account, UnixOptions};

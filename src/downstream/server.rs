@@ -27,8 +27,9 @@ use super::listener::Listener;
 use super::polls;
 use super::refusal::Refusal;
 use super::service::{Options, Service};
-use super::shards::{ShardFigures, Shards};
+use super::shards::{ShardFigures, Shards, default_shards};
 use super::stream::LINGER;
+use crate::open_files;
 use crate::relay::Newest;
 use crate::tls::ListenerTls;
 
@@ -62,7 +63,7 @@ impl Downstream {
             arrivals: Arc::new(arrivals),
             incomplete: IncompleteRequests::new(incomplete_request_bytes, request_bytes_per_second, limits),
             drain,
-            shards: Shards::start(shards)?,
+            shards: Shards::start(shards.unwrap_or_else(|| default_shards(open_files::limit())))?,
         })
     }
 

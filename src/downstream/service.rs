@@ -62,8 +62,8 @@ pub(crate) struct Options {
     pub(crate) connections: ConnectionLimits,
     pub(crate) handshakes: HandshakeLimits,
     pub(crate) age: AgeLimit,
-    /// Threads on which connections live; 0: they live on the shared runtime.
-    pub(crate) shards: usize,
+    /// Threads on which connections live; 0: they live on the shared runtime. `None`: as [`default_shards`](super::default_shards) says.
+    pub(crate) shards: Option<usize>,
 }
 
 /// What serves requests by one configuration.

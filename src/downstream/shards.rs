@@ -130,6 +130,18 @@ impl Shards {
     }
 }
 
+/// Returns the number of shards where the configuration states none: one for each processor that the process may use, by its affinity and the quota of
+/// its container, as there are worker threads. Fewer if only so many files may be open.
+pub(crate) fn default_shards(open_files: usize) -> usize {
+    let processors = thread::available_parallelism().map_or(1, usize::from);
+    processors.min(MAX_SHARDS).min(open_files / FILES_FOR_EACH).max(1)
+}
+
+/// More than there are processors in nearly all machines. A number that was meant for another key would take a stack and open files for each.
+pub(crate) const MAX_SHARDS: usize = 256;
+/// The open files that there have to be for each shard, which has about four of them itself.
+const FILES_FOR_EACH: usize = 64;
+
 /// Returns the index of the least load: of equal ones, the first from `from` on, in a circle.
 fn least_loaded<T: Ord + Copy>(loads: &[T], from: usize) -> usize {
     let in_turn = (0..loads.len()).map(|step| (from + step) % loads.len());
@@ -290,6 +302,14 @@ mod tests {
         assert_eq!(least_loaded(&[3, 1, 2], 2), 1);
         assert_eq!([0, 1, 2, 3].map(|from| least_loaded(&[1, 1, 4, 1], from)), [0, 1, 3, 3]);
         assert_eq!(least_loaded(&[7], 0), 0);
+    }
+
+    #[test]
+    fn there_is_a_shard_for_each_processor_unless_few_files_may_be_open() {
+        let processors = thread::available_parallelism().unwrap().get();
+        assert_eq!(default_shards(usize::MAX), processors.min(256));
+        assert_eq!(default_shards(2 * 64 + 63), processors.min(2));
+        assert_eq!(default_shards(0), 1);
     }
 
     #[tokio::test]

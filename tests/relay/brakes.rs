@@ -46,7 +46,7 @@ brakes: {{{keys}}}
             protocol_of(up),
         );
         let config = Config::parse(Path::new("test.yaml"), &text).unwrap();
-        let relay = run(App::bind(config).await.unwrap(), std::future::pending());
+        let relay = run(bind_with_brakes(config).await.unwrap(), std::future::pending());
         Self { relay, plane, folder }
     }
 

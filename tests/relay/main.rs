@@ -163,24 +163,22 @@ async fn relay(plane: SocketAddr, protocol: &str) -> Relay {
 fn config(plane: SocketAddr, protocol: &str, rest: &str) -> Config {
     let text = format!(
         "listen: [{{address: '127.0.0.1:0'}}]\nadmin: {{address: '127.0.0.1:0'}}\n\
-         upstream: {{servers: [{{uri: 'http://{plane}'{protocol}}}]}}\n{rest}\n{}",
-        shards_for(rest)
+         upstream: {{servers: [{{uri: 'http://{plane}'{protocol}}}]}}\n{rest}\n"
     );
     Config::parse(Path::new("test.yaml"), &text).unwrap()
-}
-
-/// Whatever a test is about also holds for connections on shards: `WEIR_TEST_SHARDS=2`.
-fn shards_for(rest: &str) -> String {
-    match std::env::var("WEIR_TEST_SHARDS") {
-        Ok(count) if !rest.contains("shards:") => format!("shards: {count}\n"),
-        _ => String::new(),
-    }
 }
 
 /// Builds the program without brakes: most tests remove resources, and wait for clients to be sent the removals.
 async fn bind(mut config: Config) -> anyhow::Result<App> {
     config.views.protocol.view.brakes = BrakeRules::default();
     config.hub.iter_mut().for_each(|hub| hub.protocol.view.brakes = BrakeRules::default());
+    bind_with_brakes(config).await
+}
+
+/// Builds the program on the runtime of the test alone, unless the configuration states a number of shards. Whatever a test is about also holds for
+/// connections on shards: `WEIR_TEST_SHARDS=2`.
+async fn bind_with_brakes(mut config: Config) -> anyhow::Result<App> {
+    config.set_default_shards(std::env::var("WEIR_TEST_SHARDS").map_or(0, |count| count.parse().unwrap()));
     App::bind(config).await
 }
 

@@ -16,7 +16,7 @@ const QUICK: &str = "views: {key: [cluster], idle_timeout: 100ms}\n";
 
 async fn start(plane: &Plane) -> Relay {
     let config = config(plane.address, ", variant: delta", QUICK);
-    run(App::bind(config).await.unwrap(), std::future::pending())
+    run(bind_with_brakes(config).await.unwrap(), std::future::pending())
 }
 
 fn envoy(number: usize, version: &str) -> Node {

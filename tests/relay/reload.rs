@@ -31,7 +31,7 @@ impl World {
     pub async fn start_in(folder: Folder, text: &str) -> Self {
         std::fs::write(folder.0.join("relay.yaml"), text).unwrap();
         let config = Config::from_file(&folder.0.join("relay.yaml")).unwrap_or_else(|error| panic!("{error}"));
-        let mut app = App::bind(config).await.unwrap();
+        let mut app = bind_with_brakes(config).await.unwrap();
         let reloads = app.reloads();
         let (addresses, admin) = (app.addresses(), app.admin_address().unwrap());
         let (stop, stopped) = oneshot::channel::<()>();

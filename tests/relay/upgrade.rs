@@ -74,7 +74,7 @@ impl Kept {
         };
         fs::copy(self.0.join("state.key"), folder.0.join("state.key")).unwrap();
         let config = Config::parse(&folder.0.join("relay.yaml"), &configuration).unwrap();
-        Stoppable::of(App::bind(config).await.unwrap())
+        Stoppable::of(bind_with_brakes(config).await.unwrap())
     }
 
     async fn write(&self) {

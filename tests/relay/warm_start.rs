@@ -453,7 +453,7 @@ async fn start_shared(address: SocketAddr, folder: &Folder, more: &str) -> Stopp
     );
     let state = state_in(folder, more);
     let text = format!("listen: [{{address: '127.0.0.1:0'}}]\nadmin: {{address: '127.0.0.1:0'}}\n{upstream}\n{state}");
-    Stoppable::of(App::bind(Config::parse(Path::new("test.yaml"), &text).unwrap()).await.unwrap())
+    Stoppable::of(bind_with_brakes(Config::parse(Path::new("test.yaml"), &text).unwrap()).await.unwrap())
 }
 
 #[tokio::test]
@@ -461,8 +461,9 @@ async fn what_a_brake_holds_is_held_by_the_next_process_and_does_not_start_anew(
     let folder = Folder::new("braked");
     let rest = state_in(&folder, "");
     let mut plane = Plane::start(&BOTH).await;
-    let start =
-        async |address: SocketAddr| Stoppable::of(App::bind(config(address, ", variant: sotw", &rest)).await.unwrap());
+    let start = async |address: SocketAddr| {
+        Stoppable::of(bind_with_brakes(config(address, ", variant: sotw", &rest)).await.unwrap())
+    };
     let held = async |relay: &Relay| -> serde_json::Value {
         serde_json::from_str(&get(relay.admin, "/brakes").await).unwrap()
     };

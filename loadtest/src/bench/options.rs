@@ -23,7 +23,7 @@ pub struct Options {
     /// Another build of the relay, which is measured beside the first
     #[arg(long, global = true, value_name = "PATH")]
     pub weir_b: Option<PathBuf>,
-    /// More configuration of the relay, such as `shards: 2`
+    /// More configuration of the relay, such as `shards: 0`
     #[arg(long, global = true, value_name = "YAML", default_value = "", hide_default_value = true)]
     pub relay_config: String,
     /// More configuration of the other one [default: none]
