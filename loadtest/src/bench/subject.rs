@@ -24,8 +24,12 @@ pub enum Subject {
     Relay,
     /// Another build of the relay, given by --weir-b
     RelayB,
+    /// The relay without threads for connections: `shards: 0`
+    RelayShared,
     /// The relay over TLS, with certificates on both sides
     RelayTls,
+    /// The same without threads for connections
+    RelayTlsShared,
     /// The relay over a Unix socket
     RelayUnix,
     /// Frames that were made before, without the logic of HTTP/2
@@ -51,7 +55,12 @@ pub enum Subject {
 
 impl Subject {
     fn is_relay(self) -> bool {
-        matches!(self, Self::Relay | Self::RelayB | Self::RelayTls | Self::RelayUnix)
+        self.is_shared() || matches!(self, Self::Relay | Self::RelayB | Self::RelayTls | Self::RelayUnix)
+    }
+
+    /// Whether the subject is the relay with `shards: 0`.
+    fn is_shared(self) -> bool {
+        matches!(self, Self::RelayShared | Self::RelayTlsShared)
     }
 
     /// Whether the subject needs go-control-plane.
@@ -65,7 +74,9 @@ impl std::fmt::Display for Subject {
         out.write_str(match self {
             Self::Relay => "relay",
             Self::RelayB => "relay-b",
+            Self::RelayShared => "relay-shared",
             Self::RelayTls => "relay-tls",
+            Self::RelayTlsShared => "relay-tls-shared",
             Self::RelayUnix => "relay-unix",
             Self::Floor => "floor",
             Self::PlainTonic => "plain-tonic",
@@ -92,6 +103,24 @@ pub struct Programs {
     pub peer: Option<PathBuf>,
     /// A folder for the configurations of this run.
     pub folder: PathBuf,
+}
+
+impl Programs {
+    /// Returns the programs with the configuration of this subject as that of the relay.
+    fn configured(&self, subject: Subject) -> Self {
+        let relay_config = match subject {
+            Subject::RelayB => self.relay_b_config.clone(),
+            _ if subject.is_shared() => without_shards(&self.relay_config),
+            _ => self.relay_config.clone(),
+        };
+        Self { relay_config, ..self.clone() }
+    }
+}
+
+/// Returns this configuration with `shards: 0`, in place of another number.
+fn without_shards(config: &str) -> String {
+    let others = config.lines().filter(|line| !line.starts_with("shards:"));
+    others.chain(["shards: 0"]).collect::<Vec<_>>().join("\n")
 }
 
 /// What a subject serves, and where its upstream is.
@@ -129,13 +158,13 @@ pub struct Server {
 impl Server {
     pub fn start(subject: Subject, setting: &Setting, programs: &Programs) -> anyhow::Result<Self> {
         let (mut listener, mut tls) = (String::from("address: '127.0.0.1:0'"), None);
+        let programs = &programs.configured(subject);
         let mut command = match subject {
-            Subject::Relay => relay(&programs.weir, &listener, setting, programs)?,
+            Subject::Relay | Subject::RelayShared => relay(&programs.weir, &listener, setting, programs)?,
             Subject::RelayB => {
-                let other = Programs { relay_config: programs.relay_b_config.clone(), ..programs.clone() };
-                relay(programs.weir_b.as_deref().context("--weir-b is missing")?, &listener, setting, &other)?
+                relay(programs.weir_b.as_deref().context("--weir-b is missing")?, &listener, setting, programs)?
             }
-            Subject::RelayTls => {
+            Subject::RelayTls | Subject::RelayTlsShared => {
                 let (encrypted, of_clients) = certificates(&programs.folder)?;
                 tls = Some(of_clients);
                 listener = format!("{listener}, {encrypted}");
@@ -273,6 +302,12 @@ const START: Duration = Duration::from_secs(30);
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_shared_relay_has_no_other_number_of_shards() {
+        assert_eq!(without_shards(""), "shards: 0");
+        assert_eq!(without_shards("shards: 2\nlimits: {streams: 9}"), "limits: {streams: 9}\nshards: 0");
+    }
 
     #[test]
     fn addresses_are_found_in_what_programs_print() {
