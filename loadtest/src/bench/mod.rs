@@ -2,6 +2,7 @@
 
 mod arrival;
 mod clients;
+mod connect;
 mod encode;
 mod encrypted;
 mod fanout;

@@ -6,8 +6,8 @@ use clap::{Args, Subcommand};
 
 use super::Bench;
 use super::parameters::{
-    ColdArgs, FanoutArgs, FrontArgs, IdleArgs, IngestArgs, MixedArgs, NeighbourArgs, ReconnectArgs, RestartArgs,
-    ScaleClientsArgs, ScaleResourcesArgs, StallArgs, StormArgs,
+    ColdArgs, ConnectArgs, FanoutArgs, FrontArgs, IdleArgs, IngestArgs, MixedArgs, NeighbourArgs, ReconnectArgs,
+    RestartArgs, ScaleClientsArgs, ScaleResourcesArgs, StallArgs, StormArgs,
 };
 use super::rows;
 use super::subject::Subject;
@@ -59,6 +59,8 @@ pub enum Command {
     Cold(ColdArgs),
     /// Clients that all connect at once to a server that has what they want
     Storm(StormArgs),
+    /// Clients of a small set that all connect at once, without TLS and with it
+    Connect(ConnectArgs),
     /// Memory of clients that wait [default: 2,000 connections, and 100 with 100 streams each]
     Idle(IdleArgs),
     /// Clients that stop reading while large changes go out
@@ -121,6 +123,7 @@ impl Command {
             Self::Mixed(args) => args.benches(variant),
             Self::Cold(args) => args.benches(variant),
             Self::Storm(args) => args.benches(variant),
+            Self::Connect(args) => args.benches(variant),
             Self::Idle(args) => args.benches(variant),
             Self::Stall(args) => args.benches(variant),
             Self::ScaleResources(args) => args.benches(variant),

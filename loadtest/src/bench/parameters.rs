@@ -5,6 +5,7 @@ use std::time::Duration;
 use clap::Args;
 
 use super::Bench;
+use super::connect::Connect;
 use super::fanout::Fanout;
 use super::front::Front;
 use super::idle::{Added, Idle};
@@ -85,6 +86,17 @@ pub struct StormArgs {
 }
 
 #[derive(Debug, Args)]
+pub struct ConnectArgs {
+    #[arg(long, alias = "clients", default_value_t = 10_000)]
+    connections: usize,
+    #[arg(long, default_value_t = 3)]
+    resources: usize,
+    /// Bytes of each resource
+    #[arg(long, value_parser = parse_size, default_value = "1KiB")]
+    resource_size: usize,
+}
+
+#[derive(Debug, Args)]
 pub struct ColdArgs {
     #[arg(long, alias = "clients")]
     connections: Option<usize>,
@@ -108,6 +120,13 @@ impl StormArgs {
     pub fn benches(&self, variant: Variant) -> Benches {
         let Self { connections, resources, resource_size: size } = *self;
         boxed([Storm { variant, connections, resources, size, warm: true }])
+    }
+}
+
+impl ConnectArgs {
+    pub fn benches(&self, variant: Variant) -> Benches {
+        let Self { connections, resources, resource_size: size } = *self;
+        boxed([Connect { variant, connections, resources, size }])
     }
 }
 

@@ -4,8 +4,8 @@ use clap::{Args, FromArgMatches};
 
 use super::Bench;
 use super::parameters::{
-    ColdArgs, FanoutArgs, FrontArgs, IdleArgs, IngestArgs, MixedArgs, NeighbourArgs, ReconnectArgs, RestartArgs,
-    ScaleClientsArgs, ScaleResourcesArgs, StallArgs, StormArgs,
+    ColdArgs, ConnectArgs, FanoutArgs, FrontArgs, IdleArgs, IngestArgs, MixedArgs, NeighbourArgs, ReconnectArgs,
+    RestartArgs, ScaleClientsArgs, ScaleResourcesArgs, StallArgs, StormArgs,
 };
 use crate::wire::Variant;
 
@@ -25,6 +25,7 @@ pub fn all(variant: Variant) -> Vec<Box<dyn Bench>> {
     benches.extend(parsed::<MixedArgs>("").benches(variant));
     benches.extend(parsed::<ColdArgs>("").benches(variant));
     benches.extend(parsed::<StormArgs>("").benches(variant));
+    benches.extend(parsed::<ConnectArgs>("").benches(variant));
     benches.extend(parsed::<IdleArgs>("").benches(variant));
     benches.extend(parsed::<StallArgs>("").benches(variant));
     benches.extend(parsed::<ScaleResourcesArgs>("").benches(variant));
@@ -50,6 +51,7 @@ pub fn quick(variant: Variant) -> Vec<Box<dyn Bench>> {
     benches.extend(parsed::<MixedArgs>("--connections 50 --resources 500 --seconds 1").benches(variant));
     benches.extend(parsed::<ColdArgs>("--connections 50").benches(variant));
     benches.extend(parsed::<StormArgs>("--connections 50 --resources 100").benches(variant));
+    benches.extend(parsed::<ConnectArgs>("--connections 50").benches(variant));
     benches.extend(parsed::<IdleArgs>("--connections 50").benches(variant));
     benches.extend(parsed::<IdleArgs>("--connections 5 --streams 10").benches(variant));
     benches.extend(parsed::<StallArgs>("--connections 20 --size 100kB --updates 3").benches(variant));

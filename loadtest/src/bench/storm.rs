@@ -56,7 +56,7 @@ impl Bench for Storm {
 }
 
 impl Storm {
-    async fn measure(&self, subject: Subject, programs: &Programs) -> anyhow::Result<Scene> {
+    pub(super) async fn measure(&self, subject: Subject, programs: &Programs) -> anyhow::Result<Scene> {
         raise_open_files(self.connections)?;
         let resources = Resources { kind: Kind::Clusters, count: self.resources, size: self.size };
         let setting = Setting { variant: self.variant, ..Setting::of(resources) };
@@ -66,7 +66,8 @@ impl Storm {
         let cpu = process.quiet_cpu().await?;
         let idle = process.memory()?;
         process.reset_peak()?;
-        let options = ClientOptions { connecting: self.connections, ..stage.clients(self.connections) };
+        let connecting = self.connections.min(CONNECTING);
+        let options = ClientOptions { connecting, ..stage.clients(self.connections) };
         let clients = Clients::storm(options, self.resources);
         let synced = clients.reached().await?;
         let cpu = process.quiet_cpu().await? - cpu;
@@ -83,3 +84,6 @@ impl Storm {
         Ok(Scene::of(figures))
     }
 }
+
+/// How many clients may connect at a time. If a listener's backlog overflowed, a client would wait a second before it tries again.
+const CONNECTING: usize = 2000;
