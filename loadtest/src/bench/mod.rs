@@ -1,5 +1,6 @@
 //! Benchmarks: they run the relay and its baselines in turn, as separate processes.
 
+mod apart;
 mod arrival;
 mod clients;
 mod connect;
@@ -14,6 +15,7 @@ mod mixed;
 mod neighbour;
 mod options;
 mod origin;
+mod own_thread;
 mod parameters;
 mod peers;
 mod reconnect;

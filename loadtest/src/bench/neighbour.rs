@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinHandle;
 
 use super::clients::{ClientOptions, Clients, Names};
 use super::gate::Gate;
+use super::own_thread::OwnThread;
 use super::size::show_size;
 use super::stage::Stage;
 use super::subject::{Setting, Subject};
@@ -142,7 +142,7 @@ impl LargeSets {
 /// Clients that connect one after another for one name, each with a view of its own. They run on a thread of their own, so that they do not
 /// wait for the clients of the busy view.
 struct Neighbours {
-    runtime: Option<Runtime>,
+    thread: OwnThread,
     options: ClientOptions,
 }
 
@@ -153,15 +153,14 @@ enum Until {
 
 impl Neighbours {
     fn new(options: ClientOptions, name: String) -> anyhow::Result<Self> {
-        let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
         let names: Names = Arc::new(move |_| vec![name.clone()]);
-        Ok(Self { runtime: Some(runtime), options: ClientOptions { names, ..options } })
+        Ok(Self { thread: OwnThread::start()?, options: ClientOptions { names, ..options } })
     }
 
     /// Connects one client after another, at least one, and returns the times from connecting to the first response.
     fn come(&self, before: usize, until: Until) -> JoinHandle<anyhow::Result<Latencies>> {
         let options = self.options.clone();
-        let come = async move {
+        self.thread.spawn(async move {
             let mut latencies = Latencies::default();
             for done in 1.. {
                 let cluster = format!("neighbour-{}", before + done);
@@ -176,19 +175,7 @@ impl Neighbours {
                 }
             }
             Ok(latencies)
-        };
-        match &self.runtime {
-            Some(runtime) => runtime.spawn(come),
-            None => tokio::spawn(come),
-        }
-    }
-}
-
-impl Drop for Neighbours {
-    fn drop(&mut self) {
-        if let Some(runtime) = self.runtime.take() {
-            runtime.shutdown_background();
-        }
+        })
     }
 }
 

@@ -6,8 +6,8 @@ use clap::{Args, Subcommand};
 
 use super::Bench;
 use super::parameters::{
-    ColdArgs, ConnectArgs, FanoutArgs, FrontArgs, IdleArgs, IngestArgs, MixedArgs, NeighbourArgs, ReconnectArgs,
-    RestartArgs, ScaleClientsArgs, ScaleResourcesArgs, StallArgs, StormArgs,
+    ApartArgs, ColdArgs, ConnectArgs, FanoutArgs, FrontArgs, IdleArgs, IngestArgs, MixedArgs, NeighbourArgs,
+    ReconnectArgs, RestartArgs, ScaleClientsArgs, ScaleResourcesArgs, StallArgs, StormArgs,
 };
 use super::rows;
 use super::subject::Subject;
@@ -73,6 +73,8 @@ pub enum Command {
     Ingest(IngestArgs),
     /// A view beside another that is busy
     Neighbour(NeighbourArgs),
+    /// Changes to a view of few clients while others go to a view of many
+    Apart(ApartArgs),
     /// Clients that come back with what they have
     Reconnect(ReconnectArgs),
     /// Clients that come back with what they have to a relay that was restarted, in delta
@@ -130,6 +132,7 @@ impl Command {
             Self::ScaleClients(args) => args.benches(variant),
             Self::Ingest(args) => args.benches(variant),
             Self::Neighbour(args) => args.benches(variant),
+            Self::Apart(args) => args.benches(variant),
             Self::Reconnect(args) => args.benches(variant),
             Self::Restart(args) => args.benches(variant),
             Self::Front(args) => args.benches(variant),

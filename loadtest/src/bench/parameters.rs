@@ -5,6 +5,7 @@ use std::time::Duration;
 use clap::Args;
 
 use super::Bench;
+use super::apart::Apart;
 use super::connect::Connect;
 use super::fanout::Fanout;
 use super::front::Front;
@@ -260,6 +261,26 @@ impl NeighbourArgs {
             Variant::Delta => boxed([LargeUpdates { resources: 1000, size: 37 << 10, updates: 6 }]),
             Variant::Sotw => boxed([LargeSets { connections, resources: 10_000, size: 100, rounds: 5 }]),
         }
+    }
+}
+
+#[derive(Debug, Args)]
+pub struct ApartArgs {
+    /// Clients of the large view
+    #[arg(long, alias = "clients", default_value_t = 10_000)]
+    connections: usize,
+    /// Clients of the small one
+    #[arg(long, default_value_t = 10)]
+    few: usize,
+    /// Changes for the large view
+    #[arg(long, default_value_t = 20)]
+    rounds: u32,
+}
+
+impl ApartArgs {
+    pub fn benches(&self, variant: Variant) -> Benches {
+        let Self { connections: many, few, rounds } = *self;
+        boxed([Apart { variant, many, few, rounds }])
     }
 }
 

@@ -4,8 +4,8 @@ use clap::{Args, FromArgMatches};
 
 use super::Bench;
 use super::parameters::{
-    ColdArgs, ConnectArgs, FanoutArgs, FrontArgs, IdleArgs, IngestArgs, MixedArgs, NeighbourArgs, ReconnectArgs,
-    RestartArgs, ScaleClientsArgs, ScaleResourcesArgs, StallArgs, StormArgs,
+    ApartArgs, ColdArgs, ConnectArgs, FanoutArgs, FrontArgs, IdleArgs, IngestArgs, MixedArgs, NeighbourArgs,
+    ReconnectArgs, RestartArgs, ScaleClientsArgs, ScaleResourcesArgs, StallArgs, StormArgs,
 };
 use crate::wire::Variant;
 
@@ -32,6 +32,7 @@ pub fn all(variant: Variant) -> Vec<Box<dyn Bench>> {
     benches.extend(parsed::<ScaleClientsArgs>("").benches(variant));
     benches.extend(parsed::<IngestArgs>("").benches(variant));
     benches.extend(parsed::<NeighbourArgs>("").benches(variant));
+    benches.extend(parsed::<ApartArgs>("").benches(variant));
     benches.extend(parsed::<ReconnectArgs>("").benches(variant));
     benches.extend(parsed::<RestartArgs>("").benches(variant));
     benches.extend(parsed::<FrontArgs>("").benches(variant));
@@ -59,6 +60,7 @@ pub fn quick(variant: Variant) -> Vec<Box<dyn Bench>> {
     benches.extend(parsed::<ScaleClientsArgs>("--few 20 --many 100 --rounds 20").benches(variant));
     benches.extend(parsed::<IngestArgs>("--resources 1000 --rounds 2").benches(variant));
     benches.extend(parsed::<NeighbourArgs>("--connections 10").benches(variant));
+    benches.extend(parsed::<ApartArgs>("--connections 50 --few 2 --rounds 3").benches(variant));
     benches.extend(parsed::<ReconnectArgs>("--connections 50 --resources 100").benches(variant));
     benches.extend(parsed::<RestartArgs>("--connections 50 --resources 100").benches(variant));
     benches.extend(parsed::<FrontArgs>("--connections 50 --changes 5 --starts 4 --seconds 1").benches(variant));
