@@ -32,7 +32,14 @@ impl Bench for Storm {
 
     fn subjects(&self) -> Vec<Subject> {
         match self.warm {
-            true => vec![Subject::Relay, Subject::Floor, Subject::PlainTonic, Subject::Linear],
+            true => vec![
+                Subject::Relay,
+                Subject::Floor,
+                Subject::PlainTonic,
+                Subject::Linear,
+                Subject::RelayTls,
+                Subject::RelayTlsShared,
+            ],
             false => vec![Subject::Relay, Subject::Linear],
         }
     }
@@ -47,6 +54,7 @@ impl Bench for Storm {
             Gate::ratio("synced_s", Subject::Linear, 0.8),
             Gate::ratio("synced_s", Subject::Floor, 1.5).stretch(1.1),
             Gate::ratio("cpu_ms_per_client", Subject::Linear, 0.6),
+            Gate::ratio("cpu_ms_per_client", Subject::RelayTlsShared, 1.0).of(Subject::RelayTls),
         ]
     }
 
