@@ -61,14 +61,21 @@ impl Bench for Fanout {
     fn gates(&self) -> Vec<Gate> {
         let (floor, tonic, linear) = (Subject::Floor, Subject::PlainTonic, Subject::Linear);
         match (self.streams, self.size) {
-            (1, ..=4096) => vec![Gate::ratio(CPU, floor, 1.8).stretch(1.3), Gate::ratio(CPU, linear, 0.42)],
+            (1, ..=4096) => vec![Gate::ratio(CPU, tonic, 0.9), Gate::ratio(CPU, linear, 0.42)],
             (1, ..=262_144) => vec![Gate::ratio(CPU, floor, 1.9).stretch(1.4)],
-            (1, _) => vec![
-                Gate::ratio(CPU, linear, if self.resources > 100 { 0.35 } else { 0.55 }),
-                Gate::ratio(CPU, floor, 1.4).stretch(1.13),
-                Gate::ratio(GROWTH, tonic, 0.05).stretch(0.01),
-            ],
-            _ => vec![Gate::ratio(CPU, linear, 0.5).stretch(0.4), Gate::ratio(CPU, tonic, 0.8).stretch(0.5)],
+            (1, _) => {
+                let by_linear = match self.resources {
+                    1 => 0.55,
+                    2..=100 => 0.72,
+                    _ => 0.25,
+                };
+                vec![
+                    Gate::ratio(CPU, linear, by_linear),
+                    Gate::ratio(CPU, floor, 1.6).stretch(1.13),
+                    Gate::absolute(GROWTH, 45.0),
+                ]
+            }
+            _ => vec![Gate::ratio(CPU, linear, 0.38), Gate::ratio(CPU, tonic, 0.7).stretch(0.5)],
         }
     }
 

@@ -251,14 +251,20 @@ pub struct NeighbourArgs {
     /// Clients of the large sets
     #[arg(long, alias = "clients", default_value_t = 300)]
     connections: usize,
+    /// Views that take in large updates
+    #[arg(long, default_value_t = 6)]
+    views: usize,
+    /// New views beside them
+    #[arg(long, default_value_t = 1000)]
+    neighbours: usize,
 }
 
 impl NeighbourArgs {
     /// Ignores `variant`: the large updates are delta, the large sets SotW.
     pub fn benches(&self, variant: Variant) -> Benches {
-        let connections = self.connections;
+        let Self { connections, views, neighbours } = *self;
         match variant {
-            Variant::Delta => boxed([LargeUpdates { resources: 1000, size: 37 << 10, updates: 6 }]),
+            Variant::Delta => boxed([LargeUpdates { views, resources: 1000, size: 37 << 10, neighbours }]),
             Variant::Sotw => boxed([LargeSets { connections, resources: 10_000, size: 100, rounds: 5 }]),
         }
     }

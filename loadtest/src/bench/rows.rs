@@ -59,7 +59,7 @@ pub fn quick(variant: Variant) -> Vec<Box<dyn Bench>> {
     benches.extend(parsed::<ScaleResourcesArgs>("--connections 20 --few 100 --many 1000").benches(variant));
     benches.extend(parsed::<ScaleClientsArgs>("--few 20 --many 100 --rounds 20").benches(variant));
     benches.extend(parsed::<IngestArgs>("--resources 1000 --rounds 2").benches(variant));
-    benches.extend(parsed::<NeighbourArgs>("--connections 10").benches(variant));
+    benches.extend(parsed::<NeighbourArgs>("--connections 10 --views 2 --neighbours 20").benches(variant));
     benches.extend(parsed::<ApartArgs>("--connections 50 --few 2 --rounds 3").benches(variant));
     benches.extend(parsed::<ReconnectArgs>("--connections 50 --resources 100").benches(variant));
     benches.extend(parsed::<RestartArgs>("--connections 50 --resources 100").benches(variant));

@@ -51,9 +51,9 @@ impl Bench for Storm {
         }
         vec![
             Gate::ratio("rss_growth_mib", Subject::PlainTonic, 0.02).stretch(0.01),
-            Gate::ratio("synced_s", Subject::Linear, 0.8),
+            Gate::ratio("synced_s", Subject::Linear, 0.75),
             Gate::ratio("synced_s", Subject::Floor, 1.5).stretch(1.1),
-            Gate::ratio("cpu_ms_per_client", Subject::Linear, 0.6),
+            Gate::ratio("cpu_ms_per_client", Subject::Linear, 0.42),
             Gate::ratio("cpu_ms_per_client", Subject::RelayTlsShared, 1.0).of(Subject::RelayTls),
         ]
     }
