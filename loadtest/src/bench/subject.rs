@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use super::Resources;
 use super::encrypted::certificates;
 use crate::link::{Target, Tls};
-use crate::measure::Process;
+use crate::measure::{Process, metric, metrics};
 use crate::output;
 use crate::wire::Variant;
 
@@ -133,6 +133,8 @@ pub struct Setting {
     pub origin: SocketAddr,
     /// Additional configuration of the relay for this benchmark.
     pub relay_config: &'static str,
+    /// Whether the relay has an admin address, for its metrics.
+    pub admin: bool,
     /// The variant of the relay's upstream stream.
     pub upstream: Variant,
 }
@@ -141,7 +143,8 @@ impl Setting {
     /// Returns the usual setting: delta on both sides.
     pub fn of(resources: Resources) -> Self {
         let origin = SocketAddr::from(([127, 0, 0, 1], 0));
-        Self { variant: Variant::Delta, resources, changed: 1, origin, relay_config: "", upstream: Variant::Delta }
+        let (variant, upstream) = (Variant::Delta, Variant::Delta);
+        Self { variant, resources, changed: 1, origin, relay_config: "", admin: false, upstream }
     }
 }
 
@@ -152,6 +155,8 @@ pub struct Server {
     /// The TLS settings for its clients, if they need TLS.
     pub tls: Option<Tls>,
     pub process: Process,
+    /// Where a relay has its metrics.
+    admin: Option<SocketAddr>,
     child: Child,
 }
 
@@ -195,9 +200,20 @@ impl Server {
         };
         let process = Process::new(child.id());
         // From here on, dropping the handle kills the child.
-        let mut server = Self { subject, target: setting.origin.into(), tls, process: process?, child };
-        server.target = address(output).with_context(|| format!("{subject} does not say where it listens"))?;
+        let mut server = Self { subject, target: setting.origin.into(), tls, process: process?, admin: None, child };
+        let addresses = addresses(output).with_context(|| format!("{subject} does not say where it listens"))?;
+        (server.target, server.admin) = addresses;
         Ok(server)
+    }
+
+    /// Returns how often the server has written to sockets. `None` if it is a relay whose metrics do not have that.
+    pub async fn writes(&self) -> anyhow::Result<Option<f64>> {
+        match self.admin {
+            // A relay writes with `send`, which the kernel does not count for the process.
+            Some(admin) => Ok(metric(&metrics(admin).await?, CLIENT_WRITES)),
+            None if self.subject.is_relay() => Ok(None),
+            None => Ok(Some(self.process.write_calls()? as f64)),
+        }
     }
 
     /// Tells the floor to begin a round.
@@ -214,8 +230,8 @@ impl Drop for Server {
     }
 }
 
-/// Finds the address in the program's output. A thread then keeps reading the output.
-fn address(output: Box<dyn Read + Send>) -> anyhow::Result<Target> {
+/// Finds the addresses for clients and operators in the program's output. A thread then keeps reading the output.
+fn addresses(output: Box<dyn Read + Send>) -> anyhow::Result<(Target, Option<SocketAddr>)> {
     #[allow(clippy::disallowed_methods, reason = "lines of a program that is starting")]
     let (sender, lines) = mpsc::channel();
     std::thread::spawn(move || {
@@ -229,7 +245,7 @@ fn address(output: Box<dyn Read + Send>) -> anyhow::Result<Target> {
     loop {
         let Ok(line) = lines.recv_timeout(START) else { bail!("it printed: {}", said.join("\n")) };
         match address_in(&line) {
-            Some(address) => return Ok(address),
+            Some(address) => return Ok((address, admin_in(&line))),
             None => said.push(line),
         }
     }
@@ -247,13 +263,20 @@ fn address_in(line: &str) -> Option<Target> {
     }
 }
 
+fn admin_in(line: &str) -> Option<SocketAddr> {
+    let (_, started) = line.split_once("weir started")?;
+    started.split_once(" admin=")?.1.split_whitespace().next()?.parse().ok()
+}
+
 fn relay(program: &Path, listener: &str, setting: &Setting, programs: &Programs) -> anyhow::Result<Command> {
     let path = programs.folder.join("relay.yaml");
+    let is_given = programs.relay_config.lines().any(|line| line.starts_with("admin:"));
+    let admin = if setting.admin && !is_given { "admin: {address: '127.0.0.1:0'}" } else { "" };
     let config = format!(
         "listen: [{{{listener}}}]\n\
          upstream: {{servers: [{{uri: 'http://{}', variant: {}, initial_set: one_response}}]}}\n\
          views: {{key: [cluster]}}\n\
-         {}\n{}\n",
+         {admin}\n{}\n{}\n",
         setting.origin, setting.upstream, setting.relay_config, programs.relay_config
     );
     std::fs::write(&path, config).with_context(|| format!("cannot write {}", path.display()))?;
@@ -297,6 +320,7 @@ fn this_program() -> anyhow::Result<Command> {
     Ok(command)
 }
 
+const CLIENT_WRITES: &str = "weir_client_writes_total";
 const START: Duration = Duration::from_secs(30);
 
 #[cfg(test)]
@@ -319,5 +343,8 @@ mod tests {
         let unix = Some(Target::Unix(Path::new("/tmp/relay.sock").into()));
         assert_eq!(address_in("weir: weir started listen=\"unix:/tmp/relay.sock\""), unix);
         assert_eq!(address_in("INFO weir: view created"), None);
+        let admin = "weir: weir started listen=\"127.0.0.1:4011\" admin=127.0.0.1:4012 servers=\"\"";
+        assert_eq!((address_in(admin), admin_in(admin)), (tcp("127.0.0.1:4011"), "127.0.0.1:4012".parse().ok()));
+        assert_eq!((admin_in(log), admin_in("listening 127.0.0.1:7")), (None, None));
     }
 }

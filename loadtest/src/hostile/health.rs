@@ -4,19 +4,17 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use anyhow::Context;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
 use tokio::time::{sleep, timeout};
 
 use super::times::{Phases, Time};
+use crate::measure::{metrics, page};
 
 /// Requests `/healthz` again and again, until the future is dropped.
 pub async fn probe(probes: SocketAddr, phases: Phases) {
     loop {
         let phase = phases.current();
         let start = Instant::now();
-        match timeout(LIMIT, get(probes, "/healthz")).await {
+        match timeout(LIMIT, page(probes, "/healthz")).await {
             Ok(Ok(_)) => phase.record(Time::Health, start.elapsed()),
             Ok(Err(error)) => phase.problem(format!("/healthz: {error:#}")),
             Err(_) => phase.problem(format!("/healthz: nothing in {LIMIT:?}")),
@@ -27,8 +25,7 @@ pub async fn probe(probes: SocketAddr, phases: Phases) {
 
 /// Returns how often each limit was reached; empty if the server counts none.
 pub async fn limits(admin: SocketAddr) -> anyhow::Result<BTreeMap<String, u64>> {
-    let text = timeout(LIMIT, get(admin, "/metrics")).await.context("no metrics in time")??;
-    Ok(limits_in(&text))
+    Ok(limits_in(&metrics(admin).await?))
 }
 
 fn limits_in(metrics: &str) -> BTreeMap<String, u64> {
@@ -37,18 +34,6 @@ fn limits_in(metrics: &str) -> BTreeMap<String, u64> {
         Some((limit.to_owned(), value.trim().parse::<f64>().ok()? as u64))
     };
     metrics.lines().filter_map(of).filter(|(_, value)| *value > 0).collect()
-}
-
-async fn get(address: SocketAddr, path: &str) -> anyhow::Result<String> {
-    let mut socket = TcpStream::connect(address).await?;
-    let request = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n");
-    socket.write_all(request.as_bytes()).await?;
-    let mut response = Vec::new();
-    socket.read_to_end(&mut response).await?;
-    let response = String::from_utf8_lossy(&response).into_owned();
-    let status = response.split_whitespace().nth(1).unwrap_or("nothing");
-    anyhow::ensure!(status == "200", "status {status}");
-    Ok(response)
 }
 
 const LIMIT: Duration = Duration::from_secs(5);
