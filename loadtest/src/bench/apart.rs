@@ -93,18 +93,18 @@ struct Beside<'a> {
 }
 
 impl Beside<'_> {
-    /// Makes one change after another until the change for the large view has arrived, at least one. The last one is waited for too: a slow one
-    /// must count.
+    /// Makes one change after another until the change for the large view has arrived, at least one. Waits for the last one too: a slow one must
+    /// count.
     async fn changes(&mut self, is_over: &Cell<bool>) -> anyhow::Result<()> {
         loop {
             self.round += 1;
             let (round, few) = (self.round, self.few);
             self.stage.origin.change([OF_FEW], round, |start| few.expect(round, 1, start));
             few.reached().await?;
+            sleep(PAUSE).await;
             if is_over.get() {
                 return Ok(());
             }
-            sleep(PAUSE).await;
         }
     }
 }

@@ -262,7 +262,8 @@ pub struct NeighbourArgs {
 impl NeighbourArgs {
     /// Ignores `variant`: the large updates are delta, the large sets SotW.
     pub fn benches(&self, variant: Variant) -> Benches {
-        let Self { connections, views, neighbours } = *self;
+        let connections = self.connections;
+        let [views, neighbours] = [self.views, self.neighbours].map(|count| count.max(1));
         match variant {
             Variant::Delta => boxed([LargeUpdates { views, resources: 1000, size: 37 << 10, neighbours }]),
             Variant::Sotw => boxed([LargeSets { connections, resources: 10_000, size: 100, rounds: 5 }]),
