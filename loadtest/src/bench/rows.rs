@@ -88,4 +88,15 @@ mod tests {
             }
         }
     }
+
+    #[test]
+    fn every_gate_is_between_subjects_that_take_part() {
+        for row in [Variant::Delta, Variant::Sotw].into_iter().flat_map(all) {
+            let subjects = row.subjects();
+            for gate in row.gates() {
+                let mut named = gate.of.into_iter().chain(gate.against);
+                assert!(named.all(|subject| subjects.contains(&subject)), "{}: {gate:?}", row.name());
+            }
+        }
+    }
 }
