@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use tokio::time::{sleep, timeout};
 
 use super::times::{Phases, Time};
-use crate::measure::{Polls, page};
+use crate::measure::{Polls, metrics, page};
 
 /// Requests `/healthz` again and again, until the future is dropped.
 pub async fn probe(probes: SocketAddr, phases: Phases) {
@@ -35,9 +35,9 @@ pub struct Counted {
 /// Returns what the server has counted. Nothing, if its address is not known or does not answer.
 pub async fn counted(admin: Option<SocketAddr>) -> Counted {
     let Some(admin) = admin else { return Counted::default() };
-    match timeout(LIMIT, page(admin, "/metrics")).await {
-        Ok(Ok(text)) => Counted { limits: limits_in(&text), polls: Polls::in_metrics(&text) },
-        Ok(Err(_)) | Err(_) => Counted::default(),
+    match metrics(admin).await {
+        Ok(text) => Counted { limits: limits_in(&text), polls: Polls::in_metrics(&text) },
+        Err(_) => Counted::default(),
     }
 }
 
