@@ -203,36 +203,6 @@ async fn trn_19_whoever_was_accepted_is_answered_before_the_relay_goes() {
 }
 
 #[tokio::test]
-async fn key_19_views_are_limited_and_those_that_nobody_uses_make_room() {
-    let mut plane = Plane::start(&BOTH).await;
-    let config =
-        config(plane.address, "", "views: {key: [cluster], max: 1, idle_timeout: 1h}\nlimits: {linger: 1ms}\n");
-    let relay = run(crate::bind(config).await.unwrap(), std::future::pending());
-    let first = Client::connect(relay.address, Delta).await;
-    first.ask(CDS, &[], Some("web"));
-    let mut stream = plane.stream().await;
-    stream.request().await;
-    let mut second = Client::connect(relay.address, Delta).await;
-    second.ask(CDS, &[], Some("db"));
-    assert_eq!(second.ended().await, Code::ResourceExhausted);
-    drop(first);
-    let start = tokio::time::Instant::now();
-    let mut third;
-    let mut stream = loop {
-        third = Client::connect(relay.address, Delta).await;
-        third.ask(CDS, &[], Some("db"));
-        tokio::select! {
-            stream = plane.stream() => break stream,
-            code = third.ended() => assert_eq!(code, Code::ResourceExhausted, "until the first view has gone"),
-        }
-        assert!(start.elapsed() < super::client::PATIENCE, "the first view is kept");
-    };
-    let node: weir_core::proto::node::Node =
-        prost::Message::decode(stream.request().await.node().unwrap().clone()).unwrap();
-    assert_eq!(node.cluster, "db");
-}
-
-#[tokio::test]
 async fn up_10_a_view_that_nobody_uses_gives_up_its_streams() {
     let mut plane = Plane::start(&BOTH).await;
     let config = config(plane.address, "", "views: {key: [cluster], idle_timeout: 100ms}\nlimits: {linger: 1ms}\n");
