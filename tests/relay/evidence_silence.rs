@@ -1,7 +1,7 @@
 //! Silence counts as absence only with a sign of life on the same connection: not on a broken network, with a hanging server, or with a server
 //! whose gateway answers for it.
 
-use super::evidence::{relay_with_options, servers};
+use super::evidence::servers;
 use super::holder::{Holder, Wish};
 use super::partition::Partition;
 use super::pieces::Pieces;

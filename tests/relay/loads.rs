@@ -4,6 +4,7 @@ use prost::Message;
 use tokio::sync::oneshot;
 
 use super::client::{PATIENCE, node};
+use super::evidence::servers;
 use super::load_plane::{LoadClient, LoadPlane};
 use super::*;
 use weir_core::proto::loads::{ClusterStats, LoadStatsRequest, LoadStatsResponse, UpstreamLocalityStats};
@@ -410,13 +411,7 @@ struct Two {
 
 async fn two_planes(rest: &str) -> Two {
     let (first, second) = (Server::start(Way::Gives("1")).await, Server::start(Way::Gives("1")).await);
-    let text = format!(
-        "listen: [{{address: '127.0.0.1:0'}}]\nadmin: {{address: '127.0.0.1:0'}}\n\
-         upstream: {{servers: [{{uri: 'http://{}'}}, {{uri: 'http://{}'}}]}}\nviews: {{key: [cluster]}}\n{rest}",
-        first.address, second.address
-    );
-    let config = Config::parse(Path::new("test.yaml"), &text).unwrap();
-    let relay = run(crate::bind(config).await.unwrap(), std::future::pending());
+    let relay = relay_with_options(&servers(&[first.address, second.address], ""), rest, |_| {}).await;
     Two { relay, first, second }
 }
 

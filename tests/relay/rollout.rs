@@ -3,9 +3,9 @@
 use std::sync::{Arc, Mutex};
 
 use super::holder::{ALL_CLUSTERS, Holder, UNKNOWN};
-use super::unix::Folder;
 use super::warm_start::{Stoppable, is_saved, state_in};
 use super::*;
+use weir_testkit::folder::Folder;
 
 /// The number of clients of the three relays together.
 const CLIENTS: usize = 200;
@@ -48,7 +48,7 @@ async fn moved(holders: Vec<Holder>, relay: &Stoppable) -> Vec<Holder> {
 
 #[tokio::test]
 async fn a_rollout_in_an_outage_keeps_the_relays_that_have_a_cache_and_nobody_loses_anything() {
-    let folder = Folder::new("rollout");
+    let folder = Folder::with_short_path("rollout");
     let mut plane = Plane::start(&BOTH).await;
     let (warm, delta) = (state_in(&folder, ""), ", variant: delta");
     let mut relays = Vec::new();

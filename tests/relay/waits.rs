@@ -2,9 +2,7 @@
 
 use serde_json::Value;
 
-use weir_core::protocol::options::ProtocolOptions;
-
-use super::evidence::{relay_with_options, servers};
+use super::evidence::servers;
 use super::examples::assert_documented;
 use super::log_lines::Lines;
 use super::status::weir;
