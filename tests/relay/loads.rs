@@ -194,9 +194,7 @@ pub(super) async fn told_until(stream: &mut super::load_plane::LoadStream, wante
 
 /// Returns how many bytes of reports are buffered for control planes.
 pub(super) async fn buffered(relay: &Relay) -> u64 {
-    let metrics = get(relay.admin, "/metrics").await;
-    let bytes = metrics.lines().find_map(|line| line.strip_prefix("weir_load_reports_buffered_bytes "));
-    bytes.unwrap_or_else(|| panic!("{metrics}")).parse().unwrap()
+    metric(relay, "weir_load_reports_buffered_bytes").await as u64
 }
 
 /// Connects two clients of one view, which have received an order.

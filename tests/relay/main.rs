@@ -237,3 +237,8 @@ async fn metric(relay: &Relay, name: &str) -> f64 {
     let metrics = get(relay.admin, "/metrics").await;
     value_of(&metrics, name).unwrap_or_else(|| panic!("no {name} in {metrics}"))
 }
+
+/// Returns how often a limit was reached, by its key.
+async fn reached(relay: &Relay, key: &str) -> u64 {
+    metric(relay, &format!("weir_limit_reached_total{{limit=\"{key}\"}}")).await as u64
+}

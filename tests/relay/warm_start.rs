@@ -68,9 +68,8 @@ pub(super) async fn is_saved(relay: &Relay) {
     .await;
     let settled = std::time::UNIX_EPOCH.elapsed().unwrap().as_secs_f64();
     until("everything is saved", async || {
-        let metrics = get(relay.admin, "/metrics").await;
-        let current = metrics.lines().find_map(|line| line.strip_prefix("weir_state_current_timestamp_seconds "));
-        current.is_some_and(|at| at.parse::<f64>().unwrap() > settled)
+        value_of(&get(relay.admin, "/metrics").await, "weir_state_current_timestamp_seconds")
+            .is_some_and(|at| at > settled)
     })
     .await;
 }
@@ -421,9 +420,8 @@ async fn names_of_a_shared_authority_come_back_too_once_for_all_views() {
         assert_eq!(client.sent().await.set, [name]);
         let now = std::time::UNIX_EPOCH.elapsed().unwrap().as_secs_f64();
         until("it is saved", async || {
-            let metrics = get(first.0.admin, "/metrics").await;
-            let current = metrics.lines().find_map(|line| line.strip_prefix("weir_state_current_timestamp_seconds "));
-            current.is_some_and(|at| at.parse::<f64>().unwrap() > now)
+            value_of(&get(first.0.admin, "/metrics").await, "weir_state_current_timestamp_seconds")
+                .is_some_and(|at| at > now)
         })
         .await;
     }

@@ -88,14 +88,7 @@ async fn what_comes_from_disk_is_said_to() {
     let state = format!("state: {{path: {}}}\ndrain: {{grace: 0s, spread: 0s}}\n", folder.0.join("state").display());
     let (relay, plane, _stream, client, sent) = two_clusters(&state).await;
     client.ack(CDS, &[], &sent);
-    until("the set is settled", async || get(relay.admin, "/upstreams").await.contains("\"settled\"")).await;
-    let settled = std::time::UNIX_EPOCH.elapsed().unwrap().as_secs_f64();
-    until("everything is saved", async || {
-        let metrics = get(relay.admin, "/metrics").await;
-        let current = metrics.lines().find_map(|line| line.strip_prefix("weir_state_current_timestamp_seconds "));
-        current.is_some_and(|at| at.parse::<f64>().unwrap() > settled)
-    })
-    .await;
+    crate::warm_start::is_saved(&relay).await;
     let address = plane.kill().await;
     drop(relay);
     let config = || config(address, ", variant: delta", &format!("views: {{key: [cluster]}}\n{state}"));
