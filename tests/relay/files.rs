@@ -20,7 +20,7 @@ pub(super) struct Folder(folder::Folder);
 
 impl Folder {
     pub(super) fn new() -> Self {
-        Self(folder::Folder::with_short_path("relay-files"))
+        Self(folder::Folder::new("relay-files"))
     }
 
     /// Moves a file with resources of a type into place.
