@@ -11,8 +11,8 @@ use super::holder::{ALL_CLUSTERS, Holder, Wish};
 use super::plane::listen_at;
 use super::poller::CLUSTERS;
 use super::rest_plane::RestPlane;
-use super::unix::Folder;
 use super::*;
+use weir_testkit::folder::Folder;
 use weir_testkit::speaker::{Bodies, Speaker, bare};
 
 const RDS: &str = "type.googleapis.com/envoy.config.route.v3.RouteConfiguration";
@@ -388,7 +388,7 @@ async fn a_control_plane_that_goes_away_again_and_again_delays_nothing_for_ever(
 #[tokio::test]
 async fn a_relay_that_starts_with_its_state_doubts_a_control_plane_that_it_finds_away() {
     for (up, is_away) in BOTH.into_iter().flat_map(|up| [(up, true), (up, false)]) {
-        let folder = Folder::new(&format!("after-outage-{up:?}-{is_away}"));
+        let folder = Folder::with_short_path(&format!("after-outage-{up:?}-{is_away}"));
         let state =
             format!("state: {{path: {}}}\ndrain: {{grace: 0s, spread: 0s}}\n", folder.0.join("state").display());
         let mut plane = Plane::start(&BOTH).await;

@@ -14,9 +14,9 @@ use super::holder::{Holder, Record};
 use super::members::{Server, client, given, named, relay, upstreams, views, views_have};
 use super::plane::END_OF_SET;
 use super::refused_types::{MADE_UP, ROUTES, UNKNOWN};
-use super::unix::Folder;
 use super::warm_start::{Stoppable, is_saved, state_in};
 use super::*;
+use weir_testkit::folder::Folder;
 
 const PERMISSION_DENIED: u8 = 7;
 
@@ -40,7 +40,7 @@ async fn view_names(relay: &Relay) -> BTreeSet<String> {
 async fn views_from_disk_show_the_first_client_that_comes_with_their_own_key_and_take_nothing_from_it() {
     const CLUSTERS: [&str; 2] = ["web", "api"];
     for up in BOTH {
-        let folder = Folder::new(&format!("member-state-{up:?}"));
+        let folder = Folder::with_short_path(&format!("member-state-{up:?}"));
         let server = Server::start().await;
         let rest = state_in(&folder, "").replace("views: {key: [cluster]}\n", &views());
         let start =
@@ -88,7 +88,7 @@ async fn views_from_disk_show_the_first_client_that_comes_with_their_own_key_and
 #[tokio::test]
 async fn what_is_taken_away_from_the_last_client_of_a_view_from_disk_waits_for_the_answer_for_the_next_one() {
     for up in BOTH {
-        let folder = Folder::new(&format!("member-held-{up:?}"));
+        let folder = Folder::with_short_path(&format!("member-held-{up:?}"));
         let server = Server::start().await;
         let rest = state_in(&folder, "").replace("views: {key: [cluster]}\n", &views());
         let rest = format!("{rest}limits: {{linger: 1h}}\nbrakes: {{after_outage: 1h}}\n");
