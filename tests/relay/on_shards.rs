@@ -61,7 +61,10 @@ impl World {
     async fn has(&self, expected: usize) {
         until(&format!("{expected} connections and streams"), async || {
             let metrics = get(self.relay.admin, "/metrics").await;
-            let loads = metrics.lines().filter(|line| line.starts_with("weir_shard_load{"));
+            let is_of_shard = |line: &&str| {
+                ["weir_shard_connections{", "weir_shard_streams{"].iter().any(|name| line.starts_with(name))
+            };
+            let loads = metrics.lines().filter(is_of_shard);
             loads.map(|line| line.rsplit(' ').next().unwrap().parse::<usize>().unwrap()).sum::<usize>() == expected
         })
         .await;
