@@ -6,6 +6,7 @@ use serde_json::json;
 use tokio::net::TcpSocket;
 use tokio::sync::oneshot;
 use tonic::transport::{Channel, Endpoint};
+use weir_testkit::folder::Folder;
 
 use super::certificates::{Authority, Identity};
 use super::client::{PATIENCE, node};
@@ -15,7 +16,6 @@ use super::load_plane::{LoadClient, LoadPlane};
 use super::loads::{AGGREGATE, able, all_each_second, loads_relay, report, told_until};
 use super::poller::{CLUSTERS, Poller};
 use super::services::fetch;
-use super::unix::Folder;
 use super::*;
 
 /// A relay on shards, whose clients of node cluster `web` are sent the cluster `a`. The first of them is connected.
