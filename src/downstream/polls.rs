@@ -34,6 +34,8 @@ pub(super) struct Spawner;
 struct OfThread {
     polls: Polls,
     left: Cell<u32>,
+    /// How many there were.
+    made: Cell<u64>,
 }
 
 /// A poll that is measured.
@@ -49,8 +51,13 @@ thread_local! {
 /// Declares that this thread is that of a shard.
 pub(super) fn measure_on_this_thread(polls: Polls) {
     OF_THREAD.with(|of| {
-        let _ = of.set(OfThread { polls, left: Cell::new(ONE_OF) }); // once for each thread
+        let _ = of.set(OfThread { polls, left: Cell::new(ONE_OF), made: Cell::new(0) }); // once for each thread
     });
+}
+
+/// Returns how many polls this thread has made of connections and their tasks, if it is that of a shard.
+pub(super) fn made_on_this_thread() -> u64 {
+    OF_THREAD.with(|of| of.get().map_or(0, |of| of.made.get()))
 }
 
 /// Spawns a task on the runtime of this thread. On a shard, its polls are measured.
@@ -88,8 +95,9 @@ impl Default for OwnLines {
 }
 
 impl OfThread {
-    /// Whether the next poll is measured.
+    /// Counts a poll. Returns whether it is measured.
     fn is_due(&self) -> bool {
+        self.made.set(self.made.get() + 1);
         let left = self.left.get() - 1;
         self.left.set(if left == 0 { ONE_OF } else { left });
         left == 0

@@ -123,8 +123,7 @@ impl Shards {
         let chosen = least_loaded(&states, *next);
         *next = (chosen + 1) % states.len();
         let shard = &self.shards[chosen];
-        let (load, openings, loads) =
-            (shard.figures.load.clone(), shard.openings.clone(), self.loads.runtime.clone());
+        let (load, openings, loads) = (shard.figures.load.clone(), shard.openings.clone(), self.loads.runtime.clone());
         load.connections.fetch_add(1, Ordering::Relaxed);
         (shard, OnShard { load, openings, loads })
     }
@@ -157,7 +156,7 @@ impl Shard {
         let run = move || {
             polls::measure_on_this_thread(measured);
             shared_runtime::set_beside_this_thread(shared, runtime.handle().clone());
-            runtime.spawn(rounds.keep());
+            runtime.spawn(rounds.keep(polls::made_on_this_thread));
             let _ = runtime.block_on(dropped.changed()); // sent to, or dropped
             runtime.shutdown_background();
             drop(dropped);

@@ -85,6 +85,7 @@ fn values() -> BTreeMap<&'static str, Value> {
         ("listen", json!([{"address": "127.0.0.1:1"}])),
         ("permissions", json!([{"name": "few", "identities": [{"network": "10.1.0.0/16"}], "free": ["cluster"]}])),
         ("probes.address", json!("127.0.0.1:1")),
+        ("shards", json!(5)),
         ("state.key", json!("state.key")),
         ("state.max_age", json!("1h")),
         ("state.path", json!("other")),
