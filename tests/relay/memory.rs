@@ -25,14 +25,14 @@ async fn end_of(client: &mut Client) -> Option<tonic::Status> {
     tokio::time::timeout(Duration::from_millis(300), responses.message()).await.ok()?.err()
 }
 
-async fn series(relay: &Relay, name: &str) -> usize {
+pub(super) async fn series(relay: &Relay, name: &str) -> usize {
     let metrics = get(relay.admin, "/metrics").await;
     let value = metrics.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
     value.unwrap_or_else(|| panic!("no {name} in {metrics}")).parse().unwrap()
 }
 
 /// Waits until the bytes charged to clients satisfy a condition.
-async fn charged(relay: &Relay, are_meant: impl Fn(usize) -> bool) {
+pub(super) async fn charged(relay: &Relay, are_meant: impl Fn(usize) -> bool) {
     let charged = async || are_meant(series(relay, "weir_memory_charged_bytes{to=\"clients\"}").await);
     until("so much is charged", charged).await;
 }
