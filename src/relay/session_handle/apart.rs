@@ -98,8 +98,9 @@ pub(crate) async fn step_apart(
     let (mut tell, told) = oneshot::channel();
     let making = async move {
         let thread = tokio::select! {
-            thread = SessionThread::free(&handle, HeavyKind::Reply, names) => thread,
+            biased;
             () = tell.closed() => return, // the body is gone
+            thread = SessionThread::free(&handle, HeavyKind::Reply, names) => thread,
         };
         let _ = tell.send(thread.begin(step).await);
     };
