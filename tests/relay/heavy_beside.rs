@@ -32,9 +32,9 @@ fn give(stream: &Stream, request: Request, version: &str) -> Vec<String> {
     let Request::Delta(request) = request else { panic!("delta") };
     let (names, stated) = (request.resource_names_subscribe, request.initial_resource_versions);
     let is_news = |name: &&String| stated.get(*name).is_none_or(|has| has != version);
-    let news: Vec<_> = names.iter().filter(is_news).map(|name| (name.as_str(), version)).collect();
+    let news: Vec<_> = names.iter().filter(is_news).cloned().collect();
     if !news.is_empty() {
-        say(stream, version, &[], &news, &[]);
+        change(stream, &news, version);
     }
     names
 }
@@ -66,7 +66,7 @@ fn have_all(mut plane: Plane) {
     });
 }
 
-/// Changes all of these names.
+/// Sends a version of all of these names.
 fn change(stream: &Stream, names: &[String], version: &str) {
     let news: Vec<_> = names.iter().map(|name| (name.as_str(), version)).collect();
     say(stream, version, &[], &news, &[]);
