@@ -23,7 +23,7 @@ pub struct ReportReceiver<T> {
 
 /// The receiver is gone, so nobody will read a report.
 #[derive(Debug, thiserror::Error)]
-#[error("nobody reads the reports")]
+#[error("the receiver of reports is gone")]
 pub struct ReceiverGone;
 
 /// A report that was read.
