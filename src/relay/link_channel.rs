@@ -151,7 +151,7 @@ mod tests {
     async fn all_is_read_until_the_oldest_report_was_made_that_waits_in_the_channel_or_for_its_room() {
         let (sender, mut receiver) = report_channel(1);
         let start = Instant::now();
-        let times = [1, 2, 3].map(|seconds| start + seconds * SECOND);
+        let times = [1u32, 2, 3].map(|seconds| start + seconds * SECOND);
         let mut waiting = Vec::new();
         for number in [1, 2, 3] {
             tokio::time::advance(SECOND).await;
