@@ -1,5 +1,7 @@
 //! Assembly: builds everything, binds the listeners, and runs.
 
+mod server_info;
+
 use std::net::SocketAddr;
 use std::path::Path;
 use std::pin::pin;
@@ -10,7 +12,7 @@ use anyhow::Context;
 use futures_util::future::{self, BoxFuture, OptionFuture};
 use tokio::task::JoinSet;
 
-use crate::admin::{self, AdminContext, AdminSocket, CurrentContext, ListenerInfo, ProbeValues, ServerInfo};
+use crate::admin::{self, AdminContext, AdminSocket, CurrentContext, ProbeValues};
 use crate::config::{AdminOptions, Config, InUse, ListenAddress, with_lasting_hashes};
 use crate::config_status::ConfigStatus;
 use crate::downstream::{
@@ -210,6 +212,11 @@ impl App {
         self.serving.views.get().memory().setting().to_string()
     }
 
+    /// Returns on how many threads connections of clients live; 0: they live on the runtime of all else.
+    pub fn shards(&self) -> usize {
+        self.downstream.shards().len()
+    }
+
     /// Returns the maximum number of client connections at a time.
     pub fn max_connections(&self) -> usize {
         self.connections.max()
@@ -348,6 +355,7 @@ impl App {
         }
         drop(serving);
         tokio::join!(reloads.finish_loads(LAST_REPORTS), self.downstream.end_shards(LAST_REPORTS));
+        self.downstream.end_loads(END_OF_LOADS).await;
         if !is_written && tokio::time::timeout_at(stopped + LAST_WRITE, last_write).await.is_err() {
             tracing::warn!("the last state could not be written in time");
         }
@@ -357,27 +365,6 @@ impl App {
     /// Serves until the future is dropped.
     pub async fn run(self) {
         self.run_until(std::future::pending()).await;
-    }
-}
-
-impl App {
-    fn server_info(&self) -> ServerInfo {
-        let info = ListenerInfo::open;
-        let clients = self.listeners.iter().map(|of| info("clients", of.address().to_string(), of.tls().is_some()));
-        let operators = self.admin.iter().map(|of| {
-            let socket = self.admin_options.socket.iter().map(|path| format!("unix:{}", path.display()));
-            match (of.of_probes(), of.of_operators()) {
-                (Some(address), _) => info("probes", address.to_string(), false),
-                (None, Some(address)) => info("operators", address.to_string(), of.tls().is_some()),
-                (None, None) => info("operators", socket.collect(), false),
-            }
-        });
-        ServerInfo {
-            started: self.started,
-            since: self.since,
-            listeners: clients.chain(operators).collect(),
-            max_connections: self.max_connections(),
-        }
     }
 }
 
@@ -392,6 +379,8 @@ const SPARE_FILES: usize = 4;
 const LAST_BYTES: Duration = Duration::from_secs(2);
 /// How long to wait for the last load reports, and for the threads of connections.
 const LAST_REPORTS: Duration = Duration::from_secs(1);
+/// How long to wait for the thread of load reports after that.
+const END_OF_LOADS: Duration = Duration::from_millis(100);
 /// How long a process may take to end once it has drained.
 const AFTER_DRAIN: Duration = Duration::from_secs(7);
 /// How long the drain waits for the last write of the state.

@@ -147,6 +147,7 @@ fn log_start(app: &App, config: Option<&Path>) {
     let servers = app.servers().join(" ");
     let workers = tokio::runtime::Handle::current().metrics().num_workers();
     let (version, commit) = (build_facts::VERSION, build_facts::COMMIT);
+    let shards = app.shards();
     let (open_files, max_connections, memory) = (open_files::limit(), app.max_connections(), app.memory());
     tracing::info!(
         version,
@@ -159,6 +160,7 @@ fn log_start(app: &App, config: Option<&Path>) {
         servers,
         memory,
         workers,
+        shards,
         open_files,
         max_connections,
         "weir started"

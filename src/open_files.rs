@@ -30,6 +30,11 @@ pub fn limit() -> usize {
     getrlimit(Resource::RLIMIT_NOFILE).map_or(USUAL, |(soft, _)| number(soft))
 }
 
+/// Returns the limit that [`raise`] puts in force.
+pub(crate) fn raised_limit() -> usize {
+    getrlimit(Resource::RLIMIT_NOFILE).map_or(USUAL, |(_, hard)| number(hard))
+}
+
 fn number(limit: rlim_t) -> usize {
     usize::try_from(limit).unwrap_or(usize::MAX)
 }

@@ -6,7 +6,7 @@ use std::future::Future;
 use std::sync::Arc;
 
 use tokio::runtime::Handle;
-use tokio::task::JoinHandle;
+use tokio::task::{JoinHandle, JoinSet};
 
 thread_local! {
     /// On a thread that has a runtime of its own: the shared one, and its own.
@@ -36,6 +36,17 @@ where
     F::Output: Send + 'static,
 {
     shared().spawn(task)
+}
+
+/// Runs a task on the shared runtime, until this is dropped. `None`: it has panicked, or the runtime is ending.
+pub(crate) async fn run<F>(task: F) -> Option<F::Output>
+where
+    F: Future + Send + 'static,
+    F::Output: Send + 'static,
+{
+    let mut running = JoinSet::new();
+    running.spawn_on(task, &shared());
+    running.join_next().await?.ok()
 }
 
 /// Runs work that blocks its thread, on a thread that the shared runtime has for such work.
@@ -73,6 +84,12 @@ fn beside_this_thread() -> Option<(Handle, OwnRuntime)> {
 }
 
 impl OwnRuntime {
+    /// Returns a runtime that a test runs by itself.
+    #[cfg(test)]
+    pub(crate) fn of(runtime: Handle) -> Self {
+        Self(Arc::new(runtime))
+    }
+
     /// Whether both are of the same thread.
     pub(crate) fn is(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
@@ -88,9 +105,14 @@ impl OwnRuntime {
 mod tests {
     use std::thread::{self, ThreadId};
 
+    use futures_util::FutureExt;
     use tokio::runtime::Builder;
 
     use super::*;
+
+    async fn panics() {
+        panic!("on purpose")
+    }
 
     async fn thread_of(task: JoinHandle<ThreadId>) -> ThreadId {
         task.await.unwrap()
@@ -102,6 +124,18 @@ mod tests {
         let own = thread::current().id();
         assert_eq!(thread_of(spawn(async { thread::current().id() })).await, own);
         assert_eq!(thread_of(within(|| tokio::spawn(async { thread::current().id() }))).await, own);
+    }
+
+    #[tokio::test]
+    async fn what_runs_on_the_shared_runtime_ends_with_who_waits_for_it() {
+        let (held, ended) = tokio::sync::oneshot::channel::<()>();
+        let mut running = Box::pin(run(async move {
+            let _held = held;
+            std::future::pending::<()>().await;
+        }));
+        assert!(running.as_mut().now_or_never().is_none());
+        drop(running);
+        assert!(ended.await.is_err());
     }
 
     #[tokio::test]
@@ -117,6 +151,8 @@ mod tests {
                 let by_itself = thread_of(tokio::spawn(async { thread::current().id() })).await;
                 assert_eq!(by_itself, here);
                 let spawned = thread_of(spawn(async { thread::current().id() })).await;
+                assert_eq!(run(async { thread::current().id() }).await, Some(spawned));
+                assert_eq!(run(panics()).await, None);
                 let entered = thread_of(within(|| tokio::spawn(async { thread::current().id() }))).await;
                 // True if this thread's own runtime, and not the shared one, had made the thread for blocking work.
                 let is_shard = spawn_blocking(is_elsewhere).await.unwrap();

@@ -39,7 +39,7 @@ struct Relay {
 impl Relay {
     async fn over(plane: &Plane) -> Self {
         let text = format!(
-            "listen: [{{address: '127.0.0.1:0'}}]\nviews: {{key: [cluster]}}\n\
+            "listen: [{{address: '127.0.0.1:0'}}]\nviews: {{key: [cluster]}}\nshards: 0\n\
              upstream: {{servers: [{{uri: 'http://{}', variant: delta}}]}}\n",
             plane.address
         );

@@ -85,7 +85,7 @@ types:
     let (_folder, mut program) = start(configuration);
     program.says("configuration warning");
     let started = program.says("weir started");
-    for name in ["version=", "config=", "listen=", "servers=", "workers="] {
+    for name in ["version=", "config=", "listen=", "servers=", "workers=", "shards="] {
         assert!(started.contains(name), "{name} is missing in {started}");
     }
     program.signal("-TERM");

@@ -46,7 +46,7 @@ impl Server {
     fn relay(upstream: SocketAddr) -> Self {
         Self::start(move || async move {
             let text = format!(
-                "listen: [{{address: '127.0.0.1:0'}}]\nviews: {{key: [cluster]}}\n\
+                "listen: [{{address: '127.0.0.1:0'}}]\nviews: {{key: [cluster]}}\nshards: 0\n\
                  upstream: {{servers: [{{rest: 'http://{upstream}', refresh_delay: 1h}}]}}\n"
             );
             let app = App::bind(Config::parse(Path::new("pace.yaml"), &text).unwrap()).await.unwrap();

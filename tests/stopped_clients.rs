@@ -127,7 +127,7 @@ async fn i1_memory_does_not_grow_with_changes_that_nobody_reads() {
     let folder = Folder::new("stopped-clients");
     change(&folder, 1);
     let text = format!(
-        "listen: [{{address: '127.0.0.1:0'}}]\nupstream: {{files: '{}'}}\nviews: {{key: [cluster]}}\n",
+        "listen: [{{address: '127.0.0.1:0'}}]\nupstream: {{files: '{}'}}\nviews: {{key: [cluster]}}\nshards: 0\n",
         folder.0.display()
     );
     let app = App::bind(Config::parse(Path::new("test.yaml"), &text).unwrap()).await.unwrap();

@@ -62,11 +62,12 @@ const LAYERS: [(&str, Layers); 2] = [
 const LONGEST_FILE: usize = 400;
 
 /// The files of edges and views that spawn tasks, or block a thread, without saying on which runtime: a connection may have one of its own.
-const SPAWN_WHERE_THEY_ARE: [(&str, &str); 20] = [
+const SPAWN_WHERE_THEY_ARE: [(&str, &str); 22] = [
     ("client_status::clients", "its streams are answered on the shared runtime"),
     ("client_status::own", "its streams are answered on the shared runtime"),
     ("downstream::buffered_body", "ends with a connection"),
     ("downstream::late_socket", "no connection runs it"),
+    ("downstream::polls", "whoever calls it is in this list"),
     ("downstream::server", "ends with a connection"),
     ("downstream::service", "the reader of a stream"),
     ("downstream::shards", "the start runs it"),
@@ -75,6 +76,7 @@ const SPAWN_WHERE_THEY_ARE: [(&str, &str); 20] = [
     ("relay::heavy", "asks only which kind of runtime it is"),
     ("relay::hub", "view tasks run it"),
     ("relay::link", "view tasks run it"),
+    ("relay::loads", "on the runtime of load reports"),
     ("relay::questions", "operators, and streams that are answered on the shared runtime"),
     ("relay::questions::clients", "operators, and streams that are answered on the shared runtime"),
     ("relay::questions::explain", "operators, and streams that are answered on the shared runtime"),
@@ -422,7 +424,14 @@ fn what_connections_run_spawns_on_the_shared_runtime_or_ends_with_them() {
 
 fn spawns_here(code: &str) -> bool {
     let others = code.replace("shared_runtime::spawn_blocking(", "");
-    let words = ["tokio::spawn(", "task::spawn(", "spawn_blocking(", "Handle::current()", "Handle::try_current()"];
+    let words = [
+        "tokio::spawn(",
+        "task::spawn(",
+        "polls::spawn(",
+        "spawn_blocking(",
+        "Handle::current()",
+        "Handle::try_current()",
+    ];
     words.into_iter().any(|word| others.contains(word))
 }
 

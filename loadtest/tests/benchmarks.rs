@@ -3,12 +3,12 @@
 use std::process::Command;
 
 use weir_loadtest::report::{Report, compare};
+use weir_testkit::folder::Folder;
 
 #[test]
 fn baselines_take_turns_and_the_results_can_be_read_and_compared() {
-    let folder = std::env::temp_dir().join(format!("weir-benchmarks-{}", std::process::id()));
-    std::fs::create_dir_all(&folder).unwrap();
-    let file = |name: &str| folder.join(name);
+    let folder = Folder::new("benchmarks");
+    let file = |name: &str| folder.0.join(name);
     let mut bench = Command::new(env!("CARGO_BIN_EXE_weir-loadtest"));
     bench.args(["bench", "fanout", "--connections", "5", "--rounds", "3", "--size", "40kB", "--resources", "4"]);
     bench.args(["--only", "floor,plain-tonic", "--repetitions", "2", "--json"]).arg(file("a.json"));
@@ -18,7 +18,6 @@ fn baselines_take_turns_and_the_results_can_be_read_and_compared() {
     let report: Report = serde_json::from_slice(&std::fs::read(file("a.json")).unwrap()).unwrap();
     let page = std::fs::read_to_string(file("a.html")).unwrap();
     let document = std::fs::read_to_string(file("a.md")).unwrap();
-    std::fs::remove_dir_all(&folder).unwrap();
     assert_eq!(report.cells.len(), 2, "one for each variant");
     for cell in &report.cells {
         assert!(cell.errors.is_empty(), "{:?}", cell.errors);

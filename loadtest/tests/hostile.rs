@@ -22,7 +22,7 @@ async fn outcome(behaviour: Behaviour) -> Outcome {
     let origin = reserved.address;
     let config = format!(
         "listen: [{{address: '127.0.0.1:0'}}]\nadmin: {{address: '127.0.0.1:0'}}\n\
-         upstream: {{servers: [{{uri: 'http://{origin}'}}], backoff: {{initial: 100ms}}}}\nviews: {{key: [cluster]}}\n"
+         upstream: {{servers: [{{uri: 'http://{origin}'}}], backoff: {{initial: 100ms}}}}\nviews: {{key: [cluster]}}\nshards: 0\n"
     );
     let relay = App::bind(Config::parse(Path::new("test.yaml"), &config).unwrap()).await.unwrap();
     let (target, admin) = (relay.addresses()[0].to_string(), relay.admin_address().unwrap().to_string());

@@ -14,8 +14,11 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::crypto::aws_lc_rs;
 use tokio_rustls::rustls::pki_types::PrivateKeyDer;
+use tokio_rustls::rustls::pki_types::pem::PemObject;
 use weir_loadtest::address::{TlsOptions, resolve};
 use weir_loadtest::link::{ADS_DELTA, Event, Link, LinkOptions};
+use weir_testkit::certificates::{Authority, certificate};
+use weir_testkit::folder::Folder;
 
 /// Sends back what it receives, and after the end of the requests a status.
 async fn echo_server() -> SocketAddr {
@@ -104,12 +107,12 @@ async fn a_paused_stream_reports_nothing_until_it_continues() {
 
 #[tokio::test]
 async fn tls_trusts_the_given_authority_and_no_other() {
-    let rcgen::CertifiedKey { cert, signing_key } =
-        rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
-    let key = PrivateKeyDer::try_from(signing_key.serialize_der()).unwrap();
+    let (own, other, folder) = (Authority::new(), Authority::new(), Folder::new("loadtest-ca"));
+    let identity = own.sign("localhost");
+    let key = PrivateKeyDer::from_pem_slice(identity.key.as_bytes()).unwrap();
     let builder = ServerConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()));
     let builder = builder.with_safe_default_protocol_versions().unwrap().with_no_client_auth();
-    let mut config = builder.with_single_cert(vec![cert.der().clone()], key).unwrap();
+    let mut config = builder.with_single_cert(vec![certificate(&identity.certificate)], key).unwrap();
     config.alpn_protocols = vec![b"h2".to_vec()];
     let acceptor = TlsAcceptor::from(Arc::new(config));
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -122,14 +125,11 @@ async fn tls_trusts_the_given_authority_and_no_other() {
         }
     });
 
-    let other = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap().cert;
-    for (number, (ca, is_trusted)) in [(&cert, true), (&other, false)].into_iter().enumerate() {
-        let path = std::env::temp_dir().join(format!("weir-loadtest-ca-{}-{number}.pem", std::process::id()));
-        std::fs::write(&path, ca.pem()).unwrap();
-        let options =
-            TlsOptions { ca: Some(path.clone()), server_name: Some("localhost".into()), ..TlsOptions::default() };
+    for (authority, is_trusted) in [(&own, true), (&other, false)] {
+        folder.write("ca.pem", &authority.pem);
+        let ca = Some(folder.0.join("ca.pem"));
+        let options = TlsOptions { ca, server_name: Some("localhost".into()), ..TlsOptions::default() };
         let (address, tls) = resolve(&server, &options).await.unwrap();
-        std::fs::remove_file(path).unwrap();
         let link = Link::open(address, &LinkOptions { tls, ..LinkOptions::default() }).await;
         assert_eq!(link.is_ok(), is_trusted);
         let Ok(mut link) = link else { continue };
@@ -142,12 +142,12 @@ async fn tls_trusts_the_given_authority_and_no_other() {
 
 #[tokio::test]
 async fn a_server_may_be_at_a_unix_socket() {
-    let path = std::env::temp_dir().join(format!("weir-loadtest-{}.sock", std::process::id()));
+    let folder = Folder::with_short_path("loadtest");
+    let path = folder.socket();
     let listener = UnixListener::bind(&path).unwrap();
     tokio::spawn(async move { serve(listener.accept().await.unwrap().0).await });
     let (target, tls) = resolve(&format!("unix:{}", path.display()), &TlsOptions::default()).await.unwrap();
     let mut link = Link::open(target, &LinkOptions { tls, ..LinkOptions::default() }).await.unwrap();
-    std::fs::remove_file(path).unwrap();
     let stream = link.start(ADS_DELTA);
     link.send(stream, vec![7; 100_000]);
     let Event::Message(_, message) = next(&mut link).await else { panic!("no message") };

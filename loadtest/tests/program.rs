@@ -12,6 +12,7 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until, timeout};
 use weir_loadtest::kind::Kind;
 use weir_loadtest::origin::{Counts, Origin};
+use weir_testkit::folder::Folder;
 
 const COUNTS: Counts = Counts { clusters: 4, routes: 2, listeners: 1, size: 100 };
 const DELAY: Duration = Duration::from_millis(50);
@@ -56,7 +57,8 @@ async fn server(answer: &'static [u8]) -> String {
 
 #[test]
 fn the_program_and_each_command_that_is_shown_have_a_manual_page() {
-    let folder = std::env::temp_dir().join(format!("weir-loadtest-manual-{}", std::process::id()));
+    let parent = Folder::new("loadtest-manual");
+    let folder = parent.0.join("pages");
     let man = |folder: &std::path::Path| {
         let Output { status, stdout, stderr } = program(&["man", folder.to_str().unwrap()]);
         (status.code(), String::from_utf8([stdout, stderr].concat()).unwrap())
@@ -70,7 +72,6 @@ fn the_program_and_each_command_that_is_shown_have_a_manual_page() {
     let (code, said) = man(&in_a_file);
     let expected = format!("error: cannot write manual pages to {}: ", in_a_file.display());
     assert!(code == Some(2) && said.starts_with(&expected), "{said}");
-    std::fs::remove_dir_all(folder).unwrap();
 }
 
 #[test]
@@ -178,7 +179,8 @@ async fn of_a_server_that_is_gone_nothing_says_that_it_is_connected() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_unix_socket_of_another_protocol_is_named() {
-    let path = std::env::temp_dir().join(format!("weir-loadtest-http-{}.sock", std::process::id()));
+    let folder = Folder::with_short_path("loadtest-http");
+    let path = folder.socket();
     let listener = UnixListener::bind(&path).unwrap();
     tokio::spawn(async move {
         while let Ok((mut socket, _)) = listener.accept().await {
@@ -191,7 +193,6 @@ async fn a_unix_socket_of_another_protocol_is_named() {
     });
     let address = format!("unix:{}", path.display());
     let (code, text) = beside(&["clients", &address, "--clients", "envoy-ads-delta=1", "--duration", "2s"]).await;
-    std::fs::remove_file(&path).unwrap();
     assert!(code == Some(2) && text.contains("is this an admin address?"), "{code:?} {text}");
 }
 
@@ -218,7 +219,8 @@ async fn an_interrupt_before_the_first_sync_is_named_in_the_result() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_reader_that_closes_the_pipe_ends_no_run_whose_report_goes_to_a_file() {
-    let file = std::env::temp_dir().join(format!("weir-loadtest-pipe-{}.json", std::process::id()));
+    let folder = Folder::new("loadtest-pipe");
+    let file = folder.0.join("report.json");
     let path = file.to_str().unwrap();
     let origin = origin().await;
     let address = origin.address.to_string();
@@ -294,9 +296,8 @@ async fn late(to: SocketAddr) -> String {
 async fn figures_are_those_of_a_server_that_delays_by_50_ms_and_slow_readers_are_apart() {
     let origin = origin().await;
     let address = late(origin.address).await;
-    let folder = std::env::temp_dir().join(format!("weir-loadtest-figures-{}", std::process::id()));
-    std::fs::create_dir_all(&folder).unwrap();
-    let [json, page] = ["a.json", "a.html"].map(|name| folder.join(name).to_str().unwrap().to_owned());
+    let folder = Folder::new("loadtest-figures");
+    let [json, page] = ["a.json", "a.html"].map(|name| folder.file(name));
     let groups = ["--clients", "envoy-ads-delta=5", "--clients", "slow-reader=2", "--duration", "2m"];
     let mut child = tokio::process::Command::new(env!("CARGO_BIN_EXE_weir-loadtest"))
         .args(["clients", &address, "--report", "--json", &json, "--html", &page])
@@ -329,7 +330,6 @@ async fn figures_are_those_of_a_server_that_delays_by_50_ms_and_slow_readers_are
     assert_eq!(code, Some(0), "{text}");
     let report: serde_json::Value = serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
     let page = std::fs::read_to_string(&page).unwrap();
-    std::fs::remove_dir_all(&folder).unwrap();
     let sample = &report["cells"][0]["samples"][0];
     let figure = |of: &serde_json::Value, name: &str| of[name].as_f64().unwrap_or_else(|| panic!("no {name}: {of}"));
     let all = &sample["figures"];

@@ -10,11 +10,13 @@ use weir_loadtest::observe::Unobserved;
 use weir_loadtest::origin::{Counts, Origin};
 use weir_loadtest::recording::{Reader, Recorded, Replay, Writer, record};
 use weir_loadtest::subscription::Names;
+use weir_testkit::folder::Folder;
 
 const COUNTS: Counts = Counts { clusters: 5, routes: 2, listeners: 2, size: 0 };
 
 async fn is_the_same_again(behaviour: Behaviour) {
-    let path = std::env::temp_dir().join(format!("weir-loadtest-recording-{}-{behaviour}", std::process::id()));
+    let folder = Folder::new("recording");
+    let path = folder.0.join("recorded");
     let origin = Origin::start("127.0.0.1:0".parse().unwrap(), COUNTS, None).await.unwrap();
     let shared = Shared { names: Arc::new(Names::default()), truth: None, checks: Arc::default() };
     let client = Client::new(1, behaviour, None, NodeTemplate::default().encode(1), &[], shared);
@@ -49,7 +51,6 @@ async fn is_the_same_again(behaviour: Behaviour) {
     let counters = fleet.stop().await;
     let violations = counters.kept_violations();
     assert!(converged && violations.is_empty(), "{violations:?}");
-    std::fs::remove_file(path).unwrap();
 }
 
 #[tokio::test]
@@ -64,7 +65,8 @@ async fn a_recording_in_sotw_is_the_same_again() {
 
 #[test]
 fn a_recording_that_breaks_off_is_an_error_and_not_its_end() {
-    let path = std::env::temp_dir().join(format!("weir-loadtest-broken-{}", std::process::id()));
+    let folder = Folder::new("recording");
+    let path = folder.0.join("recorded");
     let mut writer = Writer::create(&path).unwrap();
     let recorded = Recorded { nanos: 5, is_request: false, is_delta: true, message: vec![1; 300].into() };
     writer.write(&recorded).unwrap();
@@ -77,5 +79,4 @@ fn a_recording_that_breaks_off_is_an_error_and_not_its_end() {
     assert!(Reader::open(&path).unwrap().read().is_err());
     std::fs::write(&path, "something else").unwrap();
     assert!(Reader::open(&path).is_err());
-    std::fs::remove_file(path).unwrap();
 }

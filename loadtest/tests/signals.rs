@@ -4,17 +4,15 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::thread::sleep;
-use std::time::{Duration, Instant};
 
-const PATIENCE: Duration = Duration::from_secs(20);
+use weir_testkit::folder::Folder;
+use weir_testkit::wait::until;
 
-#[test]
-fn a_signal_that_stops_the_program_stops_the_relay_that_it_started() {
+#[tokio::test]
+async fn a_signal_that_stops_the_program_stops_the_relay_that_it_started() {
     for (signal, code) in [("TERM", 143), ("INT", 130)] {
-        let folder = std::env::temp_dir().join(format!("weir-loadtest-{signal}-{}", std::process::id()));
-        fs::create_dir_all(&folder).unwrap();
-        let (relay, pid) = (folder.join("relay"), folder.join("pid"));
+        let folder = Folder::new("signals");
+        let (relay, pid) = (folder.0.join("relay"), folder.0.join("pid"));
         // Not a relay: the program waits for it to accept connections.
         fs::write(&relay, format!("#!/bin/sh\necho $$ > {0}.new; mv {0}.new {0}\nexec sleep 600\n", pid.display()))
             .unwrap();
@@ -25,15 +23,14 @@ fn a_signal_that_stops_the_program_stops_the_relay_that_it_started() {
             .stdout(Stdio::null())
             .spawn()
             .unwrap();
-        until("the relay has started", || pid.exists());
+        until("the relay has started", async || pid.exists()).await;
         let relay = fs::read_to_string(&pid).unwrap();
         let relay = Path::new("/proc").join(relay.trim());
         assert!(runs(&relay));
         let sent = Command::new("kill").args([format!("-{signal}"), program.id().to_string()]).status().unwrap();
         assert!(sent.success());
         assert_eq!(program.wait().unwrap().code(), Some(code), "{signal}");
-        until("the relay has ended", || !runs(&relay));
-        fs::remove_dir_all(folder).unwrap();
+        until("the relay has ended", async || !runs(&relay)).await;
     }
 }
 
@@ -41,12 +38,4 @@ fn a_signal_that_stops_the_program_stops_the_relay_that_it_started() {
 fn runs(process: &Path) -> bool {
     let stat = fs::read_to_string(process.join("stat")).unwrap_or_default();
     stat.rsplit_once(") ").is_some_and(|(_, state)| !state.starts_with(['Z', 'X']))
-}
-
-fn until(what: &str, is_so: impl Fn() -> bool) {
-    let start = Instant::now();
-    while !is_so() {
-        assert!(start.elapsed() < PATIENCE, "not within time: {what}");
-        sleep(Duration::from_millis(10));
-    }
 }

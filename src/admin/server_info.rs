@@ -21,6 +21,7 @@ pub(crate) struct ServerInfo {
     pub(crate) started: SystemTime,
     pub(crate) since: Instant,
     pub(crate) listeners: Vec<ListenerInfo>,
+    pub(crate) shards: usize,
     pub(crate) max_connections: usize,
 }
 
@@ -77,6 +78,7 @@ pub(super) async fn server_info(State(shown): State<AdminContext>) -> Response {
         "config": { "file": config.file, "sha256": config.sha256 },
         "listeners": info.listeners,
         "workers": tokio::runtime::Handle::current().metrics().num_workers(),
+        "shards": info.shards,
         "max_connections": info.max_connections,
     }))
 }

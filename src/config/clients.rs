@@ -3,7 +3,7 @@
 use super::checker::Checker;
 use super::memory::or_part;
 use super::raw;
-use crate::downstream::{self, AgeLimit, ConnectionLimits, HandshakeLimits};
+use crate::downstream::{self, AgeLimit, ConnectionLimits, HandshakeLimits, MAX_SHARDS};
 use crate::memory::Budget;
 
 pub(super) fn check(
@@ -14,12 +14,11 @@ pub(super) fn check(
     checker: &mut Checker,
 ) -> downstream::Options {
     let (limits, clients) = (&raw.limits, &raw.clients);
-    let shards = raw.shards.0;
-    if let Some(place) = raw.shards.given().filter(|_| shards > MOST_SHARDS) {
-        checker.fault(
-            place,
-            format!("invalid number {shards}: expected at most {MOST_SHARDS}, each of which is a thread"),
-        );
+    let shards = raw.shards.as_ref().map(|given| given.value.0);
+    if let Some(given) = raw.shards.as_ref().filter(|given| given.value.0 > MAX_SHARDS) {
+        let (place, shards) = (&given.place, given.value.0);
+        checker
+            .fault(place, format!("invalid number {shards}: expected at most {MAX_SHARDS}, each of which is a thread"));
     }
     let least_incomplete = if limits.incomplete_request_bytes.is_some() { 0 } else { limits.message_bytes.0 };
     downstream::Options {
@@ -48,5 +47,3 @@ pub(super) fn check(
 const INCOMPLETE: usize = 12;
 /// The default of `limits.outdated_reply_bytes`, in percent of `limits.memory`.
 const OUTDATED: usize = 6;
-/// More than there are processors in nearly all machines. A number that was meant for another key would take a stack and open files for each.
-const MOST_SHARDS: usize = 256;

@@ -167,6 +167,11 @@ impl Config {
         self.shown.command_line.insert("--listen".into(), address.to_string().into());
     }
 
+    /// Sets the number of shards where the file states none. 0: the relay has no runtime but the one that it is started on.
+    pub fn set_default_shards(&mut self, count: usize) {
+        self.downstream.shards = self.downstream.shards.or(Some(count));
+    }
+
     /// Replaces the address for operators. The error says why operators may not be served there.
     pub fn admin_at(&mut self, address: SocketAddr) -> Result<(), String> {
         admin_may_be_at(address, self.admin.tls.is_some())?;

@@ -1,5 +1,5 @@
-//! Streams without a session: health, client status and load reports. Each is answered by a task of its own, on the shared runtime: it may
-//! open a stream of a server, or ask all views.
+//! Streams without a session: health, client status and load reports. Each is answered by a task of its own, on the shared runtime, since it may ask
+//! all views, or on that of load reports.
 
 use std::future::pending;
 use std::sync::{Arc, Weak};
@@ -7,6 +7,7 @@ use std::sync::{Arc, Weak};
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use http::Response;
+use tokio::runtime::Handle;
 use tokio::sync::{SetOnce, mpsc, oneshot};
 
 use super::any_body::{AnyBody, grpc_response};
@@ -64,20 +65,26 @@ impl GivesWay for Yielding {
 }
 
 /// Responds with the messages and the final status of a new task, which `held` may end. After the status it reads and drops what still comes.
+/// Without a runtime the task runs on the shared one.
 pub(super) fn answered_apart(
+    runtime: Option<&Handle>,
     messages: mpsc::Receiver<Bytes>,
     held: EndConditions,
     mut frames: Frames,
     answer: impl for<'a> FnOnce(&'a mut Frames) -> BoxFuture<'a, Status> + Send + 'static,
 ) -> Response<AnyBody> {
     let (status, end) = oneshot::channel();
-    shared_runtime::spawn(async move {
+    let answered = async move {
         let end = tokio::select! {
             end = answer(&mut frames) => end,
             end = held.ends() => end,
         };
         let _ = status.send(end); // the client may have disconnected
         let _ = tokio::time::timeout(LINGER, frames.drain()).await;
-    });
+    };
+    match runtime {
+        Some(runtime) => runtime.spawn(answered),
+        None => shared_runtime::spawn(answered),
+    };
     grpc_response(AnyBody::Messages(messages, Some(end)))
 }

@@ -8,6 +8,7 @@ use weir_core::xds::{Owner, Peer, PeerProof};
 
 use super::accept::Accepted;
 use super::client_address::{AddressError, AddressSource};
+use super::client_socket::ClientSocket;
 use super::client_stream::ClientStream;
 use super::connection::{self, ConnectionTimeouts};
 use super::connections::{ConnectionPlace, Connections, ends};
@@ -20,6 +21,7 @@ use super::slot::Status;
 use super::socket::Socket;
 use crate::log_pace::LogPace;
 use crate::memory::{GroupMembership, costs};
+use crate::relay::deliveries::ThreadCounter;
 use crate::relay::{Newest, ViewQuota};
 use crate::tls::{ClientChain, ListenerTls};
 
@@ -31,6 +33,8 @@ pub(super) struct Arrivals {
     judged: Arc<JudgedClients>,
     drain: Drain,
     proxy_faults: LogPace,
+    /// Calls that wrote bytes to sockets.
+    writes: Arc<ThreadCounter>,
 }
 
 impl Arrivals {
@@ -40,7 +44,11 @@ impl Arrivals {
         handshakes: HandshakeLimits,
         drain: Drain,
     ) -> Self {
-        let limits = service.get().views().counters().limits.clone();
+        let (limits, writes) = {
+            let service = service.get();
+            let counters = service.views().counters();
+            (counters.limits.clone(), counters.client_writes.clone())
+        };
         Self {
             service,
             connections,
@@ -48,6 +56,7 @@ impl Arrivals {
             judged: Arc::default(),
             drain,
             proxy_faults: LogPace::once_a_minute(),
+            writes,
         }
     }
 
@@ -82,6 +91,7 @@ impl Arrivals {
             return None;
         }
         peer.address = self.find_address(source, &mut socket, &place, patience.first_word).await?;
+        let socket = ClientSocket::new(socket, self.writes.clone());
         let (stream, chain) = match &tls {
             None => (ClientStream::Plain(socket), None),
             Some(tls) => {
@@ -138,7 +148,7 @@ impl Arrivals {
     /// Does the TLS handshake, and notes in `peer` what the client's certificate proves.
     async fn secure(
         &self,
-        socket: Socket,
+        socket: ClientSocket,
         tls: &Arc<ListenerTls>,
         peer: &mut Peer,
         place: &ConnectionPlace,

@@ -16,14 +16,15 @@ use weir_core::protocol::moment::Moment;
 use weir_core::protocol::session::{Reply, Step, Variant};
 
 use super::encode::{CompressedForms, CompressionClient, Head, Outgoing, SharedMessages};
-use super::making::Making;
+use super::encoded::{Encoded, Encoding, encode};
+use super::making::{Making, NextStep};
 use super::slot::{Slot, Status};
 use super::to_come::{Come, Count, ToCome};
 use super::turns::{LARGE, Turn, Turns};
 use super::unfinished_replies::{NextPiece, Unfinished, UnfinishedReplies};
 use crate::compression::{Compression, END};
 use crate::grpc_message;
-use crate::relay::{Blocker, Unmade, glance_at_reply, reply_is_late, reply_waits, tap_end, tap_reply};
+use crate::relay::{Blocker, Unmade, reply_is_late, reply_waits, tap_end};
 
 pub(super) struct SessionBody {
     slot: Arc<Slot>,
@@ -33,6 +34,7 @@ pub(super) struct SessionBody {
     turn: Option<Turn>,
     /// What another thread makes.
     making: Option<Making>,
+    encoding: Option<Box<Encoding>>,
     /// Whether the client accepts compressed replies.
     compression: Compression,
     taker: Option<CompressionClient>,
@@ -106,6 +108,7 @@ impl SessionBody {
             rest: None,
             turn: None,
             making: None,
+            encoding: None,
             compression,
             taker: None,
             to_come: None,
@@ -130,15 +133,27 @@ impl SessionBody {
         first
     }
 
-    /// Prepares to send a reply, and returns its first piece unless its compressed form is still to come.
+    /// Encodes a reply, or lets another thread do so. Returns its first piece if that is sent now.
     fn deliver(&mut self, reply: Reply, variant: Variant, cx: &mut Context<'_>) -> Poll<NextPiece> {
-        let (kind, lag, begins_wait) = (reply.kind.clone(), reply.lag, reply.begins_wait);
-        let count = self.slot.handle().map(|to| Count { place: to.deliveries().place(&kind), lag, begins_wait });
-        let tapped = self.slot.handle().and_then(|to| Some((to, glance_at_reply(to, &reply, variant)?)));
-        let outgoing = Outgoing::new(reply, variant, &self.shared.messages);
-        if let Some((to, glance)) = tapped {
-            tap_reply(to, glance, outgoing.bytes());
+        match encode(reply, variant, self.slot.handle(), &self.shared.messages) {
+            Ok(encoded) => self.send(encoded, cx),
+            Err(encoding) => {
+                self.encoding = Some(encoding);
+                self.poll_encoding(cx)
+            }
         }
+    }
+
+    /// Waits for a reply that another thread encodes.
+    fn poll_encoding(&mut self, cx: &mut Context<'_>) -> Poll<NextPiece> {
+        let Some(encoding) = &mut self.encoding else { return Poll::Pending };
+        let encoded = ready!(encoding.poll(cx));
+        self.encoding = None;
+        self.send(encoded, cx)
+    }
+
+    /// Prepares to send an encoded reply, and returns its first piece unless its compressed form is still to come.
+    fn send(&mut self, Encoded { outgoing, count }: Encoded, cx: &mut Context<'_>) -> Poll<NextPiece> {
         let Some(taker) = self.taker() else { return Poll::Ready(self.begin(outgoing, count)) };
         match self.shared.forms.compress(outgoing, taker) {
             Ok(outgoing) => Poll::Ready(self.begin(outgoing, count)),
@@ -151,10 +166,10 @@ impl SessionBody {
         }
     }
 
-    /// Waits for the compressed form of a reply, and returns its first piece.
+    /// Waits for a reply that is to be encoded, or for its compressed form, and returns its first piece.
     fn poll_to_come(&mut self, cx: &mut Context<'_>) -> Poll<NextPiece> {
         let (now, has_ended) = (self.now(), self.slot.ended().is_some());
-        let Some(to_come) = &mut self.to_come else { return Poll::Pending };
+        let Some(to_come) = &mut self.to_come else { return self.poll_encoding(cx) };
         let (shared, handle) = (&self.shared, self.slot.handle());
         let come = to_come.poll(&shared.forms, &shared.turns, has_ended, handle.map(|handle| &**handle), cx);
         let Come { outgoing, turn } = ready!(come);
@@ -198,7 +213,7 @@ impl SessionBody {
     /// Makes the next reply and returns its first piece, or arranges to be woken for the next attempt.
     fn poll_session(&mut self, cx: &mut Context<'_>) -> Poll<Result<NextPiece, Status>> {
         self.slot.wait(cx.waker());
-        if self.to_come.is_some() {
+        if self.to_come.is_some() || self.encoding.is_some() {
             return self.poll_to_come(cx).map(Ok);
         }
         if let Some(reply) = self.slot.take_answer() {
@@ -220,7 +235,7 @@ impl SessionBody {
                 None => LARGE,
             };
             let made = match &mut self.making {
-                None => handle.poll_below(limit, cx.waker()),
+                None => handle.poll_below(limit, cx.waker()).map(NextStep::Made),
                 Some(making) => {
                     let made = ready!(making.poll(cx));
                     self.making = None;
@@ -237,22 +252,26 @@ impl SessionBody {
                 }
                 Err(Unmade::Busy) => return Poll::Pending, // with its turn
                 Err(Unmade::ManyNames(names)) => {
-                    self.making = Some(Making::begin(handle.clone(), names, limit, cx));
+                    self.making = Some(Making::begin(handle, &self.shared.messages, names, limit, cx));
                     continue;
                 }
             };
             match step {
-                Step::Reply(reply) => {
+                NextStep::Encoded(encoded) => {
+                    self.slot.signal();
+                    return self.send(*encoded, cx).map(Ok);
+                }
+                NextStep::Made(Step::Reply(reply)) => {
                     self.slot.signal();
                     let variant = handle.client().variant;
                     return self.deliver(*reply, variant, cx).map(Ok);
                 }
-                Step::End(end) => return Poll::Ready(Err(end.into())),
-                Step::Idle(None) => {
+                NextStep::Made(Step::End(end)) => return Poll::Ready(Err(end.into())),
+                NextStep::Made(Step::Idle(None)) => {
                     (self.sleep, self.turn) = (None, None);
                     return Poll::Pending;
                 }
-                Step::Idle(Some(moment)) => {
+                NextStep::Made(Step::Idle(Some(moment))) => {
                     let mut sleep = Box::pin(tokio::time::sleep_until(handle.clock().instant(moment)));
                     let due = sleep.as_mut().poll(cx);
                     (self.sleep, self.turn) = (Some(sleep), None);

@@ -7,12 +7,13 @@ use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_rustls::server::TlsStream;
 
+use super::client_socket::ClientSocket;
 use super::delegate_io::delegate_io;
 use super::socket::Socket;
 
 pub(super) enum ClientStream {
-    Plain(Socket),
-    Tls(Box<TlsStream<Socket>>),
+    Plain(ClientSocket),
+    Tls(Box<TlsStream<ClientSocket>>),
 }
 
 impl ClientStream {
@@ -28,8 +29,8 @@ impl ClientStream {
 
     fn socket(&mut self) -> &mut Socket {
         match self {
-            Self::Plain(socket) => socket,
-            Self::Tls(stream) => stream.get_mut().0,
+            Self::Plain(counted) => counted.socket(),
+            Self::Tls(stream) => stream.get_mut().0.socket(),
         }
     }
 }

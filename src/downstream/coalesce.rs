@@ -2,6 +2,8 @@
 //!
 //! The HTTP/2 library writes and flushes each frame separately, and a frame has at most 16 KiB: a response of 1 MiB would take 67 system
 //! calls. Copying the bytes once more costs less than the calls.
+//!
+//! One poll writes 256 KiB at most. A connection with more to send wakes itself, so that the others on its thread have their turn in between.
 
 use std::cell::Cell;
 use std::future::{Future, poll_fn};
@@ -22,10 +24,14 @@ struct Inner<T> {
     sent: usize,
     /// The socket is full. No write is accepted until the rest of the buffer is sent.
     blocked: bool,
+    /// How many more bytes this poll may write, besides those that TLS has kept from an earlier one.
+    left: usize,
+    /// A write waits for the next poll.
+    is_turn_over: bool,
     error: Option<io::ErrorKind>,
 }
 
-/// How many bytes are collected before a write. A peer that stops reading pins no more.
+/// How many bytes one poll writes at most. A peer that stops reading pins no more.
 pub(super) const BUFFER: usize = 256 << 10;
 
 thread_local! {
@@ -35,7 +41,7 @@ thread_local! {
 
 impl<T: AsyncRead + AsyncWrite + Unpin> Coalesced<T> {
     pub(crate) fn new(io: T) -> Self {
-        Self(Arc::new(Mutex::new(Inner { io, buffer: Vec::new(), sent: 0, blocked: false, error: None })))
+        Self(Arc::new(Mutex::new(Inner::new(io))))
     }
 
     /// Returns the connection, if this is its only handle.
@@ -66,17 +72,29 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Coalesced<T> {
 }
 
 impl<T: AsyncWrite + Unpin> Inner<T> {
+    fn new(io: T) -> Self {
+        Self { io, buffer: Vec::new(), sent: 0, blocked: false, left: BUFFER, is_turn_over: false, error: None }
+    }
+
     fn collect(&mut self, cx: &mut Context<'_>, pieces: &[&[u8]]) -> Poll<io::Result<usize>> {
-        if self.blocked || self.buffer.len() == BUFFER {
+        if let Some(kind) = self.error {
+            return Poll::Ready(Err(kind.into()));
+        }
+        if self.blocked {
             ready!(self.send(cx))?;
+        }
+        if self.left == 0 {
+            self.is_turn_over = true;
+            return Poll::Pending; // the end of this poll wakes the task
         }
         if self.buffer.capacity() == 0 {
             self.buffer = SPARE.take().unwrap_or_else(|| Vec::with_capacity(BUFFER));
         }
         let before = self.buffer.len();
         for piece in pieces {
-            let room = BUFFER - self.buffer.len();
-            self.buffer.extend_from_slice(&piece[..piece.len().min(room)]);
+            let taken = piece.len().min(self.left);
+            self.buffer.extend_from_slice(&piece[..taken]);
+            self.left -= taken;
         }
         Poll::Ready(Ok(self.buffer.len() - before))
     }
@@ -89,7 +107,12 @@ impl<T: AsyncWrite + Unpin> Inner<T> {
         while self.sent < self.buffer.len() {
             match Pin::new(&mut self.io).poll_write(cx, &self.buffer[self.sent..]) {
                 Poll::Ready(Ok(0)) => return Poll::Ready(Err(self.fail(io::ErrorKind::WriteZero))),
-                Poll::Ready(Ok(written)) => self.sent += written,
+                Poll::Ready(Ok(written)) => {
+                    self.sent += written;
+                    if self.blocked {
+                        self.left = self.left.saturating_sub(written); // the others counted when they were collected
+                    }
+                }
                 Poll::Ready(Err(error)) => {
                     self.fail(error.kind());
                     return Poll::Ready(Err(error));
@@ -107,8 +130,14 @@ impl<T: AsyncWrite + Unpin> Inner<T> {
     }
 
     fn end_of_poll(&mut self, cx: &mut Context<'_>) {
+        let is_turn_over = std::mem::take(&mut self.is_turn_over);
         match self.send(cx) {
-            Poll::Ready(Ok(())) => put_back(std::mem::take(&mut self.buffer)),
+            Poll::Ready(Ok(())) => {
+                put_back(std::mem::take(&mut self.buffer));
+                if is_turn_over {
+                    cx.waker().wake_by_ref();
+                }
+            }
             // The next read or write reports the error.
             Poll::Ready(Err(_)) => cx.waker().wake_by_ref(),
             Poll::Pending if !self.blocked => {
@@ -116,8 +145,9 @@ impl<T: AsyncWrite + Unpin> Inner<T> {
                 put_back(std::mem::replace(&mut self.buffer, rest));
                 (self.sent, self.blocked) = (0, true);
             }
-            Poll::Pending => {}
+            Poll::Pending => {} // the socket wakes the task
         }
+        self.left = BUFFER;
     }
 
     fn fail(&mut self, kind: io::ErrorKind) -> io::Error {
@@ -183,6 +213,8 @@ impl<T: AsyncRead + AsyncWrite + Unpin> AsyncRead for Coalesced<T> {
 #[cfg(test)]
 mod tests {
     use std::pin::pin;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::task::{Wake, Waker};
 
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -265,6 +297,47 @@ mod tests {
         while std::future::poll_fn(|cx| Poll::Ready(left.as_mut().poll(cx).is_pending())).await {
             io.lock().io.room = 10_000;
         }
+        assert!(io.lock().io.taken == bytes, "in order, and nothing twice");
+    }
+
+    /// Counts how often it is woken.
+    #[derive(Default)]
+    struct Woken(AtomicUsize);
+
+    impl Wake for Woken {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Otherwise a peer that reads fast would keep the thread for as long as there is something to send.
+    #[test]
+    fn one_poll_writes_a_buffer_at_most_and_the_connection_wakes_itself_while_its_socket_takes_more() {
+        let (full, woken) = (BUFFER / 2, Arc::<Woken>::default());
+        let (waker, io) = (Waker::from(woken.clone()), socket(usize::MAX));
+        let mut cx = Context::from_waker(&waker);
+        let mut writer = io.share();
+        let bytes: Vec<u8> = (0..5 * BUFFER + 7).map(|at| (at / 7) as u8).collect();
+        let mut writing = pin!(async {
+            for frame in bytes.chunks(16 << 10) {
+                writer.write_all(frame).await.unwrap();
+                writer.flush().await.unwrap();
+            }
+        });
+        let mut poll = || {
+            let before = (io.lock().io.taken.len(), woken.0.load(Ordering::Relaxed));
+            let is_over = pin!(io.drive(writing.as_mut())).poll(&mut cx).is_ready();
+            (is_over, io.lock().io.taken.len() - before.0, woken.0.load(Ordering::Relaxed) - before.1)
+        };
+        assert_eq!(poll(), (false, BUFFER, 1));
+        io.lock().io.room = full;
+        assert_eq!(poll(), (false, full, 0), "the socket will wake it");
+        assert_eq!(poll(), (false, 0, 0), "it is full");
+        io.lock().io.room = usize::MAX;
+        assert_eq!(poll(), (false, BUFFER, 1), "with what was left");
+        assert_eq!(poll(), (false, BUFFER, 1));
+        assert_eq!(poll(), (false, BUFFER, 1));
+        assert_eq!(poll(), (true, full + 7, 0));
         assert!(io.lock().io.taken == bytes, "in order, and nothing twice");
     }
 

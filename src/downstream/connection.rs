@@ -12,7 +12,7 @@ use http_body::Body;
 use hyper::body::Incoming;
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::timeout;
 use weir_core::xds::Peer;
@@ -22,6 +22,7 @@ use super::connections::{ConnectionLimits, ConnectionPlace, End, OpenStream, end
 use super::counted::Counted;
 use super::drain::Drain;
 use super::paced_reads::PacedReads;
+use super::polls::Spawner;
 use super::sent_ahead::WINDOW;
 use super::sniff::{HttpVersion, Rewound, first_word};
 use super::socket::Socket;
@@ -142,9 +143,9 @@ fn log_closed(peer: &Peer, end: End) {
     }
 }
 
-fn http2(limits: &ConnectionLimits) -> http2::Builder<TokioExecutor> {
+fn http2(limits: &ConnectionLimits) -> http2::Builder<Spawner> {
     let streams = limits.streams_per_connection;
-    let mut builder = http2::Builder::new(TokioExecutor::new());
+    let mut builder = http2::Builder::new(Spawner);
     builder
         .timer(TokioTimer::new())
         .keep_alive_interval(Some(KEEPALIVE))

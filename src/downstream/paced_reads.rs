@@ -1,4 +1,4 @@
-//! Pauses reading a connection that opens streams too fast, and records when its client reads nothing.
+//! Reads a connection that opens streams in turn with others, pauses one that opens them too fast, and records when a client reads nothing.
 
 use std::future::Future;
 use std::io::{self, IoSlice};
@@ -10,19 +10,41 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::connections::ConnectionPlace;
+use super::opening_turns::Opener;
+use super::sent_ahead::PausedStream;
 use super::unsent::Unsent;
 
 pub(super) struct PacedReads<T> {
     inner: T,
     place: Arc<ConnectionPlace>,
     pause: Option<Pin<Box<Sleep>>>,
+    opener: Option<Opener>,
+    /// While it waits for its turn: no clock of its requests runs.
+    awaits_turn: Option<PausedStream>,
     unsent: Unsent,
 }
 
 impl<T> PacedReads<T> {
     pub(crate) fn new(inner: T, place: Arc<ConnectionPlace>) -> Self {
         let unsent = Unsent::of(place.account().cloned());
-        Self { inner, place, pause: None, unsent }
+        let opener = place.opener();
+        Self { inner, place, pause: None, opener, awaits_turn: None, unsent }
+    }
+
+    /// Waits until the connection may be read beside others of its thread that open streams.
+    fn poll_turn(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let Some(opener) = &mut self.opener else { return Poll::Ready(()) };
+        let turn = opener.poll_turn(self.place.opened(), cx);
+        let ahead = self.place.sent_ahead();
+        match (turn.is_ready(), self.awaits_turn) {
+            (true, Some(paused)) => {
+                self.awaits_turn = None;
+                ahead.resume(paused);
+            }
+            (false, None) => self.awaits_turn = Some(ahead.pause()),
+            _ => {}
+        }
+        turn
     }
 }
 
@@ -36,9 +58,14 @@ impl<T: AsyncRead + Unpin> AsyncRead for PacedReads<T> {
             ready!(pause.as_mut().poll(cx));
         }
         self.pause = None;
+        ready!(self.poll_turn(cx));
         let before = buffer.filled().len();
         let read = Pin::new(&mut self.inner).poll_read(cx, buffer);
-        self.place.sent_ahead().note_came(buffer.filled().len().saturating_sub(before));
+        let came = buffer.filled().len().saturating_sub(before);
+        self.place.sent_ahead().note_came(came);
+        if let Some(opener) = self.opener.as_mut().filter(|_| came > 0) {
+            opener.note_read();
+        }
         read
     }
 }

@@ -24,10 +24,12 @@ use super::health::Inquiry;
 use super::incomplete::{Inbound, IncompleteRequests};
 use super::judged_clients::JudgedClients;
 use super::listener::Listener;
+use super::polls;
 use super::refusal::Refusal;
 use super::service::{Options, Service};
-use super::shards::{ShardFigures, Shards};
+use super::shards::{ShardFigures, Shards, default_shards};
 use super::stream::LINGER;
+use crate::open_files;
 use crate::relay::Newest;
 use crate::tls::ListenerTls;
 
@@ -61,7 +63,7 @@ impl Downstream {
             arrivals: Arc::new(arrivals),
             incomplete: IncompleteRequests::new(incomplete_request_bytes, request_bytes_per_second, limits),
             drain,
-            shards: Shards::start(shards)?,
+            shards: Shards::start(shards.unwrap_or_else(|| default_shards(open_files::limit())))?,
         })
     }
 
@@ -106,6 +108,13 @@ impl Downstream {
     pub(crate) async fn end_shards(&self, patience: Duration) {
         if let Some(shards) = &self.shards {
             shards.end(patience).await;
+        }
+    }
+
+    /// Ends the thread of load reports, after all of them.
+    pub(crate) async fn end_loads(&self, patience: Duration) {
+        if let Some(shards) = &self.shards {
+            shards.end_loads(patience).await;
         }
     }
 
@@ -268,7 +277,7 @@ fn is_grpc(request: &Request<Incoming>) -> bool {
 fn refused(request: Request<Incoming>, refusal: Refusal) -> Response<AnyBody> {
     let grpc = is_grpc(&request);
     let mut body = request.into_body();
-    tokio::spawn(tokio::time::timeout(LINGER, async move { while let Some(Ok(_)) = body.frame().await {} }));
+    polls::spawn(tokio::time::timeout(LINGER, async move { while let Some(Ok(_)) = body.frame().await {} }));
     match grpc {
         true => refuse(&refusal.grpc()),
         false => refusal.rest().map(|body| AnyBody::Whole(BufferedBody::new(body, UNTAKEN))),

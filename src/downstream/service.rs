@@ -26,6 +26,7 @@ use super::incomplete::Inbound;
 use super::lifetime::AgeLimit;
 use super::loads::{self, LoadsCall};
 use super::pace::Pace;
+use super::polls;
 use super::request_limits::RequestLimits;
 use super::rest::{Poll as RestPoll, RestService};
 use super::slot::{Slot, Status};
@@ -61,8 +62,8 @@ pub(crate) struct Options {
     pub(crate) connections: ConnectionLimits,
     pub(crate) handshakes: HandshakeLimits,
     pub(crate) age: AgeLimit,
-    /// Threads on which connections live; 0: they live on the shared runtime.
-    pub(crate) shards: usize,
+    /// Threads on which connections live; 0: they live on the shared runtime. `None`: as [`default_shards`](super::default_shards) says.
+    pub(crate) shards: Option<usize>,
 }
 
 /// What serves requests by one configuration.
@@ -190,7 +191,7 @@ impl Service {
         let listed = HashMap::new();
         let call =
             Call { method, views, drain, limits, peer, headers, quota, lifetime, pace, names_pace, listed, _place };
-        tokio::spawn(read(frames, slot.clone(), call));
+        polls::spawn(read(frames, slot.clone(), call));
         let single = method.shape == Shape::Fetch;
         let compression = if single { Compression::Off } else { compression }; // its call ends before a form were there
         let mut response =
@@ -239,7 +240,7 @@ impl Service {
         let (out, messages) = mpsc::channel(2);
         let held = EndConditions::by(place, inquiry == Inquiry::Check);
         let health = Health { readiness: self.views.readiness().clone(), drain, v2: self.v2 };
-        answered_apart(messages, held, frames, move |frames| Box::pin(health.answer(inquiry, frames, out)))
+        answered_apart(None, messages, held, frames, move |frames| Box::pin(health.answer(inquiry, frames, out)))
     }
 
     fn client_status(
@@ -253,7 +254,7 @@ impl Service {
         let held = EndConditions::by(place, method == StatusMethod::Fetch);
         let (status, permissions) = (self.client_status.clone(), self.views.permissions().clone());
         let call = StatusCall { status, permissions, peer, drain: self.drain.clone() };
-        answered_apart(messages, held, frames, move |frames| Box::pin(call.answer(method, frames, out)))
+        answered_apart(None, messages, held, frames, move |frames| Box::pin(call.answer(method, frames, out)))
     }
 
     fn loads(
@@ -270,7 +271,8 @@ impl Service {
         let (quota, held, pace) =
             (place.quota(), EndConditions::by(place, false), Pace::per_second(self.requests_per_second));
         let call = LoadsCall { loads, limits, counters, drain, peer, headers, quota, pace };
-        answered_apart(messages, held, frames, move |frames| Box::pin(loads::serve(frames, call, answers)))
+        let runtime = place.loads_runtime();
+        answered_apart(runtime, messages, held, frames, move |frames| Box::pin(loads::serve(frames, call, answers)))
     }
 }
 

@@ -16,12 +16,18 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
+use super::opening_turns::OpeningTurns;
+use super::polls::{self, Polls, timed};
 use super::rounds::Rounds;
+use crate::relay::deliveries::HistogramCounts;
 use crate::shared_runtime;
 
 /// All shards. When this is dropped, their threads end, and so do the connections that are left there.
 pub(super) struct Shards {
     shards: Box<[Shard]>,
+    /// The thread of load reports and of what goes upstream for them: a flood of them keeps neither connections nor views waiting. It serves no
+    /// connection.
+    loads: Shard,
     /// The shard that the next connection goes to if all have the same load.
     next: Mutex<usize>,
 }
@@ -29,6 +35,7 @@ pub(super) struct Shards {
 struct Shard {
     runtime: Handle,
     figures: ShardFigures,
+    openings: Arc<OpeningTurns>,
     /// Sending ends the thread. Closed once it has ended, and nothing is left there.
     until_dropped: watch::Sender<()>,
 }
@@ -38,15 +45,28 @@ struct Shard {
 pub(crate) struct ShardFigures {
     load: Arc<Load>,
     rounds: Arc<Rounds>,
+    polls: Polls,
 }
 
 /// The connections and streams of a shard.
 #[derive(Debug, Default)]
-struct Load(AtomicUsize);
+struct Load {
+    connections: AtomicUsize,
+    streams: AtomicUsize,
+}
 
-/// A connection or a stream of a shard, until this is dropped.
+/// A connection of a shard, until this is dropped.
 #[derive(Debug)]
-pub(super) struct OnShard(Arc<Load>);
+pub(super) struct OnShard {
+    load: Arc<Load>,
+    openings: Arc<OpeningTurns>,
+    /// The runtime of load reports.
+    loads: Handle,
+}
+
+/// A stream of a shard, until this is dropped.
+#[derive(Debug)]
+pub(super) struct StreamOnShard(Arc<Load>);
 
 /// A connection that a shard serves. It ends when this is dropped.
 pub(super) struct Served(JoinHandle<()>);
@@ -58,9 +78,10 @@ impl Shards {
             return Ok(None);
         }
         let shared = Handle::current();
-        let shards = (0..count).map(|number| Shard::start(number, shared.clone())).collect::<io::Result<Box<[_]>>>();
         let fails = |error: io::Error| io::Error::new(error.kind(), format!("cannot start {count} shards: {error}"));
-        Ok(Some(Arc::new(Self { shards: shards.map_err(fails)?, next: Mutex::new(0) })))
+        let start = |name: String| Shard::start(name, shared.clone()).map_err(fails);
+        let shards = (0..count).map(|number| start(format!("weir-shard-{number}"))).collect::<io::Result<_>>()?;
+        Ok(Some(Arc::new(Self { shards, loads: start("weir-loads".into())?, next: Mutex::new(0) })))
     }
 
     /// Serves a connection on the shard with the least load. `serving` gets what counts the connection there.
@@ -69,25 +90,22 @@ impl Shards {
         F: Future<Output = ()> + Send + 'static,
     {
         let (shard, place) = self.enter();
-        Served(shard.runtime.spawn(serving(place)))
+        Served(shard.runtime.spawn(timed(serving(place))))
     }
 
-    /// Returns what is known of each.
+    /// Returns what is known of each, and last of the thread of load reports.
     pub(super) fn figures(&self) -> impl Iterator<Item = ShardFigures> {
-        self.shards.iter().map(|shard| shard.figures.clone())
+        self.shards.iter().chain([&self.loads]).map(|shard| shard.figures.clone())
     }
 
-    /// Ends all threads with what is left there, and waits for them. One that hangs is not waited for any longer.
+    /// Ends the threads of connections with what is left there, and waits for them. One that hangs is not waited for any longer.
     pub(super) async fn end(&self, patience: Duration) {
-        self.shards.iter().for_each(|shard| shard.until_dropped.send_replace(()));
-        let ended = async {
-            for shard in self.shards.iter() {
-                shard.until_dropped.closed().await;
-            }
-        };
-        if timeout(patience, ended).await.is_err() {
-            tracing::warn!("shard does not end; ending without it");
-        }
+        Shard::end(self.shards.iter(), patience).await;
+    }
+
+    /// Ends the thread of load reports in the same way.
+    pub(super) async fn end_loads(&self, patience: Duration) {
+        Shard::end([&self.loads], patience).await;
     }
 
     /// Chooses the shard of a connection, and counts it there. A shard whose thread does not come round gets none while another does, nor one whose
@@ -105,9 +123,24 @@ impl Shards {
         let chosen = least_loaded(&states, *next);
         *next = (chosen + 1) % states.len();
         let shard = &self.shards[chosen];
-        (shard, OnShard::of(&shard.figures.load))
+        let (load, openings, loads) =
+            (shard.figures.load.clone(), shard.openings.clone(), self.loads.runtime.clone());
+        load.connections.fetch_add(1, Ordering::Relaxed);
+        (shard, OnShard { load, openings, loads })
     }
 }
+
+/// Returns the number of shards where the configuration states none: one for each processor that the process may use, by its affinity and the quota of
+/// its container, as there are worker threads. Fewer if only so many files may be open.
+pub(crate) fn default_shards(open_files: usize) -> usize {
+    let processors = thread::available_parallelism().map_or(1, usize::from);
+    processors.min(MAX_SHARDS).min(open_files / FILES_FOR_EACH).max(1)
+}
+
+/// More than there are processors in nearly all machines. A number that was meant for another key would take a stack and open files for each.
+pub(crate) const MAX_SHARDS: usize = 256;
+/// The open files that there have to be for each shard, which has about four of them itself.
+const FILES_FOR_EACH: usize = 64;
 
 /// Returns the index of the least load: of equal ones, the first from `from` on, in a circle.
 fn least_loaded<T: Ord + Copy>(loads: &[T], from: usize) -> usize {
@@ -116,26 +149,56 @@ fn least_loaded<T: Ord + Copy>(loads: &[T], from: usize) -> usize {
 }
 
 impl Shard {
-    fn start(number: usize, shared: Handle) -> io::Result<Self> {
+    fn start(name: String, shared: Handle) -> io::Result<Self> {
         let runtime = Builder::new_current_thread().enable_io().enable_time().build()?;
         let (handle, figures) = (runtime.handle().clone(), ShardFigures::default());
         let (rounds, (until_dropped, mut dropped)) = (figures.rounds.clone(), watch::channel(()));
+        let measured = figures.polls.clone();
         let run = move || {
+            polls::measure_on_this_thread(measured);
             shared_runtime::set_beside_this_thread(shared, runtime.handle().clone());
             runtime.spawn(rounds.keep());
             let _ = runtime.block_on(dropped.changed()); // sent to, or dropped
             runtime.shutdown_background();
             drop(dropped);
         };
-        thread::Builder::new().name(format!("weir-shard-{number}")).spawn(run)?;
-        Ok(Self { runtime: handle, figures, until_dropped })
+        thread::Builder::new().name(name).spawn(run)?;
+        Ok(Self { runtime: handle, figures, openings: Arc::default(), until_dropped })
+    }
+
+    async fn end<'a>(shards: impl IntoIterator<Item = &'a Self, IntoIter: Clone>, patience: Duration) {
+        let shards = shards.into_iter();
+        shards.clone().for_each(|shard| shard.until_dropped.send_replace(()));
+        let ended = async {
+            for shard in shards {
+                shard.until_dropped.closed().await;
+            }
+        };
+        if timeout(patience, ended).await.is_err() {
+            tracing::warn!("shard does not end; ending without it");
+        }
     }
 }
 
 impl ShardFigures {
     /// Returns how many connections and streams it has.
-    pub(crate) fn load(&self) -> usize {
-        self.load.0.load(Ordering::Relaxed)
+    fn load(&self) -> usize {
+        self.connections() + self.streams()
+    }
+
+    /// Returns how many connections it has.
+    pub(crate) fn connections(&self) -> usize {
+        self.load.connections.load(Ordering::Relaxed)
+    }
+
+    /// Returns how many streams its connections have.
+    pub(crate) fn streams(&self) -> usize {
+        self.load.streams.load(Ordering::Relaxed)
+    }
+
+    /// Returns how much processor time the polls took that were measured.
+    pub(crate) fn polls(&self) -> HistogramCounts {
+        self.polls.counts()
     }
 
     /// Returns how often its thread has come round.
@@ -156,20 +219,32 @@ impl ShardFigures {
 }
 
 impl OnShard {
-    fn of(load: &Arc<Load>) -> Self {
-        load.0.fetch_add(1, Ordering::Relaxed);
-        Self(load.clone())
+    /// Counts a stream of the connection.
+    pub(super) fn stream(&self) -> StreamOnShard {
+        self.load.streams.fetch_add(1, Ordering::Relaxed);
+        StreamOnShard(self.load.clone())
     }
 
-    /// Counts a stream of the same connection.
-    pub(super) fn stream(&self) -> Self {
-        Self::of(&self.0)
+    /// Returns the runtime of load reports.
+    pub(super) fn loads(&self) -> &Handle {
+        &self.loads
+    }
+
+    /// Returns the turns of connections that open streams there.
+    pub(super) fn openings(&self) -> &Arc<OpeningTurns> {
+        &self.openings
     }
 }
 
 impl Drop for OnShard {
     fn drop(&mut self) {
-        self.0.0.fetch_sub(1, Ordering::Relaxed);
+        self.load.connections.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Drop for StreamOnShard {
+    fn drop(&mut self) {
+        self.0.streams.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -202,7 +277,7 @@ mod tests {
     }
 
     fn loads(shards: &Shards) -> Vec<usize> {
-        shards.figures().map(|figures| figures.load()).collect()
+        shards.shards.iter().map(|shard| shard.figures.load()).collect()
     }
 
     /// Like [`Shards::enter`], if none is late: on a busy machine one may be.
@@ -229,6 +304,14 @@ mod tests {
         assert_eq!(least_loaded(&[7], 0), 0);
     }
 
+    #[test]
+    fn there_is_a_shard_for_each_processor_unless_few_files_may_be_open() {
+        let processors = thread::available_parallelism().unwrap().get();
+        assert_eq!(default_shards(usize::MAX), processors.min(256));
+        assert_eq!(default_shards(2 * 64 + 63), processors.min(2));
+        assert_eq!(default_shards(0), 1);
+    }
+
     #[tokio::test]
     async fn connections_and_their_streams_are_spread_evenly_and_count_until_they_end() {
         let shards = started(3);
@@ -238,15 +321,17 @@ mod tests {
         drop(burst);
         assert_eq!(loads(&shards), [0; 3]);
         // Each opens its streams before the next one comes.
-        let mut kept = Vec::new();
+        let (mut connections, mut streams) = (Vec::new(), Vec::new());
         for number in 0..1000 {
             let connection = enter(&shards);
-            kept.extend((0..1 + number * 37 % 50).map(|_| connection.stream()));
-            kept.push(connection);
+            streams.extend((0..1 + number * 37 % 50).map(|_| connection.stream()));
+            connections.push(connection);
         }
-        let (of_all, mean) = (loads(&shards), kept.len() / 3);
+        let sum = |of: fn(&ShardFigures) -> usize| shards.figures().map(|figures| of(&figures)).sum::<usize>();
+        assert_eq!((sum(ShardFigures::connections), sum(ShardFigures::streams)), (connections.len(), streams.len()));
+        let (of_all, mean) = (loads(&shards), (connections.len() + streams.len()) / 3);
         assert!(of_all.iter().all(|load| load.abs_diff(mean) * 5 <= mean), "{of_all:?}");
-        drop(kept);
+        drop((connections, streams));
         assert_eq!(loads(&shards), [0; 3]);
     }
 
@@ -332,18 +417,18 @@ mod tests {
     }
 
     /// What is dropped slowly.
-    struct Slow(Arc<Load>);
+    struct Slow(Arc<AtomicUsize>);
 
     impl Drop for Slow {
         fn drop(&mut self) {
             thread::sleep(Duration::from_millis(50));
-            self.0.0.fetch_add(1, Ordering::Relaxed);
+            self.0.fetch_add(1, Ordering::Relaxed);
         }
     }
 
     #[tokio::test]
     async fn at_the_end_nothing_is_left_of_connections_and_a_thread_that_hangs_is_not_waited_for() {
-        let (shards, dropped) = (started(2), Arc::<Load>::default());
+        let (shards, dropped) = (started(2), Arc::<AtomicUsize>::default());
         for shard in shards.shards.iter() {
             let slow = Slow(dropped.clone());
             shard.runtime.spawn(async move {
@@ -352,7 +437,7 @@ mod tests {
             });
         }
         shards.end(LONG).await;
-        assert_eq!(dropped.0.load(Ordering::Relaxed), 2);
+        assert_eq!(dropped.load(Ordering::Relaxed), 2);
         assert!(shards.shards.iter().all(|shard| shard.until_dropped.is_closed()));
 
         let hung = started(2);

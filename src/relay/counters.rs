@@ -9,7 +9,7 @@ use weir_core::xds::{Type, TypeTable};
 
 use super::admission::AdmissionError;
 use super::clock::Clock;
-use super::deliveries::Deliveries;
+use super::deliveries::{Deliveries, ThreadCounter};
 use super::traces::Traces;
 use crate::limit::{Limit, LimitCounters};
 
@@ -31,6 +31,8 @@ pub(crate) struct ProcessCounters {
     pub(crate) open_connections: Arc<AtomicUsize>,
     /// Connections that have ended because they reached their maximum age.
     pub(crate) aged_connections: Arc<AtomicU64>,
+    /// Calls that wrote bytes to sockets of clients.
+    pub(crate) client_writes: Arc<ThreadCounter>,
     /// Large replies that wait for their turn.
     pub(crate) waiting_replies: Arc<AtomicUsize>,
     pub(crate) compression: Arc<CompressionCounters>,
@@ -43,7 +45,8 @@ impl ProcessCounters {
         let nacks = table.names().chain([OTHER]).map(|name| (name.to_owned(), 0)).collect();
         let nacks = Mutex::new(nacks);
         let (names_refused, lost_load_reports, views_left_out, limits, proxy_faults) = Default::default();
-        let (open_connections, aged_connections, waiting_replies, traces, compression) = Default::default();
+        let (open_connections, aged_connections, client_writes) = Default::default();
+        let (waiting_replies, traces, compression) = Default::default();
         Self {
             table,
             streams,
@@ -58,6 +61,7 @@ impl ProcessCounters {
             traces,
             open_connections,
             aged_connections,
+            client_writes,
             waiting_replies,
             compression,
         }

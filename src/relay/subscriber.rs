@@ -180,3 +180,6 @@ impl Subscribers {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

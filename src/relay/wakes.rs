@@ -1,4 +1,4 @@
-//! Waking many sessions: all of one shard by one task there.
+//! Waking many sessions: all of one shard by one task there, except for a single one.
 //!
 //! Waking a task of a shard from another thread takes a system call each time, and the shard may be done with the first session before the next one
 //! is woken. Then each stream of a connection is written separately. Sessions that are woken on the shard all have their turn before their connection.
@@ -26,7 +26,12 @@ impl Wakes {
 
 impl Drop for Wakes {
     fn drop(&mut self) {
-        self.0.drain(..).for_each(|(shard, tasks)| shard.spawn(wake(tasks)));
+        for (shard, tasks) in self.0.drain(..) {
+            match tasks.len() {
+                1 => tasks.into_iter().for_each(Waker::wake), // the same system call, without a task
+                _ => shard.spawn(wake(tasks)),
+            }
+        }
     }
 }
 
@@ -84,6 +89,24 @@ mod tests {
         assert_eq!(others, [AT_A_TIME, 2 * AT_A_TIME, 3 * AT_A_TIME]);
         let numbers: Vec<_> = woken.lock().unwrap().iter().map(|(number, _)| *number).collect();
         assert!(numbers.iter().copied().eq(0..3 * AT_A_TIME + 1), "each once, in order: {numbers:?}");
+    }
+
+    #[test]
+    fn the_only_one_of_a_shard_is_woken_without_its_shard_and_of_several_none_is() {
+        let woken = Arc::<Mutex<Vec<_>>>::default();
+        let task = |number| Waker::from(Arc::new(Woken(number, woken.clone())));
+        let runtimes = [(); 2].map(|()| Builder::new_current_thread().build().unwrap());
+        let [first, second] = [0, 1].map(|at| OwnRuntime::of(runtimes[at].handle().clone()));
+        let mut wakes = Wakes::default();
+        for (number, shard) in [&first, &second, &second].into_iter().enumerate() {
+            wakes.add(Some(shard), task(number));
+        }
+        assert!(woken.lock().unwrap().is_empty(), "they may have to be woken together");
+        drop(wakes);
+        let numbers = || woken.lock().unwrap().iter().map(|(number, _)| *number).collect::<Vec<_>>();
+        assert_eq!(numbers(), [0]);
+        runtimes[1].block_on(yield_now());
+        assert_eq!(numbers(), [0, 1, 2]);
     }
 
     #[tokio::test]

@@ -8,6 +8,7 @@ pub(super) fn add(page: &mut Page, snapshot: &MetricsSnapshot<'_>) {
     let counters = snapshot.counters;
     page.count(CLIENT_CONNECTIONS, [], counters.connections());
     page.add(CLIENT_CONNECTIONS_AGED, [], counters.connections_aged());
+    page.add(CLIENT_WRITES, [], counters.client_writes.count());
     page.count(CLIENT_REPLIES_WAITING, [], counters.replies_waiting());
     let (compressed, saved) = counters.compression.counts();
     page.add(CLIENT_REPLIES_COMPRESSED, [], compressed);

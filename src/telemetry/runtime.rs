@@ -41,8 +41,11 @@ impl RuntimeProbe {
         page.count(TASKS_QUEUED, [], self.runtime.global_queue_depth());
         page.add(TASK_LATENESS_SECONDS, [], self.lateness.counts());
         for (shard, figures) in workers.shards().enumerate() {
-            page.count(SHARD_LOAD, [&shard.to_string()], figures.load());
-            page.add(SHARD_LATE_ROUNDS, [&shard.to_string()], figures.late_rounds());
+            let shard = &shard.to_string();
+            page.count(SHARD_CONNECTIONS, [shard], figures.connections());
+            page.count(SHARD_STREAMS, [shard], figures.streams());
+            page.add(SHARD_LATE_ROUNDS, [shard], figures.late_rounds());
+            page.add(SHARD_POLL_SECONDS, [shard], figures.polls());
         }
     }
 }

@@ -116,6 +116,10 @@ metrics! {
     ///
     /// Without those of HTTP/2 and TLS.
     CLIENT_REPLY_BYTES: Counter = "weir_client_reply_bytes_total" ["type"], "0.2.0";
+    /// Calls that wrote bytes to sockets of clients
+    ///
+    /// Below TLS, so that what HTTP/2 and TLS write by themselves is in it too. One call may carry several replies, and a large reply takes several
+    CLIENT_WRITES: Counter = "weir_client_writes_total" [], "0.3.0";
     /// From the receipt of the oldest change in a reply, or of the request that it answers, until the reply was sent
     ///
     /// Sent means handed to the transport. `reply="change"`: from the change, which came from a server. `reply="first"`: from the request,
@@ -358,14 +362,20 @@ metrics! {
     TASKS_QUEUED: Gauge = "weir_tasks_queued" [], "0.2.0";
     /// How late a task that is due every 10 ms was run; a timer alone may take 1 ms
     TASK_LATENESS_SECONDS: Histogram = "weir_task_lateness_seconds" [], "0.2.0";
-    /// Connections of clients and their streams that live on a thread of `shards`
+    /// Connections of clients that live on a thread of `shards`
     ///
-    /// A new connection goes to the thread with the fewest
-    SHARD_LOAD: Gauge = "weir_shard_load" ["shard"], "0.3.0";
+    /// A new one goes to the thread that has the fewest connections and streams together
+    SHARD_CONNECTIONS: Gauge = "weir_shard_connections" ["shard"], "0.3.0";
+    /// Streams of the connections that live on a thread of `shards`
+    SHARD_STREAMS: Gauge = "weir_shard_streams" ["shard"], "0.3.0";
     /// Times that a thread of `shards` came round 50 ms late or more; a timer of 10 ms shows it
     ///
     /// If that happens often, the thread gets no new connections. See [shards](configuration.md#shards)
     SHARD_LATE_ROUNDS: Counter = "weir_shard_late_rounds_total" ["shard"], "0.3.0";
+    /// Processor time that one poll of a connection, or of a task of its streams, took from a thread of `shards`
+    ///
+    /// One of 64 polls is measured. A long one holds up the other connections of the thread
+    SHARD_POLL_SECONDS: Histogram = "weir_shard_poll_seconds" ["shard"], "0.3.0";
 
     // The process, on Linux, under the names that Prometheus' own client libraries use.
     /// Total user and system CPU time spent in seconds

@@ -54,6 +54,7 @@ fn written(views: &[ViewMetrics]) -> String {
     );
     tally.nack(None);
     tally.open_connections.store(3, std::sync::atomic::Ordering::Relaxed);
+    (0..5).for_each(|_| tally.client_writes.add_one());
     incidents.rejected("http://two", &table.resolve(CDS), &table, 2);
     incidents.rejected("http://two", &table.resolve("made.Up"), &table, 1);
     incidents.rejected("http://two", &table.resolve("also.made.Up"), &table, 1);
@@ -166,14 +167,17 @@ fn a_ladder_says_which_server_serves_and_how_often_that_changed() {
         "weir_server_nacks_total{server=\"http://two\"} 10",
         "weir_tasks 1",
         "weir_tasks_queued 0",
-        "weir_shard_load{shard=\"0\"} 0",
+        "weir_shard_connections{shard=\"0\"} 0",
+        "weir_shard_streams{shard=\"0\"} 0",
         "weir_shard_late_rounds_total{shard=\"0\"} 0",
+        "weir_shard_poll_seconds_bucket{le=\"0.001\",shard=\"0\"} 0",
         "weir_brake_held_removals{type=\"envoy.config.cluster.v3.Cluster\"} 0",
         "weir_brakes_engaged_total{type=\"envoy.config.cluster.v3.Cluster\"} 0",
         "weir_brake_removals_released_total{type=\"envoy.config.cluster.v3.Cluster\",reason=\"operator\"} 0",
         "weir_key_field_values{field=\"metadata\"} 12",
         "weir_client_connections 3",
         "weir_client_replies_waiting 0",
+        "weir_client_writes_total 5",
         "weir_cached_bytes 13",
         "weir_load_reports_buffered_bytes 11",
         "weir_upstream_liveness_calls_unanswered_total{server=\"http://two\"} 8",

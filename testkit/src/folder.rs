@@ -2,8 +2,12 @@
 
 use std::ffi::OsString;
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
+
+#[cfg(target_os = "linux")]
+use nix::sys::statvfs::statvfs;
 
 /// A folder that is deleted when this is dropped.
 pub struct Folder(pub PathBuf);
@@ -14,9 +18,11 @@ impl Folder {
         Self::below(&build_folder(), name)
     }
 
-    /// Creates a folder in the system's folder for temporary files, since the path of a socket has to be short.
+    /// Creates a folder for sockets, whose paths have to be short, and for state. A relay listens only where others cannot write.
     pub fn with_short_path(name: &str) -> Self {
-        Self::below(&std::env::temp_dir(), &format!("weir-{name}"))
+        let folder = Self::below(&short_base(), &format!("weir-{name}"));
+        fs::set_permissions(&folder.0, fs::Permissions::from_mode(0o755)).unwrap();
+        folder
     }
 
     fn below(parent: &Path, name: &str) -> Self {
@@ -32,6 +38,10 @@ impl Folder {
         self.0.join(name).display().to_string()
     }
 
+    pub fn socket(&self) -> PathBuf {
+        self.0.join("weir.sock")
+    }
+
     pub fn write(&self, name: &str, text: &str) {
         fs::write(self.0.join(name), text).unwrap();
     }
@@ -41,6 +51,16 @@ impl Drop for Folder {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.0); // a process that the test has started may still be writing there
     }
+}
+
+/// Returns where folders with short paths are: in memory if there is room. A disk that a build keeps busy may answer so late that a relay begins
+/// without its state.
+fn short_base() -> PathBuf {
+    #[cfg(target_os = "linux")]
+    if statvfs("/dev/shm").is_ok_and(|of| of.blocks_available() * of.fragment_size() > 1 << 30) {
+        return "/dev/shm".into();
+    }
+    std::env::temp_dir()
 }
 
 /// Returns the folder of the build for files of tests. Cargo names it to test programs, when they are compiled, as `CARGO_TARGET_TMPDIR`.

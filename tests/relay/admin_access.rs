@@ -7,8 +7,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixStream};
 
 use super::live::Watcher;
-use super::unix::Folder;
 use super::*;
+use weir_testkit::folder::Folder;
 
 /// Sends a request of these lines, and returns the status and the body of the response.
 pub(super) async fn ask(mut stream: impl client::Io, lines: &[&str]) -> (u16, String) {
@@ -34,7 +34,7 @@ upstream: {{servers: [{{uri: 'http://{plane}'}}]}}
 
 #[tokio::test]
 async fn the_address_reads_and_the_socket_reads_and_changes() {
-    let folder = Folder::new("admin");
+    let folder = Folder::with_short_path("admin");
     let plane = Plane::start(&BOTH).await;
     let relay = run(app(&folder, plane.address, ", address: '127.0.0.1:0'").await, std::future::pending());
     assert_eq!(fs::symlink_metadata(folder.socket()).unwrap().mode() & 0o7777, 0o600);
@@ -64,7 +64,7 @@ async fn the_address_reads_and_the_socket_reads_and_changes() {
 #[tokio::test]
 async fn a_change_is_logged_with_who_asked_for_it_also_if_it_was_refused() {
     let (lines, _guard) = log_lines::Lines::of_this_thread();
-    let folder = Folder::new("logged");
+    let folder = Folder::with_short_path("logged");
     let plane = Plane::start(&BOTH).await;
     let relay = run(app(&folder, plane.address, ", address: '127.0.0.1:0'").await, std::future::pending());
     let change = ["POST /log?filter=debug HTTP/1.1", "host: localhost"];
@@ -125,7 +125,7 @@ async fn i8_silent_connections_keep_no_probe_from_its_answer() {
 
 #[tokio::test]
 async fn a_response_that_goes_on_keeps_its_connection_when_all_places_are_taken() {
-    let folder = Folder::new("going-on");
+    let folder = Folder::with_short_path("going-on");
     let plane = Plane::start(&BOTH).await;
     let relay = run(app(&folder, plane.address, ", address: '127.0.0.1:0'").await, std::future::pending());
     let mut watcher = Watcher::of(&relay).await;
@@ -140,7 +140,7 @@ async fn a_response_that_goes_on_keeps_its_connection_when_all_places_are_taken(
 
 #[tokio::test]
 async fn probes_are_answered_under_any_name_and_see_nothing_else() {
-    let folder = Folder::new("probes");
+    let folder = Folder::with_short_path("probes");
     let plane = Plane::start(&BOTH).await;
     let socket = folder.socket();
     let text = format!(
@@ -178,7 +178,7 @@ upstream: {{servers: [{{uri: 'http://{}'}}]}}
 
 #[tokio::test]
 async fn a_name_that_could_lead_anywhere_is_no_host_unless_it_is_configured() {
-    let folder = Folder::new("hosts");
+    let folder = Folder::with_short_path("hosts");
     let plane = Plane::start(&BOTH).await;
     let keys = ", address: '127.0.0.1:0', hosts: [weir.monitoring.svc]";
     let relay = run(app(&folder, plane.address, keys).await, std::future::pending());
@@ -198,7 +198,7 @@ async fn a_name_that_could_lead_anywhere_is_no_host_unless_it_is_configured() {
 
 #[tokio::test]
 async fn a_relay_may_have_the_socket_alone() {
-    let folder = Folder::new("alone");
+    let folder = Folder::with_short_path("alone");
     let plane = Plane::start(&BOTH).await;
     let app = app(&folder, plane.address, "").await;
     assert_eq!((app.admin_address(), app.admin_socket()), (None, Some(folder.socket().as_path())));
@@ -211,7 +211,7 @@ async fn a_relay_may_have_the_socket_alone() {
 
 #[tokio::test]
 async fn no_page_shows_the_content_of_a_resource() {
-    let folder = Folder::new("content");
+    let folder = Folder::with_short_path("content");
     let mut plane = Plane::start(&BOTH).await;
     let relay = run(app(&folder, plane.address, ", address: '127.0.0.1:0'").await, std::future::pending());
     let mut client = Client::connect(relay.address, Variant::Sotw).await;

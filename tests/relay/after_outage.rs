@@ -11,8 +11,8 @@ use super::holder::{ALL_CLUSTERS, Holder, Wish};
 use super::plane::listen_at;
 use super::poller::CLUSTERS;
 use super::rest_plane::RestPlane;
-use super::unix::Folder;
 use super::*;
+use weir_testkit::folder::Folder;
 use weir_testkit::speaker::{Bodies, Speaker, bare};
 
 const RDS: &str = "type.googleapis.com/envoy.config.route.v3.RouteConfiguration";
@@ -87,7 +87,7 @@ async fn has(client: &Holder, what: &str, names: &[&str]) {
 async fn relay(plane: SocketAddr, up: Variant, rest: &str) -> Relay {
     let more = format!("{}, backoff: {{initial: 10ms, max: 10ms}}", protocol_of(up));
     let config = config(plane, &more, &format!("views: {{key: [cluster]}}\n{rest}"));
-    run(App::bind(config).await.unwrap(), std::future::pending())
+    run(bind_with_brakes(config).await.unwrap(), std::future::pending())
 }
 
 /// Waits until so many waits of a kind are listed.
@@ -255,7 +255,7 @@ async fn through_two_relays_what_is_meant_is_held_by_the_first_alone() {
         // In SotW a relay forwards a set only once it is complete.
         let more = format!("{}, initial_set: one_response, backoff: {{initial: 10ms, max: 10ms}}", protocol_of(up));
         let config = config(plane.address, &more, "views: {key: [cluster]}\nbrakes: {after_outage: 2s}\n");
-        let lower = run(App::bind(config).await.unwrap(), std::future::pending());
+        let lower = run(bind_with_brakes(config).await.unwrap(), std::future::pending());
         let upper = relay(lower.address, between, NEVER).await;
         let clients = vec![Holder::new(upper.address, Variant::Delta, ALL_CLUSTERS).await];
         let server = Speaker::of(&mut plane, BTreeMap::new()).await;
@@ -388,7 +388,7 @@ async fn a_control_plane_that_goes_away_again_and_again_delays_nothing_for_ever(
 #[tokio::test]
 async fn a_relay_that_starts_with_its_state_doubts_a_control_plane_that_it_finds_away() {
     for (up, is_away) in BOTH.into_iter().flat_map(|up| [(up, true), (up, false)]) {
-        let folder = Folder::new(&format!("after-outage-{up:?}-{is_away}"));
+        let folder = Folder::with_short_path(&format!("after-outage-{up:?}-{is_away}"));
         let state =
             format!("state: {{path: {}}}\ndrain: {{grace: 0s, spread: 0s}}\n", folder.0.join("state").display());
         let mut plane = Plane::start(&BOTH).await;
@@ -396,7 +396,7 @@ async fn a_relay_that_starts_with_its_state_doubts_a_control_plane_that_it_finds
         let start = async |stop: oneshot::Receiver<()>| {
             let more = format!("{}, backoff: {{initial: 10ms, max: 10ms}}", protocol_of(up));
             let config = config(address, &more, &format!("views: {{key: [cluster]}}\n{NEVER}{state}"));
-            run(App::bind(config).await.unwrap(), async move { drop(stop.await) })
+            run(bind_with_brakes(config).await.unwrap(), async move { drop(stop.await) })
         };
         let (stop, stopped) = oneshot::channel();
         let mut before = start(stopped).await;
@@ -492,8 +492,10 @@ async fn a_polled_control_plane_is_doubted_after_polls_that_failed() {
          upstream: {{servers: [{{rest: 'http://{}', refresh_delay: 40ms, request_timeout: 1s}}]}}\n",
         plane.address
     );
-    let relay =
-        run(App::bind(Config::parse(Path::new("test.yaml"), &text).unwrap()).await.unwrap(), std::future::pending());
+    let relay = run(
+        bind_with_brakes(Config::parse(Path::new("test.yaml"), &text).unwrap()).await.unwrap(),
+        std::future::pending(),
+    );
     let client = Holder::new(relay.address, Variant::Delta, ALL_CLUSTERS).await;
     has(&client, "all clusters", &["c0", "c1"]).await;
     let is_connected = async |is: bool| {

@@ -311,7 +311,7 @@ async fn there_is_no_audit_on_a_fallback() {
 async fn there_is_no_audit_while_a_brake_holds() {
     let mut plane = Plane::start(&[Variant::Sotw]).await;
     let config = config_of(&plane, "200ms", "brakes: {count: 1, share: 10}");
-    let relay = run(App::bind(config).await.unwrap(), std::future::pending());
+    let relay = run(bind_with_brakes(config).await.unwrap(), std::future::pending());
     let first = client(&relay, "one").await;
     let of_view = plane.stream().await;
     say(&of_view, "1", &TWO, &[], &[]);
@@ -328,7 +328,7 @@ async fn there_is_no_audit_while_a_brake_holds() {
 async fn there_is_no_audit_while_removals_wait_after_an_outage_and_there_is_one_after_that() {
     let mut plane = Plane::start(&[Variant::Sotw]).await;
     let config = config_of(&plane, "200ms", "brakes: {after_outage: 1h}");
-    let relay = run(App::bind(config).await.unwrap(), std::future::pending());
+    let relay = run(bind_with_brakes(config).await.unwrap(), std::future::pending());
     let first = client(&relay, "one").await;
     let of_view = plane.stream().await;
     say(&of_view, "1", &TWO, &[], &[]);

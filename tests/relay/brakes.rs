@@ -1,7 +1,6 @@
 //! Brakes over real connections: clients keep what a push would remove from them at once, and removals that are meant pass in the end.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde_json::Value;
 use tokio::net::UnixStream;
@@ -10,8 +9,8 @@ use super::examples::{assert_documented, example, phrases};
 use super::holder::{ALL_CLUSTERS, Holder, Wish};
 use super::log_lines::Lines;
 use super::status::weir;
-use super::unix::Folder;
 use super::*;
+use weir_testkit::folder::Folder;
 use weir_testkit::speaker::{Bodies, Speaker, bare};
 
 /// Accepts a stream as a control plane that has sent nothing, once it requests a type.
@@ -20,9 +19,6 @@ pub(super) async fn asked(plane: &mut Plane, url: &str) -> Speaker {
     speaker.is_asked(url).await;
     speaker
 }
-
-/// A number for the socket of each test, since tests run side by side.
-static NUMBER: AtomicUsize = AtomicUsize::new(0);
 
 pub(super) struct Bench {
     pub(super) relay: Relay,
@@ -33,7 +29,7 @@ pub(super) struct Bench {
 impl Bench {
     pub(super) async fn start(up: Variant, keys: &str) -> Self {
         let plane = Plane::start(&BOTH).await;
-        let folder = Folder::new(&format!("brakes-{}", NUMBER.fetch_add(1, Ordering::Relaxed)));
+        let folder = Folder::with_short_path("brakes");
         let text = format!(
             "listen: [{{address: '127.0.0.1:0'}}]
 admin: {{address: '127.0.0.1:0', socket: '{}'}}
@@ -46,7 +42,7 @@ brakes: {{{keys}}}
             protocol_of(up),
         );
         let config = Config::parse(Path::new("test.yaml"), &text).unwrap();
-        let relay = run(App::bind(config).await.unwrap(), std::future::pending());
+        let relay = run(bind_with_brakes(config).await.unwrap(), std::future::pending());
         Self { relay, plane, folder }
     }
 

@@ -15,14 +15,13 @@ use weir::proto::status::{
     StringMatcher,
 };
 use weir_core::proto::discovery::{ResourceError, ResourceName, Status as ErrorDetail};
-use weir_core::protocol::options::ProtocolOptions;
 
 use super::asking::{SDS, deltas};
 use super::client::channel_over;
 use super::dumps::{World, cluster_with_key, requested};
-use super::evidence::{relay_with_options, servers};
-use super::unix::Folder;
+use super::evidence::servers;
 use super::*;
+use weir_testkit::folder::Folder;
 
 type Codec = ProstCodec<ClientStatusRequest, ClientStatusResponse>;
 
@@ -124,7 +123,7 @@ async fn csds_4_what_has_failed_has_a_status_of_its_own() {
 #[tokio::test]
 async fn clients_get_it_by_a_rule_of_identity_alone() {
     let plane = Plane::start(&[Variant::Delta]).await;
-    let (folder, user) = (Folder::new("client-status"), nix::unistd::Uid::current());
+    let (folder, user) = (Folder::with_short_path("client-status"), nix::unistd::Uid::current());
     let text = format!(
         "listen: [{{address: 'unix:{}'}}, {{address: '127.0.0.1:0'}}]\nadmin: {{address: '127.0.0.1:0'}}\nupstream: {}\nviews: {{key: [cluster]}}\npermissions:\n\
          - {{name: ours, identities: [{{uid: {user}}}], free: [cluster], client_status: true}}\n\

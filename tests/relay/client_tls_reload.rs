@@ -17,8 +17,8 @@ use crate::log_lines::Lines;
 use crate::plane::{Plane, Stream};
 use crate::poller::{CLUSTERS, Poller};
 use crate::reload::{World, text};
-use crate::unix::Folder;
 use crate::{BOTH, CDS, TWO, say, until};
+use weir_testkit::folder::Folder;
 
 /// The time limit for the effect of a change: the spread, and what a slow machine needs.
 const BOUND: Duration = Duration::from_secs(16);
@@ -52,7 +52,7 @@ impl Crowd {
     async fn new(name: &str, tls: &str, rules: &str) -> Self {
         let (lines, _guard) = Lines::of_this_thread();
         let mut plane = Plane::start(&BOTH).await;
-        let folder = Folder::new(&format!("tls-reload-{name}"));
+        let folder = Folder::with_short_path(&format!("tls-reload-{name}"));
         let [own, clients, others] = ["own", "clients", "others"].map(Authority::named);
         let Identity { certificate, key, .. } = own.sign("localhost");
         let files = [("server.pem", &certificate), ("server.key", &key)];

@@ -51,11 +51,7 @@ impl World {
     }
 
     async fn counted(&self, key: &str) -> u64 {
-        let metrics = get(self.relay.admin, "/metrics").await;
-        let start = format!("weir_limit_reached_total{{limit=\"limits.{key}\"}} ");
-        let line = metrics.lines().find(|line| line.starts_with(&start));
-        let line = line.unwrap_or_else(|| panic!("{key} is missing in {metrics}"));
-        line.rsplit(' ').next().unwrap().parse().unwrap()
+        reached(&self.relay, &format!("limits.{key}")).await
     }
 
     async fn channel(&self) -> Channel {

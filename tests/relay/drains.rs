@@ -48,9 +48,7 @@ impl World {
     }
 
     async fn metric(&self, name: &str) -> u64 {
-        let metrics = get(self.relay.admin, "/metrics").await;
-        let line = metrics.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
-        line.unwrap_or_else(|| panic!("no {name} in {metrics}")).parse().unwrap()
+        metric(&self.relay, name).await as u64
     }
 
     /// Connects clients of both variants. Half of them subscribe to the cluster, the others to its endpoints.

@@ -7,7 +7,7 @@ use std::time::Instant;
 use tokio::task::JoinSet;
 
 use super::client::node;
-use super::evidence::{relay_with_options, servers};
+use super::evidence::servers;
 use super::plane::END_OF_SET;
 use super::*;
 

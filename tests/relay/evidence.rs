@@ -2,8 +2,6 @@
 
 use std::collections::BTreeSet;
 
-use weir_core::protocol::options::ProtocolOptions;
-
 use super::failover::standing;
 use super::holder::{ALL_CLUSTERS, Holder, Record};
 use super::pieces::Pieces;
@@ -11,18 +9,6 @@ use super::*;
 
 /// The pause between two resources.
 const PACE: Duration = Duration::from_millis(50);
-
-/// Starts a relay for these servers with changed protocol options. Also shortens limits of several seconds, such as the quiet time after which
-/// the relay may request a set again.
-pub(super) async fn relay_with_options(upstream: &str, rest: &str, change: impl FnOnce(&mut ProtocolOptions)) -> Relay {
-    let text = format!(
-        "listen: [{{address: '127.0.0.1:0'}}]\nadmin: {{address: '127.0.0.1:0'}}\nupstream: {upstream}\n\
-         views: {{key: [cluster]}}\n{rest}"
-    );
-    let mut config = Config::parse(Path::new("test.yaml"), &text).unwrap();
-    change(&mut config.views.protocol);
-    run(crate::bind(config).await.unwrap(), std::future::pending())
-}
 
 /// Returns the configuration of the servers, first choice first, each with these further keys.
 pub(super) fn servers(addresses: &[SocketAddr], each: &str) -> String {

@@ -3,10 +3,9 @@
 use std::time::Instant;
 
 use serde_json::json;
-use weir_core::protocol::options::ProtocolOptions;
 
 use super::client::node;
-use super::evidence::{relay_with_options, servers};
+use super::evidence::servers;
 use super::failover::{content_of, standing};
 use super::holder::{ALL_CLUSTERS, Holder, UNKNOWN};
 use super::poller::{CLUSTERS, Poller};

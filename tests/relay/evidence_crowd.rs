@@ -5,7 +5,7 @@ use std::time::Instant;
 use futures_util::future::join_all;
 use tokio::net::TcpStream;
 
-use super::evidence::{relay_with_options, servers};
+use super::evidence::servers;
 use super::flock::Flock;
 use super::holder::{ALL_CLUSTERS, Holder, Wish};
 use super::*;

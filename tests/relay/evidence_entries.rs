@@ -1,6 +1,6 @@
 //! A bad entry affects only its own name: the rest of the set is served.
 
-use super::evidence::{relay_with_options, servers};
+use super::evidence::servers;
 use super::holder::{ALL_CLUSTERS, Holder, Record};
 use super::*;
 

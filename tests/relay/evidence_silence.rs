@@ -1,7 +1,7 @@
 //! Silence counts as absence only with a sign of life on the same connection: not on a broken network, with a hanging server, or with a server
 //! whose gateway answers for it.
 
-use super::evidence::{relay_with_options, servers};
+use super::evidence::servers;
 use super::holder::{Holder, Wish};
 use super::partition::Partition;
 use super::pieces::Pieces;
@@ -44,7 +44,7 @@ async fn up_36_i3_nothing_is_absent_behind_a_partition_and_what_the_server_remov
 
 /// Shorter values of the server's `liveness: {interval, timeout}` would make this take less than half a minute.
 #[tokio::test]
-#[ignore = "needs the evidence model, and takes half a minute"]
+#[ignore = "takes half a minute, by the default times of liveness calls"]
 async fn fb_32_up_36_a_server_that_hangs_is_left_for_the_next_and_nothing_of_it_is_absent() {
     let (one, two) = (Server::start(Way::Gives("1")).await, Server::start(Way::Gives("1")).await);
     let hangs = Partition::before(one.address).await;

@@ -9,10 +9,8 @@ mod way;
 
 use serde_json::Value;
 
-use weir_core::protocol::options::ProtocolOptions;
-
 use super::client::Told;
-use super::evidence::{relay_with_options, servers};
+use super::evidence::servers;
 use super::void::listener;
 use super::*;
 

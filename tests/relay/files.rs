@@ -2,28 +2,25 @@
 
 use std::fs;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU32, Ordering};
 
-use super::client::{PATIENCE, node};
+use super::client::node;
 use super::examples::assert_documented;
 use super::load_plane::{LoadClient, LoadPlane};
 use super::*;
 use weir_core::proto::loads::LoadStatsRequest;
+use weir_testkit::folder;
+use weir_testkit::script::Way;
+use weir_testkit::server::Server;
 
 const HOUR: Duration = Duration::from_secs(3600);
 const ENDPOINTS: &str = "envoy.config.endpoint.v3.ClusterLoadAssignment";
 
-/// A folder of files. Dropping it deletes the folder.
-pub(super) struct Folder(PathBuf);
+/// A folder of files with resources.
+pub(super) struct Folder(folder::Folder);
 
 impl Folder {
     pub(super) fn new() -> Self {
-        static NUMBER: AtomicU32 = AtomicU32::new(0);
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let path = std::env::temp_dir().join(format!("weir-relay-files-{}-{number}", std::process::id()));
-        let _ = fs::remove_dir_all(&path); // of an earlier run
-        fs::create_dir_all(&path).unwrap();
-        Self(path)
+        Self(folder::Folder::new("relay-files"))
     }
 
     /// Moves a file with resources of a type into place.
@@ -39,55 +36,34 @@ impl Folder {
     }
 
     pub(super) fn put_bytes(&self, file: &str, bytes: &[u8]) {
-        fs::write(self.0.join(".new"), bytes).unwrap();
-        fs::rename(self.0.join(".new"), self.0.join(file)).unwrap();
+        fs::write(self.file(".new"), bytes).unwrap();
+        fs::rename(self.file(".new"), self.file(file)).unwrap();
     }
 
     fn remove(&self, file: &str) {
-        fs::remove_file(self.0.join(file)).unwrap();
+        fs::remove_file(self.file(file)).unwrap();
     }
 
     pub(super) fn file(&self, name: &str) -> PathBuf {
-        self.0.join(name)
+        self.0.0.join(name)
     }
 
     pub(super) fn path(&self) -> String {
-        self.0.display().to_string()
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
+        self.0.0.display().to_string()
     }
 }
 
 /// Starts a relay in which time shows nothing: no set settles, and no silence lasts long enough to count.
 pub(super) async fn relay_of(upstream: &str) -> Relay {
-    let text = format!(
-        "listen: [{{address: '127.0.0.1:0'}}]\nadmin: {{address: '127.0.0.1:0'}}\nupstream: {upstream}\n\
-         views: {{key: [cluster]}}\n"
-    );
-    let mut config = Config::parse(Path::new("test.yaml"), &text).unwrap();
-    let upstream = &mut config.views.protocol.upstream;
-    (upstream.settle_fresh, upstream.settle_stated, upstream.resource_timer) = (HOUR, HOUR, HOUR);
-    run(crate::bind(config).await.unwrap(), std::future::pending())
+    let patient = |options: &mut ProtocolOptions| {
+        let upstream = &mut options.upstream;
+        (upstream.settle_fresh, upstream.settle_stated, upstream.resource_timer) = (HOUR, HOUR, HOUR);
+    };
+    relay_with_options(upstream, "", patient).await
 }
 
 pub(super) async fn relay_over(folder: &Folder) -> Relay {
     relay_of(&format!("{{files: '{}'}}", folder.path())).await
-}
-
-pub(super) async fn report_with(relay: &Relay, path: &str, wanted: &str) -> String {
-    let start = tokio::time::Instant::now();
-    loop {
-        let report = get(relay.admin, path).await;
-        if report.contains(wanted) {
-            return report;
-        }
-        assert!(start.elapsed() < PATIENCE, "no {wanted} in {report}");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
 }
 
 /// Reads responses until this many names were sent to the client or reported to it as absent. Returns both lists, sorted.
@@ -170,11 +146,11 @@ async fn a_folder_that_is_not_there_says_nothing_and_one_that_is_empty_says_so()
     let report = report_with(&relay, "/upstreams", "\"state\": \"down\"").await;
     assert!(report.contains(&format!("\"server\": \"files {}/later\"", folder.path())), "{report}");
     client.hears_nothing(Duration::from_millis(200)).await;
-    fs::create_dir(folder.0.join("later")).unwrap();
+    fs::create_dir(folder.file("later")).unwrap();
     assert_eq!(client.sent().await.removed, ["x"]);
-    fs::remove_dir(folder.0.join("later")).unwrap();
+    fs::remove_dir(folder.file("later")).unwrap();
     report_with(&relay, "/upstreams", "\"state\": \"down\"").await;
-    fs::create_dir(folder.0.join("later")).unwrap();
+    fs::create_dir(folder.file("later")).unwrap();
     folder.put("later/x.json", EDS, &["x"]);
     assert_eq!(client.sent().await.set, ["x"]);
 }
@@ -182,7 +158,7 @@ async fn a_folder_that_is_not_there_says_nothing_and_one_that_is_empty_says_so()
 #[tokio::test]
 async fn i3_of_several_paths_those_are_served_that_are_there_and_nothing_is_absent_for_want_of_the_others() {
     let folder = Folder::new();
-    fs::create_dir(folder.0.join("one")).unwrap();
+    fs::create_dir(folder.file("one")).unwrap();
     folder.put("one/x.json", EDS, &["x"]);
     let relay = relay_of(&format!("{{files: ['{0}/one', '{0}/two.json']}}", folder.path())).await;
     let mut client = Client::connect(relay.address, Variant::Delta).await;
@@ -253,53 +229,21 @@ async fn xlat_2_after_a_restart_the_versions_are_the_same() {
     assert_eq!(versions[0], versions[1]);
 }
 
-/// Answers requests for endpoints whose name begins with this, until it is killed.
-async fn serve(mut plane: Plane, prefix: &'static str, stop: tokio::sync::oneshot::Receiver<()>) {
-    let mut streams = tokio::task::JoinSet::new();
-    tokio::pin!(stop);
-    loop {
-        let mut stream = tokio::select! {
-            stream = plane.streams.recv() => stream.unwrap(),
-            _ = &mut stop => break,
-        };
-        streams.spawn(async move {
-            while let Some(Request::Delta(request)) = stream.requests.recv().await {
-                let requested = request.resource_names_subscribe.iter().filter(|name| name.starts_with(prefix));
-                let wrapper = |name: &String| {
-                    let resource = Some(Any { type_url: EDS.into(), ..cluster(name, "1") });
-                    Resource { name: name.clone(), version: "1".into(), resource, ..Default::default() }
-                };
-                let resources: Vec<_> = requested.map(wrapper).collect();
-                if !resources.is_empty() {
-                    let (type_url, nonce) = (EDS.into(), "1".into());
-                    stream.respond(&Response::Delta(DeltaDiscoveryResponse {
-                        type_url,
-                        nonce,
-                        resources,
-                        ..Default::default()
-                    }));
-                }
-            }
-        });
-    }
-    plane.kill().await;
-}
+/// What control planes have that files do not have: they are silent about all other names.
+const OF_SERVERS: Way = Way::GivesOnly(&[("s1", "1"), ("s2", "1"), ("s3", "1")]);
 
 #[tokio::test]
 async fn fs_6_as_the_last_rung_files_serve_what_they_have_and_say_nothing_of_the_rest() {
     let folder = Folder::new();
     folder.put("e.json", EDS, &["s1", "file"]);
     folder.put("c.json", CDS, &["a"]);
-    let plane = Plane::start(&BOTH).await;
-    let address = plane.address;
+    let server = Server::start(OF_SERVERS).await;
+    let address = server.address;
     let relay = relay_of(&format!("{{servers: [{{uri: 'http://{address}'}}, {{files: '{}'}}]}}", folder.path())).await;
-    let (stop, stopped) = tokio::sync::oneshot::channel();
-    let serving = tokio::spawn(serve(plane, "s", stopped));
     let mut client = Client::connect(relay.address, Variant::Delta).await;
     client.ask(EDS, &["s1", "s2"], Some("web"));
     assert_eq!(hears(&mut client, EDS, 2).await.0, ["s1", "s2"]);
-    drop(stop);
-    serving.await.unwrap();
+    server.kill().await;
     report_with(&relay, "/upstreams", "\"state\": \"cached\"").await;
     // The client wants a new name, so that the ladder tries the files.
     client.ask(EDS, &["file", "nowhere"], None);
@@ -328,8 +272,7 @@ async fn fs_6_as_the_last_rung_files_serve_what_they_have_and_say_nothing_of_the
     whole.ask(EDS, &["file"], None);
     assert_eq!(whole.sent().await.set, ["file"], "a set of clusters would come before");
 
-    let (_stop, stopped) = tokio::sync::oneshot::channel();
-    let _back = tokio::spawn(serve(Plane::start_at(address, &BOTH).await, "s", stopped));
+    let _back = Server::start_at(address, OF_SERVERS).await;
     report_with(&relay, "/upstreams", &format!("\"state\": \"active\",\n        \"server\": \"http://{address}\""))
         .await;
     client.ask(EDS, &["s3"], None);
@@ -345,12 +288,10 @@ async fn fs_6_as_the_last_rung_files_serve_what_they_have_and_say_nothing_of_the
 #[tokio::test]
 async fn files_that_are_not_there_leave_the_ladder_to_the_next() {
     let folder = Folder::new();
-    let plane = Plane::start(&BOTH).await;
-    let address = plane.address;
+    let server = Server::start(OF_SERVERS).await;
+    let address = server.address;
     let relay =
         relay_of(&format!("{{servers: [{{files: '{}/none'}}, {{uri: 'http://{address}'}}]}}", folder.path())).await;
-    let (_stop, stopped) = tokio::sync::oneshot::channel();
-    let _serving = tokio::spawn(serve(plane, "s", stopped));
     let mut client = Client::connect(relay.address, Variant::Delta).await;
     client.ask(EDS, &["s1"], Some("web"));
     assert_eq!(client.sent().await.set, ["s1"]);

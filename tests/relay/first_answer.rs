@@ -114,7 +114,7 @@ async fn a_relay_is_ready_after_a_time_if_that_is_configured() {
 
 #[tokio::test]
 async fn files_count_when_all_of_them_were_read_and_a_relay_of_files_is_ready_at_once() {
-    let folder = super::unix::Folder::new("first-answer");
+    let folder = weir_testkit::folder::Folder::with_short_path("first-answer");
     let path = folder.0.join("resources");
     let text = format!("listen: [{{address: '127.0.0.1:0'}}]\nupstream: {{files: '{}'}}\n", path.display());
     let relay = start(&text).await;

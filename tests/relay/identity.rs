@@ -108,19 +108,6 @@ async fn trn_6_trn_12_a_stream_that_makes_no_sense_is_ended_with_a_reason() {
 }
 
 #[tokio::test]
-async fn key_14_a_client_that_becomes_another_is_ended_to_come_back_as_such() {
-    let mut plane = Plane::start(&BOTH).await;
-    let relay = relay(plane.address, "").await;
-    let mut client = Client::connect(relay.address, Variant::Delta).await;
-    client.ask(CDS, &[], Some("web"));
-    let stream = plane.stream().await;
-    say(&stream, "1", &TWO, &TWO, &[]);
-    client.sent().await;
-    client.ask(CDS, &["a"], Some("db"));
-    assert_eq!(client.ended().await, Code::Unavailable);
-}
-
-#[tokio::test]
 async fn a_thousand_clients_of_one_view_need_one_stream_and_all_coming_back_at_once_no_request() {
     let mut plane = Plane::start(&BOTH).await;
     let relay = relay(plane.address, "").await;

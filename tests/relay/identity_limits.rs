@@ -73,19 +73,13 @@ impl World {
         self.neighbour.ack(CDS, &[], &sent);
     }
 
-    async fn metric(&self, series: &str) -> u64 {
-        let metrics = get(self.relay.admin, "/metrics").await;
-        let line = metrics.lines().find(|line| line.starts_with(series)).unwrap();
-        line.rsplit(' ').next().unwrap().parse().unwrap()
-    }
-
     async fn counted(&self, key: &str) -> u64 {
-        self.metric(&format!("weir_limit_reached_total{{limit=\"limits.{key}\"}} ")).await
+        reached(&self.relay, &format!("limits.{key}")).await
     }
 
     /// Waits until this many connections are left: rejected ones close, but not at once.
     async fn has_connections(&self, count: u64) {
-        until("others are closed", async || self.metric("weir_client_connections ").await == count).await;
+        until("others are closed", async || metric(&self.relay, "weir_client_connections").await as u64 == count).await;
     }
 
     async fn connection(&self, identity: Option<&str>) -> TlsStream<TcpStream> {

@@ -4,7 +4,7 @@ use std::fs;
 
 use serde_json::Value;
 
-use super::files::{Folder, relay_of, relay_over, report_with};
+use super::files::{Folder, relay_of, relay_over};
 use super::log_lines::Lines;
 use super::*;
 

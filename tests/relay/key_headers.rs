@@ -6,9 +6,9 @@ use tonic::transport::{Channel, Endpoint};
 use super::poller::CLUSTERS;
 use super::rest_plane::{Behaviour, RestPlane};
 use super::rest_source::cluster as polled;
-use super::unix::Folder;
 use super::warm_start::{Stoppable, is_saved, state_in};
 use super::*;
+use weir_testkit::folder::Folder;
 
 const KEY: &str = "views: {key: [cluster, header.x-consul-token]}\n";
 const PERMISSION_DENIED: u8 = 7;
@@ -302,7 +302,7 @@ async fn polls_show_it_and_a_server_that_refuses_them_all_refuses_the_token() {
 
 #[tokio::test]
 async fn a_view_comes_back_from_disk_for_those_alone_that_show_its_header_if_the_state_has_a_key() {
-    let folder = Folder::new("header-state");
+    let folder = Folder::with_short_path("header-state");
     std::fs::write(folder.0.join("key"), [5; 32]).unwrap();
     let with_key = format!(", key: {}", folder.0.join("key").display());
     for more in ["", &with_key] {
@@ -346,7 +346,7 @@ async fn view_names(relay: &Relay) -> Vec<String> {
 /// The name contains a hash. It stays the same over a reload that ends no stream, one that does, and a restart: clients find their views again.
 #[tokio::test]
 async fn a_view_with_a_header_has_one_name_over_reloads_and_restarts_with_one_state_key() {
-    let folder = Folder::new("header-names");
+    let folder = Folder::with_short_path("header-names");
     std::fs::write(folder.0.join("key"), [5; 32]).unwrap();
     let state = state_in(&folder, &format!(", key: {}", folder.0.join("key").display()))
         .replace("views: {key: [cluster]}\ndrain: {grace: 0s, spread: 0s}\n", KEY);
@@ -398,7 +398,7 @@ async fn a_view_with_a_header_has_one_name_over_reloads_and_restarts_with_one_st
 /// Hashes that were made with another key lead to no view. So such a view is not loaded, and no relay becomes ready by it.
 #[tokio::test]
 async fn a_state_that_was_imported_under_another_key_brings_no_view_with_headers() {
-    let folder = Folder::new("header-import");
+    let folder = Folder::with_short_path("header-import");
     let key = |number: u8| {
         let path = folder.0.join(format!("key-{number}"));
         std::fs::write(&path, [number; 32]).unwrap();

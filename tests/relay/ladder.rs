@@ -2,6 +2,7 @@
 
 use weir_core::proto::node::Node;
 
+use super::evidence::servers;
 use super::failover::{content_of, relay_over, standing};
 use super::flock::Flock;
 use super::*;
@@ -241,14 +242,9 @@ async fn fb_23_fb_28_a_fallback_server_that_answers_in_part_overwrites_what_it_s
 #[tokio::test]
 async fn fb_11_row_17_fb_28_the_silence_of_a_server_that_has_answered_is_absence_and_no_reason_to_leave_it() {
     let (one, two) = (Server::start(Way::Mute).await, Server::start(Way::Gives("2")).await);
-    let (first, second) = (one.address, two.address);
-    let text = format!(
-        "listen: [{{address: '127.0.0.1:0'}}]\nadmin: {{address: '127.0.0.1:0'}}\n\
-         upstream: {{servers: [{{uri: 'http://{first}'}}, {{uri: 'http://{second}'}}]}}\n\
-         views: {{key: [cluster]}}\nlimits: {{resource_timer: 300ms}}\n"
-    );
     let relay =
-        run(crate::bind(Config::parse(Path::new("test.yaml"), &text).unwrap()).await.unwrap(), std::future::pending());
+        relay_with_options(&servers(&[one.address, two.address], ""), "limits: {resource_timer: 300ms}\n", |_| {})
+            .await;
     let mut client = new_client(&relay, "a").await;
     one.sees("asked", |seen| seen.requested.contains("a")).await;
     client.hears_nothing(Duration::from_secs(1)).await; // the server has never responded, and another one may have the name
@@ -334,14 +330,8 @@ async fn a_smaller_set(gone: bool, up: Variant, down: Variant) {
 #[tokio::test]
 async fn fb_11_row_16_boot_11_with_nothing_wanted_any_more_connections_are_closed_and_opened_again_when_needed() {
     let (one, two) = (Server::start(Way::Gives("1")).await, Server::start(Way::Gives("2")).await);
-    let (first, second) = (one.address, two.address);
-    let text = format!(
-        "listen: [{{address: '127.0.0.1:0'}}]\nadmin: {{address: '127.0.0.1:0'}}\n\
-         upstream: {{servers: [{{uri: 'http://{first}'}}, {{uri: 'http://{second}'}}]}}\n\
-         views: {{key: [cluster]}}\nlimits: {{linger: 200ms}}\n"
-    );
     let relay =
-        run(crate::bind(Config::parse(Path::new("test.yaml"), &text).unwrap()).await.unwrap(), std::future::pending());
+        relay_with_options(&servers(&[one.address, two.address], ""), "limits: {linger: 200ms}\n", |_| {}).await;
     assert_eq!((one.seen().opened, two.seen().opened), (0, 0), "nothing is opened before it is needed");
     for opened in 1..=2 {
         let mut client = new_client(&relay, "a").await;

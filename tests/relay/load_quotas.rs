@@ -17,11 +17,6 @@ async fn stream_on(connection: &tonic::transport::Channel) -> LoadClient {
     LoadClient::on(connection.clone(), weir_core::xds::LOADS_PATH).await.expect("no stream")
 }
 
-async fn reached(relay: &Relay, key: &str) -> u64 {
-    let (metrics, row) = (get(relay.admin, "/metrics").await, format!("weir_limit_reached_total{{limit=\"{key}\"}} "));
-    metrics.lines().find_map(|line| line.strip_prefix(&row)).unwrap_or_else(|| panic!("{metrics}")).parse().unwrap()
-}
-
 #[tokio::test]
 async fn i8_a_reporter_with_a_new_key_gets_in_while_one_connection_has_a_pool_for_each_view() {
     let mut plane = LoadPlane::start().await;

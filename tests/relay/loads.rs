@@ -4,6 +4,7 @@ use prost::Message;
 use tokio::sync::oneshot;
 
 use super::client::{PATIENCE, node};
+use super::evidence::servers;
 use super::load_plane::{LoadClient, LoadPlane};
 use super::*;
 use weir_core::proto::loads::{ClusterStats, LoadStatsRequest, LoadStatsResponse, UpstreamLocalityStats};
@@ -193,9 +194,7 @@ pub(super) async fn told_until(stream: &mut super::load_plane::LoadStream, wante
 
 /// Returns how many bytes of reports are buffered for control planes.
 pub(super) async fn buffered(relay: &Relay) -> u64 {
-    let metrics = get(relay.admin, "/metrics").await;
-    let bytes = metrics.lines().find_map(|line| line.strip_prefix("weir_load_reports_buffered_bytes "));
-    bytes.unwrap_or_else(|| panic!("{metrics}")).parse().unwrap()
+    metric(relay, "weir_load_reports_buffered_bytes").await as u64
 }
 
 /// Connects two clients of one view, which have received an order.
@@ -410,13 +409,7 @@ struct Two {
 
 async fn two_planes(rest: &str) -> Two {
     let (first, second) = (Server::start(Way::Gives("1")).await, Server::start(Way::Gives("1")).await);
-    let text = format!(
-        "listen: [{{address: '127.0.0.1:0'}}]\nadmin: {{address: '127.0.0.1:0'}}\n\
-         upstream: {{servers: [{{uri: 'http://{}'}}, {{uri: 'http://{}'}}]}}\nviews: {{key: [cluster]}}\n{rest}",
-        first.address, second.address
-    );
-    let config = Config::parse(Path::new("test.yaml"), &text).unwrap();
-    let relay = run(crate::bind(config).await.unwrap(), std::future::pending());
+    let relay = relay_with_options(&servers(&[first.address, second.address], ""), rest, |_| {}).await;
     Two { relay, first, second }
 }
 

@@ -10,9 +10,9 @@ use super::loads::{loads_relay, opening};
 use super::log_lines::Lines;
 use super::rest_plane::RestPlane;
 use super::rest_source::{cluster, polling};
-use super::shown::{entry, metric, say_entries};
-use super::unix::Folder;
+use super::shown::{entry, has_metric, say_entries};
 use super::*;
+use weir_testkit::folder::Folder;
 
 /// The number of events of each kind. Without a limit each event would have a line.
 const MANY: usize = 300;
@@ -39,7 +39,7 @@ async fn i8_clients_that_make_up_views_cause_a_few_lines() {
     for (number, client) in clients.iter().enumerate() {
         client.ask(CDS, &[], Some(&format!("made-up-{number}")));
     }
-    metric(&relay, &format!("weir_views {MANY}")).await;
+    has_metric(&relay, &format!("weir_views {MANY}")).await;
     few(&lines, "view created", 20, began);
 }
 
@@ -55,7 +55,7 @@ async fn a_server_whose_every_response_is_bad_causes_a_few_lines() {
         say_entries(&stream, &round.to_string(), vec![entry("flaw", &round.to_string(), false)]);
     }
     let labels = format!("server=\"http://{}\",type=\"envoy.config.cluster.v3.Cluster\"", plane.address);
-    metric(&relay, &format!("weir_upstream_resources_rejected_total{{{labels}}} {MANY}")).await;
+    has_metric(&relay, &format!("weir_upstream_resources_rejected_total{{{labels}}} {MANY}")).await;
     few(&lines, "message=resource rejected", 20, began);
     few(&lines, "message=more resources rejected", 20, began);
 }
@@ -107,7 +107,7 @@ async fn a_polled_server_that_refuses_every_poll_causes_a_few_lines() {
 #[tokio::test]
 async fn refused_changes_are_a_few_lines_and_those_that_are_made_have_a_line_each() {
     let (lines, _guard) = Lines::of_this_thread();
-    let folder = Folder::new("paced");
+    let folder = Folder::with_short_path("paced");
     let plane = Plane::start(&BOTH).await;
     let relay = run(app(&folder, plane.address, ", address: '127.0.0.1:0'").await, std::future::pending());
     let change = ["POST /log?filter=debug HTTP/1.1", "host: localhost"];

@@ -54,6 +54,7 @@ mod load_quotas;
 mod loads;
 mod log_lines;
 mod log_paces;
+mod long_work;
 mod members;
 mod members_beside;
 mod memory;
@@ -124,14 +125,16 @@ use weir_core::proto::discovery::{
     DeltaDiscoveryRequest, DeltaDiscoveryResponse, DiscoveryRequest, DiscoveryResponse, Resource,
 };
 use weir_core::proto::{Any, Request, Response};
+use weir_core::protocol::options::ProtocolOptions;
 use weir_core::protocol::session::Variant;
 use weir_core::protocol::view::BrakeRules;
 use weir_testkit::address::any_address;
+use weir_testkit::admin::value_of;
 use weir_testkit::client::{Client, exchange};
 use weir_testkit::plane::{Plane, Stream};
 use weir_testkit::resources::{BOTH, CDS, EDS, LDS, cluster, nonce_of, protocol_of, said, say, say_any, say_named};
 use weir_testkit::wait::until;
-use weir_testkit::{certificates, client, collector, gzip, last_errors, load_plane, plane, raw_http, rest_plane};
+use weir_testkit::{certificates, client, collector, gzip, last_errors, load_plane, plane, rest_plane};
 
 /// Locked by each test that keeps the processors busy, so that these tests run one at a time. Others mostly wait, and run beside them.
 static HEAVY: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
@@ -163,24 +166,33 @@ async fn relay(plane: SocketAddr, protocol: &str) -> Relay {
 fn config(plane: SocketAddr, protocol: &str, rest: &str) -> Config {
     let text = format!(
         "listen: [{{address: '127.0.0.1:0'}}]\nadmin: {{address: '127.0.0.1:0'}}\n\
-         upstream: {{servers: [{{uri: 'http://{plane}'{protocol}}}]}}\n{rest}\n{}",
-        shards_for(rest)
+         upstream: {{servers: [{{uri: 'http://{plane}'{protocol}}}]}}\n{rest}\n"
     );
     Config::parse(Path::new("test.yaml"), &text).unwrap()
 }
 
-/// Whatever a test is about also holds for connections on shards: `WEIR_TEST_SHARDS=2`.
-fn shards_for(rest: &str) -> String {
-    match std::env::var("WEIR_TEST_SHARDS") {
-        Ok(count) if !rest.contains("shards:") => format!("shards: {count}\n"),
-        _ => String::new(),
-    }
+/// Starts a relay for these servers with changed protocol options. `upstream` is the value of the key, and `rest` has further keys.
+async fn relay_with_options(upstream: &str, rest: &str, change: impl FnOnce(&mut ProtocolOptions)) -> Relay {
+    let text = format!(
+        "listen: [{{address: '127.0.0.1:0'}}]\nadmin: {{address: '127.0.0.1:0'}}\nupstream: {upstream}\n\
+         views: {{key: [cluster]}}\n{rest}"
+    );
+    let mut config = Config::parse(Path::new("test.yaml"), &text).unwrap();
+    change(&mut config.views.protocol);
+    run(bind(config).await.unwrap(), std::future::pending())
 }
 
 /// Builds the program without brakes: most tests remove resources, and wait for clients to be sent the removals.
 async fn bind(mut config: Config) -> anyhow::Result<App> {
     config.views.protocol.view.brakes = BrakeRules::default();
     config.hub.iter_mut().for_each(|hub| hub.protocol.view.brakes = BrakeRules::default());
+    bind_with_brakes(config).await
+}
+
+/// Builds the program on the runtime of the test alone, unless the configuration states a number of shards. Whatever a test is about also holds for
+/// connections on shards: `WEIR_TEST_SHARDS=2`.
+async fn bind_with_brakes(mut config: Config) -> anyhow::Result<App> {
+    config.set_default_shards(std::env::var("WEIR_TEST_SHARDS").map_or(0, |count| count.parse().unwrap()));
     App::bind(config).await
 }
 
@@ -202,8 +214,31 @@ async fn get(address: SocketAddr, path: &str) -> String {
     probe(address, path).await.1
 }
 
+/// Waits until a page contains this, and returns it.
+async fn report_with(relay: &Relay, path: &str, wanted: &str) -> String {
+    let start = tokio::time::Instant::now();
+    loop {
+        let report = get(relay.admin, path).await;
+        if report.contains(wanted) {
+            return report;
+        }
+        assert!(start.elapsed() < client::PATIENCE, "no {wanted} in {report}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
 /// Returns status and body of a response.
 async fn probe(address: SocketAddr, path: &str) -> (u16, String) {
-    let socket = tokio::net::TcpStream::connect(address).await.unwrap();
-    exchange(socket, &raw_http::request(&format!("GET {path}"))).await
+    weir_testkit::admin::get(&address.to_string(), path).await
+}
+
+/// Returns the value of a metric, by its name and labels.
+async fn metric(relay: &Relay, name: &str) -> f64 {
+    let metrics = get(relay.admin, "/metrics").await;
+    value_of(&metrics, name).unwrap_or_else(|| panic!("no {name} in {metrics}"))
+}
+
+/// Returns how often a limit was reached, by its key.
+async fn reached(relay: &Relay, key: &str) -> u64 {
+    metric(relay, &format!("weir_limit_reached_total{{limit=\"{key}\"}}")).await as u64
 }

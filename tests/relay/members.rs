@@ -148,7 +148,7 @@ pub(super) fn views() -> String {
 pub(super) async fn relay(server: SocketAddr, up: Variant) -> Relay {
     let each = format!("{}, initial_set: one_response, backoff: {{initial: 10ms, max: 10ms}}", protocol_of(up));
     let config = config(server, &each, &views());
-    run(App::bind(config).await.unwrap(), std::future::pending())
+    run(bind_with_brakes(config).await.unwrap(), std::future::pending())
 }
 
 pub(super) fn named(id: &str, cluster: &str) -> Node {
@@ -339,7 +339,7 @@ async fn a_fallback_server_is_shown_clients_too() {
         views()
     );
     let config = Config::parse(Path::new("test.yaml"), &text).unwrap();
-    let relay = run(App::bind(config).await.unwrap(), std::future::pending());
+    let relay = run(bind_with_brakes(config).await.unwrap(), std::future::pending());
     let first = client(&relay, Variant::Delta, "a", "web").await;
     let second = client(&relay, Variant::Delta, "b", "web").await;
     assert_eq!(server.ids(), ["a"]);

@@ -14,9 +14,9 @@ use super::holder::{Holder, Record};
 use super::members::{Server, client, given, named, relay, upstreams, views, views_have};
 use super::plane::END_OF_SET;
 use super::refused_types::{MADE_UP, ROUTES, UNKNOWN};
-use super::unix::Folder;
 use super::warm_start::{Stoppable, is_saved, state_in};
 use super::*;
+use weir_testkit::folder::Folder;
 
 const PERMISSION_DENIED: u8 = 7;
 
@@ -40,10 +40,11 @@ async fn view_names(relay: &Relay) -> BTreeSet<String> {
 async fn views_from_disk_show_the_first_client_that_comes_with_their_own_key_and_take_nothing_from_it() {
     const CLUSTERS: [&str; 2] = ["web", "api"];
     for up in BOTH {
-        let folder = Folder::new(&format!("member-state-{up:?}"));
+        let folder = Folder::with_short_path(&format!("member-state-{up:?}"));
         let server = Server::start().await;
         let rest = state_in(&folder, "").replace("views: {key: [cluster]}\n", &views());
-        let start = async || Stoppable::of(App::bind(config(server.address, &protocol(up), &rest)).await.unwrap());
+        let start =
+            async || Stoppable::of(bind_with_brakes(config(server.address, &protocol(up), &rest)).await.unwrap());
         let before = start().await;
         let mut first = Vec::new();
         for cluster in CLUSTERS {
@@ -87,11 +88,12 @@ async fn views_from_disk_show_the_first_client_that_comes_with_their_own_key_and
 #[tokio::test]
 async fn what_is_taken_away_from_the_last_client_of_a_view_from_disk_waits_for_the_answer_for_the_next_one() {
     for up in BOTH {
-        let folder = Folder::new(&format!("member-held-{up:?}"));
+        let folder = Folder::with_short_path(&format!("member-held-{up:?}"));
         let server = Server::start().await;
         let rest = state_in(&folder, "").replace("views: {key: [cluster]}\n", &views());
         let rest = format!("{rest}limits: {{linger: 1h}}\nbrakes: {{after_outage: 1h}}\n");
-        let start = async || Stoppable::of(App::bind(config(server.address, &protocol(up), &rest)).await.unwrap());
+        let start =
+            async || Stoppable::of(bind_with_brakes(config(server.address, &protocol(up), &rest)).await.unwrap());
         let before = start().await;
         let first = client(&before.0, Variant::Delta, "a", "web").await;
         is_saved(&before.0).await;
@@ -128,7 +130,7 @@ async fn what_is_taken_away_from_a_client_that_leaves_in_a_drain_takes_nothing_f
         let server = Server::start().await;
         let rest = format!("{}drain: {{spread: 1h, bytes_per_second: 1}}\n", views());
         let (stop, stopped) = oneshot::channel::<()>();
-        let app = App::bind(config(server.address, &protocol(up), &rest)).await.unwrap();
+        let app = bind_with_brakes(config(server.address, &protocol(up), &rest)).await.unwrap();
         let relay = run(app, async move { drop(stopped.await) });
         let (mut leaving, mut staying) = (Vec::new(), Vec::new());
         for cluster in CLUSTERS {
@@ -164,7 +166,7 @@ async fn a_relay_that_drains_takes_nothing_from_clients_that_are_left() {
     for up in BOTH {
         let server = Server::start().await;
         let rest = format!("{}drain: {{spread: 1s, bytes_per_second: 1}}\n", views());
-        let relay = Stoppable::of(App::bind(config(server.address, &protocol(up), &rest)).await.unwrap());
+        let relay = Stoppable::of(bind_with_brakes(config(server.address, &protocol(up), &rest)).await.unwrap());
         let mut clients = Vec::new();
         for id in ["a", "b", "c", "d"] {
             clients.push(client(&relay.0, Variant::Delta, id, "web").await);
@@ -379,7 +381,7 @@ async fn a_view_whose_clients_are_all_refused_is_so_beside_a_fallback_server_tha
         refusing.address, fallback.address
     );
     let config = Config::parse(Path::new("test.yaml"), &text).unwrap();
-    let relay = run(App::bind(config).await.unwrap(), std::future::pending());
+    let relay = run(bind_with_brakes(config).await.unwrap(), std::future::pending());
     let clients = [client(&relay, Variant::Delta, "a", "web").await, client(&relay, Variant::Delta, "b", "web").await];
     assert_eq!((refusing.ids(), fallback.ids()), (["a".to_owned()].into(), BTreeSet::new()));
 

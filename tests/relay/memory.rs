@@ -26,9 +26,7 @@ async fn end_of(client: &mut Client) -> Option<tonic::Status> {
 }
 
 pub(super) async fn series(relay: &Relay, name: &str) -> usize {
-    let metrics = get(relay.admin, "/metrics").await;
-    let value = metrics.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
-    value.unwrap_or_else(|| panic!("no {name} in {metrics}")).parse().unwrap()
+    metric(relay, name).await as usize
 }
 
 /// Waits until the bytes charged to clients satisfy a condition.

@@ -7,6 +7,7 @@ use weir_core::proto::node::node::UserAgentVersionType;
 
 use super::client::Told;
 use super::log_lines::Lines;
+use super::shown::has_metric;
 use super::*;
 
 const CLUSTER: &str = "envoy.config.cluster.v3.Cluster";
@@ -16,7 +17,7 @@ const QUICK: &str = "views: {key: [cluster], idle_timeout: 100ms}\n";
 
 async fn start(plane: &Plane) -> Relay {
     let config = config(plane.address, ", variant: delta", QUICK);
-    run(App::bind(config).await.unwrap(), std::future::pending())
+    run(bind_with_brakes(config).await.unwrap(), std::future::pending())
 }
 
 fn envoy(number: usize, version: &str) -> Node {
@@ -44,12 +45,8 @@ fn counts(of: &Value) -> [u64; 3] {
     ["acked", "nacked", "pending"].map(|key| of[key].as_u64().unwrap())
 }
 
-async fn metric(relay: &Relay, line: String) {
-    until(&line, async || get(relay.admin, "/metrics").await.lines().any(|written| written == line)).await;
-}
-
 async fn nacking(relay: &Relay, streams: usize) {
-    metric(relay, format!("weir_client_streams_nacking{{type=\"{CLUSTER}\"}} {streams}")).await;
+    has_metric(relay, &format!("weir_client_streams_nacking{{type=\"{CLUSTER}\"}} {streams}")).await;
 }
 
 /// Sends changes to all clients, and returns what each client received.
@@ -140,7 +137,7 @@ async fn seventeen_of_four_hundred_clients_nack_a_version_and_are_shown_counted_
     let resource: Value = serde_json::from_str(&get(relay.admin, "/resources?name=bad").await).unwrap();
     assert_eq!(resource["resources"][0]["server"], format!("http://{}", plane.address));
     nacking(&relay, 17).await;
-    metric(&relay, format!("weir_client_nacks_total{{type=\"{CLUSTER}\"}} 17")).await;
+    has_metric(&relay, &format!("weir_client_nacks_total{{type=\"{CLUSTER}\"}} 17")).await;
     until("the log says so", async || !lines.with("clients NACK a version").is_empty()).await;
     let (level, line) = lines.with("clients NACK a version")[0].clone();
     assert_eq!(level, Level::WARN);
@@ -172,7 +169,7 @@ async fn seventeen_of_four_hundred_clients_nack_a_version_and_are_shown_counted_
     assert_eq!(type_row["versions"].as_array().unwrap().len(), 1);
     assert_eq!(page(&relay, "?nacked").await["types"], serde_json::json!([]));
     nacking(&relay, 0).await;
-    metric(&relay, format!("weir_client_nacks_total{{type=\"{CLUSTER}\"}} 17")).await;
+    has_metric(&relay, &format!("weir_client_nacks_total{{type=\"{CLUSTER}\"}} 17")).await;
     until("the log says that it is over", async || !lines.with("no client NACKs this type any more").is_empty()).await;
     assert_eq!(lines.with("clients NACK a version").len(), 1);
 }
@@ -197,7 +194,7 @@ async fn a_client_that_leaves_is_no_longer_shown_and_stays_counted() {
     assert_eq!(counts(&type_row), [0, 1, 0]);
     clients.pop();
     nacking(&relay, 0).await;
-    metric(&relay, format!("weir_client_nacks_total{{type=\"{CLUSTER}\"}} 2")).await;
+    has_metric(&relay, &format!("weir_client_nacks_total{{type=\"{CLUSTER}\"}} 2")).await;
     assert_eq!(page(&relay, "").await["total"], 0);
 }
 
@@ -289,7 +286,7 @@ async fn i8_reasons_of_hostile_clients_are_bounded_escaped_and_redacted_and_floo
         }
     }
     first_type(&relay, "all NACK", |row| counts(row) == [0, 60, 0]).await;
-    metric(&relay, format!("weir_client_nacks_total{{type=\"{CLUSTER}\"}} 1200")).await;
+    has_metric(&relay, &format!("weir_client_nacks_total{{type=\"{CLUSTER}\"}} 1200")).await;
     let text = get(relay.admin, "/nacks").await;
     assert!(text.len() < 20_000, "{} bytes", text.len());
     assert!(!text.contains("BADANB") && !text.contains("PRIVATE KEY") && text.contains("[redacted]"), "{text}");

@@ -49,9 +49,7 @@ async fn is_closed(mut stream: TcpStream) {
 }
 
 async fn refused(relay: &Relay, reason: &str) -> u64 {
-    let metrics = get(relay.admin, "/metrics").await;
-    let start = format!("weir_proxy_headers_refused_total{{reason=\"{reason}\"}} ");
-    metrics.lines().find_map(|line| line.strip_prefix(&start)).unwrap().parse().unwrap()
+    metric(relay, &format!("weir_proxy_headers_refused_total{{reason=\"{reason}\"}}")).await as u64
 }
 
 #[tokio::test]

@@ -193,7 +193,7 @@ impl World {
         let replay = Replay::start(own_address(), path_of(recording), 0.0).await.unwrap();
         let more = ", variant: delta, backoff: {initial: 10ms, max: 10ms}";
         let config = config(replay.address, more, "views: {key: [cluster]}\n");
-        let relay = run(App::bind(config).await.unwrap(), std::future::pending());
+        let relay = run(bind_with_brakes(config).await.unwrap(), std::future::pending());
         let sets = at_the_end(recording);
         let mut clients = Vec::new();
         for url in TYPES {

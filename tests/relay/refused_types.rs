@@ -4,6 +4,7 @@ use weir_core::proto::node::Node;
 use weir_testkit::script::{self, Set, Way};
 use weir_testkit::server::Server;
 
+use super::evidence::servers;
 use super::explain::situation;
 use super::reload::{World, text};
 use super::*;
@@ -131,12 +132,7 @@ async fn a_stream_for_a_refused_type_alone_ends_with_the_status_of_the_server() 
 #[tokio::test]
 async fn a_server_that_ends_every_stream_refuses_no_type_and_is_left() {
     let (all, second) = (Refusing::start(&["*"], UNAUTHENTICATED).await, Refusing::start(&[], UNKNOWN).await);
-    let text = format!(
-        "listen: [{{address: '127.0.0.1:0'}}]\nadmin: {{address: '127.0.0.1:0'}}\nviews: {{key: [cluster]}}\n\
-         upstream: {{servers: [{{uri: 'http://{}'}}, {{uri: 'http://{}'}}]}}\n",
-        all.address, second.address
-    );
-    let relay = run(bind(Config::parse(Path::new("test.yaml"), &text).unwrap()).await.unwrap(), std::future::pending());
+    let relay = relay_with_options(&servers(&[all.address, second.address], ""), "", |_| {}).await;
     let (mut changes, mut client) = (0, Client::connect(relay.address, Variant::Delta).await);
     client.ask(CDS, &[], Some("web"));
     client.ask(MADE_UP, &["x"], None);

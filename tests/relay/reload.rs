@@ -9,8 +9,8 @@ use weir_core::proto::node::Node;
 use super::certificates::{Authority, Identity, certificate};
 use super::client::PATIENCE;
 use super::client_tls::{Connecting, VERSIONS};
-use super::unix::Folder;
 use super::*;
+use weir_testkit::folder::Folder;
 
 /// A relay with a configuration file, and the control that reloads it.
 pub(super) struct World {
@@ -25,13 +25,13 @@ pub(super) struct World {
 
 impl World {
     pub async fn start(name: &str, text: &str) -> Self {
-        Self::start_in(Folder::new(&format!("reload-{name}")), text).await
+        Self::start_in(Folder::with_short_path(&format!("reload-{name}")), text).await
     }
 
     pub async fn start_in(folder: Folder, text: &str) -> Self {
         std::fs::write(folder.0.join("relay.yaml"), text).unwrap();
         let config = Config::from_file(&folder.0.join("relay.yaml")).unwrap_or_else(|error| panic!("{error}"));
-        let mut app = App::bind(config).await.unwrap();
+        let mut app = bind_with_brakes(config).await.unwrap();
         let reloads = app.reloads();
         let (addresses, admin) = (app.addresses(), app.admin_address().unwrap());
         let (stop, stopped) = oneshot::channel::<()>();
@@ -57,9 +57,7 @@ impl World {
     }
 
     pub async fn metric(&self, name: &str) -> f64 {
-        let metrics = get(self.relay.admin, "/metrics").await;
-        let line = metrics.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
-        line.unwrap_or_else(|| panic!("no {name} in {metrics}")).parse().unwrap()
+        metric(&self.relay, name).await
     }
 }
 
@@ -533,7 +531,7 @@ async fn a_status_stream_that_outlives_a_reload_shows_the_clients_of_after_it() 
 async fn other_files_for_tls_are_for_new_clients_and_end_those_who_are_not_trusted_any_more() {
     let [own, first, second] = ["own", "first", "second"].map(Authority::named);
     let mut plane = Plane::start(&BOTH).await;
-    let folder = Folder::new("reload-tls");
+    let folder = Folder::with_short_path("reload-tls");
     let write = |name: &str, text: &str| std::fs::write(folder.0.join(name), text).unwrap();
     let servers = [own.sign("localhost"), own.sign("localhost")];
     for (at, server) in servers.iter().enumerate() {

@@ -4,8 +4,8 @@ use super::certificates::Authority;
 use super::client_tls::{Connecting, VERSIONS};
 use super::log_lines::Lines;
 use super::reload::{World, text};
-use super::unix::Folder;
 use super::*;
+use weir_testkit::folder::Folder;
 
 const WATCHED: &str = "reload: {watch: true, spread: 0s}\n";
 const UNWATCHED: &str = "reload: {watch: false, spread: 0s}\n";
@@ -31,7 +31,7 @@ async fn a_certificate_that_is_there_later_than_the_configuration_counts_without
         text(&[plane.address], rest).replacen("'127.0.0.1:0'", &format!("'127.0.0.1:0', {tls}"), 1)
     };
     let start = async |name: &str, rest: &str| {
-        let folder = Folder::new(name);
+        let folder = Folder::with_short_path(name);
         let files = [("a.pem", &before.certificate), ("a.key", &before.key), ("b.key", &after.key)];
         files.iter().for_each(|(file, text)| std::fs::write(folder.0.join(file), text).unwrap());
         World::start_in(folder, &with("a", rest)).await

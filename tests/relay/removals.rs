@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use tokio::sync::watch;
 
-use super::evidence::{relay_with_options, servers};
+use super::evidence::servers;
 use super::*;
 
 const MANY: usize = 50_000;

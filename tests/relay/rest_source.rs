@@ -1,11 +1,8 @@
 //! A REST control plane as a source.
 
-use std::path::Path;
-
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use serde_json::{Value, json};
-use weir::config::Config;
 use weir_core::protocol::session::Variant;
 
 use crate::client::{Client, PATIENCE};
@@ -14,17 +11,12 @@ use crate::failover::standing;
 use crate::plane::Plane;
 use crate::poller::{CLUSTERS, ENDPOINTS, Poller};
 use crate::rest_plane::{Behaviour, RestPlane};
-use crate::{BOTH, CDS, EDS, Relay, get, run, until};
+use crate::{BOTH, CDS, EDS, Relay, get, relay_with_options, until};
 
 const HASTE: &str = "refresh_delay: 40ms, request_timeout: 1s";
 
 async fn relay(servers: &str, rest: &str) -> Relay {
-    let text = format!(
-        "listen: [{{address: '127.0.0.1:0'}}]\nadmin: {{address: '127.0.0.1:0'}}\n\
-         upstream: {{servers: [{servers}]}}\nviews: {{key: [cluster]}}\n{rest}"
-    );
-    let config = Config::parse(Path::new("test.yaml"), &text).unwrap();
-    run(crate::bind(config).await.unwrap(), std::future::pending())
+    relay_with_options(&format!("{{servers: [{servers}]}}"), rest, |_| {}).await
 }
 
 pub(super) async fn polling(plane: &RestPlane, rest: &str) -> Relay {

@@ -1,11 +1,11 @@
 //! A rollout while the control plane is down: relays with a cache stay until others can serve.
 
-use std::sync::{Arc, Mutex};
-
 use super::holder::{ALL_CLUSTERS, Holder, UNKNOWN};
-use super::unix::Folder;
 use super::warm_start::{Stoppable, is_saved, state_in};
 use super::*;
+use weir_testkit::folder::Folder;
+use weir_testkit::script::Way;
+use weir_testkit::server::Server;
 
 /// The number of clients of the three relays together.
 const CLIENTS: usize = 200;
@@ -48,7 +48,7 @@ async fn moved(holders: Vec<Holder>, relay: &Stoppable) -> Vec<Holder> {
 
 #[tokio::test]
 async fn a_rollout_in_an_outage_keeps_the_relays_that_have_a_cache_and_nobody_loses_anything() {
-    let folder = Folder::new("rollout");
+    let folder = Folder::with_short_path("rollout");
     let mut plane = Plane::start(&BOTH).await;
     let (warm, delta) = (state_in(&folder, ""), ", variant: delta");
     let mut relays = Vec::new();
@@ -88,8 +88,7 @@ async fn a_rollout_in_an_outage_keeps_the_relays_that_have_a_cache_and_nobody_lo
     }
 
     // The control plane is up again, and the rollout continues.
-    let mut plane = Plane::start_at(address, &BOTH).await;
-    let streams = Answering::start(&mut plane);
+    let server = Server::start_at(address, Way::GivesOnly(&TWO)).await;
     let mut served = of_first;
     for ((old, clients, _), relay) in relays.into_iter().zip(std::mem::take(&mut next)) {
         until("it is ready", async || is_ready(&relay.0).await).await;
@@ -98,7 +97,7 @@ async fn a_rollout_in_an_outage_keeps_the_relays_that_have_a_cache_and_nobody_lo
         served.extend(moved);
         next.push(relay); // it continues to serve
     }
-    streams.add();
+    server.turn(Way::GivesOnly(&THREE));
     for holder in &served {
         holder.until("what is new", |record| record.holds.contains("c")).await;
         holder.has_lost_nothing();
@@ -107,43 +106,3 @@ async fn a_rollout_in_an_outage_keeps_the_relays_that_have_a_cache_and_nobody_lo
 }
 
 const THREE: [(&str, &str); 3] = [TWO[0], TWO[1], ("c", "1")];
-
-/// A control plane that sends each stream the same clusters.
-struct Answering {
-    /// Whether there is a third cluster, and the open streams.
-    open: Arc<Mutex<(bool, Vec<super::plane::Stream>)>>,
-    task: tokio::task::JoinHandle<()>,
-}
-
-impl Answering {
-    fn start(plane: &mut Plane) -> Self {
-        let (_, none) = tokio::sync::mpsc::unbounded_channel();
-        let mut streams = std::mem::replace(&mut plane.streams, none);
-        let open = Arc::new(Mutex::new((false, Vec::new())));
-        let opened = open.clone();
-        let task = tokio::spawn(async move {
-            while let Some(stream) = streams.recv().await {
-                let (is_added, streams) = &mut *opened.lock().unwrap();
-                match is_added {
-                    true => say(&stream, "2", &THREE, &THREE, &[]),
-                    false => say(&stream, "1", &TWO, &TWO, &[]),
-                }
-                streams.push(stream);
-            }
-        });
-        Self { open, task }
-    }
-
-    /// Adds a third cluster on all streams.
-    fn add(&self) {
-        let (is_added, streams) = &mut *self.open.lock().unwrap();
-        *is_added = true;
-        streams.iter().for_each(|stream| say(stream, "2", &THREE, &THREE[2..], &[]));
-    }
-}
-
-impl Drop for Answering {
-    fn drop(&mut self) {
-        self.task.abort();
-    }
-}

@@ -3,8 +3,8 @@
 use super::reload::World;
 use super::rest_plane::RestPlane;
 use super::rest_source::cluster as polled;
-use super::unix::Folder;
 use super::*;
+use weir_testkit::folder::Folder;
 
 const PERMISSION_DENIED: u8 = 7;
 
@@ -23,7 +23,7 @@ fn delta(address: SocketAddr) -> String {
 #[tokio::test]
 async fn a_renewed_file_counts_from_the_next_stream_on_and_nothing_quotes_a_value() {
     let mut plane = Plane::start(&BOTH).await;
-    let folder = Folder::new("server-headers");
+    let folder = Folder::with_short_path("server-headers");
     std::fs::write(folder.0.join("token"), "first-token\n").unwrap();
     let headers = "{x-token: {file: token}, x-place: {value: given-place}}";
     let world = World::start_in(folder, &text(&delta(plane.address), headers)).await;

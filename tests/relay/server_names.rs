@@ -21,8 +21,8 @@ use super::client::PATIENCE;
 use super::client_tls::{Connecting, VERSIONS, Version};
 use super::hung_files::Hung;
 use super::reload::{World, text};
-use super::unix::Folder;
 use super::*;
+use weir_testkit::folder::Folder;
 
 /// Trusts every server, since only the shown certificate matters.
 #[derive(Debug)]
@@ -133,7 +133,8 @@ const NAMES: [(&str, &str); 3] = [("one", "one.example"), ("wild", "*.b.example"
 
 impl Three {
     fn new(name: &str) -> Self {
-        let three = Self { own: Authority::named("own"), folder: Folder::new(&format!("server-names-{name}")) };
+        let three =
+            Self { own: Authority::named("own"), folder: Folder::with_short_path(&format!("server-names-{name}")) };
         NAMES.iter().for_each(|(file, name)| drop(renew(&three.folder, file, &three.own.sign(name))));
         three
     }
@@ -186,7 +187,7 @@ async fn each_server_name_has_its_certificate_and_the_first_is_for_all_others() 
     let (plane, three) = (Plane::start(&BOTH).await, Three::new("each"));
     write(&three.folder, "clients.pem", &three.own.pem);
     for (number, auth) in ["", ", client_auth: optional, client_ca: clients.pem"].iter().enumerate() {
-        let folder = Folder::new(&format!("server-names-each-{number}"));
+        let folder = Folder::with_short_path(&format!("server-names-each-{number}"));
         for name in ["one.pem", "one.key", "wild.pem", "wild.key", "within.pem", "within.key", "clients.pem"] {
             std::fs::copy(three.folder.0.join(name), folder.0.join(name)).unwrap();
         }

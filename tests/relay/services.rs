@@ -10,24 +10,8 @@ use tonic_prost::ProstCodec;
 use super::client::node;
 use super::*;
 use weir_core::protocol::session::Variant::Delta;
-
-/// Sends a resource `a` of each requested type, until the stream ends.
-async fn give_a(mut plane: Plane) {
-    while let Some(mut stream) = plane.streams.recv().await {
-        tokio::spawn(async move {
-            while let Some(Request::Delta(request)) = stream.requests.recv().await {
-                if request.response_nonce.is_empty() {
-                    let resource = Some(Any { type_url: request.type_url.clone(), ..cluster("a", "1") });
-                    let resource = Resource { name: "a".into(), version: "1".into(), resource, ..Default::default() };
-                    let (type_url, nonce) = (request.type_url, "1".into());
-                    let resources = vec![resource];
-                    let response = DeltaDiscoveryResponse { type_url, resources, nonce, ..Default::default() };
-                    stream.respond(&Response::Delta(response));
-                }
-            }
-        });
-    }
-}
+use weir_testkit::script::Way;
+use weir_testkit::server::Server;
 
 pub(super) async fn fetch(relay: &Relay, path: &str, request: DiscoveryRequest) -> Result<DiscoveryResponse, Status> {
     let channel = Endpoint::from_shared(format!("http://{}", relay.address)).unwrap().connect().await.unwrap();
@@ -56,10 +40,9 @@ async fn trn_2_trn_3_trn_8_what_does_not_exist_is_unimplemented() {
 
 #[tokio::test]
 async fn trn_8_trn_9_trn_10_v2_is_served_where_it_is_switched_on() {
-    let plane = Plane::start(&BOTH).await;
-    let config = config(plane.address, "", "views: {key: [cluster]}\nclients: {v2: true}\n");
+    let server = Server::start(Way::Gives("1")).await;
+    let config = config(server.address, "", "views: {key: [cluster]}\nclients: {v2: true}\n");
     let relay = run(crate::bind(config).await.unwrap(), std::future::pending());
-    tokio::spawn(give_a(plane));
     let path = "/envoy.api.v2.EndpointDiscoveryService/DeltaEndpoints";
     let mut client = Client::connect_to(relay.address, Delta, path).await.unwrap();
     client.ask("", &["a"], Some("web"));
@@ -72,10 +55,9 @@ async fn trn_8_trn_9_trn_10_v2_is_served_where_it_is_switched_on() {
 
 #[tokio::test]
 async fn trn_12_a_client_without_a_node_is_served_where_that_is_the_policy() {
-    let plane = Plane::start(&BOTH).await;
-    let config = config(plane.address, "", "views: {accept_missing_node: true}\n");
+    let server = Server::start(Way::Gives("1")).await;
+    let config = config(server.address, "", "views: {accept_missing_node: true}\n");
     let relay = run(crate::bind(config).await.unwrap(), std::future::pending());
-    tokio::spawn(give_a(plane));
     let mut client = Client::connect(relay.address, Delta).await;
     client.ask(EDS, &["a"], None);
     assert_eq!(client.sent().await.set, ["a"]);
@@ -83,9 +65,8 @@ async fn trn_12_a_client_without_a_node_is_served_where_that_is_the_policy() {
 
 #[tokio::test]
 async fn trn_11_the_node_comes_once_with_a_request_of_any_type() {
-    let plane = Plane::start(&BOTH).await;
-    let relay = relay(plane.address, "").await;
-    tokio::spawn(give_a(plane));
+    let server = Server::start(Way::Gives("1")).await;
+    let relay = relay(server.address, "").await;
     for (first, second) in [(CDS, EDS), (EDS, CDS)] {
         let mut client = Client::connect(relay.address, Delta).await;
         client.ask(first, &["a"], Some("web"));
@@ -168,15 +149,10 @@ async fn up_21_one_clients_rejection_does_not_go_upstream() {
 
 #[tokio::test]
 async fn trn_19_whoever_was_accepted_is_answered_before_the_relay_goes() {
-    let plane = Plane::start(&BOTH).await;
-    let config = config(plane.address, "", "views: {key: [cluster]}\ndrain: {grace: 10s, spread: 50ms}\n");
+    let server = Server::start(Way::Mute).await;
+    let config = config(server.address, "", "views: {key: [cluster]}\ndrain: {grace: 10s, spread: 50ms}\n");
     let (stop, stopped) = oneshot::channel::<()>();
     let relay = run(crate::bind(config).await.unwrap(), async move { drop(stopped.await) });
-    let (give, given) = oneshot::channel::<()>();
-    tokio::spawn(async move {
-        given.await.unwrap();
-        give_a(plane).await;
-    });
     let mut clients = Vec::new();
     for _ in 0..50 {
         let client = Client::connect(relay.address, Delta).await;
@@ -195,41 +171,11 @@ async fn trn_19_whoever_was_accepted_is_answered_before_the_relay_goes() {
     let gone = async { while Client::try_connect(relay.address, Delta).await.is_some() || knock().await {} };
     tokio::time::timeout(super::client::PATIENCE, gone).await.expect("the relay still takes clients on");
     tokio::time::sleep(Duration::from_millis(200)).await; // every stream has had its turn by then
-    give.send(()).unwrap();
+    server.turn(Way::Gives("1"));
     for client in &mut clients {
         assert_eq!(client.sent().await.set, ["a"], "nobody is sent away without an answer");
         assert_eq!(client.ended().await, Code::Unavailable);
     }
-}
-
-#[tokio::test]
-async fn key_19_views_are_limited_and_those_that_nobody_uses_make_room() {
-    let mut plane = Plane::start(&BOTH).await;
-    let config =
-        config(plane.address, "", "views: {key: [cluster], max: 1, idle_timeout: 1h}\nlimits: {linger: 1ms}\n");
-    let relay = run(crate::bind(config).await.unwrap(), std::future::pending());
-    let first = Client::connect(relay.address, Delta).await;
-    first.ask(CDS, &[], Some("web"));
-    let mut stream = plane.stream().await;
-    stream.request().await;
-    let mut second = Client::connect(relay.address, Delta).await;
-    second.ask(CDS, &[], Some("db"));
-    assert_eq!(second.ended().await, Code::ResourceExhausted);
-    drop(first);
-    let start = tokio::time::Instant::now();
-    let mut third;
-    let mut stream = loop {
-        third = Client::connect(relay.address, Delta).await;
-        third.ask(CDS, &[], Some("db"));
-        tokio::select! {
-            stream = plane.stream() => break stream,
-            code = third.ended() => assert_eq!(code, Code::ResourceExhausted, "until the first view has gone"),
-        }
-        assert!(start.elapsed() < super::client::PATIENCE, "the first view is kept");
-    };
-    let node: weir_core::proto::node::Node =
-        prost::Message::decode(stream.request().await.node().unwrap().clone()).unwrap();
-    assert_eq!(node.cluster, "db");
 }
 
 #[tokio::test]

@@ -97,12 +97,7 @@ async fn name_20_what_nobody_wants_any_more_is_left_upstream_and_absence_is_sent
         "{{servers: [{{uri: 'http://{}'}}], authorities: {{x: {{}}}}, shared_authorities: [x]}}",
         plane.address
     );
-    let text = format!(
-        "listen: [{{address: '127.0.0.1:0'}}]\nadmin: {{address: '127.0.0.1:0'}}\nupstream: {upstream}\n\
-         views: {{key: [cluster]}}\nlimits: {{linger: 50ms}}\n"
-    );
-    let config = Config::parse(Path::new("test.yaml"), &text).unwrap();
-    let relay = run(crate::bind(config).await.unwrap(), std::future::pending());
+    let relay = relay_with_options(&upstream, "limits: {linger: 50ms}\n", |_| {}).await;
     let [name, there] = ["nobody", "there"].map(|id| format!("xdstp://x/{KIND}/{id}"));
     let mut clients = Vec::new();
     for cluster in ["one", "other"] {
@@ -148,10 +143,10 @@ fn an_authority_that_does_not_exist_cannot_be_shared() {
 async fn coll_19_and_coll_20_what_a_client_held_of_a_shared_collection_is_judged_when_the_hub_knows_all_of_it() {
     let mut plane = Plane::start(&BOTH).await;
     let upstream = format!(
-        "{{servers: [{{uri: 'http://{}'}}], authorities: {{x: {{}}}}, shared_authorities: [x]}}\nlimits: {{resource_timer: 1s}}",
+        "{{servers: [{{uri: 'http://{}'}}], authorities: {{x: {{}}}}, shared_authorities: [x]}}",
         plane.address
     );
-    let relay = relay_over(&upstream).await;
+    let relay = relay_with_options(&upstream, "limits: {resource_timer: 1s}\n", |_| {}).await;
     let [glob, there, gone] = ["*", "there", "gone"].map(|id| format!("xdstp://x/{KIND}/f/{id}"));
     let mut client = Client::connect(relay.address, Variant::Delta).await;
     let Client::Delta(requests, _) = &client else { unreachable!() };
@@ -191,7 +186,7 @@ async fn coll_20_a_shared_collection_that_is_left_and_wanted_again_is_judged_aga
     let mut plane = Plane::start(&BOTH).await;
     let servers =
         format!("servers: [{{uri: 'http://{}'}}], authorities: {{x: {{}}}}, shared_authorities: [x]", plane.address);
-    let relay = relay_over(&format!("{{{servers}}}\nlimits: {{linger: 50ms}}")).await;
+    let relay = relay_with_options(&format!("{{{servers}}}"), "limits: {linger: 50ms}\n", |_| {}).await;
     let [glob, other] = ["f/*", "other"].map(|id| format!("xdstp://x/{KIND}/{id}"));
     let mut client = Client::connect(relay.address, Variant::Delta).await;
     client.ask(CDS, &[&other], Some("one")); // the stream between the view and the hub stays open
@@ -258,12 +253,7 @@ async fn name_20_and_xlat_15_a_name_that_the_server_is_silent_about_is_absent_fo
         "{{servers: [{{uri: 'http://{}'}}], authorities: {{x: {{}}}}, shared_authorities: [x]}}",
         plane.address
     );
-    let text = format!(
-        "listen: [{{address: '127.0.0.1:0'}}]\nadmin: {{address: '127.0.0.1:0'}}\nupstream: {upstream}\n\
-         views: {{key: [cluster]}}\nlimits: {{resource_timer: 200ms}}\n"
-    );
-    let config = Config::parse(Path::new("test.yaml"), &text).unwrap();
-    let relay = run(crate::bind(config).await.unwrap(), std::future::pending());
+    let relay = relay_with_options(&upstream, "limits: {resource_timer: 200ms}\n", |_| {}).await;
     let name = format!("xdstp://x/{KIND}/nobody");
     let mut client = Client::connect(relay.address, Variant::Delta).await;
     client.ask(CDS, &[&name], Some("one"));

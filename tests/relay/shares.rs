@@ -70,13 +70,6 @@ async fn run_with(plane: &Plane, rest: &str) -> Relay {
     run(crate::bind(config).await.unwrap(), std::future::pending())
 }
 
-async fn reached(relay: &Relay, key: &str) -> u64 {
-    let line = format!("weir_limit_reached_total{{limit=\"{key}\"}} ");
-    let metrics = get(relay.admin, "/metrics").await;
-    let count = metrics.lines().find_map(|other| other.strip_prefix(&line)).expect("no such series");
-    count.parse().unwrap()
-}
-
 #[tokio::test]
 async fn i8_unfinished_messages_of_some_clients_do_not_end_the_requests_of_others() {
     let mut plane = Plane::start(&[Variant::Delta]).await;

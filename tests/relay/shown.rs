@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::evidence::{relay_with_options, servers};
+use super::evidence::servers;
 use super::holder::{ALL_CLUSTERS, Holder};
 use super::log_lines::Lines;
 use super::*;
@@ -16,7 +16,7 @@ async fn upstreams(relay: &Relay, what: &str, holds: impl Fn(&Value) -> bool) {
     until(what, shown).await;
 }
 
-pub(super) async fn metric(relay: &Relay, line: &str) {
+pub(super) async fn has_metric(relay: &Relay, line: &str) {
     until(line, async || get(relay.admin, "/metrics").await.lines().any(|written| written == line)).await;
 }
 
@@ -55,7 +55,7 @@ async fn up_22_up_25_rejected_entries_are_shown_with_name_version_and_reason_and
         let labels = format!("server=\"http://{address}\",type=\"envoy.config.cluster.v3.Cluster\"");
         format!("weir_upstream_resources_rejected_total{{{labels}}} {count}")
     };
-    metric(&relay, &counted(2)).await;
+    has_metric(&relay, &counted(2)).await;
 
     // The same version, even on another stream, is not counted again. Another version is counted, and a valid one ends the error.
     say_entries(&stream, "2", said());
@@ -64,13 +64,13 @@ async fn up_22_up_25_rejected_entries_are_shown_with_name_version_and_reason_and
     let stream = plane.stream().await;
     say_entries(&stream, "1", said());
     upstreams(&relay, "it is rejected still", shown).await;
-    metric(&relay, &counted(2)).await;
+    has_metric(&relay, &counted(2)).await;
     say_entries(&stream, "2", vec![entry("flaw", "8", false)]);
-    metric(&relay, &counted(3)).await;
+    has_metric(&relay, &counted(3)).await;
     say_entries(&stream, "3", vec![entry("flaw", "9", true)]);
     assert_eq!(client.sent().await.set, ["flaw"]);
     upstreams(&relay, "one less", |report| report["streams"][0]["types"][0]["rejected_count"] == 1).await;
-    metric(&relay, &counted(3)).await;
+    has_metric(&relay, &counted(3)).await;
 }
 
 #[tokio::test]
@@ -191,10 +191,10 @@ async fn an_owner_that_panics_ends_the_clients_of_its_view_alone_and_the_next_ge
     for client in [&mut web, &mut sotw, &mut culprit] {
         assert_eq!(client.ended().await, Code::Unavailable);
     }
-    metric(&relay, "weir_view_panics_total 1").await;
+    has_metric(&relay, "weir_view_panics_total 1").await;
     let (level, line) = lines.with("view panicked")[0].clone();
     assert!(level == tracing::Level::ERROR && line.contains("view="), "{line}");
-    metric(&relay, "weir_views 1").await;
+    has_metric(&relay, "weir_views 1").await;
 
     let mut back = Client::connect(relay.address, Variant::Delta).await;
     back.ask(CDS, &[], Some("web"));
@@ -303,6 +303,6 @@ async fn the_metrics_have_what_is_cached_of_each_type_and_of_made_up_ones_togeth
         assert_eq!(client.sent().await.set, ["one"]);
     }
     let clusters = "weir_type_resources{type=\"envoy.config.cluster.v3.Cluster\"} 2";
-    metric(&relay, clusters).await;
-    metric(&relay, "weir_type_resources{type=\"other\"} 2").await;
+    has_metric(&relay, clusters).await;
+    has_metric(&relay, "weir_type_resources{type=\"other\"} 2").await;
 }

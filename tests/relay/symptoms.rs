@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::client::PATIENCE;
-use super::evidence::{relay_with_options, servers};
+use super::evidence::servers;
 use super::failover::content_of;
 use super::holder::{ALL_CLUSTERS, Holder};
 use super::life::of_type;

@@ -10,8 +10,8 @@ use super::admin_tls;
 use super::client::PATIENCE;
 use super::poller::{CLUSTERS, Poller};
 use super::status::weir;
-use super::unix::Folder;
 use super::*;
+use weir_testkit::folder::Folder;
 
 /// A reader of a tap.
 struct Tapping {
@@ -62,7 +62,7 @@ impl Tapping {
 }
 
 async fn tapped_relay(name: &str) -> (Folder, Plane, Relay) {
-    let (folder, plane) = (Folder::new(name), Plane::start(&BOTH).await);
+    let (folder, plane) = (Folder::with_short_path(name), Plane::start(&BOTH).await);
     let relay = run(app(&folder, plane.address, ", address: '127.0.0.1:0'").await, std::future::pending());
     (folder, plane, relay)
 }
@@ -272,7 +272,7 @@ async fn of_those_with_certificates_they_may_tap_who_are_listed_for_it() {
 
 #[tokio::test]
 async fn there_are_four_taps_at_most_and_they_end_when_the_relay_drains() {
-    let (folder, plane) = (Folder::new("tap-drain"), Plane::start(&BOTH).await);
+    let (folder, plane) = (Folder::with_short_path("tap-drain"), Plane::start(&BOTH).await);
     let app = app(&folder, plane.address, ", address: '127.0.0.1:0'}\ndrain: {delay: 1h").await;
     let (stop, stopped) = oneshot::channel::<()>();
     let relay = run(app, async move { drop(stopped.await) });

@@ -2,9 +2,7 @@
 
 use std::time::Instant;
 
-use weir_core::protocol::options::ProtocolOptions;
-
-use super::evidence::{relay_with_options, servers};
+use super::evidence::servers;
 use super::holder::{ALL_CLUSTERS, Holder, Wish};
 use super::pieces::Pieces;
 use super::void::listener;

@@ -2,10 +2,7 @@
 
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
-use std::path::PathBuf;
 
-#[cfg(target_os = "linux")]
-use nix::sys::statvfs::statvfs;
 use nix::unistd::{Gid, Uid};
 use tokio::net::UnixStream;
 use tokio::sync::oneshot;
@@ -13,38 +10,7 @@ use tokio::sync::oneshot;
 use super::asking::Weir;
 use super::poller::{CLUSTERS, Poller};
 use super::*;
-
-/// A folder for sockets and state. Dropping it deletes the folder and its contents.
-pub(super) struct Folder(pub PathBuf);
-
-/// Returns where folders are made: in memory if there is room. A disk that a build keeps busy may answer so late that a relay begins without its state.
-fn base() -> PathBuf {
-    #[cfg(target_os = "linux")]
-    if statvfs("/dev/shm").is_ok_and(|of| of.blocks_available() * of.fragment_size() > 1 << 30) {
-        return "/dev/shm".into();
-    }
-    std::env::temp_dir()
-}
-
-impl Folder {
-    pub fn new(name: &str) -> Self {
-        let path = base().join(format!("weir-{name}-{}", std::process::id()));
-        let _ = fs::remove_dir_all(&path);
-        fs::create_dir(&path).unwrap();
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
-        Self(path)
-    }
-
-    pub fn socket(&self) -> PathBuf {
-        self.0.join("weir.sock")
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
+use weir_testkit::folder::Folder;
 
 fn text(folder: &Folder, plane: SocketAddr, keys: &str, rest: &str) -> String {
     let socket = folder.socket();
@@ -68,7 +34,7 @@ async fn client(folder: &Folder, variant: Variant) -> Client {
 
 #[tokio::test]
 async fn clients_of_both_variants_and_pollers_are_served_and_shown_by_their_user() {
-    let folder = Folder::new("served");
+    let folder = Folder::with_short_path("served");
     let mut plane = Plane::start(&BOTH).await;
     let limits = "limits: {connections_per_address: 1}\n"; // these clients have no address
     let relay = run(app(&folder, plane.address, "", limits).await.unwrap(), std::future::pending());
@@ -93,7 +59,7 @@ async fn clients_of_both_variants_and_pollers_are_served_and_shown_by_their_user
 
 #[tokio::test]
 async fn the_socket_has_the_mode_and_owner_of_the_configuration() {
-    let folder = Folder::new("mode");
+    let folder = Folder::with_short_path("mode");
     let plane = Plane::start(&BOTH).await;
     let (user, group) = (Uid::effective(), Gid::effective());
     for (keys, mode) in [
@@ -112,7 +78,7 @@ async fn the_socket_has_the_mode_and_owner_of_the_configuration() {
 
 #[tokio::test]
 async fn a_socket_in_use_is_an_error_and_one_in_an_open_folder_too() {
-    let folder = Folder::new("in-use");
+    let folder = Folder::with_short_path("in-use");
     let mut plane = Plane::start(&BOTH).await;
     let first = run(app(&folder, plane.address, "", "").await.unwrap(), std::future::pending());
     let address = plane.address;
@@ -132,7 +98,7 @@ async fn a_socket_in_use_is_an_error_and_one_in_an_open_folder_too() {
 
 #[tokio::test]
 async fn a_relay_that_drains_removes_the_socket_and_ends_streams_in_order() {
-    let folder = Folder::new("drain");
+    let folder = Folder::with_short_path("drain");
     let mut plane = Plane::start(&BOTH).await;
     let (stop, stopped) = oneshot::channel();
     let stopped = async move { drop(stopped.await) };
@@ -150,7 +116,7 @@ async fn a_relay_that_drains_removes_the_socket_and_ends_streams_in_order() {
 
 #[tokio::test]
 async fn weir_get_asks_over_a_unix_socket() {
-    let folder = Folder::new("get");
+    let folder = Folder::with_short_path("get");
     let mut plane = Plane::start(&BOTH).await;
     let relay = run(app(&folder, plane.address, "", "").await.unwrap(), std::future::pending());
     let server = format!("unix:{}", folder.socket().display());
@@ -165,7 +131,7 @@ async fn weir_get_asks_over_a_unix_socket() {
 
 #[tokio::test]
 async fn processes_of_one_user_are_one_identity_for_limits_and_clients_without_one_are_not_concerned() {
-    let folder = Folder::new("identity");
+    let folder = Folder::with_short_path("identity");
     let mut plane = Plane::start(&BOTH).await;
     let limits = "limits: {connections_per_identity: 1}\n";
     let relay = run(app(&folder, plane.address, "", limits).await.unwrap(), std::future::pending());
@@ -192,7 +158,7 @@ async fn processes_of_one_user_are_one_identity_for_limits_and_clients_without_o
 /// A server may be on a Unix socket, a file or an abstract one, by the configuration or by a bootstrap file.
 #[tokio::test]
 async fn a_server_on_a_unix_socket_is_asked_as_any_other() {
-    let folder = Folder::new("server");
+    let folder = Folder::with_short_path("server");
     let mut plane = Plane::start(&BOTH).await;
     let first = run(app(&folder, plane.address, "", "").await.unwrap(), std::future::pending());
     let abstract_name = format!("weir-test-{}", std::process::id());

@@ -5,9 +5,9 @@ use prost::Message;
 use weir_core::proto::discovery::{ResourceError, Status as ErrorDetail};
 
 use super::files::{Folder as Files, relay_over};
-use super::unix::Folder;
 use super::warm_start::{Stoppable, is_saved, state_in};
 use super::*;
+use weir_testkit::folder::Folder;
 
 pub const NDS: &str = "type.googleapis.com/istio.networking.nds.v1.NameTable";
 
@@ -166,7 +166,7 @@ async fn type_4_through_two_tiers_an_agent_gets_the_unnamed_resource_and_its_cha
 #[tokio::test]
 async fn type_4_a_relay_that_starts_without_a_control_plane_serves_the_unnamed_resource_that_it_had() {
     each_translation(async |up, down| {
-        let folder = Folder::new(&format!("unnamed-{up:?}-{down:?}"));
+        let folder = Folder::with_short_path(&format!("unnamed-{up:?}-{down:?}"));
         let rest = state_in(&folder, "");
         let mut plane = Plane::start(&BOTH).await;
         let first = Stoppable::start(plane.address, protocol_of(up), &rest).await;

@@ -15,9 +15,9 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::gzip::{gunzip, gzip};
 use super::log_lines::{Lines, ask_each_time};
-use super::unix::Folder;
 use super::warm_start::{Stoppable, is_saved, state_in};
 use super::*;
+use weir_testkit::folder::Folder;
 
 const SECRETS: &str = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret";
 /// The sets of the control plane, one after the other.
@@ -74,7 +74,7 @@ impl Kept {
         };
         fs::copy(self.0.join("state.key"), folder.0.join("state.key")).unwrap();
         let config = Config::parse(&folder.0.join("relay.yaml"), &configuration).unwrap();
-        Stoppable::of(App::bind(config).await.unwrap())
+        Stoppable::of(bind_with_brakes(config).await.unwrap())
     }
 
     async fn write(&self) {
@@ -86,7 +86,7 @@ impl Kept {
     /// Writes one of the state files, and returns what clients were sent meanwhile. Without a key they are sent no secrets, since secrets would not
     /// be saved.
     async fn written(&self, is_encrypted: bool) -> Given {
-        let folder = Folder::new(&format!("upgrade-from-{is_encrypted}"));
+        let folder = Folder::with_short_path(&format!("upgrade-from-{is_encrypted}"));
         let mut plane = Plane::start(&BOTH).await;
         let relay = self.start(&folder, is_encrypted, plane.address).await;
         let mut sotw = Client::connect(relay.0.address, Variant::Sotw).await;
@@ -119,7 +119,7 @@ impl Kept {
     /// Starts this version with one of the state files while the control plane is down, and then starts the control plane.
     async fn goes_on(&self, is_encrypted: bool) {
         let given: Given = serde_json::from_slice(&fs::read(self.given()).unwrap()).unwrap();
-        let folder = Folder::new(&format!("upgrade-to-{is_encrypted}"));
+        let folder = Folder::with_short_path(&format!("upgrade-to-{is_encrypted}"));
         fs::write(folder.0.join("state"), gunzip(&fs::read(self.state(is_encrypted)).unwrap())).unwrap();
         let plane = Plane::start(&BOTH).await.kill().await;
         let relay = self.start(&folder, is_encrypted, plane).await;
@@ -231,7 +231,7 @@ async fn this_version_goes_on_from_the_state_and_the_configuration_of_each_earli
 async fn a_state_file_of_a_newer_version_is_renamed_as_it_is_and_the_log_says_why() {
     const ABOUT: TableDefinition<&str, &[u8]> = TableDefinition::new("about");
     ask_each_time();
-    let folder = Folder::new("newer-format");
+    let folder = Folder::with_short_path("newer-format");
     let state = folder.0.join("state");
     let (key, mut record) = ("format", [&1000_u32.to_le_bytes()[..], &[0]].concat());
     let hash = xxh3_64_with_seed(&record, xxh3_64_with_seed(key.as_bytes(), key.len() as u64));

@@ -2,9 +2,7 @@
 
 use serde_json::Value;
 
-use weir_core::protocol::options::ProtocolOptions;
-
-use super::evidence::{relay_with_options, servers};
+use super::evidence::servers;
 use super::examples::assert_documented;
 use super::log_lines::Lines;
 use super::status::weir;
@@ -138,11 +136,7 @@ async fn a_wait_beyond_its_bound_is_counted_once_however_often_the_list_is_read(
     ends(&relay, "quiet").await;
     say_listener(&stream, "changing", "missing");
     say(&stream, "2", &[], &[], &["a"]);
-    let counted = async || {
-        let text = get(relay.admin, "/metrics").await;
-        let line = text.lines().find_map(|line| line.strip_prefix("weir_waits_beyond_bound_total{wait=\"removal\"} "));
-        line.unwrap().parse::<u64>().unwrap()
-    };
+    let counted = async || metric(&relay, "weir_waits_beyond_bound_total{wait=\"removal\"}").await as u64;
     let change = async || {
         for number in 0.. {
             say_listener(&stream, "changing", &format!("missing{number}"));

@@ -6,8 +6,8 @@ use tokio::sync::oneshot;
 
 use super::client::PATIENCE;
 use super::log_lines::Lines;
-use super::unix::Folder;
 use super::*;
+use weir_testkit::folder::Folder;
 
 const SECRETS: &str = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret";
 const UNKNOWN: &str = "weir-unknown";
@@ -68,9 +68,8 @@ pub(super) async fn is_saved(relay: &Relay) {
     .await;
     let settled = std::time::UNIX_EPOCH.elapsed().unwrap().as_secs_f64();
     until("everything is saved", async || {
-        let metrics = get(relay.admin, "/metrics").await;
-        let current = metrics.lines().find_map(|line| line.strip_prefix("weir_state_current_timestamp_seconds "));
-        current.is_some_and(|at| at.parse::<f64>().unwrap() > settled)
+        value_of(&get(relay.admin, "/metrics").await, "weir_state_current_timestamp_seconds")
+            .is_some_and(|at| at > settled)
     })
     .await;
 }
@@ -101,7 +100,7 @@ async fn serve_and_stop(plane: &mut Plane, protocol: &str, rest: &str) {
 #[tokio::test]
 async fn a_relay_that_starts_without_a_control_plane_serves_what_it_had_and_then_what_is_new() {
     each_translation(|up, down| async move {
-        let folder = Folder::new(&format!("warm-{up:?}-{down:?}"));
+        let folder = Folder::with_short_path(&format!("warm-{up:?}-{down:?}"));
         let rest = state_in(&folder, "");
         let mut plane = Plane::start(&BOTH).await;
         let first = Stoppable::start(plane.address, protocol_of(up), &rest).await;
@@ -165,7 +164,7 @@ fn node_of(request: &Request) -> String {
 #[tokio::test]
 async fn what_the_control_plane_has_dropped_meanwhile_goes_by_its_word() {
     for up in BOTH {
-        let folder = Folder::new(&format!("dropped-{up:?}"));
+        let folder = Folder::with_short_path(&format!("dropped-{up:?}"));
         let rest = state_in(&folder, "");
         let mut plane = Plane::start(&BOTH).await;
         serve_and_stop(&mut plane, protocol_of(up), &rest).await;
@@ -189,7 +188,7 @@ async fn what_the_control_plane_has_dropped_meanwhile_goes_by_its_word() {
 
 #[tokio::test]
 async fn a_client_that_may_hold_something_newer_waits_for_the_control_plane() {
-    let folder = Folder::new("newer");
+    let folder = Folder::with_short_path("newer");
     let rest = state_in(&folder, "");
     let mut plane = Plane::start(&BOTH).await;
     let first = Stoppable::start(plane.address, ", variant: sotw", &rest).await;
@@ -231,7 +230,7 @@ async fn a_client_that_may_hold_something_newer_waits_for_the_control_plane() {
 
 #[tokio::test]
 async fn a_file_that_another_process_has_is_left_alone_and_taken_over_later() {
-    let folder = Folder::new("two");
+    let folder = Folder::with_short_path("two");
     let rest = state_in(&folder, "");
     let mut plane = Plane::start(&BOTH).await;
     let first = Stoppable::start(plane.address, "", &rest).await;
@@ -259,7 +258,7 @@ async fn a_file_that_another_process_has_is_left_alone_and_taken_over_later() {
 /// An overlapping restart in an outage: only the state file has the resources.
 #[tokio::test]
 async fn a_file_that_the_process_before_closes_when_it_drains_is_waited_for() {
-    let folder = Folder::new("overlap");
+    let folder = Folder::with_short_path("overlap");
     let rest = state_in(&folder, "");
     let mut plane = Plane::start(&BOTH).await;
     let first = Stoppable::start(plane.address, "", &rest).await;
@@ -280,7 +279,7 @@ async fn a_file_that_the_process_before_closes_when_it_drains_is_waited_for() {
 
 #[tokio::test]
 async fn an_unusable_file_is_renamed_and_the_relay_starts_without_it() {
-    let folder = Folder::new("unusable");
+    let folder = Folder::with_short_path("unusable");
     let state = folder.0.join("state");
     std::fs::write(&state, "not a state file".repeat(100)).unwrap();
     let mut plane = Plane::start(&BOTH).await;
@@ -298,7 +297,7 @@ async fn an_unusable_file_is_renamed_and_the_relay_starts_without_it() {
 
 #[tokio::test]
 async fn a_disk_that_cannot_be_written_costs_the_state_and_nothing_else() {
-    let folder = Folder::new("readonly");
+    let folder = Folder::with_short_path("readonly");
     let rest = format!("views: {{key: [cluster]}}\nstate: {{path: {}}}\n", folder.0.join("missing/state").display());
     let mut plane = Plane::start(&BOTH).await;
     let relay = Stoppable::start(plane.address, "", &rest).await;
@@ -313,7 +312,7 @@ async fn a_disk_that_cannot_be_written_costs_the_state_and_nothing_else() {
 
 #[tokio::test]
 async fn secrets_are_written_only_with_a_key_and_a_view_that_lacks_its_secrets_is_not_used() {
-    let folder = Folder::new("secrets");
+    let folder = Folder::with_short_path("secrets");
     std::fs::write(folder.0.join("key"), [5; 32]).unwrap();
     let with_key = format!(", key: {}", folder.0.join("key").display());
     for (more, is_served) in [("", false), (", serve_without_secrets: true", true), (&with_key, true)] {
@@ -363,7 +362,7 @@ async fn secrets_are_written_only_with_a_key_and_a_view_that_lacks_its_secrets_i
 #[tokio::test]
 async fn a_view_that_is_too_old_is_served_without_readiness_or_not_at_all() {
     for (policy, ready, is_served) in [("serve", 200, true), ("not_ready", 503, true), ("refuse", 503, false)] {
-        let folder = Folder::new(&format!("old-{policy}"));
+        let folder = Folder::with_short_path(&format!("old-{policy}"));
         let rest = state_in(&folder, &format!(", max_age: 10ms, when_older: {policy}"));
         let mut plane = Plane::start(&BOTH).await;
         serve_and_stop(&mut plane, "", &rest).await;
@@ -382,7 +381,7 @@ async fn a_view_that_is_too_old_is_served_without_readiness_or_not_at_all() {
 
 #[tokio::test]
 async fn another_key_of_views_makes_other_views() {
-    let folder = Folder::new("other-key");
+    let folder = Folder::with_short_path("other-key");
     let rest = state_in(&folder, "");
     let mut plane = Plane::start(&BOTH).await;
     serve_and_stop(&mut plane, "", &rest).await;
@@ -404,7 +403,7 @@ async fn hears_of_the_server_first(client: &mut Client, address: SocketAddr) {
 
 #[tokio::test]
 async fn names_of_a_shared_authority_come_back_too_once_for_all_views() {
-    let folder = Folder::new("shared");
+    let folder = Folder::with_short_path("shared");
     let name = "xdstp://x/envoy.config.cluster.v3.Cluster/a";
     let mut plane = Plane::start(&BOTH).await;
     let first = start_shared(plane.address, &folder, "").await;
@@ -421,9 +420,8 @@ async fn names_of_a_shared_authority_come_back_too_once_for_all_views() {
         assert_eq!(client.sent().await.set, [name]);
         let now = std::time::UNIX_EPOCH.elapsed().unwrap().as_secs_f64();
         until("it is saved", async || {
-            let metrics = get(first.0.admin, "/metrics").await;
-            let current = metrics.lines().find_map(|line| line.strip_prefix("weir_state_current_timestamp_seconds "));
-            current.is_some_and(|at| at.parse::<f64>().unwrap() > now)
+            value_of(&get(first.0.admin, "/metrics").await, "weir_state_current_timestamp_seconds")
+                .is_some_and(|at| at > now)
         })
         .await;
     }
@@ -453,16 +451,17 @@ async fn start_shared(address: SocketAddr, folder: &Folder, more: &str) -> Stopp
     );
     let state = state_in(folder, more);
     let text = format!("listen: [{{address: '127.0.0.1:0'}}]\nadmin: {{address: '127.0.0.1:0'}}\n{upstream}\n{state}");
-    Stoppable::of(App::bind(Config::parse(Path::new("test.yaml"), &text).unwrap()).await.unwrap())
+    Stoppable::of(bind_with_brakes(Config::parse(Path::new("test.yaml"), &text).unwrap()).await.unwrap())
 }
 
 #[tokio::test]
 async fn what_a_brake_holds_is_held_by_the_next_process_and_does_not_start_anew() {
-    let folder = Folder::new("braked");
+    let folder = Folder::with_short_path("braked");
     let rest = state_in(&folder, "");
     let mut plane = Plane::start(&BOTH).await;
-    let start =
-        async |address: SocketAddr| Stoppable::of(App::bind(config(address, ", variant: sotw", &rest)).await.unwrap());
+    let start = async |address: SocketAddr| {
+        Stoppable::of(bind_with_brakes(config(address, ", variant: sotw", &rest)).await.unwrap())
+    };
     let held = async |relay: &Relay| -> serde_json::Value {
         serde_json::from_str(&get(relay.admin, "/brakes").await).unwrap()
     };
@@ -493,7 +492,7 @@ async fn what_a_brake_holds_is_held_by_the_next_process_and_does_not_start_anew(
 #[tokio::test]
 async fn what_was_saved_of_a_type_that_the_server_refuses_by_now_stays() {
     const OWN: &str = "type.googleapis.com/own.Type";
-    let folder = Folder::new("warm-refused");
+    let folder = Folder::with_short_path("warm-refused");
     let (rest, delta) = (state_in(&folder, ""), ", variant: delta");
     let mut plane = Plane::start(&BOTH).await;
     let first = Stoppable::start(plane.address, delta, &rest).await;

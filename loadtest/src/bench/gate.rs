@@ -11,6 +11,8 @@ use crate::report::Sample;
 pub struct Gate {
     /// The figure's name, which includes its unit: `cpu_us_per_delivery`.
     pub figure: String,
+    /// The subject that this is a limit for. `None`: the relay without TLS, and another build of it.
+    pub of: Option<Subject>,
     /// The subject by whose figure in the same repetition the relay's figure is divided. `None`: the figure itself is compared.
     pub against: Option<Subject>,
     /// The name of that subject's figure, if it differs.
@@ -54,11 +56,16 @@ pub enum Verdict {
 
 impl Gate {
     pub fn ratio(figure: &str, against: Subject, limit: f64) -> Self {
-        Self { figure: figure.into(), against: Some(against), base: None, free: 0.0, limit, stretch: None }
+        Self { figure: figure.into(), of: None, against: Some(against), base: None, free: 0.0, limit, stretch: None }
     }
 
     pub fn absolute(figure: &str, limit: f64) -> Self {
-        Self { figure: figure.into(), against: None, base: None, free: 0.0, limit, stretch: None }
+        Self { figure: figure.into(), of: None, against: None, base: None, free: 0.0, limit, stretch: None }
+    }
+
+    /// Makes this a limit for one subject alone.
+    pub fn of(self, subject: Subject) -> Self {
+        Self { of: Some(subject), ..self }
     }
 
     pub fn stretch(self, stretch: f64) -> Self {
@@ -71,6 +78,11 @@ impl Gate {
 
     pub fn base(self, figure: &str) -> Self {
         Self { base: Some(figure.into()), ..self }
+    }
+
+    /// Whether this is a limit for the subject.
+    pub fn is_for(&self, subject: Subject) -> bool {
+        self.of.map_or(matches!(subject, Subject::Relay | Subject::RelayB), |of| of == subject)
     }
 
     pub fn judge(&self, subject: Subject, samples: &[Sample]) -> GateResult {

@@ -49,13 +49,13 @@ impl Bench for Idle {
     fn gates(&self) -> Vec<Gate> {
         let name = Resources { kind: Kind::Endpoints, count: 0, size: 0 }.name(0).len();
         let kib = |bytes: usize| bytes as f64 / 1024.0;
-        let connection = Gate::ratio("rss_kib_each", Subject::PlainTonic, 0.95).stretch(0.8);
-        match self.added {
-            Added::SharedNames => vec![connection.free(kib(NAMES * 16))],
+        let limit = |limit| Gate::ratio("rss_kib_each", Subject::PlainTonic, limit);
+        vec![match self.added {
+            Added::SharedNames => limit(0.72).free(kib(NAMES * 16)),
             // Only these connections have these names, so the bodies of the names count too.
-            Added::OwnNames => vec![connection.free(kib(NAMES * (name + 250 + SIZE)))],
-            Added::Streams(_) => vec![Gate::ratio("rss_kib_each", Subject::PlainTonic, 0.4).stretch(0.25)],
-        }
+            Added::OwnNames => limit(0.95).stretch(0.8).free(kib(NAMES * (name + 250 + SIZE))),
+            Added::Streams(_) => limit(0.41).stretch(0.25),
+        }]
     }
 
     fn run<'a>(&'a self, subject: Subject, programs: &'a Programs) -> Running<'a> {

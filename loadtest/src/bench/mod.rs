@@ -1,7 +1,9 @@
 //! Benchmarks: they run the relay and its baselines in turn, as separate processes.
 
+mod apart;
 mod arrival;
 mod clients;
+mod connect;
 mod encode;
 mod encrypted;
 mod fanout;
@@ -13,6 +15,7 @@ mod mixed;
 mod neighbour;
 mod options;
 mod origin;
+mod own_thread;
 mod parameters;
 mod peers;
 mod reconnect;

@@ -1,28 +1,32 @@
-//! How a busy view affects other views: how long the first client of another view waits for its first response.
+//! How busy views affect other views: how long the first client of another view waits for its first response.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
-use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinHandle;
 
 use super::clients::{ClientOptions, Clients, Names};
 use super::gate::Gate;
+use super::own_thread::OwnThread;
 use super::size::show_size;
 use super::stage::Stage;
 use super::subject::{Setting, Subject};
 use super::{Bench, Kind, Programs, Resources, Running, Scene};
+use crate::link::Target;
 use crate::measure::{Latencies, raise_open_files};
 use crate::wire::Variant;
 
-/// A view that receives large updates in which every resource changes.
+/// Views that receive large updates in which every resource changes.
 #[derive(Debug, Clone)]
 pub struct LargeUpdates {
+    pub views: usize,
     pub resources: usize,
     /// Bytes of each resource.
     pub size: usize,
-    pub updates: u32,
+    /// How many clients with new views come meanwhile.
+    pub neighbours: usize,
 }
 
 /// A view whose SotW clients are sent a large set for each change.
@@ -37,8 +41,9 @@ pub struct LargeSets {
 
 impl Bench for LargeUpdates {
     fn name(&self) -> String {
-        let size = show_size(self.resources * self.size);
-        format!("neighbour: a view takes in {} updates of {size}, delta", self.updates)
+        let Self { views, resources, size, neighbours } = self;
+        let size = show_size(resources * size);
+        format!("neighbour: {neighbours} new views beside {views} that take in updates of {size}, delta")
     }
 
     fn subjects(&self) -> Vec<Subject> {
@@ -46,7 +51,7 @@ impl Bench for LargeUpdates {
     }
 
     fn gates(&self) -> Vec<Gate> {
-        vec![Gate::absolute("neighbour_p99_beside_by_alone", 3.0)]
+        vec![Gate::absolute("neighbour_p99_beside_by_direct", 3.0)]
     }
 
     fn run<'a>(&'a self, subject: Subject, programs: &'a Programs) -> Running<'a> {
@@ -56,27 +61,44 @@ impl Bench for LargeUpdates {
 
 impl LargeUpdates {
     async fn measure(&self, subject: Subject, programs: &Programs) -> anyhow::Result<Scene> {
-        raise_open_files(ALONE * 2)?;
+        raise_open_files(self.views)?;
         let last = self.resources;
         // One resource more, for the clients of the other views.
         let resources = Resources { kind: Kind::Endpoints, count: last + 1, size: self.size };
         let config = "limits: {message_bytes: 256MiB}";
         let setting = Setting { relay_config: config, ..Setting::of(resources) };
-        let mut stage = Stage::start(subject, setting, programs).await?;
+        let stage = Stage::start(subject, setting, programs).await?;
         let names: Names = Arc::new(move |_| (0..last).map(|index| resources.name(index)).collect());
-        let busy = Clients::storm(ClientOptions { names, ..stage.clients(1) }, last);
-        busy.reached().await?;
+        let of_view = |view: usize| {
+            let options = ClientOptions { names: names.clone(), cluster: format!("busy-{view}"), ..stage.clients(1) };
+            Clients::storm(options, last)
+        };
+        let busy: Vec<Clients> = (0..self.views).map(of_view).collect();
+        reached(&busy).await?;
         let neighbours = Neighbours::new(stage.clients(1), resources.name(last))?;
         let alone = neighbours.come(0, Until::Enough(ALONE)).await??;
-        let is_over = Arc::new(AtomicBool::new(false));
-        let beside = neighbours.come(ALONE, Until::Over(is_over.clone()));
-        for round in 1..=self.updates {
-            stage.round(&busy, round, 0..last).await?;
+        let beside = neighbours.come_by_turns(ALONE, self.neighbours, stage.origin.address.into());
+        for round in 1.. {
+            stage.origin.change(0..last, round, |start| busy.iter().for_each(|busy| busy.expect(round, last, start)));
+            reached(&busy).await?;
+            if beside.is_finished() {
+                break;
+            }
         }
-        is_over.store(true, Ordering::Relaxed);
-        let beside = beside.await??;
-        Ok(Scene::of(figures(&alone, &beside)))
+        let (beside, direct) = beside.await??;
+        let mut figures = figures(&alone, &beside);
+        figures.insert("neighbour_p99_direct_ms".into(), p99(&direct));
+        figures.insert("neighbour_p99_beside_by_direct".into(), p99(&beside) / p99(&direct));
+        Ok(Scene::of(figures))
     }
+}
+
+/// Waits until the clients of all views have reached their goal.
+async fn reached(views: &[Clients]) -> anyhow::Result<()> {
+    for clients in views {
+        clients.reached().await?;
+    }
+    Ok(())
 }
 
 impl Bench for LargeSets {
@@ -142,7 +164,7 @@ impl LargeSets {
 /// Clients that connect one after another for one name, each with a view of its own. They run on a thread of their own, so that they do not
 /// wait for the clients of the busy view.
 struct Neighbours {
-    runtime: Option<Runtime>,
+    thread: OwnThread,
     options: ClientOptions,
 }
 
@@ -153,20 +175,17 @@ enum Until {
 
 impl Neighbours {
     fn new(options: ClientOptions, name: String) -> anyhow::Result<Self> {
-        let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
         let names: Names = Arc::new(move |_| vec![name.clone()]);
-        Ok(Self { runtime: Some(runtime), options: ClientOptions { names, ..options } })
+        Ok(Self { thread: OwnThread::start()?, options: ClientOptions { names, ..options } })
     }
 
     /// Connects one client after another, at least one, and returns the times from connecting to the first response.
     fn come(&self, before: usize, until: Until) -> JoinHandle<anyhow::Result<Latencies>> {
         let options = self.options.clone();
-        let come = async move {
+        self.thread.spawn(async move {
             let mut latencies = Latencies::default();
             for done in 1.. {
-                let cluster = format!("neighbour-{}", before + done);
-                let client = Clients::storm(ClientOptions { cluster, ..options.clone() }, 1);
-                latencies.record(client.reached().await?);
+                latencies.record(first_response(&options, before + done).await?);
                 let is_enough = match &until {
                     Until::Enough(enough) => done >= *enough,
                     Until::Over(is_over) => is_over.load(Ordering::Relaxed),
@@ -176,30 +195,48 @@ impl Neighbours {
                 }
             }
             Ok(latencies)
-        };
-        match &self.runtime {
-            Some(runtime) => runtime.spawn(come),
-            None => tokio::spawn(come),
-        }
+        })
+    }
+
+    /// Connects this many clients one after another, and after each another one to the control plane itself. Returns the times of both.
+    fn come_by_turns(
+        &self,
+        before: usize,
+        count: usize,
+        origin: Target,
+    ) -> JoinHandle<anyhow::Result<(Latencies, Latencies)>> {
+        let options = self.options.clone();
+        let direct = ClientOptions { target: origin, tls: None, ..options.clone() };
+        self.thread.spawn(async move {
+            let mut latencies = (Latencies::default(), Latencies::default());
+            for number in before + 1..=before + count {
+                latencies.0.record(first_response(&options, number).await?);
+                latencies.1.record(first_response(&direct, number).await?);
+            }
+            Ok(latencies)
+        })
     }
 }
 
-impl Drop for Neighbours {
-    fn drop(&mut self) {
-        if let Some(runtime) = self.runtime.take() {
-            runtime.shutdown_background();
-        }
-    }
+/// Connects a client with a view of its own, and returns the time to its first response.
+async fn first_response(options: &ClientOptions, number: usize) -> anyhow::Result<Duration> {
+    let options = ClientOptions { cluster: format!("neighbour-{number}"), ..options.clone() };
+    let client = Clients::storm(options, 1);
+    client.reached().await
 }
 
 fn figures(alone: &Latencies, beside: &Latencies) -> BTreeMap<String, f64> {
-    let p99 = |latencies: &Latencies| latencies.percentile(99.0).as_secs_f64() * 1e3;
     BTreeMap::from([
         ("neighbour_p99_alone_ms".into(), p99(alone)),
         ("neighbour_p99_beside_ms".into(), p99(beside)),
         ("neighbour_p99_beside_by_alone".into(), p99(beside) / p99(alone)),
         ("neighbours_beside".into(), beside.count() as f64),
     ])
+}
+
+/// In milliseconds.
+fn p99(latencies: &Latencies) -> f64 {
+    latencies.percentile(99.0).as_secs_f64() * 1e3
 }
 
 const ALONE: usize = 200;

@@ -6,8 +6,8 @@ use clap::{Args, Subcommand};
 
 use super::Bench;
 use super::parameters::{
-    ColdArgs, FanoutArgs, FrontArgs, IdleArgs, IngestArgs, MixedArgs, NeighbourArgs, ReconnectArgs, RestartArgs,
-    ScaleClientsArgs, ScaleResourcesArgs, StallArgs, StormArgs,
+    ApartArgs, ColdArgs, ConnectArgs, FanoutArgs, FrontArgs, IdleArgs, IngestArgs, MixedArgs, NeighbourArgs,
+    ReconnectArgs, RestartArgs, ScaleClientsArgs, ScaleResourcesArgs, StallArgs, StormArgs,
 };
 use super::rows;
 use super::subject::Subject;
@@ -23,7 +23,7 @@ pub struct Options {
     /// Another build of the relay, which is measured beside the first
     #[arg(long, global = true, value_name = "PATH")]
     pub weir_b: Option<PathBuf>,
-    /// More configuration of the relay, such as `shards: 2`
+    /// More configuration of the relay, such as `shards: 0`
     #[arg(long, global = true, value_name = "YAML", default_value = "", hide_default_value = true)]
     pub relay_config: String,
     /// More configuration of the other one [default: none]
@@ -59,6 +59,8 @@ pub enum Command {
     Cold(ColdArgs),
     /// Clients that all connect at once to a server that has what they want
     Storm(StormArgs),
+    /// Clients of a small set that all connect at once, without TLS and with it
+    Connect(ConnectArgs),
     /// Memory of clients that wait [default: 2,000 connections, and 100 with 100 streams each]
     Idle(IdleArgs),
     /// Clients that stop reading while large changes go out
@@ -71,6 +73,8 @@ pub enum Command {
     Ingest(IngestArgs),
     /// A view beside another that is busy
     Neighbour(NeighbourArgs),
+    /// Changes to a view of few clients while others go to a view of many
+    Apart(ApartArgs),
     /// Clients that come back with what they have
     Reconnect(ReconnectArgs),
     /// Clients that come back with what they have to a relay that was restarted, in delta
@@ -121,12 +125,14 @@ impl Command {
             Self::Mixed(args) => args.benches(variant),
             Self::Cold(args) => args.benches(variant),
             Self::Storm(args) => args.benches(variant),
+            Self::Connect(args) => args.benches(variant),
             Self::Idle(args) => args.benches(variant),
             Self::Stall(args) => args.benches(variant),
             Self::ScaleResources(args) => args.benches(variant),
             Self::ScaleClients(args) => args.benches(variant),
             Self::Ingest(args) => args.benches(variant),
             Self::Neighbour(args) => args.benches(variant),
+            Self::Apart(args) => args.benches(variant),
             Self::Reconnect(args) => args.benches(variant),
             Self::Restart(args) => args.benches(variant),
             Self::Front(args) => args.benches(variant),

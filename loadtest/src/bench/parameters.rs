@@ -5,6 +5,8 @@ use std::time::Duration;
 use clap::Args;
 
 use super::Bench;
+use super::apart::Apart;
+use super::connect::Connect;
 use super::fanout::Fanout;
 use super::front::Front;
 use super::idle::{Added, Idle};
@@ -85,6 +87,17 @@ pub struct StormArgs {
 }
 
 #[derive(Debug, Args)]
+pub struct ConnectArgs {
+    #[arg(long, alias = "clients", default_value_t = 10_000)]
+    connections: usize,
+    #[arg(long, default_value_t = 3)]
+    resources: usize,
+    /// Bytes of each resource
+    #[arg(long, value_parser = parse_size, default_value = "1KiB")]
+    resource_size: usize,
+}
+
+#[derive(Debug, Args)]
 pub struct ColdArgs {
     #[arg(long, alias = "clients")]
     connections: Option<usize>,
@@ -108,6 +121,13 @@ impl StormArgs {
     pub fn benches(&self, variant: Variant) -> Benches {
         let Self { connections, resources, resource_size: size } = *self;
         boxed([Storm { variant, connections, resources, size, warm: true }])
+    }
+}
+
+impl ConnectArgs {
+    pub fn benches(&self, variant: Variant) -> Benches {
+        let Self { connections, resources, resource_size: size } = *self;
+        boxed([Connect { variant, connections, resources, size }])
     }
 }
 
@@ -231,16 +251,43 @@ pub struct NeighbourArgs {
     /// Clients of the large sets
     #[arg(long, alias = "clients", default_value_t = 300)]
     connections: usize,
+    /// Views that take in large updates
+    #[arg(long, default_value_t = 6)]
+    views: usize,
+    /// New views beside them
+    #[arg(long, default_value_t = 1000)]
+    neighbours: usize,
 }
 
 impl NeighbourArgs {
     /// Ignores `variant`: the large updates are delta, the large sets SotW.
     pub fn benches(&self, variant: Variant) -> Benches {
         let connections = self.connections;
+        let [views, neighbours] = [self.views, self.neighbours].map(|count| count.max(1));
         match variant {
-            Variant::Delta => boxed([LargeUpdates { resources: 1000, size: 37 << 10, updates: 6 }]),
+            Variant::Delta => boxed([LargeUpdates { views, resources: 1000, size: 37 << 10, neighbours }]),
             Variant::Sotw => boxed([LargeSets { connections, resources: 10_000, size: 100, rounds: 5 }]),
         }
+    }
+}
+
+#[derive(Debug, Args)]
+pub struct ApartArgs {
+    /// Clients of the large view
+    #[arg(long, alias = "clients", default_value_t = 10_000)]
+    connections: usize,
+    /// Clients of the small one
+    #[arg(long, default_value_t = 10)]
+    few: usize,
+    /// Changes for the large view
+    #[arg(long, default_value_t = 20)]
+    rounds: u32,
+}
+
+impl ApartArgs {
+    pub fn benches(&self, variant: Variant) -> Benches {
+        let Self { connections: many, few, rounds } = *self;
+        boxed([Apart { variant, many, few, rounds }])
     }
 }
 

@@ -1,5 +1,6 @@
 //! Runs benchmarks. A repetition measures each subject in turn, with a new process; then the next repetition begins.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -7,7 +8,7 @@ use anyhow::Context;
 
 use super::gate::Verdict;
 use super::options::Options;
-use super::subject::{Programs, Subject};
+use super::subject::Programs;
 use super::{Bench, Scene, peers};
 use crate::output;
 use crate::report::{self, Cell, Machine, Report, Sample};
@@ -83,10 +84,12 @@ pub async fn run(options: &Options, mut progress: impl FnMut(&str)) -> anyhow::R
 fn judge(bench: &dyn Bench, name: String, samples: Vec<Sample>) -> Cell {
     let band = bench.plausible();
     let off = band.and_then(|band| band.violated(&samples).map(|ratio| (band, ratio)));
-    let relays =
-        [Subject::Relay, Subject::RelayB].into_iter().filter(|relay| samples.iter().any(|s| s.subject == *relay));
-    let judged = relays.flat_map(|relay| bench.gates().into_iter().map(move |gate| (relay, gate)));
-    let mut gates: Vec<_> = judged.map(|(relay, gate)| gate.judge(relay, &samples)).collect();
+    let (measured, limits): (BTreeSet<_>, _) = (samples.iter().map(|sample| sample.subject).collect(), bench.gates());
+    let mut gates = Vec::new();
+    for subject in measured {
+        let limits = limits.iter().filter(|gate| gate.is_for(subject));
+        gates.extend(limits.map(|gate| gate.judge(subject, &samples)));
+    }
     if off.is_some() {
         gates
             .iter_mut()
@@ -123,7 +126,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::super::gate::{Gate, Plausible};
-    use super::super::{Programs, Running};
+    use super::super::{Running, Subject};
     use super::*;
 
     /// A benchmark that returns given figures.
@@ -160,6 +163,15 @@ mod tests {
         });
         let cell = judge(&Measured, "measured".into(), samples.into());
         Report { command: String::new(), machine: Machine::this(), cells: vec![cell] }.exit_code()
+    }
+
+    #[test]
+    fn a_gate_is_for_the_relay_and_its_other_build_or_for_the_subject_that_it_names() {
+        let gate = Gate::absolute("cpu", 1.0);
+        let subjects = [Subject::Relay, Subject::RelayB, Subject::RelayTls, Subject::RelayTlsShared, Subject::Floor];
+        assert_eq!(subjects.map(|subject| gate.is_for(subject)), [true, true, false, false, false]);
+        let named = gate.of(Subject::RelayTls);
+        assert_eq!(subjects.map(|subject| named.is_for(subject)), [false, false, true, false, false]);
     }
 
     #[test]

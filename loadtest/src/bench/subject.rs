@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use super::Resources;
 use super::encrypted::certificates;
 use crate::link::{Target, Tls};
-use crate::measure::Process;
+use crate::measure::{Polls, Process, metric, metrics};
 use crate::output;
 use crate::wire::Variant;
 
@@ -24,8 +24,12 @@ pub enum Subject {
     Relay,
     /// Another build of the relay, given by --weir-b
     RelayB,
+    /// The relay without threads for connections: `shards: 0`
+    RelayShared,
     /// The relay over TLS, with certificates on both sides
     RelayTls,
+    /// The same without threads for connections
+    RelayTlsShared,
     /// The relay over a Unix socket
     RelayUnix,
     /// Frames that were made before, without the logic of HTTP/2
@@ -51,7 +55,12 @@ pub enum Subject {
 
 impl Subject {
     fn is_relay(self) -> bool {
-        matches!(self, Self::Relay | Self::RelayB | Self::RelayTls | Self::RelayUnix)
+        self.is_shared() || matches!(self, Self::Relay | Self::RelayB | Self::RelayTls | Self::RelayUnix)
+    }
+
+    /// Whether the subject is the relay with `shards: 0`.
+    fn is_shared(self) -> bool {
+        matches!(self, Self::RelayShared | Self::RelayTlsShared)
     }
 
     /// Whether the subject needs go-control-plane.
@@ -65,7 +74,9 @@ impl std::fmt::Display for Subject {
         out.write_str(match self {
             Self::Relay => "relay",
             Self::RelayB => "relay-b",
+            Self::RelayShared => "relay-shared",
             Self::RelayTls => "relay-tls",
+            Self::RelayTlsShared => "relay-tls-shared",
             Self::RelayUnix => "relay-unix",
             Self::Floor => "floor",
             Self::PlainTonic => "plain-tonic",
@@ -94,6 +105,24 @@ pub struct Programs {
     pub folder: PathBuf,
 }
 
+impl Programs {
+    /// Returns the programs with the configuration of this subject as that of the relay.
+    fn configured(&self, subject: Subject) -> Self {
+        let relay_config = match subject {
+            Subject::RelayB => self.relay_b_config.clone(),
+            _ if subject.is_shared() => without_shards(&self.relay_config),
+            _ => self.relay_config.clone(),
+        };
+        Self { relay_config, ..self.clone() }
+    }
+}
+
+/// Returns this configuration with `shards: 0`, in place of another number.
+fn without_shards(config: &str) -> String {
+    let others = config.lines().filter(|line| !line.starts_with("shards:"));
+    others.chain(["shards: 0"]).collect::<Vec<_>>().join("\n")
+}
+
 /// What a subject serves, and where its upstream is.
 #[derive(Debug, Clone)]
 pub struct Setting {
@@ -104,6 +133,8 @@ pub struct Setting {
     pub origin: SocketAddr,
     /// Additional configuration of the relay for this benchmark.
     pub relay_config: &'static str,
+    /// Whether the relay has an admin address, for its metrics.
+    pub admin: bool,
     /// The variant of the relay's upstream stream.
     pub upstream: Variant,
 }
@@ -112,7 +143,8 @@ impl Setting {
     /// Returns the usual setting: delta on both sides.
     pub fn of(resources: Resources) -> Self {
         let origin = SocketAddr::from(([127, 0, 0, 1], 0));
-        Self { variant: Variant::Delta, resources, changed: 1, origin, relay_config: "", upstream: Variant::Delta }
+        let (variant, upstream) = (Variant::Delta, Variant::Delta);
+        Self { variant, resources, changed: 1, origin, relay_config: "", admin: false, upstream }
     }
 }
 
@@ -123,19 +155,21 @@ pub struct Server {
     /// The TLS settings for its clients, if they need TLS.
     pub tls: Option<Tls>,
     pub process: Process,
+    /// Where a relay has its metrics.
+    admin: Option<SocketAddr>,
     child: Child,
 }
 
 impl Server {
     pub fn start(subject: Subject, setting: &Setting, programs: &Programs) -> anyhow::Result<Self> {
         let (mut listener, mut tls) = (String::from("address: '127.0.0.1:0'"), None);
+        let programs = &programs.configured(subject);
         let mut command = match subject {
-            Subject::Relay => relay(&programs.weir, &listener, setting, programs)?,
+            Subject::Relay | Subject::RelayShared => relay(&programs.weir, &listener, setting, programs)?,
             Subject::RelayB => {
-                let other = Programs { relay_config: programs.relay_b_config.clone(), ..programs.clone() };
-                relay(programs.weir_b.as_deref().context("--weir-b is missing")?, &listener, setting, &other)?
+                relay(programs.weir_b.as_deref().context("--weir-b is missing")?, &listener, setting, programs)?
             }
-            Subject::RelayTls => {
+            Subject::RelayTls | Subject::RelayTlsShared => {
                 let (encrypted, of_clients) = certificates(&programs.folder)?;
                 tls = Some(of_clients);
                 listener = format!("{listener}, {encrypted}");
@@ -166,9 +200,26 @@ impl Server {
         };
         let process = Process::new(child.id());
         // From here on, dropping the handle kills the child.
-        let mut server = Self { subject, target: setting.origin.into(), tls, process: process?, child };
-        server.target = address(output).with_context(|| format!("{subject} does not say where it listens"))?;
+        let mut server = Self { subject, target: setting.origin.into(), tls, process: process?, admin: None, child };
+        let addresses = addresses(output).with_context(|| format!("{subject} does not say where it listens"))?;
+        (server.target, server.admin) = addresses;
         Ok(server)
+    }
+
+    /// Returns the polls that the relay has measured so far, if it measures any.
+    pub fn polls(&self) -> impl Future<Output = Option<Polls>> + Send + use<> {
+        let admin = self.admin;
+        async move { Polls::in_metrics(&metrics(admin?).await.ok()?).filter(|polls| polls.measured > 0) }
+    }
+
+    /// Returns how often the server has written to sockets. `None` if it is a relay whose metrics do not have that.
+    pub async fn writes(&self) -> anyhow::Result<Option<f64>> {
+        match self.admin {
+            // A relay writes with `send`, which the kernel does not count for the process.
+            Some(admin) => Ok(metric(&metrics(admin).await?, CLIENT_WRITES)),
+            None if self.subject.is_relay() => Ok(None),
+            None => Ok(Some(self.process.write_calls()? as f64)),
+        }
     }
 
     /// Tells the floor to begin a round.
@@ -185,8 +236,8 @@ impl Drop for Server {
     }
 }
 
-/// Finds the address in the program's output. A thread then keeps reading the output.
-fn address(output: Box<dyn Read + Send>) -> anyhow::Result<Target> {
+/// Finds the addresses for clients and operators in the program's output. A thread then keeps reading the output.
+fn addresses(output: Box<dyn Read + Send>) -> anyhow::Result<(Target, Option<SocketAddr>)> {
     #[allow(clippy::disallowed_methods, reason = "lines of a program that is starting")]
     let (sender, lines) = mpsc::channel();
     std::thread::spawn(move || {
@@ -200,7 +251,7 @@ fn address(output: Box<dyn Read + Send>) -> anyhow::Result<Target> {
     loop {
         let Ok(line) = lines.recv_timeout(START) else { bail!("it printed: {}", said.join("\n")) };
         match address_in(&line) {
-            Some(address) => return Ok(address),
+            Some(address) => return Ok((address, admin_in(&line))),
             None => said.push(line),
         }
     }
@@ -218,13 +269,20 @@ fn address_in(line: &str) -> Option<Target> {
     }
 }
 
+fn admin_in(line: &str) -> Option<SocketAddr> {
+    let (_, started) = line.split_once("weir started")?;
+    started.split_once(" admin=")?.1.split_whitespace().next()?.parse().ok()
+}
+
 fn relay(program: &Path, listener: &str, setting: &Setting, programs: &Programs) -> anyhow::Result<Command> {
     let path = programs.folder.join("relay.yaml");
+    let is_given = programs.relay_config.lines().any(|line| line.starts_with("admin:"));
+    let admin = if setting.admin && !is_given { "admin: {address: '127.0.0.1:0'}" } else { "" };
     let config = format!(
         "listen: [{{{listener}}}]\n\
          upstream: {{servers: [{{uri: 'http://{}', variant: {}, initial_set: one_response}}]}}\n\
          views: {{key: [cluster]}}\n\
-         {}\n{}\n",
+         {admin}\n{}\n{}\n",
         setting.origin, setting.upstream, setting.relay_config, programs.relay_config
     );
     std::fs::write(&path, config).with_context(|| format!("cannot write {}", path.display()))?;
@@ -268,6 +326,7 @@ fn this_program() -> anyhow::Result<Command> {
     Ok(command)
 }
 
+const CLIENT_WRITES: &str = "weir_client_writes_total";
 const START: Duration = Duration::from_secs(30);
 
 #[cfg(test)]
@@ -275,14 +334,26 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_shared_relay_has_no_other_number_of_shards() {
+        assert_eq!(without_shards(""), "shards: 0");
+        assert_eq!(without_shards("shards: 2\nlimits: {streams: 9}"), "limits: {streams: 9}\nshards: 0");
+    }
+
+    #[test]
     fn addresses_are_found_in_what_programs_print() {
         let log =
             "2026-11-21T10:00:00Z  INFO weir: weir started version=\"0.1.0\" listen=\"127.0.0.1:4011\" admin=\"\"";
         let tcp = |text: &str| text.parse().ok().map(Target::Tcp);
-        assert_eq!(address_in(log), tcp("127.0.0.1:4011"));
+        assert_eq!((address_in(log), admin_in(log)), (tcp("127.0.0.1:4011"), None));
+        let admin = |text: &str| admin_in(&format!("weir: weir started listen=\"x\" admin={text} probes=none"));
+        let seven = "127.0.0.1:7".parse::<SocketAddr>().ok();
+        assert_eq!(["127.0.0.1:7", "\"127.0.0.1:7\""].map(admin), [seven; 2]);
         assert_eq!(address_in("listening 127.0.0.1:7"), tcp("127.0.0.1:7"));
         let unix = Some(Target::Unix(Path::new("/tmp/relay.sock").into()));
         assert_eq!(address_in("weir: weir started listen=\"unix:/tmp/relay.sock\""), unix);
         assert_eq!(address_in("INFO weir: view created"), None);
+        let admin = "weir: weir started listen=\"127.0.0.1:4011\" admin=127.0.0.1:4012 servers=\"\"";
+        assert_eq!((address_in(admin), admin_in(admin)), (tcp("127.0.0.1:4011"), "127.0.0.1:4012".parse().ok()));
+        assert_eq!((admin_in(log), admin_in("listening 127.0.0.1:7")), (None, None));
     }
 }

@@ -1,22 +1,20 @@
-//! Whether the admin address answers, and which limits it reports as reached.
+//! Whether the admin address answers, and what it counts: limits that were reached, and polls.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use anyhow::Context;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
 use tokio::time::{sleep, timeout};
 
 use super::times::{Phases, Time};
+use crate::measure::{Polls, metrics, page};
 
 /// Requests `/healthz` again and again, until the future is dropped.
 pub async fn probe(probes: SocketAddr, phases: Phases) {
     loop {
         let phase = phases.current();
         let start = Instant::now();
-        match timeout(LIMIT, get(probes, "/healthz")).await {
+        match timeout(LIMIT, page(probes, "/healthz")).await {
             Ok(Ok(_)) => phase.record(Time::Health, start.elapsed()),
             Ok(Err(error)) => phase.problem(format!("/healthz: {error:#}")),
             Err(_) => phase.problem(format!("/healthz: nothing in {LIMIT:?}")),
@@ -25,10 +23,22 @@ pub async fn probe(probes: SocketAddr, phases: Phases) {
     }
 }
 
-/// Returns how often each limit was reached; empty if the server counts none.
-pub async fn limits(admin: SocketAddr) -> anyhow::Result<BTreeMap<String, u64>> {
-    let text = timeout(LIMIT, get(admin, "/metrics")).await.context("no metrics in time")??;
-    Ok(limits_in(&text))
+/// What a server counts.
+#[derive(Debug, Default)]
+pub struct Counted {
+    /// How often each limit was reached; empty if the server counts none.
+    pub limits: BTreeMap<String, u64>,
+    /// The polls that it measures, if it does.
+    pub polls: Option<Polls>,
+}
+
+/// Returns what the server has counted. Nothing, if its address is not known or does not answer.
+pub async fn counted(admin: Option<SocketAddr>) -> Counted {
+    let Some(admin) = admin else { return Counted::default() };
+    match metrics(admin).await {
+        Ok(text) => Counted { limits: limits_in(&text), polls: Polls::in_metrics(&text) },
+        Err(_) => Counted::default(),
+    }
 }
 
 fn limits_in(metrics: &str) -> BTreeMap<String, u64> {
@@ -37,18 +47,6 @@ fn limits_in(metrics: &str) -> BTreeMap<String, u64> {
         Some((limit.to_owned(), value.trim().parse::<f64>().ok()? as u64))
     };
     metrics.lines().filter_map(of).filter(|(_, value)| *value > 0).collect()
-}
-
-async fn get(address: SocketAddr, path: &str) -> anyhow::Result<String> {
-    let mut socket = TcpStream::connect(address).await?;
-    let request = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n");
-    socket.write_all(request.as_bytes()).await?;
-    let mut response = Vec::new();
-    socket.read_to_end(&mut response).await?;
-    let response = String::from_utf8_lossy(&response).into_owned();
-    let status = response.split_whitespace().nth(1).unwrap_or("nothing");
-    anyhow::ensure!(status == "200", "status {status}");
-    Ok(response)
 }
 
 const LIMIT: Duration = Duration::from_secs(5);

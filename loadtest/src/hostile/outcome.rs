@@ -10,6 +10,7 @@ use super::behaviour::Behaviour;
 use super::container::Contained;
 use super::offender::Done;
 use super::times::{Figures, Percentiles};
+use crate::measure::Polls;
 use crate::report::{Machine, short};
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -42,6 +43,9 @@ pub struct Outcome {
     pub forged_lines: Option<u64>,
     /// How often limits were reached, as the server counts them.
     pub limits: BTreeMap<String, u64>,
+    /// The polls from the beginning of the behaviour on, if the server measures polls.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub polls: Option<Polls>,
     /// Why the behaviour failed; empty if it passed.
     pub failures: Vec<String>,
 }
@@ -101,6 +105,10 @@ impl Outcome {
         if let Some(lines) = self.forged_lines.filter(|lines| *lines > 0) {
             self.failures.push(format!("{lines} forged lines in the log"));
         }
+        if let Some(polls) = self.polls.filter(|polls| polls.measured >= POLLS && polls.long_percent() > LONG_POLLS) {
+            let Polls { measured, long } = polls;
+            self.failures.push(format!("{long} of {measured} polls took over 1 ms; {LONG_POLLS} % may"));
+        }
         if self.recovered_after.is_none() {
             let mut why: Vec<_> = self.after.problems.keys().cloned().collect();
             why.extend(
@@ -151,6 +159,10 @@ const LOG: u64 = 16 << 20;
 /// A p99 of changes up to these milliseconds passes in any case, and so does one up to `TIMES` the p99 from before.
 const CHANGE: f64 = 50.0;
 const TIMES: f64 = 10.0;
+/// How many polls have to be measured for a judgement.
+const POLLS: u64 = 10_000;
+/// The percentage of polls that may take over a millisecond.
+const LONG_POLLS: f64 = 0.1;
 /// Milliseconds in which `/healthz` has to answer.
 const HEALTH: f64 = 1000.0;
 
@@ -176,6 +188,7 @@ mod tests {
             log_bytes: Some(1 << 20),
             forged_lines: Some(0),
             limits: BTreeMap::new(),
+            polls: None,
             failures: Vec::new(),
         }
     }
@@ -209,6 +222,10 @@ mod tests {
         assert_eq!(failures(|outcome| outcome.log_bytes = Some(17 << 20)), ["17 MiB of log, over 16 MiB"]);
         assert_eq!(failures(|outcome| outcome.forged_lines = Some(2)), ["2 forged lines in the log"]);
         assert!(failures(|outcome| outcome.recovered_after = None)[0].starts_with("not as before after 60 s"));
+        let polls = |measured, long| move |outcome: &mut Outcome| outcome.polls = Some(Polls { measured, long });
+        assert_eq!(failures(polls(10_000, 11)), ["11 of 10000 polls took over 1 ms; 0.1 % may"]);
+        assert!(failures(polls(10_000, 10)).is_empty());
+        assert!(failures(polls(9_999, 500)).is_empty(), "too few to judge");
     }
 
     /// Returns percentiles with these values.

@@ -9,7 +9,7 @@ use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 
 use super::behaviour::Behaviour;
 use super::container::Container;
-use super::health;
+use super::health::{self, Counted};
 use super::options::Options;
 use super::outcome::{Bounds, Memory, Outcome, Report};
 use super::stage::Stage;
@@ -59,7 +59,7 @@ async fn play(options: &Options, behaviour: Behaviour) -> anyhow::Result<Outcome
     sleep(options.before()).await;
     let memory_before = rss(stage.process)?;
     let peak = Peak::start(stage.process, options.weir.is_some());
-    let log_before = stage.log_bytes();
+    let (log_before, polls_before) = (stage.log_bytes(), health::counted(stage.admin).await.polls);
 
     let during = stage.phases.begin();
     let began = Instant::now();
@@ -75,10 +75,7 @@ async fn play(options: &Options, behaviour: Behaviour) -> anyhow::Result<Outcome
         (Some(before), Ok(Some(after))) => Some(Memory { before, peak: peak.stop(), after }),
         _ => None,
     };
-    let limits = match stage.admin {
-        Some(admin) => health::limits(admin).await.unwrap_or_default(),
-        None => Default::default(),
-    };
+    let Counted { limits, polls } = health::counted(stage.admin).await;
     let mut outcome = Outcome {
         behaviour,
         seconds: (ended - began).as_secs_f64(),
@@ -92,6 +89,7 @@ async fn play(options: &Options, behaviour: Behaviour) -> anyhow::Result<Outcome
         log_bytes: stage.log_bytes().map(|bytes| bytes - log_before.unwrap_or_default()),
         forged_lines: stage.forged_lines(),
         limits,
+        polls: polls.map(|polls| polls.since(polls_before.unwrap_or_default())),
         failures: Vec::new(),
     };
     outcome.judge(bounds);

@@ -68,6 +68,10 @@ fn row(out: &mut fmt::Formatter, outcome: &Outcome) -> fmt::Result {
     outcome.log_bytes.map_or(Ok(()), |bytes| write!(out, "; {} MiB of log", mib(bytes)))?;
     let contained = outcome.contained.map(|counted| mib(counted.peak));
     contained.map_or(Ok(()), |peak| write!(out, "; at most {peak} MiB in its control group"))?;
+    let polls = outcome.polls.filter(|polls| polls.measured > 0);
+    polls.map_or(Ok(()), |polls| {
+        write!(out, "; {} polls measured, {} % over 1 ms", polls.measured, short(polls.long_percent()))
+    })?;
     writeln!(out)?;
     done.ends.iter().try_for_each(|(why, count)| writeln!(out, "  {count} x ended: {why}"))?;
     outcome.limits.iter().try_for_each(|(limit, count)| writeln!(out, "  {count} x limit {limit}"))

@@ -5,13 +5,17 @@ use std::fmt::Write;
 use tokio::runtime::Handle;
 
 use crate::config::{Config, size_text};
+use crate::downstream::default_shards;
 use crate::memory::costs;
+use crate::open_files;
 
 pub(super) fn report(config: &Config) -> String {
     let budget = &config.views.memory;
     let mut rows = vec![("limits.memory", budget.to_string())];
     rows.push(("worker threads", Handle::current().metrics().num_workers().to_string()));
     let (view, downstream) = (&config.views.protocol.view, &config.downstream);
+    let shards = downstream.shards.unwrap_or_else(|| default_shards(open_files::raised_limit()));
+    rows.push(("shards", shards.to_string()));
     let rest = config.rest.as_ref().map_or(0, |rest| rest.response_bytes);
     for (key, bytes) in [
         ("limits.cached_bytes", view.cached_bytes),

@@ -45,11 +45,11 @@ section! {
         drain: Located<Drain>, applies(AtOnce);
         /// What happens when this file changes.
         reload: Located<Reload>, applies(AtOnce);
-        /// Threads on which connections of clients live, each with a runtime of its own. 0: connections share the worker threads with all else.
+        /// Threads on which connections of clients live. Without it, one for each processor. 0: connections share the worker threads with all else.
         ///
-        /// A new connection goes to the thread with the fewest connections and streams, after its TLS handshake if it has one, and stays there.
-        /// At most 256.
-        shards: Setting<Count> = 0, applies(Restart);
+        /// Each has a runtime of its own. A new connection goes to the thread with the fewest connections and streams, after its TLS handshake if
+        /// it has one, and stays there. At most 256. See [shards](#shards).
+        shards: Option<Located<Count>>, applies(Restart), absent("one for each processor, at most 256"), example("4");
         /// If no worker thread gets on for this long, /healthz fails, and systemd gets no more `WATCHDOG=1`. 0s: never.
         ///
         /// See [watchdog](operations.md#watchdog).

@@ -28,7 +28,8 @@ views: {idle_timeout: 14s}
     let drain = config.drain;
     assert_eq!(seconds([drain.delay, drain.grace, drain.spread, drain.reload_spread]), [1, 2, 3, 5]);
     assert_eq!((drain.bytes_per_second, config.reload.watch), (4 << 10, true));
-    assert_eq!((seconds(config.watchdog), config.downstream.shards), (vec![26], 27));
+    assert_eq!((seconds(config.watchdog), config.downstream.shards), (vec![26], Some(27)));
+    assert_eq!(parse(START).unwrap().downstream.shards, None, "as many as there are processors where it runs");
     let clients = &config.downstream;
     assert_eq!(seconds([clients.age.age, clients.age.grace]), [6, 2], "the grace is that of draining");
     assert_eq!((clients.control_plane.as_str(), clients.v2), ("me", true));

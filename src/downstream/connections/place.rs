@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
+use tokio::runtime::Handle;
 use tokio::sync::{Notify, OnceCell, SetOnce};
 use tokio::time::Instant;
 
@@ -18,6 +19,7 @@ use super::unused::{Turn, Use};
 use super::{Closed, Connections};
 use crate::downstream::judged_clients::{Entered, JudgedClient};
 use crate::downstream::lifetime::{Age, AgeLimit, Lifetime};
+use crate::downstream::opening_turns::Opener;
 use crate::downstream::pace::Pace;
 use crate::downstream::refusal::Refusal;
 use crate::downstream::sent_ahead::SentAhead;
@@ -65,6 +67,8 @@ pub(super) enum Decision {
 
 struct Streams {
     open: usize,
+    /// How many have been opened so far.
+    opened: usize,
     usage: Use,
     /// When the connection may be closed for another one, while it has no stream.
     turn: Option<Turn>,
@@ -89,7 +93,14 @@ impl ConnectionPlace {
             accepted: Instant::now(),
             decision: OnceCell::new_with(decision),
             crowded: OnceLock::new(),
-            streams: Mutex::new(Streams { open: 0, usage: Use::Nothing, turn: None, permit, unread_until: None }),
+            streams: Mutex::new(Streams {
+                open: 0,
+                opened: 0,
+                usage: Use::Nothing,
+                turn: None,
+                permit,
+                unread_until: None,
+            }),
             pace,
             quota: OnceLock::new(),
             charge: OnceLock::new(),
@@ -176,6 +187,21 @@ impl ConnectionPlace {
         let _ = self.shard.set(shard); // once for each connection
     }
 
+    /// Returns what lets the connection be read in turn with others of its shard, if it lives on one.
+    pub(in crate::downstream) fn opener(&self) -> Option<Opener> {
+        self.shard.get().map(|shard| shard.openings().enter())
+    }
+
+    /// Returns where load reports of this connection are handled, if it lives on a shard.
+    pub(in crate::downstream) fn loads_runtime(&self) -> Option<&Handle> {
+        self.shard.get().map(OnShard::loads)
+    }
+
+    /// Returns how many streams it has opened so far.
+    pub(in crate::downstream) fn opened(&self) -> usize {
+        self.lock().opened
+    }
+
     /// Returns what ends the streams of this connection.
     pub(in crate::downstream) fn lifetime(&self) -> Lifetime {
         Lifetime { judged: self.judged(), age: self.age() }
@@ -189,6 +215,7 @@ impl ConnectionPlace {
     pub(in crate::downstream) fn open_stream(self: &Arc<Self>) -> OpenStream {
         let mut streams = self.lock();
         streams.open += 1;
+        streams.opened = streams.opened.saturating_add(1);
         if streams.open == 1 {
             self.note_used(&mut streams, Use::Requests);
             let _ = self.first.set(()); // unless it was an earlier one

@@ -90,6 +90,12 @@ impl SharedMessages {
         message
     }
 
+    /// Whether there is a message with the parts of this reply already.
+    pub(crate) fn has(&self, reply: &Reply, variant: Variant) -> bool {
+        let hash = hash_of(reply, variant);
+        is_for_all(reply) && lock(&self.shards[hash as usize % SHARDS]).message(hash, reply, variant).is_some()
+    }
+
     /// Returns one piece of a message.
     pub(super) fn piece(&self, message: &SharedMessage, at: usize) -> Bytes {
         let Some((cut, slot)) = message.cuts.get(at).zip(message.pieces.get(at)) else { return Bytes::new() };
@@ -136,13 +142,16 @@ impl SharedMessage {
 }
 
 impl Shard {
+    /// Returns the message for one more client.
     fn find(&self, hash: u64, reply: &Reply, variant: Variant) -> Option<Arc<SharedMessage>> {
-        let found = self.by_hash.get(&hash)?.upgrade()?;
-        if !found.message.has_same_parts(reply, variant) {
-            return None;
-        }
+        let found = self.message(hash, reply, variant)?;
         found.clients.fetch_add(1, Ordering::Relaxed);
         Some(found)
+    }
+
+    fn message(&self, hash: u64, reply: &Reply, variant: Variant) -> Option<Arc<SharedMessage>> {
+        let found = self.by_hash.get(&hash)?.upgrade()?;
+        found.message.has_same_parts(reply, variant).then_some(found)
     }
 
     fn insert(&mut self, hash: u64, message: &Arc<SharedMessage>) {

@@ -37,6 +37,7 @@ use super::incomplete::Inbound;
 use crate::compression::{Compression, GZIP};
 use crate::log_pace::LogPace;
 use crate::memory::costs;
+use crate::relay::heavy::HEAVY;
 use crate::relay::traces::{POLL, SpanIds, SpanRecord, SpanTime};
 use crate::relay::{
     ClientInfo, KeyHeaders, SessionGuard, SessionHandle, UnfitHeaders, ViewQuota, Views, fetch_reply, glance_at_reply,
@@ -158,7 +159,7 @@ impl RestService {
     }
 
     async fn respond(
-        &self,
+        self: &Arc<Self>,
         request: Request<Incoming>,
         poll: Poll,
         path: &str,
@@ -196,7 +197,7 @@ impl RestService {
         }
     }
 
-    async fn handle(&self, request: Request<Incoming>, poll: Poll) -> Result<Answer, Rejection> {
+    async fn handle(self: &Arc<Self>, request: Request<Incoming>, poll: Poll) -> Result<Answer, Rejection> {
         let (head, body) = request.into_parts();
         let limit = poll.message_bytes.min(LONGEST_POLL);
         let path = request::check_head(&head, poll.v2, limit)?;
@@ -206,24 +207,36 @@ impl RestService {
         let body = request::inflated(&head, body.map_err(|_| late())??, limit, &mut incomplete).await?;
         let request = incomplete.during(self.parse(body)).await.map_err(request::too_many)??;
         drop(incomplete);
-        self.find(request, path, poll).await
+        let has_many = request.resource_names.len() >= HEAVY;
+        let finding = Box::pin(self.clone().find(request, path, poll));
+        // On a shard there is no thread that would run the other connections meanwhile.
+        match has_many && shared_runtime::is_elsewhere() {
+            true => shared_runtime::run(finding).await.unwrap_or_else(|| Err(Rejection::unavailable(STOPPING))),
+            false => finding.await,
+        }
     }
 
     async fn parse(&self, body: Bytes) -> Result<DiscoveryRequest, Rejection> {
-        if body.len() <= LARGE {
+        let most = if shared_runtime::is_elsewhere() { LARGE_ON_SHARD } else { LARGE };
+        if body.len() <= most {
             return request::parse(&body, &(self.transcoder)());
         }
         // A parsed request takes many times the memory of its text, so at most as many as there are processors are parsed at a time.
         let Ok(_place) = self.places.acquire().await else {
-            return Err(Rejection::unavailable("the relay is shutting down"));
+            return Err(Rejection::unavailable(STOPPING));
         };
         let transcoder = self.transcoder.clone();
         let parsing = shared_runtime::spawn_blocking(move || request::parse(&body, &transcoder()));
-        parsing.await.unwrap_or_else(|_| Err(Rejection::unavailable("the relay is shutting down")))
+        parsing.await.unwrap_or_else(|_| Err(Rejection::unavailable(STOPPING)))
     }
 
     /// Fetches once, and again after each change until the long poll ends.
-    async fn find(&self, request: DiscoveryRequest, path: RestPath, mut poll: Poll) -> Result<Answer, Rejection> {
+    async fn find(
+        self: Arc<Self>,
+        request: DiscoveryRequest,
+        path: RestPath,
+        mut poll: Poll,
+    ) -> Result<Answer, Rejection> {
         let (requested, held) = (asked_for(&request.resource_names), request.version_info.clone());
         let until = Instant::now() + self.options.long_poll;
         let mut is_first = true;
@@ -354,10 +367,13 @@ fn json(status: StatusCode, body: Bytes) -> Response<Bytes> {
 }
 
 const NOT_YET: &str = "resource not available yet; retry";
+const STOPPING: &str = "the relay is shutting down";
 /// The time limit for the body of a request.
 const BODY: Duration = Duration::from_secs(30);
 /// Longer requests are parsed off the serving threads. An Envoy's node takes some 60 kB.
 const LARGE: usize = 256 << 10;
+/// The same on a shard, where nothing else runs meanwhile.
+const LARGE_ON_SHARD: usize = 64 << 10;
 /// The maximum for a poll: a node and names. No known client sends more.
 const LONGEST_POLL: usize = 4 << 20;
 /// The pause between two fetches of a long poll.

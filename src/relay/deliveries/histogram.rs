@@ -35,37 +35,64 @@ impl Writers {
     }
 }
 
+/// The upper bounds of buckets, in microseconds.
+pub(crate) type Bounds = [u64; 16];
+
 /// Counts times by bucket.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Histogram {
+    bounds: &'static Bounds,
     /// The last bucket is for times above all bounds.
     buckets: [AtomicU64; BOUNDS.len() + 1],
     microseconds: AtomicU64,
 }
 
 /// The counts of a histogram, or of several.
-#[derive(Debug, Default, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct HistogramCounts {
+    bounds: &'static Bounds,
     buckets: [u64; BOUNDS.len() + 1],
     microseconds: u64,
 }
 
+impl Default for Histogram {
+    fn default() -> Self {
+        Self::with_bounds(&BOUNDS)
+    }
+}
+
+impl Default for HistogramCounts {
+    fn default() -> Self {
+        Self::with_bounds(&BOUNDS)
+    }
+}
+
 impl Histogram {
+    /// Returns one with other buckets than most.
+    pub(crate) fn with_bounds(bounds: &'static Bounds) -> Self {
+        Self { bounds, buckets: Default::default(), microseconds: AtomicU64::new(0) }
+    }
+
     pub(crate) fn observe(&self, time: Duration, writers: Writers) {
         let microseconds = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
-        let bucket = BOUNDS.partition_point(|bound| *bound < microseconds);
+        let bucket = self.bounds.partition_point(|bound| *bound < microseconds);
         writers.add(&self.buckets[bucket], 1);
         writers.add(&self.microseconds, microseconds);
     }
 
     pub(crate) fn counts(&self) -> HistogramCounts {
-        let mut counts = HistogramCounts::default();
+        let mut counts = HistogramCounts::with_bounds(self.bounds);
         counts.add(self);
         counts
     }
 }
 
 impl HistogramCounts {
+    fn with_bounds(bounds: &'static Bounds) -> Self {
+        Self { bounds, buckets: Default::default(), microseconds: 0 }
+    }
+
+    /// Adds the counts of a histogram with the same buckets.
     pub(super) fn add(&mut self, other: &Histogram) {
         for (sum, count) in self.buckets.iter_mut().zip(&other.buckets) {
             *sum += count.load(Ordering::Relaxed);
@@ -84,13 +111,12 @@ impl HistogramCounts {
 
     /// Returns each bucket's upper bound in seconds, `None` for the last, and how many times are in it.
     pub(crate) fn buckets(&self) -> impl Iterator<Item = (Option<f64>, u64)> {
-        let bounds = BOUNDS.iter().map(|bound| Some(*bound as f64 / 1e6)).chain([None]);
+        let bounds = self.bounds.iter().map(|bound| Some(*bound as f64 / 1e6)).chain([None]);
         bounds.zip(self.buckets)
     }
 }
 
-/// In microseconds.
-const BOUNDS: [u64; 16] = [
+const BOUNDS: Bounds = [
     500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 500_000, 1_000_000, 2_500_000, 5_000_000,
     10_000_000, 30_000_000, 60_000_000,
 ];

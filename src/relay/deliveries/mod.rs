@@ -4,6 +4,7 @@
 //! shards share the last one.
 
 mod histogram;
+mod thread_counter;
 mod waits;
 
 use std::collections::BTreeSet;
@@ -15,7 +16,8 @@ use weir_core::protocol::moment::Moment;
 use weir_core::protocol::session::{AnswerEffect, ReplyLag};
 use weir_core::xds::{Type, TypeTable};
 
-pub(crate) use self::histogram::{Histogram, HistogramCounts, Writers};
+pub(crate) use self::histogram::{Bounds, Histogram, HistogramCounts, Writers};
+pub(crate) use self::thread_counter::ThreadCounter;
 use self::waits::Waits;
 use super::clock::Clock;
 
@@ -80,9 +82,8 @@ impl Deliveries {
     pub(crate) fn new(table: &TypeTable, clock: Clock) -> Self {
         let mut types: Box<[Type]> = table.names().map(|name| table.resolve(name)).collect();
         types.sort_by_key(Type::is_v2); // those in use are found first
-        let shards = 2 * std::thread::available_parallelism().map_or(1, usize::from).min(MAX_WORKERS) + OTHERS;
         let shard = || Shard((0..=types.len()).map(|_| OnceLock::new()).collect());
-        Self { shards: (0..shards).map(|_| shard()).collect(), types, clock }
+        Self { shards: (0..thread_places()).map(|_| shard()).collect(), types, clock }
     }
 
     /// Returns where the counts of a type are.
@@ -153,9 +154,8 @@ impl Deliveries {
     }
 
     fn of(&self, place: TypePlace) -> (&TypeCounters, Writers) {
-        let (thread, last) = (this_thread(), self.shards.len() - 1);
-        let writers = if thread < last { Writers::One } else { Writers::Many };
-        (self.shards[thread.min(last)].0[place.0].get_or_init(Box::default), writers)
+        let (shard, writers) = own_place(self.shards.len());
+        (self.shards[shard].0[place.0].get_or_init(Box::default), writers)
     }
 }
 
@@ -171,6 +171,17 @@ impl LagCounts {
         self.change.add(&other.change);
         self.request.add(&other.request);
     }
+}
+
+/// Returns how many places there are for what threads count, each on its own, except for the last.
+fn thread_places() -> usize {
+    2 * std::thread::available_parallelism().map_or(1, usize::from).min(MAX_WORKERS) + OTHERS
+}
+
+/// Returns which of so many places this thread has, and who writes there: threads beyond their number share the last one.
+fn own_place(places: usize) -> (usize, Writers) {
+    let (thread, last) = (this_thread(), places - 1);
+    (thread.min(last), if thread < last { Writers::One } else { Writers::Many })
 }
 
 /// Returns the number of this thread among those that count. It is the least number that is free, since threads come and go.

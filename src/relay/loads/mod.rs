@@ -29,7 +29,6 @@ use super::clock::Clock;
 use super::key_headers::KeyHeaders;
 use super::views::{ViewQuota, Views};
 use crate::memory::costs;
-use crate::shared_runtime;
 
 /// What happens to the reports of clients (LRS-11).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -227,7 +226,7 @@ impl Loads {
         })?;
         if let Some(running) = made {
             let connector = self.connector.clone();
-            shared_runtime::spawn(running.run(connector));
+            tokio::spawn(running.run(connector)); // it lives as long as the runtime of load reports
         }
         Ok(member)
     }

@@ -6,7 +6,8 @@ use std::sync::{Arc, MutexGuard};
 use std::task::Waker;
 
 use tokio::sync::oneshot;
-use weir_core::protocol::session::{CloseReason, Estimate, Session, Step};
+use tokio::time::Instant;
+use weir_core::protocol::session::{CloseReason, Estimate, FetchResult, Session, Step};
 use weir_core::protocol::view::LeaseAccess as _;
 
 use super::SessionHandle;
@@ -79,21 +80,23 @@ impl SessionThread {
 }
 
 /// Lets another thread make the next step of a session with so many names, but no reply of about `limit` bytes or more. `begins` is called just
-/// before. From then on the waker is woken if anything comes that the step may not know.
+/// before. From then on the waker is woken if anything comes that the step may not know. Returns what `then` makes of the step on that thread; `None`
+/// if that has panicked.
 ///
 /// A task waits for the thread: nobody polls a body while its client takes nothing, and the turn would be kept from all others.
-pub(crate) async fn step_apart(
+pub(crate) async fn step_apart<T: Send + 'static>(
     handle: Arc<SessionHandle>,
     names: usize,
     limit: usize,
     waker: Waker,
     begins: impl FnOnce() + Send + 'static,
-) -> Result<Step, Unmade> {
+    then: impl FnOnce(&SessionHandle, Result<Step, Unmade>) -> T + Send + 'static,
+) -> Option<T> {
     let shard = handle.place.shard.clone();
     let step = move |handle: &SessionHandle| {
         begins();
         handle.waker.register(&waker); // what came before is in the snapshot or the inbox, which the step reads
-        handle.step_below(limit, usize::MAX)
+        then(handle, handle.step_below(limit, usize::MAX))
     };
     let (mut tell, told) = oneshot::channel();
     let making = async move {
@@ -108,7 +111,7 @@ pub(crate) async fn step_apart(
         Some(shard) => shard.spawn(making),
         None => drop(shared_runtime::spawn(making)),
     }
-    told.await.unwrap_or(Ok(Step::End(CloseReason::ViewFailed))) // the step has panicked
+    told.await.ok()
 }
 
 /// Locks a session and reads its inbox. If heavy work has begun with it just now, this thread runs other tasks meanwhile.
@@ -117,6 +120,14 @@ pub(super) fn lock(handle: &SessionHandle) -> MutexGuard<'_, Session> {
         let names = if handle.session.is_apart() { HEAVY } else { 0 };
         beside_others(names, || handle.session.lock())
     })
+}
+
+/// Lets another thread fetch for a session with so many names; see [`SessionHandle::fetch_below`]. From `last` on the reply is made of what is known.
+pub(super) async fn fetch_apart(handle: &SessionHandle, names: usize, waker: Waker, last: Instant) -> FetchResult {
+    let Some(handle) = handle.itself.upgrade() else { return FetchResult::End(CloseReason::ViewFailed) }; // it is being dropped
+    let thread = SessionThread::free(&handle, HeavyKind::Reply, names).await;
+    let fetch = move |handle: &SessionHandle| handle.fetch_below(usize::MAX, &waker, Instant::now() >= last);
+    thread.begin(fetch).await.unwrap_or(FetchResult::Unknown) // no session has so many names
 }
 
 /// Returns how many names have changed since the session was last locked. Who locks it next has to note each of them.

@@ -273,19 +273,27 @@ impl SessionHandle {
         self.session.lock().report().is_current(&newest, version, self.place.clock.now())
     }
 
-    /// Like [`Self::poll`], for a client that is sent one reply. `at_last`: the reply is made of what is known.
-    fn poll_fetch(&self, waker: &std::task::Waker, at_last: bool) -> FetchResult {
+    /// Like [`Self::poll`], for a client that is sent one reply. `at_last`: the reply is made of what is known. `Err`: nothing is done, since the
+    /// session has so many names, at least `many`.
+    fn fetch_below(&self, many: usize, waker: &std::task::Waker, at_last: bool) -> Result<FetchResult, usize> {
         self.waker.register(waker);
         if self.place.commands.is_closed() {
-            return FetchResult::End(CloseReason::ViewFailed);
+            return Ok(FetchResult::End(CloseReason::ViewFailed));
         }
         let now = self.place.clock.now();
         let newest = self.place.published.newest();
+        let unread = self.session.unread_names();
+        if unread >= many {
+            return Err(unread);
+        }
         let mut session = self.session.lock();
-        let names = session.report().pending_names();
-        let fetched = beside_others(names, || session.fetch(&newest, &mut &*self.place.published, now, at_last));
+        let names = session.report().kept_names().names; // all of them are visited, pending or not
+        if names >= many {
+            return Err(names);
+        }
+        let fetched = session.fetch(&newest, &mut &*self.place.published, now, at_last);
         self.forward_claims(&mut session);
-        fetched
+        Ok(fetched)
     }
 
     /// Returns the time limit of a fetch, unless its transport sets another.

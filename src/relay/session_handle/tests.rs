@@ -238,7 +238,7 @@ fn polled(bench: &Bench) -> Result<Step, Unmade> {
 
 /// Lets another thread make the next step.
 fn step(bench: &Bench, waker: &Waker) -> impl Future<Output = Result<Step, Unmade>> + use<> {
-    step_apart(bench.handle.clone(), HEAVY, usize::MAX, waker.clone(), || {})
+    step_apart(bench.handle.clone(), HEAVY, usize::MAX, waker.clone(), || {}, |_, step| step)
 }
 
 #[tokio::test]
@@ -248,6 +248,31 @@ async fn another_thread_visits_many_names_and_few_are_visited_at_once() {
     assert!(matches!(polled(&many), Err(Unmade::ManyNames(HEAVY))));
     assert!(matches!(step(&many, Waker::noop()).await, Ok(Step::Idle(_))));
     assert!(matches!(polled(&many), Ok(Step::Idle(_))), "they are visited");
+}
+
+/// Otherwise a poll would hold up all other connections of its thread.
+#[tokio::test]
+async fn another_thread_fetches_many_names_and_what_comes_meanwhile_is_not_missed() {
+    let few = with_names(HEAVY - 1);
+    let at_once = fetch_reply(&few.handle, Duration::ZERO).now_or_never();
+    assert!(matches!(at_once, Some(FetchResult::Unknown | FetchResult::Reply(_))), "{at_once:?}");
+
+    let mut bench = with_names(HEAVY);
+    let threads = heavy::all_threads(HeavyKind::Reply, HEAVY).await;
+    let handle = bench.handle.clone();
+    let mut fetching = Box::pin(fetch_reply(&handle, Duration::from_secs(600)));
+    assert!(fetching.as_mut().now_or_never().is_none() && !handle.session.is_apart(), "it waits for a thread");
+    let session = handle.session.lock();
+    drop(threads);
+    while !handle.session.is_apart() {
+        assert!(fetching.as_mut().now_or_never().is_none());
+        std::thread::yield_now();
+    }
+    bench.commands.close(); // the view has failed, which wakes its sessions
+    handle.notify(Notice::InterestApplied);
+    drop(session);
+    let fetched = tokio::time::timeout(Duration::from_secs(20), fetching).await;
+    assert!(matches!(fetched, Ok(FetchResult::End(CloseReason::ViewFailed))), "{fetched:?}");
 }
 
 #[tokio::test]
@@ -339,7 +364,7 @@ async fn a_large_reply_with_many_names_waits_for_its_turn_before_it_is_made() {
     bench.handle.place.published.replace(view.snapshot());
     let limit = HEAVY * 512;
     assert!(matches!(bench.handle.poll_below(limit, Waker::noop()), Err(Unmade::Large(_))));
-    let below = step_apart(bench.handle.clone(), HEAVY, limit, Waker::noop().clone(), || {});
+    let below = step_apart(bench.handle.clone(), HEAVY, limit, Waker::noop().clone(), || {}, |_, step| step);
     assert!(matches!(below.await, Err(Unmade::Large(_))), "nor is it made apart");
     assert!(matches!(polled(&bench), Err(Unmade::ManyNames(HEAVY))));
     assert!(matches!(step(&bench, Waker::noop()).await, Ok(Step::Reply(_))));

@@ -3,33 +3,43 @@
 
 use std::pin::pin;
 use std::sync::Arc;
-use std::task::{Poll, ready};
+use std::task::{Poll, Wake, Waker, ready};
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep, timeout_at};
 use weir_core::protocol::session::{FetchResult, Step};
 
 use super::Notice;
 use super::SessionHandle;
+use super::apart::fetch_apart;
 use super::transit::Blocker;
+use crate::relay::heavy::HEAVY;
 
-/// Returns one reply to the request once everything in it is known, and at the latest when `timeout` is over.
+/// Keeps in mind that a session was woken, also while another thread works with it.
+#[derive(Default)]
+struct News(Notify);
+
+impl Wake for News {
+    fn wake(self: Arc<Self>) {
+        self.0.notify_one();
+    }
+}
+
+/// Returns one reply to the request once everything in it is known, and at the latest when `timeout` is over. If it has many names, another thread
+/// makes it.
 pub(crate) async fn fetch_reply(handle: &SessionHandle, timeout: Duration) -> FetchResult {
-    let last = Instant::now() + timeout;
-    let mut sleep = pin!(sleep_until(last));
-    std::future::poll_fn(|cx| {
-        loop {
-            match handle.poll_fetch(cx.waker(), Instant::now() >= last) {
-                FetchResult::Waiting(until) => {
-                    let until = until.map_or(last, |until| handle.clock().instant(until).min(last));
-                    sleep.as_mut().reset(until);
-                    ready!(sleep.as_mut().poll(cx));
-                }
-                fetched => return Poll::Ready(fetched),
-            }
-        }
-    })
-    .await
+    let (last, news) = (Instant::now() + timeout, Arc::<News>::default());
+    let waker = Waker::from(news.clone());
+    loop {
+        let fetched = match handle.fetch_below(HEAVY, &waker, Instant::now() >= last) {
+            Ok(fetched) => fetched,
+            Err(names) => Box::pin(fetch_apart(handle, names, waker.clone(), last)).await,
+        };
+        let FetchResult::Waiting(until) = fetched else { return fetched };
+        let until = until.map_or(last, |until| handle.clock().instant(until).min(last));
+        let _ = timeout_at(until, news.0.notified()).await; // in both cases it is time to fetch again
+    }
 }
 
 /// Waits until there is something to send beyond what the client has received.

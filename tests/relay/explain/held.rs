@@ -57,7 +57,7 @@ async fn what_is_held_after_an_outage_is_said() {
     let mut plane = Plane::start(&[Variant::Delta]).await;
     let rest = "views: {key: [cluster]}\nbrakes: {after_outage: 1h}\n";
     let more = ", variant: delta, backoff: {initial: 10ms, max: 10ms}";
-    let relay = run(App::bind(config(plane.address, more, rest)).await.unwrap(), std::future::pending());
+    let relay = run(bind_with_brakes(config(plane.address, more, rest)).await.unwrap(), std::future::pending());
     let mut client = Client::connect(relay.address, Variant::Delta).await;
     client.ask(CDS, &[], Some("web"));
     let stream = plane.stream().await;
@@ -80,7 +80,7 @@ async fn what_is_held_after_an_outage_is_said() {
 async fn what_a_brake_holds_is_said() {
     let mut plane = Plane::start(&[Variant::Delta]).await;
     let rest = "views: {key: [cluster]}\nbrakes: {share: 30, count: 2, window: 10m, grace: 1h, empty_grace: 1h}\n";
-    let app = App::bind(config(plane.address, ", variant: delta", rest)).await.unwrap();
+    let app = bind_with_brakes(config(plane.address, ", variant: delta", rest)).await.unwrap();
     let relay = run(app, std::future::pending());
     let mut client = Client::connect(relay.address, Variant::Delta).await;
     client.ask(CDS, &[], Some("web"));

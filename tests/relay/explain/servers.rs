@@ -1,7 +1,7 @@
 //! What the servers have sent for a name, and whether they are reachable.
 
-use super::super::unix::Folder;
 use super::*;
+use weir_testkit::folder::Folder;
 
 #[tokio::test]
 async fn a_name_that_was_requested_is_waited_for_until_its_server_speaks_or_is_silent() {
@@ -84,18 +84,11 @@ async fn a_server_that_is_unreachable_while_all_is_cached_is_said_to_be() {
 
 #[tokio::test]
 async fn what_comes_from_disk_is_said_to() {
-    let folder = Folder::new("explain-disk");
+    let folder = Folder::with_short_path("explain-disk");
     let state = format!("state: {{path: {}}}\ndrain: {{grace: 0s, spread: 0s}}\n", folder.0.join("state").display());
     let (relay, plane, _stream, client, sent) = two_clusters(&state).await;
     client.ack(CDS, &[], &sent);
-    until("the set is settled", async || get(relay.admin, "/upstreams").await.contains("\"settled\"")).await;
-    let settled = std::time::UNIX_EPOCH.elapsed().unwrap().as_secs_f64();
-    until("everything is saved", async || {
-        let metrics = get(relay.admin, "/metrics").await;
-        let current = metrics.lines().find_map(|line| line.strip_prefix("weir_state_current_timestamp_seconds "));
-        current.is_some_and(|at| at.parse::<f64>().unwrap() > settled)
-    })
-    .await;
+    crate::warm_start::is_saved(&relay).await;
     let address = plane.kill().await;
     drop(relay);
     let config = || config(address, ", variant: delta", &format!("views: {{key: [cluster]}}\n{state}"));

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::ConnectionPlace;
 use crate::downstream::connections::groups::{GroupStream, TooManyStreams};
-use crate::downstream::shards::OnShard;
+use crate::downstream::shards::StreamOnShard;
 use crate::memory::Charge;
 
 /// Counts a stream for as long as it exists.
@@ -14,7 +14,7 @@ pub(in crate::downstream) struct OpenStream {
     pub(super) of_identity: Result<Option<GroupStream>, TooManyStreams>,
     pub(super) _charge: Option<Charge>,
     /// Its part in what the shard of its connection has.
-    pub(super) _shard: Option<OnShard>,
+    pub(super) _shard: Option<StreamOnShard>,
 }
 
 impl OpenStream {

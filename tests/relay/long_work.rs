@@ -1,0 +1,87 @@
+//! Clients of a shard whose requests, replies and polls have thousands of names: other threads work on them, and each name is served.
+
+use std::collections::BTreeSet;
+
+use serde_json::json;
+
+use super::client::node;
+use super::poller::{CLUSTERS, Poller};
+use super::services::fetch;
+use super::*;
+
+const NAMES: usize = 3000;
+const ON_ONE_SHARD: &str = "views: {key: [cluster]}\nrest: {timeout: 1m}\nlimits: {fetch_timeout: 1m}\nshards: 1\n";
+const FETCH: &str = "/envoy.service.cluster.v3.ClusterDiscoveryService/FetchClusters";
+
+/// Responds to each stream with all clusters that it requests by name.
+async fn give_what_is_requested(mut plane: Plane) {
+    while let Some(mut stream) = plane.streams.recv().await {
+        tokio::spawn(async move {
+            let (mut version, mut given) = (0, 0);
+            while let Some(Request::Sotw(request)) = stream.requests.recv().await {
+                if request.resource_names.len() > given {
+                    (version, given) = (version + 1, request.resource_names.len());
+                    let of_name = |name: &String| rest::cluster(name, "1");
+                    stream.respond(&Response::Sotw(DiscoveryResponse {
+                        version_info: version.to_string(),
+                        resources: request.resource_names.iter().map(of_name).collect(),
+                        type_url: request.type_url,
+                        nonce: version.to_string(),
+                        ..Default::default()
+                    }));
+                }
+            }
+        });
+    }
+}
+
+#[tokio::test]
+async fn polls_and_fetches_of_thousands_of_names_are_answered() {
+    let _turn = super::HEAVY.lock().await;
+    let plane = Plane::start(&BOTH).await;
+    let config = config(plane.address, ", variant: sotw", ON_ONE_SHARD);
+    let relay = run(crate::bind(config).await.unwrap(), std::future::pending());
+    tokio::spawn(give_what_is_requested(plane));
+    let names: Vec<_> = (0..NAMES).map(|number| format!("c{number}")).collect();
+
+    let request = DiscoveryRequest { node: node("fetches"), resource_names: names.clone(), ..Default::default() };
+    assert_eq!(fetch(&relay, FETCH, request).await.unwrap().resources.len(), NAMES);
+
+    let mut poller = Poller::connect(relay.address).await;
+    for _ in 0..2 {
+        let answer = poller.poll(CLUSTERS, "polls", json!({"resource_names": names})).await;
+        assert_eq!(answer.clusters().len(), NAMES);
+    }
+}
+
+/// Another thread encodes such a reply, unless a client is sent the same already.
+#[tokio::test]
+async fn a_set_of_thousands_of_resources_is_sent_to_each_client() {
+    let _turn = super::HEAVY.lock().await;
+    let names: Vec<_> = (0..NAMES).map(|number| format!("c{number}")).collect();
+    let set = |content| names.iter().map(|name| (name.as_str(), content)).collect::<Vec<_>>();
+    let all: BTreeSet<_> = names.iter().cloned().collect();
+    for variant in BOTH {
+        let mut plane = Plane::start(&BOTH).await;
+        let config = config(plane.address, ", variant: sotw", ON_ONE_SHARD);
+        let relay = run(crate::bind(config).await.unwrap(), std::future::pending());
+        let mut clients = Vec::new();
+        for _ in 0..3 {
+            let client = Client::connect(relay.address, variant).await;
+            client.ask(CDS, &[], Some("web"));
+            clients.push(client);
+        }
+        let stream = plane.stream().await;
+        for version in ["1", "2"] {
+            say(&stream, version, &set(version), &[], &[]);
+            for client in &mut clients {
+                let mut received = BTreeSet::new();
+                while received != all {
+                    let sent = client.sent().await;
+                    client.ack(CDS, &[], &sent);
+                    received.extend(sent.set);
+                }
+            }
+        }
+    }
+}
