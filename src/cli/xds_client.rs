@@ -9,7 +9,7 @@ use weir_core::protocol::session::Variant;
 use weir_core::protocol::sources::StreamId;
 
 use super::query_state::{Change, QueryState};
-use crate::relay::{Connector, Link, LinkEvent, LinkId, LinkReport};
+use crate::relay::{Connector, Link, LinkEvent, LinkId, LinkReport, ReportReceiver, report_channel};
 use crate::upstream::{AdsConnector, AdsServer};
 
 /// The question of a stream: responses go in, changes and requests come out.
@@ -33,7 +33,7 @@ impl Query for QueryState {
 
 pub(super) struct Client<Q = QueryState> {
     query: Q,
-    reports: mpsc::Receiver<LinkReport>,
+    reports: ReportReceiver<LinkReport>,
     requests: Option<mpsc::Sender<Request>>,
     /// Requests that are not sent yet. No response is read before they are sent.
     unsent: VecDeque<Request>,
@@ -58,7 +58,7 @@ pub(super) enum Event {
 
 impl<Q: Query> Client<Q> {
     pub(crate) fn start(server: AdsServer, query: Q) -> Self {
-        let (sender, reports) = mpsc::channel(1);
+        let (sender, reports) = report_channel(1);
         let turns = server.variant.is_none();
         let id = LinkId { stream: StreamId { server: 0, at: 0 }, serial: 0 };
         let link = Link {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker, ready};
 
-use weir_core::protocol::session::Step;
+use weir_core::protocol::session::{CloseReason, Step};
 
 use super::encode::SharedMessages;
 use super::encoded::Encoded;
@@ -60,7 +60,11 @@ impl Making {
                 other => NextStep::Made(other),
             })
         };
-        Self { step: Box::pin(step_apart(handle, names, limit, waker, begins, encode)), news }
+        let step = async move {
+            let made = step_apart(handle, names, limit, waker, begins, encode).await;
+            made.unwrap_or(Ok(NextStep::Made(Step::End(CloseReason::ViewFailed)))) // making it has panicked
+        };
+        Self { step: Box::pin(step), news }
     }
 
     /// Returns the step; `None` if there was nothing to send, and something new has come since.
@@ -79,8 +83,6 @@ impl News {
 
 #[cfg(test)]
 mod tests {
-    use weir_core::protocol::session::CloseReason;
-
     use super::*;
     use crate::downstream::body::tests::Woken;
 

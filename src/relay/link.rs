@@ -18,6 +18,7 @@ use weir_core::protocol::view::Completeness;
 use weir_core::xds::{Authority, Name};
 
 use super::key_headers::KeyHeaders;
+use super::link_channel::ReportSender;
 use super::redaction::Redaction;
 use super::response_reader::{ResponseReader, Turn};
 use crate::compression::{InflateError, Inflater};
@@ -51,7 +52,7 @@ pub struct Link {
     /// The headers of the view's clients that the server is shown.
     pub headers: KeyHeaders,
     /// Where events are sent. The link ends when the receiver is dropped.
-    pub reports: mpsc::Sender<LinkReport>,
+    pub reports: ReportSender<LinkReport>,
     /// Reads responses for the view. Without it, they are reported unread.
     pub reader: Option<ResponseReader>,
     /// The link follows a stream that was ended to be opened again. A server that still has that stream may refuse this one.
@@ -224,7 +225,7 @@ pub struct TypeTrial {
     /// The types that are requested, and how.
     pub trial: Trial,
     /// Where its end is reported.
-    pub reports: mpsc::Sender<LinkReport>,
+    pub reports: ReportSender<LinkReport>,
 }
 
 impl LinkEvent {

@@ -20,6 +20,7 @@ use self::open_link::{EndingLink, OpenLink};
 pub(super) use self::open_link::{LinkFacts, OpenState, StreamEnds};
 use super::key_headers::KeyHeaders;
 use super::link::{AbortOnDrop, Link, LinkEvent, LinkId, LinkReport, SharedConnector, TypeTrial};
+use super::link_channel::{Read, ReportReceiver, ReportSender, report_channel};
 use super::reopenings::Reopenings;
 use super::report::{ServerMetrics, Totals};
 use super::response_reader::ResponseReaders;
@@ -39,8 +40,8 @@ pub(super) struct Links {
     last_responses: BTreeMap<usize, SystemTime>,
     /// Distinguishes a link from an earlier one of the same stream, whose last events may still be queued.
     serial: u64,
-    reports: mpsc::Receiver<LinkReport>,
-    report_to: mpsc::Sender<LinkReport>,
+    reports: ReportReceiver<LinkReport>,
+    report_to: ReportSender<LinkReport>,
     readers: ResponseReaders,
     reopenings: Reopenings,
     log: Arc<ServerLog>,
@@ -54,7 +55,7 @@ pub(super) struct Links {
 impl Links {
     pub(crate) fn none(shared: &Shared, view_id: Arc<str>, tenant: Option<Arc<str>>, headers: KeyHeaders) -> Self {
         // The channel is short, so that a stream reads as fast as the view task applies.
-        let (report_to, reports) = mpsc::channel(4);
+        let (report_to, reports) = report_channel(4);
         let (open, ending, totals, unreported, last_responses, reopenings) = Default::default();
         Self {
             connectors: shared.connectors.clone(),
@@ -87,23 +88,23 @@ impl Links {
 
     /// Waits for a report. None: a request has room now, or a stream may be opened again. It changes no link, so it may be cancelled
     /// anywhere.
-    pub(crate) async fn next(&mut self) -> Option<LinkReport> {
+    pub(crate) async fn next(&mut self) -> Option<Read<LinkReport>> {
         let room = room_on(self.blocked());
         tokio::select! {
-            Some(report) = self.reports.recv() => Some(report),
+            Some(report) = self.reports.next() => Some(report),
             () = room => None,
             () = self.reopenings.granted() => None,
         }
     }
 
     /// Returns a report that has already arrived.
-    pub(crate) fn try_next(&mut self) -> Option<LinkReport> {
-        self.reports.try_recv().ok()
+    pub(crate) fn try_next(&mut self) -> Option<Read<LinkReport>> {
+        self.reports.try_next()
     }
 
-    /// Whether no report has arrived.
-    pub(crate) fn has_none(&self) -> bool {
-        self.reports.is_empty()
+    /// Returns until when all that links have reported has been read.
+    pub(crate) fn read_until(&self) -> Instant {
+        self.reports.read_until()
     }
 
     /// Returns the name of a server in reports, by its place in the plan.

@@ -78,13 +78,13 @@ mod tests {
     use bytes::Bytes;
     use futures_util::FutureExt;
     use prost::Message;
-    use tokio::sync::mpsc;
     use weir_core::proto::Any;
     use weir_core::proto::discovery::DiscoveryResponse;
     use weir_core::protocol::session::Variant;
     use weir_core::protocol::sources::StreamId;
 
-    use super::super::link::{Link, LinkEvent, LinkId};
+    use super::super::link::{Link, LinkEvent, LinkId, LinkReport};
+    use super::super::link_channel::{ReportReceiver, report_channel};
     use super::*;
 
     const CDS: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
@@ -108,8 +108,8 @@ mod tests {
         ResponseReaders { turns: Arc::new(Semaphore::new(turns)), ..shared }
     }
 
-    fn link(readers: &ResponseReaders) -> (Link, mpsc::Receiver<super::super::link::LinkReport>) {
-        let (reports, receiver) = mpsc::channel(4);
+    fn link(readers: &ResponseReaders) -> (Link, ReportReceiver<LinkReport>) {
+        let (reports, receiver) = report_channel(4);
         let id = LinkId { stream: StreamId { server: 0, at: 0 }, serial: 0 };
         (
             Link {
@@ -149,7 +149,7 @@ mod tests {
         let ((one, mut reports), (other, _others)) = (link(&readers), link(&readers));
         let first = one.read(response(2 * LARGE)).await.unwrap();
         assert!(
-            matches!(reports.try_recv().unwrap().event, LinkEvent::Receiving),
+            matches!(reports.try_next().unwrap().report.event, LinkEvent::Receiving),
             "so that it is not taken for silent"
         );
         let mut second = Box::pin(other.read(response(2 * LARGE)));

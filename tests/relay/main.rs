@@ -37,6 +37,7 @@ mod files;
 mod first_answer;
 mod flock;
 mod health;
+mod heavy_beside;
 mod holder;
 mod hung_files;
 mod identity;

@@ -25,12 +25,12 @@ async fn end_of(client: &mut Client) -> Option<tonic::Status> {
     tokio::time::timeout(Duration::from_millis(300), responses.message()).await.ok()?.err()
 }
 
-async fn series(relay: &Relay, name: &str) -> usize {
+pub(super) async fn series(relay: &Relay, name: &str) -> usize {
     metric(relay, name).await as usize
 }
 
 /// Waits until the bytes charged to clients satisfy a condition.
-async fn charged(relay: &Relay, are_meant: impl Fn(usize) -> bool) {
+pub(super) async fn charged(relay: &Relay, are_meant: impl Fn(usize) -> bool) {
     let charged = async || are_meant(series(relay, "weir_memory_charged_bytes{to=\"clients\"}").await);
     until("so much is charged", charged).await;
 }

@@ -28,7 +28,7 @@ resources:
 ";
 
 /// Workloads belong to the tenant of their namespace. A relay may state the tenant `pay`.
-const RULES: &str = "views: {key: [cluster, tenant]}
+pub(super) const RULES: &str = "views: {key: [cluster, tenant]}
 permissions:
 - name: workloads
   identities: [{spiffe: 'spiffe://prod/ns/{tenant}/*'}]
@@ -44,7 +44,7 @@ permissions:
 ";
 
 /// A relay in front of files or servers, and the authorities that sign certificates.
-struct World {
+pub(super) struct World {
     relay: Relay,
     folder: Folder,
     own: Authority,
@@ -64,7 +64,7 @@ impl World {
         .0
     }
 
-    async fn start_beside(
+    pub(super) async fn start_beside(
         folder: Folder,
         own: Authority,
         prod: Authority,
@@ -81,7 +81,7 @@ impl World {
         (Self { relay: run(app, std::future::pending()), folder, own, prod }, permissions)
     }
 
-    fn workload(&self, tenant: &str) -> Identity {
+    pub(super) fn workload(&self, tenant: &str) -> Identity {
         self.prod.sign_uris(&[&format!("spiffe://prod/ns/{tenant}/web")], NOTHING)
     }
 
@@ -99,7 +99,7 @@ impl World {
     }
 
     /// Opens a stream of either variant.
-    async fn client(&self, identity: Option<&Identity>, variant: Variant) -> Client {
+    pub(super) async fn client(&self, identity: Option<&Identity>, variant: Variant) -> Client {
         Client::over_as(self.connection(identity).await, variant).await.expect("no stream")
     }
 }

@@ -9,10 +9,9 @@ use rustls::pki_types::PrivateKeyDer;
 use rustls::pki_types::pem::PemObject;
 use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, ServerConfig, SupportedProtocolVersion, version};
-use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use weir::config::Config;
-use weir::relay::{Link, LinkEvent, LinkId, LinkReport, SharedConnector};
+use weir::relay::{Link, LinkEvent, LinkId, LinkReport, ReportReceiver, SharedConnector, report_channel};
 use weir::transcode::Transcoder;
 use weir::upstream::{AdsConnector, RestConnector, SourcePlan};
 use weir_core::protocol::sources::StreamId;
@@ -65,7 +64,7 @@ pub(super) fn server_config(
 /// One link that the edge keeps open, with its events.
 struct Opened {
     task: JoinHandle<()>,
-    reports: mpsc::Receiver<LinkReport>,
+    reports: ReportReceiver<LinkReport>,
 }
 
 impl Drop for Opened {
@@ -89,7 +88,7 @@ impl Opened {
             }
             server => Arc::new(AdsConnector::new(server.ads().unwrap().clone())),
         };
-        let (sender, reports) = mpsc::channel(64);
+        let (sender, reports) = report_channel(64);
         let id = LinkId { stream: StreamId { server: 0, at: 0 }, serial: 0 };
         Self {
             task: connector.start(Link {

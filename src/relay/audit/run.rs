@@ -18,6 +18,7 @@ use crate::memory::{Charge, costs};
 use crate::relay::command::{Command, ask};
 use crate::relay::inspection::{AuditSubject, AuditedSide, are_shown_and_present, audited_side};
 use crate::relay::link::{AbortOnDrop, Link, LinkEvent, LinkId, LinkReport};
+use crate::relay::link_channel::{ReportReceiver, report_channel};
 use crate::relay::shared::Shared;
 use crate::transcode::Descriptors;
 
@@ -77,7 +78,7 @@ pub(super) struct Audit<'a> {
     comparisons: Comparisons,
     streams: BTreeMap<StreamId, OpenStream>,
     _links: Vec<AbortOnDrop>,
-    reports: mpsc::Receiver<LinkReport>,
+    reports: ReportReceiver<LinkReport>,
     charge: Charge,
 }
 
@@ -102,7 +103,7 @@ impl<'a> Audit<'a> {
         let (variant, server, now) = (offer.variant, offer.server, shared.clock.now());
         let most_bytes = offer.bytes.saturating_mul(MOST_TIMES).saturating_add(MOST_MORE);
         let member = MemberStream::new(node.encoded(), (variant, &*quirks), offer.wanted, &shared.table, options, now);
-        let (report_to, reports) = mpsc::channel(4);
+        let (report_to, reports) = report_channel(4);
         let links = member.streams().into_iter().map(|stream| {
             let link = Link {
                 id: LinkId { stream, serial: 0 },
@@ -156,7 +157,8 @@ impl<'a> Audit<'a> {
                     return AuditEnd::Unfinished(why);
                 }
             }
-            let lasts = now.saturating_duration_since(began);
+            // What has come and waits to be read is no silence.
+            let lasts = self.reports.read_until().saturating_duration_since(began);
             if !was_complete && lasts >= ANSWERS_WITHIN {
                 return AuditEnd::Unfinished(Unfinished::Silent);
             }
@@ -186,7 +188,7 @@ impl<'a> Audit<'a> {
     /// Runs timers, and sends what is to be requested.
     fn step(&mut self) -> Option<Unfinished> {
         let now = self.shared.clock.now();
-        self.member.on_time(now);
+        self.member.on_time(self.shared.clock.moment(self.reports.read_until()));
         for (id, stream) in &mut self.streams {
             if self.member.take_liveness_call(*id) {
                 stream.life.notify_one();

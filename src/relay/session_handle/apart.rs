@@ -2,15 +2,18 @@
 //! body wait for the session without keeping their thread.
 
 use std::future::Future;
-use std::sync::Arc;
+use std::sync::{Arc, MutexGuard};
 use std::task::Waker;
 
+use tokio::sync::oneshot;
 use tokio::time::Instant;
-use weir_core::protocol::session::{CloseReason, Estimate, FetchResult, Step};
+use weir_core::protocol::session::{CloseReason, Estimate, FetchResult, Session, Step};
 use weir_core::protocol::view::LeaseAccess as _;
 
 use super::SessionHandle;
-use crate::relay::heavy::{HEAVY, HeavyKind, ThreadApart};
+use super::locked::NotLocked;
+use crate::relay::heavy::{HEAVY, HeavyKind, ThreadApart, beside_others};
+use crate::shared_runtime;
 
 /// Why no step was made.
 #[derive(Debug)]
@@ -19,7 +22,7 @@ pub(crate) enum Unmade {
     Large(Estimate),
     /// It concerns about so many names, so that [`step_apart`] is to make it.
     ManyNames(usize),
-    /// Another thread works with the session. The waker is woken when it has done so.
+    /// Another thread has the session locked. The waker is woken when it has done its work.
     Busy,
 }
 
@@ -27,9 +30,10 @@ pub(crate) enum Unmade {
 struct Apart(Arc<SessionHandle>);
 
 impl Apart {
-    /// Returns `None` if another thread works with the session already.
-    fn begin(handle: &Arc<SessionHandle>) -> Option<Self> {
-        handle.session.begin_apart().then(|| Self(handle.clone()))
+    /// Waits until no other thread works with the session.
+    async fn begin(handle: &Arc<SessionHandle>) -> Self {
+        handle.session.begin_apart().await;
+        Self(handle.clone())
     }
 }
 
@@ -46,16 +50,13 @@ pub(crate) struct SessionThread {
 }
 
 impl SessionThread {
-    /// Waits until one is free for work on so many names. Meanwhile others may work with the session. A thread that would wait for them is given
-    /// back.
+    /// Waits until one is free for work on so many names. Meanwhile others may work with the session. If they still do when its turn has come, the
+    /// thread waits for them: work that lined up again behind that of other sessions could be overtaken for ever.
     pub(crate) async fn free(handle: &Arc<SessionHandle>, kind: HeavyKind, names: usize) -> Self {
-        loop {
-            handle.session.until_free().await;
-            let thread = ThreadApart::free(kind, names).await;
-            if let Some(apart) = Apart::begin(handle) {
-                return Self { thread, apart };
-            }
-        }
+        handle.session.until_free().await;
+        let thread = ThreadApart::free(kind, names).await;
+        let apart = Apart::begin(handle).await;
+        Self { thread, apart }
     }
 
     /// Does the work on it. Then the body of the session is woken.
@@ -79,7 +80,10 @@ impl SessionThread {
 }
 
 /// Lets another thread make the next step of a session with so many names, but no reply of about `limit` bytes or more. `begins` is called just
-/// before. From then on the waker is woken if anything comes that the step may not know. Returns what `then` makes of the step on that thread.
+/// before. From then on the waker is woken if anything comes that the step may not know. Returns what `then` makes of the step on that thread; `None`
+/// if that has panicked.
+///
+/// A task waits for the thread: nobody polls a body while its client takes nothing, and the turn would be kept from all others.
 pub(crate) async fn step_apart<T: Send + 'static>(
     handle: Arc<SessionHandle>,
     names: usize,
@@ -87,14 +91,35 @@ pub(crate) async fn step_apart<T: Send + 'static>(
     waker: Waker,
     begins: impl FnOnce() + Send + 'static,
     then: impl FnOnce(&SessionHandle, Result<Step, Unmade>) -> T + Send + 'static,
-) -> T {
-    let thread = SessionThread::free(&handle, HeavyKind::Reply, names).await;
+) -> Option<T> {
+    let shard = handle.place.shard.clone();
     let step = move |handle: &SessionHandle| {
         begins();
         handle.waker.register(&waker); // what came before is in the snapshot or the inbox, which the step reads
         then(handle, handle.step_below(limit, usize::MAX))
     };
-    thread.begin(step).await
+    let (mut tell, told) = oneshot::channel();
+    let making = async move {
+        let thread = tokio::select! {
+            biased;
+            () = tell.closed() => return, // the body is gone
+            thread = SessionThread::free(&handle, HeavyKind::Reply, names) => thread,
+        };
+        let _ = tell.send(thread.begin(step).await);
+    };
+    match shard {
+        Some(shard) => shard.spawn(making),
+        None => drop(shared_runtime::spawn(making)),
+    }
+    told.await.ok()
+}
+
+/// Locks a session and reads its inbox. If heavy work has begun with it just now, this thread runs other tasks meanwhile.
+pub(super) fn lock(handle: &SessionHandle) -> MutexGuard<'_, Session> {
+    handle.session.try_lock().unwrap_or_else(|| {
+        let names = if handle.session.is_apart() { HEAVY } else { 0 };
+        beside_others(names, || handle.session.lock())
+    })
 }
 
 /// Lets another thread fetch for a session with so many names; see [`SessionHandle::fetch_below`]. From `last` on the reply is made of what is known.
@@ -117,17 +142,18 @@ pub(crate) async fn until_session_is_free(handle: &SessionHandle) {
 
 /// Ends a session, as [`SessionHandle::leave`] does.
 pub(super) async fn leave(handle: &SessionHandle) {
-    handle.session.until_free().await;
-    let names = match handle.session.lock_below(HEAVY) {
-        Ok(session) => session.report().kept_names().names,
-        Err(unread) => unread,
-    };
-    match handle.itself.upgrade().filter(|_| names >= HEAVY) {
-        Some(itself) => {
-            let thread = Box::pin(SessionThread::free(&itself, HeavyKind::Reply, names)).await;
-            Box::pin(thread.run(close)).await;
+    let many = loop {
+        handle.session.until_free().await; // a last request may still be applied
+        let few = handle.session.lock_below(HEAVY).map(|session| close_few(handle, session));
+        match few {
+            Ok(many) => break many,
+            Err(NotLocked::Unread(names)) => break Some(names),
+            Err(NotLocked::Taken) => handle.session.look_later().await,
         }
-        None => close(handle),
+    };
+    if let Some((itself, names)) = handle.itself.upgrade().zip(many) {
+        let thread = Box::pin(SessionThread::free(&itself, HeavyKind::Reply, names)).await;
+        Box::pin(thread.run(close)).await;
     }
     // The names stay charged until the view, which still has them, releases them.
     handle.interest().send_last().await;
@@ -136,8 +162,21 @@ pub(super) async fn leave(handle: &SessionHandle) {
     handle.traces.end(&handle.client, &handle.place.counters.traces);
 }
 
+/// Closes a session, or returns how many names it has if they are many.
+fn close_few(handle: &SessionHandle, session: MutexGuard<'_, Session>) -> Option<usize> {
+    let names = session.report().kept_names().names;
+    if names >= HEAVY {
+        return Some(names);
+    }
+    close_locked(handle, session);
+    None
+}
+
 fn close(handle: &SessionHandle) {
-    let mut session = handle.session.lock();
+    close_locked(handle, handle.session.lock());
+}
+
+fn close_locked(handle: &SessionHandle, mut session: MutexGuard<'_, Session>) {
     session.report().unanswered().for_each(|(of, since)| handle.deliveries().given_up(of, since));
     session.close();
     // Sweeps leases now: no other session may take one for a long time, and the lease keeps a snapshot.

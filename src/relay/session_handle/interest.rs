@@ -3,7 +3,7 @@
 
 use std::sync::atomic::Ordering;
 
-use tokio::sync::mpsc;
+use tokio::sync::mpsc::{self, OwnedPermit};
 use weir_core::protocol::view::SessionId;
 use weir_core::xds::MemberNode;
 
@@ -35,10 +35,12 @@ impl InterestForwarding<'_> {
         loop {
             self.session.until_free().await;
             let Ok(room) = self.commands.reserve().await else { return new_names }; // the next poll ends the stream
-            if self.session.is_apart() {
-                continue; // heavy work has begun while this waited
-            }
-            let changes = self.session.lock_unread().take_interest_part(PART);
+            let Some(changes) = self.session.try_lock_unread().map(|mut session| session.take_interest_part(PART))
+            else {
+                drop(room); // heavy work may have begun while this waited
+                self.session.look_later().await;
+                continue;
+            };
             let is_last = changes.len() < PART;
             if changes.is_empty() {
                 return new_names; // they were taken while this waited
@@ -54,7 +56,7 @@ impl InterestForwarding<'_> {
     /// Sends the last changes of a session, with which it leaves.
     pub(super) async fn send_last(&self) {
         loop {
-            let changes = self.session.lock_unread().take_interest_part(PART);
+            let changes = self.session.lock_when_free().await.take_interest_part(PART); // a last reply may still be made
             let is_last = changes.len() < PART;
             let command = if is_last { Command::Leave } else { Command::Leaving };
             let sent = self.commands.send(command(self.id, changes)).await;
@@ -76,18 +78,21 @@ pub(super) fn await_place(handle: &SessionHandle) {
         loop {
             let place = commands.clone().reserve_owned().await;
             let (Some(handle), Ok(place)) = (handle.upgrade(), place) else { return };
-            if handle.session.is_apart() {
-                drop(place); // the view's other sessions need not wait for heavy work
-                handle.session.until_free().await;
-                continue;
-            }
-            handle.awaits_place.store(false, Ordering::Release);
-            let mut session = handle.session.lock_unread();
-            let claims = session.take_claims();
-            if !claims.is_empty() {
-                place.send(Command::Claims(handle.client.id, claims)); // before the session can leave
-            }
-            return;
+            let Some(place) = send_claims(&handle, place) else { return };
+            drop(place); // the view's other sessions need not wait for heavy work
+            handle.session.look_later().await;
+            handle.session.until_free().await;
         }
     });
+}
+
+/// Sends claims, unless another thread has the session locked: returns the place then.
+fn send_claims(handle: &SessionHandle, place: OwnedPermit<Command>) -> Option<OwnedPermit<Command>> {
+    let Some(mut session) = handle.session.try_lock_unread() else { return Some(place) };
+    handle.awaits_place.store(false, Ordering::Release);
+    let claims = session.take_claims();
+    if !claims.is_empty() {
+        place.send(Command::Claims(handle.client.id, claims)); // before the session can leave
+    }
+    None
 }

@@ -1,9 +1,9 @@
 //! A session behind its lock, with the notices that come while a reply is made.
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 
+use tokio::sync::Semaphore;
 use weir_core::protocol::session::Session;
 
 use crate::relay::subscriber::Notice;
@@ -14,13 +14,21 @@ pub(super) struct LockedSession {
     session: Mutex<Session>,
     /// Notices of the view task, which never waits for a session that makes a reply.
     inbox: Mutex<Vec<Notice>>,
-    /// Another thread does heavy work with it, and has it locked.
-    is_apart: AtomicBool,
+    /// The permit for another thread to do heavy work with it, which has it locked meanwhile. Those who wait for it are served in order.
+    apart: Semaphore,
+}
+
+/// Why a session was not locked.
+pub(super) enum NotLocked {
+    /// So many names are in its inbox.
+    Unread(usize),
+    /// Another thread has it locked, perhaps for heavy work that has begun just now.
+    Taken,
 }
 
 impl LockedSession {
     pub(super) fn new(session: Session) -> Self {
-        Self { session: Mutex::new(session), inbox: Mutex::default(), is_apart: AtomicBool::new(false) }
+        Self { session: Mutex::new(session), inbox: Mutex::default(), apart: Semaphore::new(1) }
     }
 
     /// Locks the session without reading its inbox, which may take long: for what does not depend on it.
@@ -35,10 +43,38 @@ impl LockedSession {
         session
     }
 
-    /// Locks the session and reads its inbox, unless reading it takes long. `Err`: it has so many names, at least `many`.
-    pub(super) fn lock_below(&self, many: usize) -> Result<MutexGuard<'_, Session>, usize> {
-        let unread = self.unread_names();
-        if unread < many { Ok(self.lock()) } else { Err(unread) }
+    /// Like [`Self::lock_unread`], unless another thread has it locked.
+    pub(super) fn try_lock_unread(&self) -> Option<MutexGuard<'_, Session>> {
+        match self.session.try_lock() {
+            Ok(session) => Some(session),
+            Err(TryLockError::Poisoned(session)) => Some(session.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+
+    /// Like [`Self::lock`], unless another thread has it locked.
+    pub(super) fn try_lock(&self) -> Option<MutexGuard<'_, Session>> {
+        let mut session = self.try_lock_unread()?;
+        self.read_inbox(&mut session);
+        Some(session)
+    }
+
+    /// Locks the session and reads its inbox, unless another thread has it locked, or `many` names or more are to be read.
+    pub(super) fn lock_below(&self, many: usize) -> Result<MutexGuard<'_, Session>, NotLocked> {
+        match self.unread_names() {
+            unread if unread >= many => Err(NotLocked::Unread(unread)),
+            _ => self.try_lock().ok_or(NotLocked::Taken),
+        }
+    }
+
+    /// Locks the session without reading its inbox, once no other thread has it locked. The thread runs other tasks meanwhile.
+    pub(super) async fn lock_when_free(&self) -> MutexGuard<'_, Session> {
+        loop {
+            if let Some(session) = self.try_lock_unread() {
+                return session;
+            }
+            self.look_later().await;
+        }
     }
 
     /// Returns how many names are in the inbox.
@@ -46,36 +82,40 @@ impl LockedSession {
         self.inbox().iter().map(Notice::names).sum()
     }
 
-    /// Begins heavy work of another thread, unless there is some already. Returns whether it is begun.
-    pub(super) fn begin_apart(&self) -> bool {
-        self.is_apart.compare_exchange(false, true, Ordering::AcqRel, Ordering::Acquire).is_ok()
+    /// Waits until no other thread does heavy work with it, and begins such work.
+    pub(super) async fn begin_apart(&self) {
+        match self.apart.acquire().await {
+            Ok(permit) => permit.forget(),
+            Err(_) => std::future::pending().await, // it is never closed
+        }
     }
 
     pub(super) fn end_apart(&self) {
-        self.is_apart.store(false, Ordering::Release);
+        self.apart.add_permits(1);
     }
 
-    /// Whether locking it would keep this thread until another one has done heavy work.
+    /// Whether locking it may keep this thread until another one has done heavy work.
     pub(super) fn is_apart(&self) -> bool {
-        self.is_apart.load(Ordering::Acquire)
+        self.apart.available_permits() == 0
     }
 
-    /// Waits until it is not. Boxed, since the tasks of idle streams would keep room for it.
+    /// Waits until it is not.
     pub(super) async fn until_free(&self) {
         while self.is_apart() {
-            Box::pin(tokio::time::sleep(LOOK)).await;
+            self.look_later().await;
         }
+    }
+
+    /// Waits a moment, after which another thread may be done with it. Boxed, since the tasks of idle streams would keep room for it.
+    pub(super) async fn look_later(&self) {
+        Box::pin(tokio::time::sleep(LOOK)).await;
     }
 
     /// Adds a notice, and reads the inbox unless the session is making a reply. So the inbox holds only what happens during one reply,
     /// however long the client stalls.
     pub(super) fn notify(&self, notice: Notice) {
         self.inbox().push(notice);
-        match self.session.try_lock() {
-            Ok(mut session) => self.read_inbox(&mut session),
-            Err(TryLockError::Poisoned(session)) => self.read_inbox(&mut session.into_inner()),
-            Err(TryLockError::WouldBlock) => {} // the task that locks it next reads the inbox first
-        }
+        drop(self.try_lock()); // if it is locked, the task that locks it next reads the inbox first
     }
 
     /// Returns the session to its last owner, who does not need notices any more.

@@ -32,7 +32,7 @@ pub(crate) use self::apart::{SessionThread, Unmade, step_apart, unread_names, un
 pub(super) use self::charging::SessionCharge;
 pub(crate) use self::interest::Applied;
 use self::interest::{InterestForwarding, await_place};
-use self::locked::LockedSession;
+use self::locked::{LockedSession, NotLocked};
 pub(super) use self::place::SessionPlace;
 pub(crate) use self::tapping::{glance_at_reply, is_tapped, tap_end, tap_reply, tap_request, tap_unchanged};
 pub(crate) use self::transit::Blocker;
@@ -127,7 +127,7 @@ impl SessionHandle {
         // Before the session is locked: the reason may be long.
         let quoted =
             request.is_nack().then(|| (names_quoted_by(&request, QUOTED_BYTES), self.place.published.newest()));
-        let mut session = self.session.lock();
+        let mut session = apart::lock(self);
         let now = self.place.clock.now();
         let answer = session.on_request_stating(request, stated, now);
         let node = session.take_changed_node().inspect(|node| self.place.charge.set_node(node));
@@ -172,10 +172,11 @@ impl SessionHandle {
     /// Like [`Self::poll`], but does not make a reply of about `limit` bytes or more, nor one that another thread should make.
     pub(crate) fn poll_below(&self, limit: usize, waker: &std::task::Waker) -> Result<Step, Unmade> {
         self.waker.register(waker);
-        if self.session.is_apart() {
-            return Err(Unmade::Busy);
+        let step = self.step_below(limit, HEAVY);
+        if matches!(step, Err(Unmade::Busy)) && !self.session.is_apart() {
+            waker.wake_by_ref(); // it is locked for a moment
         }
-        self.step_below(limit, HEAVY)
+        step
     }
 
     /// Returns the next step.
@@ -191,9 +192,13 @@ impl SessionHandle {
         // between would be missed.
         let newest = self.place.published.newest();
         let now = self.place.clock.now();
-        let mut session = match self.session.lock_below(many) {
-            Ok(session) => session,
-            Err(unread) => return Err(self.many_names(unread, now)),
+        let mut session = match many {
+            usize::MAX => self.session.lock(),
+            _ => match self.session.lock_below(many) {
+                Ok(session) => session,
+                Err(NotLocked::Unread(names)) => return Err(self.many_names(names, now)),
+                Err(NotLocked::Taken) => return Err(Unmade::Busy),
+            },
         };
         let estimate = if limit < usize::MAX { session.report().estimate(&newest) } else { Estimate::default() };
         if estimate.bytes >= limit {
@@ -277,7 +282,11 @@ impl SessionHandle {
         }
         let now = self.place.clock.now();
         let newest = self.place.published.newest();
-        let mut session = self.session.lock_below(many)?;
+        let unread = self.session.unread_names();
+        if unread >= many {
+            return Err(unread);
+        }
+        let mut session = self.session.lock();
         let names = session.report().kept_names().names; // all of them are visited, pending or not
         if names >= many {
             return Err(names);

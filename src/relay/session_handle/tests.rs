@@ -1,3 +1,5 @@
+mod windows;
+
 use std::net::Ipv4Addr;
 use std::sync::atomic::AtomicUsize;
 use std::task::{Wake, Waker};
@@ -12,6 +14,7 @@ use weir_core::protocol::view::{
 };
 use weir_core::xds::{BodyStore, Peer, Resource, TypeTable};
 
+use self::windows::Locked;
 use super::*;
 use crate::relay::command::PART;
 use crate::relay::counters::ProcessCounters;
@@ -312,15 +315,15 @@ async fn the_next_step_that_another_thread_makes_is_the_one_that_would_be_made_h
     bench.handle.notify(Notice::InterestApplied);
     assert_eq!(bench.woken(), 1, "what comes after it wakes the body");
     // The body ends before its step is made, for which the session has to be free.
-    let session = bench.handle.session.lock();
+    let locked = Locked::by_another_thread(&bench).await;
     let mut unmade = Box::pin(step(&bench, &waker));
     while !bench.handle.session.is_apart() {
         assert!(unmade.as_mut().now_or_never().is_none());
-        std::thread::yield_now();
+        tokio::task::yield_now().await;
     }
     drop(unmade);
     assert!(bench.handle.session.is_apart(), "the work goes on");
-    drop(session);
+    assert!(locked.end());
     until_session_is_free(&bench.handle).await;
 }
 

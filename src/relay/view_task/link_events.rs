@@ -16,6 +16,7 @@ use super::traces::TracedChanges;
 use crate::limit::Limit;
 use crate::memory::costs;
 use crate::relay::link::{LinkEvent, LinkReport};
+use crate::relay::link_channel::Read;
 use crate::relay::links::{Links, OpenState, StreamEnds};
 use crate::relay::response_reader::Turn;
 use crate::relay::shared::Shared;
@@ -55,8 +56,10 @@ impl<'a> Upstream<'a> {
     }
 
     /// Returns the updates of an event. An event of a link that was given up, or of an earlier opening, has none.
-    pub(super) fn on_event(&mut self, report: LinkReport) -> Arrival {
+    pub(super) fn on_event(&mut self, Read { report, at: reported }: Read<LinkReport>) -> Arrival {
         let (id, now) = (report.id.stream, self.shared.clock.now());
+        // How long a stream has lasted does not depend on how long its end waits here.
+        let reported = self.shared.clock.moment(reported);
         if !self.links.note(&report) {
             return Arrival::default();
         }
@@ -71,7 +74,7 @@ impl<'a> Upstream<'a> {
                 let takes_shown = self.takes_shown_elsewhere(id);
                 if let (Some(stream), Some(epoch), false) = (self.sources.stream(id), epoch, is_moving) {
                     let is_answered = stream.has_answered() || takes_shown;
-                    let may_be_type = stream.trials().on_stream_ended(epoch, status.as_ref(), now);
+                    let may_be_type = stream.trials().on_stream_ended(epoch, status.as_ref(), reported);
                     let of_view = status.filter(|_| !may_be_type);
                     is_refusal = of_view.as_ref().is_some_and(|status| self.refusals.on_status(id, status));
                     if is_of_shown && !is_answered && of_view.is_some_and(|status| status.may_concern_request()) {
@@ -79,7 +82,7 @@ impl<'a> Upstream<'a> {
                     }
                 }
                 let end = StreamEnd { answered, is_lost };
-                let batches = self.sources.ended(id, epoch, end, self.view, now);
+                let batches = self.sources.ended(id, epoch, end, self.view, reported);
                 if let Some(stream) = self.sources.stream(id).filter(|_| is_refusal) {
                     stream.clear_one_version_per_type(); // a server that takes the view again has to respond
                 }
@@ -110,7 +113,7 @@ impl<'a> Upstream<'a> {
                 Vec::new()
             }
             (LinkEvent::Trying { epoch, serial }, _) => {
-                stream.trials().on_begun(epoch, serial, now);
+                stream.trials().on_begun(epoch, serial, reported);
                 Vec::new()
             }
             (LinkEvent::Tried { epoch, serial, end }, _) => {

@@ -27,7 +27,7 @@ use self::link_events::{Arrival, Upstream};
 use self::refusals::Refusals;
 use self::reports::ViewReporter;
 use self::room::{LackedRoom, ROOM_CHECK, scarcity};
-use self::round::{Round, applied_until};
+use self::round::Round;
 use self::shown_member::ShownMember;
 use self::traces::{TracedChanges, trace_changes};
 use self::troubles::Troubles;
@@ -37,6 +37,7 @@ use super::heavy::beside_others;
 use super::inspection::{self, Inspection, ViewFacts};
 use super::key_headers::KeyHeaders;
 use super::link::LinkReport;
+use super::link_channel::Read;
 use super::links::Links;
 use super::published::Published;
 use super::reachability::ViewReachability;
@@ -74,7 +75,7 @@ pub(super) struct ViewTask {
 
 enum Event {
     Command(Option<Command>),
-    Link(LinkReport),
+    Link(Read<LinkReport>),
     Time,
 }
 
@@ -125,7 +126,6 @@ impl ViewTask {
 
     async fn run(mut self) {
         self.note_room();
-        let mut drained = self.shared.clock.now();
         loop {
             let mut round = Round::default();
             match self.next().await {
@@ -138,8 +138,7 @@ impl ViewTask {
                 Event::Time => {}
             }
             // Applies what has queued up meanwhile, and publishes once. However much one client wants, what servers have sent goes along.
-            let seen = loop {
-                let looked = self.shared.clock.now();
+            loop {
                 if round.has_room()
                     && let Some(report) = self.links.try_next()
                 {
@@ -148,14 +147,12 @@ impl ViewTask {
                     && let Ok(command) = self.commands.try_recv()
                 {
                     round.note_command(self.handle_command(command));
-                } else if round.has_room() || self.links.has_none() {
-                    drained = looked;
-                    break looked;
                 } else {
-                    break applied_until(drained, looked);
+                    break;
                 }
-            };
-            // What comes while this waits is applied next: timers must not run before it.
+            }
+            // What links have reported since then is applied next: timers must not run before it, however long it waits.
+            let seen = self.shared.clock.moment(self.links.read_until());
             let _turn = self.shared.heavy_views.turn(round.names()).await;
             beside_others(round.names(), || self.flush(seen));
         }
@@ -244,18 +241,18 @@ impl ViewTask {
     }
 
     /// Returns how many names the event concerned.
-    async fn on_link(&mut self, report: LinkReport) -> usize {
-        let names = report.entries();
+    async fn on_link(&mut self, read: Read<LinkReport>) -> usize {
+        let names = read.report.entries();
         let _turn = self.shared.heavy_views.turn(names).await;
-        beside_others(names, || self.apply_event(report));
+        beside_others(names, || self.apply_event(read));
         names
     }
 
-    fn apply_event(&mut self, report: LinkReport) {
+    fn apply_event(&mut self, read: Read<LinkReport>) {
         let Self { shared, view, sources, links, traced, reporter, refusals, shown, .. } = self;
         let now = shared.clock.now();
         let Arrival { batches, at, turn } =
-            Upstream::new(shared, view, sources, (links, refusals, shown), traced, reporter).on_event(report);
+            Upstream::new(shared, view, sources, (links, refusals, shown), traced, reporter).on_event(read);
         let received = at.map_or(now, |at| self.shared.clock.moment(at));
         self.apply(batches, received, now);
         drop(turn);
@@ -280,7 +277,7 @@ impl ViewTask {
     /// - what is known of servers comes after requests, because those may end the use of a server, and before the links are opened and
     ///   requests are sent, so that the view knows their room;
     /// - sessions hear of a snapshot when everything that it needs is under way, and only then that their interest is part of it.
-    /// - `seen`: until when all that has come was applied.
+    /// - `seen`: until when all that links have reported was applied. Nothing is judged by a later time.
     fn flush(&mut self, seen: Moment) {
         let now = self.shared.clock.now();
         self.shown.follow(&mut self.sources, &self.links, now);
@@ -289,7 +286,7 @@ impl ViewTask {
         self.reporter.report_dangling(&mut self.view);
         self.reporter.report_brakes(&mut self.view, &self.links);
         self.exchange_reachability();
-        self.request_interest(now);
+        self.request_interest(seen);
         let down = self.note_servers();
         self.send_requests(now);
         self.publish();

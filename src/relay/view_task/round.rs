@@ -1,9 +1,5 @@
 //! How much a view task applies together before it publishes the result.
 
-use std::time::Duration;
-
-use weir_core::protocol::moment::Moment;
-
 use crate::relay::command::PART;
 
 /// What was applied since the last publication.
@@ -44,19 +40,11 @@ impl Round {
     }
 }
 
-/// Returns until when timers run at the end of a round that left events of links: until none was left, which is `drained`, or until [`LAG`] ago, so that
-/// timers go on however much comes.
-pub(super) fn applied_until(drained: Moment, now: Moment) -> Moment {
-    drained.max(now - LAG)
-}
-
 const MAX_EVENTS: usize = 256;
 /// It takes some milliseconds to apply and publish so many.
 const MAX_NAMES: usize = 4096;
 /// They take about a millisecond. Without this limit, a client that changes its interest as fast as it can would keep all others waiting.
 const MAX_CHANGES: usize = PART;
-/// Events usually wait for a few rounds, which take some ten milliseconds.
-const LAG: Duration = Duration::from_secs(2);
 
 #[cfg(test)]
 mod tests {
@@ -78,14 +66,5 @@ mod tests {
             round.note_event(0);
         });
         assert!(!round.has_room() && !round.has_room_for_commands());
-    }
-
-    #[test]
-    fn what_may_have_come_since_all_was_applied_is_waited_for_but_not_for_ever() {
-        let drained = Moment::START + Duration::from_secs(10);
-        for (later, until) in [(0, 0), (1, 0), (2, 0), (3, 1), (60, 58)] {
-            let [now, until] = [later, until].map(|seconds| drained + Duration::from_secs(seconds));
-            assert_eq!(applied_until(drained, now), until);
-        }
     }
 }

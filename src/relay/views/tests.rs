@@ -6,6 +6,7 @@ mod life;
 mod members;
 mod refusals;
 mod scripted;
+mod unread;
 mod waits;
 mod wakes;
 

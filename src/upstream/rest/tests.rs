@@ -4,7 +4,7 @@ use weir_core::protocol::upstream::BackoffTimes;
 
 use super::wire::tests::{Does, Server, answer};
 use super::*;
-use crate::relay::LinkId;
+use crate::relay::{LinkId, ReportReceiver, report_channel};
 
 const EDS: &str = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment";
 
@@ -32,14 +32,14 @@ const PATIENCE: Duration = Duration::from_secs(20);
 const CDS: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
 
 /// A link to a server with these answers, one to each poll.
-async fn link(does: Vec<Does>) -> mpsc::Receiver<LinkReport> {
+async fn link(does: Vec<Does>) -> ReportReceiver<LinkReport> {
     let server = Server::that(does).await;
     let initial = Duration::from_millis(10);
     let backoff = BackoffTimes { initial, ..BackoffTimes::default() };
     let uri = format!("http://{}", server.address).parse().unwrap();
     let at = AdsServer { uri, backoff, ..AdsServer::undialed() };
     let server = RestServer { at, refresh_delay: initial, request_timeout: PATIENCE };
-    let (sender, reports) = mpsc::channel(1);
+    let (sender, reports) = report_channel(1);
     let id = LinkId { stream: StreamId { server: 0, at: 0 }, serial: 0 };
     let link = Link {
         id,
@@ -54,12 +54,12 @@ async fn link(does: Vec<Does>) -> mpsc::Receiver<LinkReport> {
     reports
 }
 
-async fn next(reports: &mut mpsc::Receiver<LinkReport>) -> LinkEvent {
+async fn next(reports: &mut ReportReceiver<LinkReport>) -> LinkEvent {
     tokio::time::timeout(PATIENCE, reports.recv()).await.expect("no event").expect("the link has ended").event
 }
 
 /// Waits until the server is reached, and requests clusters.
-async fn opened(reports: &mut mpsc::Receiver<LinkReport>) -> mpsc::Sender<Request> {
+async fn opened(reports: &mut ReportReceiver<LinkReport>) -> mpsc::Sender<Request> {
     let LinkEvent::Opened { requests, .. } = next(reports).await else { panic!("not opened") };
     requests.send(request(CDS, &[])).await.unwrap();
     requests

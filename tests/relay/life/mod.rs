@@ -9,7 +9,7 @@ use futures_util::future::join_all;
 use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
-use weir::relay::{Connector, Link, LinkEvent, LinkId, LinkReport};
+use weir::relay::{Connector, Link, LinkEvent, LinkId, LinkReport, ReportReceiver, report_channel};
 use weir::upstream::AdsConnector;
 use weir_core::protocol::sources::StreamId;
 
@@ -42,7 +42,7 @@ pub fn connector(address: SocketAddr, more: &str) -> AdsConnector {
 /// The stream of one view.
 pub struct View {
     task: JoinHandle<()>,
-    reports: mpsc::Receiver<LinkReport>,
+    reports: ReportReceiver<LinkReport>,
     pub life: Arc<Notify>,
     /// Kept, because dropping it would end the requests of the stream.
     requests: Option<mpsc::Sender<Request>>,
@@ -56,7 +56,7 @@ impl Drop for View {
 
 impl View {
     pub fn of(connector: &AdsConnector) -> Self {
-        let (sender, reports) = mpsc::channel(4);
+        let (sender, reports) = report_channel(4);
         let id = LinkId { stream: StreamId { server: 0, at: 0 }, serial: 0 };
         let task = connector.start(Link {
             id,

@@ -1,6 +1,6 @@
 //! A server whose streams a test opens, answers and ends.
 
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 use weir_core::proto::Response;
 use weir_core::protocol::upstream::ServerStatus;
 
@@ -54,8 +54,13 @@ impl Server {
 impl Upstream {
     /// Opens the stream with room for so many requests, and returns those.
     pub(super) async fn open(&self, room: usize) -> mpsc::Receiver<Request> {
+        self.open_with(room, Arc::default()).await
+    }
+
+    /// Opens it. When `life` is notified, the view wants a liveness call.
+    pub(super) async fn open_with(&self, room: usize, life: Arc<Notify>) -> mpsc::Receiver<Request> {
         let (requests, receiver) = mpsc::channel(room);
-        self.report(LinkEvent::Opened { variant: Variant::Delta, requests, life: Arc::default() }).await;
+        self.report(LinkEvent::Opened { variant: Variant::Delta, requests, life }).await;
         receiver
     }
 
@@ -75,7 +80,7 @@ impl Upstream {
         self.report(LinkEvent::Response(Box::new(response))).await;
     }
 
-    async fn report(&self, event: LinkEvent) {
+    pub(super) async fn report(&self, event: LinkEvent) {
         self.0.reports.send(LinkReport { id: self.0.id, event }).await.unwrap();
     }
 }

@@ -3,9 +3,9 @@
 use weir_core::protocol::sources::StreamId;
 
 use super::*;
-use crate::relay::{Connector, Link, LinkEvent, LinkId, LinkReport};
+use crate::relay::{Connector, Link, LinkEvent, LinkId, LinkReport, ReportReceiver, report_channel};
 
-async fn event(reports: &mut mpsc::Receiver<LinkReport>) -> LinkEvent {
+async fn event(reports: &mut ReportReceiver<LinkReport>) -> LinkEvent {
     tokio::time::timeout(PATIENCE, reports.recv()).await.expect("no event").expect("the link has ended").event
 }
 
@@ -13,7 +13,7 @@ async fn event(reports: &mut mpsc::Receiver<LinkReport>) -> LinkEvent {
 async fn each_time_that_its_files_go_away_a_source_ends_and_its_set_comes_when_they_are_there() {
     let folder = Folder::new();
     let source = FilesSource::start(options(vec![folder.at("one")]), parser());
-    let (sender, mut reports) = mpsc::channel(1);
+    let (sender, mut reports) = report_channel(1);
     let id = LinkId { stream: StreamId { server: 0, at: 0 }, serial: 3 };
     let link = Link {
         id,
