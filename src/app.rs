@@ -239,7 +239,7 @@ impl App {
     async fn serve(mut self, reloads: ReloadControl, stop: Boxed<()>) -> anyhow::Result<()> {
         let times = self.drain_times;
         let drain = times.delay + times.longest() + AFTER_DRAIN;
-        let info = Arc::new(self.server_info().awaiting(&self.awaited));
+        let info = Arc::new(server_info::of(&self).awaiting(&self.awaited));
         let opening = std::mem::take(&mut self.awaited).into_iter().map(|address| address.opened_within(drain));
         let opening = future::try_join_all(opening.collect::<Vec<_>>());
         let (mut serving, mut beside) = (JoinSet::new(), JoinSet::new());

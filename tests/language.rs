@@ -74,9 +74,9 @@ fn ruled_out(line: &str) -> Vec<String> {
     found.map(|(word, instead)| format!("{word:?} (instead: {instead})")).collect()
 }
 
-/// Returns a line without the names of tests in it (`file::function`).
+/// Returns a line without the names of tests in it (`file::function`, `program module::function`).
 fn without_tests(line: &str) -> String {
-    line.split('`').filter(|part| !part.contains(".rs::")).collect::<Vec<_>>().join("`")
+    line.split('`').filter(|part| !part.contains("::")).collect::<Vec<_>>().join("`")
 }
 
 fn report(path: &Path, number: usize, line: &str) -> Vec<String> {

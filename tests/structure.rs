@@ -62,11 +62,12 @@ const LAYERS: [(&str, Layers); 2] = [
 const LONGEST_FILE: usize = 400;
 
 /// The files of edges and views that spawn tasks, or block a thread, without saying on which runtime: a connection may have one of its own.
-const SPAWN_WHERE_THEY_ARE: [(&str, &str); 22] = [
+const SPAWN_WHERE_THEY_ARE: [(&str, &str); 23] = [
     ("client_status::clients", "its streams are answered on the shared runtime"),
     ("client_status::own", "its streams are answered on the shared runtime"),
     ("downstream::buffered_body", "ends with a connection"),
     ("downstream::late_socket", "no connection runs it"),
+    ("downstream::opening_turns", "ends with a shard"),
     ("downstream::polls", "whoever calls it is in this list"),
     ("downstream::server", "ends with a connection"),
     ("downstream::service", "the reader of a stream"),

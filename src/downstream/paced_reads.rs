@@ -27,7 +27,7 @@ pub(super) struct PacedReads<T> {
 impl<T> PacedReads<T> {
     pub(crate) fn new(inner: T, place: Arc<ConnectionPlace>) -> Self {
         let unsent = Unsent::of(place.account().cloned());
-        let opener = place.opener();
+        let opener = place.shard().map(|shard| shard.openings().enter());
         Self { inner, place, pause: None, opener, awaits_turn: None, unsent }
     }
 

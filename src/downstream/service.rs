@@ -29,6 +29,7 @@ use super::pace::Pace;
 use super::polls;
 use super::request_limits::RequestLimits;
 use super::rest::{Poll as RestPoll, RestService};
+use super::shards::OnShard;
 use super::slot::{Slot, Status};
 use super::stream::{Call, read};
 use super::turns::Turns;
@@ -271,7 +272,7 @@ impl Service {
         let (quota, held, pace) =
             (place.quota(), EndConditions::by(place, false), Pace::per_second(self.requests_per_second));
         let call = LoadsCall { loads, limits, counters, drain, peer, headers, quota, pace };
-        let runtime = place.loads_runtime();
+        let runtime = place.shard().map(OnShard::loads);
         answered_apart(runtime, messages, held, frames, move |frames| Box::pin(loads::serve(frames, call, answers)))
     }
 }

@@ -271,7 +271,7 @@ fn address_in(line: &str) -> Option<Target> {
 
 fn admin_in(line: &str) -> Option<SocketAddr> {
     let (_, started) = line.split_once("weir started")?;
-    started.split_once(" admin=")?.1.split_whitespace().next()?.parse().ok()
+    started.split_once(" admin=")?.1.trim_start_matches('"').split(['"', ' ']).next()?.parse().ok()
 }
 
 fn relay(program: &Path, listener: &str, setting: &Setting, programs: &Programs) -> anyhow::Result<Command> {

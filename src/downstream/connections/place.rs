@@ -8,7 +8,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
-use tokio::runtime::Handle;
 use tokio::sync::{Notify, OnceCell, SetOnce};
 use tokio::time::Instant;
 
@@ -19,7 +18,6 @@ use super::unused::{Turn, Use};
 use super::{Closed, Connections};
 use crate::downstream::judged_clients::{Entered, JudgedClient};
 use crate::downstream::lifetime::{Age, AgeLimit, Lifetime};
-use crate::downstream::opening_turns::Opener;
 use crate::downstream::pace::Pace;
 use crate::downstream::refusal::Refusal;
 use crate::downstream::sent_ahead::SentAhead;
@@ -187,14 +185,9 @@ impl ConnectionPlace {
         let _ = self.shard.set(shard); // once for each connection
     }
 
-    /// Returns what lets the connection be read in turn with others of its shard, if it lives on one.
-    pub(in crate::downstream) fn opener(&self) -> Option<Opener> {
-        self.shard.get().map(|shard| shard.openings().enter())
-    }
-
-    /// Returns where load reports of this connection are handled, if it lives on a shard.
-    pub(in crate::downstream) fn loads_runtime(&self) -> Option<&Handle> {
-        self.shard.get().map(OnShard::loads)
+    /// Returns the shard that it lives on, if it lives on one.
+    pub(in crate::downstream) fn shard(&self) -> Option<&OnShard> {
+        self.shard.get()
     }
 
     /// Returns how many streams it has opened so far.

@@ -12,6 +12,7 @@ use weir_core::protocol::view::LeaseAccess as _;
 
 use super::SessionHandle;
 use super::locked::NotLocked;
+use super::waiting::fetch_below;
 use crate::relay::heavy::{HEAVY, HeavyKind, ThreadApart, beside_others};
 use crate::shared_runtime;
 
@@ -122,11 +123,11 @@ pub(super) fn lock(handle: &SessionHandle) -> MutexGuard<'_, Session> {
     })
 }
 
-/// Lets another thread fetch for a session with so many names; see [`SessionHandle::fetch_below`]. From `last` on the reply is made of what is known.
+/// Lets another thread fetch for a session with so many names; see [`fetch_below`]. From `last` on the reply is made of what is known.
 pub(super) async fn fetch_apart(handle: &SessionHandle, names: usize, waker: Waker, last: Instant) -> FetchResult {
     let Some(handle) = handle.itself.upgrade() else { return FetchResult::End(CloseReason::ViewFailed) }; // it is being dropped
     let thread = SessionThread::free(&handle, HeavyKind::Reply, names).await;
-    let fetch = move |handle: &SessionHandle| handle.fetch_below(usize::MAX, &waker, Instant::now() >= last);
+    let fetch = move |handle: &SessionHandle| fetch_below(handle, usize::MAX, &waker, Instant::now() >= last);
     thread.begin(fetch).await.unwrap_or(FetchResult::Unknown) // no session has so many names
 }
 

@@ -22,9 +22,7 @@ use tokio::sync::mpsc;
 use tokio::sync::mpsc::error::TrySendError;
 use weir_core::proto::Request;
 use weir_core::protocol::moment::Moment;
-use weir_core::protocol::session::{
-    Ack, CloseReason, Estimate, FetchResult, NackChange, Session, Step, names_quoted_by,
-};
+use weir_core::protocol::session::{Ack, CloseReason, Estimate, NackChange, Session, Step, names_quoted_by};
 use weir_core::protocol::view::Snapshot;
 use weir_core::xds::{HeldVersions, Type};
 
@@ -271,29 +269,6 @@ impl SessionHandle {
     pub(crate) fn is_current(&self, version: &str) -> bool {
         let newest = self.place.published.newest();
         self.session.lock().report().is_current(&newest, version, self.place.clock.now())
-    }
-
-    /// Like [`Self::poll`], for a client that is sent one reply. `at_last`: the reply is made of what is known. `Err`: nothing is done, since the
-    /// session has so many names, at least `many`.
-    fn fetch_below(&self, many: usize, waker: &std::task::Waker, at_last: bool) -> Result<FetchResult, usize> {
-        self.waker.register(waker);
-        if self.place.commands.is_closed() {
-            return Ok(FetchResult::End(CloseReason::ViewFailed));
-        }
-        let now = self.place.clock.now();
-        let newest = self.place.published.newest();
-        let unread = self.session.unread_names();
-        if unread >= many {
-            return Err(unread);
-        }
-        let mut session = self.session.lock();
-        let names = session.report().kept_names().names; // all of them are visited, pending or not
-        if names >= many {
-            return Err(names);
-        }
-        let fetched = session.fetch(&newest, &mut &*self.place.published, now, at_last);
-        self.forward_claims(&mut session);
-        Ok(fetched)
     }
 
     /// Returns the time limit of a fetch, unless its transport sets another.

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, timeout_at};
-use weir_core::protocol::session::{FetchResult, Step};
+use weir_core::protocol::session::{CloseReason, FetchResult, Step};
 
 use super::Notice;
 use super::SessionHandle;
@@ -32,7 +32,7 @@ pub(crate) async fn fetch_reply(handle: &SessionHandle, timeout: Duration) -> Fe
     let (last, news) = (Instant::now() + timeout, Arc::<News>::default());
     let waker = Waker::from(news.clone());
     loop {
-        let fetched = match handle.fetch_below(HEAVY, &waker, Instant::now() >= last) {
+        let fetched = match fetch_below(handle, HEAVY, &waker, Instant::now() >= last) {
             Ok(fetched) => fetched,
             Err(names) => Box::pin(fetch_apart(handle, names, waker.clone(), last)).await,
         };
@@ -40,6 +40,34 @@ pub(crate) async fn fetch_reply(handle: &SessionHandle, timeout: Duration) -> Fe
         let until = until.map_or(last, |until| handle.clock().instant(until).min(last));
         let _ = timeout_at(until, news.0.notified()).await; // in both cases it is time to fetch again
     }
+}
+
+/// Like [`SessionHandle::poll`], for a client that is sent one reply. `at_last`: the reply is made of what is known. `Err`: nothing is done, since the
+/// session has so many names, at least `many`.
+pub(super) fn fetch_below(
+    handle: &SessionHandle,
+    many: usize,
+    waker: &Waker,
+    at_last: bool,
+) -> Result<FetchResult, usize> {
+    handle.waker.register(waker);
+    if handle.place.commands.is_closed() {
+        return Ok(FetchResult::End(CloseReason::ViewFailed));
+    }
+    let now = handle.place.clock.now();
+    let newest = handle.place.published.newest();
+    let unread = handle.session.unread_names();
+    if unread >= many {
+        return Err(unread);
+    }
+    let mut session = handle.session.lock();
+    let names = session.report().kept_names().names; // all of them are visited, pending or not
+    if names >= many {
+        return Err(names);
+    }
+    let fetched = session.fetch(&newest, &mut &*handle.place.published, now, at_last);
+    handle.forward_claims(&mut session);
+    Ok(fetched)
 }
 
 /// Waits until there is something to send beyond what the client has received.

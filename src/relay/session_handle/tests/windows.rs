@@ -67,8 +67,9 @@ async fn a_step_that_waits_for_a_thread_is_made_though_nobody_polls_it_and_not_a
         let bench = with_names(HEAVY);
         let threads = heavy::all_threads(HeavyKind::Reply, HEAVY).await;
         let (begun, begins) = tokio::sync::oneshot::channel();
-        let step = step_apart(bench.handle.clone(), HEAVY, usize::MAX, Waker::noop().clone(), || _ = begun.send(()));
-        let mut step = Box::pin(step);
+        let (handle, waker) = (bench.handle.clone(), Waker::noop().clone());
+        let begins_step = || _ = begun.send(());
+        let mut step = Box::pin(step_apart(handle, HEAVY, usize::MAX, waker, begins_step, |_, step| step.is_ok()));
         assert!(step.as_mut().now_or_never().is_none());
         let kept = (!is_given_up).then_some(step);
         tokio::task::yield_now().await;
