@@ -8,7 +8,7 @@ use futures_util::FutureExt;
 use weir_core::proto::Any;
 use weir_core::proto::discovery::{self, DeltaDiscoveryRequest};
 use weir_core::protocol::moment::Moment;
-use weir_core::protocol::session::{Client, Step, Variant};
+use weir_core::protocol::session::{Client, FetchResult, Step, Variant};
 use weir_core::protocol::view::{
     Claim, Claimed, Class, InterestChange, NameChanged, Revision, Selector, SessionId, Update, View,
 };
