@@ -214,7 +214,7 @@ impl App {
 
     /// Returns on how many threads connections of clients live; 0: they live on the runtime of all else.
     pub fn shards(&self) -> usize {
-        self.downstream.shards().len()
+        self.downstream.shard_count()
     }
 
     /// Returns the maximum number of client connections at a time.

@@ -79,13 +79,14 @@ fn the_log_has_the_warnings_of_the_configuration_and_each_step_of_draining() {
     let configuration = "listen: [{address: '127.0.0.1:0'}]
 upstream: {servers: [{uri: 'http://127.0.0.1:1'}]}
 drain: {delay: 10ms}
+shards: 2
 types:
 - {name: envoy.config.cluster.v3.Cluster, full_state: false}
 ";
     let (_folder, mut program) = start(configuration);
     program.says("configuration warning");
     let started = program.says("weir started");
-    for name in ["version=", "config=", "listen=", "servers=", "workers=", "shards="] {
+    for name in ["version=", "config=", "listen=", "servers=", "workers=", "shards=2"] {
         assert!(started.contains(name), "{name} is missing in {started}");
     }
     program.signal("-TERM");

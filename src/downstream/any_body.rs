@@ -9,9 +9,10 @@ use http::{HeaderValue, Response};
 use http_body::{Body, Frame, SizeHint};
 use tokio::sync::{mpsc, oneshot};
 
-use super::body::{Piece, ReadStalled, SessionBody, trailers};
+use super::body::{ReadStalled, SessionBody};
 use super::buffered_body::BufferedBody;
 use super::frames::framed;
+use super::piece::Piece;
 use super::slot::Status;
 use crate::compression::{ACCEPTED, GRPC_ACCEPT_ENCODING};
 
@@ -39,7 +40,7 @@ impl Body for AnyBody {
                 let status = ready!(Pin::new(waiting).poll(cx))
                     .unwrap_or_else(|_| Status::unavailable("the relay is shutting down"));
                 *end = None;
-                Poll::Ready(Some(Ok(Frame::trailers(trailers(&status)))))
+                Poll::Ready(Some(Ok(Frame::trailers(status.trailers()))))
             }
             Self::Whole(body) => Pin::new(body).poll_frame(cx),
             Self::Empty => Poll::Ready(None),
@@ -64,7 +65,7 @@ impl Body for AnyBody {
 /// Answers a gRPC call with nothing but a status.
 pub(super) fn refuse(status: &Status) -> Response<AnyBody> {
     let mut response = grpc_response(AnyBody::Empty);
-    response.headers_mut().extend(trailers(status));
+    response.headers_mut().extend(status.trailers());
     response
 }
 

@@ -1,29 +1,25 @@
 //! The replies of one session as a response body. One piece, or a few shared ones, are in flight; the next is made when HTTP/2 has written one.
 
 use std::future::Future;
-use std::io::IoSlice;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
-use bytes::{Buf, Bytes};
-use futures_util::task::AtomicWaker;
-use http::HeaderMap;
 use http_body::{Body, Frame};
-use tokio::time::Sleep;
+use tokio::time::{Instant, Sleep};
 use weir_core::protocol::moment::Moment;
 use weir_core::protocol::session::{Reply, Step, Variant};
 
-use super::encode::{CompressedForms, CompressionClient, Head, Outgoing, SharedMessages};
+use super::encode::{CompressedForms, CompressionClient, Outgoing, SharedMessages};
 use super::encoded::{Encoded, Encoding, encode};
 use super::making::{Making, NextStep};
+use super::piece::{Gate, Piece};
 use super::slot::{Slot, Status};
 use super::to_come::{Come, Count, ToCome};
 use super::turns::{LARGE, Turn, Turns};
 use super::unfinished_replies::{NextPiece, Unfinished, UnfinishedReplies};
-use crate::compression::{Compression, END};
-use crate::grpc_message;
+use crate::compression::Compression;
 use crate::relay::{Blocker, Unmade, reply_is_late, reply_waits, tap_end};
 
 pub(super) struct SessionBody {
@@ -71,24 +67,6 @@ impl ReadStalled {
     }
 }
 
-/// Counts the pieces in flight. A stalled stream pins one piece of its own, or a few that are shared with other clients.
-#[derive(Default)]
-struct Gate {
-    out: AtomicUsize,
-    body: AtomicWaker,
-}
-
-/// A piece in flight, and the bytes before it. The gate opens when the last byte is written.
-pub(super) struct Piece {
-    head: Head,
-    head_sent: usize,
-    bytes: Bytes,
-    /// The bytes after the piece.
-    end: [u8; END],
-    end_left: usize,
-    gate: Arc<Gate>,
-}
-
 /// How a response ends.
 enum Ending {
     Status(Status),
@@ -97,6 +75,8 @@ enum Ending {
 
 /// Why a reply is given up, as the taps of the stream show it.
 const UNREAD: &str = "the client does not read its reply";
+/// When to look again after another thread had the session locked.
+const BUSY: Duration = Duration::from_millis(1);
 /// How many shared pieces may be in flight. With more of them the connection is polled less often.
 const SHARED_PIECES_OUT: usize = 8;
 
@@ -123,8 +103,8 @@ impl SessionBody {
 
     /// Counts a reply and returns its first piece.
     fn begin(&mut self, mut outgoing: Outgoing, count: Option<Count>) -> NextPiece {
-        if let (Some(Count { place, lag, begins_wait }), Some(handle)) = (count, self.slot.handle()) {
-            handle.deliveries().sent(place, outgoing.bytes(), lag, begins_wait);
+        if let (Some(Count { place, lag }), Some(handle)) = (count, self.slot.handle()) {
+            handle.deliveries().sent(place, outgoing.bytes(), lag);
         }
         let first = NextPiece::of(&mut outgoing, self.now());
         if let (false, Some(handle)) = (first.is_last, self.slot.handle()) {
@@ -196,14 +176,7 @@ impl SessionBody {
         }
         self.gate_width = if is_shared { SHARED_PIECES_OUT } else { 1 };
         self.turn.iter().for_each(Turn::note_progress);
-        self.gate.out.fetch_add(1, Ordering::AcqRel);
-        let (end, end_left) = end.map_or(Default::default(), |end| (end, END));
-        Piece { head, head_sent: 0, bytes, end, end_left, gate: self.gate.clone() }
-    }
-
-    /// Whether no further piece may be in flight.
-    fn is_shut(&self) -> bool {
-        self.gate.out.load(Ordering::Acquire) >= self.gate_width
+        Piece::through(&self.gate, head, bytes, end)
     }
 
     fn now(&self) -> Moment {
@@ -213,6 +186,13 @@ impl SessionBody {
     /// Makes the next reply and returns its first piece, or arranges to be woken for the next attempt.
     fn poll_session(&mut self, cx: &mut Context<'_>) -> Poll<Result<NextPiece, Status>> {
         self.slot.wait(cx.waker());
+        if self.encoding.is_some()
+            && !self.single
+            && let Some(status) = self.slot.ended()
+        {
+            self.encoding = None; // its end does not wait for other clients' replies
+            return Poll::Ready(Err(status));
+        }
         if self.to_come.is_some() || self.encoding.is_some() {
             return self.poll_to_come(cx).map(Ok);
         }
@@ -250,7 +230,10 @@ impl SessionBody {
                     self.turn = Some(self.shared.turns.enter(estimate));
                     continue;
                 }
-                Err(Unmade::Busy) => return Poll::Pending, // with its turn
+                Err(Unmade::Busy) => {
+                    ready!(sleep_until(Instant::now() + BUSY, &mut self.sleep, cx)); // it keeps its turn
+                    continue;
+                }
                 Err(Unmade::ManyNames(names)) => {
                     self.making = Some(Making::begin(handle, &self.shared.messages, names, limit, cx));
                     continue;
@@ -272,14 +255,17 @@ impl SessionBody {
                     return Poll::Pending;
                 }
                 NextStep::Made(Step::Idle(Some(moment))) => {
-                    let mut sleep = Box::pin(tokio::time::sleep_until(handle.clock().instant(moment)));
-                    let due = sleep.as_mut().poll(cx);
-                    (self.sleep, self.turn) = (Some(sleep), None);
-                    ready!(due); // already due: time has passed since the session was polled
+                    self.turn = None;
+                    ready!(sleep_until(handle.clock().instant(moment), &mut self.sleep, cx)); // time has passed since the poll
                 }
             }
         }
     }
+}
+
+/// Sleeps until then, by a timer that is kept.
+fn sleep_until(due: Instant, kept: &mut Option<Pin<Box<Sleep>>>, cx: &mut Context<'_>) -> Poll<()> {
+    kept.insert(Box::pin(tokio::time::sleep_until(due))).as_mut().poll(cx)
 }
 
 impl Body for SessionBody {
@@ -290,13 +276,7 @@ impl Body for SessionBody {
         if self.over {
             return Poll::Ready(None);
         }
-        if self.is_shut() {
-            self.gate.body.register(cx.waker());
-            // The gate may have opened before the waker was registered.
-            if self.is_shut() {
-                return Poll::Pending;
-            }
-        }
+        ready!(self.gate.poll_open(self.gate_width, cx));
         let piece = match &self.rest {
             Some(rest) => rest.next_piece(self.now()).ok_or(Ending::GivenUp),
             None => ready!(self.poll_session(cx)).map_err(Ending::Status),
@@ -319,7 +299,7 @@ impl Body for SessionBody {
         }
         Poll::Ready(Some(match piece {
             Ok(piece) => Ok(Frame::data(self.hand_over(piece))),
-            Err(Ending::Status(status)) => Ok(Frame::trailers(trailers(&status))),
+            Err(Ending::Status(status)) => Ok(Frame::trailers(status.trailers())),
             Err(Ending::GivenUp) => Err(ReadStalled::new()),
         }))
     }
@@ -341,67 +321,12 @@ impl Drop for SessionBody {
     }
 }
 
-impl From<Bytes> for Piece {
-    /// A message of a short call, which needs no gate.
-    fn from(bytes: Bytes) -> Self {
-        Self { head: Head::default(), head_sent: 0, bytes, end: [0; END], end_left: 0, gate: Arc::default() }
-    }
-}
-
-impl Drop for Piece {
-    fn drop(&mut self) {
-        self.gate.out.fetch_sub(1, Ordering::AcqRel);
-        self.gate.body.wake();
-    }
-}
-
-impl Piece {
-    fn head(&self) -> &[u8] {
-        &self.head.bytes()[self.head_sent..]
-    }
-
-    fn end(&self) -> &[u8] {
-        &self.end[END - self.end_left..]
-    }
-}
-
-impl Buf for Piece {
-    fn remaining(&self) -> usize {
-        self.head().len() + self.bytes.len() + self.end_left
-    }
-
-    fn chunk(&self) -> &[u8] {
-        let chunks = [self.head(), &self.bytes, self.end()];
-        chunks.into_iter().find(|chunk| !chunk.is_empty()).unwrap_or_default()
-    }
-
-    fn chunks_vectored<'a>(&'a self, into: &mut [IoSlice<'a>]) -> usize {
-        let chunks = [self.head(), &self.bytes, self.end()].into_iter().filter(|chunk| !chunk.is_empty());
-        into.iter_mut().zip(chunks).map(|(slot, chunk)| *slot = IoSlice::new(chunk)).count()
-    }
-
-    fn advance(&mut self, count: usize) {
-        let of_head = count.min(self.head().len());
-        let of_bytes = (count - of_head).min(self.bytes.len());
-        self.head_sent += of_head;
-        self.bytes.advance(of_bytes);
-        self.end_left -= count - of_head - of_bytes;
-    }
-}
-
-pub(super) fn trailers(status: &Status) -> HeaderMap {
-    let mut headers = HeaderMap::new();
-    headers.insert("grpc-status", http::HeaderValue::from(status.code));
-    if let Some(message) = grpc_message::header(&status.message) {
-        headers.insert("grpc-message", message);
-    }
-    headers
-}
-
 #[cfg(test)]
 pub(super) mod tests {
-    use std::sync::atomic::AtomicUsize;
+    use std::sync::atomic::{AtomicUsize, Ordering};
     use std::task::{Wake, Waker};
+
+    use bytes::Buf as _;
 
     use futures_util::FutureExt;
     use weir_core::proto::{Any, discovery};
@@ -459,30 +384,11 @@ pub(super) mod tests {
         }
     }
 
-    /// A body that checks its gate when it is woken.
-    struct AtGate(Arc<Gate>, AtomicUsize);
-
-    impl Wake for AtGate {
-        fn wake(self: Arc<Self>) {
-            self.1.store(self.0.out.load(Ordering::Acquire), Ordering::Release);
-        }
-    }
-
     #[test]
     fn a_message_arrives_with_every_character() {
-        let headers = trailers(&Status::unavailable("100 % of\né"));
+        let headers = Status::unavailable("100 % of\né").trailers();
         assert_eq!(headers["grpc-message"], "100 %25 of%0A%C3%A9");
-        assert!(!trailers(&Status::ok()).contains_key("grpc-message"));
-    }
-
-    #[test]
-    fn a_body_that_is_woken_by_a_piece_that_was_written_finds_its_gate_open() {
-        let gate = Arc::<Gate>::default();
-        let found = Arc::new(AtGate(gate.clone(), AtomicUsize::new(usize::MAX)));
-        gate.out.store(1, Ordering::Release);
-        gate.body.register(&Waker::from(found.clone()));
-        drop(Piece { head: Head::default(), head_sent: 0, bytes: Bytes::new(), end: [0; END], end_left: 0, gate });
-        assert_eq!(found.1.load(Ordering::Acquire), 0, "pieces in flight");
+        assert!(!Status::ok().trailers().contains_key("grpc-message"));
     }
 
     #[tokio::test]
@@ -525,37 +431,12 @@ pub(super) mod tests {
         let mut sent = 0;
         while sent < 10 << 20 {
             let piece = poll(&mut body).expect("the gate is open");
-            assert!(piece.bytes.len() <= PIECE);
+            assert!(piece.remaining() <= PIECE + 64, "a piece and its head");
             assert!(poll(&mut body).is_none(), "one piece is out");
             let before = woken.0.load(Ordering::Relaxed);
             sent += piece.remaining();
             drop(piece);
             assert_eq!(woken.0.load(Ordering::Relaxed), before + 1, "taking it wakes the body");
-        }
-    }
-
-    /// The end follows the bytes, however few of them each write takes.
-    #[test]
-    fn a_piece_is_its_head_its_bytes_and_its_end_however_it_is_written() {
-        let messages = SharedMessages::new("weir");
-        let mut outgoing = Outgoing::new(reply_of(100), Variant::Delta, &messages);
-        let (head, _) = outgoing.next_piece();
-        let whole = [head.bytes(), b"some bytes", &[1, 2, 3, 4, 5, 6, 7, 8]].concat();
-        for step in 1..=whole.len() {
-            let mut piece = Piece::from(Bytes::from_static(b"some bytes"));
-            (piece.head, piece.end, piece.end_left) = (head, [1, 2, 3, 4, 5, 6, 7, 8], END);
-            let mut written = Vec::new();
-            while piece.has_remaining() {
-                let mut slices = [IoSlice::new(&[]); 4];
-                let count = piece.chunks_vectored(&mut slices);
-                let gathered = slices[..count].iter().flat_map(|slice| slice.to_vec()).collect::<Vec<_>>();
-                assert_eq!(gathered.len(), piece.remaining());
-                assert_eq!(&*slices[0], piece.chunk());
-                let taken = step.min(gathered.len());
-                written.extend_from_slice(&gathered[..taken]);
-                piece.advance(taken);
-            }
-            assert_eq!(written, whole, "{step} at a time");
         }
     }
 }

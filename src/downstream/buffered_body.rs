@@ -12,8 +12,9 @@ use bytes::{Buf, Bytes};
 use http_body::{Body, Frame, SizeHint};
 use tokio::task::JoinHandle;
 
-use super::body::{Piece, ReadStalled};
+use super::body::ReadStalled;
 use super::encode::PIECE;
+use super::piece::Piece;
 
 pub(super) struct BufferedBody {
     rest: Arc<Mutex<UnsentBytes>>,

@@ -37,8 +37,8 @@ impl Encoded {
         handle: Option<&SessionHandle>,
         messages: &Arc<SharedMessages>,
     ) -> Self {
-        let (kind, lag, begins_wait) = (reply.kind.clone(), reply.lag, reply.begins_wait);
-        let count = handle.map(|to| Count { place: to.deliveries().place(&kind), lag, begins_wait });
+        let (kind, lag) = (reply.kind.clone(), reply.lag);
+        let count = handle.map(|to| Count { place: to.deliveries().place(&kind), lag });
         let tapped = handle.and_then(|to| Some((to, glance_at_reply(to, &reply, variant)?)));
         let outgoing = Outgoing::new(reply, variant, messages);
         if let Some((to, glance)) = tapped {

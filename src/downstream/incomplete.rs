@@ -36,7 +36,6 @@ pub(super) struct Inbound {
     number: u64,
     /// What the client sends while Weir does not read a stream.
     ahead: Arc<SentAhead>,
-    last_paused: Mutex<Option<Instant>>,
     /// A permit for inflating: each connection inflates one large request at a time.
     inflating: Arc<Semaphore>,
 }
@@ -125,7 +124,6 @@ impl IncompleteRequests {
             requests: self.clone(),
             number: self.connections.fetch_add(1, Ordering::Relaxed),
             ahead,
-            last_paused: Mutex::default(),
             inflating: Arc::new(Semaphore::new(1)),
         })
     }
@@ -185,14 +183,12 @@ impl Inbound {
     }
 
     fn has_paused_since(&self, moment: Instant) -> bool {
-        let last = *self.last_paused.lock().unwrap_or_else(PoisonError::into_inner);
-        self.ahead.is_paused() || last.is_some_and(|last| last >= moment)
+        self.ahead.has_paused_since(moment)
     }
 }
 
 impl Drop for Pause<'_> {
     fn drop(&mut self) {
-        *self.0.last_paused.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
         self.0.ahead.resume(self.1);
     }
 }

@@ -36,6 +36,7 @@ mod making;
 mod opening_turns;
 mod pace;
 mod paced_reads;
+mod piece;
 mod polls;
 mod proxy_header;
 mod refusal;

@@ -19,7 +19,7 @@ pub(super) struct PacedReads<T> {
     place: Arc<ConnectionPlace>,
     pause: Option<Pin<Box<Sleep>>>,
     opener: Option<Opener>,
-    /// While it waits for its turn: no clock of its requests runs.
+    /// While it waits for its turn: how fast its requests arrive is not judged.
     awaits_turn: Option<PausedStream>,
     unsent: Unsent,
 }

@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
+use tokio::time::Instant;
+
 use crate::memory::Charge;
 
 /// Counts the bytes of one connection that are unread because of a paused stream.
@@ -26,6 +28,8 @@ struct Book {
     /// Bytes that no longer count, since the streams to which they may belong are read again. Those streams have not taken them yet.
     left: usize,
     number: u64,
+    /// When a stream was last read again.
+    resumed: Option<Instant>,
 }
 
 impl SentAhead {
@@ -34,8 +38,10 @@ impl SentAhead {
         let _ = self.charge.set(charge); // once for each connection
     }
 
-    pub(super) fn is_paused(&self) -> bool {
-        !self.book().paused.is_empty()
+    /// Whether a stream is paused, or was at any time since this moment.
+    pub(super) fn has_paused_since(&self, moment: Instant) -> bool {
+        let book = self.book();
+        !book.paused.is_empty() || book.resumed.is_some_and(|resumed| resumed >= moment)
     }
 
     /// Records that a stream is not read until [`Self::resume`].
@@ -45,7 +51,10 @@ impl SentAhead {
 
     /// Records that a stream is read again. What arrived before the earliest remaining pause no longer counts.
     pub(super) fn resume(&self, stream: PausedStream) {
-        self.change(|book| book.resume(stream));
+        self.change(|book| {
+            book.resume(stream);
+            book.resumed = Some(Instant::now());
+        });
     }
 
     /// Records bytes from the client. Nothing is counted while all streams are read.

@@ -27,7 +27,7 @@ use super::listener::Listener;
 use super::polls;
 use super::refusal::Refusal;
 use super::service::{Options, Service};
-use super::shards::{ShardFigures, Shards, default_shards};
+use super::shards::{ShardFigures, Shards};
 use super::stream::LINGER;
 use crate::open_files;
 use crate::relay::Newest;
@@ -63,7 +63,10 @@ impl Downstream {
             arrivals: Arc::new(arrivals),
             incomplete: IncompleteRequests::new(incomplete_request_bytes, request_bytes_per_second, limits),
             drain,
-            shards: Shards::start(shards.unwrap_or_else(|| default_shards(open_files::limit())))?,
+            shards: match shards {
+                Some(count) => Shards::start(count)?,
+                None => Shards::start_default(open_files::limit())?,
+            },
         })
     }
 
@@ -102,6 +105,11 @@ impl Downstream {
     /// Returns what is known of the shards, if there are any.
     pub(crate) fn shards(&self) -> Vec<ShardFigures> {
         self.shards.iter().flat_map(|shards| shards.figures()).collect()
+    }
+
+    /// Returns on how many threads connections live; 0: on those of all else.
+    pub(crate) fn shard_count(&self) -> usize {
+        self.shards.as_ref().map_or(0, |shards| shards.count())
     }
 
     /// Ends the shards after all connections. One that hangs is not waited for any longer.

@@ -74,14 +74,33 @@ pub(super) struct Served(JoinHandle<()>);
 impl Shards {
     /// Starts this many shards beside the current runtime. `None` for 0: connections live on the current runtime.
     pub(super) fn start(count: usize) -> io::Result<Option<Arc<Self>>> {
+        Self::start_up_to(count, count)
+    }
+
+    /// Starts as many as the process can have, up to [`default_shards`].
+    pub(super) fn start_default(open_files: usize) -> io::Result<Option<Arc<Self>>> {
+        Self::start_up_to(default_shards(open_files), 1)
+    }
+
+    fn start_up_to(count: usize, least: usize) -> io::Result<Option<Arc<Self>>> {
         if count == 0 {
             return Ok(None);
         }
         let shared = Handle::current();
         let fails = |error: io::Error| io::Error::new(error.kind(), format!("cannot start {count} shards: {error}"));
         let start = |name: String| Shard::start(name, shared.clone()).map_err(fails);
-        let shards = (0..count).map(|number| start(format!("weir-shard-{number}"))).collect::<io::Result<_>>()?;
-        Ok(Some(Arc::new(Self { shards, loads: start("weir-loads".into())?, next: Mutex::new(0) })))
+        let (loads, mut shards) = (start("weir-loads".into())?, Vec::new());
+        for number in 0..count {
+            match start(format!("weir-shard-{number}")) {
+                Ok(shard) => shards.push(shard),
+                Err(error) if shards.len() < least => return Err(error),
+                Err(error) => {
+                    tracing::warn!(%error, shards = shards.len(), "going on with fewer shards");
+                    break;
+                }
+            }
+        }
+        Ok(Some(Arc::new(Self { shards: shards.into(), loads, next: Mutex::new(0) })))
     }
 
     /// Serves a connection on the shard with the least load. `serving` gets what counts the connection there.
@@ -91,6 +110,11 @@ impl Shards {
     {
         let (shard, place) = self.enter();
         Served(shard.runtime.spawn(timed(serving(place))))
+    }
+
+    /// Returns how many there are.
+    pub(super) fn count(&self) -> usize {
+        self.shards.len()
     }
 
     /// Returns what is known of each, and last of the thread of load reports.

@@ -4,11 +4,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use futures_util::task::AtomicWaker;
+use http::{HeaderMap, HeaderValue};
 use tokio::sync::Notify;
 use weir_core::proto::code;
 use weir_core::protocol::session::{BadRequest, CloseReason, Reply};
 use weir_core::xds::Denied;
 
+use crate::grpc_message;
 use crate::memory::GivesWay;
 use crate::relay::{AdmissionError, SessionHandle};
 
@@ -103,6 +105,16 @@ impl GivesWay for Slot {
 }
 
 impl Status {
+    /// Returns the headers that end a call with it.
+    pub(crate) fn trailers(&self) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        headers.insert("grpc-status", HeaderValue::from(self.code));
+        if let Some(message) = grpc_message::header(&self.message) {
+            headers.insert("grpc-message", message);
+        }
+        headers
+    }
+
     pub(crate) fn ok() -> Self {
         Self { code: code::OK, message: String::new() }
     }

@@ -15,7 +15,6 @@ use crate::relay::{Blocker, SessionHandle, TypePlace, reply_waits};
 pub(super) struct Count {
     pub(super) place: TypePlace,
     pub(super) lag: ReplyLag,
-    pub(super) begins_wait: Option<Moment>,
 }
 
 pub(super) struct ToCome {

@@ -61,7 +61,7 @@ fn written(views: &[ViewMetrics]) -> String {
     incidents.upstream("http://two".into(), Totals { opened: 50, ended: 40, responses: 90, nacks: 10, bytes: 0 });
     let (deliveries, kind) = (&tally.deliveries, table.resolve(CDS));
     let lag = ReplyLag { change: Some(std::time::Duration::from_millis(3)), request: None };
-    deliveries.sent(deliveries.place(&kind), 10, lag, None);
+    deliveries.sent(deliveries.place(&kind), 10, lag);
     let answered = AnswerEffect { kind, is_ack: true, lag, waited_since: None, waits_since: None };
     deliveries.answered(&answered);
     let mut waits = WaitReport::keeping(0);

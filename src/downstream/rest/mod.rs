@@ -273,7 +273,7 @@ impl RestService {
                     false => None,
                 };
                 let sent = gzip.as_ref().map_or(plain.len(), Bytes::len);
-                deliveries.sent(place, sent, lag, None);
+                deliveries.sent(place, sent, lag);
                 if let Some(glance) = tapped {
                     tap_reply(&handle, glance, sent);
                 }

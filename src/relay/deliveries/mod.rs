@@ -13,7 +13,7 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use weir_core::protocol::moment::Moment;
-use weir_core::protocol::session::{AnswerEffect, ReplyLag};
+use weir_core::protocol::session::{AnswerEffect, Reply, ReplyLag};
 use weir_core::xds::{Type, TypeTable};
 
 pub(crate) use self::histogram::{Bounds, Histogram, HistogramCounts, Writers};
@@ -92,12 +92,19 @@ impl Deliveries {
     }
 
     /// Counts a reply when it is handed to the transport.
-    pub(crate) fn sent(&self, place: TypePlace, bytes: usize, lag: ReplyLag, begins_wait: Option<Moment>) {
+    pub(crate) fn sent(&self, place: TypePlace, bytes: usize, lag: ReplyLag) {
         let (of, writers) = self.of(place);
         writers.add(&of.replies, 1);
         writers.add(&of.bytes, bytes as u64);
         of.sent.observe(lag, writers);
-        begins_wait.iter().for_each(|at| of.waits.begun(*at, writers));
+    }
+
+    /// Counts a reply that is made, if the stream has answered all before it: from then on it has one to answer, and its end counts that, sent or not.
+    pub(crate) fn made(&self, reply: &Reply) {
+        if let Some(at) = reply.begins_wait {
+            let (of, writers) = self.of(self.place(&reply.kind));
+            of.waits.begun(at, writers);
+        }
     }
 
     /// Counts an answer of a client.
@@ -247,7 +254,9 @@ mod tests {
             for _ in 0..8 {
                 scope.spawn(|| {
                     for kind in &kinds {
-                        deliveries.sent(deliveries.place(kind), 10, lag(3), Some(Moment::START));
+                        let begins_wait = Some(Moment::START);
+                        deliveries.made(&Reply { begins_wait, ..Reply::sample(kind.clone(), Vec::new()) });
+                        deliveries.sent(deliveries.place(kind), 10, lag(3));
                     }
                     let waited_since = Some(Moment::START);
                     let kind = kinds[0].clone();
@@ -318,16 +327,17 @@ mod tests {
     fn round(deliveries: &Deliveries, kind: &Type) -> f64 {
         const DELIVERIES: u32 = 2_000_000;
         // A session has a reference to the type in any case.
-        let kind = kind.clone();
+        let (kind, mut reply) = (kind.clone(), Reply::sample(kind.clone(), Vec::new()));
         let mut answered =
             AnswerEffect { kind, is_ack: true, lag: ReplyLag::default(), waited_since: None, waits_since: None };
         let begun = std::time::Instant::now();
         for number in 0..DELIVERIES {
             let lag = ReplyLag { change: Some(Duration::from_micros(u64::from(number % 50_000))), request: None };
             let at = Some(Moment::START + Duration::from_micros(u64::from(number)));
-            (answered.lag, answered.waited_since) = (lag, at);
-            let answered = std::hint::black_box(&answered);
-            deliveries.sent(deliveries.place(&answered.kind), 1024, lag, at);
+            (answered.lag, answered.waited_since, reply.begins_wait) = (lag, at, at);
+            let (answered, reply) = (std::hint::black_box(&answered), std::hint::black_box(&reply));
+            deliveries.made(reply);
+            deliveries.sent(deliveries.place(&answered.kind), 1024, lag);
             deliveries.answered(answered);
         }
         begun.elapsed().as_nanos() as f64 / f64::from(DELIVERIES)

@@ -6,13 +6,11 @@ use std::sync::{Arc, MutexGuard};
 use std::task::Waker;
 
 use tokio::sync::oneshot;
-use tokio::time::Instant;
-use weir_core::protocol::session::{CloseReason, Estimate, FetchResult, Session, Step};
+use weir_core::protocol::session::{Estimate, Session, Step};
 use weir_core::protocol::view::LeaseAccess as _;
 
 use super::SessionHandle;
 use super::locked::NotLocked;
-use super::waiting::fetch_below;
 use crate::relay::heavy::{HEAVY, HeavyKind, ThreadApart, beside_others};
 use crate::shared_runtime;
 
@@ -23,7 +21,7 @@ pub(crate) enum Unmade {
     Large(Estimate),
     /// It concerns about so many names, so that [`step_apart`] is to make it.
     ManyNames(usize),
-    /// Another thread has the session locked. The waker is woken when it has done its work.
+    /// Another thread has the session locked. After heavy work the waker is woken, otherwise it is worthwhile to look again in a moment.
     Busy,
 }
 
@@ -68,7 +66,7 @@ impl SessionThread {
         done
     }
 
-    fn begin<T: Send + 'static, W: FnOnce(&SessionHandle) -> T + Send + 'static>(
+    pub(super) fn begin<T: Send + 'static, W: FnOnce(&SessionHandle) -> T + Send + 'static>(
         self,
         work: W,
     ) -> impl Future<Output = T> + Send + use<T, W> {
@@ -121,14 +119,6 @@ pub(super) fn lock(handle: &SessionHandle) -> MutexGuard<'_, Session> {
         let names = if handle.session.is_apart() { HEAVY } else { 0 };
         beside_others(names, || handle.session.lock())
     })
-}
-
-/// Lets another thread fetch for a session with so many names; see [`fetch_below`]. From `last` on the reply is made of what is known.
-pub(super) async fn fetch_apart(handle: &SessionHandle, names: usize, waker: Waker, last: Instant) -> FetchResult {
-    let Some(handle) = handle.itself.upgrade() else { return FetchResult::End(CloseReason::ViewFailed) }; // it is being dropped
-    let thread = SessionThread::free(&handle, HeavyKind::Reply, names).await;
-    let fetch = move |handle: &SessionHandle| fetch_below(handle, usize::MAX, &waker, Instant::now() >= last);
-    thread.begin(fetch).await.unwrap_or(FetchResult::Unknown) // no session has so many names
 }
 
 /// Returns how many names have changed since the session was last locked. Who locks it next has to note each of them.

@@ -3,6 +3,7 @@
 
 mod apart;
 mod charging;
+mod fetching;
 mod interest;
 mod locked;
 mod place;
@@ -28,6 +29,7 @@ use weir_core::xds::{HeldVersions, Type};
 
 pub(crate) use self::apart::{SessionThread, Unmade, step_apart, unread_names, until_session_is_free};
 pub(super) use self::charging::SessionCharge;
+pub(crate) use self::fetching::fetch_reply;
 pub(crate) use self::interest::Applied;
 use self::interest::{InterestForwarding, await_place};
 use self::locked::{LockedSession, NotLocked};
@@ -35,7 +37,7 @@ pub(super) use self::place::SessionPlace;
 pub(crate) use self::tapping::{glance_at_reply, is_tapped, tap_end, tap_reply, tap_request, tap_unchanged};
 pub(crate) use self::transit::Blocker;
 use self::transit::SendProgress;
-pub(crate) use self::waiting::{SessionGuard, fetch_reply, reply_is_late, reply_waits, session_changed};
+pub(crate) use self::waiting::{SessionGuard, reply_is_late, reply_waits, session_changed};
 pub(super) use self::waking::{wake, wake_with};
 use super::client_log::NackLine;
 use super::clients::ClientFacts;
@@ -170,11 +172,7 @@ impl SessionHandle {
     /// Like [`Self::poll`], but does not make a reply of about `limit` bytes or more, nor one that another thread should make.
     pub(crate) fn poll_below(&self, limit: usize, waker: &std::task::Waker) -> Result<Step, Unmade> {
         self.waker.register(waker);
-        let step = self.step_below(limit, HEAVY);
-        if matches!(step, Err(Unmade::Busy)) && !self.session.is_apart() {
-            waker.wake_by_ref(); // it is locked for a moment
-        }
-        step
+        self.step_below(limit, HEAVY)
     }
 
     /// Returns the next step.
@@ -211,7 +209,9 @@ impl SessionHandle {
         if self.traces.is_active() {
             self.trace_step(&step, &session, &newest, now);
         }
-        self.transit.set(matches!(step, Step::Reply(_)).then_some(Blocker::Unread), now);
+        let made = if let Step::Reply(reply) = &step { Some(reply) } else { None };
+        made.iter().for_each(|reply| self.deliveries().made(reply));
+        self.transit.set(made.map(|_| Blocker::Unread), now);
         if let Step::End(CloseReason::BadRequest(fault)) = &step {
             self.place.counters.bad_request(fault);
         }

@@ -102,7 +102,7 @@ impl Bench {
         self.handle.notify(Notice::InterestApplied);
         let Step::Reply(reply) = self.handle.poll(Waker::noop()) else { panic!("no reply") };
         let deliveries = self.handle.deliveries();
-        deliveries.sent(deliveries.place(&reply.kind), 10, reply.lag, reply.begins_wait);
+        deliveries.sent(deliveries.place(&reply.kind), 10, reply.lag);
         reply.nonce
     }
 

@@ -120,7 +120,7 @@ async fn five_thousand_random_nodes_in_five_hundred_views_make_a_bounded_number_
         let handle = open_session(&views, &request, client()).await.unwrap();
         handle.handle_request(request).await;
         counters.nack(Some(&kind));
-        counters.deliveries.sent(counters.deliveries.place(&kind), 100, lag, None);
+        counters.deliveries.sent(counters.deliveries.place(&kind), 100, lag);
         handles.push(handle);
     }
     let (view_count, metrics) = questions::metrics(&views).await;

@@ -90,7 +90,9 @@ impl Judge {
             }));
         }
         for (shard, (standstill, rounds)) in self.shards.iter_mut().zip(progress.shards).enumerate() {
-            let change = standstill.look(now, rounds, false, self.watchdog);
+            // An idle shard comes round three times a second.
+            let longest = self.watchdog.map(|watchdog| watchdog.max(SHARD));
+            let change = standstill.look(now, rounds, false, longest);
             findings.extend(change.map(|change| match change {
                 Change::TooLong => Finding::ShardHung { shard, after: standstill.lasted },
                 Change::Over(after) => Finding::ShardRecovered { shard, after },
@@ -140,6 +142,8 @@ impl<T: PartialEq> Standstill<T> {
     }
 }
 
+/// The shortest time after which a shard may count as hung.
+const SHARD: Duration = Duration::from_secs(1);
 /// How long a worker may take for one task.
 const STALL: Duration = Duration::from_secs(5);
 /// A multiple of the time between checks. A longer pause counts as a pause of the process.
