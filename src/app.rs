@@ -134,7 +134,7 @@ impl App {
         Self { live_bytes: Some(live_bytes), ..self }
     }
 
-    /// Sets three callbacks: `alive` is called each second, unless no worker thread makes progress; `opened` when the relay gets an address that
+    /// Sets three callbacks: `alive` is called each second, unless the workers or a shard hang; `opened` when the relay gets an address that
     /// another process had; `draining` once, when the drain begins.
     pub fn telling(self, alive: fn(), opened: fn(), draining: fn()) -> Self {
         Self { alive, opened, draining, ..self }

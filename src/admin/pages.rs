@@ -86,7 +86,7 @@ where
     ProbeValues: FromRef<S>,
 {
     pages
-        .probe("/healthz", "200 while the process runs and its worker threads do not hang", probes::healthz)
+        .probe("/healthz", "200 while the process runs and neither its workers nor a shard hang", probes::healthz)
         .probe(
             "/ready",
             "200 when new clients should connect; ?strict: and every ladder has a reachable server",

@@ -368,13 +368,14 @@ metrics! {
     SHARD_CONNECTIONS: Gauge = "weir_shard_connections" ["shard"], "0.3.0";
     /// Streams of the connections that live on a thread of `shards`
     SHARD_STREAMS: Gauge = "weir_shard_streams" ["shard"], "0.3.0";
-    /// Times that a thread of `shards` came round 50 ms late or more; a timer of 10 ms shows it
+    /// Times that a thread of `shards` came round 50 ms late or more; a timer shows it
     ///
-    /// If that happens often, the thread gets no new connections. See [shards](configuration.md#shards)
+    /// The timer is due after 10 ms while the thread is busy or was late, and after up to 320 ms while it has little to do. The thread of load reports
+    /// has the highest number. If a thread of connections is late often, it gets no new ones. See [shards](configuration.md#shards)
     SHARD_LATE_ROUNDS: Counter = "weir_shard_late_rounds_total" ["shard"], "0.3.0";
     /// Processor time that one poll of a connection, or of a task of its streams, took from a thread of `shards`
     ///
-    /// One of 64 polls is measured. A long one holds up the other connections of the thread
+    /// One of 64 polls is measured, none of load reports. A long one holds up the other connections of the thread
     SHARD_POLL_SECONDS: Histogram = "weir_shard_poll_seconds" ["shard"], "0.3.0";
 
     // The process, on Linux, under the names that Prometheus' own client libraries use.

@@ -76,6 +76,7 @@ class Sign:
     name: str
     label: str = ""
     above: float = 0
+    times: float = 1  # what counts is judged as if it had grown by so many times as much: by a fault that lasts for seconds here
 
     def value(self, relay):
         return sum(float(value) for series, value in scrape(relay).items() if self.is_of(series))
@@ -157,14 +158,17 @@ def faults(world, client):
 
 
 def values(series, phases, sign):
-    said, at = [], 0
+    spread = sign.counts and sign.is_of(series)
+    said, before = [], float(phases[0].get(series) or 0)
+    at = before if spread else 0
     for phase in phases:
         value = phase.get(series)
         if value and "_timestamp_seconds" in series:
             said += [str(float(value) + at)] * MINUTES
             at += MINUTES * 60
-        elif sign.counts and sign.is_of(series):
-            grown = float(value or 0) - at
+        elif spread:
+            grown = (float(value or 0) - before) * sign.times
+            before = float(value or 0)
             said += [str(at + grown * max(0, 2 * (minute + 1) / MINUTES - 1)) for minute in range(MINUTES)]
             at += grown
         else:

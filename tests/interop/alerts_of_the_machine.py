@@ -8,7 +8,7 @@ import time
 
 import alerts
 import certificates
-from alerts import KIND, LISTENERS, SOURCE, Below, Client, Sign, Slow
+from alerts import KIND, LISTENERS, MINUTES, SOURCE, Below, Client, Sign, Slow
 from plane_process import PlaneProcess
 from processes import free_port
 from resources import cluster
@@ -80,6 +80,7 @@ def of_the_machine(world, client, folder, authority):
     yield ("WeirOpenFiles", lambda: open_files(1.1), FilesOpen("process_open_fds", above=0.8),
            lambda: resource.prlimit(relay.process.pid, resource.RLIMIT_NOFILE, (soft, soft)))
     yield "WeirChangesSlow", answers_late, Slow("weir_client_reply_acked_lag_seconds_bucket", above=10), answers_at_once
+    yield "WeirOverloaded", stands_still, Sign("weir_shard_late_rounds_total", times=MINUTES * 60 / 2 / 14), change  # it stands still for 14 s
     yield "WeirOverloaded", stands_still, Slow("weir_task_lateness_seconds_bucket", above=0.25), change
 
 

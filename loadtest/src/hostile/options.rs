@@ -20,7 +20,7 @@ pub struct Options {
     /// Relay that is started for each behaviour, with its defaults, instead of --target
     #[arg(long, value_name = "PATH")]
     pub weir: Option<PathBuf>,
-    /// Admin address of the target, for /healthz and the limits that were reached
+    /// Admin address of the target, for /healthz, the limits that were reached and how long polls on its shards took
     #[arg(long, value_name = "ADDR", conflicts_with = "weir")]
     pub admin: Option<SocketAddr>,
     /// Process of the target, whose memory is measured

@@ -50,9 +50,9 @@ section! {
         /// Each has a runtime of its own. A new connection goes to the thread with the fewest connections and streams, after its TLS handshake if
         /// it has one, and stays there. At most 256. See [shards](#shards).
         shards: Option<Located<Count>>, applies(Restart), absent("one for each processor, at most 256"), example("4");
-        /// If no worker thread gets on for this long, /healthz fails, and systemd gets no more `WATCHDOG=1`. 0s: never.
+        /// If no worker thread gets on for this long, or one of `shards` does not, /healthz fails, and systemd gets no more `WATCHDOG=1`. 0s: never.
         ///
-        /// See [watchdog](operations.md#watchdog).
+        /// The thread of load reports counts as one of `shards`. See [watchdog](operations.md#watchdog).
         watchdog: Setting<Interval> = seconds(30), applies(Restart);
         /// The relay is ready this long after its start, even if it could not serve a new client. Without it, the relay waits for as long as it takes.
         ///
