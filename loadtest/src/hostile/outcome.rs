@@ -121,11 +121,18 @@ impl Outcome {
     /// Records times that are much longer than before the behaviour.
     fn judge_times(&mut self) {
         let p99 = |times: Option<Percentiles>| times.map_or(0.0, |times| times.p99);
-        let (before, during) = (p99(self.before.received), p99(self.during.received));
+        let (before, during) = (p99(self.before.later), p99(self.during.later));
         let bound = CHANGE.max(TIMES * before);
         if during > bound {
             let [during, bound, before] = [during, bound, before].map(short);
-            self.failures.push(format!("p99 of changes {during} ms, over {bound} ms; {before} ms before"));
+            let whole = match self.during.whole() {
+                0 => String::new(),
+                count => format!("; {count} changes count in full, without a time at that client"),
+            };
+            self.failures.push(format!(
+                "p99 of changes {during} ms later than at a client of the control plane itself, over {bound} ms; \
+                 {before} ms before{whole}"
+            ));
         }
         match self.during.health {
             None => self.failures.push("/healthz was not answered".into()),
@@ -174,7 +181,8 @@ mod tests {
     fn outcome() -> Outcome {
         let times = Some(Percentiles { count: 1, p50: 1.0, p99: 1.0, max: 1.0 });
         let problems = BTreeMap::new();
-        let well = Figures { received: times, answered: times, served: times, health: times, problems };
+        let changes = Figures { received: times, direct: times, later: times, ..Figures::default() };
+        let well = Figures { answered: times, served: times, health: times, problems, ..changes };
         Outcome {
             behaviour: Behaviour::Nacks,
             seconds: 1.0,
@@ -237,14 +245,27 @@ mod tests {
     fn times_are_judged_if_the_relay_bounds_its_memory() {
         let changes = |before, during| {
             move |outcome: &mut Outcome| {
-                (outcome.before.received, outcome.during.received) = (of_ms(before, before), of_ms(during, during));
+                (outcome.before.later, outcome.during.later) = (of_ms(before, before), of_ms(during, during));
+                outcome.during.direct = of_ms(1.0, 1.0);
             }
         };
         assert!(judged(|_| (), true).is_empty());
         assert!(judged(changes(1.0, 49.0), true).is_empty());
         assert!(judged(changes(7.0, 69.0), true).is_empty());
-        assert_eq!(judged(changes(1.0, 51.0), true), ["p99 of changes 51.00 ms, over 50.00 ms; 1.000 ms before"]);
-        assert_eq!(judged(changes(7.0, 71.0), true), ["p99 of changes 71.00 ms, over 70.00 ms; 7.000 ms before"]);
+        let what = "ms later than at a client of the control plane itself, over";
+        let late = |times: &str| vec![format!("p99 of changes {}", times.replace("..", what))];
+        assert_eq!(judged(changes(1.0, 51.0), true), late("51.00 .. 50.00 ms; 1.000 ms before"));
+        assert_eq!(judged(changes(7.0, 71.0), true), late("71.00 .. 70.00 ms; 7.000 ms before"));
+        let some_whole = |outcome: &mut Outcome| {
+            changes(1.0, 51.0)(outcome);
+            outcome.during.direct.as_mut().unwrap().count = 97;
+        };
+        let whole = "51.00 .. 50.00 ms; 1.000 ms before; 3 changes count in full, without a time at that client";
+        assert_eq!(judged(some_whole, true), late(whole));
+        let slow_for_all = |outcome: &mut Outcome| {
+            (outcome.during.received, outcome.during.direct) = (of_ms(170.0, 170.0), of_ms(168.0, 168.0));
+        };
+        assert!(judged(slow_for_all, true).is_empty(), "the control plane was slow, and not the relay");
         let health = |max| move |outcome: &mut Outcome| outcome.during.health = of_ms(1.0, max);
         assert!(judged(health(999.0), true).is_empty());
         assert_eq!(judged(health(1001.0), true), ["/healthz in 1001 ms, over 1000 ms"]);
