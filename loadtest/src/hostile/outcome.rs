@@ -106,8 +106,12 @@ impl Outcome {
             self.failures.push(format!("{lines} forged lines in the log"));
         }
         if let Some(polls) = self.polls.filter(|polls| polls.measured >= POLLS && polls.long_percent() > LONG_POLLS) {
-            let Polls { measured, long } = polls;
+            let Polls { measured, long, .. } = polls;
             self.failures.push(format!("{long} of {measured} polls took over 1 ms; {LONG_POLLS} % may"));
+        }
+        if let Some(polls) = self.polls.filter(|polls| polls.very_long > VERY_LONG_POLLS) {
+            let Polls { measured, very_long, .. } = polls;
+            self.failures.push(format!("{very_long} of {measured} polls took over 50 ms; {VERY_LONG_POLLS} may"));
         }
         if self.recovered_after.is_none() {
             let mut why: Vec<_> = self.after.problems.keys().cloned().collect();
@@ -170,6 +174,8 @@ const TIMES: f64 = 10.0;
 const POLLS: u64 = 10_000;
 /// The percentage of polls that may take over a millisecond.
 const LONG_POLLS: f64 = 0.1;
+/// How many measured polls may take over 50 milliseconds, whatever the number of others. One of 64 is measured, so these are some 200.
+const VERY_LONG_POLLS: u64 = 3;
 /// Milliseconds in which `/healthz` has to answer.
 const HEALTH: f64 = 1000.0;
 
@@ -230,10 +236,17 @@ mod tests {
         assert_eq!(failures(|outcome| outcome.log_bytes = Some(17 << 20)), ["17 MiB of log, over 16 MiB"]);
         assert_eq!(failures(|outcome| outcome.forged_lines = Some(2)), ["2 forged lines in the log"]);
         assert!(failures(|outcome| outcome.recovered_after = None)[0].starts_with("not as before after 60 s"));
-        let polls = |measured, long| move |outcome: &mut Outcome| outcome.polls = Some(Polls { measured, long });
+        let polls =
+            |measured, long| move |outcome: &mut Outcome| outcome.polls = Some(Polls { measured, long, very_long: 0 });
         assert_eq!(failures(polls(10_000, 11)), ["11 of 10000 polls took over 1 ms; 0.1 % may"]);
         assert!(failures(polls(10_000, 10)).is_empty());
         assert!(failures(polls(9_999, 500)).is_empty(), "too few to judge");
+        let very_long = |measured, very_long| {
+            move |outcome: &mut Outcome| outcome.polls = Some(Polls { measured, long: very_long, very_long })
+        };
+        assert_eq!(failures(very_long(9, 4)), ["4 of 9 polls took over 50 ms; 3 may"]);
+        assert_eq!(failures(very_long(9_000_000, 4)), ["4 of 9000000 polls took over 50 ms; 3 may"]);
+        assert!(failures(very_long(9, 3)).is_empty());
     }
 
     /// Returns percentiles with these values.

@@ -84,7 +84,8 @@ fn row(out: &mut fmt::Formatter, outcome: &Outcome) -> fmt::Result {
     contained.map_or(Ok(()), |peak| write!(out, "; at most {peak} MiB in its control group"))?;
     let polls = outcome.polls.filter(|polls| polls.measured > 0);
     polls.map_or(Ok(()), |polls| {
-        write!(out, "; {} polls measured, {} % over 1 ms", polls.measured, short(polls.long_percent()))
+        let percent = short(polls.long_percent());
+        write!(out, "; {} polls measured, {percent} % over 1 ms, {} over 50 ms", polls.measured, polls.very_long)
     })?;
     writeln!(out)?;
     done.ends.iter().try_for_each(|(why, count)| writeln!(out, "  {count} x ended: {why}"))?;
