@@ -52,6 +52,7 @@ async fn every_behaviour_is_played_and_reported() {
         outcomes.push(outcome.unwrap());
     }
     assert_eq!(outcomes.len(), Behaviour::value_variants().len());
+    assert!(outcomes.iter().any(|outcome| outcome.before.direct.is_some()), "no change was compared: {outcomes:?}");
     for outcome in outcomes {
         let done = &outcome.done;
         assert!(done.connections > 0, "{outcome:?}");

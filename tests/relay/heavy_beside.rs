@@ -1,6 +1,8 @@
-//! Requests for thousands of names and their replies, which other threads work on, beside what ends streams and views, or changes what they have.
+//! Requests for thousands of names and their replies, beside what ends streams and views, or changes what they have. No test here knows when a thread
+//! works on them, so some go over several moments.
 
 use std::collections::BTreeSet;
+use std::time::Instant;
 
 use tokio::sync::oneshot;
 use tonic::Status;
@@ -16,6 +18,8 @@ use super::*;
 
 const MANY: usize = 3_000;
 const SOON_AGAIN: &str = ", variant: delta, backoff: {initial: 10ms, max: 10ms}";
+/// At how many moments of a request and its reply something else happens: at once, and at later ones.
+const MOMENTS: u32 = 5;
 /// Where connections of clients live.
 const PLACES: [&str; 2] = ["", "shards: 1\n"];
 
@@ -91,6 +95,11 @@ async fn receive(client: &mut Client, count: usize) -> BTreeSet<String> {
     names
 }
 
+/// Waits until one of the moments of what takes so long.
+async fn moment(number: u32, takes: Duration) {
+    tokio::time::sleep(takes * number / MOMENTS).await;
+}
+
 /// Reads until a client is sent this name. Returns the status if its stream ends.
 async fn receive_one(client: &mut Client, name: &str) -> Result<(), Status> {
     loop {
@@ -114,22 +123,25 @@ async fn end_of(client: &mut Client) -> Status {
 }
 
 #[tokio::test]
-async fn a_stream_whose_long_reply_is_being_made_ends_in_a_drain_and_its_client_is_sent_nothing_twice() {
+async fn whenever_a_drain_begins_after_a_long_request_the_stream_ends_and_its_client_is_sent_nothing_twice() {
     let _turn = super::HEAVY.lock().await;
-    for place in PLACES {
+    for (place, number) in PLACES.into_iter().flat_map(|place| (0..MOMENTS).map(move |number| (place, number))) {
         let mut plane = Plane::start(&BOTH).await;
         let rest = format!("views: {{key: [cluster]}}\ndrain: {{spread: 0s}}\n{place}");
         let config = config(plane.address, SOON_AGAIN, &rest);
         let (stop, stopped) = oneshot::channel::<()>();
         let relay = run(crate::bind(config).await.unwrap(), async move { drop(stopped.await) });
         let (mut client, names) = (Client::connect(relay.address, Variant::Delta).await, many("c"));
+        let start = Instant::now();
         client.ask(CDS, &texts(&names), Some("web"));
         let mut stream = plane.stream().await;
         give_many(&mut stream, MANY).await;
         let received = receive(&mut client, MANY).await;
+        let takes = start.elapsed();
         assert!(names.iter().all(|name| received.contains(name)));
         change(&stream, &names, "2");
         client.ask(CDS, &texts(&many("more")), None);
+        moment(number, takes).await;
         stop.send(()).unwrap();
         let status = end_of(&mut client).await;
         assert_eq!(status.code(), Code::Unavailable, "{status}");
@@ -139,26 +151,31 @@ async fn a_stream_whose_long_reply_is_being_made_ends_in_a_drain_and_its_client_
 }
 
 #[tokio::test]
-async fn a_client_whose_long_request_is_under_way_when_a_reload_ends_its_view_gets_all_from_the_next_one() {
+async fn whenever_a_reload_ends_a_view_after_a_long_request_the_client_gets_all_from_the_next_one() {
     let _turn = super::HEAVY.lock().await;
     let plane = Plane::start(&BOTH).await;
     let with = |more: &str| text(&[plane.address], &format!("reload: {{spread: 0s}}\nshards: 1\n{more}"));
-    let (before, after) = (with(""), with("limits: {names_per_stream: 100000}\n"));
     have_all(plane);
-    let world = World::start("heavy-beside", &before).await;
-    let mut client = Client::connect(world.relay.address, Variant::Delta).await;
-    let (first, second) = (many("a"), many("b"));
-    client.ask(CDS, &texts(&first), Some("web"));
-    receive(&mut client, MANY).await;
-    client.ask(CDS, &texts(&second), None);
-    assert_eq!(world.change(&after).await.changed, ["limits.names_per_stream"]);
-    let status = end_of(&mut client).await;
-    assert_eq!(status.code(), Code::Unavailable, "{status}");
-    assert_eq!(status.message(), "the configuration of the relay has changed; reconnect");
-    let all: BTreeSet<String> = first.into_iter().chain(second).collect();
-    let mut back = Client::connect(world.relay.address, Variant::Delta).await;
-    back.ask(CDS, &all.iter().map(String::as_str).collect::<Vec<_>>(), Some("web"));
-    assert_eq!(receive(&mut back, all.len()).await, all);
+    let world = World::start("heavy-beside", &with("")).await;
+    for number in 0..MOMENTS {
+        let after = with(&format!("limits: {{names_per_stream: {}}}\n", 100_001 + number));
+        let mut client = Client::connect(world.relay.address, Variant::Delta).await;
+        let (first, second) = (many(&format!("a{number}")), many(&format!("b{number}")));
+        let start = Instant::now();
+        client.ask(CDS, &texts(&first), Some("web"));
+        receive(&mut client, MANY).await;
+        let takes = start.elapsed();
+        client.ask(CDS, &texts(&second), None);
+        moment(number, takes).await;
+        assert_eq!(world.change(&after).await.changed, ["limits.names_per_stream"]);
+        let status = end_of(&mut client).await;
+        assert_eq!(status.code(), Code::Unavailable, "{status}");
+        assert_eq!(status.message(), "the configuration of the relay has changed; reconnect");
+        let all: BTreeSet<String> = first.into_iter().chain(second).collect();
+        let mut back = Client::connect(world.relay.address, Variant::Delta).await;
+        back.ask(CDS, &all.iter().map(String::as_str).collect::<Vec<_>>(), Some("web"));
+        assert_eq!(receive(&mut back, all.len()).await, all);
+    }
 }
 
 #[tokio::test]

@@ -35,9 +35,12 @@ use crate::wire::Variant;
 pub struct Origin {
     pub address: SocketAddr,
     state: Shared,
+    /// Held for a change: one is made at a time.
+    turn: Mutex<()>,
     runtime: Option<Runtime>,
 }
 
+/// Streams are answered under this lock, so a change holds it neither while it encodes nor for other long work.
 type Shared = Arc<Mutex<State>>;
 
 struct State {
@@ -58,6 +61,18 @@ struct Subscriber {
     names: BTreeSet<usize>,
 }
 
+/// What a response has: the resources with these indexes.
+type Content = (Variant, Vec<usize>);
+
+/// A response that is not encoded yet.
+struct Draft {
+    resources: Resources,
+    variant: Variant,
+    /// The resources, each with the round in which it last changed.
+    sent: Vec<(usize, u32)>,
+    number: u64,
+}
+
 impl Origin {
     pub async fn start(resources: Resources) -> anyhow::Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
@@ -72,17 +87,16 @@ impl Origin {
             let Ok(listener) = TcpListener::from_std(listener) else { return };
             serve(listener, serving).await;
         });
-        Ok(Self { address, state, runtime: Some(runtime) })
+        Ok(Self { address, state, turn: Mutex::new(()), runtime: Some(runtime) })
     }
 
     /// Changes these resources. Calls `start` with the time at which the encoded responses are handed to the connections.
     pub fn change(&self, changed: impl IntoIterator<Item = usize>, round: u32, start: impl FnOnce(Instant)) {
-        let mut state = lock(&self.state);
+        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         let changed: BTreeSet<usize> = changed.into_iter().collect();
-        for index in &changed {
-            state.rounds[*index] = round;
-        }
-        state.push(&changed, start);
+        let drafts = lock(&self.state).drafts(&changed, round);
+        let made = drafts.into_iter().map(|(content, draft)| (content, draft.encode())).collect();
+        lock(&self.state).push(&changed, round, made, start);
     }
 
     /// Returns how many requests the control plane received, ACKs included.
@@ -104,25 +118,41 @@ fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
 }
 
 impl State {
-    fn push(&mut self, changed: &BTreeSet<usize>, start: impl FnOnce(Instant)) {
+    /// Returns the responses that a change of these resources needs.
+    fn drafts(&mut self, changed: &BTreeSet<usize>, round: u32) -> BTreeMap<Content, Draft> {
         self.streams.retain(|stream| !stream.out.is_closed());
-        let mut made: BTreeMap<_, Bytes> = BTreeMap::new();
+        let due = self.streams.iter().filter_map(|stream| stream.due(changed, &self.resources));
+        let contents: BTreeSet<Content> = due.collect();
+        let draft_of = |content: Content| {
+            let mut draft = self.draft(content.0, &content.1);
+            let news = draft.sent.iter_mut().filter(|(index, _)| changed.contains(index));
+            news.for_each(|(_, changed_in)| *changed_in = round);
+            (content, draft)
+        };
+        contents.into_iter().map(draft_of).collect()
+    }
+
+    /// Makes the change, and sends its responses. What streams need that have asked since the drafts is encoded now.
+    fn push(
+        &mut self,
+        changed: &BTreeSet<usize>,
+        round: u32,
+        mut made: BTreeMap<Content, Bytes>,
+        start: impl FnOnce(Instant),
+    ) {
+        for index in changed {
+            self.rounds[*index] = round;
+        }
         let mut due = Vec::new();
         for index in 0..self.streams.len() {
             let stream = &self.streams[index];
-            let seen: Vec<usize> = changed.iter().copied().filter(|index| stream.sees(*index)).collect();
-            if seen.is_empty() {
-                continue;
-            }
-            let variant = stream.variant;
-            let all = variant == Variant::Sotw && self.resources.kind == Kind::Clusters;
-            let sent = if all { stream.visible(self.resources.count) } else { seen };
+            let Some(content) = stream.due(changed, &self.resources) else { continue };
             let out = stream.out.clone();
-            let message = match made.get(&(variant == Variant::Sotw, sent.clone())) {
+            let message = match made.get(&content) {
                 Some(message) => message.clone(),
                 None => {
-                    let message = self.encode(variant, &sent);
-                    made.insert((variant == Variant::Sotw, sent), message.clone());
+                    let message = self.draft(content.0, &content.1).encode();
+                    made.insert(content, message.clone());
                     message
                 }
             };
@@ -132,11 +162,10 @@ impl State {
         due.into_iter().for_each(|(out, message)| drop(out.send(message))); // the stream may have ended
     }
 
-    fn encode(&mut self, variant: Variant, sent: &[usize]) -> Bytes {
+    fn draft(&mut self, variant: Variant, sent: &[usize]) -> Draft {
         self.responses += 1;
-        let number = self.responses.to_string();
-        let sent = sent.iter().map(|index| (*index, self.rounds[*index]));
-        framed(&response(&self.resources, variant, sent, &number, &number)).into()
+        let sent = sent.iter().map(|index| (*index, self.rounds[*index])).collect();
+        Draft { resources: self.resources, variant, sent, number: self.responses }
     }
 
     fn read_sotw(&mut self, stream: usize, request: &DiscoveryRequest) {
@@ -181,12 +210,29 @@ impl State {
     }
 
     fn send(&mut self, stream: usize, due: &[usize]) {
-        let message = self.encode(self.streams[stream].variant, due);
+        let message = self.draft(self.streams[stream].variant, due).encode();
         let _ = self.streams[stream].out.send(message); // the stream may have ended
     }
 }
 
+impl Draft {
+    fn encode(self) -> Bytes {
+        let number = self.number.to_string();
+        framed(&response(&self.resources, self.variant, self.sent, &number, &number)).into()
+    }
+}
+
 impl Subscriber {
+    /// Returns what this stream is sent if these resources change; `None` if it sees none of them.
+    fn due(&self, changed: &BTreeSet<usize>, resources: &Resources) -> Option<Content> {
+        let seen: Vec<usize> = changed.iter().copied().filter(|index| self.sees(*index)).collect();
+        if seen.is_empty() {
+            return None;
+        }
+        let all = self.variant == Variant::Sotw && resources.kind == Kind::Clusters;
+        Some((self.variant, if all { self.visible(resources.count) } else { seen }))
+    }
+
     fn sees(&self, index: usize) -> bool {
         self.wildcard || self.names.contains(&index)
     }
@@ -269,4 +315,71 @@ async fn read(mut body: Incoming, variant: Variant, state: Shared, out: Unbounde
 fn next_message(buffer: &mut BytesMut) -> Option<Bytes> {
     let length = u32::from_be_bytes(buffer.get(1..5)?.try_into().ok()?) as usize;
     (buffer.len() >= 5 + length).then(|| buffer.split_to(5 + length).freeze().slice(5..))
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::sync::mpsc::UnboundedReceiver;
+    use weir_core::proto::discovery::{DeltaDiscoveryResponse, DiscoveryResponse};
+
+    use super::super::resources::round_of;
+    use super::*;
+
+    fn state() -> State {
+        let resources = Resources { kind: Kind::Endpoints, count: 3, size: 100 };
+        State { resources, rounds: vec![0; 3], streams: Vec::new(), responses: 0, requests: 0 }
+    }
+
+    /// Adds a stream that has subscribed to these resources.
+    fn join(state: &mut State, variant: Variant, names: &[usize]) -> UnboundedReceiver<Bytes> {
+        let (out, queue) = unbounded_channel();
+        let names = names.iter().copied().collect();
+        state.streams.push(Subscriber { variant, out, has_asked: true, wildcard: false, names });
+        queue
+    }
+
+    /// Returns the resources of the next message, each with its round.
+    fn next_of(variant: Variant, queue: &mut UnboundedReceiver<Bytes>) -> Vec<(String, u32)> {
+        let message = queue.try_recv().unwrap().slice(5..);
+        let read = |body: &[u8]| (String::from_utf8_lossy(&body[2..17]).into_owned(), round_of(body).unwrap());
+        match variant {
+            Variant::Sotw => {
+                let resources = DiscoveryResponse::decode(message).unwrap().resources;
+                resources.iter().map(|of| read(&of.value)).collect()
+            }
+            Variant::Delta => {
+                let resources = DeltaDiscoveryResponse::decode(message).unwrap().resources;
+                resources.iter().map(|of| read(&of.resource.as_ref().unwrap().value)).collect()
+            }
+        }
+    }
+
+    #[test]
+    fn a_stream_that_asks_while_a_change_is_encoded_is_sent_the_change_too() {
+        let mut state = state();
+        for variant in [Variant::Sotw, Variant::Delta] {
+            let round = state.rounds[0] + 1;
+            let mut first = join(&mut state, variant, &[0, 1]);
+            let changed = BTreeSet::from([0, 2]);
+            let drafts = state.drafts(&changed, round);
+            let mut late = join(&mut state, variant, &[1, 2]);
+            let mut other = join(&mut state, variant, &[1]);
+            let made = drafts.into_iter().map(|(content, draft)| (content, draft.encode())).collect();
+            state.push(&changed, round, made, |_| ());
+            assert_eq!(next_of(variant, &mut first), [("resource-000000".to_owned(), round)]);
+            assert_eq!(next_of(variant, &mut late), [("resource-000002".to_owned(), round)]);
+            assert!(other.try_recv().is_err() && first.try_recv().is_err() && late.try_recv().is_err());
+            assert_eq!(state.rounds, [round, 0, round]);
+        }
+    }
+
+    #[test]
+    fn a_response_has_the_round_of_the_change_only_where_it_changes_something() {
+        let mut state = State { resources: Resources { kind: Kind::Clusters, count: 3, size: 100 }, ..state() };
+        let _all = join(&mut state, Variant::Sotw, &[0, 1, 2]);
+        let drafts = state.drafts(&BTreeSet::from([1]), 4);
+        let sent: Vec<_> = drafts.into_values().map(|draft| draft.sent).collect();
+        assert_eq!(sent, [[(0, 0), (1, 4), (2, 0)]]);
+        assert_eq!(state.rounds, [0; 3], "until it is sent");
+    }
 }

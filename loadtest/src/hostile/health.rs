@@ -32,12 +32,18 @@ pub struct Counted {
     pub polls: Option<Polls>,
 }
 
-/// Returns what the server has counted. Nothing, if its address is not known or does not answer.
-pub async fn counted(admin: Option<SocketAddr>) -> Counted {
-    let Some(admin) = admin else { return Counted::default() };
-    match metrics(admin).await {
-        Ok(text) => Counted { limits: limits_in(&text), polls: Polls::in_metrics(&text) },
-        Err(_) => Counted::default(),
+/// Returns what the server has counted. Nothing, if its address is not known.
+pub async fn counted(admin: Option<SocketAddr>) -> anyhow::Result<Counted> {
+    let Some(admin) = admin else { return Ok(Counted::default()) };
+    let text = metrics(admin).await?;
+    Ok(Counted { limits: limits_in(&text), polls: Polls::in_metrics(&text) })
+}
+
+/// Returns what was counted, or nothing and why that is not known.
+pub fn known(counted: anyhow::Result<Counted>) -> (Counted, Option<String>) {
+    match counted {
+        Ok(counted) => (counted, None),
+        Err(why) => (Counted::default(), Some(format!("no answer from /metrics: {why:#}"))),
     }
 }
 
@@ -54,10 +60,22 @@ const BETWEEN: Duration = Duration::from_millis(200);
 
 #[cfg(test)]
 mod tests {
+    use super::*;
+    use crate::reserved::Reserved;
+
+    #[tokio::test]
+    async fn counts_that_cannot_be_read_are_not_counts_of_nothing() {
+        let (counted, why) = known(super::counted(None).await);
+        assert!(counted.polls.is_none() && why.is_none(), "no address is known");
+        let silent = Reserved::new().unwrap();
+        let (counted, why) = known(super::counted(Some(silent.address)).await);
+        assert!(counted.polls.is_none() && why.unwrap().starts_with("no answer from /metrics: "));
+    }
+
     #[test]
     fn limits_that_were_reached_are_found_in_the_metrics() {
         let text = "# TYPE weir_limit_reached_total counter\nweir_limit_reached_total{limit=\"views.max\"} 7\n\
                     weir_limit_reached_total{limit=\"limits.types_per_stream\"} 0\nweir_views 3\n";
-        assert_eq!(super::limits_in(text).into_iter().collect::<Vec<_>>(), [("views.max".to_owned(), 7)]);
+        assert_eq!(limits_in(text).into_iter().collect::<Vec<_>>(), [("views.max".to_owned(), 7)]);
     }
 }

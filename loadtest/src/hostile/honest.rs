@@ -1,4 +1,5 @@
-//! Honest clients: one that stays connected, and new ones, one after another.
+//! Honest clients: one that stays connected, and new ones, one after another. A client of the control plane itself gets the same changes as the
+//! first, since the control plane delays changes too: it answers the hostile clients' requests for names on one thread.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -6,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
 use prost::Message;
+use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 use weir_core::proto::discovery::DeltaDiscoveryResponse;
 
@@ -35,16 +37,25 @@ struct Stream {
     id: StreamId,
 }
 
+/// A client of the control plane itself. It never delays the established client for longer than a time limit.
+#[derive(Default)]
+enum Direct {
+    #[default]
+    Closed,
+    Opening(JoinHandle<anyhow::Result<Stream>>),
+    Open(Box<Stream>),
+}
+
 /// The endpoints of a response: a name, and the update of the origin from which the endpoints are.
 type Received = Vec<(String, u64)>;
 
 impl Honest {
     /// Stays connected, and receives and ACKs changes, until the future is dropped.
     pub async fn stay(self) {
-        let mut stream = None;
+        let (mut stream, mut direct) = (None, Direct::default());
         loop {
             let phase = self.phases.current();
-            match self.round(&mut stream, &phase).await {
+            match self.round(&mut stream, &mut direct, &phase).await {
                 Ok(()) => {}
                 Err(error) => {
                     phase.problem(format!("established client: {error:#}"));
@@ -73,14 +84,15 @@ impl Honest {
     }
 
     /// Makes one change, waits for it, ACKs it, and makes one request after that.
-    async fn round(&self, stream: &mut Option<Stream>, phase: &Phase) -> anyhow::Result<()> {
+    async fn round(&self, stream: &mut Option<Stream>, direct: &mut Direct, phase: &Phase) -> anyhow::Result<()> {
         let stream = match stream {
             Some(stream) => stream,
             None => {
-                let connecting = timeout(CONNECT, self.connect(&self.names[0])).await;
+                let connecting = timeout(CONNECT, self.connect(self.target, &self.names[0])).await;
                 stream.insert(connecting.context("cannot connect again in 30 s")??)
             }
         };
+        direct.open(self).await;
         let change = Change::Touch(Kind::Endpoints, self.names[0].clone());
         let origin = self.origin.clone();
         // On another thread and not timed: the state of the control plane may be locked because of the hostile clients.
@@ -89,8 +101,10 @@ impl Honest {
         let has_change = |received: &Received| {
             received.iter().any(|(name, update)| **name == *self.names[0] && *update >= stamp.update)
         };
-        let time = stream.until(has_change, start, phase, "change").await?;
-        phase.record(Time::Received, time);
+        let time = stream.until(&has_change, start, phase, "change");
+        let of_direct = async { Ok::<_, anyhow::Error>(direct.time(&has_change, start).await) };
+        let (time, of_direct) = tokio::try_join!(time, of_direct)?; // an error of the established client does not wait
+        phase.record_change(time, of_direct);
         // The ACK was sent. The server has to answer a repeated subscription to a name, which shows that it has read the ACK.
         let start = Instant::now();
         stream.link.send(stream.id, scan::delta_subscribe(EDS, None, &[&self.names[1]]));
@@ -104,21 +118,51 @@ impl Honest {
     /// Connects as a new client. A client with its own key may be rejected, and then tries again until the time limit.
     async fn be_served(&self) -> anyhow::Result<Stream> {
         loop {
-            match self.connect(&self.names[2]).await {
+            match self.connect(self.target, &self.names[2]).await {
                 Err(_) if self.has_own_keys => sleep(AGAIN).await,
                 connected => return connected,
             }
         }
     }
 
+    /// Connects to the control plane itself, for the changes of the established client.
+    async fn connect_directly(self) -> anyhow::Result<Stream> {
+        timeout(CONNECT, self.connect(self.origin.address, &self.names[0])).await?
+    }
+
     /// Connects and waits for the first response with this name.
-    async fn connect(&self, name: &Name) -> anyhow::Result<Stream> {
-        let link = Link::open(self.target, &LinkOptions::default()).await?;
+    async fn connect(&self, address: SocketAddr, name: &Name) -> anyhow::Result<Stream> {
+        let link = Link::open(address, &LinkOptions::default()).await?;
         let mut stream = Stream { link, id: 0 };
         stream.id = stream.link.start(ADS_DELTA);
         stream.link.send(stream.id, scan::delta_subscribe(EDS, Some(&self.node), &[name]));
-        while !stream.next().await?.iter().any(|(received, _)| **received == **name) {}
+        stream.wait_for(|received| received.iter().any(|(received, _)| **received == **name)).await?;
         Ok(stream)
+    }
+}
+
+impl Direct {
+    /// Begins to open the stream in the background, unless it is open or being opened.
+    async fn open(&mut self, honest: &Honest) {
+        *self = match std::mem::take(self) {
+            Self::Closed => Self::Opening(tokio::spawn(honest.clone().connect_directly())),
+            Self::Opening(task) if task.is_finished() => match task.await {
+                Ok(Ok(stream)) => Self::Open(Box::new(stream)),
+                _ => Self::Closed, // the next round tries again
+            },
+            other => other,
+        };
+    }
+
+    /// Waits for a response that satisfies the condition, and returns its time. Without a time, the stream is opened again.
+    async fn time(&mut self, has: impl Fn(&Received) -> bool, start: Instant) -> Option<Duration> {
+        let Self::Open(stream) = self else { return None };
+        let waited = timeout(DIRECT.saturating_sub(start.elapsed()), stream.wait_for(has)).await;
+        if matches!(waited, Ok(Ok(()))) {
+            return Some(start.elapsed());
+        }
+        *self = Self::Closed;
+        None
     }
 }
 
@@ -149,6 +193,11 @@ impl Stream {
         }
     }
 
+    async fn wait_for(&mut self, has: impl Fn(&Received) -> bool) -> anyhow::Result<()> {
+        while !has(&self.next().await?) {}
+        Ok(())
+    }
+
     /// Waits for a response, and ACKs it.
     async fn next(&mut self) -> anyhow::Result<Received> {
         match self.link.next().await {
@@ -172,9 +221,69 @@ impl Stream {
 /// A change, or the response to a request, is late after this time.
 const LATE: Duration = Duration::from_secs(1);
 const GIVE_UP: Duration = Duration::from_secs(10);
+/// The time limit for a change at the client of the control plane itself.
+const DIRECT: Duration = Duration::from_secs(1);
 /// The time limit for a new client's first resource.
 const SERVED: Duration = Duration::from_secs(5);
 const CONNECT: Duration = Duration::from_secs(30);
 const BETWEEN: Duration = Duration::from_millis(20);
 const BETWEEN_NEW: Duration = Duration::from_millis(100);
 const AGAIN: Duration = Duration::from_millis(100);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::origin::Counts;
+
+    async fn origin() -> Origin {
+        let counts = Counts { clusters: 10, routes: 1, listeners: 1, size: 1 << 10 };
+        Origin::start(SocketAddr::from(([127, 0, 0, 1], 0)), counts, None).await.unwrap()
+    }
+
+    /// Returns an honest client of a control plane, with no relay between them.
+    async fn honest() -> Honest {
+        let origin = Arc::new(origin().await);
+        let names: Vec<_> = origin.shared().world().set(Kind::Endpoints).keys().cloned().collect();
+        Honest {
+            target: origin.address,
+            origin,
+            node: scan::node("honest", "test"),
+            has_own_keys: false,
+            names: [names[0].clone(), names[1].clone(), names[2].clone()],
+            phases: Phases::default(),
+        }
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_change_is_timed_at_the_control_plane_too() {
+        let honest = honest().await;
+        let phase = honest.phases.current();
+        let (mut stream, mut direct) = (None, Direct::default());
+        let rounds = async {
+            while phase.figures().direct.is_none() {
+                honest.round(&mut stream, &mut direct, &phase).await.unwrap();
+            }
+        };
+        timeout(GIVE_UP, rounds).await.unwrap();
+        let figures = phase.figures();
+        let [received, of_direct] = [figures.received, figures.direct].map(|times| times.unwrap().count);
+        assert_eq!(of_direct, 1);
+        assert!(received > 1, "the first change does not wait for the other client");
+        assert_eq!(figures.later.unwrap().count, received);
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_silent_client_of_the_control_plane_loses_no_change() {
+        let honest = honest().await;
+        let phase = honest.phases.current();
+        let silent = origin().await; // nothing changes there
+        let connected = honest.connect(silent.address, &honest.names[0]).await.unwrap();
+        let (mut stream, mut direct) = (None, Direct::Open(Box::new(connected)));
+        honest.round(&mut stream, &mut direct, &phase).await.unwrap();
+        let figures = phase.figures();
+        assert_eq!(figures.received.unwrap().count, 1);
+        assert!(figures.direct.is_none());
+        assert_eq!(figures.later.unwrap().max, figures.received.unwrap().max);
+        assert!(matches!(direct, Direct::Closed), "it is opened again");
+    }
+}

@@ -106,8 +106,12 @@ impl Outcome {
             self.failures.push(format!("{lines} forged lines in the log"));
         }
         if let Some(polls) = self.polls.filter(|polls| polls.measured >= POLLS && polls.long_percent() > LONG_POLLS) {
-            let Polls { measured, long } = polls;
+            let Polls { measured, long, .. } = polls;
             self.failures.push(format!("{long} of {measured} polls took over 1 ms; {LONG_POLLS} % may"));
+        }
+        if let Some(polls) = self.polls.filter(|polls| polls.very_long > VERY_LONG_POLLS) {
+            let Polls { measured, very_long, .. } = polls;
+            self.failures.push(format!("{very_long} of {measured} polls took over 50 ms; {VERY_LONG_POLLS} may"));
         }
         if self.recovered_after.is_none() {
             let mut why: Vec<_> = self.after.problems.keys().cloned().collect();
@@ -121,11 +125,18 @@ impl Outcome {
     /// Records times that are much longer than before the behaviour.
     fn judge_times(&mut self) {
         let p99 = |times: Option<Percentiles>| times.map_or(0.0, |times| times.p99);
-        let (before, during) = (p99(self.before.received), p99(self.during.received));
+        let (before, during) = (p99(self.before.later), p99(self.during.later));
         let bound = CHANGE.max(TIMES * before);
         if during > bound {
             let [during, bound, before] = [during, bound, before].map(short);
-            self.failures.push(format!("p99 of changes {during} ms, over {bound} ms; {before} ms before"));
+            let whole = match self.during.whole() {
+                0 => String::new(),
+                count => format!("; {count} changes count in full, without a time at that client"),
+            };
+            self.failures.push(format!(
+                "p99 of changes {during} ms later than at a client of the control plane itself, over {bound} ms; \
+                 {before} ms before{whole}"
+            ));
         }
         match self.during.health {
             None => self.failures.push("/healthz was not answered".into()),
@@ -163,6 +174,8 @@ const TIMES: f64 = 10.0;
 const POLLS: u64 = 10_000;
 /// The percentage of polls that may take over a millisecond.
 const LONG_POLLS: f64 = 0.1;
+/// How many measured polls may take over 50 milliseconds, whatever the number of others. One of 64 is measured, so these are some 200.
+const VERY_LONG_POLLS: u64 = 3;
 /// Milliseconds in which `/healthz` has to answer.
 const HEALTH: f64 = 1000.0;
 
@@ -174,7 +187,8 @@ mod tests {
     fn outcome() -> Outcome {
         let times = Some(Percentiles { count: 1, p50: 1.0, p99: 1.0, max: 1.0 });
         let problems = BTreeMap::new();
-        let well = Figures { received: times, answered: times, served: times, health: times, problems };
+        let changes = Figures { received: times, direct: times, later: times, ..Figures::default() };
+        let well = Figures { answered: times, served: times, health: times, problems, ..changes };
         Outcome {
             behaviour: Behaviour::Nacks,
             seconds: 1.0,
@@ -222,10 +236,17 @@ mod tests {
         assert_eq!(failures(|outcome| outcome.log_bytes = Some(17 << 20)), ["17 MiB of log, over 16 MiB"]);
         assert_eq!(failures(|outcome| outcome.forged_lines = Some(2)), ["2 forged lines in the log"]);
         assert!(failures(|outcome| outcome.recovered_after = None)[0].starts_with("not as before after 60 s"));
-        let polls = |measured, long| move |outcome: &mut Outcome| outcome.polls = Some(Polls { measured, long });
+        let polls =
+            |measured, long| move |outcome: &mut Outcome| outcome.polls = Some(Polls { measured, long, very_long: 0 });
         assert_eq!(failures(polls(10_000, 11)), ["11 of 10000 polls took over 1 ms; 0.1 % may"]);
         assert!(failures(polls(10_000, 10)).is_empty());
         assert!(failures(polls(9_999, 500)).is_empty(), "too few to judge");
+        let very_long = |measured, very_long| {
+            move |outcome: &mut Outcome| outcome.polls = Some(Polls { measured, long: very_long, very_long })
+        };
+        assert_eq!(failures(very_long(9, 4)), ["4 of 9 polls took over 50 ms; 3 may"]);
+        assert_eq!(failures(very_long(9_000_000, 4)), ["4 of 9000000 polls took over 50 ms; 3 may"]);
+        assert!(failures(very_long(9, 3)).is_empty());
     }
 
     /// Returns percentiles with these values.
@@ -237,14 +258,27 @@ mod tests {
     fn times_are_judged_if_the_relay_bounds_its_memory() {
         let changes = |before, during| {
             move |outcome: &mut Outcome| {
-                (outcome.before.received, outcome.during.received) = (of_ms(before, before), of_ms(during, during));
+                (outcome.before.later, outcome.during.later) = (of_ms(before, before), of_ms(during, during));
+                outcome.during.direct = of_ms(1.0, 1.0);
             }
         };
         assert!(judged(|_| (), true).is_empty());
         assert!(judged(changes(1.0, 49.0), true).is_empty());
         assert!(judged(changes(7.0, 69.0), true).is_empty());
-        assert_eq!(judged(changes(1.0, 51.0), true), ["p99 of changes 51.00 ms, over 50.00 ms; 1.000 ms before"]);
-        assert_eq!(judged(changes(7.0, 71.0), true), ["p99 of changes 71.00 ms, over 70.00 ms; 7.000 ms before"]);
+        let what = "ms later than at a client of the control plane itself, over";
+        let late = |times: &str| vec![format!("p99 of changes {}", times.replace("..", what))];
+        assert_eq!(judged(changes(1.0, 51.0), true), late("51.00 .. 50.00 ms; 1.000 ms before"));
+        assert_eq!(judged(changes(7.0, 71.0), true), late("71.00 .. 70.00 ms; 7.000 ms before"));
+        let some_whole = |outcome: &mut Outcome| {
+            changes(1.0, 51.0)(outcome);
+            outcome.during.direct.as_mut().unwrap().count = 97;
+        };
+        let whole = "51.00 .. 50.00 ms; 1.000 ms before; 3 changes count in full, without a time at that client";
+        assert_eq!(judged(some_whole, true), late(whole));
+        let slow_for_all = |outcome: &mut Outcome| {
+            (outcome.during.received, outcome.during.direct) = (of_ms(170.0, 170.0), of_ms(168.0, 168.0));
+        };
+        assert!(judged(slow_for_all, true).is_empty(), "the control plane was slow, and not the relay");
         let health = |max| move |outcome: &mut Outcome| outcome.during.health = of_ms(1.0, max);
         assert!(judged(health(999.0), true).is_empty());
         assert_eq!(judged(health(1001.0), true), ["/healthz in 1001 ms, over 1000 ms"]);

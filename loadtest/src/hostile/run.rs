@@ -59,7 +59,8 @@ async fn play(options: &Options, behaviour: Behaviour) -> anyhow::Result<Outcome
     sleep(options.before()).await;
     let memory_before = rss(stage.process)?;
     let peak = Peak::start(stage.process, options.weir.is_some());
-    let (log_before, polls_before) = (stage.log_bytes(), health::counted(stage.admin).await.polls);
+    let log_before = stage.log_bytes();
+    let (counted_before, unread_before) = health::known(health::counted(stage.admin).await);
 
     let during = stage.phases.begin();
     let began = Instant::now();
@@ -75,7 +76,7 @@ async fn play(options: &Options, behaviour: Behaviour) -> anyhow::Result<Outcome
         (Some(before), Ok(Some(after))) => Some(Memory { before, peak: peak.stop(), after }),
         _ => None,
     };
-    let Counted { limits, polls } = health::counted(stage.admin).await;
+    let (Counted { limits, polls }, unread) = health::known(health::counted(stage.admin).await);
     let mut outcome = Outcome {
         behaviour,
         seconds: (ended - began).as_secs_f64(),
@@ -89,10 +90,13 @@ async fn play(options: &Options, behaviour: Behaviour) -> anyhow::Result<Outcome
         log_bytes: stage.log_bytes().map(|bytes| bytes - log_before.unwrap_or_default()),
         forged_lines: stage.forged_lines(),
         limits,
-        polls: polls.map(|polls| polls.since(polls_before.unwrap_or_default())),
+        polls: polls.map(|polls| polls.since(counted_before.polls.unwrap_or_default())),
         failures: Vec::new(),
     };
     outcome.judge(bounds);
+    if options.weir.is_some() {
+        outcome.failures.extend(unread_before.into_iter().chain(unread));
+    }
     if stage.process.is_some_and(|process| process.rss().is_err()) {
         outcome.failures.push("the server's process has ended".into());
     }

@@ -12,11 +12,12 @@ impl fmt::Display for Report {
         writeln!(out, "{} cores, Linux {}\n", self.machine.cores, self.machine.kernel)?;
         writeln!(
             out,
-            "{:<20}{:<8}{:>22}{:>22}{:>12}{:>12}{:>10}{:>18}{:>10}",
+            "{:<20}{:<8}{:>22}{:>22}{:>12}{:>12}{:>12}{:>10}{:>18}{:>10}",
             "",
             "",
-            "change ms, before",
+            "change later, before",
             "during: p50/p99/max",
+            "direct p99",
             "answer p99",
             "new client",
             "healthz",
@@ -25,8 +26,17 @@ impl fmt::Display for Report {
         )?;
         writeln!(
             out,
-            "{:<20}{:<8}{:>22}{:>22}{:>12}{:>12}{:>10}{:>18}{:>10}",
-            "behaviour", "verdict", "p50/p99/max", "", "ms", "max ms", "max ms", "before/peak/after", "after s"
+            "{:<20}{:<8}{:>22}{:>22}{:>12}{:>12}{:>12}{:>10}{:>18}{:>10}",
+            "behaviour",
+            "verdict",
+            "ms: p50/p99/max",
+            "ms",
+            "ms",
+            "ms",
+            "max ms",
+            "max ms",
+            "before/peak/after",
+            "after s"
         )?;
         self.outcomes.iter().try_for_each(|outcome| row(out, outcome))?;
         let failed = self.outcomes.iter().filter(|outcome| !outcome.passed()).count();
@@ -42,10 +52,11 @@ fn row(out: &mut fmt::Formatter, outcome: &Outcome) -> fmt::Result {
     let max = |times: Option<Percentiles>| times.map_or_else(dash, |times| short(times.max));
     writeln!(
         out,
-        "{:<20}{verdict:<8}{:>22}{:>22}{:>12}{:>12}{:>10}{:>18}{:>10}",
+        "{:<20}{verdict:<8}{:>22}{:>22}{:>12}{:>12}{:>12}{:>10}{:>18}{:>10}",
         outcome.behaviour.name(),
         three(before),
         three(during),
+        during.direct.map_or_else(dash, |times| short(times.p99)),
         during.answered.map_or_else(dash, |times| short(times.p99)),
         max(during.served),
         max(during.health),
@@ -53,6 +64,9 @@ fn row(out: &mut fmt::Formatter, outcome: &Outcome) -> fmt::Result {
         outcome.recovered_after.map_or_else(dash, short),
     )?;
     outcome.failures.iter().try_for_each(|failure| writeln!(out, "  failed: {failure}"))?;
+    if during.whole() > 0 {
+        writeln!(out, "  {} changes count in full, without a time at a client of the control plane", during.whole())?;
+    }
     let health = during.problems.iter().filter(|(what, _)| what.starts_with("/healthz"));
     health.into_iter().try_for_each(|(what, count)| writeln!(out, "  {count} x {what}"))?;
     let done = &outcome.done;
@@ -70,7 +84,8 @@ fn row(out: &mut fmt::Formatter, outcome: &Outcome) -> fmt::Result {
     contained.map_or(Ok(()), |peak| write!(out, "; at most {peak} MiB in its control group"))?;
     let polls = outcome.polls.filter(|polls| polls.measured > 0);
     polls.map_or(Ok(()), |polls| {
-        write!(out, "; {} polls measured, {} % over 1 ms", polls.measured, short(polls.long_percent()))
+        let percent = short(polls.long_percent());
+        write!(out, "; {} polls measured, {percent} % over 1 ms, {} over 50 ms", polls.measured, polls.very_long)
     })?;
     writeln!(out)?;
     done.ends.iter().try_for_each(|(why, count)| writeln!(out, "  {count} x ended: {why}"))?;
@@ -79,7 +94,7 @@ fn row(out: &mut fmt::Formatter, outcome: &Outcome) -> fmt::Result {
 
 fn three(figures: &Figures) -> String {
     let show = |times: Percentiles| format!("{}/{}/{}", short(times.p50), short(times.p99), short(times.max));
-    figures.received.map_or_else(dash, show)
+    figures.later.map_or_else(dash, show)
 }
 
 fn dash() -> String {

@@ -7,6 +7,9 @@ pub struct Polls {
     pub measured: u64,
     /// Those that took more than a millisecond of processor time.
     pub long: u64,
+    /// Those that took more than 50 milliseconds.
+    #[serde(default)]
+    pub very_long: u64,
 }
 
 impl Polls {
@@ -18,15 +21,21 @@ impl Polls {
             values.filter_map(|(_, value)| value.trim().parse::<u64>().ok()).reduce(|sum, count| sum + count)
         };
         let measured = of("weir_shard_poll_seconds_count{", "")?;
-        let short = of("weir_shard_poll_seconds_bucket{", "le=\"0.001\"").unwrap_or_default();
-        Some(Self { measured, long: measured.saturating_sub(short) })
+        let beyond = |bound: &str| {
+            let within = of("weir_shard_poll_seconds_bucket{", &format!("le=\"{bound}\""));
+            measured.saturating_sub(within.unwrap_or_default())
+        };
+        Some(Self { measured, long: beyond("0.001"), very_long: beyond("0.05") })
     }
 
     /// Returns those after an earlier look at the same relay.
     #[must_use]
     pub fn since(self, earlier: Self) -> Self {
-        let Self { measured, long } = self;
-        Self { measured: measured.saturating_sub(earlier.measured), long: long.saturating_sub(earlier.long) }
+        Self {
+            measured: self.measured.saturating_sub(earlier.measured),
+            long: self.long.saturating_sub(earlier.long),
+            very_long: self.very_long.saturating_sub(earlier.very_long),
+        }
     }
 
     /// Returns the share of long ones.
@@ -45,12 +54,15 @@ mod tests {
                     weir_shard_poll_seconds_sum{shard=\"0\"} 0.5\nweir_shard_poll_seconds_count{shard=\"0\"} 90\n\
                     weir_shard_poll_seconds_bucket{le=\"0.0005\",shard=\"0\"} 70\n\
                     weir_shard_poll_seconds_bucket{le=\"0.001\",shard=\"0\"} 80\n\
+                    weir_shard_poll_seconds_bucket{le=\"0.05\",shard=\"0\"} 86\n\
                     weir_shard_poll_seconds_bucket{le=\"+Inf\",shard=\"0\"} 90\n\
                     weir_shard_poll_seconds_count{shard=\"1\"} 110\n\
-                    weir_shard_poll_seconds_bucket{shard=\"1\",le=\"0.001\"} 100\nweir_views 3\n";
+                    weir_shard_poll_seconds_bucket{shard=\"1\",le=\"0.001\"} 100\n\
+                    weir_shard_poll_seconds_bucket{shard=\"1\",le=\"0.05\"} 107\nweir_views 3\n";
         let polls = Polls::in_metrics(page).unwrap();
-        assert_eq!(polls, Polls { measured: 200, long: 20 });
-        assert_eq!(polls.since(Polls { measured: 100, long: 15 }), Polls { measured: 100, long: 5 });
+        assert_eq!(polls, Polls { measured: 200, long: 20, very_long: 7 });
+        let earlier = Polls { measured: 100, long: 15, very_long: 4 };
+        assert_eq!(polls.since(earlier), Polls { measured: 100, long: 5, very_long: 3 });
         assert_eq!((polls.long_percent(), Polls::default().long_percent()), (10.0, 0.0));
         assert_eq!(Polls::in_metrics("weir_views 3\n"), None, "connections have no threads of their own");
     }

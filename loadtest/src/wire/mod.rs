@@ -11,7 +11,7 @@ pub use plane::Plane;
 pub use received::{ClientCache, Received};
 pub use world::{SeenRequest, World};
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, clap::ValueEnum, serde::Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, clap::ValueEnum, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Variant {
     Sotw,

@@ -207,13 +207,8 @@ impl RestService {
         let body = request::inflated(&head, body.map_err(|_| late())??, limit, &mut incomplete).await?;
         let request = incomplete.during(self.parse(body)).await.map_err(request::too_many)??;
         drop(incomplete);
-        let has_many = request.resource_names.len() >= HEAVY;
-        let finding = Box::pin(self.clone().find(request, path, poll));
-        // On a shard there is no thread that would run the other connections meanwhile.
-        match has_many && shared_runtime::is_elsewhere() {
-            true => shared_runtime::run(finding).await.unwrap_or_else(|| Err(Rejection::unavailable(STOPPING))),
-            false => finding.await,
-        }
+        let names = request.resource_names.len();
+        look_up(names, Box::pin(self.clone().find(request, path, poll))).await
     }
 
     async fn parse(&self, body: Bytes) -> Result<DiscoveryRequest, Rejection> {
@@ -319,6 +314,18 @@ impl RestService {
     }
 }
 
+/// Finds the answer to a poll of so many names. If they are many, a shard leaves that to another thread: no thread would run its other connections
+/// meanwhile.
+async fn look_up<T: Send + 'static>(
+    names: usize,
+    finding: impl Future<Output = Result<T, Rejection>> + Send + 'static,
+) -> Result<T, Rejection> {
+    match names >= HEAVY && shared_runtime::is_elsewhere() {
+        true => shared_runtime::run(finding).await.unwrap_or_else(|| Err(Rejection::unavailable(STOPPING))),
+        false => finding.await,
+    }
+}
+
 fn unchanged(handle: &SessionHandle) -> Answer {
     tap_unchanged(handle);
     Answer::Unchanged
@@ -381,7 +388,61 @@ const PAUSE: Duration = Duration::from_millis(100);
 
 #[cfg(test)]
 mod tests {
+    use std::sync::mpsc;
+    use std::thread::{self, ThreadId};
+
+    use tokio::runtime::{Builder, Handle};
+    use tokio::sync::oneshot;
+
     use super::*;
+    use crate::transcode::Transcoder;
+
+    /// Runs a task on the thread of a shard, beside the shared runtime, which is the one of the test.
+    async fn on_a_shard<T: Send + 'static>(task: impl Future<Output = T> + Send + 'static) -> T {
+        let (shared, (tell, told)) = (Handle::current(), oneshot::channel());
+        thread::spawn(move || {
+            let own = Builder::new_current_thread().enable_all().build().unwrap();
+            shared_runtime::set_beside_this_thread(shared, own.handle().clone());
+            let _ = tell.send(own.block_on(task));
+        });
+        told.await.unwrap()
+    }
+
+    #[tokio::test]
+    async fn on_a_shard_another_thread_looks_for_many_names() {
+        let is_on_shard = |names| look_up(names, async { Ok(shared_runtime::is_elsewhere()) });
+        let few_and_many = async move { [is_on_shard(HEAVY - 1).await, is_on_shard(HEAVY).await] };
+        assert_eq!(on_a_shard(few_and_many).await, [Ok(true), Ok(false)]);
+    }
+
+    #[tokio::test]
+    async fn another_thread_parses_long_polls_and_for_a_shard_shorter_ones_too() {
+        let (tell, told) = mpsc::channel();
+        let transcoder: Descriptors = Arc::new(move || {
+            let _ = tell.send(thread::current().id());
+            Transcoder::envoy()
+        });
+        let (timeout, long_poll) = (Duration::ZERO, Duration::ZERO);
+        let options = RestOptions { timeout, long_poll, cache_bytes: 1 << 20, response_bytes: 1 << 20 };
+        let service = Arc::new(RestService::new(options, Compression::Off, transcoder, "weir"));
+        let parse = |lengths: [usize; 2]| {
+            let service = service.clone();
+            async move {
+                for length in lengths {
+                    let of_name = |name: &str| format!("{{\"resource_names\":[\"{name}\"]}}");
+                    let name = "n".repeat(length - of_name("").len());
+                    let parsed = service.parse(of_name(&name).into()).await.unwrap();
+                    assert_eq!(parsed.resource_names, [name]);
+                }
+                thread::current().id()
+            }
+        };
+        let are_on = |own: ThreadId| told.try_iter().map(|on| on == own).collect::<Vec<_>>();
+        let worker = parse([LARGE, LARGE + 1]).await;
+        assert_eq!(are_on(worker), [true, false]);
+        let shard = on_a_shard(parse([LARGE_ON_SHARD, LARGE_ON_SHARD + 1])).await;
+        assert_eq!(are_on(shard), [true, false]);
+    }
 
     #[test]
     fn rest_8_the_names_that_are_requested_are_part_of_the_version() {
