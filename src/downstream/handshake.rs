@@ -76,6 +76,7 @@ const LINGER: Duration = Duration::from_secs(1);
 mod tests {
     use std::io::{self, IoSlice};
     use std::pin::{Pin, pin};
+    use std::sync::atomic::{AtomicUsize, Ordering};
     use std::task::{Context, Poll};
 
     use rcgen::generate_simple_self_signed;
@@ -90,10 +91,22 @@ mod tests {
     use crate::downstream::handshakes::HandshakeLimits;
     use crate::tls::{ClientAuth, ListenTls, OwnCertificate};
 
-    /// Counts the calls that write.
+    /// Counts the calls that write, and keeps what they have written.
     struct Counting {
         socket: DuplexStream,
         writes: usize,
+        sent: Vec<u8>,
+    }
+
+    impl Counting {
+        fn keep(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+            self.writes += 1;
+            let written = Pin::new(&mut self.socket).poll_write(cx, bytes);
+            if let Poll::Ready(Ok(count)) = written {
+                self.sent.extend_from_slice(&bytes[..count]);
+            }
+            written
+        }
     }
 
     impl AsyncRead for Counting {
@@ -104,8 +117,7 @@ mod tests {
 
     impl AsyncWrite for Counting {
         fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-            self.writes += 1;
-            Pin::new(&mut self.socket).poll_write(cx, bytes)
+            self.keep(cx, bytes)
         }
 
         /// Takes all pieces, as a socket does.
@@ -114,9 +126,8 @@ mod tests {
             cx: &mut Context<'_>,
             pieces: &[IoSlice<'_>],
         ) -> Poll<io::Result<usize>> {
-            self.writes += 1;
             let all = pieces.iter().flat_map(|piece| piece.iter().copied()).collect::<Vec<_>>();
-            Pin::new(&mut self.socket).poll_write(cx, &all)
+            self.keep(cx, &all)
         }
 
         fn is_write_vectored(&self) -> bool {
@@ -132,9 +143,11 @@ mod tests {
         }
     }
 
-    #[tokio::test]
-    async fn what_a_poll_writes_leaves_in_one_call_also_over_tls() {
-        let folder = std::env::temp_dir().join(format!("weir-handshake-{}", std::process::id()));
+    /// Sends frames over TLS through a connection that keeps so many bytes. Returns the server's end.
+    async fn send(room: usize, frames: usize, length: usize) -> Counting {
+        static FOLDERS: AtomicUsize = AtomicUsize::new(0);
+        let number = FOLDERS.fetch_add(1, Ordering::Relaxed);
+        let folder = std::env::temp_dir().join(format!("weir-handshake-{}-{number}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
         let made = generate_simple_self_signed(["localhost".to_owned()]).unwrap();
         let own = OwnCertificate { certificate: folder.join("c.pem"), key: folder.join("k.pem") };
@@ -148,31 +161,63 @@ mod tests {
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
         let config = config.with_root_certificates(roots).with_no_client_auth();
-        let (near, far) = tokio::io::duplex(1 << 20);
+        let (near, far) = tokio::io::duplex(room);
         let reading = tokio::spawn(async move {
             let connector = TlsConnector::from(Arc::new(config));
             let mut far = connector.connect("localhost".try_into().unwrap(), far).await.unwrap();
-            let mut read = vec![0; BUFFER];
+            let mut read = vec![0; frames * length];
             far.read_exact(&mut read).await.unwrap();
             read
         });
         let limits = HandshakeLimits { at_a_time: 1, timeout: Duration::from_secs(20), per_address: 0 };
         let handshakes = Handshakes::new(limits, Arc::default());
-        let near = Counting { socket: near, writes: 0 };
+        let near = Counting { socket: near, writes: 0, sent: Vec::new() };
         let mut stream = secure(near, &Peer::at(([127, 0, 0, 1], 1).into()), &tls, &handshakes).await.unwrap().stream;
-        stream.get_mut().0.writes = 0;
+        let of_handshake = stream.get_mut().0;
+        (of_handshake.writes, of_handshake.sent) = (0, Vec::new());
         let io = Coalesced::new(stream);
         {
             let mut writer = io.share();
             let frames = pin!(async {
-                for _ in 0..BUFFER >> 14 {
-                    writer.write_all(&[7; 16 << 10]).await.unwrap();
+                for _ in 0..frames {
+                    writer.write_all(&vec![7; length]).await.unwrap();
                     writer.flush().await.unwrap();
                 }
             });
             io.drive(frames).await;
+            let mut rest = io.share();
+            io.drive(pin!(async { rest.flush().await.unwrap() })).await;
         }
         assert!(reading.await.unwrap().iter().all(|byte| *byte == 7));
-        assert_eq!(io.into_inner().unwrap().get_ref().0.writes, 1);
+        io.into_inner().unwrap().into_inner().0
     }
+
+    /// Returns the lengths of TLS records, without their heads.
+    fn records(mut bytes: &[u8]) -> Vec<usize> {
+        let mut lengths = Vec::new();
+        while let [_, _, _, high, low, rest @ ..] = bytes {
+            lengths.push(usize::from(u16::from_be_bytes([*high, *low])));
+            bytes = &rest[lengths[lengths.len() - 1]..];
+        }
+        lengths
+    }
+
+    #[tokio::test]
+    async fn what_a_poll_writes_leaves_in_one_call_also_over_tls() {
+        assert_eq!(send(1 << 20, BUFFER >> 14, 16 << 10).await.writes, 1);
+    }
+
+    /// Each record costs the client a decryption of its own. HTTP/2 writes frames of 16 KiB and a head.
+    #[tokio::test]
+    async fn a_large_reply_has_records_of_full_length_whether_or_not_its_client_keeps_up() {
+        for room in [4 << 20, 100_000] {
+            let frames = 64;
+            let sent = send(room, frames, HEAD_OF_FRAME + (16 << 10)).await.sent;
+            let records = records(&sent);
+            let mean = (frames * (HEAD_OF_FRAME + (16 << 10))) / records.len();
+            assert!(mean >= 15 << 10, "{mean} bytes in each of {} records: {records:?}", records.len());
+        }
+    }
+
+    const HEAD_OF_FRAME: usize = 9;
 }

@@ -169,12 +169,15 @@ pub struct StallArgs {
     size: usize,
     #[arg(long, default_value_t = 6)]
     updates: u32,
+    /// Bytes of the first update that the clients read before they stop
+    #[arg(long, value_parser = parse_size, default_value = "0")]
+    read_first: usize,
 }
 
 impl StallArgs {
     pub fn benches(&self, variant: Variant) -> Benches {
-        let Self { connections, stalled_percent, size, updates } = *self;
-        let stall = |differing| Stall { variant, connections, stalled_percent, size, updates, differing };
+        let Self { connections, stalled_percent, size, updates, read_first } = *self;
+        let stall = |differing| Stall { variant, connections, stalled_percent, size, updates, read_first, differing };
         boxed([false, true].map(stall))
     }
 }

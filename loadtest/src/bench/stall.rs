@@ -20,6 +20,8 @@ pub struct Stall {
     /// Bytes of each update.
     pub size: usize,
     pub updates: u32,
+    /// How many bytes of the first update the clients read before they stop.
+    pub read_first: usize,
     /// Whether the clients subscribe to different names.
     pub differing: bool,
 }
@@ -32,11 +34,15 @@ impl Stall {
 
 impl Bench for Stall {
     fn name(&self) -> String {
-        let Self { variant, connections, size, updates, differing, .. } = self;
+        let Self { variant, connections, size, updates, differing, read_first, .. } = self;
         let (stalled, size) = (self.stalled(), show_size(*size));
         let interest = if *differing { "differing names" } else { "the same names" };
+        let when = match read_first {
+            0 => String::new(),
+            bytes => format!(" after {}", show_size(*bytes)),
+        };
         format!(
-            "stall: {stalled} of {connections} clients with {interest} stop reading, {updates} updates of {size}, {variant}"
+            "stall: {stalled} of {connections} clients with {interest} stop reading{when}, {updates} updates of {size}, {variant}"
         )
     }
 
@@ -79,7 +85,7 @@ impl Stall {
         process.reset_peak()?;
         let stalled = self.stalled();
         let messages = clients.most_messages(stalled);
-        clients.stall(stalled);
+        clients.stall(stalled, self.read_first);
         let beside = self.rounds(&mut stage, &clients, each, self.updates).await?;
         let (now, kernel_now) = settled(process).await?;
         let peak = process.peak_rss()?;

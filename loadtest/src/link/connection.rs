@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 
@@ -14,7 +15,7 @@ use super::StreamId;
 use super::first_bytes::FirstBytes;
 use super::message::{Message, framed};
 use super::options::{LinkError, LinkOptions};
-use super::socket::{Socket, Target};
+use super::socket::{Readable, Socket, Target};
 use super::stream::{Status, Stream};
 
 #[derive(Debug)]
@@ -39,6 +40,7 @@ pub struct Link {
     woken: Woken,
     closed: Option<String>,
     first_bytes: FirstBytes,
+    readable: Readable,
 }
 
 type Woken = Arc<Mutex<Vec<StreamId>>>;
@@ -58,7 +60,7 @@ impl Link {
     pub async fn open(target: impl Into<Target>, options: &LinkOptions) -> Result<Self, LinkError> {
         let target = target.into();
         let socket = Socket::connect(&target, options).await?;
-        let first_bytes = socket.first_bytes();
+        let (first_bytes, readable) = (socket.first_bytes(), socket.readable());
         let (sender, connection) = client::Builder::new()
             .initial_window_size(options.window)
             .initial_connection_window_size(options.window)
@@ -83,6 +85,7 @@ impl Link {
             woken: Woken::default(),
             closed: None,
             first_bytes,
+            readable,
         })
     }
 
@@ -141,6 +144,11 @@ impl Link {
             found.set_paused(paused);
             self.ready.push_back(stream);
         }
+    }
+
+    /// Limits how many more bytes are read of the socket, about. `None`: no limit. To take effect, [`Self::next`] has to be called again.
+    pub fn limit_reading(&mut self, bytes: Option<usize>) {
+        self.readable.store(bytes.unwrap_or(usize::MAX), Ordering::Relaxed);
     }
 
     /// Waits for the next event; reads and writes meanwhile. Dropping the future loses nothing.

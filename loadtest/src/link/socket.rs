@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -41,7 +42,11 @@ impl fmt::Display for Target {
 pub struct Socket {
     stream: Stream,
     first_bytes: FirstBytes,
+    readable: Readable,
 }
+
+/// How many more bytes are read. `usize::MAX`: there is no limit.
+pub type Readable = Arc<AtomicUsize>;
 
 enum Stream {
     Plain(TcpStream),
@@ -66,12 +71,17 @@ impl Socket {
     }
 
     fn new(stream: Stream, transport: Transport) -> Self {
-        Self { stream, first_bytes: FirstBytes::new(transport) }
+        Self { stream, first_bytes: FirstBytes::new(transport), readable: Arc::new(AtomicUsize::new(usize::MAX)) }
     }
 
     /// Returns the first bytes of the server, as far as they are known.
     pub fn first_bytes(&self) -> FirstBytes {
         self.first_bytes.clone()
+    }
+
+    /// Returns what limits the bytes that are read.
+    pub fn readable(&self) -> Readable {
+        self.readable.clone()
     }
 }
 
@@ -91,14 +101,22 @@ pub async fn connect(address: SocketAddr, options: &LinkOptions) -> io::Result<T
 
 impl AsyncRead for Socket {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        let Self { stream, first_bytes } = self.get_mut();
+        let Self { stream, first_bytes, readable } = self.get_mut();
+        let limit = readable.load(Ordering::Relaxed);
+        if limit == 0 {
+            return Poll::Pending; // until the owner of the connection allows more and polls it
+        }
         let before = buffer.filled().len();
         let read = match stream {
             Stream::Plain(stream) => Pin::new(stream).poll_read(cx, buffer),
             Stream::Unix(stream) => Pin::new(stream).poll_read(cx, buffer),
             Stream::Tls(stream) => Pin::new(stream).poll_read(cx, buffer),
         };
-        first_bytes.note(buffer.filled().get(before..).unwrap_or_default());
+        let new = buffer.filled().get(before..).unwrap_or_default();
+        if limit < usize::MAX {
+            readable.store(limit.saturating_sub(new.len()), Ordering::Relaxed);
+        }
+        first_bytes.note(new);
         read
     }
 }

@@ -59,9 +59,16 @@ pub async fn run(
         tokio::select! {
             changed = orders.changed() => {
                 changed?;
-                // The connection stays open and is not read.
-                while matches!(*orders.borrow_and_update(), Order::Stall(connections) if connection < connections) {
-                    orders.changed().await?;
+                loop {
+                    let order = *orders.borrow_and_update();
+                    match order {
+                        // The connection stays open and is not read.
+                        Order::Stall { connections, after: 0 } if connection < connections => orders.changed().await?,
+                        Order::Stall { connections, after } if connection < connections => {
+                            break link.limit_reading(Some(after));
+                        }
+                        _ => break link.limit_reading(None),
+                    }
                 }
             }
             event = link.next() => match event {

@@ -27,8 +27,11 @@ pub struct Clients {
 enum Order {
     Wait,
     Subscribe,
-    /// The connections with lower numbers stop reading.
-    Stall(usize),
+    /// The connections with lower numbers stop reading, once they have read so many bytes more.
+    Stall {
+        connections: usize,
+        after: usize,
+    },
     Resume,
 }
 
@@ -142,15 +145,15 @@ impl Clients {
         start
     }
 
-    /// Makes the connections with lower numbers stop reading. Goals no longer include them.
-    pub fn stall(&self, connections: usize) {
-        self.orders.send_replace(Order::Stall(connections));
+    /// Makes the connections with lower numbers stop reading, once they have read so many bytes more. Goals no longer include them.
+    pub fn stall(&self, connections: usize, after: usize) {
+        self.orders.send_replace(Order::Stall { connections, after });
     }
 
     /// Makes the stalled connections read again. The goal is the last change, on these connections only.
     pub fn resume(&self, round: u32, resources: usize) {
         let mut progress = self.shared.lock();
-        let Order::Stall(connections) = *self.orders.borrow() else { return };
+        let Order::Stall { connections, .. } = *self.orders.borrow() else { return };
         progress.goal = Goal { number: progress.goal.number + 1, since: round, resources, start: Instant::now() };
         progress.remaining = connections * self.shared.options.streams;
         drop(progress);
@@ -161,7 +164,7 @@ impl Clients {
     pub fn expect(&self, round: u32, resources: usize, start: Instant) {
         let mut progress = self.shared.lock();
         let stalled = match *self.orders.borrow() {
-            Order::Stall(connections) => connections,
+            Order::Stall { connections, .. } => connections,
             _ => 0,
         };
         progress.goal = Goal { number: progress.goal.number + 1, since: round, resources, start };
