@@ -154,7 +154,8 @@ async fn whenever_a_drain_begins_after_a_long_request_the_stream_ends_and_its_cl
 async fn whenever_a_reload_ends_a_view_after_a_long_request_the_client_gets_all_from_the_next_one() {
     let _turn = super::HEAVY.lock().await;
     let plane = Plane::start(&BOTH).await;
-    let with = |more: &str| text(&[plane.address], &format!("reload: {{spread: 0s}}\nshards: 1\n{more}"));
+    let address = plane.address;
+    let with = |more: &str| text(&[address], &format!("reload: {{spread: 0s}}\nshards: 1\n{more}"));
     have_all(plane);
     let world = World::start("heavy-beside", &with("")).await;
     for number in 0..MOMENTS {
