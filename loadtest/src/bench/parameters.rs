@@ -170,13 +170,14 @@ pub struct StallArgs {
     #[arg(long, default_value_t = 6)]
     updates: u32,
     /// Bytes of the first update that the clients read before they stop
-    #[arg(long, value_parser = parse_size, default_value = "0")]
-    read_first: usize,
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    read_first: Option<usize>,
 }
 
 impl StallArgs {
     pub fn benches(&self, variant: Variant) -> Benches {
         let Self { connections, stalled_percent, size, updates, read_first } = *self;
+        let read_first = read_first.unwrap_or_default();
         let stall = |differing| Stall { variant, connections, stalled_percent, size, updates, read_first, differing };
         boxed([false, true].map(stall))
     }
