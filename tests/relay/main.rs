@@ -189,10 +189,12 @@ async fn bind(mut config: Config) -> anyhow::Result<App> {
     bind_with_brakes(config).await
 }
 
-/// Builds the program on the runtime of the test alone, unless the configuration states a number of shards. Whatever a test is about also holds for
-/// connections on shards: `WEIR_TEST_SHARDS=2`.
+/// Builds the program with connections on two shards, unless the configuration states another number, or the test reads the log: it sees the lines of its
+/// own thread alone. `WEIR_TEST_SHARDS=0`: whatever a test is about also holds without shards.
 async fn bind_with_brakes(mut config: Config) -> anyhow::Result<App> {
-    config.set_default_shards(std::env::var("WEIR_TEST_SHARDS").map_or(0, |count| count.parse().unwrap()));
+    let reads_log = tracing::dispatcher::get_default(|subscriber| subscriber.is::<log_lines::Lines>());
+    let stated = std::env::var("WEIR_TEST_SHARDS").map_or(2, |count| count.parse().unwrap());
+    config.set_default_shards(if reads_log { 0 } else { stated });
     App::bind(config).await
 }
 
