@@ -427,7 +427,9 @@ async fn fb_19_a_stream_of_loads_that_is_passed_through_is_begun_again_at_the_se
     client.report(&opening("web")).await;
     loads_at(&mut first).await.report().await;
     let address = first.kill().await;
-    assert_eq!(client.ended().await.code(), Code::Unavailable);
+    // Unknown: the task of the stream ended before that of its connection, without a status.
+    let end = client.ended().await.code();
+    assert!([Code::Unavailable, Code::Unknown].contains(&end), "{end:?}");
 
     discovery.ask(EDS, &["b"], None);
     assert_eq!(discovery.sent().await.set, ["b"], "from the second");
