@@ -186,13 +186,6 @@ impl SessionBody {
     /// Makes the next reply and returns its first piece, or arranges to be woken for the next attempt.
     fn poll_session(&mut self, cx: &mut Context<'_>) -> Poll<Result<NextPiece, Status>> {
         self.slot.wait(cx.waker());
-        if self.encoding.is_some()
-            && !self.single
-            && let Some(status) = self.slot.ended()
-        {
-            self.encoding = None; // its end does not wait for other clients' replies
-            return Poll::Ready(Err(status));
-        }
         if self.to_come.is_some() || self.encoding.is_some() {
             return self.poll_to_come(cx).map(Ok);
         }

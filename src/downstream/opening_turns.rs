@@ -18,7 +18,7 @@ pub(super) struct OpeningTurns(Mutex<Rounds>);
 
 #[derive(Debug, Default)]
 struct Rounds {
-    /// The streams that were opened since the last round.
+    /// The streams that were opened and that no round has made up for.
     opened: usize,
     waiting: VecDeque<Arc<Entry>>,
     /// Whether a task makes rounds.
@@ -70,7 +70,7 @@ impl OpeningTurns {
         Some(entry)
     }
 
-    /// Makes rounds as long as any connection waits.
+    /// Makes rounds until all that were opened are made up for, and no connection waits.
     async fn make_rounds(self: Arc<Self>) {
         loop {
             yield_now().await; // what else is due has its turn
@@ -86,16 +86,17 @@ impl OpeningTurns {
 }
 
 impl Rounds {
-    /// Grants turns to those who have waited longest: what was opened before has had its own turn. Returns true if there is nothing left to do.
+    /// Grants turns to those who have waited longest, fewer if more was opened than a round may have, but always a few: a flood of new connections, which
+    /// do not wait, would keep all others from their turns. Returns true if there is nothing left to do.
     fn make_one(&mut self) -> bool {
-        let mut room = A_ROUND;
+        self.opened = self.opened.min(MOST).saturating_sub(A_ROUND);
+        let mut room = A_ROUND.saturating_sub(self.opened).max(A_FEW);
         while room > 0
             && let Some(entry) = self.waiting.pop_front()
         {
             room -= usize::from(entry.grant());
         }
-        self.running = self.opened >= A_ROUND || !self.waiting.is_empty();
-        self.opened = 0;
+        self.running = self.opened > 0 || !self.waiting.is_empty();
         !self.running
     }
 }
@@ -145,8 +146,12 @@ impl Drop for Opener {
     }
 }
 
-/// How many streams are opened before what else is due has its turn.
+/// How many streams are opened before what else is due has its turn. One read may open more, which later rounds make up for.
 const A_ROUND: usize = 16;
+/// How many connections are read in any round.
+const A_FEW: usize = 4;
+/// The streams for which later rounds make up at most.
+const MOST: usize = 16 * A_ROUND;
 
 #[cfg(test)]
 mod tests {
@@ -241,6 +246,25 @@ mod tests {
         rounds.dedup();
         assert!(first < A_ROUND && rounds.last() == Some(&(3 * A_ROUND)), "{rounds:?}");
         assert!(rounds.windows(2).all(|step| step[1] - step[0] <= A_ROUND), "{rounds:?}");
+    }
+
+    #[tokio::test]
+    async fn many_streams_of_one_read_are_made_up_for_by_rounds_of_few() {
+        let turns = Arc::<OpeningTurns>::default();
+        let mut greedy = Connection::of(&turns);
+        assert!(greedy.reads(1000 * A_ROUND));
+        let mut all: Vec<_> = (0..3 * A_ROUND).map(|_| Connection::of(&turns)).collect();
+        assert!(all.iter_mut().all(|connection| connection.reads(1) && !connection.has_turn()));
+        let may_read = |all: &mut Vec<Connection>| all.iter_mut().map(|one| usize::from(one.has_turn())).sum::<usize>();
+        let (mut before, mut rounds_of_few) = (0, 0);
+        while may_read(&mut all) < all.len() {
+            yield_now().await;
+            let now = may_read(&mut all);
+            rounds_of_few += usize::from(now == before + A_FEW);
+            before = now;
+        }
+        assert!(rounds_of_few >= 8, "{rounds_of_few}");
+        until_over(&turns).await;
     }
 
     #[tokio::test]

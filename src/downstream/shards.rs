@@ -11,7 +11,7 @@ use std::task::{Context, Poll};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use tokio::runtime::{Builder, Handle};
+use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
@@ -95,6 +95,7 @@ impl Shards {
                 Ok(shard) => shards.push(shard),
                 Err(error) if shards.len() < least => return Err(error),
                 Err(error) => {
+                    shards.truncate(shards.len().div_ceil(2)); // others need threads too
                     tracing::warn!(%error, shards = shards.len(), "going on with fewer shards");
                     break;
                 }
@@ -177,7 +178,12 @@ impl Shard {
         let (handle, figures) = (runtime.handle().clone(), ShardFigures::default());
         let (rounds, (until_dropped, mut dropped)) = (figures.rounds.clone(), watch::channel(()));
         let measured = figures.polls.clone();
+        // A runtime cannot be dropped within another one, as a thread that does not start would.
+        let kept = Arc::new(Mutex::new(Some(runtime)));
+        let take = |kept: &Mutex<Option<Runtime>>| kept.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let of_thread = kept.clone();
         let run = move || {
+            let Some(runtime) = take(&of_thread) else { return };
             polls::measure_on_this_thread(measured);
             shared_runtime::set_beside_this_thread(shared, runtime.handle().clone());
             runtime.spawn(rounds.keep(polls::made_on_this_thread));
@@ -185,7 +191,10 @@ impl Shard {
             runtime.shutdown_background();
             drop(dropped);
         };
-        thread::Builder::new().name(name).spawn(run)?;
+        if let Err(error) = thread::Builder::new().name(name).spawn(run) {
+            take(&kept).into_iter().for_each(Runtime::shutdown_background);
+            return Err(error);
+        }
         Ok(Self { runtime: handle, figures, openings: Arc::default(), until_dropped })
     }
 
