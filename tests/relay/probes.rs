@@ -103,7 +103,7 @@ fn i10_probes_are_answered_while_all_worker_threads_are_busy() {
 
 #[test]
 fn i10_healthz_fails_while_no_worker_thread_gets_on_and_not_while_one_of_them_does_not() {
-    let relay = Relay::start("watchdog: 1s\n");
+    let relay = Relay::start("watchdog: 1s\nshards: 0\n");
     relay.probe_until("/ready", |status, _| status == 200);
     let first = relay.block_worker();
     let stalls =

@@ -90,7 +90,8 @@ async fn play(options: &Options, behaviour: Behaviour) -> anyhow::Result<Outcome
         log_bytes: stage.log_bytes().map(|bytes| bytes - log_before.unwrap_or_default()),
         forged_lines: stage.forged_lines(),
         limits,
-        polls: polls.map(|polls| polls.since(counted_before.polls.unwrap_or_default())),
+        // Without the first count, all that was polled before would count for this behaviour.
+        polls: polls.zip(counted_before.polls).map(|(polls, before)| polls.since(before)),
         failures: Vec::new(),
     };
     outcome.judge(bounds);
