@@ -89,3 +89,29 @@ async fn a_set_of_thousands_of_resources_is_sent_to_each_client() {
         }
     }
 }
+
+/// Another thread encodes so many resources. The stream has its turn to end as soon as the reply is made, and is sent the reply all the same.
+#[tokio::test]
+async fn trn_19_a_client_of_thousands_of_clusters_is_sent_them_before_the_relay_goes() {
+    let _turn = super::HEAVY.lock().await;
+    let mut plane = Plane::start(&BOTH).await;
+    let rest = format!("{ON_ONE_SHARD}drain: {{grace: 20s, spread: 50ms}}\n");
+    let config = config(plane.address, ", variant: sotw", &rest);
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let relay = run(crate::bind(config).await.unwrap(), async move { drop(stopped.await) });
+    let mut client = Client::connect(relay.address, Variant::Delta).await;
+    client.ask(CDS, &[], Some("web"));
+    let stream = plane.stream().await;
+    stop.send(()).unwrap();
+    let gone = async { while Client::try_connect(relay.address, Variant::Delta).await.is_some() {} };
+    tokio::time::timeout(super::client::PATIENCE, gone).await.expect("the relay still takes clients on");
+    tokio::time::sleep(Duration::from_millis(200)).await; // its stream has had its turn by then
+    let names: Vec<_> = (0..NAMES).map(|number| format!("c{number}")).collect();
+    let whole: Vec<_> = names.iter().map(|name| (name.as_str(), "1")).collect();
+    say(&stream, "1", &whole, &[], &[]);
+    let mut received = BTreeSet::new();
+    while received.len() < NAMES {
+        received.extend(client.sent().await.set);
+    }
+    assert_eq!(client.ended().await, Code::Unavailable);
+}
