@@ -1,6 +1,5 @@
 //! Accepts connections.
 
-use std::future::Future;
 use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::pin::pin;
@@ -23,16 +22,22 @@ pub(super) struct Accepted {
     pub(crate) options: Arc<ListenOptions>,
 }
 
-/// Accepts connections until the relay drains or hands the socket over, and returns when the last one is closed. Dropping the future closes
-/// the listener and every connection.
-pub(super) async fn accept<F>(
+impl Accepted {
+    /// Takes its socket from the runtime that has accepted it. `None` if that failed: the connection closes.
+    pub(super) fn between_runtimes(mut self) -> Option<Self> {
+        let left = self.socket.leave_runtime();
+        left.map(|()| self).inspect_err(|error| tracing::debug!(%error, "new connection closed")).ok()
+    }
+}
+
+/// Accepts connections until the relay drains or hands the socket over, and returns when the last one is closed. `start` adds the task of a
+/// connection to a set. Dropping the future closes the listener and every connection.
+pub(super) async fn accept(
     listener: Listener,
     connections: &Connections,
     mut drain: Drain,
-    serve: impl Fn(Accepted) -> F,
-) where
-    F: Future<Output = ()> + Send + 'static,
-{
+    start: impl Fn(Accepted, &mut JoinSet<()>),
+) {
     let mut open = JoinSet::new();
     loop {
         let mut next = pin!(next(&listener, connections, &mut drain));
@@ -43,7 +48,7 @@ pub(super) async fn accept<F>(
             }
         };
         let Some(accepted) = accepted else { break };
-        open.spawn(serve(accepted));
+        start(accepted, &mut open);
     }
     drop(listener); // new clients are refused, and connect to another relay; at an inherited socket they wait for the next process
     while open.join_next().await.is_some() {}

@@ -69,13 +69,14 @@ impl Arrivals {
         &self.judged
     }
 
-    /// Finds out who the client is. Returns `None` if the connection must be closed.
+    /// Finds out who the client is, on the runtime that polls this. Returns `None` if the connection must be closed.
     pub(super) async fn arrive(
         &self,
         accepted: Accepted,
         tls: Option<Arc<ListenerTls>>,
     ) -> Option<(ClientStream, Arc<Peer>, Arc<ConnectionPlace>)> {
         let Accepted { mut socket, address, spare, options } = accepted;
+        socket.enter_runtime().inspect_err(|error| tracing::debug!(%error, "new connection closed")).ok()?;
         socket.prepare();
         let (source, patience) = (AddressSource::of(&options, address), ConnectionTimeouts::default());
         let Some(place) = self.connections.admit(source.known(), spare) else {

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::watch;
-use tokio::task::JoinHandle;
+use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::timeout;
 
 use super::opening_turns::OpeningTurns;
@@ -111,6 +111,15 @@ impl Shards {
     {
         let (shard, place) = self.enter();
         Served(shard.runtime.spawn(timed(serving(place))))
+    }
+
+    /// The same for one of a set of connections. It ends when it is taken from the set, or the set is dropped.
+    pub(super) fn serve_in<F>(&self, set: &mut JoinSet<()>, serving: impl FnOnce(OnShard) -> F)
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let (shard, place) = self.enter();
+        set.spawn_on(timed(serving(place)), &shard.runtime);
     }
 
     /// Returns how many there are.

@@ -12,19 +12,16 @@ pub(crate) enum HttpVersion {
     Http2,
 }
 
-/// Reads as many bytes as the decision needs. Returns them too.
+/// Reads what the decision needs, and what has come with it. Returns these bytes too.
 pub(crate) async fn first_word(from: &mut (impl AsyncRead + Unpin)) -> io::Result<(HttpVersion, Vec<u8>)> {
-    let mut read = [0; PREFACE.len()];
-    let mut length = 0;
+    let mut read = Vec::with_capacity(FIRST_READ);
     loop {
-        let more = from.read(&mut read[length..]).await?;
-        length += more;
-        let spoken = match PREFACE.starts_with(&read[..length]) && more > 0 {
-            true if length < PREFACE.len() => continue,
-            true => HttpVersion::Http2,
-            false => HttpVersion::Http1,
-        };
-        return Ok((spoken, read[..length].to_vec()));
+        let more = from.read_buf(&mut read).await?;
+        let begins = PREFACE.starts_with(&read[..read.len().min(PREFACE.len())]) && more > 0;
+        if begins && read.len() < PREFACE.len() {
+            continue;
+        }
+        return Ok((if begins { HttpVersion::Http2 } else { HttpVersion::Http1 }, read));
     }
 }
 
@@ -43,7 +40,11 @@ impl<S> Rewound<S> {
 impl<S: AsyncRead + Unpin> AsyncRead for Rewound<S> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         if (self.first.position() as usize) < self.first.get_ref().len() {
-            return Pin::new(&mut self.first).poll_read(cx, buffer);
+            let read = Pin::new(&mut self.first).poll_read(cx, buffer);
+            if self.first.position() as usize == self.first.get_ref().len() {
+                self.first = Cursor::default(); // its memory
+            }
+            return read;
         }
         Pin::new(&mut self.stream).poll_read(cx, buffer)
     }
@@ -75,6 +76,8 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Rewound<S> {
     }
 }
 
+/// Room for the preface of a client, its settings and its first request.
+const FIRST_READ: usize = 1 << 10;
 /// The first bytes of each HTTP/2 connection (RFC 9113, 3.4).
 const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
@@ -97,6 +100,8 @@ mod tests {
     #[tokio::test]
     async fn the_preface_is_known_in_pieces_and_everything_else_is_not_it() {
         assert_eq!(of(&[PREFACE]).await.0, HttpVersion::Http2);
+        let with_more = [PREFACE.as_slice(), b"\0\0\0\x04\0\0\0\0\0"].concat();
+        assert_eq!(of(&[&with_more]).await, (HttpVersion::Http2, with_more.clone()));
         assert_eq!(
             of(&[b"P", b"RI * HTTP", b"/2.0\r\n\r\nSM\r\n\r\nmore"]).await,
             (HttpVersion::Http2, PREFACE.to_vec())
@@ -105,7 +110,7 @@ mod tests {
             [b"POST /v3/discovery:clusters HTTP/1.1\r\n".as_slice(), b"PRI * HTTP/1.1\r\n\r\nSM\r\n\r\n", b"", b"PR"]
         {
             let (spoken, read) = of(&[other]).await;
-            assert_eq!((spoken, read.as_slice()), (HttpVersion::Http1, &other[..other.len().min(PREFACE.len())]));
+            assert_eq!((spoken, read.as_slice()), (HttpVersion::Http1, other));
         }
     }
 }

@@ -8,7 +8,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use socket2::SockRef;
-use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 use weir_core::xds::PeerProof;
 
@@ -66,11 +66,7 @@ impl Socket {
 
     /// Waits until there is something to read, which may be the end of the stream.
     pub(crate) async fn wait_for_bytes(&self) -> io::Result<()> {
-        of_either!(
-            self,
-            stream => stream.async_io(Interest::READABLE, || peek(&SockRef::from(stream))).await.map(drop),
-            Err(nowhere())
-        )
+        of_either!(self, stream => stream.readable().await, Err(nowhere()))
     }
 
     /// Whether bytes have arrived, even if the runtime has not noticed them yet.
