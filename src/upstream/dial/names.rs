@@ -55,13 +55,13 @@ struct Known {
     /// When the name is looked up again.
     due: Option<Instant>,
     /// The latest look-up without an answer, and when it began.
-    under_way: Option<(Answering, Instant)>,
+    under_way: Option<(PendingLookup, Instant)>,
     /// Look-ups that have not returned.
     threads: usize,
 }
 
-type Answer = Result<Vec<SocketAddr>, Arc<io::Error>>;
-type Answering = Shared<BoxFuture<'static, Answer>>;
+type LookupResult = Result<Vec<SocketAddr>, Arc<io::Error>>;
+type PendingLookup = Shared<BoxFuture<'static, LookupResult>>;
 
 /// Asks the system, so that its hosts file and its search rules apply.
 struct System;
@@ -161,7 +161,7 @@ impl Names {
     }
 
     /// Begins a look-up, in a thread that ends with it.
-    fn look_up(self: &Arc<Self>, name: Name) -> io::Result<Answering> {
+    fn look_up(self: &Arc<Self>, name: Name) -> io::Result<PendingLookup> {
         let (sender, answer) = oneshot::channel();
         let names = self.clone();
         self.lookup.start(Box::new(move || {
@@ -185,11 +185,11 @@ impl Names {
 struct Looking {
     names: Arc<Names>,
     name: Name,
-    answer: Option<Answer>,
+    answer: Option<LookupResult>,
 }
 
 impl Looking {
-    fn run(mut self) -> Answer {
+    fn run(mut self) -> LookupResult {
         let found = self.names.lookup.addresses(&self.name.0, self.name.1).map_err(Arc::new);
         self.answer = Some(found.clone());
         found
@@ -216,12 +216,12 @@ impl std::fmt::Debug for Names {
 /// The state of a name when its addresses are requested.
 enum Asked {
     Known(Vec<SocketAddr>),
-    UnderWay { answering: Answering, good: Vec<SocketAddr> },
+    UnderWay { answering: PendingLookup, good: Vec<SocketAddr> },
 }
 
 impl Known {
     /// Records the end of the latest look-up.
-    fn has_answer(&mut self, found: &Answer, now: Instant, interval: Duration) {
+    fn has_answer(&mut self, found: &LookupResult, now: Instant, interval: Duration) {
         self.under_way = None;
         self.answered = Some(now);
         self.due = Some(now + LEAST_INTERVAL);

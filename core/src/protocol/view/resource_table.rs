@@ -191,8 +191,8 @@ impl ResourceTable {
             // clients were sent has to be sent again to end the error.
             let is_awaited = class == Class::Named && resource.do_not_cache();
             if !is_awaited && entry.error.is_none() {
-                let mortal = held.ttl.is_some() || resource.ttl.is_some();
-                return if mortal { self.refresh(&name, resource.ttl, revision, now) } else { Applied::Unchanged };
+                let has_ttl = held.ttl.is_some() || resource.ttl.is_some();
+                return if has_ttl { self.refresh(&name, resource.ttl, revision, now) } else { Applied::Unchanged };
             }
         }
         let (history, body_changed) = match before {
