@@ -1,5 +1,5 @@
-//! The channel by which links report to a view. It knows since when each report waits, even one for which the channel has no room yet: what it says
-//! was heard, although nobody has read it.
+//! The channel by which links report to a view. It knows since when each report waits, even one for which the channel has no room yet: the
+//! server has sent its content, although the view has not read it.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -21,7 +21,7 @@ pub struct ReportReceiver<T> {
     unread: Arc<Unread>,
 }
 
-/// The receiver is gone, so nobody will read a report.
+/// There is no receiver any more, so no report will be read.
 #[derive(Debug, thiserror::Error)]
 #[error("the receiver of reports is gone")]
 pub struct ReceiverGone;

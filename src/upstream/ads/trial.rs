@@ -99,7 +99,7 @@ where
         () = answers.all.notified() => {}
         () = lasts => {}
     }
-    // Nobody waits for that: it ends within a second.
+    // No caller waits for this: it ends within a second.
     tokio::spawn(async move { end_in_order(&closes, stream).await });
     StreamResult::Taken(answers.taken())
 }

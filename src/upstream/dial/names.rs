@@ -167,7 +167,7 @@ impl Names {
         self.lookup.start(Box::new(move || {
             // Made in the thread: if the thread cannot start, the caller has noted that.
             let found = Looking { names, name, answer: None }.run();
-            let _ = sender.send(found); // unless nobody waits any more
+            let _ = sender.send(found); // fails if no caller waits any more
         }))?;
         let answering = async move {
             // A look-up that panics gives no answer.
