@@ -70,7 +70,7 @@ const FRESH: Duration = Duration::from_secs(3);
 
 /// Returns the content of a file, for callers that may block their thread.
 pub(crate) fn read_blocking(path: &Path, limit: Duration) -> io::Result<Bytes> {
-    Access::to(path, Sought::Content)?.found_blocking(limit)
+    Access::to(path, AccessKind::Content)?.found_blocking(limit)
 }
 
 /// Returns the stamp of a file; `None` if there is no such file.
@@ -80,12 +80,12 @@ pub(crate) fn stamp_blocking(path: &Path, limit: Duration) -> io::Result<Option<
 
 /// Begins to read a file. A caller that begins several reads before it waits for any does not wait longer than for one, even if several hang.
 pub(crate) fn begin_read(path: &Path) -> io::Result<Begun> {
-    Access::to(path, Sought::Content).map(Begun)
+    Access::to(path, AccessKind::Content).map(Begun)
 }
 
 /// Begins to read the stamp of a file.
 pub(crate) fn begin_stamp(path: &Path) -> io::Result<Begun> {
-    Access::to(path, Sought::Stamp).map(Begun)
+    Access::to(path, AccessKind::Stamp).map(Begun)
 }
 
 /// An access that has begun, perhaps for another caller that requested the same.
@@ -129,12 +129,12 @@ impl Begun {
 
 /// Checks whether a file can be opened, or a folder listed.
 pub(crate) fn look_blocking(path: &Path, limit: Duration) -> io::Result<()> {
-    Access::to(path, Sought::Presence)?.found_blocking(limit).map(drop)
+    Access::to(path, AccessKind::Presence)?.found_blocking(limit).map(drop)
 }
 
 /// The result that an access is to have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Sought {
+enum AccessKind {
     Content,
     Stamp,
     Presence,
@@ -155,19 +155,19 @@ struct Access {
 
 type Found = Result<(Bytes, Option<Stamp>), Arc<io::Error>>;
 
-type UnderWay = BTreeMap<(PathBuf, Sought), Vec<Arc<Access>>>;
+type UnderWay = BTreeMap<(PathBuf, AccessKind), Vec<Arc<Access>>>;
 
 /// The accesses that have not returned, the latest of each file last.
 static UNDER_WAY: LazyLock<Mutex<UnderWay>> = LazyLock::new(Mutex::default);
 
 impl Access {
     /// Joins the access to a file that is under way, or begins one.
-    fn to(path: &Path, sought: Sought) -> io::Result<Arc<Self>> {
-        Self::to_at(path, sought, Instant::now())
+    fn to(path: &Path, kind: AccessKind) -> io::Result<Arc<Self>> {
+        Self::to_at(path, kind, Instant::now())
     }
 
-    fn to_at(path: &Path, sought: Sought, now: Instant) -> io::Result<Arc<Self>> {
-        let key = (path.to_owned(), sought);
+    fn to_at(path: &Path, kind: AccessKind, now: Instant) -> io::Result<Arc<Self>> {
+        let key = (path.to_owned(), kind);
         let mut under_way = lock(&UNDER_WAY);
         let before = under_way.get(&key).map_or(&[][..], |before| before);
         if let Some(latest) = before.last()
@@ -185,7 +185,7 @@ impl Access {
         });
         let (of_thread, of_map) = (access.clone(), key.clone());
         thread::Builder::new().name("weir-file".into()).spawn(move || {
-            let found = sought.seek(&of_map.0);
+            let found = kind.perform(&of_map.0);
             of_thread.end(&of_map); // later callers ask the disk again
             of_thread.answer(found);
         })?;
@@ -193,7 +193,7 @@ impl Access {
         Ok(access)
     }
 
-    fn end(&self, key: &(PathBuf, Sought)) {
+    fn end(&self, key: &(PathBuf, AccessKind)) {
         let mut under_way = lock(&UNDER_WAY);
         if let Some(all) = under_way.get_mut(key) {
             all.retain(|access| !std::ptr::eq(&**access, self));
@@ -254,8 +254,8 @@ impl Access {
     }
 }
 
-impl Sought {
-    fn seek(self, path: &Path) -> Found {
+impl AccessKind {
+    fn perform(self, path: &Path) -> Found {
         let found = match self {
             Self::Content => content(path).map(|(content, stamp)| (content.into(), Some(stamp))),
             Self::Stamp => path.metadata().map(|metadata| (Bytes::new(), Some(Stamp::of(&metadata)))),
@@ -376,7 +376,7 @@ pub(crate) mod tests {
     fn after_a_minute_a_file_that_hangs_is_asked_for_again_a_few_times() {
         let pipe = Pipe::new("again");
         let (start, minute) = (Instant::now(), RENEWED);
-        let at = |now| Access::to_at(&pipe.0, Sought::Content, now).unwrap();
+        let at = |now| Access::to_at(&pipe.0, AccessKind::Content, now).unwrap();
         let first = at(start);
         assert!(Arc::ptr_eq(&first, &at(start + minute - SHORT)));
         let mut others: Vec<_> = (1..=11).map(|minutes| at(start + minutes * minute)).collect();

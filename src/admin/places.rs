@@ -14,22 +14,22 @@ pub(super) struct Places {
     count: usize,
     /// How long a connection is not asked after it was accepted, a response was sent, or bytes were written: more may be on its way.
     spared: Duration,
-    seats: Mutex<Seats>,
+    taken: Mutex<TakenPlaces>,
     /// Wakes those who wait when a place may be free, or a connection may be asked.
     changed: Notify,
 }
 
 #[derive(Debug, Default)]
-struct Seats {
+struct TakenPlaces {
     next: u64,
     /// Whether a connection has given way since a place was last taken.
     has_agreed: bool,
-    taken: BTreeMap<u64, Seat>,
+    by_number: BTreeMap<u64, TakenPlace>,
 }
 
 /// One connection.
 #[derive(Debug)]
-struct Seat {
+struct TakenPlace {
     /// When the connection was accepted, its last response ended, or bytes were last written.
     idle_since: Instant,
     /// Requests that are being answered, until the bodies of the responses are dropped.
@@ -66,7 +66,7 @@ pub(super) struct Answering {
 
 impl Places {
     pub(crate) fn new(count: usize, spared: Duration) -> Arc<Self> {
-        Arc::new(Self { count, spared, seats: Mutex::default(), changed: Notify::new() })
+        Arc::new(Self { count, spared, taken: Mutex::default(), changed: Notify::new() })
     }
 
     /// Returns a place, and whether another connection gave way for it. Waits while all others answer requests or are authenticated.
@@ -89,13 +89,13 @@ impl Places {
 
     /// Takes a place, or asks a connection to give way. If none may be asked yet, returns the time from which one may be.
     fn try_take(self: &Arc<Self>, patient_until: Instant) -> Result<(Arc<AdminPlace>, bool), Option<Instant>> {
-        let mut seats = self.seats();
-        if seats.taken.len() >= self.count {
-            if seats.taken.values().any(|seat| seat.asked != Asked::No) {
+        let mut taken = self.taken();
+        if taken.by_number.len() >= self.count {
+            if taken.by_number.values().any(|place| place.asked != Asked::No) {
                 return Err(None);
             }
-            let idle = seats.taken.values_mut().filter(|seat| seat.is_idle() && !seat.is_authenticated);
-            let Some(longest) = idle.min_by_key(|seat| seat.idle_since) else { return Err(None) };
+            let idle = taken.by_number.values_mut().filter(|place| place.is_idle() && !place.is_authenticated);
+            let Some(longest) = idle.min_by_key(|place| place.idle_since) else { return Err(None) };
             let (now, spared) = (Instant::now(), longest.idle_since + self.spared);
             if now < spared.min(patient_until) {
                 return Err(Some(spared.min(patient_until)));
@@ -104,21 +104,21 @@ impl Places {
             longest.asks.notify_one();
             return Err(None);
         }
-        let (number, asks) = (seats.next, Arc::<Notify>::default());
-        seats.next += 1;
+        let (number, asks) = (taken.next, Arc::<Notify>::default());
+        taken.next += 1;
         let (idle_since, requests, is_authenticated) = (Instant::now(), 0, false);
-        let seat = Seat { idle_since, requests, is_authenticated, asked: Asked::No, asks: asks.clone() };
-        seats.taken.insert(number, seat);
-        let gave_way = std::mem::take(&mut seats.has_agreed);
+        let place = TakenPlace { idle_since, requests, is_authenticated, asked: Asked::No, asks: asks.clone() };
+        taken.by_number.insert(number, place);
+        let gave_way = std::mem::take(&mut taken.has_agreed);
         Ok((Arc::new(AdminPlace { places: self.clone(), number, asks }), gave_way))
     }
 
-    fn seats(&self) -> MutexGuard<'_, Seats> {
-        self.seats.lock().unwrap_or_else(PoisonError::into_inner)
+    fn taken(&self) -> MutexGuard<'_, TakenPlaces> {
+        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Seat {
+impl TakenPlace {
     fn is_idle(&self) -> bool {
         self.requests == 0
     }
@@ -139,52 +139,52 @@ impl AdminPlace {
 
     /// Decides whether the connection gives way: it must have been idle ever since it was asked.
     fn agrees(&self) -> bool {
-        let mut seats = self.places.seats();
-        let Some(seat) = seats.taken.get_mut(&self.number) else { return false };
-        let agrees = matches!(seat.asked, Asked::SinceThen(then) if seat.is_idle() && seat.idle_since == then);
-        let agrees = agrees && !seat.is_authenticated;
-        seat.asked = if agrees { Asked::Agreed } else { Asked::No };
-        seats.has_agreed |= agrees;
+        let mut taken = self.places.taken();
+        let Some(place) = taken.by_number.get_mut(&self.number) else { return false };
+        let agrees = matches!(place.asked, Asked::SinceThen(then) if place.is_idle() && place.idle_since == then);
+        let agrees = agrees && !place.is_authenticated;
+        place.asked = if agrees { Asked::Agreed } else { Asked::No };
+        taken.has_agreed |= agrees;
         agrees
     }
 
     /// Records that the peer has authenticated itself.
     pub(crate) fn authenticated(&self) {
-        self.change(|seat| seat.is_authenticated = true);
+        self.change(|place| place.is_authenticated = true);
     }
 
     /// Records that the peer reads what is written.
     pub(crate) fn wrote(&self) {
-        self.change(|seat| seat.idle_since = Instant::now());
+        self.change(|place| place.idle_since = Instant::now());
     }
 
     /// Records the beginning of a request. Returns `None` if the connection has already agreed to give way: it then ends.
     pub(crate) fn answering(self: &Arc<Self>) -> Option<Answering> {
-        let is_begun = self.change(|seat| {
-            let may_begin = seat.asked != Asked::Agreed;
-            seat.requests += usize::from(may_begin);
+        let is_begun = self.change(|place| {
+            let may_begin = place.asked != Asked::Agreed;
+            place.requests += usize::from(may_begin);
             may_begin
         });
         (is_begun == Some(true)).then(|| Answering { place: self.clone() })
     }
 
-    fn change<T>(&self, change: impl FnOnce(&mut Seat) -> T) -> Option<T> {
-        self.places.seats().taken.get_mut(&self.number).map(change)
+    fn change<T>(&self, change: impl FnOnce(&mut TakenPlace) -> T) -> Option<T> {
+        self.places.taken().by_number.get_mut(&self.number).map(change)
     }
 }
 
 impl Drop for AdminPlace {
     fn drop(&mut self) {
-        self.places.seats().taken.remove(&self.number);
+        self.places.taken().by_number.remove(&self.number);
         self.places.changed.notify_one();
     }
 }
 
 impl Drop for Answering {
     fn drop(&mut self) {
-        self.place.change(|seat| {
-            seat.requests -= 1;
-            seat.idle_since = Instant::now();
+        self.place.change(|place| {
+            place.requests -= 1;
+            place.idle_since = Instant::now();
         });
         self.place.places.changed.notify_one();
     }
@@ -219,7 +219,7 @@ mod tests {
         let (_, which, _) = timeout(PATIENCE, futures_util::future::select_all(asked)).await.expect("one is asked");
         assert!(others[which].answering().is_none(), "nothing is begun on it any more");
         let last = others[which]; // what follows happens when a connection ends
-        last.places.seats().taken.remove(&last.number);
+        last.places.taken().by_number.remove(&last.number);
         last.places.changed.notify_one();
         let (place, gave_way) = timeout(PATIENCE, taking).await.expect("it has a place").unwrap();
         assert!(gave_way);

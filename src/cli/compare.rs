@@ -33,11 +33,11 @@ pub struct Compare {
 }
 
 /// The resources of a client, by the text of each entry.
-type Entries = BTreeMap<String, Entry>;
+type Entries = BTreeMap<String, DumpEntry>;
 
 /// A resource in a list of a dump, without its version and the time when it came.
 #[derive(Debug)]
-struct Entry {
+struct DumpEntry {
     list: String,
     shown: Value,
 }
@@ -147,7 +147,7 @@ fn entries_of(page: &Value) -> Entries {
                         });
                     }
                 }
-                entries.insert(format!("{list}: {entry:#}"), Entry { list: list.clone(), shown: entry });
+                entries.insert(format!("{list}: {entry:#}"), DumpEntry { list: list.clone(), shown: entry });
             }
         }
     }

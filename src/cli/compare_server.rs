@@ -90,7 +90,7 @@ pub(super) struct Compared {
 
 /// A resource: what is shown of it, and its version, which is computed from the whole resource.
 #[derive(Debug, Clone, PartialEq)]
-struct Shown {
+struct ShownResource {
     version: String,
     body: Value,
     /// Whether `body` shows only a part, so that resources may differ in what is not shown.
@@ -105,7 +105,7 @@ struct Key {
     by_name: bool,
 }
 
-type ShownByName = BTreeMap<Key, Shown>;
+type ShownByName = BTreeMap<Key, ShownResource>;
 /// The versions of the relay's resources.
 type Versions = BTreeMap<Key, String>;
 
@@ -295,7 +295,7 @@ fn shown_in(dump: &Value, versions: Versions) -> ShownByName {
     let of = |(key, version): (Key, String)| {
         let body = bodies.get(&(key.kind.clone(), version.clone())).cloned();
         let body = body.unwrap_or_else(|| serde_json::json!({"[not shown]": "the relay has replaced it meanwhile"}));
-        (key, Shown { version, body, is_part: false })
+        (key, ShownResource { version, body, is_part: false })
     };
     versions.into_iter().map(of).collect()
 }
@@ -317,7 +317,7 @@ fn bodies_in(dump: &Value) -> BTreeMap<(String, String), Value> {
 }
 
 /// Returns a resource that a server has sent, in the form of a dump and with the version that the relay would compute.
-fn shown(kind: &Type, name: &str, received: &ReceivedResource) -> Shown {
+fn shown(kind: &Type, name: &str, received: &ReceivedResource) -> ShownResource {
     let transcoder = Transcoder::envoy();
     let url = kind.url();
     let body = match transcoder.dumped_json(kind.name(), &received.resource.value) {
@@ -344,7 +344,7 @@ fn shown(kind: &Type, name: &str, received: &ReceivedResource) -> Shown {
     let resource = Resource::from_wrapper(0, wrapper, kind, &Arc::<BodyStore>::default());
     let version = resource.map(|resource| resource.full.to_string()).unwrap_or_default();
     let printer = Printer { transcoder, output: Output::Json, secrets: false };
-    Shown { version, body, is_part: printer.has_secrets(received) }
+    ShownResource { version, body, is_part: printer.has_secrets(received) }
 }
 
 fn compared(of_relay: ShownByName, of_server: ShownByName, whom: String, failures: Vec<String>) -> Compared {
@@ -363,7 +363,7 @@ fn compared(of_relay: ShownByName, of_server: ShownByName, whom: String, failure
         let other_class = Key { by_name: false, ..(*key).clone() };
         let is_second = key.by_name && (of_relay.contains_key(&other_class) || of_server.contains_key(&other_class));
         let by_name = if is_second { ", requested by name" } else { "" };
-        let text = |of: &Shown| {
+        let text = |of: &ShownResource| {
             let hidden =
                 if is_shown { String::new() } else { format!("\nversion {}, by what is not shown", of.version) };
             format!("{} {}{by_name}: {:#}{hidden}", short_type_name(&key.kind), key.name, of.body)
@@ -400,7 +400,7 @@ mod tests {
 
     fn by_name(all: &[(&str, &str, Value, bool)]) -> ShownByName {
         let of = |(name, version, body, is_part): &(&str, &str, Value, bool)| {
-            let shown = Shown { version: (*version).into(), body: body.clone(), is_part: *is_part };
+            let shown = ShownResource { version: (*version).into(), body: body.clone(), is_part: *is_part };
             let kind = "envoy.config.cluster.v3.Cluster".to_owned();
             (Key { kind, name: (*name).to_owned(), by_name: false }, shown)
         };
@@ -492,7 +492,7 @@ mod tests {
     }
 
     /// Returns what is shown of a resource that was received under the name `s`.
-    fn received(kind: &Type, wrapper: discovery::Resource) -> Shown {
+    fn received(kind: &Type, wrapper: discovery::Resource) -> ShownResource {
         let (type_url, names) = (kind.url().into_owned(), Vec::new());
         let mut query = QueryState::new(Question { type_url, kind: kind.clone(), names, node: Bytes::new() });
         query.apply(Response::Delta(DeltaDiscoveryResponse { resources: vec![wrapper], ..Default::default() }));

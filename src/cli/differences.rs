@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 #[derive(Debug, Serialize)]
 pub(super) struct Difference {
     #[serde(flatten)]
-    place: Place,
+    location: Location,
     name: String,
     first: Option<Value>,
     second: Option<Value>,
@@ -16,7 +16,7 @@ pub(super) struct Difference {
 /// Where a resource is found.
 #[derive(Debug, Serialize)]
 #[serde(untagged)]
-enum Place {
+enum Location {
     /// In a list of `/config_dump`.
     Dump { list: String },
     /// In a table of a view.
@@ -29,12 +29,12 @@ enum Place {
 
 impl Difference {
     pub(super) fn in_dump(list: &str, name: &str, [first, second]: [Option<Value>; 2]) -> Self {
-        Self { place: Place::Dump { list: list.to_owned() }, name: name.to_owned(), first, second }
+        Self { location: Location::Dump { list: list.to_owned() }, name: name.to_owned(), first, second }
     }
 
     pub(super) fn in_view(kind: &str, by_name: bool, name: &str, [first, second]: [Option<Value>; 2]) -> Self {
         let subscription = if by_name { "named" } else { "wildcard" };
-        Self { place: Place::View { kind: kind.to_owned(), subscription }, name: name.to_owned(), first, second }
+        Self { location: Location::View { kind: kind.to_owned(), subscription }, name: name.to_owned(), first, second }
     }
 }
 

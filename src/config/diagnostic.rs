@@ -107,8 +107,8 @@ impl Diagnostics {
 }
 
 impl FilePosition {
-    /// Whether paths and messages may quote a key of this section. In a section of headers somebody may have written a value, which may be secret, in
-    /// place of a name.
+    /// Whether paths and messages may quote a key of this section. In a section of headers, an operator may have written a
+    /// value, which may be secret, in place of a name.
     pub(crate) fn may_quote(&self, key: &str) -> bool {
         !self.path.ends_with(".headers") || !may_have_value(key)
     }

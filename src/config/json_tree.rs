@@ -5,18 +5,18 @@ use super::yaml::{Node, Scalar, Value, YamlEntry};
 
 /// Reads a text that serde_json accepts. The first of duplicate keys counts, and the others are faults.
 pub(super) fn read(text: &str, found: &mut Diagnostics) -> Node {
-    Reader { rest: text, line: 1, column: 1, found }.node(String::new())
+    JsonReader { rest: text, line: 1, column: 1, found }.node(String::new())
 }
 
 /// `rest` begins at `line` and `column`.
-struct Reader<'t, 'f> {
+struct JsonReader<'t, 'f> {
     rest: &'t str,
     line: u64,
     column: u64,
     found: &'f mut Diagnostics,
 }
 
-impl<'t> Reader<'t, '_> {
+impl<'t> JsonReader<'t, '_> {
     fn node(&mut self, path: String) -> Node {
         self.skip_space();
         let place = self.place(path);

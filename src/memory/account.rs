@@ -15,7 +15,7 @@ pub(crate) struct Account {
     /// The bytes of its charges.
     held: AtomicUsize,
     /// How many of these bytes were reported to the groups.
-    told: AtomicUsize,
+    reported: AtomicUsize,
     streams: AtomicU64,
 }
 
@@ -43,14 +43,14 @@ pub(crate) struct StreamPlace {
 
 impl Account {
     pub(super) fn new(memory: Arc<Memory>, group: Arc<Group>) -> Arc<Self> {
-        let (held, told, streams) = Default::default();
-        Arc::new(Self { memory, group, held, told, streams })
+        let (held, reported, streams) = Default::default();
+        Arc::new(Self { memory, group, held, reported, streams })
     }
 
     /// Whether there is room for so many bytes more. Nothing is charged.
     pub(crate) fn admit(&self, more: usize) -> Result<(), NoRoom> {
-        let untold = self.held.load(Ordering::Relaxed) as isize - self.told.load(Ordering::Relaxed) as isize;
-        self.memory.admit(&self.group, more.saturating_add_signed(untold))
+        let unreported = self.held.load(Ordering::Relaxed) as isize - self.reported.load(Ordering::Relaxed) as isize;
+        self.memory.admit(&self.group, more.saturating_add_signed(unreported))
     }
 
     /// Charges bytes until the result is dropped.
@@ -113,7 +113,7 @@ impl Account {
     pub(crate) fn tell(&self) {
         let now = self.held.load(Ordering::Relaxed);
         // A concurrent change is reported later.
-        let before = self.told.swap(now, Ordering::Relaxed);
+        let before = self.reported.swap(now, Ordering::Relaxed);
         if now != before {
             self.group.change(Quantity::Bytes, before, now);
         }
@@ -124,8 +124,8 @@ impl Account {
             true => self.held.fetch_add(now - before, Ordering::Relaxed) + (now - before),
             false => self.held.fetch_sub(before - now, Ordering::Relaxed) - (before - now),
         };
-        let told = self.told.load(Ordering::Relaxed);
-        if held.abs_diff(told) >= (told / 8).clamp(LEAST_STEP, STEP) {
+        let reported = self.reported.load(Ordering::Relaxed);
+        if held.abs_diff(reported) >= (reported / 8).clamp(LEAST_STEP, STEP) {
             self.tell();
         }
     }
@@ -139,7 +139,7 @@ impl fmt::Debug for Account {
 
 impl Drop for Account {
     fn drop(&mut self) {
-        self.group.change(Quantity::Bytes, self.told.load(Ordering::Relaxed), 0);
+        self.group.change(Quantity::Bytes, self.reported.load(Ordering::Relaxed), 0);
     }
 }
 

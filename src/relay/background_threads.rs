@@ -1,4 +1,4 @@
-//! Threads for long work that nobody but its own client waits for. Where the kernel can do it, they have little weight: a view on the same core,
+//! Threads for long work for which only its own client waits. Where the kernel can do it, they have little weight: a view on the same core,
 //! for which all its clients wait, gets nine tenths of the time.
 
 use std::sync::mpsc::{self, SendError, SyncSender};

@@ -78,11 +78,11 @@ impl ThreadApart {
         }
     }
 
-    /// Does the work on it. Once begun the work is done, also if nobody waits for it any more.
+    /// Does the work on it. Once begun, the work is completed, even if no caller waits for it any more.
     pub(crate) async fn run<T: Send + 'static>(self, work: impl FnOnce() -> T + Send + 'static) -> T {
         let (tell, told) = oneshot::channel();
         let job = shared_runtime::entered(move || {
-            let _ = tell.send(std::panic::catch_unwind(AssertUnwindSafe(work))); // there may be nobody who waits for it
+            let _ = tell.send(std::panic::catch_unwind(AssertUnwindSafe(work))); // fails if no caller waits for it
             self
         });
         if let Err(job) = BACKGROUND.run(Box::new(job)) {

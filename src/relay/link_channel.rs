@@ -1,5 +1,5 @@
-//! The channel by which links report to a view. It knows since when each report waits, even one for which the channel has no room yet: what it says
-//! was heard, although nobody has read it.
+//! The channel by which links report to a view. It knows since when each report waits, even one for which the channel has no room yet: the
+//! server has sent its content, although the view has not read it.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -21,7 +21,7 @@ pub struct ReportReceiver<T> {
     unread: Arc<Unread>,
 }
 
-/// The receiver is gone, so nobody will read a report.
+/// There is no receiver any more, so no report will be read.
 #[derive(Debug, thiserror::Error)]
 #[error("the receiver of reports is gone")]
 pub struct ReceiverGone;
@@ -46,7 +46,7 @@ struct Times {
 
 /// The time of one report, which waits until this is dropped.
 #[derive(Debug)]
-struct Entry {
+struct UnreadTime {
     unread: Arc<Unread>,
     number: u64,
     at: Instant,
@@ -55,7 +55,7 @@ struct Entry {
 #[derive(Debug)]
 struct Queued<T> {
     report: T,
-    entry: Entry,
+    time: UnreadTime,
 }
 
 /// Returns the ends of a channel with room for so many reports.
@@ -73,7 +73,7 @@ impl<T> Clone for ReportSender<T> {
 impl<T> ReportSender<T> {
     /// Waits for room, and sends a report. It counts as unread from the beginning of the wait. If this is cancelled, it was not sent.
     pub async fn send(&self, report: T) -> Result<(), ReceiverGone> {
-        let queued = Queued { report, entry: Entry::new(&self.unread) };
+        let queued = Queued { report, time: UnreadTime::new(&self.unread) };
         self.to.send(queued).await.map_err(|_| ReceiverGone)
     }
 
@@ -108,7 +108,7 @@ impl<T> ReportReceiver<T> {
 
 impl<T> Queued<T> {
     fn read(self) -> Read<T> {
-        Read { report: self.report, at: self.entry.at }
+        Read { report: self.report, at: self.time.at }
     }
 }
 
@@ -118,7 +118,7 @@ impl Unread {
     }
 }
 
-impl Entry {
+impl UnreadTime {
     fn new(unread: &Arc<Unread>) -> Self {
         let mut times = unread.lock();
         let at = Instant::now(); // under the lock, so that times have the order of numbers
@@ -130,7 +130,7 @@ impl Entry {
     }
 }
 
-impl Drop for Entry {
+impl Drop for UnreadTime {
     fn drop(&mut self) {
         self.unread.lock().by_number.remove(&self.number);
     }

@@ -28,7 +28,7 @@ pub(super) struct Published {
     refusal: Mutex<Option<Arc<ServerStatus>>>,
     /// What a later view is to know of the servers.
     history: Mutex<ServerHistory>,
-    /// Tells this view from earlier and later ones of the same key. Revisions of different lives do not compare.
+    /// Distinguishes this view from earlier and later ones of the same key. Revisions of different lives do not compare.
     life: u64,
 }
 

@@ -81,7 +81,7 @@ impl ShownValues {
         InUse { values, shown: self.clone() }
     }
 
-    /// Returns how values of the configuration may be quoted. This is prepared without the lock, so that nobody waits for it.
+    /// Returns how values of the configuration may be quoted. This is prepared without the lock, so that no other thread waits for it.
     pub(super) fn configured(&self) -> Arc<Quotes> {
         let known = self.lock();
         if let Some(configured) = known.quotes.clone() {

@@ -51,7 +51,7 @@ struct Tenant {
 pub(crate) struct TenantStream {
     tenant: Arc<Tenant>,
     /// The number of names that was last reported to the tenant.
-    told: AtomicUsize,
+    reported: AtomicUsize,
     /// The stream's names exceeded the tenant's limit when they last grew.
     has_exceeded: AtomicBool,
 }
@@ -83,7 +83,7 @@ impl Tenants {
         let one_more = |open: usize| (limit == 0 || open < limit).then_some(open + 1);
         let opened = tenant.streams.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more);
         opened.map_err(|_| AdmissionError::TooManyStreamsOfTenant { limit })?;
-        Ok(Some(TenantStream { tenant, told: AtomicUsize::new(0), has_exceeded: AtomicBool::new(false) }))
+        Ok(Some(TenantStream { tenant, reported: AtomicUsize::new(0), has_exceeded: AtomicBool::new(false) }))
     }
 
     fn tenant_of(self: &Arc<Self>, key: &SharingKey) -> Option<Arc<Tenant>> {
@@ -122,18 +122,19 @@ impl TenantStream {
     /// Sets how many names the stream has. If the tenant's names are limited, the change is counted at once. Otherwise changes are counted in
     /// batches, since a count that all threads share is costly.
     pub(super) fn set_names(&self, now: usize) {
-        let (told, limit) = (self.told.load(Ordering::Relaxed), self.tenant.all.limits.names.load(Ordering::Relaxed));
-        if now.abs_diff(told) >= if limit > 0 { 1 } else { STEP } {
-            let names = self.tell(now);
-            if now > told && limit > 0 && names > limit {
+        let reported = self.reported.load(Ordering::Relaxed);
+        let limit = self.tenant.all.limits.names.load(Ordering::Relaxed);
+        if now.abs_diff(reported) >= if limit > 0 { 1 } else { STEP } {
+            let names = self.report_names(now);
+            if now > reported && limit > 0 && names > limit {
                 self.has_exceeded.store(true, Ordering::Relaxed);
             }
         }
     }
 
     /// Reports the names to the tenant. Returns how many the tenant has then.
-    fn tell(&self, now: usize) -> usize {
-        let before = self.told.swap(now, Ordering::Relaxed);
+    fn report_names(&self, now: usize) -> usize {
+        let before = self.reported.swap(now, Ordering::Relaxed);
         match now >= before {
             true => self.tenant.names.fetch_add(now - before, Ordering::Relaxed) + (now - before),
             false => self.tenant.names.fetch_sub(before - now, Ordering::Relaxed) - (before - now),
@@ -183,7 +184,7 @@ impl Drop for RequestTurn<'_> {
 
 impl Drop for TenantStream {
     fn drop(&mut self) {
-        self.tell(0);
+        self.report_names(0);
         self.tenant.streams.fetch_sub(1, Ordering::Relaxed);
     }
 }

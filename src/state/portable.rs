@@ -13,7 +13,7 @@ use super::sealing::SealingKey;
 
 /// One part of the stream.
 #[derive(Clone, PartialEq, Message)]
-struct Part {
+struct StreamPart {
     #[prost(message, tag = "1")]
     view: Option<ViewRecord>,
     /// The number of the view; for a resource, the number of its set.
@@ -58,18 +58,21 @@ pub(super) fn write(stored: &Stored, with_secrets: bool, out: &mut impl Write) -
             record.lacks_secrets |= record.sets.len() != before;
         }
         let sets: Vec<_> = record.sets.iter().map(|set| set.number).collect();
-        part(&mut out, &Part { view: Some(record), number: view.number, ..Part::default() })?;
+        part(&mut out, &StreamPart { view: Some(record), number: view.number, ..StreamPart::default() })?;
         for (set, resource) in sets.iter().flat_map(|set| view.of_set(*set).map(move |resource| (*set, resource))) {
             let StoredResource { name, record, content } = resource;
             let record = ResourceRecord { content: content.encode_to_vec(), ..record.clone() };
             let name = name.to_string();
-            part(&mut out, &Part { number: view.number, set, resource: Some(record), name, ..Part::default() })?;
+            part(
+                &mut out,
+                &StreamPart { number: view.number, set, resource: Some(record), name, ..StreamPart::default() },
+            )?;
             bodies.insert(content.body.clone());
         }
     }
     for hash in bodies {
         let body = stored.body(&hash).cloned().unwrap_or_default();
-        part(&mut out, &Part { hash, body, ..Part::default() })?;
+        part(&mut out, &StreamPart { hash, body, ..StreamPart::default() })?;
     }
     let hash = out.hash.digest();
     out.inner.write_all(&0_u32.to_le_bytes())?;
@@ -77,7 +80,7 @@ pub(super) fn write(stored: &Stored, with_secrets: bool, out: &mut impl Write) -
     Ok(())
 }
 
-fn part(out: &mut impl Write, part: &Part) -> io::Result<()> {
+fn part(out: &mut impl Write, part: &StreamPart) -> io::Result<()> {
     let bytes = part.encode_to_vec();
     let length = u32::try_from(bytes.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
     out.write_all(&length.to_le_bytes())?;
@@ -115,7 +118,7 @@ pub(super) fn read(
             let (bytes, after) =
                 after.split_at_checked(u32::from_le_bytes(*length) as usize).ok_or(SnapshotFault::Damaged)?;
             rest = after;
-            let part = Part::decode(bytes).map_err(|_| SnapshotFault::Damaged)?;
+            let part = StreamPart::decode(bytes).map_err(|_| SnapshotFault::Damaged)?;
             if let Some(record) = part.view {
                 let mut record = record;
                 if key.is_none() {

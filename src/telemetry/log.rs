@@ -70,7 +70,7 @@ impl LogControl {
         Self::start_on(filter, format, None)
     }
 
-    /// Starts the log of a process that has to run on while nobody reads its log. Panics are lines of this log.
+    /// Starts the log of a process that has to run on while no process reads its log. Panics are lines of this log.
     pub fn start_with_queue(filter: &LogFilter, format: LogFormat) -> io::Result<Self> {
         let queue = LogQueue::start(format, stderr())?;
         log_panics::report_to(queue.clone(), format);
@@ -136,7 +136,7 @@ impl Drop for LogEnd {
 }
 
 /// Limits warnings of libraries to a few a minute: peers can cause any number of them, for example `h2` logs one for each misplaced ping. Lower
-/// levels are not limited, because somebody has to select them.
+/// levels are not limited, because an operator has to select them.
 #[derive(Debug)]
 struct LibraryPace(LogPace);
 

@@ -39,7 +39,7 @@ macro_rules! metrics {
     ($($(#[doc = $doc:literal])+ $metric:ident: $kind:ident = $name:literal [$($label:literal),*], $since:literal;)+) => {
         /// The rows, each at its index.
         #[allow(clippy::upper_case_acronyms, non_camel_case_types)]
-        enum Place {
+        enum RowIndex {
             $($metric),+
         }
 
@@ -48,7 +48,7 @@ macro_rules! metrics {
             pub(super) const $metric: $crate::telemetry::metric::Metric<
                 $crate::telemetry::metric::$kind,
                 { <[&str]>::len(&[$($label),*]) },
-            > = $crate::telemetry::metric::Metric::at(Place::$metric as usize);
+            > = $crate::telemetry::metric::Metric::at(RowIndex::$metric as usize);
         )+
 
         pub(super) static ROWS: [$crate::telemetry::metric::Row; <[&str]>::len(&[$($name),+])] = [$(

@@ -48,18 +48,18 @@ fn view() -> ViewMetrics {
 
 fn written(views: &[ViewMetrics]) -> String {
     let table = Arc::new(TypeTable::new());
-    let (tally, incidents) = (
+    let (counters, incidents) = (
         ProcessCounters::new(table.clone(), Clock::starting_now()),
         Incidents::with_brakes(["envoy.config.cluster.v3.Cluster"].into_iter()),
     );
-    tally.nack(None);
-    tally.open_connections.store(3, std::sync::atomic::Ordering::Relaxed);
-    (0..5).for_each(|_| tally.client_writes.add_one());
+    counters.nack(None);
+    counters.open_connections.store(3, std::sync::atomic::Ordering::Relaxed);
+    (0..5).for_each(|_| counters.client_writes.add_one());
     incidents.rejected("http://two", &table.resolve(CDS), &table, 2);
     incidents.rejected("http://two", &table.resolve("made.Up"), &table, 1);
     incidents.rejected("http://two", &table.resolve("also.made.Up"), &table, 1);
     incidents.upstream("http://two".into(), Totals { opened: 50, ended: 40, responses: 90, nacks: 10, bytes: 0 });
-    let (deliveries, kind) = (&tally.deliveries, table.resolve(CDS));
+    let (deliveries, kind) = (&counters.deliveries, table.resolve(CDS));
     let lag = ReplyLag { change: Some(std::time::Duration::from_millis(3)), request: None };
     deliveries.sent(deliveries.place(&kind), 10, lag);
     let answered = AnswerEffect { kind, is_ack: true, lag, waited_since: None, waits_since: None };
@@ -78,7 +78,7 @@ fn written(views: &[ViewMetrics]) -> String {
         key_values: vec![("cluster".into(), 2), ("metadata".into(), 12)],
         views,
         waits: &waits,
-        counters: &tally,
+        counters: &counters,
         incidents: &incidents,
         buffered_load_bytes: 11,
         stated_versions_bytes: 12,

@@ -30,7 +30,7 @@ pub fn read_resources(
     format: Format,
     bytes: &[u8],
 ) -> Result<Vec<FileResource>, DocumentError> {
-    let mut reader = Reader { transcoder, resources: Vec::new(), faults: Vec::new(), more: 0 };
+    let mut reader = DocumentReader { transcoder, resources: Vec::new(), faults: Vec::new(), more: 0 };
     match format {
         Format::Binary => reader.response(bytes),
         Format::Text => reader.text(bytes),
@@ -43,7 +43,7 @@ pub fn read_resources(
     }
 }
 
-struct Reader<'t> {
+struct DocumentReader<'t> {
     transcoder: &'t Transcoder,
     resources: Vec<FileResource>,
     faults: Vec<DocumentFault>,
@@ -59,7 +59,7 @@ enum Shape {
     Bare,
 }
 
-impl Reader<'_> {
+impl DocumentReader<'_> {
     fn json(&mut self, bytes: &[u8]) {
         let Some(text) = self.utf8(bytes) else { return };
         if text.trim().is_empty() {

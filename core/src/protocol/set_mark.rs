@@ -1,4 +1,4 @@
-//! The mark by which a relay tells another one behind it whether a `*` set is complete. The protocol has no field for that (XLAT-12), so the
+//! The mark by which a relay shows a downstream relay whether a `*` set is complete. The protocol has no field for that (XLAT-12), so the
 //! mark is in `system_version_info` of a delta response, whose contents a server may choose.
 
 /// The name of the response header by which relays recognize each other. A relay reports absent names itself. Its silence proves nothing,

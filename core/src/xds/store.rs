@@ -14,13 +14,13 @@ use super::version::ContentHash;
 /// copied without a lock.
 #[derive(Debug, Default)]
 pub struct BodyStore {
-    shards: [Mutex<Shard>; SHARDS],
+    shards: [Mutex<BodyShard>; SHARDS],
     bytes: Arc<AtomicUsize>,
 }
 
 /// The bodies of one shard.
 #[derive(Debug, Default)]
-struct Shard {
+struct BodyShard {
     bodies: HashMap<ContentHash, Vec<Weak<Body>>>,
     /// When this many entries are reached, the shard is swept. Then this is set to twice the entries left, so that the work per body is constant.
     sweep_at: usize,
@@ -50,12 +50,12 @@ impl BodyStore {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    fn shard(&self, hash: ContentHash) -> MutexGuard<'_, Shard> {
+    fn shard(&self, hash: ContentHash) -> MutexGuard<'_, BodyShard> {
         self.shards[hash.remainder(SHARDS)].lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Shard {
+impl BodyShard {
     /// Compares a hit byte for byte: a hash alone never decides what a client gets.
     fn find(&self, hash: ContentHash, type_url: Option<&str>, bytes: &[u8]) -> Option<Arc<Body>> {
         let is_same = |body: &Arc<Body>| body.bytes() == bytes && body.type_url() == type_url;

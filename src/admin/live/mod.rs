@@ -124,7 +124,7 @@ impl Live {
     }
 }
 
-/// Makes pictures until nobody watches. A pause between pictures leaves most of the time to other work, unless a picture takes very long.
+/// Makes pictures until no watcher is left. A pause between pictures leaves most of the time to other work, unless a picture takes very long.
 async fn make_pictures(making: Making, shown: CurrentContext) {
     let live = &making.0;
     while live.is_watched() {

@@ -21,7 +21,7 @@ pub(in crate::config) struct OneOrMore<T>(pub(crate) Vec<Located<T>>);
 #[derive(Debug, Clone)]
 pub(in crate::config) struct Names<T>(pub(crate) BTreeMap<String, Located<T>>);
 
-/// A section, or a mapping of names, in place of which somebody may have written the secret itself: no message quotes the value.
+/// A section, or a mapping of names, in place of which an operator may have written the secret itself: no message quotes the value.
 #[derive(Debug)]
 pub(in crate::config) struct Unquoted<T>(pub(crate) T);
 

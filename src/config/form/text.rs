@@ -15,7 +15,7 @@ use crate::tls::is_trust_domain;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::config) struct Name(pub(crate) String);
 
-/// The name of a variable. Somebody may have written the secret itself in its place.
+/// The name of a variable. An operator may have written the secret itself in its place.
 #[derive(Clone, PartialEq, Eq)]
 pub(in crate::config) struct VariableName(pub(crate) String);
 

@@ -25,7 +25,7 @@ use super::clock::Clock;
 pub(crate) struct Deliveries {
     /// The types with counts of their own. The place after the last is for all other types, since clients can invent them.
     types: Box<[Type]>,
-    shards: Box<[Shard]>,
+    shards: Box<[CounterShard]>,
     clock: Clock,
 }
 
@@ -36,7 +36,7 @@ pub(crate) struct TypePlace(usize);
 /// Counters by type. A type takes memory once it is counted.
 #[derive(Debug)]
 #[repr(align(128))] // no two shards on one cache line, nor on two that are fetched together
-struct Shard(Box<[OnceLock<Box<TypeCounters>>]>);
+struct CounterShard(Box<[OnceLock<Box<TypeCounters>>]>);
 
 #[derive(Debug, Default)]
 struct TypeCounters {
@@ -82,7 +82,7 @@ impl Deliveries {
     pub(crate) fn new(table: &TypeTable, clock: Clock) -> Self {
         let mut types: Box<[Type]> = table.names().map(|name| table.resolve(name)).collect();
         types.sort_by_key(Type::is_v2); // those in use are found first
-        let shard = || Shard((0..=types.len()).map(|_| OnceLock::new()).collect());
+        let shard = || CounterShard((0..=types.len()).map(|_| OnceLock::new()).collect());
         Self { shards: (0..thread_places()).map(|_| shard()).collect(), types, clock }
     }
 

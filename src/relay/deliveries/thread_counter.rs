@@ -6,15 +6,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::{own_place, thread_places};
 
 #[derive(Debug)]
-pub(crate) struct ThreadCounter(Box<[Place]>);
+pub(crate) struct ThreadCounter(Box<[PaddedCount]>);
 
 #[derive(Debug, Default)]
 #[repr(align(128))] // no two places on one cache line, nor on two that are fetched together
-struct Place(AtomicU64);
+struct PaddedCount(AtomicU64);
 
 impl Default for ThreadCounter {
     fn default() -> Self {
-        Self((0..thread_places()).map(|_| Place::default()).collect())
+        Self((0..thread_places()).map(|_| PaddedCount::default()).collect())
     }
 }
 

@@ -27,7 +27,7 @@ pub(super) struct Pools {
 
 #[derive(Default)]
 struct PoolMap {
-    of_keys: HashMap<SharingKey, Entry>,
+    of_keys: HashMap<SharingKey, PoolEntry>,
     /// Pools whose clients all have the same connection.
     of_one: Shares<SharingKey>,
     /// Pools without clients that have something to report, in the order in which their last clients left.
@@ -38,7 +38,7 @@ struct PoolMap {
 }
 
 /// A pool that clients can join.
-struct Entry {
+struct PoolEntry {
     pool: Arc<Pool>,
     _made: MadePool,
     /// How many streams of each connection are members.
@@ -162,7 +162,7 @@ impl PoolMap {
 
     fn insert(&mut self, key: SharingKey, pool: Arc<Pool>, maker: &Arc<ViewQuota>) {
         let made = MadePool::new(maker, &key);
-        let entry = Entry { pool, _made: made, members: HashMap::new(), listed: Listed::Nowhere };
+        let entry = PoolEntry { pool, _made: made, members: HashMap::new(), listed: Listed::Nowhere };
         self.of_keys.insert(key, entry);
     }
 

@@ -82,7 +82,7 @@ impl SessionThread {
 /// before. From then on the waker is woken if anything comes that the step may not know. Returns what `then` makes of the step on that thread; `None`
 /// if that has panicked.
 ///
-/// A task waits for the thread: nobody polls a body while its client takes nothing, and the turn would be kept from all others.
+/// A task waits for the thread, because a body is not polled while its client takes nothing, and would keep the turn from all others.
 pub(crate) async fn step_apart<T: Send + 'static>(
     handle: Arc<SessionHandle>,
     names: usize,

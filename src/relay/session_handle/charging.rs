@@ -18,7 +18,7 @@ pub(in crate::relay) struct SessionCharge {
     base: usize,
     /// The part of the shown node that only this session has. Parts that it shares with others are charged to the view.
     node: AtomicUsize,
-    is_told: AtomicBool,
+    is_reported: AtomicBool,
 }
 
 impl SessionCharge {
@@ -30,12 +30,12 @@ impl SessionCharge {
     ) -> Self {
         let (base, node) = (costs::SESSION + client.node_id.len(), node.map_or(0, cost_of));
         let charge = account.map(|account| account.charge(base + node));
-        Self { charge, tenant, base, node: node.into(), is_told: AtomicBool::new(false) }
+        Self { charge, tenant, base, node: node.into(), is_reported: AtomicBool::new(false) }
     }
 
     #[cfg(test)]
     pub(in crate::relay) fn none() -> Self {
-        Self { charge: None, tenant: None, base: 0, node: 0.into(), is_told: AtomicBool::new(false) }
+        Self { charge: None, tenant: None, base: 0, node: 0.into(), is_reported: AtomicBool::new(false) }
     }
 
     /// Returns its place among the streams of its tenant.
@@ -65,8 +65,8 @@ impl SessionCharge {
         if let Some(charge) = &self.charge {
             let node = self.node.load(Ordering::Relaxed);
             charge.set(self.base + node + costs::names(names, unsent, bytes));
-            if !self.is_told.swap(true, Ordering::Relaxed) {
-                charge.tell(); // worth it once: later changes are told in larger steps
+            if !self.is_reported.swap(true, Ordering::Relaxed) {
+                charge.tell(); // worth it once: later changes are reported in larger steps
             }
         }
     }

@@ -183,9 +183,9 @@ impl ReplyGlance {
     }
 }
 
-/// How many names of a message are told.
+/// How many names of a message are shown.
 const NAMES: usize = 20;
-/// How much of a name, a nonce or a version is told.
+/// How many bytes of a name, a nonce or a version are shown.
 const TEXT_BYTES: usize = 512;
 /// How much of a reason is kept until it is shown.
 const REASON_BYTES: usize = 4096 + 64;

@@ -36,7 +36,7 @@ pub(crate) struct OpenChange {
     clients: u64,
     /// The time from receipt until the change was published.
     published: Duration,
-    shards: Box<[Shard; SHARDS]>,
+    shards: Box<[OutcomeShard; SHARDS]>,
 }
 
 /// The result of a change at a client stream.
@@ -51,7 +51,7 @@ pub(crate) enum Outcome {
 
 #[derive(Debug, Default)]
 #[repr(align(128))] // no two shards on one cache line, nor on two that are fetched together
-struct Shard {
+struct OutcomeShard {
     counts: [AtomicU64; 4],
     /// Microseconds from the receipt to the last answer that was counted here.
     last: AtomicU64,
@@ -60,7 +60,7 @@ struct Shard {
 impl OpenChange {
     pub(crate) fn new(ids: SpanIds, time: SpanTime, facts: ChangeFacts, clients: usize) -> Self {
         let (clients, published) = (clients as u64, time.elapsed());
-        let shards = Box::new(std::array::from_fn(|_| Shard::default()));
+        let shards = Box::new(std::array::from_fn(|_| OutcomeShard::default()));
         Self { ids, facts, time, clients, published, shards }
     }
 

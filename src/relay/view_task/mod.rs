@@ -321,7 +321,7 @@ impl ViewTask {
         self.view.on_time(now);
     }
 
-    /// Tells other views how servers send their sets, and hears what they have found of servers.
+    /// Reports to other views how servers send their sets, and takes over what they have found of servers.
     fn exchange_reachability(&mut self) {
         let health = self.reachability.health();
         health.record_deliveries(self.sources.take_deliveries());
@@ -353,7 +353,7 @@ impl ViewTask {
         down
     }
 
-    /// Tells the view how much room there is for new names.
+    /// Reports to the view how much room there is for new names.
     fn note_room(&mut self) {
         let Shared { view_options, store, memory, .. } = &*self.shared;
         self.view.set_list_limit(self.sources.list_limit());

@@ -19,7 +19,7 @@ use crate::relay::reachability::ViewReachability;
 use crate::relay::subscriber::Subscribers;
 
 /// Refusals by the stream that was refused: a response on another stream may answer a request from before the refusal. Only a view with headers
-/// in its key has refusals: in other views, nothing tells which client the server means.
+/// in its key has refusals: in other views, nothing shows which client the server means.
 #[derive(Default)]
 pub(super) struct Refusals {
     has_headers: bool,
@@ -64,7 +64,7 @@ impl Refusals {
         }
     }
 
-    /// Tells other views which types servers have answered in trials, and hears of theirs.
+    /// Exchanges with other views which types servers have answered in trials.
     pub(super) fn exchange_trials(&mut self, sources: &mut Sources, view: &View, others: &ViewReachability) {
         for (id, stream) in sources.streams_mut() {
             let mut trials = stream.trials();
@@ -103,7 +103,7 @@ impl Refusals {
         published: &Published,
         reporter: &ViewReporter,
     ) {
-        // A refusal stays while something is cached, also without clients and with no server asked: nobody may have what is cached.
+        // A refusal stays while something is cached, even without clients and while no server is asked: no client may have what is cached.
         let is_unused = sources.ladders().all(|ladder| ladder.state == LadderState::Idle);
         let stays = is_unused && view.tables().sizes().any(|(_, present, _)| present > 0);
         let ladders: Vec<_> = sources.ladders().collect();

@@ -135,7 +135,7 @@ impl ViewReporter {
         self.shared.server_paces.line(event)
     }
 
-    /// Logs that a server refuses a type. Clients that request the type are told, and all others go on.
+    /// Logs that a server refuses a type. Only clients that request the type are notified.
     pub(super) fn report_refused(&self, server: &str, kind: &Type, status: &ServerStatus, clients: usize) {
         let Some(unlogged) = self.line(ServerEvent::TypeRefused) else { return };
         let (view, type_url) = (&*self.view_id, kind.name());

@@ -100,8 +100,8 @@ fn concerned_by(changes: &[TracedChange], wakes: &Notifications) -> Vec<BTreeSet
         return concerned;
     }
     let revisions: Vec<_> = changes.iter().map(|change| (change.revisions, &change.response.summary.kind)).collect();
-    for (session, marks) in &wakes.0 {
-        for place in marks.iter().filter_map(|mark| place_of(&revisions, mark)) {
+    for (session, names) in &wakes.0 {
+        for place in names.iter().filter_map(|name| place_of(&revisions, name)) {
             concerned[place].insert(*session);
         }
     }
@@ -109,10 +109,10 @@ fn concerned_by(changes: &[TracedChange], wakes: &Notifications) -> Vec<BTreeSet
 }
 
 /// Returns the index of the change that changed a name. Each change has two revisions: the last one before it, and the last one in it.
-fn place_of(changes: &[((Revision, Revision), &Type)], mark: &NameChanged) -> Option<usize> {
-    let place = changes.partition_point(|((_, last), _)| *last < mark.revision);
+fn place_of(changes: &[((Revision, Revision), &Type)], name: &NameChanged) -> Option<usize> {
+    let place = changes.partition_point(|((_, last), _)| *last < name.revision);
     let ((before, _), kind) = changes.get(place)?;
-    (*before < mark.revision && **kind == mark.kind).then_some(place)
+    (*before < name.revision && **kind == name.kind).then_some(place)
 }
 
 /// How much of a version is traced: a server decides how long it is.

@@ -1,4 +1,4 @@
-//! The views of each tenant, whoever made them.
+//! The views of each tenant, whichever client made them.
 
 use std::collections::HashMap;
 use std::sync::Arc;

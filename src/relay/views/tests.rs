@@ -247,7 +247,7 @@ async fn i8_an_unused_view_goes_to_who_has_few_and_never_to_who_has_more_than_it
     };
     let (views, flood) = (views_of(8, 0), client());
     {
-        // While nobody else wants one, an unused view is for whoever comes.
+        // While no other client wants a view, the next one gets an unused view.
         let views = views_of(2, 0);
         let [flood, other] = [client(), client()];
         let _first = views.try_enter("1", &[], &flood).unwrap();

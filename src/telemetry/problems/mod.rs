@@ -14,7 +14,7 @@ use crate::relay::{Views, questions};
 
 /// The state that one check keeps for the next.
 #[derive(Default)]
-struct Look {
+struct ProblemCheck {
     limits: Rising,
     log_lines: Rising,
     files: ServerCertificateFiles,
@@ -24,17 +24,17 @@ struct Look {
 
 /// Records the present problems for pages and metrics, without end.
 pub(crate) async fn watch_problems(sources: impl Fn() -> MetricsSources) {
-    let mut look = Look::default();
+    let mut check = ProblemCheck::default();
     loop {
         tokio::time::sleep(EVERY).await;
-        look.at(&sources()).await;
+        check.run(&sources()).await;
     }
 }
 
-impl Look {
-    async fn at(&mut self, sources: &MetricsSources) {
+impl ProblemCheck {
+    async fn run(&mut self, sources: &MetricsSources) {
         let views = &*sources.views;
-        self.look_at_waits(views).await;
+        self.check_waits(views).await;
         self.files.look(&sources.certificate_files);
         let (incidents, counters) = (views.incidents(), views.counters());
         let now = Instant::now();
@@ -52,7 +52,7 @@ impl Look {
     }
 
     /// Asks the views for their open waits, rarely enough to use at most a fiftieth of the time.
-    async fn look_at_waits(&mut self, views: &Views) {
+    async fn check_waits(&mut self, views: &Views) {
         let began = Instant::now();
         if self.waits_due.is_some_and(|due| began < due) {
             return;

@@ -33,26 +33,26 @@ pub(super) fn troubles(views: &[Arc<WatchedView>], types: &TypeTable, brakes: &B
             let gathered = seen.of(ProblemKind::ServerAway, &away.server, &away.server);
             gathered.sighting.say(noticed(*of), &["weir", "status"]);
             gathered.add(view, view.clients());
-            gathered.told(&away.error);
+            gathered.add_reason(&away.error);
         }
         if let Some((code, status)) = troubles.refused {
             let gathered = seen.of(ProblemKind::Refused, &format!("views {code}"), "views");
             gathered.sighting.say(REFUSED_VIEW, &["weir", "status"]);
             gathered.add(view, view.clients());
-            gathered.told(&status);
+            gathered.add_reason(&status);
         }
         for (kind, (code, status)) in troubles.refused_types {
             let name = word(&kind, types);
             let gathered = seen.of(ProblemKind::Refused, &format!("{name} {code}"), &name);
             gathered.sighting.say(REFUSED_TYPE, &["weir", "status", "--type", kind.name()]);
             gathered.add(view, 0);
-            gathered.told(&status);
+            gathered.add_reason(&status);
         }
         if troubles.dangling_count > 0 {
             let gathered = seen.of(ProblemKind::Dangling, "", "clusters");
             gathered.sighting.say(ERRORS, &["weir", "dangling"]);
             gathered.add(view, view.clients());
-            gathered.told("no server has them");
+            gathered.add_reason("no server has them");
             gathered.sighting.names.count = gathered.sighting.names.count.max(troubles.dangling_count);
             let room = MOST_NAMES.saturating_sub(gathered.names.len());
             gathered.names.extend(troubles.dangling.iter().take(room).map(|name| name.as_str().to_owned()));
@@ -66,7 +66,7 @@ pub(super) fn troubles(views: &[Arc<WatchedView>], types: &TypeTable, brakes: &B
                 let gathered = seen.of(ProblemKind::Nacks, &format!("{name} {reason}"), &name);
                 gathered.sighting.say(NACKS, &["weir", "nacks", "--type", kind.name()]);
                 gathered.add(view, streams);
-                gathered.told(&reason);
+                gathered.add_reason(&reason);
             }
         }
     }
@@ -85,7 +85,7 @@ fn add_brakes(seen: &mut Together, views: &[Arc<WatchedView>], brakes: &BrakeWat
             let name = short_type_name(&kind);
             let gathered = seen.of(ProblemKind::BrakeHeld, &name, &name);
             gathered.sighting.say(HELD, &["weir", "brakes"]);
-            gathered.told("a push would remove much of a set");
+            gathered.add_reason("a push would remove much of a set");
             gathered.sighting.names.count += removals;
             if let Some(view) = by_hash.get(&*hash) {
                 gathered.add(view, view.clients());
@@ -101,7 +101,7 @@ pub(super) fn audits(found: &[(Arc<str>, AuditReport)], views: &[Arc<WatchedView
     for (hash, report) in found {
         let gathered = seen.of(ProblemKind::AuditDiffers, &report.server, &report.server);
         gathered.sighting.say(OF_ANOTHER, &["weir", "status"]);
-        gathered.told(&match report.node_fields.is_empty() {
+        gathered.add_reason(&match report.node_fields.is_empty() {
             true => "views.key lacks a field that matters".to_owned(),
             false => format!("views.key lacks a field that matters, one of {}", report.node_fields.join(", ")),
         });
@@ -154,7 +154,7 @@ impl Gathered {
         self.sighting.clients += clients;
     }
 
-    fn told(&mut self, reason: &str) {
+    fn add_reason(&mut self, reason: &str) {
         *self.reasons.entry(shortened(reason.to_owned())).or_default() += 1;
     }
 

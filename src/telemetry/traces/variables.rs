@@ -32,17 +32,17 @@ pub(super) struct Warning {
 
 /// Reads the settings; `None` if there are to be no traces.
 pub(super) fn read(variable: &dyn Fn(&str) -> Option<String>) -> (Option<TraceSettings>, Vec<Warning>) {
-    let mut reader = Reader { variable, warnings: Vec::new() };
+    let mut reader = SettingsReader { variable, warnings: Vec::new() };
     let settings = reader.settings();
     (settings, reader.warnings)
 }
 
-struct Reader<'a> {
+struct SettingsReader<'a> {
     variable: &'a dyn Fn(&str) -> Option<String>,
     warnings: Vec<Warning>,
 }
 
-impl Reader<'_> {
+impl SettingsReader<'_> {
     fn settings(&mut self) -> Option<TraceSettings> {
         if self.get("OTEL_SDK_DISABLED").is_some_and(|(_, value)| value.eq_ignore_ascii_case("true")) {
             return None;

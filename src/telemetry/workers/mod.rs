@@ -64,7 +64,7 @@ impl WorkerHealth {
         Self { workers: Silence::default(), stalls, shards }
     }
 
-    /// Returns what hangs, as probes are told; `None` if nothing does.
+    /// Returns what hangs, in the words for probes; `None` if nothing does.
     pub(crate) fn hang(&self) -> Option<String> {
         let of_workers = self.workers.time().map(|silent| ("the worker threads have".to_owned(), silent));
         let of_shard =

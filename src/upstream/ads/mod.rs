@@ -228,7 +228,7 @@ impl AdsConnector {
         let mut may_be_early = link.follows_another;
         let mut moved = None;
         loop {
-            let before = self.shared.signs();
+            let before = self.shared.reachability();
             let mut end = open_once(self, &link, choice.variant(), least_connection, moved.take(), may_be_early).await;
             moved = end.moved.take();
             if moved.is_some() {

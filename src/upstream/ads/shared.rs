@@ -26,7 +26,7 @@ pub(super) struct Shared {
     trials: Arc<Semaphore>,
     doubts: watch::Sender<u64>,
     last_doubt: Mutex<Option<Instant>>,
-    signs: watch::Sender<ReachabilityCounts>,
+    reachability: watch::Sender<ReachabilityCounts>,
     /// A stream failed to connect, and none has connected since.
     unreached: AtomicBool,
     rejected: AtomicBool,
@@ -88,7 +88,7 @@ impl Shared {
             trials,
             doubts: watch::Sender::new(0),
             last_doubt: Mutex::new(None),
-            signs: watch::Sender::new(ReachabilityCounts::default()),
+            reachability: watch::Sender::new(ReachabilityCounts::default()),
             unreached: AtomicBool::new(false),
             rejected: AtomicBool::new(false),
             waiting: AtomicUsize::new(0),
@@ -134,21 +134,21 @@ impl Shared {
         }
     }
 
-    pub(crate) fn signs(&self) -> ReachabilityCounts {
-        *self.signs.borrow()
+    pub(crate) fn reachability(&self) -> ReachabilityCounts {
+        *self.reachability.borrow()
     }
 
     /// Records the first bytes from the server on a connection.
     pub(crate) fn reached(&self) {
         if self.unreached.swap(false, Ordering::Relaxed) {
-            self.signs.send_modify(|signs| signs.reached += 1);
+            self.reachability.send_modify(|counts| counts.reached += 1);
         }
     }
 
     /// Records the first response on a stream.
     pub(crate) fn answered(&self) {
         if self.rejected.swap(false, Ordering::Relaxed) {
-            self.signs.send_modify(|signs| signs.answered += 1);
+            self.reachability.send_modify(|counts| counts.answered += 1);
         }
     }
 
@@ -174,10 +174,10 @@ impl Shared {
     ) -> Waited {
         self.waiting.fetch_add(1, Ordering::Relaxed);
         let _waiting = Waiting(&self.waiting);
-        let mut signs = self.signs.subscribe();
+        let mut counts = self.reachability.subscribe();
         let woken = async {
             tokio::time::sleep(least).await;
-            let is_back = signs.wait_for(|now| match stage {
+            let is_back = counts.wait_for(|now| match stage {
                 AttemptStage::Unreached => *now != before,
                 AttemptStage::Rejected => now.answered != before.answered,
                 AttemptStage::Answered => false, // the server has answered this stream, so that what others find is no news

@@ -105,7 +105,7 @@ impl End {
 }
 
 /// What differs between the variants on the wire.
-struct Wire<Q> {
+struct WireForm<Q> {
     path: &'static str,
     inner: fn(Request) -> Option<Q>,
 }
@@ -144,11 +144,11 @@ pub(super) async fn open_once(
     };
     match variant {
         Variant::Sotw => {
-            let wire = Wire { path: SOTW_PATH, inner: sotw_request };
+            let wire = WireForm { path: SOTW_PATH, inner: sotw_request };
             run((connector, least_connection), place, (link, follows_another), variant, wire).await
         }
         Variant::Delta => {
-            let wire = Wire { path: DELTA_PATH, inner: delta_request };
+            let wire = WireForm { path: DELTA_PATH, inner: delta_request };
             run((connector, least_connection), place, (link, follows_another), variant, wire).await
         }
     }
@@ -159,7 +159,7 @@ async fn run<Q>(
     (connected, turn): (Connected, Option<MoveTurn>),
     (link, follows_another): (&Link, bool),
     variant: Variant,
-    wire: Wire<Q>,
+    wire: WireForm<Q>,
 ) -> End
 where
     Q: prost::Message + Default + 'static,
@@ -190,7 +190,7 @@ where
     let call = grpc.streaming(call, PathAndQuery::from_static(wire.path), codec);
     let shared = connector.shared();
     let alive = Notify::new();
-    let life = LivenessProbe {
+    let probe = LivenessProbe {
         server: connector.describe(),
         times: connector.life(),
         shared,
@@ -210,7 +210,7 @@ where
     let mut serving = pin!(async {
         tokio::select! {
             end = listen((connector, &slot), call, link, variant, &incoming, &alive) => end,
-            status = life.watch() => (status, EndedBy::Silence),
+            status = probe.watch() => (status, EndedBy::Silence),
         }
     });
     let ((status, ended_by), moved) = match reported {

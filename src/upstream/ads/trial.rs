@@ -33,24 +33,24 @@ pub(super) async fn try_types(connector: &AdsConnector, trial: &TypeTrial) -> Tr
         trial.begun().await;
         let requests = &trial.trial.requests;
         match ended((connector, &trial.headers), &connected, trial.trial.variant, requests).await {
-            Shown::Taken(answered) => TrialEnd::Taken(answered),
-            Shown::Ended(status) if requests.len() == 1 => {
+            StreamResult::Taken(answered) => TrialEnd::Taken(answered),
+            StreamResult::Ended(status) if requests.len() == 1 => {
                 // On the same connection: another connection may lead to another server.
                 let compared = std::slice::from_ref(&trial.trial.compared);
                 match ended((connector, &trial.headers), &connected, trial.trial.variant, compared).await {
-                    Shown::Taken(_) => TrialEnd::Refused(status),
-                    Shown::Ended(_) | Shown::Nothing => TrialEnd::Lost,
+                    StreamResult::Taken(_) => TrialEnd::Refused(status),
+                    StreamResult::Ended(_) | StreamResult::Nothing => TrialEnd::Lost,
                 }
             }
-            Shown::Ended(_) => TrialEnd::EndedForAny,
-            Shown::Nothing => TrialEnd::Lost,
+            StreamResult::Ended(_) => TrialEnd::EndedForAny,
+            StreamResult::Nothing => TrialEnd::Lost,
         }
     };
     timeout(LIMIT, shown).await.unwrap_or(TrialEnd::Lost)
 }
 
 /// The result of a stream.
-enum Shown {
+enum StreamResult {
     /// The server has answered these of the requests. The others did not make it end the stream.
     Taken(BTreeSet<usize>),
     /// The server has ended the stream by a status that may be about the requests.
@@ -61,7 +61,7 @@ enum Shown {
 /// A connector, and the headers of clients that the server is shown.
 type ShowingTo<'a> = (&'a AdsConnector, &'a KeyHeaders);
 
-async fn ended(on: ShowingTo<'_>, connected: &Connected, variant: Variant, requests: &[Request]) -> Shown {
+async fn ended(on: ShowingTo<'_>, connected: &Connected, variant: Variant, requests: &[Request]) -> StreamResult {
     match variant {
         Variant::Sotw => open::<DiscoveryRequest>(on, connected, SOTW_PATH, requests, sotw_request).await,
         Variant::Delta => open::<DeltaDiscoveryRequest>(on, connected, DELTA_PATH, requests, delta_request).await,
@@ -74,7 +74,7 @@ async fn open<Q>(
     path: &'static str,
     requests: &[Request],
     inner: fn(Request) -> Option<Q>,
-) -> Shown
+) -> StreamResult
 where
     Q: Message + Default + 'static,
 {
@@ -89,19 +89,19 @@ where
     tokio::select! {
         biased;
         status = &mut stream => return match () {
-            () if answers.has_all() => Shown::Taken(answers.taken()),
+            () if answers.has_all() => StreamResult::Taken(answers.taken()),
             () if is_of_server(&status) => match server_status(&status, &connector.redaction(headers)) {
-                status if status.may_concern_request() => Shown::Ended(status),
-                _ => Shown::Nothing,
+                status if status.may_concern_request() => StreamResult::Ended(status),
+                _ => StreamResult::Nothing,
             },
-            () => Shown::Nothing,
+            () => StreamResult::Nothing,
         },
         () = answers.all.notified() => {}
         () = lasts => {}
     }
-    // Nobody waits for that: it ends within a second.
+    // No caller waits for this: it ends within a second.
     tokio::spawn(async move { end_in_order(&closes, stream).await });
-    Shown::Taken(answers.taken())
+    StreamResult::Taken(answers.taken())
 }
 
 /// Sends the requests, and notes the answers until the stream ends.

@@ -24,12 +24,12 @@ use crate::upstream::tls::{ReadTls, TlsFiles};
 pub(super) struct Connected(Arc<Notify>);
 
 impl Connected {
-    pub(super) fn tell(&self) {
+    pub(super) fn report(&self) {
         self.0.notify_one();
     }
 
     /// Waits until TCP is connected.
-    pub(super) async fn told(&self) {
+    pub(super) async fn reported(&self) {
         self.0.notified().await;
     }
 }
@@ -79,7 +79,7 @@ pub(super) async fn attempt(
     let begun = Instant::now();
     let tcp = timeout(limit, connect_to(address)).await.map_err(|_| AttemptError::TcpTimeout { address, limit })?;
     let tcp = tcp.map_err(|error| AttemptError::Tcp { address, error })?;
-    connected.tell();
+    connected.report();
     let mut socket: Box<dyn Socket> = Box::new(tcp);
     if let Some(tunnel) = tunnel {
         if let Some(tls) = tunnel.tls.clone() {

@@ -161,7 +161,7 @@ impl Dialer {
         limits: DialLimits,
     ) -> Result<Box<dyn Socket>, DialError> {
         let above = |reached: Reached| {
-            reached.tried.inspect(|tried| tried.worked()); // nobody will say more of it
+            reached.tried.inspect(|tried| tried.worked()); // the caller reports nothing later
             ready(Ok(reached.socket))
         };
         self.connect_to_host((uri, tls.is_some()), None, tls, limits, above).await

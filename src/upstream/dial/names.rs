@@ -55,13 +55,13 @@ struct Known {
     /// When the name is looked up again.
     due: Option<Instant>,
     /// The latest look-up without an answer, and when it began.
-    under_way: Option<(Answering, Instant)>,
+    under_way: Option<(PendingLookup, Instant)>,
     /// Look-ups that have not returned.
     threads: usize,
 }
 
-type Answer = Result<Vec<SocketAddr>, Arc<io::Error>>;
-type Answering = Shared<BoxFuture<'static, Answer>>;
+type LookupResult = Result<Vec<SocketAddr>, Arc<io::Error>>;
+type PendingLookup = Shared<BoxFuture<'static, LookupResult>>;
 
 /// Asks the system, so that its hosts file and its search rules apply.
 struct System;
@@ -161,13 +161,13 @@ impl Names {
     }
 
     /// Begins a look-up, in a thread that ends with it.
-    fn look_up(self: &Arc<Self>, name: Name) -> io::Result<Answering> {
+    fn look_up(self: &Arc<Self>, name: Name) -> io::Result<PendingLookup> {
         let (sender, answer) = oneshot::channel();
         let names = self.clone();
         self.lookup.start(Box::new(move || {
             // Made in the thread: if the thread cannot start, the caller has noted that.
             let found = Looking { names, name, answer: None }.run();
-            let _ = sender.send(found); // unless nobody waits any more
+            let _ = sender.send(found); // fails if no caller waits any more
         }))?;
         let answering = async move {
             // A look-up that panics gives no answer.
@@ -185,11 +185,11 @@ impl Names {
 struct Looking {
     names: Arc<Names>,
     name: Name,
-    answer: Option<Answer>,
+    answer: Option<LookupResult>,
 }
 
 impl Looking {
-    fn run(mut self) -> Answer {
+    fn run(mut self) -> LookupResult {
         let found = self.names.lookup.addresses(&self.name.0, self.name.1).map_err(Arc::new);
         self.answer = Some(found.clone());
         found
@@ -216,12 +216,12 @@ impl std::fmt::Debug for Names {
 /// The state of a name when its addresses are requested.
 enum Asked {
     Known(Vec<SocketAddr>),
-    UnderWay { answering: Answering, good: Vec<SocketAddr> },
+    UnderWay { answering: PendingLookup, good: Vec<SocketAddr> },
 }
 
 impl Known {
     /// Records the end of the latest look-up.
-    fn has_answer(&mut self, found: &Answer, now: Instant, interval: Duration) {
+    fn has_answer(&mut self, found: &LookupResult, now: Instant, interval: Duration) {
         self.under_way = None;
         self.answered = Some(now);
         self.due = Some(now + LEAST_INTERVAL);
@@ -259,11 +259,11 @@ mod tests {
 
     const LONG: Duration = Duration::from_secs(20);
 
-    /// Answers what it is told to, once it is told.
+    /// Gives the answer that the test sets, and waits until there is one.
     #[derive(Default)]
     struct Scripted {
         state: Mutex<(usize, Option<io::Result<Vec<SocketAddr>>>)>,
-        told: Condvar,
+        is_set: Condvar,
     }
 
     impl Lookup for Arc<Scripted> {
@@ -274,15 +274,15 @@ mod tests {
                 if let Some(answer) = state.1.take() {
                     return answer;
                 }
-                state = self.told.wait(state).unwrap();
+                state = self.is_set.wait(state).unwrap();
             }
         }
     }
 
     impl Scripted {
-        fn tell(&self, answer: io::Result<Vec<SocketAddr>>) {
+        fn set(&self, answer: io::Result<Vec<SocketAddr>>) {
             self.state.lock().unwrap().1 = Some(answer);
-            self.told.notify_all();
+            self.is_set.notify_all();
         }
 
         fn asked(&self) -> usize {
@@ -324,28 +324,28 @@ mod tests {
                 tokio::spawn(async move { names.get().await })
             })
             .collect();
-        server.tell(Ok(vec![at(1)]));
+        server.set(Ok(vec![at(1)]));
         for one in waiting {
             assert_eq!(one.await.unwrap(), Ok(vec![at(1)]));
         }
         assert_eq!((names.get().await, server.asked()), (Ok(vec![at(1)]), 1));
         names.age();
-        server.tell(Ok(vec![at(2)]));
+        server.set(Ok(vec![at(2)]));
         assert_eq!((names.get().await, server.asked()), (Ok(vec![at(2)]), 2));
     }
 
     #[tokio::test]
     async fn a_failed_empty_or_late_answer_changes_nothing() {
         let (names, server) = names();
-        server.tell(Err(io::Error::other("no such name")));
+        server.set(Err(io::Error::other("no such name")));
         assert_eq!(names.get().await, Err("cannot find an address of name: no such name".into()));
-        server.tell(Ok(Vec::new()));
+        server.set(Ok(Vec::new()));
         assert_eq!(names.get().await, Err("name has no address".into()));
-        server.tell(Ok(vec![at(1)]));
+        server.set(Ok(vec![at(1)]));
         assert_eq!(names.get().await, Ok(vec![at(1)]));
         for answer in [Ok(Vec::new()), Err(io::Error::other("no such name"))] {
             names.age();
-            server.tell(answer);
+            server.set(answer);
             let found = names.addresses("name", 1, LONG).await.unwrap();
             assert_eq!(found, Found { addresses: vec![at(1)], is_old: true });
         }
@@ -355,7 +355,7 @@ mod tests {
             assert_eq!(names.get().await, Ok(vec![at(1)]), "the name server hangs");
         }
         assert_eq!(server.asked(), asked + 1, "one at a time");
-        server.tell(Ok(vec![at(3)]));
+        server.set(Ok(vec![at(3)]));
         assert_eq!(names.get().await, Ok(vec![at(3)]), "the answer comes after all");
     }
 
@@ -371,7 +371,7 @@ mod tests {
             });
         }
         for _ in 0..3 {
-            server.tell(Ok(vec![at(1)]));
+            server.set(Ok(vec![at(1)]));
             until(|| server.state.lock().unwrap().1.is_none()).await; // one of them has it
         }
         until(|| names.lock().values().all(|known| known.threads == 0)).await;
@@ -390,13 +390,13 @@ mod tests {
         let found = names.addresses("name", 1, Duration::from_millis(20)).await;
         let reason = format!("{:#}", anyhow::Error::from(found.unwrap_err()));
         assert_eq!(reason, "cannot find an address of name: no answer within 20ms");
-        server.tell(Ok(Vec::new())); // the thread ends
+        server.set(Ok(Vec::new())); // the thread ends
     }
 
     #[tokio::test]
     async fn after_a_failure_the_name_is_asked_for_again_but_not_at_once() {
         let (names, server) = names();
-        server.tell(Ok(vec![at(1)]));
+        server.set(Ok(vec![at(1)]));
         assert_eq!(names.get().await, Ok(vec![at(1)]));
         names.doubt("name", 1);
         let wait = names.lock().values().next().unwrap().due.unwrap() - Instant::now();
@@ -410,7 +410,7 @@ mod tests {
         let (names, server) = names();
         let answers = async |answer| {
             names.age();
-            server.tell(answer);
+            server.set(answer);
             names.refresh("name", 1);
             until(|| names.lock().values().all(|known| known.threads == 0)).await;
             tokio::time::sleep(DRAIN / 10).await;

@@ -127,7 +127,7 @@ async fn newest_is_late(running: &mut VecDeque<Running>) {
     };
     loop {
         tokio::select! {
-            () = newest.connected.told() => newest.late_at = Instant::now() + HEAD_START_ABOVE,
+            () = newest.connected.reported() => newest.late_at = Instant::now() + HEAD_START_ABOVE,
             () = sleep_until(newest.late_at) => {
                 newest.is_late = true;
                 return;
@@ -178,11 +178,11 @@ mod tests {
                     Does::Refuses => return Err(AttemptError::GaveWay { address: tried.address() }),
                     Does::HangsBeforeTcp => sleep(LONG).await,
                     Does::HangsAbove => {
-                        connected.tell();
+                        connected.report();
                         sleep(LONG).await;
                     }
                     Does::Works(after) => {
-                        connected.tell();
+                        connected.report();
                         sleep(after).await;
                         tried.worked();
                         return Ok(tried.address());

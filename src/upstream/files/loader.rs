@@ -14,7 +14,7 @@ use weir_core::xds::{Name, Type};
 use super::known::{Clocks, Known, Lacking, Reading};
 use super::parse::{FileEntry, Parser};
 use super::room::RoomTurn;
-use super::walk::{Sought, Walk};
+use super::walk::{SearchResult, Walk};
 use super::watch::Watcher;
 use super::{FileError, FilesOptions, Loaded, Report, SourceState};
 use crate::file_access::Stamp;
@@ -144,18 +144,18 @@ impl Loader {
         let missed: Vec<_> = self.files.keys().filter(|path| !walk.files.contains_key(*path)).cloned().collect();
         for path in missed {
             let Some(mut file) = self.files.remove(&path) else { continue };
-            match walk.seek(&path) {
-                Sought::There => drop(self.files.insert(path, file)),
-                Sought::Unknown => {
+            match walk.search(&path) {
+                SearchResult::There => drop(self.files.insert(path, file)),
+                SearchResult::Unknown => {
                     file.forget_missing();
                     self.files.insert(path, file);
                 }
-                Sought::Elsewhere(other) => {
+                SearchResult::Elsewhere(other) => {
                     file.forget_reading(); // so that its errors are reported under its present path
                     self.files.entry(other).or_insert(file);
                     changed = true;
                 }
-                Sought::Nowhere => {
+                SearchResult::Nowhere => {
                     changed |= conflicts && !file.is_missing();
                     match now.duration_since(file.note_missing(now)) >= GAP {
                         true => changed = true,

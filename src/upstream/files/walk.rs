@@ -32,7 +32,7 @@ pub(super) struct Walk {
 }
 
 /// The result of a search for a known file that a walk did not find.
-pub(super) enum Sought {
+pub(super) enum SearchResult {
     /// It exists, and is added to the walk. A file that is renamed while its folder is listed may be missing from the listing.
     There,
     /// The file is found by another path, to which links lead.
@@ -70,25 +70,25 @@ impl Walk {
     }
 
     /// Looks again for a file that existed before.
-    pub(crate) fn seek(&mut self, path: &Path) -> Sought {
+    pub(crate) fn search(&mut self, path: &Path) -> SearchResult {
         // A missing configured folder may be unmounted; a missing configured file is treated like one in a folder.
         let absent = self.absent.contains(path);
         if self.lost.iter().any(|lost| path.starts_with(&lost.file) && !(absent && path == lost.file)) {
-            return Sought::Unknown;
+            return SearchResult::Unknown;
         }
         if let Some(other) = self.other_path_to(path) {
-            return Sought::Elsewhere(other);
+            return SearchResult::Elsewhere(other);
         }
         match fs::metadata(path) {
-            Ok(metadata) if metadata.is_dir() => Sought::Nowhere,
+            Ok(metadata) if metadata.is_dir() => SearchResult::Nowhere,
             Ok(metadata) => {
                 self.file(path, &metadata);
-                if self.files.contains_key(path) { Sought::There } else { Sought::Unknown }
+                if self.files.contains_key(path) { SearchResult::There } else { SearchResult::Unknown }
             }
-            Err(_) if is_nowhere(path) => Sought::Nowhere,
+            Err(_) if is_nowhere(path) => SearchResult::Nowhere,
             Err(error) => {
                 self.record_error(path, &error.to_string());
-                Sought::Unknown
+                SearchResult::Unknown
             }
         }
     }

@@ -219,8 +219,8 @@ impl RestConnector {
             match answer {
                 Ok(news) => {
                     answered = true;
-                    let mortal = news.as_ref().is_some_and(|read| read.mortal);
-                    let number = subscriptions.answered(&question, mortal, Instant::now(), random());
+                    let has_ttl = news.as_ref().is_some_and(|read| read.has_ttl);
+                    let number = subscriptions.answered(&question, has_ttl, Instant::now(), random());
                     let event = self.event(news, number, question.url, &link.headers);
                     report(event).await?;
                 }
@@ -275,9 +275,9 @@ impl RestConnector {
     }
 
     fn event(&self, news: Option<Read>, number: u64, type_url: String, headers: &KeyHeaders) -> LinkEvent {
-        let Some(Read { mut response, rejected: spoiled, .. }) = news else { return LinkEvent::Unchanged { type_url } };
+        let Some(Read { mut response, rejected, .. }) = news else { return LinkEvent::Unchanged { type_url } };
         let redaction = || headers.redaction(&self.server.at.shown_values);
-        if let Some(first) = spoiled.first()
+        if let Some(first) = rejected.first()
             && let Some(unlogged) = self.log.rejected.line(std::time::Instant::now())
         {
             let (server, kind) = (self.server.name(), &response.type_url);
@@ -285,7 +285,7 @@ impl RestConnector {
             tracing::warn!(
                 server,
                 kind,
-                bad = spoiled.len(),
+                bad = rejected.len(),
                 first,
                 unlogged,
                 "resources rejected; their last good versions are served"

@@ -27,7 +27,7 @@ pub(super) struct Read {
     pub(crate) response: DiscoveryResponse,
     pub(crate) rejected: Vec<String>,
     /// A resource in it has a TTL.
-    pub(crate) mortal: bool,
+    pub(crate) has_ttl: bool,
 }
 
 /// Encodes the body of a poll. Fields of the relay's own node that the descriptors lack are left out.
@@ -54,18 +54,18 @@ pub(super) fn read(body: &[u8], url: &str, transcoder: &Transcoder) -> Result<Re
         return Err(Unreadable::OtherType(response.type_url));
     }
     response.type_url = url.to_owned();
-    let mut spoiled = Vec::new();
+    let mut rejected = Vec::new();
     for (index, resource) in resources.iter().enumerate() {
         let any = transcoder.from_json(ANY, resource, Strictness::Lenient).map_err(|error| error.to_string());
         let any = any.and_then(|any| Any::decode(any).map_err(|error| error.to_string()));
         response.resources.push(any.unwrap_or_else(|reason| {
             let name = name_in(resource);
-            spoiled.push(format!("resource {index} ({}): {reason}", name.as_deref().unwrap_or("without a name")));
+            rejected.push(format!("resource {index} ({}): {reason}", name.as_deref().unwrap_or("without a name")));
             stand_in(name, url)
         }));
     }
-    let mortal = response.resources.iter().any(has_an_end);
-    Ok(Read { response, rejected: spoiled, mortal })
+    let has_ttl = response.resources.iter().any(has_an_end);
+    Ok(Read { response, rejected, has_ttl })
 }
 
 /// Returns whether a resource has a TTL, which only a wrapper can carry.
@@ -114,8 +114,8 @@ mod tests {
                 r#"{{"{version}": "7", "fromTheFuture": 1, "resources": [
                     {{"@type": "{CDS}", "name": "a", "{timeout}": "1s", "notYet": {{"x": []}}}}]}}"#
             );
-            let Read { response, rejected: spoiled, .. } = read_text(&text).unwrap();
-            assert_eq!((response.version_info.as_str(), response.type_url.as_str(), spoiled.len()), ("7", CDS, 0));
+            let Read { response, rejected, .. } = read_text(&text).unwrap();
+            assert_eq!((response.version_info.as_str(), response.type_url.as_str(), rejected.len()), ("7", CDS, 0));
             assert_eq!(response.resources[0].value, [0x0a, 1, b'a', 0x22, 2, 8, 1].as_slice());
         }
         assert!(read_text("{}").unwrap().response.resources.is_empty());
@@ -127,9 +127,9 @@ mod tests {
             r#"{{"resources": [{{"@type": "{CDS}", "name": "good"}}, {{"@type": "{CDS}", "name": "bad", "type": []}},
                 {{"@type": "x/un.Known", "clusterName": "foreign"}}, {{"@type": "{CDS}", "name": 5}}, 7]}}"#
         );
-        let Read { response, rejected: spoiled, .. } = read_text(&text).unwrap();
-        assert_eq!(spoiled.len(), 4, "{spoiled:?}");
-        assert!(spoiled[0].starts_with("resource 1 (bad): "), "{spoiled:?}");
+        let Read { response, rejected, .. } = read_text(&text).unwrap();
+        assert_eq!(rejected.len(), 4, "{rejected:?}");
+        assert!(rejected[0].starts_with("resource 1 (bad): "), "{rejected:?}");
         let kind = TypeTable::new().resolve(CDS);
         let taken = |any: &Any| Resource::from_sotw(0, any.clone(), &kind, &BodyStore::default());
         assert_eq!(taken(&response.resources[0]).unwrap().name.as_str(), "good");
@@ -146,9 +146,9 @@ mod tests {
             let text = format!(
                 r#"{{"resources": [{{"@type": "{CDS}", "name": "a"}}, {{"@type": "{wrapper}", "name": "b", {ttl} "resource": {body}}}]}}"#
             );
-            let Read { rejected, mortal, .. } = read_text(&text).unwrap();
+            let Read { rejected, has_ttl, .. } = read_text(&text).unwrap();
             assert_eq!(rejected, [""; 0]);
-            mortal
+            has_ttl
         };
         assert_eq!([wrapped(r#""ttl": "5s","#), wrapped("")], [true, false]);
     }

@@ -122,15 +122,15 @@ impl Polls {
             .min()
     }
 
-    /// Records the answer to a poll, with or without a change. `mortal`: a resource in it has a TTL and has to be sent again. Returns the number of
+    /// Records the answer to a poll, with or without a change. `has_ttl`: a resource in it has a TTL and has to be sent again. Returns the number of
     /// the answer.
-    pub(crate) fn answered(&mut self, question: &Poll, mortal: bool, now: Instant, random: f64) -> u64 {
+    pub(crate) fn answered(&mut self, question: &Poll, has_ttl: bool, now: Instant, random: f64) -> u64 {
         self.failed_in_a_row = 0;
         self.answers += 1;
         let refresh = self.pace.refresh.mul_f64(1.0 + random.clamp(0.0, 1.0));
         if let Some(subscription) = self.by_url.get_mut(&question.url) {
             subscription.backoff.reset();
-            subscription.versioned = !mortal && !subscription.changed;
+            subscription.versioned = !has_ttl && !subscription.changed;
             subscription.ever_answered = true;
             subscription.is_refused = false;
             subscription.next(now, refresh);

@@ -115,7 +115,7 @@ impl LocalSet {
         self.absence() == Absence::Counts
     }
 
-    /// Returns some parts of what is due. Together they take no longer than one large part. [`Self::next_deadline`] tells whether more is due.
+    /// Returns some parts of what is due. Together they take no longer than one large part. [`Self::next_deadline`] shows whether more is due.
     pub(crate) fn next_parts(&mut self, view: &View, now: Moment) -> Vec<SetPart> {
         let (mut parts, mut looked, mut bytes) = (Vec::new(), 0, 0);
         while looked < NAMES_AT_ONCE && bytes < BYTES_AT_ONCE {

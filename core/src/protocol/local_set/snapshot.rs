@@ -33,7 +33,7 @@ pub struct Set {
 pub(super) enum Absence {
     /// Nothing: other sources may have the name.
     Never,
-    /// Nothing yet: not everything that the set should have has been read once.
+    /// Nothing yet: parts of the set were never read.
     NotYet,
     /// The name is absent.
     Counts,
@@ -44,7 +44,7 @@ pub(super) enum Absence {
 pub struct SourceSnapshot {
     number: u64,
     sets: BTreeMap<Type, Arc<Set>>,
-    /// Everything that the source should hold has been read once. Until then, a name that it lacks is not absent (I3).
+    /// The whole set was read once. Until then, a name that it lacks is not absent (I3).
     complete: bool,
 }
 
@@ -138,7 +138,7 @@ impl SourceSnapshot {
         self.sets.get(kind).cloned().unwrap_or_default()
     }
 
-    /// Whether everything that the source should hold has been read once.
+    /// Whether the whole set was read once.
     pub fn is_complete(&self) -> bool {
         self.complete
     }

@@ -34,7 +34,7 @@ pub struct Members {
     refusals: u64,
     /// The first few different nodes that were refused in a row, since a server last answered for one. They may be of clients that have left.
     refused_in_a_row: Vec<MemberNode>,
-    shown: Option<Shown>,
+    shown: Option<ShownClient>,
     /// When the shown client left or was refused; or, if there was no other client to show then, when one came.
     changing_since: Option<Moment>,
     serial: u64,
@@ -57,7 +57,7 @@ pub struct Member {
 
 /// What servers are shown.
 #[derive(Debug)]
-struct Shown {
+struct ShownClient {
     node: MemberNode,
     /// `None` once the client has left.
     rank: Option<Rank>,
@@ -65,7 +65,7 @@ struct Shown {
     refusal: Option<u64>,
 }
 
-impl Shown {
+impl ShownClient {
     fn of(rank: Rank, member: &Member) -> Self {
         Self { node: member.node.clone(), rank: Some(rank), refusal: None }
     }
@@ -102,7 +102,7 @@ impl Members {
         let rank = self.enter(session, node, since);
         let Some(member) = self.present.get(&rank) else { return };
         match &mut self.shown {
-            None => self.shown = Some(Shown::of(rank, member)),
+            None => self.shown = Some(ShownClient::of(rank, member)),
             Some(shown) if shown.rank.is_none() && shown.node == member.node => {
                 shown.rank = Some(rank);
                 self.refused.extend(shown.refusal.take().map(|refusal| (rank, refusal)));
@@ -198,7 +198,7 @@ impl Members {
         }
         let mut candidates = self.present.iter().filter(|(rank, _)| !self.refused.contains_key(rank));
         let next = candidates.next();
-        self.shown = next.map(|(rank, member)| Shown::of(*rank, member)).or_else(|| self.refused_longest_ago());
+        self.shown = next.map(|(rank, member)| ShownClient::of(*rank, member)).or_else(|| self.refused_longest_ago());
         true
     }
 
@@ -213,9 +213,9 @@ impl Members {
         is_due
     }
 
-    fn refused_longest_ago(&self) -> Option<Shown> {
+    fn refused_longest_ago(&self) -> Option<ShownClient> {
         let (rank, _) = self.refused.iter().min_by_key(|(_, number)| **number)?;
-        Some(Shown::of(*rank, self.present.get(rank)?))
+        Some(ShownClient::of(*rank, self.present.get(rank)?))
     }
 
     fn shown_rank(&self) -> Option<Rank> {
@@ -263,7 +263,7 @@ impl Members {
 
     /// Returns the bytes of the shown node, without parts that it shares with present clients. The node stays after its client has left.
     pub fn shown_bytes(&self) -> usize {
-        let Some(Shown { node, .. }) = &self.shown else { return 0 };
+        let Some(ShownClient { node, .. }) = &self.shown else { return 0 };
         let is_kept = self.extensions.keys().any(|kept| kept.as_ptr() == node.extensions().as_ptr());
         node.own_bytes() + if is_kept { 0 } else { node.extensions().len() }
     }

@@ -10,12 +10,14 @@ use crate::xds::{Authority, Type};
 /// Returns interruptions of the sets and names that the previous server may have been sending or had removed. It will not send the rest of them,
 /// and the new active server has yet to send its own (XLAT-12).
 pub(super) fn interrupted_sets(view: &View, of: &BTreeSet<Authority>) -> Vec<Update> {
-    let is_told = |kind: &Type, wanted: &Selector| match wanted {
+    let is_reported = |kind: &Type, selector: &Selector| match selector {
         Selector::Wildcard => true,
         Selector::Name(name) => name.is_glob() || view.tables().is_gone(kind, name),
     };
-    let sent =
-        view.wants().all().filter(|(kind, wanted, _)| of.contains(&authority_of(wanted)) && is_told(kind, wanted));
+    let sent = view
+        .wants()
+        .all()
+        .filter(|(kind, selector, _)| of.contains(&authority_of(selector)) && is_reported(kind, selector));
     sent.map(|(kind, of, _)| Update::Interrupted { kind: kind.clone(), of }).collect()
 }
 

@@ -285,7 +285,7 @@ pub(super) struct AuthorityContext<'a> {
 impl LadderContext for AuthorityContext<'_> {
     fn anything_uncached(&self) -> bool {
         let is_refused = |kind: &Type| self.refused.is_some_and(|refused| refused.contains(kind));
-        let counts = |kind: &Type, wanted: &Selector| authority_of(wanted) == *self.authority && !is_refused(kind);
+        let counts = |kind: &Type, selector: &Selector| authority_of(selector) == *self.authority && !is_refused(kind);
         self.goes_on || self.view.wants().has_reason(counts)
     }
 

@@ -90,8 +90,8 @@ impl ServerPlan {
 }
 
 /// Returns the authority whose servers are asked for a selector.
-pub(crate) fn authority_of(wanted: &Selector) -> Authority {
-    match wanted {
+pub(crate) fn authority_of(selector: &Selector) -> Authority {
+    match selector {
         Selector::Wildcard => Authority::TopLevel,
         Selector::Name(name) => Authority::of(name),
     }

@@ -118,8 +118,10 @@ impl Servers {
         let (plan, node) = (&self.plan.servers[server], self.node.clone());
         let (table, options) = (self.table.clone(), self.options.clone());
         let source = self.sources[server].get_or_insert_with(|| Source::new(plan, node, table, options));
-        for (kind, wanted, cached) in view.wants().all().filter(|(_, wanted, _)| authority_of(wanted) == *authority) {
-            source.want(InterestChange { kind: kind.clone(), selector: wanted, on: true }, cached);
+        for (kind, selector, cached) in
+            view.wants().all().filter(|(_, selector, _)| authority_of(selector) == *authority)
+        {
+            source.want(InterestChange { kind: kind.clone(), selector, on: true }, cached);
         }
         for (kind, class, name) in view.tables().unconfirmed_from_disk(server, authority) {
             source.note_given_earlier(kind, class, name);
@@ -139,8 +141,8 @@ impl Servers {
     /// Ends the subscriptions of one authority at a server that other authorities still use.
     pub(super) fn unsubscribe(&mut self, server: usize, authority: &Authority, view: &View) {
         let Some(source) = &mut self.sources[server] else { return };
-        for (kind, wanted, _) in view.wants().all().filter(|(_, wanted, _)| authority_of(wanted) == *authority) {
-            source.want(InterestChange { kind: kind.clone(), selector: wanted, on: false }, false);
+        for (kind, selector, _) in view.wants().all().filter(|(_, selector, _)| authority_of(selector) == *authority) {
+            source.want(InterestChange { kind: kind.clone(), selector, on: false }, false);
         }
     }
 
@@ -266,7 +268,7 @@ impl Servers {
         }
     }
 
-    /// Records that a stream is open. A server that was unreachable counts as `Refused` until it responds; other views are not told that.
+    /// Records that a stream is open. A server that was unreachable counts as `Refused` until it responds; this is not shared with other views.
     pub(super) fn opened(&mut self, id: StreamId) -> Option<Epoch> {
         let epoch = self.sources.get_mut(id.server)?.as_mut()?.opened(id.at)?;
         let found = &mut self.findings[id.server].reachability;
@@ -321,7 +323,7 @@ impl Servers {
     ) -> (Vec<Update>, bool) {
         let streams = self.sources[server].iter_mut().flat_map(|source| source.streams_mut().iter_mut());
         self.findings[server].refused.follow(streams.map(Stream::trials));
-        let origin = |wanted: &Selector| origin(&authority_of(wanted), &self.findings);
+        let origin = |selector: &Selector| origin(&authority_of(selector), &self.findings);
         let at = ViewContext { view, authority_of: &origin };
         self.sources[server].as_mut().map_or_else(Default::default, |source| source.on_time(&at, now))
     }
@@ -363,7 +365,7 @@ impl Servers {
 
     /// Makes servers send again everything that they have of an authority.
     pub(super) fn clear_versions(&mut self, servers: &[usize], authority: &Authority) {
-        let theirs = |wanted: &Selector| authority_of(wanted) == *authority;
+        let theirs = |selector: &Selector| authority_of(selector) == *authority;
         for server in servers {
             self.streams_to_mut(*server).iter_mut().for_each(|stream| stream.clear_all_versions(theirs));
         }

@@ -146,8 +146,8 @@ impl OpenClaims {
         }
     }
 
-    pub(crate) fn forget(&mut self, kind: &Type, wanted: &Selector) {
-        match wanted {
+    pub(crate) fn forget(&mut self, kind: &Type, selector: &Selector) {
+        match selector {
             Selector::Wildcard => self.found_all(kind),
             Selector::Name(name) => {
                 self.found(kind, Class::Named, name);

@@ -25,22 +25,23 @@ pub struct Holds<'a> {
 /// What keeps the tables from following the server.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct NameHolds {
-    /// Somebody subscribes to it, or did until recently.
+    /// A client subscribes to it, or did until recently.
     pub(crate) is_wanted: bool,
     /// The server has removed it, and it stays because something refers to it.
-    pub doomed: Option<HoldTimes>,
+    pub deferred_removal: Option<HoldTimes>,
     /// The server has changed it, and the change waits for these clusters.
-    pub awaits: Option<(Vec<Name>, HoldTimes)>,
+    pub deferred_change: Option<(Vec<Name>, HoldTimes)>,
     /// The server has removed or changed it, and a brake holds that.
     pub braked: Option<HoldTimes>,
-    /// The server has taken it or its hosts away soon after an outage, and that is held.
+    /// The server has removed it or its hosts soon after an outage, and that is held.
     pub after_outage: Option<HoldTimes>,
 }
 
 impl NameHolds {
     /// Whether what clients are sent is not what the server has said last.
     pub fn is_any(&self) -> bool {
-        self.doomed.is_some() || self.awaits.is_some() || self.braked.is_some() || self.after_outage.is_some()
+        let is_deferred = self.deferred_removal.is_some() || self.deferred_change.is_some();
+        is_deferred || self.braked.is_some() || self.after_outage.is_some()
     }
 }
 
@@ -155,8 +156,10 @@ impl<'a> Holds<'a> {
         let braked = |set: SetKey| brakes.times_of(&set, name, &options.brakes);
         NameHolds {
             is_wanted: facts.is_name_wanted(kind, name),
-            doomed: both.into_iter().find_map(|class| order.removal_times(&key(class), options.reference_hold)),
-            awaits: both.into_iter().find_map(|class| order.awaited_by(&key(class))),
+            deferred_removal: both
+                .into_iter()
+                .find_map(|class| order.removal_times(&key(class), options.reference_hold)),
+            deferred_change: both.into_iter().find_map(|class| order.awaited_by(&key(class))),
             after_outage: both.into_iter().find_map(|class| after_outage.times_of(&key(class), &options.brakes)),
             braked: both.into_iter().find_map(|class| facts.set_of(kind, class, name).and_then(braked)),
         }

@@ -87,13 +87,13 @@ impl Interest {
     }
 
     /// Adds a session's subscription, unless there is no room for the name.
-    pub(crate) fn subscribe(&mut self, session: SessionId, kind: &Type, wanted: &Selector) -> Result<(), NoRoom> {
-        if let Selector::Name(name) = wanted
+    pub(crate) fn subscribe(&mut self, session: SessionId, kind: &Type, selector: &Selector) -> Result<(), NoRoom> {
+        if let Selector::Name(name) = selector
             && !self.has_name(kind, name)
         {
             self.admit(session, kind)?;
         }
-        let watchers = self.watchers_or_ask(kind, wanted);
+        let watchers = self.watchers_or_ask(kind, selector);
         watchers.expected = false;
         let other = watchers.sessions.first().copied();
         let is_added = watchers.sessions.insert(session);
@@ -102,10 +102,10 @@ impl Interest {
         let was_void = std::mem::take(&mut watchers.is_void);
         if let Some(until) = watchers.until.take() {
             self.void -= usize::from(was_void);
-            self.lingering.remove(&(until, kind.clone(), wanted.clone()));
-            self.note_lingering(kind, wanted, false);
+            self.lingering.remove(&(until, kind.clone(), selector.clone()));
+            self.note_lingering(kind, selector, false);
         }
-        if let (true, Selector::Name(name)) = (is_added, wanted) {
+        if let (true, Selector::Name(name)) = (is_added, selector) {
             self.room.on_subscribed(session, other, count, 1);
             if let Some(of) = self.types.get_mut(kind) {
                 of.list.on_subscribed(session, other, count, listed_bytes(name));
@@ -134,8 +134,8 @@ impl Interest {
     }
 
     /// Counts the bytes of a name that begins or ceases to linger.
-    fn note_lingering(&mut self, kind: &Type, wanted: &Selector, lingers: bool) {
-        let (Selector::Name(name), Some(of)) = (wanted, self.types.get_mut(kind)) else { return };
+    fn note_lingering(&mut self, kind: &Type, selector: &Selector, lingers: bool) {
+        let (Selector::Name(name), Some(of)) = (selector, self.types.get_mut(kind)) else { return };
         let bytes = listed_bytes(name);
         of.lingering = if lingers { of.lingering + bytes } else { of.lingering.saturating_sub(bytes) };
     }
@@ -151,12 +151,12 @@ impl Interest {
         &mut self,
         session: SessionId,
         kind: &Type,
-        wanted: &Selector,
+        selector: &Selector,
         how: SubscriptionEnd,
         now: Moment,
     ) {
         let (lingers_until, memory, void) = (now + self.options.linger, self.memory, self.void);
-        let Some(watchers) = self.watchers(kind, wanted) else { return };
+        let Some(watchers) = self.watchers(kind, selector) else { return };
         let left = watchers.sessions.remove(&session);
         let counted = left && watchers.absent;
         let (last, others) = (watchers.sessions.first().copied(), watchers.sessions.len());
@@ -167,10 +167,10 @@ impl Interest {
             (watchers.may_return, watchers.until) = (how.with_stream && lingers, Some(until));
             watchers.is_void = !how.has_any;
             self.void += usize::from(!how.has_any);
-            self.lingering.insert((until, kind.clone(), wanted.clone()));
-            self.note_lingering(kind, wanted, true);
+            self.lingering.insert((until, kind.clone(), selector.clone()));
+            self.note_lingering(kind, selector, true);
         }
-        if let (true, Selector::Name(name)) = (left, wanted) {
+        if let (true, Selector::Name(name)) = (left, selector) {
             self.room.on_unsubscribed(session, last, others, 1);
             if let Some(of) = self.types.get_mut(kind) {
                 of.list.on_unsubscribed(session, last, others, listed_bytes(name));
@@ -192,16 +192,16 @@ impl Interest {
     }
 
     /// Requests what sessions are expected to subscribe to, even if its interest has just ended. It is dropped at `until` if no session has subscribed.
-    pub(crate) fn expect(&mut self, kind: &Type, wanted: &Selector, until: Moment) {
-        let watchers = self.watchers_or_ask(kind, wanted);
+    pub(crate) fn expect(&mut self, kind: &Type, selector: &Selector, until: Moment) {
+        let watchers = self.watchers_or_ask(kind, selector);
         watchers.is_over = false;
         watchers.expected = watchers.sessions.is_empty();
         if watchers.expected && watchers.until.is_none_or(|until| until == ENDED) {
             match watchers.until.replace(until) {
-                Some(ended) => drop(self.lingering.remove(&(ended, kind.clone(), wanted.clone()))),
-                None => self.note_lingering(kind, wanted, true),
+                Some(ended) => drop(self.lingering.remove(&(ended, kind.clone(), selector.clone()))),
+                None => self.note_lingering(kind, selector, true),
             }
-            self.lingering.insert((until, kind.clone(), wanted.clone()));
+            self.lingering.insert((until, kind.clone(), selector.clone()));
         }
     }
 
@@ -214,15 +214,15 @@ impl Interest {
     }
 
     /// Requests again what is already subscribed upstream.
-    pub(crate) fn ask_again(&mut self, kind: &Type, wanted: &Selector) {
-        self.changes.push(InterestChange { kind: kind.clone(), selector: wanted.clone(), on: true });
+    pub(crate) fn ask_again(&mut self, kind: &Type, selector: &Selector) {
+        self.changes.push(InterestChange { kind: kind.clone(), selector: selector.clone(), on: true });
     }
 
     pub(crate) fn all(&self) -> impl Iterator<Item = (&Type, Selector)> {
         self.types.iter().flat_map(|(kind, of)| {
             let wildcard = of.wildcard.iter().map(|_| Selector::Wildcard);
             let names = of.names.iter().map(|(name, _)| Selector::Name(name.clone()));
-            wildcard.chain(names).inspect(|_| visit()).map(move |wanted| (kind, wanted))
+            wildcard.chain(names).inspect(|_| visit()).map(move |selector| (kind, selector))
         })
     }
 
@@ -271,10 +271,10 @@ impl Interest {
 
     /// Returns whether a session waits for this and may trigger a fallback (FB-6). Sessions that request more absent names than the
     /// limit may not, except by a wildcard.
-    pub(crate) fn awaits(&self, kind: &Type, wanted: &Selector) -> bool {
+    pub(crate) fn awaits(&self, kind: &Type, selector: &Selector) -> bool {
         let Some(of) = self.types.get(kind) else { return false };
         let may = |session: SessionId| self.absent.is_within(session, self.options.absent_names_per_stream);
-        match wanted {
+        match selector {
             Selector::Wildcard => of.wildcard.as_ref().is_some_and(|watchers| !watchers.sessions.is_empty()),
             Selector::Name(name) => {
                 of.names.get(name).is_some_and(|watchers| watchers.expected || watchers.sessions().any(may))
@@ -302,9 +302,9 @@ impl Interest {
     fn end_lingering(&mut self, kind: &Type, name: &Name) {
         let watchers = self.types.get_mut(kind).and_then(|of| of.names.get_mut(name));
         let Some(until) = watchers.and_then(|watchers| watchers.until.as_mut()) else { return };
-        let (wanted, until) = (Selector::Name(name.clone()), std::mem::replace(until, ENDED));
-        self.lingering.remove(&(until, kind.clone(), wanted.clone()));
-        self.lingering.insert((ENDED, kind.clone(), wanted));
+        let (selector, until) = (Selector::Name(name.clone()), std::mem::replace(until, ENDED));
+        self.lingering.remove(&(until, kind.clone(), selector.clone()));
+        self.lingering.insert((ENDED, kind.clone(), selector));
     }
 
     pub(crate) fn everyone(&self) -> impl Iterator<Item = SessionId> {
@@ -326,9 +326,9 @@ impl Interest {
             || self.room.is_above(self.options.names_per_view)
             || expired.len() < ENDS_AT_ONCE && self.next_deadline().is_some_and(|until| until <= now)
         {
-            let Some((_, kind, wanted)) = self.lingering.pop_first() else { break };
+            let Some((_, kind, selector)) = self.lingering.pop_first() else { break };
             if let Some(of) = self.types.get_mut(&kind) {
-                match &wanted {
+                match &selector {
                     Selector::Wildcard => of.wildcard = None,
                     Selector::Name(name) => {
                         let ended = of.names.remove(name);
@@ -345,9 +345,9 @@ impl Interest {
                     self.types.remove(&kind);
                 }
             }
-            self.authorities.note(&wanted, false);
-            self.changes.push(InterestChange { kind: kind.clone(), selector: wanted.clone(), on: false });
-            expired.push((kind, wanted));
+            self.authorities.note(&selector, false);
+            self.changes.push(InterestChange { kind: kind.clone(), selector: selector.clone(), on: false });
+            expired.push((kind, selector));
         }
         expired
     }
@@ -356,21 +356,21 @@ impl Interest {
         std::mem::take(&mut self.changes)
     }
 
-    fn watchers(&mut self, kind: &Type, wanted: &Selector) -> Option<&mut Watchers> {
+    fn watchers(&mut self, kind: &Type, selector: &Selector) -> Option<&mut Watchers> {
         let of = self.types.get_mut(kind)?;
-        match wanted {
+        match selector {
             Selector::Wildcard => of.wildcard.as_mut(),
             Selector::Name(name) => of.names.get_mut(name),
         }
     }
 
-    fn watchers_or_ask(&mut self, kind: &Type, wanted: &Selector) -> &mut Watchers {
+    fn watchers_or_ask(&mut self, kind: &Type, selector: &Selector) -> &mut Watchers {
         let of = self.types.entry(kind.clone()).or_default();
         let mut ask = || {
-            self.authorities.note(wanted, true);
-            self.changes.push(InterestChange { kind: kind.clone(), selector: wanted.clone(), on: true });
+            self.authorities.note(selector, true);
+            self.changes.push(InterestChange { kind: kind.clone(), selector: selector.clone(), on: true });
         };
-        match wanted {
+        match selector {
             Selector::Wildcard => of.wildcard.get_or_insert_with(|| {
                 ask();
                 Watchers::default()

@@ -196,10 +196,10 @@ impl View {
 
     /// Applies a session's change of interest. If the name is known, the session is notified: it may have read an older snapshot.
     pub fn change_interest(&mut self, session: SessionId, change: InterestChange, now: Moment) {
-        let InterestChange { kind, selector: wanted, on } = change;
+        let InterestChange { kind, selector, on } = change;
         if on {
-            let admitted = self.interest.subscribe(session, &kind, &wanted);
-            let Selector::Name(name) = wanted else {
+            let admitted = self.interest.subscribe(session, &kind, &selector);
+            let Selector::Name(name) = selector else {
                 self.publication.wake(session);
                 return;
             };
@@ -216,9 +216,9 @@ impl View {
                 return;
             }
             let revision = entry.error.as_ref().map_or(entry.changed, |(revision, _)| entry.changed.max(*revision));
-            self.publication.tell(session, [NameChanged { kind, name, revision, claimed: None }]);
+            self.publication.notify(session, [NameChanged { kind, name, revision, claimed: None }]);
         } else {
-            self.interest.unsubscribe(session, &kind, &wanted, SubscriptionEnd::BY_REQUEST, now);
+            self.interest.unsubscribe(session, &kind, &selector, SubscriptionEnd::BY_REQUEST, now);
         }
     }
 
@@ -255,10 +255,10 @@ impl View {
         }
         let members = table.collections().get(glob).into_iter().flat_map(|of| of.members());
         let revision = |name: &Name| table.get(name).map(|entry| entry.changed);
-        let mark = |name: &Name| {
+        let changed = |name: &Name| {
             Some(NameChanged { kind: kind.clone(), name: name.clone(), revision: revision(name)?, claimed: None })
         };
-        self.publication.tell(session, members.filter_map(mark));
+        self.publication.notify(session, members.filter_map(changed));
     }
 
     /// Returns the revision of the last change, published or not.
@@ -283,7 +283,7 @@ impl View {
             if self.wants().is_claim_open(&claim)
                 && let Some(answer) = self.sought.insert(session, claim, self.setup.options())
             {
-                self.publication.tell(session, [answer]);
+                self.publication.notify(session, [answer]);
             }
         }
     }
@@ -364,9 +364,9 @@ impl View {
 
     /// Handles expired timers: interest that lingers, what stages hold, TTLs, and tombstones.
     pub fn on_time(&mut self, now: Moment) {
-        for (kind, wanted) in self.interest.expire(now) {
-            self.tables.without_room_mut().forget(&kind, &wanted);
-            self.writer(UpdateContext { origin: Origin::default(), received: now, now }).forget(&kind, &wanted);
+        for (kind, selector) in self.interest.expire(now) {
+            self.tables.without_room_mut().forget(&kind, &selector);
+            self.writer(UpdateContext { origin: Origin::default(), received: now, now }).forget(&kind, &selector);
         }
         self.row.on_time();
         self.apply_passed(now);

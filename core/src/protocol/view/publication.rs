@@ -87,8 +87,8 @@ impl Publication {
         self.wakes.entry(session).or_default();
     }
 
-    /// Tells a session of names.
-    pub(super) fn tell(&mut self, session: SessionId, of: impl IntoIterator<Item = NameChanged>) {
+    /// Notifies a session of names.
+    pub(super) fn notify(&mut self, session: SessionId, of: impl IntoIterator<Item = NameChanged>) {
         self.wakes.entry(session).or_default().extend(of);
     }
 
@@ -108,10 +108,10 @@ impl Publication {
         &mut self,
         change: &NameChanged,
         received: Moment,
-        told: impl Iterator<Item = SessionId>,
+        sessions: impl Iterator<Item = SessionId>,
     ) {
         self.names_received = earliest(self.names_received, Some(received));
-        told.for_each(|session| self.tell(session, [change.clone()]));
+        sessions.for_each(|session| self.notify(session, [change.clone()]));
     }
 
     /// Records the authorities without a reachable server. Returns whether they have changed.

@@ -166,7 +166,7 @@ impl ResourceTable {
         class: Class,
         name: Name,
         resource: Arc<Resource>,
-        source: Origin,
+        origin: Origin,
         revision: Revision,
         now: Moment,
     ) -> Applied {
@@ -175,15 +175,15 @@ impl ResourceTable {
         if let Some(entry) = before
             && let Some(held) = entry.resource().filter(|held| held.full == resource.full)
         {
-            if entry.origin != source {
+            if entry.origin != origin {
                 // The same resource came from another server: only the origin changes (FB-24).
                 let before = entry.origin;
-                let entry = TableEntry { origin: source, since: now, ..entry.clone() };
-                self.sums.change_origin(before, source);
+                let entry = TableEntry { origin, since: now, ..entry.clone() };
+                self.sums.change_origin(before, origin);
                 self.entries.insert_mut(name.clone(), entry);
-                return match self.set(class, name, resource, source, revision, now) {
+                return match self.set(class, name, resource, origin, revision, now) {
                     Applied::Unchanged if before.from_disk => Applied::Refreshed,
-                    Applied::Unchanged if before.server != source.server => Applied::Reattributed,
+                    Applied::Unchanged if before.server != origin.server => Applied::Reattributed,
                     applied => applied,
                 };
             }
@@ -191,8 +191,8 @@ impl ResourceTable {
             // clients were sent has to be sent again to end the error.
             let is_awaited = class == Class::Named && resource.do_not_cache();
             if !is_awaited && entry.error.is_none() {
-                let mortal = held.ttl.is_some() || resource.ttl.is_some();
-                return if mortal { self.refresh(&name, resource.ttl, revision, now) } else { Applied::Unchanged };
+                let has_ttl = held.ttl.is_some() || resource.ttl.is_some();
+                return if has_ttl { self.refresh(&name, resource.ttl, revision, now) } else { Applied::Unchanged };
             }
         }
         let (history, body_changed) = match before {
@@ -200,12 +200,12 @@ impl ResourceTable {
             None => (PresenceHistory::beginning(revision), revision),
         };
         self.unindex(&name);
-        self.sums.add(&name, &resource, source);
+        self.sums.add(&name, &resource, origin);
         self.journal.add(&name, revision);
         self.collections.note(&name, true);
         let expires = self.expirations.add(&name, resource.ttl, now);
         let new = TableEntry::new(Presence::Present(resource), history, revision, now);
-        self.entries.insert_mut(name, TableEntry { body_changed, expires, refreshed: revision, origin: source, ..new });
+        self.entries.insert_mut(name, TableEntry { body_changed, expires, refreshed: revision, origin, ..new });
         Applied::Changed
     }
 

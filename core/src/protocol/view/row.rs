@@ -290,8 +290,8 @@ impl Row {
     }
 
     /// Ends what is held for an interest that has ended. Single names in the order are ended by [`Self::applied`].
-    pub(super) fn forget(&mut self, kind: &Type, wanted: &Selector) {
-        let set = (kind.clone(), wanted.clone());
+    pub(super) fn forget(&mut self, kind: &Type, selector: &Selector) {
+        let set = (kind.clone(), selector.clone());
         self.brakes.forget(&set);
         self.after_outage.forget_set(&set);
     }

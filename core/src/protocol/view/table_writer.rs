@@ -161,15 +161,15 @@ impl<'a> TableWriter<'a> {
     }
 
     /// Removes what is present under a name, or records that nothing is there.
-    pub(super) fn remove_one(&mut self, kind: &Type, class: Class, key: &Name, word: Evidence) {
-        let UpdateContext { origin: source, now, .. } = self.occasion;
+    pub(super) fn remove_one(&mut self, kind: &Type, class: Class, key: &Name, evidence: Evidence) {
+        let UpdateContext { origin, now, .. } = self.occasion;
         let revision = self.publication.revision().next();
         let (old, followed) = (self.followed(kind, class, key), (kind.clone(), class, key.clone()));
         let member_only = class == Class::Named && !self.interest.has_name(kind, key);
         let table = self.table(kind, class);
         // Errors and absence belong to no server: a lower server may report those.
         let here = |entry: &TableEntry| matches!(entry.presence, Presence::Present(_));
-        let higher = |entry: &TableEntry| source.holds_missing && here(entry) && entry.origin.rank < source.rank;
+        let higher = |entry: &TableEntry| origin.holds_missing && here(entry) && entry.origin.rank < origin.rank;
         if table.get(key).is_some_and(higher) {
             return;
         }
@@ -180,18 +180,18 @@ impl<'a> TableWriter<'a> {
                 self.note_change(&followed, old.as_ref());
                 self.changed(kind, class, key.clone(), revision);
             }
-            if word == Evidence::Reported {
+            if evidence == Evidence::Reported {
                 self.answer_claim(kind, class, key);
             }
             return;
         }
         // A `*` table does not remember the absence of what was not in it; a name is remembered as absent (XLAT-18).
         let is_new_to_table = class == Class::Wildcard && table.get(key).is_none();
-        if is_new_to_table && word == Evidence::Reported {
+        if is_new_to_table && evidence == Evidence::Reported {
             return self.answer_claim(kind, class, key);
         }
-        let changed = !is_new_to_table && table.set_absent(key, word, revision, now);
-        if word == Evidence::Reported {
+        let changed = !is_new_to_table && table.set_absent(key, evidence, revision, now);
+        if evidence == Evidence::Reported {
             self.sought.found(kind, class, key);
         }
         if changed {
@@ -210,15 +210,15 @@ impl<'a> TableWriter<'a> {
         let glob = self.interest.collection(kind, &name).filter(|_| class == Class::Named);
         self.remove_one(kind, class, &name, Evidence::Reported);
         self.table(kind, class).record_expired(&name, glob.as_ref());
-        let wanted = match class {
+        let expired = match class {
             Class::Wildcard => Some(Selector::Wildcard),
             Class::Named => {
                 self.note_absence(kind, &name);
                 self.interest.has_name(kind, &name).then_some(Selector::Name(name))
             }
         };
-        for wanted in wanted.into_iter().chain(glob.map(Selector::Name)) {
-            self.interest.ask_again(kind, &wanted);
+        for selector in expired.into_iter().chain(glob.map(Selector::Name)) {
+            self.interest.ask_again(kind, &selector);
         }
     }
 
@@ -297,8 +297,8 @@ impl<'a> TableWriter<'a> {
     }
 
     /// Requests what sessions are expected to subscribe to.
-    pub(super) fn expect(&mut self, kind: &Type, wanted: &Selector, until: Moment) {
-        self.interest.expect(kind, wanted, until);
+    pub(super) fn expect(&mut self, kind: &Type, selector: &Selector, until: Moment) {
+        self.interest.expect(kind, selector, until);
     }
 
     /// Follows a collection from here on.
@@ -320,11 +320,11 @@ impl<'a> TableWriter<'a> {
     }
 
     /// Forgets what was kept for the sessions of a set or of a name, after the last of them has left.
-    pub(super) fn forget(&mut self, kind: &Type, wanted: &Selector) {
+    pub(super) fn forget(&mut self, kind: &Type, selector: &Selector) {
         self.publication.note_difference();
-        self.row.forget(kind, wanted);
-        self.sought.forget(kind, wanted);
-        match wanted {
+        self.row.forget(kind, selector);
+        self.sought.forget(kind, selector);
+        match selector {
             Selector::Name(name) => self.forget_name(kind, name),
             Selector::Wildcard => {
                 let dropped = self.tables.remove(kind, Class::Wildcard).unwrap_or_default();
@@ -367,12 +367,12 @@ impl<'a> TableWriter<'a> {
     /// A server has no such name, and the view knows nothing of it: only the sessions that claim it are notified.
     fn answer_claim(&mut self, kind: &Type, class: Class, name: &Name) {
         let revision = self.publication.revision().next();
-        let Some(told) = self.sought.answer(kind, class, name, revision, self.interest) else { return };
+        let Some(sessions) = self.sought.answer(kind, class, name, revision, self.interest) else { return };
         self.publication.advance();
         self.publication.note_difference();
-        for session in told {
-            let mark = NameChanged { kind: kind.clone(), name: name.clone(), revision, claimed: Some(class) };
-            self.publication.tell(session, [mark]);
+        for session in sessions {
+            let change = NameChanged { kind: kind.clone(), name: name.clone(), revision, claimed: Some(class) };
+            self.publication.notify(session, [change]);
         }
     }
 

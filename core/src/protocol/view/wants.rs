@@ -25,9 +25,9 @@ impl<'a> Wants<'a> {
 
     /// Returns everything to request from a server that is opened now, each with whether it is cached already (FB-4).
     pub fn all(self) -> impl Iterator<Item = (&'a Type, Selector, bool)> {
-        self.interest.all().map(move |(kind, wanted)| {
-            let cached = self.is_cached(kind, &wanted);
-            (kind, wanted, cached)
+        self.interest.all().map(move |(kind, selector)| {
+            let cached = self.is_cached(kind, &selector);
+            (kind, selector, cached)
         })
     }
 
@@ -43,8 +43,8 @@ impl<'a> Wants<'a> {
 
     /// Returns whether a name has a value, an error or known absence, or whether a set is complete enough for clients without
     /// state. An expired resource is neither a value nor known absence, and the set that it was in is not cached.
-    pub(crate) fn is_cached(self, kind: &Type, wanted: &Selector) -> bool {
-        match wanted {
+    pub(crate) fn is_cached(self, kind: &Type, selector: &Selector) -> bool {
+        match selector {
             Selector::Wildcard => self.tables.table(kind, Class::Wildcard).is_some_and(|table| {
                 table.coverage().completeness() >= Completeness::FirstResponse && !table.coverage().has_expired()
             }),
@@ -58,20 +58,20 @@ impl<'a> Wants<'a> {
 
     /// Returns whether this is wanted and not cached. It does not count if no client wants it any more, or only sessions that request more
     /// absent names than the limit.
-    pub(crate) fn is_missing(self, kind: &Type, wanted: &Selector) -> bool {
-        !self.is_cached(kind, wanted) && self.interest.awaits(kind, wanted)
+    pub(crate) fn is_missing(self, kind: &Type, selector: &Selector) -> bool {
+        !self.is_cached(kind, selector) && self.interest.awaits(kind, selector)
     }
 
     /// Returns whether this is missing and a reason for a fallback. What the server has sent without room for it is no reason: the same from
     /// another server would have no room either.
-    pub(crate) fn is_reason(self, kind: &Type, wanted: &Selector) -> bool {
-        self.is_missing(kind, wanted) && !self.lacks_room(kind, wanted)
+    pub(crate) fn is_reason(self, kind: &Type, selector: &Selector) -> bool {
+        self.is_missing(kind, selector) && !self.lacks_room(kind, selector)
     }
 
-    fn lacks_room(self, kind: &Type, wanted: &Selector) -> bool {
+    fn lacks_room(self, kind: &Type, selector: &Selector) -> bool {
         let without_room = self.tables.without_room();
         let has = |name: &Name| without_room.has(kind, Class::Named, name);
-        !without_room.has_room() && matches!(wanted, Selector::Name(name) if has(name))
+        !without_room.has_room() && matches!(selector, Selector::Name(name) if has(name))
     }
 
     /// Returns how many sessions request more absent names than the limit. Names that only such sessions want do not trigger fallback.
@@ -81,7 +81,7 @@ impl<'a> Wants<'a> {
 
     /// Returns whether any matching selector is a reason for a fallback.
     pub(crate) fn has_reason(self, of: impl Fn(&Type, &Selector) -> bool) -> bool {
-        self.interest.all().any(|(kind, wanted)| of(kind, &wanted) && self.is_reason(kind, &wanted))
+        self.interest.all().any(|(kind, selector)| of(kind, &selector) && self.is_reason(kind, &selector))
     }
 
     /// Returns the sessions that subscribe to anything of a type that an authority has.
@@ -91,7 +91,7 @@ impl<'a> Wants<'a> {
 
     /// Returns all missing selectors, in no order.
     pub fn missing(self) -> impl Iterator<Item = (&'a Type, Selector)> {
-        self.interest.all().filter(move |(kind, wanted)| self.is_missing(kind, wanted))
+        self.interest.all().filter(move |(kind, selector)| self.is_missing(kind, selector))
     }
 
     /// Whether what a client claims is wanted and unknown, so that a server is to be asked for it once more.

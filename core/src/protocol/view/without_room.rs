@@ -108,14 +108,14 @@ impl WithoutRoom {
     }
 
     /// No session wants a name or a set any more.
-    pub(super) fn forget(&mut self, kind: &Type, wanted: &Selector) {
+    pub(super) fn forget(&mut self, kind: &Type, selector: &Selector) {
         if self.of.is_empty() {
             return;
         }
-        match wanted {
+        match selector {
             Selector::Wildcard => drop(self.of.remove(&(kind.clone(), Class::Wildcard))),
             Selector::Name(glob) if glob.is_glob() => {
-                self.retain(kind, Class::Named, |name, _| !is_in(wanted, name));
+                self.retain(kind, Class::Named, |name, _| !is_in(selector, name));
             }
             Selector::Name(name) => self.remove(kind, Class::Named, name),
         }

@@ -1,4 +1,4 @@
-//! The tenant of a node: a reserved value in its metadata, by which one relay tells another to whom a client belongs.
+//! The tenant of a node: a reserved value in its metadata, by which one relay shows another to which tenant a client belongs.
 
 use prost_types::{Struct, Value, value::Kind};
 

@@ -27,12 +27,12 @@ pub(crate) struct Captures(Vec<(Box<str>, Box<str>)>);
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Template {
     text: Box<str>,
-    parts: Vec<Part>,
+    parts: Vec<TemplatePart>,
     open: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Part {
+enum TemplatePart {
     Text(Box<str>),
     Reference(Box<str>),
 }
@@ -158,22 +158,22 @@ impl Template {
             if name.is_empty() || before.contains('}') || name.contains('{') {
                 return Err(PatternFault::Braces);
             }
-            parts.push(Part::Text(before.into()));
-            parts.push(Part::Reference(name.into()));
+            parts.push(TemplatePart::Text(before.into()));
+            parts.push(TemplatePart::Reference(name.into()));
             rest = after;
         }
         if rest.contains('}') {
             return Err(PatternFault::Braces);
         }
-        parts.push(Part::Text(rest.into()));
+        parts.push(TemplatePart::Text(rest.into()));
         Ok(Self { text: text.into(), parts, open })
     }
 
     /// Returns the names to which the template refers.
     pub fn references(&self) -> impl Iterator<Item = &str> {
         self.parts.iter().filter_map(|part| match part {
-            Part::Reference(name) => Some(&**name),
-            Part::Text(_) => None,
+            TemplatePart::Reference(name) => Some(&**name),
+            TemplatePart::Text(_) => None,
         })
     }
 
@@ -184,9 +184,9 @@ impl Template {
 
     /// Returns the text for these captures, without the `*`. Captured text is taken literally.
     pub(super) fn fill(&self, captures: &Captures) -> Option<String> {
-        let text = |part: &Part| match part {
-            Part::Text(text) => Some(text.to_string()),
-            Part::Reference(name) => {
+        let text = |part: &TemplatePart| match part {
+            TemplatePart::Text(text) => Some(text.to_string()),
+            TemplatePart::Reference(name) => {
                 captures.0.iter().find(|(captured, _)| captured == name).map(|(_, text)| text.to_string())
             }
         };

@@ -14,7 +14,7 @@ use crate::xds::{Name, TypeTable};
 
 /// The clients that a rule is for.
 #[derive(Debug, Clone)]
-enum Who {
+enum RuleSubject {
     /// Workloads of one namespace. `None` means any namespace, which is then the tenant.
     Spiffe {
         domain: char,
@@ -33,7 +33,7 @@ struct Text {
 
 #[derive(Debug, Clone)]
 struct Rule {
-    who: Vec<Who>,
+    who: Vec<RuleSubject>,
     cluster: Option<Text>,
     names: Vec<Text>,
     secrets: Vec<Text>,
@@ -50,7 +50,7 @@ struct Asker {
     states: Option<String>,
 }
 
-impl Who {
+impl RuleSubject {
     fn is(&self, asker: &Asker) -> bool {
         match self {
             Self::Spiffe { domain, namespace } => {
@@ -78,13 +78,15 @@ impl Text {
 impl Rule {
     fn built(&self, at: usize) -> PermissionRule {
         let template = |text: &Text| Template::parse(&text.text()).unwrap();
-        let identity = |who: &Who| match who {
-            Who::Spiffe { domain, namespace } => {
+        let identity = |who: &RuleSubject| match who {
+            RuleSubject::Spiffe { domain, namespace } => {
                 let namespace = namespace.map_or("{tenant}".into(), String::from);
                 IdentityPattern::Spiffe(SegmentPattern::uri(&format!("spiffe://{domain}/ns/{namespace}/*")).unwrap())
             }
-            Who::Uid(uid) => IdentityPattern::Uid(*uid),
-            Who::Network(network) => IdentityPattern::Network(Network::parse(&format!("{network}.0.0.0/8")).unwrap()),
+            RuleSubject::Uid(uid) => IdentityPattern::Uid(*uid),
+            RuleSubject::Network(network) => {
+                IdentityPattern::Network(Network::parse(&format!("{network}.0.0.0/8")).unwrap())
+            }
         };
         let field = |text: &Text| NodeField { field: KeyField::Cluster, values: vec![template(text)] };
         PermissionRule {
@@ -105,7 +107,7 @@ impl Rule {
     fn tenant_of(&self, asker: &Asker) -> Option<String> {
         let by = self.who.iter().find(|who| who.is(asker))?;
         let segment = match by {
-            Who::Spiffe { namespace: None, .. } => asker.spiffe.map(|(_, namespace)| namespace.to_string()),
+            RuleSubject::Spiffe { namespace: None, .. } => asker.spiffe.map(|(_, namespace)| namespace.to_string()),
             _ => None,
         };
         let own = self.tenant.map(String::from).or(segment);
@@ -165,11 +167,11 @@ fn text() -> impl Strategy<Value = Text> {
     (option::of(letter()), any::<bool>()).prop_map(|(own, open)| Text { own, open })
 }
 
-fn who() -> impl Strategy<Value = Who> {
+fn who() -> impl Strategy<Value = RuleSubject> {
     prop_oneof![
-        (letter(), option::of(letter())).prop_map(|(domain, namespace)| Who::Spiffe { domain, namespace }),
-        (1..3_u32).prop_map(Who::Uid),
-        (10..12_u8).prop_map(Who::Network),
+        (letter(), option::of(letter())).prop_map(|(domain, namespace)| RuleSubject::Spiffe { domain, namespace }),
+        (1..3_u32).prop_map(RuleSubject::Uid),
+        (10..12_u8).prop_map(RuleSubject::Network),
     ]
 }
 
@@ -178,7 +180,7 @@ fn rule() -> impl Strategy<Value = Rule> {
     let lists = (vec(who(), 1..3), option::of(text()), texts(), texts(), option::of(letter()), vec(text(), 0..2));
     lists.prop_map(|(who, cluster, names, secrets, tenant, relays_for)| {
         // A rule with a segment `{tenant}` has no `tenant` beside it.
-        let has_segment = who.iter().any(|who| matches!(who, Who::Spiffe { namespace: None, .. }));
+        let has_segment = who.iter().any(|who| matches!(who, RuleSubject::Spiffe { namespace: None, .. }));
         Rule { who, cluster, names, secrets, tenant: tenant.filter(|_| !has_segment), relays_for }
     })
 }

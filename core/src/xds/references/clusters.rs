@@ -18,7 +18,7 @@ pub struct ClusterReferences {
 
 /// The kind of a message within a body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Part {
+enum MessageKind {
     RouteConfiguration,
     VirtualHost,
     Route,
@@ -52,13 +52,13 @@ enum Part {
     Any,
 }
 
-/// The meaning of one field of a [`Part`].
+/// The meaning of one field of a [`MessageKind`].
 enum Field {
-    Of(Part),
+    Of(MessageKind),
     Cluster,
 }
 
-impl Part {
+impl MessageKind {
     fn of_type(kind: &str) -> Option<Self> {
         Some(match kind {
             "envoy.config.listener.v3.Listener" => Self::Listener,
@@ -132,16 +132,16 @@ impl Part {
 
 /// Whether bodies of a type may refer to clusters.
 pub(crate) fn may_refer(kind: &Type) -> bool {
-    Part::of_type(kind.name()).is_some()
+    MessageKind::of_type(kind.name()).is_some()
 }
 
 pub(crate) fn cluster_references(kind: &Type, body: &[u8]) -> Option<Box<ClusterReferences>> {
     let mut clusters = Vec::new();
-    let mut rest = vec![(Part::of_type(kind.name())?, body)];
+    let mut rest = vec![(MessageKind::of_type(kind.name())?, body)];
     let mut looked_at = 0;
     while let Some((part, bytes)) = rest.pop() {
         let (part, bytes) = match part {
-            Part::Any => match opened(bytes) {
+            MessageKind::Any => match opened(bytes) {
                 Some(inner) => inner,
                 None => continue,
             },
@@ -167,10 +167,10 @@ pub(crate) fn cluster_references(kind: &Type, body: &[u8]) -> Option<Box<Cluster
     (!clusters.is_empty()).then(|| Box::new(ClusterReferences { clusters: clusters.into(), too_much: false }))
 }
 
-fn opened(any: &[u8]) -> Option<(Part, &[u8])> {
+fn opened(any: &[u8]) -> Option<(MessageKind, &[u8])> {
     let kind = wire::last_text(any, 1)?;
     let kind = kind.rsplit_once('/').map_or(kind, |(_, kind)| kind);
-    Some((Part::of_any(kind)?, wire::last_bytes(any, 2)?))
+    Some((MessageKind::of_any(kind)?, wire::last_bytes(any, 2)?))
 }
 
 fn name(value: &[u8]) -> Option<Name> {

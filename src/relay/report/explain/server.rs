@@ -28,11 +28,11 @@ pub(super) fn of_view(book: &ViewExplanation, known: &NameInView) -> Vec<Reason>
             "the server has removed it or its last usable host soon after an outage, and that is not believed at once";
         reasons.push(held("after_outage", text.into(), of));
     }
-    if let Some(of) = &holds.doomed {
+    if let Some(of) = &holds.deferred_removal {
         let text = "the server has removed it; it stays while something refers to it, or did until recently";
         reasons.push(held("removal_deferred", text.into(), of));
     }
-    if let Some((clusters, of)) = &holds.awaits {
+    if let Some((clusters, of)) = &holds.deferred_change {
         let text = format!("the server has sent a newer version, which waits for missing clusters: {}", list(clusters));
         reasons.push(held("change_deferred", text, of));
     }

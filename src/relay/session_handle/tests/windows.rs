@@ -21,14 +21,14 @@ impl Locked {
         Self { end, thread }
     }
 
-    /// Unlocks it. Returns whether nobody has waited for that until now.
+    /// Unlocks it. Returns whether no thread has waited for that until now.
     pub(super) fn end(self) -> bool {
         let _ = self.end.send(());
         self.thread.join().unwrap()
     }
 }
 
-/// The work may begin after somebody has seen that there is none. Whoever waited for the lock then would keep its thread.
+/// The work may begin after a task has seen that there is none. A task that waited for the lock then would block its thread.
 #[tokio::test]
 async fn work_that_has_just_begun_with_a_session_keeps_no_thread_waiting_for_it() {
     let bench = with_names(1);
@@ -59,7 +59,7 @@ async fn work_whose_session_is_busy_when_its_turn_has_come_is_not_overtaken() {
     drop((behind.await, threads));
 }
 
-/// Nobody polls the body of a client that takes nothing.
+/// The body of a client that takes nothing is not polled.
 #[tokio::test]
 async fn a_step_that_waits_for_a_thread_is_made_though_nobody_polls_it_and_not_at_all_if_it_is_given_up() {
     for is_given_up in [false, true] {

@@ -57,7 +57,7 @@ async fn i9_a_view_is_handed_over_only_if_the_same_fields_make_its_key() {
         assert_eq!(waiting(&later), expected, "the earlier one ends");
         assert!(later.before().is_none());
 
-        // The same over a configuration between them, to which nobody has come.
+        // The same over a configuration between them, to which no client has come.
         let (_first, middle) = generations(next);
         let middle = Arc::new(middle);
         let last = Views::new(ViewsOptions { rule: rule.clone(), ..options() }, Vec::new()).after(&middle, HOUR);
@@ -72,7 +72,7 @@ async fn a_view_that_is_refused_leaves_nothing_and_neither_do_those_before_it() 
         let (first, middle) = generations(|options| options);
         let middle = Arc::new(middle);
         let last = views_to(SERVER).after(&middle, HOUR);
-        // A view that has begun anew, although there is one of an earlier configuration.
+        // A view that has begun empty, although there is one of an earlier configuration.
         let _entrance = middle.enter(&key(&middle), &first_request(), &visit()).unwrap();
         let status = ServerStatus { code: 7, message: "revoked".into() };
         let published = middle.map.published(&key(&middle)).unwrap();

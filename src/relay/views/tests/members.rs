@@ -145,7 +145,7 @@ async fn a_refused_view_stays_refused_when_its_client_states_another_node() {
     assert!(!takes(&views, "b").await, "the server has not answered");
 }
 
-/// A credential in the key that is revoked is refused whoever shows it, and to find that out for each client takes hours.
+/// A revoked credential in the key is refused for every client that is shown with it. To try each of them would take hours.
 #[tokio::test]
 async fn a_view_is_refused_after_three_clients_in_a_row_and_until_one_is_answered() {
     let (views, mut server) = views_of_members();

@@ -18,7 +18,7 @@ async fn waits(
     least: Duration,
     what: impl FnOnce(&Shared),
 ) -> Option<Waited> {
-    let (before, waiting) = (shared.signs(), shared.clone());
+    let (before, waiting) = (shared.reachability(), shared.clone());
     shared.ended(stage);
     let waiting = tokio::spawn(async move { waiting.wait(stage, before, LONG, least).await });
     tokio::task::yield_now().await;
@@ -44,16 +44,16 @@ async fn fb_20_a_connection_wakes_those_who_had_none_and_a_response_those_who_ha
         waits(&six, Unreached, nothing, |_| {}),
     );
     assert_eq!(outcomes, (woken, woken, None, None, None, None));
-    assert_eq!(one.wait(Unreached, one.signs(), nothing, LONG).await, Waited::Out);
+    assert_eq!(one.wait(Unreached, one.reachability(), nothing, LONG).await, Waited::Out);
     assert_eq!(one.waiting.load(Ordering::Relaxed), 0);
 }
 
 #[tokio::test]
 async fn what_was_found_during_the_attempt_counts_and_what_goes_well_anyway_is_no_news() {
     let shared = shared(LONG);
-    let before = shared.signs();
+    let before = shared.reachability();
     shared.reached();
-    assert_eq!(shared.signs(), before, "nobody had failed");
+    assert_eq!(shared.reachability(), before, "no attempt had failed");
     shared.ended(AttemptStage::Unreached);
     shared.reached();
     assert_eq!(shared.wait(AttemptStage::Unreached, before, LONG, Duration::ZERO).await, Waited::Woken);
@@ -99,25 +99,25 @@ fn calls_that_are_not_routed_to_the_server_are_news_once() {
 #[test]
 fn a_server_that_is_found_again_is_news_once_for_each_time_that_it_was_lost() {
     let shared = shared(LONG);
-    let signs = |reached, answered| ReachabilityCounts { reached, answered };
+    let counts = |reached, answered| ReachabilityCounts { reached, answered };
     shared.ended(AttemptStage::Unreached);
     shared.ended(AttemptStage::Unreached);
     for _ in 0..2 {
         shared.reached();
         shared.answered();
     }
-    assert_eq!(shared.signs(), signs(1, 0), "all streams had their responses");
+    assert_eq!(shared.reachability(), counts(1, 0), "all streams had their responses");
     shared.ended(AttemptStage::Rejected);
     for _ in 0..2 {
         shared.reached();
         shared.answered();
     }
-    assert_eq!(shared.signs(), signs(1, 1), "and all had their connections");
+    assert_eq!(shared.reachability(), counts(1, 1), "and all had their connections");
     shared.ended(AttemptStage::Answered);
     shared.reached();
     shared.answered();
-    assert_eq!(shared.signs(), signs(1, 1));
+    assert_eq!(shared.reachability(), counts(1, 1));
     shared.ended(AttemptStage::Unreached);
     shared.reached();
-    assert_eq!(shared.signs(), signs(2, 1));
+    assert_eq!(shared.reachability(), counts(2, 1));
 }

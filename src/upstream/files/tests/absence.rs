@@ -4,7 +4,7 @@ use std::sync::atomic::AtomicBool;
 
 use super::*;
 use crate::upstream::files::loader::GAP;
-use crate::upstream::files::walk::{Sought, Walk};
+use crate::upstream::files::walk::{SearchResult, Walk};
 
 struct Unwatched;
 
@@ -160,11 +160,11 @@ fn fs_2_what_a_list_of_a_folder_lacks_is_looked_for_by_itself() {
     let sought = |name: &str| {
         let mut walk = Walk::over(&[], 10, &Parser::takes, &mut Unwatched);
         let path = folder.at(name);
-        match walk.seek(&path) {
-            Sought::There => assert!(walk.files.contains_key(&path)),
-            Sought::Unknown => assert!(walk.lost.iter().any(|fault| fault.file == path)),
-            Sought::Elsewhere(_) => panic!("nobody has looked anywhere"),
-            Sought::Nowhere => return "nowhere",
+        match walk.search(&path) {
+            SearchResult::There => assert!(walk.files.contains_key(&path)),
+            SearchResult::Unknown => assert!(walk.lost.iter().any(|fault| fault.file == path)),
+            SearchResult::Elsewhere(_) => panic!("nobody has looked anywhere"),
+            SearchResult::Nowhere => return "nowhere",
         }
         if walk.lost.is_empty() { "there" } else { "unknown" }
     };

@@ -1,4 +1,4 @@
-//! What brakes report: their events, what they hold, and what survives the process. Also what an operator tells them.
+//! What brakes report: their events, what they hold, and what survives the process. Also the commands of operators.
 
 use std::time::Duration;
 

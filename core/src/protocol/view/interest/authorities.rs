@@ -11,8 +11,8 @@ pub(super) struct WantedAuthorities(BTreeMap<Authority, usize>);
 
 impl WantedAuthorities {
     /// Something is wanted from now on, or no longer.
-    pub(super) fn note(&mut self, wanted: &Selector, on: bool) {
-        let authority = match wanted {
+    pub(super) fn note(&mut self, selector: &Selector, on: bool) {
+        let authority = match selector {
             Selector::Wildcard => Authority::TopLevel,
             Selector::Name(name) => Authority::of(name),
         };

@@ -184,20 +184,20 @@ fn beyond_the_limit_for_names_that_linger_the_oldest_end_and_what_is_subscribed_
 #[test]
 fn fb_6_a_name_that_is_requested_ahead_counts_as_waited_for_until_a_session_has_had_and_left_it() {
     let mut world = World::with_names();
-    let (name, wanted) = (Name::from("a"), Selector::Name("a".into()));
+    let (name, selector) = (Name::from("a"), Selector::Name("a".into()));
     world.prefetch(&name);
-    assert!(world.interest.awaits(&world.kind, &wanted), "a client is about to request it");
+    assert!(world.interest.awaits(&world.kind, &selector), "a client is about to request it");
     for is_requested_ahead in [false, true] {
         world.subscribe(ONE, "a").unwrap();
         if is_requested_ahead {
             world.prefetch(&name);
         }
-        assert!(world.interest.awaits(&world.kind, &wanted));
+        assert!(world.interest.awaits(&world.kind, &selector));
         world.unsubscribe(ONE, "a");
-        assert!(!world.interest.awaits(&world.kind, &wanted), "it only lingers");
+        assert!(!world.interest.awaits(&world.kind, &selector), "it only lingers");
     }
     world.prefetch(&name);
-    assert!(world.interest.awaits(&world.kind, &wanted));
+    assert!(world.interest.awaits(&world.kind, &selector));
     assert_eq!(world.later(), 1, "at the end of its time it ends");
 }
 

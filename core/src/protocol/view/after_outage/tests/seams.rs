@@ -227,7 +227,7 @@ fn the_order_keeps_a_cluster_for_routing_after_that() {
     bench.pass(10_000);
     assert_eq!((bench.present(CDS), bench.waits()), (names(&["a", "b"]), vec![]));
     let kind = bench.kind(CDS);
-    assert!(bench.view.holds().of_name(&kind, &"b".into()).doomed.is_some());
+    assert!(bench.view.holds().of_name(&kind, &"b".into()).deferred_removal.is_some());
     bench.send(CDS, "b", b"");
     bench.pass(60_000);
     assert_eq!(bench.present(CDS), names(&["a", "b"]), "it is back");
