@@ -114,7 +114,7 @@ impl SessionBody {
     }
 
     /// Encodes a reply, or lets another thread do so. Returns its first piece if that is sent now.
-    fn deliver(&mut self, reply: Reply, variant: Variant, cx: &mut Context<'_>) -> Poll<NextPiece> {
+    fn deliver(&mut self, reply: Reply, variant: Variant, cx: &mut Context<'_>) -> Poll<Result<NextPiece, Status>> {
         match encode(reply, variant, self.slot.handle(), &self.shared.messages) {
             Ok(encoded) => self.send(encoded, cx),
             Err(encoding) => {
@@ -125,18 +125,22 @@ impl SessionBody {
     }
 
     /// Waits for a reply that another thread encodes.
-    fn poll_encoding(&mut self, cx: &mut Context<'_>) -> Poll<NextPiece> {
+    fn poll_encoding(&mut self, cx: &mut Context<'_>) -> Poll<Result<NextPiece, Status>> {
         let Some(encoding) = &mut self.encoding else { return Poll::Pending };
-        let encoded = ready!(encoding.poll(cx));
+        let encoded = ready!(encoding.poll(self.slot.handle().map(|handle| &**handle), cx));
         self.encoding = None;
-        self.send(encoded, cx)
+        match encoded {
+            Ok(encoded) => self.send(encoded, cx),
+            Err(status) => Poll::Ready(Err(status)),
+        }
     }
 
     /// Prepares to send an encoded reply, and returns its first piece unless its compressed form is still to come.
-    fn send(&mut self, Encoded { outgoing, count }: Encoded, cx: &mut Context<'_>) -> Poll<NextPiece> {
-        let Some(taker) = self.taker() else { return Poll::Ready(self.begin(outgoing, count)) };
+    fn send(&mut self, encoded: Encoded, cx: &mut Context<'_>) -> Poll<Result<NextPiece, Status>> {
+        let Encoded { outgoing, count } = encoded;
+        let Some(taker) = self.taker() else { return Poll::Ready(Ok(self.begin(outgoing, count))) };
         match self.shared.forms.compress(outgoing, taker) {
-            Ok(outgoing) => Poll::Ready(self.begin(outgoing, count)),
+            Ok(outgoing) => Poll::Ready(Ok(self.begin(outgoing, count))),
             Err(form) => {
                 self.turn = None; // nothing is sent while the form is made
                 self.slot.handle().iter().for_each(|handle| reply_waits(handle, Blocker::Form));
@@ -147,7 +151,7 @@ impl SessionBody {
     }
 
     /// Waits for a reply that is to be encoded, or for its compressed form, and returns its first piece.
-    fn poll_to_come(&mut self, cx: &mut Context<'_>) -> Poll<NextPiece> {
+    fn poll_to_come(&mut self, cx: &mut Context<'_>) -> Poll<Result<NextPiece, Status>> {
         let (now, has_ended) = (self.now(), self.slot.ended().is_some());
         let Some(to_come) = &mut self.to_come else { return self.poll_encoding(cx) };
         let (shared, handle) = (&self.shared, self.slot.handle());
@@ -157,7 +161,7 @@ impl SessionBody {
         count.iter_mut().for_each(|count| count.add(waited));
         handle.iter().for_each(|handle| reply_is_late(handle, waited));
         (self.turn, self.to_come) = (turn, None);
-        Poll::Ready(self.begin(outgoing, count))
+        Poll::Ready(Ok(self.begin(outgoing, count)))
     }
 
     /// Returns the client as a taker of compressed replies; `None` if it does not accept them.
@@ -187,10 +191,10 @@ impl SessionBody {
     fn poll_session(&mut self, cx: &mut Context<'_>) -> Poll<Result<NextPiece, Status>> {
         self.slot.wait(cx.waker());
         if self.to_come.is_some() || self.encoding.is_some() {
-            return self.poll_to_come(cx).map(Ok);
+            return self.poll_to_come(cx);
         }
         if let Some(reply) = self.slot.take_answer() {
-            return self.deliver(reply, Variant::Sotw, cx).map(Ok);
+            return self.deliver(reply, Variant::Sotw, cx);
         }
         if let Some(status) = self.slot.ended() {
             return Poll::Ready(Err(status));
@@ -235,12 +239,12 @@ impl SessionBody {
             match step {
                 NextStep::Encoded(encoded) => {
                     self.slot.signal();
-                    return self.send(*encoded, cx).map(Ok);
+                    return self.send(*encoded, cx);
                 }
                 NextStep::Made(Step::Reply(reply)) => {
                     self.slot.signal();
                     let variant = handle.client().variant;
-                    return self.deliver(*reply, variant, cx).map(Ok);
+                    return self.deliver(*reply, variant, cx);
                 }
                 NextStep::Made(Step::End(end)) => return Poll::Ready(Err(end.into())),
                 NextStep::Made(Step::Idle(None)) => {

@@ -94,7 +94,7 @@ struct Entry {
 const SHARE: usize = 128 << 20;
 /// The time in which a request has to receive what the minimum rate requires.
 const WINDOW: Duration = Duration::from_secs(30);
-/// How often in a window it is looked at most how much is left, while pauses make it last longer.
+/// A window that pauses have made longer is looked at again after one of so many parts of its length, or later.
 const LOOKS: u32 = 30;
 
 impl IncompleteRequests {
