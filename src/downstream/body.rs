@@ -124,8 +124,12 @@ impl SessionBody {
         }
     }
 
-    /// Waits for a reply that another thread encodes.
+    /// Waits for a reply that another thread encodes, unless the stream has to end without it.
     fn poll_encoding(&mut self, cx: &mut Context<'_>) -> Poll<Result<NextPiece, Status>> {
+        if let Some(status) = self.slot.ended().filter(|status| !status.is_after_last_reply()) {
+            self.encoding = None;
+            return Poll::Ready(Err(status));
+        }
         let Some(encoding) = &mut self.encoding else { return Poll::Pending };
         let encoded = ready!(encoding.poll(self.slot.handle().map(|handle| &**handle), cx));
         self.encoding = None;
@@ -326,6 +330,7 @@ pub(super) mod tests {
     use bytes::Buf as _;
 
     use futures_util::FutureExt;
+    use tokio::sync::oneshot;
     use weir_core::proto::{Any, discovery};
     use weir_core::protocol::session::Reply;
     use weir_core::xds::{BodyStore, Resource, Type, TypeTable};
@@ -347,6 +352,12 @@ pub(super) mod tests {
 
     fn unlimited() -> Arc<Memory> {
         Memory::new(Budget::unlimited(), Arc::default(), Arc::default())
+    }
+
+    fn shared() -> Arc<Shared> {
+        let (messages, turns) = (SharedMessages::new("weir"), Turns::new(Arc::default()));
+        let forms = CompressedForms::new(unlimited(), Arc::default());
+        Arc::new(Shared { messages, turns, unfinished: UnfinishedReplies::new(usize::MAX, Arc::default()), forms })
     }
 
     fn reply_of(bytes: usize) -> Reply {
@@ -390,11 +401,6 @@ pub(super) mod tests {
 
     #[tokio::test]
     async fn the_reader_of_a_stream_stops_when_its_body_has_ended_or_is_dropped() {
-        let shared = || {
-            let (messages, turns) = (SharedMessages::new("weir"), Turns::new(Arc::default()));
-            let forms = CompressedForms::new(unlimited(), Arc::default());
-            Arc::new(Shared { messages, turns, unfinished: UnfinishedReplies::new(usize::MAX, Arc::default()), forms })
-        };
         let ended = Arc::<Slot>::default();
         ended.end(Status::unavailable("over"));
         let mut body = SessionBody::new(ended.clone(), shared(), false, Compression::Off);
@@ -409,11 +415,30 @@ pub(super) mod tests {
     }
 
     #[tokio::test]
+    async fn a_reply_that_is_being_encoded_is_sent_before_a_drain_ends_its_stream_and_not_if_the_stream_gives_way() {
+        let ends = [Status::ok(), Status::unavailable("the relay drains"), Status::exhausted("no memory")];
+        for (end, is_sent) in ends.into_iter().chain([Status::denied("not any more")]).zip([true, true, false, false]) {
+            let (slot, shared) = (Arc::<Slot>::default(), shared());
+            let mut body = SessionBody::new(slot.clone(), shared.clone(), false, Compression::Off);
+            let (tell, told) = oneshot::channel();
+            body.encoding = Some(Encoding::that_ends_by(told));
+            let mut poll = || Pin::new(&mut body).poll_frame(&mut Context::from_waker(Waker::noop()));
+            assert!(poll().is_pending());
+            slot.end(end.clone());
+            if is_sent {
+                assert!(poll().is_pending(), "{end:?}");
+                let _ = tell.send(Encoded::of(reply_of(10), Variant::Delta, None, &shared.messages));
+                let sent = poll();
+                assert!(matches!(sent, Poll::Ready(Some(Ok(frame))) if frame.is_data()), "{end:?}");
+            }
+            let Poll::Ready(Some(Ok(last))) = poll() else { panic!("it waits before {end:?}") };
+            assert_eq!(last.into_trailers().ok().unwrap()["grpc-status"], end.code.to_string());
+        }
+    }
+
+    #[tokio::test]
     async fn a_stalled_stream_pins_one_piece_whatever_is_still_to_be_said() {
-        let (messages, turns) = (SharedMessages::new("weir"), Turns::new(Arc::default()));
-        let unfinished = UnfinishedReplies::new(usize::MAX, Arc::default());
-        let forms = CompressedForms::new(unlimited(), Arc::default());
-        let shared = Arc::new(Shared { messages, turns, unfinished, forms });
+        let shared = shared();
         let outgoing = Outgoing::new(reply_of(10 << 20), Variant::Delta, &shared.messages);
         let mut body = SessionBody::new(Arc::default(), shared.clone(), false, Compression::Off);
         body.rest = Some(shared.unfinished.enter(outgoing, Arc::new(Current)));

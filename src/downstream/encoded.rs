@@ -96,6 +96,12 @@ impl Encoding {
         Self { encoded, since }
     }
 
+    /// Returns one whose reply a test encodes.
+    #[cfg(test)]
+    pub(super) fn that_ends_by(encoded: oneshot::Receiver<Encoded>) -> Box<Self> {
+        Box::new(Self { encoded, since: Moment::START })
+    }
+
     /// Waits for the encoded reply. The wait is a part of its lag. `Err`: encoding it has panicked.
     pub(super) fn poll(
         &mut self,
