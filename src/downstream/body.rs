@@ -20,7 +20,7 @@ use super::to_come::{Come, Count, ToCome};
 use super::turns::{LARGE, Turn, Turns};
 use super::unfinished_replies::{NextPiece, Unfinished, UnfinishedReplies};
 use crate::compression::Compression;
-use crate::relay::{Blocker, Unmade, reply_is_late, reply_waits, tap_end};
+use crate::relay::{Blocker, Unmade, reply_is_late, reply_waits, tap_end, tap_reply};
 
 pub(super) struct SessionBody {
     slot: Arc<Slot>,
@@ -101,10 +101,11 @@ impl SessionBody {
         }
     }
 
-    /// Counts a reply and returns its first piece.
+    /// Counts a reply, reports it to those who tap its session, and returns its first piece.
     fn begin(&mut self, mut outgoing: Outgoing, count: Option<Count>) -> NextPiece {
-        if let (Some(Count { place, lag }), Some(handle)) = (count, self.slot.handle()) {
+        if let (Some(Count { place, lag, tapped }), Some(handle)) = (count, self.slot.handle()) {
             handle.deliveries().sent(place, outgoing.bytes(), lag);
+            tapped.into_iter().for_each(|glance| tap_reply(handle, glance));
         }
         let first = NextPiece::of(&mut outgoing, self.now());
         if let (false, Some(handle)) = (first.is_last, self.slot.handle()) {
@@ -324,21 +325,26 @@ impl Drop for SessionBody {
 
 #[cfg(test)]
 pub(super) mod tests {
+    use std::net::Ipv4Addr;
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::task::{Wake, Waker};
 
     use bytes::Buf as _;
 
     use futures_util::FutureExt;
+    use prost::Message as _;
     use tokio::sync::oneshot;
-    use weir_core::proto::{Any, discovery};
+    use weir_core::proto::node::Node;
+    use weir_core::proto::{Any, Request, discovery};
     use weir_core::protocol::session::Reply;
-    use weir_core::xds::{BodyStore, Resource, Type, TypeTable};
+    use weir_core::xds::{BodyStore, Peer, Resource, Type, TypeTable};
 
     use super::*;
     use crate::downstream::encode::PIECE;
     use crate::downstream::unfinished_replies::CurrentResources;
     use crate::memory::{Budget, Memory};
+    use crate::relay::taps::TapWhat;
+    use crate::relay::{ClientInfo, open_session, questions, views_to};
 
     /// Counts how often its waker is called.
     #[derive(Default)]
@@ -434,6 +440,35 @@ pub(super) mod tests {
             let Poll::Ready(Some(Ok(last))) = poll() else { panic!("it waits before {end:?}") };
             assert_eq!(last.into_trailers().ok().unwrap()["grpc-status"], end.code.to_string());
         }
+    }
+
+    /// Its stream may end before that.
+    #[tokio::test]
+    async fn a_tap_shows_a_reply_when_its_connection_is_given_it_and_not_when_it_is_encoded() {
+        let views = views_to("http://server");
+        let (tap, _) = questions::tap(&views, "tapped", false).await.expect("there is room");
+        let node = Node { id: "tapped".into(), cluster: "web".into(), ..Default::default() };
+        let node = Some(node.encode_to_vec().into());
+        let first = Request::Delta(discovery::DeltaDiscoveryRequest { node, ..Default::default() });
+        let client = ClientInfo {
+            variant: Variant::Delta,
+            only: None,
+            is_stream: true,
+            peer: Arc::new(Peer::at((Ipv4Addr::LOCALHOST, 1).into())),
+            headers: Default::default(),
+            quota: Arc::default(),
+        };
+        let handle = open_session(&views, &first, client).await.unwrap();
+        let shown = || tap.next().now_or_never().and_then(|taken| taken.event).map(|event| event.what);
+        assert!(matches!(shown(), Some(TapWhat::Opened(_))));
+        let (slot, shared) = (Arc::<Slot>::default(), shared());
+        slot.attach(handle.clone());
+        let mut body = SessionBody::new(slot, shared.clone(), false, Compression::Off);
+        let Encoded { outgoing, count } = Encoded::of(reply_of(10), Variant::Delta, Some(&handle), &shared.messages);
+        assert!(shown().is_none(), "it waits");
+        let bytes = outgoing.bytes();
+        let _first = body.begin(outgoing, count);
+        assert!(matches!(shown(), Some(TapWhat::Reply(glance)) if glance.bytes == bytes));
     }
 
     #[tokio::test]

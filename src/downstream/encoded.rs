@@ -1,4 +1,4 @@
-//! A reply that is encoded, with what is counted of it. Encoding a reply visits each of its entries once, for the length of the whole. Other threads
+//! A reply that is encoded, with what is counted and shown of it once it is sent. Encoding a reply visits each of its entries once, for the length of the whole. Other threads
 //! encode replies with many entries that a shard would send, unless another client is sent the same.
 
 use std::future::Future;
@@ -14,7 +14,7 @@ use super::encode::{Outgoing, SharedMessages};
 use super::slot::Status;
 use super::to_come::Count;
 use crate::relay::heavy::{HeavyKind, ThreadApart};
-use crate::relay::{Blocker, SessionHandle, glance_at_reply, reply_is_late, reply_waits, tap_reply};
+use crate::relay::{Blocker, SessionHandle, glance_at_reply, reply_is_late, reply_waits};
 use crate::shared_runtime::{self, OwnRuntime};
 
 pub(super) struct Encoded {
@@ -31,7 +31,7 @@ pub(super) struct Encoding {
 }
 
 impl Encoded {
-    /// Encodes a reply, and reports it to those who tap its session.
+    /// Encodes a reply.
     pub(super) fn of(
         reply: Reply,
         variant: Variant,
@@ -39,12 +39,10 @@ impl Encoded {
         messages: &Arc<SharedMessages>,
     ) -> Self {
         let (kind, lag) = (reply.kind.clone(), reply.lag);
-        let count = handle.map(|to| Count { place: to.deliveries().place(&kind), lag });
-        let tapped = handle.and_then(|to| Some((to, glance_at_reply(to, &reply, variant)?)));
+        let mut tapped = handle.and_then(|to| glance_at_reply(to, &reply, variant));
         let outgoing = Outgoing::new(reply, variant, messages);
-        if let Some((to, glance)) = tapped {
-            tap_reply(to, glance, outgoing.bytes());
-        }
+        tapped.iter_mut().for_each(|glance| glance.bytes = outgoing.bytes());
+        let count = handle.map(|to| Count { place: to.deliveries().place(&kind), lag, tapped });
         Self { outgoing, count }
     }
 }
