@@ -20,7 +20,7 @@ use super::to_come::{Come, Count, ToCome};
 use super::turns::{LARGE, Turn, Turns};
 use super::unfinished_replies::{NextPiece, Unfinished, UnfinishedReplies};
 use crate::compression::Compression;
-use crate::relay::{Blocker, Unmade, reply_is_late, reply_waits, tap_end};
+use crate::relay::{Blocker, Unmade, reply_is_late, reply_waits, tap_end, tap_reply};
 
 pub(super) struct SessionBody {
     slot: Arc<Slot>,
@@ -101,10 +101,11 @@ impl SessionBody {
         }
     }
 
-    /// Counts a reply and returns its first piece.
+    /// Counts a reply, reports it to those who tap its session, and returns its first piece.
     fn begin(&mut self, mut outgoing: Outgoing, count: Option<Count>) -> NextPiece {
-        if let (Some(Count { place, lag }), Some(handle)) = (count, self.slot.handle()) {
+        if let (Some(Count { place, lag, tapped }), Some(handle)) = (count, self.slot.handle()) {
             handle.deliveries().sent(place, outgoing.bytes(), lag);
+            tapped.into_iter().for_each(|glance| tap_reply(handle, glance));
         }
         let first = NextPiece::of(&mut outgoing, self.now());
         if let (false, Some(handle)) = (first.is_last, self.slot.handle()) {
@@ -114,7 +115,7 @@ impl SessionBody {
     }
 
     /// Encodes a reply, or lets another thread do so. Returns its first piece if that is sent now.
-    fn deliver(&mut self, reply: Reply, variant: Variant, cx: &mut Context<'_>) -> Poll<NextPiece> {
+    fn deliver(&mut self, reply: Reply, variant: Variant, cx: &mut Context<'_>) -> Poll<Result<NextPiece, Status>> {
         match encode(reply, variant, self.slot.handle(), &self.shared.messages) {
             Ok(encoded) => self.send(encoded, cx),
             Err(encoding) => {
@@ -124,19 +125,27 @@ impl SessionBody {
         }
     }
 
-    /// Waits for a reply that another thread encodes.
-    fn poll_encoding(&mut self, cx: &mut Context<'_>) -> Poll<NextPiece> {
+    /// Waits for a reply that another thread encodes, unless the stream has to end without it.
+    fn poll_encoding(&mut self, cx: &mut Context<'_>) -> Poll<Result<NextPiece, Status>> {
+        if let Some(status) = self.slot.ended().filter(|status| !status.is_after_last_reply()) {
+            self.encoding = None;
+            return Poll::Ready(Err(status));
+        }
         let Some(encoding) = &mut self.encoding else { return Poll::Pending };
-        let encoded = ready!(encoding.poll(cx));
+        let encoded = ready!(encoding.poll(self.slot.handle().map(|handle| &**handle), cx));
         self.encoding = None;
-        self.send(encoded, cx)
+        match encoded {
+            Ok(encoded) => self.send(encoded, cx),
+            Err(status) => Poll::Ready(Err(status)),
+        }
     }
 
     /// Prepares to send an encoded reply, and returns its first piece unless its compressed form is still to come.
-    fn send(&mut self, Encoded { outgoing, count }: Encoded, cx: &mut Context<'_>) -> Poll<NextPiece> {
-        let Some(taker) = self.taker() else { return Poll::Ready(self.begin(outgoing, count)) };
+    fn send(&mut self, encoded: Encoded, cx: &mut Context<'_>) -> Poll<Result<NextPiece, Status>> {
+        let Encoded { outgoing, count } = encoded;
+        let Some(taker) = self.taker() else { return Poll::Ready(Ok(self.begin(outgoing, count))) };
         match self.shared.forms.compress(outgoing, taker) {
-            Ok(outgoing) => Poll::Ready(self.begin(outgoing, count)),
+            Ok(outgoing) => Poll::Ready(Ok(self.begin(outgoing, count))),
             Err(form) => {
                 self.turn = None; // nothing is sent while the form is made
                 self.slot.handle().iter().for_each(|handle| reply_waits(handle, Blocker::Form));
@@ -147,7 +156,7 @@ impl SessionBody {
     }
 
     /// Waits for a reply that is to be encoded, or for its compressed form, and returns its first piece.
-    fn poll_to_come(&mut self, cx: &mut Context<'_>) -> Poll<NextPiece> {
+    fn poll_to_come(&mut self, cx: &mut Context<'_>) -> Poll<Result<NextPiece, Status>> {
         let (now, has_ended) = (self.now(), self.slot.ended().is_some());
         let Some(to_come) = &mut self.to_come else { return self.poll_encoding(cx) };
         let (shared, handle) = (&self.shared, self.slot.handle());
@@ -157,7 +166,7 @@ impl SessionBody {
         count.iter_mut().for_each(|count| count.add(waited));
         handle.iter().for_each(|handle| reply_is_late(handle, waited));
         (self.turn, self.to_come) = (turn, None);
-        Poll::Ready(self.begin(outgoing, count))
+        Poll::Ready(Ok(self.begin(outgoing, count)))
     }
 
     /// Returns the client as a taker of compressed replies; `None` if it does not accept them.
@@ -187,10 +196,10 @@ impl SessionBody {
     fn poll_session(&mut self, cx: &mut Context<'_>) -> Poll<Result<NextPiece, Status>> {
         self.slot.wait(cx.waker());
         if self.to_come.is_some() || self.encoding.is_some() {
-            return self.poll_to_come(cx).map(Ok);
+            return self.poll_to_come(cx);
         }
         if let Some(reply) = self.slot.take_answer() {
-            return self.deliver(reply, Variant::Sotw, cx).map(Ok);
+            return self.deliver(reply, Variant::Sotw, cx);
         }
         if let Some(status) = self.slot.ended() {
             return Poll::Ready(Err(status));
@@ -235,12 +244,12 @@ impl SessionBody {
             match step {
                 NextStep::Encoded(encoded) => {
                     self.slot.signal();
-                    return self.send(*encoded, cx).map(Ok);
+                    return self.send(*encoded, cx);
                 }
                 NextStep::Made(Step::Reply(reply)) => {
                     self.slot.signal();
                     let variant = handle.client().variant;
-                    return self.deliver(*reply, variant, cx).map(Ok);
+                    return self.deliver(*reply, variant, cx);
                 }
                 NextStep::Made(Step::End(end)) => return Poll::Ready(Err(end.into())),
                 NextStep::Made(Step::Idle(None)) => {
@@ -316,20 +325,26 @@ impl Drop for SessionBody {
 
 #[cfg(test)]
 pub(super) mod tests {
+    use std::net::Ipv4Addr;
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::task::{Wake, Waker};
 
     use bytes::Buf as _;
 
     use futures_util::FutureExt;
-    use weir_core::proto::{Any, discovery};
+    use prost::Message as _;
+    use tokio::sync::oneshot;
+    use weir_core::proto::node::Node;
+    use weir_core::proto::{Any, Request, discovery};
     use weir_core::protocol::session::Reply;
-    use weir_core::xds::{BodyStore, Resource, Type, TypeTable};
+    use weir_core::xds::{BodyStore, Peer, Resource, Type, TypeTable};
 
     use super::*;
     use crate::downstream::encode::PIECE;
     use crate::downstream::unfinished_replies::CurrentResources;
     use crate::memory::{Budget, Memory};
+    use crate::relay::taps::TapWhat;
+    use crate::relay::{ClientInfo, open_session, questions, views_to};
 
     /// Counts how often its waker is called.
     #[derive(Default)]
@@ -343,6 +358,12 @@ pub(super) mod tests {
 
     fn unlimited() -> Arc<Memory> {
         Memory::new(Budget::unlimited(), Arc::default(), Arc::default())
+    }
+
+    fn shared() -> Arc<Shared> {
+        let (messages, turns) = (SharedMessages::new("weir"), Turns::new(Arc::default()));
+        let forms = CompressedForms::new(unlimited(), Arc::default());
+        Arc::new(Shared { messages, turns, unfinished: UnfinishedReplies::new(usize::MAX, Arc::default()), forms })
     }
 
     fn reply_of(bytes: usize) -> Reply {
@@ -386,11 +407,6 @@ pub(super) mod tests {
 
     #[tokio::test]
     async fn the_reader_of_a_stream_stops_when_its_body_has_ended_or_is_dropped() {
-        let shared = || {
-            let (messages, turns) = (SharedMessages::new("weir"), Turns::new(Arc::default()));
-            let forms = CompressedForms::new(unlimited(), Arc::default());
-            Arc::new(Shared { messages, turns, unfinished: UnfinishedReplies::new(usize::MAX, Arc::default()), forms })
-        };
         let ended = Arc::<Slot>::default();
         ended.end(Status::unavailable("over"));
         let mut body = SessionBody::new(ended.clone(), shared(), false, Compression::Off);
@@ -405,11 +421,59 @@ pub(super) mod tests {
     }
 
     #[tokio::test]
+    async fn a_reply_that_is_being_encoded_is_sent_before_a_drain_ends_its_stream_and_not_if_the_stream_gives_way() {
+        let ends = [Status::ok(), Status::unavailable("the relay drains"), Status::exhausted("no memory")];
+        for (end, is_sent) in ends.into_iter().chain([Status::denied("not any more")]).zip([true, true, false, false]) {
+            let (slot, shared) = (Arc::<Slot>::default(), shared());
+            let mut body = SessionBody::new(slot.clone(), shared.clone(), false, Compression::Off);
+            let (tell, told) = oneshot::channel();
+            body.encoding = Some(Encoding::that_ends_by(told));
+            let mut poll = || Pin::new(&mut body).poll_frame(&mut Context::from_waker(Waker::noop()));
+            assert!(poll().is_pending());
+            slot.end(end.clone());
+            if is_sent {
+                assert!(poll().is_pending(), "{end:?}");
+                let _ = tell.send(Encoded::of(reply_of(10), Variant::Delta, None, &shared.messages));
+                let sent = poll();
+                assert!(matches!(sent, Poll::Ready(Some(Ok(frame))) if frame.is_data()), "{end:?}");
+            }
+            let Poll::Ready(Some(Ok(last))) = poll() else { panic!("it waits before {end:?}") };
+            assert_eq!(last.into_trailers().ok().unwrap()["grpc-status"], end.code.to_string());
+        }
+    }
+
+    /// Its stream may end before that.
+    #[tokio::test]
+    async fn a_tap_shows_a_reply_when_its_connection_is_given_it_and_not_when_it_is_encoded() {
+        let views = views_to("http://server");
+        let (tap, _) = questions::tap(&views, "tapped", false).await.expect("there is room");
+        let node = Node { id: "tapped".into(), cluster: "web".into(), ..Default::default() };
+        let node = Some(node.encode_to_vec().into());
+        let first = Request::Delta(discovery::DeltaDiscoveryRequest { node, ..Default::default() });
+        let client = ClientInfo {
+            variant: Variant::Delta,
+            only: None,
+            is_stream: true,
+            peer: Arc::new(Peer::at((Ipv4Addr::LOCALHOST, 1).into())),
+            headers: Default::default(),
+            quota: Arc::default(),
+        };
+        let handle = open_session(&views, &first, client).await.unwrap();
+        let shown = || tap.next().now_or_never().and_then(|taken| taken.event).map(|event| event.what);
+        assert!(matches!(shown(), Some(TapWhat::Opened(_))));
+        let (slot, shared) = (Arc::<Slot>::default(), shared());
+        slot.attach(handle.clone());
+        let mut body = SessionBody::new(slot, shared.clone(), false, Compression::Off);
+        let Encoded { outgoing, count } = Encoded::of(reply_of(10), Variant::Delta, Some(&handle), &shared.messages);
+        assert!(shown().is_none(), "it waits");
+        let bytes = outgoing.bytes();
+        let _first = body.begin(outgoing, count);
+        assert!(matches!(shown(), Some(TapWhat::Reply(glance)) if glance.bytes == bytes));
+    }
+
+    #[tokio::test]
     async fn a_stalled_stream_pins_one_piece_whatever_is_still_to_be_said() {
-        let (messages, turns) = (SharedMessages::new("weir"), Turns::new(Arc::default()));
-        let unfinished = UnfinishedReplies::new(usize::MAX, Arc::default());
-        let forms = CompressedForms::new(unlimited(), Arc::default());
-        let shared = Arc::new(Shared { messages, turns, unfinished, forms });
+        let shared = shared();
         let outgoing = Outgoing::new(reply_of(10 << 20), Variant::Delta, &shared.messages);
         let mut body = SessionBody::new(Arc::default(), shared.clone(), false, Compression::Off);
         body.rest = Some(shared.unfinished.enter(outgoing, Arc::new(Current)));

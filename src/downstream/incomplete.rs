@@ -63,6 +63,8 @@ pub(super) struct Pause<'a>(&'a Inbound, PausedStream);
 #[derive(Debug, Clone, Copy)]
 struct Window {
     since: Instant,
+    /// For how long streams of the connection had been paused before.
+    paused: Duration,
     bytes: usize,
 }
 
@@ -92,6 +94,8 @@ struct Entry {
 const SHARE: usize = 128 << 20;
 /// The time in which a request has to receive what the minimum rate requires.
 const WINDOW: Duration = Duration::from_secs(30);
+/// A window that pauses have made longer is looked at again after one of so many parts of its length, or later.
+const LOOKS: u32 = 30;
 
 impl IncompleteRequests {
     pub(super) fn new(limit: usize, bytes_per_second: usize, counters: Arc<LimitCounters>) -> Arc<Self> {
@@ -165,7 +169,7 @@ impl Inbound {
     pub(super) fn begin(self: &Arc<Self>) -> Incomplete {
         let ended = Arc::new(Notify::new());
         let key = self.requests.ledger().begin(self.number, ended.clone());
-        Incomplete { inbound: self.clone(), key, bytes: 0, ended, window: Window { since: Instant::now(), bytes: 0 } }
+        Incomplete { inbound: self.clone(), key, bytes: 0, ended, window: self.window(0) }
     }
 
     /// Records that a stream is not read for a while. Data of the connection's other streams may have to wait, since they share a window.
@@ -182,8 +186,9 @@ impl Inbound {
         &self.requests
     }
 
-    fn has_paused_since(&self, moment: Instant) -> bool {
-        self.ahead.has_paused_since(moment)
+    /// Begins a window of a request of which so many bytes have arrived.
+    fn window(&self, bytes: usize) -> Window {
+        Window { since: Instant::now(), paused: self.ahead.paused_for(), bytes }
     }
 }
 
@@ -211,17 +216,18 @@ impl Incomplete {
     pub(super) async fn more<T>(&mut self, next: impl Future<Output = T>) -> Result<T, Status> {
         let mut next = pin!(next);
         loop {
-            let end = self.window.since + self.inbound.requests.window;
-            if Instant::now() >= end {
+            let left = self.window_left();
+            if left.is_zero() {
                 self.close_window()?;
                 continue;
             }
+            let again = left.max(self.inbound.requests.window / LOOKS);
             let ended = self.ended.clone();
             tokio::select! {
                 biased;
                 more = &mut next => return Ok(more),
                 () = ended.notified() => return Err(self.inbound.requests.too_many()),
-                () = tokio::time::sleep_until(end) => {}
+                () = tokio::time::sleep(again) => {}
             }
         }
     }
@@ -251,15 +257,22 @@ impl Incomplete {
         self.during(turn).await
     }
 
-    /// Paused time is not judged: while the relay does not read the connection, the client may be unable to send.
+    /// Returns how much of its window is left. Paused time is not judged: while the relay does not read the connection, the client may be unable to
+    /// send.
+    fn window_left(&self) -> Duration {
+        let paused = self.inbound.ahead.paused_for().saturating_sub(self.window.paused);
+        let judged = self.window.since.elapsed().saturating_sub(paused);
+        self.inbound.requests.window.saturating_sub(judged)
+    }
+
     fn close_window(&mut self) -> Result<(), Status> {
         let requests = &self.inbound.requests;
         let least = requests.bytes_per_second as u128 * requests.window.as_millis() / 1000;
         let came = self.bytes.saturating_sub(self.window.bytes);
-        if (came as u128) < least && !self.inbound.has_paused_since(self.window.since) {
+        if (came as u128) < least {
             return Err(requests.too_slow());
         }
-        self.window = Window { since: Instant::now(), bytes: self.bytes };
+        self.window = self.inbound.window(self.bytes);
         Ok(())
     }
 }
@@ -374,7 +387,7 @@ mod tests {
         assert!(!has_ended(&mut old).await);
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn a_request_that_comes_too_slowly_ends_and_the_clock_stops_while_nothing_is_read() {
         let all = requests(1 << 20);
         let inbound = all.connection();
@@ -392,6 +405,27 @@ mod tests {
         assert_eq!(count(&all, Limit::RequestRate), 1);
     }
 
+    /// Otherwise a moment in each window would excuse a request whose end never comes.
+    #[tokio::test(start_paused = true)]
+    async fn a_pause_excuses_a_slow_request_for_as_long_as_it_lasts() {
+        let inbound = requests(1 << 20).connection();
+        let (mut request, begun) = (inbound.begin(), Instant::now());
+        let a_third_is_paused = async {
+            for _ in 0..100 {
+                let pause = inbound.pause();
+                tokio::time::sleep(SHORT / 10).await;
+                drop(pause);
+                tokio::time::sleep(SHORT / 5).await;
+            }
+        };
+        tokio::select! {
+            more = request.more(std::future::pending::<()>()) => assert!(more.is_err()),
+            () = a_third_is_paused => panic!("it is read without end"),
+        }
+        let lasted = begun.elapsed();
+        assert!((SHORT * 4 / 3..SHORT * 2).contains(&lasted), "{lasted:?}");
+    }
+
     #[tokio::test(start_paused = true)]
     async fn a_request_that_comes_as_fast_as_it_has_to_is_read_however_long_it_takes() {
         let inbound = requests(1 << 20).connection();
@@ -403,18 +437,17 @@ mod tests {
     }
 
     /// Otherwise an occasional large request would protect the slow requests of its connection.
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn a_turn_that_comes_at_once_stops_no_clock() {
         let all = IncompleteRequests::with_turns(1 << 20, 1);
         let (one, other) = (all.connection(), all.connection());
-        let begun = Instant::now();
         let mut first = one.begin();
         let turn = first.turn().await.unwrap();
-        assert!(!one.has_paused_since(begun));
         let mut second = other.begin();
         let mut waiting = Box::pin(second.turn());
         assert!(poll_immediate(waiting.as_mut()).await.is_none());
-        assert!(other.has_paused_since(begun) && !one.has_paused_since(begun));
+        tokio::time::advance(SHORT).await;
+        assert_eq!([one, other].map(|inbound| inbound.ahead.paused_for()), [Duration::ZERO, SHORT]);
         drop(turn);
         assert!(waiting.await.is_ok());
     }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
 
 use tokio::time::Instant;
 
@@ -28,8 +29,10 @@ struct Book {
     /// Bytes that no longer count, since the streams to which they may belong are read again. Those streams have not taken them yet.
     left: usize,
     number: u64,
-    /// When a stream was last read again.
-    resumed: Option<Instant>,
+    /// For how long some stream was paused, up to when all were last read again.
+    paused_for: Duration,
+    /// Since when some stream is paused.
+    paused_since: Option<Instant>,
 }
 
 impl SentAhead {
@@ -38,10 +41,10 @@ impl SentAhead {
         let _ = self.charge.set(charge); // once for each connection
     }
 
-    /// Whether a stream is paused, or was at any time since this moment.
-    pub(super) fn has_paused_since(&self, moment: Instant) -> bool {
+    /// Returns for how long in all some stream was paused.
+    pub(super) fn paused_for(&self) -> Duration {
         let book = self.book();
-        !book.paused.is_empty() || book.resumed.is_some_and(|resumed| resumed >= moment)
+        book.paused_for + book.paused_since.map_or(Duration::ZERO, |since| since.elapsed())
     }
 
     /// Records that a stream is not read until [`Self::resume`].
@@ -51,10 +54,7 @@ impl SentAhead {
 
     /// Records that a stream is read again. What arrived before the earliest remaining pause no longer counts.
     pub(super) fn resume(&self, stream: PausedStream) {
-        self.change(|book| {
-            book.resume(stream);
-            book.resumed = Some(Instant::now());
-        });
+        self.change(|book| book.resume(stream));
     }
 
     /// Records bytes from the client. Nothing is counted while all streams are read.
@@ -95,6 +95,7 @@ impl Book {
         let stream = PausedStream(self.number);
         self.number += 1;
         self.paused.insert(stream, self.came);
+        self.paused_since.get_or_insert_with(Instant::now);
         stream
     }
 
@@ -105,6 +106,7 @@ impl Book {
         self.left = (self.left + unread - self.unread()).min(WINDOW as usize);
         if self.paused.is_empty() {
             (self.came, self.left) = (0, 0);
+            self.paused_for += self.paused_since.take().map_or(Duration::ZERO, |since| since.elapsed());
         }
     }
 
@@ -224,6 +226,25 @@ mod tests {
         ahead.note_came(1 << 20);
         ahead.note_taken(1 << 20);
         assert_eq!(charged(), 0, "nothing is left of streams before");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn time_in_which_several_streams_are_paused_counts_once() {
+        const SECOND: Duration = Duration::from_secs(1);
+        let (ahead, second) = (SentAhead::default(), || tokio::time::advance(SECOND));
+        let first = ahead.pause();
+        second().await;
+        let other = ahead.pause();
+        second().await;
+        ahead.resume(first);
+        second().await;
+        assert_eq!(ahead.paused_for(), 3 * SECOND, "one is still paused");
+        ahead.resume(other);
+        second().await;
+        assert_eq!(ahead.paused_for(), 3 * SECOND);
+        ahead.pause();
+        second().await;
+        assert_eq!(ahead.paused_for(), 4 * SECOND);
     }
 
     #[test]

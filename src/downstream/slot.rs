@@ -152,6 +152,12 @@ impl Status {
         Self { code: code::UNAUTHENTICATED, message: message.into() }
     }
 
+    /// Whether the client is sent a reply first that is made already: it goes elsewhere, or has half-closed. Otherwise the stream gives way to others,
+    /// or its client may have nothing more.
+    pub(super) fn is_after_last_reply(&self) -> bool {
+        matches!(self.code, code::OK | code::UNAVAILABLE)
+    }
+
     /// Returns the status that a control plane sent. A code that is not an error becomes UNKNOWN.
     fn of_server(server: i32, message: String) -> Self {
         let code = if (1..=16).contains(&server) { server } else { code::UNKNOWN };

@@ -9,12 +9,14 @@ use weir_core::protocol::session::{Estimate, ReplyLag};
 
 use super::encode::{CompressedForms, FormToCome, Outgoing};
 use super::turns::{LARGE, Turn, Turns};
+use crate::relay::taps::ReplyGlance;
 use crate::relay::{Blocker, SessionHandle, TypePlace, reply_waits};
 
-/// What is counted for a reply once its form is decided.
+/// What is counted for a reply, and shown of it to those who tap its session, once its form is decided.
 pub(super) struct Count {
     pub(super) place: TypePlace,
     pub(super) lag: ReplyLag,
+    pub(super) tapped: Option<Box<ReplyGlance>>,
 }
 
 pub(super) struct ToCome {

@@ -169,7 +169,7 @@ const HUGE: usize = 16 << 10;
 
 /// Takes all threads of the process, once other tests have none.
 #[cfg(test)]
-pub(super) async fn all_threads(kind: HeavyKind, names: usize) -> SemaphorePermit<'static> {
+pub(crate) async fn all_threads(kind: HeavyKind, names: usize) -> SemaphorePermit<'static> {
     let all = u32::try_from(threads_apart()).expect("a few");
     threads(kind, names).acquire_many(all).await.expect("never closed")
 }

@@ -100,6 +100,9 @@ impl<T> ReportReceiver<T> {
     }
 
     /// Returns until when all that was reported has been read: until now, or until the oldest unread report was made. It never goes back.
+    ///
+    /// What has arrived behind a report that waits for room is not known here, until its link takes it from the stream. No silence is evidence before
+    /// the answer to a call, which a link reports after all that arrived before it.
     pub(super) fn read_until(&self) -> Instant {
         let times = self.unread.lock();
         times.by_number.first_key_value().map_or_else(Instant::now, |(_, at)| *at)

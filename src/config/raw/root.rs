@@ -52,7 +52,7 @@ section! {
         shards: Option<Located<Count>>, applies(Restart), absent("one for each processor, at most 256"), example("4");
         /// If no worker thread gets on for this long, or one of `shards` does not, /healthz fails, and systemd gets no more `WATCHDOG=1`. 0s: never.
         ///
-        /// The thread of load reports counts as one of `shards`. See [watchdog](operations.md#watchdog).
+        /// For one of `shards` it is at least 1 s. The thread of load reports counts as one of them. See [watchdog](operations.md#watchdog).
         watchdog: Setting<Interval> = seconds(30), applies(Restart);
         /// The relay is ready this long after its start, even if it could not serve a new client. Without it, the relay waits for as long as it takes.
         ///

@@ -269,8 +269,9 @@ impl RestService {
                 };
                 let sent = gzip.as_ref().map_or(plain.len(), Bytes::len);
                 deliveries.sent(place, sent, lag);
-                if let Some(glance) = tapped {
-                    tap_reply(&handle, glance, sent);
+                if let Some(mut glance) = tapped {
+                    glance.bytes = sent;
+                    tap_reply(&handle, glance);
                 }
                 return Ok(gzip.map_or(Answer::Content(plain), Answer::Gzip));
             }

@@ -11,6 +11,8 @@ use weir_core::protocol::view::LeaseAccess as _;
 
 use super::SessionHandle;
 use super::locked::NotLocked;
+use super::transit::Blocker;
+use super::waiting::reply_waits;
 use crate::relay::heavy::{HEAVY, HeavyKind, ThreadApart, beside_others};
 use crate::shared_runtime;
 
@@ -95,7 +97,16 @@ pub(crate) async fn step_apart<T: Send + 'static>(
     let step = move |handle: &SessionHandle| {
         begins();
         handle.waker.register(&waker); // what came before is in the snapshot or the inbox, which the step reads
-        then(handle, handle.step_below(limit, usize::MAX))
+        let step = handle.step_below(limit, usize::MAX);
+        let is_reply = matches!(step, Ok(Step::Reply(_)));
+        if is_reply {
+            reply_waits(handle, Blocker::Turn); // its client has nothing of it to read yet
+        }
+        let made = then(handle, step);
+        if is_reply {
+            reply_waits(handle, Blocker::Unread);
+        }
+        made
     };
     let (mut tell, told) = oneshot::channel();
     let making = async move {

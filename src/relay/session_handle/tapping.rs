@@ -49,15 +49,15 @@ pub(crate) fn tap_request(handle: &SessionHandle, request: &Request, stated: usi
     tell(handle, TapWhat::Request(Box::new(glance)));
 }
 
-/// Summarizes a reply before it is encoded, if the session is tapped.
+/// Summarizes a reply before it is encoded, if the session is tapped. Its bytes are not known yet.
 pub(crate) fn glance_at_reply(handle: &SessionHandle, reply: &Reply, variant: Variant) -> Option<Box<ReplyGlance>> {
     let whole = is_tapped(handle).then(|| tapped(handle)).flatten()?;
     Some(Box::new(ReplyGlance::of(reply, variant, whole)))
 }
 
-/// Reports a reply of so many bytes.
-pub(crate) fn tap_reply(handle: &SessionHandle, glance: Box<ReplyGlance>, bytes: usize) {
-    tell(handle, TapWhat::Reply(Box::new(ReplyGlance { bytes, ..*glance })));
+/// Reports a reply that is sent now.
+pub(crate) fn tap_reply(handle: &SessionHandle, glance: Box<ReplyGlance>) {
+    tell(handle, TapWhat::Reply(glance));
 }
 
 /// Reports that a poll was answered without a change.

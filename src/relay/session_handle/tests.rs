@@ -86,8 +86,8 @@ impl Bench {
         self.woken.0.load(Ordering::Relaxed)
     }
 
-    /// Lets the client request a route that exists, and sends it. Returns the nonce.
-    fn is_sent_a_route(&self) -> u64 {
+    /// Lets the client request a route that exists.
+    fn requests_a_route(&self) {
         let table = Arc::new(TypeTable::new());
         let (kind, mut view) = (table.resolve(RDS), View::new(table, Arc::default()));
         assert_eq!(self.request(|request| request.resource_names_subscribe = vec!["a".into()]), 1);
@@ -100,6 +100,11 @@ impl Bench {
         view.publish();
         self.handle.place.published.replace(view.snapshot());
         self.handle.notify(Notice::InterestApplied);
+    }
+
+    /// Lets the client request a route that exists, and sends it. Returns the nonce.
+    fn is_sent_a_route(&self) -> u64 {
+        self.requests_a_route();
         let Step::Reply(reply) = self.handle.poll(Waker::noop()) else { panic!("no reply") };
         let deliveries = self.handle.deliveries();
         deliveries.sent(deliveries.place(&reply.kind), 10, reply.lag);
@@ -369,6 +374,20 @@ async fn a_large_reply_with_many_names_waits_for_its_turn_before_it_is_made() {
     assert!(matches!(below.await, Some(Err(Unmade::Large(_)))), "nor is it made apart");
     assert!(matches!(polled(&bench), Err(Unmade::ManyNames(HEAVY))));
     assert!(matches!(step(&bench, Waker::noop()).await, Ok(Step::Reply(_))));
+}
+
+#[tokio::test]
+async fn a_client_reads_nothing_of_a_reply_only_from_when_another_thread_has_encoded_it() {
+    let bench = Bench::new(9);
+    bench.requests_a_route();
+    let seen = |handle: &SessionHandle| handle.obstruction().map(|(what, _)| what);
+    let encode = move |handle: &SessionHandle, step: Result<Step, Unmade>| match step {
+        Ok(Step::Reply(_)) => seen(handle),
+        _ => None,
+    };
+    let (handle, waker) = (bench.handle.clone(), Waker::noop().clone());
+    assert_eq!(step_apart(handle, HEAVY, usize::MAX, waker, || {}, encode).await, Some(Some(Blocker::Turn)));
+    assert_eq!(seen(&bench.handle), Some(Blocker::Unread));
 }
 
 #[tokio::test]

@@ -169,6 +169,22 @@ async fn up_36_any_status_of_the_server_is_an_answer_to_the_call() {
     }
 }
 
+/// A link takes the next message from its stream once there is room for the report of the one before, so nothing else shows that it has come.
+#[tokio::test]
+async fn up_36_what_has_come_behind_a_report_that_waits_for_room_is_reported_before_the_answer_to_a_call() {
+    const MESSAGES: usize = 20;
+    let mut server = Plane::answering(Answers::Status(12)).await;
+    let (mut view, stream) = View::up(&connector(server.address, PATIENT), &mut server).await;
+    (0..MESSAGES).for_each(|number| stream.send(response(&number.to_string())));
+    view.life.notify_one();
+    until("it is asked", async || server.calls() == 1).await;
+    tokio::time::sleep(MOMENT).await; // the answer comes
+    for _ in 0..MESSAGES {
+        view.answered().await;
+    }
+    view.is_alive().await;
+}
+
 #[tokio::test]
 async fn up_36_the_health_service_is_called_where_that_is_wished_and_any_status_of_it_is_an_answer() {
     for status in [0, 5, 12] {

@@ -301,16 +301,17 @@ impl ReceivedResponse {
         all: impl Iterator<Item = &'h Arc<Resource>>,
     ) -> usize {
         let size = |resource: &Arc<Resource>| resource.body.bytes().len();
-        let changed = self.resources.good.values().filter_map(|now| {
+        let removed: BTreeSet<Name> = self.removed_names().map(Name::canonical).collect();
+        let is_sent =
+            |name: &Name| self.resources.good.get(name).is_some() || self.resources.rejected.contains_key(name);
+        // What is cached of a name that is both sent and removed stays: neither is trusted.
+        let changed = self.resources.good.values().filter(|now| !removed.contains(&now.name)).filter_map(|now| {
             let before = held(&now.name)?;
             (!Arc::ptr_eq(&before.body, &now.body)).then(|| size(before))
         });
-        let is_sent =
-            |name: &Name| self.resources.good.get(name).is_some() || self.resources.rejected.contains_key(name);
         let all = self.is_set().then_some(all).into_iter().flatten();
         let left_out = all.filter(|resource| !is_sent(&resource.name)).map(|resource| size(resource) + each);
-        let removed: BTreeSet<Name> = self.removed_names().map(Name::canonical).collect();
-        let removed = removed.iter().filter_map(&held).map(|of| size(of) + each);
+        let removed = removed.iter().filter(|name| !is_sent(name)).filter_map(&held).map(|of| size(of) + each);
         changed.chain(left_out).chain(removed).sum()
     }
 

@@ -59,6 +59,18 @@ fn what_is_new_and_has_no_room_is_rejected_by_name_and_what_is_there_changes_all
     assert_eq!(world.known(&["c", "d"], Class::Wildcard), "??");
 }
 
+/// Neither is trusted, so what is there stays, and leaves no room for others.
+#[test]
+fn a_name_that_is_both_sent_and_removed_makes_no_room() {
+    let mut world = World::new(&["*"]);
+    assert_eq!(world.respond_into(-100, &[resource("a")], &[]), None);
+    let changed = Wrapper { version: "2".into(), ..resource("a") };
+    // The entry of b takes ten bytes, so one byte is too many.
+    let nack = world.respond_into(-9, &[changed, resource("b")], &["a"]).unwrap();
+    assert!(nack.contains("b: no room for its 3 bytes") && nack.contains("a: both sent and removed"), "{nack}");
+    assert_eq!(world.known(&["a", "b"], Class::Wildcard), "p?");
+}
+
 #[test]
 fn as_many_as_fit_are_taken_the_first_by_name() {
     let mut world = World::new(&["*"]);
