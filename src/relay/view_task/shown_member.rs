@@ -33,11 +33,11 @@ impl ShownMember {
         &self.members
     }
 
-    /// A session has joined. One that polls comes and goes, so it is shown only if no client was before it.
+    /// A session has joined. One that polls comes and goes, so it is shown only if no client was before it, or if a server refuses the last one.
     pub(super) fn join(&mut self, session: &mut dyn Subscriber, sources: &mut Sources, now: Moment) {
         let is_first = self.members.shown().is_none();
         let Some((node, since)) = session.take_node() else { return };
-        if is_first || session.answers_replies() {
+        if self.members.needs_a_client() || session.answers_replies() {
             self.members.join(session.id(), node, since, now);
         }
         if is_first {

@@ -169,8 +169,8 @@ impl Members {
         self.pass_over(server, now);
     }
 
-    /// Records that a server has refused the shown client: another one is next. If all present clients were refused, it stays shown while a
-    /// stream is open. If the client has stated another node by now, that node was not refused.
+    /// Records that a server has refused the shown client, which may have left: another one is next. If all present clients were refused, it stays
+    /// shown while a stream is open. If the client has stated another node by now, that node was not refused.
     pub fn pass_over(&mut self, server: usize, now: Moment) {
         let was_due = self.is_due();
         let Some(shown) = &mut self.shown else { return };
@@ -178,7 +178,7 @@ impl Members {
         match shown.rank {
             Some(rank) if self.present.get(&rank).is_some_and(|member| member.node != shown.node) => shown.rank = None,
             Some(rank) => self.refused.entry(rank).or_default().add(server, self.refusals),
-            None => return,
+            None => shown.refusal.get_or_insert_default().add(server, self.refusals),
         }
         if self.is_due() && !was_due {
             self.changing_since = Some(now);
@@ -255,6 +255,12 @@ impl Members {
             Some(None) => !self.present.is_empty(),
             Some(Some(rank)) => self.refused.contains_key(&rank) && !self.are_all_refused(),
         }
+    }
+
+    /// Whether any client that comes should be shown, also one that comes and goes: there was none yet, or the last one has left, and a server
+    /// refuses it.
+    pub fn needs_a_client(&self) -> bool {
+        self.present.is_empty() && self.shown.as_ref().is_none_or(|shown| shown.refusal.is_some())
     }
 
     /// Whether the shown client has left.
