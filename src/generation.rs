@@ -88,7 +88,8 @@ impl Generation {
             let (views, descriptors) = (views.clone(), descriptors.clone());
             beside.spawn(async move { audit_views(&views, number, interval, &descriptors).await });
         }
-        let server_certificates: Arc<[_]> = config.upstream.servers.iter().flat_map(server_certificates).collect();
+        let server_certificates: Arc<[_]> =
+            sources.all.iter().flat_map(|(plan, _)| server_certificates(plan)).collect();
         Self {
             views,
             loads,
@@ -97,7 +98,10 @@ impl Generation {
             client_status,
             service: Arc::new(service),
             descriptors,
-            own_certificates: server_certificates.iter().filter_map(|of| of.own.clone()).collect(),
+            own_certificates: server_certificates
+                .iter()
+                .filter_map(|of| Some(of.own.as_ref()?.certificate.clone()))
+                .collect(),
             server_certificates,
             sources,
             trigger,
@@ -238,12 +242,13 @@ impl Sources {
         let mut sources = Self { all: Vec::new(), files: Vec::new(), parser, descriptors, dialer };
         for plan in &config.upstream.servers {
             let known = earlier.and_then(|earlier| earlier.all.iter().find(|(known, _)| known == plan));
-            let opener = match (known, plan) {
-                // Sources of files always go through `open`, which takes those that continue from `earlier`, and lists them in `files`.
-                (Some((_, opener)), SourcePlan::Ads(_) | SourcePlan::Rest(_)) => opener.clone(),
-                _ => sources.open(plan.clone(), earlier, &served),
+            let source = match (known, plan) {
+                // Sources of files always go through `open`, which takes those that continue from `earlier`, and lists them in `files`. Of an equal
+                // plan the earlier one stays: it has what the connections have read.
+                (Some(known), SourcePlan::Ads(_) | SourcePlan::Rest(_)) => known.clone(),
+                _ => (plan.clone(), sources.open(plan.clone(), earlier, &served)),
             };
-            sources.all.push((plan.clone(), opener));
+            sources.all.push(source);
         }
         sources
     }
@@ -323,13 +328,13 @@ fn server_certificates(source: &SourcePlan) -> Vec<ServerCertificates> {
     let name = format!("{scheme}://{host}{port}"); // without user and password
     let mut all = Vec::new();
     if let Some(tls) = &server.tls {
-        let own = tls.own.as_ref().map(|own| own.certificate.clone());
-        all.push(ServerCertificates { server: name.clone(), tenants: None, own, ca: tls.ca.clone() });
+        let (own, ca, known) = (tls.own.clone(), tls.ca.clone(), server.known_files.clone());
+        all.push(ServerCertificates { server: name.clone(), tenants: None, own, ca, known });
     }
     all.extend(server.tenants.iter().filter_map(|of| {
         let tenants = Some(of.tenants.iter().map(ToString::to_string).collect());
-        let own = Some(of.own.as_ref()?.certificate.clone());
-        Some(ServerCertificates { server: name.clone(), tenants, own, ca: None })
+        let own = Some(of.own.clone()?);
+        Some(ServerCertificates { server: name.clone(), tenants, own, ca: None, known: server.known_files.clone() })
     }));
     all
 }

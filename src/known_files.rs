@@ -18,10 +18,18 @@ pub(crate) struct KnownFiles(Arc<Inner>);
 
 struct Inner {
     last: Mutex<Last>,
-    /// The contents of certificates and keys when they last belonged together.
-    pairs: Mutex<BTreeMap<[PathBuf; 2], [Bytes; 2]>>,
+    /// Certificates with their keys.
+    pairs: Mutex<BTreeMap<[PathBuf; 2], Pair>>,
     hung: LogPace,
     apart: LogPace,
+}
+
+/// A certificate and its key.
+struct Pair {
+    /// What the files had when they last belonged together.
+    contents: [Bytes; 2],
+    /// The files were read again since then, and did not belong together.
+    is_kept: bool,
 }
 
 #[derive(Default)]
@@ -92,13 +100,18 @@ impl KnownFiles {
 impl KnownFiles {
     /// Records that the contents of two files belong together.
     pub(crate) fn belong_together(&self, paths: [&Path; 2], contents: [Bytes; 2]) {
-        self.pairs().insert(paths.map(Path::to_owned), contents);
+        self.pairs().insert(paths.map(Path::to_owned), Pair { contents, is_kept: false });
     }
 
     /// Returns the contents of two files when they last belonged together: one of them may have been renewed while the other is not written yet, or
     /// hangs.
     pub(crate) fn last_together(&self, paths: [&Path; 2]) -> Option<[Bytes; 2]> {
-        let contents = self.pairs().get(&paths.map(Path::to_owned)).cloned()?;
+        let contents = {
+            let mut pairs = self.pairs();
+            let pair = pairs.get_mut(&paths.map(Path::to_owned))?;
+            pair.is_kept = true;
+            pair.contents.clone()
+        };
         if self.0.apart.line(Instant::now()).is_some() {
             let [certificate, key] = paths.map(Path::display);
             tracing::warn!(%certificate, %key, "the key does not belong to the certificate; what they had before is used");
@@ -106,7 +119,14 @@ impl KnownFiles {
         Some(contents)
     }
 
-    fn pairs(&self) -> MutexGuard<'_, BTreeMap<[PathBuf; 2], [Bytes; 2]>> {
+    /// Returns what the file of a certificate had before, if that is used because its key did not belong to it when both were last read.
+    pub(crate) fn kept_certificate(&self, paths: [&Path; 2]) -> Option<Bytes> {
+        let pairs = self.pairs();
+        let kept = pairs.get(&paths.map(Path::to_owned)).filter(|pair| pair.is_kept)?;
+        Some(kept.contents[0].clone())
+    }
+
+    fn pairs(&self) -> MutexGuard<'_, BTreeMap<[PathBuf; 2], Pair>> {
         self.0.pairs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

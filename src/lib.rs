@@ -23,6 +23,7 @@ pub(crate) mod memory;
 pub mod open_files;
 pub(crate) mod plural;
 pub(crate) mod problems;
+pub(crate) mod random;
 pub mod reload;
 pub(crate) mod shared_runtime;
 pub mod telemetry;

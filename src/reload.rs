@@ -255,14 +255,14 @@ impl ReloadControl {
         Ok(tokio::task::spawn_blocking(read).await??)
     }
 
-    /// Sets up the generation of a configuration, which gets the new streams.
+    /// Sets up the generation of a configuration, which gets the new streams. Nothing changes before all that may refuse it has been asked.
     fn replace(&self, config: &Config) -> anyhow::Result<()> {
         let serving = &self.0.serving;
-        let earlier = serving.generation.get();
-        let next = Arc::new(Generation::after(config, &earlier));
-        self.0.permissions.replace(config.views.permissions.clone())?;
         let mut course = self.course();
         course.ensure_not_over()?;
+        self.0.permissions.replace(config.views.permissions.clone())?;
+        let earlier = serving.generation.get();
+        let next = Arc::new(Generation::after(config, &earlier));
         serving.replace(next.clone());
         next.take_audits();
         next.ask_sources();
@@ -393,3 +393,6 @@ async fn leave(serving: Arc<Serving>, earlier: Arc<Generation>, at_most: Duratio
 const LOOKS_EVERY: Duration = Duration::from_secs(1);
 /// How long to wait for the last bytes of streams that have ended.
 const LAST_BYTES: Duration = Duration::from_secs(5);
+
+#[cfg(test)]
+mod tests;

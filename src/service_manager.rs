@@ -1,7 +1,7 @@
 //! Messages to the service manager that has started the relay, such as systemd (`sd_notify(3)`). Without one, nothing is sent.
 
 use std::sync::mpsc::{SyncSender, sync_channel};
-use std::sync::{LazyLock, Mutex, PoisonError};
+use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use sd_notify::NotifyState;
@@ -14,38 +14,57 @@ struct Told {
     /// Addresses that another process still has.
     awaited: Vec<String>,
     of_reload: Option<String>,
+    /// The service manager has heard that the process ends. After that it hears no more of serving, and of no reload.
+    is_stopping: bool,
 }
 
-static TOLD: Mutex<Told> = Mutex::new(Told { listen: Vec::new(), awaited: Vec::new(), of_reload: None });
+static TOLD: Mutex<Told> =
+    Mutex::new(Told { listen: Vec::new(), awaited: Vec::new(), of_reload: None, is_stopping: false });
+
+impl Told {
+    fn status(&self) -> String {
+        let Self { listen, awaited, of_reload, is_stopping: _ } = self;
+        let open: Vec<_> = listen.iter().filter(|address| !awaited.contains(address)).map(String::as_str).collect();
+        let serving = of_reload.clone().unwrap_or_else(|| format!("serving {}", open.join(" ")));
+        match awaited.as_slice() {
+            [] => serving,
+            awaited => format!("{serving}; another process still has {}", awaited.join(" ")),
+        }
+    }
+}
 
 /// Reports that clients are served, and where. Another process may still have some of the addresses.
 pub fn ready(listen: Vec<String>, awaited: Vec<String>) {
-    let status = told(|told| (told.listen, told.awaited) = (listen, awaited));
-    send(&[NotifyState::Ready, NotifyState::Status(&status)]);
+    tell(Some(NotifyState::Ready), |told| (told.listen, told.awaited) = (listen, awaited));
 }
 
 /// Reports that no other process has any of the addresses any more.
 pub fn opened() {
-    let status = told(|told| told.awaited.clear());
-    send(&[NotifyState::Status(&status)]);
+    tell(None, |told| told.awaited.clear());
 }
 
-/// Changes the content of the status line, and returns the line.
-fn told(change: impl FnOnce(&mut Told)) -> String {
-    let mut told = TOLD.lock().unwrap_or_else(PoisonError::into_inner);
+/// Changes the content of the status line, and sends the line, after another message if there is one.
+fn tell(before: Option<NotifyState<'_>>, change: impl FnOnce(&mut Told)) {
+    let mut told = told();
     change(&mut told);
-    let Told { listen, awaited, of_reload } = &*told;
-    let open: Vec<_> = listen.iter().filter(|address| !awaited.contains(address)).map(String::as_str).collect();
-    let serving = of_reload.clone().unwrap_or_else(|| format!("serving {}", open.join(" ")));
-    match awaited.as_slice() {
-        [] => serving,
-        awaited => format!("{serving}; another process still has {}", awaited.join(" ")),
+    if !told.is_stopping {
+        let status = told.status();
+        send(&before.into_iter().chain([NotifyState::Status(&status)]).collect::<Vec<_>>());
     }
+}
+
+/// Messages are sent in the order in which they lock this.
+fn told() -> MutexGuard<'static, Told> {
+    TOLD.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Reports that the configuration is being read again. [`reloaded`] has to follow.
 pub fn reloading() {
     let Ok(now) = NotifyState::monotonic_usec_now() else { return };
+    let told = told();
+    if told.is_stopping {
+        return;
+    }
     send(&[NotifyState::Reloading, now, NotifyState::Status("reading the configuration again")]);
 }
 
@@ -56,12 +75,13 @@ pub fn reloaded(result: &anyhow::Result<ReloadReport>) {
         Ok(report) => format!("serving; a restart is needed for {}", report.pending.join(", ")),
         Err(_) => "serving; invalid configuration, see the log; the one before goes on".to_owned(),
     };
-    let status = told(|told| told.of_reload = Some(status));
-    send(&[NotifyState::Ready, NotifyState::Status(&status)]);
+    tell(Some(NotifyState::Ready), |told| told.of_reload = Some(status));
 }
 
 /// Reports that the process ends when its clients have left.
 pub fn stopping() {
+    let mut told = told();
+    told.is_stopping = true;
     send(&[NotifyState::Stopping, NotifyState::Status("draining")]);
 }
 

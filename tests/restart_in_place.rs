@@ -418,6 +418,44 @@ fn a_service_manager_hears_when_the_relay_is_ready_reloads_and_stops() {
     assert!(relay.has_succeeded(PATIENCE));
 }
 
+/// A service that stops is not ready again because its configuration is read again.
+#[test]
+fn a_service_manager_that_was_sent_that_the_relay_stops_hears_of_no_reload() {
+    let folder = folder_with_cluster("stopping");
+    let path = folder.0.join("notify");
+    let manager = UnixDatagram::bind(&path).unwrap();
+    manager.set_read_timeout(Some(PATIENCE)).unwrap();
+    let hears = || {
+        let mut message = [0; 4096];
+        let length = manager.recv(&mut message).expect("no message");
+        String::from_utf8(message[..length].to_vec()).unwrap()
+    };
+    let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+    command.env("NOTIFY_SOCKET", &path).env("WATCHDOG_USEC", "30000000");
+    let config = config_of(&folder, "listen: [{address: '127.0.0.1:0'}]\ndrain: {delay: 1h}");
+    let relay = Program::start_by(command, "restart-stopping.yaml", &config, PATIENCE);
+    relay.signal("-TERM");
+    while hears() != "STOPPING=1\nSTATUS=draining\n" {}
+    // The second reload begins when the first has been reported.
+    for reload in 1..=2 {
+        relay.signal("-HUP");
+        let begun = Instant::now();
+        while relay.logged("configuration read again").len() < reload {
+            assert!(begun.elapsed() < PATIENCE, "{:?}", relay.logged(""));
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+    manager.set_nonblocking(true).unwrap();
+    let (mut message, mut heard) = ([0; 4096], String::new());
+    while let Ok(length) = manager.recv(&mut message) {
+        heard += &String::from_utf8_lossy(&message[..length]);
+    }
+    manager.set_nonblocking(false).unwrap();
+    // One of these is sent each second, so the second one comes after all that was sent before.
+    heard += &(hears() + &hears());
+    assert_eq!(heard.replace("WATCHDOG=1\n", ""), "");
+}
+
 #[test]
 fn a_service_manager_that_wants_to_know_hears_again_and_again_that_the_relay_gets_on() {
     let folder = folder_with_cluster("watchdog");

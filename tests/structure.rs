@@ -48,6 +48,7 @@ const LAYERS: [(&str, Layers); 2] = [
                 "log_pace",
                 "plural",
                 "problems",
+                "random",
                 "shared_runtime",
                 "view_words",
                 "memory",

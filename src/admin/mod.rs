@@ -123,7 +123,7 @@ pub(crate) fn serve(
     rules: Arc<Rules>,
     shown: CurrentContext,
 ) -> impl Future<Output = ()> {
-    let of_probes = pages::of_probes(rules.clone(), shown.probes.clone());
+    let of_probes = pages::of_probes(rules.clone(), shown.probes.clone().at_another_address());
     let of_operators = pages::of_operators(rules, shown);
     let (probes, operators): (Vec<_>, Vec<_>) =
         sockets.into_iter().partition(|socket| socket.via() == AdminSurface::Probes);

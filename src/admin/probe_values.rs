@@ -4,10 +4,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use tokio::sync::Semaphore;
+
 use crate::relay::{BrakeWatch, Readiness, Views};
 use crate::telemetry::{Exposition, WorkerHealth};
 
-/// There is one for the process, which clones share.
+/// There is one for the process, which clones share, except for the limit of scrapes.
 #[derive(Clone)]
 pub(crate) struct ProbeValues {
     /// Its lock is only held while values are read or written.
@@ -16,6 +18,8 @@ pub(crate) struct ProbeValues {
     pub(super) brakes: Arc<BrakeWatch>,
     pub(super) metrics: Exposition,
     pub(super) workers: Arc<WorkerHealth>,
+    /// Limits the scrapes that wait for a page, which the worker threads make: they leave connections for probes, which do not wait.
+    pub(super) scrapes: Arc<Semaphore>,
     /// How many views have content from disk that no server has confirmed.
     from_disk: Arc<AtomicUsize>,
 }
@@ -24,7 +28,13 @@ impl ProbeValues {
     pub(crate) fn new(views: &Views, metrics: Exposition, workers: Arc<WorkerHealth>) -> Self {
         let (readiness, brakes) = (views.readiness().clone(), views.incidents().brakes.clone());
         let from_disk = Arc::new(AtomicUsize::new(views.loaded_from_disk()));
-        Self { readiness, brakes, metrics, workers, from_disk }
+        let scrapes = Arc::new(Semaphore::new(SCRAPES));
+        Self { readiness, brakes, metrics, workers, scrapes, from_disk }
+    }
+
+    /// Returns the same values for another address, which has a limit of scrapes of its own.
+    pub(super) fn at_another_address(self) -> Self {
+        Self { scrapes: Arc::new(Semaphore::new(SCRAPES)), ..self }
     }
 
     /// Updates the values again and again, without end.
@@ -41,6 +51,8 @@ impl ProbeValues {
     }
 }
 
+/// How many scrapes wait for a page at a time, of the 32 connections that an address has.
+const SCRAPES: usize = 16;
 const EVERY: Duration = Duration::from_secs(1);
 
 #[cfg(test)]

@@ -51,6 +51,9 @@ fn ready_with_notes(values: &ProbeValues) -> String {
 pub(super) async fn metrics(State(values): State<ProbeValues>, headers: HeaderMap) -> Response {
     let accept = headers.get(ACCEPT).and_then(|accept| accept.to_str().ok());
     let format = MetricsFormat::accepted(accept);
+    let Ok(_waits) = values.scrapes.try_acquire() else {
+        return text(StatusCode::SERVICE_UNAVAILABLE, "too many scrapes are waiting for a page; retry");
+    };
     match values.metrics.page(format).await {
         Some(page) => response(StatusCode::OK, format.content_type(), page),
         None => text(StatusCode::SERVICE_UNAVAILABLE, "the worker threads have not answered in time"),

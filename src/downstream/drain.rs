@@ -8,6 +8,7 @@ use tokio::sync::{oneshot, watch};
 use tokio::time::{Instant, sleep};
 
 use super::waves::{RemainingDrain, Waves};
+use crate::random::random;
 use crate::shared_runtime;
 
 /// How long draining takes.
@@ -94,7 +95,7 @@ impl Drain {
         let mut last = Instant::now();
         loop {
             // Random, so that relays that drain together do not stay in step.
-            sleep(WAVE.mul_f64(0.5 + random_share())).await;
+            sleep(WAVE.mul_f64(0.5 + random())).await;
             let now = Instant::now();
             let begun = *self.begun.borrow();
             let (left, budget) = begun.map_or((Duration::ZERO, 0), |begun| {
@@ -178,11 +179,6 @@ impl DrainTrigger {
             }));
         });
     }
-}
-
-/// Returns a random number from 0 to 1.
-pub(super) fn random_share() -> f64 {
-    RandomState::new().hash_one(()) as f64 / u64::MAX as f64
 }
 
 /// The mean time from one wave to the next.

@@ -11,9 +11,9 @@ use std::time::{Duration, SystemTime};
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, sleep_until};
 
-use super::drain::random_share;
 use super::slot::Status;
 use crate::log_pace::LogPace;
+use crate::random::random;
 
 /// All clients that were judged.
 pub(crate) struct JudgedClients {
@@ -134,7 +134,7 @@ impl JudgedClients {
                 false
             }
             Err(status) => {
-                let at = Instant::now() + spread.mul_f64(random_share());
+                let at = Instant::now() + spread.mul_f64(random());
                 let _ = client.verdict.set(Verdict { at, status });
                 client.is_judged.notify_waiters();
                 true

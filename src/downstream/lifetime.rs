@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until, timeout_at};
 
-use super::drain::random_share;
 use super::judged_clients::{self, JudgedClient};
 use super::slot::Status;
+use crate::random::random;
 
 /// The maximum age of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,7 +44,7 @@ impl AgeLimit {
         if self.age.is_zero() {
             return None;
         }
-        let ends = accepted.checked_add(self.age.mul_f64(1.0 - JITTER + 2.0 * JITTER * random_share()))?;
+        let ends = accepted.checked_add(self.age.mul_f64(1.0 - JITTER + 2.0 * JITTER * random()))?;
         Some(Age { ends, grace_ends: ends.checked_add(self.grace)? })
     }
 }

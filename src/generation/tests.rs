@@ -233,7 +233,7 @@ fn certificates_of_a_server_are_shown_under_its_address_and_by_tenants() {
         (
             of.server.as_str(),
             of.tenants.clone().unwrap_or_default(),
-            of.own.as_ref().map(name),
+            of.own.as_ref().map(|own| name(&own.certificate)),
             of.ca.as_ref().map(name),
         )
     });
@@ -244,4 +244,16 @@ fn certificates_of_a_server_are_shown_under_its_address_and_by_tenants() {
         ("https://two", vec![], some("own.pem"), some("ca.pem")),
     ];
     assert_eq!(shown.collect::<Vec<_>>(), expected);
+}
+
+/// Connections go on over a reload, with what they have read.
+#[tokio::test]
+async fn certificates_of_a_server_that_goes_on_are_shown_as_its_connections_use_them() {
+    let servers = "{uri: 'https://one:1', tls: {certificate: own.pem, key: own.key}}";
+    let first = Sources::new(&config(servers), None);
+    let second = Sources::new(&config(servers), Some(&first));
+    let known = |sources: &Sources| server_certificates(&sources.all[0].0).remove(0).known;
+    let paths = ["own.pem", "own.key"].map(Path::new);
+    known(&first).belong_together(paths, Default::default());
+    assert!(known(&second).last_together(paths).is_some());
 }

@@ -27,8 +27,8 @@ use super::dial::Dialer;
 use super::error_chain::chain;
 use super::method_calls::MethodCalls;
 use super::observed_socket::{CLOSED, ConnectionState};
-use super::random::random;
 use super::server::AdsServer;
+use crate::random::random;
 
 #[derive(Debug)]
 pub(super) struct ConnectionPool {

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use weir_core::protocol::upstream::{Backoff, BackoffTimes};
 
-use super::random::random;
 use super::{AdsConnector, FilesSource, RestConnector};
+use crate::random::random;
 use crate::relay::StartReport;
 
 /// A source that is asked.

@@ -14,7 +14,6 @@ mod observed_socket;
 mod own_headers;
 mod plan;
 mod proxy;
-mod random;
 mod rest;
 mod server;
 mod tls;

@@ -259,9 +259,11 @@ mod tests {
         for parts in [[true, false], [false, true]] {
             written(parts);
             assert_eq!(shown().await.unwrap(), first);
+            assert!(known.kept_certificate([&own.certificate, &own.key]).is_some());
         }
         let second = written([true, true]);
         assert_eq!(shown().await.unwrap(), second);
+        assert!(known.kept_certificate([&own.certificate, &own.key]).is_none());
         std::fs::remove_dir_all(folder).unwrap();
     }
 

@@ -112,7 +112,7 @@ async fn i8_silent_connections_keep_no_probe_from_its_answer() {
     let mut asking = Vec::new();
     for _ in 0..60 {
         let mut stream = TcpStream::connect(probes).await.unwrap();
-        stream.write_all(b"GET /metrics HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").await.unwrap();
+        stream.write_all(b"GET /ready HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").await.unwrap();
         asking.push(stream);
     }
     for mut stream in asking {

@@ -101,6 +101,35 @@ fn i10_probes_are_answered_while_all_worker_threads_are_busy() {
     assert!(closed, "the thread of probes ends with the relay");
 }
 
+/// A scrape waits for the worker threads, and a probe does not.
+#[test]
+fn i10_scrapes_that_wait_keep_no_probe_from_its_answer() {
+    let relay = Relay::start("");
+    relay.probe_until("/ready", |status, _| status == 200);
+    let ends: Vec<_> = (0..WORKERS).map(|_| relay.block_worker()).collect();
+    let mut scrapes = Vec::new();
+    for _ in 0..40 {
+        let mut scrape = TcpStream::connect(relay.probes).unwrap();
+        scrape.set_read_timeout(Some(client::PATIENCE)).unwrap();
+        write!(scrape, "GET /metrics HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n").unwrap();
+        scrapes.push(scrape);
+    }
+    assert_eq!(ask(relay.probes, "/healthz"), Some((200, "ok\n".to_owned())));
+    drop(ends);
+    let answers = scrapes.into_iter().map(|mut scrape| {
+        let mut answer = String::new();
+        scrape.read_to_string(&mut answer).unwrap();
+        answer
+    });
+    let (pages, others): (Vec<_>, Vec<_>) = answers.partition(|answer| answer.starts_with("HTTP/1.1 200"));
+    assert!(pages.len() >= 16 && !others.is_empty(), "{} and {}", pages.len(), others.len());
+    for answer in others {
+        assert!(answer.starts_with("HTTP/1.1 503") && answer.contains("too many scrapes"), "{answer}");
+    }
+    relay.probe_until("/metrics", |status, _| status == 200);
+    relay.serving.abort();
+}
+
 #[test]
 fn i10_healthz_fails_while_no_worker_thread_gets_on_and_not_while_one_of_them_does_not() {
     let relay = Relay::start("watchdog: 1s\nshards: 0\n");

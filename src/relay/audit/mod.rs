@@ -24,6 +24,7 @@ use self::schedule::Schedule;
 use super::command::{Command, ask};
 use super::inspection::{audit_subject, is_finding_over};
 use super::views::{Views, audited};
+use crate::random::random;
 use crate::transcode::Descriptors;
 
 /// Audits each view with several clients once in an interval, while the configuration of this number is the one in use. Never returns.
@@ -44,7 +45,7 @@ pub(crate) async fn audit_views(views: &Views, number: u64, interval: Duration, 
         let running = audited::running(views);
         end_findings(board, &running, &moving).await;
         let due = running.iter().map(|(view, _)| view.clone()).filter(|view| shared.contains(view));
-        schedule.follow(due, Instant::now(), || random() as f64 / u64::MAX as f64);
+        schedule.follow(due, Instant::now(), random);
         let Some(view) = schedule.next(Instant::now()) else { continue };
         let Some((_, task)) = running.iter().find(|(of, _)| *of == view) else { continue };
         if moving.contains(&view) {
@@ -103,7 +104,7 @@ async fn audit(
     descriptors: &Descriptors,
     gap: Duration,
 ) -> Option<AuditResult> {
-    let (shared, board, number) = (views.shared(), &views.incidents().audits, random());
+    let (shared, board, number) = (views.shared(), &views.incidents().audits, random_number());
     let found = board.member_of_finding(view);
     let subject = match ask(task, move |of| audit_subject(of, found.as_ref(), number)).await {
         Some(Ok(subject)) => subject,
@@ -190,7 +191,7 @@ fn log(view: &str, report: &AuditReport, line: Option<u64>) {
 }
 
 /// The seeds of hash maps are random enough to choose by.
-fn random() -> u64 {
+fn random_number() -> u64 {
     RandomState::new().build_hasher().finish()
 }
 

@@ -15,6 +15,7 @@ use weir_core::protocol::upstream::Backoff;
 use weir_core::xds::{Peer, SharingKey};
 
 use super::{Kept, LoadConnector, LoadEnd, LoadLink};
+use crate::random::random;
 use crate::relay::server_paces::ServerEvent;
 use crate::relay::{Clock, KeyHeaders, Views};
 
@@ -335,12 +336,6 @@ impl Drop for Pool {
         self.count(&mut state);
         self.count_lost(&mut state);
     }
-}
-
-/// Returns a number between 0 and 1.
-fn random() -> f64 {
-    use std::hash::{BuildHasher, RandomState};
-    RandomState::new().hash_one(()) as f64 / u64::MAX as f64
 }
 
 /// The feature of clients that may be sent an order for every cluster (LRS-1).

@@ -19,24 +19,25 @@ pub(super) struct ShownMember {
     turns: BTreeMap<StreamId, Moment>,
     /// There is a client, or the shown one has not left.
     is_attended: bool,
-    /// A server has answered for the shown client since a refusal. The answer counts as soon as no server refuses the view.
-    is_answered: bool,
+    /// The servers that have answered for the shown client since its last refusal, while the view was refused. The answers count as soon as no
+    /// server refuses the view.
+    answered: BTreeSet<usize>,
 }
 
 impl ShownMember {
     pub(super) fn none() -> Self {
-        Self { members: Members::none(), turns: BTreeMap::new(), is_attended: true, is_answered: false }
+        Self { members: Members::none(), turns: BTreeMap::new(), is_attended: true, answered: BTreeSet::new() }
     }
 
     pub(super) fn members(&self) -> &Members {
         &self.members
     }
 
-    /// A session has joined. One that polls comes and goes, so it is shown only if no client was before it.
+    /// A session has joined. One that polls comes and goes, so it is shown only if no client was before it, or if a server refuses the last one.
     pub(super) fn join(&mut self, session: &mut dyn Subscriber, sources: &mut Sources, now: Moment) {
         let is_first = self.members.shown().is_none();
         let Some((node, since)) = session.take_node() else { return };
-        if is_first || session.answers_replies() {
+        if self.members.needs_a_client() || session.answers_replies() {
             self.members.join(session.id(), node, since, now);
         }
         if is_first {
@@ -54,11 +55,11 @@ impl ShownMember {
     }
 
     /// A server has refused the client that is shown.
-    pub(super) fn pass_over(&mut self, may_be_credential: bool, now: Moment) {
-        self.is_answered = false;
+    pub(super) fn pass_over(&mut self, server: usize, may_be_credential: bool, now: Moment) {
+        self.answered.clear();
         match may_be_credential {
-            true => self.members.refuse(now),
-            false => self.members.pass_over(now),
+            true => self.members.refuse(server, now),
+            false => self.members.pass_over(server, now),
         }
     }
 
@@ -71,17 +72,17 @@ impl ShownMember {
     }
 
     /// A server has answered for the client that is shown. The answer counts at once if no server refuses the view.
-    pub(super) fn on_answer(&mut self, is_view_refused: bool) {
-        self.is_answered = true;
-        if !is_view_refused {
-            self.accept_if_answered();
+    pub(super) fn on_answer(&mut self, server: usize, is_view_refused: bool) {
+        match is_view_refused {
+            true => _ = self.answered.insert(server),
+            false => self.members.accept(server),
         }
     }
 
     /// No server refuses the view any more: an answer that came meanwhile for the client that is shown counts.
     pub(super) fn accept_if_answered(&mut self) {
-        if std::mem::take(&mut self.is_answered) {
-            self.members.accept();
+        for server in std::mem::take(&mut self.answered) {
+            self.members.accept(server);
         }
     }
 
@@ -158,7 +159,7 @@ impl ShownMember {
     }
 
     fn set(&mut self, sources: &mut Sources) {
-        self.is_answered = false;
+        self.answered.clear();
         if let Some(node) = self.members.shown() {
             sources.shown_node().set(node.encoded());
         }
@@ -317,11 +318,11 @@ mod tests {
         for answers_first in [true, false] {
             let World { mut shown, now, .. } = World::wanting(&["c"]);
             if answers_first {
-                shown.on_answer(true);
+                shown.on_answer(SERVER.server, true);
             }
-            shown.pass_over(true, now);
+            shown.pass_over(SERVER.server, true, now);
             if !answers_first {
-                shown.on_answer(true);
+                shown.on_answer(SERVER.server, true);
             }
             assert!(shown.members.is_due());
             shown.accept_if_answered();

@@ -33,9 +33,9 @@ use super::connection_pool::{ConnectionPool, MoveTurn, Moves, ServedStream, Stre
 use super::dial::{Dialer, Lookup};
 use super::error_chain::{chain, with_causes, without_manual};
 use super::own_headers::headers_for;
-use super::random::random;
 use super::server::{AdsServer, LifeTimes};
 use super::wire_message::WireMessages;
+use crate::random::random;
 use crate::relay::{Connector, InUse, KeyHeaders, Link, LinkEvent, LinkReport, Redaction, TypeTrial};
 
 /// Opens streams to one control plane, on connections that they share.

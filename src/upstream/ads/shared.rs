@@ -9,8 +9,8 @@ use tokio::time::Instant;
 use weir_core::protocol::members::MemberPace;
 use weir_core::protocol::moment::Moment;
 
-use super::super::random::random;
 use super::super::server::{LifeMethod, LifeTimes};
+use crate::random::random;
 use crate::relay::REOPENINGS;
 
 #[derive(Debug)]

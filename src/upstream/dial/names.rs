@@ -14,7 +14,7 @@ use tokio::time::{Instant, timeout};
 
 use super::DialError;
 use super::presence::Presence;
-use crate::upstream::random::random;
+use crate::random::random;
 
 /// How a name is looked up. It may take any time.
 pub(in crate::upstream) trait Lookup: Send + Sync {

@@ -33,8 +33,8 @@ use super::AdsServer;
 use super::connection_pool::Moves;
 use super::dial::Dialer;
 use super::error_chain::chain;
-use super::random::random;
 use crate::log_pace::LogPace;
+use crate::random::random;
 use crate::relay::{Connector, KeyHeaders, Link, LinkEvent, LinkReport};
 use crate::transcode::{Descriptors, Transcoder};
 

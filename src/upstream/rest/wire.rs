@@ -15,12 +15,12 @@ use tokio::time::{Instant, timeout};
 
 use super::RestServer;
 use crate::compression::{Encoding, GZIP, Inflater};
+use crate::random::random;
 use crate::relay::{KeyHeaders, Redaction};
 use crate::upstream::connection_pool::Moves;
 use crate::upstream::dial::{Dialer, TriedAddress};
 use crate::upstream::error_chain::chain;
 use crate::upstream::own_headers::headers_for;
-use crate::upstream::random::random;
 
 /// Why there is no answer.
 #[derive(Debug, thiserror::Error)]

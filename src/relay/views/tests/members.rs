@@ -97,6 +97,38 @@ async fn a_client_that_was_answered_stays_shown() {
     assert_eq!([shown, again, after_loss], ["a", "a", "a"]);
 }
 
+/// Clients that poll come and go, so the node of the first one stays. One that the server refuses must not keep the server from all others (I8).
+#[tokio::test]
+async fn clients_that_poll_are_shown_in_place_of_one_that_the_server_refuses() {
+    let rule = KeyRule::of(vec![KeyField::Cluster]);
+    let (views, mut server) = views_at_server(ViewsOptions { rule, shows_members: true, ..options() });
+    let polls = async |id: &str| {
+        let client = open_session(&views, &request_of(id), ClientInfo { is_stream: false, ..visit() }).await.unwrap();
+        client.handle_request(wants(CLUSTER, "x")).await;
+        client
+    };
+    let refused = polls("a").await;
+    let link = server.link().await;
+    let (first, _requests) = shown_on(&link).await;
+    link.refuse().await;
+    settle(&views).await;
+    let _keeps_the_view = polls("b").await;
+    refused.leave().await;
+    settle(&views).await;
+
+    let _c = polls("c").await;
+    settle(&views).await;
+    let (second, _requests) = shown_on(&link).await;
+    let type_url = format!("type.googleapis.com/{CLUSTER}");
+    link.say(Response::Delta(DeltaDiscoveryResponse { type_url, ..Default::default() })).await;
+    settle(&views).await;
+    let _d = polls("d").await;
+    link.end("lost").await;
+    settle(&views).await;
+    let (third, _requests) = shown_on(&link).await;
+    assert_eq!([first, second, third], ["a", "c", "c"], "one that the server takes stays");
+}
+
 /// `*` and a name of one type have a stream each. Some servers end a second stream of a node: that is no word about the node, which was
 /// answered on the first one.
 #[tokio::test]
