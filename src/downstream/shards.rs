@@ -310,6 +310,7 @@ mod tests {
     use tokio::sync::oneshot;
 
     use super::*;
+    use crate::telemetry::{WorkerHealth, WorkerWatch};
 
     const LONG: Duration = Duration::from_secs(20);
 
@@ -337,6 +338,15 @@ mod tests {
         end
     }
 
+    async fn until(holds: impl Fn() -> bool) {
+        let waiting = async {
+            while !holds() {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        timeout(LONG, waiting).await.expect("never");
+    }
+
     #[test]
     fn the_shard_with_least_is_chosen_and_those_with_as_much_take_turns() {
         assert_eq!(least_loaded(&[3, 1, 2], 0), 1);
@@ -355,25 +365,29 @@ mod tests {
 
     #[tokio::test]
     async fn connections_and_their_streams_are_spread_evenly_and_count_until_they_end() {
-        let shards = started(3);
-        let burst: Vec<_> = (0..1000).map(|_| enter(&shards)).collect();
-        let of_burst = loads(&shards);
-        assert!(of_burst.iter().max().unwrap() - of_burst.iter().min().unwrap() <= 1, "{of_burst:?}");
-        drop(burst);
-        assert_eq!(loads(&shards), [0; 3]);
-        // Each opens its streams before the next one comes.
-        let (mut connections, mut streams) = (Vec::new(), Vec::new());
-        for number in 0..1000 {
-            let connection = enter(&shards);
-            streams.extend((0..1 + number * 37 % 50).map(|_| connection.stream()));
-            connections.push(connection);
+        for count in [2, 7] {
+            let shards = started(count);
+            let burst: Vec<_> = (0..1000).map(|_| enter(&shards)).collect();
+            let of_burst = loads(&shards);
+            assert!(of_burst.iter().max().unwrap() - of_burst.iter().min().unwrap() <= 1, "{of_burst:?}");
+            drop(burst);
+            assert_eq!(loads(&shards), vec![0; count]);
+            // Each opens its streams, 1 to 50 of them, before the next one comes.
+            let (mut connections, mut streams) = (Vec::new(), Vec::new());
+            for number in 0..1000 {
+                let connection = enter(&shards);
+                streams.extend((0..1 + number * 37 % 50).map(|_| connection.stream()));
+                connections.push(connection);
+            }
+            let of_each = |of: fn(&ShardFigures) -> usize| shards.figures().map(|it| of(&it)).collect::<Vec<_>>();
+            let (connected, open) = (of_each(ShardFigures::connections), of_each(ShardFigures::streams));
+            assert_eq!(connected.iter().sum::<usize>(), connections.len());
+            assert_eq!(open.iter().sum::<usize>(), streams.len());
+            let mean = streams.len() / count; // and none is on the thread of load reports
+            assert!(open[..count].iter().all(|open| open.abs_diff(mean) * 5 <= mean) && open[count] == 0, "{open:?}");
+            drop((connections, streams));
+            assert_eq!(loads(&shards), vec![0; count]);
         }
-        let sum = |of: fn(&ShardFigures) -> usize| shards.figures().map(|figures| of(&figures)).sum::<usize>();
-        assert_eq!((sum(ShardFigures::connections), sum(ShardFigures::streams)), (connections.len(), streams.len()));
-        let (of_all, mean) = (loads(&shards), (connections.len() + streams.len()) / 3);
-        assert!(of_all.iter().all(|load| load.abs_diff(mean) * 5 <= mean), "{of_all:?}");
-        drop((connections, streams));
-        assert_eq!(loads(&shards), [0; 3]);
     }
 
     #[tokio::test]
@@ -403,20 +417,22 @@ mod tests {
         let [first, second] = &*shards.shards else { panic!("two") };
         let (first, second) = (&first.figures.rounds, &second.figures.rounds);
         let kept = block(&shards.shards[0]);
-        let until = async |holds: &dyn Fn() -> bool| {
-            let waiting = async {
-                while !holds() {
-                    tokio::time::sleep(Duration::from_millis(1)).await;
-                }
-            };
-            timeout(LONG, waiting).await.expect("never");
-        };
-        until(&|| first.are_late(Instant::now()) && !second.are_late(Instant::now())).await;
+        until(|| first.are_late(Instant::now()) && !second.are_late(Instant::now())).await;
         let before = (first.count(), second.count());
-        until(&|| second.count() > before.1 + 10).await;
+        until(|| second.count() > before.1 + 10).await;
         assert_eq!(first.count(), before.0);
         drop(kept);
-        until(&|| first.count() > before.0 && !first.are_late(Instant::now())).await;
+        until(|| first.count() > before.0 && !first.are_late(Instant::now())).await;
+    }
+
+    /// By the text that `/healthz` has.
+    #[tokio::test]
+    async fn a_thread_that_has_ended_is_named_as_one_that_does_not_answer() {
+        let shards = started(2);
+        let health = Arc::new(WorkerHealth::with_shards(shards.figures().collect()));
+        let _watch = WorkerWatch::start(health.clone(), Some(Duration::from_secs(1)), || {}).unwrap();
+        Shard::end([&shards.shards[1]], LONG).await;
+        until(|| health.hang().is_some_and(|what| what.starts_with("shard 1 has not answered for "))).await;
     }
 
     #[tokio::test]

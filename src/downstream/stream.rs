@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::future::pending;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -24,8 +25,8 @@ use crate::limit::Limit;
 use crate::memory::{Charge, StreamPlace, costs};
 use crate::relay::heavy::{HEAVY, HeavyKind, ThreadApart};
 use crate::relay::{
-    Applied, ClientInfo, KeyHeaders, SessionHandle, SessionThread, TenantStream, ViewQuota, Views, fetch_reply,
-    is_tapped, open_session, tap_end, tap_request, unread_names, until_session_is_free,
+    Applied, ClientInfo, KeyHeaders, SessionGuard, SessionHandle, SessionThread, TenantStream, ViewQuota, Views,
+    fetch_reply, is_tapped, open_session, tap_end, tap_request, unread_names, until_session_is_free,
 };
 
 /// The context of a call.
@@ -58,17 +59,32 @@ struct NewNames {
     before: usize,
 }
 
+/// The stream of a task that reads requests. If the task panics, the stream ends, and so does its session: neither the client nor the view would learn
+/// of the panic otherwise.
+struct Reading(Arc<Slot>);
+
+impl Drop for Reading {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            self.0.end(Status::unavailable("internal error in this stream; reconnect"));
+            drop(self.0.handle().cloned().map(SessionGuard::new));
+        }
+    }
+}
+
 /// Reads requests for as long as the stream lives, even if the client does not read replies. Futures that are awaited once are boxed: otherwise
 /// each task would have room for the largest of them, and most streams are idle.
 pub(super) fn read(mut frames: Frames, slot: Arc<Slot>, mut call: Call) -> impl Future<Output = ()> + Send {
     let (mut drain, lifetime) = (call.drain.clone(), call.lifetime.clone());
     async move {
-        let mut lifetime = until_end_of(lifetime, &slot);
+        let reading = Reading(slot);
+        let slot = &reading.0;
+        let mut lifetime = until_end_of(lifetime, slot);
         let end = tokio::select! {
-            end = converse(&mut frames, &slot, &mut call) => end,
+            end = converse(&mut frames, slot, &mut call) => end,
             () = slot.finished() => None,
             end = ends(&mut lifetime) => Some(end),
-            () = drain_turn(&mut drain, &slot) => Some(Status::unavailable(drain.reason().message())),
+            () = drain_turn(&mut drain, slot) => Some(Status::unavailable(drain.reason().message())),
         };
         if let Some(status) = end {
             slot.end(status);

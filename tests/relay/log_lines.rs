@@ -48,9 +48,28 @@ impl Subscriber for Lines {
 /// Stores only the lines of threads that read and write files, on which no test can set a subscriber. As the global default, it makes each call site
 /// ask the subscriber of its own thread every time. Otherwise a call site that another thread reaches first, just as a test begins to store lines,
 /// might cache the answer no.
+///
+/// A test cannot set one on the thread of a shard either. But the client chooses some words of a line, and these decide what its thread does there:
+/// with [`PANICS`] it panics, with [`HANGS`] it waits.
 struct AskEachTime;
 
 static OF_FILES: LazyLock<Lines> = LazyLock::new(|| Lines(Arc::default(), Level::INFO));
+
+/// Where lines with words of clients are: "poll rejected" and "method not served" have the path, "client NACKed a response" has the reason.
+const OF_CLIENTS: [(&str, Level); 3] = [
+    ("weir::downstream::rest", Level::DEBUG),
+    ("weir::downstream::service", Level::DEBUG),
+    ("weir::relay::client_log", Level::WARN),
+];
+pub(super) const PANICS: &str = "panics-on-purpose";
+pub(super) const HANGS: &str = "hangs-on-purpose";
+/// Locked by a test for as long as threads are to wait.
+pub(super) static HANGING: Mutex<()> = Mutex::new(());
+
+fn is_of_files(metadata: &Metadata<'_>) -> bool {
+    let is_of = |part: &str| metadata.target().starts_with(part);
+    ["weir::state", "weir::upstream::files"].into_iter().any(is_of) && OF_FILES.enabled(metadata)
+}
 
 impl Subscriber for AskEachTime {
     fn register_callsite(&self, _: &'static Metadata<'static>) -> Interest {
@@ -58,8 +77,7 @@ impl Subscriber for AskEachTime {
     }
 
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        let is_of_file = |part: &str| metadata.target().starts_with(part);
-        ["weir::state", "weir::upstream::files"].into_iter().any(is_of_file) && OF_FILES.enabled(metadata)
+        is_of_files(metadata) || OF_CLIENTS.contains(&(metadata.target(), *metadata.level()))
     }
 
     fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
@@ -67,8 +85,17 @@ impl Subscriber for AskEachTime {
     }
 
     fn event(&self, event: &Event<'_>) {
-        OF_FILES.event(event);
+        if is_of_files(event.metadata()) {
+            return OF_FILES.event(event);
+        }
+        let mut text = Text(String::new());
+        event.record(&mut text);
+        assert!(!text.0.contains(PANICS), "{PANICS}");
+        if text.0.contains(HANGS) {
+            drop(HANGING.lock());
+        }
     }
+
     fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
     fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
     fn enter(&self, _: &span::Id) {}

@@ -2,10 +2,13 @@
 
 use std::collections::BTreeSet;
 
+use http_body_util::Full;
 use serde_json::json;
 use tokio::net::TcpSocket;
 use tokio::sync::oneshot;
+use tonic::client::Grpc;
 use tonic::transport::{Channel, Endpoint};
+use tonic_prost::ProstCodec;
 use weir_testkit::folder::Folder;
 
 use super::certificates::{Authority, Identity};
@@ -14,6 +17,8 @@ use super::client_tls::{Connecting, VERSIONS};
 use super::connections::{is_served, open};
 use super::load_plane::{LoadClient, LoadPlane};
 use super::loads::{AGGREGATE, able, all_each_second, loads_relay, report, told_until};
+use super::log_lines::PANICS;
+use super::memory::{charged, series};
 use super::poller::{CLUSTERS, Poller};
 use super::services::fetch;
 use super::*;
@@ -23,7 +28,7 @@ struct World {
     relay: Relay,
     first: Client,
     stop: oneshot::Sender<()>,
-    _stream: Stream,
+    stream: Stream,
     _plane: Plane,
 }
 
@@ -38,7 +43,7 @@ impl World {
         let stream = plane.stream().await;
         say(&stream, "1", &[("a", content)], &[], &[]);
         assert_eq!(first.sent().await.set, ["a"]);
-        Self { relay, first, stop, _stream: stream, _plane: plane }
+        Self { relay, first, stop, stream, _plane: plane }
     }
 
     /// Connects a client that has the cluster.
@@ -57,6 +62,24 @@ impl World {
         self.endpoint().connect().await.unwrap()
     }
 
+    /// Returns the bytes that are charged to clients.
+    async fn charged_bytes(&self) -> usize {
+        series(&self.relay, "weir_memory_charged_bytes{to=\"clients\"}").await
+    }
+
+    /// Waits until no more is charged to clients than before, but for what their accounts have not reported yet.
+    async fn gives_back_to(&self, before: usize) {
+        charged(&self.relay, |bytes| bytes <= before + UNREPORTED).await;
+    }
+
+    /// Checks that these clients and the first one are sent a change.
+    async fn goes_on(&mut self, others: &mut [Client]) {
+        say(&self.stream, "2", &[("a", "2")], &[], &[]);
+        for client in others.iter_mut().chain([&mut self.first]) {
+            assert_eq!(client.sent().await.set, ["a"]);
+        }
+    }
+
     /// Waits until so many connections and streams live on the shards.
     async fn has(&self, expected: usize) {
         until(&format!("{expected} connections and streams"), async || {
@@ -72,6 +95,8 @@ impl World {
 }
 
 const VIEWS: &str = "views: {key: [cluster]}\n";
+/// More than the accounts of two small connections keep to themselves, and much less than a connection costs.
+const UNREPORTED: usize = 16 << 10;
 
 #[tokio::test]
 async fn clients_of_all_shards_are_served_and_the_drain_waits_for_all_of_them() {
@@ -391,4 +416,64 @@ async fn the_limit_of_a_tenant_holds_over_all_shards_and_has_room_again_when_a_s
         })
         .await;
     }
+}
+
+/// On one shard, which the others have in common with the connection that panics.
+#[tokio::test]
+async fn a_panic_within_the_task_of_a_connection_ends_that_connection_alone_and_gives_back_all_that_it_had() {
+    let mut world = World::with(1, &format!("{VIEWS}limits: {{connections: 2}}\n"), "1").await;
+    world.has(2).await;
+    let before = world.charged_bytes().await;
+    let channel = world.channel().await;
+    let (_requests, mut responses) = open(&channel).await.unwrap();
+    assert_eq!(responses.message().await.unwrap().unwrap().resources[0].name, "a");
+    world.has(4).await;
+    charged(&world.relay, |bytes| bytes > before + 2 * UNREPORTED).await;
+    let mut grpc = Grpc::new(channel);
+    grpc.ready().await.unwrap();
+    let codec: ProstCodec<(), ()> = ProstCodec::default();
+    let path = format!("/{PANICS}/Call").parse().unwrap();
+    let call = grpc.unary(tonic::Request::new(()), path, codec);
+    tokio::time::timeout(PATIENCE, call).await.expect("the call does not end").unwrap_err();
+    tokio::time::timeout(PATIENCE, responses.message()).await.expect("its stream lives on").unwrap_err();
+    world.has(2).await;
+    world.gives_back_to(before).await;
+    let next = world.client(Variant::Delta).await; // there is a place for it
+    world.goes_on(&mut [next]).await;
+}
+
+#[tokio::test]
+async fn a_panic_within_the_task_that_reads_a_stream_ends_that_stream_alone_and_its_session_leaves_the_view() {
+    let mut world = World::with(1, VIEWS, "1").await;
+    let mut pair = Client::connect_many(world.relay.address, 2).await;
+    let mut sent = Vec::new();
+    for client in &mut pair {
+        client.ask(CDS, &[], Some("web"));
+        sent.push(client.sent().await);
+    }
+    world.has(5).await;
+    let before = world.charged_bytes().await;
+    let mut panics = pair.remove(0);
+    let names: Vec<_> = (0..500).map(|number| format!("e{number}")).collect();
+    let names: Vec<_> = names.iter().map(String::as_str).collect();
+    panics.ask(EDS, &names, None);
+    charged(&world.relay, |bytes| bytes > before + 2 * UNREPORTED).await;
+    panics.refuse_for(CDS, &[], &sent[0], PANICS);
+    assert_eq!(panics.ended().await, Code::Unavailable);
+    world.has(4).await;
+    world.gives_back_to(before).await; // the names too, which are charged until the view has none of the session
+    world.goes_on(&mut pair).await;
+}
+
+#[tokio::test]
+async fn a_panic_within_the_task_that_answers_a_poll_ends_that_poll_alone() {
+    let mut world = World::with(1, VIEWS, "1").await;
+    let mut poller = Poller::connect_http2(world.relay.address).await;
+    let Poller::Http2(requests) = &mut poller else { unreachable!() };
+    let request = http::Request::post(format!("http://weir/v3/discovery:{PANICS}")).body(Full::default()).unwrap();
+    let answer = tokio::time::timeout(PATIENCE, requests.send_request(request)).await;
+    answer.expect("the poll does not end").unwrap_err();
+    world.has(3).await;
+    assert_eq!(poller.polled(CLUSTERS, "web", json!({})).await.status, 200);
+    world.goes_on(&mut []).await;
 }

@@ -9,6 +9,7 @@ use std::time::Instant;
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinHandle;
 
+use super::log_lines::{HANGING, HANGS, ask_each_time};
 use super::*;
 
 const WORKERS: usize = 2;
@@ -27,6 +28,7 @@ fn ask(address: SocketAddr, path: &str) -> Option<(u16, String)> {
 /// A relay whose worker threads the test can block.
 struct Relay {
     runtime: Runtime,
+    clients: SocketAddr,
     probes: SocketAddr,
     admin: SocketAddr,
     serving: JoinHandle<()>,
@@ -35,7 +37,7 @@ struct Relay {
 impl Relay {
     fn start(more: &str) -> Self {
         let runtime = Builder::new_multi_thread().worker_threads(WORKERS).enable_all().build().unwrap();
-        let (probes, admin, serving) = runtime.block_on(async {
+        let (clients, probes, admin, serving) = runtime.block_on(async {
             let plane = Plane::start(&BOTH).await;
             let text = format!(
                 "listen: [{{address: '127.0.0.1:0'}}]\nprobes: {{address: '127.0.0.1:0'}}\n\
@@ -43,9 +45,11 @@ impl Relay {
                 plane.address
             );
             let app = crate::bind(Config::parse(Path::new("test.yaml"), &text).unwrap()).await.unwrap();
-            (app.probes_address().unwrap(), app.admin_address().unwrap(), tokio::spawn(app.run()))
+            let (clients, probes, admin) =
+                (app.addresses()[0], app.probes_address().unwrap(), app.admin_address().unwrap());
+            (clients, probes, admin, tokio::spawn(app.run()))
         });
-        Self { runtime, probes, admin, serving }
+        Self { runtime, clients, probes, admin, serving }
     }
 
     /// Blocks a worker thread until the returned sender is dropped.
@@ -146,5 +150,28 @@ fn i10_healthz_fails_while_no_worker_thread_gets_on_and_not_while_one_of_them_do
     assert_eq!(ask(relay.probes, "/ready"), Some((200, "ready\n".into())), "the thread of probes does not wait");
     drop((first, second));
     relay.probe_until("/healthz", |status, _| status == 200);
+    relay.serving.abort();
+}
+
+#[test]
+fn i10_healthz_fails_while_a_shard_hangs_and_the_other_one_serves_who_connects() {
+    ask_each_time();
+    let relay = Relay::start("watchdog: 1s\nshards: 2\n");
+    relay.probe_until("/healthz", |status, _| status == 200);
+    let hanging = HANGING.lock().unwrap();
+    let mut hangs = TcpStream::connect(relay.clients).unwrap();
+    hangs.set_read_timeout(Some(client::PATIENCE)).unwrap();
+    write!(hangs, "GET /v3/discovery:{HANGS} HTTP/1.1\r\nhost: localhost\r\n\r\n").unwrap();
+    let reason = relay.probe_until("/healthz", |status, _| status == 503);
+    assert!(reason.starts_with("shard ") && reason.contains(" has not answered for "), "{reason}");
+    for _ in 0..3 {
+        let (status, _) = ask(relay.clients, "/v3/discovery:none").expect("the other shard serves it");
+        assert_eq!(status, 404);
+    }
+    drop(hanging);
+    relay.probe_until("/healthz", |status, _| status == 200);
+    let mut answer = [0; 12];
+    hangs.read_exact(&mut answer).unwrap();
+    assert_eq!(&answer, b"HTTP/1.1 404");
     relay.serving.abort();
 }
