@@ -22,14 +22,6 @@ pub(super) struct Accepted {
     pub(crate) options: Arc<ListenOptions>,
 }
 
-impl Accepted {
-    /// Takes its socket from the runtime that has accepted it. `None` if that failed: the connection closes.
-    pub(super) fn between_runtimes(mut self) -> Option<Self> {
-        let left = self.socket.leave_runtime();
-        left.map(|()| self).inspect_err(|error| tracing::debug!(%error, "new connection closed")).ok()
-    }
-}
-
 /// Accepts connections until the relay drains or hands the socket over, and returns when the last one is closed. `start` adds the task of a
 /// connection to a set. Dropping the future closes the listener and every connection.
 pub(super) async fn accept(

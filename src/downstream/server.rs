@@ -15,7 +15,7 @@ use weir_core::xds::Peer;
 
 use super::accept::{Accepted, accept};
 use super::any_body::{AnyBody, refuse};
-use super::arrival::Arrivals;
+use super::arrival::{Admitted, Arrivals};
 use super::buffered_body::{BufferedBody, UNTAKEN};
 use super::client_stream::ClientStream;
 use super::connection::{self, ConnectionTimeouts};
@@ -132,24 +132,25 @@ impl Downstream {
 
     /// Starts the task of a connection: on a shard, if there are any, unless there has to be a handshake first.
     fn start(self, accepted: Accepted, tls: Option<Arc<ListenerTls>>, open: &mut JoinSet<()>) {
+        let Some(admitted) = self.arrivals.admit(accepted) else { return };
         match (self.shards.clone(), tls) {
             (None, tls) => {
-                open.spawn(self.connection(accepted, tls, None));
+                open.spawn(self.connection(admitted, tls, None));
             }
             (Some(shards), None) => {
-                let Some(accepted) = accepted.between_runtimes() else { return };
-                shards.serve_in(open, move |on_shard| self.connection(accepted, None, Some(on_shard)));
+                let Some(admitted) = admitted.between_runtimes() else { return };
+                shards.serve_in(open, move |on_shard| self.connection(admitted, None, Some(on_shard)));
             }
             (Some(shards), Some(tls)) => {
-                open.spawn(self.connection_after_handshake(accepted, tls, shards));
+                open.spawn(self.connection_after_handshake(admitted, tls, shards));
             }
         }
     }
 
     /// A connection that stays on the runtime that polls this.
-    async fn connection(self, accepted: Accepted, tls: Option<Arc<ListenerTls>>, on_shard: Option<OnShard>) {
+    async fn connection(self, admitted: Admitted, tls: Option<Arc<ListenerTls>>, on_shard: Option<OnShard>) {
         // Boxed, since the task would keep room for a handshake as long as the connection lives.
-        let Some((stream, peer, place)) = Box::pin(self.arrivals.arrive(accepted, tls)).await else { return };
+        let Some((stream, peer, place)) = Box::pin(self.arrivals.arrive(admitted, tls)).await else { return };
         if let Some(on_shard) = on_shard {
             place.set_shard(on_shard);
         }
@@ -157,8 +158,8 @@ impl Downstream {
     }
 
     /// A connection that moves to a shard when its client is known.
-    async fn connection_after_handshake(self, accepted: Accepted, tls: Arc<ListenerTls>, shards: Arc<Shards>) {
-        let Some((mut stream, peer, place)) = Box::pin(self.arrivals.arrive(accepted, Some(tls))).await else { return };
+    async fn connection_after_handshake(self, admitted: Admitted, tls: Arc<ListenerTls>, shards: Arc<Shards>) {
+        let Some((mut stream, peer, place)) = Box::pin(self.arrivals.arrive(admitted, Some(tls))).await else { return };
         if let Err(error) = stream.leave_runtime() {
             return log_unmoved(&peer, &error);
         }

@@ -1,6 +1,6 @@
 //! Threads on which connections live, each with a runtime of its own: a connection, the readers and bodies of its streams and their timers are
-//! polled by one thread, from when its client is known to its end. What outlives a connection or serves others too is on the shared runtime
-//! (`shared_runtime`), as is a connection whose client is not known yet.
+//! polled by one thread, from when it is accepted, or from when its client is known if that takes a TLS handshake. What outlives a connection or
+//! serves others too is on the shared runtime (`shared_runtime`), as are handshakes.
 
 use std::future::Future;
 use std::io;
