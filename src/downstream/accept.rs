@@ -1,5 +1,6 @@
 //! Accepts connections.
 
+use std::future::Future;
 use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::pin::pin;
@@ -22,14 +23,16 @@ pub(super) struct Accepted {
     pub(crate) options: Arc<ListenOptions>,
 }
 
-/// Accepts connections until the relay drains or hands the socket over, and returns when the last one is closed. `start` adds the task of a
-/// connection to a set. Dropping the future closes the listener and every connection.
-pub(super) async fn accept(
+/// Accepts connections until the relay drains or hands the socket over, and returns when the last one is closed. Dropping the future closes
+/// the listener and every connection.
+pub(super) async fn accept<F>(
     listener: Listener,
     connections: &Connections,
     mut drain: Drain,
-    start: impl Fn(Accepted, &mut JoinSet<()>),
-) {
+    serve: impl Fn(Accepted) -> F,
+) where
+    F: Future<Output = ()> + Send + 'static,
+{
     let mut open = JoinSet::new();
     loop {
         let mut next = pin!(next(&listener, connections, &mut drain));
@@ -40,7 +43,7 @@ pub(super) async fn accept(
             }
         };
         let Some(accepted) = accepted else { break };
-        start(accepted, &mut open);
+        open.spawn(serve(accepted));
     }
     drop(listener); // new clients are refused, and connect to another relay; at an inherited socket they wait for the next process
     while open.join_next().await.is_some() {}

@@ -37,21 +37,6 @@ pub(super) struct Arrivals {
     writes: Arc<ThreadCounter>,
 }
 
-/// A new connection that has a place among all.
-pub(super) struct Admitted {
-    socket: Socket,
-    source: AddressSource,
-    place: Arc<ConnectionPlace>,
-}
-
-impl Admitted {
-    /// Takes its socket from the runtime that it is on. `None` if that failed: the connection closes.
-    pub(super) fn between_runtimes(mut self) -> Option<Self> {
-        let left = self.socket.leave_runtime();
-        left.map(|()| self).inspect_err(|error| tracing::debug!(%error, "new connection closed")).ok()
-    }
-}
-
 impl Arrivals {
     pub(super) fn new(
         service: Arc<Newest<Service>>,
@@ -84,27 +69,19 @@ impl Arrivals {
         &self.judged
     }
 
-    /// Gives a new connection its place among all, which frees its spare place. `None` if it must be closed.
-    pub(super) fn admit(&self, accepted: Accepted) -> Option<Admitted> {
-        let Accepted { socket, address, spare, options } = accepted;
-        let source = AddressSource::of(&options, address);
+    /// Finds out who the client is. Returns `None` if the connection must be closed.
+    pub(super) async fn arrive(
+        &self,
+        accepted: Accepted,
+        tls: Option<Arc<ListenerTls>>,
+    ) -> Option<(ClientStream, Arc<Peer>, Arc<ConnectionPlace>)> {
+        let Accepted { mut socket, address, spare, options } = accepted;
+        socket.prepare();
+        let (source, patience) = (AddressSource::of(&options, address), ConnectionTimeouts::default());
         let Some(place) = self.connections.admit(source.known(), spare) else {
             log_crowded(address);
             return None;
         };
-        Some(Admitted { socket, source, place })
-    }
-
-    /// Finds out who the client is, on the runtime that polls this. Returns `None` if the connection must be closed.
-    pub(super) async fn arrive(
-        &self,
-        admitted: Admitted,
-        tls: Option<Arc<ListenerTls>>,
-    ) -> Option<(ClientStream, Arc<Peer>, Arc<ConnectionPlace>)> {
-        let Admitted { mut socket, source, place } = admitted;
-        socket.enter_runtime().inspect_err(|error| tracing::debug!(%error, "new connection closed")).ok()?;
-        socket.prepare();
-        let (address, patience) = (source.peer(), ConnectionTimeouts::default());
         let mut peer = Peer { connection: place.number(), address, proven: socket.process() };
         let mut of_first_bytes = patience;
         if tls.is_some() {

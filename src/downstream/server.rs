@@ -10,12 +10,11 @@ use http::header::CONTENT_TYPE;
 use http::{HeaderValue, Request, Response, Version};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
-use tokio::task::JoinSet;
 use weir_core::xds::Peer;
 
 use super::accept::{Accepted, accept};
 use super::any_body::{AnyBody, refuse};
-use super::arrival::{Admitted, Arrivals};
+use super::arrival::Arrivals;
 use super::buffered_body::{BufferedBody, UNTAKEN};
 use super::client_stream::ClientStream;
 use super::connection::{self, ConnectionTimeouts};
@@ -28,7 +27,7 @@ use super::listener::Listener;
 use super::polls;
 use super::refusal::Refusal;
 use super::service::{Options, Service};
-use super::shards::{OnShard, ShardFigures, Shards};
+use super::shards::{ShardFigures, Shards};
 use super::stream::LINGER;
 use crate::open_files;
 use crate::relay::Newest;
@@ -75,8 +74,16 @@ impl Downstream {
     /// every connection.
     pub(crate) async fn serve(self, listener: Listener) {
         let tls = listener.tls().cloned();
-        let start = |new, open: &mut JoinSet<()>| self.clone().start(new, tls.clone(), open);
-        let accepting = accept(listener, &self.connections, self.drain.clone(), start);
+        let accepting = async {
+            let (connections, drain) = (&self.connections, self.drain.clone());
+            match &self.shards {
+                None => accept(listener, connections, drain, |new| self.clone().connection(new, tls.clone())).await,
+                Some(shards) => {
+                    let serve = |new| self.clone().connection_of_shard(new, tls.clone(), shards.clone());
+                    accept(listener, connections, drain, serve).await;
+                }
+            }
+        };
         let following = async {
             match &tls {
                 Some(tls) => tls.clone().follow(|| self.judged_clients().judge_again()).await,
@@ -130,36 +137,15 @@ impl Downstream {
         self.arrivals.judged_clients().clone()
     }
 
-    /// Starts the task of a connection: on a shard, if there are any, unless there has to be a handshake first.
-    fn start(self, accepted: Accepted, tls: Option<Arc<ListenerTls>>, open: &mut JoinSet<()>) {
-        let Some(admitted) = self.arrivals.admit(accepted) else { return };
-        match (self.shards.clone(), tls) {
-            (None, tls) => {
-                open.spawn(self.connection(admitted, tls, None));
-            }
-            (Some(shards), None) => {
-                let Some(admitted) = admitted.between_runtimes() else { return };
-                shards.serve_in(open, move |on_shard| self.connection(admitted, None, Some(on_shard)));
-            }
-            (Some(shards), Some(tls)) => {
-                open.spawn(self.connection_after_handshake(admitted, tls, shards));
-            }
-        }
-    }
-
-    /// A connection that stays on the runtime that polls this.
-    async fn connection(self, admitted: Admitted, tls: Option<Arc<ListenerTls>>, on_shard: Option<OnShard>) {
+    async fn connection(self, accepted: Accepted, tls: Option<Arc<ListenerTls>>) {
         // Boxed, since the task would keep room for a handshake as long as the connection lives.
-        let Some((stream, peer, place)) = Box::pin(self.arrivals.arrive(admitted, tls)).await else { return };
-        if let Some(on_shard) = on_shard {
-            place.set_shard(on_shard);
-        }
+        let Some((stream, peer, place)) = Box::pin(self.arrivals.arrive(accepted, tls)).await else { return };
         self.requests(stream, peer, place).await;
     }
 
     /// A connection that moves to a shard when its client is known.
-    async fn connection_after_handshake(self, admitted: Admitted, tls: Arc<ListenerTls>, shards: Arc<Shards>) {
-        let Some((mut stream, peer, place)) = Box::pin(self.arrivals.arrive(admitted, Some(tls))).await else { return };
+    async fn connection_of_shard(self, accepted: Accepted, tls: Option<Arc<ListenerTls>>, shards: Arc<Shards>) {
+        let Some((mut stream, peer, place)) = Box::pin(self.arrivals.arrive(accepted, tls)).await else { return };
         if let Err(error) = stream.leave_runtime() {
             return log_unmoved(&peer, &error);
         }

@@ -1,6 +1,6 @@
 //! Threads on which connections live, each with a runtime of its own: a connection, the readers and bodies of its streams and their timers are
-//! polled by one thread, from when it is accepted, or from when its client is known if that takes a TLS handshake. What outlives a connection or
-//! serves others too is on the shared runtime (`shared_runtime`), as are handshakes.
+//! polled by one thread, from when its client is known to its end. What outlives a connection or serves others too is on the shared runtime
+//! (`shared_runtime`), as is a connection whose client is not known yet.
 
 use std::future::Future;
 use std::io;
@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::watch;
-use tokio::task::{JoinHandle, JoinSet};
+use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use super::opening_turns::OpeningTurns;
@@ -111,15 +111,6 @@ impl Shards {
     {
         let (shard, place) = self.enter();
         Served(shard.runtime.spawn(timed(serving(place))))
-    }
-
-    /// The same for one of a set of connections. It ends when it is taken from the set, or the set is dropped.
-    pub(super) fn serve_in<F>(&self, set: &mut JoinSet<()>, serving: impl FnOnce(OnShard) -> F)
-    where
-        F: Future<Output = ()> + Send + 'static,
-    {
-        let (shard, place) = self.enter();
-        set.spawn_on(timed(serving(place)), &shard.runtime);
     }
 
     /// Returns how many there are.
