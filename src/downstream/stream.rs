@@ -90,14 +90,18 @@ pub(super) fn read(mut frames: Frames, slot: Arc<Slot>, mut call: Call) -> impl 
             () = drain_turn(&mut drain, slot) => slot.end_after_reply(Status::unavailable(drain.reason().message())),
         }
         if let Some(handle) = slot.handle() {
-            // The response body reports an end without an error.
-            if let Some(Status { code, message }) = slot.ended().filter(|status| *status != Status::ok()) {
-                tap_end(handle, Some(code), &message);
-            }
+            report_end(slot, handle);
             handle.leave().await;
         }
         // Data still on its way is read and dropped, because data for a reset stream would count against the connection.
         let _ = Box::pin(tokio::time::timeout(LINGER, frames.drain())).await;
+    }
+}
+
+/// Reports an end without another reply to those who tap the session. The body reports any other end, after the reply.
+pub(super) fn report_end(slot: &Slot, handle: &SessionHandle) {
+    if let Some(Status { code, message }) = slot.ended_at_once() {
+        tap_end(handle, Some(code), &message);
     }
 }
 
