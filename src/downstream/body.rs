@@ -125,12 +125,8 @@ impl SessionBody {
         }
     }
 
-    /// Waits for a reply that another thread encodes, unless the stream has to end without it.
+    /// Waits for a reply that another thread encodes.
     fn poll_encoding(&mut self, cx: &mut Context<'_>) -> Poll<Result<NextPiece, Status>> {
-        if let Some(status) = self.slot.ended().filter(|status| !status.is_after_last_reply()) {
-            self.encoding = None;
-            return Poll::Ready(Err(status));
-        }
         let Some(encoding) = &mut self.encoding else { return Poll::Pending };
         let encoded = ready!(encoding.poll(self.slot.handle().map(|handle| &**handle), cx));
         self.encoding = None;
@@ -188,6 +184,16 @@ impl SessionBody {
         Piece::through(&self.gate, head, bytes, end)
     }
 
+    /// Reports how the stream ends to those who tap its session. The task that reads requests reports an end without another reply.
+    fn report_end(&self, status: &Status) {
+        if self.slot.ended_at_once().is_none()
+            && let Some(handle) = self.slot.handle()
+            && (handle.client().is_stream || *status != Status::ok())
+        {
+            tap_end(handle, Some(status.code), &status.message);
+        }
+    }
+
     fn now(&self) -> Moment {
         self.slot.handle().map_or(Moment::START, |handle| handle.clock().now())
     }
@@ -195,6 +201,10 @@ impl SessionBody {
     /// Makes the next reply and returns its first piece, or arranges to be woken for the next attempt.
     fn poll_session(&mut self, cx: &mut Context<'_>) -> Poll<Result<NextPiece, Status>> {
         self.slot.wait(cx.waker());
+        if let Some(status) = self.slot.ended_at_once() {
+            (self.encoding, self.to_come) = (None, None);
+            return Poll::Ready(Err(status));
+        }
         if self.to_come.is_some() || self.encoding.is_some() {
             return self.poll_to_come(cx);
         }
@@ -283,19 +293,13 @@ impl Body for SessionBody {
             Some(rest) => rest.next_piece(self.now()).ok_or(Ending::GivenUp),
             None => ready!(self.poll_session(cx)).map_err(Ending::Status),
         };
-        match &piece {
-            Err(Ending::Status(status)) => {
-                self.slot.end(status.clone()); // for the task that reads requests
-                if *status == Status::ok()
-                    && let Some(handle) = self.slot.handle().filter(|handle| handle.client().is_stream)
-                {
-                    tap_end(handle, Some(status.code), &status.message);
-                }
-            }
-            Err(Ending::GivenUp) => self.slot.end(Status::exhausted(UNREAD)),
-            Ok(_) => {}
-        }
-        if piece.is_err() {
+        if let Err(ending) = &piece {
+            let status = match ending {
+                Ending::Status(status) => status.clone(),
+                Ending::GivenUp => Status::exhausted(UNREAD),
+            };
+            self.slot.end(status.clone()); // for the task that reads requests
+            self.report_end(&status);
             self.over = true;
             self.slot.finish();
         }
@@ -310,14 +314,12 @@ impl Body for SessionBody {
 impl Drop for SessionBody {
     /// Runs also if the client resets the stream.
     fn drop(&mut self) {
-        let left = Status::cancelled();
-        self.slot.end(left.clone());
-        // The task that reads requests may take a reset for a half-close. It reports every other end itself.
-        if !self.over
-            && self.slot.ended() == Some(Status::ok())
-            && let Some(handle) = self.slot.handle()
-        {
-            tap_end(handle, Some(left.code), &left.message);
+        if !self.over {
+            let left = Status::cancelled();
+            self.slot.end(left.clone());
+            // The task that reads requests may take a reset for a half-close.
+            let end = self.slot.ended().filter(|status| *status != Status::ok()).unwrap_or(left);
+            self.report_end(&end);
         }
         self.slot.finish();
     }
@@ -341,10 +343,13 @@ pub(super) mod tests {
 
     use super::*;
     use crate::downstream::encode::PIECE;
+    use crate::downstream::judged_clients::JudgedClients;
+    use crate::downstream::lifetime::{AgeLimit, Lifetime};
+    use crate::downstream::stream::report_end;
     use crate::downstream::unfinished_replies::CurrentResources;
-    use crate::memory::{Budget, Memory};
-    use crate::relay::taps::TapWhat;
-    use crate::relay::{ClientInfo, open_session, questions, views_to};
+    use crate::memory::{Budget, GivesWay, Memory};
+    use crate::relay::taps::{TapReader, TapWhat};
+    use crate::relay::{ClientInfo, SessionHandle, Views, open_session, questions, views_to};
 
     /// Counts how often its waker is called.
     #[derive(Default)]
@@ -389,6 +394,88 @@ pub(super) mod tests {
         Reply::sample(kind, vec![Arc::new(resource)])
     }
 
+    /// How a stream ends, and whether its client is sent a reply first that is made already.
+    const ENDS: [(EndBy, bool); 5] = [
+        (EndBy::HalfClose, true),
+        (EndBy::Drain, true),
+        (EndBy::Age, true),
+        (EndBy::GivingWay, false),
+        (EndBy::Judgement, false),
+    ];
+
+    #[derive(Debug, Clone, Copy)]
+    enum EndBy {
+        HalfClose,
+        Drain,
+        Age,
+        GivingWay,
+        /// With the code of a drain.
+        Judgement,
+    }
+
+    impl EndBy {
+        async fn end(self, slot: &Slot) {
+            match self {
+                Self::HalfClose => slot.end_after_reply(Status::ok()),
+                Self::Drain => slot.end_after_reply(Status::unavailable("the relay drains")),
+                Self::Age => {
+                    let limit = AgeLimit { age: Duration::from_millis(1), grace: Duration::ZERO };
+                    Lifetime { judged: None, age: limit.of(Instant::now()) }.end(slot).await;
+                }
+                Self::GivingWay => slot.give_way("no memory"),
+                Self::Judgement => {
+                    let clients = Arc::<JudgedClients>::default();
+                    let entered = clients.enter(Box::new(|| Err(Status::unavailable("the rule has changed"))));
+                    Lifetime { judged: Some(entered.client.clone()), age: None }.end(slot).await;
+                }
+            }
+        }
+    }
+
+    fn poll(body: &mut SessionBody) -> Poll<Option<Result<Frame<Piece>, ReadStalled>>> {
+        Pin::new(body).poll_frame(&mut Context::from_waker(Waker::noop()))
+    }
+
+    fn sends(body: &mut SessionBody) -> bool {
+        matches!(poll(body), Poll::Ready(Some(Ok(frame))) if frame.is_data())
+    }
+
+    /// Whether the body ends with the status of its slot.
+    fn ends(body: &mut SessionBody) -> bool {
+        let Poll::Ready(Some(Ok(last))) = poll(body) else { return false };
+        last.into_trailers().ok() == body.slot.ended().map(|status| status.trailers())
+    }
+
+    /// Returns a reply that waits for its compressed form.
+    fn to_come(Encoded { outgoing, count }: Encoded, shared: &Shared) -> ToCome {
+        let form = shared.forms.compress(outgoing, CompressionClient::new(Compression::Always, "view"));
+        ToCome::new(form.expect_err("it is to come"), count, Moment::START, true)
+    }
+
+    /// Returns a session that is tapped, with its views.
+    async fn tapped() -> (Views, TapReader, Arc<SessionHandle>) {
+        let views = views_to("http://server");
+        let (tap, _) = questions::tap(&views, "tapped", false).await.expect("there is room");
+        let node = Node { id: "tapped".into(), cluster: "web".into(), ..Default::default() };
+        let node = Some(node.encode_to_vec().into());
+        let first = Request::Delta(discovery::DeltaDiscoveryRequest { node, ..Default::default() });
+        let client = ClientInfo {
+            variant: Variant::Delta,
+            only: None,
+            is_stream: true,
+            peer: Arc::new(Peer::at((Ipv4Addr::LOCALHOST, 1).into())),
+            headers: Default::default(),
+            quota: Arc::default(),
+        };
+        let handle = open_session(&views, &first, client).await.unwrap();
+        assert!(matches!(shown(&tap), Some(TapWhat::Opened(_))));
+        (views, tap, handle)
+    }
+
+    fn shown(tap: &TapReader) -> Option<TapWhat> {
+        tap.next().now_or_never().and_then(|taken| taken.event).map(|event| event.what)
+    }
+
     /// A view that has replaced none of its resources.
     struct Current;
 
@@ -420,55 +507,76 @@ pub(super) mod tests {
         assert_eq!(dropped.ended(), Some(Status::cancelled()), "its client has left");
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn a_reply_that_is_being_encoded_is_sent_before_a_drain_ends_its_stream_and_not_if_the_stream_gives_way() {
-        let ends = [Status::ok(), Status::unavailable("the relay drains"), Status::exhausted("no memory")];
-        for (end, is_sent) in ends.into_iter().chain([Status::denied("not any more")]).zip([true, true, false, false]) {
+        for (end, is_sent) in ENDS {
             let (slot, shared) = (Arc::<Slot>::default(), shared());
             let mut body = SessionBody::new(slot.clone(), shared.clone(), false, Compression::Off);
             let (tell, told) = oneshot::channel();
             body.encoding = Some(Encoding::that_ends_by(told));
-            let mut poll = || Pin::new(&mut body).poll_frame(&mut Context::from_waker(Waker::noop()));
-            assert!(poll().is_pending());
-            slot.end(end.clone());
+            assert!(poll(&mut body).is_pending());
+            end.end(&slot).await;
             if is_sent {
-                assert!(poll().is_pending(), "{end:?}");
+                assert!(poll(&mut body).is_pending(), "{end:?}");
                 let _ = tell.send(Encoded::of(reply_of(10), Variant::Delta, None, &shared.messages));
-                let sent = poll();
-                assert!(matches!(sent, Poll::Ready(Some(Ok(frame))) if frame.is_data()), "{end:?}");
+                assert!(sends(&mut body), "{end:?}");
             }
-            let Poll::Ready(Some(Ok(last))) = poll() else { panic!("it waits before {end:?}") };
-            assert_eq!(last.into_trailers().ok().unwrap()["grpc-status"], end.code.to_string());
+            assert!(ends(&mut body) && body.encoding.is_none(), "{end:?}");
+        }
+    }
+
+    /// A stream that gives way would be sent its largest form, and without a turn.
+    #[tokio::test(start_paused = true)]
+    async fn a_reply_that_waits_for_its_form_is_sent_before_a_drain_ends_its_stream_and_not_if_the_stream_gives_way() {
+        for (end, is_sent) in ENDS {
+            let (slot, shared) = (Arc::<Slot>::default(), shared());
+            let mut body = SessionBody::new(slot.clone(), shared.clone(), false, Compression::Always);
+            let encoded = Encoded::of(reply_of_text(10 << 10), Variant::Delta, None, &shared.messages);
+            body.to_come = Some(to_come(encoded, &shared));
+            assert!(poll(&mut body).is_pending());
+            end.end(&slot).await;
+            assert!(!is_sent || sends(&mut body), "{end:?}");
+            assert!(ends(&mut body) && body.to_come.is_none(), "{end:?}");
+        }
+    }
+
+    /// The task that reads requests ends a stream before the body is polled, which may not be polled again.
+    #[tokio::test]
+    async fn a_tap_shows_the_end_of_a_stream_once_and_after_its_last_reply() {
+        let cases = [(EndBy::Drain, true, 14), (EndBy::Drain, false, 14), (EndBy::GivingWay, false, 8)];
+        for (end, is_sent, code) in cases {
+            let (_views, tap, handle) = tapped().await;
+            let (slot, shared) = (Arc::<Slot>::default(), shared());
+            slot.attach(handle.clone());
+            let mut body = SessionBody::new(slot.clone(), shared.clone(), false, Compression::Always);
+            let encoded = Encoded::of(reply_of_text(10 << 10), Variant::Delta, Some(&handle), &shared.messages);
+            body.to_come = Some(to_come(encoded, &shared));
+            assert!(poll(&mut body).is_pending());
+            end.end(&slot).await;
+            report_end(&slot, &handle);
+            if is_sent {
+                assert!(shown(&tap).is_none(), "its reply is still to come");
+                assert!(sends(&mut body) && ends(&mut body));
+                assert!(matches!(shown(&tap), Some(TapWhat::Reply(_))));
+            }
+            drop(body);
+            assert!(matches!(shown(&tap), Some(TapWhat::Ended { status, .. }) if status == Some(code)), "{code}");
+            assert!(shown(&tap).is_none(), "{code}");
         }
     }
 
     /// Its stream may end before that.
     #[tokio::test]
     async fn a_tap_shows_a_reply_when_its_connection_is_given_it_and_not_when_it_is_encoded() {
-        let views = views_to("http://server");
-        let (tap, _) = questions::tap(&views, "tapped", false).await.expect("there is room");
-        let node = Node { id: "tapped".into(), cluster: "web".into(), ..Default::default() };
-        let node = Some(node.encode_to_vec().into());
-        let first = Request::Delta(discovery::DeltaDiscoveryRequest { node, ..Default::default() });
-        let client = ClientInfo {
-            variant: Variant::Delta,
-            only: None,
-            is_stream: true,
-            peer: Arc::new(Peer::at((Ipv4Addr::LOCALHOST, 1).into())),
-            headers: Default::default(),
-            quota: Arc::default(),
-        };
-        let handle = open_session(&views, &first, client).await.unwrap();
-        let shown = || tap.next().now_or_never().and_then(|taken| taken.event).map(|event| event.what);
-        assert!(matches!(shown(), Some(TapWhat::Opened(_))));
+        let (_views, tap, handle) = tapped().await;
         let (slot, shared) = (Arc::<Slot>::default(), shared());
         slot.attach(handle.clone());
         let mut body = SessionBody::new(slot, shared.clone(), false, Compression::Off);
         let Encoded { outgoing, count } = Encoded::of(reply_of(10), Variant::Delta, Some(&handle), &shared.messages);
-        assert!(shown().is_none(), "it waits");
+        assert!(shown(&tap).is_none(), "it waits");
         let bytes = outgoing.bytes();
         let _first = body.begin(outgoing, count);
-        assert!(matches!(shown(), Some(TapWhat::Reply(glance)) if glance.bytes == bytes));
+        assert!(matches!(shown(&tap), Some(TapWhat::Reply(glance)) if glance.bytes == bytes));
     }
 
     #[tokio::test]

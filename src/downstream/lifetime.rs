@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::judged_clients::{self, JudgedClient};
-use super::slot::Status;
+use super::slot::{Slot, Status};
 use crate::random::random;
 
 /// The maximum age of a connection.
@@ -61,6 +61,15 @@ impl Age {
 }
 
 impl Age {
+    /// Waits until a stream has to end because of age: after a response, or at the end of the grace period.
+    async fn ends(age: Option<Self>, answered: impl Future<Output = ()>) -> Status {
+        Self::is_reached(age).await;
+        if let Some(Self { grace_ends, .. }) = age {
+            let _ = timeout_at(grace_ends, pin!(answered)).await;
+        }
+        Status::unavailable("the connection has reached its maximum age (clients.max_connection_age); reconnect")
+    }
+
     /// Waits until even the last reply should have been read.
     pub(super) async fn is_overdue(age: Option<Self>) {
         match age {
@@ -83,22 +92,19 @@ impl Lifetime {
 
     /// Waits until a stream without a pending response has to end.
     pub(super) async fn ends(self) -> Status {
-        self.ends_after(async {}).await
-    }
-
-    /// Waits until a stream has to end. Because of age it ends only after a response, or at the end of the grace period.
-    pub(super) async fn ends_after(self, answered: impl Future<Output = ()>) -> Status {
         let Self { judged, age } = self;
-        let aged = async {
-            Age::is_reached(age).await;
-            if let Some(Age { grace_ends, .. }) = age {
-                let _ = timeout_at(grace_ends, pin!(answered)).await;
-            }
-            Status::unavailable("the connection has reached its maximum age (clients.max_connection_age); reconnect")
-        };
         tokio::select! {
             end = judged_clients::ends(judged) => end,
-            end = aged => end,
+            end = Age::ends(age, async {}) => end,
+        }
+    }
+
+    /// Waits until a discovery stream has to end, and ends it. A client that fails its judgement may have nothing more.
+    pub(super) async fn end(self, slot: &Slot) {
+        let Self { judged, age } = self;
+        tokio::select! {
+            end = judged_clients::ends(judged) => slot.end(end),
+            end = Age::ends(age, slot.answered()) => slot.end_after_reply(end),
         }
     }
 }
@@ -131,7 +137,7 @@ mod tests {
         let short = Duration::from_millis(50);
         of(short, HOUR).ends().await;
         let began = Instant::now();
-        of(short, 4 * short).ends_after(pending()).await;
+        of(short, 4 * short).end(&Slot::default()).await;
         assert!(began.elapsed() >= (4 * short + short).mul_f64(0.9));
     }
 }

@@ -11,7 +11,7 @@ use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::connections::ConnectionPlace;
 use super::opening_turns::Opener;
-use super::sent_ahead::PausedStream;
+use super::sent_ahead::{PausedStream, SentAhead};
 use super::unsent::Unsent;
 
 pub(super) struct PacedReads<T> {
@@ -19,37 +19,22 @@ pub(super) struct PacedReads<T> {
     place: Arc<ConnectionPlace>,
     pause: Option<Pin<Box<Sleep>>>,
     opener: Option<Opener>,
-    /// While it waits for its turn: how fast its requests arrive is not judged.
-    awaits_turn: Option<PausedStream>,
+    unread: Option<Unread>,
     unsent: Unsent,
 }
+
+/// A connection that is not read until this is dropped. How fast its requests arrive is not judged meanwhile.
+struct Unread(Arc<SentAhead>, PausedStream);
 
 impl<T> PacedReads<T> {
     pub(crate) fn new(inner: T, place: Arc<ConnectionPlace>) -> Self {
         let unsent = Unsent::of(place.account().cloned());
         let opener = place.shard().map(|shard| shard.openings().enter());
-        Self { inner, place, pause: None, opener, awaits_turn: None, unsent }
+        Self { inner, place, pause: None, opener, unread: None, unsent }
     }
 
-    /// Waits until the connection may be read beside others of its thread that open streams.
-    fn poll_turn(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let Some(opener) = &mut self.opener else { return Poll::Ready(()) };
-        let turn = opener.poll_turn(self.place.opened(), cx);
-        let ahead = self.place.sent_ahead();
-        match (turn.is_ready(), self.awaits_turn) {
-            (true, Some(paused)) => {
-                self.awaits_turn = None;
-                ahead.resume(paused);
-            }
-            (false, None) => self.awaits_turn = Some(ahead.pause()),
-            _ => {}
-        }
-        turn
-    }
-}
-
-impl<T: AsyncRead + Unpin> AsyncRead for PacedReads<T> {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    /// Waits until the connection may be read: after its pause, and then beside others of its thread that open streams.
+    fn poll_may_read(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         while let Some(resumes) = self.place.resumes_reading(Instant::now()) {
             let pause = self.pause.get_or_insert_with(|| Box::pin(sleep_until(resumes)));
             if pause.deadline() != resumes {
@@ -58,7 +43,36 @@ impl<T: AsyncRead + Unpin> AsyncRead for PacedReads<T> {
             ready!(pause.as_mut().poll(cx));
         }
         self.pause = None;
-        ready!(self.poll_turn(cx));
+        match &mut self.opener {
+            Some(opener) => opener.poll_turn(self.place.opened(), cx),
+            None => Poll::Ready(()),
+        }
+    }
+}
+
+impl Unread {
+    fn begin(place: &ConnectionPlace) -> Self {
+        let ahead = place.sent_ahead().clone();
+        let paused = ahead.pause();
+        Self(ahead, paused)
+    }
+}
+
+impl Drop for Unread {
+    fn drop(&mut self) {
+        self.0.resume(self.1);
+    }
+}
+
+impl<T: AsyncRead + Unpin> AsyncRead for PacedReads<T> {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        if self.poll_may_read(cx).is_pending() {
+            if self.unread.is_none() {
+                self.unread = Some(Unread::begin(&self.place));
+            }
+            return Poll::Pending;
+        }
+        self.unread = None;
         let before = buffer.filled().len();
         let read = Pin::new(&mut self.inner).poll_read(cx, buffer);
         let came = buffer.filled().len().saturating_sub(before);
@@ -97,5 +111,57 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for PacedReads<T> {
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.inner).poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::pending;
+    use std::time::Duration;
+
+    use futures_util::FutureExt;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
+
+    use super::*;
+    use crate::downstream::connections::OpenStream;
+    use crate::downstream::connections::tests::place_of_pace;
+    use crate::downstream::incomplete::IncompleteRequests;
+
+    const WINDOW: Duration = Duration::from_secs(30);
+
+    /// Returns a connection that has opened so many streams that it is not read for longer than a window, and its client.
+    async fn paused() -> (PacedReads<DuplexStream>, DuplexStream, Vec<OpenStream>) {
+        let (place, (client, socket)) = (place_of_pace(10).await, duplex(1 << 10));
+        let streams = (0..400).map(|_| place.open_stream()).collect();
+        (PacedReads::new(socket, place), client, streams)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn no_request_arrives_too_slowly_while_its_connection_is_not_read_because_of_new_streams() {
+        let (mut reads, mut client, _streams) = paused().await;
+        let requests = IncompleteRequests::with_window(1 << 20, 100, WINDOW);
+        let (mut request, begun) = (requests.connection_with(reads.place.sent_ahead().clone()).begin(), Instant::now());
+        request.grow_to(5).unwrap();
+        client.write_all(b"rest").await.unwrap();
+        tokio::select! {
+            more = request.more(pending::<()>()) => panic!("{more:?}: only the relay has waited"),
+            read = reads.read_u8() => assert_eq!(read.unwrap(), b'r'),
+        }
+        let unread = begun.elapsed();
+        assert!(unread > WINDOW, "{unread:?}");
+        assert!(request.more(pending::<()>()).await.is_err(), "it is read again");
+        let judged = begun.elapsed() - unread;
+        assert!((WINDOW..2 * WINDOW).contains(&judged), "{judged:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_that_ends_while_it_is_not_read_stops_no_clock_any_longer() {
+        let (mut reads, _client, _streams) = paused().await;
+        let place = reads.place.clone();
+        assert!(reads.read_u8().now_or_never().is_none());
+        tokio::time::advance(WINDOW).await;
+        drop(reads);
+        tokio::time::advance(WINDOW).await;
+        assert_eq!(place.sent_ahead().paused_for(), WINDOW);
     }
 }

@@ -1,7 +1,7 @@
 //! The state that the two halves of a stream share: the task that reads requests fills it, and the body that writes replies waits for it.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use futures_util::task::AtomicWaker;
 use http::{HeaderMap, HeaderValue};
@@ -27,10 +27,16 @@ pub(super) struct Slot {
     /// The only response of a unary call.
     answer: Mutex<Option<Reply>>,
     replied: Signal,
-    end: Mutex<Option<Status>>,
+    end: Mutex<Option<End>>,
     body: AtomicWaker,
     /// Notified when replies have ended, so that the reading task may stop.
     over: Notify,
+}
+
+struct End {
+    status: Status,
+    /// Whether the client is sent a reply first that is made already.
+    is_after_reply: bool,
 }
 
 /// Whether the stream has had a reply, with a way to wait for the first one.
@@ -72,13 +78,32 @@ impl Slot {
         self.session.get()
     }
 
+    /// Ends the stream without another reply: it gives way to others, or its client may have nothing more. An earlier end stays.
     pub(crate) fn end(&self, status: Status) {
-        self.end.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(status);
+        self.end_with(End { status, is_after_reply: false });
+    }
+
+    /// Ends the stream after a reply that is made already: its client goes elsewhere, or has half-closed. An earlier end stays.
+    pub(crate) fn end_after_reply(&self, status: Status) {
+        self.end_with(End { status, is_after_reply: true });
+    }
+
+    fn end_with(&self, end: End) {
+        self.lock_end().get_or_insert(end);
         self.body.wake();
     }
 
     pub(crate) fn ended(&self) -> Option<Status> {
-        self.end.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.lock_end().as_ref().map(|end| end.status.clone())
+    }
+
+    /// Returns the status of a stream that ends without another reply.
+    pub(crate) fn ended_at_once(&self) -> Option<Status> {
+        self.lock_end().as_ref().filter(|end| !end.is_after_reply).map(|end| end.status.clone())
+    }
+
+    fn lock_end(&self) -> MutexGuard<'_, Option<End>> {
+        self.end.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Tells the task that reads requests that the replies have ended.
@@ -150,12 +175,6 @@ impl Status {
 
     pub(crate) fn unauthenticated(message: impl Into<String>) -> Self {
         Self { code: code::UNAUTHENTICATED, message: message.into() }
-    }
-
-    /// Whether the client is sent a reply first that is made already: it goes elsewhere, or has half-closed. Otherwise the stream gives way to others,
-    /// or its client may have nothing more.
-    pub(super) fn is_after_last_reply(&self) -> bool {
-        matches!(self.code, code::OK | code::UNAVAILABLE)
     }
 
     /// Returns the status that a control plane sent. A code that is not an error becomes UNKNOWN.

@@ -66,7 +66,7 @@ struct Reading(Arc<Slot>);
 impl Drop for Reading {
     fn drop(&mut self) {
         if thread::panicking() {
-            self.0.end(Status::unavailable("internal error in this stream; reconnect"));
+            self.0.end_after_reply(Status::unavailable("internal error in this stream; reconnect"));
             drop(self.0.handle().cloned().map(SessionGuard::new));
         }
     }
@@ -80,20 +80,17 @@ pub(super) fn read(mut frames: Frames, slot: Arc<Slot>, mut call: Call) -> impl 
         let reading = Reading(slot);
         let slot = &reading.0;
         let mut lifetime = until_end_of(lifetime, slot);
-        let end = tokio::select! {
-            end = converse(&mut frames, slot, &mut call) => end,
-            () = slot.finished() => None,
-            end = ends(&mut lifetime) => Some(end),
-            () = drain_turn(&mut drain, slot) => Some(Status::unavailable(drain.reason().message())),
-        };
-        if let Some(status) = end {
-            slot.end(status);
+        tokio::select! {
+            end = converse(&mut frames, slot, &mut call) => match end == Status::ok() {
+                true => slot.end_after_reply(end),
+                false => slot.end(end),
+            },
+            () = slot.finished() => {}
+            () = ends(&mut lifetime) => {}
+            () = drain_turn(&mut drain, slot) => slot.end_after_reply(Status::unavailable(drain.reason().message())),
         }
         if let Some(handle) = slot.handle() {
-            // The response body reports an end without an error.
-            if let Some(Status { code, message }) = slot.ended().filter(|status| *status != Status::ok()) {
-                tap_end(handle, Some(code), &message);
-            }
+            report_end(slot, handle);
             handle.leave().await;
         }
         // Data still on its way is read and dropped, because data for a reset stream would count against the connection.
@@ -101,21 +98,28 @@ pub(super) fn read(mut frames: Frames, slot: Arc<Slot>, mut call: Call) -> impl 
     }
 }
 
-/// Reads until the client half-closes. Returns a status if that ends the stream.
-async fn converse(frames: &mut Frames, slot: &Arc<Slot>, call: &mut Call) -> Option<Status> {
+/// Reports an end without another reply to those who tap the session. The body reports any other end, after the reply.
+pub(super) fn report_end(slot: &Slot, handle: &SessionHandle) {
+    if let Some(Status { code, message }) = slot.ended_at_once() {
+        tap_end(handle, Some(code), &message);
+    }
+}
+
+/// Reads until the client half-closes, or a request ends the stream.
+async fn converse(frames: &mut Frames, slot: &Arc<Slot>, call: &mut Call) -> Status {
     let shape = call.method.shape;
     loop {
         let message = match frames.next().await {
             Ok(Some(message)) => message,
-            Ok(None) => return Some(Status::ok()),
-            Err(status) => return Some(rejected(call, status)),
+            Ok(None) => return Status::ok(),
+            Err(status) => return rejected(call, status),
         };
         let counters = &call.views.counters().limits;
         let checked = request_limits::check(&message, variant_of(shape), call.limits, counters);
         let entries = checked.as_ref().map_or(0, |subscribed| subscribed.entries);
         let (new, mut waiting) = match checked.and_then(|subscribed| admit_names(call, subscribed, message.len())) {
             Ok(new) => new,
-            Err(status) => return Some(rejected(call, status)),
+            Err(status) => return rejected(call, status),
         };
         let tapped = may_be_tapped(slot, call).then(|| message.clone());
         frames.keep_pace(call.pace.as_ref(), 1, Limit::RequestsPerSecond).await;
@@ -132,14 +136,14 @@ async fn converse(frames: &mut Frames, slot: &Arc<Slot>, call: &mut Call) -> Opt
         };
         let (request, stated) = match decoded {
             Ok(request) => request,
-            Err(status) => return Some(rejected(call, status)),
+            Err(status) => return rejected(call, status),
         };
         let request = match slot.handle() {
             Some(_) => request,
             // A view may have to wait for its state on disk.
             None => match paused(frames, Box::pin(sit(request, slot, call))).await {
                 Ok(request) => *request,
-                Err(status) => return Some(status),
+                Err(status) => return status,
             },
         };
         let Some(handle) = slot.handle() else { continue };
@@ -169,18 +173,18 @@ async fn converse(frames: &mut Frames, slot: &Arc<Slot>, call: &mut Call) -> Opt
         drop(waiting);
         let applied = match applied {
             Ok(applied) => applied,
-            Err(status) => return Some(rejected(call, status)),
+            Err(status) => return rejected(call, status),
         };
         let mut forwarded = pin!(handle.forward(applied));
         if let Some(limit) = handle.tenant().and_then(TenantStream::take_exceeded) {
             let key = Limit::NamesPerTenant.key();
             let text = format!("too many names of one tenant: the limit is {limit} ({key}); retry later");
-            return Some(rejected(call, Status::exhausted(text)));
+            return rejected(call, Status::exhausted(text));
         }
         let new_names = paused(frames, forwarded.as_mut()).await;
         frames.keep_pace(call.names_pace.as_ref(), new_names, Limit::NewNamesPerSecond).await;
         if shape == Shape::Fetch {
-            return Some(match Box::pin(fetch_reply(handle, handle.fetch_timeout())).await {
+            return match Box::pin(fetch_reply(handle, handle.fetch_timeout())).await {
                 FetchResult::Reply(reply) => {
                     slot.answer(*reply);
                     Status::ok()
@@ -189,7 +193,7 @@ async fn converse(frames: &mut Frames, slot: &Arc<Slot>, call: &mut Call) -> Opt
                 FetchResult::Waiting(_) | FetchResult::Unknown => {
                     Status::unavailable("resources not available yet; retry")
                 }
-            });
+            };
         }
     }
 }
@@ -323,13 +327,13 @@ async fn sit(request: Request, slot: &Slot, call: &Call) -> Result<Box<Request>,
     }
 }
 
-/// Returns what ends a stream together with its connection, if anything can.
-fn until_end_of(lifetime: Lifetime, slot: &Arc<Slot>) -> Option<Pin<Box<impl Future<Output = Status> + use<>>>> {
+/// Returns what ends a stream together with its connection, if anything can: a future that ends it when the time has come.
+fn until_end_of(lifetime: Lifetime, slot: &Arc<Slot>) -> Option<Pin<Box<impl Future<Output = ()> + use<>>>> {
     let slot = slot.clone();
-    lifetime.is_limited().then(|| Box::pin(async move { lifetime.ends_after(slot.answered()).await }))
+    lifetime.is_limited().then(|| Box::pin(async move { lifetime.end(&slot).await }))
 }
 
-async fn ends(end: &mut Option<Pin<Box<impl Future<Output = Status>>>>) -> Status {
+async fn ends(end: &mut Option<Pin<Box<impl Future<Output = ()>>>>) {
     match end {
         Some(end) => end.await,
         None => pending().await,

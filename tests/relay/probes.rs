@@ -25,6 +25,20 @@ fn ask(address: SocketAddr, path: &str) -> Option<(u16, String)> {
     Some((head.split(' ').nth(1)?.parse().ok()?, body.to_owned()))
 }
 
+/// Sends the request of a scrape.
+fn scrape(address: SocketAddr) -> TcpStream {
+    let mut scrape = TcpStream::connect(address).unwrap();
+    scrape.set_read_timeout(Some(client::PATIENCE)).unwrap();
+    write!(scrape, "GET /metrics HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n").unwrap();
+    scrape
+}
+
+fn answer(mut scrape: TcpStream) -> String {
+    let mut answer = String::new();
+    scrape.read_to_string(&mut answer).unwrap();
+    answer
+}
+
 /// A relay whose worker threads the test can block.
 struct Relay {
     runtime: Runtime,
@@ -105,32 +119,47 @@ fn i10_probes_are_answered_while_all_worker_threads_are_busy() {
     assert!(closed, "the thread of probes ends with the relay");
 }
 
-/// A scrape waits for the worker threads, and a probe does not.
+/// A scrape waits for the worker threads, and a probe does not. The limit of scrapes counts none whose scraper has left.
 #[test]
 fn i10_scrapes_that_wait_keep_no_probe_from_its_answer() {
     let relay = Relay::start("");
     relay.probe_until("/ready", |status, _| status == 200);
     let ends: Vec<_> = (0..WORKERS).map(|_| relay.block_worker()).collect();
-    let mut scrapes = Vec::new();
-    for _ in 0..40 {
-        let mut scrape = TcpStream::connect(relay.probes).unwrap();
-        scrape.set_read_timeout(Some(client::PATIENCE)).unwrap();
-        write!(scrape, "GET /metrics HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n").unwrap();
-        scrapes.push(scrape);
-    }
+    let scrapes: Vec<_> = (0..40).map(|_| scrape(relay.probes)).collect();
     assert_eq!(ask(relay.probes, "/healthz"), Some((200, "ok\n".to_owned())));
     drop(ends);
-    let answers = scrapes.into_iter().map(|mut scrape| {
-        let mut answer = String::new();
-        scrape.read_to_string(&mut answer).unwrap();
-        answer
-    });
-    let (pages, others): (Vec<_>, Vec<_>) = answers.partition(|answer| answer.starts_with("HTTP/1.1 200"));
+    let is_page = |answer: &String| answer.starts_with("HTTP/1.1 200");
+    let is_refused = |answer: &str| answer.starts_with("HTTP/1.1 503") && answer.contains("too many scrapes");
+    let (pages, others): (Vec<_>, Vec<_>) = scrapes.into_iter().map(answer).partition(is_page);
     assert!(pages.len() >= 16 && !others.is_empty(), "{} and {}", pages.len(), others.len());
     for answer in others {
-        assert!(answer.starts_with("HTTP/1.1 503") && answer.contains("too many scrapes"), "{answer}");
+        assert!(is_refused(&answer), "{answer}");
     }
     relay.probe_until("/metrics", |status, _| status == 200);
+
+    let ends: Vec<_> = (0..WORKERS).map(|_| relay.block_worker()).collect();
+    let oldest = scrape(relay.probes);
+    assert_eq!(ask(relay.probes, "/healthz"), Some((200, "ok\n".to_owned())));
+    let leaving: Vec<_> = (0..40).map(|_| scrape(relay.probes)).collect();
+    relay.probe_until("/metrics", |status, body| status == 503 && body.contains("too many scrapes"));
+    drop(leaving);
+    let begun = Instant::now();
+    let waits = loop {
+        let later = scrape(relay.probes);
+        later.set_read_timeout(Some(Duration::from_secs(3))).unwrap();
+        if later.peek(&mut [0]).is_err() {
+            break later; // a refusal would be immediate
+        }
+        let refused = answer(later);
+        assert!(is_refused(&refused) && begun.elapsed() < client::PATIENCE, "{refused}");
+        thread::sleep(Duration::from_millis(20));
+    };
+    drop(ends);
+    waits.set_read_timeout(Some(client::PATIENCE)).unwrap();
+    // The oldest one has not left, and would be the first to get 503 because it has waited for too long.
+    for answer in [oldest, waits].map(answer) {
+        assert!(is_page(&answer), "{answer}");
+    }
     relay.serving.abort();
 }
 

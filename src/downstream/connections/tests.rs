@@ -40,8 +40,14 @@ fn connections_with(limits: ConnectionLimits, clients: usize, unused: UnusedTime
 
 /// A connection that is served, without limits that matter. While it sends nothing, it may be closed at once.
 pub(in crate::downstream) async fn any_place() -> Arc<ConnectionPlace> {
+    place_of_pace(LIMITS.new_streams_per_second).await
+}
+
+/// The same, with a limit of new streams in a second.
+pub(in crate::downstream) async fn place_of_pace(new_streams_per_second: usize) -> Arc<ConnectionPlace> {
     let unused = UnusedTimes { silent: Duration::ZERO, without_request: LONG, idle: LONG };
-    enter(&connections_with(LIMITS, 100, unused), 1).await.unwrap()
+    let limits = ConnectionLimits { new_streams_per_second, ..LIMITS };
+    enter(&connections_with(limits, 100, unused), 1).await.unwrap()
 }
 
 async fn enter(connections: &Arc<Connections>, host: u8) -> Option<Arc<ConnectionPlace>> {
