@@ -78,7 +78,7 @@ impl<'a> Upstream<'a> {
                     let of_view = status.filter(|_| !may_be_type);
                     is_refusal = of_view.as_ref().is_some_and(|status| self.refusals.on_status(id, status));
                     if is_of_shown && !is_answered && of_view.is_some_and(|status| status.may_concern_request()) {
-                        self.shown.pass_over(id.server, is_refusal, now);
+                        self.shown.pass_over(is_refusal, now);
                     }
                 }
                 let end = StreamEnd { answered, is_lost };
@@ -98,7 +98,7 @@ impl<'a> Upstream<'a> {
         if is_answer(&event) && epoch.is_some() {
             self.refusals.on_taken(id);
             if is_of_shown {
-                self.shown.on_answer(id.server, !self.refusals.is_none());
+                self.shown.on_answer(!self.refusals.is_none());
             }
         }
         if matches!(event, LinkEvent::RefusedOtherwise) {
@@ -142,7 +142,7 @@ impl<'a> Upstream<'a> {
             (LinkEvent::Refused(status), Some(_)) => {
                 let is_refusal = self.refusals.on_status(id, &status);
                 if is_of_shown {
-                    self.shown.pass_over(id.server, is_refusal, now);
+                    self.shown.pass_over(is_refusal, now);
                     self.shown.ask_again(id, self.sources);
                 }
                 Vec::new()

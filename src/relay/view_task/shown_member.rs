@@ -19,14 +19,13 @@ pub(super) struct ShownMember {
     turns: BTreeMap<StreamId, Moment>,
     /// There is a client, or the shown one has not left.
     is_attended: bool,
-    /// The servers that have answered for the shown client since its last refusal, while the view was refused. The answers count as soon as no
-    /// server refuses the view.
-    answered: BTreeSet<usize>,
+    /// A server has answered for the shown client since a refusal. The answer counts as soon as no server refuses the view.
+    is_answered: bool,
 }
 
 impl ShownMember {
     pub(super) fn none() -> Self {
-        Self { members: Members::none(), turns: BTreeMap::new(), is_attended: true, answered: BTreeSet::new() }
+        Self { members: Members::none(), turns: BTreeMap::new(), is_attended: true, is_answered: false }
     }
 
     pub(super) fn members(&self) -> &Members {
@@ -55,11 +54,11 @@ impl ShownMember {
     }
 
     /// A server has refused the client that is shown.
-    pub(super) fn pass_over(&mut self, server: usize, may_be_credential: bool, now: Moment) {
-        self.answered.clear();
+    pub(super) fn pass_over(&mut self, may_be_credential: bool, now: Moment) {
+        self.is_answered = false;
         match may_be_credential {
-            true => self.members.refuse(server, now),
-            false => self.members.pass_over(server, now),
+            true => self.members.refuse(now),
+            false => self.members.pass_over(now),
         }
     }
 
@@ -72,17 +71,17 @@ impl ShownMember {
     }
 
     /// A server has answered for the client that is shown. The answer counts at once if no server refuses the view.
-    pub(super) fn on_answer(&mut self, server: usize, is_view_refused: bool) {
-        match is_view_refused {
-            true => _ = self.answered.insert(server),
-            false => self.members.accept(server),
+    pub(super) fn on_answer(&mut self, is_view_refused: bool) {
+        self.is_answered = true;
+        if !is_view_refused {
+            self.accept_if_answered();
         }
     }
 
     /// No server refuses the view any more: an answer that came meanwhile for the client that is shown counts.
     pub(super) fn accept_if_answered(&mut self) {
-        for server in std::mem::take(&mut self.answered) {
-            self.members.accept(server);
+        if std::mem::take(&mut self.is_answered) {
+            self.members.accept();
         }
     }
 
@@ -159,7 +158,7 @@ impl ShownMember {
     }
 
     fn set(&mut self, sources: &mut Sources) {
-        self.answered.clear();
+        self.is_answered = false;
         if let Some(node) = self.members.shown() {
             sources.shown_node().set(node.encoded());
         }
@@ -318,11 +317,11 @@ mod tests {
         for answers_first in [true, false] {
             let World { mut shown, now, .. } = World::wanting(&["c"]);
             if answers_first {
-                shown.on_answer(SERVER.server, true);
+                shown.on_answer(true);
             }
-            shown.pass_over(SERVER.server, true, now);
+            shown.pass_over(true, now);
             if !answers_first {
-                shown.on_answer(SERVER.server, true);
+                shown.on_answer(true);
             }
             assert!(shown.members.is_due());
             shown.accept_if_answered();
