@@ -147,8 +147,8 @@ impl Members {
         self.pass_over(now);
     }
 
-    /// Records that a server has refused the shown client, which may have left: another one is next. If all present clients were refused, it stays
-    /// shown while a stream is open. If the client has stated another node by now, that node was not refused.
+    /// Records that a server has refused the shown client, which may have left. If the client has stated another node by now, that node was not
+    /// refused.
     pub fn pass_over(&mut self, now: Moment) {
         let was_due = self.is_due();
         let Some(shown) = &mut self.shown else { return };
@@ -202,11 +202,10 @@ impl Members {
         true
     }
 
-    /// Shows the client that was refused longest ago, if all were refused and the shown one was refused last. This is for a server that is asked
-    /// again anyway, and may accept another client now. Returns whether another one is shown.
+    /// Shows the client that was refused longest ago, if the shown one was refused last of several, and all were. This is for a server that is
+    /// asked again anyway, and may accept another client now. Returns whether another one is shown.
     pub fn show_refused(&mut self) -> bool {
-        let last = self.shown_rank().and_then(|rank| self.refused.get(&rank)).copied();
-        let is_due = self.are_all_refused() && self.present.len() > 1 && last == Some(self.refusals);
+        let is_due = self.are_all_refused() && self.present.len() > 1;
         if is_due {
             self.shown = self.refused_longest_ago();
         }
