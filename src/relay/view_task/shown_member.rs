@@ -32,11 +32,12 @@ impl ShownMember {
         &self.members
     }
 
-    /// A session has joined. One that polls comes and goes, so it is shown only if no client was before it, or if a server refuses the last one.
+    /// A session has joined. One that polls comes and goes, so it is shown only if no client was before it, or if a server refuses the last one
+    /// and it is another one.
     pub(super) fn join(&mut self, session: &mut dyn Subscriber, sources: &mut Sources, now: Moment) {
         let is_first = self.members.shown().is_none();
         let Some((node, since)) = session.take_node() else { return };
-        if self.members.needs_a_client() || session.answers_replies() {
+        if self.members.needs_a_client(&node) || session.answers_replies() {
             self.members.join(session.id(), node, since, now);
         }
         if is_first {

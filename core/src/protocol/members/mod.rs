@@ -202,7 +202,7 @@ impl Members {
         true
     }
 
-    /// Shows the client that was refused longest ago, if the shown one was refused last of several, and all were. This is for a server that is
+    /// Shows the client that was refused longest ago, if there are several and all were refused, the shown one last. This is for a server that is
     /// asked again anyway, and may accept another client now. Returns whether another one is shown.
     pub fn show_refused(&mut self) -> bool {
         let is_due = self.are_all_refused() && self.present.len() > 1;
@@ -230,10 +230,11 @@ impl Members {
         }
     }
 
-    /// Whether any client that comes should be shown, also one that comes and goes: there was none yet, or the last one has left, and a server
-    /// refuses it.
-    pub fn needs_a_client(&self) -> bool {
-        self.present.is_empty() && self.shown.as_ref().is_none_or(|shown| shown.refusal.is_some())
+    /// Whether a client with this node should be shown even if it comes and goes: there was none yet, or another one has left, and a server
+    /// refuses that one. If the refused one counted each time that it is back, it would keep out all others.
+    pub fn needs_a_client(&self, node: &MemberNode) -> bool {
+        let is_other = |shown: &ShownClient| shown.refusal.is_some() && shown.node != *node;
+        self.present.is_empty() && self.shown.as_ref().is_none_or(is_other)
     }
 
     /// Whether the shown client has left.
