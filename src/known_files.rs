@@ -28,7 +28,8 @@ struct Inner {
 struct Pair {
     /// What the files had when they last belonged together.
     contents: [Bytes; 2],
-    /// The files were read again since then, and did not belong together.
+    since: Instant,
+    /// The files were read again since then, did not belong together, and the contents are used in their place.
     is_kept: bool,
 }
 
@@ -100,16 +101,23 @@ impl KnownFiles {
 impl KnownFiles {
     /// Records that the contents of two files belong together.
     pub(crate) fn belong_together(&self, paths: [&Path; 2], contents: [Bytes; 2]) {
-        self.pairs().insert(paths.map(Path::to_owned), Pair { contents, is_kept: false });
+        self.pairs().insert(paths.map(Path::to_owned), Pair { contents, since: Instant::now(), is_kept: false });
+    }
+
+    /// Records that the contents of two files cannot be used, and nothing is used in their place.
+    pub(crate) fn note_unusable(&self, paths: [&Path; 2]) {
+        if let Some(pair) = self.pairs().get_mut(&paths.map(Path::to_owned)) {
+            pair.is_kept = false;
+        }
     }
 
     /// Returns the contents of two files when they last belonged together: one of them may have been renewed while the other is not written yet, or
-    /// hangs.
-    pub(crate) fn last_together(&self, paths: [&Path; 2]) -> Option<[Bytes; 2]> {
+    /// hangs. `read_since` is when the caller began to read what does not belong together: another one may have read both files since then.
+    pub(crate) fn last_together(&self, paths: [&Path; 2], read_since: Instant) -> Option<[Bytes; 2]> {
         let contents = {
             let mut pairs = self.pairs();
             let pair = pairs.get_mut(&paths.map(Path::to_owned))?;
-            pair.is_kept = true;
+            pair.is_kept |= pair.since < read_since;
             pair.contents.clone()
         };
         if self.0.apart.line(Instant::now()).is_some() {
@@ -173,6 +181,18 @@ mod tests {
         let between = pipes[1].0.clone();
         tokio::task::spawn_blocking(move || std::fs::write(&between, "two")).await.unwrap().unwrap();
         assert_eq!(last.content(path).as_deref(), Some(b"three".as_slice()), "it was given up");
+    }
+
+    #[test]
+    fn a_pair_that_another_reader_has_found_since_a_reading_began_is_not_reported_as_an_earlier_one() {
+        let (known, paths, slow) = (KnownFiles::default(), ["certificate", "key"].map(Path::new), Instant::now());
+        known.belong_together(paths, Default::default());
+        assert!(known.last_together(paths, slow).is_some());
+        assert!(known.kept_certificate(paths).is_none());
+        known.last_together(paths, slow + LONG);
+        assert!(known.kept_certificate(paths).is_some(), "this one has begun later");
+        known.last_together(paths, slow);
+        assert!(known.kept_certificate(paths).is_some());
     }
 
     #[tokio::test]

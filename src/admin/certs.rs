@@ -111,6 +111,8 @@ fn chain_in(file: &Path) -> Result<Vec<CertificateReport>, String> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Instant;
+
     use super::*;
 
     #[test]
@@ -136,7 +138,7 @@ mod tests {
         assert_eq!(reported(), (vec!["dns:first".into()], None));
         let second = renew("second");
         assert_eq!(reported(), (vec!["dns:second".into()], None), "no connection has read it yet");
-        known.last_together(paths).unwrap();
+        known.last_together(paths, Instant::now() + FILE_LIMIT).unwrap();
         let (names, error) = reported();
         assert_eq!(names, ["dns:first"]);
         let error = error.unwrap();

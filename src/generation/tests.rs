@@ -1,4 +1,5 @@
 use std::path::Path;
+use std::time::Instant;
 
 use super::*;
 use crate::memory::{Budget, Memory, MemorySetting};
@@ -255,5 +256,5 @@ async fn certificates_of_a_server_that_goes_on_are_shown_as_its_connections_use_
     let known = |sources: &Sources| server_certificates(&sources.all[0].0).remove(0).known;
     let paths = ["own.pem", "own.key"].map(Path::new);
     known(&first).belong_together(paths, Default::default());
-    assert!(known(&second).last_together(paths).is_some());
+    assert!(known(&second).last_together(paths, Instant::now()).is_some());
 }

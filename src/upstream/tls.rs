@@ -3,7 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use rustls::client::WantsClientCert;
@@ -75,6 +75,7 @@ impl TlsFiles {
             content.map_err(|source| TlsFileError::Read { path: path.into(), source })
         };
         let (certificate, key) = self.own.as_ref().map(|own| (&own.certificate, &own.key)).unzip();
+        let began = Instant::now();
         // The files are read at the same time, so that together they take no longer than one.
         let (ca, certificate, key) = tokio::join!(content(self.ca.as_ref()), content(certificate), content(key));
         let roots = match &self.ca {
@@ -88,14 +89,16 @@ impl TlsFiles {
             None => builder.with_no_client_auth(),
             Some(own) => {
                 let with = |[certificate, key]: &[Bytes; 2]| with_certificate(builder.clone(), own, certificate, key);
-                let (read, paths) = ([certificate?, key?], [own.certificate.as_path(), own.key.as_path()]);
-                match with(&read) {
-                    Ok(config) => {
-                        known.belong_together(paths, read);
-                        config
-                    }
-                    Err(error @ TlsFileError::OtherKey(_)) => with(&known.last_together(paths).ok_or(error)?)?,
-                    Err(error) => return Err(error),
+                let paths = [own.certificate.as_path(), own.key.as_path()];
+                let read = certificate.and_then(|certificate| Ok([certificate, key?]));
+                let together = read.and_then(|read| {
+                    let config = with(&read)?;
+                    known.belong_together(paths, read);
+                    Ok(config)
+                });
+                match together {
+                    Err(error @ TlsFileError::OtherKey(_)) => with(&known.last_together(paths, began).ok_or(error)?)?,
+                    together => together.inspect_err(|_| known.note_unusable(paths))?,
                 }
             }
         };
@@ -261,6 +264,9 @@ mod tests {
             assert_eq!(shown().await.unwrap(), first);
             assert!(known.kept_certificate([&own.certificate, &own.key]).is_some());
         }
+        std::fs::write(&own.certificate, "").unwrap();
+        assert!(shown().await.is_err());
+        assert!(known.kept_certificate([&own.certificate, &own.key]).is_none(), "no connection shows it");
         let second = written([true, true]);
         assert_eq!(shown().await.unwrap(), second);
         assert!(known.kept_certificate([&own.certificate, &own.key]).is_none());

@@ -68,6 +68,26 @@ fn up_24_an_answer_to_the_time_between_two_questions_for_a_name_deletes_nothing_
     }
 }
 
+/// That a poll has failed may be read only after the next one has begun. And polls may fail for good, or end, after names were left.
+#[test]
+fn up_24_a_poll_that_fails_neither_ends_nor_extends_the_doubt_about_a_name_that_was_left() {
+    for (later, deleted) in [(WINDOW, false), (Duration::from_secs(30), true)] {
+        let rules = ServerQuirks { per_type_liveness: true, ..ServerQuirks::default() };
+        let mut bench = requested(Variant::Sotw, CDS, &["a", "b"], rules);
+        bench.want(CDS, "a", false);
+        bench.later(WINDOW);
+        bench.requests(0);
+        let epoch = bench.epochs[0];
+        bench.upstream.streams_mut()[0].on_poll_failed(epoch, CDS, PollFailure::Refused, bench.now);
+        bench.want(CDS, "a", true);
+        bench.later(later);
+        bench.requests(0);
+        assert_eq!(bench.respond(0, sotw(CDS, &["a", "b"], "1")), ["Named a set", "Named b set"]);
+        let updates = bench.respond(0, sotw(CDS, &["b"], "2"));
+        assert_eq!(updates.contains(&"Named a gone".to_owned()), deleted, "after {later:?}: {updates:?}");
+    }
+}
+
 #[test]
 fn xlat_16_what_cannot_be_read_and_a_passing_error_are_no_absence() {
     let mut bench = requested(Variant::Delta, EDS, &["a", "b"], ServerQuirks::default());

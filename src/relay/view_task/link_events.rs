@@ -70,19 +70,21 @@ impl<'a> Upstream<'a> {
                 let is_moving = self.links.is_moving(id);
                 let has_cache = self.view.tables().sizes().any(|(_, present, _)| present > 0);
                 let epoch = self.links.ended(id, reason, has_cache);
-                let mut is_refusal = false;
+                let (mut is_refusal, mut refuses_shown) = (false, false);
                 let takes_shown = self.takes_shown_elsewhere(id);
                 if let (Some(stream), Some(epoch), false) = (self.sources.stream(id), epoch, is_moving) {
                     let is_answered = stream.has_answered() || takes_shown;
                     let may_be_type = stream.trials().on_stream_ended(epoch, status.as_ref(), reported);
                     let of_view = status.filter(|_| !may_be_type);
                     is_refusal = of_view.as_ref().is_some_and(|status| self.refusals.on_status(id, status));
-                    if is_of_shown && !is_answered && of_view.is_some_and(|status| status.may_concern_request()) {
-                        self.shown.pass_over(id.server, is_refusal, now);
-                    }
+                    let may_concern_request = of_view.is_some_and(|status| status.may_concern_request());
+                    refuses_shown = is_of_shown && !is_answered && may_concern_request;
                 }
                 let end = StreamEnd { answered, is_lost };
                 let batches = self.sources.ended(id, epoch, end, self.view, reported);
+                if refuses_shown {
+                    self.shown.pass_over(is_refusal, self.sources, now);
+                }
                 if let Some(stream) = self.sources.stream(id).filter(|_| is_refusal) {
                     stream.clear_one_version_per_type(); // a server that takes the view again has to respond
                 }
@@ -98,7 +100,7 @@ impl<'a> Upstream<'a> {
         if is_answer(&event) && epoch.is_some() {
             self.refusals.on_taken(id);
             if is_of_shown {
-                self.shown.on_answer(id.server, !self.refusals.is_none());
+                self.shown.on_answer(!self.refusals.is_none());
             }
         }
         if matches!(event, LinkEvent::RefusedOtherwise) {
@@ -142,8 +144,7 @@ impl<'a> Upstream<'a> {
             (LinkEvent::Refused(status), Some(_)) => {
                 let is_refusal = self.refusals.on_status(id, &status);
                 if is_of_shown {
-                    self.shown.pass_over(id.server, is_refusal, now);
-                    self.shown.ask_again(id, self.sources);
+                    self.shown.pass_over(is_refusal, self.sources, now);
                 }
                 Vec::new()
             }

@@ -19,25 +19,25 @@ pub(super) struct ShownMember {
     turns: BTreeMap<StreamId, Moment>,
     /// There is a client, or the shown one has not left.
     is_attended: bool,
-    /// The servers that have answered for the shown client since its last refusal, while the view was refused. The answers count as soon as no
-    /// server refuses the view.
-    answered: BTreeSet<usize>,
+    /// A server has answered for the shown client since a refusal. The answer counts as soon as no server refuses the view.
+    is_answered: bool,
 }
 
 impl ShownMember {
     pub(super) fn none() -> Self {
-        Self { members: Members::none(), turns: BTreeMap::new(), is_attended: true, answered: BTreeSet::new() }
+        Self { members: Members::none(), turns: BTreeMap::new(), is_attended: true, is_answered: false }
     }
 
     pub(super) fn members(&self) -> &Members {
         &self.members
     }
 
-    /// A session has joined. One that polls comes and goes, so it is shown only if no client was before it, or if a server refuses the last one.
+    /// A session has joined. One that polls comes and goes, so it is shown only if no client was before it, or if a server refuses the last one
+    /// and it is another one.
     pub(super) fn join(&mut self, session: &mut dyn Subscriber, sources: &mut Sources, now: Moment) {
         let is_first = self.members.shown().is_none();
         let Some((node, since)) = session.take_node() else { return };
-        if self.members.needs_a_client() || session.answers_replies() {
+        if self.members.needs_a_client(&node) || session.answers_replies() {
             self.members.join(session.id(), node, since, now);
         }
         if is_first {
@@ -54,35 +54,31 @@ impl ShownMember {
         self.members.leave(session, now);
     }
 
-    /// A server has refused the client that is shown.
-    pub(super) fn pass_over(&mut self, server: usize, may_be_credential: bool, now: Moment) {
-        self.answered.clear();
+    /// A server has refused the client that is shown. The next one is shown from now on, so that no answer of another server counts for the
+    /// refused one.
+    pub(super) fn pass_over(&mut self, may_be_credential: bool, sources: &mut Sources, now: Moment) {
+        self.is_answered = false;
         match may_be_credential {
-            true => self.members.refuse(server, now),
-            false => self.members.pass_over(server, now),
+            true => self.members.refuse(now),
+            false => self.members.pass_over(now),
         }
-    }
-
-    /// A server is asked again on this stream, which is open. If it has refused all clients, another one is shown.
-    pub(super) fn ask_again(&mut self, stream: StreamId, sources: &mut Sources) {
-        if self.members.show_refused() {
+        if self.members.show_next() || self.members.show_refused() {
             self.set(sources);
-            sources.shown_node().show_on(stream);
         }
     }
 
     /// A server has answered for the client that is shown. The answer counts at once if no server refuses the view.
-    pub(super) fn on_answer(&mut self, server: usize, is_view_refused: bool) {
-        match is_view_refused {
-            true => _ = self.answered.insert(server),
-            false => self.members.accept(server),
+    pub(super) fn on_answer(&mut self, is_view_refused: bool) {
+        self.is_answered = true;
+        if !is_view_refused {
+            self.accept_if_answered();
         }
     }
 
     /// No server refuses the view any more: an answer that came meanwhile for the client that is shown counts.
     pub(super) fn accept_if_answered(&mut self) {
-        for server in std::mem::take(&mut self.answered) {
-            self.members.accept(server);
+        if std::mem::take(&mut self.is_answered) {
+            self.members.accept();
         }
     }
 
@@ -93,7 +89,7 @@ impl ShownMember {
         }
         sources.shown_node().show_to_unopened();
         let open = without_hub(sources.shown_node().open_streams(), links);
-        if open.is_empty() && (self.members.show_next() || self.members.show_refused()) {
+        if open.is_empty() && self.members.show_next() {
             self.set(sources);
         }
         let behind = match self.members.is_due() {
@@ -159,7 +155,7 @@ impl ShownMember {
     }
 
     fn set(&mut self, sources: &mut Sources) {
-        self.answered.clear();
+        self.is_answered = false;
         if let Some(node) = self.members.shown() {
             sources.shown_node().set(node.encoded());
         }
@@ -202,6 +198,8 @@ mod tests {
     const HUB: StreamId = StreamId { server: 1, at: 0 };
     const OF_HUB: &str = "xdstp://x/envoy.config.endpoint.v3.ClusterLoadAssignment/c";
     const SECOND: StreamId = StreamId { server: 0, at: 1 };
+    const OTHER: StreamId = StreamId { server: 2, at: 0 };
+    const OF_OTHER: &str = "xdstp://y/envoy.config.endpoint.v3.ClusterLoadAssignment/c";
     const KIND: &str = "envoy.config.endpoint.v3.ClusterLoadAssignment";
 
     struct Somewhere {
@@ -231,7 +229,7 @@ mod tests {
         }
     }
 
-    /// A view with the clients `a`, which is shown, and `b`. New-style names are those of the hub.
+    /// A view with the clients `a`, which is shown, and `b`. Each authority of new-style names has a server of its own, one of which is the hub.
     struct World {
         sources: Sources,
         view: View,
@@ -245,10 +243,13 @@ mod tests {
         fn wanting(names: &[&str]) -> Self {
             let (table, memory, now) = (Arc::new(TypeTable::new()), Budget::unlimited(), Moment::START);
             let mut plan = Plan::single(Variant::Delta, ServerQuirks::default());
-            plan.servers = vec![plan.servers[0].clone(); 2];
-            plan.authorities.insert("x".into(), AuthorityPlan { servers: vec![HUB.server], rule: Rule::Reachability });
+            plan.servers = vec![plan.servers[0].clone(); 3];
+            for (authority, server) in [("x", HUB.server), ("y", OTHER.server)] {
+                let of = AuthorityPlan { servers: vec![server], rule: Rule::Reachability };
+                plan.authorities.insert(authority.into(), of);
+            }
             let connector = |is_hub| Arc::new(Somewhere { is_hub, pace: Mutex::default() }) as SharedConnector;
-            let connectors = [false, true].map(connector);
+            let connectors = [false, true, false].map(connector);
             let protocol = ProtocolOptions::default();
             let shared =
                 Shared::new(KeyRule::default(), TypeTable::new(), protocol, plan.clone(), connectors.into(), 1, memory);
@@ -316,17 +317,60 @@ mod tests {
     #[tokio::test]
     async fn an_answer_while_the_view_is_refused_counts_later_if_it_came_after_the_refusal_of_the_shown_client() {
         for answers_first in [true, false] {
-            let World { mut shown, now, .. } = World::wanting(&["c"]);
+            let World { mut shown, mut sources, now, .. } = World::wanting(&["c"]);
+            shown.leave(SessionId(2), now);
             if answers_first {
-                shown.on_answer(SERVER.server, true);
+                shown.on_answer(true);
             }
-            shown.pass_over(SERVER.server, true, now);
+            shown.pass_over(true, &mut sources, now);
             if !answers_first {
-                shown.on_answer(SERVER.server, true);
+                shown.on_answer(true);
             }
-            assert!(shown.members.is_due());
+            assert!(shown.members.are_all_refused());
             shown.accept_if_answered();
-            assert_eq!(shown.members.is_due(), answers_first);
+            assert_eq!(shown.members.are_all_refused(), answers_first);
+        }
+    }
+
+    /// Otherwise an answer for the refused one, which the other server may take, would keep the others from the server that refuses it.
+    #[tokio::test]
+    async fn once_a_client_is_refused_no_answer_on_another_stream_counts_for_it() {
+        let mut world = World::wanting(&["c", OF_OTHER]);
+        world.open(SERVER);
+        world.open(OTHER);
+        assert!(world.sources.shown_node().is_on(OTHER));
+        world.shown.pass_over(false, &mut world.sources, world.now);
+        assert_eq!(world.shown.members.shown(), Some(&member("b")));
+        assert!(!world.sources.shown_node().is_on(OTHER), "it has the refused one until its turn");
+    }
+
+    /// The server may take another client by now, also while another server is open.
+    #[tokio::test]
+    async fn a_server_that_has_refused_all_is_shown_another_client_at_each_retry_whatever_else_is_open() {
+        let mut world = World::wanting(&["c", OF_OTHER]);
+        world.open(OTHER);
+        for id in ["a", "b", "a", "b"] {
+            let epoch = world.open(SERVER);
+            assert!(world.sources.shown_node().is_on(SERVER));
+            assert_eq!(world.shown.members.shown(), Some(&member(id)));
+            world.sources.ended(SERVER, Some(epoch), true, &world.view, world.now);
+            world.shown.pass_over(false, &mut world.sources, world.now);
+            assert_eq!(world.pass(1_000), [OTHER].into());
+        }
+    }
+
+    /// A polled server refuses polls and stays open. Without turns it would be polled as fast as it refuses.
+    #[tokio::test]
+    async fn a_stream_that_stays_open_although_all_are_refused_has_turns_as_well() {
+        let mut world = World::wanting(&["c"]);
+        world.open(SERVER);
+        world.shown.pass_over(false, &mut world.sources, world.now);
+        assert_eq!(world.pass(0), [SERVER].into());
+        for _ in 0..2 {
+            world.shown.pass_over(false, &mut world.sources, world.now);
+            assert!(world.shown.members.are_all_refused());
+            assert!(world.pass(99).is_empty());
+            assert_eq!(world.pass(1), [SERVER].into());
         }
     }
 

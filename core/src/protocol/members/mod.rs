@@ -29,8 +29,8 @@ pub struct Members {
     ranks_by_session: BTreeMap<SessionId, Rank>,
     /// Parts of nodes that members have in common, each with how many members have it.
     extensions: BTreeMap<Bytes, usize>,
-    /// Clients that a server has refused and that it has not accepted since.
-    refused: BTreeMap<Rank, Refusal>,
+    /// Clients that a server has refused and that no server has accepted since, each with the number of its last refusal.
+    refused: BTreeMap<Rank, u64>,
     refusals: u64,
     /// The first few different nodes that were refused in a row, since a server last answered for one. They may be of clients that have left.
     refused_in_a_row: Vec<MemberNode>,
@@ -61,30 +61,8 @@ struct ShownClient {
     node: MemberNode,
     /// `None` once the client has left.
     rank: Option<Rank>,
-    /// The refusals of the client, if it has left.
-    refusal: Option<Refusal>,
-}
-
-/// The refusals of one client. An answer of one server does not undo what another one refuses.
-#[derive(Debug, Clone, Default)]
-struct Refusal {
-    /// The number of the last one.
-    number: u64,
-    /// The servers that have refused the client, and have not answered for it since.
-    servers: BTreeSet<usize>,
-}
-
-impl Refusal {
-    fn add(&mut self, server: usize, number: u64) {
-        self.servers.insert(server);
-        self.number = number;
-    }
-
-    /// A server has answered for the client. Returns whether no other server refuses it.
-    fn accept(&mut self, server: usize) -> bool {
-        self.servers.remove(&server);
-        self.servers.is_empty()
-    }
+    /// The client's last refusal, if the client has left and no server has answered for it since.
+    refusal: Option<u64>,
 }
 
 impl ShownClient {
@@ -138,7 +116,7 @@ impl Members {
 
     /// Removes a stream of a client.
     pub fn leave(&mut self, session: SessionId, now: Moment) {
-        let refusal = self.shown_rank().and_then(|rank| self.refused.get(&rank)).cloned();
+        let refusal = self.shown_rank().and_then(|rank| self.refused.get(&rank)).copied();
         let Some(left) = self.exit(session) else { return };
         if let Some(shown) = self.shown.as_mut().filter(|shown| shown.rank == Some(left)) {
             (shown.rank, shown.refusal) = (None, refusal);
@@ -161,24 +139,24 @@ impl Members {
 
     /// Records that a server has refused the shown client with a status that may be about its credential: counts the client's node, and passes over
     /// the client.
-    pub fn refuse(&mut self, server: usize, now: Moment) {
+    pub fn refuse(&mut self, now: Moment) {
         let node = self.shown.as_ref().filter(|shown| shown.rank.is_some()).map(|shown| &shown.node);
         if let Some(node) = node.filter(|node| !self.is_any_refused() && !self.refused_in_a_row.contains(node)) {
             self.refused_in_a_row.push(node.clone());
         }
-        self.pass_over(server, now);
+        self.pass_over(now);
     }
 
-    /// Records that a server has refused the shown client, which may have left: another one is next. If all present clients were refused, it stays
-    /// shown while a stream is open. If the client has stated another node by now, that node was not refused.
-    pub fn pass_over(&mut self, server: usize, now: Moment) {
+    /// Records that a server has refused the shown client, which may have left. If the client has stated another node by now, that node was not
+    /// refused.
+    pub fn pass_over(&mut self, now: Moment) {
         let was_due = self.is_due();
         let Some(shown) = &mut self.shown else { return };
         self.refusals += 1;
         match shown.rank {
             Some(rank) if self.present.get(&rank).is_some_and(|member| member.node != shown.node) => shown.rank = None,
-            Some(rank) => self.refused.entry(rank).or_default().add(server, self.refusals),
-            None => shown.refusal.get_or_insert_default().add(server, self.refusals),
+            Some(rank) => _ = self.refused.insert(rank, self.refusals),
+            None => shown.refusal = Some(self.refusals),
         }
         if self.is_due() && !was_due {
             self.changing_since = Some(now);
@@ -186,15 +164,12 @@ impl Members {
     }
 
     /// Records that a server has answered for the shown client.
-    pub fn accept(&mut self, server: usize) {
-        if let Some(rank) = self.shown_rank()
-            && let Some(refusal) = self.refused.get_mut(&rank)
-            && refusal.accept(server)
-        {
+    pub fn accept(&mut self) {
+        if let Some(rank) = self.shown_rank() {
             self.refused.remove(&rank);
         }
         if let Some(shown) = &mut self.shown {
-            shown.refusal.take_if(|refusal| refusal.accept(server));
+            shown.refusal = None;
         }
         self.refused_in_a_row.clear();
     }
@@ -227,12 +202,10 @@ impl Members {
         true
     }
 
-    /// Shows the client that was refused longest ago, if all were refused and the shown one was refused last. This is for a server that is asked
-    /// again anyway, and may accept another client now. Returns whether another one is shown.
+    /// Shows the client that was refused longest ago, if there are several and all were refused, the shown one last. This is for a server that is
+    /// asked again anyway, and may accept another client now. Returns whether another one is shown.
     pub fn show_refused(&mut self) -> bool {
-        let last = self.shown_rank().and_then(|rank| self.refused.get(&rank));
-        let is_last = last.is_some_and(|refusal| refusal.number == self.refusals);
-        let is_due = self.are_all_refused() && self.present.len() > 1 && is_last;
+        let is_due = self.are_all_refused() && self.present.len() > 1;
         if is_due {
             self.shown = self.refused_longest_ago();
         }
@@ -240,7 +213,7 @@ impl Members {
     }
 
     fn refused_longest_ago(&self) -> Option<ShownClient> {
-        let (rank, _) = self.refused.iter().min_by_key(|(_, refusal)| refusal.number)?;
+        let (rank, _) = self.refused.iter().min_by_key(|(_, number)| **number)?;
         Some(ShownClient::of(*rank, self.present.get(rank)?))
     }
 
@@ -257,10 +230,11 @@ impl Members {
         }
     }
 
-    /// Whether any client that comes should be shown, also one that comes and goes: there was none yet, or the last one has left, and a server
-    /// refuses it.
-    pub fn needs_a_client(&self) -> bool {
-        self.present.is_empty() && self.shown.as_ref().is_none_or(|shown| shown.refusal.is_some())
+    /// Whether a client with this node should be shown even if it comes and goes: there was none yet, or another one has left, and a server
+    /// refuses that one. If the refused one counted each time that it is back, it would keep out all others.
+    pub fn needs_a_client(&self, node: &MemberNode) -> bool {
+        let is_other = |shown: &ShownClient| shown.refusal.is_some() && shown.node != *node;
+        self.present.is_empty() && self.shown.as_ref().is_none_or(is_other)
     }
 
     /// Whether the shown client has left.

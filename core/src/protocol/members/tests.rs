@@ -8,11 +8,6 @@ use super::*;
 use crate::proto::node::{Extension, Node};
 use crate::xds::{KeyField, KeyRule};
 
-/// The only server of most tests.
-const SERVER: usize = 0;
-/// Another one.
-const OTHER: usize = 1;
-
 fn at(milliseconds: u64) -> Moment {
     Moment::START + Duration::from_millis(milliseconds)
 }
@@ -187,19 +182,19 @@ fn what_members_have_in_common_is_kept_once_and_nothing_of_those_that_have_left(
 fn a_client_that_is_refused_is_passed_over_until_each_was_once() {
     let mut members = with(&["a", "b", "c"]);
     let next = |members: &mut Members| members.show_next().then(|| shown(members).unwrap());
-    members.pass_over(SERVER, at(5_000));
-    members.pass_over(SERVER, at(5_100));
+    members.pass_over(at(5_000));
+    members.pass_over(at(5_100));
     assert!(members.is_due() && !members.has_left() && !members.are_all_refused());
     assert_eq!(members.removals_wait_until(), Some(at(15_000)), "on the streams to other servers");
     assert_eq!(next(&mut members).as_deref(), Some("b"));
-    members.pass_over(SERVER, at(6_000));
+    members.pass_over(at(6_000));
     assert_eq!(next(&mut members).as_deref(), Some("c"));
-    members.pass_over(SERVER, at(7_000));
+    members.pass_over(at(7_000));
     assert!(members.are_all_refused());
     assert_eq!(next(&mut members), None, "one round");
     members.join(SessionId(7), node("d"), at(8_000), at(8_000));
     assert_eq!(next(&mut members).as_deref(), Some("d"), "it may be taken");
-    members.pass_over(SERVER, at(9_000));
+    members.pass_over(at(9_000));
     members.leave(SessionId(1), at(9_500));
     assert_eq!(next(&mut members), None, "it was not shown");
     members.leave(SessionId(7), at(10_000));
@@ -211,17 +206,17 @@ fn a_client_that_is_refused_is_passed_over_until_each_was_once() {
 #[test]
 fn a_view_is_refused_after_three_different_clients_in_a_row_and_until_one_is_answered_whoever_leaves() {
     let mut members = with(&["a", "b", "c", "d", "e"]);
-    members.refuse(SERVER, at(5_000));
-    members.refuse(SERVER, at(5_100));
+    members.refuse(at(5_000));
+    members.refuse(at(5_100));
     members.show_next();
-    members.refuse(SERVER, at(6_000));
+    members.refuse(at(6_000));
     assert!(!members.is_view_refused(), "two of them");
-    members.accept(SERVER);
-    members.refuse(SERVER, at(7_000));
+    members.accept();
+    members.refuse(at(7_000));
     for _ in 0..2 {
         assert!(!members.is_view_refused(), "one was answered in between");
         members.show_next();
-        members.refuse(SERVER, at(8_000));
+        members.refuse(at(8_000));
     }
     assert!(members.is_view_refused() && members.is_any_refused() && !members.are_all_refused());
     members.leave(SessionId(3), at(9_000));
@@ -230,7 +225,7 @@ fn a_view_is_refused_after_three_different_clients_in_a_row_and_until_one_is_ans
     assert!(members.is_view_refused());
     (0..5).for_each(|session| members.leave(SessionId(session), at(10_000)));
     assert!(members.is_any_refused(), "nobody was answered");
-    members.accept(SERVER);
+    members.accept();
     assert!(!members.is_any_refused());
 }
 
@@ -239,17 +234,17 @@ fn if_all_were_refused_the_one_that_was_so_longest_ago_is_shown_to_a_server_that
     let mut members = with(&["a", "b"]);
     for _ in 0..2 {
         assert!(!members.show_refused());
-        members.pass_over(SERVER, at(5_000));
+        members.pass_over(at(5_000));
         members.show_next();
     }
     assert_eq!(shown(&members).as_deref(), Some("b"));
     for next in ["a", "b"] {
-        assert!(members.show_refused() && !members.show_refused(), "once for each refusal");
+        assert!(members.show_refused());
         assert_eq!(shown(&members).as_deref(), Some(next));
-        members.pass_over(SERVER, at(6_000));
+        members.pass_over(at(6_000));
     }
     let mut alone = with(&["a"]);
-    alone.pass_over(SERVER, at(5_000));
+    alone.pass_over(at(5_000));
     assert!(!alone.show_refused());
 }
 
@@ -257,7 +252,7 @@ fn if_all_were_refused_the_one_that_was_so_longest_ago_is_shown_to_a_server_that
 #[test]
 fn the_only_client_that_is_refused_and_leaves_is_refused_when_it_is_back() {
     let mut members = with(&["a"]);
-    members.pass_over(SERVER, at(5_000));
+    members.pass_over(at(5_000));
     members.leave(SessionId(0), at(6_000));
     assert!(!members.are_all_refused() && members.is_view_refused(), "as to what is cached");
     members.join(SessionId(1), node("a"), at(7_000), at(7_000));
@@ -271,7 +266,7 @@ fn the_only_client_that_is_refused_and_leaves_is_refused_when_it_is_back() {
 fn a_client_that_is_refused_each_time_it_comes_back_counts_once() {
     let mut members = with(&["a", "b"]);
     for _ in 0..4 {
-        members.refuse(SERVER, at(5_000));
+        members.refuse(at(5_000));
         members.show_next();
         members.leave(SessionId(0), at(6_000));
         members.show_next();
@@ -288,10 +283,10 @@ fn a_client_that_is_refused_each_time_it_comes_back_counts_once() {
 fn clients_that_are_passed_over_for_another_reason_are_no_row() {
     let mut members = with(&["a", "b", "c", "d"]);
     for _ in 0..3 {
-        members.pass_over(SERVER, at(5_000));
+        members.pass_over(at(5_000));
         members.show_next();
     }
-    members.refuse(SERVER, at(6_000));
+    members.refuse(at(6_000));
     assert!(members.are_all_refused() && !members.is_any_refused());
 }
 
@@ -299,7 +294,7 @@ fn clients_that_are_passed_over_for_another_reason_are_no_row() {
 fn a_client_that_is_refused_with_the_node_that_it_had_is_shown_with_the_one_that_it_has() {
     let mut members = with(&["a"]);
     members.replace(SessionId(0), node("b"));
-    members.pass_over(SERVER, at(5_000));
+    members.pass_over(at(5_000));
     assert!(!members.are_all_refused());
     assert!(members.show_next());
     assert_eq!(shown(&members).as_deref(), Some("b"));
@@ -313,9 +308,9 @@ fn where_servers_are_shown_no_client_it_is_the_view_that_they_refuse() {
 #[test]
 fn a_client_that_was_refused_comes_last_and_one_that_is_answered_stays() {
     let mut members = with(&["a", "b", "c"]);
-    members.pass_over(SERVER, at(5_000));
+    members.pass_over(at(5_000));
     members.show_next();
-    members.accept(SERVER);
+    members.accept();
     assert!(!members.show_next(), "b is shown");
     members.leave(SessionId(1), at(6_000));
     members.show_next();
@@ -323,9 +318,9 @@ fn a_client_that_was_refused_comes_last_and_one_that_is_answered_stays() {
     members.leave(SessionId(2), at(7_000));
     members.show_next();
     assert_eq!(shown(&members).as_deref(), Some("a"), "there is no other");
-    members.pass_over(SERVER, at(8_000));
+    members.pass_over(at(8_000));
     assert!(members.are_all_refused() && !members.is_due(), "as long as it is the only one");
-    members.accept(SERVER);
+    members.accept();
     assert!(!members.are_all_refused());
 }
 
@@ -333,61 +328,41 @@ fn a_client_that_was_refused_comes_last_and_one_that_is_answered_stays() {
 fn a_refused_client_that_states_another_node_may_be_taken_with_that() {
     let mut members = with(&["a", "b"]);
     for _ in 0..2 {
-        members.pass_over(SERVER, at(5_000));
+        members.pass_over(at(5_000));
         members.show_next();
     }
     members.replace(SessionId(1), node("b2"));
     assert!(members.show_next());
     assert_eq!(shown(&members).as_deref(), Some("b2"));
-    members.pass_over(SERVER, at(6_000));
+    members.pass_over(at(6_000));
     assert!(members.are_all_refused() && members.refused.len() == 2);
     (0..2).for_each(|session| members.leave(SessionId(session), at(9_000)));
-    members.pass_over(SERVER, at(9_000));
+    members.pass_over(at(9_000));
     assert!(members.refused.is_empty() && !members.is_due());
-}
-
-/// A fallback server that takes each client says nothing about those that the first choice refuses.
-#[test]
-fn an_answer_of_one_server_undoes_no_refusal_by_another() {
-    let mut members = with(&["a", "b"]);
-    members.pass_over(SERVER, at(5_000));
-    members.accept(OTHER);
-    assert!(members.is_due(), "the first choice may take the other client");
-    members.accept(SERVER);
-    assert!(!members.is_due());
-    [SERVER, OTHER].iter().for_each(|server| members.pass_over(*server, at(6_000)));
-    members.accept(SERVER);
-    assert!(members.is_due(), "the other one refuses it, too");
-    members.leave(SessionId(0), at(7_000));
-    members.join(SessionId(2), node("a"), at(7_050), at(7_050));
-    assert!(members.is_due(), "it is back before another one was shown");
-    members.accept(OTHER);
-    assert!(!members.is_due());
 }
 
 /// Clients that poll come and go. A server that refuses the node of one that has left would otherwise be shown that node for ever.
 #[test]
-fn any_client_will_do_once_a_server_refuses_the_last_one_and_until_it_answers_for_it() {
+fn any_other_client_will_do_once_a_server_refuses_the_last_one_and_until_it_answers_for_it() {
     let mut members = Members::none();
-    assert!(members.needs_a_client());
+    assert!(members.needs_a_client(&node("a")));
     members.join(SessionId(0), node("a"), at(0), at(0));
     members.leave(SessionId(0), at(1_000));
-    assert!(!members.needs_a_client(), "the last one stays");
+    assert!(!members.needs_a_client(&node("b")), "the last one stays");
     for _ in 0..2 {
-        members.pass_over(SERVER, at(2_000));
-        assert!(members.needs_a_client() && !members.is_due());
-        members.accept(OTHER);
-        assert!(members.needs_a_client());
-        members.accept(SERVER);
-        assert!(!members.needs_a_client());
+        members.pass_over(at(2_000));
+        assert!(members.needs_a_client(&node("b")) && !members.is_due());
+        assert!(!members.needs_a_client(&node("a")), "that is the refused one");
+        members.accept();
+        assert!(!members.needs_a_client(&node("b")));
     }
-    members.pass_over(SERVER, at(3_000));
+    members.pass_over(at(3_000));
     members.join(SessionId(1), node("b"), at(4_000), at(4_000));
-    assert!(!members.needs_a_client() && members.show_next());
+    assert!(!members.needs_a_client(&node("c")) && members.show_next());
     assert_eq!(shown(&members).as_deref(), Some("b"));
-    members.pass_over(SERVER, at(5_000));
+    members.pass_over(at(5_000));
     members.leave(SessionId(1), at(6_000));
-    assert!(members.needs_a_client(), "it was refused while it was present");
+    assert!(members.needs_a_client(&node("a")), "it was refused while it was present");
 }
 
 /// A plain model of the rules: the clients in the order in which they came.

@@ -136,10 +136,6 @@ impl NameStates {
             (PollFailure::Refused, before @ FirstAnswer::Refused(_)) => before,
             (PollFailure::Refused, FirstAnswer::None | FirstAnswer::Given) => FirstAnswer::Refused(now),
         };
-        if failure != PollFailure::Waits {
-            // Of a type there is one poll at a time: no response can come any more that was made before names were left.
-            self.left = RecentlyLeft::default();
-        }
         self.timers.clear();
         for (name, state) in &mut self.open {
             if let NameState::Waiting { until, .. } = state
@@ -353,23 +349,6 @@ mod tests {
         assert_eq!(counts(&requested), 0);
         requested.disconnect();
         assert_eq!(counts(&requested), 2, "both are requested again");
-    }
-
-    /// A type whose polls the server refuses counts as never requested, so no time would pass for names that are left meanwhile.
-    #[test]
-    fn names_that_were_left_are_forgotten_when_a_poll_fails() {
-        let (mut names, options, now) = (NameStates::default(), UpstreamOptions::default(), Moment::START);
-        let [before, after] = ["before", "after"].map(Name::from);
-        for failure in [PollFailure::Refused, PollFailure::Silent] {
-            names.leave([before.clone()].into());
-            names.left_written(now, Duration::from_secs(15));
-            names.leave([after.clone()].into());
-            names.on_poll_failed(PollFailure::Waits, now, &options);
-            assert!([&before, &after].iter().all(|name| names.is_recently_left(name, now)), "a poll is under way");
-            names.on_poll_failed(failure, now, &options);
-            let RecentlyLeft { leaving, until, deadlines } = &names.left;
-            assert!(leaving.is_empty() && until.is_empty() && deadlines.is_empty(), "{failure:?}");
-        }
     }
 
     #[test]

@@ -302,10 +302,11 @@ impl ReceivedResponse {
     ) -> usize {
         let size = |resource: &Arc<Resource>| resource.body.bytes().len();
         let removed: BTreeSet<Name> = self.removed_names().map(Name::canonical).collect();
-        let is_sent =
-            |name: &Name| self.resources.good.get(name).is_some() || self.resources.rejected.contains_key(name);
+        let ParsedResponse { good, rejected, bodyless, .. } = &self.resources;
+        let bodyless: BTreeSet<&Name> = bodyless.iter().filter_map(|entry| entry.name.as_ref()).collect();
+        let is_sent = |name: &Name| good.get(name).is_some() || rejected.contains_key(name) || bodyless.contains(name);
         // What is cached of a name that is both sent and removed stays: neither is trusted.
-        let changed = self.resources.good.values().filter(|now| !removed.contains(&now.name)).filter_map(|now| {
+        let changed = good.values().filter(|now| !removed.contains(&now.name)).filter_map(|now| {
             let before = held(&now.name)?;
             (!Arc::ptr_eq(&before.body, &now.body)).then(|| size(before))
         });

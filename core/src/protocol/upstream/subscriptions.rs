@@ -147,12 +147,8 @@ impl Subscriptions {
     }
 
     pub(crate) fn on_written(&mut self, terms: &Terms, now: Moment) {
-        // A polled type counts as requested once a poll was answered: its request may still wait for the response to an earlier poll.
         let Self { types, trials, .. } = self;
-        let requested = |(kind, of): &(&Type, &mut TypeSubscription)| {
-            !trials.is_apart(kind) && (!terms.quirks.per_type_liveness || of.is_polled())
-        };
-        for (_, subscription) in types.iter_mut().filter(requested) {
+        for (_, subscription) in types.iter_mut().filter(|(kind, _)| !trials.is_apart(kind)) {
             subscription.on_written(now, &terms.quirks, &terms.options);
         }
     }

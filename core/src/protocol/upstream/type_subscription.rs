@@ -244,11 +244,17 @@ impl TypeSubscription {
     }
 
     pub(crate) fn on_written(&mut self, now: Moment, quirks: &ServerQuirks, options: &UpstreamOptions) {
+        // The poll of a request may have to wait for the end of the poll before.
+        let answers = if quirks.per_type_liveness { 2 } else { 1 };
+        self.names.left_written(now, options.resource_timer * answers);
+        // A polled type counts as requested once a poll was answered: its request may still wait for the response to an earlier poll.
+        if quirks.per_type_liveness && !self.is_polled() {
+            return;
+        }
         if self.wire.is_opened() {
             self.wire.on_written(now);
             self.second_request.written(now);
             self.end_question.written(now);
-            self.names.left_written(now, options.resource_timer);
         }
         let Some(lasting) = quirks.resource_timer(options) else { return };
         // Collections have no timer: only the server knows what is in them (COLL-20).

@@ -115,6 +115,8 @@ async fn clients_that_poll_are_shown_in_place_of_one_that_the_server_refuses() {
     let _keeps_the_view = polls("b").await;
     refused.leave().await;
     settle(&views).await;
+    let _back_at_once = polls("a").await;
+    settle(&views).await;
 
     let _c = polls("c").await;
     settle(&views).await;

@@ -65,10 +65,12 @@ fn a_name_that_is_both_sent_and_removed_makes_no_room() {
     let mut world = World::new(&["*"]);
     assert_eq!(world.respond_into(-100, &[resource("a")], &[]), None);
     let changed = Wrapper { version: "2".into(), ..resource("a") };
-    // The entry of b takes ten bytes, so one byte is too many.
-    let nack = world.respond_into(-9, &[changed, resource("b")], &["a"]).unwrap();
-    assert!(nack.contains("b: no room for its 3 bytes") && nack.contains("a: both sent and removed"), "{nack}");
-    assert_eq!(world.known(&["a", "b"], Class::Wildcard), "p?");
+    for sent in [changed.clone(), Wrapper { version: "3".into(), resource: None, ..changed }] {
+        // The entry of b takes ten bytes, so one byte is too many.
+        let nack = world.respond_into(-9, &[sent, resource("b")], &["a"]).unwrap();
+        assert!(nack.contains("b: no room for its 3 bytes") && nack.contains("a: both sent and removed"), "{nack}");
+        assert_eq!(world.known(&["a", "b"], Class::Wildcard), "p?");
+    }
 }
 
 #[test]
