@@ -27,7 +27,7 @@ use self::link_events::{Arrival, Upstream};
 use self::refusals::Refusals;
 use self::reports::ViewReporter;
 use self::room::{LackedRoom, ROOM_CHECK, scarcity};
-use self::round::Round;
+use self::round::{Round, Stretch};
 use self::shown_member::ShownMember;
 use self::traces::{TracedChanges, trace_changes};
 use self::troubles::Troubles;
@@ -125,6 +125,7 @@ impl ViewTask {
     }
 
     async fn run(mut self) {
+        let mut stretch = Stretch::default();
         self.note_room();
         loop {
             let mut round = Round::default();
@@ -153,8 +154,10 @@ impl ViewTask {
             }
             // What links have reported since then is applied next: timers must not run before it, however long it waits.
             let seen = self.shared.clock.moment(self.links.read_until());
-            let _turn = self.shared.heavy_views.turn(round.names()).await;
+            let turn = self.shared.heavy_views.turn(round.names()).await;
             beside_others(round.names(), || self.flush(seen));
+            drop(turn);
+            stretch.rest_after(&round).await;
         }
     }
 

@@ -1,4 +1,4 @@
-//! How much a view task applies together before it publishes the result.
+//! How much a view task applies together before it publishes the result, and how often it lets other tasks run.
 
 use crate::relay::command::PART;
 
@@ -40,6 +40,36 @@ impl Round {
     }
 }
 
+/// What was published since the task let others run. As long as events have queued up, nothing else interrupts it.
+#[derive(Debug, Default)]
+pub(super) struct Stretch {
+    names: usize,
+    rounds: usize,
+}
+
+impl Stretch {
+    /// Counts a round, and lets other tasks run before the next one if it is their turn.
+    pub(super) async fn rest_after(&mut self, round: &Round) {
+        if self.ends_with(round) {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    fn ends_with(&mut self, round: &Round) -> bool {
+        self.rounds += 1;
+        self.names += round.names();
+        let ends = self.names >= LONG_NAMES || self.rounds >= LONG_ROUNDS;
+        if ends {
+            *self = Self::default();
+        }
+        ends
+    }
+}
+
+/// It takes some milliseconds to count the interest in so many, and to publish.
+const LONG_NAMES: usize = 2 * MAX_CHANGES;
+/// Each costs something, however little it concerns.
+const LONG_ROUNDS: usize = 16;
 const MAX_EVENTS: usize = 256;
 /// It takes some milliseconds to apply and publish so many.
 const MAX_NAMES: usize = 4096;
@@ -66,5 +96,22 @@ mod tests {
             round.note_event(0);
         });
         assert!(!round.has_room() && !round.has_room_for_commands());
+    }
+
+    #[test]
+    fn others_run_after_so_many_names_or_rounds() {
+        let round_of = |names| {
+            let mut round = Round::default();
+            round.note_command(names);
+            round
+        };
+        let (mut stretch, half) = (Stretch::default(), round_of(LONG_NAMES / 2));
+        for _ in 0..3 {
+            assert!(!stretch.ends_with(&half) && stretch.ends_with(&half));
+        }
+        assert!(stretch.ends_with(&round_of(100 * LONG_NAMES)));
+        for _ in 0..3 {
+            assert!((1..LONG_ROUNDS).all(|_| !stretch.ends_with(&round_of(0))) && stretch.ends_with(&round_of(0)));
+        }
     }
 }

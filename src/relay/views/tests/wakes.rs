@@ -8,6 +8,7 @@ use weir_core::protocol::session::Step;
 use weir_core::protocol::view::{InterestChange, Revision, Selector, SessionId};
 
 use super::*;
+use crate::relay::command::PART;
 use crate::relay::link::{Connector, Link};
 use crate::relay::published::Published;
 use crate::relay::report::AnswersSource;
@@ -84,6 +85,36 @@ async fn i4_a_session_gets_its_changes_before_a_snapshot_is_published_and_is_wok
     settle(&views).await;
     let heard = watcher.heard.lock().unwrap();
     assert_eq!(*heard, [("changed names", false), ("woken", true), ("interest is counted", true)]);
+}
+
+/// Otherwise one client's wish for a hundred thousand names would keep the worker from all other views.
+#[tokio::test]
+async fn other_tasks_run_again_and_again_while_a_view_counts_the_many_names_that_a_client_wants() {
+    let (views, first) = (views(), first_request());
+    let identity = views.identify(&visit().peer, &Default::default(), first.node()).unwrap();
+    let entrance = views.enter(identity.key(), &first, &visit()).unwrap();
+    let watcher = Watcher { published: entrance.published.clone(), heard: Arc::default() };
+    entrance.commands.send(Command::Join(Box::new(watcher.clone()))).await.unwrap();
+    settle(&views).await;
+    let kind = views.shared.table.resolve("own.Type");
+    let change = |number: usize| {
+        let selector = Selector::Name(number.to_string().as_str().into());
+        InterestChange { kind: kind.clone(), selector, on: true }
+    };
+    let commands = 64;
+    for command in 0..commands {
+        let changes = (0..PART).map(|number| change(command * PART + number)).collect();
+        assert!(entrance.commands.try_send(Command::Interest(Watcher::ID, changes)).is_ok());
+    }
+    let heard = || watcher.heard.lock().unwrap().iter().filter(|(what, _)| *what == "interest is counted").count();
+    let before = heard();
+    let mut turns = 0;
+    while entrance.commands.capacity() < entrance.commands.max_capacity() {
+        tokio::task::yield_now().await;
+        turns += 1;
+    }
+    assert!(heard() > before);
+    assert!(turns >= commands / 4, "{turns} turns of this task in {commands} of the view's");
 }
 
 /// A server to which no stream is ever open.
