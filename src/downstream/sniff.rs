@@ -104,7 +104,7 @@ mod tests {
         assert_eq!(of(&[&with_more]).await, (HttpVersion::Http2, with_more.clone()));
         assert_eq!(
             of(&[b"P", b"RI * HTTP", b"/2.0\r\n\r\nSM\r\n\r\nmore"]).await,
-            (HttpVersion::Http2, PREFACE.to_vec())
+            (HttpVersion::Http2, [PREFACE.as_slice(), b"more"].concat())
         );
         for other in
             [b"POST /v3/discovery:clusters HTTP/1.1\r\n".as_slice(), b"PRI * HTTP/1.1\r\n\r\nSM\r\n\r\n", b"", b"PR"]

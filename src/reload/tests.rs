@@ -6,7 +6,7 @@ use crate::app::App;
 fn config(network: &str) -> Config {
     let text = format!(
         "shards: 0\nlisten: [{{address: '127.0.0.1:0'}}]\nviews: {{key: [cluster]}}\nupstream: {{servers: [{{uri: 'http://127.0.0.1:1'}}]}}\n\
-         permissions: [{{name: a, identities: [{{network: {network}}}]}}]\n"
+         permissions: [{{name: a, identities: [{{network: {network}}}], free: [cluster]}}]\n"
     );
     Config::parse(Path::new("/nowhere/relay.yaml"), &text).unwrap_or_else(|error| panic!("{error}"))
 }

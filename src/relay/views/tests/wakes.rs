@@ -90,7 +90,7 @@ async fn i4_a_session_gets_its_changes_before_a_snapshot_is_published_and_is_wok
 /// Otherwise one client's wish for a hundred thousand names would keep the worker from all other views.
 #[tokio::test]
 async fn other_tasks_run_again_and_again_while_a_view_counts_the_many_names_that_a_client_wants() {
-    let (views, first) = (views(), first_request());
+    let (views, first) = (views_to("http://server"), first_request());
     let identity = views.identify(&visit().peer, &Default::default(), first.node()).unwrap();
     let entrance = views.enter(identity.key(), &first, &visit()).unwrap();
     let watcher = Watcher { published: entrance.published.clone(), heard: Arc::default() };
