@@ -217,8 +217,10 @@ async fn come(door: Door, moment: Duration, variant: Variant) -> Served {
 
 /// Opens a stream over a connection, and waits for the cluster.
 async fn served_by(stream: Box<dyn Io>, variant: Variant) -> Served {
-    tokio::time::timeout(PATIENCE, first_response(stream, variant)).await.unwrap_or_else(|_| Err("no response".into()))
+    tokio::time::timeout(PATIENCE, first_response(stream, variant)).await.unwrap_or_else(|_| Err(NO_RESPONSE.into()))
 }
+
+const NO_RESPONSE: &str = "no response";
 
 async fn first_response(stream: Box<dyn Io>, variant: Variant) -> Served {
     let mut client = Client::over_as(stream, variant).await.ok_or("no stream")?;
@@ -253,6 +255,8 @@ const RESTARTS: usize = 20;
 /// relay drains.
 const CLIENTS: usize = 25;
 const SILENT: usize = 5;
+/// How long a relay that drains waits for the first request of a connection (`downstream/connections/ending.rs`).
+const JUST_ACCEPTED: Duration = Duration::from_secs(1);
 
 #[test]
 fn a_thousand_clients_that_come_while_relays_overlap_are_each_served_by_one_of_the_two() {
@@ -280,13 +284,14 @@ fn a_thousand_clients_that_come_while_relays_overlap_are_each_served_by_one_of_t
     };
     let doors = [Door::Tcp(address), Door::Unix(path.clone())];
     let (mut shares, mut variants) = (shares(), BOTH.into_iter().cycle());
-    let (mut relay, mut took, mut served) = (start_next(0), Duration::from_millis(200), 0);
+    let (mut relay, mut took, mut served, mut late) = (start_next(0), Duration::from_millis(200), 0, 0);
     for number in 1..=RESTARTS {
-        let (mut silent, mut by_old) = (Vec::new(), Vec::new());
+        let (old, next_one): (Served, Served) = (Ok(name(number - 1)), Ok(name(number)));
+        let mut silent = Vec::new();
         for door in &doors {
             // A socket accepts one after the other, so these are accepted when a later one is served.
             silent.extend((0..SILENT).map(|_| runtime.block_on(door.connect()).unwrap()));
-            by_old.push(runtime.block_on(come(door.clone(), Duration::ZERO, Variant::Delta)));
+            assert_eq!(runtime.block_on(come(door.clone(), Duration::ZERO, Variant::Delta)), old);
         }
         // The others come at any moment of a restart that takes as long as the one before.
         let (begun, mut coming) = (Instant::now(), Vec::new());
@@ -294,17 +299,20 @@ fn a_thousand_clients_that_come_while_relays_overlap_are_each_served_by_one_of_t
             let moment = took.mul_f64(shares.next().unwrap());
             coming.push(runtime.spawn(come(door.clone(), moment, variants.next().unwrap())));
         }
-        let next = start_next(number);
+        let (next, signaled) = (start_next(number), Instant::now());
         relay.signal("-TERM");
         relay.says("closing listeners and ending client streams", PATIENCE);
         let silent = silent.into_iter().zip(variants.by_ref());
-        by_old.extend(all(silent.map(|(stream, variant)| runtime.spawn(served_by(stream, variant))).collect()));
+        let by_old = all(silent.map(|(stream, variant)| runtime.spawn(served_by(stream, variant))).collect());
         took = begun.elapsed();
-        let (old, next_one): (Served, Served) = (Ok(name(number - 1)), Ok(name(number)));
-        assert!(by_old.iter().all(|by| *by == old), "{by_old:?}");
         let by_either = all(coming);
-        assert!(by_either.iter().all(|by| *by == old || *by == next_one), "{by_either:?}");
-        served += by_old.len() + by_either.len();
+        // On a machine so slow, requests may be late for the relay that drains. It still leaves no client waiting.
+        let is_late = signaled.elapsed() >= JUST_ACCEPTED;
+        let may_be_late = |by: &Served| is_late && matches!(by, Err(why) if why != NO_RESPONSE);
+        assert!(by_old.iter().all(|by| *by == old || may_be_late(by)), "{by_old:?}");
+        assert!(by_either.iter().all(|by| *by == old || *by == next_one || may_be_late(by)), "{by_either:?}");
+        served += doors.len() + by_old.len() + by_either.len();
+        late += usize::from(is_late);
         assert!(relay.has_succeeded(PATIENCE));
         relay = next;
     }
@@ -312,6 +320,9 @@ fn a_thousand_clients_that_come_while_relays_overlap_are_each_served_by_one_of_t
         assert_eq!(runtime.block_on(come(door, Duration::ZERO, Variant::Sotw)), Ok(name(RESTARTS)));
     }
     assert_eq!(served, 1000);
+    if late > 0 {
+        println!("the machine was too slow for {late} of {RESTARTS} restarts to show that no request is refused");
+    }
 }
 
 #[test]
