@@ -88,7 +88,8 @@ impl ShownMember {
         }
     }
 
-    /// Shows the next client on each stream whose turn it is. Who that is, is decided then. A stream that is not open needs no turn.
+    /// Shows the next client on each stream whose turn it is. Who that is, is decided then, or was by a refusal. A stream that is not open
+    /// needs no turn.
     pub(super) fn follow(&mut self, sources: &mut Sources, links: &Links, now: Moment) {
         if self.members.shown().is_none() {
             return;
