@@ -28,6 +28,7 @@ struct Inner {
 struct Pair {
     /// What the files had when they last belonged together.
     contents: [Bytes; 2],
+    /// When the reading of these contents began.
     since: Instant,
     /// The files were read again since then, did not belong together, and the contents are used in their place.
     is_kept: bool,
@@ -99,9 +100,12 @@ impl KnownFiles {
 }
 
 impl KnownFiles {
-    /// Records that the contents of two files belong together.
-    pub(crate) fn belong_together(&self, paths: [&Path; 2], contents: [Bytes; 2]) {
-        self.pairs().insert(paths.map(Path::to_owned), Pair { contents, since: Instant::now(), is_kept: false });
+    /// Records that the contents of two files belong together, unless a reading that began later has found others.
+    pub(crate) fn belong_together(&self, paths: [&Path; 2], contents: [Bytes; 2], read_since: Instant) {
+        let (mut pairs, paths) = (self.pairs(), paths.map(Path::to_owned));
+        if pairs.get(&paths).is_none_or(|pair| pair.since <= read_since) {
+            pairs.insert(paths, Pair { contents, since: read_since, is_kept: false });
+        }
     }
 
     /// Records that the contents of two files cannot be used, and nothing is used in their place.
@@ -186,13 +190,24 @@ mod tests {
     #[test]
     fn a_pair_that_another_reader_has_found_since_a_reading_began_is_not_reported_as_an_earlier_one() {
         let (known, paths, slow) = (KnownFiles::default(), ["certificate", "key"].map(Path::new), Instant::now());
-        known.belong_together(paths, Default::default());
+        known.belong_together(paths, Default::default(), slow + LONG / 2);
         assert!(known.last_together(paths, slow).is_some());
         assert!(known.kept_certificate(paths).is_none());
         known.last_together(paths, slow + LONG);
         assert!(known.kept_certificate(paths).is_some(), "this one has begun later");
         known.last_together(paths, slow);
         assert!(known.kept_certificate(paths).is_some());
+    }
+
+    #[test]
+    fn a_pair_that_a_slow_reading_has_found_does_not_replace_one_of_a_reading_that_began_later() {
+        let (known, paths, slow) = (KnownFiles::default(), ["certificate", "key"].map(Path::new), Instant::now());
+        let pair = |text: &'static str| [text, text].map(|text| Bytes::from_static(text.as_bytes()));
+        known.belong_together(paths, pair("new"), slow + LONG);
+        known.belong_together(paths, pair("old"), slow);
+        assert_eq!(known.last_together(paths, slow), Some(pair("new")));
+        known.belong_together(paths, pair("newest"), slow + 2 * LONG);
+        assert_eq!(known.last_together(paths, slow), Some(pair("newest")));
     }
 
     #[tokio::test]

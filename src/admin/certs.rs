@@ -134,11 +134,12 @@ mod tests {
             assert_eq!(file, paths[0]);
             (chain[0].names.clone(), error)
         };
-        known.belong_together(paths, renew("first"));
+        known.belong_together(paths, renew("first"), Instant::now());
         assert_eq!(reported(), (vec!["dns:first".into()], None));
         let second = renew("second");
         assert_eq!(reported(), (vec!["dns:second".into()], None), "no connection has read it yet");
-        known.last_together(paths, Instant::now() + FILE_LIMIT).unwrap();
+        let later = Instant::now() + FILE_LIMIT;
+        known.last_together(paths, later).unwrap();
         let (names, error) = reported();
         assert_eq!(names, ["dns:first"]);
         let error = error.unwrap();
@@ -146,7 +147,7 @@ mod tests {
             error.contains("own.key does not belong to the certificate in ") && error.ends_with("is used"),
             "{error}"
         );
-        known.belong_together(paths, second);
+        known.belong_together(paths, second, later);
         assert_eq!(reported(), (vec!["dns:second".into()], None));
         std::fs::remove_dir_all(folder).unwrap();
     }

@@ -255,6 +255,6 @@ async fn certificates_of_a_server_that_goes_on_are_shown_as_its_connections_use_
     let second = Sources::new(&config(servers), Some(&first));
     let known = |sources: &Sources| server_certificates(&sources.all[0].0).remove(0).known;
     let paths = ["own.pem", "own.key"].map(Path::new);
-    known(&first).belong_together(paths, Default::default());
+    known(&first).belong_together(paths, Default::default(), Instant::now());
     assert!(known(&second).last_together(paths, Instant::now()).is_some());
 }

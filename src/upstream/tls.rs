@@ -93,7 +93,7 @@ impl TlsFiles {
                 let read = certificate.and_then(|certificate| Ok([certificate, key?]));
                 let together = read.and_then(|read| {
                     let config = with(&read)?;
-                    known.belong_together(paths, read);
+                    known.belong_together(paths, read, began);
                     Ok(config)
                 });
                 match together {

@@ -83,7 +83,7 @@ impl<'a> Upstream<'a> {
                 let end = StreamEnd { answered, is_lost };
                 let batches = self.sources.ended(id, epoch, end, self.view, reported);
                 if refuses_shown {
-                    self.shown.pass_over(is_refusal, self.sources, now);
+                    self.shown.pass_over(is_refusal, false, self.sources, now);
                 }
                 if let Some(stream) = self.sources.stream(id).filter(|_| is_refusal) {
                     stream.clear_one_version_per_type(); // a server that takes the view again has to respond
@@ -144,7 +144,7 @@ impl<'a> Upstream<'a> {
             (LinkEvent::Refused(status), Some(_)) => {
                 let is_refusal = self.refusals.on_status(id, &status);
                 if is_of_shown {
-                    self.shown.pass_over(is_refusal, self.sources, now);
+                    self.shown.pass_over(is_refusal, true, self.sources, now);
                 }
                 Vec::new()
             }

@@ -21,11 +21,14 @@ pub(super) struct ShownMember {
     is_attended: bool,
     /// A server has answered for the shown client since a refusal. The answer counts as soon as no server refuses the view.
     is_answered: bool,
+    /// When the last client was shown because a server had refused the one before.
+    last_passed_over: Option<Moment>,
 }
 
 impl ShownMember {
     pub(super) fn none() -> Self {
-        Self { members: Members::none(), turns: BTreeMap::new(), is_attended: true, is_answered: false }
+        let (members, turns) = (Members::none(), BTreeMap::new());
+        Self { members, turns, is_attended: true, is_answered: false, last_passed_over: None }
     }
 
     pub(super) fn members(&self) -> &Members {
@@ -55,14 +58,17 @@ impl ShownMember {
     }
 
     /// A server has refused the client that is shown. The next one is shown from now on, so that no answer of another server counts for the
-    /// refused one.
-    pub(super) fn pass_over(&mut self, may_be_credential: bool, sources: &mut Sources, now: Moment) {
+    /// refused one. Once all are refused, a server whose stream has ended is shown another one at its retry. A polled one refuses at once what
+    /// it is shown, and each client that is shown opens the streams to all servers again: so that happens now and then only.
+    pub(super) fn pass_over(&mut self, may_be_credential: bool, is_polled: bool, sources: &mut Sources, now: Moment) {
         self.is_answered = false;
         match may_be_credential {
             true => self.members.refuse(now),
             false => self.members.pass_over(now),
         }
-        if self.members.show_next() || self.members.show_refused() {
+        let is_too_soon = is_polled && self.last_passed_over.is_some_and(|last| now < last + PAUSE_OF_POLLED);
+        if self.members.show_next() || !is_too_soon && self.members.show_refused() {
+            self.last_passed_over = Some(now);
             self.set(sources);
         }
     }
@@ -82,7 +88,8 @@ impl ShownMember {
         }
     }
 
-    /// Shows the next client on each stream whose turn it is. Who that is, is decided then. A stream that is not open needs no turn.
+    /// Shows the next client on each stream whose turn it is. Who that is, is decided then, or was by a refusal. A stream that is not open
+    /// needs no turn.
     pub(super) fn follow(&mut self, sources: &mut Sources, links: &Links, now: Moment) {
         if self.members.shown().is_none() {
             return;
@@ -162,6 +169,8 @@ impl ShownMember {
     }
 }
 
+/// How long a polled server that has refused all clients is shown the same one.
+const PAUSE_OF_POLLED: Duration = Duration::from_secs(30);
 /// How long removals are doubted from each message of a server on while no client is connected.
 const UNTIL_SOMEBODY_IS_THERE: Duration = Duration::from_secs(1);
 
@@ -322,7 +331,7 @@ mod tests {
             if answers_first {
                 shown.on_answer(true);
             }
-            shown.pass_over(true, &mut sources, now);
+            shown.pass_over(true, false, &mut sources, now);
             if !answers_first {
                 shown.on_answer(true);
             }
@@ -339,7 +348,7 @@ mod tests {
         world.open(SERVER);
         world.open(OTHER);
         assert!(world.sources.shown_node().is_on(OTHER));
-        world.shown.pass_over(false, &mut world.sources, world.now);
+        world.shown.pass_over(false, false, &mut world.sources, world.now);
         assert_eq!(world.shown.members.shown(), Some(&member("b")));
         assert!(!world.sources.shown_node().is_on(OTHER), "it has the refused one until its turn");
     }
@@ -354,23 +363,30 @@ mod tests {
             assert!(world.sources.shown_node().is_on(SERVER));
             assert_eq!(world.shown.members.shown(), Some(&member(id)));
             world.sources.ended(SERVER, Some(epoch), true, &world.view, world.now);
-            world.shown.pass_over(false, &mut world.sources, world.now);
+            world.shown.pass_over(false, false, &mut world.sources, world.now);
             assert_eq!(world.pass(1_000), [OTHER].into());
         }
     }
 
-    /// A polled server refuses polls and stays open. Without turns it would be polled as fast as it refuses.
+    /// A polled server refuses polls and stays open. The other stream would otherwise be opened again as fast as it refuses, and get nowhere.
     #[tokio::test]
-    async fn a_stream_that_stays_open_although_all_are_refused_has_turns_as_well() {
-        let mut world = World::wanting(&["c"]);
+    async fn a_polled_server_that_refuses_all_is_shown_another_client_now_and_then_and_other_streams_go_on() {
+        let (mut world, both) = (World::wanting(&["c", OF_OTHER]), BTreeSet::from([SERVER, OTHER]));
         world.open(SERVER);
-        world.shown.pass_over(false, &mut world.sources, world.now);
-        assert_eq!(world.pass(0), [SERVER].into());
-        for _ in 0..2 {
-            world.shown.pass_over(false, &mut world.sources, world.now);
-            assert!(world.shown.members.are_all_refused());
-            assert!(world.pass(99).is_empty());
-            assert_eq!(world.pass(1), [SERVER].into());
+        world.open(OTHER);
+        let refuse = |world: &mut World| world.shown.pass_over(false, true, &mut world.sources, world.now);
+        refuse(&mut world);
+        assert_eq!(world.pass(0), both, "b was not refused yet");
+        for next in ["a", "b"] {
+            for _ in 0..29 {
+                assert!(world.pass(1_000).is_empty());
+                refuse(&mut world);
+                assert!(world.shown.members.are_all_refused());
+            }
+            assert!(world.pass(1_000).is_empty());
+            refuse(&mut world);
+            assert_eq!(world.shown.members.shown(), Some(&member(next)));
+            assert_eq!(world.pass(0), both);
         }
     }
 

@@ -2,9 +2,10 @@
 //!
 //! Owns the nodes of the present clients, and which one is shown. Leaves to others when a server's stream is opened again
 //! ([`pace`](MemberPace)), and what is held meanwhile ([`after_outage`](super::view)). Invariants: a client is one member, however many streams
-//! it has; the shown client is present, or was the last one that servers were shown; the next one is chosen only when it is shown: the client
-//! that has been present longest. So a client that has just come is shown only if there is no older one. A client that a server refuses comes
-//! last: each of the others is tried before it, and of several refused ones the one that was refused longest ago is next.
+//! it has; the shown client is present, or was the last one that servers were shown; the next one, the client that has been present longest, is
+//! chosen only when it is shown, or at once if a server has refused the shown one. So a client that has just come is shown only if there is no
+//! older one. A client that a server refuses comes last: each of the others is tried before it, and of several refused ones the one that was
+//! refused longest ago is next.
 
 mod pace;
 #[cfg(test)]
