@@ -221,6 +221,7 @@ async fn served_by(stream: Box<dyn Io>, variant: Variant) -> Served {
 }
 
 const NO_RESPONSE: &str = "no response";
+const NOT_ALL: &str = "resources from";
 
 async fn first_response(stream: Box<dyn Io>, variant: Variant) -> Served {
     let mut client = Client::over_as(stream, variant).await.ok_or("no stream")?;
@@ -239,7 +240,7 @@ async fn first_response(stream: Box<dyn Io>, variant: Variant) -> Served {
     match identifier {
         // A message with one short text.
         Some(message) if resources == 1 => Ok(String::from_utf8_lossy(&message[2..]).into_owned()),
-        other => Err(format!("{resources} resources of {other:?}")),
+        other => Err(format!("{resources} {NOT_ALL} {other:?}")),
     }
 }
 
@@ -308,7 +309,8 @@ fn a_thousand_clients_that_come_while_relays_overlap_are_each_served_by_one_of_t
         let by_either = all(coming);
         // On a machine so slow, requests may be late for the relay that drains. It still leaves no client waiting.
         let is_late = signaled.elapsed() >= JUST_ACCEPTED;
-        let may_be_late = |by: &Served| is_late && matches!(by, Err(why) if why != NO_RESPONSE);
+        let may_be_late =
+            |by: &Served| is_late && matches!(by, Err(why) if why != NO_RESPONSE && !why.contains(NOT_ALL));
         assert!(by_old.iter().all(|by| *by == old || may_be_late(by)), "{by_old:?}");
         assert!(by_either.iter().all(|by| *by == old || *by == next_one || may_be_late(by)), "{by_either:?}");
         served += doors.len() + by_old.len() + by_either.len();

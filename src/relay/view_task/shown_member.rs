@@ -40,12 +40,26 @@ impl ShownMember {
     pub(super) fn join(&mut self, session: &mut dyn Subscriber, sources: &mut Sources, now: Moment) {
         let is_first = self.members.shown().is_none();
         let Some((node, since)) = session.take_node() else { return };
-        if self.members.needs_a_client(&node) || session.answers_replies() {
+        if session.answers_replies() || self.takes_a_poller(&node, now) {
             self.members.join(session.id(), node, since, now);
         }
         if is_first {
             self.set(sources);
         }
+    }
+
+    fn takes_a_poller(&mut self, node: &MemberNode, now: Moment) -> bool {
+        let is_first = self.members.shown().is_none();
+        let is_taken = self.members.needs_a_client(node) && (is_first || !self.is_too_soon(now));
+        if is_taken && !is_first {
+            self.last_passed_over = Some(now);
+        }
+        is_taken
+    }
+
+    /// Whether a client was shown a moment ago because of a refusal.
+    fn is_too_soon(&self, now: Moment) -> bool {
+        self.last_passed_over.is_some_and(|last| now < last + PAUSE_OF_POLLED)
     }
 
     /// A client has stated another node. If it is shown, servers keep the one that they have.
@@ -66,7 +80,7 @@ impl ShownMember {
             true => self.members.refuse(now),
             false => self.members.pass_over(now),
         }
-        let is_too_soon = is_polled && self.last_passed_over.is_some_and(|last| now < last + PAUSE_OF_POLLED);
+        let is_too_soon = is_polled && self.is_too_soon(now);
         if self.members.show_next() || !is_too_soon && self.members.show_refused() {
             self.last_passed_over = Some(now);
             self.set(sources);
@@ -169,7 +183,7 @@ impl ShownMember {
     }
 }
 
-/// How long a polled server that has refused all clients is shown the same one.
+/// How long a polled server that has refused all clients is shown the same one, and how long clients that poll are passed over after one of them.
 const PAUSE_OF_POLLED: Duration = Duration::from_secs(30);
 /// How long removals are doubted from each message of a server on while no client is connected.
 const UNTIL_SOMEBODY_IS_THERE: Duration = Duration::from_secs(1);
@@ -387,6 +401,23 @@ mod tests {
             refuse(&mut world);
             assert_eq!(world.shown.members.shown(), Some(&member(next)));
             assert_eq!(world.pass(0), both);
+        }
+    }
+
+    #[tokio::test]
+    async fn clients_that_poll_are_shown_now_and_then_while_a_server_refuses_each_of_them() {
+        let mut world = World::wanting(&["c"]);
+        for session in [1, 2] {
+            world.shown.leave(SessionId(session), world.now);
+        }
+        assert!(!world.shown.takes_a_poller(&member("c"), world.now), "a was not refused");
+        world.shown.pass_over(false, true, &mut world.sources, world.now);
+        assert!(world.shown.takes_a_poller(&member("c"), world.now));
+        for _ in 0..3 {
+            world.now = world.now + PAUSE_OF_POLLED - Duration::from_millis(1);
+            assert!(!world.shown.takes_a_poller(&member("d"), world.now));
+            world.now = world.now + Duration::from_millis(1);
+            assert!(world.shown.takes_a_poller(&member("d"), world.now));
         }
     }
 
