@@ -137,9 +137,11 @@ views: {{key: [cluster]}}
 
     @property
     def new_session(self):
-        """Of the stuck client, after the restart."""
-        [client] = self.get("clients?node=" + urllib.parse.quote(self.stuck_node))["clients"]
-        return client["session"]
+        """Of the stuck client, after the restart. It comes back in its own time."""
+        return wait("the stuck client is back", self.stuck_client)["session"]
+
+    def stuck_client(self):
+        return next(iter(self.get("clients?node=" + urllib.parse.quote(self.stuck_node))["clients"]), None)
 
 
 def reserved_port():
@@ -156,7 +158,8 @@ def shown(address):
 
 def wait(what, is_so, seconds=60):
     deadline = time.monotonic() + seconds
-    while not is_so():
+    while not (found := is_so()):
         if time.monotonic() > deadline:
             raise AssertionError(f"not within {seconds} s: {what}")
         time.sleep(0.1)
+    return found
