@@ -236,6 +236,19 @@ def fits_narrow_windows(browser, stage):
             assert browser.run("document.documentElement.scrollWidth <= innerWidth"), f"{width} px, {hash}: it scrolls sideways"
 
 
+# Work of a fixed size. Machines differ in speed, and one does from hour to hour, by more than what would be noticed here.
+YARDSTICK = """(() => {
+    const rows = Array.from({ length: 2000 }, (_, at) => ({ id: at, node: `node-${at % 997}`, state: at % 7 }));
+    const began = performance.now();
+    for (let turn = 0; turn < 5; turn++) {
+        const by = new Map();
+        for (const row of JSON.parse(JSON.stringify(rows))) by.set(row.node, (by.get(row.node) ?? 0) + row.state);
+        [...by].sort((one, other) => other[1] - one[1] || one[0].localeCompare(other[0]));
+    }
+    return performance.now() - began;
+})()"""
+
+
 def stays_smooth_with_10_000(browser, stage):
     opened(browser, stage)
     stage.push()
@@ -243,14 +256,18 @@ def stays_smooth_with_10_000(browser, stage):
     browser.run(f"location.hash = '#view={stage.view}'")
     browser.wait("its clients are listed", "document.querySelectorAll('#detail a.client').length === 20")
     nodes = browser.run("document.querySelectorAll('*').length")
+    yardsticks = [browser.run(YARDSTICK)]
     before, began = browser.metrics(), time.monotonic()
     stage.push()
     time.sleep(10)
     after, pictures = browser.metrics(), time.monotonic() - began
     spent = {name: (after[name] - before[name]) * 1000 / pictures for name in ("ScriptDuration", "LayoutDuration", "RecalcStyleDuration",
         "TaskDuration")}
-    print("   ", ", ".join(f"{name} {value:.1f} ms" for name, value in spent.items()), f"for each picture; {nodes} elements", flush=True)
-    assert spent["ScriptDuration"] < 30 and spent["TaskDuration"] < 300, spent
+    yardsticks.append(browser.run(YARDSTICK))
+    yardstick = max(yardsticks)  # the machine may have become slower meanwhile
+    print("   ", ", ".join(f"{name} {value:.1f} ms" for name, value in spent.items()), f"for each picture, {yardstick:.1f} ms for the yardstick; "
+        f"{nodes} elements", flush=True)
+    assert spent["ScriptDuration"] < 3 * yardstick and spent["TaskDuration"] < 300, (spent, yardsticks)
     assert nodes < 2500 and browser.run("document.querySelectorAll('*').length") < 2500
     frames = browser.run("new Promise((done) => { let last = performance.now(), longest = 0, left = 120; const next = (now) => { longest = Math.max(longest, now - last); last = now; "
                          "left -= 1; left ? requestAnimationFrame(next) : done(longest); }; requestAnimationFrame(next); })")
