@@ -1,0 +1,277 @@
+use std::net::Ipv4Addr;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Wake, Waker};
+
+use bytes::Buf as _;
+
+use futures_util::FutureExt;
+use prost::Message as _;
+use tokio::sync::oneshot;
+use weir_core::proto::node::Node;
+use weir_core::proto::{Any, Request, discovery};
+use weir_core::protocol::session::Reply;
+use weir_core::xds::{BodyStore, Peer, Resource, Type, TypeTable};
+
+use super::*;
+use crate::downstream::encode::PIECE;
+use crate::downstream::judged_clients::JudgedClients;
+use crate::downstream::lifetime::{AgeLimit, Lifetime};
+use crate::downstream::stream::report_end;
+use crate::downstream::unfinished_replies::CurrentResources;
+use crate::memory::{Budget, GivesWay, Memory};
+use crate::relay::taps::{TapReader, TapWhat};
+use crate::relay::{ClientInfo, SessionHandle, Views, open_session, questions, views_to};
+
+/// Counts how often its waker is called.
+#[derive(Default)]
+pub(in crate::downstream) struct Woken(pub(in crate::downstream) AtomicUsize);
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+fn unlimited() -> Arc<Memory> {
+    Memory::new(Budget::unlimited(), Arc::default(), Arc::default())
+}
+
+fn shared() -> Arc<Shared> {
+    let (messages, turns) = (SharedMessages::new("weir"), Turns::new(Arc::default()));
+    let forms = CompressedForms::new(unlimited(), Arc::default());
+    Arc::new(Shared { messages, turns, unfinished: UnfinishedReplies::new(usize::MAX, Arc::default()), forms })
+}
+
+fn reply_of(bytes: usize) -> Reply {
+    reply_with(vec![7; bytes])
+}
+
+/// Returns a reply that compression makes about two thirds smaller.
+pub(in crate::downstream) fn reply_of_text(bytes: usize) -> Reply {
+    let mut state = 1_u32;
+    let mut word = || {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        format!("cluster-{state:08x} ")
+    };
+    reply_with(std::iter::from_fn(|| Some(word())).flat_map(String::into_bytes).take(bytes).collect())
+}
+
+fn reply_with(value: Vec<u8>) -> Reply {
+    let url = "type.googleapis.com/own.Type";
+    let kind = TypeTable::new().resolve(url);
+    let resource = Some(Any { type_url: url.into(), value: value.into() });
+    let wrapper = discovery::Resource { name: "large".into(), resource, ..Default::default() };
+    let resource = Resource::from_wrapper(0, wrapper, &kind, &BodyStore::default()).unwrap();
+    Reply::sample(kind, vec![Arc::new(resource)])
+}
+
+/// How a stream ends, and whether its client is sent a reply first that is made already.
+const ENDS: [(EndBy, bool); 5] = [
+    (EndBy::HalfClose, true),
+    (EndBy::Drain, true),
+    (EndBy::Age, true),
+    (EndBy::GivingWay, false),
+    (EndBy::Judgement, false),
+];
+
+#[derive(Debug, Clone, Copy)]
+enum EndBy {
+    HalfClose,
+    Drain,
+    Age,
+    GivingWay,
+    /// With the code of a drain.
+    Judgement,
+}
+
+impl EndBy {
+    async fn end(self, slot: &Slot) {
+        match self {
+            Self::HalfClose => slot.end_after_reply(Status::ok()),
+            Self::Drain => slot.end_after_reply(Status::unavailable("the relay drains")),
+            Self::Age => {
+                let limit = AgeLimit { age: Duration::from_millis(1), grace: Duration::ZERO };
+                Lifetime { judged: None, age: limit.of(Instant::now()) }.end(slot).await;
+            }
+            Self::GivingWay => slot.give_way("no memory"),
+            Self::Judgement => {
+                let clients = Arc::<JudgedClients>::default();
+                let entered = clients.enter(Box::new(|| Err(Status::unavailable("the rule has changed"))));
+                Lifetime { judged: Some(entered.client.clone()), age: None }.end(slot).await;
+            }
+        }
+    }
+}
+
+fn poll(body: &mut SessionBody) -> Poll<Option<Result<Frame<Piece>, ReadStalled>>> {
+    Pin::new(body).poll_frame(&mut Context::from_waker(Waker::noop()))
+}
+
+fn sends(body: &mut SessionBody) -> bool {
+    matches!(poll(body), Poll::Ready(Some(Ok(frame))) if frame.is_data())
+}
+
+/// Whether the body ends with the status of its slot.
+fn ends(body: &mut SessionBody) -> bool {
+    let Poll::Ready(Some(Ok(last))) = poll(body) else { return false };
+    last.into_trailers().ok() == body.slot.ended().map(|status| status.trailers())
+}
+
+/// Returns a reply that waits for its compressed form.
+fn to_come(Encoded { outgoing, count }: Encoded, shared: &Shared) -> ToCome {
+    let form = shared.forms.compress(outgoing, CompressionClient::new(Compression::Always, "view"));
+    ToCome::new(form.expect_err("it is to come"), count, Moment::START, true)
+}
+
+/// Returns a session that is tapped, with its views.
+async fn tapped() -> (Views, TapReader, Arc<SessionHandle>) {
+    let views = views_to("http://server");
+    let (tap, _) = questions::tap(&views, "tapped", false).await.expect("there is room");
+    let node = Node { id: "tapped".into(), cluster: "web".into(), ..Default::default() };
+    let node = Some(node.encode_to_vec().into());
+    let first = Request::Delta(discovery::DeltaDiscoveryRequest { node, ..Default::default() });
+    let client = ClientInfo {
+        variant: Variant::Delta,
+        only: None,
+        is_stream: true,
+        peer: Arc::new(Peer::at((Ipv4Addr::LOCALHOST, 1).into())),
+        headers: Default::default(),
+        quota: Arc::default(),
+    };
+    let handle = open_session(&views, &first, client).await.unwrap();
+    assert!(matches!(shown(&tap), Some(TapWhat::Opened(_))));
+    (views, tap, handle)
+}
+
+fn shown(tap: &TapReader) -> Option<TapWhat> {
+    tap.next().now_or_never().and_then(|taken| taken.event).map(|event| event.what)
+}
+
+/// A view that has replaced none of its resources.
+struct Current;
+
+impl CurrentResources for Current {
+    fn outdated(&self, _: &Type, _: &[Arc<Resource>]) -> Vec<usize> {
+        Vec::new()
+    }
+}
+
+#[test]
+fn a_message_arrives_with_every_character() {
+    let headers = Status::unavailable("100 % of\né").trailers();
+    assert_eq!(headers["grpc-message"], "100 %25 of%0A%C3%A9");
+    assert!(!Status::ok().trailers().contains_key("grpc-message"));
+}
+
+#[tokio::test]
+async fn the_reader_of_a_stream_stops_when_its_body_has_ended_or_is_dropped() {
+    let ended = Arc::<Slot>::default();
+    ended.end(Status::unavailable("over"));
+    let mut body = SessionBody::new(ended.clone(), shared(), false, Compression::Off);
+    let last = Pin::new(&mut body).poll_frame(&mut Context::from_waker(Waker::noop()));
+    assert!(matches!(last, Poll::Ready(Some(Ok(frame))) if frame.is_trailers()));
+    assert!(ended.finished().now_or_never().is_some());
+
+    let dropped = Arc::<Slot>::default();
+    drop(SessionBody::new(dropped.clone(), shared(), false, Compression::Off));
+    assert!(dropped.finished().now_or_never().is_some());
+    assert_eq!(dropped.ended(), Some(Status::cancelled()), "its client has left");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reply_that_is_being_encoded_is_sent_before_a_drain_ends_its_stream_and_not_if_the_stream_gives_way() {
+    for (end, is_sent) in ENDS {
+        let (slot, shared) = (Arc::<Slot>::default(), shared());
+        let mut body = SessionBody::new(slot.clone(), shared.clone(), false, Compression::Off);
+        let (tell, told) = oneshot::channel();
+        body.encoding = Some(Encoding::that_ends_by(told));
+        assert!(poll(&mut body).is_pending());
+        end.end(&slot).await;
+        if is_sent {
+            assert!(poll(&mut body).is_pending(), "{end:?}");
+            let _ = tell.send(Encoded::of(reply_of(10), Variant::Delta, None, &shared.messages));
+            assert!(sends(&mut body), "{end:?}");
+        }
+        assert!(ends(&mut body) && body.encoding.is_none(), "{end:?}");
+    }
+}
+
+/// A stream that gives way would be sent its largest form, and without a turn.
+#[tokio::test(start_paused = true)]
+async fn a_reply_that_waits_for_its_form_is_sent_before_a_drain_ends_its_stream_and_not_if_the_stream_gives_way() {
+    for (end, is_sent) in ENDS {
+        let (slot, shared) = (Arc::<Slot>::default(), shared());
+        let mut body = SessionBody::new(slot.clone(), shared.clone(), false, Compression::Always);
+        let encoded = Encoded::of(reply_of_text(10 << 10), Variant::Delta, None, &shared.messages);
+        body.to_come = Some(to_come(encoded, &shared));
+        assert!(poll(&mut body).is_pending());
+        end.end(&slot).await;
+        assert!(!is_sent || sends(&mut body), "{end:?}");
+        assert!(ends(&mut body) && body.to_come.is_none(), "{end:?}");
+    }
+}
+
+/// The task that reads requests ends a stream before the body is polled, which may not be polled again.
+#[tokio::test]
+async fn a_tap_shows_the_end_of_a_stream_once_and_after_its_last_reply() {
+    let cases = [(EndBy::Drain, true, 14), (EndBy::Drain, false, 14), (EndBy::GivingWay, false, 8)];
+    for (end, is_sent, code) in cases {
+        let (_views, tap, handle) = tapped().await;
+        let (slot, shared) = (Arc::<Slot>::default(), shared());
+        slot.attach(handle.clone());
+        let mut body = SessionBody::new(slot.clone(), shared.clone(), false, Compression::Always);
+        let encoded = Encoded::of(reply_of_text(10 << 10), Variant::Delta, Some(&handle), &shared.messages);
+        body.to_come = Some(to_come(encoded, &shared));
+        assert!(poll(&mut body).is_pending());
+        end.end(&slot).await;
+        report_end(&slot, &handle);
+        if is_sent {
+            assert!(shown(&tap).is_none(), "its reply is still to come");
+            assert!(sends(&mut body) && ends(&mut body));
+            assert!(matches!(shown(&tap), Some(TapWhat::Reply(_))));
+        }
+        drop(body);
+        assert!(matches!(shown(&tap), Some(TapWhat::Ended { status, .. }) if status == Some(code)), "{code}");
+        assert!(shown(&tap).is_none(), "{code}");
+    }
+}
+
+/// Its stream may end before that.
+#[tokio::test]
+async fn a_tap_shows_a_reply_when_its_connection_is_given_it_and_not_when_it_is_encoded() {
+    let (_views, tap, handle) = tapped().await;
+    let (slot, shared) = (Arc::<Slot>::default(), shared());
+    slot.attach(handle.clone());
+    let mut body = SessionBody::new(slot, shared.clone(), false, Compression::Off);
+    let Encoded { outgoing, count } = Encoded::of(reply_of(10), Variant::Delta, Some(&handle), &shared.messages);
+    assert!(shown(&tap).is_none(), "it waits");
+    let bytes = outgoing.bytes();
+    let _first = body.begin(outgoing, count);
+    assert!(matches!(shown(&tap), Some(TapWhat::Reply(glance)) if glance.bytes == bytes));
+}
+
+#[tokio::test]
+async fn a_stalled_stream_pins_one_piece_whatever_is_still_to_be_said() {
+    let shared = shared();
+    let outgoing = Outgoing::new(reply_of(10 << 20), Variant::Delta, &shared.messages);
+    let mut body = SessionBody::new(Arc::default(), shared.clone(), false, Compression::Off);
+    body.rest = Some(shared.unfinished.enter(outgoing, Arc::new(Current)));
+    let woken = Arc::new(Woken::default());
+    let waker = Waker::from(woken.clone());
+    let mut cx = Context::from_waker(&waker);
+    let mut poll = |body: &mut SessionBody| match Pin::new(body).poll_frame(&mut cx) {
+        Poll::Ready(Some(Ok(frame))) => Some(frame.into_data().ok().unwrap()),
+        Poll::Ready(_) => panic!("the stream ended"),
+        Poll::Pending => None,
+    };
+    let mut sent = 0;
+    while sent < 10 << 20 {
+        let piece = poll(&mut body).expect("the gate is open");
+        assert!(piece.remaining() <= PIECE + 64, "a piece and its head");
+        assert!(poll(&mut body).is_none(), "one piece is out");
+        let before = woken.0.load(Ordering::Relaxed);
+        sent += piece.remaining();
+        drop(piece);
+        assert_eq!(woken.0.load(Ordering::Relaxed), before + 1, "taking it wakes the body");
+    }
+}
