@@ -20,13 +20,14 @@ use super::opening_turns::OpeningTurns;
 use super::polls::{self, Polls, timed};
 use super::rounds::Rounds;
 use crate::relay::deliveries::HistogramCounts;
+use crate::relay::have_little_weight;
 use crate::shared_runtime;
 
 /// All shards. When this is dropped, their threads end, and so do the connections that are left there.
 pub(super) struct Shards {
     shards: Box<[Shard]>,
-    /// The thread of load reports and of what goes upstream for them: a flood of them keeps neither connections nor views waiting. It serves no
-    /// connection.
+    /// The thread of load reports and of what goes upstream for them: a flood of them keeps neither connections nor views waiting, on whose cores it
+    /// has little weight. It serves no connection.
     loads: Shard,
     /// The shard that the next connection goes to if all have the same load.
     next: Mutex<usize>,
@@ -88,10 +89,10 @@ impl Shards {
         }
         let shared = Handle::current();
         let fails = |error: io::Error| io::Error::new(error.kind(), format!("cannot start {count} shards: {error}"));
-        let start = |name: String| Shard::start(name, shared.clone()).map_err(fails);
-        let (loads, mut shards) = (start("weir-loads".into())?, Vec::new());
+        let start = |name: String, prepare: fn()| Shard::start(name, prepare, shared.clone()).map_err(fails);
+        let (loads, mut shards) = (start("weir-loads".into(), have_little_weight)?, Vec::new());
         for number in 0..count {
-            match start(format!("weir-shard-{number}")) {
+            match start(format!("weir-shard-{number}"), || ()) {
                 Ok(shard) => shards.push(shard),
                 Err(error) if shards.len() < least => return Err(error),
                 Err(error) => {
@@ -173,7 +174,8 @@ fn least_loaded<T: Ord + Copy>(loads: &[T], from: usize) -> usize {
 }
 
 impl Shard {
-    fn start(name: String, shared: Handle) -> io::Result<Self> {
+    /// Starts one, whose thread first prepares itself.
+    fn start(name: String, prepare: fn(), shared: Handle) -> io::Result<Self> {
         let runtime = Builder::new_current_thread().enable_io().enable_time().build()?;
         let (handle, figures) = (runtime.handle().clone(), ShardFigures::default());
         let (rounds, (until_dropped, mut dropped)) = (figures.rounds.clone(), watch::channel(()));
@@ -184,6 +186,7 @@ impl Shard {
         let of_thread = kept.clone();
         let run = move || {
             let Some(runtime) = take(&of_thread) else { return };
+            prepare();
             polls::measure_on_this_thread(measured);
             shared_runtime::set_beside_this_thread(shared, runtime.handle().clone());
             runtime.spawn(rounds.keep(polls::made_on_this_thread));
@@ -307,6 +310,19 @@ mod tests {
 
     fn started(count: usize) -> Arc<Shards> {
         Shards::start(count).unwrap().unwrap()
+    }
+
+    #[cfg(target_os = "linux")]
+    #[tokio::test]
+    async fn the_thread_of_load_reports_has_little_weight_beside_those_of_connections() {
+        let shards = started(1);
+        let nice_of = |shard: &Shard| {
+            let (tell, told) = mpsc::channel();
+            shard.runtime.spawn(async move { tell.send(rustix::process::getpriority_process(None).unwrap()) });
+            told.recv_timeout(LONG).expect("the thread runs")
+        };
+        let own = rustix::process::getpriority_process(None).unwrap();
+        assert_eq!([nice_of(&shards.shards[0]), nice_of(&shards.loads)], [own, (own + 10).min(19)]);
     }
 
     fn loads(shards: &Shards) -> Vec<usize> {

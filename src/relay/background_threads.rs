@@ -53,14 +53,14 @@ impl<T: Send + 'static> BackgroundThreads<T> {
     }
 }
 
-/// On other systems a nice value is of the whole process.
+/// Lets the threads of views and connections go first on the core of this thread. On other systems a nice value is of the whole process.
 #[cfg(target_os = "linux")]
-fn have_little_weight() {
+pub(crate) fn have_little_weight() {
     let _ = rustix::process::nice(NICE); // a system that does not allow it gives equal time
 }
 
 #[cfg(not(target_os = "linux"))]
-fn have_little_weight() {}
+pub(crate) fn have_little_weight() {}
 
 #[cfg(target_os = "linux")]
 const NICE: i32 = 10;

@@ -56,6 +56,7 @@ pub(crate) use admission::AdmissionError;
 #[cfg(test)]
 pub(crate) use audit::AuditDifference;
 pub(crate) use audit::{AuditBoard, AuditReport, audit_views};
+pub(crate) use background_threads::have_little_weight;
 pub(crate) use brakes::BrakeWatch;
 pub(crate) use clock::Clock;
 pub(crate) use counters::{CompressionCounters, ProcessCounters, ProxyFault};
