@@ -91,6 +91,9 @@ pub(super) struct Times {
 /// Whether a connection is one of a group, and why it is refused if there are too many of them. `Err`: it must be closed instead.
 type Entered<K> = Result<(Option<InGroup<K>>, Option<Refusal>), Closed>;
 
+/// Counts an open connection until this is dropped.
+struct CountedOpen(Arc<AtomicUsize>);
+
 /// A connection must be closed: there are too many of its kind, and refusals for some of them already.
 pub(super) struct Closed;
 
@@ -323,12 +326,10 @@ impl Connections {
         &self.unused
     }
 
-    fn count_opened(&self) {
+    /// Counts an open connection until the result is dropped.
+    fn count_open(&self) -> CountedOpen {
         self.open.fetch_add(1, Ordering::Relaxed);
-    }
-
-    fn count_closed(&self) {
-        self.open.fetch_sub(1, Ordering::Relaxed);
+        CountedOpen(self.open.clone())
     }
 
     fn count_stream_opened(&self) {
@@ -352,6 +353,12 @@ impl Connections {
     /// Returns how long a connection may take for its first request. Zero: no limit.
     fn time_for_first_request(&self, is_served: bool) -> Duration {
         if is_served { self.limits().first_request } else { self.times.first_request }
+    }
+}
+
+impl Drop for CountedOpen {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Release); // after all that it had is given back
     }
 }
 

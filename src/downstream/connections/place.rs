@@ -15,7 +15,7 @@ pub(in crate::downstream) use self::open_stream::OpenStream;
 use super::groups::InGroup;
 use super::places::TakenPlace;
 use super::unused::{Turn, Use};
-use super::{Closed, Connections};
+use super::{Closed, Connections, CountedOpen};
 use crate::downstream::judged_clients::{Entered, JudgedClient};
 use crate::downstream::lifetime::{Age, AgeLimit, Lifetime};
 use crate::downstream::pace::Pace;
@@ -54,6 +54,8 @@ pub(in crate::downstream) struct ConnectionPlace {
     identity: OnceLock<InGroup<Arc<str>>>,
     /// The shard that it lives on, if it lives on one.
     shard: OnceLock<OnShard>,
+    /// The last field: a connection that counts as closed has given back all that it had.
+    _open: CountedOpen,
 }
 
 /// Whether the requests of a connection are served.
@@ -85,6 +87,7 @@ impl ConnectionPlace {
         permit: TakenPlace,
     ) -> Self {
         let pace = Pace::per_second(connections.limits().new_streams_per_second);
+        let open = connections.count_open();
         let place = Self {
             connections,
             number,
@@ -111,8 +114,8 @@ impl ConnectionPlace {
             address: address.map(OnceLock::from).unwrap_or_default(),
             identity: OnceLock::new(),
             shard: OnceLock::new(),
+            _open: open,
         };
-        place.connections.count_opened();
         place.note_unused(&mut place.lock());
         place
     }
@@ -391,7 +394,5 @@ impl Drop for ConnectionPlace {
         let mut streams = self.lock();
         let usage = streams.usage;
         self.note_used(&mut streams, usage);
-        drop(streams);
-        self.connections.count_closed();
     }
 }
