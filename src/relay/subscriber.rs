@@ -140,23 +140,21 @@ impl Subscribers {
         concerned.for_each(|(session, changes)| session.notify(Notice::NamesChanged(changes.clone())));
     }
 
-    /// Wakes the sessions concerned. To be called when they can read the snapshot.
-    pub(super) fn wake(&self, notifications: &Notifications) {
-        let concerned = notifications.0.keys().filter_map(|session| self.sessions.get(session));
+    /// Wakes the sessions concerned, and those whose interest is part of the snapshot by now, which are notified of that. To be called when they can
+    /// read the snapshot.
+    pub(super) fn wake(&mut self, notifications: &Notifications) {
+        let counted = std::mem::take(&mut self.interest_applied);
+        counted.iter().for_each(|session| self.notify(*session, Notice::InterestApplied));
+        let others = counted.iter().filter(|session| !notifications.0.contains_key(session));
         let mut together = Wakes::default();
-        concerned.for_each(|session| session.wake(&mut together));
+        for session in notifications.0.keys().chain(others).filter_map(|session| self.sessions.get(session)) {
+            session.wake(&mut together);
+        }
     }
 
     /// The interest of a session was counted, and is part of the next snapshot.
     pub(super) fn note_interest(&mut self, session: SessionId) {
         self.interest_applied.push(session);
-    }
-
-    /// Notifies sessions whose interest is part of the snapshot by now.
-    pub(super) fn confirm_interest(&mut self) {
-        for session in std::mem::take(&mut self.interest_applied) {
-            self.notify(session, Notice::InterestApplied);
-        }
     }
 
     /// Notifies sessions of a type that the server refuses.

@@ -346,7 +346,10 @@ impl SessionHandle {
         if matches!(&notice, Notice::NamesChanged(changes) if changes.is_empty()) {
             return; // a session of `*` has a cursor instead
         }
-        let wakes = !matches!(notice, Notice::NamesChanged(_) | Notice::ClaimsRefused(_) | Notice::ReplyLate(_));
+        let wakes = !matches!(
+            notice,
+            Notice::NamesChanged(_) | Notice::InterestApplied | Notice::ClaimsRefused(_) | Notice::ReplyLate(_)
+        );
         self.session.notify(notice);
         if wakes {
             self.waker.wake();

@@ -147,9 +147,8 @@ fn what_a_client_newly_wants_and_leaves_reaches_its_view_in_small_parts() {
 #[test]
 fn whatever_may_have_changed_what_a_client_is_to_be_sent_wakes_its_session() {
     type Cause = fn(&Arc<SessionHandle>);
-    let causes: [(&str, Cause); 8] = [
+    let causes: [(&str, Cause); 7] = [
         ("a request", |handle| assert_eq!(handle.handle_request(request()).now_or_never(), Some(1))),
-        ("counted interest", |handle| handle.notify(Notice::InterestApplied)),
         ("a published change", |handle| wake(handle)),
         ("the same to many", |handle| wake_with(handle, &mut Wakes::default())),
         ("names without room", |handle| handle.notify(Notice::NamesRefused(Vec::new()))),
@@ -275,7 +274,7 @@ async fn another_thread_fetches_many_names_and_what_comes_meanwhile_is_not_misse
         std::thread::yield_now();
     }
     bench.commands.close(); // the view has failed, which wakes its sessions
-    handle.notify(Notice::InterestApplied);
+    handle.notify(Notice::ClaimRoom);
     drop(session);
     let fetched = tokio::time::timeout(Duration::from_secs(20), fetching).await;
     assert!(matches!(fetched, Ok(FetchResult::End(CloseReason::ViewFailed))), "{fetched:?}");
@@ -318,7 +317,7 @@ async fn the_next_step_that_another_thread_makes_is_the_one_that_would_be_made_h
     bench.request(|request| request.resource_names_subscribe = vec!["a".into()]);
     let waker = Waker::from(bench.woken.clone());
     assert!(matches!(step(&bench, &waker).await, Ok(Step::Idle(_))));
-    bench.handle.notify(Notice::InterestApplied);
+    bench.handle.notify(Notice::ClaimRoom);
     assert_eq!(bench.woken(), 1, "what comes after it wakes the body");
     // The body ends before its step is made, for which the session has to be free.
     let locked = Locked::by_another_thread(&bench).await;
@@ -342,11 +341,11 @@ async fn a_body_whose_step_had_to_wait_for_a_thread_is_woken_by_what_comes_after
     let threads = heavy::all_threads(HeavyKind::Reply, HEAVY).await;
     let mut made = Box::pin(step(&bench, &waker));
     assert!(made.as_mut().now_or_never().is_none(), "it waits for a thread");
-    bench.handle.notify(Notice::InterestApplied);
+    bench.handle.notify(Notice::ClaimRoom);
     assert_eq!(bench.woken(), 1);
     drop(threads);
     assert!(matches!(made.await, Ok(Step::Idle(None))));
-    bench.handle.notify(Notice::InterestApplied);
+    bench.handle.notify(Notice::ClaimRoom);
     assert_eq!(bench.woken(), 2);
 }
 

@@ -19,7 +19,7 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 use weir_core::protocol::moment::{Moment, earliest};
 use weir_core::protocol::sources::{ServerHistory, SetUpdates, Sources, UpdateBatch};
-use weir_core::protocol::view::{KeptByView, View};
+use weir_core::protocol::view::{KeptByView, Notifications, View};
 use weir_core::xds::{Authority, SharingKey};
 
 pub(super) use self::channels::ViewChannels;
@@ -292,12 +292,12 @@ impl ViewTask {
         self.request_interest(seen);
         let down = self.note_servers();
         self.send_requests(now);
-        self.publish();
+        let notifications = self.publish();
         let Self { refusals, view, sources, shown, links, sessions, published, reporter, .. } = self;
         refusals.follow((view, sources, shown), (links, sessions), published, reporter);
         self.note_for_later_views(now);
         self.sessions.admit_claims(&mut self.view);
-        self.sessions.confirm_interest();
+        self.sessions.wake(&notifications);
         let KeptByView { resources, lingering, removal_bytes, without_room } = self.view.kept();
         let names = lingering * costs::LINGERING + without_room * costs::WITHOUT_ROOM;
         let nodes = self.shown.bytes(&mut self.sources);
@@ -381,13 +381,13 @@ impl ViewTask {
     }
 
     /// Publishes a snapshot. Changed names go first: a session that saw the snapshot without them would miss the change.
-    fn publish(&mut self) {
+    fn publish(&mut self) -> Notifications {
         let traced = self.traced.take(&self.view);
         let notifications = self.view.publish();
         trace_changes(traced, &notifications, &self.sessions, &self.facts.view_id, &self.links);
         self.sessions.mark(&notifications);
         self.published.replace(self.view.snapshot());
-        self.sessions.wake(&notifications);
+        notifications
     }
 
     /// Notes what brakes hold, for the state file and for the views of another configuration, and whether the view is in use.

@@ -84,7 +84,7 @@ async fn i4_a_session_gets_its_changes_before_a_snapshot_is_published_and_is_wok
     entrance.commands.send(Command::Interest(Watcher::ID, vec![change])).await.unwrap();
     settle(&views).await;
     let heard = watcher.heard.lock().unwrap();
-    assert_eq!(*heard, [("changed names", false), ("woken", true), ("interest is counted", true)]);
+    assert_eq!(*heard, [("changed names", false), ("interest is counted", true), ("woken", true)]);
 }
 
 /// Otherwise one client's wish for a hundred thousand names would keep the worker from all other views.
