@@ -226,7 +226,7 @@ impl ConnectionPlace {
         let charge = self.account().map(|account| account.charge(costs::STREAM));
         charge.iter().for_each(Charge::tell);
         let shard = self.shard.get().map(OnShard::stream);
-        OpenStream { place: self.clone(), of_identity, _charge: charge, _shard: shard }
+        OpenStream { of_identity, _charge: charge, _shard: shard, place: self.clone() }
     }
 
     /// Returns when the connection is read again, if that is later.

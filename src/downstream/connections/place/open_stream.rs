@@ -9,12 +9,13 @@ use crate::memory::Charge;
 
 /// Counts a stream for as long as it exists.
 pub(in crate::downstream) struct OpenStream {
-    pub(super) place: Arc<ConnectionPlace>,
     /// Its part in the streams of the client's identity, if that counts them.
     pub(super) of_identity: Result<Option<GroupStream>, TooManyStreams>,
     pub(super) _charge: Option<Charge>,
     /// Its part in what the shard of its connection has.
     pub(super) _shard: Option<StreamOnShard>,
+    /// The last field: with the last stream, the connection counts as closed.
+    pub(super) place: Arc<ConnectionPlace>,
 }
 
 impl OpenStream {
