@@ -145,7 +145,7 @@ impl Subscribers {
     pub(super) fn wake(&mut self, notifications: &Notifications) {
         let counted = std::mem::take(&mut self.interest_applied);
         counted.iter().for_each(|session| self.notify(*session, Notice::InterestApplied));
-        let others = counted.iter().filter(|session| !notifications.0.contains_key(session));
+        let others: BTreeSet<_> = counted.iter().filter(|session| !notifications.0.contains_key(session)).collect();
         let mut together = Wakes::default();
         for session in notifications.0.keys().chain(others).filter_map(|session| self.sessions.get(session)) {
             session.wake(&mut together);

@@ -164,6 +164,17 @@ fn whatever_may_have_changed_what_a_client_is_to_be_sent_wakes_its_session() {
     }
 }
 
+/// The view task wakes it, once for all that a publication brings.
+#[test]
+fn what_a_publication_brings_does_not_wake_a_session_by_itself() {
+    let bench = Bench::new(9);
+    bench.waits();
+    bench.handle.notify(Notice::InterestApplied);
+    assert_eq!(bench.woken(), 0);
+    wake(&bench.handle);
+    assert_eq!(bench.woken(), 1);
+}
+
 /// A session whose claims find the queue full.
 fn with_claims() -> Bench {
     let bench = Bench::new(1);

@@ -1,7 +1,8 @@
 //! Which sessions publications wake, and when: random orders of publications, polls, turns of shards, joins, leaves and ends of shards.
 //!
 //! No planted fault shows that this test can fail, since those are in the core. It fails if `Wakes` leaves a task or a shard out, or wakes a task twice;
-//! if `wake_with` does not take the waker that it adds, or wakes it too; if `mark` wakes; and if sessions are woken before the snapshot is replaced.
+//! if `wake_with` does not take the waker that it adds, or wakes it too; if `mark` wakes; if `wake` leaves out who has two parts counted or is not
+//! concerned, or wakes it for each part; and if sessions are woken before the snapshot is replaced.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -164,9 +165,10 @@ impl World {
         self.waits.push(Wait { woken, shard: session.shard, due: None, has_left: false });
     }
 
-    /// Publishes a change that concerns these sessions, as a view task does.
-    fn publish(&mut self, mut concerned: Vec<SessionId>) {
+    /// Publishes a change that concerns these sessions, and counts what others have subscribed to, as a view task does.
+    fn publish(&mut self, mut concerned: Vec<SessionId>, counted: Vec<SessionId>) {
         concerned.push(LEFT);
+        counted.iter().for_each(|id| self.subscribers.note_interest(*id));
         self.changes += 1;
         let content = format!("{:03}", self.changes);
         let value = [&b"\xc2\x3e\x03"[..], content.as_bytes()].concat(); // a field that the type does not have
@@ -183,7 +185,7 @@ impl World {
         self.subscribers.mark(&notifications);
         self.published.replace(self.view.snapshot());
         self.subscribers.wake(&notifications);
-        for id in concerned {
+        for id in concerned.into_iter().chain(counted) {
             let wait = self.joined.get(&id).and_then(|session| session.wait);
             if let Some(wait) = wait.map(|wait| &mut self.waits[wait]) {
                 wait.due.get_or_insert(revision);
@@ -238,11 +240,14 @@ impl World {
             Event::Join(shard) => self.join((shard < SHARDS).then_some(shard)),
             Event::Leave(at) => self.leave(self.pick(at)),
             Event::Poll(at) => self.poll(self.pick(at)),
-            Event::Publish(bits) => {
-                let is_concerned = |at: usize| (bits >> (at % 64)) & 1 == 1;
-                let ids = self.joined.keys().enumerate().filter(|(at, _)| is_concerned(*at));
-                let concerned = ids.map(|(_, id)| *id).collect();
-                self.publish(concerned);
+            Event::Publish(concerned, counted, twice) => {
+                let chosen = |bits: u64| {
+                    let ids = self.joined.keys().enumerate().filter(move |(at, _)| (bits >> (at % 64)) & 1 == 1);
+                    ids.map(|(_, id)| *id)
+                };
+                let (concerned, counted) =
+                    (chosen(concerned).collect(), chosen(counted).chain(chosen(counted & twice)).collect());
+                self.publish(concerned, counted);
             }
             Event::Run(shard) => self.run(shard),
             Event::End(shard) => self.end(shard),
@@ -256,8 +261,8 @@ enum Event {
     Join(usize),
     Leave(Index),
     Poll(Index),
-    /// Concerns some sessions.
-    Publish(u64),
+    /// Concerns some sessions. What some have subscribed to is counted, of some two parts.
+    Publish(u64, u64, u64),
     Run(usize),
     End(usize),
 }
@@ -267,7 +272,7 @@ fn event() -> impl Strategy<Value = Event> {
         8 => (0..=SHARDS).prop_map(Event::Join),
         3 => any::<Index>().prop_map(Event::Leave),
         16 => any::<Index>().prop_map(Event::Poll),
-        10 => any::<u64>().prop_map(Event::Publish),
+        10 => any::<[u64; 3]>().prop_map(|[concerned, counted, twice]| Event::Publish(concerned, counted, twice)),
         8 => (0..SHARDS).prop_map(Event::Run),
         1 => (0..SHARDS).prop_map(Event::End),
     ]

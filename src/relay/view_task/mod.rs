@@ -279,7 +279,7 @@ impl ViewTask {
     /// - interest is requested before streams are looked at: it decides which of them are wanted;
     /// - what is known of servers comes after requests, because those may end the use of a server, and before the links are opened and
     ///   requests are sent, so that the view knows their room;
-    /// - sessions hear of a snapshot when everything that it needs is under way, and only then that their interest is part of it.
+    /// - sessions are woken when they can read the snapshot, know that their interest is part of it, and everything that it needs is under way.
     /// - `seen`: until when all that links have reported was applied. Nothing is judged by a later time.
     fn flush(&mut self, seen: Moment) {
         let now = self.shared.clock.now();
