@@ -64,7 +64,7 @@ fn short_base() -> PathBuf {
 }
 
 /// Returns the folder of the build for files of tests. Cargo names it to test programs, when they are compiled, as `CARGO_TARGET_TMPDIR`.
-pub fn build_folder() -> PathBuf {
+fn build_folder() -> PathBuf {
     let folder = folder_for(std::env::var_os("CARGO_TARGET_TMPDIR"), &std::env::current_exe().unwrap());
     fs::create_dir_all(&folder).unwrap();
     folder

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
-use crate::folder::build_folder;
+use crate::folder::Folder;
 
 /// The running program. It ends when this is dropped.
 pub struct Program {
@@ -16,6 +16,8 @@ pub struct Program {
     pub admin: String,
     log: Arc<Mutex<Vec<String>>>,
     is_unread: Arc<AtomicBool>,
+    /// The name of its configuration, and the folder. A file that other runs of the test write too would be theirs.
+    config: (String, Folder),
 }
 
 impl Program {
@@ -33,18 +35,25 @@ impl Program {
 
     /// Starts the program by a command, to which the options of the program are added.
     pub fn start_by(mut command: Command, name: &str, config: &str, patience: Duration) -> Self {
-        let path = build_folder().join(name);
-        std::fs::write(&path, config).unwrap();
+        let folder = Folder::new("program");
+        folder.write(name, config);
         if !command.get_args().any(|argument| argument == "--log") {
             command.args(["--log", "info"]);
         }
-        command.arg("--config").arg(path).env("NO_COLOR", "1").stderr(Stdio::piped());
+        command.arg("--config").arg(folder.file(name)).env("NO_COLOR", "1").stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let stderr = BufReader::new(child.stderr.take().unwrap());
         let log = Arc::<Mutex<Vec<String>>>::default();
         let is_unread = Arc::<AtomicBool>::default();
         let (address, admin) = (String::new(), String::new());
-        let mut program = Self { child, address, admin, log: log.clone(), is_unread: is_unread.clone() };
+        let mut program = Self {
+            child,
+            address,
+            admin,
+            log: log.clone(),
+            is_unread: is_unread.clone(),
+            config: (name.to_owned(), folder),
+        };
         let (sender, started) = mpsc::channel();
         std::thread::spawn(move || {
             for line in stderr.lines().map_while(Result::ok) {
@@ -79,6 +88,12 @@ impl Program {
 
     pub fn read_log(&self) {
         self.is_unread.store(false, Ordering::Relaxed);
+    }
+
+    /// Writes another configuration in place of its own.
+    pub fn write_config(&self, text: &str) {
+        let (name, folder) = &self.config;
+        folder.write(name, text);
     }
 
     pub fn signal(&self, name: &str) {

@@ -62,10 +62,10 @@ fn start(name: &str, config: &str, sockets: impl IntoIterator<Item = OwnedFd>) -
 
 /// Runs the program until it ends by itself, and returns its output.
 fn refused(name: &str, config: &str, sockets: impl IntoIterator<Item = OwnedFd>) -> String {
-    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("restart-{name}.yaml"));
-    std::fs::write(&path, config).unwrap();
+    let (folder, file) = (Folder::new("restart"), format!("restart-{name}.yaml"));
+    folder.write(&file, config);
     let mut command = command_with(sockets, "true");
-    let done = command.arg("--config").arg(path).args(["--log", "error"]).output().unwrap();
+    let done = command.arg("--config").arg(folder.file(&file)).args(["--log", "error"]).output().unwrap();
     assert_eq!(done.status.code(), Some(1));
     String::from_utf8(done.stderr).unwrap()
 }
@@ -392,13 +392,12 @@ fn a_service_manager_hears_when_the_relay_is_ready_reloads_and_stops() {
     let config = config_of(&folder, "listen: [{address: '127.0.0.1:0'}]\ndrain: {spread: 0s}");
     let mut relay = Program::start_by(command, "restart-notify.yaml", &config, PATIENCE);
     assert_eq!(hears(), format!("READY=1\nSTATUS=serving {}\n", relay.address));
-    let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join("restart-notify.yaml");
     for (content, status) in [
         (config.clone(), "serving; configuration read again"),
         (format!("{config}limits: {{header_bytes: 8KiB}}\n"), "serving; a restart is needed for limits.header_bytes"),
         ("listen: []\n".into(), "serving; invalid configuration, see the log; the one before goes on"),
     ] {
-        std::fs::write(&file, content).unwrap();
+        relay.write_config(&content);
         relay.signal("-HUP");
         let begun = hears();
         let rest = begun.strip_prefix("RELOADING=1\nMONOTONIC_USEC=").unwrap_or_else(|| panic!("{begun}"));
