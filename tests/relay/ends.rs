@@ -15,6 +15,9 @@ use super::*;
 const ONE_TIER: Duration = Duration::from_secs(6);
 const TIERS: Duration = Duration::from_secs(9);
 
+/// At the same time. More of them would measure the machine.
+const RUNS: usize = 7;
+
 /// Connects a SotW client that states the version of another relay.
 async fn moved(address: SocketAddr) -> Client {
     moved_as(address, "web").await
@@ -63,13 +66,14 @@ async fn served_after(tiers: usize) -> Duration {
 async fn xlat_12_a_sotw_client_that_was_moved_is_served_through_one_tier_and_more() {
     for (tiers, bound) in [(1, ONE_TIER), (2, TIERS), (3, TIERS)] {
         let mut runs = JoinSet::new();
-        for _ in 0..20 {
+        for _ in 0..RUNS {
             runs.spawn(served_after(tiers));
         }
         let mut times = runs.join_all().await;
         times.sort();
-        println!("{tiers} tiers: median {:?}, from {:?} to {:?}", times[10], times[0], times[19]);
-        assert!(times[10] < bound, "{tiers} tiers: {times:?}");
+        let median = times[RUNS / 2];
+        println!("{tiers} tiers: median {median:?}, from {:?} to {:?}", times[0], times[RUNS - 1]);
+        assert!(median < bound, "{tiers} tiers: {times:?}");
     }
 }
 
