@@ -132,13 +132,15 @@ impl World {
         }
     }
 
-    /// Waits until neither the charges nor the allocated bytes change any more.
+    /// Waits until neither the charges nor the allocated bytes change any more. A relay that gets no processor time for a while seems to be at rest, so
+    /// they must be the same several times.
     async fn settled(&self) -> Sample {
-        let mut before = self.sample().await;
-        for _ in 0..60 {
+        let (mut before, mut same) = (self.sample().await, 0);
+        for _ in 0..120 {
             tokio::time::sleep(Duration::from_millis(500)).await;
             let now = self.sample().await;
-            if now.book == before.book && (now.live - before.live).abs() < 1e5 {
+            same = if now.book == before.book && (now.live - before.live).abs() < 1e5 { same + 1 } else { 0 };
+            if same == 4 {
                 return now;
             }
             before = now;
