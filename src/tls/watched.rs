@@ -163,7 +163,9 @@ impl<T> Watched<T> {
         if !known.failed && content == Some(known.content) {
             return CheckResult::Same; // written again with the same content
         }
-        known.content = content.unwrap_or_default();
+        // Files that are replaced between the look at their stamps and the reading are read with the stamps that they will have at the next check.
+        let before = std::mem::replace(&mut known.content, content.unwrap_or_default());
+        let is_news = is_news || known.content != before;
         let read = contents.and_then(|contents| (self.parse)(&bytes(&contents)));
         known.failed = read.is_err();
         match read {
@@ -326,6 +328,17 @@ mod tests {
         write(1, "two", "5");
         assert!(matches!((watched.look(), watched.look()), (CheckResult::Same, CheckResult::Renewed)));
         assert!(!watched.has_failed() && watched.good() == "35");
+
+        write(1, "two", "bad 1");
+        assert!(matches!(watched.look(), CheckResult::Same));
+        assert!(matches!(watched.look(), CheckResult::Failed { is_news: true, .. }));
+        let stamps = watched.known.seen.clone();
+        write(1, "two", "bad again");
+        let read = contents(&watched.known.paths, begin(&watched.known.paths, file_access::begin_read));
+        let answer = DiskAnswer { at: SystemTime::now(), found: Ok(Found { stamps, contents: Some(read) }) };
+        assert!(matches!(watched.judge(answer), CheckResult::Failed { is_news: true, .. }), "it is another version");
+        assert!(matches!(watched.look(), CheckResult::Same));
+        assert!(matches!(watched.look(), CheckResult::Failed { is_news: false, .. }), "it was counted");
         std::fs::remove_dir_all(folder).unwrap();
     }
 
