@@ -309,7 +309,8 @@ async fn i10_polls_that_become_large_when_they_are_inflated_count_until_they_are
     let mut refused = 0;
     for poll in polls {
         let answer = tokio::time::timeout(PATIENCE, poll).await.expect("no answer").unwrap();
-        refused += usize::from(answer.nack().1.contains("too many incomplete requests"));
+        // Where they take long, those that were accepted learn that there are no such names.
+        refused += usize::from(answer.status != 200 && answer.nack().1.contains("too many incomplete requests"));
     }
     assert!(refused > 0 && refused < 64, "{refused} of 64");
 }
