@@ -74,12 +74,12 @@ impl OwnPair {
 }
 
 impl Files {
-    /// Reads all files. If files that the listener had before cannot be used now, their last good version stays in use, and the errors are returned
-    /// beside the files.
+    /// Reads all files. If files that the listener had before cannot be used now, their last good version stays in use. What became of those is
+    /// returned beside the files.
     pub(super) fn read(
         options: &ListenTls,
         mut earlier: EarlierPairs,
-    ) -> Result<(Self, Vec<TlsFileError>), TlsFileError> {
+    ) -> Result<(Self, Vec<CheckResult>), TlsFileError> {
         // All reads begin before the first is waited for, so that several hanging files cost only one timeout.
         let paths = options.own.iter().flat_map(|own| [&own.certificate, &own.key]);
         let _begun: Vec<_> = paths.map(|path| file_access::begin_read(path)).collect();
@@ -89,9 +89,9 @@ impl Files {
             let parse = Box::new(move |contents: &[Bytes]| read_own(&of_parse, contents));
             match earlier.take(files) {
                 Some(earlier) => {
-                    let (again, fault) = Watched::read_again(parse, earlier);
+                    let (again, look) = Watched::read_again(parse, earlier);
                     own.push(again);
-                    kept.extend(fault);
+                    kept.push(look);
                 }
                 None => match Watched::read(paths, parse) {
                     Ok(read) => own.push(read),

@@ -55,8 +55,8 @@ struct Current {
 pub(crate) struct ReadTls {
     files: Files,
     current: Current,
-    /// Errors of files that the listener had before, of which an earlier version is in use.
-    faults: Vec<TlsFileError>,
+    /// What became of files that the listener had before.
+    looks: Vec<CheckResult>,
 }
 
 /// The state of a listener's TLS for metrics.
@@ -97,11 +97,11 @@ impl ListenerTls {
 
     /// Replaces the files. The caller has to judge connected clients again afterwards.
     pub(crate) fn replace(&self, read: ReadTls) {
-        let ReadTls { files, current, faults } = read;
+        let ReadTls { files, current, looks } = read;
         let mut known = self.files();
         self.is_outdated.store(files.has_failed(), Ordering::Relaxed);
-        for error in faults {
-            self.judge_look(CheckResult::Failed { error, is_news: true });
+        for look in looks {
+            self.judge_look(look);
         }
         *known = files;
         self.replaced.fetch_add(1, Ordering::Relaxed);
@@ -262,11 +262,11 @@ impl Current {
 
 impl ReadTls {
     fn of(provider: &Arc<CryptoProvider>, options: &ListenTls, earlier: EarlierPairs) -> Result<Self, TlsFileError> {
-        let (files, faults) = Files::read(options, earlier)?;
+        let (files, looks) = Files::read(options, earlier)?;
         let (own, trust) = (files.own(), files.trust()?.map(Arc::new));
         let is_mandatory = matches!(options.client_auth, ClientAuth::Required(_));
         let current = Current::new(provider, own, trust, is_mandatory)?;
-        Ok(Self { files, current, faults })
+        Ok(Self { files, current, looks })
     }
 }
 

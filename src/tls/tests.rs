@@ -178,6 +178,28 @@ fn files_are_outdated_until_they_can_be_used_again_and_each_bad_version_is_count
     std::fs::remove_dir_all(folder).unwrap();
 }
 
+#[test]
+fn a_bad_version_that_is_known_is_not_counted_again_by_a_reload() {
+    let one = Authority::new("one");
+    let (folder, tls) = listener("reloaded", &one);
+    let options = options(&folder, ClientAuth::Required);
+    let reload = || tls.replace(tls.read(&options).ok().unwrap());
+    let looks = || (0..4).for_each(|_| assert!(!tls.look()));
+    for (round, content) in [Some("none"), Some("other"), None].into_iter().enumerate() {
+        let key = folder.join("k.pem");
+        content.map_or_else(|| std::fs::remove_file(&key), |content| std::fs::write(&key, content)).unwrap();
+        looks();
+        reload();
+        looks();
+        assert_eq!((tls.report().is_outdated, tls.report().reload_failures), (true, round as u64 + 1));
+    }
+    std::fs::write(folder.join("k.pem"), "another").unwrap();
+    reload();
+    looks();
+    assert_eq!(tls.report().reload_failures, 4, "the reload has read it first");
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
 /// The disk of a certificate may hang, for example one of a lost mount.
 #[test]
 fn while_a_certificate_hangs_handshakes_reports_and_reloads_go_on() {

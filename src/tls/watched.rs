@@ -98,24 +98,25 @@ impl<T> Watched<T> {
         Ok(Self { parse, good, known })
     }
 
-    /// Reads files that were in use before. If the present files cannot be used, the earlier value stays in use, and the error is returned too.
-    pub(super) fn read_again(parse: Parse<T>, earlier: Earlier<T>) -> (Self, Option<TlsFileError>) {
+    /// Reads files that were in use before. If the present files cannot be used, the earlier value stays in use, and the result has the error.
+    pub(super) fn read_again(parse: Parse<T>, earlier: Earlier<T>) -> (Self, CheckResult) {
         let Earlier { good, known } = earlier;
+        let had_failed = known.failed;
         // The next check treats the files as unknown, so it reads them in any case.
         let mut again = Self { parse, good, known: Known { failed: true, ..known } };
         again.known.seen = again.known.paths.iter().map(|_| None).collect();
         let contents = contents(&again.known.paths, begin(&again.known.paths, file_access::begin_read));
         let at = SystemTime::now();
-        let seen = contents.as_ref().map_or_else(|_| again.known.seen.clone(), |contents| stamps_of(contents));
+        let seen = contents.as_ref().map_or_else(|_| stamps(&again.known.paths), |contents| stamps_of(contents));
         let look = match contents {
             Err(error) if is_late(&error) => again.judge(DiskAnswer { at, found: Err(error) }),
             contents => again.judge(DiskAnswer { at, found: Ok(Found { stamps: seen, contents: Some(contents) }) }),
         };
-        let error = match look {
-            CheckResult::Failed { error, .. } => Some(error),
-            CheckResult::Same | CheckResult::Renewed => None,
+        let look = match look {
+            CheckResult::Failed { error, is_news } => CheckResult::Failed { error, is_news: is_news || !had_failed },
+            CheckResult::Same | CheckResult::Renewed => look,
         };
-        (again, error)
+        (again, look)
     }
 
     /// Returns the value and the known state, with which a later reading of the same files can start.
@@ -146,6 +147,11 @@ impl<T> Watched<T> {
             known.seen_content = None;
             return CheckResult::Same;
         };
+        if contents.as_ref().is_ok_and(|contents| stamps_of(contents) != known.seen) {
+            // They were replaced after the look at their stamps, or this has joined a read that began before it.
+            known.seen_content = None;
+            return CheckResult::Same;
+        }
         let is_news = known.seen != known.read;
         let content = contents.as_ref().ok().map(|contents| hash(contents));
         let before = std::mem::replace(&mut known.seen_content, content);
@@ -155,17 +161,12 @@ impl<T> Watched<T> {
                 return CheckResult::Same;
             }
         }
-        (known.read, known.read_at) = match &contents {
-            // This may have joined a read that began before the stamps were taken. The next check then finds other stamps.
-            Ok(contents) => (stamps_of(contents), earliest(contents, at)),
-            Err(_) => (known.seen.clone(), at),
-        };
+        known.read.clone_from(&known.seen);
+        known.read_at = contents.as_ref().map_or(at, |contents| earliest(contents, at));
         if !known.failed && content == Some(known.content) {
             return CheckResult::Same; // written again with the same content
         }
-        // Files that are replaced between the look at their stamps and the reading are read with the stamps that they will have at the next check.
-        let before = std::mem::replace(&mut known.content, content.unwrap_or_default());
-        let is_news = is_news || known.content != before;
+        known.content = content.unwrap_or_default();
         let read = contents.and_then(|contents| (self.parse)(&bytes(&contents)));
         known.failed = read.is_err();
         match read {
@@ -254,6 +255,12 @@ fn contents(paths: &[PathBuf], begun: Vec<io::Result<Begun>>) -> Result<Vec<Cont
     contents.collect()
 }
 
+/// Returns the stamps of files that cannot be read.
+fn stamps(paths: &[PathBuf]) -> Vec<Option<Stamp>> {
+    let begun = begin(paths, file_access::begin_stamp);
+    begun.into_iter().map(|begun| begun.and_then(|begun| begun.stamp(LIMIT)).ok().flatten()).collect()
+}
+
 fn stamps_of(contents: &[Content]) -> Vec<Option<Stamp>> {
     contents.iter().map(|content| content.stamp).collect()
 }
@@ -329,16 +336,25 @@ mod tests {
         assert!(matches!((watched.look(), watched.look()), (CheckResult::Same, CheckResult::Renewed)));
         assert!(!watched.has_failed() && watched.good() == "35");
 
+        // Files that are replaced between the look at their stamps and the reading are judged once they have settled.
         write(1, "two", "bad 1");
         assert!(matches!(watched.look(), CheckResult::Same));
         assert!(matches!(watched.look(), CheckResult::Failed { is_news: true, .. }));
-        let stamps = watched.known.seen.clone();
-        write(1, "two", "bad again");
-        let read = contents(&watched.known.paths, begin(&watched.known.paths, file_access::begin_read));
-        let answer = DiskAnswer { at: SystemTime::now(), found: Ok(Found { stamps, contents: Some(read) }) };
-        assert!(matches!(watched.judge(answer), CheckResult::Failed { is_news: true, .. }), "it is another version");
+        let answer_before = |watched: &Watched<String>, change: &dyn Fn()| {
+            let stamps = watched.known.seen.clone();
+            change();
+            let read = contents(&watched.known.paths, begin(&watched.known.paths, file_access::begin_read));
+            DiskAnswer { at: SystemTime::now(), found: Ok(Found { stamps, contents: Some(read) }) }
+        };
+        let answer = answer_before(&watched, &|| write(1, "two", "bad again"));
+        assert!(matches!(watched.judge(answer), CheckResult::Same));
         assert!(matches!(watched.look(), CheckResult::Same));
-        assert!(matches!(watched.look(), CheckResult::Failed { is_news: false, .. }), "it was counted");
+        assert!(matches!(watched.look(), CheckResult::Failed { is_news: true, .. }), "it is another version");
+        let answer = answer_before(&watched, &|| std::fs::remove_file(versions[1].join("two")).unwrap());
+        assert!(matches!(watched.judge(answer), CheckResult::Failed { is_news: false, .. }));
+        assert!(matches!(watched.look(), CheckResult::Same));
+        assert!(matches!(watched.look(), CheckResult::Failed { is_news: true, .. }), "once");
+        assert!(matches!(watched.look(), CheckResult::Failed { is_news: false, .. }));
         std::fs::remove_dir_all(folder).unwrap();
     }
 
