@@ -124,7 +124,7 @@ impl ProcessCounters {
 
     /// Returns how many connections of clients are open.
     pub(crate) fn connections(&self) -> usize {
-        self.open_connections.load(Ordering::Acquire) // what those had that are not counted any more is given back
+        self.open_connections.load(Ordering::Acquire) // those that are not counted any more have given back what was their own
     }
 
     /// Returns how many large replies wait for their turn.

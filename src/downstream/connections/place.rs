@@ -54,7 +54,7 @@ pub(in crate::downstream) struct ConnectionPlace {
     identity: OnceLock<InGroup<Arc<str>>>,
     /// The shard that it lives on, if it lives on one.
     shard: OnceLock<OnShard>,
-    /// The last field: a connection that counts as closed has given back all that it had.
+    /// The last field: a connection that counts as closed has given back all that is its own. Its sessions may be in their views still.
     _open: CountedOpen,
 }
 

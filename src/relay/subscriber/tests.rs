@@ -1,8 +1,8 @@
 //! Which sessions publications wake, and when: random orders of publications, polls, turns of shards, joins, leaves and ends of shards.
 //!
 //! No planted fault shows that this test can fail, since those are in the core. It fails if `Wakes` leaves a task or a shard out, or wakes a task twice;
-//! if `wake_with` does not take the waker that it adds, or wakes it too; if `mark` wakes; if `wake` leaves out who has two parts counted or is not
-//! concerned, or wakes it for each part; and if sessions are woken before the snapshot is replaced.
+//! if `wake_with` does not take the waker that it adds, or wakes it too; if `mark` wakes; if `wake` leaves out whose interest is counted
+//! and whom nothing else concerns; and if sessions are woken before the snapshot is replaced.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;

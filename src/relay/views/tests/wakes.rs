@@ -87,6 +87,24 @@ async fn i4_a_session_gets_its_changes_before_a_snapshot_is_published_and_is_wok
     assert_eq!(*heard, [("changed names", false), ("interest is counted", true), ("woken", true)]);
 }
 
+#[tokio::test]
+async fn a_session_is_woken_once_for_all_parts_of_its_interest_that_are_counted_together() {
+    let (views, first) = (views_to("http://server"), first_request());
+    let identity = views.identify(&visit().peer, &Default::default(), first.node()).unwrap();
+    let entrance = views.enter(identity.key(), &first, &visit()).unwrap();
+    let watcher = Watcher { published: entrance.published.clone(), heard: Arc::default() };
+    entrance.commands.send(Command::Join(Box::new(watcher.clone()))).await.unwrap();
+    settle(&views).await;
+    let kind = views.shared.table.resolve("own.Type");
+    for name in ["a", "b"] {
+        let change = InterestChange { kind: kind.clone(), selector: Selector::Name(name.into()), on: true };
+        assert!(entrance.commands.try_send(Command::Interest(Watcher::ID, vec![change])).is_ok());
+    }
+    settle(&views).await;
+    let heard: Vec<_> = watcher.heard.lock().unwrap().iter().map(|(what, _)| *what).collect();
+    assert_eq!(heard, ["interest is counted", "interest is counted", "woken"]);
+}
+
 /// Otherwise one client's wish for a hundred thousand names would keep the worker from all other views.
 #[tokio::test]
 async fn other_tasks_run_again_and_again_while_a_view_counts_the_many_names_that_a_client_wants() {
