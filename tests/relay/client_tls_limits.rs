@@ -135,6 +135,7 @@ async fn established_streams_are_served_while_five_hundred_clients_connect_at_on
             world.change(&changes.to_string());
             neighbour.sent().await;
             longest = longest.max(of_change.elapsed());
+            assert!(began.elapsed() < 2 * PATIENCE, "{} of the crowd are left", crowd.len());
             while let Some(connected) = crowd.try_join_next() {
                 connected.unwrap().unwrap();
             }

@@ -161,6 +161,7 @@ async fn fifty_clients_that_accept_it_share_one_pass_and_the_others_get_the_same
             }
             until("it is compressed", async || compressed(&relay).await > before).await;
             let passes = compressed(&relay).await - before;
+            assert!(passes <= 3, "{variant:?}: {passes} passes for 50 clients");
             let (each, each_plain) = ((accepting.bytes() - bytes) / 50, (plain.bytes() - of_others) / 2);
             if passes == 1 && each * 3 < each_plain {
                 let saved = metric(&relay, "weir_client_reply_bytes_saved_total").await as usize;
@@ -177,8 +178,8 @@ async fn fifty_clients_that_accept_it_share_one_pass_and_the_others_get_the_same
 /// need a form of their own.
 const TRIES: usize = 8;
 
-/// Returns with how few bytes a set passes between two relays: the first one, or a change of all. Tries until one takes fewer than this.
-async fn between_tiers(variant: Variant, compression: &str, accepts: bool, below: usize) -> usize {
+/// Returns with how few bytes the first set, and a change of all, pass between two relays. Tries changes until one takes fewer than this.
+async fn between_tiers(variant: Variant, compression: &str, accepts: bool, below: usize) -> [usize; 2] {
     let mut plane = Plane::start(only(variant)).await;
     let upper = relay_that(compression, plane.address, protocol_of(variant)).await;
     let way = Way::to(&upper).await;
@@ -188,8 +189,8 @@ async fn between_tiers(variant: Variant, compression: &str, accepts: bool, below
     let mut client = Client::connect(near.address, variant).await;
     client.ask(CDS, &[], Some("web"));
     let mut stream = plane.stream().await;
-    let mut least = usize::MAX;
-    for version in (1..=TRIES).map(|version| version.to_string()) {
+    let (mut first, mut least) = (None, usize::MAX);
+    for version in (1..=1 + TRIES).map(|version| version.to_string()) {
         let (version, before) = (version.as_str(), way.bytes());
         let all = clusters(4000, version); // several pieces, even when compressed
         say(&stream, version, &borrowed(&all), &borrowed(&all), &[]);
@@ -204,13 +205,18 @@ async fn between_tiers(variant: Variant, compression: &str, accepts: bool, below
                 }
             }
         }
-        least = least.min(way.bytes() - before);
+        let bytes = way.bytes() - before;
+        if first.is_none() {
+            first = Some(bytes);
+            continue;
+        }
+        least = least.min(bytes);
         if least < below {
             break;
         }
     }
     assert_eq!(compressed(&upper).await > 0, compression != "off" && accepts);
-    least
+    [first.unwrap(), least]
 }
 
 #[tokio::test]
@@ -218,11 +224,20 @@ async fn between_two_tiers_a_third_of_the_bytes_are_left_if_the_lower_one_accept
     let _turn = super::HEAVY.lock().await;
     for variant in BOTH {
         let plain = between_tiers(variant, "off", true, usize::MAX).await;
-        let small = between_tiers(variant, "always", true, plain / 3).await;
-        println!("{variant:?}: {small} of {plain} bytes");
-        assert!(small * 3 < plain, "{variant:?}: {small} of {plain} bytes");
+        let thirds = plain.map(|bytes| bytes / 3);
+        let mut small = [usize::MAX; 2];
+        for _ in 0..TRIES {
+            let [first, change] = between_tiers(variant, "always", true, thirds[1]).await;
+            small = [small[0].min(first), small[1].min(change)];
+            if small[0] < thirds[0] && small[1] < thirds[1] {
+                break;
+            }
+        }
+        println!("{variant:?}: {small:?} of {plain:?} bytes");
+        assert!(small[0] < thirds[0] && small[1] < thirds[1], "{variant:?}: {small:?} of {plain:?} bytes");
         let unasked = between_tiers(variant, "always", false, usize::MAX).await;
-        assert!(unasked * 10 > plain * 9, "{variant:?}: it does not accept it, and {unasked} of {plain} bytes came");
+        let is_plain = unasked.iter().zip(plain).all(|(bytes, plain)| bytes * 10 > plain * 9);
+        assert!(is_plain, "{variant:?}: it does not accept it, and {unasked:?} of {plain:?} bytes came");
     }
 }
 
