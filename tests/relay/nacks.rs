@@ -319,7 +319,13 @@ async fn lists_of_names_have_versions_of_their_own_of_which_a_bounded_number_is_
         client.ask_as(&envoy(number, "1"), CDS, &[name]);
         clients.push(client);
     }
-    let stream = plane.stream().await;
+    let mut stream = plane.stream().await;
+    let mut asked = 0;
+    while asked < names.len() {
+        // The relay does not keep what it has not asked for.
+        let Request::Delta(request) = stream.request().await else { panic!("delta") };
+        asked += request.resource_names_subscribe.len();
+    }
     let news: Vec<_> = names.iter().map(|name| (name.as_str(), "1")).collect();
     let received = push(&stream, "1", &news, &mut clients).await;
     for ((name, client), sent) in names.iter().zip(&clients).zip(&received) {

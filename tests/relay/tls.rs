@@ -372,11 +372,10 @@ async fn weir_get_shows_certificate_and_token_and_says_what_is_wrong() {
     let server = format!("https://localhost:{}", plane.address.port());
     let without = Weir::start_at(&server, &format!("get eds none --ca {ca}")).end().await;
     assert_eq!((without.0, without.1.as_str()), (2, "")); // the reason may be lost with the connection
-    let line =
-        format!("get eds none --ca {ca} --cert {certificate} --key {key} --token-file {token_file} --timeout 1s");
-    let other = Weir::start_at(&server, &format!("{line} --server-name other")).end().await;
+    let line = format!("get eds none --ca {ca} --cert {certificate} --key {key} --token-file {token_file}");
+    let other = Weir::start_at(&server, &format!("{line} --timeout 60s --server-name other")).end().await;
     assert!(other.0 == 2 && other.2.contains("and not for other"), "{}", other.2);
-    let get = Weir::start_at(&server, &line);
+    let get = Weir::start_at(&server, &format!("{line} --timeout 5s"));
     assert!(stream(&mut plane).await.headers["authorization"].to_str().unwrap().starts_with("Bearer "));
     assert_eq!(get.end().await.0, 2); // the test's server sends no response
 }
