@@ -343,7 +343,7 @@ async fn figures_are_those_of_a_server_that_delays_by_50_ms_and_slow_readers_are
     }
     // Clusters, endpoints, listeners and routes come one after another: four delays.
     let first = figure(envoys, "first_sync_p50_ms");
-    assert!((200.0..2000.0).contains(&first), "first sync after {first} ms");
+    assert!((200.0..20_000.0).contains(&first), "first sync after {first} ms");
     assert!(figure(all, "received_max_ms") >= figure(slow, "received_max_ms"), "fields without `behaving` are of all");
     assert_eq!((figure(all, "synced"), figure(all, "behaving_synced"), figure(slow, "clients")), (7.0, 5.0, 2.0));
     for part in ["Clients that behave: times are p50 / p99 / max in ms", "Clients that misbehave", "duration"] {
