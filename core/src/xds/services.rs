@@ -157,4 +157,13 @@ mod tests {
             assert_eq!(Method::of_path(path), None, "{path}");
         }
     }
+
+    #[test]
+    fn trn_8_services_of_the_legacy_transport_are_named_only_where_it_is_served() {
+        let all: Vec<_> = SERVICES.iter().map(|service| service.name).collect();
+        assert_eq!(service_names(true).collect::<Vec<_>>(), all);
+        let (legacy, others): (Vec<_>, Vec<_>) = all.into_iter().partition(|name| name.contains("v2"));
+        assert_eq!(service_names(false).collect::<Vec<_>>(), others);
+        assert!(!legacy.is_empty() && !others.is_empty());
+    }
 }

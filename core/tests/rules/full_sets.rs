@@ -34,6 +34,21 @@ fn sotw_20_a_set_has_what_is_subscribed_by_name_beside_the_wildcard() {
 }
 
 #[test]
+fn ord_7_what_a_client_has_of_the_wildcard_stays_in_the_union_though_it_has_just_subscribed_to_the_name() {
+    let mut bench = Bench::new();
+    let client = bench.client(Variant::Sotw);
+    bench.sotw(client, CDS, &["*"], "");
+    bench.whole(CDS, &[("a", "1"), ("b", "1")]);
+    assert_eq!(bench.said(client), ["C a,b"]);
+    bench.sotw(client, CDS, &["*", "a"], "1");
+    bench.remove(CDS, "a");
+    bench.set(CDS, &[("c", "1")]);
+    assert_eq!(bench.said(client), ["C a,b,c"], "additions come first");
+    bench.sotw(client, CDS, &["*", "a"], "2");
+    assert_eq!(bench.said(client), ["C b,c"]);
+}
+
+#[test]
 fn sotw_52_an_error_beside_a_set_is_sent_once_though_nothing_else_is_known_of_the_name() {
     let mut bench = Bench::new();
     let client = bench.add(Client { errors: true, ..Client::plain(Variant::Sotw) });

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use weir_core::protocol::options::ProtocolOptions;
 use weir_core::protocol::session::Variant;
-use weir_core::protocol::view::{Class, Evidence, Lookup, OrderLosses, Selector, SessionId, Update};
+use weir_core::protocol::view::{Class, Evidence, InterestChange, Lookup, OrderLosses, Selector, SessionId, Update};
 use weir_core::protocol::wait::WaitList;
 use weir_core::xds::Authority;
 
@@ -87,6 +87,21 @@ fn what_waits_already_waits_longer_when_its_cluster_comes_and_has_no_room_and_no
     lead(&mut bench, "r", &["other"]);
     bench.later(WAIT);
     assert_eq!(leads(&bench), ["other"], "nothing is known of that one");
+}
+
+#[test]
+fn ord_1_a_route_that_leaves_its_collection_refers_to_no_cluster_any_more() {
+    let mut bench = Bench::with(ProtocolOptions::default());
+    let [glob, route] = ["*", "r"].map(|id| format!("xdstp://x/envoy.config.route.v3.RouteConfiguration/f/{id}"));
+    let selector = Selector::Name(glob.as_str().into());
+    let change = InterestChange { kind: bench.kind(RDS), selector, on: true };
+    bench.view.change_interest(SessionId(1), change, bench.now);
+    lead(&mut bench, &route, &["a"]);
+    let references = |bench: &Bench| bench.view.holds().references_to(&bench.kind(CDS), &"a".into());
+    assert_eq!(references(&bench), Some(1));
+    let (kind, class, key) = (bench.kind(RDS), Class::Named, route.as_str().into());
+    bench.apply(vec![Update::Absent { kind, class, key, evidence: Evidence::Reported }]);
+    assert_eq!(references(&bench), Some(0));
 }
 
 #[test]

@@ -149,6 +149,21 @@ fn ord_5_removals_wait_for_routing_of_which_the_client_was_sent_a_piece() {
     assert_eq!(bench.said(client), ["C  -b"]);
 }
 
+/// The server is asked for a name once on each opening, so its answer must not be lost meanwhile.
+#[test]
+fn ord_5_what_a_client_states_is_removed_also_if_that_has_to_wait_for_routing() {
+    let mut bench = Bench::new();
+    let client = bench.client(Variant::Delta);
+    stating(&mut bench, client, Variant::Delta, CDS, &[]);
+    stating(&mut bench, client, Variant::Delta, LDS, &[]);
+    piece(&mut bench, CDS, "a", Completeness::Settled);
+    assert_eq!((bench.said(client), bench.sought()), (vec!["C a".to_owned()], vec!["old".to_owned()]));
+    bench.remove(CDS, "old");
+    assert_eq!(bench.said(client), [""; 0], "its listeners may lead there");
+    bench.later(BOUND);
+    assert_eq!(bench.said(client), ["C  -old"]);
+}
+
 #[test]
 fn ord_5_without_a_clusters_timeout_removals_wait_for_no_routing() {
     for variant in BOTH {

@@ -4,7 +4,7 @@ use weir_core::proto::Response;
 use weir_core::protocol::session::Variant;
 use weir_core::protocol::upstream::ServerQuirks;
 
-use super::{delta, requested, wrapped};
+use super::{delta, error, requested, wrapped};
 
 #[test]
 fn delta_22_delta_29_and_delta_39_a_removal_of_what_was_requested_by_alias_reaches_the_alias() {
@@ -74,4 +74,16 @@ fn up_14_what_came_for_an_alias_is_stated_for_as_long_as_one_name_of_it_is_wante
     assert_eq!(bench.end(0), [""; 0]);
     bench.open();
     assert_eq!(bench.requests(0), ["V +[r/host] -[] {r/host:1} n"], "it is wanted by its own name");
+}
+
+#[test]
+fn up_44_an_error_of_a_name_that_was_not_requested_says_nothing_though_its_resource_came_by_an_alias() {
+    let vhds = "type.googleapis.com/envoy.config.route.v3.VirtualHost";
+    let mut bench = requested(Variant::Delta, vhds, &["r/alias"], ServerQuirks::default());
+    let aliased = wrapped(vhds, "r/host", "1", |resource| resource.aliases = vec!["r/alias".into()]);
+    assert_eq!(bench.respond(0, aliased), ["Named r/alias set"]);
+    let Response::Delta(mut response) = delta(vhds, &[], &[], "2") else { unreachable!() };
+    response.resource_errors = error(14);
+    response.resource_errors[0].resource_name.as_mut().unwrap().name = "r/host".into();
+    assert_eq!(bench.respond(0, Response::Delta(response)), [""; 0]);
 }

@@ -125,6 +125,17 @@ fn xlat_12_a_client_that_needs_the_end_has_it_asked_after_a_short_quiet_and_no_o
 }
 
 #[test]
+fn xlat_12_a_set_that_has_ended_by_the_answer_does_not_end_again_by_a_second_silence() {
+    let mut bench = settled(&["a"], ServerQuirks::default());
+    need(&mut bench);
+    assert!(bench.asks_again());
+    let name = question(&reopened(&mut bench)).unwrap();
+    answers(&mut bench, &name, &[]);
+    assert!(bench.later(A_MOMENT).contains(&"Complete".to_owned()));
+    assert_eq!(bench.later(Duration::from_secs(121)), [""; 0]);
+}
+
+#[test]
 fn xlat_12_a_set_that_still_comes_in_is_not_asked_for_again() {
     let mut bench = requested(Variant::Delta, CDS, &["*"], ServerQuirks::default());
     bench.respond(0, delta(CDS, &["a"], &[], "1"));

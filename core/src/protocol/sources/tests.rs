@@ -7,6 +7,7 @@ use crate::protocol::ladder::{LadderState, Rule};
 use crate::protocol::session::Variant;
 use crate::protocol::upstream::{Epoch, ResponseMessage, ServerQuirks};
 use crate::protocol::view::{Class, Completeness, SessionId};
+use crate::protocol::wait::WaitKind;
 use crate::xds::{BodyStore, Name, Resource};
 
 const URL: &str = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment";
@@ -284,6 +285,36 @@ fn what_a_local_set_reports_is_reported_once_also_if_it_becomes_active_by_that_a
     let count: usize = updates.iter().flat_map(|of| &of.batches).map(|batch| batch.updates.len()).sum();
     assert_eq!(count, 1, "the name is absent, and nothing else is reported");
     assert_eq!(world.sources.next_deadline(|_| false), None);
+}
+
+#[test]
+fn what_a_local_set_has_still_to_report_is_due_at_once() {
+    let mut world = over(vec![ServerPlan::LocalSet { authoritative: true }]);
+    let set = StreamId { server: 0, at: 0 };
+    let epoch = world.sources.opened(set).unwrap();
+    let snapshot = snapshot_of(&world, &["a"]);
+    world.sources.on_snapshot(set, epoch, snapshot);
+    assert_eq!(world.sources.next_deadline(|_| false), Some(Moment::START));
+}
+
+#[test]
+fn an_authority_without_any_server_is_listed_as_a_wait_without_a_bound() {
+    let mut world = over(vec![ServerPlan::LocalSet { authoritative: true }]);
+    let set = StreamId { server: 0, at: 0 };
+    let (epoch, _) = world.report(set, &["a"]);
+    let waits = |world: &World| {
+        let mut list = WaitList::keeping(10);
+        world.sources.add_waits(&world.view, world.now, &mut list);
+        let all = list.into_oldest().into_iter();
+        let ladders = all.filter(|wait| wait.kind == WaitKind::Ladder);
+        ladders.map(|wait| (wait.subject.authority, wait.age, wait.bound)).collect::<Vec<_>>()
+    };
+    assert_eq!(waits(&world), []);
+    world.sources.ended(set, Some(epoch), false, &world.view, world.now);
+    assert_eq!(world.state(), LadderState::Down);
+    let age = Duration::from_secs(60);
+    world.now = world.now + age;
+    assert_eq!(waits(&world), [(Some(Authority::TopLevel), age, None)]);
 }
 
 #[test]

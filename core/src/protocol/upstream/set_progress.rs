@@ -434,4 +434,13 @@ mod tests {
         habits.note(&clusters, Delivery::AtOnce);
         assert!(habits.types_in_pieces().is_empty() && habits.of.is_empty());
     }
+
+    #[test]
+    fn i10_types_that_are_made_up_are_kept_up_to_a_number() {
+        let (table, mut habits) = (TypeTable::new(), DeliveryHabits::default());
+        for number in 0..2 * MOST {
+            habits.note(&table.resolve(&format!("own.Type{number}")), Delivery::Piece);
+        }
+        assert_eq!((habits.of.len(), habits.types_in_pieces().len()), (MOST, MOST));
+    }
 }

@@ -112,6 +112,22 @@ fn what_a_client_holds_is_requested_again_only_if_it_is_wanted_and_not_known() {
 }
 
 #[test]
+fn what_came_and_cannot_be_read_is_requested_again_for_those_that_hold_it_though_it_was_absent_before() {
+    let mut world = World::new();
+    let is_sought = |world: &mut World| {
+        let of = Claimed::Name(Class::Wildcard, "old".into());
+        world.view.add_claims(SessionId(1), vec![Claim { kind: world.kind.clone(), of }]);
+        world.view.sought().has(&world.kind, Class::Wildcard, &"old".into())
+    };
+    assert!(is_sought(&mut world));
+    let (kind, evidence) = (world.kind.clone(), Evidence::Reported);
+    world.apply(Update::Absent { kind: kind.clone(), class: Class::Wildcard, key: "old".into(), evidence });
+    assert!(!is_sought(&mut world), "the server has answered");
+    world.apply(Update::Unreadable { kind, of: Selector::Wildcard, names: ["old".into()].into() });
+    assert!(is_sought(&mut world), "it may exist now");
+}
+
+#[test]
 fn fb_24_a_snapshot_names_the_server_that_gives_the_same_now_and_wakes_nobody() {
     let mut world = World::new();
     let resource = world.resource();

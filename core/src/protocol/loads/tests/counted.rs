@@ -192,3 +192,40 @@ fn numbers_beyond_all_bounds_stay_at_the_largest() {
     aggregate.on_report(clients[1], &report("c", requests(1, 2)), usize::MAX);
     assert_eq!(only(&aggregate.report(at(20))).total_requests_in_progress, 2);
 }
+
+/// Else the control plane would never learn when it has ended.
+#[test]
+fn lrs_14_a_row_stays_while_it_has_requests_in_progress_or_connections() {
+    for (in_progress, connections) in [(3, 0), (0, 3)] {
+        let mut aggregate = ordered(LIMITS);
+        let client = aggregate.join();
+        let stats = UpstreamLocalityStats {
+            total_requests_in_progress: in_progress,
+            total_active_connections: connections,
+            ..Default::default()
+        };
+        aggregate.on_report(client, &report("c", stats), usize::MAX);
+        aggregate.report(at(10));
+        let sent = aggregate.report(at(20));
+        let levels = (only(&sent).total_requests_in_progress, only(&sent).total_active_connections);
+        assert_eq!(levels, (in_progress, connections));
+    }
+}
+
+/// Memory for reports is bounded, so names of any length have to count.
+#[test]
+fn lrs_18_each_part_of_a_locality_counts_with_its_length() {
+    let bytes_of = |[region, zone, sub_zone]: [usize; 3]| {
+        let [region, zone, sub_zone] = [region, zone, sub_zone].map(|length| "x".repeat(length));
+        let mut aggregate = ordered(LIMITS);
+        let client = aggregate.join();
+        let locality = Some(Locality { region, zone, sub_zone });
+        let stats = UpstreamLocalityStats { locality, ..requests(1, 0) };
+        aggregate.on_report(client, &report("c", stats), usize::MAX);
+        aggregate.bytes()
+    };
+    let least = bytes_of([0, 0, 0]);
+    for lengths in [[1_000, 0, 0], [0, 1_000, 0], [0, 0, 1_000]] {
+        assert_eq!(bytes_of(lengths), least + 1_000, "{lengths:?}");
+    }
+}

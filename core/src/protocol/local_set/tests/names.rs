@@ -122,3 +122,16 @@ fn what_is_known_of_names_and_what_waits_for_a_source_that_is_unreachable_is_sho
     bench.set.ended(bench.set.epoch, &bench.view);
     assert_eq!(waits(&bench), [(WaitKind::Name, 2), (WaitKind::Set, 1)]);
 }
+
+#[test]
+fn each_name_that_waits_for_a_source_counts_however_few_waits_are_listed() {
+    let mut bench = Bench::new(true);
+    bench.ask(RDS, &["a", "b", "c"], &[]);
+    bench.end();
+    for kept in [0, 1, 10] {
+        let mut list = WaitList::keeping(kept);
+        bench.set.add_waits(0, &bench.view, BEGIN, &mut list);
+        let sums: Vec<_> = list.sums().map(|(kind, sum)| (kind, sum.count)).collect();
+        assert_eq!(sums, [(WaitKind::Name, 3)], "{kept}");
+    }
+}

@@ -171,3 +171,27 @@ fn xlat_2_a_resource_is_reported_again_if_and_only_if_something_is_different() {
     ];
     assert!(differs.into_iter().all(|change| is_reported(b"1", change)) && is_reported(b"2", |_| {}));
 }
+
+/// The thread has other views to serve in between.
+#[test]
+fn parts_that_are_taken_together_are_no_larger_than_one_large_part() {
+    let mut bench = Bench::new(true);
+    let kind = bench.table.resolve(CDS);
+    let big = ["a", "b", "c"].map(|name| resource(&kind, name, &[7; 1 << 20], |_| {}));
+    bench.take([(kind, Items::from(big))].into(), true);
+    bench.ask(CDS, &["a", "b", "c"], &[]);
+    let parts = bench.set.next_parts(&bench.view, BEGIN);
+    assert_eq!(parts.iter().map(|part| part.summary.resources).sum::<usize>(), 1);
+    assert_eq!(bench.set.next_deadline(), Some(BEGIN), "the others are due");
+}
+
+#[test]
+fn type_10_resources_with_another_name_in_the_body_are_counted_by_type() {
+    let mut bench = Bench::new(true);
+    let clusters = [(CDS, "a", "\n\x01x"), (CDS, "b", "\n\x01y"), (CDS, "c", "\n\x01c")];
+    bench.hold(&[&clusters[..], &[(RDS, "r", "\n\x01r")]].concat(), true);
+    bench.ask(CDS, &["*"], &[]);
+    bench.ask(RDS, &["r"], &[]);
+    let misnamed: Vec<_> = bench.set.types().map(|of| of.misnamed).collect();
+    assert_eq!(misnamed, [2, 0]);
+}

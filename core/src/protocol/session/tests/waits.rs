@@ -47,6 +47,24 @@ fn a_change_that_waits_for_an_ack_is_listed_until_the_ack_or_its_time() {
 }
 
 #[test]
+fn removals_that_wait_for_an_ack_are_listed_until_its_time() {
+    let mut world = World::plain(Variant::Sotw);
+    world.subscribe(CDS, &["*"], &[]);
+    world.whole(CDS, &["a", "b"]);
+    assert_eq!(world.waits(), []);
+    world.later(10_000);
+    world.set(CDS, "a", "2");
+    world.take_replies();
+    world.later(100);
+    world.remove(CDS, "b");
+    assert_eq!(world.waits(), [(WaitKind::Ack, "", 100, 500)]);
+    world.later(300);
+    assert_eq!(world.waits(), [(WaitKind::Ack, "", 400, 500)]);
+    world.later(100);
+    assert_eq!(world.waits(), []);
+}
+
+#[test]
 fn a_change_of_routing_that_waits_for_endpoints_is_listed_until_its_time() {
     let mut world = World::plain(Variant::Delta);
     world.subscribe(CDS, &["*"], &[]);

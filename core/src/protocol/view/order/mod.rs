@@ -439,6 +439,19 @@ mod tests {
     }
 
     #[test]
+    fn the_quiet_that_ends_no_removal_is_not_due_again() {
+        let clusters = TypeTable::new().resolve("envoy.config.cluster.v3.Cluster");
+        let old = Name::from("old");
+        let mut order = Order::default();
+        order.references.replace(&[], std::slice::from_ref(&old), |_| true, at(0), BOUND);
+        order.defer_removal((clusters, Class::Wildcard, old), Origin::default(), at(0));
+        assert_eq!(order.take_ended(at(0), BOUND, |_| true).len(), 0);
+        assert_eq!(order.next_deadline(), Some(at(0) + QUIET));
+        assert_eq!(order.take_ended(at(0) + QUIET, BOUND, |_| true).len(), 0, "something refers to it");
+        assert_eq!(order.next_deadline(), Some(at(0) + BOUND), "a deadline that is over would keep a core busy");
+    }
+
+    #[test]
     fn a_removal_goes_with_the_last_reference_however_long_its_authority_is_unsteady() {
         let clusters = TypeTable::new().resolve("envoy.config.cluster.v3.Cluster");
         let old = Name::from("old");

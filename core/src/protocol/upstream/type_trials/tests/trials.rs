@@ -140,3 +140,16 @@ fn every_wait_of_a_trial_has_a_deadline() {
     world.pass(Duration::from_secs(31));
     assert_eq!(world.trials.next_deadline(world.now), None);
 }
+
+#[test]
+fn a_type_that_has_lasted_counts_as_taken_no_more_once_it_is_suspected() {
+    let mut world = World::live(&[CLUSTERS, OWN]);
+    let is_taken = |world: &World| world.trials.taken.has_here(&world.kind(OWN));
+    assert_eq!(world.due(), [OWN]);
+    world.tried(TrialEnd::Taken(BTreeSet::new()));
+    assert_eq!(world.request(), [CLUSTERS, OWN]);
+    assert!(is_taken(&world));
+    world.end(UNKNOWN);
+    assert!(!is_taken(&world), "it has not answered, and the stream has ended soon after its request");
+    assert_eq!(world.request(), [CLUSTERS]);
+}

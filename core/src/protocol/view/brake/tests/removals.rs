@@ -152,6 +152,24 @@ fn as_many_others_are_no_loss() {
 }
 
 #[test]
+fn as_many_others_in_one_delta_response_engage_no_brake() {
+    let mut bench = Bench::new(CDS, 100);
+    let (kind, class) = (bench.kind.clone(), Class::Wildcard);
+    let mut updates = Vec::new();
+    for number in 100..150 {
+        let resource = bench.resource(number, "");
+        updates.push(Update::Upsert { kind: kind.clone(), class, key: resource.name.clone(), resource });
+    }
+    for number in 0..50 {
+        let key = format!("r{number}").as_str().into();
+        updates.push(Update::Absent { kind: kind.clone(), class, key, evidence: Evidence::Reported });
+    }
+    bench.apply(updates);
+    assert_eq!((bench.present(), bench.held()), ((50..150).collect(), 0));
+    assert!(bench.releases().is_empty(), "operators read of no hold");
+}
+
+#[test]
 fn removals_before_as_many_additions_are_let_go_with_them() {
     let mut bench = Bench::new(CDS, 100);
     bench.remove(0..100);
@@ -239,6 +257,22 @@ fn what_expires_is_neither_held_nor_counted() {
     let rest: Vec<_> = bench.present().into_iter().collect();
     bench.remove(rest[..12].iter().copied());
     assert_eq!((bench.count(), bench.held()), (28, 0), "12 of 40 are ordinary");
+}
+
+#[test]
+fn what_expires_after_a_removal_is_not_counted_with_it() {
+    let mut bench = Bench::new(CDS, 100);
+    bench.remove([0]);
+    let mut updates = Vec::new();
+    for number in 1..61 {
+        let (kind, key) = (bench.kind.clone(), format!("r{number}").as_str().into());
+        updates.push(Update::Refresh { kind, class: Class::Wildcard, key, ttl: Some(Duration::from_secs(5)) });
+    }
+    bench.apply(updates);
+    bench.pass(6);
+    assert_eq!((bench.count(), bench.held()), (39, 0));
+    bench.remove(61..72);
+    assert_eq!((bench.count(), bench.held()), (28, 0), "12 of 40 are ordinary, and 72 of 100 would not be");
 }
 
 #[test]
