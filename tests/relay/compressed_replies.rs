@@ -174,8 +174,8 @@ async fn fifty_clients_that_accept_it_share_one_pass_and_the_others_get_the_same
     }
 }
 
-/// How many changes to try. On a busy machine a compressed form may not be made in time, and replies do not wait for it; or clients that are behind
-/// need a form of their own.
+/// How many changes to try. On a busy machine a compressed form may not be made in time, and replies do not wait for it. Threads that need a message at
+/// the same time make one each, and a form for each.
 const TRIES: usize = 8;
 
 /// Returns with how few bytes the first set, and a change of all, pass between two relays. Tries changes until one takes fewer than this.
