@@ -98,7 +98,7 @@ impl SessionHandle {
     /// Applies a request to the session. The future then forwards interest changes to the view task. It waits while that task is behind, which
     /// delays the requests of this client alone. The future does not hold the request, and returns how many names are newly subscribed to.
     pub(crate) fn handle_request(&self, request: Request) -> impl Future<Output = usize> + Send {
-        let names = request.entries();
+        let names = request.entries().max(self.session.unread_names());
         self.forward(beside_others(names, || self.apply_request(request, None)))
     }
 
@@ -165,7 +165,7 @@ impl SessionHandle {
     /// Returns the next step. The caller's waker is woken when polling again may be worthwhile.
     pub(crate) fn poll(&self, waker: &std::task::Waker) -> Step {
         self.waker.register(waker);
-        let names = self.session.lock().report().pending_names();
+        let names = self.look(|session| session.report().pending_names());
         beside_others(names, || self.step())
     }
 
@@ -268,7 +268,7 @@ impl SessionHandle {
     /// Whether a client that states this version for everything is up to date.
     pub(crate) fn is_current(&self, version: &str) -> bool {
         let newest = self.place.published.newest();
-        self.session.lock().report().is_current(&newest, version, self.place.clock.now())
+        self.look(|session| session.report().is_current(&newest, version, self.place.clock.now()))
     }
 
     /// Returns the time limit of a fetch, unless its transport sets another.

@@ -1,6 +1,7 @@
 mod windows;
 
 use std::net::Ipv4Addr;
+use std::ops::Range;
 use std::sync::atomic::AtomicUsize;
 use std::task::{Wake, Waker};
 
@@ -291,9 +292,8 @@ async fn another_thread_fetches_many_names_and_what_comes_meanwhile_is_not_misse
     assert!(matches!(fetched, Ok(FetchResult::End(CloseReason::ViewFailed))), "{fetched:?}");
 }
 
-#[tokio::test]
-async fn another_thread_reads_many_changes_that_came_during_a_reply() {
-    let bench = with_names(1);
+/// Returns changes of the names of [`with_names`].
+fn changes(names: Range<usize>) -> Notice {
     let kind = TypeTable::new().resolve(RDS);
     let change = |number| NameChanged {
         kind: kind.clone(),
@@ -301,12 +301,44 @@ async fn another_thread_reads_many_changes_that_came_during_a_reply() {
         revision: Revision::ZERO.next(),
         claimed: None,
     };
+    Notice::NamesChanged(names.map(change).collect())
+}
+
+#[tokio::test]
+async fn another_thread_reads_many_changes_that_came_during_a_reply() {
+    let bench = with_names(1);
     let reply = bench.handle.session.lock();
-    bench.handle.notify(Notice::NamesChanged((0..HEAVY).map(change).collect()));
+    bench.handle.notify(changes(0..HEAVY));
     drop(reply);
     assert!(matches!(polled(&bench), Err(Unmade::ManyNames(HEAVY))));
     step(&bench, Waker::noop()).await.expect("a step");
     assert!(polled(&bench).is_ok());
+}
+
+/// The task of its view would be kept by all of them, and with it all other clients of the view.
+#[test]
+fn of_many_changes_that_came_during_a_reply_few_are_noted_at_a_time_and_in_order() {
+    const H: usize = HEAVY;
+    let bench = with_names(5 * H);
+    bench.waits();
+    let noted = || bench.handle.session.lock_unread().report().pending_names();
+    let reply = bench.handle.session.lock();
+    assert_eq!(reply.report().pending_names(), 0);
+    bench.handle.notify(changes(0..1));
+    bench.handle.notify(changes(1..3 * H));
+    drop(reply);
+    let steps = [
+        (Notice::InterestApplied, H, 2 * H),
+        (changes(3 * H..3 * H + 1), 2 * H, H + 1),
+        (changes(3 * H + 1..4 * H), 4 * H - 2, 2),
+        (changes(4 * H..5 * H), 5 * H, 0),
+    ];
+    for (notice, read, left) in steps {
+        bench.handle.notify(notice);
+        assert_eq!((noted(), unread_names(&bench.handle)), (read, left));
+    }
+    bench.handle.notify(changes(0..H));
+    assert_eq!((noted(), unread_names(&bench.handle)), (5 * H, 0), "at once, as nothing is left of before");
 }
 
 #[tokio::test]
