@@ -1,6 +1,6 @@
 //! The sessions of a view, as its task uses them.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,13 +17,13 @@ use crate::limit::{Limit, LimitCounters};
 /// A notice to a session, mostly of the view task.
 #[derive(Debug)]
 pub(super) enum Notice {
-    NamesChanged(Vec<NameChanged>),
+    NamesChanged(VecDeque<NameChanged>),
     /// The session's subscriptions were counted by the view.
     InterestApplied,
     /// The view has no room for these names.
     NamesRefused(Vec<RefusedName>),
     /// The view has no room for these claims, and gives them back.
-    ClaimsRefused(Vec<Claim>),
+    ClaimsRefused(VecDeque<Claim>),
     /// The view has room for claims again.
     ClaimRoom,
     /// The last reply is sent this long after it was made.
@@ -123,7 +123,7 @@ impl Subscribers {
     pub(super) fn refuse_claims(&self, view: &mut View) {
         for (session, claims) in view.take_refused_claims() {
             self.limits.reached(Limit::SoughtNames);
-            self.notify(session, Notice::ClaimsRefused(claims));
+            self.notify(session, Notice::ClaimsRefused(claims.into()));
         }
     }
 
@@ -137,7 +137,7 @@ impl Subscribers {
     pub(super) fn mark(&self, notifications: &Notifications) {
         let concerned =
             notifications.0.iter().filter_map(|(session, changes)| Some((self.sessions.get(session)?, changes)));
-        concerned.for_each(|(session, changes)| session.notify(Notice::NamesChanged(changes.clone())));
+        concerned.for_each(|(session, changes)| session.notify(Notice::NamesChanged(changes.clone().into())));
     }
 
     /// Wakes the sessions concerned, and those whose interest is part of the snapshot by now, which are notified of that. To be called when they can

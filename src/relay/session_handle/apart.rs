@@ -132,7 +132,7 @@ pub(super) fn lock(handle: &SessionHandle) -> MutexGuard<'_, Session> {
     })
 }
 
-/// Returns how many names have changed since the session was last locked. Who locks it next has to note each of them.
+/// Returns how many names have changed that the session has not noted. Who locks it next has to note each of them.
 pub(crate) fn unread_names(handle: &SessionHandle) -> usize {
     handle.session.unread_names()
 }

@@ -1,12 +1,12 @@
 //! A session behind its lock, with the notices that come while a reply is made.
 
-use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 
 use tokio::sync::Semaphore;
 use weir_core::protocol::session::Session;
 
+use super::inbox::{self, Inbox};
 use crate::relay::heavy::HEAVY;
 use crate::relay::subscriber::Notice;
 
@@ -18,13 +18,6 @@ pub(super) struct LockedSession {
     inbox: Mutex<Inbox>,
     /// The permit for another thread to do heavy work with it, which has it locked meanwhile. Those who wait for it are served in order.
     apart: Semaphore,
-}
-
-/// Notices, and how many names they have.
-#[derive(Default)]
-struct Inbox {
-    notices: VecDeque<Notice>,
-    names: usize,
 }
 
 /// Why a session was not locked.
@@ -88,7 +81,7 @@ impl LockedSession {
 
     /// Returns how many names are in the inbox.
     pub(super) fn unread_names(&self) -> usize {
-        self.inbox().names
+        self.inbox().names()
     }
 
     /// Waits until no other thread does heavy work with it, and begins such work.
@@ -120,15 +113,18 @@ impl LockedSession {
         Box::pin(tokio::time::sleep(LOOK)).await;
     }
 
-    /// Adds a notice, and reads the inbox unless the session is making a reply. Of what that has left, twice as much is read as was added, so the
-    /// inbox holds only what happens during one reply, however long the client stalls. All at once could keep the task of the view for long.
+    /// Adds a notice, and reads the inbox unless the session is making a reply. Of what came during a reply it reads twice as many names as it adds,
+    /// and at least [`HEAVY`]. So the inbox shrinks again, however long the client stalls, and nobody is kept by all of it at once.
     pub(super) fn notify(&self, notice: Notice) {
-        let most = (2 * notice.names()).max(HEAVY);
+        let (most, refuses) = ((2 * notice.names()).max(HEAVY), matches!(notice, Notice::StatedVersionsRefused));
         self.inbox().add(notice);
-        // If it is locked, the task that locks it next reads the inbox first.
+        // If it is locked, its next step reads the inbox first.
         if let Some(mut session) = self.try_lock_unread() {
             let first = self.inbox().take(most);
-            read(first, &mut session);
+            inbox::read(first, &mut session);
+            if refuses {
+                session.end_if_refused(); // their memory counts as free, whatever comes before this
+            }
         }
     }
 
@@ -138,57 +134,12 @@ impl LockedSession {
     }
 
     fn read_inbox(&self, session: &mut Session) {
-        let all = std::mem::take(&mut *self.inbox()); // the inbox is not locked while they are read
-        read(all.notices, session);
+        let all = self.inbox().take_all(); // the inbox is not locked while they are read
+        inbox::read(all, session);
     }
 
     fn inbox(&self) -> MutexGuard<'_, Inbox> {
         self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Inbox {
-    fn add(&mut self, notice: Notice) {
-        self.names += notice.names();
-        self.notices.push_back(notice);
-    }
-
-    /// Takes out the first notices, with `most` names. The changes of one notice may be divided.
-    fn take(&mut self, most: usize) -> VecDeque<Notice> {
-        if self.names <= most {
-            return std::mem::take(self).notices;
-        }
-        let (mut taken, mut room) = (VecDeque::new(), most);
-        while room > 0
-            && let Some(mut notice) = self.notices.pop_front()
-        {
-            if let Notice::NamesChanged(changes) = &mut notice
-                && changes.len() > room
-            {
-                let rest = changes.split_off(room);
-                self.notices.push_front(Notice::NamesChanged(rest));
-            }
-            self.names -= notice.names();
-            room = room.saturating_sub(notice.names());
-            taken.push_back(notice);
-        }
-        taken
-    }
-}
-
-fn read(notices: VecDeque<Notice>, session: &mut Session) {
-    for notice in notices {
-        match notice {
-            Notice::NamesChanged(changes) => changes.iter().for_each(|change| session.on_name_changed(change)),
-            Notice::InterestApplied => session.on_interest_applied(),
-            Notice::NamesRefused(names) => session.on_names_refused(&names),
-            Notice::ClaimsRefused(claims) => session.on_claims_refused(claims),
-            Notice::ClaimRoom => session.on_claim_room(),
-            Notice::ReplyLate(by) => session.on_late_reply(by),
-            Notice::StatedVersionsRefused => session.end_if_refused(),
-            Notice::ViewRefused(status) => session.on_view_refused(&status),
-            Notice::TypeRefused(kind, status) => session.on_type_refused(&kind, &status),
-        }
     }
 }
 

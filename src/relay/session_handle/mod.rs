@@ -4,6 +4,7 @@
 mod apart;
 mod charging;
 mod fetching;
+mod inbox;
 mod interest;
 mod locked;
 mod place;
@@ -336,7 +337,8 @@ impl SessionHandle {
         }
     }
 
-    /// Ends the session because the versions that its client stated are refused. Their memory is freed once the present reply is made.
+    /// Ends the session because the versions that its client stated are refused. Their memory is freed now, or by the next step if a reply is being
+    /// made.
     pub(crate) fn on_stated_versions_refused(&self) {
         self.notify(Notice::StatedVersionsRefused);
     }

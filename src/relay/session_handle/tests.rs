@@ -6,6 +6,7 @@ use std::sync::atomic::AtomicUsize;
 use std::task::{Wake, Waker};
 
 use futures_util::FutureExt;
+use prost::Message as _;
 use weir_core::proto::Any;
 use weir_core::proto::discovery::{self, DeltaDiscoveryRequest};
 use weir_core::protocol::moment::Moment;
@@ -13,7 +14,7 @@ use weir_core::protocol::session::{Client, FetchResult, Step, Variant};
 use weir_core::protocol::view::{
     Claim, Claimed, Class, InterestChange, NameChanged, Revision, Selector, SessionId, Update, View,
 };
-use weir_core::xds::{BodyStore, Peer, Resource, TypeTable};
+use weir_core::xds::{BodyStore, Peer, Resource, StatedEntries, StatedVersionsStore, TypeTable};
 
 use self::windows::Locked;
 use super::*;
@@ -317,7 +318,7 @@ async fn another_thread_reads_many_changes_that_came_during_a_reply() {
 
 /// The task of its view would be kept by all of them, and with it all other clients of the view.
 #[test]
-fn of_many_changes_that_came_during_a_reply_few_are_noted_at_a_time_and_in_order() {
+fn of_many_changes_that_came_during_a_reply_few_are_noted_at_a_time() {
     const H: usize = HEAVY;
     let bench = with_names(5 * H);
     bench.waits();
@@ -337,8 +338,41 @@ fn of_many_changes_that_came_during_a_reply_few_are_noted_at_a_time_and_in_order
         bench.handle.notify(notice);
         assert_eq!((noted(), unread_names(&bench.handle)), (read, left));
     }
-    bench.handle.notify(changes(0..H));
-    assert_eq!((noted(), unread_names(&bench.handle)), (5 * H, 0), "at once, as nothing is left of before");
+    bench.handle.notify(changes(0..5 * H));
+    assert_eq!(unread_names(&bench.handle), 0, "nothing is left of before");
+}
+
+/// They count as free from then on.
+#[test]
+fn i8_refused_versions_are_freed_at_once_though_a_reply_has_left_many_changes_unread() {
+    type OnRefusal = Box<dyn Fn() + Send + Sync>;
+    let hold = |store: &Arc<StatedVersionsStore>, names: Range<usize>, connection, on_refusal: OnRefusal| {
+        let stated = names.map(|name| (name.to_string(), "1".to_owned())).collect();
+        let request = DeltaDiscoveryRequest { initial_resource_versions: stated, ..Default::default() }.encode_to_vec();
+        store.hold(StatedEntries::split_off(&request).unwrap().0, connection, on_refusal)
+    };
+    let large = StatedVersionsStore::new(usize::MAX);
+    let _measured = hold(&large, 0..90, 1, Box::new(|| {}));
+    let store = StatedVersionsStore::new(large.bytes() * 3 / 2);
+    let bench = with_names(3 * HEAVY);
+    let handle = Arc::downgrade(&bench.handle);
+    let refuse = Box::new(move || handle.upgrade().unwrap().on_stated_versions_refused());
+    let stated = hold(&store, 0..90, 1, refuse).expect("room");
+    let clusters = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
+    let all = DeltaDiscoveryRequest {
+        type_url: clusters.into(),
+        resource_names_subscribe: vec!["*".into()],
+        ..Default::default()
+    };
+    bench.handle.apply_request(Request::Delta(all), Some(stated));
+    let reply = bench.handle.session.lock();
+    bench.handle.notify(changes(0..3 * HEAVY));
+    drop(reply);
+    let other = hold(&store, 100..160, 2, Box::new(|| {}));
+    assert!(other.is_some() && unread_names(&bench.handle) == 2 * HEAVY);
+    let (newest, now) = (bench.handle.newest(), bench.handle.clock().now());
+    let step = bench.handle.session.lock_unread().poll(&newest, &mut &*bench.handle.place.published, now);
+    assert!(matches!(step, Step::End(CloseReason::BadRequest(_))), "{step:?}");
 }
 
 #[tokio::test]
