@@ -167,6 +167,10 @@ pub(crate) const MAX_SHARDS: usize = 256;
 /// The open files that there have to be for each shard, which has about four of them itself.
 const FILES_FOR_EACH: usize = 64;
 
+/// After so many of its own tasks a shard runs one that another thread has woken, for example because a view has a change. By default it would be 31:
+/// beside thousands of connections that always have something to do, changes queued up.
+const OTHERS_AFTER: u32 = 8;
+
 /// Returns the index of the least load: of equal ones, the first from `from` on, in a circle.
 fn least_loaded<T: Ord + Copy>(loads: &[T], from: usize) -> usize {
     let in_turn = (0..loads.len()).map(|step| (from + step) % loads.len());
@@ -176,7 +180,8 @@ fn least_loaded<T: Ord + Copy>(loads: &[T], from: usize) -> usize {
 impl Shard {
     /// Starts one, whose thread first prepares itself.
     fn start(name: String, prepare: fn(), shared: Handle) -> io::Result<Self> {
-        let runtime = Builder::new_current_thread().enable_io().enable_time().build()?;
+        let mut runtime = Builder::new_current_thread();
+        let runtime = runtime.enable_io().enable_time().global_queue_interval(OTHERS_AFTER).build()?;
         let (handle, figures) = (runtime.handle().clone(), ShardFigures::default());
         let (rounds, (until_dropped, mut dropped)) = (figures.rounds.clone(), watch::channel(()));
         let measured = figures.polls.clone();
@@ -352,6 +357,41 @@ mod tests {
             }
         };
         timeout(LONG, waiting).await.expect("never");
+    }
+
+    /// Changes come from other threads, and what thousands of connections send does not.
+    #[tokio::test]
+    async fn what_other_threads_wake_does_not_queue_up_behind_what_the_shard_always_has_to_do() {
+        const WOKEN: usize = 100;
+        let (shards, polls) = (started(1), Arc::new(AtomicUsize::new(0)));
+        let shard = &shards.shards[0];
+        let end = block(shard);
+        for _ in 0..50 {
+            let polls = polls.clone();
+            shard.runtime.spawn(std::future::poll_fn(move |cx| {
+                polls.fetch_add(1, Ordering::Relaxed);
+                cx.waker().wake_by_ref();
+                std::task::Poll::<()>::Pending
+            }));
+        }
+        end.send(()).unwrap();
+        until(|| polls.load(Ordering::Relaxed) > 1000).await;
+        let end = block(shard);
+        let before = polls.load(Ordering::Relaxed);
+        let woken: Vec<_> = (0..WOKEN)
+            .map(|_| {
+                let ((tell, told), polls) = (oneshot::channel(), polls.clone());
+                shard.runtime.spawn(async move { tell.send(polls.load(Ordering::Relaxed)) });
+                told
+            })
+            .collect();
+        end.send(()).unwrap();
+        let mut last = 0;
+        for told in woken {
+            last = timeout(LONG, told).await.expect("it runs").unwrap();
+        }
+        let between = last - before;
+        assert!(between <= (WOKEN + 1) * OTHERS_AFTER as usize, "{between} polls of its own");
     }
 
     #[test]
