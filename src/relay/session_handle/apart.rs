@@ -132,7 +132,7 @@ pub(super) fn lock(handle: &SessionHandle) -> MutexGuard<'_, Session> {
     })
 }
 
-/// Returns how many names have changed that the session has not noted. Who locks it next has to note each of them.
+/// Returns how many names are in the session's inbox. A step or a request notes them all first.
 pub(crate) fn unread_names(handle: &SessionHandle) -> usize {
     handle.session.unread_names()
 }

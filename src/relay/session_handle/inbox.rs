@@ -1,4 +1,4 @@
-//! The notices that a session has not read yet.
+//! The notices of its view that a session has not read yet.
 
 use std::collections::VecDeque;
 
@@ -20,7 +20,11 @@ impl Inbox {
 
     pub(super) fn add(&mut self, notice: Notice) {
         self.names += notice.names();
-        self.notices.push_back(notice);
+        match notice {
+            // First, whatever is before it: their memory counts as free from now on.
+            Notice::StatedVersionsRefused => self.notices.push_front(notice),
+            _ => self.notices.push_back(notice),
+        }
     }
 
     /// Takes out all.
@@ -28,7 +32,8 @@ impl Inbox {
         std::mem::take(self).notices
     }
 
-    /// Takes out the first ones, with about `most` names. A notice with more than that is divided.
+    /// Takes out the first ones, with about `most` names. Changed names and refused claims are divided. Refused names are not: they come in parts of
+    /// at most [`PART`](crate::relay::command::PART).
     pub(super) fn take(&mut self, most: usize) -> VecDeque<Notice> {
         if self.names <= most {
             return self.take_all();
@@ -47,7 +52,7 @@ impl Inbox {
     }
 }
 
-/// Divides a notice after `room` names, if it may have so many.
+/// Returns the part of a notice with the first `room` names, and the rest.
 fn divided(mut notice: Notice, room: usize) -> (Notice, Option<Notice>) {
     match &mut notice {
         Notice::NamesChanged(changes) if changes.len() > room => {
@@ -124,7 +129,8 @@ mod tests {
     #[test]
     fn what_is_taken_is_the_first_of_what_came_and_nothing_is_lost_or_turned_round() {
         let mut inbox = Inbox::default();
-        for notice in [changed(0..3), Notice::InterestApplied, changed(3..8), refused(0..4), Notice::ClaimRoom] {
+        let first = Notice::StatedVersionsRefused;
+        for notice in [changed(0..3), Notice::InterestApplied, changed(3..8), refused(0..4), Notice::ClaimRoom, first] {
             inbox.add(notice);
         }
         let mut taken = |most| {
@@ -132,7 +138,7 @@ mod tests {
             (taken, inbox.names())
         };
         for (most, expected, left) in [
-            (2, "0 1", 10),
+            (2, "StatedVersionsRefused 0 1", 10),
             (2, "2 InterestApplied 3", 8),
             (3, "4 5 6", 5),
             (2, "7 -0", 3),

@@ -116,15 +116,12 @@ impl LockedSession {
     /// Adds a notice, and reads the inbox unless the session is making a reply. Of what came during a reply it reads twice as many names as it adds,
     /// and at least [`HEAVY`]. So the inbox shrinks again, however long the client stalls, and nobody is kept by all of it at once.
     pub(super) fn notify(&self, notice: Notice) {
-        let (most, refuses) = ((2 * notice.names()).max(HEAVY), matches!(notice, Notice::StatedVersionsRefused));
+        let most = (2 * notice.names()).max(HEAVY);
         self.inbox().add(notice);
         // If it is locked, its next step reads the inbox first.
         if let Some(mut session) = self.try_lock_unread() {
             let first = self.inbox().take(most);
             inbox::read(first, &mut session);
-            if refuses {
-                session.end_if_refused(); // their memory counts as free, whatever comes before this
-            }
         }
     }
 

@@ -337,8 +337,8 @@ impl SessionHandle {
         }
     }
 
-    /// Ends the session because the versions that its client stated are refused. Their memory is freed now, or by the next step if a reply is being
-    /// made.
+    /// Ends the session because the versions that its client stated are refused. Their memory is freed now, or by whoever reads the
+    /// inbox next.
     pub(crate) fn on_stated_versions_refused(&self) {
         self.notify(Notice::StatedVersionsRefused);
     }

@@ -353,26 +353,32 @@ fn i8_refused_versions_are_freed_at_once_though_a_reply_has_left_many_changes_un
     };
     let large = StatedVersionsStore::new(usize::MAX);
     let _measured = hold(&large, 0..90, 1, Box::new(|| {}));
-    let store = StatedVersionsStore::new(large.bytes() * 3 / 2);
-    let bench = with_names(3 * HEAVY);
-    let handle = Arc::downgrade(&bench.handle);
-    let refuse = Box::new(move || handle.upgrade().unwrap().on_stated_versions_refused());
-    let stated = hold(&store, 0..90, 1, refuse).expect("room");
     let clusters = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
-    let all = DeltaDiscoveryRequest {
-        type_url: clusters.into(),
-        resource_names_subscribe: vec!["*".into()],
-        ..Default::default()
-    };
-    bench.handle.apply_request(Request::Delta(all), Some(stated));
-    let reply = bench.handle.session.lock();
-    bench.handle.notify(changes(0..3 * HEAVY));
-    drop(reply);
-    let other = hold(&store, 100..160, 2, Box::new(|| {}));
-    assert!(other.is_some() && unread_names(&bench.handle) == 2 * HEAVY);
-    let (newest, now) = (bench.handle.newest(), bench.handle.clock().now());
-    let step = bench.handle.session.lock_unread().poll(&newest, &mut &*bench.handle.place.published, now);
-    assert!(matches!(step, Step::End(CloseReason::BadRequest(_))), "{step:?}");
+    for comes_during_reply in [false, true] {
+        let store = StatedVersionsStore::new(large.bytes() * 3 / 2);
+        let bench = with_names(3 * HEAVY);
+        let handle = Arc::downgrade(&bench.handle);
+        let refuse = Box::new(move || handle.upgrade().unwrap().on_stated_versions_refused());
+        let stated = hold(&store, 0..90, 1, refuse).expect("room");
+        let all = DeltaDiscoveryRequest {
+            type_url: clusters.into(),
+            resource_names_subscribe: vec!["*".into()],
+            ..Default::default()
+        };
+        bench.handle.apply_request(Request::Delta(all), Some(stated));
+        let reply = bench.handle.session.lock();
+        bench.handle.notify(changes(0..3 * HEAVY));
+        let reply = Some(reply).filter(|_| comes_during_reply);
+        let other = hold(&store, 100..160, 2, Box::new(|| {}));
+        if reply.is_some() {
+            drop(reply);
+            bench.handle.notify(Notice::InterestApplied);
+        }
+        assert!(other.is_some() && unread_names(&bench.handle) == 2 * HEAVY);
+        let (newest, now) = (bench.handle.newest(), bench.handle.clock().now());
+        let step = bench.handle.session.lock_unread().poll(&newest, &mut &*bench.handle.place.published, now);
+        assert!(matches!(step, Step::End(CloseReason::BadRequest(_))), "{step:?}");
+    }
 }
 
 #[tokio::test]
