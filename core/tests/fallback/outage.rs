@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use weir_core::proto::{Any, Response};
 use weir_core::protocol::ladder::Rule;
 use weir_core::protocol::options::ProtocolOptions;
 use weir_core::protocol::session::Variant;
@@ -10,7 +11,7 @@ use weir_core::protocol::sources::{StreamEnd, StreamId};
 use weir_core::protocol::view::{BrakeRules, Class, SavedSet};
 
 use super::bench::{Bench, delta, plan, sotw};
-use super::support::CDS;
+use super::support::{CDS, EDS, LDS};
 
 const HOLD: Duration = Duration::from_secs(10);
 
@@ -62,6 +63,105 @@ fn has_b(bench: &Bench) -> bool {
     bench.held(CDS, Class::Wildcard, "b") == "1"
 }
 
+/// Returns a delta response in which each content is a version, too.
+fn versioned(url: &str, resources: &[(&str, &str)], removed: &[&str]) -> Response {
+    let Response::Delta(mut response) = delta(url, resources, removed) else { unreachable!() };
+    for (resource, (_, content)) in response.resources.iter_mut().zip(resources) {
+        resource.version = (*content).to_owned();
+    }
+    Response::Delta(response)
+}
+
+/// Returns a response with assignments of one host each. With the content `1` the host is usable, otherwise it is drained.
+fn assigned(variant: Variant, all: &[(&str, &str)]) -> Response {
+    let mut response = if variant == Variant::Delta { versioned(EDS, all, &[]) } else { sotw(EDS, "1", all) };
+    let bodies: Vec<&mut Any> = match &mut response {
+        Response::Delta(of) => of.resources.iter_mut().filter_map(|of| of.resource.as_mut()).collect(),
+        Response::Sotw(of) => of.resources.iter_mut().collect(),
+    };
+    for body in bodies {
+        let health = if body.value.ends_with(b"1") { 1 } else { 3 };
+        body.value = [&[0x12, 4, 0x12, 2, 0x10, health][..], &body.value[..]].concat().into();
+    }
+    response
+}
+
+/// Returns a view whose server was lost, and is back without a usable host for `web`.
+fn emptied(servers: usize, variant: Variant) -> Bench {
+    let mut bench = empty(servers, variant);
+    bench.want(EDS, "api", true);
+    bench.want(EDS, "web", true);
+    bench.open(0);
+    bench.say(0, assigned(variant, &[("api", "1"), ("web", "1")]));
+    bench.lose(0);
+    bench.open(0);
+    bench.say(0, assigned(variant, &[("api", "1"), ("web", "0")]));
+    assert_eq!(web(&bench), "1");
+    bench
+}
+
+fn web(bench: &Bench) -> String {
+    bench.held(EDS, Class::Named, "web")
+}
+
+/// XLAT-19: nothing is concluded from a server that is away.
+#[test]
+fn an_assignment_keeps_its_hosts_while_the_server_is_away_that_took_them_away_first() {
+    for (servers, variant) in [(1, Variant::Delta), (1, Variant::Sotw), (2, Variant::Delta), (2, Variant::Sotw)] {
+        let mut bench = emptied(servers, variant);
+        bench.later(HOLD / 2);
+        bench.lose(0);
+        if servers == 2 {
+            bench.open(1);
+            bench.say(1, assigned(variant, &[("api", "1")])); // it is active, and says nothing of the other
+        }
+        bench.later(HOLD * 10);
+        assert_eq!(web(&bench), "1", "{variant:?}, {servers}");
+    }
+}
+
+/// Otherwise the server would have no reason to say it again.
+#[test]
+fn an_assignment_whose_hosts_were_taken_away_is_requested_again_and_its_time_goes_on() {
+    for variant in [Variant::Delta, Variant::Sotw] {
+        let mut bench = emptied(1, variant);
+        bench.later(HOLD / 2);
+        bench.end(0, true);
+        let requests = bench.open(0);
+        let is_stated = variant == Variant::Sotw || requests[0].ends_with("{api:1,web:weir-unknown}");
+        assert!(is_stated, "{requests:?}");
+        bench.later(HOLD / 2 + Duration::from_secs(1));
+        assert_eq!(web(&bench), "1", "{variant:?}: it was not said again");
+        bench.say(0, assigned(variant, &[("web", "0")]));
+        bench.later(HOLD / 2 - Duration::from_millis(1));
+        assert_eq!(web(&bench), "1", "{variant:?}");
+        bench.later(Duration::from_millis(1));
+        assert_eq!(web(&bench), "0", "{variant:?}");
+    }
+}
+
+/// A server that honors stated versions sends a listener again only if it is not told that it has sent it.
+#[test]
+fn what_waits_with_a_removal_is_requested_again_with_it() {
+    let mut bench = empty(1, Variant::Delta);
+    bench.want(LDS, "*", true);
+    bench.open(0);
+    bench.say(0, versioned(LDS, &[("a", "1"), ("b", "1"), ("c", "1")], &[]));
+    bench.later(Duration::from_secs(1));
+    bench.lose(0);
+    bench.open(0);
+    bench.say(0, versioned(LDS, &[("a", "1")], &["b"]));
+    bench.say(0, versioned(LDS, &[("c", "2")], &[]));
+    let held = |bench: &Bench| ["a", "b", "c"].map(|name| bench.held(LDS, Class::Wildcard, name));
+    assert_eq!(held(&bench), ["1", "1", "1"]);
+    bench.end(0, true);
+    let requests = bench.open(0);
+    assert!(requests[0].ends_with("{a:1,b:weir-unknown,c:weir-unknown}"), "{requests:?}");
+    bench.say(0, versioned(LDS, &[("c", "2")], &["b"]));
+    bench.later(Duration::from_secs(121));
+    assert_eq!(held(&bench), ["1", "gone", "2"]);
+}
+
 #[test]
 fn what_a_server_lacks_that_was_lost_is_removed_after_the_time() {
     for variant in [Variant::Delta, Variant::Sotw] {
@@ -75,6 +175,24 @@ fn what_a_server_lacks_that_was_lost_is_removed_after_the_time() {
         bench.later(Duration::from_millis(1));
         assert!(!has_b(&bench), "{variant:?}");
     }
+}
+
+/// Its first response ends what was known of the set before it says what is in it.
+#[test]
+fn a_listener_that_a_server_removes_with_its_first_words_is_removed_after_the_time() {
+    let mut bench = empty(1, Variant::Delta);
+    bench.want(LDS, "*", true);
+    bench.open(0);
+    bench.say(0, delta(LDS, &[("a", "1"), ("b", "1")], &[]));
+    bench.later(Duration::from_secs(1));
+    bench.lose(0);
+    bench.open(0);
+    bench.say(0, delta(LDS, &[("a", "1")], &["b"]));
+    let has_b = |bench: &Bench| bench.held(LDS, Class::Wildcard, "b") == "1";
+    bench.later(HOLD - Duration::from_millis(1));
+    assert!(has_b(&bench));
+    bench.later(Duration::from_millis(1));
+    assert!(!has_b(&bench));
 }
 
 #[test]

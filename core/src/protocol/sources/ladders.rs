@@ -188,13 +188,15 @@ impl Ladders {
         awake.map(|(authority, _)| authority.clone()).filter(|of| !wanted(of)).collect()
     }
 
+    /// Returns the authorities that have fallen back, here or in an earlier view.
     pub(super) fn fallen(&self) -> BTreeSet<Authority> {
         let has_fallen = |ladder: &Ladder| ladder.open().len() > 1;
-        self.ladders.iter().filter(|(_, ladder)| has_fallen(ladder)).map(|(authority, _)| authority.clone()).collect()
+        let here = self.ladders.iter().filter(|(_, ladder)| has_fallen(ladder)).map(|(authority, _)| authority);
+        here.chain(&self.fallen).cloned().collect()
     }
 
     pub(super) fn go_on_fallen(&mut self, authorities: BTreeSet<Authority>) {
-        self.fallen = authorities;
+        self.fallen = authorities.into_iter().filter(|of| self.plan.authority(of).is_some()).collect();
     }
 
     /// Returns authorities with interest whose servers are all unreachable.

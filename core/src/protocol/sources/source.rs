@@ -82,10 +82,11 @@ impl Source {
     /// Records that a stream has ended, or that the local set is unreachable. Incomplete sets are requested again from the beginning.
     pub(super) fn ended(&mut self, server: usize, at: usize, epoch: Epoch, view: &View) -> Vec<Update> {
         match self {
-            Self::Streams(upstream) => upstream
-                .streams_mut()
-                .get_mut(at)
-                .map_or_else(Vec::new, |stream| interrupt(stream, server, epoch, view)),
+            Self::Streams(upstream) => {
+                let held = interruptions_of_held(upstream, at, server, view);
+                let stream = upstream.streams_mut().get_mut(at).filter(|stream| stream.is_current(epoch));
+                stream.map_or_else(Vec::new, |stream| interrupt(stream, server, epoch, held, view))
+            }
             Self::LocalSet(set) => set.ended(epoch, view),
         }
     }
@@ -123,15 +124,26 @@ impl Source {
     }
 }
 
-fn interrupt(stream: &mut Stream, server: usize, epoch: Epoch, view: &View) -> Vec<Update> {
-    let updates = stream.ended(epoch);
+/// Returns the interruptions of names that the server has sent, in a form that is held. The stream itself interrupts only names that it waits for.
+fn interruptions_of_held(upstream: &Upstream, at: usize, server: usize, view: &View) -> Vec<Update> {
+    let (mut updates, holds) = (Vec::new(), view.holds());
+    for kind in upstream.named_types(at) {
+        let names = holds.sent_by(server, kind).cloned().map(Selector::Name);
+        updates.extend(names.map(|of| Update::Interrupted { kind: kind.clone(), of }));
+    }
+    updates
+}
+
+fn interrupt(stream: &mut Stream, server: usize, epoch: Epoch, held: Vec<Update>, view: &View) -> Vec<Update> {
+    let mut updates = stream.ended(epoch);
+    updates.extend(held);
     for update in &updates {
         let Update::Interrupted { kind, of } = update else { continue };
         let is_set = !matches!(of, Selector::Name(name) if !name.is_glob());
         if is_set && view.tables().completeness_of(kind, of) < Completeness::Settled {
             stream.clear_set_versions(kind, of);
         }
-        // The end of the stream cancels removals by its server that are still held back, so the server has to report them again.
+        // The end of the stream cancels what its server has said and is still held back, so the server has to say it again.
         view.holds().said_by(server, kind, of).for_each(|name| stream.request_again(kind, name));
     }
     updates

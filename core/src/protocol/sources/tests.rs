@@ -116,7 +116,8 @@ fn what_comes_late_from_an_earlier_opening_of_a_stream_says_nothing() {
 fn fb_7_what_had_fallen_back_before_a_reload_goes_on_so_only_until_a_server_is_active() {
     let mut world = World::new();
     let x = Authority::Named("x".into());
-    world.sources.go_on(ServerHistory { fallen: [x.clone()].into(), ..ServerHistory::default() });
+    let gone = Authority::Named("of an earlier configuration".into());
+    world.sources.go_on(ServerHistory { fallen: [x.clone(), gone].into(), ..ServerHistory::default() });
     world.want(true);
     let goes_on = |world: &mut World| {
         let mut goes_on = None;
@@ -129,9 +130,12 @@ fn fb_7_what_had_fallen_back_before_a_reload_goes_on_so_only_until_a_server_is_a
     assert!(goes_on(&mut world));
     world.sources.ended(STREAM, None, false, &world.view, world.now);
     assert!(goes_on(&mut world), "no server is active");
+    let of_the_next_view = |world: &mut World| world.sources.history(world.now).fallen;
+    assert_eq!(of_the_next_view(&mut world), [x.clone()].into(), "another reload");
     world.open();
     goes_on(&mut world);
     assert!(!goes_on(&mut world), "a server has spoken");
+    assert_eq!(of_the_next_view(&mut world), [].into());
 }
 
 #[test]

@@ -21,7 +21,8 @@ pub(super) struct GivenVersions {
     aliases: BTreeMap<Name, Name>,
     /// The last accepted SotW version.
     accepted: String,
-    /// Names that this server gave to an earlier process, until a request states them under a version that no server gives.
+    /// Names that the next request states under a version that no server gives: what the server gave to an earlier process, and what it has said
+    /// that no longer counts.
     given_earlier: BTreeSet<Name>,
     /// How many resources had another name in the body than in the wrapper.
     misnamed: u64,
@@ -165,8 +166,9 @@ impl GivenVersions {
         self.aliases.insert(alias, own);
     }
 
-    /// Adds a name that the server gave to an earlier process.
-    pub(crate) fn insert_given_earlier(&mut self, name: Name) {
+    /// Has the next request state a name under a version that no server gives, also if the server has given it a version.
+    pub(crate) fn state_as_unknown(&mut self, name: Name) {
+        self.unconfirm(std::iter::once(name.clone()));
         self.given_earlier.insert(name);
     }
 
@@ -267,7 +269,7 @@ impl GivenVersions {
         self.accepted.clear();
     }
 
-    /// Takes the names that the server gave to an earlier process. Returns those that are wanted.
+    /// Takes the names to state under a version that no server gives. Returns those that are wanted.
     pub(crate) fn take_given_earlier(&mut self, wanted: &Wanted) -> Vec<Name> {
         std::mem::take(&mut self.given_earlier).into_iter().filter(|name| wanted.wants(name)).collect()
     }

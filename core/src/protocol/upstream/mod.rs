@@ -171,6 +171,12 @@ impl Upstream {
         &mut self.streams
     }
 
+    /// Returns the types of which names are requested on a stream.
+    pub(crate) fn named_types(&self, at: usize) -> impl Iterator<Item = &Type> {
+        let named = self.placed.iter().filter(move |((_, class), stream)| *class == Class::Named && **stream == at);
+        named.map(|((kind, _), _)| kind)
+    }
+
     /// Returns the index of the stream for a type and class. The two classes of a type have different streams. The index is kept for as long as
     /// responses may come, so that a late response to one class is never read as one to the other.
     fn place(&mut self, kind: &Type, class: Class) -> usize {

@@ -347,7 +347,7 @@ impl Stream {
         }
     }
 
-    /// Makes the server report again, on the next opening, that it has removed a name, because its earlier report no longer counts.
+    /// Makes the server say again, on the next opening, what it has under a name, because what it said before no longer counts.
     pub(crate) fn request_again(&mut self, kind: &Type, name: &Name) {
         self.subscriptions.request_again(kind, name, &self.terms);
     }

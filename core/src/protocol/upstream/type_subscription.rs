@@ -375,7 +375,7 @@ impl TypeSubscription {
 
     /// Has the first delta request state a name under a version that no server gives.
     pub(crate) fn state_as_unknown(&mut self, name: Name) {
-        self.given.insert_given_earlier(name);
+        self.given.state_as_unknown(name);
     }
 
     pub(crate) fn recheck(&mut self) {

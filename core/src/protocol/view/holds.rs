@@ -137,6 +137,11 @@ impl<'a> Holds<'a> {
         removed.chain(self.after_outage.names_said_by(server, kind, of))
     }
 
+    /// Returns the names of one type that a server has sent by name or as members of collections, in a form that is held after an outage.
+    pub(crate) fn sent_by(self, server: usize, kind: &'a Type) -> impl Iterator<Item = &'a Name> {
+        self.after_outage.names_sent_by(server, kind)
+    }
+
     /// Returns the dangling clusters, each with since when.
     pub fn dangling(self) -> impl Iterator<Item = (&'a Name, Moment)> {
         self.order.dangling(self.facts)

@@ -37,21 +37,23 @@ impl<'a> Judgement<'a> {
 
     /// Returns what passes.
     pub(super) fn judge(mut self, updates: Vec<Update>) -> Vec<Update> {
-        for update in self.removals_first(updates) {
+        for update in self.in_order(updates) {
             self.pass(update);
         }
         self.passing
     }
 
-    /// Moves removals before what may take their place: a delta response lists them last.
-    fn removals_first(&self, updates: Vec<Update>) -> Vec<Update> {
-        let is_removal = |update: &Update| matches!(update, Update::Absent { kind, evidence: Evidence::Reported, .. } if kind.can_conflict());
-        if !self.is_doubted || !updates.iter().any(is_removal) {
-            return updates;
+    /// Moves removals before what may take their place: a delta response lists them last. What ends with the response comes before them.
+    fn in_order(&self, mut updates: Vec<Update>) -> Vec<Update> {
+        let place = |update: &Update| match update {
+            Update::Interrupted { .. } => 0,
+            Update::Absent { kind, evidence: Evidence::Reported, .. } if kind.can_conflict() => 1,
+            _ => 2,
+        };
+        if self.is_doubted {
+            updates.sort_by_key(place);
         }
-        let (mut first, rest): (Vec<_>, Vec<_>) = updates.into_iter().partition(is_removal);
-        first.extend(rest);
-        first
+        updates
     }
 
     fn pass(&mut self, update: Update) {

@@ -176,6 +176,12 @@ impl AfterOutage {
         single.into_iter().filter(is_said).chain(of_set)
     }
 
+    /// Returns the names of one type that a server has sent by name or as members of collections, in a form that is held.
+    pub(super) fn names_sent_by(&self, server: usize, kind: &Type) -> impl Iterator<Item = &Name> {
+        let sent = self.held.of(kind, Class::Named).filter(|(_, word)| !word.is_removal());
+        sent.filter(move |(_, word)| usize::from(word.origin.server) == server).map(|(name, _)| name)
+    }
+
     /// Returns since when a name is held, and until when.
     pub(super) fn times_of(&self, key: &Key, rules: &BrakeRules) -> Option<HoldTimes> {
         let since = self.held.get(key)?.since;
