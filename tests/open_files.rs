@@ -12,6 +12,8 @@ use weir_testkit::client::{Client, PATIENCE};
 use weir_testkit::folder::Folder;
 use weir_testkit::one_cluster::CDS;
 use weir_testkit::program::{Program, field};
+use weir_testkit::script::Way;
+use weir_testkit::server::Server;
 use weir_testkit::wait::until;
 
 const WEIR: &str = env!("CARGO_BIN_EXE_weir");
@@ -86,6 +88,44 @@ async fn silent_connections_beyond_the_limit_of_open_files_stop_neither_operator
     let sent = tokio::time::timeout(2 * PATIENCE, served).await.expect("no new client is served");
     assert_eq!(sent.set, ["a"]);
     assert_eq!(reached(&program, "open_files").await, 0.0, "files are left for others");
+}
+
+/// Every file stays open: connections to a server that answers have the last ones. The reserve is for operators, and is not taken back from them.
+#[tokio::test]
+async fn operators_are_served_while_all_files_stay_open_and_the_relay_is_idle() {
+    let server = Server::start(Way::Gives("one")).await;
+    let config = format!(
+        "listen: [{{address: '127.0.0.1:0'}}]\nadmin: {{address: '127.0.0.1:0'}}
+upstream: {{servers: [{{uri: 'http://{}', max_streams_per_connection: 1}}]}}
+views: {{key: [cluster]}}
+limits: {{views_per_connection: 0}}\n",
+        server.address
+    );
+    let program = Program::start_after(WEIR, "ulimit -n 128", "open-files-kept.yaml", &config, PATIENCE);
+    let channel = Endpoint::from_shared(format!("http://{}", program.address)).unwrap().connect().await.unwrap();
+    let mut streams = Vec::new();
+    for number in 0..120 {
+        let cluster = format!("cluster-{number}"); // a view of its own, with a connection of its own
+        streams.push(Client::call_for_clusters(channel.clone(), &[], &cluster).await.unwrap());
+    }
+    let process = format!("/proc/{}", program.child.id());
+    let all_are_open = || std::fs::read_dir(format!("{process}/fd")).unwrap().count() >= 128;
+    until("all files are open", async || all_are_open()).await;
+    for _ in 0..10 {
+        assert_eq!(get(&program.admin, "/healthz").await.0, 200);
+    }
+    until("and are again", async || all_are_open()).await;
+    let before = processor_time(&process);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let used = processor_time(&process) - before;
+    assert!(used < Duration::from_millis(500), "{used:?} of a second, in which nothing happened");
+}
+
+fn processor_time(process: &str) -> Duration {
+    let line = std::fs::read_to_string(format!("{process}/stat")).unwrap();
+    let fields: Vec<_> = line.rsplit_once(')').unwrap().1.split_whitespace().collect();
+    let ticks: u64 = [11, 12].iter().map(|at| fields[*at].parse::<u64>().unwrap()).sum(); // user, system
+    Duration::from_millis(ticks * 10)
 }
 
 #[tokio::test]

@@ -115,17 +115,22 @@ impl Listener {
 
     /// Returns the next connection. Dropping the future loses no connection.
     pub(crate) async fn accept(&mut self) -> Incoming {
+        let mut released = false; // a file, for the connection that waits
         loop {
-            let complete = self.spare.refill(); // an earlier connection may have ended
+            let complete = !released && self.spare.refill(); // an earlier connection may have ended
             let accepted = tokio::select! {
                 accepted = self.socket.accept() => accepted,
-                () = sleep(PAUSE), if !complete => continue,
+                () = sleep(PAUSE), if !complete => {
+                    released = false;
+                    continue;
+                }
             };
             match accepted {
                 Ok(Incoming { socket: Socket::Unix(stream), .. }) if !self.is_own(&stream) => {}
                 Ok(incoming) => return incoming,
-                Err(error) if open_files::is_exhausted(&error) && self.spare.release() => {}
+                Err(error) if open_files::is_exhausted(&error) && self.spare.release() => released = true,
                 Err(error) => {
+                    released = false;
                     if let Some(unlogged) = self.failed.line(Instant::now()) {
                         tracing::error!(%error, unlogged, "cannot accept admin connections");
                     }

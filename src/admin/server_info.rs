@@ -16,13 +16,14 @@ use crate::build_facts;
 use crate::downstream::AwaitedAddress;
 use crate::relay::Readiness;
 
-/// The facts that stay the same while the process runs.
+/// The facts of the process that no configuration has.
 pub(crate) struct ServerInfo {
     pub(crate) started: SystemTime,
     pub(crate) since: Instant,
     pub(crate) listeners: Vec<ListenerInfo>,
     pub(crate) shards: usize,
-    pub(crate) max_connections: usize,
+    /// A reload may change it.
+    pub(crate) max_connections: Box<dyn Fn() -> usize + Send + Sync>,
 }
 
 /// An address or socket on which the relay listens.
@@ -79,7 +80,7 @@ pub(super) async fn server_info(State(shown): State<AdminContext>) -> Response {
         "listeners": info.listeners,
         "workers": tokio::runtime::Handle::current().metrics().num_workers(),
         "shards": info.shards,
-        "max_connections": info.max_connections,
+        "max_connections": (info.max_connections)(),
     }))
 }
 

@@ -14,11 +14,12 @@ pub(super) fn of(app: &App) -> ServerInfo {
             (None, None) => info("operators", socket.collect(), false),
         }
     });
+    let connections = app.connections.clone();
     ServerInfo {
         started: app.started,
         since: app.since,
         listeners: clients.chain(operators).collect(),
         shards: app.shards(),
-        max_connections: app.max_connections(),
+        max_connections: Box::new(move || connections.max()),
     }
 }

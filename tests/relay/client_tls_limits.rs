@@ -142,7 +142,7 @@ async fn established_streams_are_served_while_five_hundred_clients_connect_at_on
         }
         let all = began.elapsed();
         println!("handshakes: {limit}: {changes} changes in {all:?}, the slowest in {longest:?}");
-        // On a machine that is busy with something else the crowd takes a minute.
-        assert!(longest < Duration::from_secs(5).max(all / 4), "{longest:?} of {all:?}");
+        // Beside other work each change takes seconds. A change that waits for the whole crowd takes all of the time.
+        assert!(longest < Duration::from_secs(5).max(all * 3 / 4), "{longest:?} of {all:?}");
     }
 }

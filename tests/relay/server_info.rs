@@ -46,6 +46,17 @@ async fn the_process_and_its_configuration_are_shown_without_secrets() {
 }
 
 #[tokio::test]
+async fn the_limit_of_connections_is_shown_that_is_in_force_since_a_reload() {
+    let plane = Plane::start(&BOTH).await;
+    let of = |connections| reload::text(&[plane.address], &format!("limits: {{connections: {connections}}}\n"));
+    let world = reload::World::start("max-connections", &of(60)).await;
+    let shown = async || page(&world.relay, "/server_info").await["max_connections"].clone();
+    assert_eq!(shown().await, 60);
+    assert_eq!(world.change(&of(50)).await.changed, ["limits.connections"]);
+    assert_eq!(shown().await, 50);
+}
+
+#[tokio::test]
 async fn certificates_are_shown_with_their_chains_and_without_keys() {
     let (own, folder, plane) = (Authority::named("own"), Folder::with_short_path("tls"), Plane::start(&BOTH).await);
     let server = own.sign("relay.example").with_chain(&own);

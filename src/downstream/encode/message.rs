@@ -65,6 +65,10 @@ impl Message {
         window.bytes
     }
 
+    pub(super) fn reply(&self) -> (&Reply, Variant) {
+        (&self.reply, self.variant)
+    }
+
     pub(super) fn resources(&self) -> (Type, Arc<[Arc<Resource>]>) {
         (self.reply.kind.clone(), self.reply.resources.clone())
     }

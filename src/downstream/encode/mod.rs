@@ -166,6 +166,8 @@ const GZIP: u8 = 1;
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Barrier;
+    use std::thread;
     use std::time::Duration;
 
     use proptest::prelude::*;
@@ -347,6 +349,26 @@ mod tests {
             assert!(!is_same(&first, &take(other, Variant::Delta)));
         }
         assert!(!is_same(&first, &take(base, Variant::Sotw)));
+    }
+
+    #[test]
+    fn threads_that_need_a_message_at_once_are_given_the_same_one() {
+        let messages = SharedMessages::new("weir");
+        let all = reply((0..500).map(|number| wrapper(&number.to_string(), 9)).collect());
+        let together = Barrier::new(4);
+        for round in 0..100 {
+            let reply = Reply { removed: vec![round.to_string().into()], ..all.clone() };
+            let take = || {
+                together.wait();
+                Outgoing::new(reply.clone(), Variant::Delta, &messages)
+            };
+            let made: Vec<_> = thread::scope(|scope| {
+                let threads: Vec<_> = (0..4).map(|_| scope.spawn(take)).collect();
+                threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+            });
+            let is_one = made.iter().all(|outgoing| Arc::ptr_eq(&outgoing.message, &made[0].message));
+            assert!(is_one && made[0].is_shared(), "round {round}");
+        }
     }
 
     /// The parts of a reply: everything in which the replies of two clients may differ.

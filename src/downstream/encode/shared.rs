@@ -80,9 +80,12 @@ impl SharedMessages {
         if let Some(found) = lock(shard).find(hash, &reply, variant) {
             return found;
         }
-        // Measured without the lock. Two threads may do so at once and make two messages, which only costs memory.
+        // Measured without the lock. Two threads may do so at once; both are given the message of the one that is done first.
         let message = made(reply);
-        lock(shard).insert(hash, &message);
+        let first = lock(shard).find_or_insert(hash, &message);
+        if let Some(first) = first {
+            return first;
+        }
         if message.length <= LATEST_BYTES / 16 {
             let forgotten = lock(&self.latest).push(message.length + OVERHEAD, message.clone());
             drop(forgotten); // after the lock is released
@@ -152,6 +155,16 @@ impl Shard {
     fn message(&self, hash: u64, reply: &Reply, variant: Variant) -> Option<Arc<SharedMessage>> {
         let found = self.by_hash.get(&hash)?.upgrade()?;
         found.message.has_same_parts(reply, variant).then_some(found)
+    }
+
+    /// Returns the message with the same parts for one more client if there is one, and otherwise keeps this one.
+    fn find_or_insert(&mut self, hash: u64, message: &Arc<SharedMessage>) -> Option<Arc<SharedMessage>> {
+        let (reply, variant) = message.message.reply();
+        let found = self.find(hash, reply, variant);
+        if found.is_none() {
+            self.insert(hash, message);
+        }
+        found
     }
 
     fn insert(&mut self, hash: u64, message: &Arc<SharedMessage>) {

@@ -24,6 +24,8 @@ pub(super) struct Loader {
     options: Arc<FilesOptions>,
     parser: Parser,
     watcher: Watcher,
+    /// Whether the system reports all changes, as far as the last look knows.
+    watched: bool,
     files: BTreeMap<PathBuf, Known>,
     /// The snapshots of earlier sources, which are served until all files could be read.
     before: Vec<Arc<SourceSnapshot>>,
@@ -53,6 +55,7 @@ impl Loader {
             options,
             parser,
             watcher,
+            watched: true,
             files: BTreeMap::new(),
             before: Vec::new(),
             seen: BTreeSet::new(),
@@ -123,12 +126,25 @@ impl Loader {
             }
         }
         self.log_faults(faults);
-        let watched = self.watcher.fault().is_none();
+        let watched = self.watched();
         if self.snapshot.is_complete() {
             self.before.clear();
         }
         let served = [&self.snapshot].into_iter().chain(&self.before).cloned().collect();
         LoadResult { loaded: Loaded { state, report: self.report.clone(), served }, unsettled, watched }
+    }
+
+    /// Returns whether the system reports all changes. That it does not, and that it does again, is logged once.
+    fn watched(&mut self) -> bool {
+        let fault = self.watcher.fault();
+        let watched = fault.is_none();
+        if let Some(reason) = fault.filter(|_| self.watched) {
+            tracing::warn!(source = %self.options, %reason, "the system does not report changes of files; looking every second");
+        } else if watched && !self.watched {
+            tracing::info!(source = %self.options, "the system reports changes of files again");
+        }
+        self.watched = watched;
+        watched
     }
 
     /// Drops files that are deleted and returns whether there were any. One look is not enough: a program that unlinks a file and

@@ -16,12 +16,18 @@ use super::walk::{Watch, identity};
 type Watched = BTreeMap<(u64, u64), PathBuf>;
 
 pub(super) struct Watcher {
+    changed: mpsc::Sender<()>,
+    start: StartWatching,
+    /// `None`: the system has none to give. The next look tries again.
     system: Option<RecommendedWatcher>,
     interest: Arc<Mutex<Interest>>,
     watched: Watched,
     /// Why some paths are not watched.
     fault: Option<String>,
 }
+
+type OnEvent = Box<dyn FnMut(notify::Result<notify::Event>) + Send>;
+pub(super) type StartWatching = fn(OnEvent) -> notify::Result<RecommendedWatcher>;
 
 /// The paths whose changes are reported. Changes of other entries beside a watched path are ignored.
 #[derive(Debug, Default)]
@@ -32,25 +38,35 @@ struct Interest {
 
 impl Watcher {
     pub(crate) fn new(changed: mpsc::Sender<()>) -> Self {
-        let interest: Arc<Mutex<Interest>> = Arc::default();
-        let of = interest.clone();
-        let system = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
+        Self::started_by(|on_event| notify::recommended_watcher(on_event), changed)
+    }
+
+    pub(super) fn started_by(start: StartWatching, changed: mpsc::Sender<()>) -> Self {
+        let (interest, watched) = Default::default();
+        Self { changed, start, system: None, interest, watched, fault: None }
+    }
+
+    /// Starts one look at all folders. When it ends, folders that it did not visit are no longer watched.
+    pub(crate) fn look(&mut self) -> WatchPass<'_> {
+        self.fault = None;
+        if self.system.is_none() {
+            let started = (self.start)(self.on_event());
+            self.system = started.map_err(|error| self.fault = Some(error.to_string())).ok();
+        }
+        WatchPass { watcher: self, seen: Interest::default(), watched: Watched::new(), paths: HashMap::new() }
+    }
+
+    fn on_event(&self) -> OnEvent {
+        let (interest, changed) = (self.interest.clone(), self.changed.clone());
+        Box::new(move |event| {
             let counts = event.map_or(true, |event| {
-                let interest = of.lock().unwrap_or_else(PoisonError::into_inner);
+                let interest = interest.lock().unwrap_or_else(PoisonError::into_inner);
                 event.need_rescan() || (is_change(event.kind) && event.paths.iter().any(|path| interest.has(path)))
             });
             if counts {
                 let _ = changed.try_send(()); // a notification that is already queued suffices
             }
-        });
-        let fault = system.as_ref().err().map(ToString::to_string);
-        Self { system: system.ok(), interest, watched: Watched::new(), fault }
-    }
-
-    /// Starts one look at all folders. When it ends, folders that it did not visit are no longer watched.
-    pub(crate) fn look(&mut self) -> WatchPass<'_> {
-        self.fault = self.system.is_none().then(|| self.fault.take()).flatten();
-        WatchPass { watcher: self, seen: Interest::default(), watched: Watched::new(), paths: HashMap::new() }
+        })
     }
 
     pub(crate) fn fault(&self) -> Option<&str> {

@@ -1,5 +1,7 @@
 //! A source with its task, and the watcher over real folders.
 
+use std::sync::atomic::AtomicBool;
+
 use super::*;
 
 #[tokio::test]
@@ -31,6 +33,42 @@ async fn fs_2_files_are_followed_however_they_change() {
     fs::remove_file(folder.at("a.json")).unwrap();
     followed.shows("zz").await;
     assert!(followed.source.report().age_seconds.is_some());
+}
+
+/// As where other processes have taken all inotify instances that the user may have.
+#[tokio::test]
+async fn fs_2_where_the_system_reports_no_change_files_are_looked_at_now_and_then_until_it_does() {
+    static HAS_ONE: AtomicBool = AtomicBool::new(false);
+    let folder = Folder::new();
+    folder.put("a.json", &["a"]);
+    let (changed, changes) = mpsc::channel(1);
+    let watcher = Watcher::started_by(
+        |on_event| match HAS_ONE.load(Ordering::Relaxed) {
+            true => notify::recommended_watcher(on_event),
+            false => Err(notify::Error::generic("no instance is left")),
+        },
+        changed,
+    );
+    let loader = Loader::new(Arc::new(folder.options()), parser(), watcher);
+    let first = Loaded { state: SourceState::Loading, report: Arc::default(), served: Vec::new() };
+    let (tell, mut loaded) = latest::channel(first);
+    let task = tokio::spawn(follow(loader, changes, tell));
+    let mut looks = loaded.clone();
+    let counted = async {
+        let mut count = 0;
+        while looks.changed().await.is_ok() {
+            count += 1;
+        }
+        count
+    };
+    let half_a_second = tokio::time::timeout(Duration::from_millis(500), counted);
+    assert!(half_a_second.await.is_err(), "it goes on");
+    assert!(looks.has_changed().is_ok());
+    folder.put("b.json", &["b"]);
+    let shown = loaded.wait_for(|loaded| clusters(&loaded.state) == "a,b");
+    tokio::time::timeout(PATIENCE, shown).await.expect("b is seen").unwrap();
+    HAS_ONE.store(true, Ordering::Relaxed);
+    task.abort();
 }
 
 #[tokio::test]
