@@ -160,6 +160,11 @@ impl Generation {
         stated + self.loads.kept() + of_rest
     }
 
+    /// Whether it serves no stream, of discovery or of load reports.
+    pub(crate) fn has_no_clients(&self) -> bool {
+        self.views.has_no_clients() && self.loads.have_no_clients()
+    }
+
     /// Ends the streams of this generation, spread over time.
     pub(crate) fn end(&self, times: DrainTimes, reason: DrainReason) {
         self.trigger.begin(times, reason);

@@ -24,6 +24,8 @@ pub(crate) struct Serving {
     pub(crate) generation: Newest<Generation>,
     pub(crate) views: Arc<Newest<Views>>,
     pub(crate) service: Arc<Newest<Service>>,
+    /// Held while views are let go of: of two at a time, each could keep what the other lets go of.
+    letting_go: Mutex<()>,
 }
 
 /// Applies a changed configuration file. Clones share the state.
@@ -108,7 +110,8 @@ impl Serving {
     pub(crate) fn new(first: Generation) -> Self {
         let first = Arc::new(first);
         let (views, service) = (Newest::new(first.views.clone()), Newest::new(first.service.clone()));
-        Self { generation: Newest::new(first), views: Arc::new(views), service: Arc::new(service) }
+        let (views, service, letting_go) = (Arc::new(views), Arc::new(service), Mutex::default());
+        Self { generation: Newest::new(first), views, service, letting_go }
     }
 
     fn replace(&self, next: Arc<Generation>) {
@@ -359,7 +362,7 @@ impl ReloadControl {
         let earlier = course.earlier.iter().filter_map(Weak::upgrade);
         let all: Vec<_> = earlier.chain([self.0.serving.generation.get()]).collect();
         // The generations share the rate at which streams end.
-        let count = all.iter().filter(|generation| !generation.views.has_no_clients()).count();
+        let count = all.iter().filter(|generation| !generation.has_no_clients()).count();
         for generation in all {
             generation.end(course.times.one_of(count), DrainReason::Shutdown);
         }
@@ -383,11 +386,12 @@ impl ReloadControl {
 /// Waits until a generation has no clients. The resources of its views then belong to those that followed.
 async fn leave(serving: Arc<Serving>, earlier: Arc<Generation>, at_most: Duration) {
     let last = Instant::now() + at_most;
-    while Instant::now() < last && !earlier.views.has_no_clients() {
+    while Instant::now() < last && !earlier.has_no_clients() {
         tokio::time::sleep(LOOKS_EVERY).await;
     }
     earlier.finish_loads(LAST_BYTES).await;
-    let _ = tokio::task::spawn_blocking(move || serving.views.get().let_go_of(&earlier.views)).await;
+    let (_turn, views) = (serving.letting_go.lock().await, serving.views.clone());
+    let _ = tokio::task::spawn_blocking(move || views.get().let_go_of(&earlier.views)).await;
 }
 
 const LOOKS_EVERY: Duration = Duration::from_secs(1);

@@ -2,9 +2,9 @@
 
 use weir_core::xds::{HeaderName, SharingKey};
 
-use super::load::{NotUsed, StoredView};
+use super::load::{NotUsed, Stored, StoredView, id_of};
 use super::records::{HeaderRecord, ViewRecord};
-use super::save::{WrittenSet, WrittenView};
+use super::save::{Contents, WrittenSet, WrittenView};
 use crate::relay::Views;
 
 /// The properties that all records of some views share.
@@ -55,6 +55,21 @@ pub(super) fn unwritten(view: &StoredView, views: &Views) -> WrittenView {
     });
     let next_set = view.record.sets.iter().map(|set| set.number.saturating_add(1)).max().unwrap_or_default();
     WrittenView { number: view.number, sets: sets.collect(), next_set, ..WrittenView::default() }
+}
+
+/// Returns the contents of a file that was loaded before. All that is written again is written as a whole, and what this process has no more is
+/// removed.
+pub(super) fn reopened(stored: &Stored, views: &Views) -> Contents {
+    let mut contents = stored.contents();
+    for view in &stored.views {
+        let of = if view.record.shared { views.hub().map(|hub| &**hub) } else { Some(views) };
+        let of = of.filter(|of| Common::of(of, view.record.shared).fits(&view.record).is_ok());
+        match of.and_then(|of| Some((id_of(&view.record, of)?, unwritten(view, of)))) {
+            Some((id, written)) => drop(contents.views.insert(id, written)),
+            None => contents.orphans.push(view.number),
+        }
+    }
+    contents
 }
 
 #[cfg(test)]

@@ -267,6 +267,11 @@ pub(super) struct WallClock {
 }
 
 impl WallClock {
+    pub(crate) fn of(stored: &Stored, now: u64) -> Self {
+        let latest = stored.views.iter().map(|view| view.record.written).max().unwrap_or_default();
+        Self { now, is_plausible: now + CLOCK_ERROR >= latest }
+    }
+
     /// Returns the time since a moment; `None` if it cannot be known.
     pub(crate) fn since(&self, moment: u64) -> Option<Duration> {
         (self.is_plausible && moment > 0).then(|| Duration::from_millis(self.now.saturating_sub(moment)))
@@ -281,3 +286,6 @@ impl WallClock {
         }
     }
 }
+
+/// The tolerance for corrections of the clock, in milliseconds.
+const CLOCK_ERROR: u64 = 60_000;

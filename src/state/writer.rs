@@ -13,7 +13,7 @@ use redb::Database;
 use tokio::sync::oneshot;
 use weir_core::protocol::view::Revision;
 
-use super::common::{Common, unwritten};
+use super::common::{Common, reopened, unwritten};
 use super::counters::StateCounters;
 use super::file::{self, FileFault};
 use super::load::{NotUsed, Stored, StoredView, WallClock, id_of, written};
@@ -48,6 +48,7 @@ impl StateWriter {
             counters: counters.clone(),
             load: load.clone(),
             open: None,
+            was_loaded: false,
             unused: HashSet::new(),
             begun_without: HashSet::new(),
             given_up: Arc::default(),
@@ -114,6 +115,8 @@ pub(super) struct Work {
     pub(super) counters: Arc<StateCounters>,
     pub(super) load: Arc<StateLoad>,
     pub(super) open: Option<(Database, Contents)>,
+    /// The file was loaded. When it is opened again, the views of this process are newer than those in it.
+    pub(super) was_loaded: bool,
     /// Views in the file that are kept for a while although they are not used.
     pub(super) unused: HashSet<ViewId>,
     /// Views that began before the file was loaded, and to which no server has responded yet: the file has the only copy of their resources.
@@ -200,8 +203,11 @@ impl Work {
         // Not earlier: the configuration may have been replaced while the disk was slow.
         let Some(views) = self.newest() else { return Ok((database, stored.contents())) };
         let views = &*views;
+        if self.was_loaded {
+            return Ok((database, reopened(&stored, views)));
+        }
         let mut contents = stored.contents();
-        let clock = clock_of(&stored);
+        let clock = WallClock::of(&stored, wall_time());
         let (mut loaded, mut resources, mut not_used) = (0, 0, Vec::new());
         let (common, of_hub) = (Common::of(views, false), views.hub().map(|hub| Common::of(hub, true)));
         for view in &stored.views {
@@ -232,6 +238,7 @@ impl Work {
                 }
             }
         }
+        self.was_loaded = true;
         self.load.is_taken();
         self.counters.loaded(loaded, resources);
         let (path, took) = (self.path.display(), begun.elapsed());
@@ -372,12 +379,6 @@ impl Work {
 /// A view, its state in the file, and how many resources were restored, `None` if it is running already; or why it is not used.
 type Restored = Result<(ViewId, WrittenView, Option<usize>), (NotUsed, Option<ViewId>)>;
 
-fn clock_of(stored: &Stored) -> WallClock {
-    let latest = stored.views.iter().map(|view| view.record.written).max().unwrap_or_default();
-    let now = wall_time();
-    WallClock { now, is_plausible: now + CLOCK_ERROR >= latest }
-}
-
 /// Returns the milliseconds since 1970.
 fn wall_time() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -396,5 +397,3 @@ const AT_START: Duration = Duration::from_millis(300);
 /// A read or write that takes longer causes a warning.
 const SLOW: Duration = Duration::from_millis(SLOW_MILLIS);
 const SLOW_MILLIS: u64 = 5_000;
-/// The tolerance for corrections of the clock, in milliseconds.
-const CLOCK_ERROR: u64 = 60_000;

@@ -1,5 +1,7 @@
 //! A configuration file that changes several times, and a relay that shuts down meanwhile.
 
+use super::load_plane::{LoadClient, LoadPlane};
+use super::loads::{AGGREGATE, opening};
 use super::log_lines::Lines;
 use super::reload::{World, text};
 use super::*;
@@ -107,6 +109,28 @@ async fn a_relay_that_drains_ends_the_streams_of_all_its_configurations_and_take
     }
     let logged = ["configuration not read again", "invalid configuration"].map(|line| lines.with(line).len());
     assert_eq!(logged, [3, 0], "no file is called invalid that was not read");
+}
+
+/// A configuration whose clients report loads is not over before they have gone, and a relay that shuts down ends their streams too.
+#[tokio::test]
+async fn who_reports_loads_is_a_client_of_the_configuration_before() {
+    let (lines, _guard) = Lines::of_this_thread();
+    let mut plane = LoadPlane::start().await;
+    let address = plane.address;
+    let limited = |names| {
+        let rest = format!("{AGGREGATE}reload: {{spread: 1h}}\nlimits: {{names_per_type: {names}}}\n");
+        text(&[address], &rest).replace("grace: 0s", "grace: 1h")
+    };
+    let mut world = World::start("reports", &limited(70)).await;
+    let mut client = LoadClient::connect(world.relay.address).await;
+    client.report(&opening("web")).await;
+    let _stream = plane.stream().await;
+    world.change(&limited(71)).await;
+    tokio::time::sleep(Duration::from_secs(6)).await; // longer than the last reports of clients may take
+    assert!(lines.with("load reports lost").is_empty(), "it is not over");
+    drop(world.stop.take());
+    let end = client.ended().await;
+    assert_eq!((end.code(), end.message().contains("shutting down")), (Code::Unavailable, true), "{end:?}");
 }
 
 /// Settings that count at once also count for the next drain.

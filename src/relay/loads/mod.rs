@@ -92,6 +92,8 @@ pub(crate) struct Loads {
     kept: Arc<Kept>,
     pools: Arc<Pools>,
     streams: Arc<LoadStreams>,
+    /// Each stream that is served has one more of it.
+    served: Arc<()>,
 }
 
 /// About how many bytes all pools use together.
@@ -111,8 +113,8 @@ impl Kept {
 
 impl Loads {
     pub(crate) fn new(mode: LoadsMode, views: Arc<Views>, connector: Arc<dyn LoadConnector>) -> Self {
-        let (kept, pools, streams) = Default::default();
-        Self { mode, views, connector, clock: Clock::starting_now(), kept, pools, streams }
+        let (kept, pools, streams, served) = Default::default();
+        Self { mode, views, connector, clock: Clock::starting_now(), kept, pools, streams, served }
     }
 
     /// Takes over from the load reports of an earlier configuration: the streams that it passes on still count.
@@ -131,6 +133,7 @@ impl Loads {
 
     /// Serves a client's stream from its first message to its end. If the client leaves before, the future is dropped.
     pub(crate) async fn serve(&self, peer: &Arc<Peer>, quota: &Arc<ViewQuota>, link: LoadLink) -> LoadEnd {
+        let _served = self.served.clone();
         let Ok(first) = LoadStatsRequest::decode(link.first.clone()) else { return LoadEnd::Unreadable };
         // A server merges a node that is given in parts. The merged node is judged.
         let node = first.node.as_ref().and_then(|_| wire::merged(&link.first, NODE)).map(Bytes::from);
@@ -195,6 +198,11 @@ impl Loads {
             () = self.views.active_server_changed(key, server) => LoadEnd::Moved("another server takes the load reports now; reconnect"),
             refusal = open.has_made_room() => exhausted(refusal),
         }
+    }
+
+    /// Whether no stream of this configuration is served.
+    pub(crate) fn have_no_clients(&self) -> bool {
+        Arc::strong_count(&self.served) == 1
     }
 
     /// Returns about how many bytes of reports are stored for control planes, in all views together.

@@ -118,6 +118,7 @@ impl Pools {
         while !self.lock().is_empty() {
             self.ended.notified().await;
         }
+        self.ended.notify_one(); // another one may wait too, and each end wakes one
     }
 
     #[cfg(test)]

@@ -17,7 +17,7 @@ use weir_core::protocol::session::Client;
 use weir_core::protocol::view::{Class, ResourceTable};
 use weir_core::xds::{Clearance, KeyRule, Name, SharingKey, Type};
 
-use self::running::RunningViews;
+pub(super) use self::running::RunningViews;
 use super::quotas::ViewQuota;
 use super::saved::{ViewToSave, WaitingView, WaitingViews};
 use super::split::{Split, SplitWatch, ViewValues, view_values};
@@ -69,6 +69,16 @@ impl ViewMap {
         let entrance = view.enter();
         running.insert(key.clone(), view);
         Ok(entrance)
+    }
+
+    /// Finds room for the view of a key, unless it runs already.
+    pub(super) fn find_room(
+        &self,
+        key: &SharingKey,
+        find: impl FnOnce(&mut RunningViews) -> Result<(), AdmissionError>,
+    ) -> Result<(), AdmissionError> {
+        let mut running = self.lock();
+        if running.views.get(key).is_some_and(ViewHandle::is_running) { Ok(()) } else { find(&mut running) }
     }
 
     /// Adds a view that waits for its first client. If there is a view of its key, running or waiting, that one is newer and stays. Returns whether

@@ -20,15 +20,15 @@ use weir_core::protocol::session::{Authorities, Client, Identity, Session, Varia
 use weir_core::protocol::view::Snapshot;
 use weir_core::xds::{HeaderHashes, Peer, SharingKey, StatedVersionsStore, TypeTable};
 
+use self::map::ViewMap;
 pub(super) use self::map::ViewNews;
-use self::map::{Entrance, ViewHandle, ViewMap};
 pub(crate) use self::open::{ClientInfo, open_session};
 use self::quotas::IdentityQuotas;
 pub(crate) use self::quotas::ViewQuota;
 pub(super) use self::quotas::{MadeViews, ViewLimits};
 use self::saved::WaitingView;
 pub(crate) use self::saved::{SavedView, ViewToSave};
-use self::successor::{Handovers, InheritedView, ViewSeed};
+use self::successor::{Handovers, ViewSeed, left};
 use super::admission::{Admission, AdmissionError};
 use super::clients::Clients;
 use super::command::Command;
@@ -134,24 +134,6 @@ impl Views {
         }
     }
 
-    /// Looks up the view of a key, or starts it. The view is kept for as long as the result exists.
-    fn enter(&self, key: &SharingKey, first: &Request, visit: &ClientInfo) -> Result<Entrance, AdmissionError> {
-        let ClientInfo { quota, headers, .. } = visit;
-        self.map.enter(
-            key,
-            |made| self.keep_for_others(made, quota),
-            |running| running.find_room(&self.limits, key, quota, &self.shared.rule),
-            |waiting| ViewHandle::start(&self.shared, (key, headers), waiting, first, quota.clone()),
-        )
-    }
-
-    /// Refuses an unused view to a client with more than its part of them, if all are made and others have had no room for one.
-    fn keep_for_others(&self, made: usize, quota: &ViewQuota) -> Result<(), AdmissionError> {
-        let limit = self.limits.views;
-        let yields = made >= limit && quota.account().is_some_and(|account| account.yields_view(limit));
-        if yields { Err(AdmissionError::TooManyViews { limit, split: None }) } else { Ok(()) }
-    }
-
     /// Makes the session of a client that was identified by its first request.
     fn session(
         &self,
@@ -212,34 +194,6 @@ impl Views {
         }
     }
 
-    /// Lets the view of a key begin with the resources of its earlier view, when its first client comes.
-    async fn inherit(&self, key: &SharingKey) {
-        let Some(earlier) = self.before() else { return };
-        if self.map.has(key) || self.shared.rule != earlier.shared.rule || earlier.left(key).is_none() {
-            return;
-        }
-        let turn = self.handovers.turn(key);
-        let _turn = turn.lock().await;
-        if !self.map.has(key)
-            && let Some(inherited) = earlier.left(key)
-        {
-            let seed = ViewSeed::new(&self.shared, self.keep_inherited);
-            if let Ok(view) = crate::shared_runtime::spawn_blocking(move || seed.view(&inherited)).await {
-                self.map.put_waiting(key.clone(), view);
-            }
-        }
-        self.handovers.end(key);
-    }
-
-    /// Returns what the earlier views of a key leave. A view that its server refuses leaves nothing, and neither do views before it.
-    fn left(&self, key: &SharingKey) -> Option<InheritedView> {
-        let left = self.map.left(key, &self.shared);
-        if left.is_some() || self.map.is_refused(key) {
-            return left;
-        }
-        self.before().filter(|earlier| earlier.shared.rule == self.shared.rule)?.left(key)
-    }
-
     /// Releases earlier views that have no clients any more. Their successors take over what is left: keys whose clients have not come yet. This
     /// takes time in proportion to the resources, so it must not run on a thread that others wait for.
     pub(crate) fn let_go_of(&self, gone: &Self) {
@@ -250,13 +204,13 @@ impl Views {
         if !std::ptr::eq(&*earlier, gone) {
             return earlier.let_go_of(gone);
         }
-        let left = if self.shared.rule == earlier.shared.rule { earlier.map.keys() } else { BTreeSet::new() };
-        for key in left {
+        let keys = if self.shared.rule == earlier.shared.rule { earlier.map.keys() } else { BTreeSet::new() };
+        for key in keys {
             if !self.map.has(&key)
-                && let Some(inherited) = earlier.left(&key)
+                && let Some(left) = left(&earlier, &key)
             {
                 let seed = ViewSeed::new(&self.shared, self.keep_inherited);
-                self.map.put_waiting(key, seed.view(&inherited));
+                self.map.put_waiting(key, seed.view(&left));
             }
         }
         *self.earlier.lock().unwrap_or_else(PoisonError::into_inner) = earlier.before();

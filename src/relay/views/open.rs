@@ -4,16 +4,18 @@ use std::sync::Arc;
 
 use weir_core::proto::Request;
 use weir_core::protocol::session::{Client, Identity, Variant};
-use weir_core::xds::Peer;
+use weir_core::xds::{Peer, SharingKey};
 
-use super::map::Entrance;
+use super::map::{Entrance, RunningViews, ViewHandle};
+use super::saved::WaitingView;
+use super::successor::{inherited, leaves_any};
 use super::{ViewQuota, Views};
 use crate::relay::admission::AdmissionError;
 use crate::relay::clients::ClientFacts;
 use crate::relay::command::Command;
 use crate::relay::key_headers::KeyHeaders;
 use crate::relay::member::Member;
-use crate::relay::session_handle::{SessionCharge, SessionHandle, SessionPlace};
+use crate::relay::session_handle::{SessionCharge, SessionHandle, SessionPlace, ViewCommands};
 use crate::relay::shared::Shared;
 use crate::relay::tenants::TenantStream;
 use crate::shared_runtime;
@@ -59,9 +61,8 @@ async fn try_open_session(
     views.readiness().load().awaited().await;
     for _ in 0..JOINS {
         let identity = views.identify(&visit.peer, visit.headers.hashes(), first.node())?;
-        views.inherit(identity.key()).await;
         let tenant = views.shared().tenants.open_stream(identity.key())?;
-        let entrance = views.enter(identity.key(), first, visit)?;
+        let entrance = enter(views, identity.key(), first, visit).await?;
         if let Some(status) = entrance.published.refusal() {
             return Err(AdmissionError::RefusedByServer(status));
         }
@@ -70,6 +71,58 @@ async fn try_open_session(
         }
     }
     Err(AdmissionError::Stopping)
+}
+
+/// Looks up the view of a key, or starts it. The view is kept for as long as the result exists. A new one begins with the resources of its earlier
+/// view, as they are when its first client enters: nothing that is inherited waits for a client, as the earlier view may change.
+pub(super) async fn enter(
+    views: &Views,
+    key: &SharingKey,
+    first: &Request,
+    visit: &ClientInfo,
+) -> Result<Entrance, AdmissionError> {
+    if views.map.has(key) || !leaves_any(views, key) {
+        return enter_with(None, views, key, first, visit);
+    }
+    views.map.find_room(key, |running| find_room(views, running, key, visit))?; // nothing is copied for those who are refused
+    let turn = views.handovers.turn(key);
+    let _turn = turn.lock().await;
+    let inherited = if views.map.has(key) { None } else { inherited(views, key).await };
+    let entrance = enter_with(inherited, views, key, first, visit);
+    views.handovers.end(key);
+    entrance
+}
+
+pub(super) fn enter_with(
+    inherited: Option<WaitingView>,
+    views: &Views,
+    key: &SharingKey,
+    first: &Request,
+    visit: &ClientInfo,
+) -> Result<Entrance, AdmissionError> {
+    let ClientInfo { quota, headers, .. } = visit;
+    views.map.enter(
+        key,
+        |made| keep_for_others(views, made, quota),
+        |running| find_room(views, running, key, visit),
+        |waiting| ViewHandle::start(&views.shared, (key, headers), waiting.or(inherited), first, quota.clone()),
+    )
+}
+
+fn find_room(
+    views: &Views,
+    running: &mut RunningViews,
+    key: &SharingKey,
+    visit: &ClientInfo,
+) -> Result<(), AdmissionError> {
+    running.find_room(&views.limits, key, &visit.quota, &views.shared.rule)
+}
+
+/// Refuses an unused view to a client with more than its part of them, if all are made and others have had no room for one.
+fn keep_for_others(views: &Views, made: usize, quota: &ViewQuota) -> Result<(), AdmissionError> {
+    let limit = views.limits.views;
+    let yields = made >= limit && quota.account().is_some_and(|account| account.yields_view(limit));
+    if yields { Err(AdmissionError::TooManyViews { limit, split: None }) } else { Ok(()) }
 }
 
 /// Returns none if the view task has ended.
@@ -102,7 +155,7 @@ pub(super) async fn join(
     };
     let place = SessionPlace {
         published,
-        commands: commands.clone(),
+        commands: ViewCommands::new(commands.clone()),
         nacks,
         clients,
         clock: shared.clock,

@@ -15,9 +15,11 @@ use weir_core::protocol::upstream::Recovery;
 use weir_core::protocol::view::{BrakeState, Class, Origin, SavedResource, SavedSet, Snapshot};
 use weir_core::xds::{Name, SharingKey, Type};
 
+use super::Views;
 use super::saved::{WaitingView, authorities_of, noted_brakes};
 use crate::relay::published::{FromDisk, NotedBrakes, Published};
 use crate::relay::shared::Shared;
+use crate::shared_runtime;
 
 /// What an earlier view leaves to the one that follows it.
 pub(super) struct InheritedView {
@@ -52,6 +54,32 @@ impl InheritedView {
             servers: shared.servers().collect(),
         }
     }
+}
+
+/// Whether the earlier views of a key leave anything.
+pub(super) fn leaves_any(views: &Views, key: &SharingKey) -> bool {
+    earlier_of_rule(views).is_some_and(|earlier| left(&earlier, key).is_some())
+}
+
+/// Returns a view with what the earlier views of a key leave, if that is anything.
+pub(super) async fn inherited(views: &Views, key: &SharingKey) -> Option<WaitingView> {
+    let left = left(&*earlier_of_rule(views)?, key)?;
+    let seed = ViewSeed::new(&views.shared, views.keep_inherited);
+    shared_runtime::spawn_blocking(move || seed.view(&left)).await.ok()
+}
+
+/// Returns what views leave of a key, or views before them. A view that its server refuses leaves nothing, and neither do views before it.
+pub(super) fn left(views: &Views, key: &SharingKey) -> Option<InheritedView> {
+    let of_these = views.map.left(key, &views.shared);
+    if of_these.is_some() || views.map.is_refused(key) {
+        return of_these;
+    }
+    left(&*earlier_of_rule(views)?, key)
+}
+
+/// Returns the views of the earlier configuration, if the same fields make their keys.
+fn earlier_of_rule(views: &Views) -> Option<Arc<Views>> {
+    views.before().filter(|earlier| earlier.shared.rule == views.shared.rule)
 }
 
 /// What a configuration needs to make a view from what an earlier one leaves.

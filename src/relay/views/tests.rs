@@ -23,6 +23,7 @@ use weir_core::protocol::upstream::ServerQuirks;
 use weir_core::protocol::view::Class;
 use weir_core::xds::{Access, KeyRule, Name};
 
+use super::map::Entrance;
 use super::split::Split;
 use super::*;
 use crate::memory::{Budget, GroupMembership, Memory};
@@ -97,6 +98,10 @@ fn key(views: &Views) -> SharingKey {
 }
 
 impl Views {
+    fn enter_new(&self, key: &SharingKey, first: &Request, by: &ClientInfo) -> Result<Entrance, AdmissionError> {
+        open::enter_with(None, self, key, first, by)
+    }
+
     /// The number of sessions of each view.
     async fn sessions(&self) -> Vec<usize> {
         questions::report(self).await.iter().map(|view| view.clients).collect()
@@ -124,7 +129,7 @@ impl Views {
 
     /// Enters the view of a key, whose active server is from here on this one.
     pub(in crate::relay) fn enter_at(&self, key: &SharingKey, server: usize) -> impl Sized + use<> {
-        let entrance = self.enter(key, &first_request(), &visit()).unwrap();
+        let entrance = self.enter_new(key, &first_request(), &visit()).unwrap();
         self.map.set_active(key, server);
         self.shared.active_server_changes.send_replace(());
         entrance
@@ -135,7 +140,7 @@ impl Views {
 async fn key_19_a_view_that_a_client_has_looked_up_is_not_retired_before_the_client_has_joined_it() {
     let (views, first) = (views(), first_request());
     let identity = views.identify(&visit().peer, &Default::default(), first.node()).unwrap();
-    let entrance = views.enter(identity.key(), &first, &visit()).unwrap();
+    let entrance = views.enter_new(identity.key(), &first, &visit()).unwrap();
     views.has_become_idle().await;
     views.retire(Duration::ZERO);
     let handle = open::join(&views, entrance, None, identity, &first, &visit()).await.unwrap();
@@ -154,7 +159,7 @@ async fn key_19_a_view_that_a_client_has_looked_up_is_not_retired_before_the_cli
 async fn key_19_a_view_makes_room_when_its_first_client_goes_before_it_has_joined() {
     let (views, first) = (views(), first_request());
     let identity = views.identify(&visit().peer, &Default::default(), first.node()).unwrap();
-    let entrance = views.enter(identity.key(), &first, &visit()).unwrap();
+    let entrance = views.enter_new(identity.key(), &first, &visit()).unwrap();
     views.has_become_idle().await;
     drop(entrance);
     views.retire(Duration::ZERO);
@@ -170,7 +175,7 @@ fn request_of(cluster: &str, features: &[&str]) -> Request {
 impl Views {
     fn try_enter(&self, cluster: &str, features: &[&str], by: &ClientInfo) -> Result<Entrance, AdmissionError> {
         let first = request_of(cluster, features);
-        self.enter(self.identify(&by.peer, &Default::default(), first.node()).unwrap().key(), &first, by)
+        self.enter_new(self.identify(&by.peer, &Default::default(), first.node()).unwrap().key(), &first, by)
     }
 }
 

@@ -66,6 +66,7 @@ impl Process {
             counters: Arc::default(),
             load: Arc::default(),
             open: None,
+            was_loaded: false,
             unused: HashSet::new(),
             begun_without: HashSet::new(),
             given_up: Arc::default(),
@@ -225,4 +226,23 @@ fn a_file_that_could_not_be_written_is_opened_again_and_has_what_has_come_since(
         assert_eq!(process.file(), of(&[("batch", &["ccc"]), ("web", &["a", "bb"])]));
     }
     assert_eq!(process.work.counters.commits(), 2);
+}
+
+/// While the file could not be written, one view has changed and another has ended. That no server has spoken since says nothing about which is newer.
+#[test]
+fn i3_a_file_that_is_opened_again_gets_what_has_changed_and_brings_nothing_back() {
+    let folder = Folder::new("newer");
+    write_file(&folder);
+    let mut process = Process::start(folder.options());
+    give(&process.views(), "ended", &["ccc"]);
+    process.write();
+    assert_eq!(process.file(), of(&[("ended", &["ccc"]), ("web", &["a", "bb"])]));
+    process.work.open = None;
+    let later = views_to_all(&[SERVER]);
+    give(&later, "web", &["a", "ccc"]);
+    process.newest.replace(Arc::new(later));
+    process.work.open();
+    assert_eq!(process.views().to_save().len(), 1, "a view that has ended waits for no client");
+    process.write();
+    assert_eq!(process.file(), of(&[("web", &["a", "ccc"])]));
 }

@@ -34,6 +34,17 @@ fn waiting(views: &Views) -> Vec<String> {
     views.map.waiting().look(&key(views), names).unwrap_or_default()
 }
 
+/// The names of a view that begins with what the earlier views leave.
+async fn inherited(views: &Views) -> Vec<String> {
+    let kind = views.shared.table.clusters();
+    let view = successor::inherited(views, &key(views)).await;
+    let names = view.and_then(|waiting| {
+        let table = waiting.view.snapshot().resources(&kind, Class::Named)?;
+        Some(table.present_names().map(Name::to_string).collect())
+    });
+    names.unwrap_or_default()
+}
+
 /// Views of a configuration, with something in one of them, and those of the next.
 fn generations(next: impl Fn(ViewsOptions) -> ViewsOptions) -> (Arc<Views>, Views) {
     let first = Arc::new(views_to(SERVER));
@@ -49,8 +60,7 @@ async fn i9_a_view_is_handed_over_only_if_the_same_fields_make_its_key() {
         let rule = fields.map_or_else(KeyRule::default, KeyRule::of);
         let next = |options| ViewsOptions { rule: rule.clone(), ..options };
         let (_first, later) = generations(next);
-        later.inherit(&key(&later)).await;
-        assert_eq!(waiting(&later), expected, "its first client comes");
+        assert_eq!(inherited(&later).await, expected, "its first client comes");
 
         let (first, later) = generations(next);
         later.let_go_of(&first);
@@ -61,8 +71,7 @@ async fn i9_a_view_is_handed_over_only_if_the_same_fields_make_its_key() {
         let (_first, middle) = generations(next);
         let middle = Arc::new(middle);
         let last = Views::new(ViewsOptions { rule: rule.clone(), ..options() }, Vec::new()).after(&middle, HOUR);
-        last.inherit(&key(&last)).await;
-        assert_eq!(waiting(&last), expected, "over two");
+        assert_eq!(inherited(&last).await, expected, "over two");
     }
 }
 
@@ -73,14 +82,13 @@ async fn a_view_that_is_refused_leaves_nothing_and_neither_do_those_before_it() 
         let middle = Arc::new(middle);
         let last = views_to(SERVER).after(&middle, HOUR);
         // A view that has begun empty, although there is one of an earlier configuration.
-        let _entrance = middle.enter(&key(&middle), &first_request(), &visit()).unwrap();
+        let _entrance = middle.enter_new(&key(&middle), &first_request(), &visit()).unwrap();
         let status = ServerStatus { code: 7, message: "revoked".into() };
         let published = middle.map.published(&key(&middle)).unwrap();
         published.note_refusal(is_refused.then(|| Arc::new(status)));
         let saved: Vec<_> = middle.to_save().iter().map(|view| view.is_refused).collect();
         assert_eq!(saved, [is_refused], "whoever saves views removes it");
-        last.inherit(&key(&last)).await;
-        assert_eq!(last.map.has(&key(&last)), !is_refused);
+        assert_eq!(successor::inherited(&last, &key(&last)).await.is_some(), !is_refused);
         assert_eq!(waiting(&first), ["a"]);
     }
 }
@@ -114,7 +122,7 @@ async fn what_comes_from_disk_does_not_replace_what_is_here() {
     assert!(views.restore(saved(&views, "b"), HOUR).is_none());
     assert_eq!(waiting(&views), ["a"]);
     let first = first_request();
-    let _entrance = views.enter(&key(&views), &first, &visit()).unwrap();
+    let _entrance = views.enter_new(&key(&views), &first, &visit()).unwrap();
     assert!(views.restore(saved(&views, "b"), HOUR).is_none(), "it runs");
     assert_eq!((views.to_save().len(), views.map.waiting().keys().len()), (1, 0));
 }
@@ -130,7 +138,7 @@ async fn a_view_whose_clients_do_not_come_is_dropped_after_its_time_and_is_from_
     assert_eq!((waiting(&views).len(), views.loaded_from_disk()), (0, 0));
     // One that runs is from disk for as long as no server has confirmed it.
     views.restore(saved(&views, "a"), HOUR).unwrap();
-    let _entrance = views.enter(&key(&views), &first_request(), &visit()).unwrap();
+    let _entrance = views.enter_new(&key(&views), &first_request(), &visit()).unwrap();
     views.map.waiting().retire(Duration::ZERO);
     assert_eq!(views.loaded_from_disk(), 1);
 }
@@ -167,7 +175,7 @@ async fn nacks_of_the_clients_of_an_earlier_configuration_and_of_what_views_shar
     let later = views_to(SERVER).with_hub(hub.clone()).after(&first, HOUR);
     let version = SetVersion::of("a", ContentHash::of_body("t", b"b"));
     for (views, count) in [(&*first, 1), (&later, 2), (&hub, 4)] {
-        let entrance = views.enter(&key(views), &first_request(), &visit()).unwrap();
+        let entrance = views.enter_new(&key(views), &first_request(), &visit()).unwrap();
         for kind in [CLUSTER, "made.Up"] {
             let kind = views.shared.table.resolve(kind);
             let change = NackChange { kind, ended: None, began: Some(Nacked { version, reason: "no".into() }) };
@@ -179,19 +187,43 @@ async fn nacks_of_the_clients_of_an_earlier_configuration_and_of_what_views_shar
     assert_eq!(nacking["envoy.config.listener.v3.Listener"], 0, "the series of a type is there without NACKs");
 }
 
+/// The names that a client finds in its view when it enters.
+async fn found(views: &Views) -> Vec<String> {
+    let entrance = open::enter(views, &key(views), &first_request(), &visit()).await.unwrap();
+    let snapshot = entrance.published.newest();
+    let table = snapshot.resources(&views.shared.table.clusters(), Class::Named);
+    table.map(|table| table.present_names().map(Name::to_string).collect()).unwrap_or_default()
+}
+
 #[tokio::test]
 async fn a_handover_leaves_nothing_behind_though_the_view_has_ended_before_its_turn() {
+    for ends in [true, false] {
+        let (first, later) = generations(|options| options);
+        let key = key(&later);
+        let turn = later.handovers.turn(&key);
+        let before = turn.lock().await;
+        let mut enters = std::pin::pin!(found(&later));
+        assert!(futures_util::FutureExt::now_or_never(enters.as_mut()).is_none(), "it is not its turn");
+        if ends {
+            first.map.waiting().retire(Duration::ZERO);
+        }
+        drop(before);
+        let names: &[&str] = if ends { &[] } else { &["a"] };
+        assert_eq!(enters.await, names);
+        assert_eq!((waiting(&later).len(), later.handovers.len()), (0, 0));
+    }
+}
+
+/// I3: what a client would have been given that was refused is older than what the next one is given.
+#[tokio::test]
+async fn a_client_that_is_refused_leaves_no_copy_of_the_earlier_view_for_those_who_come_later() {
     let (first, later) = generations(|options| options);
-    let key = key(&later);
-    let turn = later.handovers.turn(&key);
-    let before = turn.lock().await;
-    let mut inherits = std::pin::pin!(later.inherit(&key));
-    assert!(futures_util::FutureExt::now_or_never(inherits.as_mut()).is_none(), "it is not its turn");
-    first.map.waiting().retire(Duration::ZERO);
-    drop(before);
-    inherits.await;
+    let later = Views { limits: ViewLimits { views: 0, ..later.limits }, ..later };
+    let refused = open::enter(&later, &key(&later), &first_request(), &visit()).await.err();
+    assert_eq!(refused, Some(AdmissionError::TooManyViews { limit: 0, split: None }));
     assert_eq!((waiting(&later).len(), later.handovers.len()), (0, 0));
+    first.map.waiting().retire(Duration::ZERO);
     first.restore(saved(&first, "b"), HOUR).unwrap();
-    later.inherit(&key).await;
-    assert_eq!((waiting(&later), later.handovers.len()), (vec!["b".into()], 0));
+    let later = Views { limits: first.limits, ..later };
+    assert_eq!(found(&later).await, ["b"]);
 }

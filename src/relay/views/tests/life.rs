@@ -120,6 +120,25 @@ async fn what_a_view_has_counted_stays_when_it_goes() {
     }
 }
 
+/// A body whose client does not read its reply keeps the handle.
+#[tokio::test]
+async fn a_removed_view_ends_with_its_snapshot_though_the_handle_of_a_session_that_has_left_stays() {
+    let (views, _server) = views_at_server(options());
+    let client = open_session(&views, &first_request(), visit()).await.unwrap();
+    client.leave().await;
+    views.has_become_idle().await;
+    let view = Arc::downgrade(&views.map.published(&key(&views)).unwrap());
+    let snapshot = Arc::downgrade(&client.newest());
+    views.retire(Duration::ZERO);
+    let ended = async {
+        while view.strong_count() > 1 {
+            tokio::task::yield_now().await; // the handle has one of them
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), ended).await.expect("the task of the view goes on");
+    assert!(snapshot.upgrade().is_none(), "the handle keeps it");
+}
+
 #[tokio::test]
 async fn a_view_whose_task_has_panicked_makes_room_and_counts_for_its_maker_no_more() {
     let (views, _server) = views_at_server(ViewsOptions { panics_at: Some("panic".into()), ..options() });

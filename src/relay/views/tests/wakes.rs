@@ -75,7 +75,7 @@ pub(super) async fn settle(views: &Views) {
 async fn i4_a_session_gets_its_changes_before_a_snapshot_is_published_and_is_woken_after_it() {
     let (views, first) = (views(), first_request());
     let identity = views.identify(&visit().peer, &Default::default(), first.node()).unwrap();
-    let entrance = views.enter(identity.key(), &first, &visit()).unwrap();
+    let entrance = views.enter_new(identity.key(), &first, &visit()).unwrap();
     let watcher = Watcher { published: entrance.published.clone(), heard: Arc::default() };
     entrance.commands.send(Command::Join(Box::new(watcher.clone()))).await.unwrap();
     // To follow a collection changes the view. No server has this one.
@@ -91,7 +91,7 @@ async fn i4_a_session_gets_its_changes_before_a_snapshot_is_published_and_is_wok
 async fn a_session_is_woken_once_for_all_parts_of_its_interest_that_are_counted_together() {
     let (views, first) = (views_to("http://server"), first_request());
     let identity = views.identify(&visit().peer, &Default::default(), first.node()).unwrap();
-    let entrance = views.enter(identity.key(), &first, &visit()).unwrap();
+    let entrance = views.enter_new(identity.key(), &first, &visit()).unwrap();
     let watcher = Watcher { published: entrance.published.clone(), heard: Arc::default() };
     entrance.commands.send(Command::Join(Box::new(watcher.clone()))).await.unwrap();
     settle(&views).await;
@@ -110,7 +110,7 @@ async fn a_session_is_woken_once_for_all_parts_of_its_interest_that_are_counted_
 async fn other_tasks_run_again_and_again_while_a_view_counts_the_many_names_that_a_client_wants() {
     let (views, first) = (views_to("http://server"), first_request());
     let identity = views.identify(&visit().peer, &Default::default(), first.node()).unwrap();
-    let entrance = views.enter(identity.key(), &first, &visit()).unwrap();
+    let entrance = views.enter_new(identity.key(), &first, &visit()).unwrap();
     let watcher = Watcher { published: entrance.published.clone(), heard: Arc::default() };
     entrance.commands.send(Command::Join(Box::new(watcher.clone()))).await.unwrap();
     settle(&views).await;
