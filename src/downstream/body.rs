@@ -1,4 +1,5 @@
 //! The replies of one session as a response body. One piece, or a few shared ones, are in flight; the next is made when HTTP/2 has written one.
+//! While clusters of the client wait for their endpoints, the next reply is made when HTTP/2 has written all of the last one.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -20,7 +21,7 @@ use super::to_come::{Come, Count, ToCome};
 use super::turns::{LARGE, Turn, Turns};
 use super::unfinished_replies::{NextPiece, Unfinished, UnfinishedReplies};
 use crate::compression::Compression;
-use crate::relay::{Blocker, Unmade, reply_is_late, reply_waits, tap_end, tap_reply};
+use crate::relay::{Blocker, Unmade, replies_go_one_by_one, reply_is_late, reply_waits, tap_end, tap_reply};
 
 pub(super) struct SessionBody {
     slot: Arc<Slot>,
@@ -179,7 +180,8 @@ impl SessionBody {
         if is_last {
             self.rest = None; // the turn lasts until the next reply, or a lease would end in between
         }
-        self.gate_width = if is_shared { SHARED_PIECES_OUT } else { 1 };
+        let one_by_one = is_last && self.slot.handle().is_some_and(|handle| replies_go_one_by_one(handle));
+        self.gate_width = if is_shared && !one_by_one { SHARED_PIECES_OUT } else { 1 };
         self.turn.iter().for_each(Turn::note_progress);
         Piece::through(&self.gate, head, bytes, end)
     }

@@ -93,6 +93,7 @@ pub(super) fn read(mut frames: Frames, slot: Arc<Slot>, mut call: Call) -> impl 
             report_end(slot, handle);
             handle.leave().await;
         }
+        drop(call); // it keeps its views, which may be those of an earlier configuration
         // Data still on its way is read and dropped, because data for a reset stream would count against the connection.
         let _ = Box::pin(tokio::time::timeout(LINGER, frames.drain())).await;
     }

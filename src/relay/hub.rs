@@ -284,6 +284,7 @@ mod tests {
             lag: ReplyLag::default(),
             begins_wait: None,
             progress: None,
+            awaits_endpoints: false,
         };
         let response = response(reply);
         assert_eq!((response.type_url.as_str(), response.nonce.as_str()), (CDS, "9"));

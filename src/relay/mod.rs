@@ -86,10 +86,12 @@ pub(crate) use report::{
     ViewSnapshot, WaitKey, WaitReport,
 };
 pub use response_reader::{ResponseReader, Turn};
+#[cfg(test)]
+pub(crate) use session_handle::send_one_by_one;
 pub(crate) use session_handle::{
     Applied, Blocker, SessionGuard, SessionHandle, SessionThread, Unmade, fetch_reply, glance_at_reply, is_tapped,
-    reply_is_late, reply_waits, session_changed, step_apart, tap_end, tap_reply, tap_request, tap_unchanged,
-    unread_names, until_session_is_free,
+    replies_go_one_by_one, reply_is_late, reply_waits, session_changed, step_apart, tap_end, tap_reply, tap_request,
+    tap_unchanged, unread_names, until_session_is_free,
 };
 pub(crate) use shared::ViewsOptions;
 pub(crate) use shown_values::{InUse, ShownValues};

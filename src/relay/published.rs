@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use weir_core::protocol::moment::Moment;
 use weir_core::protocol::sources::ServerHistory;
 use weir_core::protocol::upstream::ServerStatus;
 use weir_core::protocol::view::{BrakeState, LeaseAccess, Leases, Snapshot, ViewOptions};
@@ -146,6 +147,12 @@ impl Published {
         drop(before); // without the lock: an old snapshot may free much memory
     }
 
+    /// Keeps no snapshot any more: the view has ended, and the handle of a session that has left may stay for long.
+    pub(super) fn clear(&self, now: Moment) {
+        self.replace(&Arc::default());
+        let _unused = self.leases.lock().unwrap_or_else(PoisonError::into_inner).sweep(now); // dropped without the lock
+    }
+
     pub(super) fn newest(&self) -> Arc<Snapshot> {
         self.newest.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -170,6 +177,18 @@ mod tests {
         let removal = HeldRemoval { name: name.into(), age, generation, emptied: false, server: 0, rank: 0 };
         let set = SetState { type_name: "own.Type".into(), removals: vec![removal], ..SetState::default() };
         Some(BrakeState { sets: vec![set] })
+    }
+
+    #[test]
+    fn a_view_that_has_ended_keeps_no_snapshot_nor_one_that_was_leased() {
+        let (published, now) = (Published::new(Arc::default(), 1), Moment::START);
+        let snapshot = Arc::<Snapshot>::default();
+        published.replace(&snapshot);
+        let mut access = &published;
+        drop(access.access(|leases| leases.take(&snapshot, snapshot.revision, now)));
+        assert_eq!(Arc::strong_count(&snapshot), 3);
+        published.clear(now);
+        assert_eq!(Arc::strong_count(&snapshot), 1);
     }
 
     #[test]

@@ -26,7 +26,7 @@ pub(super) enum Notice {
     ClaimsRefused(VecDeque<Claim>),
     /// The view has room for claims again.
     ClaimRoom,
-    /// The last reply is sent this long after it was made.
+    /// The last reply has waited this long, since it was made or since such a wait was last reported.
     ReplyLate(Duration),
     StatedVersionsRefused,
     /// The server ends streams that request this type.

@@ -12,12 +12,18 @@ use prost::Message;
 use tokio::sync::mpsc;
 use tokio_stream::StreamExt;
 use tokio_stream::wrappers::UnboundedReceiverStream;
-use weir_core::proto::discovery::{DeltaDiscoveryRequest, DeltaDiscoveryResponse};
+use tonic::transport::Endpoint;
+use weir_core::proto::Response;
+use weir_core::proto::discovery::{DeltaDiscoveryRequest, DeltaDiscoveryResponse, Resource};
+use weir_core::protocol::options::ProtocolOptions;
 use weir_core::protocol::session::Variant;
+use weir_testkit::resources::wrapped;
 
 use crate::client::{Client, PATIENCE, node};
-use crate::plane::Plane;
-use crate::{BOTH, CDS, EDS, Relay, TWO, get, relay, say};
+use crate::evidence::servers;
+use crate::plane::{Plane, Stream};
+use crate::void::listener;
+use crate::{BOTH, CDS, EDS, LDS, Relay, TWO, cluster, get, relay, relay_with_options, say, say_named};
 
 const PATH: &str = "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources";
 
@@ -31,10 +37,16 @@ pub(super) struct Connection {
 
 impl Connection {
     pub async fn open(relay: &Relay) -> Self {
+        Self::with_window(relay, None).await
+    }
+
+    /// Opens one whose streams are sent so many bytes at most that are not read. `None`: as many as by default.
+    pub async fn with_window(relay: &Relay, window: Option<u32>) -> Self {
         let socket = tokio::net::TcpStream::connect(relay.address).await.unwrap();
         let mut builder = http2::Builder::new(TokioExecutor::new());
         // Opens many streams before the server's settings have arrived.
         builder.initial_max_send_streams(2_000).max_concurrent_reset_streams(4_000);
+        builder.initial_stream_window_size(window);
         let (sender, connection) = builder.handshake(TokioIo::new(socket)).await.unwrap();
         Self { sender, driver: tokio::spawn(connection) }
     }
@@ -59,7 +71,12 @@ fn framed(request: &DeltaDiscoveryRequest) -> Bytes {
 }
 
 pub(super) fn everything() -> Bytes {
-    framed(&DeltaDiscoveryRequest { node: node("web"), type_url: CDS.into(), ..Default::default() })
+    everything_of("web")
+}
+
+/// Returns the first request of a client with this node cluster.
+pub(super) fn everything_of(cluster: &str) -> Bytes {
+    framed(&DeltaDiscoveryRequest { node: node(cluster), type_url: CDS.into(), ..Default::default() })
 }
 
 /// Waits until the `/clients` page satisfies a condition.
@@ -155,6 +172,64 @@ async fn sotw_57_a_reader_that_stalls_through_a_thousand_updates_delays_nobody_a
         }
     }
     assert!(sent.len() <= 3, "told of {} of a thousand states that it did not read", sent.len());
+}
+
+fn say_one(stream: &Stream, url: &str, nonce: &str, resource: Resource) {
+    let (type_url, nonce, resources) = (url.into(), nonce.into(), vec![resource]);
+    stream.respond(&Response::Delta(DeltaDiscoveryResponse { type_url, nonce, resources, ..Default::default() }));
+}
+
+/// The reply with the cluster is made when the cluster changes. Its window has no room for all of it until the client reads, which takes longer than
+/// the hold.
+#[tokio::test]
+async fn i7_a_route_waits_for_the_endpoints_of_a_cluster_that_its_client_reads_late() {
+    const WINDOW: u32 = 16 << 10;
+    const HOLD: Duration = Duration::from_secs(1);
+    let mut plane = Plane::start(&[Variant::Delta]).await;
+    let hold = |options: &mut ProtocolOptions| options.session.routing_hold = HOLD;
+    let relay = relay_with_options(&servers(&[plane.address], ", variant: delta"), "", hold).await;
+    let endpoint = Endpoint::from_shared(format!("http://{}", relay.address)).unwrap();
+    let channel = endpoint.initial_stream_window_size(WINDOW).connect().await.unwrap();
+    let mut client = Client::call_for_clusters(channel, &[], "web").await.unwrap();
+    let mut stream = plane.stream().await;
+    say(&stream, "1", &[], &TWO, &[]);
+    let sent = client.sent().await;
+    client.ack(CDS, &[], &sent);
+    client.ask(LDS, &[], None);
+    while stream.request().await.type_url() != LDS {}
+    say_one(&stream, LDS, "2", listener("l", "a", "1"));
+    let sent = client.sent().await;
+    assert_eq!(sent.set, ["l"]);
+    client.ack(LDS, &[], &sent);
+    client.ask(EDS, &["a"], None);
+    say_named(&mut stream, EDS, "a").await;
+    let sent = client.sent().await;
+    assert_eq!(sent.set, ["a"]);
+    client.ack(EDS, &[], &sent);
+    let mut beside = Client::connect(relay.address, Variant::Delta).await;
+    beside.ask(LDS, &[], Some("web"));
+    assert_eq!(beside.sent().await.set, ["l"]);
+
+    let mut new = cluster("new", &"x".repeat(2 * WINDOW as usize));
+    new.value = [&new.value[..], &[0x1a, 4, 0x0a, 2, 0x1a, 0]].concat().into(); // its endpoints come by EDS
+    say_one(&stream, CDS, "3", wrapped("new", "1", new));
+    say_one(&stream, LDS, "4", listener("l", "new", "2"));
+    say_named(&mut stream, EDS, "new").await; // the relay requests them before its client does
+    assert_eq!(beside.sent().await.set, ["l"], "a client without clusters waits for nothing");
+    clients(&relay, "the cluster is unread for longer than the hold", |report| {
+        report[0]["unread_seconds"].as_f64().is_some_and(|unread| unread > HOLD.as_secs_f64())
+    })
+    .await;
+
+    let reads = tokio::time::Instant::now();
+    assert_eq!(client.sent().await.set, ["new"]);
+    client.ask(EDS, &["new"], None);
+    let next = client.sent().await;
+    // If the machine is busy for all of the hold, which begins no earlier than the client reads, the listener may come first.
+    assert!(next.set == ["new"] || reads.elapsed() >= HOLD, "{next:?} after {:?}", reads.elapsed());
+    if next.set == ["new"] {
+        assert_eq!(client.sent().await.set, ["l"]);
+    }
 }
 
 fn unframed(buffer: &mut BytesMut) -> Option<Bytes> {

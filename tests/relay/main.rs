@@ -106,6 +106,7 @@ mod type_urls;
 mod types;
 mod unix;
 mod unnamed;
+mod unread;
 mod upgrade;
 mod upstream_connections;
 mod upstream_lost;

@@ -7,7 +7,7 @@ use weir_core::proto::discovery::DeltaDiscoveryRequest;
 use weir_core::protocol::session::{Client, CloseReason, Session, Step, Variant};
 use weir_core::protocol::view::{Class, Completeness, Evidence, Selector, SessionId, Update};
 
-use super::support::{Bench, LDS};
+use super::support::{Bench, LDS, text_of};
 use weir_core::protocol::options::ProtocolOptions;
 use weir_core::xds::{Access, AccessRule, NamePattern};
 
@@ -371,6 +371,107 @@ fn members_that_come_and_go_for_ever_are_not_remembered() {
     let footprint = bench.sessions[&id].footprint();
     assert_eq!((footprint.names, footprint.pending), (3, 0));
     assert_eq!(bench.view.tables().known_names(&bench.kind(LDS)), 2, "no tombstones of names that nobody asked for");
+}
+
+#[test]
+fn members_that_come_and_go_while_their_client_reads_nothing_are_not_remembered_either() {
+    let mut bench = Bench::new();
+    let id = with_members(&mut bench);
+    for number in 0..1_000 {
+        let [first, second] = ["x", "y"].map(|letter| A.replace("/a?", &format!("/{letter}{number}?")));
+        member(&mut bench, &first, "1");
+        member(&mut bench, &second, "1");
+        gone(&mut bench, &first);
+        let footprint = bench.sessions[&id].footprint();
+        assert!(footprint.names <= 4 && footprint.pending <= 1, "{footprint:?}");
+        gone(&mut bench, &second);
+    }
+    let footprint = bench.sessions[&id].footprint();
+    assert_eq!((footprint.names, footprint.pending), (3, 0));
+    assert_eq!(bench.said(id), [""; 0]);
+    member(&mut bench, A, "2");
+    assert_eq!(bench.said(id), [format!("L {A}")]);
+}
+
+#[test]
+fn a_client_that_reads_nothing_is_not_ended_by_a_limit_that_its_collection_never_reached() {
+    let mut bench = Bench::with(ProtocolOptions::default().with(|options| options.session.names = 3));
+    let id = client(&mut bench);
+    bench.delta(id, LDS, &[GLOB], &[]);
+    for number in 0..10 {
+        let name = A.replace("/a?", &format!("/{number}?"));
+        member(&mut bench, &name, "1");
+        gone(&mut bench, &name);
+    }
+    assert!(matches!(bench.step(id), Step::Idle(_)));
+}
+
+#[test]
+fn nothing_more_is_kept_for_a_client_whose_stream_is_to_end() {
+    let mut bench = Bench::with(ProtocolOptions::default().with(|options| options.session.names = 3));
+    let id = client(&mut bench);
+    bench.delta(id, LDS, &[GLOB], &[]);
+    let come = |bench: &mut Bench, number: usize| member(bench, &A.replace("/a?", &format!("/{number}?")), "1");
+    (0..4).for_each(|number| come(&mut bench, number));
+    let footprint = bench.sessions[&id].footprint();
+    (4..100).for_each(|number| come(&mut bench, number));
+    assert_eq!(bench.sessions[&id].footprint(), footprint);
+    assert!(matches!(bench.step(id), Step::End(CloseReason::BadRequest(_))));
+}
+
+#[test]
+fn names_that_other_clients_request_and_that_do_not_exist_are_no_members() {
+    let mut bench = Bench::new();
+    let id = with_members(&mut bench);
+    let other = client(&mut bench);
+    for number in 0..10 {
+        let name = A.replace("/a?", &format!("/{number}?"));
+        bench.delta(other, LDS, &[name.as_str()], &[]);
+        gone(&mut bench, &name);
+    }
+    assert_eq!(bench.sessions[&id].footprint().names, 3);
+}
+
+#[test]
+fn what_a_client_requested_by_itself_or_holds_is_not_forgotten_when_it_goes_unread() {
+    let mut bench = Bench::new();
+    let id = client(&mut bench);
+    come_with(&mut bench, id, &[GLOB, A], &[(B, "v".into())]);
+    for name in [A, B] {
+        member(&mut bench, name, "1");
+        gone(&mut bench, name);
+    }
+    fill(&mut bench, Completeness::Complete);
+    let said = bench.said(id).concat();
+    assert!(said.contains(A) && said.contains(B), "both are removed: {said}");
+}
+
+/// What the client is sent from the same snapshot may refer to it.
+#[test]
+fn a_member_that_waits_in_a_burst_is_sent_although_it_goes_meanwhile() {
+    let mut bench = Bench::with(ProtocolOptions::default().with(|options| options.session.reply_bytes = 1));
+    let id = client(&mut bench);
+    bench.delta(id, LDS, &[GLOB], &[]);
+    member(&mut bench, A, "1");
+    member(&mut bench, B, "1");
+    assert_eq!(bench.poll(id).map(|reply| text_of(&reply)), Some(format!("L {A}")));
+    gone(&mut bench, B);
+    assert_eq!(bench.said(id), [format!("L {B}"), format!("L  -{B}")]);
+}
+
+/// A session may read of a change before it can read the snapshot that has it.
+#[test]
+fn a_client_is_sent_nothing_from_a_snapshot_that_still_has_a_member_which_its_session_has_forgotten() {
+    let mut bench = Bench::new();
+    let id = with_members(&mut bench);
+    let c = A.replace("/a?", "/c?");
+    member(&mut bench, &c, "1");
+    member(&mut bench, A, "2");
+    let older = bench.view.snapshot().clone();
+    gone(&mut bench, &c);
+    let session = bench.sessions.get_mut(&id).unwrap();
+    assert!(matches!(session.poll(&older, &mut bench.leases, bench.now), Step::Idle(None)));
+    assert_eq!(bench.said(id), [format!("L {A}")]);
 }
 
 #[test]

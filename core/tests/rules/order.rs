@@ -140,6 +140,28 @@ fn ord_13_the_acknowledgement_of_a_cluster_that_merely_changed_ends_the_hold() {
     assert_eq!(bench.said(client).last().unwrap(), "R a");
 }
 
+/// The reply after it is made only once the client's connection has taken it: until then the client warms nothing.
+#[test]
+fn i7_a_reply_after_which_clusters_wait_for_endpoints_says_so_and_no_other_does() {
+    let mut bench = warm();
+    let client = bench.client(Variant::Delta);
+    bench.delta(client, CDS, &[], &[]);
+    bench.delta(client, RDS, &["a"], &[]);
+    bench.delta(client, EDS, &["c"], &[]);
+    while let Some(reply) = bench.poll(client) {
+        assert!(!reply.awaits_endpoints, "the first of its type: {reply:?}");
+    }
+    bench.later(1_000);
+    bench.set(CDS, &[("c", "2")]);
+    bench.set(RDS, &[("a", "changed")]);
+    let clusters = bench.poll(client).unwrap();
+    assert!(clusters.awaits_endpoints);
+    let response_nonce = clusters.nonce.to_string();
+    let ack = DeltaDiscoveryRequest { type_url: CDS.into(), response_nonce, ..Default::default() };
+    bench.request(client, Request::Delta(ack));
+    assert!(!bench.poll(client).unwrap().awaits_endpoints);
+}
+
 #[test]
 fn ord_9_endpoints_do_not_wait_for_clusters_to_be_requested() {
     let mut bench = warm();

@@ -2,7 +2,7 @@ use std::net::Ipv4Addr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Wake, Waker};
 
-use bytes::Buf as _;
+use bytes::{Buf as _, Bytes};
 
 use futures_util::FutureExt;
 use prost::Message as _;
@@ -13,14 +13,14 @@ use weir_core::protocol::session::Reply;
 use weir_core::xds::{BodyStore, Peer, Resource, Type, TypeTable};
 
 use super::*;
-use crate::downstream::encode::PIECE;
+use crate::downstream::encode::{Head, PIECE};
 use crate::downstream::judged_clients::JudgedClients;
 use crate::downstream::lifetime::{AgeLimit, Lifetime};
 use crate::downstream::stream::report_end;
 use crate::downstream::unfinished_replies::CurrentResources;
 use crate::memory::{Budget, GivesWay, Memory};
 use crate::relay::taps::{TapReader, TapWhat};
-use crate::relay::{ClientInfo, SessionHandle, Views, open_session, questions, views_to};
+use crate::relay::{ClientInfo, SessionHandle, Views, open_session, questions, send_one_by_one, views_to};
 
 /// Counts how often its waker is called.
 #[derive(Default)]
@@ -248,6 +248,22 @@ async fn a_tap_shows_a_reply_when_its_connection_is_given_it_and_not_when_it_is_
     let bytes = outgoing.bytes();
     let _first = body.begin(outgoing, count);
     assert!(matches!(shown(&tap), Some(TapWhat::Reply(glance)) if glance.bytes == bytes));
+}
+
+/// Otherwise the time of a routing hold would run while the clusters wait for the client.
+#[tokio::test]
+async fn i7_while_clusters_wait_for_endpoints_the_next_reply_is_made_when_all_of_the_last_one_is_written() {
+    let (_views, _tap, handle) = tapped().await;
+    let slot = Arc::<Slot>::default();
+    slot.attach(handle.clone());
+    let mut body = SessionBody::new(slot, shared(), false, Compression::Off);
+    let cases = [(false, true, SHARED_PIECES_OUT), (true, false, SHARED_PIECES_OUT), (true, true, 1)];
+    for (one_by_one, is_last, width) in cases {
+        send_one_by_one(&handle, one_by_one);
+        let (head, bytes, is_shared, end) = (Head::default(), Bytes::new(), true, None);
+        drop(body.hand_over(NextPiece { head, bytes, is_last, is_shared, end }));
+        assert_eq!(body.gate_width, width, "{one_by_one}, {is_last}");
+    }
 }
 
 #[tokio::test]

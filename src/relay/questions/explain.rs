@@ -33,7 +33,10 @@ async fn explain_one(
     let handle = views.clients().get(session_id)?;
     let client = handle.client();
     let asked = (kind.clone(), name.clone());
-    let view = ask(handle.view_task(), move |view| inspection::explain(view, &asked.0, &asked.1)).await;
+    let view = match handle.view_task() {
+        Some(task) => ask(&task, move |view| inspection::explain(view, &asked.0, &asked.1)).await,
+        None => None,
+    };
     let (view, servers) = (view.as_ref(), views.servers().collect::<Vec<_>>());
     // Read after the view's answer, so that what the view has released meanwhile is seen at the client.
     let (verdict, mut reasons, book_waits, set, around) = if name.as_str() == WILDCARD {

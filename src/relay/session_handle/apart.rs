@@ -159,6 +159,7 @@ pub(super) async fn leave(handle: &SessionHandle) {
     }
     // The names stay charged until the view, which still has them, releases them.
     handle.interest().send_last().await;
+    handle.place.commands.give_up();
     handle.place.clients.leave(handle.client.id);
     handle.place.log.stream_ended(&handle.client);
     handle.traces.end(&handle.client, &handle.place.counters.traces);

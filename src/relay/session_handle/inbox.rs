@@ -96,11 +96,10 @@ mod tests {
     const RDS: &str = "type.googleapis.com/envoy.config.route.v3.RouteConfiguration";
 
     fn changed(names: Range<usize>) -> Notice {
-        let (kind, revision, claimed) = (TypeTable::new().resolve(RDS), Revision::ZERO, None);
+        let (kind, revision) = (TypeTable::new().resolve(RDS), Revision::ZERO);
         let name = |name: usize| name.to_string().as_str().into();
-        Notice::NamesChanged(
-            names.map(|at| NameChanged { kind: kind.clone(), name: name(at), revision, claimed }).collect(),
-        )
+        let change = |at| NameChanged { kind: kind.clone(), name: name(at), revision, is_absent: false, claimed: None };
+        Notice::NamesChanged(names.map(change).collect())
     }
 
     fn refused(names: Range<usize>) -> Notice {

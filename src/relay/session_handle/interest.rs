@@ -24,17 +24,19 @@ pub(crate) struct Applied {
 pub(super) struct InterestForwarding<'s> {
     pub(super) session: &'s LockedSession,
     pub(super) id: SessionId,
-    pub(super) commands: &'s mpsc::Sender<Command>,
+    /// `None` if the session has left.
+    pub(super) commands: Option<mpsc::Sender<Command>>,
 }
 
 impl InterestForwarding<'_> {
     /// Reserves room before it takes changes: a stream that ends while this waits has not taken any, so none is lost. A change that was
     /// taken and not sent would leave its name subscribed upstream for ever. Returns how many names are newly subscribed to.
     pub(super) async fn send(&self) -> usize {
+        let Some(commands) = &self.commands else { return 0 };
         let mut new_names = 0;
         loop {
             self.session.until_free().await;
-            let Ok(room) = self.commands.reserve().await else { return new_names }; // the next poll ends the stream
+            let Ok(room) = commands.reserve().await else { return new_names }; // the next poll ends the stream
             let Some(changes) = self.session.try_lock_unread().map(|mut session| session.take_interest_part(PART))
             else {
                 drop(room); // heavy work may have begun while this waited
@@ -55,11 +57,12 @@ impl InterestForwarding<'_> {
 
     /// Sends the last changes of a session, with which it leaves.
     pub(super) async fn send_last(&self) {
+        let Some(commands) = &self.commands else { return };
         loop {
             let changes = self.session.lock_when_free().await.take_interest_part(PART); // a last reply may still be made
             let is_last = changes.len() < PART;
             let command = if is_last { Command::Leave } else { Command::Leaving };
-            let sent = self.commands.send(command(self.id, changes)).await;
+            let sent = commands.send(command(self.id, changes)).await;
             if is_last || sent.is_err() {
                 return;
             }
@@ -70,10 +73,11 @@ impl InterestForwarding<'_> {
 /// Sends claims once there is a place for them. Waits in a task of its own: a body whose client does not read would keep the place it is given.
 pub(super) fn await_place(handle: &SessionHandle) {
     let Ok(runtime) = tokio::runtime::Handle::try_current() else { return }; // the process is stopping
+    let Some(commands) = handle.place.commands.sender() else { return };
     if handle.awaits_place.swap(true, Ordering::AcqRel) {
         return;
     }
-    let (handle, commands) = (handle.itself.clone(), handle.place.commands.clone());
+    let handle = handle.itself.clone();
     runtime.spawn(async move {
         loop {
             let place = commands.clone().reserve_owned().await;

@@ -34,11 +34,13 @@ pub(crate) use self::fetching::fetch_reply;
 pub(crate) use self::interest::Applied;
 use self::interest::{InterestForwarding, await_place};
 use self::locked::{LockedSession, NotLocked};
-pub(super) use self::place::SessionPlace;
+pub(super) use self::place::{SessionPlace, ViewCommands};
 pub(crate) use self::tapping::{glance_at_reply, is_tapped, tap_end, tap_reply, tap_request, tap_unchanged};
 pub(crate) use self::transit::Blocker;
 use self::transit::SendProgress;
-pub(crate) use self::waiting::{SessionGuard, reply_is_late, reply_waits, session_changed};
+#[cfg(test)]
+pub(crate) use self::waiting::send_one_by_one;
+pub(crate) use self::waiting::{SessionGuard, replies_go_one_by_one, reply_is_late, reply_waits, session_changed};
 pub(super) use self::waking::{wake, wake_with};
 use super::client_log::NackLine;
 use super::clients::ClientFacts;
@@ -107,8 +109,10 @@ impl SessionHandle {
     pub(crate) fn forward(&self, applied: Applied) -> impl Future<Output = usize> + Send {
         let Applied { has_news, at_rest, node } = applied;
         async move {
-            if let Some(node) = node {
-                let _ = self.place.commands.send(Command::Node(self.client.id, node)).await; // the next poll ends the stream
+            if let Some(node) = node
+                && let Some(commands) = self.place.commands.sender()
+            {
+                let _ = commands.send(Command::Node(self.client.id, node)).await; // the next poll ends the stream
             }
             let new_names = if has_news { self.interest().send().await } else { 0 };
             if !at_rest {
@@ -119,7 +123,7 @@ impl SessionHandle {
     }
 
     fn interest(&self) -> InterestForwarding<'_> {
-        InterestForwarding { session: &self.session, id: self.client.id, commands: &self.place.commands }
+        InterestForwarding { session: &self.session, id: self.client.id, commands: self.place.commands.sender() }
     }
 
     /// Applies a request, whose stated versions were taken out of it.
@@ -189,6 +193,7 @@ impl SessionHandle {
         // between would be missed.
         let newest = self.place.published.newest();
         let now = self.place.clock.now();
+        waiting::reply_is_taken(self, now);
         let mut session = match many {
             usize::MAX => self.session.lock(),
             _ => match self.session.lock_below(many) {
@@ -213,6 +218,7 @@ impl SessionHandle {
         let made = if let Step::Reply(reply) = &step { Some(reply) } else { None };
         made.iter().for_each(|reply| self.deliveries().made(reply));
         self.transit.set(made.map(|_| Blocker::Unread), now);
+        self.transit.set_one_by_one(made.is_some_and(|reply| reply.awaits_endpoints));
         if let Step::End(CloseReason::BadRequest(fault)) = &step {
             self.place.counters.bad_request(fault);
         }
@@ -259,8 +265,9 @@ impl SessionHandle {
         if claims.is_empty() {
             return;
         }
+        let Some(commands) = self.place.commands.sender() else { return };
         let claims = Command::Claims(self.client.id, claims);
-        if let Err(TrySendError::Full(Command::Claims(_, claims))) = self.place.commands.try_send(claims) {
+        if let Err(TrySendError::Full(Command::Claims(_, claims))) = commands.try_send(claims) {
             session.return_claims(claims);
             await_place(self);
         }
@@ -297,8 +304,9 @@ impl SessionHandle {
         self.transit.get()
     }
 
-    pub(super) fn view_task(&self) -> &mpsc::Sender<Command> {
-        &self.place.commands
+    /// Returns the way to the view task; `None` if the session has left.
+    pub(super) fn view_task(&self) -> Option<mpsc::Sender<Command>> {
+        self.place.commands.sender()
     }
 
     /// Returns the newest snapshot of the view.

@@ -65,7 +65,7 @@ impl Bench {
         };
         let place = SessionPlace {
             published: Arc::new(Published::new(Arc::default(), 1)),
-            commands: sender,
+            commands: ViewCommands::new(sender),
             nacks: Arc::default(),
             clients: Arc::default(),
             clock,
@@ -180,7 +180,7 @@ fn what_a_publication_brings_does_not_wake_a_session_by_itself() {
 /// A session whose claims find the queue full.
 fn with_claims() -> Bench {
     let bench = Bench::new(1);
-    bench.handle.place.commands.try_send(Command::Leave(SessionId(7), Vec::new())).unwrap();
+    bench.handle.view_task().unwrap().try_send(Command::Leave(SessionId(7), Vec::new())).unwrap();
     let kind = TypeTable::new().resolve("type.googleapis.com/own.Type");
     bench.handle.session.lock().return_claims(vec![Claim { kind, of: Claimed::Set }]);
     bench
@@ -198,7 +198,7 @@ async fn claims_for_which_the_view_has_no_room_are_sent_once_there_is_though_the
     assert!(matches!(bench.commands.recv().await, Some(Command::Claims(_, claims)) if claims.len() == 1));
     tokio::task::yield_now().await;
     assert!(bench.commands.try_recv().is_err(), "once");
-    assert_eq!(bench.handle.place.commands.capacity(), 1, "it keeps no place");
+    assert_eq!(bench.commands.capacity(), 1, "it keeps no place");
 }
 
 #[tokio::test]
@@ -214,7 +214,22 @@ async fn who_leaves_while_its_claims_wait_keeps_no_place() {
     while let Ok(command) = bench.commands.try_recv() {
         assert!(matches!(command, Command::Leave(SessionId(1), _)), "no claims come after it has left");
     }
-    assert_eq!(bench.handle.place.commands.capacity(), 1);
+    assert_eq!(bench.commands.capacity(), 1);
+    assert!(matches!(bench.commands.recv().now_or_never(), Some(None)), "nor does it keep the task of its view");
+}
+
+/// A body whose client does not read its reply keeps the handle.
+#[tokio::test]
+async fn who_has_left_does_not_keep_the_task_of_its_view_however_long_its_handle_stays() {
+    let mut bench = Bench::new(9);
+    bench.is_sent_a_route();
+    bench.handle.leave().await;
+    bench.handle.leave().await; // once more, as after a panic of what reads its requests
+    let sent: Vec<_> = std::iter::from_fn(|| bench.commands.try_recv().ok()).collect();
+    assert_eq!(sent.iter().filter(|command| matches!(command, Command::Leave(..))).count(), 1);
+    assert!(matches!(bench.commands.recv().now_or_never(), Some(None)), "the task waits for more commands");
+    assert!(bench.handle.view_task().is_none());
+    assert!(matches!(polled(&bench), Ok(Step::End(_))));
 }
 
 /// The test has one thread. If it waited for the lock, the work would not end in time.
@@ -300,6 +315,7 @@ fn changes(names: Range<usize>) -> Notice {
         kind: kind.clone(),
         name: format!("route-{number}").as_str().into(),
         revision: Revision::ZERO.next(),
+        is_absent: false,
         claimed: None,
     };
     Notice::NamesChanged(names.map(change).collect())

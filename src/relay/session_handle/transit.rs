@@ -1,13 +1,17 @@
 //! What delays a session's next reply outside of the session: the wait for its turn, its compression, or a client that reads slowly.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use weir_core::protocol::moment::Moment;
 
 /// What delays replies to the client, as of the last poll.
 #[derive(Debug, Default)]
-pub(super) struct SendProgress(AtomicU64);
+pub(super) struct SendProgress {
+    obstruction: AtomicU64,
+    /// Whether the next reply is made only once the connection has taken all of the last one.
+    one_by_one: AtomicBool,
+}
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Blocker {
@@ -28,17 +32,17 @@ impl SendProgress {
             _ => now,
         };
         let flag = match obstruction {
-            None => return self.0.store(0, Ordering::Relaxed),
+            None => return self.obstruction.store(0, Ordering::Relaxed),
             Some(Blocker::Unread) => 1,
             Some(Blocker::Turn) => 2,
             Some(Blocker::Form) => 3,
         };
         let micros = u64::try_from((since - Moment::START).as_micros()).unwrap_or(u64::MAX >> 2);
-        self.0.store(micros << 2 | flag, Ordering::Relaxed);
+        self.obstruction.store(micros << 2 | flag, Ordering::Relaxed);
     }
 
     pub(super) fn get(&self) -> Option<(Blocker, Moment)> {
-        let value = self.0.load(Ordering::Relaxed);
+        let value = self.obstruction.load(Ordering::Relaxed);
         let obstruction = match value & 3 {
             1 => Blocker::Unread,
             2 => Blocker::Turn,
@@ -46,6 +50,25 @@ impl SendProgress {
             _ => return None,
         };
         Some((obstruction, Moment::START + Duration::from_micros(value >> 2)))
+    }
+
+    pub(super) fn set_one_by_one(&self, one_by_one: bool) {
+        self.one_by_one.store(one_by_one, Ordering::Relaxed);
+    }
+
+    pub(super) fn is_one_by_one(&self) -> bool {
+        self.one_by_one.load(Ordering::Relaxed)
+    }
+
+    /// Returns for how long the connection has had the last reply, which it has now taken. `None` if replies are not sent one by one, or if that
+    /// was returned before.
+    pub(super) fn take_lateness(&self, now: Moment) -> Option<Duration> {
+        if !self.is_one_by_one() {
+            return None;
+        }
+        let (Blocker::Unread, since) = self.get()? else { return None };
+        self.set(None, now);
+        Some(now - since)
     }
 }
 
@@ -69,5 +92,18 @@ mod tests {
         assert_eq!(transit.get(), Some((Blocker::Form, at(9))), "the client is not what it waits for");
         transit.set(None, at(10));
         assert_eq!(transit.get(), None);
+    }
+
+    #[test]
+    fn a_reply_is_late_once_by_the_time_for_which_the_connection_had_it_if_the_next_one_waits_for_that() {
+        let at = |seconds| Moment::START + Duration::from_secs(seconds);
+        let transit = SendProgress::default();
+        transit.set(Some(Blocker::Unread), at(5));
+        assert_eq!(transit.take_lateness(at(8)), None, "the next reply does not wait");
+        transit.set_one_by_one(true);
+        assert_eq!(transit.take_lateness(at(8)), Some(Duration::from_secs(3)));
+        assert_eq!(transit.take_lateness(at(9)), None, "once");
+        transit.set(Some(Blocker::Turn), at(9));
+        assert_eq!(transit.take_lateness(at(10)), None, "the connection has nothing of it");
     }
 }

@@ -6,6 +6,7 @@ use std::task::{Poll, ready};
 use std::time::Duration;
 
 use tokio::time::sleep;
+use weir_core::protocol::moment::Moment;
 use weir_core::protocol::session::Step;
 
 use super::Notice;
@@ -39,6 +40,25 @@ pub(crate) fn reply_waits(handle: &SessionHandle, obstruction: Blocker) {
 pub(crate) fn reply_is_late(handle: &SessionHandle, by: Duration) {
     reply_waits(handle, Blocker::Unread);
     handle.notify(Notice::ReplyLate(by));
+}
+
+/// Notes that the connection has taken the last reply, before the session is polled for the next one.
+pub(super) fn reply_is_taken(handle: &SessionHandle, now: Moment) {
+    if let Some(by) = handle.transit.take_lateness(now) {
+        handle.notify(Notice::ReplyLate(by));
+    }
+}
+
+/// Whether the next reply has to wait until the connection has taken all of the last one. Otherwise a change of routing could be made behind
+/// clusters that the client was not sent yet.
+pub(crate) fn replies_go_one_by_one(handle: &SessionHandle) -> bool {
+    handle.transit.is_one_by_one()
+}
+
+/// Lets a test decide that.
+#[cfg(test)]
+pub(crate) fn send_one_by_one(handle: &SessionHandle, one_by_one: bool) {
+    handle.transit.set_one_by_one(one_by_one);
 }
 
 /// Ends the session when dropped.

@@ -27,7 +27,7 @@ use crate::relay::command::Command;
 use crate::relay::counters::ProcessCounters;
 use crate::relay::member::Member;
 use crate::relay::published::Published;
-use crate::relay::session_handle::{SessionCharge, SessionHandle, SessionPlace};
+use crate::relay::session_handle::{SessionCharge, SessionHandle, SessionPlace, ViewCommands};
 use crate::relay::view_usage::ViewGuard;
 use crate::shared_runtime::OwnRuntime;
 
@@ -132,7 +132,7 @@ impl World {
         };
         let place = SessionPlace {
             published: self.published.clone(),
-            commands: self.commands.clone(),
+            commands: ViewCommands::new(self.commands.clone()),
             nacks: Arc::default(),
             clients: Arc::default(),
             clock,
@@ -180,7 +180,8 @@ impl World {
         self.view.publish();
         let revision = self.view.snapshot().revision;
         assert!(revision > self.published.newest().revision);
-        let change = NameChanged { kind: self.kind.clone(), name: "a".into(), revision, claimed: None };
+        let (kind, name) = (self.kind.clone(), "a".into());
+        let change = NameChanged { kind, name, revision, is_absent: false, claimed: None };
         let notifications = Notifications(concerned.iter().map(|id| (*id, vec![change.clone()])).collect());
         self.subscribers.mark(&notifications);
         self.published.replace(self.view.snapshot());

@@ -131,8 +131,8 @@ impl ViewTask {
             let mut round = Round::default();
             match self.next().await {
                 Event::Command(None) => {
-                    let last = inspection::metrics(&self.inspection());
-                    return self.facts.metric_label.retire(last);
+                    self.published.clear(self.shared.clock.now());
+                    return self.facts.metric_label.retire(inspection::metrics(&self.inspection()));
                 }
                 Event::Command(Some(command)) => round.note_command(self.handle_command(command)),
                 Event::Link(report) => round.note_event(self.on_link(report).await),

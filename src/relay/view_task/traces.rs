@@ -132,10 +132,8 @@ mod tests {
         // The third revision is of a response that is not sampled.
         let changes = [((at(0), at(2)), &one), ((at(3), at(4)), &one)];
         let of = |kind: &Type, number| {
-            place_of(
-                &changes,
-                &NameChanged { kind: kind.clone(), name: "a".into(), revision: at(number), claimed: None },
-            )
+            let (kind, name, revision) = (kind.clone(), "a".into(), at(number));
+            place_of(&changes, &NameChanged { kind, name, revision, is_absent: false, claimed: None })
         };
         assert_eq!([0, 1, 2, 3, 4, 5].map(|number| of(&one, number)), [None, Some(0), Some(0), None, Some(1), None]);
         assert_eq!([1, 4].map(|number| of(&other, number)), [None; 2]);

@@ -20,6 +20,9 @@ pub(super) struct SessionLease {
     lease: Option<Lease>,
     /// The newest revision that the session was served from: it is never served from an older snapshot.
     reached: Revision,
+    /// The last removal of a member of a collection that was forgotten instead of sent. Older snapshots may have the member, so the session is served
+    /// from none of them: what it would be sent from one may refer to the member.
+    forgotten: Revision,
     /// When the stream ends because removals that the client was not sent are forgotten.
     ends_at: Option<Moment>,
 }
@@ -30,11 +33,26 @@ impl SessionLease {
         self.lease.as_ref().and_then(|lease| leases.access(|leases| leases.state(lease, now)))
     }
 
-    pub(super) fn take(&mut self, newest: &Arc<Snapshot>, leases: &mut impl LeaseAccess, now: Moment) -> Arc<Snapshot> {
-        let (lease, state) = leases.access(|leases| leases.take(newest, self.reached, now));
+    /// Leases a snapshot. Returns `None` if a member was forgotten that the newest snapshot still has: the next one is about to be published.
+    pub(super) fn take(
+        &mut self,
+        newest: &Arc<Snapshot>,
+        leases: &mut impl LeaseAccess,
+        now: Moment,
+    ) -> Option<Arc<Snapshot>> {
+        if newest.revision < self.forgotten {
+            return None;
+        }
+        let after = self.reached.max(self.forgotten.previous());
+        let (lease, state) = leases.access(|leases| leases.take(newest, after, now));
         self.reached = lease.revision();
         self.lease = Some(lease);
-        state
+        Some(state)
+    }
+
+    /// Records the removal of a member that was forgotten, if there was one.
+    pub(super) fn note_forgotten(&mut self, removal: Option<Revision>) {
+        self.forgotten = removal.map_or(self.forgotten, |removal| removal.max(self.forgotten));
     }
 
     /// Records whether removals that the client was to be sent are forgotten. A delta client then cannot be told what it has lost: its stream
@@ -275,7 +293,7 @@ impl SendOrder {
         self.hold.sent(nonce, changed, now, options);
     }
 
-    /// Records that the last reply was sent this long after it was made.
+    /// Records that the last reply has waited this long since it was made.
     pub(super) fn on_late_reply(&mut self, by: std::time::Duration) {
         self.hold.on_late_reply(by);
     }

@@ -188,10 +188,17 @@ impl<'b, 'a> ClientSnapshot<'b, 'a> {
         error.filter(|(revision, _)| *revision > sent.error())
     }
 
-    /// Whether something that was requested is unknown.
+    /// Whether something that was requested is unknown. Nothing is ever known of the name of a collection that has members.
     pub(super) fn is_awaiting_data(&self) -> bool {
         let mut names = self.books.names.keys().inspect(|_| visit());
-        names.any(|name| self.is_unknown(name)) || self.books.wildcard.is_some() && !self.can_send_full_set()
+        names.any(|name| self.is_unknown(name) && !self.is_settled_collection(name))
+            || self.books.wildcard.is_some() && !self.can_send_full_set()
+    }
+
+    /// Whether a name is that of a collection whose members are known.
+    fn is_settled_collection(&self, name: &Name) -> bool {
+        let completeness = || self.table(Class::Named)?.collections().completeness_of(name);
+        self.books.names.has_glob(name) && completeness() >= Some(Completeness::Settled)
     }
 
     pub(super) fn completeness(&self) -> Completeness {

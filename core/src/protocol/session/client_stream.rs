@@ -132,20 +132,19 @@ impl Session {
         self.subscriptions.values_mut().for_each(|of| of.forget_initial_versions());
     }
 
-    /// Makes a name pending, because it has changed in the view.
+    /// Makes a name pending, because it has changed in the view. Once the stream has to end, nothing is added any more.
     pub fn on_name_changed(&mut self, mark: &NameChanged) {
-        if !self.client.clearance.allows(&mark.kind, &mark.name) {
-            return; // a member of a collection; other names that the client may not have are never requested from the view
+        if self.end.is_some() || !self.client.clearance.allows(&mark.kind, &mark.name) {
+            return; // of names that the client may not have, only members of collections are reported: others are never requested from the view
         }
         let (limit, reached) = (self.options.names, self.lease.reached());
         let Some(subscription) = self.subscriptions.get_mut(&mark.kind) else { return };
         if let Some(class) = mark.claimed {
             return subscription.on_claim_answered(class, &mark.name, mark.revision, reached);
         }
-        subscription.on_name_changed(&mark.name, mark.revision, reached);
-        if subscription.longest_list() > limit {
-            self.end.get_or_insert(CloseReason::BadRequest(BadRequest::TooManyNames(limit)));
-        }
+        self.lease.note_forgotten(subscription.on_name_changed(mark, reached));
+        let is_too_long = subscription.longest_list() > limit;
+        self.end = is_too_long.then_some(CloseReason::BadRequest(BadRequest::TooManyNames(limit)));
     }
 
     /// Records names for which the view has no room. They stay requested. A client that reads errors is sent one for each name.
@@ -175,7 +174,7 @@ impl Session {
 
     /// Records that the view has counted the changes of one [`Self::take_interest`] or part, and has reported their names.
     pub fn on_interest_applied(&mut self) {
-        self.uncounted.on_counted();
+        self.uncounted.on_counted(&mut self.subscriptions);
     }
 
     /// Returns what the client newly holds that the view does not know, since the last call. The view requests it from servers.
@@ -220,7 +219,7 @@ impl Session {
         }
     }
 
-    /// Records that the last reply was sent this long after it was made. Changes of routing wait that much longer.
+    /// Records that the last reply has waited this long since it was made. Changes of routing wait that much longer.
     pub fn on_late_reply(&mut self, by: std::time::Duration) {
         self.order.on_late_reply(by);
     }
@@ -232,8 +231,9 @@ impl Session {
             if let Some(end) = &self.end {
                 return Step::End(end.clone());
             }
-            let leased = self.lease.state(leases, now);
-            let Some(state) = leased.or_else(|| self.start_on(newest, leases, now)) else { continue };
+            let Some(state) = self.lease.state(leases, now).or_else(|| self.start_on(newest, leases, now)) else {
+                return self.end.clone().map_or(Step::Idle(None), Step::End); // the next snapshot wakes the session
+            };
             let refusal = self.beginning.take_refusal();
             if let Some(end) = self.beginning.end(refusal, self.report(), &state, now) {
                 self.lease.release();
@@ -260,14 +260,14 @@ impl Session {
         }
     }
 
-    /// Starts a burst on the newest snapshot. Returns `None` if the stream has to end instead; `end` then has the reason.
+    /// Starts a burst on the newest snapshot. Returns `None` if the stream has to end, with the reason in `end`, or to wait for the next snapshot.
     fn start_on(
         &mut self,
         newest: &Arc<Snapshot>,
         leases: &mut impl LeaseAccess,
         now: Moment,
     ) -> Option<Arc<Snapshot>> {
-        let state = self.lease.take(newest, leases, now);
+        let state = self.lease.take(newest, leases, now)?;
         let view = ReplyContext { state: &state, client: &self.client, options: &self.options, now };
         let bursts = self.subscriptions.iter_mut().map(|(kind, subscription)| subscription.start_burst(kind, &view));
         let has_missed = bursts.filter(|is_whole| !is_whole).count() > 0; // not `any`, which stops early: every subscription has to begin its burst
@@ -284,7 +284,7 @@ impl Session {
         self.order.on_draft(kind, &draft, nonce, &mut self.subscriptions, &self.table, &view);
         let (carried, names) = (draft.carried(), draft.names());
         let mut reply = Reply::new(kind.clone(), nonce, revision, self.client.wrappers, draft);
-        reply.progress = self.lease.progress();
+        (reply.progress, reply.awaits_endpoints) = (self.lease.progress(), self.order.warming() > 0);
         let is_full_set = self.client.variant == Variant::Sotw && kind.info().full_state;
         if let Some(subscription) = self.subscriptions.get_mut(kind) {
             let sent = SentReply { nonce, version: reply.version, revision, is_full_set, sent: now, carried };

@@ -1,8 +1,8 @@
 //! The names of one type that a client subscribes to: what it was sent of each, and what is still to be sent of each.
 //!
 //! Names keep no cursor, and the number of pending names is bounded by that of the requested ones. A member of a collection (globs, COLL-12 to
-//! COLL-24) is a name like any other, from its first change until its removal was sent. The view counts interest in the glob alone, and reports
-//! each change of a member to the sessions that subscribe to the glob.
+//! COLL-24) is a name like any other, from its first change until its removal was sent. One that goes before it could be sent is forgotten at once
+//! (I1). The view counts interest in the glob alone, and reports each change of a member to the sessions that subscribe to the glob.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,7 +11,7 @@ use std::ops::Bound::{Excluded, Unbounded};
 use super::pending::Pending;
 use super::sent_state::{KeptNames, SentState};
 use crate::protocol::moment::Moment;
-use crate::protocol::view::Revision;
+use crate::protocol::view::{NameChanged, Revision};
 use crate::protocol::visits::visit;
 use crate::xds::{Name, SetVersion, StatedVersions};
 
@@ -269,8 +269,32 @@ impl SubscribedNames {
         }
     }
 
-    /// Adds a changed name if it is in a subscribed collection.
-    pub(super) fn take_in(&mut self, name: &Name) {
+    /// Makes a name pending that the view reports as changed, or forgets it. Returns the revision of the change if it has removed a member that is
+    /// forgotten.
+    pub(super) fn on_reported(&mut self, change: &NameChanged, reached: Revision) -> Option<Revision> {
+        let NameChanged { name, revision, .. } = change;
+        match change.is_absent {
+            true if self.is_unsent_since(name, reached) => {
+                self.drop_name(name);
+                return Some(*revision);
+            }
+            true => {}
+            false => self.take_in(name),
+        }
+        self.on_changed(name, *revision, reached);
+        None
+    }
+
+    /// Whether a name is a member that has only changed since a snapshot, and of which the client holds nothing. A member in the snapshot that the
+    /// session works through is none: the client is sent what refers to it from there.
+    fn is_unsent_since(&self, name: &Name, snapshot: Revision) -> bool {
+        let is_unsent = |sent: &SentState| sent.member && !sent.client_may_hold();
+        self.sent.get(name).is_some_and(is_unsent)
+            && self.pending.get(name).is_some_and(|pending| pending.is_new_since(snapshot))
+    }
+
+    /// Adds a name that is present now if it is in a subscribed collection.
+    fn take_in(&mut self, name: &Name) {
         if !self.sent.contains_key(name) && self.collection(name).is_some() {
             self.enter(name, SentState { member: true, ..SentState::default() });
         }

@@ -120,6 +120,11 @@ impl Pending {
         self.changed.is_some_and(|changes| changes.first > mark)
     }
 
+    /// Whether the name has only changed since a snapshot, requested or not, and no cluster waits for it.
+    pub(super) fn is_new_since(&self, mark: Revision) -> bool {
+        self.changes_after(mark) && self.forced_resend.is_none()
+    }
+
     /// Returns what is still pending after the snapshot of revision `mark` was sent.
     pub(super) fn after(self, mark: Revision) -> Option<Self> {
         let last = self.changed.map(|changes| changes.last).filter(|last| *last > mark)?;

@@ -92,6 +92,8 @@ pub struct Reply {
     pub begins_wait: Option<Moment>,
     /// Each piece of the reply that is sent is recorded here as progress, so that the lease of the snapshot goes on.
     pub progress: Option<LeaseProgress>,
+    /// Whether clusters of this reply or of earlier ones wait for their endpoints. Then the next reply is made once the connection has taken this one.
+    pub awaits_endpoints: bool,
 }
 
 /// The extended TTL of a resource that did not change (DELTA-46).
@@ -336,6 +338,7 @@ impl Reply {
             lag: ReplyLag::default(),
             begins_wait: None,
             progress: None,
+            awaits_endpoints: false,
         }
     }
 }

@@ -32,15 +32,17 @@ pub(super) struct NameParser<'a> {
     authorities: &'a Authorities,
 }
 
-/// How a client spells its requests of one type, and the errors of names that it cannot request.
+/// How a client spells its requests of one type, and the errors of names that it cannot request or that have no room.
 #[derive(Debug)]
 pub(super) struct Wording {
     /// The type URL as this client spells it.
     url: Arc<str>,
     /// The client has named something on this stream, be it `*`: an empty list no longer means the wildcard (SOTW-38, DELTA-19).
     named_once: bool,
-    /// Names with an error. The error itself is kept until it was sent.
+    /// Names that cannot be requested. The error itself is kept until it was sent.
     rejected: BTreeMap<Name, Option<Arc<NamedError>>>,
+    /// Names that the client subscribes to and for which the view has no room. The error itself is kept until it was sent.
+    without_room: BTreeMap<Name, Option<Arc<NamedError>>>,
     /// How many names of the last SotW list could not be requested.
     rejected_before: usize,
     /// Names that this client does not spell in canonical form, with its spelling (NAME-16).
@@ -118,8 +120,8 @@ impl<'a> NameParser<'a> {
 
 impl Wording {
     pub(super) fn new(url: &str) -> Self {
-        let (rejected, spellings) = (BTreeMap::new(), BTreeMap::new());
-        Self { url: url.into(), named_once: false, rejected, rejected_before: 0, spellings, bytes: 0 }
+        let (rejected, without_room, spellings) = Default::default();
+        Self { url: url.into(), named_once: false, rejected, without_room, rejected_before: 0, spellings, bytes: 0 }
     }
 
     /// Takes the spellings and errors of a SotW list. Returns how many more names that cannot be requested it has than the last list.
@@ -127,7 +129,8 @@ impl Wording {
         // Each request repeats the list: only what exceeds the last count is new.
         let new = list.rejected.len().saturating_sub(self.rejected_before);
         self.rejected_before = list.rejected.len();
-        self.rejected.retain(|name, _| list.rejected.contains_key(name) || list.names.contains(name));
+        self.rejected.retain(|name, _| list.rejected.contains_key(name));
+        self.without_room.retain(|name, _| list.names.contains(name));
         self.take_errors_of(list, reads_errors);
         self.spellings = std::mem::take(&mut list.spellings);
         self.note_bytes();
@@ -147,7 +150,7 @@ impl Wording {
         self.spellings.append(&mut on.spellings);
         for name in &off.names {
             self.spellings.remove(name);
-            self.rejected.remove(name);
+            self.forget_error(name);
         }
         self.note_bytes();
     }
@@ -178,29 +181,36 @@ impl Wording {
         self.named_once
     }
 
-    /// Adds an error for a name, to be sent once.
-    pub(super) fn add_error(&mut self, name: Name, error: &Arc<NamedError>) {
-        self.rejected.entry(name).or_insert_with(|| Some(error.clone()));
+    /// Adds the error of a name for which the view has no room, to be sent once.
+    pub(super) fn add_without_room(&mut self, name: Name, error: &Arc<NamedError>) {
+        self.without_room.entry(name).or_insert_with(|| Some(error.clone()));
+    }
+
+    /// Forgets the errors of names that have got room.
+    pub(super) fn retain_without_room(&mut self, is_refused: impl Fn(&Name) -> bool) {
+        self.without_room.retain(|name, _| is_refused(name));
     }
 
     pub(super) fn forget_error(&mut self, name: &Name) {
         self.rejected.remove(name);
+        self.without_room.remove(name);
     }
 
     /// Returns the errors that have yet to be sent.
     pub(super) fn take_errors(&mut self) -> impl Iterator<Item = (&Name, Arc<NamedError>)> {
-        self.rejected.iter_mut().filter_map(|(name, error)| Some((name, error.take()?)))
+        let all = self.rejected.iter_mut().chain(&mut self.without_room);
+        all.filter_map(|(name, error)| Some((name, error.take()?)))
     }
 
     pub(super) fn has_unsent_error(&self) -> bool {
-        self.rejected.values().any(Option::is_some)
+        self.rejected.values().chain(self.without_room.values()).any(Option::is_some)
     }
 
     pub(super) fn rejects(&self, name: &Name) -> bool {
         self.rejected.contains_key(name)
     }
 
-    /// Returns how many names have an error, sent or not.
+    /// Returns how many names cannot be requested. Names without room are not among them: they are subscribed.
     pub(super) fn rejected_count(&self) -> usize {
         self.rejected.len()
     }

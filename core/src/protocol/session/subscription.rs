@@ -20,7 +20,9 @@ use super::stated::{Claims, InitialVersions, Stated};
 use crate::protocol::moment::{Clock, Moment, earliest};
 use crate::protocol::reply_names::ReplyNames;
 use crate::protocol::session::options::SessionOptions;
-use crate::protocol::view::{Claimed, Class, Completeness, InterestChange, NamedError, Revision, Selector, Snapshot};
+use crate::protocol::view::{
+    Claimed, Class, Completeness, InterestChange, NameChanged, NamedError, Revision, Selector, Snapshot,
+};
 use crate::protocol::visits::visit;
 use crate::xds::{Authority, Name, Type};
 
@@ -197,11 +199,11 @@ impl Subscription {
         self.unknown.as_ref()
     }
 
-    /// Makes a name pending. The client already has every change up to `reached`, unless the view counted its interest later.
-    pub(super) fn on_name_changed(&mut self, name: &Name, revision: Revision, reached: Revision) {
-        self.books.names.take_in(name);
-        self.books.claims.end(Class::Named, name); // what is known of the name now may not suffice for this client: then it is claimed again
-        self.books.names.on_changed(name, revision, reached);
+    /// Makes a changed name pending, or forgets it. The client already has every change up to `reached`, unless the view counted its interest later.
+    /// Returns the revision of the change if it has removed a member that is forgotten.
+    pub(super) fn on_name_changed(&mut self, change: &NameChanged, reached: Revision) -> Option<Revision> {
+        self.books.claims.end(Class::Named, &change.name); // what is known of it now may not suffice for this client: then it is claimed again
+        self.books.names.on_reported(change, reached)
     }
 
     /// Records that the view had no room for a name. A client that reads errors is sent `error` once.
@@ -209,8 +211,14 @@ impl Subscription {
         if self.books.names.refuse(&name)
             && let Some(error) = error
         {
-            self.books.wording.add_error(name, error);
+            self.books.wording.add_without_room(name, error);
         }
+    }
+
+    /// Records that the view has counted all that the client subscribes to: names that it has not refused again have got room.
+    pub(super) fn on_all_counted(&mut self) {
+        let Books { names, wording, .. } = &mut self.books;
+        wording.retain_without_room(|name| names.get(name).is_some_and(|sent| sent.is_refused()));
     }
 
     /// Records that a claimed name does not exist.
@@ -225,7 +233,7 @@ impl Subscription {
         claims.add_absent(class, name, revision);
         wildcard.iter_mut().for_each(|wildcard| wildcard.judge_again());
         if class == Class::Named {
-            self.on_name_changed(name, revision, reached);
+            names.on_changed(name, revision, reached);
         }
     }
 

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 
+use super::subscription::Subscriptions;
 use crate::protocol::view::InterestChange;
 
 #[derive(Debug, Default)]
@@ -33,9 +34,12 @@ impl Uncounted {
         changes
     }
 
-    /// Records that the view has counted a part.
-    pub(super) fn on_counted(&mut self) {
+    /// Records that the view has counted a part. After the last one, each subscription learns that all of it is counted.
+    pub(super) fn on_counted(&mut self, subscriptions: &mut Subscriptions) {
         self.parts = self.parts.saturating_sub(1);
+        if !self.is_behind() {
+            subscriptions.values_mut().for_each(|subscription| subscription.on_all_counted());
+        }
     }
 
     /// Whether the view has yet to count something.

@@ -54,7 +54,7 @@ impl OpenClaims {
             Insertion::New => self.generation = next,
             Insertion::Known => {}
             Insertion::Absent(revision) => {
-                return Some(NameChanged { kind: claim.kind, name, revision, claimed: Some(class) });
+                return Some(NameChanged::answer(claim.kind, class, name, revision));
             }
             Insertion::NoRoom => {
                 // Claims without room are answered by the end of the set.

@@ -216,7 +216,8 @@ impl View {
                 return;
             }
             let revision = entry.error.as_ref().map_or(entry.changed, |(revision, _)| entry.changed.max(*revision));
-            self.publication.notify(session, [NameChanged { kind, name, revision, claimed: None }]);
+            let is_absent = entry.error.is_none() && matches!(entry.presence, Presence::Absent(_));
+            self.publication.notify(session, [NameChanged { kind, name, revision, is_absent, claimed: None }]);
         } else {
             self.interest.unsubscribe(session, &kind, &selector, SubscriptionEnd::BY_REQUEST, now);
         }
@@ -254,9 +255,9 @@ impl View {
             self.publication.note_difference();
         }
         let members = table.collections().get(glob).into_iter().flat_map(|of| of.members());
-        let revision = |name: &Name| table.get(name).map(|entry| entry.changed);
         let changed = |name: &Name| {
-            Some(NameChanged { kind: kind.clone(), name: name.clone(), revision: revision(name)?, claimed: None })
+            let (kind, name, revision) = (kind.clone(), name.clone(), table.get(name)?.changed);
+            Some(NameChanged { kind, name, revision, is_absent: false, claimed: None })
         };
         self.publication.notify(session, members.filter_map(changed));
     }

@@ -24,8 +24,17 @@ pub struct NameChanged {
     pub name: Name,
     /// The revision of the change.
     pub revision: Revision,
+    /// Nothing is under the name any more, neither a resource nor an error.
+    pub is_absent: bool,
     /// It answers a claim: the server has no such name. No table shows that.
     pub claimed: Option<Class>,
+}
+
+impl NameChanged {
+    /// Returns the answer to a claim of a name that does not exist.
+    pub(super) fn answer(kind: Type, class: Class, name: Name, revision: Revision) -> Self {
+        Self { kind, name, revision, is_absent: true, claimed: Some(class) }
+    }
 }
 
 /// A new snapshot and the sessions that it concerns. Wildcard sessions get no per-name notifications: they read the snapshot.

@@ -93,7 +93,7 @@ impl<'a> TableWriter<'a> {
         }
         let (kind, class, name) = key;
         match taken {
-            Applied::Changed | Applied::Refreshed => self.changed(&kind, class, name, revision),
+            Applied::Changed | Applied::Refreshed => self.changed(&kind, class, name, revision, false),
             Applied::Reattributed => self.publication.note_reattributed(),
             Applied::Unchanged => {}
         }
@@ -102,7 +102,7 @@ impl<'a> TableWriter<'a> {
     pub(super) fn set_error(&mut self, kind: &Type, key: Name, error: Arc<NamedError>) {
         let (revision, now) = (self.publication.revision().next(), self.occasion.now);
         if self.table(kind, Class::Named).set_error(key.clone(), error, revision, now) {
-            self.changed(kind, Class::Named, key, revision);
+            self.changed(kind, Class::Named, key, revision, false);
         }
     }
 
@@ -150,7 +150,7 @@ impl<'a> TableWriter<'a> {
     pub(super) fn confirm_one(&mut self, kind: &Type, class: Class, name: &Name) {
         let revision = self.publication.revision().next();
         if self.table(kind, class).confirm(name) {
-            self.changed(kind, class, name.clone(), revision);
+            self.changed(kind, class, name.clone(), revision, false);
         }
     }
 
@@ -178,7 +178,7 @@ impl<'a> TableWriter<'a> {
             if table.get(key).is_some() {
                 table.forget_at(key, revision);
                 self.note_change(&followed, old.as_ref());
-                self.changed(kind, class, key.clone(), revision);
+                self.changed(kind, class, key.clone(), revision, true);
             }
             if evidence == Evidence::Reported {
                 self.answer_claim(kind, class, key);
@@ -198,7 +198,8 @@ impl<'a> TableWriter<'a> {
             let options = self.setup.options();
             self.table(kind, class).trim_bodies(now, options);
             self.note_change(&followed, old.as_ref());
-            self.changed(kind, class, key.clone(), revision);
+            let is_absent = self.tables.entry(kind, class, key).is_none_or(|entry| entry.error.is_none());
+            self.changed(kind, class, key.clone(), revision, is_absent);
         } else if class == Class::Named {
             self.note_absence(kind, key); // it may have been absent only because it expired
         }
@@ -340,18 +341,18 @@ impl<'a> TableWriter<'a> {
     /// Removes a name. If it is a collection, removes its members too, except those that a session subscribes to by name.
     fn forget_name(&mut self, kind: &Type, name: &Name) {
         let ended = self.table(kind, Class::Named).collections_mut().end(name);
-        let gone = ended.iter().flat_map(|_| self.tables.absent_names_under(kind, name));
-        let here = ended.iter().flat_map(|of| of.members());
-        let members = here.chain(gone).filter(|name| !self.interest.has_name(kind, name));
-        let is_member =
-            self.interest.collection(kind, name).is_some() && self.tables.resource(kind, Class::Named, name).is_some();
-        let alone = Some(name).filter(|_| !is_member);
-        let forgotten: Vec<_> = members.chain(alone).cloned().collect();
-        let revision = self.publication.advance();
+        let all = ended.iter().flat_map(|of| of.members().chain(self.tables.absent_names_under(kind, name)));
+        let members = all.filter(|name| !self.interest.has_name(kind, name));
+        let (is_member, revision) = (self.interest.collection(kind, name).is_some(), self.publication.advance());
+        let is_kept = is_member && self.tables.resource(kind, Class::Named, name).is_some();
+        let forgotten: Vec<_> = members.chain(Some(name).filter(|_| !is_kept)).cloned().collect();
         for name in &forgotten {
-            let old = self.followed(kind, Class::Named, name);
+            let (old, key) = (self.followed(kind, Class::Named, name), (kind.clone(), Class::Named, name.clone()));
             self.table(kind, Class::Named).forget_at(name, revision);
-            self.forget_order(&(kind.clone(), Class::Named, name.clone()), old.as_ref());
+            if !is_member {
+                self.row.drop_waiting(&key); // what waits of a member is for the sessions of its collection
+            }
+            self.note_change(&key, old.as_ref());
         }
         if self.table(kind, Class::Named).is_empty() {
             self.tables.remove(kind, Class::Named);
@@ -370,13 +371,12 @@ impl<'a> TableWriter<'a> {
         let Some(sessions) = self.sought.answer(kind, class, name, revision, self.interest) else { return };
         self.publication.advance();
         self.publication.note_difference();
-        for session in sessions {
-            let change = NameChanged { kind: kind.clone(), name: name.clone(), revision, claimed: Some(class) };
-            self.publication.notify(session, [change]);
-        }
+        let answer = NameChanged::answer(kind.clone(), class, name.clone(), revision);
+        sessions.into_iter().for_each(|session| self.publication.notify(session, [answer.clone()]));
     }
 
-    fn changed(&mut self, kind: &Type, class: Class, name: Name, revision: Revision) {
+    /// Records a change. `is_absent` is set if nothing is under the name any more.
+    fn changed(&mut self, kind: &Type, class: Class, name: Name, revision: Revision, is_absent: bool) {
         debug_assert!(revision == self.publication.revision().next());
         self.publication.advance();
         self.publication.note_difference();
@@ -386,7 +386,7 @@ impl<'a> TableWriter<'a> {
             Class::Named => {
                 self.note_absence(kind, &name);
                 let sessions = self.interest.sessions_of(kind, &name);
-                let change = NameChanged { kind: kind.clone(), name: name.clone(), revision, claimed: None };
+                let change = NameChanged { kind: kind.clone(), name: name.clone(), revision, is_absent, claimed: None };
                 self.publication.change_name(&change, received, sessions);
             }
         }

@@ -227,6 +227,7 @@ fn a_name_of_which_the_view_reports_an_old_change_is_no_old_change() {
         kind: bench.kind(EDS),
         name: "a".into(),
         revision: bench.view.snapshot().revision,
+        is_absent: false,
         claimed: None,
     };
     assert_eq!(bench.lag(3600.0).request, after(3599.0));

@@ -1,6 +1,7 @@
 //! Counts and ages: what a session has to send, since when, and how many names it could not request.
 
 use super::*;
+use crate::protocol::view::{Completeness, InterestChange, Selector};
 
 #[test]
 fn an_estimate_is_what_the_client_lacks_and_nothing_once_it_was_sent() {
@@ -104,6 +105,43 @@ fn a_client_has_all_that_it_requested_only_while_nothing_of_that_is_unknown() {
     world.whole(CDS, &[]);
     world.take_replies();
     assert!(has_all(&world));
+    let folder = "xdstp://x/envoy.config.endpoint.v3.ClusterLoadAssignment/folder";
+    let glob = format!("{folder}/*");
+    world.subscribe(EDS, &[glob.as_str()], &[]);
+    world.set(EDS, &format!("{folder}/member"), "1");
+    world.take_replies();
+    assert!(!has_all(&world), "the collection may have more members");
+    let (of, completeness) = (Selector::Name(glob.as_str().into()), Completeness::Settled);
+    world.apply(vec![Update::Progress { kind: world.kind(EDS), of, completeness }]);
+    world.take_replies();
+    assert!(has_all(&world));
+}
+
+#[test]
+fn a_name_without_room_counts_once_and_has_no_error_any_more_once_it_has_room() {
+    for is_sent in [false, true] {
+        let client = Client { errors: true, ..Client::plain(Variant::Sotw) };
+        let mut world = World::with(client, ViewOptions { names_per_view: 3, ..ViewOptions::default() });
+        let (kind, other, all) = (world.kind(EDS), SessionId(2), ["a", "b", "c"]);
+        let of_other = |on| InterestChange { kind: kind.clone(), selector: Selector::Name("x".into()), on };
+        let kept = |world: &World| world.session.report().kept_names();
+        let expected = KeptNames { names: 3, unsent: 3, bytes: 3 };
+        world.view.change_interest(other, of_other(true), world.now);
+        world.subscribe(EDS, &all, &[]);
+        assert_eq!(kept(&world), expected, "there is no room for c");
+        if is_sent {
+            assert_eq!(world.poll().map(|reply| reply.errors.len()), Some(1));
+        }
+        world.subscribe(EDS, &all, &[]);
+        assert_eq!(kept(&world), expected, "there still is no room for c");
+        assert!(!is_sent || world.poll().is_none(), "it has this error");
+        world.view.on_session_left(other, vec![of_other(false)], world.now);
+        world.subscribe(EDS, &all, &[]);
+        assert_eq!(kept(&world), expected, "there is room for c");
+        assert!(world.poll().is_none());
+        world.set(EDS, "c", "1");
+        assert_eq!(world.poll().map(|reply| reply.resources.len()), Some(1));
+    }
 }
 
 #[test]

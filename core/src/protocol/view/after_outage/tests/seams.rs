@@ -243,6 +243,51 @@ fn what_nobody_wants_is_not_held() {
     assert_eq!(bench.waits(), [0; 0]);
 }
 
+/// The server sends the member to the collection, and has no reason to send it once more.
+#[test]
+fn a_new_member_of_a_collection_still_waits_when_no_client_requests_it_by_its_name_any_more() {
+    let (mut bench, glob) = (Bench::new(), format!("xdstp://one/{LDS}/web/*"));
+    let (kind, class) = (bench.kind(LDS), Class::Named);
+    let [old, new] = ["old", "new"].map(|name| glob.replace('*', name));
+    let change = |name: &str, on| InterestChange { kind: kind.clone(), selector: Selector::Name(name.into()), on };
+    bench.view.change_interest(SessionId(1), change(&glob, true), bench.now);
+    bench.view.change_interest(SessionId(2), change(&new, true), bench.now);
+    let of = Selector::Name(glob.as_str().into());
+    let complete = Update::Progress { kind: kind.clone(), of: of.clone(), completeness: Completeness::Complete };
+    let first = vec![bench.upsert(LDS, class, &old, b""), complete, bench.absent(LDS, class, &new)];
+    bench.apply(first);
+    bench.outage(LDS);
+    let second = vec![bench.absent(LDS, class, &old), bench.upsert(LDS, class, &new, b"new")];
+    bench.apply(second);
+    assert_eq!(bench.waits().len(), 2);
+    bench.view.change_interest(SessionId(2), change(&new, false), bench.now);
+    bench.pass(9_999);
+    assert_eq!(bench.waits().len(), 2, "a client requests the collection");
+    bench.pass(1);
+    assert_eq!((bench.body(LDS, class, &new), bench.body(LDS, class, &old)), (b"new".to_vec(), Vec::new()));
+    let members: Vec<_> = bench.view.tables().members(&kind, &glob.as_str().into()).map(Name::to_string).collect();
+    assert_eq!(members, [new]);
+    assert_eq!(bench.view.tables().completeness_of(&kind, &of), Completeness::Complete);
+}
+
+#[test]
+fn a_name_that_waits_outside_of_a_collection_is_not_held_when_no_client_requests_it_any_more() {
+    let mut bench = Bench::new();
+    let (kind, class) = (bench.kind(LDS), Class::Named);
+    let [old, new] = ["old", "new"].map(|name| format!("xdstp://one/{LDS}/web/{name}"));
+    let change = |name: &str, on| InterestChange { kind: kind.clone(), selector: Selector::Name(name.into()), on };
+    [&old, &new].into_iter().for_each(|name| bench.view.change_interest(SessionId(1), change(name, true), bench.now));
+    let first = vec![bench.upsert(LDS, class, &old, b""), bench.absent(LDS, class, &new)];
+    bench.apply(first);
+    bench.outage(LDS);
+    let second = vec![bench.absent(LDS, class, &old), bench.upsert(LDS, class, &new, b"new")];
+    bench.apply(second);
+    assert_eq!(bench.waits().len(), 2);
+    bench.view.change_interest(SessionId(1), change(&new, false), bench.now);
+    bench.pass(1);
+    assert_eq!(bench.waits().len(), 1);
+}
+
 /// Servers are shown one client of a view. What they take away with it is not believed before they are shown the next one.
 #[test]
 fn what_is_taken_away_from_a_client_that_has_left_waits_for_the_next_one() {
