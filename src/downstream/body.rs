@@ -263,7 +263,10 @@ impl SessionBody {
                     let variant = handle.client().variant;
                     return self.deliver(*reply, variant, cx);
                 }
-                NextStep::Made(Step::End(end)) => return Poll::Ready(Err(end.into())),
+                // A session that has left has none, and says why the stream ended.
+                NextStep::Made(Step::End(end)) => {
+                    return Poll::Ready(Err(self.slot.ended().unwrap_or_else(|| end.into())));
+                }
                 NextStep::Made(Step::Idle(None)) => {
                     (self.sleep, self.turn) = (None, None);
                     return Poll::Pending;

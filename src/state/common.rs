@@ -64,10 +64,13 @@ pub(super) fn reopened(stored: &Stored, views: &Views) -> Contents {
     for view in &stored.views {
         let of = if view.record.shared { views.hub().map(|hub| &**hub) } else { Some(views) };
         let of = of.filter(|of| Common::of(of, view.record.shared).fits(&view.record).is_ok());
-        match of.and_then(|of| Some((id_of(&view.record, of)?, unwritten(view, of)))) {
-            Some((id, written)) => drop(contents.views.insert(id, written)),
-            None => contents.orphans.push(view.number),
-        }
+        let known = of.and_then(|of| Some((id_of(&view.record, of)?, unwritten(view, of))));
+        let Some((id, written)) = known else {
+            contents.orphans.push(view.number);
+            continue;
+        };
+        let servers = view.record.servers.clone(); // with when each was heard last
+        contents.views.insert(id, WrittenView { servers, ..written });
     }
     contents
 }

@@ -428,6 +428,8 @@ fn names_that_other_clients_request_and_that_do_not_exist_are_no_members() {
         let name = A.replace("/a?", &format!("/{number}?"));
         bench.delta(other, LDS, &[name.as_str()], &[]);
         gone(&mut bench, &name);
+        bench.trouble(LDS, &name, 5);
+        bench.delta(other, LDS, &[], &[name.as_str()]);
     }
     assert_eq!(bench.sessions[&id].footprint().names, 3);
 }

@@ -12,7 +12,7 @@ use weir_core::protocol::view::LeaseAccess as _;
 use super::SessionHandle;
 use super::locked::NotLocked;
 use super::transit::Blocker;
-use super::waiting::reply_waits;
+use super::waiting::{reply_is_late, reply_waits};
 use crate::relay::heavy::{HEAVY, HeavyKind, ThreadApart, beside_others};
 use crate::shared_runtime;
 
@@ -97,6 +97,7 @@ pub(crate) async fn step_apart<T: Send + 'static>(
     let step = move |handle: &SessionHandle| {
         begins();
         handle.waker.register(&waker); // what came before is in the snapshot or the inbox, which the step reads
+        let begun = handle.clock().now();
         let step = handle.step_below(limit, usize::MAX);
         let is_reply = matches!(step, Ok(Step::Reply(_)));
         if is_reply {
@@ -104,7 +105,7 @@ pub(crate) async fn step_apart<T: Send + 'static>(
         }
         let made = then(handle, step);
         if is_reply {
-            reply_waits(handle, Blocker::Unread);
+            reply_is_late(handle, handle.clock().now() - begun);
         }
         made
     };

@@ -228,6 +228,28 @@ fn a_file_that_could_not_be_written_is_opened_again_and_has_what_has_come_since(
     assert_eq!(process.work.counters.commits(), 2);
 }
 
+/// Otherwise what is older than `state.max_age` would count as recent after a restart.
+#[test]
+fn a_file_that_is_opened_again_still_says_when_servers_were_heard() {
+    let folder = Folder::new("heard");
+    write_file(&folder);
+    let mut process = Process::start(folder.options());
+    let (_, contents) = process.work.open.as_mut().unwrap();
+    contents.views.values_mut().flat_map(|view| &mut view.servers).for_each(|server| server.heard = 7);
+    let later = views_to_all(&[SERVER]);
+    give(&later, "web", &["a", "ccc"]);
+    process.newest.replace(Arc::new(later));
+    for _ in 0..2 {
+        process.write();
+        let (database, _) = process.work.open.as_ref().unwrap();
+        let stored = Stored::read(database, None).unwrap();
+        let heard: Vec<_> = stored.views[0].record.servers.iter().map(|server| server.heard).collect();
+        assert_eq!(heard, [7]);
+        process.work.open = None;
+        process.work.open();
+    }
+}
+
 /// While the file could not be written, one view has changed and another has ended. That no server has spoken since says nothing about which is newer.
 #[test]
 fn i3_a_file_that_is_opened_again_gets_what_has_changed_and_brings_nothing_back() {

@@ -20,8 +20,8 @@ pub(super) struct SessionLease {
     lease: Option<Lease>,
     /// The newest revision that the session was served from: it is never served from an older snapshot.
     reached: Revision,
-    /// The last removal of a member of a collection that was forgotten instead of sent. Older snapshots may have the member, so the session is served
-    /// from none of them: what it would be sent from one may refer to the member.
+    /// The last removal of a member of a collection that was forgotten instead of sent. No snapshot that may have the member is leased after that: what
+    /// would be sent from it may refer to the member. The present one is older than the member.
     forgotten: Revision,
     /// When the stream ends because removals that the client was not sent are forgotten.
     ends_at: Option<Moment>,

@@ -27,6 +27,8 @@ pub(super) struct RoutingHold {
     warming: BTreeMap<Name, Warming>,
     /// Since when a change of routing has been kept back, for one cluster after another.
     since: Option<Moment>,
+    /// When the last reply was made.
+    made: Option<Moment>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -35,6 +37,8 @@ struct Warming {
     nonce: u64,
     sent: Moment,
     until: Moment,
+    /// When the reply was made by which `until` was set.
+    set: Moment,
     /// The client had no endpoints of the cluster, and has not been sent any since.
     new: bool,
     /// Set when the client has ACKed or NACKed the cluster: until when it may subscribe to the endpoints of a new cluster.
@@ -65,9 +69,11 @@ impl RoutingHold {
         options: &SessionOptions,
     ) {
         self.warming.retain(|_, warming| now < warming.until);
-        let until = now + options.routing_hold;
+        let (until, set) = (now + options.routing_hold, now);
+        self.made = Some(now);
         for SentCluster { endpoints, new } in clusters {
-            self.warming.insert(endpoints, Warming { nonce, sent: now, until, new, asks_by: None, requested: false });
+            let warming = Warming { nonce, sent: now, until, set, new, asks_by: None, requested: false };
+            self.warming.insert(endpoints, warming);
         }
     }
 
@@ -77,10 +83,11 @@ impl RoutingHold {
         if self.warming.is_empty() {
             return;
         }
+        self.made = Some(now);
         for resource in draft.resources() {
             if let Some(warming) = self.warming.get_mut(&resource.name) {
                 let answered = warming.asks_by.is_some();
-                warming.new = false;
+                (warming.new, warming.set) = (false, now);
                 warming.until = warming.until.min(if answered { now } else { now + options.ack_patience });
             }
         }
@@ -92,9 +99,9 @@ impl RoutingHold {
     }
 
     /// Records that the last reply has waited this long since it was made: to be encoded or compressed, or until the connection had taken it. Until
-    /// then the client had nothing to warm. The total time stays, however slowly the client reads.
+    /// then the client had nothing of it to warm. The total time stays, however slowly the client reads.
     pub(super) fn on_late_reply(&mut self, by: std::time::Duration) {
-        for warming in self.warming.values_mut() {
+        for warming in self.warming.values_mut().filter(|warming| Some(warming.set) == self.made) {
             (warming.sent, warming.until) = (warming.sent + by, warming.until + by);
         }
     }
@@ -343,6 +350,15 @@ mod tests {
             hold.on_late_reply(late);
             assert!(hold.stands_at(at(11_999)) && !hold.stands_at(at(12_000)), "a change was kept back for so long");
         }
+    }
+
+    #[test]
+    fn i7_a_late_reply_lengthens_no_hold_of_what_the_client_has_had_for_long() {
+        let mut hold = RoutingHold::default();
+        hold.begin(1, at(0));
+        hold.sent(2, [].into_iter(), at(1_000), &SessionOptions::default());
+        hold.on_late_reply(Duration::from_secs(5));
+        assert!(hold.stands_at(at(1_999)) && !hold.stands_at(at(2_000)));
     }
 
     #[test]

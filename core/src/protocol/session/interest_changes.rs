@@ -66,6 +66,7 @@ impl<'r> InterestChanges<'r> {
         }
         for name in list.names {
             if self.books.names.retry(&name) {
+                self.books.wording.note_retry();
                 self.note(Selector::Name(name), true);
             } else if !self.books.names.contains(&name) {
                 self.subscribe(name, first && has_version);

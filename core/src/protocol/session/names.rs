@@ -1,8 +1,8 @@
 //! The names of one type that a client subscribes to: what it was sent of each, and what is still to be sent of each.
 //!
 //! Names keep no cursor, and the number of pending names is bounded by that of the requested ones. A member of a collection (globs, COLL-12 to
-//! COLL-24) is a name like any other, from its first change until its removal was sent. One that goes before it could be sent is forgotten at once
-//! (I1). The view counts interest in the glob alone, and reports each change of a member to the sessions that subscribe to the glob.
+//! COLL-24) is a name like any other, from its first change until its removal was sent. One that comes and goes before the session reads it is forgotten
+//! at once (I1). The view counts interest in the glob alone, and reports each change of a member to the sessions that subscribe to the glob.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};

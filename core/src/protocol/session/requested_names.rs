@@ -8,6 +8,7 @@ use super::reply::Reply;
 use crate::proto::code::{INVALID_ARGUMENT, NOT_FOUND, UNIMPLEMENTED};
 use crate::proto::discovery::ResourceLocator;
 use crate::protocol::view::NamedError;
+use crate::protocol::visits::visit;
 use crate::xds::{Name, Type, WILDCARD, Xdstp};
 
 /// The authorities whose names are served, besides old-style names, which have none.
@@ -43,6 +44,8 @@ pub(super) struct Wording {
     rejected: BTreeMap<Name, Option<Arc<NamedError>>>,
     /// Names that the client subscribes to and for which the view has no room. The error itself is kept until it was sent.
     without_room: BTreeMap<Name, Option<Arc<NamedError>>>,
+    /// Some of these are requested again, so they may have got room.
+    retries: bool,
     /// How many names of the last SotW list could not be requested.
     rejected_before: usize,
     /// Names that this client does not spell in canonical form, with its spelling (NAME-16).
@@ -121,7 +124,8 @@ impl<'a> NameParser<'a> {
 impl Wording {
     pub(super) fn new(url: &str) -> Self {
         let (rejected, without_room, spellings) = Default::default();
-        Self { url: url.into(), named_once: false, rejected, without_room, rejected_before: 0, spellings, bytes: 0 }
+        let (named_once, retries, rejected_before, bytes) = Default::default();
+        Self { url: url.into(), named_once, rejected, without_room, retries, rejected_before, spellings, bytes }
     }
 
     /// Takes the spellings and errors of a SotW list. Returns how many more names that cannot be requested it has than the last list.
@@ -186,9 +190,19 @@ impl Wording {
         self.without_room.entry(name).or_insert_with(|| Some(error.clone()));
     }
 
-    /// Forgets the errors of names that have got room.
+    /// Records that a name without room is requested again.
+    pub(super) fn note_retry(&mut self) {
+        self.retries = true;
+    }
+
+    /// Forgets the errors of names that have got room. Only those can have that were requested again.
     pub(super) fn retain_without_room(&mut self, is_refused: impl Fn(&Name) -> bool) {
-        self.without_room.retain(|name, _| is_refused(name));
+        if std::mem::take(&mut self.retries) {
+            self.without_room.retain(|name, _| {
+                visit();
+                is_refused(name)
+            });
+        }
     }
 
     pub(super) fn forget_error(&mut self, name: &Name) {

@@ -216,7 +216,7 @@ impl View {
                 return;
             }
             let revision = entry.error.as_ref().map_or(entry.changed, |(revision, _)| entry.changed.max(*revision));
-            let is_absent = entry.error.is_none() && matches!(entry.presence, Presence::Absent(_));
+            let is_absent = matches!(entry.presence, Presence::Absent(_));
             self.publication.notify(session, [NameChanged { kind, name, revision, is_absent, claimed: None }]);
         } else {
             self.interest.unsubscribe(session, &kind, &selector, SubscriptionEnd::BY_REQUEST, now);

@@ -102,7 +102,8 @@ impl<'a> TableWriter<'a> {
     pub(super) fn set_error(&mut self, kind: &Type, key: Name, error: Arc<NamedError>) {
         let (revision, now) = (self.publication.revision().next(), self.occasion.now);
         if self.table(kind, Class::Named).set_error(key.clone(), error, revision, now) {
-            self.changed(kind, Class::Named, key, revision, false);
+            let is_absent = self.tables.resource(kind, Class::Named, &key).is_none();
+            self.changed(kind, Class::Named, key, revision, is_absent);
         }
     }
 
@@ -198,8 +199,7 @@ impl<'a> TableWriter<'a> {
             let options = self.setup.options();
             self.table(kind, class).trim_bodies(now, options);
             self.note_change(&followed, old.as_ref());
-            let is_absent = self.tables.entry(kind, class, key).is_none_or(|entry| entry.error.is_none());
-            self.changed(kind, class, key.clone(), revision, is_absent);
+            self.changed(kind, class, key.clone(), revision, true);
         } else if class == Class::Named {
             self.note_absence(kind, key); // it may have been absent only because it expired
         }
@@ -375,7 +375,7 @@ impl<'a> TableWriter<'a> {
         sessions.into_iter().for_each(|session| self.publication.notify(session, [answer.clone()]));
     }
 
-    /// Records a change. `is_absent` is set if nothing is under the name any more.
+    /// Records a change. `is_absent` is set if no resource is under the name.
     fn changed(&mut self, kind: &Type, class: Class, name: Name, revision: Revision, is_absent: bool) {
         debug_assert!(revision == self.publication.revision().next());
         self.publication.advance();

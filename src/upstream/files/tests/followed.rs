@@ -39,12 +39,16 @@ async fn fs_2_files_are_followed_however_they_change() {
 #[tokio::test]
 async fn fs_2_where_the_system_reports_no_change_files_are_looked_at_now_and_then_until_it_does() {
     static HAS_ONE: AtomicBool = AtomicBool::new(false);
+    static STARTED: AtomicU32 = AtomicU32::new(0);
     let folder = Folder::new();
     folder.put("a.json", &["a"]);
     let (changed, changes) = mpsc::channel(1);
     let watcher = Watcher::started_by(
         |on_event| match HAS_ONE.load(Ordering::Relaxed) {
-            true => notify::recommended_watcher(on_event),
+            true => {
+                STARTED.fetch_add(1, Ordering::Relaxed);
+                notify::recommended_watcher(on_event)
+            }
             false => Err(notify::Error::generic("no instance is left")),
         },
         changed,
@@ -53,21 +57,30 @@ async fn fs_2_where_the_system_reports_no_change_files_are_looked_at_now_and_the
     let first = Loaded { state: SourceState::Loading, report: Arc::default(), served: Vec::new() };
     let (tell, mut loaded) = latest::channel(first);
     let task = tokio::spawn(follow(loader, changes, tell));
-    let mut looks = loaded.clone();
+    let (mut looks, mut count) = (loaded.clone(), 0);
     let counted = async {
-        let mut count = 0;
         while looks.changed().await.is_ok() {
             count += 1;
         }
-        count
     };
-    let half_a_second = tokio::time::timeout(Duration::from_millis(500), counted);
-    assert!(half_a_second.await.is_err(), "it goes on");
-    assert!(looks.has_changed().is_ok());
+    assert!(tokio::time::timeout(Duration::from_millis(500), counted).await.is_err(), "it goes on");
+    assert!((1..=10).contains(&count), "{count} looks in half a second");
+    let shows = async |loaded: &mut latest::Receiver<Loaded>, names: &str| {
+        let shown = loaded.wait_for(|loaded| clusters(&loaded.state) == names);
+        tokio::time::timeout(PATIENCE, shown).await.expect("it is seen").unwrap();
+    };
     folder.put("b.json", &["b"]);
-    let shown = loaded.wait_for(|loaded| clusters(&loaded.state) == "a,b");
-    tokio::time::timeout(PATIENCE, shown).await.expect("b is seen").unwrap();
+    shows(&mut loaded, "a,b").await;
     HAS_ONE.store(true, Ordering::Relaxed);
+    let starts = async {
+        while STARTED.load(Ordering::Relaxed) == 0 {
+            loaded.changed().await.unwrap();
+        }
+    };
+    tokio::time::timeout(PATIENCE, starts).await.expect("it is tried again");
+    folder.put("c.json", &["c"]);
+    shows(&mut loaded, "a,b,c").await;
+    assert_eq!(STARTED.load(Ordering::Relaxed), 1, "one is enough");
     task.abort();
 }
 

@@ -1,6 +1,7 @@
 //! Counts and ages: what a session has to send, since when, and how many names it could not request.
 
 use super::*;
+use crate::protocol::visits::take_visits;
 use crate::protocol::view::{Completeness, InterestChange, Selector};
 
 #[test]
@@ -142,6 +143,18 @@ fn a_name_without_room_counts_once_and_has_no_error_any_more_once_it_has_room() 
         world.set(EDS, "c", "1");
         assert_eq!(world.poll().map(|reply| reply.resources.len()), Some(1));
     }
+}
+
+#[test]
+fn names_without_room_cost_nothing_when_another_is_counted() {
+    let client = Client { errors: true, ..Client::plain(Variant::Delta) };
+    let mut world = World::with(client, ViewOptions { names_per_view: 1, ..ViewOptions::default() });
+    let names: Vec<_> = (0..1_000).map(|number| number.to_string()).collect();
+    world.subscribe(EDS, &names.iter().map(String::as_str).collect::<Vec<_>>(), &[]);
+    take_visits();
+    world.subscribe(EDS, &["another"], &[]);
+    let visits = take_visits();
+    assert!(visits < 100, "{visits}");
 }
 
 #[test]
