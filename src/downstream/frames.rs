@@ -116,16 +116,16 @@ impl<B: Body<Data = Bytes> + Unpin> Frames<B> {
     /// Waits if the events exceed the rate. Nothing is read meanwhile.
     pub(crate) async fn keep_pace(&self, pace: Option<&Pace>, events: usize, limit: Limit) {
         let delay = pace.map_or(Duration::ZERO, |pace| pace.delay_of(events, Instant::now()));
-        self.wait(delay, limit).await;
+        if !delay.is_zero() {
+            self.wait(Box::pin(sleep(delay)), limit).await;
+        }
     }
 
-    /// Waits because of a limit. Nothing is read meanwhile.
-    pub(crate) async fn wait(&self, delay: Duration, limit: Limit) {
-        if !delay.is_zero() {
-            self.inbound.requests().counters().reached(limit);
-            let _paused = self.pause();
-            Box::pin(sleep(delay)).await;
-        }
+    /// Waits for this because of a limit. Nothing is read meanwhile.
+    pub(crate) async fn wait(&self, turn: impl Future<Output = ()>, limit: Limit) {
+        self.inbound.requests().counters().reached(limit);
+        let _paused = self.pause();
+        turn.await;
     }
 
     /// Reads and drops everything up to the end: after a reset, the data still in flight would count against the connection.

@@ -152,8 +152,11 @@ async fn converse(frames: &mut Frames, slot: &Arc<Slot>, call: &mut Call) -> Sta
             tap_request(handle, &request, stated.as_ref().map_or(0, |stated| stated.len()), || message);
         }
         if let Some(tenant) = handle.tenant() {
-            let turn = tenant.request_turn(Instant::now());
-            frames.wait(turn.delay(), Limit::RequestsPerTenant).await;
+            let now = Instant::now();
+            let mut turn = tenant.request_turn(now);
+            if !turn.delay(now).is_zero() {
+                frames.wait(Box::pin(turn.comes()), Limit::RequestsPerTenant).await;
+            }
             turn.take();
         }
         until_session_is_free(handle).await; // the client's own work stops no clock

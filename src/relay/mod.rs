@@ -103,4 +103,4 @@ pub(crate) use troubles::{ServedInstead, WatchedView};
 pub(crate) use view_watch::retire_idle;
 #[cfg(test)]
 pub(crate) use views::tests::{views_to, views_to_all};
-pub(crate) use views::{ClientInfo, SavedView, ViewQuota, ViewToSave, Views, open_session};
+pub(crate) use views::{ClientInfo, SavedView, ViewQuota, ViewToSave, Views, open_session, open_session_after};

@@ -237,6 +237,29 @@ async fn rest_5_and_rest_6_a_hold_ends_with_news_or_with_its_time() {
 }
 
 #[tokio::test]
+async fn a_poll_that_is_held_is_one_stream_of_its_tenant_also_when_something_has_changed() {
+    let mut plane = Plane::start(&BOTH).await;
+    let text = "views: {key: [cluster, tenant]}\nrest: {long_poll: 1m}\nlimits: {streams_per_tenant: 1}\n\
+                permissions: [{name: all, identities: [{network: 127.0.0.0/8}], tenant: all, free: [cluster]}]\n";
+    let relay = run(crate::bind(config(plane.address, ", variant: sotw", text)).await.unwrap(), std::future::pending());
+    let mut poller = Poller::connect(relay.address).await;
+    poller.poll(CLUSTERS, "web", json!({})).await;
+    let stream = plane.stream().await;
+    say_clusters(&stream, "1", &[("a", "1"), ("b", "1")]);
+    // A poll may be rejected until the view has released the one before.
+    let version = poller.polled_until(CLUSTERS, "web", json!({}), |answer| answer.status == 200).await.version();
+    let held = json!({"versionInfo": version});
+    let holding =
+        tokio::spawn(async move { poller.polled_until(CLUSTERS, "web", held, |answer| answer.status != 429).await });
+    let is_held = async || get(relay.admin, "/clients").await.contains("\"acked_version\": \"");
+    crate::until("the poll is held", is_held).await;
+    let rejected = report(&relay).await["rejected"].clone();
+    say_clusters(&stream, "2", &[("a", "2"), ("b", "1")]);
+    assert_eq!(holding.await.unwrap().clusters(), owned(&[("a", "2"), ("b", "1")]));
+    assert_eq!(report(&relay).await["rejected"], rejected, "it takes the place of no other stream");
+}
+
+#[tokio::test]
 async fn rest_7_an_old_version_gets_what_is_there_now_and_no_rejection_is_read_into_it() {
     let (_plane, stream, relay, mut poller, first) = warm("").await;
     say_clusters(&stream, "2", &[("a", "2")]);

@@ -8,6 +8,7 @@ use weir_core::proto::loads::LoadStatsRequest;
 use weir_core::proto::node::Node;
 
 use super::certificates::{Authority, Identity, NOTHING};
+use super::client::PATIENCE;
 use super::client_tls::{Connecting, VERSIONS, write_server};
 use super::load_plane::{LoadClient, LoadPlane};
 use super::poller::Poller;
@@ -208,6 +209,34 @@ async fn a_tenant_has_what_its_limits_say_over_all_its_clients_and_others_have_t
         let series = format!("weir_limit_reached_total{{limit=\"limits.{limit}_per_tenant\"}}");
         assert!(metrics.lines().any(|line| line.starts_with(&series) && !line.ends_with(" 0")), "{series}");
     }
+}
+
+#[tokio::test]
+async fn another_rate_of_requests_counts_at_once_for_streams_that_wait_by_the_one_before() {
+    let mut plane = Plane::start(&[Variant::Delta]).await;
+    let address = plane.address;
+    let text = |rate: usize| {
+        format!(
+            "listen: [{{address: '127.0.0.1:0'}}]\nadmin: {{address: '127.0.0.1:0'}}\n\
+             upstream: {{servers: [{{uri: 'http://{address}', variant: delta}}]}}\nviews: {{key: [cluster, tenant]}}\n\
+             permissions: [{{name: all, identities: [{{network: 127.0.0.0/8}}], tenant: all, free: [cluster]}}]\n\
+             limits: {{tenant_requests_per_second: {rate}}}\n"
+        )
+    };
+    let world = super::reload::World::start("tenant-rate", &text(1)).await;
+    let mut clients = Client::connect_many(world.relay.address, 150).await;
+    clients.iter().for_each(|client| client.ask(CDS, &[], Some("web")));
+    let stream = plane.stream().await;
+    say(&stream, "1", &TWO, &TWO, &[]);
+    let limit = "limits.tenant_requests_per_second";
+    until("most of them wait for longer than the test", async || reached(&world.relay, limit).await > 120).await;
+    assert_eq!(world.change(&text(1000)).await.changed, [limit]);
+    let are_served = async {
+        for client in &mut clients {
+            assert_eq!(client.sent().await.set, ["a", "b"]);
+        }
+    };
+    tokio::time::timeout(PATIENCE, are_served).await.expect("they still wait by the rate before");
 }
 
 #[tokio::test]

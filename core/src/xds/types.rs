@@ -88,6 +88,12 @@ impl Type {
         self.is_called(LISTENERS) || self.is_called(SCOPED_ROUTES)
     }
 
+    /// Whether a new resource belongs in one reply with the removals of others: a client rejects it beside one that has its address, its key or, for
+    /// virtual hosts, its domain.
+    pub(crate) fn needs_removals_beside(&self) -> bool {
+        self.can_conflict() || self.is_called(VIRTUAL_HOSTS)
+    }
+
     /// Whether resources of the type lead traffic, so that connections or requests fail when they vanish: listeners, scoped routes and clusters.
     pub(crate) fn leads_traffic(&self) -> bool {
         self.can_conflict() || self.is_called(CLUSTERS)

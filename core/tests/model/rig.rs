@@ -46,6 +46,8 @@ pub struct Link {
     /// What was in flight when the stream ended.
     pub late: Vec<(Epoch, Sent)>,
     pub wanted_stars: Vec<Kind>,
+    /// Those of `wanted_stars` that are wanted again. The relay requests them on the next opening, and reads nothing of them on this one.
+    pub unread_stars: Vec<Kind>,
     pub asked_kinds: Vec<Kind>,
 }
 

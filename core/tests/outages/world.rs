@@ -84,6 +84,8 @@ struct Link {
     unread: VecDeque<DeltaDiscoveryRequest>,
     /// When the last response for clusters arrived on this opening.
     clusters_at: Option<Moment>,
+    /// All clusters were left on this opening. The relay requests them again on the next one, and reads nothing of them on this one.
+    has_left_clusters: bool,
 }
 
 /// A type and a name. Its content is a letter; a resource that a server does not have does not exist there.
@@ -394,13 +396,12 @@ impl World {
             self.rows.insert(21);
             link.up = Some((epoch, self.servers[id.server].accept()));
             (link.answered, link.unanswered, link.called, link.opened_at) = (false, None, false, self.now);
-            (link.unread, link.clusters_at) = (VecDeque::new(), None);
+            (link.unread, link.clusters_at, link.has_left_clusters) = (VecDeque::new(), None, false);
         }
         if let (Some(stream), Some(link)) = (self.sources.stream(id), self.links.get_mut(&id)) {
             while let Some(Request::Delta(request)) = stream.next_request(self.now) {
-                let on_or_off = [&request.resource_names_subscribe, &request.resource_names_unsubscribe];
-                if request.type_url == CDS && on_or_off.into_iter().flatten().any(|name| name == "*") {
-                    link.clusters_at = None; // what came before this request does not answer it
+                if request.type_url == CDS && request.resource_names_unsubscribe.iter().any(|name| name == "*") {
+                    (link.clusters_at, link.has_left_clusters) = (None, true);
                 }
                 link.unread.push_back(request);
             }
@@ -458,7 +459,8 @@ impl World {
                 self.said_gone.remove(&(id.server, of.type_url.clone(), resource.name.clone()));
             }
             if of.type_url == CDS {
-                let before = self.links.get_mut(&id).and_then(|link| link.clusters_at.replace(self.now));
+                let link = self.links.get_mut(&id).filter(|link| !link.has_left_clusters);
+                let before = link.and_then(|link| link.clusters_at.replace(self.now));
                 if before.is_some_and(|before| self.now - before <= SOON) {
                     self.cutters.insert(id.server);
                 }

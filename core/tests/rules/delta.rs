@@ -10,7 +10,7 @@ use weir_core::protocol::session::{Ack, Variant};
 use weir_core::protocol::view::{Class, Completeness, Evidence, Selector, Update};
 use weir_core::xds::Authority;
 
-use super::support::{Bench, CDS, EDS, nack};
+use super::support::{Bench, CDS, EDS, LDS, nack};
 use super::warm;
 
 #[test]
@@ -383,6 +383,17 @@ fn delta_8_and_delta_33_a_name_both_wanted_and_left_is_left_and_none_is_said_twi
     assert_eq!(bench.said(client), ["C b"]);
     bench.delta(client, CDS, &["*", "a"], &[]);
     assert_eq!(bench.said(client), ["C a,b,c"]);
+}
+
+#[test]
+fn delta_33_what_was_left_by_name_and_goes_from_the_wildcard_is_removed_once() {
+    let mut bench = warm();
+    let client = bench.client(Variant::Delta);
+    bench.delta(client, LDS, &["*", "a"], &[]);
+    assert_eq!(bench.said(client), ["L a,b,c"]);
+    bench.delta(client, LDS, &[], &["a"]);
+    bench.remove(LDS, "a");
+    assert_eq!(bench.said(client), ["L  -a"]);
 }
 
 #[test]

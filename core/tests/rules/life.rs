@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use weir_core::proto::Request;
 use weir_core::proto::discovery::{DeltaDiscoveryRequest, Resource as Wrapper, resource::CacheControl};
+use weir_core::protocol::options::ProtocolOptions;
 use weir_core::protocol::session::{Client, Variant};
 use weir_core::protocol::view::{Class, SessionId, Update};
 use weir_core::xds::{Access, AccessRule, NamePattern};
@@ -63,6 +64,48 @@ fn delta_46_a_resource_that_no_longer_expires_is_sent_as_a_change() {
     assert_eq!((bench.said(able), bench.said(unable)), (vec!["C a".to_owned()], vec![]), "the same, and for ever");
     bench.later(100_000);
     assert_eq!((bench.said(able), bench.said(unable)), (vec![], vec![]));
+}
+
+#[test]
+fn delta_46_a_ttl_of_the_wildcard_that_ends_is_sent_beside_what_all_clients_are_sent() {
+    let mut bench = Bench::new();
+    let [able, unable] = two(&mut bench, Variant::Delta, &["*"]);
+    bench.give(EDS, "*", "1", |wrapper| {
+        mortal(60)(wrapper);
+        wrapper.name = "a".into();
+    });
+    assert_eq!((bench.said(able), bench.said(unable)), (vec!["C a(60)".to_owned()], vec!["C a".to_owned()]));
+    for name in ["a", "b"] {
+        bench.give(EDS, "*", "1", |wrapper| wrapper.name = name.into());
+    }
+    assert_eq!(bench.said(able), ["C a,b"], "without it, the TTL would end at the client");
+    assert_eq!(bench.said(unable), ["C b"]);
+    bench.later(100_000);
+    assert_eq!((bench.said(able), bench.said(unable)), (vec![], vec![]));
+}
+
+#[test]
+fn delta_48_what_had_a_ttl_once_is_sent_once_to_a_client_that_comes_later() {
+    let mut bench = Bench::with(ProtocolOptions::default().with(|options| {
+        options.session.reply_bytes = 1000;
+        options.hold_referenced(Duration::ZERO);
+    }));
+    let keeper = bench.client(Variant::Delta);
+    bench.delta(keeper, EDS, &["*"], &[]);
+    for has_ttl in [true, false] {
+        bench.give(EDS, "*", "1", |wrapper| {
+            wrapper.name = "a".into();
+            if has_ttl {
+                mortal(60)(wrapper);
+            }
+        });
+    }
+    let names: Vec<_> = (0..50).map(|number| format!("e{number}")).collect();
+    bench.set(EDS, &names.iter().map(|name| (name.as_str(), "1")).collect::<Vec<_>>());
+    let client = bench.add(Client { ttl: true, ..Client::plain(Variant::Delta) });
+    bench.delta(client, EDS, &["*"], &[]);
+    let sent: Vec<_> = std::iter::from_fn(|| bench.poll(client)).map(|reply| reply.resources.len()).collect();
+    assert!(sent.len() > 1 && sent.iter().sum::<usize>() == 51, "{sent:?}");
 }
 
 #[test]

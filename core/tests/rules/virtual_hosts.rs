@@ -1,9 +1,10 @@
 //! Virtual hosts: at start, on demand, by alias.
 
-use weir_core::proto::discovery::Resource as Wrapper;
+use weir_core::proto::Request;
+use weir_core::proto::discovery::{DeltaDiscoveryRequest, Resource as Wrapper};
 use weir_core::protocol::options::ProtocolOptions;
 use weir_core::protocol::session::{Client, Variant};
-use weir_core::protocol::view::SessionId;
+use weir_core::protocol::view::{Class, Evidence, SessionId, Update};
 use weir_core::xds::{Access, AccessRule, NamePattern, TypeTable};
 
 use super::support::{Bench, CDS, RDS, VHDS};
@@ -18,6 +19,22 @@ fn give_routes(bench: &mut Bench, name: &str, content: &str) {
 
 fn named(name: &str) -> impl Fn(&mut Wrapper) {
     move |wrapper| wrapper.name = name.into()
+}
+
+/// Lets the server send the host `own` for each of these aliases.
+fn give_host(bench: &mut Bench, own: &str, aliases: &[&str], content: &str) {
+    for alias in aliases {
+        bench.give(VHDS, alias, content, |wrapper| {
+            wrapper.name = own.into();
+            wrapper.aliases = aliases.iter().map(ToString::to_string).collect();
+        });
+    }
+}
+
+/// Lets the server remove a host from `*` alone, or a name alone.
+fn remove_from(bench: &mut Bench, class: Class, name: &str) {
+    let (kind, key, evidence) = (bench.kind(VHDS), name.into(), Evidence::Reported);
+    bench.apply(vec![Update::Absent { kind, class, key, evidence }]);
 }
 
 /// Adds an Envoy that was sent the route configuration `r`, and has requested virtual hosts as Envoys do.
@@ -154,6 +171,120 @@ fn delta_33_two_aliases_of_one_host_are_one_resource() {
         bench.remove(VHDS, key);
     }
     assert_eq!(bench.said(client), ["V  -r/host"]);
+}
+
+#[test]
+fn delta_39_a_host_stays_when_one_of_its_aliases_leads_nowhere() {
+    let mut bench = Bench::new();
+    let client = bench.client(Variant::Delta);
+    bench.delta(client, VHDS, &["r/one.test", "r/two.test"], &[]);
+    give_host(&mut bench, "r/host", &["r/one.test", "r/two.test"], "1");
+    assert_eq!(bench.said(client), ["V r/host"]);
+    bench.remove(VHDS, "r/two.test");
+    assert_eq!(bench.said(client), ["V ?r/two.test"]);
+    give_host(&mut bench, "r/host", &["r/one.test"], "2");
+    assert_eq!(bench.said(client), ["V r/host"]);
+    bench.remove(VHDS, "r/one.test");
+    assert_eq!(bench.said(client), ["V  -r/host"], "with the last of them");
+}
+
+#[test]
+fn delta_29_a_host_stays_as_long_as_the_wildcard_has_it_or_an_alias_leads_to_it() {
+    let mut bench = Bench::new();
+    let client = started(&mut bench);
+    bench.give(VHDS, "*", "1", named("r/host"));
+    bench.delta(client, VHDS, &["r/one.test"], &[]);
+    give_host(&mut bench, "r/host", &["r/one.test"], "1");
+    bench.said(client);
+    remove_from(&mut bench, Class::Wildcard, "r/host");
+    assert_eq!(bench.said(client), [""; 0], "the alias leads to it");
+    bench.give(VHDS, "*", "2", named("r/host"));
+    assert_eq!(bench.said(client), ["V r/host"]);
+    remove_from(&mut bench, Class::Named, "r/one.test");
+    assert_eq!(bench.said(client), ["V ?r/one.test"], "the wildcard has it");
+    remove_from(&mut bench, Class::Wildcard, "r/host");
+    assert_eq!(bench.said(client), ["V  -r/host"]);
+}
+
+#[test]
+fn delta_29_a_host_that_an_alias_has_left_is_removed_in_the_reply_with_the_next() {
+    let mut bench = Bench::new();
+    let client = bench.client(Variant::Delta);
+    bench.delta(client, VHDS, &["r/x.test"], &[]);
+    give_host(&mut bench, "r/one", &["r/x.test"], "1");
+    assert_eq!(bench.said(client), ["V r/one"]);
+    give_host(&mut bench, "r/two", &["r/x.test"], "2");
+    assert_eq!(bench.said(client), ["V r/two -r/one"]);
+    give_host(&mut bench, "r/three", &["r/x.test"], "3");
+    bench.remove(VHDS, "r/x.test");
+    assert_eq!(bench.said(client), ["V  -r/two"], "what it was sent, and not what the view had last");
+}
+
+#[test]
+fn delta_33_a_name_that_is_an_alias_of_another_host_now_is_not_removed_beside_it() {
+    let mut bench = Bench::new();
+    let client = bench.client(Variant::Delta);
+    bench.delta(client, VHDS, &["r/x.test"], &[]);
+    bench.give(VHDS, "r/x.test", "1", |_| {});
+    assert_eq!(bench.said(client), ["V r/x.test"]);
+    give_host(&mut bench, "r/two", &["r/x.test"], "2");
+    assert_eq!(bench.said(client), ["V r/two"]);
+    bench.give(VHDS, "r/x.test", "3", |_| {});
+    assert_eq!(bench.said(client), ["V r/x.test -r/two"]);
+}
+
+#[test]
+fn delta_29_a_host_that_one_alias_has_left_stays_until_the_last_has_left_it() {
+    let mut bench = Bench::new();
+    let (client, both) = (bench.client(Variant::Delta), ["r/a.test", "r/b.test"]);
+    bench.delta(client, VHDS, &both, &[]);
+    give_host(&mut bench, "r/one", &both, "1");
+    assert_eq!(bench.said(client), ["V r/one"]);
+    give_host(&mut bench, "r/two", &["r/a.test"], "2");
+    assert_eq!(bench.said(client), ["V r/two"], "the other leads to the first still");
+    give_host(&mut bench, "r/two", &both, "3");
+    assert_eq!(bench.said(client), ["V r/two -r/one"]);
+    give_host(&mut bench, "r/three", &both, "4");
+    assert_eq!(bench.said(client), ["V r/three -r/two"], "once, though both have left it");
+}
+
+#[test]
+fn delta_16_a_host_that_was_stated_stays_if_an_alias_leads_to_it() {
+    let mut bench = Bench::new();
+    let only = Some(bench.kind(VHDS));
+    let client = bench.add(Client { only, ..Client::plain(Variant::Delta) });
+    let request = DeltaDiscoveryRequest {
+        type_url: VHDS.into(),
+        resource_names_subscribe: ["*", "r/one.test"].map(str::to_owned).into(),
+        initial_resource_versions: ["r/host", "r/old"].map(|name| (name.to_owned(), "x".to_owned())).into(),
+        ..Default::default()
+    };
+    bench.request(client, Request::Delta(request));
+    give_host(&mut bench, "r/host", &["r/one.test"], "1");
+    bench.whole(VHDS, &[]);
+    assert_eq!(bench.said(client), ["V r/host", "V  -r/old"]);
+}
+
+#[test]
+fn delta_33_a_name_that_leads_nowhere_is_not_in_the_reply_that_has_a_host_of_that_name() {
+    let mut bench = Bench::new();
+    let client = bench.client(Variant::Delta);
+    bench.delta(client, VHDS, &["r/host", "r/one.test"], &[]);
+    bench.remove(VHDS, "r/host");
+    give_host(&mut bench, "r/host", &["r/one.test"], "1");
+    assert_eq!(bench.said(client), ["V r/host"]);
+}
+
+/// An Envoy that has both for a moment rejects the new one, and is not sent it again.
+#[test]
+fn i7_a_host_comes_in_one_reply_with_the_removal_of_the_one_whose_domain_it_may_take() {
+    let mut bench = Bench::new();
+    let client = started(&mut bench);
+    bench.give(VHDS, "*", "1", named("r/old"));
+    assert_eq!(bench.said(client), ["V r/old"]);
+    bench.give(VHDS, "*", "1", named("r/new"));
+    bench.remove(VHDS, "r/old");
+    assert_eq!(bench.said(client), ["V r/new -r/old"]);
 }
 
 #[test]

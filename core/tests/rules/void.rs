@@ -150,6 +150,28 @@ fn ord_1_a_cluster_that_nothing_refers_to_goes_when_upstream_is_quiet_and_anothe
 }
 
 #[test]
+fn a_cluster_of_the_set_does_not_dangle_though_it_is_gone_for_those_that_requested_it_by_name() {
+    for is_removed in [false, true] {
+        let (mut bench, _client) = led();
+        let (by_name, kind, class) = (bench.client(Variant::Delta), bench.kind(CDS), Class::Named);
+        bench.delta(by_name, CDS, &["a"], &[]);
+        bench.set(CDS, &[("a", "1")]);
+        if is_removed {
+            let (kind, evidence) = (kind.clone(), Evidence::Reported);
+            bench.apply(vec![Update::Absent { kind, class, key: "a".into(), evidence }]);
+        } else {
+            bench.delta(by_name, CDS, &[], &["a"]);
+        }
+        bench.later(20 * HOLD);
+        assert_eq!(bench.view.tables().held(&kind, false), 0, "removed: {is_removed}");
+        assert_eq!(dangling(&bench), [""; 0], "removed: {is_removed}");
+        gone(&mut bench, "a");
+        bench.later(HOLD);
+        assert_eq!(dangling(&bench), ["a"], "removed: {is_removed}");
+    }
+}
+
+#[test]
 fn ord_1_what_was_led_to_until_lately_stays_for_the_bound() {
     let (mut bench, client) = led();
     bench.whole(CDS, &[("a", "1"), ("b", "1")]);

@@ -1,5 +1,6 @@
 //! Rules of the relay as a client, on the pure model: requests out, responses in, updates out.
 
+mod again;
 mod aliases;
 mod collections;
 mod costs;

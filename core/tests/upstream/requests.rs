@@ -391,13 +391,17 @@ fn xlat_13_and_up_28_a_type_that_was_made_up_is_forgotten_after_the_last_words_o
         assert_eq!(bench.respond(0, answer("3")), [""; 0], "{variant:?}");
         assert_eq!(bench.requests(0), [""; 0], "{variant:?}");
         bench.want(MADE_UP, "*", true);
-        assert_eq!(bench.requests(0), [first], "as if for the first time");
+        assert_eq!(bench.requests(0), [""; 0], "{variant:?}: this opening has requested it before");
+        assert!(bench.asks_again(), "{variant:?}");
+        assert_eq!(bench.reopen(), [first], "as if for the first time");
     }
 }
 
+/// A stream is opened again for that instead.
 #[test]
 fn sotw_38_what_a_server_was_sent_of_a_type_of_the_table_is_remembered() {
-    let mut bench = requested(Variant::Sotw, LDS, &["*"], ServerQuirks::default());
+    let rules = ServerQuirks { per_type_liveness: true, ..ServerQuirks::default() };
+    let mut bench = requested(Variant::Sotw, LDS, &["*"], rules);
     bench.respond(0, sotw(LDS, &["a"], "1"));
     bench.want(LDS, "*", false);
     bench.later(Duration::from_secs(60));
@@ -405,6 +409,37 @@ fn sotw_38_what_a_server_was_sent_of_a_type_of_the_table_is_remembered() {
     bench.later(Duration::from_secs(60));
     bench.want(LDS, "*", true);
     assert_eq!(bench.requests(0), ["L [*] v n1!"], "an empty list means nothing to it any more");
+    assert_eq!(bench.respond(0, sotw(LDS, &[], "2")), ["whole {}"], "each poll is answered for itself");
+    assert!(!bench.asks_again());
+}
+
+/// go-control-plane's snapshot cache and java-control-plane answer a NACK at once with what they have, whatever the reason of the NACK is.
+#[test]
+fn up_20_a_version_that_is_sent_again_after_its_nack_is_nacked_less_and_less_often() {
+    let mut bench = requested(Variant::Sotw, EDS, &["a"], ServerQuirks::default());
+    let bad = |version: &str| sotw(EDS, &["a", "a~2"], version);
+    bench.respond(0, bad("1"));
+    assert_eq!(bench.requests(0), ["C [a] v n1! NACK"]);
+    for seconds in [1, 2, 4] {
+        bench.respond(0, bad("1"));
+        let pause = Duration::from_secs(seconds);
+        let next = bench.upstream.streams_mut()[0].next_deadline();
+        assert!(next.is_some_and(|next| next <= bench.now + pause), "its task has to wake for it: {next:?}");
+        bench.later(pause - WINDOW);
+        assert_eq!(bench.requests(0), [""; 0], "{seconds}");
+        bench.later(WINDOW);
+        assert_eq!(bench.requests(0), ["C [a] v n1! NACK"], "{seconds}");
+    }
+    bench.respond(0, bad("1"));
+    bench.want(EDS, "b", true);
+    assert_eq!(bench.requests(0), ["C [a,b] v n1! NACK"], "the list needs the newest nonce");
+    bench.respond(0, bad("1"));
+    assert_eq!(bench.requests(0), [""; 0]);
+    bench.respond(0, bad("2"));
+    assert_eq!(bench.requests(0), ["C [a,b] v n1! NACK", "C [a,b] v n2! NACK"], "another version");
+    bench.respond(0, bad("2"));
+    bench.respond(0, sotw(EDS, &["a"], "2"));
+    assert_eq!(bench.requests(0), ["C [a,b] v n2! NACK", "C [a,b] v2 n2!"], "an ACK");
 }
 
 #[test]

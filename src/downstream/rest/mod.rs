@@ -41,7 +41,7 @@ use crate::relay::heavy::HEAVY;
 use crate::relay::traces::{POLL, SpanIds, SpanRecord, SpanTime};
 use crate::relay::{
     ClientInfo, KeyHeaders, SessionGuard, SessionHandle, UnfitHeaders, ViewQuota, Views, fetch_reply, glance_at_reply,
-    is_tapped, open_session, session_changed, tap_end, tap_reply, tap_request, tap_unchanged,
+    is_tapped, open_session_after, session_changed, tap_end, tap_reply, tap_request, tap_unchanged,
 };
 use crate::shared_runtime;
 use crate::transcode::Descriptors;
@@ -235,8 +235,9 @@ impl RestService {
         let (requested, held) = (asked_for(&request.resource_names), request.version_info.clone());
         let until = Instant::now() + self.options.long_poll;
         let mut is_first = true;
+        let mut before = None;
         loop {
-            let handle = self.long_poll(&request, path, &poll).await?;
+            let handle = self.long_poll(&request, path, &poll, before).await?;
             if std::mem::take(&mut is_first) && is_tapped(&handle) {
                 tap_request(&handle, &proto::Request::Sotw(request.clone()), 0, || request.encode_to_vec().into());
             }
@@ -285,14 +286,17 @@ impl RestService {
                 () = poll.drain.begins() => return Ok(unchanged(&handle)),
             }
             tokio::time::sleep(PAUSE).await; // wakes may concern other clients, and come in quick succession
+            before = Some(handle);
         }
     }
 
+    /// Opens a session for one fetch. The one before it, if any, leaves then.
     async fn long_poll(
         &self,
         request: &DiscoveryRequest,
         path: RestPath,
         poll: &Poll,
+        before: Option<SessionGuard>,
     ) -> Result<SessionGuard, Rejection> {
         let visit = ClientInfo {
             variant: Variant::Sotw,
@@ -308,7 +312,8 @@ impl RestService {
         room.map_err(|why| Rejection::unavailable(why.to_string()))?;
         let request = proto::Request::Sotw(request.clone());
         // Opening a view may wait for its state on disk.
-        let opened = tokio::time::timeout(self.options.timeout, open_session(&poll.views, &request, visit)).await;
+        let opening = open_session_after(before.as_deref(), &poll.views, &request, visit);
+        let opened = tokio::time::timeout(self.options.timeout, opening).await;
         let handle = SessionGuard::new(opened.map_err(|_| Rejection::unavailable(NOT_YET))??);
         handle.handle_request(request).await;
         Ok(handle)

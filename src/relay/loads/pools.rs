@@ -104,7 +104,7 @@ impl Pools {
         // Checked before another pool is evicted for this one.
         account.map_or(Ok(()), |account| account.admit(costs::POOL)).map_err(AdmissionError::NoMemory)?;
         map.remove(key); // it is about to end, and another one takes its place
-        map.find_room(limits, client, counters)?;
+        map.find_room(key, limits, client, counters)?;
         let pool = Arc::new(make());
         map.insert(key.clone(), pool.clone(), client.quota);
         let joined = map.join(key, client.connection).ok_or(AdmissionError::Stopping)?;
@@ -211,15 +211,16 @@ impl PoolMap {
     /// Finds room for another pool of a client. At the limit of the client or of all clients, another pool may be evicted.
     fn find_room(
         &mut self,
+        key: &SharingKey,
         limits: &ViewLimits,
         client: LoadClient,
         counters: &LimitCounters,
     ) -> Result<(), AdmissionError> {
         limits.find_room(client.quota.pools(), |made, limit| {
-            if made.are_full(limit) {
+            if made.are_full(limit, key, |other| self.of_keys.contains_key(other)) {
                 self.evict(self.unused_of(made), limits.views);
             }
-            if made.are_full(limit) { Err(None) } else { Ok(()) }
+            if made.are_full(limit, key, |other| self.of_keys.contains_key(other)) { Err(None) } else { Ok(()) }
         })?;
         let limit = limits.views;
         if self.of_keys.len() < limit {

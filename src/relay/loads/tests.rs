@@ -160,6 +160,24 @@ async fn pools_count_for_the_connection_and_the_identity_that_made_them_and_apar
     assert_eq!(join(&loads, "2", &of_identity[2]).err(), too_many);
 }
 
+#[tokio::test]
+async fn a_client_with_as_many_pools_as_it_may_have_has_them_in_the_next_configuration_too_and_no_others() {
+    for per_connection in [2, 0] {
+        let loads = || aggregating(views_of(10, per_connection), UnreachableServers::default());
+        let earlier = loads();
+        let later = loads().after(&earlier);
+        let client = (1, Arc::new(earlier.views.quota(Some("x"))));
+        let _before = ["a", "b"].map(|cluster| join(&earlier, cluster, &client).unwrap());
+        let _one = join(&later, "a", &client).expect("it has this one already");
+        let refused = match per_connection {
+            0 => AdmissionError::TooManyViewsOfIdentity { limit: 2, split: None },
+            limit => AdmissionError::TooManyViewsOfConnection { limit, split: None },
+        };
+        assert_eq!(join(&later, "c", &client).err(), Some(refused));
+        let _two = join(&later, "b", &client).expect("it has this one already");
+    }
+}
+
 /// Whether a pool has made room.
 async fn has_ended(member: &Membership) -> bool {
     futures_util::future::poll_immediate(std::pin::pin!(member.pool.has_made_room())).await.is_some()

@@ -22,7 +22,7 @@ use weir_core::xds::{HeaderHashes, Peer, SharingKey, StatedVersionsStore, TypeTa
 
 use self::map::ViewMap;
 pub(super) use self::map::ViewNews;
-pub(crate) use self::open::{ClientInfo, open_session};
+pub(crate) use self::open::{ClientInfo, open_session, open_session_after};
 use self::quotas::IdentityQuotas;
 pub(crate) use self::quotas::ViewQuota;
 pub(super) use self::quotas::{MadeViews, ViewLimits};

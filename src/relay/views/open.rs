@@ -41,7 +41,17 @@ pub(crate) async fn open_session(
     first: &Request,
     visit: ClientInfo,
 ) -> Result<Arc<SessionHandle>, AdmissionError> {
-    let handle = try_open_session(views, first, &visit).await;
+    open_session_after(None, views, first, visit).await
+}
+
+/// Does the same for a client whose session before this one has not left. For its tenant both are one stream.
+pub(crate) async fn open_session_after(
+    before: Option<&SessionHandle>,
+    views: &Views,
+    first: &Request,
+    visit: ClientInfo,
+) -> Result<Arc<SessionHandle>, AdmissionError> {
+    let handle = try_open_session(before, views, first, &visit).await;
     let Shared { counters, client_log, .. } = views.shared();
     match &handle {
         Ok(_) => counters.stream_accepted(visit.variant),
@@ -54,6 +64,7 @@ pub(crate) async fn open_session(
 }
 
 async fn try_open_session(
+    before: Option<&SessionHandle>,
     views: &Views,
     first: &Request,
     visit: &ClientInfo,
@@ -61,7 +72,9 @@ async fn try_open_session(
     views.readiness().load().awaited().await;
     for _ in 0..JOINS {
         let identity = views.identify(&visit.peer, visit.headers.hashes(), first.node())?;
-        let tenant = views.shared().tenants.open_stream(identity.key())?;
+        let passed_on = before.and_then(|before| before.tenant()?.pass_on(identity.key()));
+        let tenant =
+            if passed_on.is_some() { passed_on } else { views.shared().tenants.open_stream(identity.key())? };
         let entrance = enter(views, identity.key(), first, visit).await?;
         if let Some(status) = entrance.published.refusal() {
             return Err(AdmissionError::RefusedByServer(status));
@@ -86,11 +99,9 @@ pub(super) async fn enter(
     }
     views.map.find_room(key, |running| find_room(views, running, key, visit))?; // nothing is copied for those who are refused
     let turn = views.handovers.turn(key);
-    let _turn = turn.lock().await;
+    let _begun = turn.begins().await;
     let inherited = if views.map.has(key) { None } else { inherited(views, key).await };
-    let entrance = enter_with(inherited, views, key, first, visit);
-    views.handovers.end(key);
-    entrance
+    enter_with(inherited, views, key, first, visit)
 }
 
 pub(super) fn enter_with(

@@ -163,9 +163,19 @@ impl MadeViews {
         }
     }
 
-    /// Whether the limit is reached; 0: no limit.
-    pub(in crate::relay) fn are_full(&self, limit: usize) -> bool {
-        limit > 0 && self.count() >= limit
+    /// Whether the limit leaves no room for a view of this key; 0: no limit. A key counts once, so a view that an earlier configuration has can be made
+    /// again in this one. That limit may have been higher: `is_here` tells which other keys have a view in this configuration.
+    pub(in crate::relay) fn are_full(
+        &self,
+        limit: usize,
+        key: &SharingKey,
+        is_here: impl Fn(&SharingKey) -> bool,
+    ) -> bool {
+        limit > 0
+            && self.look(|keys| {
+                let others_here = || keys.keys().filter(|&other| other != key && is_here(other)).count();
+                keys.len() >= limit && (!keys.contains_key(key) || others_here() >= limit)
+            })
     }
 
     pub(super) fn count(&self) -> usize {

@@ -92,16 +92,29 @@ pub(super) struct ViewSeed {
 
 /// Keys whose views are being handed over. One of the clients that have come does it for each key.
 #[derive(Default)]
-pub(super) struct Handovers(Mutex<HashMap<SharingKey, Arc<tokio::sync::Mutex<()>>>>);
+pub(super) struct Handovers(Mutex<HashMap<SharingKey, Handover>>);
+
+#[derive(Default)]
+struct Handover {
+    lock: Arc<tokio::sync::Mutex<()>>,
+    /// How many clients have a turn or wait for it.
+    clients: usize,
+}
+
+/// The turn of a client at the handover of a view. It may be dropped at any time, since clients leave at any time.
+pub(super) struct HandoverTurn<'h> {
+    handovers: &'h Handovers,
+    key: &'h SharingKey,
+    lock: Arc<tokio::sync::Mutex<()>>,
+}
 
 impl Handovers {
-    /// Returns the lock of a key. Many clients come at the same time, and the view is made once.
-    pub(super) fn turn(&self, key: &SharingKey) -> Arc<tokio::sync::Mutex<()>> {
-        self.lock().entry(key.clone()).or_default().clone()
-    }
-
-    pub(super) fn end(&self, key: &SharingKey) {
-        self.lock().remove(key);
+    /// Returns the turn of another client of a key. Many clients come at the same time, and the view is made once.
+    pub(super) fn turn<'h>(&'h self, key: &'h SharingKey) -> HandoverTurn<'h> {
+        let mut handovers = self.lock();
+        let handover = handovers.entry(key.clone()).or_default();
+        handover.clients += 1;
+        HandoverTurn { handovers: self, key, lock: handover.lock.clone() }
     }
 
     #[cfg(test)]
@@ -109,8 +122,27 @@ impl Handovers {
         self.lock().len()
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<SharingKey, Arc<tokio::sync::Mutex<()>>>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<SharingKey, Handover>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl HandoverTurn<'_> {
+    /// Waits until no other client has its turn. The turn lasts until the result is dropped.
+    pub(super) async fn begins(&self) -> tokio::sync::MutexGuard<'_, ()> {
+        self.lock.lock().await
+    }
+}
+
+impl Drop for HandoverTurn<'_> {
+    fn drop(&mut self) {
+        let mut handovers = self.handovers.lock();
+        if let Some(handover) = handovers.get_mut(self.key) {
+            handover.clients -= 1;
+            if handover.clients == 0 {
+                handovers.remove(self.key);
+            }
+        }
     }
 }
 

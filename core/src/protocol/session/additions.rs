@@ -1,6 +1,6 @@
 //! Makes replies with additions where replies list single resources: delta, and SotW of types that are not full-state.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
 use super::carried::ReplyAge;
@@ -34,12 +34,14 @@ pub(super) fn additions(
         draft: Draft::default(),
         added: HashSet::new(),
         longer_lives: Vec::new(),
+        left: BTreeSet::new(),
         kept_back: false,
     };
     let whole = round.snapshot().can_send_full_set();
     add_rejected(round.books, &mut round.draft);
     round.add_pending();
     round.add_of_wildcard(whole);
+    round.add_removals_of_left();
     round.add_conflicting_removals();
     let is_first_and_empty = round.answer_empty_wildcard();
     if round.books.due.is_empty_due() || !round.draft.is_empty() || !round.longer_lives.is_empty() {
@@ -47,6 +49,7 @@ pub(super) fn additions(
         round.draft.set_version(version);
     }
     round.add_longer_lives();
+    round.draft.drop_repeated_aliases();
     let AdditionRound { books, mut draft, kept_back, .. } = round;
     let is_empty_due = books.due.take_empty();
     if is_empty_due && !is_first_and_empty {
@@ -121,6 +124,8 @@ struct AdditionRound<'r, 'a> {
     added: HashSet<Name>,
     /// Resources whose TTL is extended or removed.
     longer_lives: Vec<LongerLife>,
+    /// Resources that the client was sent for an alias which leads to another one now.
+    left: BTreeSet<Name>,
     kept_back: bool,
 }
 
@@ -156,11 +161,22 @@ impl<'a> AdditionRound<'_, 'a> {
         true
     }
 
-    /// Puts removals that free an address into the same reply as the listener that takes it. Otherwise the client would reject the new listener,
-    /// and would not be sent it again. No client loses anything by that, since removals of these types come before all others. If a replacement
-    /// is kept back, the listener that it replaces is not removed yet.
+    /// Removes resources to which no alias leads any more. No table shows that they are gone: each alias is present.
+    fn add_removals_of_left(&mut self) {
+        for own in std::mem::take(&mut self.left) {
+            if !self.snapshot().is_reached(&own) {
+                self.books.wildcard.iter_mut().for_each(|wildcard| wildcard.note_sent(&own));
+                self.draft.add_removed(own, None);
+            }
+        }
+    }
+
+    /// Puts removals that free an address or a domain into the same reply as the listener or the virtual host that takes it. Otherwise the client
+    /// would reject the new one, and would not be sent it again. No client loses anything by that: removals of listeners and scopes come before all
+    /// others, and other routing needs no virtual host that is removed. If a replacement is kept back, what it replaces is not removed yet.
     fn add_conflicting_removals(&mut self) {
-        let adds = self.kind.can_conflict() && self.view.client.variant == Variant::Delta && !self.draft.is_empty();
+        let is_delta = self.view.client.variant == Variant::Delta;
+        let adds = is_delta && self.kind.needs_removals_beside() && !self.draft.is_empty();
         if adds && !self.kept_back {
             let mut removals = RemovalRound::new(self.books, self.kind, self.view, &mut self.draft);
             removals.add_pending();
@@ -287,6 +303,9 @@ impl<'a> AdditionRound<'_, 'a> {
                 if let Some(wildcard) = wildcard.as_mut().filter(|_| !names.contains(name)) {
                     wildcard.record_additions_sent(mark);
                 }
+                if self.kind.info().by_alias {
+                    self.left.extend(names.record_target(name, &resource.name));
+                }
                 names.record_sent(name, share);
                 names.answer_collection_of(name);
                 wildcard.iter_mut().for_each(|wildcard| wildcard.note_sent(name));
@@ -328,7 +347,10 @@ impl<'a> AdditionRound<'_, 'a> {
     fn answer_absent(&mut self, name: &Name) {
         match self.kind.info().by_alias {
             true => self.draft.add_unresolved(name.clone()),
-            false => self.draft.add_removed(name.clone(), None),
+            false => {
+                self.draft.add_removed(name.clone(), None);
+                self.books.wildcard.iter_mut().for_each(|wildcard| wildcard.note_sent(name));
+            }
         }
         self.books.names.record_sent(name, SetVersion::EMPTY);
     }

@@ -272,7 +272,17 @@ impl<'b, 'a> ClientSnapshot<'b, 'a> {
             Lookup::Absent(_) => false,
         });
         let may_have = self.allows(name);
-        wildcard.client_may_hold(gone) && !by_name && may_have && wildcard.covers(name)
+        wildcard.client_may_hold(gone) && !by_name && may_have && wildcard.covers(name) && !self.is_reached(name)
+    }
+
+    /// Whether a removal of this name would take from the client what it is to keep: an alias, `*` or the name itself leads to a resource.
+    pub(super) fn is_reached(&self, own: &Name) -> bool {
+        let Books { names, wildcard, .. } = self.books;
+        let leads_there =
+            |name: &Name| matches!(self.known(name), Lookup::Present(of) if of.name == *own && self.can_have(of));
+        let is_sent = || names.contains(own) || wildcard.as_ref().is_some_and(|wildcard| wildcard.covers(own));
+        let by_own_name = || self.is_present_by_name(own) || is_sent() && leads_there(own);
+        self.kind.info().by_alias && (by_own_name() || names.targets().aliases_of(own).any(leads_there))
     }
 
     /// Returns what a resource adds to the versions that this client is sent. For SotW clients that cannot read wrappers only the body counts.

@@ -14,6 +14,7 @@
 
 mod acks;
 mod additions;
+mod alias_targets;
 mod beginning;
 mod burst;
 pub(crate) mod carried;

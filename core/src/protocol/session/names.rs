@@ -8,6 +8,7 @@ use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound::{Excluded, Unbounded};
 
+use super::alias_targets::AliasTargets;
 use super::pending::Pending;
 use super::sent_state::{KeptNames, SentState};
 use crate::protocol::moment::Moment;
@@ -27,6 +28,7 @@ pub(super) struct SubscribedNames {
     /// The sum over everything that was sent by name.
     sum: SetVersion,
     kept: KeptNames,
+    targets: AliasTargets,
 }
 
 impl SubscribedNames {
@@ -39,7 +41,11 @@ impl SubscribedNames {
     }
 
     pub(super) fn kept(&self) -> KeptNames {
-        self.kept
+        KeptNames { bytes: self.kept.bytes + self.targets.bytes(), ..self.kept }
+    }
+
+    pub(super) fn targets(&self) -> &AliasTargets {
+        &self.targets
     }
 
     pub(super) fn get(&self, name: &Name) -> Option<&SentState> {
@@ -212,6 +218,7 @@ impl SubscribedNames {
     fn leave(&mut self, name: &Name) -> Option<SentState> {
         let sent = self.sent.remove(name)?;
         self.kept.leave(name, &sent);
+        self.targets.forget(name);
         Some(sent)
     }
 
@@ -328,11 +335,19 @@ impl SubscribedNames {
         }
     }
 
+    /// Records the own name of the resource that the client is sent for a name. Returns that of the one before, if it is another.
+    pub(super) fn record_target(&mut self, name: &Name, own: &Name) -> Option<Name> {
+        let is_alias = self.sent.contains_key(name) && own != name;
+        let before = if is_alias { self.targets.set(name, own) } else { self.targets.forget(name) };
+        before.filter(|before| before != own)
+    }
+
     /// Records what the client has been sent of a name.
     pub(super) fn record_sent(&mut self, name: &Name, share: SetVersion) {
         if let Some(sent) = self.sent.get_mut(name) {
             self.sum = self.sum.minus(sent.holds).plus(share);
             self.kept.change(sent.holds, share);
+            self.targets.record_share(name, share);
             *sent = SentState { holds: share, held_before: false, ..*sent };
         }
     }

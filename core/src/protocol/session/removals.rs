@@ -1,6 +1,7 @@
 //! Makes replies with removals, which follow everything that is new, and tells whether any are due. In SotW only full-state types have them.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 
 use super::carried::ReplyAge;
 use super::client::Variant;
@@ -10,7 +11,7 @@ use super::sent_state::SentState;
 use crate::protocol::set_mark::SetMark;
 use crate::protocol::view::{Class, Completeness, Lookup, Presence, ResourceTable};
 use crate::protocol::visits::visit;
-use crate::xds::{Name, SetVersion, Type};
+use crate::xds::{Name, Resource, SetVersion, Type};
 
 /// Makes a reply with removals, where replies list single resources.
 pub(super) fn removals(books: &mut Books, kind: &Type, view: &ReplyContext) -> Attempt {
@@ -23,6 +24,7 @@ pub(super) fn removals(books: &mut Books, kind: &Type, view: &ReplyContext) -> A
     round.add_pending();
     round.add_of_wildcard();
     let unjudged = round.judge_stated();
+    draft.drop_repeated_aliases();
     let sent_all = draft.is_empty() && !unjudged;
     let (mark, is_news) = note_set_mark(books, kind, view, sent_all);
     draft.set_mark(mark);
@@ -60,12 +62,14 @@ pub(super) struct RemovalRound<'r, 'a> {
     kind: &'r Type,
     view: &'r ReplyContext<'a>,
     draft: &'r mut Draft,
+    /// The names that the reply removes.
     said: HashSet<Name>,
 }
 
 impl<'r, 'a> RemovalRound<'r, 'a> {
     pub(super) fn new(books: &'r mut Books, kind: &'r Type, view: &'r ReplyContext<'a>, draft: &'r mut Draft) -> Self {
-        Self { books, kind, view, draft, said: HashSet::new() }
+        let said = draft.all_removed().cloned().collect();
+        Self { books, kind, view, draft, said }
     }
 
     fn snapshot(&self) -> ClientSnapshot<'_, 'a> {
@@ -93,9 +97,14 @@ impl<'r, 'a> RemovalRound<'r, 'a> {
             let (known, error) = (snapshot.known(&name), snapshot.unsent_error(&name));
             if let Lookup::Absent(last) = known
                 && (held || !pending.is_change_alone())
-                && self.said.insert(last.map_or(&name, |last| &last.name).clone())
             {
-                self.draft.add_removed(name.clone(), last);
+                let own = self.own_name(&name, last).clone();
+                if snapshot.is_reached(&own) {
+                    self.draft.add_unresolved(name.clone()); // the client keeps the resource, which it has by another name too
+                } else if self.said.insert(own.clone()) {
+                    let last = last.filter(|last| last.name == own);
+                    self.draft.add_removed(own, last);
+                }
             }
             if let Some((revision, error)) = error {
                 self.draft.add_error(name.clone(), error); // not found, or not allowed: the reason for the removal (XLAT-21)
@@ -107,6 +116,15 @@ impl<'r, 'a> RemovalRound<'r, 'a> {
             self.books.names.record_sent(&name, SetVersion::EMPTY);
             self.books.names.settle(&name, pending.after(mark));
         }
+    }
+
+    /// Returns the own name of what the client was sent for a name. `last` is what the view had for it last.
+    fn own_name<'n>(&'n self, name: &'n Name, last: Option<&'n Arc<Resource>>) -> &'n Name {
+        let names = &self.books.names;
+        let is_sent = names.get(name).is_some_and(|sent| !sent.holds().is_empty());
+        let sent = is_sent.then(|| names.targets().get(name).unwrap_or(name));
+        let sent = sent.filter(|_| self.kind.info().by_alias);
+        sent.or(last.map(|last| &last.name)).unwrap_or(name)
     }
 
     /// Adds the removals from `*`.
@@ -207,7 +225,8 @@ fn judge(snapshot: &ClientSnapshot, table: Option<&ResourceTable>, name: &Name, 
     };
     let exists = table.is_some_and(|table| table.coverage().is_unreadable(name)); // UP-25: it came and cannot be read, so the client keeps it
     let is_closed = !snapshot.allows(name); // this needs no evidence
-    if snapshot.books().names.contains(name) || is_present && whole && !is_closed {
+    let is_of_alias = !is_present && snapshot.is_reached(name);
+    if snapshot.books().names.contains(name) || is_of_alias || is_present && whole && !is_closed {
         Judgement::Kept
     } else if is_closed || !is_present && (whole && !exists || gone) {
         Judgement::Removed

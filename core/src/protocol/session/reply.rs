@@ -3,7 +3,7 @@
 //!
 //! The file begins with the inputs of a reply, and the outcomes of an attempt to make one.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -189,6 +189,11 @@ impl Draft {
         self.removed.iter()
     }
 
+    /// Returns all removed names, with those that had constraints.
+    pub(super) fn all_removed(&self) -> impl Iterator<Item = &Name> {
+        self.removed().chain(self.constrained.iter().map(|(name, _)| name))
+    }
+
     pub(super) fn has_errors(&self) -> bool {
         !self.errors.is_empty()
     }
@@ -252,6 +257,18 @@ impl Draft {
     pub(super) fn add_unresolved(&mut self, alias: Name) {
         self.count(&alias, 0);
         self.unresolved.push(alias);
+    }
+
+    /// Drops aliases that lead to no resource and whose text is also the name of a resource in the reply, sent or removed (DELTA-33).
+    pub(super) fn drop_repeated_aliases(&mut self) {
+        if self.unresolved.is_empty() {
+            return; // the usual case
+        }
+        let mut unresolved = std::mem::take(&mut self.unresolved);
+        let sent = self.resources().map(|resource| &resource.name);
+        let named: HashSet<_> = sent.chain(self.all_removed()).collect();
+        unresolved.retain(|alias| !named.contains(alias));
+        self.unresolved = unresolved;
     }
 
     pub(super) fn add_error(&mut self, name: Name, error: Arc<NamedError>) {

@@ -52,7 +52,7 @@ pub struct KeptNames {
     pub names: usize,
     /// Names for which the client holds nothing that it was sent.
     pub unsent: usize,
-    /// The bytes of their texts.
+    /// The bytes of their texts, and of what is kept of the resources that aliases lead to.
     pub bytes: usize,
 }
 

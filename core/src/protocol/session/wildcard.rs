@@ -141,10 +141,11 @@ impl Wildcard {
         self.first &= !is_all;
     }
 
-    /// Records a batch of a snapshot, which has all additions unless it is cut after a revision.
+    /// Records a batch of a snapshot, which has all additions unless it is cut after a revision. A client that lacks
+    /// a change of a TTL is sent no batch.
     pub(super) fn record_batch(&mut self, cut_after: Option<Revision>, mark: Revision) {
         match cut_after {
-            Some(last) => self.added = last,
+            Some(last) => (self.added, self.refreshed) = (last, mark),
             None => self.record_all_passed(mark),
         }
         self.record_reply(mark, cut_after.is_none());

@@ -8,7 +8,7 @@ use super::client::Variant;
 use super::client_snapshot::{Books, ClientSnapshot, is_the_same_for_all};
 use super::names::SubscribedNames;
 use super::reply::{Draft, ReplyContext, SendScope, remaining_ttl};
-use crate::protocol::view::{BatchKey, Class, Lookup, TableEntry};
+use crate::protocol::view::{BatchKey, Class, Lookup, Revision, TableEntry};
 use crate::xds::{Name, Resource, Type};
 
 /// A resource whose TTL is extended or removed, with the TTL that it has now.
@@ -120,7 +120,7 @@ impl<'r, 'a> WildcardRound<'r, 'a> {
     }
 
     /// Adds the batch that is sent to every client that subscribes to `*` alone and has the same cursor. Returns `false` if this client
-    /// is not one of them, has all of the batch, or may not be sent it now.
+    /// is not one of them, has all of the batch, may not be sent it now, or is to be sent TTLs too.
     fn add_batch(&mut self) -> bool {
         let ReplyContext { state, client, options, .. } = *self.view;
         let Books { wildcard: Some(wildcard), names, .. } = &mut *self.books else { return false };
@@ -133,10 +133,14 @@ impl<'r, 'a> WildcardRound<'r, 'a> {
         let alike = client.variant == Variant::Delta && is_unlimited;
         let (added, first) = (wildcard.added(), wildcard.is_first());
         let allowed = if first { SendScope::InitialReplies } else { SendScope::Anything };
+        // The batch does not repeat a resource whose TTL has ended since the client was sent it.
+        let runs_ttls = client.ttl && added > Revision::ZERO;
+        let lost_ttls = || runs_ttls && table.refreshes(wildcard.refreshed()).any(|(entry, _)| entry.changed <= added);
         if !alike
             || self.may < allowed
             || !is_the_same_for_all(self.kind, self.view)
             || table.additions(added).next().is_none()
+            || lost_ttls()
         {
             return false;
         }

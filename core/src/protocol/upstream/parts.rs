@@ -26,6 +26,13 @@ pub(super) struct SubscriptionParts<'a> {
     pub(crate) poll_liveness: &'a mut Liveness,
 }
 
+impl SubscriptionParts<'_> {
+    /// Whether responses count: something is wanted, and this opening is asked for it.
+    pub(crate) fn is_read(&self) -> bool {
+        self.wanted.is_any() && !(self.wanted.has_wildcard() && self.wire.waits_for_opening())
+    }
+}
+
 /// Records that a name has no resource: the server has reported that, or its silence counts as that. Nothing more is due for the name.
 pub(super) fn absence(parts: &mut SubscriptionParts, kind: &Type, key: Name, quirks: &ServerQuirks) -> Update {
     parts.given.forget(&key);

@@ -325,7 +325,7 @@ fn add_second_requests(of: &TypeSubscription, context: &WaitContext, list: &mut 
         let bound = (!stands).then(|| SecondRequest::longest(context.options));
         list.add(WaitKind::SecondSilence, age, bound, || subject(of, context));
     }
-    if (second_request.is_to_ask() || context.is_to_reopen)
+    if (second_request.is_to_ask() || of.wire().waits_for_opening() || context.is_to_reopen)
         && let Some(last) = context.last_reopened
     {
         let bound = context.opening.is_open().then(|| ReopenPace::longest(context.options));

@@ -4,59 +4,26 @@ use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
 use prost::Message;
-use xxhash_rust::xxh3::xxh3_64;
 
 use super::given::{Statement, UNKNOWN};
+use super::nack_pace::NackPace;
 use super::name_states::NameStates;
-use super::opening::Epoch;
 use super::quirks::ServerQuirks;
+use super::request_context::RequestContext;
 use super::request_room::{RequestRoom, field_bytes, name_bytes};
 use super::wanted::Wanted;
 use crate::proto::code::INVALID_ARGUMENT;
 use crate::proto::discovery::{DeltaDiscoveryRequest, DiscoveryRequest, Status};
-use crate::protocol::moment::Moment;
-use crate::protocol::session::Variant;
+use crate::protocol::moment::{Moment, earliest};
 use crate::protocol::upstream::options::UpstreamOptions;
 use crate::protocol::view::Class;
-use crate::xds::{END_OF_SET, Name, Type, WILDCARD};
-
-/// What a subscription needs to make a request.
-pub(super) struct RequestContext<'a> {
-    pub(crate) kind: &'a Type,
-    pub(crate) variant: Variant,
-    /// The encoded node. `has_node` is set if the next request of the stream has it.
-    pub(crate) node: &'a [u8],
-    pub(crate) has_node: bool,
-    pub(crate) epoch: Epoch,
-    pub(crate) quirks: &'a ServerQuirks,
-    pub(crate) options: &'a UpstreamOptions,
-    pub(crate) now: Moment,
-}
-
-impl RequestContext<'_> {
-    fn type_url(&self) -> String {
-        self.kind.url().into_owned()
-    }
-
-    /// Returns a name that no other opening has asked with. The time keeps other processes from asking with it too, as far as their clocks differ.
-    pub(crate) fn made_up_name(&self) -> Name {
-        let time = (self.now - Moment::START).as_nanos().to_le_bytes();
-        let opening = [self.node, self.kind.name().as_bytes(), &self.epoch.number().to_le_bytes(), &time].concat();
-        format!("{END_OF_SET}{:016x}", xxh3_64(&opening)).as_str().into()
-    }
-
-    /// Returns how many bytes a request has for names, besides a nonce, a version and an error text.
-    pub(crate) fn room_for_names(&self) -> usize {
-        let limit = self.quirks.max_request_bytes;
-        let others = field_bytes(self.node.len()) + field_bytes(self.type_url().len()) + (limit / 8).min(OTHER_FIELDS);
-        limit.saturating_sub(others)
-    }
-}
+use crate::xds::{Name, Type, WILDCARD};
 
 #[derive(Debug, Default)]
 pub(super) struct RequestProgress {
     nonce: String,
     pending_acks: VecDeque<PendingAck>,
+    nacks: NackPace,
     /// The first request of the type was made on this opening.
     opened: bool,
     /// When the first request was written.
@@ -72,6 +39,11 @@ pub(super) struct RequestProgress {
     /// Those of `subscribe` that are subscribed already, and that the server has to send once more.
     again: BTreeSet<Name>,
     wildcard_dropped: bool,
+    /// The type is requested again on the next opening. Until then `*` is not requested: this opening has requested it before, so a response may
+    /// belong to that request, and the server may leave out what it has sent since then.
+    waits: bool,
+    /// The server is polled: each response answers one request, in full.
+    polled: bool,
     /// A change is still to be sent.
     changed: bool,
     /// No change is sent before this: changes until then are merged (UP-5).
@@ -90,6 +62,30 @@ struct PendingAck {
 }
 
 impl RequestProgress {
+    /// Starts for a type of which it is not known what this opening has requested.
+    pub(crate) fn unknown(class: Class) -> Self {
+        Self { opened: class == Class::Wildcard, waits: true, ..Self::default() }
+    }
+
+    /// Returns what the next request of the type needs to know if nothing of the type is wanted for a while. `None` if that is nothing.
+    pub(crate) fn remembered(&self) -> Option<Self> {
+        let Self { opened, written, named, waits, next_at, .. } = *self;
+        (opened && !self.polled).then(|| {
+            let nonce = self.nonce.clone();
+            Self { nonce, opened, written, named, waits, next_at, ..Self::default() }
+        })
+    }
+
+    /// Records a response that came while nothing of the type was wanted.
+    pub(crate) fn note_nonce(&mut self, nonce: &str) {
+        nonce.clone_into(&mut self.nonce);
+    }
+
+    /// Decides when the answer to a SotW response is sent. See [`NackPace`].
+    pub(crate) fn pace_nack(&mut self, version: &str, is_nack: bool, now: Moment) {
+        self.nacks.on_answer(version, is_nack && !self.polled, now);
+    }
+
     /// Queues the ACK or NACK of a response. If the queue is full, because the server reads none of them, the oldest is dropped.
     pub(crate) fn queue_ack(&mut self, nonce: String, version: &str, error: Option<String>, options: &UpstreamOptions) {
         if self.pending_acks.len() >= options.pending_answers {
@@ -120,9 +116,14 @@ impl RequestProgress {
         !self.changed && self.pending_acks.is_empty()
     }
 
+    /// Whether the type is to be requested on a new opening.
+    pub(crate) fn waits_for_opening(&self) -> bool {
+        self.waits
+    }
+
     /// Whether a change or an ACK is to be sent now.
     pub(crate) fn is_due(&self, now: Moment) -> bool {
-        self.changed && now >= self.next_at || !self.pending_acks.is_empty()
+        self.changed && now >= self.next_at || !self.pending_acks.is_empty() && self.nacks.is_due(now)
     }
 
     /// Whether an ACK is to be sent in a request without changes.
@@ -130,9 +131,14 @@ impl RequestProgress {
         !self.pending_acks.is_empty()
     }
 
-    /// Returns when a pending change may be sent. In SotW it goes at once with an ACK.
+    /// Returns when a pending change may be sent, or a NACK that is held back. In SotW a change goes at once with an ACK.
     pub(crate) fn next_deadline(&self) -> Option<Moment> {
-        (self.opened && self.pending_acks.is_empty() && self.changed).then_some(self.next_at)
+        let change = self.changed.then_some(self.next_at);
+        let next = match self.pending_acks.is_empty() {
+            true => change,
+            false => self.nacks.held_until().and_then(|held| earliest(Some(held), change)),
+        };
+        next.filter(|_| self.opened)
     }
 
     pub(crate) fn last_sent_at(&self) -> Moment {
@@ -173,8 +179,13 @@ impl RequestProgress {
         self.subscribe.remove(&name);
     }
 
-    pub(crate) fn drop_wildcard(&mut self) {
-        self.wildcard_dropped = self.wildcard_sent;
+    /// Records whether `*` is wanted.
+    pub(crate) fn want_wildcard(&mut self, on: bool) {
+        if !on {
+            self.wildcard_dropped = self.wildcard_sent;
+        }
+        self.waits = on && self.opened && !self.polled;
+        self.changed = self.wildcard_dropped || on && !self.waits;
     }
 
     pub(crate) fn on_written(&mut self, now: Moment) {
@@ -183,6 +194,7 @@ impl RequestProgress {
 
     /// Records that a request was made. If it `had_change`, the next change has to wait. Names that had no room follow at once.
     pub(crate) fn on_made(&mut self, had_change: bool, context: &RequestContext) {
+        self.polled = context.quirks.per_type_liveness;
         if self.changed {
             self.next_at = self.next_at.min(context.now);
         } else if had_change {
@@ -210,6 +222,9 @@ impl RequestProgress {
         names: &mut NameStates,
     ) -> DiscoveryRequest {
         self.again.clear(); // a list cannot request a name once more
+        if self.changed {
+            self.nacks.release(); // a change needs the newest nonce
+        }
         let pending = self.pending_acks.pop_front();
         if let Some(pending) = &pending {
             self.nonce.clone_from(&pending.nonce);
@@ -226,7 +241,7 @@ impl RequestProgress {
             ..DiscoveryRequest::default()
         };
         request.resource_names = match is_set {
-            true => self.wildcard_list(context.kind, is_first, wanted.has_wildcard()),
+            true => self.wildcard_list(context.kind, is_first, wanted.has_wildcard() && !self.waits),
             false => self.name_list(is_first, context.quirks, wanted, names),
         };
         self.listed = request.resource_names.iter().map(String::len).sum();
@@ -314,7 +329,8 @@ impl RequestProgress {
         let node_bytes = if context.has_node { field_bytes(context.node.len()) } else { 0 };
         let used = request.encoded_len() + node_bytes;
         let mut room = RequestRoom::new(context.quirks.max_request_bytes, used).with_a_name();
-        let wildcards = usize::from(wanted.has_wildcard()) + usize::from(self.wildcard_dropped);
+        let is_set = wanted.has_wildcard() && !self.waits;
+        let wildcards = usize::from(is_set) + usize::from(self.wildcard_dropped);
         room.take(wildcards * name_bytes(WILDCARD));
         let mut subscribed = BTreeSet::new();
         let again = std::mem::take(&mut self.again);
@@ -331,15 +347,14 @@ impl RequestProgress {
             self.unsubscribe.extend(again); // some servers ignore a subscription to a name that is subscribed
         }
         let text = |name: Name| name.as_str().to_owned();
-        let twice =
-            have_any_in_common(&self.subscribe, &self.unsubscribe) || (self.wildcard_dropped && wanted.has_wildcard());
+        let twice = have_any_in_common(&self.subscribe, &self.unsubscribe) || (self.wildcard_dropped && is_set);
         if std::mem::take(&mut self.wildcard_dropped) {
             self.wildcard_sent = false;
             request.resource_names_unsubscribe.push(WILDCARD.into());
         }
         request.resource_names_unsubscribe.extend(room.take_names(&mut self.unsubscribe).into_iter().map(text));
         if !twice && self.unsubscribe.is_empty() {
-            if wanted.has_wildcard() && !std::mem::replace(&mut self.wildcard_sent, true) {
+            if is_set && !std::mem::replace(&mut self.wildcard_sent, true) {
                 let legacy_form = context.kind.info().empty_first.is_wildcard() && is_first;
                 request.resource_names_subscribe.extend((!legacy_form).then(|| WILDCARD.to_owned()));
             }
@@ -375,5 +390,3 @@ const NOTHING: &str = "weir.nothing";
 const SHORT_LIST: usize = 64 << 10;
 /// Longer lists take at most 10 MB of each second: after one of 3 MiB the next change waits for 0.3 s.
 const LISTED_IN_A_MICROSECOND: usize = 10;
-/// An error text has at most 4 KiB, and servers keep nonces and versions short.
-const OTHER_FIELDS: usize = 8 << 10;

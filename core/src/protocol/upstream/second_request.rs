@@ -218,17 +218,25 @@ impl SecondRequest {
     }
 }
 
-/// Limits how often a stream is opened again for a second request. Each pause is twice as long as the one before, so that a client that states
-/// names which do not exist costs the server little.
+/// Limits how often a stream is opened again for a second request, or to request `*` again. Each pause is twice as long as the one before, so that
+/// a client that states names which do not exist costs the server little.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct ReopenPace {
     last: Option<Moment>,
     times: u32,
+    /// When the stream was last opened again because clients waited for a type that was not requested.
+    last_awaited: Option<Moment>,
 }
 
 impl ReopenPace {
-    pub(crate) fn next_at(&self, options: &UpstreamOptions) -> Option<Moment> {
-        self.last.map(|last| last + Self::pause(self.times, options))
+    /// Returns when the pause is over. If the next opening `is_awaited`, because clients wait for a type that is not requested until then, it is over
+    /// two resource timers after the last opening of that kind at the latest.
+    pub(crate) fn next_at(&self, is_awaited: bool, options: &UpstreamOptions) -> Option<Moment> {
+        let paced = self.last? + Self::pause(self.times, options);
+        match is_awaited {
+            true => self.last_awaited.map(|last| paced.min(last + 2 * options.resource_timer)),
+            false => Some(paced),
+        }
     }
 
     /// When the stream was last opened again for a second request.
@@ -241,10 +249,11 @@ impl ReopenPace {
         Self::pause(LONGEST_AFTER, options)
     }
 
-    pub(crate) fn note(&mut self, now: Moment, options: &UpstreamOptions) {
+    pub(crate) fn note(&mut self, now: Moment, is_awaited: bool, options: &UpstreamOptions) {
         let calm = self.last.is_some_and(|last| now >= last + 2 * Self::pause(LONGEST_AFTER, options));
         self.times = if calm { 0 } else { (self.times + 1).min(LONGEST_AFTER) };
         self.last = Some(now);
+        self.last_awaited = if is_awaited { Some(now) } else { self.last_awaited };
     }
 
     fn pause(times: u32, options: &UpstreamOptions) -> Duration {
@@ -311,13 +320,25 @@ mod tests {
         let (mut pace, mut now) = (ReopenPace::default(), at(10));
         let mut pauses = Vec::new();
         for _ in 0..8 {
-            pace.note(now, &options);
-            pauses.push((pace.next_at(&options).unwrap() - now).as_secs() / options.resource_timer.as_secs());
-            now = pace.next_at(&options).unwrap();
+            pace.note(now, false, &options);
+            let next = pace.next_at(false, &options).unwrap();
+            pauses.push((next - now).as_secs() / options.resource_timer.as_secs());
+            now = next;
         }
         assert_eq!(pauses, [1, 2, 4, 8, 16, 16, 16, 16]);
         now = now + 2 * ReopenPace::pause(LONGEST_AFTER, &options);
-        pace.note(now, &options);
-        assert_eq!(pace.next_at(&options), Some(now + options.resource_timer));
+        pace.note(now, false, &options);
+        assert_eq!(pace.next_at(false, &options), Some(now + options.resource_timer));
+    }
+
+    #[test]
+    fn an_opening_for_which_clients_wait_is_due_at_once_and_then_two_resource_timers_apart() {
+        let (mut pace, options) = (ReopenPace::default(), UpstreamOptions::default());
+        (0..5).for_each(|_| pace.note(at(10), false, &options));
+        assert_eq!(pace.next_at(false, &options), Some(at(10) + 16 * options.resource_timer));
+        assert_eq!(pace.next_at(true, &options), None, "the others were not for that");
+        pace.note(at(20), true, &options);
+        assert_eq!(pace.next_at(true, &options), Some(at(20) + 2 * options.resource_timer));
+        assert_eq!(pace.next_at(false, &options), Some(at(20) + 16 * options.resource_timer));
     }
 }

@@ -29,8 +29,6 @@ pub(super) struct SetProgress {
     /// The sets were quiet for a moment since `news` (`settled`), and at least once on this opening (`calmed`).
     settled: bool,
     calmed: bool,
-    /// The type was requested earlier on this opening, so a response may belong to that request.
-    requested_before: bool,
     /// The server sent a resource under the version that the request had stated: it ignores stated versions.
     repeats: bool,
     /// Names that this opening stated under a version of the server, and that the server has not sent since. Forgotten once the server is quiet
@@ -58,15 +56,9 @@ pub(super) struct NewContent {
 }
 
 impl SetProgress {
-    /// Starts over. With `requested_before`, the type was requested earlier on this opening, so the next response may belong to the earlier
-    /// request.
-    pub(crate) fn again(requested_before: bool) -> Self {
-        Self { requested_before, ..Self::default() }
-    }
-
     /// Whether the next response answers the first request of the type.
     pub(crate) fn is_to_begin(&self) -> bool {
-        self.news.is_none() && !self.requested_before
+        self.news.is_none()
     }
 
     pub(crate) fn has_response(&self) -> bool {
@@ -141,10 +133,9 @@ impl SetProgress {
         settled
     }
 
-    /// Applies a relay's completeness mark of `*`. Returns whether a complete set is partial again. A mark is ignored if it may belong to an
-    /// earlier `*`.
+    /// Applies a relay's completeness mark of `*`. Returns whether a complete set is partial again.
     pub(crate) fn take_mark(&mut self, mark: Option<SetMark>) -> bool {
-        if self.requested_before || mark.is_none() {
+        if mark.is_none() {
             return false;
         }
         self.mark = mark;

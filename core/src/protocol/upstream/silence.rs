@@ -204,7 +204,7 @@ pub(super) fn plan_second_request(parts: &mut SubscriptionParts, context: &mut T
     let silence = first_silence_ends_at(parts, context).filter(|end| *end <= context.now);
     let soon = end_is_asked_at(parts, context).filter(|end| *end <= context.now);
     let Some(end) = soon.or(silence) else { return };
-    if quirks.per_type_liveness || context.opening.is_receiving() || !parts.wanted.is_any() {
+    if quirks.per_type_liveness || context.opening.is_receiving() || !parts.is_read() {
         return;
     }
     let at_once = soon.is_some() && is_to_ask_for_set(parts, context);

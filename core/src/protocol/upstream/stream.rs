@@ -189,7 +189,7 @@ impl Stream {
     }
 
     pub(crate) fn want(&mut self, change: InterestChange, held: bool) {
-        self.subscriptions.want(change, held);
+        self.subscriptions.want(change, held, |kind| self.table.knows(kind.name()));
     }
 
     /// Whether anything is kept of a type. A type is kept while its last responses may come.
@@ -258,7 +258,7 @@ impl Stream {
             return None;
         }
         let subscriptions = self.subscriptions.next_deadline(&self.terms, &self.opening, self.judged_at);
-        let again = self.pace.next_at(&self.terms.options).filter(|_| self.wants_reopen());
+        let again = self.pause_ends_at().filter(|_| self.wants_reopen());
         let proof = self.opening.proof_due(&self.terms.quirks, &self.terms.options);
         let trials = self.subscriptions.trials().next_deadline(self.judged_at);
         let later = again.into_iter().chain(proof).chain(trials).filter(|at| *at > self.judged_at);
@@ -297,20 +297,24 @@ impl Stream {
     pub fn take_reopen(&mut self, now: Moment) -> bool {
         let is_due = self.is_reopen_due(now);
         if is_due && !self.asks_at_once() {
-            self.pace.note(now, &self.terms.options);
+            self.pace.note(now, self.subscriptions.waits_for_opening(), &self.terms.options);
         }
         is_due
     }
 
     /// Whether the stream is to be opened again now.
     pub(crate) fn is_reopen_due(&self, now: Moment) -> bool {
-        let due = self.pace.next_at(&self.terms.options).is_none_or(|at| at <= now);
+        let due = self.pause_ends_at().is_none_or(|at| at <= now);
         self.wants_reopen() && (due || self.asks_at_once())
     }
 
+    /// Returns when the pause since the last reopening is over.
+    fn pause_ends_at(&self) -> Option<Moment> {
+        self.pace.next_at(self.subscriptions.waits_for_opening(), &self.terms.options)
+    }
+
     fn wants_reopen(&self) -> bool {
-        let asks = || self.subscriptions.any(|of| of.second_request().is_to_ask());
-        self.opening.is_open() && (self.opening.is_outdated() || self.asks_at_once() || asks())
+        self.opening.is_open() && (self.opening.is_outdated() || self.asks_at_once() || self.subscriptions.is_to_ask())
     }
 
     /// Whether to open the stream again without a pause: to show another node, to ask for the end of a set, or to make the server show that it is alive.

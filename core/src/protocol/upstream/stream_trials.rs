@@ -6,7 +6,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::opening::{Epoch, Opening};
-use super::request::RequestContext;
+use super::request::RequestProgress;
+use super::request_context::RequestContext;
 use super::running_trial::TrialEnd;
 use super::subscriptions::Subscriptions;
 use super::terms::Terms;
@@ -94,7 +95,8 @@ impl<'a> StreamTrials<'a> {
         let Terms { variant, quirks, options } = self.terms;
         let may = |name: &&Name| *variant == Variant::Delta || !name.is_glob();
         let mut names = wanted.names().iter().filter(may).cloned();
-        let mut sample = TypeSubscription::new(if is_compared { Class::Named } else { wanted.class() });
+        let class = if is_compared { Class::Named } else { wanted.class() };
+        let mut sample = TypeSubscription::new(class, RequestProgress::default());
         if is_compared {
             let name = names.next().unwrap_or(Name::from(NO_RESOURCE));
             sample.want(Selector::Name(name), true, false);

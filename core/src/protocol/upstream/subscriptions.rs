@@ -5,12 +5,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::ViewContext;
+use super::forgotten_types::ForgottenTypes;
 use super::opening::{Epoch, Opening, PollFailure, SilenceVerdict};
 use super::parsed_response::ParsedResponse;
 use super::parser::{ReceivedResponse, Room};
 use super::rejected::NewRejections;
 use super::report::{TypePlace, next_deadline};
-use super::request::RequestContext;
+use super::request_context::RequestContext;
 use super::requestable::{is_requestable, is_routing, is_spoken};
 use super::response::ResponseContext;
 use super::routing_answers::{self, first_answer_due};
@@ -29,6 +30,7 @@ use crate::xds::{Name, Resource, Type, TypeTable};
 #[derive(Debug, Default)]
 pub(super) struct Subscriptions {
     types: BTreeMap<Type, TypeSubscription>,
+    forgotten: ForgottenTypes,
     /// Types that any view has seen this server send in pieces.
     in_pieces: Arc<BTreeSet<Type>>,
     /// Which types are not requested for now, because the server may end the stream for them.
@@ -72,21 +74,37 @@ impl Subscriptions {
         self.types.values().any(is)
     }
 
-    pub(crate) fn want(&mut self, change: InterestChange, held: bool) {
+    /// Whether a type waits for a new opening, on which it is requested.
+    pub(crate) fn waits_for_opening(&self) -> bool {
+        self.any(|of| of.wire().waits_for_opening())
+    }
+
+    /// Whether something is to be requested on a new opening.
+    pub(crate) fn is_to_ask(&self) -> bool {
+        self.any(|of| of.second_request().is_to_ask() || of.wire().waits_for_opening())
+    }
+
+    /// Applies a change of interest. Types that are `kept` are never forgotten.
+    pub(crate) fn want(&mut self, change: InterestChange, held: bool, is_kept: impl Fn(&Type) -> bool) {
         let InterestChange { kind, selector, on } = change;
         let in_pieces = self.in_pieces.contains(&kind);
         let class = match selector {
             Selector::Wildcard => Class::Wildcard,
             Selector::Name(_) => Class::Named,
         };
-        let subscription = self.types.entry(kind).or_insert_with(|| TypeSubscription::new(class));
+        let Self { types, forgotten, .. } = self;
+        let begin = |kind: &Type| TypeSubscription::new(class, forgotten.take(kind, class, is_kept));
+        let subscription = types.entry(kind).or_insert_with_key(begin);
         subscription.set_in_pieces_for_others(in_pieces);
         subscription.want(selector, on, held);
     }
 
     /// Forgets types that are no longer wanted, when no response for them may come any more. Types that are to `stay` are kept.
     pub(crate) fn sweep(&mut self, stay: impl Fn(&Type) -> bool, now: Moment, options: &UpstreamOptions) {
-        self.types.retain(|kind, subscription| !subscription.is_over(now, options) || stay(kind));
+        let Self { types, forgotten, .. } = self;
+        for (kind, of) in types.extract_if(.., |kind, of| of.is_over(now, options) && !stay(kind)) {
+            forgotten.note(&kind, of.wanted().class(), of.wire());
+        }
     }
 
     /// Sets the types that any view has seen this server send in pieces.
@@ -178,8 +196,11 @@ impl Subscriptions {
         context: &ResponseContext,
     ) -> Vec<Update> {
         self.trials.on_response(context.kind);
-        let subscription = self.types.get_mut(context.kind);
-        subscription.map_or_else(Vec::new, |subscription| subscription.on_response(rest, resources, context))
+        let Some(subscription) = self.types.get_mut(context.kind) else {
+            self.forgotten.on_response(context.kind, &rest);
+            return Vec::new();
+        };
+        subscription.on_response(rest, resources, context)
     }
 
     /// Records that a poll for a type was answered without changes. Returns the class of the type.
@@ -246,6 +267,7 @@ impl Subscriptions {
     /// Records that the stream has ended. With `shows_life`, the next opening makes the server send one resource of each type.
     pub(crate) fn disconnect(&mut self, terms: &Terms, shows_life: bool) -> Vec<Update> {
         self.trials.on_closed();
+        self.forgotten = ForgottenTypes::default();
         self.types.retain(|_, subscription| subscription.wanted().is_any());
         // In SotW a server sends a set again if its version is not stated. Otherwise it would be silent, and the set would take another opening.
         let asks = terms.variant == Variant::Sotw && self.any(|of| of.second_request().is_to_ask());

@@ -8,7 +8,8 @@ use super::parsed_response::ParsedResponse;
 use super::parts::SubscriptionParts;
 use super::quirks::ServerQuirks;
 use super::rejected::{NewRejections, Rejected};
-use super::request::{RequestContext, RequestProgress};
+use super::request::RequestProgress;
+use super::request_context::RequestContext;
 use super::request_room::version_bytes;
 use super::response::{ResponseContext, read_delta, read_sotw};
 use super::second_request::SecondRequest;
@@ -42,8 +43,9 @@ pub(super) struct TypeSubscription {
 }
 
 impl TypeSubscription {
-    pub(crate) fn new(class: Class) -> Self {
-        let (given, names, rejected, wire, progress, deliveries) = Default::default();
+    /// Starts with nothing wanted. `wire` has what this opening has requested of the type.
+    pub(crate) fn new(class: Class, wire: RequestProgress) -> Self {
+        let (given, names, rejected, progress, deliveries) = Default::default();
         let (second_request, end_question, poll_liveness) = Default::default();
         Self {
             wanted: Wanted::new(class),
@@ -131,10 +133,7 @@ impl TypeSubscription {
         match (selector, on) {
             (Selector::Wildcard, on) => {
                 self.wanted.set_wildcard(on);
-                match on {
-                    true => self.progress = SetProgress::again(self.wire.is_opened()),
-                    false => self.wire.drop_wildcard(),
-                }
+                self.wire.want_wildcard(on);
                 self.forget_set(); // a late response to an earlier `*` may have come in the meantime
             }
             (Selector::Name(name), true) => self.want_name(name, held),
@@ -176,7 +175,7 @@ impl TypeSubscription {
 
     fn forget_set(&mut self) {
         self.given.forget_all();
-        self.progress.forget_stated();
+        self.progress = SetProgress::default();
         self.rejected.disconnect();
         self.second_request = SecondRequest::default();
         self.end_question = EndQuestion::default(); // the set whose end it asks for is no longer subscribed
@@ -346,6 +345,7 @@ impl TypeSubscription {
         if variant == Variant::Sotw || !quirks.supports_initial_resource_versions {
             self.given.unconfirm_all();
         }
+        let is_unread = self.wire.waits_for_opening();
         self.wanted.disconnect();
         self.names.request_rejected(&self.wanted, &self.given, &self.rejected);
         self.rejected.disconnect(); // if a rejected resource still exists, the server sends it again
@@ -354,7 +354,7 @@ impl TypeSubscription {
         self.names.disconnect();
         self.second_request.disconnect();
         self.end_question.disconnect();
-        if !self.second_request.is_empty() && self.wanted.class() == Class::Wildcard {
+        if (is_unread || !self.second_request.is_empty()) && self.wanted.class() == Class::Wildcard {
             self.given.clear_accepted(); // if this version were stated, the server would again have no reason to respond
         }
         (self.progress, self.poll_liveness) = Default::default();

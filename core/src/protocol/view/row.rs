@@ -1,8 +1,8 @@
 //! The way from what a server says to the tables: through the brakes, the hold after an outage, and the order.
 //!
-//! Each stage passes on what it does not hold. What it releases later enters at the next stage, never at the head, so a released removal is
-//! not braked again. The brakes judge all that one response says; before the order, sets are taken apart into their differences, and each
-//! is applied before the next is judged.
+//! Each stage passes on what it does not hold. What it releases later enters after it, never at the head, so a released removal is not braked
+//! again; nor is a removal that the brakes release held after an outage. The brakes judge all that one response says; before the order, sets
+//! are taken apart into their differences, and each is applied before the next is judged.
 //!
 //! Owns the stages, and what is on its way between them. Leaves the tables to the view, which applies what [`Row::next`] returns, one update
 //! after the other.
@@ -45,6 +45,8 @@ enum Step {
     Pass(RowPosition, UpdateUnit),
     /// The brakes judge what was said of one set, or of what has no brake.
     Brake(Option<SetKey>, UpdateUnit),
+    /// The brakes have released units.
+    Released(vec::IntoIter<UpdateUnit>),
     /// The stage after an outage judges what the brakes pass.
     JudgeAfterOutage(UpdateUnit),
     /// The brakes record what follows from the tables.
@@ -115,6 +117,16 @@ impl Row {
                 self.follow_brakes(released);
                 self.under_way.push(Step::JudgeAfterOutage(passed));
             }
+            Step::Released(mut units) => {
+                let unit = units.next()?;
+                self.under_way.push(Step::Released(units));
+                // A removal has waited already. A change may have to wait for removals that are held after an outage.
+                if matches!(unit.updates[..], [Update::Absent { .. }]) {
+                    self.enter(RowPosition::Order, unit);
+                } else {
+                    self.under_way.push(Step::JudgeAfterOutage(unit));
+                }
+            }
             Step::JudgeAfterOutage(unit) => {
                 let facts = view.facts().with_removed(self.order.removals());
                 let passed = self.after_outage.judge(unit, &facts, now);
@@ -182,10 +194,9 @@ impl Row {
         self.under_way.extend(units.into_iter().rev().map(|unit| Step::Pass(at, unit)));
     }
 
-    /// Passes on what the brakes let through, and then updates the brakes from the tables, which have it by then.
-    fn follow_brakes(&mut self, passed: Vec<UpdateUnit>) {
-        self.under_way.push(Step::SettleBrakes);
-        self.enter_all(RowPosition::Order, passed);
+    /// Passes on what the brakes release, and then updates the brakes from the tables, which have it by then.
+    fn follow_brakes(&mut self, released: Vec<UpdateUnit>) {
+        self.under_way.extend([Step::SettleBrakes, Step::Released(released.into_iter())]);
     }
 
     /// Takes a set apart into what is different in it, unless its interest ended while the response was in flight.
@@ -352,6 +363,6 @@ fn later<'a>(
     after_outage: &'a AfterOutage,
     at: RowPosition,
 ) -> StageFacts<'a> {
-    let facts = view.facts().with_removed(order.removals());
+    let facts = view.facts().with_removed(order.removals()).with_changes(order.changes());
     if at == RowPosition::Brakes { facts.with_after_outage(after_outage.held()) } else { facts }
 }

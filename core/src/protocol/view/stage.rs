@@ -7,6 +7,7 @@ use super::claims::OpenClaims;
 use super::collections::Collection;
 use super::interest::Interest;
 use super::order::removals::DeferredRemovals;
+use super::order::waiting::WaitingChanges;
 use super::resource_table::TableEntry;
 use super::tables::Tables;
 use super::update::{Origin, Update};
@@ -31,7 +32,7 @@ pub struct UpdateUnit {
 pub enum RowPosition {
     /// The head: everything that a server says, and the end of a TTL.
     Brakes,
-    /// What the brakes release, and what the hold after an outage passes on or releases.
+    /// Removals that the brakes release, and what the hold after an outage passes on or releases.
     Order,
     /// What is applied now.
     Tables,
@@ -86,19 +87,26 @@ pub struct StageFacts<'a> {
     tables: &'a Tables,
     interest: &'a Interest,
     setup: &'a Setup,
-    /// For earlier stages: what upstream has removed and the order keeps, and what is held of the first words after an outage.
+    /// For earlier stages: what upstream has removed and the order keeps, the changes that wait in the order, and what is held of the first
+    /// words after an outage.
     removed: Option<&'a DeferredRemovals>,
+    changes: Option<&'a WaitingChanges>,
     after_outage: Option<&'a HeldWords>,
 }
 
 impl<'a> StageFacts<'a> {
     pub(super) fn new(tables: &'a Tables, interest: &'a Interest, setup: &'a Setup) -> Self {
-        Self { tables, interest, setup, removed: None, after_outage: None }
+        Self { tables, interest, setup, removed: None, changes: None, after_outage: None }
     }
 
     /// Adds the removals that wait in the order, for stages before it.
     pub(super) fn with_removed(self, removed: &'a DeferredRemovals) -> Self {
         Self { removed: Some(removed), ..self }
+    }
+
+    /// Adds the changes that wait in the order, for stages before it.
+    pub(super) fn with_changes(self, changes: &'a WaitingChanges) -> Self {
+        Self { changes: Some(changes), ..self }
     }
 
     /// Adds the words that are held after an outage, for stages before that hold.
@@ -199,6 +207,14 @@ impl<'a> StageFacts<'a> {
         let key = || (kind.clone(), class, name.clone());
         self.removed.is_some_and(|removed| removed.has(&key()))
             || self.after_outage.is_some_and(|held| held.is_removal(&key()))
+    }
+
+    /// Whether a later stage than the one that judges holds a removal or a change of a name.
+    pub(super) fn is_held_later(&self, kind: &Type, class: Class, name: &Name) -> bool {
+        let key = (kind.clone(), class, name.clone());
+        self.removed.is_some_and(|removed| removed.has(&key))
+            || self.changes.is_some_and(|changes| changes.has(&key))
+            || self.after_outage.is_some_and(|held| held.get(&key).is_some())
     }
 
     /// Returns the names of one type and class that a server has sent and that wait in a later stage than the one that judges.

@@ -42,7 +42,9 @@ impl World {
                 for content in &sent.set {
                     link.asked_at.remove(&(content.kind, content.name.clone()));
                 }
-                rig.log.push(Entry::Said { sent: Box::new(sent.clone()), at: now });
+                if !(sent.wildcard && link.unread_stars.contains(&sent.kind)) {
+                    rig.log.push(Entry::Said { sent: Box::new(sent.clone()), at: now });
+                }
                 rig.responses_since_publication += 1;
                 let said = self.trace.then(|| {
                     let names: Vec<_> = sent.set.iter().map(|content| &content.name).collect();
@@ -82,6 +84,11 @@ impl World {
                 Selector::Wildcard => None,
                 Selector::Name(name) => Some(name.to_string()),
             };
+            for link in rig.links.iter_mut().filter(|_| name.is_none()) {
+                let is_again = change.on && link.wanted_stars.contains(&kind);
+                link.unread_stars.retain(|other| *other != kind);
+                link.unread_stars.extend(is_again.then_some(kind));
+            }
             if !change.on {
                 self.coverage.note(Event::InterestExpired);
                 rig.forgotten.push((kind, name.clone()));

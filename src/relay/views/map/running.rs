@@ -41,7 +41,7 @@ impl RunningViews {
     ) -> Result<(), AdmissionError> {
         let of_tenant = self.of_tenants.beside(key);
         let made = MadeBy { of_tenant: of_tenant.as_deref(), ..quota.views() };
-        limits.find_room(made, |made, limit| self.find_room_of(made, limit, rule))?;
+        limits.find_room(made, |made, limit| self.find_room_of(made, limit, key, rule))?;
         let limit = limits.views;
         if self.views.len() >= limit {
             self.make_room(limit, quota);
@@ -55,12 +55,19 @@ impl RunningViews {
         room.map_err(AdmissionError::NoMemory)
     }
 
-    /// Finds room among these views. `Err` if there is none, with the field of the key that splits them most.
-    fn find_room_of(&mut self, made: &MadeViews, limit: usize, rule: &KeyRule) -> Result<(), Option<Split>> {
-        if made.are_full(limit) {
+    /// Finds room for a key among these views. `Err` if there is none, with the field of the key that splits them most.
+    fn find_room_of(
+        &mut self,
+        made: &MadeViews,
+        limit: usize,
+        key: &SharingKey,
+        rule: &KeyRule,
+    ) -> Result<(), Option<Split>> {
+        if made.are_full(limit, key, |other| self.views.contains_key(other)) {
             self.make_room_of(made);
         }
-        if made.are_full(limit) { Err(Split::of(&self.values_of(made), rule)) } else { Ok(()) }
+        let are_full = made.are_full(limit, key, |other| self.views.contains_key(other));
+        if are_full { Err(Split::of(&self.values_of(made), rule)) } else { Ok(()) }
     }
 
     /// Returns the views whose tasks are running.

@@ -1,5 +1,6 @@
 //! What views take over from those of an earlier process or configuration, and what they do not.
 
+use futures_util::FutureExt;
 use weir_core::proto::{Any, discovery};
 use weir_core::protocol::session::{NackChange, Nacked};
 use weir_core::protocol::upstream::ServerStatus;
@@ -201,17 +202,38 @@ async fn a_handover_leaves_nothing_behind_though_the_view_has_ended_before_its_t
         let (first, later) = generations(|options| options);
         let key = key(&later);
         let turn = later.handovers.turn(&key);
-        let before = turn.lock().await;
+        let begun = turn.begins().await;
         let mut enters = std::pin::pin!(found(&later));
-        assert!(futures_util::FutureExt::now_or_never(enters.as_mut()).is_none(), "it is not its turn");
+        assert!(enters.as_mut().now_or_never().is_none(), "it is not its turn");
         if ends {
             first.map.waiting().retire(Duration::ZERO);
         }
-        drop(before);
+        drop(begun);
+        drop(turn);
         let names: &[&str] = if ends { &[] } else { &["a"] };
         assert_eq!(enters.await, names);
         assert_eq!((waiting(&later).len(), later.handovers.len()), (0, 0));
     }
+}
+
+#[tokio::test]
+async fn a_client_that_leaves_before_it_has_its_view_ends_no_turn_of_another_and_leaves_nothing_of_its_own() {
+    let (_first, later) = generations(|options| options);
+    let key = key(&later);
+    let turn = later.handovers.turn(&key);
+    let begun = turn.begins().await;
+    let mut enters = Box::pin(found(&later));
+    assert!(enters.as_mut().now_or_never().is_none(), "it is not its turn");
+    drop(enters);
+    assert_eq!(later.handovers.len(), 1, "who comes now waits for the other one");
+    drop(begun);
+    drop(turn);
+    assert_eq!(later.handovers.len(), 0);
+
+    let mut enters = Box::pin(found(&later));
+    let _ = enters.as_mut().now_or_never(); // a thread copies the view, and is seldom done by now
+    drop(enters);
+    assert_eq!(later.handovers.len(), 0);
 }
 
 /// I3: what a client would have been given that was refused is older than what the next one is given.
@@ -226,4 +248,49 @@ async fn a_client_that_is_refused_leaves_no_copy_of_the_earlier_view_for_those_w
     first.restore(saved(&first, "b"), HOUR).unwrap();
     let later = Views { limits: first.limits, ..later };
     assert_eq!(found(&later).await, ["b"]);
+}
+
+/// Views of a configuration with these limits.
+fn limited(per_connection: usize, per_identity: usize) -> Views {
+    let limits = ViewsOptions {
+        max_views: 10,
+        max_views_per_connection: per_connection,
+        max_views_per_identity: per_identity,
+        ..options()
+    };
+    Views::new(limits, vec![Arc::new(wakes::Unreachable(SERVER))])
+}
+
+/// Lets a client enter the view of a cluster.
+async fn entered(views: &Views, cluster: &str, by: &ClientInfo) -> Result<Entrance, AdmissionError> {
+    let first = request_of(cluster, &[]);
+    let identity = views.identify(&by.peer, &Default::default(), first.node()).unwrap();
+    open::enter(views, identity.key(), &first, by).await
+}
+
+#[tokio::test]
+async fn a_client_with_as_many_views_as_it_may_have_has_them_in_the_next_configuration_too_and_no_others() {
+    for (per_connection, per_identity, limit) in [(2, 9, "views_per_connection"), (0, 2, "views_per_identity")] {
+        let first = Arc::new(limited(per_connection, per_identity));
+        let later = limited(per_connection, per_identity).after(&first, HOUR);
+        let client = ClientInfo { quota: first.quota(Some("x")).into(), ..visit() };
+        let _before = ["1", "2"].map(|cluster| first.try_enter(cluster, &[], &client).unwrap());
+        let _one = entered(&later, "1", &client).await.unwrap();
+        let refused = entered(&later, "3", &client).await.err().unwrap().to_string();
+        assert!(refused.contains(limit), "{refused}");
+        assert!(entered(&later, "2", &client).await.is_ok());
+    }
+}
+
+#[tokio::test]
+async fn a_lower_limit_on_views_counts_also_for_those_that_the_earlier_configuration_has() {
+    let first = Arc::new(limited(0, 2));
+    let later = limited(0, 1).after(&first, HOUR);
+    let client = ClientInfo { quota: first.quota(Some("x")).into(), ..visit() };
+    let _before = ["1", "2"].map(|cluster| first.try_enter(cluster, &[], &client).unwrap());
+    let one = entered(&later, "1", &client).await.unwrap();
+    let refused = entered(&later, "2", &client).await.err();
+    assert!(matches!(refused, Some(AdmissionError::TooManyViewsOfIdentity { limit: 1, .. })), "{refused:?}");
+    drop(one);
+    assert!(entered(&later, "2", &client).await.is_ok(), "the unused one makes room");
 }

@@ -1,8 +1,8 @@
 //! Counts and ages: what a session has to send, since when, and how many names it could not request.
 
 use super::*;
-use crate::protocol::visits::take_visits;
 use crate::protocol::view::{Completeness, InterestChange, Selector};
+use crate::protocol::visits::take_visits;
 
 #[test]
 fn an_estimate_is_what_the_client_lacks_and_nothing_once_it_was_sent() {

@@ -37,7 +37,7 @@ pub(in crate::protocol::upstream) fn read_delta(
         parts.end_question.on_nonsense();
     }
     parts.wire.queue_ack(response.nonce, parts.given.accepted(), read.nack_message(), options);
-    if !parts.wanted.is_any() {
+    if !parts.is_read() {
         return Vec::new();
     }
     let reported = reported_names(class, &errors, context.quirks);

@@ -29,8 +29,9 @@ pub(in crate::protocol::upstream) fn read_sotw(
     if nack.is_none() {
         parts.given.accept(&version);
     }
+    parts.wire.pace_nack(&version, nack.is_some(), context.now);
     parts.wire.queue_ack(response.nonce, parts.given.accepted(), nack, options);
-    if !parts.wanted.is_any() {
+    if !parts.is_read() {
         return Vec::new();
     }
     let full = kind.info().full_state;

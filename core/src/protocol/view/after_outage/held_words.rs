@@ -15,7 +15,7 @@ use crate::xds::{Name, Resource, Type};
 
 /// What a server said of a name, and since when that is held. A plain record: [`HeldWords`] alone changes one that is held.
 #[derive(Debug, Clone)]
-pub(super) struct HeldWord {
+pub(in crate::protocol::view) struct HeldWord {
     pub(super) since: Moment,
     pub(super) origin: Origin,
     pub(super) said: HeldUpdate,
@@ -120,7 +120,7 @@ impl HeldWords {
         self.words.is_empty() && self.interrupted.is_empty()
     }
 
-    pub(super) fn get(&self, key: &Key) -> Option<&HeldWord> {
+    pub(in crate::protocol::view) fn get(&self, key: &Key) -> Option<&HeldWord> {
         self.words.get(key)
     }
 

@@ -95,6 +95,10 @@ impl<'a> Judgement<'a> {
                 self.interrupt(kind, of);
                 self.passing.push(update);
             }
+            Update::RemovalHeld { ref kind, class, ref key } => {
+                self.drop_change(&(kind.clone(), class, key.clone()));
+                self.passing.push(update);
+            }
             Update::Progress { kind, of, completeness: Completeness::Complete } => {
                 let set = (kind.clone(), of.clone());
                 let is_part = self.held.has_new_names(&set);
@@ -107,7 +111,6 @@ impl<'a> Judgement<'a> {
             Update::Absent { evidence: Evidence::Silence, .. }
             | Update::Progress { .. }
             | Update::Unchanged { .. }
-            | Update::RemovalHeld { .. }
             | Update::PartHeld { .. }
             | Update::WithoutRoom { .. } => self.passing.push(update),
         }
@@ -123,6 +126,13 @@ impl<'a> Judgement<'a> {
     /// The server has a resource.
     fn take_back(&mut self, key: &Key) {
         self.held.take_back(key);
+    }
+
+    /// A brake holds the removal of a resource, so a change of it that waits here is out of date.
+    fn drop_change(&mut self, key: &Key) {
+        if self.held.get(key).is_some_and(|word| !word.is_removal()) {
+            self.held.remove(key);
+        }
     }
 
     /// Holds a removal, if its server may not have read all of its state, or if the removal is held already, or was held until the stream

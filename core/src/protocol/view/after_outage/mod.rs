@@ -3,7 +3,8 @@
 //! takes away from a client that has left is held too, until it is shown another client ([`members`](crate::protocol::members)).
 //!
 //! This stage comes after the brakes, because the brakes count and judge all that a server says: an opening does not agree with a brake if
-//! it removes more than the brake holds. What the brakes release has waited already, and is not held here again.
+//! it removes more than the brake holds. A removal that the brakes release has waited already, and is not held here again. A change that
+//! they release may still exclude a resource whose removal is held here, and then waits with that.
 //!
 //! Owns what is held, and since when. Reads the tables as facts, and changes nothing in them.
 //!

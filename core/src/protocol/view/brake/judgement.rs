@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use super::braked_changes::BrakedChange;
 use super::hold::{Hold, LetGo, StatedRemoval};
 use super::report::ReleaseReason;
 use crate::protocol::keys::{Selector, SetKey};
@@ -114,8 +115,8 @@ pub(super) struct Judgement<'a> {
     removed: usize,
     /// Held removals that the server states once more, which releases them.
     agreed: BTreeSet<Name>,
-    /// It removes more than what is held.
-    removes_more: bool,
+    /// Removals that were not held before this response.
+    first: BTreeSet<Name>,
 }
 
 impl<'a> Judgement<'a> {
@@ -127,8 +128,8 @@ impl<'a> Judgement<'a> {
         now: Moment,
     ) -> Self {
         let (passing, added, removed) = Default::default();
-        let (agreed, removes_more) = Default::default();
-        Self { set, hold, facts, origin, now, passing, added, removed, agreed, removes_more }
+        let (agreed, first) = Default::default();
+        Self { set, hold, facts, origin, now, passing, added, removed, agreed, first }
     }
 
     /// Judges what a server says of a set, if something of the set is held or is to be held now. Returns what passes, and what is released
@@ -138,17 +139,21 @@ impl<'a> Judgement<'a> {
         self.hold_removals(statement);
         let UpdateUnit { origin, received, updates } = unit;
         updates.into_iter().for_each(|update| self.pass(update));
-        let Self { set, hold, facts, now, passing, added, removed, agreed, removes_more, .. } = self;
+        let Self { set, hold, facts, now, mut passing, added, removed, agreed, first, .. } = self;
         let intended = hold.intended_size(facts.size_of(set) + added, removed + statement.lost);
         let (let_go, reason) = if !hold.is_too_much(intended, rules) {
             (hold.take_all(rules), ReleaseReason::Recovered)
-        } else if !agreed.is_empty() && !removes_more && intended > 0 {
+        } else if !agreed.is_empty() && first.is_empty() && intended > 0 {
             (hold.take_named(&agreed, rules), ReleaseReason::Agreed)
         } else {
             (LetGo::new(), ReleaseReason::Recovered)
         };
+        // What was not held before has not waited. The later stages judge it with the rest of the response.
+        let is_first = |(name, held): &(Name, BrakedChange)| held.is_removal() && first.contains(name);
+        let (new, let_go): (LetGo, LetGo) = let_go.into_iter().partition(is_first);
+        passing.extend(new.into_iter().flat_map(|(name, held)| held.into_unit(set, name, received).updates));
         hold.note_size(intended, now, rules);
-        let updates = passing.into_iter().map(|update| adapted(hold, update)).collect();
+        let updates = passing.into_iter().map(|update| adapted(hold, &let_go, update)).collect();
         (UpdateUnit { origin, received, updates }, let_go, reason)
     }
 
@@ -163,12 +168,14 @@ impl<'a> Judgement<'a> {
                 self.removed += 1;
                 continue;
             }
-            if facts.tables().entry(kind, class, name).is_some_and(|entry| entry.origin.from_disk) {
+            let is_from_disk = facts.tables().entry(kind, class, name).is_some_and(|entry| entry.origin.from_disk);
+            // A change of the name that waits in a later stage is out of date now.
+            if is_from_disk || facts.is_held_later(kind, class, name) {
                 self.passing.push(Update::RemovalHeld { kind: kind.clone(), class, key: name.clone() });
             }
             let generation = || *group.get_or_insert_with(|| options.brakes.generations.next());
             match self.hold.state_removal(name, origin, generation, now, options) {
-                StatedRemoval::First => self.removes_more = true,
+                StatedRemoval::First => drop(self.first.insert(name.clone())),
                 StatedRemoval::Agreed => drop(self.agreed.insert(name.clone())),
                 StatedRemoval::Again => {}
             }
@@ -232,19 +239,22 @@ impl<'a> Judgement<'a> {
             return self.passing.push(Update::FullSet { kind: kind.clone(), resources, retain });
         }
         let sent: BTreeSet<&Name> = resources.iter().map(|resource| &resource.name).collect();
+        let is_lacking =
+            |name: &Name| !sent.contains(name) && matches!(&retain, Retain::These(names) if !names.contains(name));
         // These names wait in a later stage, and this set lacks them. The set is not passed on as a set, so that stage gets a removal of
-        // each.
-        for key in facts.waiting_names(kind, class).filter(|name| !sent.contains(name)).cloned() {
-            let (kind, evidence) = (kind.clone(), Evidence::Reported);
-            self.passing.push(Update::Absent { kind, class, key, evidence });
+        // each, unless the removal is held here.
+        for key in facts.waiting_names(kind, class).filter(|name| is_lacking(name)).cloned() {
+            if !self.hold.has_removal(&key) {
+                let (kind, evidence) = (kind.clone(), Evidence::Reported);
+                self.passing.push(Update::Absent { kind, class, key, evidence });
+            }
         }
-        let is_lacking = |name: &Name| matches!(&retain, Retain::These(names) if !names.contains(name));
-        self.hold.drop_waiting(rules, |name| !sent.contains(name) && is_lacking(name));
+        self.hold.drop_waiting(rules, is_lacking);
         for resource in resources {
             let (kind, key) = (kind.clone(), resource.name.clone());
             let entry = facts.tables().entry(&kind, class, &key);
             let is_same = entry.is_some_and(|entry| entry.is_unchanged_by(&resource, self.origin));
-            if is_same && !facts.is_let_stay(&kind, class, &key) {
+            if is_same && !facts.is_held_later(&kind, class, &key) {
                 self.hold.cancel(&key, rules);
             } else {
                 self.pass(Update::Upsert { kind, class, key, resource });
@@ -287,11 +297,13 @@ impl<'a> Judgement<'a> {
     }
 }
 
-/// Adapts an update to what is held in the end: a set keeps what is held, and is not complete while new names wait.
-fn adapted(hold: &mut Hold, update: Update) -> Update {
+/// Adapts an update to what is held in the end: a set keeps what is held, and is not complete while new names wait. It also keeps what is
+/// released because of it, whose removals follow by themselves.
+fn adapted(hold: &mut Hold, let_go: &[(Name, BrakedChange)], update: Update) -> Update {
     match update {
         Update::FullSet { kind, resources, retain: Retain::These(mut names) } => {
             names.extend(hold.removed_names().cloned());
+            names.extend(let_go.iter().filter(|(_, held)| held.is_removal()).map(|(name, _)| name.clone()));
             Update::FullSet { kind, resources, retain: Retain::These(names) }
         }
         Update::Progress { kind, of, completeness: Completeness::Complete } if hold.withhold_completeness() => {

@@ -25,8 +25,8 @@ pub(super) struct SetBrake {
 #[derive(Debug)]
 pub(super) struct Said {
     origin: Origin,
-    /// The size before.
-    size: usize,
+    /// The size before. None if the window starts over, because a hold has ended with removals that were intended.
+    size: Option<usize>,
     /// The brake has engaged.
     is_new: bool,
     /// Something was held before, or the brake has engaged.
@@ -101,11 +101,13 @@ impl SetBrake {
             is_new = rules.is_too_much(start, after);
             self.hold = is_new.then(|| Hold::new(start, now));
         }
-        let said = Said { origin, size, is_new, is_held: self.hold.is_some() };
+        let said = Said { origin, size: Some(size), is_new, is_held: self.hold.is_some() };
         let Some(hold) = &mut self.hold else { return (unit, Outcome::default(), said) };
         let received = unit.received;
         let (passed, let_go, reason) = Judgement::new(set, hold, facts, origin, now).judge(unit, &statement);
-        (passed, self.let_go(set, let_go, reason, (origin, received), rules), said)
+        let outcome = self.let_go(set, let_go, reason, (origin, received), rules);
+        let starts_over = self.hold.is_none() && reason != ReleaseReason::Recovered;
+        (passed, outcome, Said { size: said.size.filter(|_| !starts_over), ..said })
     }
 
     /// Records whether an opening has ended, a poll was answered, or the server has stated its set.
@@ -154,7 +156,9 @@ impl SetBrake {
             held: hold.removals(),
             size: hold.start_size(),
         });
-        if before != size {
+        if let Some(before) = before
+            && before != size
+        {
             self.window.record(before, size, now, rules.window);
             self.changes += u64::from(self.hold.is_some());
         }

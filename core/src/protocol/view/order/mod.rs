@@ -5,7 +5,7 @@
 
 mod references;
 pub(super) mod removals;
-mod waiting;
+pub(super) mod waiting;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -309,6 +309,10 @@ impl Order {
 
     pub(super) fn removals(&self) -> &DeferredRemovals {
         &self.removals
+    }
+
+    pub(super) fn changes(&self) -> &WaitingChanges {
+        &self.waiting
     }
 
     pub(super) fn take_losses(&mut self) -> OrderLosses {

@@ -45,7 +45,7 @@ impl References {
     pub(super) fn record(&mut self, change: &Change, is_here: impl Fn(&Name) -> bool, now: Moment, linger: Duration) {
         let old = change.old.map_or(&[][..], |old| old.body.clusters(change.kind));
         let new = change.new.map_or(&[][..], |new| new.body.clusters(change.kind));
-        self.replace(old, new, is_here, now, linger);
+        self.replace(old, new, &is_here, now, linger);
         if !change.kind.is(Role::Clusters) {
             return;
         }
@@ -61,7 +61,7 @@ impl References {
         }
         match (change.old, change.new) {
             (_, Some(_)) => drop(self.dangling.remove(change.name)),
-            (Some(_), None) if self.is_live(change.name) => {
+            (Some(_), None) if self.is_live(change.name) && !is_here(change.name) => {
                 self.dangling.insert(change.name.clone(), Dangling { since: now, waited: true });
             }
             (_, None) => {}

@@ -11,7 +11,7 @@ use crate::xds::{Authority, Name, Resource};
 
 /// Changes of routing that wait.
 #[derive(Debug, Default)]
-pub(super) struct WaitingChanges {
+pub(in crate::protocol::view) struct WaitingChanges {
     changes: BTreeMap<Key, WaitingChange>,
     /// The missing clusters, each with the changes that wait for it.
     missing: BTreeMap<Name, BTreeSet<Key>>,
@@ -53,6 +53,10 @@ impl WaitingChange {
 impl WaitingChanges {
     pub(super) fn is_empty(&self) -> bool {
         self.changes.is_empty()
+    }
+
+    pub(in crate::protocol::view) fn has(&self, key: &Key) -> bool {
+        self.changes.contains_key(key)
     }
 
     pub(super) fn get(&self, key: &Key) -> Option<&WaitingChange> {

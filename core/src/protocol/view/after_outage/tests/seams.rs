@@ -7,7 +7,7 @@ use crate::xds::KeyRule;
 
 /// A brake that engages when at least `count` resources, and more than half of a set, are removed.
 fn braked(count: usize) -> ViewOptions {
-    let types = [CDS, LDS].map(Into::into).into();
+    let types = [CDS, LDS, SRDS].map(Into::into).into();
     let [window, grace, empty_grace, agree_after] = [600, 300, 900, 60].map(Duration::from_secs);
     let brakes = BrakeRules {
         types,
@@ -70,6 +70,131 @@ fn half_a_configuration_does_not_agree_with_what_a_brake_holds() {
     assert_eq!(bench.present(CDS).len(), 5);
     bench.set(CDS, &["a", "b", "c", "d", "e"]);
     assert_eq!((bench.present(CDS).len(), braked_names(&bench), bench.waits().len()), (5, 0, 0));
+}
+
+#[test]
+fn what_a_brake_lets_go_because_an_opening_agrees_is_not_held_again() {
+    let mut bench = Bench::with(braked(3));
+    bench.set(CDS, &["a", "b", "c", "d", "e"]);
+    bench.pass(100_000);
+    bench.set(CDS, &["a", "b"]);
+    bench.pass(100_000);
+    bench.outage(CDS);
+    bench.set(CDS, &["a", "b"]);
+    assert_eq!((bench.present(CDS), bench.waits()), (names(&["a", "b"]), vec![]));
+    assert!(bench.view.holds().held_of_servers().is_empty());
+    bench.set(CDS, &[]);
+    assert_eq!(braked_names(&bench), 2, "what is gone does not count as gone once more");
+}
+
+const TEN: [&str; 10] = ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j"];
+
+/// A bench whose server has sent ten names, then three of them, and has just come back. A brake holds the others.
+fn back_under_a_brake(kind: &str) -> Bench {
+    let mut bench = Bench::with(braked(3));
+    bench.set(kind, &TEN);
+    bench.pass(100_000);
+    bench.set(kind, &["a", "b", "c"]);
+    assert_eq!(braked_names(&bench), 7, "{kind}");
+    bench.pass(1_000);
+    bench.outage(kind);
+    bench
+}
+
+#[test]
+fn what_is_first_removed_by_the_response_that_ends_a_brake_is_held() {
+    for (kind, is_delta) in [CDS, LDS].into_iter().flat_map(|kind| [(kind, false), (kind, true)]) {
+        let mut bench = back_under_a_brake(kind);
+        if is_delta {
+            let class = Class::Wildcard;
+            let back = ["d", "e", "f", "g"].map(|name| bench.upsert(kind, class, name, b""));
+            let response = back.into_iter().chain([bench.absent(kind, class, "a")]).collect();
+            bench.apply(response);
+        } else {
+            bench.set(kind, &["b", "c", "d", "e", "f", "g"]);
+        }
+        assert_eq!((braked_names(&bench), bench.waits()), (0, vec![0]), "{kind}, delta: {is_delta}");
+        bench.pass(9_999);
+        assert_eq!(bench.present(kind), names(&TEN[..7]), "{kind}, delta: {is_delta}");
+        bench.pass(1);
+        assert_eq!(bench.present(kind), names(&TEN[1..7]), "{kind}, delta: {is_delta}");
+    }
+}
+
+/// It may have the address of that listener.
+#[test]
+fn a_listener_that_a_brake_lets_go_waits_for_one_whose_removal_is_held() {
+    let mut bench = back_under_a_brake(LDS);
+    bench.set(LDS, &["b", "c", "d", "e", "f", "g", "new"]);
+    assert_eq!((bench.present(LDS), bench.waits()), (names(&TEN[..7]), vec![0, 0]));
+    assert!(!bench.is_complete(LDS), "a client may hold the new one");
+    bench.pass(10_000);
+    assert_eq!(bench.present(LDS), names(&["b", "c", "d", "e", "f", "g", "new"]));
+    assert!(bench.is_complete(LDS));
+}
+
+/// A bench on which the removal of the listener `a` is held, and a change of `b` waits with it.
+fn with_a_change_that_waits() -> Bench {
+    let mut bench = Bench::back(LDS, &["a", "b", "c", "d", "e"], braked(2));
+    let changed = bench.resource(LDS, "b", b"2");
+    let others = ["c", "d", "e"].map(|name| bench.resource(LDS, name, b""));
+    let (kind, resources) = (bench.kind(LDS), [changed].into_iter().chain(others).collect());
+    bench.apply(vec![Update::FullSet { kind, resources, retain: Retain::nothing() }]);
+    assert_eq!((braked_names(&bench), bench.waits().len()), (0, 2));
+    bench
+}
+
+#[test]
+fn a_change_that_waits_ends_when_the_server_has_the_listener_as_before_although_a_brake_engages() {
+    let mut bench = with_a_change_that_waits();
+    bench.set(LDS, &["b"]);
+    assert_eq!((braked_names(&bench), bench.waits().len()), (3, 1));
+    bench.pass(10_000);
+    assert_eq!(bench.present(LDS), names(&["b", "c", "d", "e"]));
+    assert_eq!(bench.body(LDS, Class::Wildcard, "b"), b"");
+}
+
+#[test]
+fn a_change_that_waits_in_the_order_ends_when_the_server_has_the_resource_as_before_although_a_brake_engages() {
+    let mut bench = Bench::with(ViewOptions { reference_hold: HOLD, ..braked(2) });
+    bench.set(CDS, &["a"]);
+    bench.set(SRDS, &["s", "t", "u", "v"]);
+    bench.pass(100_000);
+    // An inline route configuration: a virtual host with one route to a cluster.
+    let changed = [0x2a, 9, 0x12, 7, 0x1a, 5, 0x12, 3, 0x0a, 1, b'x'];
+    bench.send(SRDS, "s", &changed);
+    assert_eq!(bench.body(SRDS, Class::Wildcard, "s"), b"", "it waits for the cluster");
+    bench.set(SRDS, &["s"]);
+    assert_eq!(braked_names(&bench), 3);
+    bench.pass(10_000);
+    assert_eq!(bench.body(SRDS, Class::Wildcard, "s"), b"");
+}
+
+#[test]
+fn a_listener_that_a_brake_keeps_is_neither_removed_nor_changed_by_what_waited_of_it() {
+    for is_delta in [false, true] {
+        let mut bench = with_a_change_that_waits();
+        if is_delta {
+            let response = ["b", "c", "d"].map(|name| bench.absent(LDS, Class::Wildcard, name));
+            bench.apply(response.into());
+        } else {
+            bench.set(LDS, &["e"]);
+        }
+        assert_eq!((braked_names(&bench), bench.waits().len()), (3, 1), "delta: {is_delta}");
+        bench.pass(60_000);
+        assert_eq!(bench.present(LDS), names(&["b", "c", "d", "e"]), "delta: {is_delta}");
+        assert_eq!(bench.body(LDS, Class::Wildcard, "b"), b"", "delta: {is_delta}");
+    }
+}
+
+#[test]
+fn a_listener_that_cannot_be_read_stays_although_a_change_of_it_waits_and_a_brake_engages() {
+    let mut bench = with_a_change_that_waits();
+    let (kind, resources) = (bench.kind(LDS), vec![bench.resource(LDS, "e", b"")]);
+    bench.apply(vec![Update::FullSet { kind, resources, retain: Retain::These(["b".into()].into()) }]);
+    assert_eq!(braked_names(&bench), 2);
+    bench.pass(60_000);
+    assert_eq!(bench.present(LDS), names(&["b", "c", "d", "e"]));
 }
 
 /// The brakes split sets of listeners into single updates, which say the same of each name as the set.

@@ -11,6 +11,8 @@ fn a_later_opening_that_agrees_ends_the_grace() {
     bench.set(0..50);
     assert_eq!((bench.count(), bench.held()), (50, 0));
     assert_eq!(bench.releases(), [(ReleaseReason::Agreed, 50)]);
+    bench.remove([0]);
+    assert_eq!((bench.count(), bench.held()), (49, 0), "what was agreed to is no loss");
 }
 
 #[test]
@@ -66,6 +68,8 @@ fn another_server_that_agrees_ends_the_grace_at_once() {
     bench.origin = Origin { server: 1, rank: 1, ..Origin::default() };
     bench.set(0..50);
     assert_eq!((bench.count(), bench.held()), (50, 0));
+    bench.remove([0]);
+    assert_eq!((bench.count(), bench.held()), (49, 0), "what was agreed to is no loss");
 }
 
 #[test]
@@ -103,6 +107,8 @@ fn a_later_poll_agrees() {
     bench.pass(30);
     bench.apply(vec![Update::Unchanged { kind: bench.kind.clone() }]);
     assert_eq!((bench.count(), bench.held()), (50, 0), "the same answer again");
+    bench.set(1..50);
+    assert_eq!((bench.count(), bench.held()), (49, 0), "what was agreed to is no loss");
 }
 
 #[test]
