@@ -9,7 +9,7 @@ use weir_core::protocol::session::Variant;
 use weir_core::protocol::view::{BrakeRules, Class, Evidence, SessionId, Update};
 use weir_core::protocol::visits::take_visits;
 
-use super::support::{Bench, CDS, EDS, LDS, RDS, SDS, lead};
+use super::support::{Bench, CDS, EDS, LDS, RDS, SDS, VHDS, lead};
 
 const MANY: usize = 30_000;
 
@@ -199,6 +199,32 @@ fn the_removal_of_half_a_set_costs_by_what_is_removed_and_by_what_is_sent() {
             assert!(visits <= 8 * count as u64 + 8, "{visits} for {count} that were sent or removed");
         }
     }
+}
+
+#[test]
+fn the_removal_of_a_host_costs_by_the_number_of_aliases_that_lead_to_it() {
+    let visits = |count: usize| {
+        let mut bench = Bench::with(options(false));
+        let (client, aliases) = (bench.client(Variant::Delta), names(count));
+        bench.delta(client, VHDS, &texts(&aliases), &[]);
+        let (kind, host) = (bench.kind(VHDS), bench.resource(VHDS, "r/host", "1"));
+        let given = |alias: &String| {
+            let (kind, key, resource) = (kind.clone(), alias.as_str().into(), host.clone());
+            Update::Upsert { kind, class: Class::Named, key, resource }
+        };
+        bench.apply(aliases.iter().map(given).collect());
+        assert_eq!(bench.said(client), ["V r/host"]);
+        let absent = |alias: &String| {
+            let (kind, key) = (kind.clone(), alias.as_str().into());
+            Update::Absent { kind, class: Class::Named, key, evidence: Evidence::Reported }
+        };
+        take_visits();
+        bench.apply(aliases.iter().map(absent).collect());
+        assert_eq!(bench.said(client), ["V  -r/host"]);
+        take_visits()
+    };
+    let (few, many) = (visits(1_000), visits(2_000));
+    assert!(few >= 1_000 && many <= few * 5 / 2, "{few} for 1,000 aliases, {many} for 2,000");
 }
 
 #[test]

@@ -7,7 +7,7 @@ use weir_core::protocol::session::{Client, Variant};
 use weir_core::protocol::view::{Class, Evidence, SessionId, Update};
 use weir_core::xds::{Access, AccessRule, NamePattern, TypeTable};
 
-use super::support::{Bench, CDS, RDS, VHDS};
+use super::support::{Bench, CDS, RDS, VHDS, wrapper};
 
 /// Lets the server send a route configuration whose virtual hosts come by VHDS.
 fn give_routes(bench: &mut Bench, name: &str, content: &str) {
@@ -35,6 +35,16 @@ fn give_host(bench: &mut Bench, own: &str, aliases: &[&str], content: &str) {
 fn remove_from(bench: &mut Bench, class: Class, name: &str) {
     let (kind, key, evidence) = (bench.kind(VHDS), name.into(), Evidence::Reported);
     bench.apply(vec![Update::Absent { kind, class, key, evidence }]);
+}
+
+/// Returns a client that may not have the host `r/secret`.
+fn without_secret() -> Client {
+    let rule = AccessRule {
+        types: vec!["envoy.config.route.v3.VirtualHost".into()],
+        names: vec![NamePattern::parse("r/secret")],
+        peers: Vec::new(),
+    };
+    Client { clearance: Access::of(vec![rule]).clearance(None), ..Client::plain(Variant::Delta) }
 }
 
 /// Adds an Envoy that was sent the route configuration `r`, and has requested virtual hosts as Envoys do.
@@ -249,6 +259,54 @@ fn delta_29_a_host_that_one_alias_has_left_stays_until_the_last_has_left_it() {
 }
 
 #[test]
+fn delta_29_a_host_that_two_aliases_leave_stays_until_the_second_is_sent() {
+    let mut bench = Bench::with(ProtocolOptions::default().with(|options| options.session.reply_bytes = 1));
+    let (client, both) = (bench.client(Variant::Delta), ["r/a", "r/b"]);
+    bench.delta(client, VHDS, &both, &[]);
+    give_host(&mut bench, "r/one", &both, "1");
+    bench.said(client);
+    let updates = [("r/a", "r/two"), ("r/b", "r/three")].map(|(alias, own)| {
+        let mut wrapper = wrapper(VHDS, own, "2");
+        wrapper.aliases = vec![alias.into()];
+        let (kind, resource) = (bench.kind(VHDS), bench.of_wrapper(VHDS, wrapper));
+        Update::Upsert { kind, class: Class::Named, key: alias.into(), resource }
+    });
+    bench.apply(updates.into());
+    assert_eq!(bench.said(client), ["V r/two", "V r/three -r/one"], "one resource fills a reply");
+}
+
+#[test]
+fn delta_24_a_host_that_the_wildcard_lost_before_is_removed_when_its_last_alias_is_left() {
+    let mut bench = Bench::new();
+    let (client, both) = (started(&mut bench), ["r/one.test", "r/two.test"]);
+    bench.give(VHDS, "*", "1", named("r/host"));
+    assert_eq!(bench.said(client), ["V r/host"]);
+    bench.delta(client, VHDS, &both, &[]);
+    give_host(&mut bench, "r/host", &both, "1");
+    bench.said(client);
+    remove_from(&mut bench, Class::Wildcard, "r/host");
+    assert_eq!(bench.said(client), [""; 0], "the aliases lead to it");
+    bench.delta(client, VHDS, &[], &["r/two.test"]);
+    assert_eq!(bench.said(client), [""; 0], "one of them does still");
+    bench.delta(client, VHDS, &[], &["r/one.test"]);
+    assert_eq!(bench.said(client), ["V  -r/host"]);
+}
+
+#[test]
+fn delta_24_a_host_that_was_left_by_its_own_name_is_removed_if_the_wildcard_has_lost_it() {
+    let mut bench = Bench::new();
+    let client = started(&mut bench);
+    bench.give(VHDS, "*", "1", named("r/host"));
+    bench.delta(client, VHDS, &["r/host"], &[]);
+    bench.give(VHDS, "r/host", "1", |_| {});
+    bench.said(client);
+    remove_from(&mut bench, Class::Wildcard, "r/host");
+    assert_eq!(bench.said(client), [""; 0]);
+    bench.delta(client, VHDS, &[], &["r/host"]);
+    assert_eq!(bench.said(client), ["V  -r/host"]);
+}
+
+#[test]
 fn delta_16_a_host_that_was_stated_stays_if_an_alias_leads_to_it() {
     let mut bench = Bench::new();
     let only = Some(bench.kind(VHDS));
@@ -315,14 +373,8 @@ fn delta_36_a_wildcard_that_was_answered_with_all_hosts_is_not_limited_by_a_late
 
 #[test]
 fn key_11_a_host_that_a_client_may_not_have_does_not_follow_its_route_configuration() {
-    let rule = AccessRule {
-        types: vec!["envoy.config.route.v3.VirtualHost".into()],
-        names: vec![NamePattern::parse("r/secret")],
-        peers: Vec::new(),
-    };
-    let clearance = Access::of(vec![rule]).clearance(None);
     let mut bench = Bench::new();
-    let client = bench.add(Client { clearance, ..Client::plain(Variant::Delta) });
+    let client = bench.add(without_secret());
     bench.delta(client, RDS, &["r"], &[]);
     give_routes(&mut bench, "r", "1");
     bench.delta(client, VHDS, &[], &[]);
@@ -331,4 +383,15 @@ fn key_11_a_host_that_a_client_may_not_have_does_not_follow_its_route_configurat
     assert_eq!(bench.said(client), ["R r", "V r/one"]);
     give_routes(&mut bench, "r", "2");
     assert_eq!(bench.said(client), ["R r", "V r/one"]);
+}
+
+#[test]
+fn key_11_a_host_is_removed_when_its_alias_leads_to_one_that_the_client_may_not_have() {
+    let mut bench = Bench::new();
+    let client = bench.add(without_secret());
+    bench.delta(client, VHDS, &["r/x.test"], &[]);
+    give_host(&mut bench, "r/one", &["r/x.test"], "1");
+    assert_eq!(bench.said(client), ["V r/one"]);
+    give_host(&mut bench, "r/secret", &["r/x.test"], "2");
+    assert_eq!(bench.said(client), ["V  -r/one"]);
 }

@@ -68,7 +68,7 @@ fn up_25_an_unnamed_entry_of_a_type_with_names_removes_nothing() {
     for bodies in [&[b"".as_slice()][..], &[b"\x0a\x01a", b""]] {
         let updates = bench.respond(0, unnamed(Variant::Sotw, CDS, bodies, &[]));
         assert!(updates.iter().all(|update| !update.contains("whole") && !update.contains("gone")), "{updates:?}");
-        bench.later(Duration::from_secs(1)); // both responses have one version, and its second NACK waits
+        bench.later(Duration::from_secs(2)); // both responses have one version, and its second NACK waits
         assert!(bench.requests(0)[0].ends_with("NACK"));
     }
     for (url, names) in [(CDS, ["*", "*"]), (EDS, ["a", "b"])] {

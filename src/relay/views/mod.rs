@@ -56,7 +56,7 @@ pub(crate) struct Views {
     hub: Option<Arc<Views>>,
     /// How long an inherited view waits for its first client.
     keep_inherited: Duration,
-    handovers: Handovers,
+    handovers: Arc<Handovers>,
     /// The views of the earlier configuration, while they have clients.
     earlier: Mutex<Option<Arc<Views>>>,
 }
@@ -91,7 +91,7 @@ impl Views {
             map: ViewMap::default(),
             hub: None,
             keep_inherited: Duration::ZERO,
-            handovers: Handovers::default(),
+            handovers: Arc::default(),
             earlier: Mutex::default(),
         }
     }

@@ -97,10 +97,12 @@ pub(super) async fn enter(
     if views.map.has(key) || !leaves_any(views, key) {
         return enter_with(None, views, key, first, visit);
     }
+    let turn = views.handovers.turn(key).begins().await;
+    if views.map.has(key) {
+        return enter_with(None, views, key, first, visit);
+    }
     views.map.find_room(key, |running| find_room(views, running, key, visit))?; // nothing is copied for those who are refused
-    let turn = views.handovers.turn(key);
-    let _begun = turn.begins().await;
-    let inherited = if views.map.has(key) { None } else { inherited(views, key).await };
+    let (inherited, _turn) = inherited(views, key, turn).await.unzip();
     enter_with(inherited, views, key, first, visit)
 }
 

@@ -61,11 +61,12 @@ pub(super) fn leaves_any(views: &Views, key: &SharingKey) -> bool {
     earlier_of_rule(views).is_some_and(|earlier| left(&earlier, key).is_some())
 }
 
-/// Returns a view with what the earlier views of a key leave, if that is anything.
-pub(super) async fn inherited(views: &Views, key: &SharingKey) -> Option<WaitingView> {
+/// Returns a view with what the earlier views of a key leave, if that is anything. The turn lasts until it is made, also if its client leaves meanwhile:
+/// otherwise the next client would let another one be made beside it.
+pub(super) async fn inherited(views: &Views, key: &SharingKey, turn: BegunTurn) -> Option<(WaitingView, BegunTurn)> {
     let left = left(&*earlier_of_rule(views)?, key)?;
     let seed = ViewSeed::new(&views.shared, views.keep_inherited);
-    shared_runtime::spawn_blocking(move || seed.view(&left)).await.ok()
+    shared_runtime::spawn_blocking(move || (seed.view(&left), turn)).await.ok()
 }
 
 /// Returns what views leave of a key, or views before them. A view that its server refuses leaves nothing, and neither do views before it.
@@ -102,19 +103,25 @@ struct Handover {
 }
 
 /// The turn of a client at the handover of a view. It may be dropped at any time, since clients leave at any time.
-pub(super) struct HandoverTurn<'h> {
-    handovers: &'h Handovers,
-    key: &'h SharingKey,
+pub(super) struct HandoverTurn {
+    handovers: Arc<Handovers>,
+    key: SharingKey,
     lock: Arc<tokio::sync::Mutex<()>>,
+}
+
+/// A turn that has begun, until this is dropped.
+pub(super) struct BegunTurn {
+    _begun: tokio::sync::OwnedMutexGuard<()>,
+    _turn: HandoverTurn,
 }
 
 impl Handovers {
     /// Returns the turn of another client of a key. Many clients come at the same time, and the view is made once.
-    pub(super) fn turn<'h>(&'h self, key: &'h SharingKey) -> HandoverTurn<'h> {
+    pub(super) fn turn(self: &Arc<Self>, key: &SharingKey) -> HandoverTurn {
         let mut handovers = self.lock();
         let handover = handovers.entry(key.clone()).or_default();
         handover.clients += 1;
-        HandoverTurn { handovers: self, key, lock: handover.lock.clone() }
+        HandoverTurn { handovers: self.clone(), key: key.clone(), lock: handover.lock.clone() }
     }
 
     #[cfg(test)]
@@ -127,20 +134,20 @@ impl Handovers {
     }
 }
 
-impl HandoverTurn<'_> {
-    /// Waits until no other client has its turn. The turn lasts until the result is dropped.
-    pub(super) async fn begins(&self) -> tokio::sync::MutexGuard<'_, ()> {
-        self.lock.lock().await
+impl HandoverTurn {
+    /// Waits until no other client has its turn.
+    pub(super) async fn begins(self) -> BegunTurn {
+        BegunTurn { _begun: self.lock.clone().lock_owned().await, _turn: self }
     }
 }
 
-impl Drop for HandoverTurn<'_> {
+impl Drop for HandoverTurn {
     fn drop(&mut self) {
         let mut handovers = self.handovers.lock();
-        if let Some(handover) = handovers.get_mut(self.key) {
+        if let Some(handover) = handovers.get_mut(&self.key) {
             handover.clients -= 1;
             if handover.clients == 0 {
-                handovers.remove(self.key);
+                handovers.remove(&self.key);
             }
         }
     }

@@ -124,7 +124,7 @@ struct AdditionRound<'r, 'a> {
     added: HashSet<Name>,
     /// Resources whose TTL is extended or removed.
     longer_lives: Vec<LongerLife>,
-    /// Resources that the client was sent for an alias which leads to another one now.
+    /// Resources that the client has left, or was sent for an alias which leads to another one now.
     left: BTreeSet<Name>,
     kept_back: bool,
 }
@@ -161,10 +161,12 @@ impl<'a> AdditionRound<'_, 'a> {
         true
     }
 
-    /// Removes resources to which no alias leads any more. No table shows that they are gone: each alias is present.
+    /// Removes resources to which no name of the client leads any more. While the client has one for another alias too, that alias decides: it is
+    /// sent or removed later.
     fn add_removals_of_left(&mut self) {
         for own in std::mem::take(&mut self.left) {
-            if !self.snapshot().is_reached(&own) {
+            let is_of_alias = self.books.names.targets().aliases_of(&own).next().is_some();
+            if !is_of_alias && !self.snapshot().is_reached(&own) {
                 self.books.wildcard.iter_mut().for_each(|wildcard| wildcard.note_sent(&own));
                 self.draft.add_removed(own, None);
             }
@@ -193,9 +195,9 @@ impl<'a> AdditionRound<'_, 'a> {
         let mut next = self.books.names.next_pending(None);
         while let Some((name, pending)) = next.filter(|_| !self.is_full()) {
             visit();
-            let before = self.draft.bytes();
+            let before = (self.draft.bytes(), self.left.len());
             let still = self.add_one(&name, pending);
-            if self.draft.bytes() > before {
+            if (self.draft.bytes(), self.left.len()) != before {
                 self.draft.note(pending.carried(self.view));
             }
             self.books.names.settle(&name, still);
@@ -258,7 +260,13 @@ impl<'a> AdditionRound<'_, 'a> {
                 self.add_error(name, trouble);
             }
             Lookup::Present(resource) if !self.snapshot().can_have(resource) => {
-                self.books.names.record_sent(name, SetVersion::EMPTY)
+                let before = self.books.names.targets().get(name).cloned();
+                if kept_back && before.is_some() {
+                    self.kept_back = true;
+                    return Some(pending);
+                }
+                self.left.extend(before);
+                self.books.names.record_sent(name, SetVersion::EMPTY);
             }
             Lookup::Present(resource) => {
                 let share = self.snapshot().share(name, resource);
@@ -346,7 +354,10 @@ impl<'a> AdditionRound<'_, 'a> {
 
     fn answer_absent(&mut self, name: &Name) {
         match self.kind.info().by_alias {
-            true => self.draft.add_unresolved(name.clone()),
+            true if self.books.names.contains(name) => self.draft.add_unresolved(name.clone()),
+            true => {
+                self.left.insert(name.clone());
+            }
             false => {
                 self.draft.add_removed(name.clone(), None);
                 self.books.wildcard.iter_mut().for_each(|wildcard| wildcard.note_sent(name));

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::protocol::visits::visit;
 use crate::xds::{Name, SetVersion};
 
 /// Has an alias while the client subscribes to it and holds a resource with another name that it was sent for it.
@@ -28,7 +29,7 @@ impl AliasTargets {
     /// Returns the aliases for which the client was sent the resource of this name.
     pub(super) fn aliases_of<'a>(&'a self, own: &'a Name) -> impl Iterator<Item = &'a Name> {
         let later = self.aliases.range((own.clone(), Name::from(""))..);
-        later.take_while(move |(of, _)| of == own).map(|(_, alias)| alias)
+        later.take_while(move |(of, _)| of == own).map(|(_, alias)| alias).inspect(|_| visit())
     }
 
     /// Records that the client is sent the resource `own` for an alias. Returns the own name of the one that it was sent before.

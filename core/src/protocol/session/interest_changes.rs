@@ -110,9 +110,14 @@ impl<'r> InterestChanges<'r> {
         }
         self.set_wildcard(wildcard, stated.filter(|_| wildcard).map(InitialVersions::new));
         for name in &off.names {
+            let own = self.books.names.targets().get(name).cloned();
             if self.unsubscribe(name) && self.books.wildcard.is_some() && !name.is_glob() {
                 // The name is still part of `*` or is removed. The client is sent which of the two (DELTA-24).
                 self.books.names.request(name.clone(), asked);
+                let is_of_wildcard = |own: &Name| self.books.wildcard.as_ref().is_some_and(|of| of.covers(own));
+                if let Some(own) = own.filter(is_of_wildcard) {
+                    self.books.names.request(own, asked); // `*` may have lost the resource while the alias led to it
+                }
             }
         }
         legacy

@@ -1,6 +1,6 @@
 //! Makes replies with removals, which follow everything that is new, and tells whether any are due. In SotW only full-state types have them.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use super::carried::ReplyAge;
@@ -64,12 +64,14 @@ pub(super) struct RemovalRound<'r, 'a> {
     draft: &'r mut Draft,
     /// The names that the reply removes.
     said: HashSet<Name>,
+    /// For the own names of pending aliases, whether the client keeps the resource. The removals of the round do not change that.
+    reached: HashMap<Name, bool>,
 }
 
 impl<'r, 'a> RemovalRound<'r, 'a> {
     pub(super) fn new(books: &'r mut Books, kind: &'r Type, view: &'r ReplyContext<'a>, draft: &'r mut Draft) -> Self {
         let said = draft.all_removed().cloned().collect();
-        Self { books, kind, view, draft, said }
+        Self { books, kind, view, draft, said, reached: HashMap::new() }
     }
 
     fn snapshot(&self) -> ClientSnapshot<'_, 'a> {
@@ -99,7 +101,7 @@ impl<'r, 'a> RemovalRound<'r, 'a> {
                 && (held || !pending.is_change_alone())
             {
                 let own = self.own_name(&name, last).clone();
-                if snapshot.is_reached(&own) {
+                if self.is_reached(&own) {
                     self.draft.add_unresolved(name.clone()); // the client keeps the resource, which it has by another name too
                 } else if self.said.insert(own.clone()) {
                     let last = last.filter(|last| last.name == own);
@@ -116,6 +118,15 @@ impl<'r, 'a> RemovalRound<'r, 'a> {
             self.books.names.record_sent(&name, SetVersion::EMPTY);
             self.books.names.settle(&name, pending.after(mark));
         }
+    }
+
+    /// Whether the client keeps the resource of this name. One walk over its aliases serves all of them.
+    fn is_reached(&mut self, own: &Name) -> bool {
+        if !self.kind.info().by_alias {
+            return false;
+        }
+        let snapshot = ClientSnapshot::new(self.kind, self.view, self.books);
+        *self.reached.entry(own.clone()).or_insert_with(|| snapshot.is_reached(own))
     }
 
     /// Returns the own name of what the client was sent for a name. `last` is what the view had for it last.

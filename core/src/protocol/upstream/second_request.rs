@@ -218,8 +218,8 @@ impl SecondRequest {
     }
 }
 
-/// Limits how often a stream is opened again for a second request, or to request `*` again. Each pause is twice as long as the one before, so that
-/// a client that states names which do not exist costs the server little.
+/// Limits how often a stream is opened again for a second request. Each pause is twice as long as the one before, so that a client that states names
+/// which do not exist costs the server little. To request `*` again, for which clients wait, it is at most two resource timers.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct ReopenPace {
     last: Option<Moment>,

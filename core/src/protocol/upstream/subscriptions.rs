@@ -76,12 +76,12 @@ impl Subscriptions {
 
     /// Whether a type waits for a new opening, on which it is requested.
     pub(crate) fn waits_for_opening(&self) -> bool {
-        self.any(|of| of.wire().waits_for_opening())
+        self.any(|of| of.wanted().is_any() && of.wire().waits_for_opening())
     }
 
     /// Whether something is to be requested on a new opening.
     pub(crate) fn is_to_ask(&self) -> bool {
-        self.any(|of| of.second_request().is_to_ask() || of.wire().waits_for_opening())
+        self.waits_for_opening() || self.any(|of| of.second_request().is_to_ask())
     }
 
     /// Applies a change of interest. Types that are `kept` are never forgotten.

@@ -1,8 +1,8 @@
 //! The way from what a server says to the tables: through the brakes, the hold after an outage, and the order.
 //!
 //! Each stage passes on what it does not hold. What it releases later enters after it, never at the head, so a released removal is not braked
-//! again; nor is a removal that the brakes release held after an outage. The brakes judge all that one response says; before the order, sets
-//! are taken apart into their differences, and each is applied before the next is judged.
+//! again; nor is such a removal held after an outage. The brakes judge all that one response says; before the order, sets are taken apart
+//! into their differences, and each is applied before the next is judged.
 //!
 //! Owns the stages, and what is on its way between them. Leaves the tables to the view, which applies what [`Row::next`] returns, one update
 //! after the other.
@@ -120,7 +120,8 @@ impl Row {
             Step::Released(mut units) => {
                 let unit = units.next()?;
                 self.under_way.push(Step::Released(units));
-                // A removal has waited already. A change may have to wait for removals that are held after an outage.
+                // A removal has waited for its time, was agreed to, or is of another server than the one that speaks now. A change may
+                // have to wait for removals that are held after an outage.
                 if matches!(unit.updates[..], [Update::Absent { .. }]) {
                     self.enter(RowPosition::Order, unit);
                 } else {

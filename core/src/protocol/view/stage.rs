@@ -32,7 +32,7 @@ pub struct UpdateUnit {
 pub enum RowPosition {
     /// The head: everything that a server says, and the end of a TTL.
     Brakes,
-    /// Removals that the brakes release, and what the hold after an outage passes on or releases.
+    /// Removals that have waited in the brakes, and what the hold after an outage passes on or releases.
     Order,
     /// What is applied now.
     Tables,

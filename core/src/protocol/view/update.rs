@@ -35,7 +35,8 @@ pub enum Update {
     Unchanged { kind: Type },
     /// The TTL of a resource has ended. No server says so.
     Expired { kind: Type, class: Class, key: Name },
-    /// The server has removed a resource, and a stage holds that: it is present for now.
+    /// The server has removed a resource, and a stage holds that: it is present for now. A stage also says it of a name that is not
+    /// present, if it holds a newer form of it than later stages.
     RemovalHeld { kind: Type, class: Class, key: Name },
     /// A stage holds a part of a set. Until it lets go, the set is not complete.
     PartHeld { kind: Type, of: Selector },

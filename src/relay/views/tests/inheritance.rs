@@ -35,10 +35,17 @@ fn waiting(views: &Views) -> Vec<String> {
     views.map.waiting().look(&key(views), names).unwrap_or_default()
 }
 
+/// A view with what the earlier views leave.
+async fn copied(views: &Views) -> Option<WaitingView> {
+    let key = key(views);
+    let turn = views.handovers.turn(&key).begins().await;
+    successor::inherited(views, &key, turn).await.map(|(view, _)| view)
+}
+
 /// The names of a view that begins with what the earlier views leave.
 async fn inherited(views: &Views) -> Vec<String> {
     let kind = views.shared.table.clusters();
-    let view = successor::inherited(views, &key(views)).await;
+    let view = copied(views).await;
     let names = view.and_then(|waiting| {
         let table = waiting.view.snapshot().resources(&kind, Class::Named)?;
         Some(table.present_names().map(Name::to_string).collect())
@@ -89,7 +96,7 @@ async fn a_view_that_is_refused_leaves_nothing_and_neither_do_those_before_it() 
         published.note_refusal(is_refused.then(|| Arc::new(status)));
         let saved: Vec<_> = middle.to_save().iter().map(|view| view.is_refused).collect();
         assert_eq!(saved, [is_refused], "whoever saves views removes it");
-        assert_eq!(successor::inherited(&last, &key(&last)).await.is_some(), !is_refused);
+        assert_eq!(copied(&last).await.is_some(), !is_refused);
         assert_eq!(waiting(&first), ["a"]);
     }
 }
@@ -201,15 +208,13 @@ async fn a_handover_leaves_nothing_behind_though_the_view_has_ended_before_its_t
     for ends in [true, false] {
         let (first, later) = generations(|options| options);
         let key = key(&later);
-        let turn = later.handovers.turn(&key);
-        let begun = turn.begins().await;
+        let begun = later.handovers.turn(&key).begins().await;
         let mut enters = std::pin::pin!(found(&later));
         assert!(enters.as_mut().now_or_never().is_none(), "it is not its turn");
         if ends {
             first.map.waiting().retire(Duration::ZERO);
         }
         drop(begun);
-        drop(turn);
         let names: &[&str] = if ends { &[] } else { &["a"] };
         assert_eq!(enters.await, names);
         assert_eq!((waiting(&later).len(), later.handovers.len()), (0, 0));
@@ -220,20 +225,37 @@ async fn a_handover_leaves_nothing_behind_though_the_view_has_ended_before_its_t
 async fn a_client_that_leaves_before_it_has_its_view_ends_no_turn_of_another_and_leaves_nothing_of_its_own() {
     let (_first, later) = generations(|options| options);
     let key = key(&later);
-    let turn = later.handovers.turn(&key);
-    let begun = turn.begins().await;
+    let begun = later.handovers.turn(&key).begins().await;
     let mut enters = Box::pin(found(&later));
     assert!(enters.as_mut().now_or_never().is_none(), "it is not its turn");
     drop(enters);
     assert_eq!(later.handovers.len(), 1, "who comes now waits for the other one");
     drop(begun);
-    drop(turn);
     assert_eq!(later.handovers.len(), 0);
 
     let mut enters = Box::pin(found(&later));
     let _ = enters.as_mut().now_or_never(); // a thread copies the view, and is seldom done by now
     drop(enters);
-    assert_eq!(later.handovers.len(), 0);
+    let ends = async {
+        while later.handovers.len() > 0 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), ends).await.expect("the turn ends with the copy");
+}
+
+#[tokio::test]
+async fn nothing_is_copied_for_a_client_whose_place_was_taken_while_it_waited_for_its_turn() {
+    let (_first, later) = generations(|options| options);
+    let later = Views { limits: ViewLimits { views: 1, ..later.limits }, ..later };
+    let (key, first, by) = (key(&later), first_request(), visit());
+    let begun = later.handovers.turn(&key).begins().await;
+    let mut enters = std::pin::pin!(open::enter(&later, &key, &first, &by));
+    assert!(enters.as_mut().now_or_never().is_none(), "it is not its turn");
+    let _stays = later.try_enter("other", &[], &visit()).unwrap();
+    drop(begun);
+    let refused = enters.now_or_never().expect("no thread copies anything").err();
+    assert!(matches!(refused, Some(AdmissionError::TooManyViews { limit: 1, .. })), "{refused:?}");
 }
 
 /// I3: what a client would have been given that was refused is older than what the next one is given.

@@ -128,7 +128,7 @@ impl<'a> Judgement<'a> {
         self.held.take_back(key);
     }
 
-    /// A brake holds the removal of a resource, so a change of it that waits here is out of date.
+    /// A brake holds the removal of a resource, or a newer form of it, so a change of it that waits here is out of date.
     fn drop_change(&mut self, key: &Key) {
         if self.held.get(key).is_some_and(|word| !word.is_removal()) {
             self.held.remove(key);

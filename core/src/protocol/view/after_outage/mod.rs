@@ -3,8 +3,10 @@
 //! takes away from a client that has left is held too, until it is shown another client ([`members`](crate::protocol::members)).
 //!
 //! This stage comes after the brakes, because the brakes count and judge all that a server says: an opening does not agree with a brake if
-//! it removes more than the brake holds. A removal that the brakes release has waited already, and is not held here again. A change that
-//! they release may still exclude a resource whose removal is held here, and then waits with that.
+//! it removes more than the brake holds. A removal that the brakes release after its time, or because an operator or a later statement
+//! agrees, is not held here again. If a response ends a brake only because less is missing now, what it still removes may have waited for
+//! a moment: that passes with the response, and is judged here. A change that the brakes release may still exclude a resource whose removal
+//! is held here, and then waits with that.
 //!
 //! Owns what is held, and since when. Reads the tables as facts, and changes nothing in them.
 //!

@@ -101,6 +101,16 @@ fn is_removable((kind, of): &SetKey, name: &Name, origin: Origin, facts: &StageF
     facts.is_intended(kind, class, name) && facts.may_remove(&(kind.clone(), class, name.clone()), origin)
 }
 
+/// What follows from a response.
+pub(super) struct Judged {
+    pub(super) passed: UpdateUnit,
+    /// What is released because of it.
+    pub(super) let_go: LetGo,
+    pub(super) reason: ReleaseReason,
+    /// How many removals pass with the response that were held before it.
+    pub(super) passed_removals: usize,
+}
+
 /// What a response does to a hold.
 pub(super) struct Judgement<'a> {
     set: &'a SetKey,
@@ -132,9 +142,8 @@ impl<'a> Judgement<'a> {
         Self { set, hold, facts, origin, now, passing, added, removed, agreed, first }
     }
 
-    /// Judges what a server says of a set, if something of the set is held or is to be held now. Returns what passes, and what is released
-    /// because of it.
-    pub(super) fn judge(mut self, unit: UpdateUnit, statement: &Statement) -> (UpdateUnit, LetGo, ReleaseReason) {
+    /// Judges what a server says of a set, if something of the set is held or is to be held now.
+    pub(super) fn judge(mut self, unit: UpdateUnit, statement: &Statement) -> Judged {
         let rules = &self.facts.options().brakes;
         self.hold_removals(statement);
         let UpdateUnit { origin, received, updates } = unit;
@@ -148,13 +157,16 @@ impl<'a> Judgement<'a> {
         } else {
             (LetGo::new(), ReleaseReason::Recovered)
         };
-        // What was not held before has not waited. The later stages judge it with the rest of the response.
-        let is_first = |(name, held): &(Name, BrakedChange)| held.is_removal() && first.contains(name);
-        let (new, let_go): (LetGo, LetGo) = let_go.into_iter().partition(is_first);
-        passing.extend(new.into_iter().flat_map(|(name, held)| held.into_unit(set, name, received).updates));
+        // These have waited for no certain time, and nobody has agreed to them. The later stages judge them with the rest of the response.
+        let is_judged = |(_, held): &(Name, BrakedChange)| {
+            reason == ReleaseReason::Recovered && held.is_removal() && held.origin.server == origin.server
+        };
+        let (judged, let_go): (LetGo, LetGo) = let_go.into_iter().partition(is_judged);
+        let passed_removals = judged.iter().filter(|(name, _)| !first.contains(name)).count();
+        passing.extend(judged.into_iter().flat_map(|(name, held)| held.into_unit(set, name, received).updates));
         hold.note_size(intended, now, rules);
         let updates = passing.into_iter().map(|update| adapted(hold, &let_go, update)).collect();
-        (UpdateUnit { origin, received, updates }, let_go, reason)
+        Judged { passed: UpdateUnit { origin, received, updates }, let_go, reason, passed_removals }
     }
 
     /// Holds the removals of a response. Those that are held already are stated again, which may end their time.
@@ -283,16 +295,19 @@ impl<'a> Judgement<'a> {
         waits
     }
 
-    /// The server has a resource again in another form, which waits here. A later stage that has kept the resource must not remove it any
-    /// more.
+    /// The server has a resource in another form, which waits here. A later stage must neither remove the resource nor apply an earlier
+    /// form any more.
     fn take_back_later(&mut self, name: &Name) {
         let Self { set: (kind, of), facts, .. } = *self;
         let class = class_of(of);
-        if facts.is_let_stay(kind, class, name)
-            && let Some(present) = facts.tables().resource(kind, class, name)
-        {
-            let (kind, key, resource) = (kind.clone(), name.clone(), present.clone());
-            self.passing.push(Update::Upsert { kind, class, key, resource });
+        if facts.is_held_later(kind, class, name) {
+            let present = facts.tables().resource(kind, class, name).cloned();
+            let (kind, key) = (kind.clone(), name.clone());
+            self.passing.push(match present {
+                Some(resource) => Update::Upsert { kind, class, key, resource },
+                // It ends what waits, and does not tell clients that there is no such resource.
+                None => Update::RemovalHeld { kind, class, key },
+            });
         }
     }
 }

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::hold::{Hold, LetGo};
-use super::judgement::{Judgement, Statement};
+use super::judgement::{Judged, Judgement, Statement};
 use super::report::{BrakeEvent, ReleaseReason, SetState};
 use super::rules::BrakeRules;
 use crate::protocol::keys::{Selector, SetKey};
@@ -104,10 +104,14 @@ impl SetBrake {
         let said = Said { origin, size: Some(size), is_new, is_held: self.hold.is_some() };
         let Some(hold) = &mut self.hold else { return (unit, Outcome::default(), said) };
         let received = unit.received;
-        let (passed, let_go, reason) = Judgement::new(set, hold, facts, origin, now).judge(unit, &statement);
-        let outcome = self.let_go(set, let_go, reason, (origin, received), rules);
+        let judged = Judgement::new(set, hold, facts, origin, now).judge(unit, &statement);
+        let Judged { passed, let_go, reason, passed_removals } = judged;
+        let (units, mut event) = self.let_go(set, let_go, reason, (origin, received), rules);
+        if let Some(BrakeEvent::Released { count, .. }) = &mut event {
+            *count += passed_removals;
+        }
         let starts_over = self.hold.is_none() && reason != ReleaseReason::Recovered;
-        (passed, outcome, Said { size: said.size.filter(|_| !starts_over), ..said })
+        (passed, (units, event), Said { size: said.size.filter(|_| !starts_over), ..said })
     }
 
     /// Records whether an opening has ended, a poll was answered, or the server has stated its set.

@@ -75,7 +75,8 @@ impl Order {
                 }
                 self.drop_waiting(&key);
             }
-            Update::Expired { kind, class, key } => {
+            // While an earlier stage holds a removal, or a newer form of the name, what waits here is out of date.
+            Update::Expired { kind, class, key } | Update::RemovalHeld { kind, class, key } => {
                 self.drop_waiting(&(kind.clone(), *class, key.clone()));
             }
             // The server that is active now sends its set again. What another server removed does not count for it.
@@ -91,7 +92,6 @@ impl Order {
             | Update::Progress { .. }
             | Update::Unchanged { .. }
             | Update::Unreadable { .. }
-            | Update::RemovalHeld { .. }
             | Update::PartHeld { .. }
             | Update::WithoutRoom { .. } => {}
         }

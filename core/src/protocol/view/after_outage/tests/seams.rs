@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::protocol::members::Members;
-use crate::protocol::view::{Recovering, SavedSet};
+use crate::protocol::view::{BrakeEvent, Recovering, SavedSet};
 use crate::xds::KeyRule;
 
 /// A brake that engages when at least `count` resources, and more than half of a set, are removed.
@@ -102,7 +102,7 @@ fn back_under_a_brake(kind: &str) -> Bench {
 }
 
 #[test]
-fn what_is_first_removed_by_the_response_that_ends_a_brake_is_held() {
+fn what_is_removed_when_a_response_ends_a_brake_is_held() {
     for (kind, is_delta) in [CDS, LDS].into_iter().flat_map(|kind| [(kind, false), (kind, true)]) {
         let mut bench = back_under_a_brake(kind);
         if is_delta {
@@ -113,11 +113,54 @@ fn what_is_first_removed_by_the_response_that_ends_a_brake_is_held() {
         } else {
             bench.set(kind, &["b", "c", "d", "e", "f", "g"]);
         }
-        assert_eq!((braked_names(&bench), bench.waits()), (0, vec![0]), "{kind}, delta: {is_delta}");
+        assert_eq!((braked_names(&bench), bench.waits()), (0, vec![0; 4]), "{kind}, delta: {is_delta}");
         bench.pass(9_999);
-        assert_eq!(bench.present(kind), names(&TEN[..7]), "{kind}, delta: {is_delta}");
+        assert_eq!(bench.present(kind), names(&TEN), "{kind}, delta: {is_delta}");
         bench.pass(1);
         assert_eq!(bench.present(kind), names(&TEN[1..7]), "{kind}, delta: {is_delta}");
+    }
+}
+
+/// A server that has just started sends its set in pieces. The brake has held the rest only since the first piece.
+#[test]
+fn what_a_brake_has_held_for_a_moment_is_held_after_an_outage_when_the_next_piece_ends_the_brake() {
+    for (kind, is_delta) in [CDS, LDS].into_iter().flat_map(|kind| [(kind, false), (kind, true)]) {
+        let mut bench = Bench::with(braked(3));
+        bench.set(kind, &TEN);
+        bench.pass(100_000);
+        bench.outage(kind);
+        bench.set(kind, &["a", "b", "c"]);
+        assert_eq!((braked_names(&bench), bench.waits()), (7, vec![]), "{kind}, delta: {is_delta}");
+        bench.pass(1_000);
+        if is_delta {
+            let back = ["d", "e", "f", "g"].map(|name| bench.upsert(kind, Class::Wildcard, name, b""));
+            bench.apply(back.into());
+        } else {
+            bench.set(kind, &TEN[..7]);
+        }
+        assert_eq!((braked_names(&bench), bench.waits()), (0, vec![0; 3]), "{kind}, delta: {is_delta}");
+        let events = bench.view.take_brake_events();
+        let is_end = |event: &BrakeEvent| matches!(event, BrakeEvent::Released { count: 7, left: 0, .. });
+        assert!(events.iter().any(is_end), "{kind}, delta: {is_delta}: {events:?}");
+        bench.pass(9_999);
+        assert_eq!(bench.present(kind), names(&TEN), "{kind}, delta: {is_delta}");
+        bench.pass(1);
+        assert_eq!(bench.present(kind), names(&TEN[..7]), "{kind}, delta: {is_delta}");
+    }
+}
+
+#[test]
+fn without_an_outage_what_is_still_removed_goes_with_the_response_that_ends_a_brake() {
+    for kind in [CDS, LDS] {
+        let mut bench = Bench::with(braked(3));
+        bench.set(kind, &TEN);
+        bench.pass(100_000);
+        bench.set(kind, &["a", "b", "c"]);
+        assert_eq!(braked_names(&bench), 7, "{kind}");
+        bench.pass(1_000);
+        bench.set(kind, &TEN[..7]);
+        assert_eq!((bench.present(kind), bench.waits()), (names(&TEN[..7]), vec![]), "{kind}");
+        assert!(bench.is_complete(kind), "{kind}");
     }
 }
 
@@ -126,7 +169,7 @@ fn what_is_first_removed_by_the_response_that_ends_a_brake_is_held() {
 fn a_listener_that_a_brake_lets_go_waits_for_one_whose_removal_is_held() {
     let mut bench = back_under_a_brake(LDS);
     bench.set(LDS, &["b", "c", "d", "e", "f", "g", "new"]);
-    assert_eq!((bench.present(LDS), bench.waits()), (names(&TEN[..7]), vec![0, 0]));
+    assert_eq!((bench.present(LDS), bench.waits()), (names(&TEN), vec![0; 5]));
     assert!(!bench.is_complete(LDS), "a client may hold the new one");
     bench.pass(10_000);
     assert_eq!(bench.present(LDS), names(&["b", "c", "d", "e", "f", "g", "new"]));
@@ -155,7 +198,37 @@ fn a_change_that_waits_ends_when_the_server_has_the_listener_as_before_although_
 }
 
 #[test]
-fn a_change_that_waits_in_the_order_ends_when_the_server_has_the_resource_as_before_although_a_brake_engages() {
+fn a_change_that_waits_ends_when_the_server_has_another_one_that_a_brake_holds() {
+    let mut bench = with_a_change_that_waits();
+    let (kind, resources) = (bench.kind(LDS), vec![bench.resource(LDS, "b", b"3")]);
+    bench.apply(vec![Update::FullSet { kind, resources, retain: Retain::nothing() }]);
+    assert_eq!((braked_names(&bench), bench.waits().len()), (3, 1));
+    bench.pass(60_000);
+    assert_eq!(bench.present(LDS), names(&["b", "c", "d", "e"]));
+    assert_eq!(bench.body(LDS, Class::Wildcard, "b"), b"");
+    bench.pass(240_000);
+    assert_eq!(bench.present(LDS), names(&["b"]));
+    assert_eq!(bench.body(LDS, Class::Wildcard, "b"), b"3");
+}
+
+#[test]
+fn a_new_listener_that_waits_ends_when_the_server_has_another_form_that_a_brake_holds() {
+    let mut bench = Bench::back(LDS, &["a", "b", "c", "d", "e"], braked(2));
+    bench.set(LDS, &["b", "c", "d", "e", "new"]);
+    assert_eq!((braked_names(&bench), bench.waits().len()), (0, 2));
+    let (kind, resources) = (bench.kind(LDS), vec![bench.resource(LDS, "e", b""), bench.resource(LDS, "new", b"3")]);
+    bench.apply(vec![Update::FullSet { kind, resources, retain: Retain::nothing() }]);
+    assert_eq!((braked_names(&bench), bench.waits().len()), (3, 1));
+    bench.pass(60_000);
+    assert_eq!(bench.present(LDS), names(&["b", "c", "d", "e"]));
+    assert!(!bench.is_complete(LDS), "a client may hold the new one");
+    bench.pass(240_000);
+    assert_eq!((bench.present(LDS), bench.is_complete(LDS)), (names(&["e", "new"]), true));
+    assert_eq!(bench.body(LDS, Class::Wildcard, "new"), b"3");
+}
+
+/// A bench on which a change of the scoped route `s` waits in the order for a cluster.
+fn with_a_change_in_the_order() -> Bench {
     let mut bench = Bench::with(ViewOptions { reference_hold: HOLD, ..braked(2) });
     bench.set(CDS, &["a"]);
     bench.set(SRDS, &["s", "t", "u", "v"]);
@@ -164,9 +237,25 @@ fn a_change_that_waits_in_the_order_ends_when_the_server_has_the_resource_as_bef
     let changed = [0x2a, 9, 0x12, 7, 0x1a, 5, 0x12, 3, 0x0a, 1, b'x'];
     bench.send(SRDS, "s", &changed);
     assert_eq!(bench.body(SRDS, Class::Wildcard, "s"), b"", "it waits for the cluster");
+    bench
+}
+
+#[test]
+fn a_change_that_waits_in_the_order_ends_when_the_server_has_the_resource_as_before_although_a_brake_engages() {
+    let mut bench = with_a_change_in_the_order();
     bench.set(SRDS, &["s"]);
     assert_eq!(braked_names(&bench), 3);
     bench.pass(10_000);
+    assert_eq!(bench.body(SRDS, Class::Wildcard, "s"), b"");
+}
+
+#[test]
+fn a_change_that_waits_in_the_order_ends_when_a_brake_holds_the_removal_of_its_resource() {
+    let mut bench = with_a_change_in_the_order();
+    bench.set(SRDS, &["t"]);
+    assert_eq!(braked_names(&bench), 3);
+    bench.pass(10_000);
+    assert_eq!(bench.present(SRDS), names(&["s", "t", "u", "v"]));
     assert_eq!(bench.body(SRDS, Class::Wildcard, "s"), b"");
 }
 
