@@ -38,7 +38,7 @@ struct Interest {
 
 impl Watcher {
     pub(crate) fn new(changed: mpsc::Sender<()>) -> Self {
-        Self::started_by(|on_event| notify::recommended_watcher(on_event), changed)
+        Self::started_by(notify::recommended_watcher, changed)
     }
 
     pub(super) fn started_by(start: StartWatching, changed: mpsc::Sender<()>) -> Self {
