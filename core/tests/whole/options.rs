@@ -97,8 +97,7 @@ impl Options {
         let harsh = random.one_in(2);
         let polls = random.one_in(2);
         let protocol = ProtocolOptions::default().with(|options| {
-            // With less, a wildcard that is left and wanted again and again may wait for an opening of its stream longer than the judge allows.
-            options.view.linger = Duration::from_secs(if polls { 60 } else { random.pick(&[30, 40]) });
+            options.view.linger = Duration::from_secs(if polls { 60 } else { random.pick(&[2, 30]) });
             options.hold_referenced(Duration::from_secs(random.pick(&[0, 5, 5])));
             // Longer than any pause of the server.
             options.upstream.second_silence = Duration::from_secs(if longest_pause < Duration::from_secs(1) {

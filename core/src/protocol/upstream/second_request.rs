@@ -219,22 +219,24 @@ impl SecondRequest {
 }
 
 /// Limits how often a stream is opened again for a second request. Each pause is twice as long as the one before, so that a client that states names
-/// which do not exist costs the server little. To request `*` again, for which clients wait, it is at most two resource timers.
+/// which do not exist costs the server little. To request `*` again, for which clients wait, pauses begin at 2 s and end at two resource timers.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct ReopenPace {
     last: Option<Moment>,
     times: u32,
     /// When the stream was last opened again because clients waited for a type that was not requested.
     last_awaited: Option<Moment>,
+    /// How often in a row that was.
+    times_awaited: u32,
 }
 
 impl ReopenPace {
     /// Returns when the pause is over. If the next opening `is_awaited`, because clients wait for a type that is not requested until then, it is over
-    /// two resource timers after the last opening of that kind at the latest.
+    /// sooner, and at once if there was none of that kind.
     pub(crate) fn next_at(&self, is_awaited: bool, options: &UpstreamOptions) -> Option<Moment> {
         let paced = self.last? + Self::pause(self.times, options);
         match is_awaited {
-            true => self.last_awaited.map(|last| paced.min(last + 2 * options.resource_timer)),
+            true => self.last_awaited.map(|last| paced.min(last + self.awaited_pause(options))),
             false => Some(paced),
         }
     }
@@ -253,7 +255,15 @@ impl ReopenPace {
         let calm = self.last.is_some_and(|last| now >= last + 2 * Self::pause(LONGEST_AFTER, options));
         self.times = if calm { 0 } else { (self.times + 1).min(LONGEST_AFTER) };
         self.last = Some(now);
-        self.last_awaited = if is_awaited { Some(now) } else { self.last_awaited };
+        if is_awaited {
+            let calm = self.last_awaited.is_none_or(|last| now >= last + 4 * options.resource_timer);
+            self.times_awaited = if calm { 0 } else { (self.times_awaited + 1).min(LONGEST_AFTER) };
+            self.last_awaited = Some(now);
+        }
+    }
+
+    fn awaited_pause(&self, options: &UpstreamOptions) -> Duration {
+        (FIRST_AWAITED * 2_u32.pow(self.times_awaited)).min(2 * options.resource_timer)
     }
 
     fn pause(times: u32, options: &UpstreamOptions) -> Duration {
@@ -265,6 +275,8 @@ impl ReopenPace {
 const WHILES: u32 = 10;
 /// After this many requests of a set, silence has to suffice.
 const ENOUGH: u8 = 3;
+/// The pause after the first opening for which clients waited.
+const FIRST_AWAITED: Duration = Duration::from_secs(2);
 /// After this many openings in a row the pause grows no more. With a resource timer of 15 seconds it is four minutes then.
 const LONGEST_AFTER: u32 = 5;
 
@@ -332,13 +344,17 @@ mod tests {
     }
 
     #[test]
-    fn an_opening_for_which_clients_wait_is_due_at_once_and_then_two_resource_timers_apart() {
+    fn an_opening_for_which_clients_wait_is_due_at_once_and_then_less_and_less_often() {
         let (mut pace, options) = (ReopenPace::default(), UpstreamOptions::default());
         (0..5).for_each(|_| pace.note(at(10), false, &options));
         assert_eq!(pace.next_at(false, &options), Some(at(10) + 16 * options.resource_timer));
         assert_eq!(pace.next_at(true, &options), None, "the others were not for that");
-        pace.note(at(20), true, &options);
-        assert_eq!(pace.next_at(true, &options), Some(at(20) + 2 * options.resource_timer));
+        for pause in [2, 4, 8, 16, 30, 30] {
+            pace.note(at(20), true, &options);
+            assert_eq!(pace.next_at(true, &options), Some(at(20 + pause)));
+        }
         assert_eq!(pace.next_at(false, &options), Some(at(20) + 16 * options.resource_timer));
+        pace.note(at(80), true, &options);
+        assert_eq!(pace.next_at(true, &options), Some(at(82)), "it was calm");
     }
 }
