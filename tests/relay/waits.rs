@@ -200,6 +200,12 @@ async fn removals_for_a_client_that_nacks_its_routing_wait_until_it_accepts_newe
     let sent = client.sent().await;
     assert_eq!(sent.set, ["m"]);
     client.ack(LDS, &[], &sent);
+    let resources = vec![listener("l", "b", "changed")];
+    let response = DeltaDiscoveryResponse { type_url: LDS.into(), nonce: "3".into(), resources, ..Default::default() };
+    stream.respond(&Response::Delta(response));
+    let sent = client.sent().await;
+    assert_eq!(sent.set, ["l"], "`m` leaves the client with the earlier `l`");
+    client.ack(LDS, &[], &sent);
     assert_eq!(client.sent().await.removed, ["a"]);
     ends(&relay, "nacked_routing").await;
 }

@@ -257,3 +257,29 @@ fn a_client_that_comes_back_costs_by_what_it_states_and_by_its_own_set() {
         });
     }
 }
+
+/// With the first piece, all that the client states is compared.
+#[test]
+fn a_further_piece_of_listeners_costs_nothing_of_what_the_client_states() {
+    const PIECE: usize = 15;
+    assert_law("the second piece", PIECE, |count| {
+        let mut bench = Bench::with(options(false).with(|options| options.session.reply_bytes = 1_000));
+        let (stated, other) = (names(count), bench.client(Variant::Delta));
+        bench.delta(other, LDS, &["*"], &[]);
+        bench.whole(LDS, &contents(&stated));
+        bench.set(LDS, &contents(&names(count + 3 * PIECE))[count..]);
+        let versions = stated.iter().map(|name| (name.clone(), bench.resource(LDS, name, "1").full.to_string()));
+        let request = DeltaDiscoveryRequest {
+            type_url: LDS.into(),
+            resource_names_subscribe: vec!["*".into()],
+            initial_resource_versions: versions.collect(),
+            ..Default::default()
+        };
+        let client = bench.client(Variant::Delta);
+        bench.request(client, Request::Delta(request));
+        assert_eq!(bench.poll(client).map(|reply| reply.resources.len()), Some(PIECE));
+        take_visits();
+        assert_eq!(bench.poll(client).map(|reply| reply.resources.len()), Some(PIECE));
+        take_visits()
+    });
+}

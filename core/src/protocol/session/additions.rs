@@ -26,6 +26,7 @@ pub(super) fn additions(
 ) -> Attempt {
     let unanswered = unanswered.filter(|_| view.client.variant == Variant::Sotw);
     let may = if unanswered.is_some() { may.min(SendScope::InitialReplies) } else { may };
+    let may = if books.due.owes_replacements() { SendScope::Anything } else { may };
     let mut round = AdditionRound {
         books,
         kind,
@@ -175,15 +176,20 @@ impl<'a> AdditionRound<'_, 'a> {
 
     /// Puts removals that free an address or a domain into the same reply as the listener or the virtual host that takes it. Otherwise the client
     /// would reject the new one, and would not be sent it again. No client loses anything by that: removals of listeners and scopes come before all
-    /// others, and other routing needs no virtual host that is removed. If a replacement is kept back, what it replaces is not removed yet.
+    /// others, and other routing needs no virtual host that is removed. If a replacement is kept back, what it replaces is not removed yet. If it is
+    /// left out because the reply is full, the next reply has it, whatever additions wait for.
     fn add_conflicting_removals(&mut self) {
         let is_delta = self.view.client.variant == Variant::Delta;
         let adds = is_delta && self.kind.needs_removals_beside() && !self.draft.is_empty();
+        let (is_full, before, mut owes) = (self.is_full(), self.draft.bytes(), self.books.due.owes_replacements());
         if adds && !self.kept_back {
             let mut removals = RemovalRound::new(self.books, self.kind, self.view, &mut self.draft);
             removals.add_pending();
             removals.add_of_wildcard();
+            removals.judge_stated();
+            owes |= self.draft.bytes() > before;
         }
+        self.books.due.set_owes_replacements(owes && is_full);
     }
 
     fn add_of_wildcard(&mut self, whole: bool) {
@@ -193,7 +199,12 @@ impl<'a> AdditionRound<'_, 'a> {
 
     fn add_pending(&mut self) {
         let mut next = self.books.names.next_pending(None);
-        while let Some((name, pending)) = next.filter(|_| !self.is_full()) {
+        while let Some((name, pending)) = next {
+            if self.is_full() {
+                // A name that is left out may have to wait, or lead to a resource that would be removed.
+                self.kept_back |= self.may < SendScope::Anything || self.kind.info().by_alias;
+                break;
+            }
             visit();
             let before = (self.draft.bytes(), self.left.len());
             let still = self.add_one(&name, pending);
@@ -292,9 +303,6 @@ impl<'a> AdditionRound<'_, 'a> {
                 }
                 if kept_back {
                     self.kept_back = true;
-                    return Some(pending);
-                }
-                if self.is_full() {
                     return Some(pending);
                 }
                 if !news && !requested && !forced {

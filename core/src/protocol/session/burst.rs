@@ -4,7 +4,9 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use super::acks::Ack;
-use super::delays::{Delay, DelayReason, Delays, NackHold, RoutingHold, SentCluster, may_serve_routing};
+use super::delays::{
+    Delay, DelayReason, Delays, NackHold, RoutingHold, SentCluster, may_serve_routing, routing_nacked_since,
+};
 use super::removals::{is_end_due, is_removal_due};
 use super::reply::{Attempt, Draft, ReplyContext, SendScope};
 use super::subscription::Subscriptions;
@@ -211,16 +213,16 @@ impl SendOrder {
     }
 
     fn next_removal(&mut self, subscriptions: &mut Subscriptions, view: &ReplyContext) -> Found {
-        let nacks_routing = nacks_routing(subscriptions, view.options);
+        let nacked = routing_nacked_since(subscriptions, view.options);
         let (mut is_kept_due, mut kept_until) = (false, None);
         let mut by_rank: Vec<_> = subscriptions.iter_mut().collect();
         by_rank.sort_by_key(|(kind, _)| kind.info().removal_rank);
         for (kind, subscription) in by_rank {
-            let may_be_kept = nacks_routing && may_serve_routing(kind, kept_until.is_some());
-            if may_be_kept && is_removal_due(&subscription.snapshot(kind, view)) {
+            let nacked = nacked.filter(|_| may_serve_routing(kind, kept_until.is_some()));
+            let nacked = nacked.filter(|_| is_removal_due(&subscription.snapshot(kind, view)));
+            if let Some(nacked) = nacked {
                 is_kept_due = true;
-                let until = self.nack_hold.keep(view.now, view.options);
-                if view.now < until && !view.state.forgets_soon() {
+                if let Some(until) = self.nack_hold.keep(nacked, view) {
                     self.delays.removals(DelayReason::NackedRouting, Some(until));
                     kept_until = Some(until);
                     continue;
@@ -228,7 +230,12 @@ impl SendOrder {
             }
             match subscription.removal(kind, view) {
                 Attempt::Nothing => {}
-                Attempt::Ready(draft) => return (Some((kind.clone(), *draft)), None, false),
+                Attempt::Ready(draft) => {
+                    if nacked.is_some() {
+                        self.nack_hold.on_sent(view.state.revision);
+                    }
+                    return (Some((kind.clone(), *draft)), None, false);
+                }
                 // The remaining resources of this type may depend on what the next type would remove.
                 Attempt::Blocked(until) => {
                     self.delays.removals(DelayReason::Unanswered, until);
@@ -264,9 +271,7 @@ impl SendOrder {
         {
             after_routes(&hosts, draft, subscriptions, view);
         }
-        if kind.is(Role::Endpoints) {
-            self.hold.on_reply_sent(draft, view.now, view.options);
-        }
+        self.hold.on_reply_sent(kind, draft, view.now, view.options);
     }
 
     /// After a client was sent a cluster, it waits for the endpoints of the cluster, even if it has them already (SOTW-33, DELTA-45).
@@ -381,12 +386,6 @@ fn next_end(subscriptions: &mut Subscriptions, view: &ReplyContext) -> Option<(T
         Attempt::Ready(draft) => Some((kind.clone(), *draft)),
         _ => None,
     })
-}
-
-/// Whether the client has NACKed its latest routing, so that it uses an earlier one.
-fn nacks_routing(subscriptions: &Subscriptions, options: &SessionOptions) -> bool {
-    let mut routing = subscriptions.iter().filter(|(kind, _)| kind.is(Role::Routing));
-    !options.nacked_routing_hold.is_zero() && routing.any(|(_, of)| of.wants_anything() && of.acks().is_nacked())
 }
 
 /// Sends virtual hosts again: a client that was just sent a route configuration has lost those under it (DELTA-41).

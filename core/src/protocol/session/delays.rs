@@ -6,7 +6,7 @@
 //! any case after a total time. Other clients ACK at once, before they subscribe to the endpoints of a new cluster: the hold
 //! waits a short time for that, and then until the endpoints are sent (ORD-13). A reply counts as sent when the connection has taken it.
 //!
-//! The NACK hold: a client that has NACKed its latest routing continues with the routing before it, which may refer to what is removed now. The
+//! The NACK hold: a client whose NACK of routing stands continues with the routing before it, which may refer to what is removed now. The
 //! client's removals of clusters and endpoints wait for a limited time. Removals of other clients (I8) and of other types do not wait.
 //!
 //! Each delay is recorded where it is decided, so that operators are shown the decision itself, and for how long it has lasted.
@@ -15,9 +15,10 @@ use std::collections::BTreeMap;
 
 use super::acks::Ack;
 use super::reply::{Draft, ReplyContext};
+use super::subscription::Subscriptions;
 use crate::protocol::moment::{Moment, earliest};
 use crate::protocol::session::options::SessionOptions;
-use crate::protocol::view::{Class, Lookup};
+use crate::protocol::view::{Class, Lookup, Revision};
 use crate::xds::{Name, Role, Type};
 
 /// The routing hold.
@@ -77,10 +78,15 @@ impl RoutingHold {
         }
     }
 
-    /// Records a reply with endpoints, or with their removal. The client then warms the cluster for a moment. Its ACK shows the end of that moment;
-    /// until the ACK comes, the end is estimated.
-    pub(super) fn on_reply_sent(&mut self, draft: &Draft, now: Moment, options: &SessionOptions) {
-        if self.warming.is_empty() {
+    /// Records a reply. Routing that is sent while no cluster waits is what was kept back: what is kept back later has a total time of its own.
+    ///
+    /// After a reply with endpoints, or with their removal, the client warms the cluster for a moment. Its ACK shows the end of that moment; until
+    /// the ACK comes, the end is estimated.
+    pub(super) fn on_reply_sent(&mut self, kind: &Type, draft: &Draft, now: Moment, options: &SessionOptions) {
+        if self.warming.is_empty() && kind.is(Role::Routing) {
+            self.since = None;
+        }
+        if self.warming.is_empty() || !kind.is(Role::Endpoints) {
             return;
         }
         self.made = Some(now);
@@ -166,22 +172,44 @@ impl RoutingHold {
     }
 }
 
-/// The NACK hold: since when removals wait. It ends when no removal is due. Removals that become due meanwhile wait no longer than the first.
+/// The NACK hold: since when removals wait. It ends with the NACKs, or when no removal is due. Removals that become due meanwhile wait no longer than
+/// the first.
 #[derive(Debug, Default)]
 pub(super) struct NackHold {
     since: Option<Moment>,
+    /// The snapshot of which removals were sent after that time. Its other removals follow at once. Those of a later snapshot have a time of their
+    /// own, also if the client reads so slowly that there was no moment without a due removal.
+    sent_of: Option<Revision>,
 }
 
 impl NackHold {
-    /// Records that a removal is kept back, and returns until when.
-    pub(super) fn keep(&mut self, now: Moment, options: &SessionOptions) -> Moment {
-        *self.since.get_or_insert(now) + options.nacked_routing_hold
+    /// Records that a removal is due, and returns until when it is kept back. `None`: it is sent now. The first of the standing NACKs came at `nacked`.
+    pub(super) fn keep(&mut self, nacked: Moment, view: &ReplyContext) -> Option<Moment> {
+        let is_of_earlier_nack = self.since.is_some_and(|since| since < nacked);
+        if is_of_earlier_nack || self.sent_of.is_some_and(|sent| sent != view.state.revision) {
+            self.end();
+        }
+        let until = *self.since.get_or_insert(view.now) + view.options.nacked_routing_hold;
+        (view.now < until && !view.state.forgets_soon()).then_some(until)
+    }
+
+    /// Records that removals of a snapshot were sent that the hold does not keep back any more.
+    pub(super) fn on_sent(&mut self, snapshot: Revision) {
+        self.sent_of = Some(snapshot);
     }
 
     /// Records that no removal is due that the hold could keep back.
     pub(super) fn end(&mut self) {
-        self.since = None;
+        *self = Self::default();
     }
+}
+
+/// Returns since when a NACK of routing has stood, so that the client uses earlier routing. The ACK of a reply without the rejected resource does not
+/// end it. `None` also if removals do not wait for that.
+pub(super) fn routing_nacked_since(subscriptions: &Subscriptions, options: &SessionOptions) -> Option<Moment> {
+    let routing = subscriptions.iter().filter(|(kind, _)| kind.is(Role::Routing));
+    let since = routing.filter_map(|(_, of)| of.acks().standing()).map(|nack| nack.since);
+    since.min().filter(|_| !options.nacked_routing_hold.is_zero())
 }
 
 /// Whether removals of a type wait: those of clusters and endpoints; and if one of these waits, those of secrets, since the clusters may need them.

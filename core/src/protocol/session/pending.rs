@@ -172,13 +172,16 @@ pub(super) struct RepliesDue {
     empty: bool,
     /// Removals were forgotten before this client was sent them. Its set is compared even if the history shows no removals.
     missed_removals: bool,
+    /// The client was sent removals, and there was no room for all that replaces them (I7). The rest waits for nothing else.
+    owes_replacements: bool,
     /// The version of the last reply. In delta it only shows that there was one.
     last: Option<SetVersion>,
 }
 
 impl RepliesDue {
     pub(super) fn new() -> Self {
-        Self { asked: Moment::START, complete: None, empty: false, missed_removals: false, last: None }
+        let (complete, last) = (None, None);
+        Self { asked: Moment::START, complete, empty: false, missed_removals: false, owes_replacements: false, last }
     }
 
     pub(super) fn on_request(&mut self, now: Moment) {
@@ -217,6 +220,14 @@ impl RepliesDue {
 
     pub(super) fn has_missed_removals(&self) -> bool {
         self.missed_removals
+    }
+
+    pub(super) fn set_owes_replacements(&mut self, owes: bool) {
+        self.owes_replacements = owes;
+    }
+
+    pub(super) fn owes_replacements(&self) -> bool {
+        self.owes_replacements
     }
 
     /// Returns the version of the last reply. In delta it only shows that one was sent.

@@ -62,6 +62,11 @@ pub(super) struct RemovalRound<'r, 'a> {
     kind: &'r Type,
     view: &'r ReplyContext<'a>,
     draft: &'r mut Draft,
+    /// The reply has additions.
+    beside_additions: bool,
+    /// The size at which the draft is full. Removals beside additions may exceed the size of a reply by half: if the client were sent them later, it
+    /// would reject the additions.
+    limit: usize,
     /// The names that the reply removes.
     said: HashSet<Name>,
     /// For the own names of pending aliases, whether the client keeps the resource. The removals of the round do not change that.
@@ -70,8 +75,9 @@ pub(super) struct RemovalRound<'r, 'a> {
 
 impl<'r, 'a> RemovalRound<'r, 'a> {
     pub(super) fn new(books: &'r mut Books, kind: &'r Type, view: &'r ReplyContext<'a>, draft: &'r mut Draft) -> Self {
-        let said = draft.all_removed().cloned().collect();
-        Self { books, kind, view, draft, said, reached: HashMap::new() }
+        let (reply_bytes, said) = (view.options.reply_bytes, draft.all_removed().cloned().collect());
+        let (beside_additions, limit) = (!draft.is_empty(), reply_bytes.max(draft.bytes() + reply_bytes / 2));
+        Self { books, kind, view, draft, beside_additions, limit, said, reached: HashMap::new() }
     }
 
     fn snapshot(&self) -> ClientSnapshot<'_, 'a> {
@@ -79,7 +85,7 @@ impl<'r, 'a> RemovalRound<'r, 'a> {
     }
 
     fn is_full(&self) -> bool {
-        self.draft.bytes() >= self.view.options.reply_bytes
+        self.draft.bytes() >= self.limit
     }
 
     /// Adds the removals of pending names.
@@ -145,7 +151,7 @@ impl<'r, 'a> RemovalRound<'r, 'a> {
         let Some(from) = wildcard.removals_sent().filter(|from| *from >= table.journal().horizon()) else { return };
         let (mut gone, mut sent_to, mut exhausted) = (Vec::new(), from, true);
         for (name, entry) in table.removals(from) {
-            if self.draft.bytes() >= self.view.options.reply_bytes {
+            if self.is_full() {
                 exhausted = false;
                 break;
             }
@@ -171,28 +177,30 @@ impl<'r, 'a> RemovalRound<'r, 'a> {
     }
 
     /// Removes what the client stated and is known to be absent: by evidence from this opening, or because the set is complete (DELTA-13,
-    /// DELTA-16). Returns whether something stated is still unknown.
-    fn judge_stated(&mut self) -> bool {
+    /// DELTA-16). Returns whether something stated is still unknown, or has to be compared again after the last addition.
+    pub(super) fn judge_stated(&mut self) -> bool {
         let snapshot = ClientSnapshot::new(self.kind, self.view, self.books);
         let completeness = snapshot.completeness();
         let waits = snapshot.may_hold_newer();
         let whole = completeness == Completeness::Complete;
         let Some(wildcard) = &self.books.wildcard else { return false };
         let Some(stated) = wildcard.initial_versions() else { return false };
-        let (mark, limit) = (self.view.state.revision, self.view.options.reply_bytes);
+        let mark = self.view.state.revision;
         let table = snapshot.table(Class::Wildcard);
         let is_cold = completeness < Completeness::Settled || table.is_none();
-        if waits || is_cold || stated.is_judged_at(mark) || self.draft.bytes() >= limit {
+        if waits || is_cold || stated.is_judged_at(mark, self.beside_additions) || self.is_full() {
             return true;
         }
-        let (mut judged, mut left) = (Vec::new(), false);
+        let (mut judged, mut left) = (Vec::new(), self.beside_additions);
         for (place, name) in stated.current() {
-            if self.draft.bytes() >= limit {
+            if self.is_full() {
                 left = true; // the others follow in the next reply (DELTA-48)
                 break;
             }
             match judge(&snapshot, table, name, whole) {
+                Judgement::Kept if self.beside_additions => {} // the additions leave out what the client states
                 Judgement::Kept => judged.push(place),
+                Judgement::Removed if self.beside_additions && name.asks_for_end() => {} // more of the set may follow
                 Judgement::Removed => {
                     judged.push(place);
                     if !self.said.contains(name) {
@@ -203,10 +211,10 @@ impl<'r, 'a> RemovalRound<'r, 'a> {
                 Judgement::Open { is_present } => left |= !is_present,
             }
         }
-        let compared = (self.draft.bytes() < limit).then_some(mark);
+        let compared = (!self.is_full()).then_some(mark);
         let Books { wildcard: Some(wildcard), stated, .. } = &mut *self.books else { return false };
         if left {
-            wildcard.note_judged(judged, compared);
+            wildcard.note_judged(judged, compared, self.beside_additions);
         } else {
             wildcard.forget_initial_versions();
             wildcard.record_additions_sent(mark);
@@ -314,7 +322,7 @@ fn any_stated_gone(snapshot: &ClientSnapshot) -> bool {
     let wildcard = snapshot.books().wildcard.as_ref();
     let Some(stated) = wildcard.and_then(|wildcard| wildcard.initial_versions()) else { return false };
     if snapshot.completeness() < Completeness::Settled
-        || stated.is_judged_at(snapshot.view().state.revision)
+        || stated.is_judged_at(snapshot.view().state.revision, false)
         || snapshot.may_hold_newer()
     {
         return false;

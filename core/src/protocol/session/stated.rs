@@ -86,11 +86,14 @@ pub(super) struct InitialVersions {
     send_all: bool,
     /// The snapshot that the versions were last compared with, if that showed all removals that it could.
     judged_at: Option<Revision>,
+    /// The snapshot whose removals of stated names were all sent beside additions. The names that stay are compared after the last addition.
+    removals_judged_at: Option<Revision>,
 }
 
 impl InitialVersions {
     pub(super) fn new(versions: HeldVersions) -> Self {
-        Self { versions, outdated: Box::default(), sum: OnceLock::new(), send_all: false, judged_at: None }
+        let (outdated, sum) = (Box::default(), OnceLock::new());
+        Self { versions, outdated, sum, send_all: false, judged_at: None, removals_judged_at: None }
     }
 
     /// Returns the version of the set that the client states. `None` if no relay can have sent one of its versions.
@@ -125,7 +128,7 @@ impl InitialVersions {
     }
 
     /// Returns in order the names whose stated versions still count, with their indexes. A name that asks for the end of the set is one of them:
-    /// it is removed when the set is complete.
+    /// it is removed when the set is complete and was sent.
     pub(super) fn current(&self) -> impl Iterator<Item = (usize, &Name)> {
         let all = self.versions.names().inspect(|_| visit()).enumerate();
         all.filter(|(place, _)| !self.is_outdated(*place))
@@ -143,19 +146,21 @@ impl InitialVersions {
         }
     }
 
-    /// Records the indexes of names that are judged; and the snapshot, if all other names were compared with it too.
-    pub(super) fn note_judged(&mut self, places: Vec<usize>, compared: Option<Revision>) {
+    /// Records the indexes of names that are judged; and the snapshot, if all other names were compared with it too. Beside additions, these were
+    /// compared for their removal only.
+    pub(super) fn note_judged(&mut self, places: Vec<usize>, compared: Option<Revision>, beside_additions: bool) {
         places.into_iter().for_each(|place| self.note_outdated(place));
-        self.judged_at = compared.or(self.judged_at);
+        let judged_at = if beside_additions { &mut self.removals_judged_at } else { &mut self.judged_at };
+        *judged_at = compared.or(*judged_at);
     }
 
     /// Records that something is known now that the snapshot does not show.
     pub(super) fn judge_again(&mut self) {
-        self.judged_at = None;
+        (self.judged_at, self.removals_judged_at) = (None, None);
     }
 
-    pub(super) fn is_judged_at(&self, revision: Revision) -> bool {
-        self.judged_at == Some(revision)
+    pub(super) fn is_judged_at(&self, revision: Revision, beside_additions: bool) -> bool {
+        self.judged_at == Some(revision) || beside_additions && self.removals_judged_at == Some(revision)
     }
 
     /// Returns the limit of the store in bytes, if the store has no room any more for these versions.

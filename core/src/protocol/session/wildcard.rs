@@ -189,10 +189,10 @@ impl Wildcard {
         self.initial_versions.iter_mut().for_each(|stated| stated.note_sent(name));
     }
 
-    /// Records the indexes of stated names that are judged; and the snapshot, if all other names were compared with it too.
-    pub(super) fn note_judged(&mut self, places: Vec<usize>, compared: Option<Revision>) {
+    /// Records the indexes of stated names that are judged. See [`InitialVersions::note_judged`].
+    pub(super) fn note_judged(&mut self, places: Vec<usize>, compared: Option<Revision>, beside_additions: bool) {
         if let Some(stated) = &mut self.initial_versions {
-            stated.note_judged(places, compared);
+            stated.note_judged(places, compared, beside_additions);
         }
     }
 
