@@ -57,18 +57,18 @@ impl Generation {
     pub(crate) fn after(config: &Config, earlier: &Self) -> Self {
         let sources = Sources::new(config, Some(&earlier.sources));
         let views = later_views(config, sources.streams(), &earlier.views);
-        Self::of(config, sources, views, Some(&earlier.loads))
+        Self::of(config, sources, views, Some(earlier))
     }
 
-    fn of(config: &Config, sources: Sources, views: Views, loads_before: Option<&Loads>) -> Self {
+    fn of(config: &Config, sources: Sources, views: Views, earlier: Option<&Self>) -> Self {
         sources.parser.bound_by(views.memory());
         // Held removals get larger numbers than any in this process and in earlier ones.
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         config.views.protocol.view.brakes.generations.skip_to(u64::try_from(now.as_millis()).unwrap_or_default());
         let views = Arc::new(views);
         let loads = Loads::new(config.loads, views.clone(), Arc::new(LoadsConnector::new(sources.loads())));
-        let loads = Arc::new(match loads_before {
-            Some(before) => loads.after(before),
+        let loads = Arc::new(match earlier {
+            Some(earlier) => loads.after(&earlier.loads),
             None => loads,
         });
         let descriptors = sources.descriptors.clone();
@@ -79,7 +79,8 @@ impl Generation {
         let client_status = Arc::new(ClientStatus::new(views.clone(), descriptors.clone()));
         let (trigger, drain) = Drain::new();
         let (status, options) = (client_status.clone(), &config.downstream);
-        let service = Service::new(views.clone(), loads.clone(), status, rest.clone(), options, drain);
+        let before = earlier.map(|earlier| &*earlier.service);
+        let service = Service::new(views.clone(), loads.clone(), status, rest.clone(), options, drain, before);
         let mut beside = JoinSet::new();
         let (idle_views, idle) = (views.clone(), config.views_idle);
         beside.spawn(async move { retire_idle(&idle_views, idle).await });

@@ -59,8 +59,8 @@ impl EndConditions {
 }
 
 impl GivesWay for Yielding {
-    fn give_way(&self, why: &str) {
-        let _ = self.0.set(Status::exhausted(why)); // once for each stream
+    fn give_way(&self, why: &str) -> bool {
+        self.0.set(Status::exhausted(why)).is_ok() // once for each stream
     }
 }
 

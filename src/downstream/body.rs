@@ -21,6 +21,7 @@ use super::to_come::{Come, Count, ToCome};
 use super::turns::{LARGE, Turn, Turns};
 use super::unfinished_replies::{NextPiece, Unfinished, UnfinishedReplies};
 use crate::compression::Compression;
+use crate::memory::StreamPlace;
 use crate::relay::{Blocker, Unmade, replies_go_one_by_one, reply_is_late, reply_waits, tap_end, tap_reply};
 
 pub(super) struct SessionBody {
@@ -46,9 +47,12 @@ pub(super) struct SessionBody {
     /// Whether the call has one response.
     single: bool,
     over: bool,
+    /// The stream's entry among those that may have to end for others. A body that is not read outlives its session.
+    _place: Option<StreamPlace>,
 }
 
 /// What the bodies of all clients share.
+#[derive(Clone)]
 pub(super) struct Shared {
     pub(super) messages: Arc<SharedMessages>,
     pub(super) turns: Arc<Turns>,
@@ -99,7 +103,14 @@ impl SessionBody {
             sleep: None,
             single,
             over: false,
+            _place: None,
         }
+    }
+
+    /// Keeps the stream's entry among those that may have to end for others.
+    pub(crate) fn keeping(mut self, place: Option<StreamPlace>) -> Self {
+        self._place = place;
+        self
     }
 
     /// Counts a reply, reports it to those who tap its session, and returns its first piece.
@@ -110,7 +121,10 @@ impl SessionBody {
         }
         let first = NextPiece::of(&mut outgoing, self.now());
         if let (false, Some(handle)) = (first.is_last, self.slot.handle()) {
-            self.rest = Some(self.shared.unfinished.enter(outgoing, handle.clone()));
+            outgoing.charge(|| handle.charge(0));
+            let rest = self.shared.unfinished.enter(outgoing, handle.clone());
+            self.slot.send(&rest);
+            self.rest = Some(rest);
         }
         first
     }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use hyper::body::Body;
 use tokio::sync::mpsc;
 use weir_core::xds::Peer;
 
@@ -47,7 +48,12 @@ impl StatusCall {
         }
     }
 
-    async fn converse(&self, method: StatusMethod, frames: &mut Frames, out: mpsc::Sender<Bytes>) -> Status {
+    async fn converse(
+        &self,
+        method: StatusMethod,
+        frames: &mut Frames<impl Body<Data = Bytes> + Unpin>,
+        out: mpsc::Sender<Bytes>,
+    ) -> Status {
         loop {
             let request = match frames.next().await {
                 Ok(Some(request)) => request,
@@ -60,11 +66,11 @@ impl StatusCall {
                 let reason = format!("no rule of permissions with client_status is for {}", self.peer);
                 return Status::denied(reason);
             }
-            let made = match self.status.answer(&request).await {
+            let made = match frames.paused(self.status.answer(&request)).await {
                 Ok(made) => made,
                 Err(failure) => return failure.into(),
             };
-            if out.send(made.into()).await.is_err() || method == StatusMethod::Fetch {
+            if frames.paused(out.send(made.into())).await.is_err() || method == StatusMethod::Fetch {
                 return Status::ok();
             }
         }
@@ -79,5 +85,64 @@ impl From<Failure> for Status {
             Failure::TooLong(_) => Self::exhausted(text),
             Failure::Stopped => Self::unavailable(text),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+    use std::pin::pin;
+
+    use futures_util::future::poll_immediate;
+    use futures_util::{StreamExt, stream};
+    use http_body_util::StreamBody;
+    use hyper::body::Frame;
+    use weir_core::xds::{IdentityPattern, Network, PermissionRule, Permissions};
+
+    use super::*;
+    use crate::downstream::frames::framed;
+    use crate::downstream::incomplete::IncompleteRequests;
+    use crate::downstream::sent_ahead::SentAhead;
+    use crate::memory::{Budget, GroupMembership, Memory};
+    use crate::relay::views_to;
+    use crate::transcode::Transcoder;
+
+    fn call() -> StatusCall {
+        let rule = PermissionRule {
+            share: 1,
+            name: "all".into(),
+            identities: vec![IdentityPattern::Network(Network::parse("127.0.0.0/8").unwrap())],
+            node: Vec::new(),
+            types: None,
+            names: Vec::new(),
+            secrets: Vec::new(),
+            tenant: None,
+            relays_for: Vec::new(),
+            client_status: true,
+        };
+        StatusCall {
+            status: Arc::new(ClientStatus::new(Arc::new(views_to("http://server")), Arc::new(Transcoder::envoy))),
+            permissions: Arc::new(LivePermissions::new(Permissions::of(vec![rule]))),
+            peer: Arc::new(Peer::at((Ipv4Addr::LOCALHOST, 1).into())),
+            drain: Drain::new().1,
+        }
+    }
+
+    #[tokio::test]
+    async fn what_a_client_sends_while_it_reads_no_status_is_charged_to_it() {
+        let memory = Memory::new(Budget::unlimited(), Arc::default(), Arc::default());
+        let (account, ahead) = (memory.connect(GroupMembership::default()), Arc::new(SentAhead::default()));
+        ahead.charge_to(account.charge(0));
+        let before = memory.used();
+        let inbound = IncompleteRequests::new(1 << 10, 0, Arc::default()).connection_with(ahead.clone());
+        let two = [(); 2].map(|()| Ok::<_, &str>(Frame::data(framed(b""))));
+        let body = StreamBody::new(stream::iter(two).chain(stream::pending()));
+        let (mut frames, call) = (Frames::new(body, 1 << 10, inbound), call());
+        let (out, unread) = mpsc::channel(1);
+        let mut answering = pin!(call.converse(StatusMethod::Stream, &mut frames, out));
+        assert!(poll_immediate(answering.as_mut()).await.is_none(), "the second status waits for the client");
+        ahead.note_came(60 << 10);
+        account.tell();
+        assert_eq!((unread.len(), memory.used() - before), (1, 60 << 10));
     }
 }

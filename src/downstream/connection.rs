@@ -23,7 +23,7 @@ use super::counted::Counted;
 use super::drain::Drain;
 use super::paced_reads::PacedReads;
 use super::polls::Spawner;
-use super::sent_ahead::WINDOW;
+use super::sent_ahead::{STREAM_WINDOW, WINDOW};
 use super::sniff::{HttpVersion, Rewound, first_word};
 use super::socket::Socket;
 use super::write_timeout::WriteTimeout;
@@ -154,7 +154,7 @@ fn http2(limits: &ConnectionLimits) -> http2::Builder<Spawner> {
         .max_pending_accept_reset_streams(streams as usize)
         .max_header_list_size(u32::try_from(longest_headers(limits)).unwrap_or(u32::MAX))
         .max_local_error_reset_streams(65_536)
-        .initial_stream_window_size(65_535)
+        .initial_stream_window_size(STREAM_WINDOW)
         .initial_connection_window_size(WINDOW)
         .max_frame_size(16 << 10);
     builder

@@ -1,17 +1,20 @@
 //! Reads gRPC messages from a request body, with limits for one message and for all incomplete ones.
 
 use std::fmt::Display;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
+use futures_util::future::poll_immediate;
 use http_body_util::BodyExt;
 use hyper::body::{Body, Frame, Incoming};
-use tokio::time::{Instant, sleep, timeout_at};
+use tokio::time::{Instant, sleep};
 
 use super::incomplete::{Inbound, Incomplete, Pause};
 use super::inflate::{NotInflated, inflate};
 use super::pace::Pace;
+use super::sent_ahead::ReadClock;
 use super::slot::Status;
 use crate::compression::InflateError;
 use crate::limit::Limit;
@@ -27,8 +30,8 @@ pub(super) struct Frames<B = Incoming> {
     inbound: Arc<Inbound>,
     /// The account of the bytes of an incomplete request. Most requests arrive in one piece and have none.
     incomplete: Option<Box<Incomplete>>,
-    /// The time limit for the start of the first message and when it ends, until the message begins.
-    first: Option<Box<(Duration, Instant)>>,
+    /// The time limit for the start of the first message and its clock, until the message begins.
+    first: Option<Box<(Duration, ReadClock)>>,
 }
 
 /// A complete message as it has arrived.
@@ -53,9 +56,9 @@ impl<B: Body<Data = Bytes> + Unpin> Frames<B> {
         Self { inflated: self.inflated.min(most), ..self }
     }
 
-    /// Ends the stream if nothing arrives within this time. Zero: no limit.
+    /// Ends the stream if nothing arrives within this time, in which its connection is read. Zero: no limit.
     pub(crate) fn begun_within(self, patience: Duration) -> Self {
-        let first = (!patience.is_zero()).then(|| Box::new((patience, Instant::now() + patience)));
+        let first = (!patience.is_zero()).then(|| Box::new((patience, self.inbound.clock())));
         Self { first, ..self }
     }
 
@@ -90,10 +93,10 @@ impl<B: Body<Data = Bytes> + Unpin> Frames<B> {
 
     /// Waits for the start of the first message, at most for its time limit.
     async fn beginning(&mut self) -> Result<Option<Result<Frame<Bytes>, B::Error>>, Status> {
-        let Some((patience, until)) = self.first.as_deref().copied() else { return Ok(self.body.frame().await) };
-        timeout_at(until, self.body.frame()).await.map_err(|_| {
+        let Some((patience, clock)) = self.first.as_deref() else { return Ok(self.body.frame().await) };
+        clock.within(*patience, self.body.frame()).await.ok_or_else(|| {
             self.inbound.requests().counters().reached(Limit::FirstMessage);
-            let (patience, key) = (humantime::format_duration(patience), Limit::FirstMessage.key());
+            let (patience, key) = (humantime::format_duration(*patience), Limit::FirstMessage.key());
             Status::exhausted(format!(
                 "no message within {patience} ({key}); open a stream when there is something to send"
             ))
@@ -109,8 +112,18 @@ impl<B: Body<Data = Bytes> + Unpin> Frames<B> {
     }
 
     /// Records that this stream is not read until the result is dropped.
-    pub(crate) fn pause(&self) -> Pause<'_> {
+    fn pause(&self) -> Pause<'_> {
         self.inbound.pause()
+    }
+
+    /// Waits for something. A pause is recorded only if it is not there at once, because pauses may stop the clocks of the whole connection.
+    pub(crate) async fn paused<T>(&self, wait: impl Future<Output = T>) -> T {
+        let mut wait = pin!(wait);
+        if let Some(done) = poll_immediate(wait.as_mut()).await {
+            return done;
+        }
+        let _paused = self.pause();
+        wait.await
     }
 
     /// Waits if the events exceed the rate. Nothing is read meanwhile.
@@ -198,14 +211,12 @@ const PREFIX: usize = 5;
 
 #[cfg(test)]
 mod tests {
-    use std::pin::pin;
-    use std::time::Duration;
-
     use futures_util::{FutureExt, StreamExt, stream};
     use http_body_util::StreamBody;
 
     use super::*;
     use crate::downstream::incomplete::IncompleteRequests;
+    use crate::downstream::sent_ahead::{FILLING, SentAhead, UnreadConnection};
 
     /// What a stream does after its chunks have arrived.
     #[derive(Debug, Clone, Copy, PartialEq)]
@@ -272,6 +283,31 @@ mod tests {
         let mut free = frames(&all, &[], Then::Silent).begun_within(Duration::ZERO);
         assert!(tokio::time::timeout(3 * patience, free.next()).await.is_err());
         assert_eq!(reached(), 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn no_first_message_is_late_while_its_connection_is_not_read() {
+        const PATIENCE: Duration = Duration::from_secs(30);
+        const UNREAD: Duration = Duration::from_secs(40);
+        let ahead = Arc::<SentAhead>::default();
+        let inbound = IncompleteRequests::new(LIMIT, 0, Arc::default()).connection_with(ahead.clone());
+        let silent_for = |time: Duration| {
+            let message = Box::pin(async move {
+                sleep(time).await;
+                Ok::<_, &str>(Frame::data(framed(&[7; 60])))
+            });
+            Frames::new(StreamBody::new(stream::once(message)), LIMIT, inbound.clone()).begun_within(PATIENCE)
+        };
+        let unread = UnreadConnection::begin(ahead);
+        assert!(silent_for(UNREAD).next().await.is_ok_and(|message| message.is_some()), "only the relay has waited");
+        let mut silent = silent_for(10 * UNREAD);
+        assert!(tokio::time::timeout(UNREAD, silent.next()).await.is_err(), "it is still not read");
+        drop(unread);
+        let _others = [(); FILLING - 1].map(|()| inbound.pause()); // which leave room for this stream
+        let begun = Instant::now();
+        assert!(silent.next().await.is_err(), "it is read again");
+        let judged = begun.elapsed();
+        assert!((PATIENCE..2 * PATIENCE).contains(&judged), "{judged:?}");
     }
 
     #[tokio::test]

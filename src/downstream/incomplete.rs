@@ -9,9 +9,8 @@ use std::time::Duration;
 
 use futures_util::future::poll_immediate;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
-use tokio::time::Instant;
 
-use super::sent_ahead::{PausedStream, SentAhead};
+use super::sent_ahead::{PausedStream, ReadClock, SentAhead};
 use super::slot::Status;
 use crate::limit::{Limit, LimitCounters};
 use crate::relay::heavy::{HeavyTurn, HeavyTurns};
@@ -60,11 +59,9 @@ pub(super) struct Incomplete {
 pub(super) struct Pause<'a>(&'a Inbound, PausedStream);
 
 /// A time in which a request has to make progress.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 struct Window {
-    since: Instant,
-    /// For how long streams of the connection had been paused before.
-    paused: Duration,
+    clock: ReadClock,
     bytes: usize,
 }
 
@@ -94,8 +91,6 @@ struct Entry {
 const SHARE: usize = 128 << 20;
 /// The time in which a request has to receive what the minimum rate requires.
 const WINDOW: Duration = Duration::from_secs(30);
-/// A window that pauses have made longer is looked at again after one of so many parts of its length, or later.
-const LOOKS: u32 = 30;
 
 impl IncompleteRequests {
     pub(super) fn new(limit: usize, bytes_per_second: usize, counters: Arc<LimitCounters>) -> Arc<Self> {
@@ -186,9 +181,14 @@ impl Inbound {
         &self.requests
     }
 
+    /// Starts a clock that stands still while the client may be unable to send.
+    pub(super) fn clock(&self) -> ReadClock {
+        ReadClock::start(self.ahead.clone())
+    }
+
     /// Begins a window of a request of which so many bytes have arrived.
     fn window(&self, bytes: usize) -> Window {
-        Window { since: Instant::now(), paused: self.ahead.paused_for(), bytes }
+        Window { clock: self.clock(), bytes }
     }
 }
 
@@ -216,18 +216,13 @@ impl Incomplete {
     pub(super) async fn more<T>(&mut self, next: impl Future<Output = T>) -> Result<T, Status> {
         let mut next = pin!(next);
         loop {
-            let left = self.window_left();
-            if left.is_zero() {
-                self.close_window()?;
-                continue;
-            }
-            let again = left.max(self.inbound.requests.window / LOOKS);
-            let ended = self.ended.clone();
             tokio::select! {
                 biased;
-                more = &mut next => return Ok(more),
-                () = ended.notified() => return Err(self.inbound.requests.too_many()),
-                () = tokio::time::sleep(again) => {}
+                more = self.window.clock.within(self.inbound.requests.window, next.as_mut()) => match more {
+                    Some(more) => return Ok(more),
+                    None => self.close_window()?,
+                },
+                () = self.ended.notified() => return Err(self.inbound.requests.too_many()),
             }
         }
     }
@@ -251,18 +246,10 @@ impl Incomplete {
             InflateTurn { _of_all: turns.next().await, _of_connection }
         });
         if let Some(turn) = poll_immediate(turn.as_mut()).await {
-            return Ok(turn); // not paused, because a pause stops the clock of the minimum rate
+            return Ok(turn); // not paused, because pauses may stop the clock of the minimum rate
         }
         let _paused = inbound.pause();
         self.during(turn).await
-    }
-
-    /// Returns how much of its window is left. Paused time is not judged: while the relay does not read the connection, the client may be unable to
-    /// send.
-    fn window_left(&self) -> Duration {
-        let paused = self.inbound.ahead.paused_for().saturating_sub(self.window.paused);
-        let judged = self.window.since.elapsed().saturating_sub(paused);
-        self.inbound.requests.window.saturating_sub(judged)
     }
 
     fn close_window(&mut self) -> Result<(), Status> {
@@ -333,7 +320,10 @@ impl Ledger {
 
 #[cfg(test)]
 mod tests {
+    use tokio::time::Instant;
+
     use super::*;
+    use crate::downstream::sent_ahead::UnreadConnection;
 
     const SHORT: Duration = Duration::from_millis(300);
 
@@ -393,10 +383,11 @@ mod tests {
         let inbound = all.connection();
         let mut request = inbound.begin();
         request.grow_to(5).unwrap();
-        let pause = inbound.pause();
+        let unread = UnreadConnection::begin(inbound.ahead.clone());
         let waiting = request.more(std::future::pending::<()>());
         assert!(tokio::time::timeout(SHORT * 3, waiting).await.is_err(), "the relay does not read");
-        drop(pause);
+        drop(unread);
+        let _paused = inbound.pause(); // another stream, which leaves room
         let started = Instant::now();
         let waiting = tokio::time::timeout(SHORT * 100, request.more(std::future::pending::<()>()));
         let status = waiting.await.expect("the relay reads again").unwrap_err();
@@ -412,9 +403,9 @@ mod tests {
         let (mut request, begun) = (inbound.begin(), Instant::now());
         let a_third_is_paused = async {
             for _ in 0..100 {
-                let pause = inbound.pause();
+                let unread = UnreadConnection::begin(inbound.ahead.clone());
                 tokio::time::sleep(SHORT / 10).await;
-                drop(pause);
+                drop(unread);
                 tokio::time::sleep(SHORT / 5).await;
             }
         };
@@ -438,7 +429,7 @@ mod tests {
 
     /// Otherwise an occasional large request would protect the slow requests of its connection.
     #[tokio::test(start_paused = true)]
-    async fn a_turn_that_comes_at_once_stops_no_clock() {
+    async fn a_turn_that_comes_at_once_pauses_no_stream() {
         let all = IncompleteRequests::with_turns(1 << 20, 1);
         let (one, other) = (all.connection(), all.connection());
         let mut first = one.begin();
@@ -446,8 +437,7 @@ mod tests {
         let mut second = other.begin();
         let mut waiting = Box::pin(second.turn());
         assert!(poll_immediate(waiting.as_mut()).await.is_none());
-        tokio::time::advance(SHORT).await;
-        assert_eq!([one, other].map(|inbound| inbound.ahead.paused_for()), [Duration::ZERO, SHORT]);
+        assert_eq!([one, other].map(|inbound| inbound.ahead.paused_streams()), [0, 1]);
         drop(turn);
         assert!(waiting.await.is_ok());
     }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use hyper::body::Body;
 use tokio::sync::mpsc;
 use weir_core::xds::Peer;
 
@@ -36,7 +37,7 @@ impl LoadsCall {
     }
 
     /// Waits if reports exceed the rate of requests.
-    async fn keep_pace(&self, frames: &Frames) {
+    async fn keep_pace(&self, frames: &Frames<impl Body<Data = Bytes> + Unpin>) {
         frames.keep_pace(self.pace.as_ref(), 1, Limit::RequestsPerSecond).await;
     }
 }
@@ -71,8 +72,12 @@ async fn converse(frames: &mut Frames, call: &LoadsCall, answers: mpsc::Sender<B
 }
 
 /// Reads reports, each after the previous one was accepted. Returns only on an error; after the last report the upstream side ends the call.
-async fn read(frames: &mut Frames, call: &LoadsCall, reports: mpsc::Sender<Bytes>) -> Status {
-    while let Ok(room) = reports.reserve().await {
+async fn read(
+    frames: &mut Frames<impl Body<Data = Bytes> + Unpin>,
+    call: &LoadsCall,
+    reports: mpsc::Sender<Bytes>,
+) -> Status {
+    while let Ok(room) = frames.paused(reports.reserve()).await {
         match frames.next().await {
             Ok(Some(report)) => {
                 if call.loads.are_summed()
@@ -110,5 +115,94 @@ impl From<LoadEnd> for Status {
             LoadEnd::Exhausted(reason) => Self::exhausted(reason),
             LoadEnd::Said { code, message } => Self { code, message },
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+    use std::pin::{Pin, pin};
+    use std::time::Duration;
+
+    use futures_util::future::poll_immediate;
+    use futures_util::{StreamExt, stream};
+    use http_body_util::StreamBody;
+    use hyper::body::Frame;
+    use weir_core::protocol::upstream::BackoffTimes;
+
+    use super::*;
+    use crate::downstream::frames::framed;
+    use crate::downstream::incomplete::IncompleteRequests;
+    use crate::downstream::sent_ahead::SentAhead;
+    use crate::memory::{Budget, GroupMembership, Memory};
+    use crate::relay::{LoadConnector, LoadStreamLimits, LoadsMode, views_to};
+
+    /// A server that no stream reaches.
+    struct Unreached;
+
+    impl LoadConnector for Unreached {
+        fn carry(&self, _: usize, _: LoadLink) -> Pin<Box<dyn Future<Output = LoadEnd> + Send>> {
+            Box::pin(std::future::pending())
+        }
+
+        fn backoff(&self, _: usize) -> BackoffTimes {
+            BackoffTimes::default()
+        }
+    }
+
+    fn call() -> LoadsCall {
+        let mode = LoadsMode::PassThrough(LoadStreamLimits { streams: 1, per_connection: 1 });
+        LoadsCall {
+            loads: Arc::new(Loads::new(mode, Arc::new(views_to("http://server")), Arc::new(Unreached))),
+            limits: RequestLimits::new(1, 1, 1),
+            counters: Arc::default(),
+            drain: Drain::new().1,
+            peer: Arc::new(Peer::at((Ipv4Addr::LOCALHOST, 1).into())),
+            headers: KeyHeaders::default(),
+            quota: Arc::default(),
+            pace: None,
+        }
+    }
+
+    #[tokio::test]
+    async fn what_comes_while_a_server_takes_no_reports_is_charged_to_the_client() {
+        let memory = Memory::new(Budget::unlimited(), Arc::default(), Arc::default());
+        let (account, ahead) = (memory.connect(GroupMembership::default()), Arc::new(SentAhead::default()));
+        ahead.charge_to(account.charge(0));
+        let before = memory.used();
+        let charged = || {
+            account.tell();
+            memory.used() - before
+        };
+        let inbound = IncompleteRequests::new(1 << 10, 0, Arc::default()).connection_with(ahead.clone());
+        let two = [(); 2].map(|()| Ok::<_, &str>(Frame::data(framed(b"report"))));
+        let body = StreamBody::new(stream::iter(two).chain(stream::pending()));
+        let (mut frames, call) = (Frames::new(body, 1 << 10, inbound), call());
+        let (reports, mut untaken) = mpsc::channel(1);
+        let mut reading = pin!(read(&mut frames, &call, reports));
+        assert!(poll_immediate(reading.as_mut()).await.is_none(), "the first report waits for the server");
+        ahead.note_came(60 << 10);
+        assert_eq!(charged(), 60 << 10);
+        untaken.recv().await.unwrap();
+        assert!(poll_immediate(reading.as_mut()).await.is_none(), "now the second one does");
+        assert_eq!(charged(), 0, "the stream was read in between");
+        ahead.note_came(1 << 10);
+        assert_eq!(charged(), 1 << 10);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_silent_stream_ends_although_reports_of_its_connection_wait_for_the_server() {
+        const PATIENCE: Duration = Duration::from_secs(30);
+        let inbound = IncompleteRequests::new(1 << 10, 0, Arc::default()).connection();
+        let report = Ok::<_, &str>(Frame::data(framed(b"report")));
+        let body = StreamBody::new(stream::iter([report]).chain(stream::pending()));
+        let (mut frames, call) = (Frames::new(body, 1 << 10, inbound.clone()), call());
+        let (reports, _untaken) = mpsc::channel(1);
+        let mut reading = pin!(read(&mut frames, &call, reports));
+        assert!(poll_immediate(reading.as_mut()).await.is_none(), "the report waits for the server");
+        let silent = StreamBody::new(stream::pending::<Result<Frame<Bytes>, &str>>());
+        let mut silent = Frames::new(silent, 1 << 10, inbound).begun_within(PATIENCE);
+        let ended = tokio::time::timeout(2 * PATIENCE, silent.next()).await;
+        assert!(ended.is_ok_and(|ended| ended.is_err()));
     }
 }

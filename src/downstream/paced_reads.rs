@@ -11,7 +11,7 @@ use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::connections::ConnectionPlace;
 use super::opening_turns::Opener;
-use super::sent_ahead::{PausedStream, SentAhead};
+use super::sent_ahead::UnreadConnection;
 use super::unsent::Unsent;
 
 pub(super) struct PacedReads<T> {
@@ -19,12 +19,9 @@ pub(super) struct PacedReads<T> {
     place: Arc<ConnectionPlace>,
     pause: Option<Pin<Box<Sleep>>>,
     opener: Option<Opener>,
-    unread: Option<Unread>,
+    unread: Option<UnreadConnection>,
     unsent: Unsent,
 }
-
-/// A connection that is not read until this is dropped. How fast its requests arrive is not judged meanwhile.
-struct Unread(Arc<SentAhead>, PausedStream);
 
 impl<T> PacedReads<T> {
     pub(crate) fn new(inner: T, place: Arc<ConnectionPlace>) -> Self {
@@ -50,25 +47,11 @@ impl<T> PacedReads<T> {
     }
 }
 
-impl Unread {
-    fn begin(place: &ConnectionPlace) -> Self {
-        let ahead = place.sent_ahead().clone();
-        let paused = ahead.pause();
-        Self(ahead, paused)
-    }
-}
-
-impl Drop for Unread {
-    fn drop(&mut self) {
-        self.0.resume(self.1);
-    }
-}
-
 impl<T: AsyncRead + Unpin> AsyncRead for PacedReads<T> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         if self.poll_may_read(cx).is_pending() {
             if self.unread.is_none() {
-                self.unread = Some(Unread::begin(&self.place));
+                self.unread = Some(UnreadConnection::begin(self.place.sent_ahead().clone()));
             }
             return Poll::Pending;
         }
@@ -162,6 +145,6 @@ mod tests {
         tokio::time::advance(WINDOW).await;
         drop(reads);
         tokio::time::advance(WINDOW).await;
-        assert_eq!(place.sent_ahead().paused_for(), WINDOW);
+        assert_eq!(place.sent_ahead().stopped_for(), WINDOW);
     }
 }

@@ -1,10 +1,11 @@
 //! What a client sends on a connection while Weir does not read one of its streams. HTTP/2 lets it send ahead, up to the window of the connection.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::pin::pin;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 use crate::memory::Charge;
 
@@ -20,6 +21,19 @@ pub(super) struct SentAhead {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct PausedStream(u64);
 
+/// A connection that is not read until this is dropped.
+pub(super) struct UnreadConnection(Arc<SentAhead>);
+
+/// Measures how long a client takes. It stands still while the client may be unable to send: its connection is not read, or so many of its streams are
+/// paused that what they may hold fills the window.
+#[derive(Debug)]
+pub(super) struct ReadClock {
+    ahead: Arc<SentAhead>,
+    started: Instant,
+    /// For how long clocks had stood still before.
+    stopped: Duration,
+}
+
 #[derive(Debug, Default)]
 struct Book {
     /// Bytes that arrived while any stream was paused, less those that the other streams have taken.
@@ -29,10 +43,12 @@ struct Book {
     /// Bytes that no longer count, since the streams to which they may belong are read again. Those streams have not taken them yet.
     left: usize,
     number: u64,
-    /// For how long some stream was paused, up to when all were last read again.
-    paused_for: Duration,
-    /// Since when some stream is paused.
-    paused_since: Option<Instant>,
+    /// Whether the connection itself is not read.
+    is_unread: bool,
+    /// For how long clocks stood still, up to when they last went on.
+    stopped_for: Duration,
+    /// Since when clocks stand still.
+    stopped_since: Option<Instant>,
 }
 
 impl SentAhead {
@@ -41,15 +57,20 @@ impl SentAhead {
         let _ = self.charge.set(charge); // once for each connection
     }
 
-    /// Returns for how long in all some stream was paused.
-    pub(super) fn paused_for(&self) -> Duration {
+    /// Returns for how long in all clocks stood still.
+    pub(super) fn stopped_for(&self) -> Duration {
         let book = self.book();
-        book.paused_for + book.paused_since.map_or(Duration::ZERO, |since| since.elapsed())
+        book.stopped_for + book.stopped_since.map_or(Duration::ZERO, |since| since.elapsed())
     }
 
     /// Records that a stream is not read until [`Self::resume`].
     pub(super) fn pause(&self) -> PausedStream {
-        self.book().pause()
+        self.change(Book::pause)
+    }
+
+    #[cfg(test)]
+    pub(super) fn paused_streams(&self) -> usize {
+        self.book().paused.len()
     }
 
     /// Records that a stream is read again. What arrived before the earliest remaining pause no longer counts.
@@ -69,14 +90,15 @@ impl SentAhead {
         self.change(|book| book.note_taken(bytes));
     }
 
-    fn change(&self, change: impl FnOnce(&mut Book)) {
+    fn change<T>(&self, change: impl FnOnce(&mut Book) -> T) -> T {
         let mut book = self.book();
-        let before = book.unread();
-        change(&mut book);
-        let unread = book.unread();
-        if let Some(charge) = self.charge.get().filter(|_| unread != before) {
-            charge.set(unread);
+        let before = book.charged();
+        let changed = change(&mut book);
+        let charged = book.charged();
+        if let Some(charge) = self.charge.get().filter(|_| charged != before) {
+            charge.set(charged);
         }
+        changed
     }
 
     fn book(&self) -> MutexGuard<'_, Book> {
@@ -84,7 +106,50 @@ impl SentAhead {
     }
 }
 
+impl UnreadConnection {
+    pub(super) fn begin(ahead: Arc<SentAhead>) -> Self {
+        ahead.book().set_unread(true);
+        Self(ahead)
+    }
+}
+
+impl Drop for UnreadConnection {
+    fn drop(&mut self) {
+        self.0.book().set_unread(false);
+    }
+}
+
+impl ReadClock {
+    pub(super) fn start(ahead: Arc<SentAhead>) -> Self {
+        Self { started: Instant::now(), stopped: ahead.stopped_for(), ahead }
+    }
+
+    /// Waits for something from the client. `None`: the clock has reached the limit.
+    pub(super) async fn within<T>(&self, limit: Duration, next: impl Future<Output = T>) -> Option<T> {
+        let mut next = pin!(next);
+        loop {
+            let left = limit.saturating_sub(self.elapsed());
+            if left.is_zero() {
+                return None;
+            }
+            if let Ok(came) = timeout(left.max(limit / LOOKS), next.as_mut()).await {
+                return Some(came);
+            }
+        }
+    }
+
+    fn elapsed(&self) -> Duration {
+        let stopped = self.ahead.stopped_for().saturating_sub(self.stopped);
+        self.started.elapsed().saturating_sub(stopped)
+    }
+}
+
 impl Book {
+    /// Returns how much is charged: what may be unread, and no more than the paused streams may hold.
+    fn charged(&self) -> usize {
+        self.unread().min(self.paused.len() * STREAM_WINDOW as usize)
+    }
+
     /// Returns how much may be unread: what has arrived since the earliest pause that still lasts. This includes frames without data, which no
     /// stream takes; they count as long as that pause lasts.
     fn unread(&self) -> usize {
@@ -95,7 +160,7 @@ impl Book {
         let stream = PausedStream(self.number);
         self.number += 1;
         self.paused.insert(stream, self.came);
-        self.paused_since.get_or_insert_with(Instant::now);
+        self.set_clock();
         stream
     }
 
@@ -106,7 +171,20 @@ impl Book {
         self.left = (self.left + unread - self.unread()).min(WINDOW as usize);
         if self.paused.is_empty() {
             (self.came, self.left) = (0, 0);
-            self.paused_for += self.paused_since.take().map_or(Duration::ZERO, |since| since.elapsed());
+        }
+        self.set_clock();
+    }
+
+    fn set_unread(&mut self, is_unread: bool) {
+        self.is_unread = is_unread;
+        self.set_clock();
+    }
+
+    fn set_clock(&mut self) {
+        if self.is_unread || self.paused.len() >= FILLING {
+            self.stopped_since.get_or_insert_with(Instant::now);
+        } else if let Some(since) = self.stopped_since.take() {
+            self.stopped_for += since.elapsed();
         }
     }
 
@@ -130,11 +208,15 @@ impl Book {
 
 /// How many bytes a client may send ahead on a connection.
 pub(super) const WINDOW: u32 = 4 << 20;
+/// How many of these bytes may be for one stream.
+pub(super) const STREAM_WINDOW: u32 = 65_535;
+/// So many paused streams may hold so much that other streams have no room.
+pub(super) const FILLING: usize = (WINDOW / STREAM_WINDOW) as usize;
+/// A clock that has stood still is looked at again after one of so many parts of its limit, or later.
+const LOOKS: u32 = 30;
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use super::*;
     use crate::memory::{Budget, GroupMembership, Memory};
 
@@ -148,19 +230,37 @@ mod tests {
         ahead.note_came(1 << 20);
         assert_eq!(memory.used(), before, "all streams are read");
         let first = ahead.pause();
-        ahead.note_came(600 << 10);
-        assert_eq!(memory.used(), before + (600 << 10));
-        ahead.note_taken(200 << 10); // by another stream
-        assert_eq!(memory.used(), before + (400 << 10));
+        ahead.note_came(60 << 10);
+        assert_eq!(memory.used(), before + (60 << 10));
+        ahead.note_taken(20 << 10); // by another stream
+        assert_eq!(memory.used(), before + (40 << 10));
         ahead.note_came(1 << 30);
+        assert_eq!(memory.used(), before + STREAM_WINDOW as usize, "no stream can hold more");
+        let others = [(); 2 * FILLING].map(|()| ahead.pause());
+        account.tell();
         assert_eq!(memory.used(), before + WINDOW as usize, "no client can send more");
         ahead.resume(first);
+        others.into_iter().for_each(|other| ahead.resume(other));
         assert_eq!(memory.used(), before);
         ahead.pause();
         ahead.note_came(1 << 20);
         drop((ahead, account));
         assert_eq!(memory.used(), before, "its connection has ended");
         assert!(memory.is_empty());
+    }
+
+    /// Of each frame no stream takes the head, and of many frames none takes anything.
+    #[test]
+    fn a_pause_that_does_not_end_is_charged_with_what_its_stream_may_hold_whatever_comes_on_others() {
+        let memory = Memory::new(Budget::unlimited(), Arc::default(), Arc::default());
+        let account = memory.connect(GroupMembership::default());
+        let before = memory.used();
+        let ahead = SentAhead::default();
+        ahead.charge_to(account.charge(0));
+        let _stays = ahead.pause();
+        (0..1 << 10).for_each(|_| ahead.note_came(1 << 10));
+        account.tell();
+        assert_eq!(memory.used() - before, STREAM_WINDOW as usize);
     }
 
     #[test]
@@ -202,49 +302,52 @@ mod tests {
         };
         for _ in 0..2 {
             let first = ahead.pause();
-            ahead.note_came(2 << 20);
+            ahead.note_came(32 << 10);
             let second = ahead.pause();
-            ahead.note_came(2 << 20);
-            assert_eq!(charged(), 4 << 20);
+            ahead.note_came(32 << 10);
+            assert_eq!(charged(), 64 << 10);
             ahead.resume(first);
-            assert_eq!(charged(), 2 << 20);
-            ahead.note_taken(1 << 20);
-            assert_eq!(charged(), 2 << 20, "it was of the first stream's");
-            ahead.note_taken(1 << 20);
-            assert_eq!(charged(), 2 << 20, "so was that");
-            ahead.note_taken(1 << 20);
-            assert_eq!(charged(), 1 << 20, "that came later, and another stream has it");
+            assert_eq!(charged(), 32 << 10);
+            ahead.note_taken(16 << 10);
+            assert_eq!(charged(), 32 << 10, "it was of the first stream's");
+            ahead.note_taken(16 << 10);
+            assert_eq!(charged(), 32 << 10, "so was that");
+            ahead.note_taken(16 << 10);
+            assert_eq!(charged(), 16 << 10, "that came later, and another stream has it");
             ahead.resume(second);
             assert_eq!(charged(), 0);
         }
         let first = ahead.pause();
-        ahead.note_came(1 << 20);
+        ahead.note_came(16 << 10);
         let second = ahead.pause();
         ahead.resume(first);
         ahead.resume(second);
         ahead.pause();
-        ahead.note_came(1 << 20);
-        ahead.note_taken(1 << 20);
+        ahead.note_came(16 << 10);
+        ahead.note_taken(16 << 10);
         assert_eq!(charged(), 0, "nothing is left of streams before");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn time_in_which_several_streams_are_paused_counts_once() {
+    async fn clocks_stand_still_while_a_connection_is_not_read_or_its_paused_streams_can_fill_the_window() {
         const SECOND: Duration = Duration::from_secs(1);
-        let (ahead, second) = (SentAhead::default(), || tokio::time::advance(SECOND));
-        let first = ahead.pause();
+        let (ahead, second) = (Arc::<SentAhead>::default(), || tokio::time::advance(SECOND));
+        let _others = [(); FILLING - 1].map(|()| ahead.pause());
         second().await;
-        let other = ahead.pause();
+        assert_eq!(ahead.stopped_for(), Duration::ZERO, "there is room for other streams");
+        let last = ahead.pause();
         second().await;
-        ahead.resume(first);
+        let unread = UnreadConnection::begin(ahead.clone());
         second().await;
-        assert_eq!(ahead.paused_for(), 3 * SECOND, "one is still paused");
-        ahead.resume(other);
+        ahead.resume(last);
         second().await;
-        assert_eq!(ahead.paused_for(), 3 * SECOND);
+        assert_eq!(ahead.stopped_for(), 3 * SECOND, "it is still not read");
+        drop(unread);
+        second().await;
+        assert_eq!(ahead.stopped_for(), 3 * SECOND);
         ahead.pause();
         second().await;
-        assert_eq!(ahead.paused_for(), 4 * SECOND);
+        assert_eq!(ahead.stopped_for(), 4 * SECOND);
     }
 
     #[test]

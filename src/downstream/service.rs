@@ -94,10 +94,9 @@ impl Service {
         rest: Option<Arc<RestService>>,
         options: &Options,
         drain: Drain,
+        earlier: Option<&Self>,
     ) -> Self {
-        let limits = views.counters().limits.clone();
-        let turns = Turns::new(views.counters().waiting_replies.clone());
-        let forms = CompressedForms::new(views.memory().clone(), views.counters().compression.clone());
+        let shared = shared_by_bodies(&views, options, earlier.map(|earlier| &*earlier.shared));
         Self {
             views,
             loads,
@@ -107,18 +106,19 @@ impl Service {
             message_bytes: options.message_bytes,
             first_message: options.first_message,
             age_limit: options.age,
-            shared: Arc::new(Shared {
-                messages: SharedMessages::new(&options.control_plane),
-                turns,
-                unfinished: UnfinishedReplies::new(options.outdated_reply_bytes, limits),
-                forms,
-            }),
+            shared,
             v2: options.v2,
             compression: options.compression,
             drain,
             rest,
             client_status,
         }
+    }
+
+    /// Whether clients of both configurations are sent the same messages.
+    #[cfg(test)]
+    pub(crate) fn has_messages_of(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.shared.messages, &other.shared.messages)
     }
 
     pub(super) fn views(&self) -> &Arc<Views> {
@@ -188,15 +188,14 @@ impl Service {
             Pace::with_burst(self.new_names_per_second, self.new_names_per_second.saturating_mul(NAMES_AT_ONCE));
         let (quota, lifetime) = (place.quota(), place.lifetime());
         let gives_way: Weak<dyn GivesWay> = Arc::downgrade(&slot) as _;
-        let _place = quota.account().map(|account| account.enter_stream(gives_way));
+        let entry = quota.account().map(|account| account.enter_stream(gives_way));
         let listed = HashMap::new();
-        let call =
-            Call { method, views, drain, limits, peer, headers, quota, lifetime, pace, names_pace, listed, _place };
+        let call = Call { method, views, drain, limits, peer, headers, quota, lifetime, pace, names_pace, listed };
         polls::spawn(read(frames, slot.clone(), call));
         let single = method.shape == Shape::Fetch;
         let compression = if single { Compression::Off } else { compression }; // its call ends before a form were there
-        let mut response =
-            grpc_response(AnyBody::Session(Box::new(SessionBody::new(slot, self.shared.clone(), single, compression))));
+        let body = SessionBody::new(slot, self.shared.clone(), single, compression).keeping(entry);
+        let mut response = grpc_response(AnyBody::Session(Box::new(body)));
         if compression != Compression::Off {
             response.headers_mut().insert(GRPC_ENCODING, HeaderValue::from_static(GZIP)); // the flag of each message tells whether it is
         }
@@ -275,6 +274,25 @@ impl Service {
         let runtime = place.shard().map(OnShard::loads);
         answered_apart(runtime, messages, held, frames, move |frames| Box::pin(loads::serve(frames, call, answers)))
     }
+}
+
+/// Returns what all bodies share. A body that is not read keeps it for as long as its stream, so those of all configurations share the same.
+fn shared_by_bodies(views: &Views, options: &Options, earlier: Option<&Shared>) -> Arc<Shared> {
+    let Some(earlier) = earlier else {
+        let counters = views.counters();
+        return Arc::new(Shared {
+            messages: SharedMessages::new(&options.control_plane),
+            turns: Turns::new(counters.waiting_replies.clone()),
+            unfinished: UnfinishedReplies::new(options.outdated_reply_bytes, counters.limits.clone()),
+            forms: CompressedForms::new(views.memory().clone(), counters.compression.clone()),
+        });
+    };
+    earlier.unfinished.set_limit(options.outdated_reply_bytes);
+    let messages = match earlier.messages.are_of(&options.control_plane) {
+        true => earlier.messages.clone(),
+        false => SharedMessages::new(&options.control_plane),
+    };
+    Arc::new(Shared { messages, ..earlier.clone() })
 }
 
 /// A stream may begin with the names of so many seconds: by default with the clusters and the endpoints of 100,000 clusters.

@@ -1,7 +1,7 @@
 //! The state that the two halves of a stream share: the task that reads requests fills it, and the body that writes replies waits for it.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use futures_util::task::AtomicWaker;
 use http::{HeaderMap, HeaderValue};
@@ -10,6 +10,7 @@ use weir_core::proto::code;
 use weir_core::protocol::session::{BadRequest, CloseReason, Reply};
 use weir_core::xds::Denied;
 
+use super::unfinished_replies::Unfinished;
 use crate::grpc_message;
 use crate::memory::GivesWay;
 use crate::relay::{AdmissionError, SessionHandle};
@@ -26,6 +27,9 @@ pub(super) struct Slot {
     session: OnceLock<Arc<SessionHandle>>,
     /// The only response of a unary call.
     answer: Mutex<Option<Reply>>,
+    last: Mutex<LastReply>,
+    /// Whether its session has left, or none will come.
+    has_left: AtomicBool,
     replied: Signal,
     end: Mutex<Option<End>>,
     body: AtomicWaker,
@@ -37,6 +41,15 @@ struct End {
     status: Status,
     /// Whether the client is sent a reply first that is made already.
     is_after_reply: bool,
+}
+
+/// What is to be given up when the stream gives way.
+#[derive(Default)]
+struct LastReply {
+    /// The last reply of several pieces, until all are sent.
+    unfinished: Weak<Unfinished>,
+    /// Whether the stream gives way, and with it a reply that begins only now.
+    gives_way: bool,
 }
 
 /// Whether the stream has had a reply, with a way to wait for the first one.
@@ -58,6 +71,26 @@ impl Slot {
 
     pub(crate) fn take_answer(&self) -> Option<Reply> {
         self.answer.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    /// Records a reply that is sent in pieces. It gives way if its stream does.
+    pub(super) fn send(&self, reply: &Arc<Unfinished>) {
+        let mut last = self.lock_last();
+        last.unfinished = Arc::downgrade(reply);
+        let gives_way = last.gives_way;
+        drop(last);
+        if gives_way {
+            reply.give_way();
+        }
+    }
+
+    /// Records that the session has left, or that none will come.
+    pub(super) fn note_left(&self) {
+        self.has_left.store(true, Ordering::Release);
+    }
+
+    fn lock_last(&self) -> MutexGuard<'_, LastReply> {
+        self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Records that a reply is being sent.
@@ -122,10 +155,15 @@ impl Slot {
 }
 
 impl GivesWay for Slot {
-    /// The reading task ends the session, even if the client reads nothing of the reply on its way.
-    fn give_way(&self, why: &str) {
+    /// The reading task ends the session, even if the client reads nothing of the reply on its way. That reply gives way too.
+    fn give_way(&self, why: &str) -> bool {
         self.end(Status::exhausted(why));
         self.finish();
+        let mut last = self.lock_last();
+        let ends_session = !std::mem::replace(&mut last.gives_way, true) && !self.has_left.load(Ordering::Acquire);
+        let reply = last.unfinished.upgrade();
+        drop(last);
+        reply.is_some_and(|reply| reply.give_way()) || ends_session
     }
 }
 
@@ -260,5 +298,12 @@ mod tests {
         assert!(answered.as_mut().now_or_never().is_none());
         slot.signal();
         assert!(answered.now_or_never().is_some() && slot.answered().now_or_never().is_some());
+    }
+
+    #[test]
+    fn a_stream_gives_way_once_and_not_if_its_session_has_left_before() {
+        let (open, half_closed) = (Slot::default(), Slot::default());
+        half_closed.note_left();
+        assert_eq!([&open, &open, &half_closed].map(|slot| slot.give_way("no memory")), [true, false, false]);
     }
 }

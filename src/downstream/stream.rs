@@ -8,7 +8,6 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use futures_util::future::poll_immediate;
 use prost::Message;
 use weir_core::proto::Request;
 use weir_core::proto::discovery::{DeltaDiscoveryRequest, DiscoveryRequest};
@@ -22,7 +21,7 @@ use super::pace::Pace;
 use super::request_limits::{self, RequestLimits, Subscribed};
 use super::slot::{Slot, Status};
 use crate::limit::Limit;
-use crate::memory::{Charge, StreamPlace, costs};
+use crate::memory::{Charge, costs};
 use crate::relay::heavy::{HEAVY, HeavyKind, ThreadApart};
 use crate::relay::{
     Applied, ClientInfo, KeyHeaders, SessionGuard, SessionHandle, SessionThread, TenantStream, ViewQuota, Views,
@@ -46,8 +45,6 @@ pub(super) struct Call {
     pub(crate) names_pace: Option<Pace>,
     /// How many names the last request of each type had, in SotW.
     pub(crate) listed: HashMap<u64, usize>,
-    /// The call's entry among the streams that may have to end for others.
-    pub(crate) _place: Option<StreamPlace>,
 }
 
 /// What a request adds to the names of its stream.
@@ -93,6 +90,7 @@ pub(super) fn read(mut frames: Frames, slot: Arc<Slot>, mut call: Call) -> impl 
             report_end(slot, handle);
             handle.leave().await;
         }
+        slot.note_left();
         drop(call); // it keeps its views, which may be those of an earlier configuration
         // Data still on its way is read and dropped, because data for a reset stream would count against the connection.
         let _ = Box::pin(tokio::time::timeout(LINGER, frames.drain())).await;
@@ -127,7 +125,7 @@ async fn converse(frames: &mut Frames, slot: &Arc<Slot>, call: &mut Call) -> Sta
         let decoded = match entries < HEAVY {
             true => decode_stating(message, slot, shape, &call.views, &call.peer),
             false => {
-                let thread = Box::pin(paused(frames, ThreadApart::free(HeavyKind::Request, entries))).await;
+                let thread = Box::pin(frames.paused(ThreadApart::free(HeavyKind::Request, entries))).await;
                 let (slot, views, peer, charge) = (slot.clone(), call.views.clone(), call.peer.clone(), waiting.take());
                 let decode = move || (decode_stating(message, &slot, shape, &views, &peer), charge);
                 let (decoded, charge) = Box::pin(thread.run(decode)).await;
@@ -142,7 +140,7 @@ async fn converse(frames: &mut Frames, slot: &Arc<Slot>, call: &mut Call) -> Sta
         let request = match slot.handle() {
             Some(_) => request,
             // A view may have to wait for its state on disk.
-            None => match paused(frames, Box::pin(sit(request, slot, call))).await {
+            None => match frames.paused(Box::pin(sit(request, slot, call))).await {
                 Ok(request) => *request,
                 Err(status) => return status,
             },
@@ -165,7 +163,7 @@ async fn converse(frames: &mut Frames, slot: &Arc<Slot>, call: &mut Call) -> Sta
             true => apply(&call.views, &call.quota, handle, request, stated, new),
             false => {
                 let thread = SessionThread::free(handle, HeavyKind::Request, names);
-                let thread = Box::pin(paused(frames, thread)).await;
+                let thread = Box::pin(frames.paused(thread)).await;
                 let (views, quota, charge) = (call.views.clone(), call.quota.clone(), waiting.take());
                 let work = move |handle: &SessionHandle| {
                     let _until_done = charge;
@@ -185,7 +183,7 @@ async fn converse(frames: &mut Frames, slot: &Arc<Slot>, call: &mut Call) -> Sta
             let text = format!("too many names of one tenant: the limit is {limit} ({key}); retry later");
             return rejected(call, Status::exhausted(text));
         }
-        let new_names = paused(frames, forwarded.as_mut()).await;
+        let new_names = frames.paused(forwarded.as_mut()).await;
         frames.keep_pace(call.names_pace.as_ref(), new_names, Limit::NewNamesPerSecond).await;
         if shape == Shape::Fetch {
             return match Box::pin(fetch_reply(handle, handle.fetch_timeout())).await {
@@ -205,17 +203,6 @@ async fn converse(frames: &mut Frames, slot: &Arc<Slot>, call: &mut Call) -> Sta
 /// Whether somebody may tap this request. Before the first request it is not known whose stream it is, so any open tap counts.
 fn may_be_tapped(slot: &Slot, call: &Call) -> bool {
     slot.handle().map_or_else(|| call.views.clients().taps().is_any_open(), |handle| is_tapped(handle))
-}
-
-/// Waits for something. A pause is recorded only if it is not there at once, because a pause stops the clock of the minimum rate for the whole
-/// connection.
-async fn paused<T>(frames: &Frames, wait: impl Future<Output = T>) -> T {
-    let mut wait = pin!(wait);
-    if let Some(done) = poll_immediate(wait.as_mut()).await {
-        return done;
-    }
-    let _paused = frames.pause();
-    wait.await
 }
 
 /// Finds room for the new names of a request, at least for their cost to a session, and charges a large request itself until it

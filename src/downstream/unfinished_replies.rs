@@ -20,7 +20,8 @@ use crate::shared_runtime;
 
 /// The unfinished replies of all clients of the process.
 pub(super) struct UnfinishedReplies {
-    limit: usize,
+    /// A reload may change it.
+    limit: AtomicUsize,
     counters: Arc<LimitCounters>,
     given_up: LogPace,
     state: Mutex<ReplyList>,
@@ -79,7 +80,12 @@ struct Holder {
 
 impl UnfinishedReplies {
     pub(super) fn new(limit: usize, counters: Arc<LimitCounters>) -> Arc<Self> {
-        Arc::new(Self { limit, counters, given_up: LogPace::once_a_minute(), state: Mutex::default() })
+        Arc::new(Self { limit: limit.into(), counters, given_up: LogPace::once_a_minute(), state: Mutex::default() })
+    }
+
+    /// Sets the limit, also for replies that are on their way.
+    pub(super) fn set_limit(&self, limit: usize) {
+        self.limit.store(limit, Ordering::Relaxed);
     }
 
     /// Tracks the unsent pieces of a reply, which may be given up if they keep too much memory. Must be called within a runtime.
@@ -115,7 +121,7 @@ impl UnfinishedReplies {
             }
             holder.clients.push(reply.clone());
         }
-        if most > self.limit {
+        if most > self.limit.load(Ordering::Relaxed) {
             let mut holders = holders.into_values().collect::<Vec<_>>();
             for holder in &mut holders {
                 holder.bodies = outdated(&holder.clients[0]).await;
@@ -146,9 +152,9 @@ impl UnfinishedReplies {
             kept += if *users == 0 { *length } else { 0 };
             *users += 1;
         }
-        let (before, mut ended) = (kept, 0);
+        let (before, limit, mut ended) = (kept, self.limit.load(Ordering::Relaxed), 0);
         holders.sort_by_key(|holder| holder.bytes_per_client());
-        while kept > self.limit
+        while kept > limit
             && let Some(holder) = holders.pop()
         {
             if holder.bodies.is_empty() || !holder.clients.iter().all(|client| client.is_stuck()) {
@@ -173,7 +179,7 @@ impl UnfinishedReplies {
                 streams = ended,
                 unlogged,
                 bytes = before,
-                limit = self.limit,
+                limit,
                 "clients take nothing of replies that are outdated; their streams end ({})",
                 Limit::OutdatedReplyBytes.key()
             );
@@ -193,6 +199,12 @@ impl Unfinished {
         let mut outgoing = lock(&self.outgoing);
         self.taken.fetch_add(1, Ordering::Relaxed);
         Some(NextPiece::of(outgoing.as_mut()?, now))
+    }
+
+    /// Gives the reply up if its connection is charged for it, and returns whether it is. Others have the bodies of any other reply.
+    pub(super) fn give_way(&self) -> bool {
+        let freed = lock(&self.outgoing).take_if(|outgoing| outgoing.is_charged());
+        freed.is_some() // dropped after the lock is released
     }
 
     fn note_look(&self) {
@@ -341,6 +353,18 @@ mod tests {
         fleet.stand_still().await;
         assert!(clients.iter().all(|client| !is_given_up(client)));
         assert_eq!(fleet.given_up(), 0);
+    }
+
+    #[tokio::test]
+    async fn a_limit_that_a_reload_lowers_counts_for_replies_that_are_on_their_way() {
+        let large = resource("large", 4 * MIB);
+        let fleet = Fleet::new(5 * MIB, &["large"]);
+        let stuck = fleet.client(&[&large]);
+        fleet.stand_still().await;
+        assert!(!is_given_up(&stuck));
+        fleet.replies.set_limit(MIB);
+        fleet.stand_still().await;
+        assert!(is_given_up(&stuck));
     }
 
     #[tokio::test]

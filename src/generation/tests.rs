@@ -40,6 +40,18 @@ async fn servers_that_are_equal_go_on_and_others_are_opened() {
     assert_eq!(loads, [true, true, false], "a server that is polled takes no load reports");
 }
 
+/// A body that is not read keeps what bodies share, however often the configuration changes.
+#[tokio::test]
+async fn i10_encoded_replies_are_those_of_the_configuration_before_unless_it_had_another_identifier() {
+    let first = Generation::first(&config(ONE));
+    let second = Generation::after(&config(TWO), &first);
+    let mut renamed = config(TWO);
+    renamed.downstream.control_plane = "other".into();
+    let third = Generation::after(&renamed, &second);
+    assert!(second.service.has_messages_of(&first.service));
+    assert!(!third.service.has_messages_of(&second.service));
+}
+
 #[tokio::test]
 async fn only_servers_that_are_shown_a_client_are_audited() {
     let audited = |servers: &[&str], views: &str| {

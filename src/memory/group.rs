@@ -22,7 +22,8 @@ pub(crate) struct GroupMembership {
 
 /// Something that ends to make room for others.
 pub(crate) trait GivesWay: Send + Sync {
-    fn give_way(&self, why: &str);
+    /// Returns whether this ends or frees anything.
+    fn give_way(&self, why: &str) -> bool;
 }
 
 /// What is counted of a group.
@@ -200,14 +201,10 @@ impl Group {
         })
     }
 
+    /// Streams that end stay in the list until they have gone: one that frees nothing now may do so later.
     fn end_newest(&self, why: &str) -> bool {
-        loop {
-            let Some((_, stream)) = self.streams().pop_last() else { return false };
-            if let Some(stream) = stream.upgrade() {
-                stream.give_way(why);
-                return true;
-            }
-        }
+        let streams: Vec<_> = self.streams().values().rev().cloned().collect();
+        streams.iter().filter_map(Weak::upgrade).any(|stream| stream.give_way(why))
     }
 
     pub(super) fn enter_stream(&self, number: u64, stream: Weak<dyn GivesWay>) {

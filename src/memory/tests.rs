@@ -34,8 +34,8 @@ fn fill(account: &Arc<Account>) -> Vec<Charge> {
 struct Stream(AtomicUsize);
 
 impl GivesWay for Stream {
-    fn give_way(&self, _: &str) {
-        self.0.fetch_add(1, Ordering::Relaxed);
+    fn give_way(&self, _: &str) -> bool {
+        self.0.swap(1, Ordering::Relaxed) == 0
     }
 }
 
@@ -187,6 +187,26 @@ fn with_all_views_made_the_newest_stream_of_who_made_most_ends_for_who_made_few(
     (0..100).for_each(|_| honest.want_view(50));
     assert_eq!((memory.give_way(5), stream.0.load(Ordering::Relaxed)), (1, 1), "however often it is asked for");
     assert_eq!(memory.give_way(5), 0);
+}
+
+#[test]
+fn i8_a_stream_that_frees_nothing_is_passed_over_for_an_older_one() {
+    let memory = memory(1000);
+    let (flood, honest) = (memory.connect(of("flood")), memory.connect(of("honest")));
+    let streams = [0, 1].map(|ended| Arc::new(Stream(AtomicUsize::new(ended))));
+    let _places = streams.each_ref().map(|stream| {
+        let weak: std::sync::Weak<dyn GivesWay> = Arc::downgrade(stream) as _;
+        flood.enter_stream(weak)
+    });
+    let _views: Vec<_> = (0..50).map(|_| flood.charge_view(1, false)).collect();
+    let look = || {
+        honest.want_view(50);
+        (memory.give_way(5), memory.book().given_way)
+    };
+    assert_eq!((look(), streams[0].0.load(Ordering::Relaxed)), ((1, 1), 1), "the older one ends");
+    assert_eq!(look(), (0, 1), "no stream is left that frees anything");
+    streams[1].0.store(0, Ordering::Relaxed);
+    assert_eq!(look(), (1, 2), "now the newer one does");
 }
 
 #[test]

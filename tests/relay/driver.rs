@@ -79,6 +79,17 @@ pub(super) fn everything_of(cluster: &str) -> Bytes {
     framed(&DeltaDiscoveryRequest { node: node(cluster), type_url: CDS.into(), ..Default::default() })
 }
 
+/// Returns a first request for all clusters of a client that states that it has these.
+pub(super) fn everything_stating(names: impl Iterator<Item = String>) -> Bytes {
+    framed(&DeltaDiscoveryRequest {
+        node: node("web"),
+        type_url: CDS.into(),
+        resource_names_subscribe: vec!["*".into()],
+        initial_resource_versions: names.map(|name| (name, "x".to_owned())).collect(),
+        ..Default::default()
+    })
+}
+
 /// Waits until the `/clients` page satisfies a condition.
 pub(super) async fn clients(relay: &Relay, what: &str, holds: impl Fn(&serde_json::Value) -> bool) {
     let start = tokio::time::Instant::now();

@@ -18,9 +18,9 @@ use crate::downstream::judged_clients::JudgedClients;
 use crate::downstream::lifetime::{AgeLimit, Lifetime};
 use crate::downstream::stream::report_end;
 use crate::downstream::unfinished_replies::CurrentResources;
-use crate::memory::{Budget, GivesWay, Memory};
+use crate::memory::{Account, Budget, GivesWay, GroupMembership, Memory};
 use crate::relay::taps::{TapReader, TapWhat};
-use crate::relay::{ClientInfo, SessionHandle, Views, open_session, questions, send_one_by_one, views_to};
+use crate::relay::{ClientInfo, SessionHandle, ViewQuota, Views, open_session, questions, send_one_by_one, views_to};
 
 /// Counts how often its waker is called.
 #[derive(Default)]
@@ -93,7 +93,9 @@ impl EndBy {
                 let limit = AgeLimit { age: Duration::from_millis(1), grace: Duration::ZERO };
                 Lifetime { judged: None, age: limit.of(Instant::now()) }.end(slot).await;
             }
-            Self::GivingWay => slot.give_way("no memory"),
+            Self::GivingWay => {
+                slot.give_way("no memory");
+            }
             Self::Judgement => {
                 let clients = Arc::<JudgedClients>::default();
                 let entered = clients.enter(Box::new(|| Err(Status::unavailable("the rule has changed"))));
@@ -125,6 +127,10 @@ fn to_come(Encoded { outgoing, count }: Encoded, shared: &Shared) -> ToCome {
 
 /// Returns a session that is tapped, with its views.
 async fn tapped() -> (Views, TapReader, Arc<SessionHandle>) {
+    tapped_with(Arc::default()).await
+}
+
+async fn tapped_with(quota: Arc<ViewQuota>) -> (Views, TapReader, Arc<SessionHandle>) {
     let views = views_to("http://server");
     let (tap, _) = questions::tap(&views, "tapped", false).await.expect("there is room");
     let node = Node { id: "tapped".into(), cluster: "web".into(), ..Default::default() };
@@ -136,7 +142,7 @@ async fn tapped() -> (Views, TapReader, Arc<SessionHandle>) {
         is_stream: true,
         peer: Arc::new(Peer::at((Ipv4Addr::LOCALHOST, 1).into())),
         headers: Default::default(),
-        quota: Arc::default(),
+        quota,
     };
     let handle = open_session(&views, &first, client).await.unwrap();
     assert!(matches!(shown(&tap), Some(TapWhat::Opened(_))));
@@ -264,6 +270,111 @@ async fn i7_while_clusters_wait_for_endpoints_the_next_reply_is_made_when_all_of
         drop(body.hand_over(NextPiece { head, bytes, is_last, is_shared, end }));
         assert_eq!(body.gate_width, width, "{one_by_one}, {is_last}");
     }
+}
+
+/// A session with its views, and what its connection is charged.
+struct Charged {
+    _views: Views,
+    _tap: TapReader,
+    handle: Arc<SessionHandle>,
+    memory: Arc<Memory>,
+    account: Arc<Account>,
+    /// What was charged before the first reply.
+    before: usize,
+}
+
+impl Charged {
+    async fn new() -> Self {
+        let memory = unlimited();
+        let account = memory.connect(GroupMembership::default());
+        let quota = ViewQuota::default().charged_to(account.clone(), false);
+        let (_views, _tap, handle) = tapped_with(Arc::new(quota)).await;
+        let charged = Self { _views, _tap, handle, memory, account, before: 0 };
+        let before = charged.bytes();
+        Self { before, ..charged }
+    }
+
+    /// Returns what is charged for replies.
+    fn bytes(&self) -> usize {
+        self.account.tell();
+        self.memory.book().clients - self.before
+    }
+
+    /// Returns a body that has begun a reply of several pieces.
+    fn begun(&self, slot: Arc<Slot>, reply: Reply, shared: &Arc<Shared>) -> SessionBody {
+        slot.attach(self.handle.clone());
+        let mut body = SessionBody::new(slot, shared.clone(), false, Compression::Off);
+        let encoded = Encoded::of(reply, Variant::Delta, Some(&self.handle), &shared.messages);
+        assert!(!body.begin(encoded.outgoing, encoded.count).is_last);
+        body
+    }
+}
+
+/// The bytes of the names in [`reply_of_names`].
+const TEXT: usize = 128 * 16_000;
+
+fn reply_of_names() -> Reply {
+    let removed = (0..128).map(|number| format!("{number:0>16000}").into()).collect();
+    Reply { removed, ..reply_of(10) }
+}
+
+fn is_reset(body: &mut SessionBody) -> bool {
+    matches!(poll(body), Poll::Ready(Some(Err(_))))
+}
+
+/// Its session has forgotten the names by then, as it has those that its client stated.
+#[tokio::test]
+async fn i8_the_names_of_a_reply_are_charged_once_until_all_who_are_sent_it_have_ended_or_given_way() {
+    let (client, shared, reply) = (Charged::new().await, shared(), reply_of_names());
+    let [mut first, second, third] = [(); 3].map(|()| client.begun(Arc::default(), reply.clone(), &shared));
+    let charged = client.bytes();
+    assert!((TEXT..TEXT * 11 / 10).contains(&charged), "{charged} bytes are charged for {TEXT}");
+    first.slot.give_way("no memory");
+    drop(third);
+    assert_eq!(client.bytes(), charged, "there is one more client");
+    assert!(is_reset(&mut first), "nothing is left to send");
+    drop(second);
+    assert_eq!(client.bytes(), 0);
+}
+
+#[tokio::test]
+async fn i8_the_names_of_a_reply_are_charged_to_the_next_client_when_one_leaves_and_only_who_is_charged_gives_way() {
+    let (one, other, shared) = (Charged::new().await, Charged::new().await, shared());
+    let reply = reply_of_names();
+    let first = one.begun(Arc::default(), reply.clone(), &shared);
+    let mut second = other.begun(Arc::default(), reply, &shared);
+    let charged = one.bytes();
+    assert!(charged >= TEXT && other.bytes() == 0);
+    second.slot.note_left();
+    assert!(!second.slot.give_way("no memory") && sends(&mut second), "that would free nothing");
+    drop(first);
+    assert_eq!((one.bytes(), other.bytes()), (0, charged));
+    assert!(second.slot.give_way("no memory") && is_reset(&mut second));
+    assert_eq!(other.bytes(), 0);
+}
+
+/// The memory thread may look between the last poll of a body and the beginning of its reply.
+#[tokio::test]
+async fn i8_a_reply_that_begins_when_its_stream_gives_way_already_keeps_nothing() {
+    let (client, slot) = (Charged::new().await, Arc::<Slot>::default());
+    assert!(slot.give_way("no memory"));
+    let mut body = client.begun(slot, reply_of_names(), &shared());
+    assert_eq!(client.bytes(), 0);
+    assert!(is_reset(&mut body));
+}
+
+/// Its list of resources is its own, though it is more than 4 KiB.
+#[tokio::test]
+async fn a_reply_that_keeps_no_names_of_its_own_is_sent_to_its_end_although_its_stream_gives_way() {
+    let (client, one) = (Charged::new().await, reply_of(300));
+    let reply = Reply { resources: vec![one.resources[0].clone(); 600].into(), ..one };
+    let mut body = client.begun(Arc::default(), reply, &shared());
+    assert_eq!(client.bytes(), 0);
+    body.slot.give_way("no memory");
+    while body.rest.is_some() {
+        assert!(sends(&mut body));
+    }
+    assert!(ends(&mut body));
 }
 
 #[tokio::test]

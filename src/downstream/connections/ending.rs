@@ -94,26 +94,28 @@ pub(in crate::downstream) async fn finish<T>(
     serving: impl Future<Output = T>,
 ) -> Option<T> {
     let mut serving = pin!(serving);
-    let mut has_to_go = end == End::Judged;
-    if matches!(end, End::Drain | End::Aged | End::Full) {
-        // Boxed, since few connections come here.
-        let overdue = Box::pin(async {
-            tokio::select! {
-                _ = judged_clients::ends(place.judged()) => {}
-                () = Age::is_overdue(place.age()) => {}
-            }
-        });
+    let time_to_end = || sleep(place.connections().time_to_end());
+    if !matches!(end, End::Drain | End::Aged | End::Full) {
         tokio::select! {
             ended = &mut serving => return Some(ended),
-            () = overdue => has_to_go = true,
+            () = time_to_end() => {}
+        }
+        if end == End::Judged || place.is_refused() || place.is_idle() {
+            return None;
         }
     }
+    // Boxed, since few connections come here.
+    let overdue = Box::pin(async {
+        tokio::select! {
+            _ = judged_clients::ends(place.judged()) => {}
+            () = Age::is_overdue(place.age()) => {}
+        }
+        time_to_end().await;
+    });
     tokio::select! {
-        ended = &mut serving => return Some(ended),
-        () = sleep(place.connections().time_to_end()) => {}
+        ended = serving => Some(ended),
+        () = overdue => None,
     }
-    let has_streams = !has_to_go && !place.is_refused() && !place.is_idle();
-    if has_streams { Some(serving.await) } else { None }
 }
 
 /// How long a drain waits for the first request of a connection.

@@ -1,7 +1,13 @@
+use std::future::pending;
+use std::sync::atomic::AtomicBool;
+
 use tokio::time::timeout;
 
 use super::ending::closes;
 use super::*;
+use crate::downstream::judged_clients::JudgedClients;
+use crate::downstream::lifetime::AgeLimit;
+use crate::downstream::slot::Status;
 
 const LIMITS: ConnectionLimits = ConnectionLimits {
     connections: None,
@@ -252,4 +258,33 @@ async fn a_connection_whose_client_is_sent_elsewhere_ends_with_its_streams() {
     assert!(refusal.is_none() && stays_open(&place).await);
     place.send_elsewhere();
     assert_eq!(timeout(LONG, closes(&place)).await, Ok(End::Full));
+}
+
+/// It was without a stream when it was told to end.
+#[tokio::test(start_paused = true)]
+async fn a_connection_that_gets_a_stream_while_it_ends_stays_for_no_longer_than_its_client_and_its_age_allow() {
+    for end in [End::Late, End::Unused] {
+        let place = any_place().await;
+        let (clients, is_revoked) = (Arc::new(JudgedClients::default()), Arc::new(AtomicBool::new(false)));
+        let judge = is_revoked.clone();
+        place.set_judged(clients.enter(Box::new(move || match judge.load(Ordering::Relaxed) {
+            true => Err(Status::unauthenticated("revoked")),
+            false => Ok(None),
+        })));
+        let _stream = place.open_stream();
+        let mut finishing = Box::pin(finish(&place, end, pending::<()>()));
+        assert!(timeout(10 * LONG, finishing.as_mut()).await.is_err(), "{end:?}");
+        is_revoked.store(true, Ordering::Relaxed);
+        clients.judge_again();
+        tokio::select! {
+            () = clients.run() => unreachable!(),
+            ended = timeout(10 * LONG, finishing) => assert_eq!(ended, Ok(None), "{end:?}: its client failed"),
+        }
+
+        let place = any_place().await;
+        place.set_age_limit(AgeLimit { age: LONG, grace: Duration::ZERO });
+        let _stream = place.open_stream();
+        let ended = timeout(10 * LONG, finish(&place, end, pending::<()>())).await;
+        assert_eq!(ended, Ok(None), "{end:?}: it is too old");
+    }
 }

@@ -73,6 +73,18 @@ impl Message {
         (self.reply.kind.clone(), self.reply.resources.clone())
     }
 
+    /// Returns about how many bytes the message alone keeps: names and errors, which its session may have forgotten.
+    pub(super) fn own_bytes(&self) -> usize {
+        let Reply { removed, unresolved, errors, .. } = &self.reply;
+        let text = |name: &Name| ARC + name.as_str().len();
+        let names = removed.iter().chain(unresolved).map(|name| size_of::<Name>() + text(name));
+        let errors = errors.iter().map(|of| {
+            let (name, error) = of;
+            size_of_val(of) + text(name) + ARC + size_of::<NamedError>() + error.message.len()
+        });
+        names.chain(errors).sum()
+    }
+
     /// Whether the message has secrets. If they were compressed together with text that others choose, the length would reveal something of them.
     pub(super) fn is_secret(&self) -> bool {
         self.reply.kind.is_secret()
@@ -286,6 +298,8 @@ impl Digits {
     }
 }
 
+/// The counts of an `Arc`, before its value.
+const ARC: usize = 16;
 /// The largest payload that HTTP/2 is given at once.
 pub(in super::super) const PIECE: usize = 64 << 10;
 const WRAPPER_URL: &str = "type.googleapis.com/envoy.service.discovery.v3.Resource";

@@ -15,6 +15,7 @@ use weir_core::protocol::view::LeaseProgress;
 use weir_core::xds::{Resource, Type};
 
 use crate::compression::{END, START, SharedGzip};
+use crate::memory::Charge;
 
 pub(super) use self::compressed::{
     CompressedForms, CompressionClient, FormToCome, LEAST, LIKELY_SAVED, PATIENCE, is_useful, pays,
@@ -22,8 +23,8 @@ pub(super) use self::compressed::{
 use self::form::CompressedForm;
 use self::message::put_own_fields;
 pub(super) use self::message::{Message, PIECE};
-use self::shared::SharedMessage;
 pub(super) use self::shared::SharedMessages;
+use self::shared::{Bearer, SharedMessage};
 use self::sink::{Length, Sink};
 
 /// A gRPC message that is being sent to one client.
@@ -35,6 +36,8 @@ pub(super) struct Outgoing {
     next: usize,
     progress: Option<LeaseProgress>,
     compressed: Option<Compressed>,
+    /// The client's place among those of which one is charged for what the message alone keeps.
+    bearer: Option<Bearer>,
 }
 
 /// The compressed form of a message, and the end that belongs to one client.
@@ -62,7 +65,17 @@ impl Outgoing {
         let mut head = Head::default();
         head.put_prefix(PLAIN, own.0 + message.length);
         put_own_fields(&mut head, nonce, version);
-        Self { messages: messages.clone(), message, head, next: 0, progress, compressed: None }
+        Self { messages: messages.clone(), message, head, next: 0, progress, compressed: None, bearer: None }
+    }
+
+    /// Charges what the message alone keeps, as soon as no other client is charged for it. `charge` makes a charge of no bytes yet.
+    pub(crate) fn charge(&mut self, charge: impl FnOnce() -> Option<Charge>) {
+        self.bearer = self.message.bear(charge);
+    }
+
+    /// Whether the client's connection is charged for what the message alone keeps.
+    pub(crate) fn is_charged(&self) -> bool {
+        self.bearer.as_ref().is_some_and(Bearer::is_charged)
     }
 
     /// Sends the compressed form. To be called before the first piece is taken.

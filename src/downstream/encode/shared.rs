@@ -3,7 +3,7 @@
 //! No entry is ever invalidated. The key of a message is its contents, which it keeps alive, and pieces can be encoded again at any time, so both
 //! may be evicted when there are too many.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
@@ -13,6 +13,7 @@ use xxhash_rust::xxh3::Xxh3;
 
 use super::form::FormState;
 use super::message::{Message, MessageOffset, PIECE, is_for_all};
+use crate::memory::Charge;
 
 /// The messages that are being sent to clients.
 #[derive(Debug)]
@@ -29,6 +30,8 @@ pub(in super::super) struct SharedMessages {
 pub(super) struct SharedMessage {
     pub(crate) message: Message,
     pub(crate) length: usize,
+    /// What the message alone keeps.
+    own_bytes: usize,
     cuts: Vec<MessageOffset>,
     pieces: Box<[Mutex<Weak<Piece>>]>,
     /// For how many clients the message was looked up.
@@ -38,6 +41,21 @@ pub(super) struct SharedMessage {
     /// How many of the clients accept a compressed message. Outlives the message, because the forecast for the next one needs it.
     pub(crate) takers: Arc<AtomicUsize>,
     pub(crate) form: Mutex<FormState>,
+    bearers: Mutex<Bearers>,
+}
+
+/// The charges of the clients that are sent a message in pieces. The oldest one bears what the message alone keeps, and the others nothing.
+#[derive(Debug, Default)]
+struct Bearers {
+    charges: BTreeMap<u64, Charge>,
+    number: u64,
+}
+
+/// A client's place among those that are charged for a message. It is left on drop, and the next client bears the bytes.
+#[derive(Debug)]
+pub(super) struct Bearer {
+    message: Arc<SharedMessage>,
+    number: u64,
 }
 
 #[derive(Debug)]
@@ -66,6 +84,11 @@ impl SharedMessages {
             latest: Mutex::new(Latest::new(LATEST_BYTES)),
             pieces: Mutex::new(Latest::new(PIECE_BYTES)),
         })
+    }
+
+    /// Whether the messages have this `control_plane` identifier.
+    pub(in super::super) fn are_of(&self, control_plane: &str) -> bool {
+        *self.control_plane == *control_plane
     }
 
     /// Returns the message of a reply: an existing one with the same parts, if there is one.
@@ -125,8 +148,24 @@ impl SharedMessage {
     fn new(message: Message, is_for_all: bool) -> Self {
         let (length, cuts) = message.measure(PIECE);
         let pieces = cuts.iter().map(|_| Mutex::default()).collect();
-        let (takers, form) = Default::default();
-        Self { message, length, cuts, pieces, clients: AtomicUsize::new(1), is_for_all, takers, form }
+        let own_bytes = message.own_bytes();
+        let (takers, form, bearers) = Default::default();
+        let clients = AtomicUsize::new(1);
+        Self { message, length, own_bytes, cuts, pieces, clients, is_for_all, takers, form, bearers }
+    }
+
+    /// Enters a client among those that are charged for what the message alone keeps. `None`: that is little, or no account is charged.
+    pub(super) fn bear(self: &Arc<Self>, charge: impl FnOnce() -> Option<Charge>) -> Option<Bearer> {
+        if self.own_bytes < LEAST_CHARGED {
+            return None;
+        }
+        let charge = charge()?;
+        let mut bearers = lock(&self.bearers);
+        let number = bearers.number;
+        bearers.number += 1;
+        bearers.charges.insert(number, charge);
+        bearers.charge_oldest(self.own_bytes);
+        Some(Bearer { message: self.clone(), number })
     }
 
     /// Whether the message was looked up for more than one client.
@@ -141,6 +180,27 @@ impl SharedMessage {
     /// Returns the message in pieces, which are made one by one and not cached.
     pub(crate) fn bytes(&self) -> impl Iterator<Item = Vec<u8>> {
         self.cuts.iter().map(|cut| self.message.write(*cut, PIECE))
+    }
+}
+
+impl Bearers {
+    fn charge_oldest(&self, bytes: usize) {
+        self.charges.values().next().iter().for_each(|oldest| oldest.set(bytes));
+    }
+}
+
+impl Bearer {
+    /// Whether it is this client that bears the bytes.
+    pub(super) fn is_charged(&self) -> bool {
+        lock(&self.message.bearers).charges.keys().next() == Some(&self.number)
+    }
+}
+
+impl Drop for Bearer {
+    fn drop(&mut self) {
+        let mut bearers = lock(&self.message.bearers);
+        bearers.charges.remove(&self.number);
+        bearers.charge_oldest(self.message.own_bytes);
     }
 }
 
@@ -237,5 +297,7 @@ const ENDS: usize = 8;
 const PIECE_BYTES: usize = 8 << 20;
 /// Messages cached with their resources, which may be outdated.
 const LATEST_BYTES: usize = 4 << 20;
+/// Fewer bytes are within what a stream and its session cost.
+const LEAST_CHARGED: usize = 4 << 10;
 /// The overhead in bytes that is counted for each item.
 const OVERHEAD: usize = 512;

@@ -202,9 +202,8 @@ impl RestService {
         let limit = poll.message_bytes.min(LONGEST_POLL);
         let path = request::check_head(&head, poll.v2, limit)?;
         let mut incomplete = poll.inbound.begin(); // until it is parsed: a small body may inflate to a large one
-        let body = tokio::time::timeout(BODY, request::read_body(body, limit, &mut incomplete)).await;
-        let late = || Rejection::new(StatusCode::REQUEST_TIMEOUT, "request incomplete");
-        let body = request::inflated(&head, body.map_err(|_| late())??, limit, &mut incomplete).await?;
+        let body = request::read_body(body, limit, &poll.inbound, &mut incomplete).await?;
+        let body = request::inflated(&head, body, limit, &mut incomplete).await?;
         let request = incomplete.during(self.parse(body)).await.map_err(request::too_many)??;
         drop(incomplete);
         let names = request.resource_names.len();
@@ -381,8 +380,6 @@ fn json(status: StatusCode, body: Bytes) -> Response<Bytes> {
 
 const NOT_YET: &str = "resource not available yet; retry";
 const STOPPING: &str = "the relay is shutting down";
-/// The time limit for the body of a request.
-const BODY: Duration = Duration::from_secs(30);
 /// Longer requests are parsed off the serving threads. An Envoy's node takes some 60 kB.
 const LARGE: usize = 256 << 10;
 /// The same on a shard, where nothing else runs meanwhile.

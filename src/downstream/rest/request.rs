@@ -1,18 +1,21 @@
 //! Parses HTTP requests, and rejects invalid ones.
 
+use std::fmt::Display;
+use std::time::Duration;
+
 use bytes::{Bytes, BytesMut};
 use http::header::{ACCEPT_ENCODING, ALLOW, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, RETRY_AFTER};
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use http_body_util::BodyExt;
-use hyper::body::Incoming;
+use hyper::body::Body;
 use prost::Message;
 use weir_core::proto::discovery::DiscoveryRequest;
 use weir_core::xds::RestPath;
 
 use super::rejection::Rejection;
 use crate::compression::{ACCEPTED, Encoding, InflateError};
-use crate::downstream::incomplete::Incomplete;
+use crate::downstream::incomplete::{Inbound, Incomplete};
 use crate::downstream::inflate::{NotInflated, inflate};
 use crate::downstream::slot::Status;
 use crate::transcode::{Strictness, Transcoder};
@@ -76,9 +79,19 @@ fn too_large(limit: usize) -> Rejection {
     )
 }
 
-/// Reads the complete body, within the limit for one message and the limit for all incomplete requests.
+/// Reads the complete body, within its time and the limits for one message and for all incomplete requests.
 pub(super) async fn read_body(
-    mut body: Incoming,
+    body: impl Body<Data = Bytes, Error: Display> + Unpin,
+    limit: usize,
+    inbound: &Inbound,
+    incomplete: &mut Incomplete,
+) -> Result<Bytes, Rejection> {
+    let late = || Rejection::new(StatusCode::REQUEST_TIMEOUT, "request incomplete");
+    inbound.clock().within(BODY, collect(body, limit, incomplete)).await.ok_or_else(late)?
+}
+
+async fn collect(
+    mut body: impl Body<Data = Bytes, Error: Display> + Unpin,
     limit: usize,
     incomplete: &mut Incomplete,
 ) -> Result<Bytes, Rejection> {
@@ -133,3 +146,42 @@ pub(super) fn parse(body: &[u8], transcoder: &Transcoder) -> Result<DiscoveryReq
 }
 
 const REQUEST: &str = "envoy.service.discovery.v3.DiscoveryRequest";
+/// The time limit for the body of a request, without that in which the connection is not read.
+const BODY: Duration = Duration::from_secs(30);
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use futures_util::stream;
+    use http_body_util::StreamBody;
+    use hyper::body::Frame;
+    use tokio::time::{Instant, sleep};
+
+    use super::*;
+    use crate::downstream::incomplete::IncompleteRequests;
+    use crate::downstream::sent_ahead::{SentAhead, UnreadConnection};
+
+    #[tokio::test(start_paused = true)]
+    async fn no_body_is_late_while_its_connection_is_not_read() {
+        let ahead = Arc::<SentAhead>::default();
+        let inbound = IncompleteRequests::new(1 << 10, 0, Arc::default()).connection_with(ahead.clone());
+        let mut incomplete = inbound.begin();
+        let body_after = |time: Duration| {
+            let content = Box::pin(async move {
+                sleep(time).await;
+                Ok::<_, &str>(Frame::data(Bytes::from_static(b"{}")))
+            });
+            StreamBody::new(stream::once(content))
+        };
+        let unread = UnreadConnection::begin(ahead);
+        let body = read_body(body_after(BODY * 4 / 3), 1 << 10, &inbound, &mut incomplete).await;
+        assert_eq!(body.ok().as_deref(), Some(&b"{}"[..]), "only the relay has waited");
+        drop(unread);
+        let _paused = inbound.pause(); // another stream, which leaves room
+        let begun = Instant::now();
+        let late = read_body(body_after(BODY * 4 / 3), 1 << 10, &inbound, &mut incomplete).await;
+        assert_eq!(late.err().map(|late| late.status), Some(StatusCode::REQUEST_TIMEOUT), "it is read again");
+        assert_eq!(begun.elapsed().as_secs(), BODY.as_secs());
+    }
+}

@@ -43,6 +43,11 @@ impl SessionCharge {
         self.tenant.as_ref()
     }
 
+    /// Charges other bytes to the connection, until the result is dropped.
+    pub(super) fn beside(&self, bytes: usize) -> Option<Charge> {
+        self.charge.as_ref().map(|charge| charge.beside(bytes))
+    }
+
     /// Stops charging the names, since the view has released them.
     pub(super) fn release_names(&self) {
         self.tenant.iter().for_each(|tenant| tenant.set_names(0));

@@ -52,6 +52,7 @@ use super::subscriber::Notice;
 use super::tenants::TenantStream;
 use super::traces::{OpenChange, SessionTraces};
 use crate::log_pace::LogPace;
+use crate::memory::Charge;
 
 pub(crate) struct SessionHandle {
     client: ClientFacts,
@@ -326,6 +327,11 @@ impl SessionHandle {
     /// Releases the names: the view has removed the session.
     pub(super) fn release_names(&self) {
         self.place.charge.release_names();
+    }
+
+    /// Charges bytes to the client's connection, until the result is dropped.
+    pub(crate) fn charge(&self, bytes: usize) -> Option<Charge> {
+        self.place.charge.beside(bytes)
     }
 
     /// Returns what counts deliveries.
