@@ -284,9 +284,9 @@ impl Links {
     /// Opens a link for each stream that has none, and closes those whose stream is no longer wanted.
     pub(crate) fn follow(&mut self, sources: &mut Sources) {
         let (closed, now) = (sources.take_closed(), Instant::now());
-        let wanted: Vec<_> =
-            sources.streams().map(|(id, _)| id).chain(sources.local_sets().map(|(id, _)| id)).collect();
-        let stays = |id: &StreamId| wanted.contains(id) && !closed.contains(&id.server);
+        let streams = sources.streams().map(|(id, stream)| (id, Some(stream.variant())));
+        let wanted: BTreeMap<_, _> = streams.chain(sources.local_sets().map(|(id, _)| (id, None))).collect();
+        let stays = |id: &StreamId| wanted.contains_key(id) && !closed.contains(&id.server);
         self.open.retain(|id, _| stays(id));
         self.ending.retain(|id, _| stays(id));
         for id in sources.take_reopened() {
@@ -303,22 +303,23 @@ impl Links {
         for link in self.open.values_mut() {
             link.leave.take_if(|(_, until)| *until <= now);
         }
-        for stream in wanted {
+        for (stream, variant) in wanted {
             if self.open.contains_key(&stream) || self.ending.get(&stream).is_some_and(|of| of.until > now) {
                 continue;
             }
             let ended = self.ending.remove(&stream);
-            let link = self.start(stream, ended.is_some());
+            let link = self.start(stream, variant, ended.is_some());
             let leave = ended.and_then(|of| of.leave).map(|leave| (leave, now + FIRST_RESPONSE));
             self.open.insert(stream, OpenLink { leave, ..link });
         }
     }
 
-    fn start(&mut self, stream: StreamId, follows_another: bool) -> OpenLink {
+    /// `last_variant`: the one in which the stream was last opened. The server may lack the other one.
+    fn start(&mut self, stream: StreamId, last_variant: Option<Variant>, follows_another: bool) -> OpenLink {
         let connector = &self.connectors[stream.server];
         self.serial += 1;
         let (serial, reports) = (self.serial, self.report_to.clone());
-        let variant: Option<Variant> = connector.variant();
+        let variant = connector.variant().or(last_variant);
         let reader = Some(self.readers.reader());
         let (id, tenant, headers) = (LinkId { stream, serial }, self.tenant.clone(), self.headers.clone());
         let task = connector.start(Link { id, variant, tenant, headers, reports, reader, follows_another });
@@ -397,6 +398,7 @@ const FIRST_RESPONSE: Duration = Duration::from_secs(1);
 #[cfg(test)]
 mod tests {
     use std::pin::pin;
+    use std::sync::Mutex;
 
     use bytes::Bytes;
     use futures_util::FutureExt;
@@ -404,7 +406,7 @@ mod tests {
     use weir_core::protocol::options::ProtocolOptions;
     use weir_core::protocol::sources::Plan;
     use weir_core::protocol::upstream::{ServerQuirks, Upstream};
-    use weir_core::protocol::view::{InterestChange, Selector};
+    use weir_core::protocol::view::{InterestChange, Selector, SessionId, View};
     use weir_core::xds::{KeyRule, TypeTable};
 
     use super::*;
@@ -467,7 +469,7 @@ mod tests {
             let link = &links.open[&stream];
             (link.connection.is_some(), link.last_error.clone())
         };
-        links.connectors = Arc::new([Arc::new(Nowhere) as SharedConnector]);
+        links.connectors = Arc::new([Arc::new(Nowhere::default()) as SharedConnector]);
         let event = LinkEvent::Moving;
         assert!(links.note(&LinkReport { id: LinkId { stream, serial: 0 }, event }));
         links.ended(stream, "moves".into(), true);
@@ -476,10 +478,42 @@ mod tests {
         assert_eq!(counts(&links), (false, Some("lost".into())));
     }
 
-    struct Nowhere;
+    #[tokio::test]
+    async fn fb_32_a_stream_that_is_opened_again_begins_in_the_variant_of_the_stream_before_it() {
+        let (table, now) = (Arc::new(TypeTable::new()), Moment::START);
+        let plan = Plan::single(Variant::Delta, ServerQuirks::default());
+        let mut sources = Sources::new(Arc::new(plan.clone()), Bytes::new(), table.clone(), Arc::default());
+        let mut view = View::new(table.clone(), Arc::default());
+        let kind = table.resolve("envoy.config.cluster.v3.Cluster");
+        view.change_interest(SessionId(1), InterestChange { kind, selector: Selector::Wildcard, on: true }, now);
+        for change in view.take_upstream_changes() {
+            sources.want(change, &view, now);
+        }
+        let (rule, table, memory) = (KeyRule::default(), TypeTable::new(), Budget::unlimited());
+        let nowhere = Arc::new(Nowhere::default());
+        let connectors = vec![nowhere.clone() as SharedConnector];
+        let shared = Shared::new(rule, table, ProtocolOptions::default(), plan, connectors, 1, memory);
+        let mut links = Links::none(&shared, "view".into(), None, KeyHeaders::default());
+        links.follow(&mut sources);
+        let id = StreamId { server: 0, at: 0 };
+        sources.stream(id).unwrap().set_variant(Variant::Sotw);
+        sources.opened(id).unwrap();
+        sources.shown_node().set(Bytes::from_static(b"another"));
+        sources.shown_node().show_on(id);
+        sources.on_time(&view, now);
+        links.follow(&mut sources);
+        assert_eq!(*nowhere.began_in.lock().unwrap(), [Variant::Delta, Variant::Sotw].map(Some));
+    }
+
+    /// Records in which variant each link begins.
+    #[derive(Default)]
+    struct Nowhere {
+        began_in: Mutex<Vec<Option<Variant>>>,
+    }
 
     impl crate::relay::link::Connector for Nowhere {
-        fn start(&self, _: Link) -> JoinHandle<()> {
+        fn start(&self, link: Link) -> JoinHandle<()> {
+            self.began_in.lock().unwrap().push(link.variant);
             tokio::spawn(async {})
         }
 

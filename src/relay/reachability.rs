@@ -1,5 +1,6 @@
 //! What the views have found of the servers: observations are shared, decisions are not (FB-20). A view that has not tried a server yet
-//! uses the observations of those that have, so that it does not wait for each server that is known to be unreachable.
+//! uses the observations of those that have and show the same credentials, so that it does not wait for each server that is known to be
+//! unreachable.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -9,22 +10,30 @@ use weir_core::protocol::sources::Reachability;
 use weir_core::protocol::upstream::{Delivery, DeliveryHabits};
 use weir_core::xds::Type;
 
-/// By the servers' places in the plan.
 #[derive(Debug)]
 pub(super) struct SharedReachability {
-    servers: Vec<Counts>,
+    /// By the servers' places in the plan.
+    servers: Vec<SharedFindings>,
     /// Each view shows the servers its own headers. What a server gives to one view it may refuse to others.
     shows_headers: bool,
 }
 
-/// How many views found which result. The counts are not synchronised: an observation may come a moment late.
+/// What the views have found of one server.
+#[derive(Debug, Default)]
+struct SharedFindings {
+    habits: Mutex<DeliveryHabits>,
+    /// By the credentials that the server is shown. What a server gives to one tenant it may refuse to another, and a tenant whose own certificate or
+    /// token is missing cannot reach it.
+    counts: Mutex<BTreeMap<usize, Arc<Counts>>>,
+}
+
+/// How many views found which result with the same credentials. The counts are not synchronised: an observation may come a moment late.
 #[derive(Debug, Default)]
 struct Counts {
     answered: AtomicUsize,
     unreachable: AtomicUsize,
-    habits: Mutex<DeliveryHabits>,
-    /// Types that the server has answered in any view, by the credentials that it was shown.
-    answered_types: Mutex<BTreeMap<usize, Arc<BTreeSet<Type>>>>,
+    /// Types that the server has answered in any of these views.
+    answered_types: Mutex<Arc<BTreeSet<Type>>>,
 }
 
 /// The findings of one view, removed with the view.
@@ -32,20 +41,13 @@ struct Counts {
 pub(super) struct ViewReachability {
     health: Arc<SharedReachability>,
     found: Vec<Option<Reachability>>,
-    /// Which credentials each server is shown. What a server gives to one tenant it may refuse to another.
-    credentials: Vec<usize>,
+    /// The counts of each server, for the credentials that it is shown.
+    counts: Vec<Arc<Counts>>,
 }
 
 impl SharedReachability {
     pub(crate) fn of(servers: usize, shows_headers: bool) -> Self {
-        Self { servers: (0..servers).map(|_| Counts::default()).collect(), shows_headers }
-    }
-
-    /// Whether views failed to reach the server and no view has had a response from it.
-    pub(crate) fn is_unreachable(&self, server: usize) -> bool {
-        self.servers.get(server).is_some_and(|counts| {
-            counts.answered.load(Ordering::Relaxed) == 0 && counts.unreachable.load(Ordering::Relaxed) > 0
-        })
+        Self { servers: (0..servers).map(|_| SharedFindings::default()).collect(), shows_headers }
     }
 
     /// Returns the types whose sets the server sends in several responses.
@@ -57,39 +59,39 @@ impl SharedReachability {
         seen.into_iter().for_each(|(server, kind, seen)| self.habits(server).note(&kind, seen));
     }
 
-    fn answered(&self, server: usize, credentials: usize) -> Arc<BTreeSet<Type>> {
-        self.answered_by(server).entry(credentials).or_default().clone()
-    }
-
-    fn record_answered(&self, server: usize, credentials: usize, seen: Vec<Type>) {
-        if self.shows_headers {
-            return;
-        }
-        let mut answered = self.answered_by(server);
-        let types = answered.entry(credentials).or_default();
-        let news =
-            seen.into_iter().filter(|kind| !types.contains(kind)).take(ANSWERED_TYPES.saturating_sub(types.len()));
-        let news: Vec<_> = news.collect();
-        if !news.is_empty() {
-            Arc::make_mut(types).extend(news);
-        }
-    }
-
-    fn answered_by(&self, server: usize) -> MutexGuard<'_, BTreeMap<usize, Arc<BTreeSet<Type>>>> {
-        self.servers[server].answered_types.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn habits(&self, server: usize) -> MutexGuard<'_, DeliveryHabits> {
         self.servers[server].habits.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
 
+impl SharedFindings {
+    fn counts_for(&self, credentials: usize) -> Arc<Counts> {
+        let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
+        counts.entry(credentials).or_default().clone()
+    }
+}
+
+impl Counts {
     /// Returns the counter of a finding. A rejection concerns one view's node and is not shared with the others.
-    fn counter(&self, server: usize, finding: Option<Reachability>) -> Option<&AtomicUsize> {
+    fn counter(&self, finding: Option<Reachability>) -> Option<&AtomicUsize> {
         match finding? {
-            Reachability::Responded => Some(&self.servers[server].answered),
-            Reachability::Unreachable => Some(&self.servers[server].unreachable),
+            Reachability::Responded => Some(&self.answered),
+            Reachability::Unreachable => Some(&self.unreachable),
             Reachability::Refused => None,
         }
+    }
+
+    fn record_answered(&self, seen: Vec<Type>) {
+        let mut types = self.answered_types();
+        let room = ANSWERED_TYPES.saturating_sub(types.len());
+        let news: Vec<_> = seen.into_iter().filter(|kind| !types.contains(kind)).take(room).collect();
+        if !news.is_empty() {
+            Arc::make_mut(&mut types).extend(news);
+        }
+    }
+
+    fn answered_types(&self) -> MutexGuard<'_, Arc<BTreeSet<Type>>> {
+        self.answered_types.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -97,33 +99,40 @@ impl ViewReachability {
     /// Returns the findings of a view that has tried no server. The servers are shown these credentials.
     pub(crate) fn none(health: Arc<SharedReachability>, credentials: Vec<usize>) -> Self {
         let found = vec![None; health.servers.len()];
-        Self { health, found, credentials }
+        let servers = health.servers.iter().zip(credentials.into_iter().chain(std::iter::repeat(0)));
+        let counts = servers.map(|(server, credentials)| server.counts_for(credentials)).collect();
+        Self { health, found, counts }
     }
 
     pub(crate) fn health(&self) -> &SharedReachability {
         &self.health
     }
 
+    /// Whether views with the same credentials failed to reach the server, and none of them has had a response from it.
+    pub(crate) fn is_unreachable(&self, server: usize) -> bool {
+        self.counts.get(server).is_some_and(|counts| {
+            counts.answered.load(Ordering::Relaxed) == 0 && counts.unreachable.load(Ordering::Relaxed) > 0
+        })
+    }
+
     /// Returns the types that the server has answered in any view with the same credentials. None are known if each view shows its own headers.
     pub(crate) fn answered(&self, server: usize) -> Arc<BTreeSet<Type>> {
-        self.health.answered(server, self.credentials_at(server))
+        self.counts[server].answered_types().clone()
     }
 
     pub(crate) fn record_answered(&self, server: usize, seen: Vec<Type>) {
-        self.health.record_answered(server, self.credentials_at(server), seen);
-    }
-
-    fn credentials_at(&self, server: usize) -> usize {
-        self.credentials.get(server).copied().unwrap_or_default()
+        if !self.health.shows_headers {
+            self.counts[server].record_answered(seen);
+        }
     }
 
     pub(crate) fn replace(&mut self, findings: impl Iterator<Item = Option<Reachability>>) {
-        for (server, (known, found)) in self.found.iter_mut().zip(findings).enumerate() {
+        for ((counts, known), found) in self.counts.iter().zip(&mut self.found).zip(findings) {
             if *known != found {
-                if let Some(counter) = self.health.counter(server, found) {
+                if let Some(counter) = counts.counter(found) {
                     counter.fetch_add(1, Ordering::Relaxed);
                 }
-                if let Some(counter) = self.health.counter(server, std::mem::replace(known, found)) {
+                if let Some(counter) = counts.counter(std::mem::replace(known, found)) {
                     counter.fetch_sub(1, Ordering::Relaxed);
                 }
             }
@@ -152,16 +161,30 @@ mod tests {
     fn fb_20_a_server_is_unreachable_if_some_say_so_and_nobody_knows_better() {
         let health = Arc::new(SharedReachability::of(2, false));
         let (mut one, mut two) = (none(&health), none(&health));
+        let unreachable = || [0, 1].map(|server| none(&health).is_unreachable(server));
         one.replace([Some(Reachability::Unreachable), None].into_iter());
-        assert!(health.is_unreachable(0) && !health.is_unreachable(1));
+        assert_eq!(unreachable(), [true, false]);
         two.replace([Some(Reachability::Responded), Some(Reachability::Unreachable)].into_iter());
-        assert!(!health.is_unreachable(0) && health.is_unreachable(1));
+        assert_eq!(unreachable(), [false, true]);
         drop(two);
-        assert!(health.is_unreachable(0) && !health.is_unreachable(1), "what a view has found goes with it");
+        assert_eq!(unreachable(), [true, false], "what a view has found goes with it");
         one.replace([Some(Reachability::Responded), None].into_iter());
-        assert!(!health.is_unreachable(0));
+        assert_eq!(unreachable(), [false, false]);
         one.replace([Some(Reachability::Refused), None].into_iter());
-        assert!(!health.is_unreachable(0), "it is there, and does not serve this view");
+        assert_eq!(unreachable(), [false, false], "it is there, and does not serve this view");
+    }
+
+    #[test]
+    fn fb_20_i8_a_server_that_views_with_the_same_credentials_cannot_reach_is_not_unreachable_to_others() {
+        let health = Arc::new(SharedReachability::of(2, false));
+        let of = |credentials: [usize; 2]| ViewReachability::none(health.clone(), credentials.to_vec());
+        let unreachable = |credentials| [0, 1].map(|server| of(credentials).is_unreachable(server));
+        let (mut one, mut other) = (of([1, 0]), of([2, 0]));
+        one.replace([Some(Reachability::Unreachable); 2].into_iter());
+        assert_eq!(unreachable([1, 0]), [true, true]);
+        assert_eq!(unreachable([2, 0]), [false, true], "the second server is shown the same for both");
+        other.replace([Some(Reachability::Responded); 2].into_iter());
+        assert_eq!(unreachable([1, 0]), [true, false], "a response to other credentials says nothing of these");
     }
 
     #[test]

@@ -458,6 +458,34 @@ async fn a_server_is_shown_each_tenants_credentials_on_connections_of_their_own(
 }
 
 #[tokio::test]
+async fn fb_20_i8_a_server_that_a_tenant_cannot_reach_without_its_certificate_is_the_first_choice_of_others() {
+    let (folder, own) = (Folder::with_short_path("tls"), Authority::named("own"));
+    folder.write("own.pem", &own.pem);
+    let versions = [&rustls::version::TLS13];
+    let tls = server_config(&versions, &own.sign("localhost"), None, b"h2");
+    let (mut first, mut second) = (Plane::start_with_tls(tls.clone()).await, Plane::start_with_tls(tls).await);
+    let [one, two] =
+        [&first, &second].map(|at| format!("uri: 'https://localhost:{}', tls: {{ca: own.pem}}", at.address.port()));
+    let tenants = "[{names: [pay], certificate: missing.pem, key: missing.key}]";
+    let upstream = format!("servers: [{{{one}, tenants: {tenants}}}, {{{two}}}]");
+    let (world, _) = World::start_beside(folder, own, Authority::named("prod"), &upstream, RULES).await;
+    let of_pay = world.client(Some(&world.workload("pay")), Variant::Delta).await;
+    of_pay.ask(CDS, &[], Some("pay-web"));
+    let _stream_of_pay = second.stream().await; // it has fallen back
+
+    let mut of_bill = world.client(Some(&world.workload("bill")), Variant::Delta).await;
+    of_bill.ask(CDS, &[], Some("bill-web"));
+    let mut stream = first.stream().await;
+    stream.request().await;
+    let fallbacks = get(world.relay.admin, "/upstreams").await.matches("\"fallbacks\": 1").count();
+    assert_eq!(fallbacks, 1, "of the tenant without its certificate");
+    let set = [("bill-a", "1")];
+    say(&stream, "1", &set, &set, &[]);
+    assert_eq!(of_bill.sent().await.set, ["bill-a"]);
+    assert!(second.streams.try_recv().is_err(), "no stream for the other tenant");
+}
+
+#[tokio::test]
 async fn a_server_is_shown_each_tenants_header_and_no_others() {
     let (folder, own) = (Folder::with_short_path("tls"), Authority::named("own"));
     folder.write("own.pem", &own.pem);

@@ -328,7 +328,7 @@ impl ViewTask {
     fn exchange_reachability(&mut self) {
         let health = self.reachability.health();
         health.record_deliveries(self.sources.take_deliveries());
-        self.sources.on_shared_reachability(|server| health.is_unreachable(server));
+        self.sources.on_shared_reachability(|server| self.reachability.is_unreachable(server));
         self.sources.on_delivery_habits(|server| health.types_in_pieces(server));
         self.refusals.exchange_trials(&mut self.sources, &self.view, &self.reachability);
     }
