@@ -37,6 +37,7 @@ pub(crate) mod report;
 mod response_reader;
 mod server_log;
 mod server_paces;
+mod server_places;
 mod session_handle;
 mod shared;
 mod shown_values;
@@ -86,6 +87,7 @@ pub(crate) use report::{
     ViewSnapshot, WaitKey, WaitReport,
 };
 pub use response_reader::{ResponseReader, Turn};
+pub(crate) use server_places::ServerPlaces;
 #[cfg(test)]
 pub(crate) use session_handle::send_one_by_one;
 pub(crate) use session_handle::{
@@ -102,5 +104,5 @@ pub(crate) use troubles::{AwayServer, TroubleWatch, ViewTroubles};
 pub(crate) use troubles::{ServedInstead, WatchedView};
 pub(crate) use view_watch::retire_idle;
 #[cfg(test)]
-pub(crate) use views::tests::{views_to, views_to_all};
+pub(crate) use views::tests::{views_to, views_to_all, views_to_lists};
 pub(crate) use views::{ClientInfo, SavedView, ViewQuota, ViewToSave, Views, open_session, open_session_after};

@@ -14,11 +14,8 @@ use weir_core::protocol::options::ProtocolOptions;
 use weir_core::protocol::session::{Identity, SessionOptions};
 use weir_core::protocol::sources::Plan;
 use weir_core::protocol::upstream::UpstreamOptions;
-use weir_core::protocol::view::ViewOptions;
-use weir_core::protocol::view::{Class, View};
-use weir_core::xds::{
-    Access, Authority, BodyStore, HeaderHashes, KeyRule, MemberNode, Name, Permissions, SharingKey, TypeTable,
-};
+use weir_core::protocol::view::{View, ViewOptions};
+use weir_core::xds::{Access, BodyStore, HeaderHashes, KeyRule, MemberNode, Name, Permissions, SharingKey, TypeTable};
 
 use super::client_log::ClientLog;
 use super::clock::Clock;
@@ -33,6 +30,7 @@ use super::readiness::Readiness;
 use super::response_reader::ResponseReaders;
 use super::server_log::ServerLog;
 use super::server_paces::ServerPaces;
+use super::server_places::ServerPlaces;
 use super::tenants::{TenantLimits, Tenants};
 use crate::memory::{Budget, Memory};
 
@@ -223,14 +221,10 @@ impl Shared {
         servers.filter_map(|(at, server)| Some((u16::try_from(at).ok()?, server.describe()))).collect()
     }
 
-    /// Returns the rank of a server in the list for a name, or for `*`.
-    pub(crate) fn rank_of(&self, server: u16, class: Class, name: &Name) -> Option<u8> {
-        let authority = match class {
-            Class::Wildcard => Authority::TopLevel,
-            Class::Named => Authority::of(name),
-        };
-        let servers = &self.plan.authority(&authority)?.servers;
-        u8::try_from(servers.iter().position(|at| *at == usize::from(server))?).ok()
+    /// Returns where the servers of an earlier configuration, or of a file, are in the plan. They are given by name.
+    pub(crate) fn places_of<'a>(&self, earlier: impl IntoIterator<Item = &'a str>) -> ServerPlaces {
+        let servers: Vec<_> = self.servers().collect();
+        ServerPlaces::find(earlier, &servers, self.plan.clone())
     }
 
     /// Returns the key of a node that the relay shows to servers, if the relay would show the same node for that key now.

@@ -7,7 +7,7 @@ use weir_core::protocol::view::{BrakeState, Class, HeldRemoval, SetState};
 use weir_core::xds::Name;
 
 use super::records::{BrakeRecord, HeldRecord, ServerRecord};
-use crate::relay::{NotedBrakes, Views};
+use crate::relay::{NotedBrakes, ServerPlaces};
 
 /// Returns the records of the held removals of a view. `names` are the names of servers by their places in the plan, and `servers` the servers of the
 /// view's record. The age of a held removal only grows while a server responds (`any_responds`).
@@ -42,14 +42,13 @@ pub(super) fn records_of(
     noted.state.sets.iter().filter(|set| !set.removals.is_empty()).map(record).collect()
 }
 
-/// Returns what the brakes held. `places` are the places in the plan of the servers of the view's record.
-pub(super) fn state_of(records: &[BrakeRecord], places: &[Option<u16>], views: &Views) -> BrakeState {
+/// Returns what the brakes held. `places` are those of the servers of the view's record.
+pub(super) fn state_of(records: &[BrakeRecord], places: &ServerPlaces) -> BrakeState {
     let set = |record: &BrakeRecord| {
         let class = if record.glob.is_some() { Class::Named } else { Class::Wildcard };
         let held = |held: &HeldRecord| {
             let name = Name::from(&*held.name);
-            let server = places.get(held.server as usize).copied().flatten()?;
-            let rank = views.shared().rank_of(server, class, &name)?;
+            let (server, rank) = places.of_resource(held.server as usize, class, &name)?;
             let age = Duration::from_millis(held.age);
             Some(HeldRemoval { name, age, generation: held.generation, emptied: held.emptied, server, rank })
         };

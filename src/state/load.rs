@@ -19,7 +19,7 @@ use super::records::{
 };
 use super::save::{Contents, ViewId, WrittenSet, WrittenView};
 use super::sealing::SealingKey;
-use crate::relay::Views;
+use crate::relay::{ServerPlaces, Views};
 
 /// A view as it is in the file.
 pub(super) struct StoredView {
@@ -143,7 +143,7 @@ impl Stored {
 
     /// Returns what brakes held in a view.
     pub(crate) fn brakes_of(view: &StoredView, views: &Views) -> BrakeState {
-        brakes::state_of(&view.record.brakes, &places(&view.record, views), views)
+        brakes::state_of(&view.record.brakes, &places(&view.record, views))
     }
 
     /// Makes the sets of a view. A set of `*` is left out if any part of it cannot be used; a set of names is left out if no part can.
@@ -167,9 +167,7 @@ impl Stored {
             };
             let mut left_out = 0;
             for StoredResource { name, record, content } in view.of_set(set.number) {
-                let server = places.get(record.server as usize).copied().flatten();
-                let Some((server, rank)) = server.and_then(|at| Some((at, views.shared().rank_of(at, class, name)?)))
-                else {
+                let Some((server, rank)) = places.of_resource(record.server as usize, class, name) else {
                     left_out += 1;
                     continue;
                 };
@@ -197,11 +195,9 @@ impl Stored {
     }
 }
 
-/// Returns the places in the plan of the servers of a view; `None` for servers that are no longer configured.
-fn places(record: &ViewRecord, views: &Views) -> Vec<Option<u16>> {
-    let servers = views.shared().saved_servers();
-    let place_of = |name: &str| servers.iter().find(|(_, known)| *known == name).map(|(at, _)| *at);
-    record.servers.iter().map(|server| place_of(&server.name)).collect()
+/// Returns the places in the plan of the servers of a view.
+fn places(record: &ViewRecord, views: &Views) -> ServerPlaces {
+    views.shared().places_of(record.servers.iter().map(|server| &*server.name))
 }
 
 /// Returns what the file has of a restored view, so that later only changes are written. Of a set that was restored in part, only the number is kept.

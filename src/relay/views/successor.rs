@@ -13,11 +13,12 @@ use weir_core::protocol::moment::Moment;
 use weir_core::protocol::sources::ServerHistory;
 use weir_core::protocol::upstream::Recovery;
 use weir_core::protocol::view::{BrakeState, Class, Origin, SavedResource, SavedSet, Snapshot};
-use weir_core::xds::{Name, SharingKey, Type};
+use weir_core::xds::{SharingKey, Type};
 
 use super::Views;
 use super::saved::{WaitingView, authorities_of, noted_brakes};
 use crate::relay::published::{FromDisk, NotedBrakes, Published};
+use crate::relay::server_places::ServerPlaces;
 use crate::relay::shared::Shared;
 use crate::shared_runtime;
 
@@ -86,7 +87,6 @@ fn earlier_of_rule(views: &Views) -> Option<Arc<Views>> {
 /// What a configuration needs to make a view from what an earlier one leaves.
 pub(super) struct ViewSeed {
     shared: Arc<Shared>,
-    servers: Vec<String>,
     now: Moment,
     keep: Duration,
 }
@@ -156,15 +156,14 @@ impl Drop for HandoverTurn {
 impl ViewSeed {
     /// An inherited view without a client is dropped after `keep`.
     pub(super) fn new(shared: &Arc<Shared>, keep: Duration) -> Self {
-        Self { shared: shared.clone(), servers: shared.servers().collect(), now: shared.clock.now(), keep }
+        Self { shared: shared.clone(), now: shared.clock.now(), keep }
     }
 
     /// Makes a view from what another leaves.
     pub(super) fn view(&self, inherited: &InheritedView) -> WaitingView {
-        let place = |name: &String| self.servers.iter().position(|known| known == name);
-        let places: Vec<_> = inherited.servers.iter().map(|name| u16::try_from(place(name)?).ok()).collect();
+        let places = self.shared.places_of(inherited.servers.iter().map(String::as_str));
         let sets = SavedSet::all_of(&inherited.snapshot, self.now);
-        let sets: Vec<_> = sets.into_iter().map(|set| self.placed(set, &places)).collect();
+        let sets: Vec<_> = sets.into_iter().map(|set| placed(set, &places)).collect();
         // Responses of a server count for readiness, whatever the age of the other resources.
         let answered = match inherited.has_responded {
             true => authorities_of(&sets),
@@ -174,52 +173,46 @@ impl ViewSeed {
         let age = inherited.from_disk.unheard().filter(|_| is_from_disk);
         let mut view = self.shared.empty_view();
         view.restore(sets, self.now + self.keep, self.now);
-        view.restore_brakes(&self.placed_brakes(&inherited.brakes, &places), self.now);
+        view.restore_brakes(&placed_brakes(&inherited.brakes, &places), self.now);
         let from_disk = FromDisk { answered, age, loaded: Some(Instant::now()) };
         let history = placed_history(&inherited.history, &places);
         WaitingView { history, ..WaitingView::new(view, from_disk) }
     }
+}
 
-    /// Resources of a server that is in no list any more rank behind all servers: any server may replace them.
-    fn placed(&self, set: SavedSet, places: &[Option<u16>]) -> SavedSet {
-        let class = set.class;
-        let place = |saved: SavedResource| {
-            let (server, rank) = self.place(saved.server, places, class, &saved.key).unwrap_or(GONE);
-            SavedResource { server, rank, ..saved }
-        };
-        SavedSet { resources: set.resources.into_iter().map(place).collect(), ..set }
-    }
+/// Resources of a server that is in no list any more rank behind all servers: any server may replace them.
+fn placed(set: SavedSet, places: &ServerPlaces) -> SavedSet {
+    let class = set.class;
+    let place = |saved: SavedResource| {
+        let (server, rank) = places.of_resource(usize::from(saved.server), class, &saved.key).unwrap_or(GONE);
+        SavedResource { server, rank, ..saved }
+    };
+    SavedSet { resources: set.resources.into_iter().map(place).collect(), ..set }
+}
 
-    fn place(&self, server: u16, places: &[Option<u16>], class: Class, name: &Name) -> Option<(u16, u8)> {
-        let server = places.get(usize::from(server)).copied().flatten()?;
-        Some((server, self.shared.rank_of(server, class, name)?))
+/// A removal by a server that is no longer configured is not held: the next server decides whether the resource exists.
+fn placed_brakes(noted: &NotedBrakes, places: &ServerPlaces) -> BrakeState {
+    let since = noted.at.map(|at| at.elapsed()).unwrap_or_default();
+    let mut state = (*noted.state).clone();
+    for set in &mut state.sets {
+        let class = if set.glob.is_some() { Class::Named } else { Class::Wildcard };
+        set.sizes.iter_mut().for_each(|(age, _)| *age += since);
+        let since = if set.is_stopped { Duration::ZERO } else { since };
+        set.empty_for = set.empty_for.map(|age| age + since);
+        set.removals.retain_mut(|held| {
+            let place = places.of_resource(usize::from(held.server), class, &held.name);
+            (held.server, held.rank) = place.unwrap_or(GONE);
+            held.age += since;
+            place.is_some()
+        });
     }
-
-    /// A removal by a server that is no longer configured is not held: the next server decides whether the resource exists.
-    fn placed_brakes(&self, noted: &NotedBrakes, places: &[Option<u16>]) -> BrakeState {
-        let since = noted.at.map(|at| at.elapsed()).unwrap_or_default();
-        let mut state = (*noted.state).clone();
-        for set in &mut state.sets {
-            let class = if set.glob.is_some() { Class::Named } else { Class::Wildcard };
-            set.sizes.iter_mut().for_each(|(age, _)| *age += since);
-            let since = if set.is_stopped { Duration::ZERO } else { since };
-            set.empty_for = set.empty_for.map(|age| age + since);
-            set.removals.retain_mut(|held| {
-                let place = self.place(held.server, places, class, &held.name);
-                (held.server, held.rank) = place.unwrap_or(GONE);
-                held.age += since;
-                place.is_some()
-            });
-        }
-        state
-    }
+    state
 }
 
 /// Drops what is known of servers that are in no list any more.
-fn placed_history(of: &ServerHistory, places: &[Option<u16>]) -> ServerHistory {
-    let place = |server: usize| places.get(server).copied().flatten();
-    let recovery = |(server, of): (&u16, &Recovery)| Some((place(usize::from(*server))?, *of));
-    let refused = |(server, of): (&usize, &BTreeSet<Type>)| Some((usize::from(place(*server)?), of.clone()));
+fn placed_history(of: &ServerHistory, places: &ServerPlaces) -> ServerHistory {
+    let recovery = |(server, of): (&u16, &Recovery)| Some((places.of_server(usize::from(*server))?, *of));
+    let refused = |(server, of): (&usize, &BTreeSet<Type>)| Some((usize::from(places.of_server(*server)?), of.clone()));
     let (recoveries, refused) = (of.recoveries.iter().filter_map(recovery), of.refused.iter().filter_map(refused));
     ServerHistory { fallen: of.fallen.clone(), recoveries: recoveries.collect(), refused: refused.collect() }
 }

@@ -18,7 +18,7 @@ use weir_core::proto::discovery::DeltaDiscoveryRequest;
 use weir_core::proto::node::Node;
 use weir_core::protocol::options::ProtocolOptions;
 use weir_core::protocol::session::Variant;
-use weir_core::protocol::sources::Plan;
+use weir_core::protocol::sources::{AuthorityPlan, Plan};
 use weir_core::protocol::upstream::ServerQuirks;
 use weir_core::protocol::view::Class;
 use weir_core::xds::{Access, KeyRule, Name};
@@ -42,11 +42,21 @@ pub(crate) fn views_to(server: &'static str) -> Views {
 
 /// Views of several servers with these names, each of which never answers. The first is the first choice.
 pub(crate) fn views_to_all(servers: &[&'static str]) -> Views {
-    let connectors = servers.iter().map(|name| Arc::new(wakes::Unreachable(name)) as SharedConnector);
+    views_to_lists(servers, &[])
+}
+
+/// The same, and authorities with one more server each, which follow in the plan.
+pub(crate) fn views_to_lists(top: &[&'static str], authorities: &[(&str, &'static str)]) -> Views {
+    let servers = top.iter().chain(authorities.iter().map(|(_, server)| server));
+    let connectors: Vec<_> = servers.map(|name| Arc::new(wakes::Unreachable(name)) as SharedConnector).collect();
     let mut plan = Plan::single(Variant::Delta, ServerQuirks::default());
-    plan.servers = vec![plan.servers[0].clone(); servers.len()];
-    plan.top.servers = (0..servers.len()).collect();
-    Views::new(ViewsOptions { plan, ..options() }, connectors.collect())
+    plan.servers = vec![plan.servers[0].clone(); connectors.len()];
+    plan.top.servers = (0..top.len()).collect();
+    for (at, (authority, _)) in authorities.iter().enumerate() {
+        let list = AuthorityPlan { servers: vec![top.len() + at], ..plan.top.clone() };
+        plan.authorities.insert((*authority).to_owned(), list);
+    }
+    Views::new(ViewsOptions { plan, ..options() }, connectors)
 }
 
 pub(in crate::relay) fn views_of(max_views: usize, max_views_per_connection: usize) -> Views {

@@ -8,7 +8,7 @@ use weir_core::protocol::view::{BrakeState, Class, HeldRemoval, SavedSet, SetSta
 
 use super::world::{World, shown};
 use super::*;
-use crate::relay::{NotedBrakes, SavedView, Views, views_to_all};
+use crate::relay::{NotedBrakes, SavedView, Views, views_to_all, views_to_lists};
 use crate::state::brakes::{records_of, state_of};
 use crate::state::load::{id_of, written};
 use crate::state::records::ServerRecord;
@@ -35,6 +35,23 @@ fn of_class(sets: &[SavedSet], class: Class) -> Vec<(&str, u16, u8)> {
     let mut of_class: Vec<_> = resources.map(|saved| (saved.key.as_str(), saved.server, saved.rank)).collect();
     of_class.sort_unstable();
     of_class
+}
+
+fn held(name: &str, server: u16) -> HeldRemoval {
+    HeldRemoval { name: name.into(), age: 10 * SECOND, generation: 7, emptied: true, server, rank: 9 }
+}
+
+/// The brake of a set of `*`.
+fn braked(type_name: &str, removals: Vec<HeldRemoval>) -> SetState {
+    SetState {
+        is_stopped: false,
+        type_name: type_name.into(),
+        glob: None,
+        sizes: vec![(SECOND, 5)],
+        start_size: 30,
+        empty_for: Some(5 * SECOND),
+        removals,
+    }
 }
 
 /// Restores the only view of a file into the views of a later process.
@@ -110,6 +127,31 @@ fn what_a_server_gave_is_of_that_server_though_it_has_another_place_in_the_list(
     assert_eq!(of_class(&without, Class::Named), [("bb", 1, 1)]);
     assert!(without.iter().all(|set| set.class == Class::Named), "a part of the set of `*` is not the set");
     assert!(sets_of(&["http://three"]).is_empty(), "nothing of it came from a server that is still there");
+}
+
+/// They may differ in settings alone: in the file both are the same URI.
+#[test]
+fn boot_9_what_the_server_of_an_authority_gave_and_removed_is_restored_though_another_server_has_its_name() {
+    const OF_OTHER: &str = "xdstp://other/envoy.config.cluster.v3.Cluster/x";
+    let (mut world, database, mut contents) = of_two_servers();
+    world.servers = BTreeMap::from([(0, ONE.to_owned()), (1, ONE.to_owned())]);
+    world.want(OF_OTHER);
+    world.give(0, Class::Wildcard, "a", None);
+    world.give(1, Class::Named, OF_OTHER, None);
+    let glob = Some("xdstp://other/envoy.config.cluster.v3.Cluster/*".into());
+    let of_other = SetState { glob, ..braked("a.B", vec![held(OF_OTHER, 1)]) };
+    let sets = vec![braked("a.B", vec![held("a", 0)]), of_other];
+    world.brakes = NotedBrakes { state: BrakeState { sets }.into(), at: None, changes: 1 };
+    world.save(&mut contents, &database, None).unwrap();
+    let stored = Stored::read(&database, None).unwrap();
+    let (view, views) = (&stored.views[0], views_to_lists(&[ONE], &[("other", ONE)]));
+    let sets = stored.sets_of(view, &views, &clock(&world, SECOND)).unwrap();
+    assert_eq!(of_class(&sets, Class::Wildcard), [("a", 0, 0)]);
+    assert_eq!(of_class(&sets, Class::Named), [(OF_OTHER, 1, 0)]);
+    let brakes = Stored::brakes_of(view, &views);
+    let removals = brakes.sets.iter().flat_map(|set| &set.removals);
+    let removals: Vec<_> = removals.map(|held| (held.name.as_str(), held.server, held.rank)).collect();
+    assert_eq!(removals, [("a", 0, 0), (OF_OTHER, 1, 0)]);
 }
 
 #[test]
@@ -188,24 +230,7 @@ fn by_a_clock_that_is_before_the_file_no_age_is_known_and_what_has_a_ttl_has_exp
 /// The age of a held removal grows while a server responds. Servers are saved by name, not by their places.
 #[test]
 fn what_brakes_hold_is_saved_with_its_age_and_restored_for_the_servers_that_are_left() {
-    let held = |name: &str, server| HeldRemoval {
-        name: name.into(),
-        age: 10 * SECOND,
-        generation: 7,
-        emptied: true,
-        server,
-        rank: 9,
-    };
-    let set = |type_name: &str, removals| SetState {
-        is_stopped: false,
-        type_name: type_name.into(),
-        glob: None,
-        sizes: vec![(SECOND, 5)],
-        start_size: 30,
-        empty_for: Some(5 * SECOND),
-        removals,
-    };
-    let sets = vec![set("a.B", vec![held("a", 0), held("bb", 1), held("ccc", 2)]), set("only.sizes", vec![])];
+    let sets = vec![braked("a.B", vec![held("a", 0), held("bb", 1), held("ccc", 2)]), braked("only.sizes", vec![])];
     let at = Instant::now().checked_sub(60 * SECOND);
     let noted = NotedBrakes { state: BrakeState { sets }.into(), at, changes: 3 };
     let names = BTreeMap::from([(0, ONE.to_owned()), (1, TWO.to_owned())]);
@@ -215,7 +240,7 @@ fn what_brakes_hold_is_saved_with_its_age_and_restored_for_the_servers_that_are_
         let records = records_of(&noted, any_responds, &names, &servers);
         // In the next process the first server is no longer configured, and the second is the last of two.
         let views = views_to_all(&["http://three", TWO]);
-        let state = state_of(&records, &[Some(1), None], &views);
+        let state = state_of(&records, &views.shared().places_of([TWO, ONE]));
         let passed = if any_responds { 60 * SECOND } else { Duration::ZERO };
         let [restored] = &state.sets[..] else { panic!("{state:?}") };
         assert_eq!((restored.start_size, restored.type_name.as_str(), &restored.glob), (30, "a.B", &None));

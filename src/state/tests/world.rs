@@ -39,6 +39,7 @@ pub(super) struct World {
     /// The names of servers, by their places in the plan.
     pub(super) servers: BTreeMap<u16, String>,
     pub(super) responding: Vec<u16>,
+    pub(super) brakes: NotedBrakes,
 }
 
 impl World {
@@ -53,6 +54,7 @@ impl World {
             life: 0,
             servers: BTreeMap::from([(0, SERVER.to_owned())]),
             responding: vec![0],
+            brakes: NotedBrakes::default(),
         };
         (0..count).for_each(|number| world.add_view(number));
         world
@@ -118,6 +120,12 @@ impl World {
         self.give(0, Class::Wildcard, name, Some(ttl));
     }
 
+    /// Makes the client of the first view subscribe to one more cluster.
+    pub(super) fn want(&mut self, name: &str) {
+        let change = on(&self.table.resolve(CDS), Selector::Name(name.into()), true);
+        self.views[0].1.change_interest(SessionId(1), change, Moment::START);
+    }
+
     /// Makes a server send a resource to the first view.
     pub(super) fn give(&mut self, server: u16, class: Class, name: &str, ttl: Option<Duration>) {
         let (kind, key) = (self.table.resolve(CDS), Name::from(name));
@@ -161,7 +169,7 @@ impl World {
             record: ViewRecord { node: id.key.upstream_node(), ..ViewRecord::default() },
             servers: servers.clone(),
             responding: self.responding.clone(),
-            brakes: NotedBrakes::default(),
+            brakes: self.brakes.clone(),
         };
         self.views.iter().map(current).collect()
     }

@@ -7,9 +7,10 @@ use weir_core::xds::{Authority, BodyStore, Resource, Type, TypeTable};
 
 use super::super::Views;
 use super::*;
-use crate::relay::{views_to, views_to_all};
+use crate::relay::{views_to, views_to_all, views_to_lists};
 
 const SERVER: &str = "http://server";
+const EARLIER: [&str; 3] = ["http://one", "http://two", "http://gone"];
 const HOUR: Duration = Duration::from_secs(3600);
 const MINUTE: Duration = Duration::from_secs(60);
 
@@ -30,6 +31,14 @@ fn set_of(kind: &Type, names: &[(&str, u16)]) -> SavedSet {
     let (settled, past) = Default::default();
     let resources = names.iter().map(of).collect();
     SavedSet { kind: kind.clone(), class: Class::Named, settled, past, has_expired: false, resources }
+}
+
+/// Returns the resources of a set: name, server and rank.
+fn origins(set: &SavedSet) -> Vec<(&str, u16, u8)> {
+    let resources = set.resources.iter();
+    let mut origins: Vec<_> = resources.map(|saved| (saved.key.as_str(), saved.server, saved.rank)).collect();
+    origins.sort_unstable();
+    origins
 }
 
 /// What a view leaves. It was loaded from disk a minute ago, an hour after its servers were last heard.
@@ -106,12 +115,37 @@ async fn a_server_is_known_by_its_name_though_its_place_in_the_list_is_another()
     let mut view = View::new(table, Arc::default());
     let now = views.shared().clock.now();
     view.restore(vec![set_of(&kind, &[("a", 0), ("b", 1), ("c", 2)])], now + HOUR, now);
-    let left = seed(&views).view(&left_by(&view, &["http://one", "http://two", "http://gone"]));
+    let left = seed(&views).view(&left_by(&view, &EARLIER));
     let sets = SavedSet::all_of(left.view.snapshot(), now);
-    let mut origins: Vec<_> =
-        sets[0].resources.iter().map(|saved| (saved.key.as_str(), saved.server, saved.rank)).collect();
-    origins.sort_unstable();
-    assert_eq!(origins, [("a", 2, 2), ("b", 0, 0), ("c", GONE.0, GONE.1)]);
+    assert_eq!(origins(&sets[0]), [("a", 2, 2), ("b", 0, 0), ("c", GONE.0, GONE.1)]);
+}
+
+/// They may have the same URI and other settings.
+#[tokio::test]
+async fn boot_9_what_is_left_of_servers_with_one_name_stays_with_each_of_them() {
+    const OF_OTHER: &str = "xdstp://other/envoy.config.cluster.v3.Cluster/x";
+    let table = Arc::new(TypeTable::new());
+    let kind = table.clusters();
+    let types = BTreeSet::from([kind.clone()]);
+    let mut history = ServerHistory { refused: BTreeMap::from([(1, types.clone())]), ..ServerHistory::default() };
+    history.note_held(BTreeMap::from([(1, Moment::START)]));
+    let of_authority = history.recoveries[&1_u16];
+    history.recoveries.insert(0, Recovery::default());
+    for (top, place, rank) in [(&[SERVER][..], 0_u16, 0), (&["http://new", SERVER][..], 1, 1)] {
+        let views = views_to_lists(top, &[("other", SERVER)]);
+        let mut view = View::new(table.clone(), Arc::default());
+        let now = views.shared().clock.now();
+        view.restore(vec![set_of(&kind, &[("a", 0), (OF_OTHER, 1)])], now + HOUR, now);
+        let inherited = InheritedView { history: history.clone(), ..left_by(&view, &[SERVER, SERVER]) };
+        let left = seed(&views).view(&inherited);
+        let sets = SavedSet::all_of(left.view.snapshot(), now);
+        assert_eq!(origins(&sets[0]), [("a", place, rank), (OF_OTHER, place + 1, 0)]);
+        let recoveries = BTreeMap::from([(place, Recovery::default()), (place + 1, of_authority)]);
+        assert_eq!(left.history.recoveries, recoveries);
+        assert_eq!(left.history.refused, BTreeMap::from([(usize::from(place) + 1, types.clone())]));
+    }
+    let of_one_list = views_to_all(&[SERVER, SERVER]).shared().places_of([SERVER, SERVER]);
+    assert_eq!(of_one_list.of_resource(1, Class::Named, &"a".into()), Some((1, 1)));
 }
 
 #[test]
@@ -122,7 +156,8 @@ fn a_server_that_was_away_is_known_by_its_name_too() {
     let [of_first, of_gone] = refused;
     let refused = BTreeMap::from([(0, of_first.clone()), (1, BTreeSet::new()), (2, of_gone)]);
     let history = ServerHistory { fallen: BTreeSet::new(), recoveries, refused };
-    let placed = placed_history(&history, &[Some(2), Some(0), None]);
+    let views = views_to_all(&["http://two", "http://new", "http://one"]);
+    let placed = placed_history(&history, &views.shared().places_of(EARLIER));
     assert_eq!(placed.recoveries.into_keys().collect::<Vec<_>>(), [2], "and nothing of one that is gone");
     assert_eq!(placed.refused, BTreeMap::from([(0, BTreeSet::new()), (2, of_first)]));
 }
@@ -149,7 +184,7 @@ async fn what_brakes_hold_goes_on_for_the_servers_that_are_left() {
     };
     let state = BrakeState { sets: vec![set] }.into();
     let noted = NotedBrakes { state, at: Instant::now().checked_sub(MINUTE), changes: 1 };
-    let state = seed(&views).placed_brakes(&noted, &[Some(2), Some(0), None]);
+    let state = placed_brakes(&noted, &views.shared().places_of(EARLIER));
     let [set] = &state.sets[..] else { panic!("{state:?}") };
     let places: Vec<_> = set.removals.iter().map(|held| (held.name.as_str(), held.server, held.rank)).collect();
     assert_eq!(places, [("a", 2, 2), ("b", 0, 0)], "what a server that is gone has removed is not held for it");
