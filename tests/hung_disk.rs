@@ -63,6 +63,11 @@ fn built_library(folder: &Folder) -> String {
     library
 }
 
+/// Whether it is a problem that the file is not written.
+async fn is_problem(program: &Program) -> bool {
+    metric(&program.admin, "weir_problems{kind=\"state_not_written\"}").await == Some(1.0)
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_disk_that_hangs_delays_nothing_but_the_file() {
     let folder = Folder::new("hung-disk-writes");
@@ -93,6 +98,8 @@ async fn a_disk_that_hangs_delays_nothing_but_the_file() {
         receives(&mut client, version).await;
     }
     until("it is logged", async || !program.logged("the disk is slow").is_empty()).await;
+    until("it is a problem", async || is_problem(&program).await).await;
+    assert!(metric(&program.admin, "weir_state_failures_total").await >= Some(1.0), "for the alert");
     let stands_at = current(&program).await;
     send(&stream, "four");
     receives(&mut client, "four").await;
@@ -104,6 +111,7 @@ async fn a_disk_that_hangs_delays_nothing_but_the_file() {
 
     fs::remove_file(&hung).unwrap();
     until("the file is current again", async || current(&program).await > stands_at).await;
+    until("it is no problem any more", async || !is_problem(&program).await).await;
 
     // The disk hangs from here on, while there is something to write.
     fs::write(&hung, "").unwrap();
@@ -198,10 +206,12 @@ async fn a_volume_that_hangs_at_the_start_costs_the_state_and_nothing_else() {
     program.says("the state file is not loaded; serving without it", PATIENCE);
     assert_eq!(program.logged("the state file is not loaded; serving without it").len(), 1);
     assert_eq!(get(&program.admin, "/ready").await.0, 200);
+    until("it is a problem", async || is_problem(&program).await).await;
 
     // State that is loaded late is only used for views that have not begun.
     fs::remove_file(world.folder.file("hung")).unwrap();
     until("it is loaded", async || !program.logged("has answered after all").is_empty()).await;
+    until("it is no problem any more", async || !is_problem(&program).await).await;
     let mut newcomer = world.client(&program, "web").await;
     receives(&mut newcomer, "two").await;
     let mut other = world.client(&program, "batch").await;

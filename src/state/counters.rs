@@ -1,7 +1,8 @@
 //! The counters of the state file, for metrics and the admin address.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 /// Read by other threads while the file is written.
 #[derive(Debug, Default)]
@@ -12,8 +13,8 @@ pub(crate) struct StateCounters {
     current_at: AtomicU64,
     loaded_views: AtomicU64,
     loaded_resources: AtomicU64,
-    /// Since when the file is being read or written, in milliseconds since 1970; 0 if it is not.
-    busy_since: AtomicU64,
+    /// Since when the file is being read or written; `None` if it is not.
+    busy_since: Mutex<Option<Instant>>,
     /// Why the file is not being written; `None` if it is.
     fault: Mutex<Option<String>>,
 }
@@ -24,16 +25,21 @@ impl StateCounters {
         self.loaded_resources.fetch_add(resources as u64, Ordering::Relaxed);
     }
 
-    pub(super) fn begin(&self, at: u64) {
-        self.busy_since.store(at, Ordering::Relaxed);
+    pub(super) fn begin(&self) {
+        *self.busy_since() = Some(Instant::now());
     }
 
     pub(super) fn end(&self) {
-        self.busy_since.store(0, Ordering::Relaxed);
+        *self.busy_since() = None;
     }
 
-    pub(super) fn busy_since(&self) -> Option<u64> {
-        Some(self.busy_since.load(Ordering::Relaxed)).filter(|at| *at > 0)
+    /// Returns for how long the file has been read or written, whatever happens to the time of day.
+    pub(super) fn busy_for(&self) -> Option<Duration> {
+        self.busy_since().map(|since| since.elapsed())
+    }
+
+    fn busy_since(&self) -> MutexGuard<'_, Option<Instant>> {
+        self.busy_since.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn committed(&self) {
@@ -84,6 +90,17 @@ impl StateCounters {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_access_to_the_file_takes_time_until_it_ends() {
+        let counters = StateCounters::default();
+        assert_eq!(counters.busy_for(), None);
+        counters.begin();
+        let (before, after) = (counters.busy_for(), counters.busy_for());
+        assert!(before.is_some() && before <= after);
+        counters.end();
+        assert_eq!(counters.busy_for(), None);
+    }
 
     #[test]
     fn a_fault_is_news_once_and_again_after_something_was_written() {

@@ -113,6 +113,7 @@ pub(super) fn read(
         let mut resources = writing.open_table(RESOURCES).map_err(|error| faults(error.into()))?;
         let mut bodies = writing.open_table(BODIES).map_err(|error| faults(error.into()))?;
         let mut view: Option<(ViewRecord, ViewPlace)> = None;
+        let mut used_bodies = BTreeSet::new();
         while !rest.is_empty() {
             let (length, after) = rest.split_first_chunk().ok_or(SnapshotFault::Damaged)?;
             let (bytes, after) =
@@ -135,9 +136,12 @@ pub(super) fn read(
                 let server = of.servers.get(record.server as usize).ok_or(SnapshotFault::Damaged)?;
                 let content = sealed(&place_of(place, &server.name, set, &part.name), record.content.clone())?;
                 let at = resource_key(part.number, part.set, &part.name);
-                let bytes = stamped(&at, ResourceRecord { content, ..record }.encode_to_vec());
+                let record = ResourceRecord { content, ..record };
+                let bytes = stamped(&at, record.encode_to_vec());
                 resources.insert(&*at, &*bytes).map_err(|error| faults(error.into()))?;
-            } else {
+                used_bodies.insert(record.body);
+            } else if used_bodies.contains(&part.hash) {
+                // Bodies come after all resources. Those of secrets that were left out are left out too.
                 let body = sealed(&part.hash, part.body.to_vec())?;
                 bodies.insert(&*part.hash, &*body).map_err(|error| faults(error.into()))?;
             }

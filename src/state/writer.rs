@@ -74,22 +74,21 @@ impl StateWriter {
         self.counters.clone()
     }
 
-    /// Logs while the disk is slow, and makes the relay serve without the file. The thread itself cannot do this while it waits for the disk.
+    /// Reports a slow disk, and makes the relay serve without the file. The thread itself cannot do this while it waits for the disk.
     pub(crate) fn watch(&self) -> impl Future<Output = ()> + Send + use<> {
         let (counters, load, path) = (self.counters(), self.load.clone(), self.path.clone());
         async move {
             if let Some(reason) = load.let_go_when_late().await {
                 tracing::error!(path = %path.display(), %reason, "the state file is not loaded; serving without it, and not saving");
+                while load.is_pending() {
+                    counters.failed(&format!("not loaded: {reason}"));
+                    tokio::time::sleep(SLOW).await;
+                }
             }
-            let mut logged = None;
             loop {
                 tokio::time::sleep(SLOW).await;
-                let busy_since =
-                    counters.busy_since().filter(|since| wall_time().saturating_sub(*since) >= SLOW_MILLIS);
-                if busy_since.is_some() && busy_since != logged {
-                    let path = path.display();
-                    tracing::warn!(%path, "the disk is slow: state is not being saved; everything else goes on");
-                    logged = busy_since;
+                if counters.busy_for() >= Some(SLOW) && counters.failed("the disk is slow") {
+                    tracing::warn!(path = %path.display(), "the disk is slow: state is not being saved; everything else goes on");
                 }
             }
         }
@@ -119,7 +118,7 @@ pub(super) struct Work {
     pub(super) was_loaded: bool,
     /// Views in the file that are kept for a while although they are not used.
     pub(super) unused: HashSet<ViewId>,
-    /// Views that began before the file was loaded, and to which no server has responded yet: the file has the only copy of their resources.
+    /// Views that begin without what the file has of them, and to which no server has responded yet: the file has the only copy of their resources.
     pub(super) begun_without: HashSet<ViewId>,
     pub(super) given_up: Arc<AtomicBool>,
     pub(super) started: Instant,
@@ -133,7 +132,7 @@ impl Work {
             if self.given_up.load(Ordering::Relaxed) {
                 return;
             }
-            self.counters.begin(wall_time());
+            self.counters.begin();
             self.open();
             let Some(views) = self.newest() else { return };
             self.write(&views);
@@ -231,7 +230,8 @@ impl Work {
                     match id {
                         Some(id) => {
                             contents.views.insert(id.clone(), unwritten(view, views));
-                            self.unused.insert(id);
+                            self.unused.insert(id.clone());
+                            self.begun_without.insert(id);
                         }
                         None => contents.orphans.push(view.number),
                     }
@@ -395,5 +395,4 @@ const LOOK_AGAIN: Duration = Duration::from_millis(50);
 /// How long the start of the relay waits for the file.
 const AT_START: Duration = Duration::from_millis(300);
 /// A read or write that takes longer causes a warning.
-const SLOW: Duration = Duration::from_millis(SLOW_MILLIS);
-const SLOW_MILLIS: u64 = 5_000;
+const SLOW: Duration = Duration::from_secs(5);

@@ -187,7 +187,7 @@ metrics! {
     STATE_WRITES: Counter = "weir_state_writes_total" [], "0.2.0";
     /// Attempts to open or write the state file that failed
     ///
-    /// The log has the reason.
+    /// The log has the reason. An attempt that hangs counts every 5 s.
     STATE_FAILURES: Counter = "weir_state_failures_total" [], "0.2.0";
     /// Unix time at which the state file last had everything that clients were given
     STATE_CURRENT_TIMESTAMP_SECONDS: FloatGauge = "weir_state_current_timestamp_seconds" [], "0.2.0";

@@ -66,10 +66,14 @@ pub(super) async fn is_saved(relay: &Relay) {
         ["settled", "complete"].iter().any(|known| upstreams.contains(&format!("\"completeness\": \"{known}\"")))
     })
     .await;
-    let settled = std::time::UNIX_EPOCH.elapsed().unwrap().as_secs_f64();
+    is_current(relay).await;
+}
+
+/// Waits until the file has everything that is known now.
+async fn is_current(relay: &Relay) {
+    let now = std::time::UNIX_EPOCH.elapsed().unwrap().as_secs_f64();
     until("everything is saved", async || {
-        value_of(&get(relay.admin, "/metrics").await, "weir_state_current_timestamp_seconds")
-            .is_some_and(|at| at > settled)
+        value_of(&get(relay.admin, "/metrics").await, "weir_state_current_timestamp_seconds").is_some_and(|at| at > now)
     })
     .await;
 }
@@ -376,6 +380,42 @@ async fn a_view_that_is_too_old_is_served_without_readiness_or_not_at_all() {
             true => assert_eq!(client.sent().await.set, ["a", "b"], "{policy}"),
             false => hears_of_the_server_first(&mut client, address).await,
         }
+    }
+}
+
+/// A later process with other options may still use it. Before, it was removed from the file when its first client came.
+#[tokio::test]
+async fn i3_a_view_that_is_too_old_to_be_used_stays_in_the_file_until_a_server_has_spoken() {
+    for has_spoken in [false, true] {
+        let folder = Folder::with_short_path(&format!("unused-{has_spoken}"));
+        let options = |when_older: &str| state_in(&folder, &format!(", max_age: 1ms, when_older: {when_older}"));
+        let mut plane = Plane::start(&BOTH).await;
+        serve_and_stop(&mut plane, "", &options("serve")).await;
+        let address = plane.kill().await;
+        let written = std::fs::metadata(folder.0.join("state")).unwrap().modified().unwrap();
+        let age = Duration::from_millis(50); // more than `max_age`, by the coarse clock of files too
+        until("the view is too old", async || written.elapsed().is_ok_and(|since| since > age)).await;
+
+        let second = Stoppable::start(address, "", &options("refuse")).await;
+        let mut client = Client::connect(second.0.address, Variant::Delta).await;
+        client.ask(CDS, &[], Some("web"));
+        report_with(&second.0, "/upstreams", "\"clients\": 1").await;
+        is_current(&second.0).await;
+        if has_spoken {
+            let mut plane = Plane::start_at(address, &BOTH).await;
+            let stream = plane.stream().await;
+            say(&stream, "9", &[("z", "1")], &[("z", "1")], &[]);
+            assert_eq!(client.sent().await.set, ["z"]);
+            is_saved(&second.0).await;
+            plane.kill().await;
+        }
+        second.stop().await;
+
+        let third = Stoppable::start(address, "", &options("serve")).await;
+        let mut client = Client::connect(third.0.address, Variant::Delta).await;
+        client.ask(CDS, &[], Some("web"));
+        let expected: &[&str] = if has_spoken { &["z"] } else { &["a", "b"] };
+        assert_eq!(client.sent().await.set, expected);
     }
 }
 

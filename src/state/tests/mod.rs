@@ -10,6 +10,8 @@ mod world;
 use std::time::Duration;
 
 use redb::Database;
+use weir_core::protocol::moment::Moment;
+use weir_core::protocol::view::{Class, Update};
 
 use self::disk::Disk;
 use self::world::{SECRETS, SERVER, Shown, World, shown};
@@ -225,6 +227,13 @@ fn a_file_belongs_to_its_key_and_to_one_process() {
 fn a_snapshot_has_everything_and_becomes_a_state_file_of_any_key() {
     let mut world = World::of(11, 3);
     (0..120).for_each(|_| world.step());
+    let kind = world.table.resolve(SECRETS);
+    let resource = world.large(&kind, "a", 1024, u64::from_le_bytes(*b"a secret"));
+    let secret = Update::Upsert { kind, class: Class::Named, key: "a".into(), resource };
+    let view = &mut world.views[0].1;
+    view.apply(vec![secret], Moment::START + Duration::from_millis(world.now));
+    view.publish();
+    let has_secret = |bytes: &[u8]| bytes.windows(8).any(|bytes| bytes == b"a secret");
     let (database, mut contents, _) = opened(&Disk::default(), Some(&key(1))).unwrap();
     world.save(&mut contents, &database, Some(&key(1))).unwrap();
     let stored = Stored::read(&database, Some(&key(1))).unwrap();
@@ -232,10 +241,12 @@ fn a_snapshot_has_everything_and_becomes_a_state_file_of_any_key() {
     for with_secrets in [false, true] {
         let mut snapshot = Vec::new();
         portable::write(&stored, with_secrets, &mut snapshot).unwrap();
+        assert_eq!(has_secret(&snapshot), with_secrets);
         for key in [None, Some(key(2))] {
             let disk = Disk::default();
             let (database, ..) = opened(&disk, key.as_ref()).unwrap();
             portable::read(&mut &*snapshot, &database, key.as_ref()).unwrap();
+            assert!(!has_secret(&disk.bytes()), "a secret is in the file in clear");
             let read = Stored::read(&database, key.as_ref()).unwrap();
             assert_eq!(shown(&read), world.expected(with_secrets && key.is_some()));
             assert!(read.views.iter().all(|view| view.record.lacks_secrets != (with_secrets && key.is_some())));

@@ -183,8 +183,11 @@ fn a_view_that_is_not_used_stays_in_the_file_for_as_long_as_views_wait() {
         } else {
             next.write();
             assert_eq!(next.file(), of(&[("web", &["a", "bb"])]));
-            // Its clients come and are served other resources: these replace the whole view in the file.
+            // Its clients come. What they are served replaces the whole view in the file once a server has responded.
             give(&next.views(), "web", &["ccc"]);
+            next.write();
+            assert_eq!(next.file(), of(&[("web", &["a", "bb"])]), "no server has");
+            next.work.begun_without.clear();
             next.write();
             assert_eq!(next.file(), of(&[("web", &["ccc"])]));
         }
