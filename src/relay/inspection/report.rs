@@ -138,8 +138,8 @@ pub(in crate::relay) fn explain(of: &Inspection<'_>, kind: &Type, name: &Name) -
         })
     });
     let (holds, waits) = (view.holds().of_name(kind, name), waits_of(of, kind, name));
-    let references = view.holds().references_to(kind, name);
-    ViewExplanation { now: *now, holds, references, ladder, requests: requests.collect(), waits }
+    let (references, servers) = (view.holds().references_to(kind, name), links.servers().collect());
+    ViewExplanation { now: *now, servers, holds, references, ladder, requests: requests.collect(), waits }
 }
 
 /// How many rejected resources of a type are shown.

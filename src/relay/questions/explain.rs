@@ -37,7 +37,9 @@ async fn explain_one(
         Some(task) => ask(&task, move |view| inspection::explain(view, &asked.0, &asked.1)).await,
         None => None,
     };
-    let (view, servers) = (view.as_ref(), views.servers().collect::<Vec<_>>());
+    let view = view.as_ref();
+    // The view may be of an earlier configuration, which has other servers.
+    let servers = view.map_or(&[][..], |view| &view.servers);
     // Read after the view's answer, so that what the view has released meanwhile is seen at the client.
     let (verdict, mut reasons, book_waits, set, around) = if name.as_str() == WILDCARD {
         let book = report::explain_set(&handle, kind);
@@ -48,7 +50,7 @@ async fn explain_one(
         if session.lacks_it() {
             around.other_views = other_views(views, &client.key, query, having_it).await;
         }
-        let books = Books { session: &session, view, around: &around, servers: &servers };
+        let books = Books { session: &session, view, around: &around, servers };
         (books.verdict(), books.reasons(), session.waits.clone(), books.set(), around)
     };
     reasons.extend(views.incidents().audits.last(&client.key).and_then(|of| Reason::of_audit(&of)));
@@ -65,7 +67,7 @@ async fn explain_one(
         set,
         around,
         reasons,
-        waits: waits.map(|(wait, session)| WaitRow::of(wait, &client.key, session, &servers)).collect(),
+        waits: waits.map(|(wait, session)| WaitRow::of(wait, &client.key, session, servers)).collect(),
     })
 }
 

@@ -1,6 +1,6 @@
 //! What `/resources` shows: the state of resource names in each view.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use serde::Serialize;
@@ -68,10 +68,11 @@ impl ResourceQuery {
             && self.contains.as_ref().is_none_or(|part| name.as_str().contains(part.as_str()))
     }
 
-    /// Searches the views.
+    /// Searches the views. Of a view that two configurations have, it searches the first: that of the newer one.
     pub(crate) fn page(&self, views: &[ViewSnapshot]) -> ResourcePage {
-        let (mut page, mut total) = (BTreeMap::new(), 0);
-        for view in views.iter().filter(|view| self.view.as_ref().is_none_or(|wanted| *wanted == view.view)) {
+        let (mut page, mut total, mut searched) = (BTreeMap::new(), 0, BTreeSet::new());
+        let is_wanted = |view: &ViewSnapshot| self.view.as_ref().is_none_or(|wanted| *wanted == view.view);
+        for view in views.iter().filter(|view| is_wanted(view) && searched.insert(&view.view)) {
             let tables = view.snapshot.tables();
             for (kind, class, table) in tables.filter(|(kind, ..)| self.kind.as_ref().is_none_or(|of| of == *kind)) {
                 for (name, entry) in table.entries().filter(|(name, _)| self.takes(name)) {
@@ -121,5 +122,48 @@ fn subscription(class: Class) -> &'static str {
     match class {
         Class::Wildcard => "wildcard",
         Class::Named => "named",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use weir_core::proto::{Any, discovery};
+    use weir_core::protocol::view::{InterestChange, Selector, SessionId, Update, View};
+    use weir_core::xds::{BodyStore, Resource, TypeTable};
+
+    use super::*;
+
+    /// Returns a view that has these clusters from one server.
+    fn view(hash: &str, server: &str, names: &[&str]) -> ViewSnapshot {
+        let (table, store) = (Arc::new(TypeTable::new()), BodyStore::default());
+        let kind = table.resolve("envoy.config.cluster.v3.Cluster");
+        let mut view = View::new(table, Arc::default());
+        for name in names {
+            let change = InterestChange { kind: kind.clone(), selector: Selector::Name((*name).into()), on: true };
+            view.change_interest(SessionId(1), change, Moment::START);
+            let resource = Some(Any { type_url: kind.url().into_owned(), value: Bytes::new() });
+            let wrapper = discovery::Resource { name: (*name).into(), resource, ..Default::default() };
+            let resource = Arc::new(Resource::from_wrapper(0, wrapper, &kind, &store).unwrap());
+            let update = Update::Upsert { kind: kind.clone(), class: Class::Named, key: (*name).into(), resource };
+            view.apply(vec![update], Moment::START);
+        }
+        view.publish();
+        let (snapshot, servers) = (view.snapshot().clone(), Arc::new([server.to_owned()]));
+        ViewSnapshot { view: hash.to_owned(), snapshot, servers, now: Moment::START }
+    }
+
+    #[test]
+    fn a_view_that_two_configurations_have_is_shown_and_counted_as_the_newer_one_has_it() {
+        let views = [view("v", "new", &["a"]), view("w", "new", &["a"]), view("v", "old", &["a", "b"])];
+        let shown = |view: Option<&str>, limit| {
+            let query = ResourceQuery { view: view.map(str::to_owned), limit, ..ResourceQuery::default() };
+            let page = query.page(&views);
+            let row = |of: ResourceReport| format!("{} {} {}", of.view, of.name, of.server.unwrap());
+            (page.resources.into_iter().map(row).collect::<Vec<_>>().join(", "), page.total)
+        };
+        assert_eq!(shown(None, 9), ("v a new, w a new".to_owned(), 2));
+        assert_eq!(shown(None, 1), ("v a new".to_owned(), 2));
+        assert_eq!(shown(Some("v"), 9), ("v a new".to_owned(), 1));
     }
 }

@@ -155,7 +155,8 @@ impl ViewMetrics {
         }
         let counted = |server: ServerMetrics| ServerMetrics { streams: 0, connected: 0, ..server };
         let servers = self.servers.into_iter().map(counted).collect();
-        Self { ladders, servers, order: self.order, ..Self::default() }
+        let removals = RemovalMetrics { bytes: 0, ..self.removals };
+        Self { ladders, servers, order: self.order, removals, ..Self::default() }
     }
 }
 
@@ -230,8 +231,9 @@ mod tests {
         sum.absorb(of_view(100));
         assert_eq!(sum, of_view(101));
         let gone = of_view(1).into_counters();
-        let ViewMetrics { order, servers, .. } = of_view(1);
+        let ViewMetrics { order, servers, removals, .. } = of_view(1);
         let servers = servers.into_iter().map(|server| ServerMetrics { streams: 0, connected: 0, ..server }).collect();
-        assert_eq!(gone, ViewMetrics { order, servers, ..ViewMetrics::default() });
+        let removals = RemovalMetrics { bytes: 0, ..removals };
+        assert_eq!(gone, ViewMetrics { order, servers, removals, ..ViewMetrics::default() });
     }
 }

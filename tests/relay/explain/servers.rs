@@ -1,6 +1,7 @@
 //! What the servers have sent for a name, and whether they are reachable.
 
 use super::*;
+use crate::reload::{self, World};
 use weir_testkit::folder::Folder;
 
 #[tokio::test]
@@ -113,4 +114,33 @@ async fn what_comes_from_disk_is_said_to() {
         "unacked",
         "loaded from disk or kept over a reload, and not confirmed",
     );
+}
+
+/// The servers of the two configurations have different places in their plans.
+#[tokio::test]
+async fn during_a_reload_a_resource_is_said_to_be_from_the_server_that_sent_it() {
+    let (mut earlier, mut newer) = (Plane::start(&BOTH).await, Plane::start(&BOTH).await);
+    let text_of = |servers: &[SocketAddr]| reload::text(servers, "reload: {spread: 1h}\n");
+    let world = World::start("sent-by", &text_of(&[earlier.address])).await;
+    let mut client = Client::connect(world.relay.address, Variant::Delta).await;
+    client.ask(CDS, &[], Some("web"));
+    let stream = earlier.stream().await;
+    say(&stream, "1", &TWO, &TWO, &[]);
+    assert_eq!(client.sent().await.set, ["a", "b"]);
+    let report = world.change(&text_of(&[newer.address, earlier.address])).await;
+    assert_eq!(report.changed, ["upstream.servers"]);
+    let page = cluster_of(&world.relay)("a").shows("unacked", "present").await;
+    let sent_by = format!("from http://{}", earlier.address);
+    assert!(text(&page, "present").ends_with(&sent_by), "expected {sent_by}: {page:#}");
+
+    let next = Client::connect(world.relay.address, Variant::Delta).await;
+    next.ask(CDS, &[], Some("web"));
+    let stream_of_next = newer.stream().await;
+    let news = [("a", "2"), ("b", "1")];
+    say(&stream_of_next, "2", &news, &news, &[]);
+    let sent_by = format!("\"server\": \"http://{}\"", newer.address);
+    let page = report_with(&world.relay, "/resources?type=clusters&name=a", &sent_by).await;
+    let page: Value = serde_json::from_str(&page).unwrap();
+    let rows = page["resources"].as_array().unwrap().len();
+    assert_eq!((rows, page["total"].as_u64()), (1, Some(1)), "{page:#}");
 }

@@ -98,6 +98,8 @@ pub(crate) struct Reason {
 #[derive(Debug)]
 pub(crate) struct ViewExplanation {
     pub(crate) now: Moment,
+    /// The servers' names, by their places in the plan.
+    pub(crate) servers: Vec<String>,
     pub(crate) holds: NameHolds,
     /// How many resources refer to the name, if that is counted.
     pub(crate) references: Option<usize>,
@@ -142,7 +144,7 @@ pub(crate) struct Books<'a> {
     pub(crate) session: &'a SessionExplanation,
     pub(crate) view: Option<&'a ViewExplanation>,
     pub(crate) around: &'a Around,
-    /// The names of the servers, by their place in the plan.
+    /// The names of the view's servers, by their places in its plan. None if the view has ended.
     pub(crate) servers: &'a [String],
 }
 
