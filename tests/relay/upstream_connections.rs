@@ -84,8 +84,10 @@ async fn sixty_views_share_two_connections_which_close_with_their_last_stream() 
 async fn three_thousand_load_streams_of_one_client_have_sixty_connections_of_their_own() {
     const STREAMS: usize = 3000;
     let mut server = Plane::answering(Answers::Status(12)).await;
-    let rest = "views: {key: [cluster]}\nload_reports: {streams_per_connection: 0}\n";
-    let config = config(server.address, ", variant: delta, backoff: {initial: 20ms}", rest);
+    // The client sends the beginning of all streams before the first message of any.
+    let limits = "limits: {first_message: 0s}\nload_reports: {streams_per_connection: 0}\n";
+    let rest = format!("views: {{key: [cluster]}}\n{limits}");
+    let config = config(server.address, ", variant: delta, backoff: {initial: 20ms}", &rest);
     let relay = run(crate::bind(config).await.unwrap(), std::future::pending());
     let (_client, discovery) = client(&relay, &mut server, 0).await;
     let channel = Endpoint::from_shared(format!("http://{}", relay.address)).unwrap().connect().await.unwrap();
