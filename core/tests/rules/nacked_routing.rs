@@ -162,69 +162,6 @@ fn ord_1_removals_wait_although_the_client_has_accepted_other_routing_since_its_
     assert_eq!(bench.said(client), removed(Variant::Delta));
 }
 
-/// A session whose client takes a reply that late goes on with a newer snapshot, which has another removal.
-#[test]
-fn ord_1_the_removal_after_one_that_its_client_has_taken_late_waits_for_the_bound_too() {
-    for accepts_first in [false, true] {
-        let (mut bench, client) = nacking(Variant::Delta, false, without_order());
-        bench.set(CDS, &[("other", "1")]);
-        assert_eq!(bench.said(client), ["C other"]);
-        bench.later(HOLD); // routing does not wait for its endpoints any more
-        bench.remove(CDS, "idle");
-        bench.later(QUIET);
-        assert_eq!(bench.said(client), [""; 0]);
-        if accepts_first {
-            lead(&mut bench, "r", &["a"]);
-            let reply = bench.poll(client).unwrap();
-            answer(&mut bench, client, Variant::Delta, &reply.nonce.to_string(), None);
-        } else {
-            bench.later(HOLD);
-        }
-        assert_eq!(bench.poll(client).map(|reply| text_of(&reply)).as_deref(), Some("C  -idle"));
-        bench.remove(CDS, "other");
-        if accepts_first {
-            lead(&mut bench, "r", &["a", "a"]);
-        }
-        bench.later(HOLD);
-        if accepts_first {
-            let reply = bench.poll(client).unwrap();
-            answer(&mut bench, client, Variant::Delta, &reply.nonce.to_string(), nack(3));
-        }
-        assert_eq!(bench.said(client), [""; 0], "{accepts_first}");
-        bench.later(HOLD - 1);
-        assert_eq!(bench.said(client), [""; 0], "{accepts_first}");
-        bench.later(1);
-        assert_eq!(bench.said(client), ["C  -other"], "{accepts_first}");
-    }
-}
-
-/// While there is routing to send, removals are not looked at. The session takes the newer snapshot because its client took a reply that late.
-#[test]
-fn ord_1_removals_wait_for_the_bound_from_a_nack_on_that_follows_the_end_of_another_unnoticed() {
-    let (mut bench, client) = nacking(Variant::Delta, false, without_order());
-    bench.set(CDS, &[("other", "1")]);
-    assert_eq!(bench.said(client), ["C other"]);
-    bench.later(HOLD); // routing does not wait for its endpoints any more
-    bench.remove(CDS, "idle");
-    bench.later(QUIET);
-    assert_eq!(bench.said(client), [""; 0]);
-    for (clusters, accepts) in [(&["a"][..], true), (&["a", "a"][..], false)] {
-        lead(&mut bench, "r", clusters);
-        let reply = bench.poll(client).unwrap();
-        assert_eq!(text_of(&reply), "R r");
-        if accepts {
-            bench.remove(CDS, "other");
-        }
-        bench.later(HOLD);
-        answer(&mut bench, client, Variant::Delta, &reply.nonce.to_string(), if accepts { None } else { nack(3) });
-    }
-    assert_eq!(bench.said(client), [""; 0]);
-    bench.later(HOLD - 1);
-    assert_eq!(bench.said(client), [""; 0]);
-    bench.later(1);
-    assert_eq!(bench.said(client), ["C  -idle,other"]);
-}
-
 #[test]
 fn ord_1_what_a_nack_of_routing_keeps_back_is_routing_and_what_it_refers_to_and_nothing_else() {
     for variant in [Variant::Sotw, Variant::Delta] {

@@ -121,31 +121,6 @@ fn the_hold_keeps_a_route_until_the_client_is_warm_or_should_be_or_two_seconds_a
     assert_eq!(bench.said(client), ["R a"]);
 }
 
-/// A session whose client takes a reply that late goes on with a newer snapshot, which has another cluster.
-#[test]
-fn i7_the_route_after_one_that_its_client_has_taken_late_waits_for_endpoints_as_long() {
-    let mut bench = warm();
-    let client = bench.client(Variant::Delta);
-    bench.delta(client, CDS, &[], &[]);
-    bench.delta(client, RDS, &["a", "b"], &[]);
-    bench.delta(client, EDS, &["a"], &[]);
-    bench.said(client);
-    bench.later(1_000);
-    bench.set(CDS, &[("new", "1")]);
-    bench.set(RDS, &[("a", "to new")]);
-    assert_eq!(bench.said(client), ["C new"], "the route is held");
-    bench.later(2_000);
-    assert_eq!(bench.poll(client).map(|reply| text_of(&reply)).as_deref(), Some("R a"));
-    bench.set(CDS, &[("newer", "1")]);
-    bench.set(RDS, &[("b", "to newer")]);
-    bench.later(1_000);
-    assert_eq!(bench.said(client), ["C newer"]);
-    bench.later(1_999);
-    assert_eq!(bench.said(client), [""; 0]);
-    bench.later(1);
-    assert_eq!(bench.said(client), ["R b"]);
-}
-
 #[test]
 fn ord_13_the_acknowledgement_of_a_cluster_that_merely_changed_ends_the_hold() {
     let mut bench = warm();

@@ -4,9 +4,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use super::acks::Ack;
-use super::delays::{
-    Delay, DelayReason, Delays, NackHold, RoutingHold, SentCluster, may_serve_routing, routing_nacked_since,
-};
+use super::delays::{Delay, DelayReason, Delays, NackHold, RoutingHold, SentCluster, may_serve_routing, nacks_routing};
 use super::removals::{is_end_due, is_removal_due};
 use super::reply::{Attempt, Draft, ReplyContext, SendScope};
 use super::subscription::Subscriptions;
@@ -213,16 +211,19 @@ impl SendOrder {
     }
 
     fn next_removal(&mut self, subscriptions: &mut Subscriptions, view: &ReplyContext) -> Found {
-        let nacked = routing_nacked_since(subscriptions, view.options);
+        let nacks_routing = nacks_routing(subscriptions, view.options);
+        if !nacks_routing {
+            self.nack_hold.end();
+        }
         let (mut is_kept_due, mut kept_until) = (false, None);
         let mut by_rank: Vec<_> = subscriptions.iter_mut().collect();
         by_rank.sort_by_key(|(kind, _)| kind.info().removal_rank);
         for (kind, subscription) in by_rank {
-            let nacked = nacked.filter(|_| may_serve_routing(kind, kept_until.is_some()));
-            let nacked = nacked.filter(|_| is_removal_due(&subscription.snapshot(kind, view)));
-            if let Some(nacked) = nacked {
+            let may_be_kept = nacks_routing && may_serve_routing(kind, kept_until.is_some());
+            if may_be_kept && is_removal_due(&subscription.snapshot(kind, view)) {
                 is_kept_due = true;
-                if let Some(until) = self.nack_hold.keep(nacked, view) {
+                let until = self.nack_hold.keep(view.now, view.options);
+                if view.now < until && !view.state.forgets_soon() {
                     self.delays.removals(DelayReason::NackedRouting, Some(until));
                     kept_until = Some(until);
                     continue;
@@ -230,12 +231,7 @@ impl SendOrder {
             }
             match subscription.removal(kind, view) {
                 Attempt::Nothing => {}
-                Attempt::Ready(draft) => {
-                    if nacked.is_some() {
-                        self.nack_hold.on_sent(view.state.revision);
-                    }
-                    return (Some((kind.clone(), *draft)), None, false);
-                }
+                Attempt::Ready(draft) => return (Some((kind.clone(), *draft)), None, false),
                 // The remaining resources of this type may depend on what the next type would remove.
                 Attempt::Blocked(until) => {
                     self.delays.removals(DelayReason::Unanswered, until);
@@ -271,7 +267,9 @@ impl SendOrder {
         {
             after_routes(&hosts, draft, subscriptions, view);
         }
-        self.hold.on_reply_sent(kind, draft, view.now, view.options);
+        if kind.is(Role::Endpoints) {
+            self.hold.on_reply_sent(draft, view.now, view.options);
+        }
     }
 
     /// After a client was sent a cluster, it waits for the endpoints of the cluster, even if it has them already (SOTW-33, DELTA-45).

@@ -18,7 +18,7 @@ use super::reply::{Draft, ReplyContext};
 use super::subscription::Subscriptions;
 use crate::protocol::moment::{Moment, earliest};
 use crate::protocol::session::options::SessionOptions;
-use crate::protocol::view::{Class, Lookup, Revision};
+use crate::protocol::view::{Class, Lookup};
 use crate::xds::{Name, Role, Type};
 
 /// The routing hold.
@@ -78,15 +78,10 @@ impl RoutingHold {
         }
     }
 
-    /// Records a reply. Routing that is sent while no cluster waits is what was kept back: what is kept back later has a total time of its own.
-    ///
-    /// After a reply with endpoints, or with their removal, the client warms the cluster for a moment. Its ACK shows the end of that moment; until
-    /// the ACK comes, the end is estimated.
-    pub(super) fn on_reply_sent(&mut self, kind: &Type, draft: &Draft, now: Moment, options: &SessionOptions) {
-        if self.warming.is_empty() && kind.is(Role::Routing) {
-            self.since = None;
-        }
-        if self.warming.is_empty() || !kind.is(Role::Endpoints) {
+    /// Records a reply with endpoints, or with their removal. The client then warms the cluster for a moment. Its ACK shows the end of that moment;
+    /// until the ACK comes, the end is estimated.
+    pub(super) fn on_reply_sent(&mut self, draft: &Draft, now: Moment, options: &SessionOptions) {
+        if self.warming.is_empty() {
             return;
         }
         self.made = Some(now);
@@ -172,44 +167,28 @@ impl RoutingHold {
     }
 }
 
-/// The NACK hold: since when removals wait. It ends with the NACKs, or when no removal is due. Removals that become due meanwhile wait no longer than
-/// the first.
+/// The NACK hold: since when removals wait. It ends when no removal is due. Removals that become due meanwhile wait no longer than the first.
 #[derive(Debug, Default)]
 pub(super) struct NackHold {
     since: Option<Moment>,
-    /// The snapshot of which removals were sent after that time. Its other removals follow at once. Those of a later snapshot have a time of their
-    /// own, also if the client reads so slowly that there was no moment without a due removal.
-    sent_of: Option<Revision>,
 }
 
 impl NackHold {
-    /// Records that a removal is due, and returns until when it is kept back. `None`: it is sent now. The first of the standing NACKs came at `nacked`.
-    pub(super) fn keep(&mut self, nacked: Moment, view: &ReplyContext) -> Option<Moment> {
-        let is_of_earlier_nack = self.since.is_some_and(|since| since < nacked);
-        if is_of_earlier_nack || self.sent_of.is_some_and(|sent| sent != view.state.revision) {
-            self.end();
-        }
-        let until = *self.since.get_or_insert(view.now) + view.options.nacked_routing_hold;
-        (view.now < until && !view.state.forgets_soon()).then_some(until)
-    }
-
-    /// Records that removals of a snapshot were sent that the hold does not keep back any more.
-    pub(super) fn on_sent(&mut self, snapshot: Revision) {
-        self.sent_of = Some(snapshot);
+    /// Records that a removal is kept back, and returns until when.
+    pub(super) fn keep(&mut self, now: Moment, options: &SessionOptions) -> Moment {
+        *self.since.get_or_insert(now) + options.nacked_routing_hold
     }
 
     /// Records that no removal is due that the hold could keep back.
     pub(super) fn end(&mut self) {
-        *self = Self::default();
+        self.since = None;
     }
 }
 
-/// Returns since when a NACK of routing has stood, so that the client uses earlier routing. The ACK of a reply without the rejected resource does not
-/// end it. `None` also if removals do not wait for that.
-pub(super) fn routing_nacked_since(subscriptions: &Subscriptions, options: &SessionOptions) -> Option<Moment> {
-    let routing = subscriptions.iter().filter(|(kind, _)| kind.is(Role::Routing));
-    let since = routing.filter_map(|(_, of)| of.acks().standing()).map(|nack| nack.since);
-    since.min().filter(|_| !options.nacked_routing_hold.is_zero())
+/// Whether a NACK of routing stands, so that the client uses earlier routing. The ACK of a reply without the rejected resource does not end it.
+pub(super) fn nacks_routing(subscriptions: &Subscriptions, options: &SessionOptions) -> bool {
+    let mut routing = subscriptions.iter().filter(|(kind, _)| kind.is(Role::Routing));
+    !options.nacked_routing_hold.is_zero() && routing.any(|(_, of)| of.acks().standing().is_some())
 }
 
 /// Whether removals of a type wait: those of clusters and endpoints; and if one of these waits, those of secrets, since the clusters may need them.
