@@ -353,6 +353,19 @@ async fn i8_the_names_of_a_reply_are_charged_to_the_next_client_when_one_leaves_
     assert_eq!(other.bytes(), 0);
 }
 
+#[tokio::test]
+async fn i8_spellings_of_names_and_removals_with_constraints_are_charged_too() {
+    let constrained = reply_of_names().removed.into_iter().map(|name| (name, Bytes::new())).collect();
+    let spellings = vec![(0, "a".repeat(TEXT).into())];
+    for reply in [Reply { spellings, ..reply_of(300) }, Reply { constrained, ..reply_of(300) }] {
+        let client = Charged::new().await;
+        let body = client.begun(Arc::default(), reply, &shared());
+        assert!(client.bytes() >= TEXT, "{} bytes are charged", client.bytes());
+        assert!(body.slot.give_way("no memory"));
+        assert_eq!(client.bytes(), 0);
+    }
+}
+
 /// The memory thread may look between the last poll of a body and the beginning of its reply.
 #[tokio::test]
 async fn i8_a_reply_that_begins_when_its_stream_gives_way_already_keeps_nothing() {

@@ -73,16 +73,18 @@ impl Message {
         (self.reply.kind.clone(), self.reply.resources.clone())
     }
 
-    /// Returns about how many bytes the message alone keeps: names and errors, which its session may have forgotten.
+    /// Returns about how many bytes the message alone keeps: names, their spellings and errors, which its session may have forgotten.
     pub(super) fn own_bytes(&self) -> usize {
-        let Reply { removed, unresolved, errors, .. } = &self.reply;
+        let Reply { removed, unresolved, errors, spellings, constrained, .. } = &self.reply;
         let text = |name: &Name| ARC + name.as_str().len();
         let names = removed.iter().chain(unresolved).map(|name| size_of::<Name>() + text(name));
         let errors = errors.iter().map(|of| {
             let (name, error) = of;
             size_of_val(of) + text(name) + ARC + size_of::<NamedError>() + error.message.len()
         });
-        names.chain(errors).sum()
+        let spellings = spellings.iter().map(|of| size_of_val(of) + ARC + of.1.len());
+        let constrained = constrained.iter().map(|of| size_of_val(of) + text(&of.0) + of.1.len());
+        names.chain(errors).chain(spellings).chain(constrained).sum()
     }
 
     /// Whether the message has secrets. If they were compressed together with text that others choose, the length would reveal something of them.
