@@ -26,7 +26,6 @@ pub(super) fn additions(
 ) -> Attempt {
     let unanswered = unanswered.filter(|_| view.client.variant == Variant::Sotw);
     let may = if unanswered.is_some() { may.min(SendScope::InitialReplies) } else { may };
-    let may = if books.due.owes_replacements() { SendScope::Anything } else { may };
     let mut round = AdditionRound {
         books,
         kind,
@@ -177,19 +176,19 @@ impl<'a> AdditionRound<'_, 'a> {
     /// Puts removals that free an address or a domain into the same reply as the listener or the virtual host that takes it. Otherwise the client
     /// would reject the new one, and would not be sent it again. No client loses anything by that: removals of listeners and scopes come before all
     /// others, and other routing needs no virtual host that is removed. If a replacement is kept back, what it replaces is not removed yet. If it is
-    /// left out because the reply is full, the next reply has it, whatever additions wait for.
+    /// left out because the reply is full, the next reply has it, whatever other additions wait for.
     fn add_conflicting_removals(&mut self) {
         let is_delta = self.view.client.variant == Variant::Delta;
         let adds = is_delta && self.kind.needs_removals_beside() && !self.draft.is_empty();
-        let (is_full, before, mut owes) = (self.is_full(), self.draft.bytes(), self.books.due.owes_replacements());
+        let (is_full, before, mut owed) = (self.is_full(), self.draft.bytes(), self.books.due.owed());
         if adds && !self.kept_back {
             let mut removals = RemovalRound::new(self.books, self.kind, self.view, &mut self.draft);
             removals.add_pending();
             removals.add_of_wildcard();
             removals.judge_stated();
-            owes |= self.draft.bytes() > before;
+            owed = if self.draft.bytes() > before { Some(self.view.state.revision) } else { owed };
         }
-        self.books.due.set_owes_replacements(owes && is_full);
+        self.books.due.set_owed(owed.filter(|_| is_full));
     }
 
     fn add_of_wildcard(&mut self, whole: bool) {
@@ -226,7 +225,8 @@ impl<'a> AdditionRound<'_, 'a> {
         // A forced name waits for its time only: the client holds back its own ACK until the name has come.
         let (requested, forced) = (pending.is_requested(), pending.is_forced(now));
         let allowed = if requested { SendScope::InitialReplies } else { SendScope::Anything };
-        let kept_back = self.may < allowed && !forced;
+        let owes = || self.snapshot().entry(name).is_some_and(|entry| self.books.due.owes(entry.changed));
+        let kept_back = self.may < allowed && !forced && !owes();
         let trouble = self.snapshot().unsent_error(name);
         match self.snapshot().known(name) {
             Lookup::Unknown => {

@@ -172,8 +172,9 @@ pub(super) struct RepliesDue {
     empty: bool,
     /// Removals were forgotten before this client was sent them. Its set is compared even if the history shows no removals.
     missed_removals: bool,
-    /// The client was sent removals, and there was no room for all that replaces them (I7). The rest waits for nothing else.
-    owes_replacements: bool,
+    /// The snapshot of removals that the client was sent while there was no room for all that replaces them (I7). What else that snapshot has waits
+    /// for nothing more.
+    owed: Option<Revision>,
     /// The version of the last reply. In delta it only shows that there was one.
     last: Option<SetVersion>,
 }
@@ -181,7 +182,7 @@ pub(super) struct RepliesDue {
 impl RepliesDue {
     pub(super) fn new() -> Self {
         let (complete, last) = (None, None);
-        Self { asked: Moment::START, complete, empty: false, missed_removals: false, owes_replacements: false, last }
+        Self { asked: Moment::START, complete, empty: false, missed_removals: false, owed: None, last }
     }
 
     pub(super) fn on_request(&mut self, now: Moment) {
@@ -222,12 +223,17 @@ impl RepliesDue {
         self.missed_removals
     }
 
-    pub(super) fn set_owes_replacements(&mut self, owes: bool) {
-        self.owes_replacements = owes;
+    pub(super) fn set_owed(&mut self, owed: Option<Revision>) {
+        self.owed = owed;
     }
 
-    pub(super) fn owes_replacements(&self) -> bool {
-        self.owes_replacements
+    pub(super) fn owed(&self) -> Option<Revision> {
+        self.owed
+    }
+
+    /// Whether what has changed last at this revision may replace what the client was sent the removal of.
+    pub(super) fn owes(&self, changed: Revision) -> bool {
+        self.owed.is_some_and(|owed| changed <= owed)
     }
 
     /// Returns the version of the last reply. In delta it only shows that one was sent.

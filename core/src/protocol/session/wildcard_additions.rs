@@ -49,14 +49,14 @@ impl<'r, 'a> WildcardRound<'r, 'a> {
     /// Adds resources one after another. `newer` is set if the client may hold something newer than what was loaded from disk.
     fn add_each(&mut self, whole: bool, newer: bool) -> bool {
         let ReplyContext { state, client, options, .. } = *self.view;
-        let Books { wildcard: Some(wildcard), names, .. } = &mut *self.books else { return false };
+        let Books { wildcard: Some(wildcard), names, due, .. } = &mut *self.books else { return false };
         let Some(table) = state.resources(self.kind, Class::Wildcard) else { return false };
         let is_by_name = |names: &SubscribedNames, name| {
             names.contains(name) && matches!(state.lookup(self.kind, Class::Named, name), Lookup::Present(_))
         };
         let first = wildcard.is_first();
         let allowed = if first { SendScope::InitialReplies } else { SendScope::Anything };
-        let (mut sent, mut exhausted, before) = (Vec::new(), true, self.draft.bytes());
+        let (mut sent, mut exhausted, mut waits, before) = (Vec::new(), true, false, self.draft.bytes());
         let bodies_alone = client.variant == Variant::Sotw && !client.wrappers;
         let from = wildcard.added();
         let free = wildcard.take_free(table);
@@ -75,12 +75,13 @@ impl<'r, 'a> WildcardRound<'r, 'a> {
                 }
             } else if is_due && !self.added.contains(name) {
                 let is_full = client.variant == Variant::Delta && self.draft.bytes() >= options.reply_bytes;
-                if self.may < allowed || is_full {
+                let has_to_wait = self.may < allowed && !due.owes(entry.changed);
+                if has_to_wait || is_full {
                     wildcard.return_free(free.iter().filter(|name| !self.added.contains(*name)));
-                    if self.may < allowed {
+                    if has_to_wait && self.draft.bytes() == before {
                         return true;
                     }
-                    exhausted = false;
+                    (exhausted, waits) = (false, has_to_wait);
                     break;
                 }
                 self.added.extend(was_withheld.then(|| name.clone()));
@@ -116,7 +117,7 @@ impl<'r, 'a> WildcardRound<'r, 'a> {
             let share = ClientSnapshot::new(self.kind, self.view, self.books).share(&resource.name, resource);
             self.books.names.record_sent(&resource.name, share);
         }
-        false
+        waits
     }
 
     /// Adds the batch that is sent to every client that subscribes to `*` alone and has the same cursor. Returns `false` if this client
