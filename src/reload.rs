@@ -85,15 +85,13 @@ impl PermissionsControl {
     /// Applies other permissions. Streams of clients whose rule has changed are ended, spread over some seconds, and the clients reconnect under
     /// the new rule. Returns whether anything has changed.
     pub fn replace(&self, permissions: Permissions) -> Result<bool, NeedsRestart> {
-        let differ = self.permissions.replace(permissions)?;
-        if differ {
-            self.judge_again();
-        }
-        Ok(differ)
+        self.permissions.replace(permissions).inspect(|differ| self.judge_again_if(*differ))
     }
 
-    fn judge_again(&self) {
-        self.judged.judge_again();
+    fn judge_again_if(&self, has_changed: bool) {
+        if has_changed {
+            self.judged.judge_again();
+        }
     }
 }
 
@@ -224,9 +222,7 @@ impl ReloadControl {
         for (listener, read) in tls {
             listener.replace(read);
         }
-        if has_other_tls {
-            self.0.permissions.judge_again();
-        }
+        self.0.permissions.judge_again_if(has_other_tls);
         for Diagnostic { path, line, at, reason, .. } in &config.warnings {
             tracing::warn!(file = %path.display(), line, key = at, reason, "configuration warning");
         }
@@ -263,7 +259,8 @@ impl ReloadControl {
         let serving = &self.0.serving;
         let mut course = self.course();
         course.ensure_not_over()?;
-        self.0.permissions.replace(config.views.permissions.clone())?;
+        let (control, permissions) = (&self.0.permissions, config.views.permissions.clone());
+        control.judge_again_if(control.permissions.replace_with_generation(permissions)?);
         let earlier = serving.generation.get();
         let next = Arc::new(Generation::after(config, &earlier));
         serving.replace(next.clone());

@@ -261,7 +261,7 @@ impl From<AdmissionError> for Status {
             | AdmissionError::NoMemory(_) => Self::exhausted(text),
             AdmissionError::Denied(denied) => denial(&denied, text),
             AdmissionError::RefusedByServer(status) => Self::of_server(status.code, text),
-            AdmissionError::Stopping => Self::unavailable(text),
+            AdmissionError::Stopping | AdmissionError::ConfigurationChanged => Self::unavailable(text),
         }
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use weir_core::protocol::session::{Identity, IdentityError};
 use weir_core::protocol::upstream::ServerStatus;
-use weir_core::xds::{Access, Clearance, Denied, HeaderHashes, KeyRule, Peer, Permit};
+use weir_core::xds::{Access, Clearance, Denied, HeaderHashes, KeyRule, Peer, Permissions, Permit};
 
 use super::live_permissions::LivePermissions;
 use super::views::split::Split;
@@ -19,6 +19,8 @@ pub(super) struct Admission {
     accept_missing_node: bool,
     access: Access,
     permissions: Arc<LivePermissions>,
+    /// The generation that the rule and the access rules belong to.
+    generation: u64,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -45,6 +47,8 @@ pub(crate) enum AdmissionError {
     RefusedByServer(Arc<ServerStatus>),
     #[error("the relay is shutting down")]
     Stopping,
+    #[error("the configuration of the relay has changed since this stream was opened; open another")]
+    ConfigurationChanged,
 }
 
 impl Admission {
@@ -54,12 +58,13 @@ impl Admission {
         access: Access,
         permissions: Arc<LivePermissions>,
     ) -> Self {
-        Self { rule, accept_missing_node, access, permissions }
+        let generation = permissions.generation();
+        Self { rule, accept_missing_node, access, permissions, generation }
     }
 
     /// Keeps the permissions in force, for a configuration that replaces an earlier one.
     pub(super) fn with_permissions(self, permissions: Arc<LivePermissions>) -> Self {
-        Self { permissions, ..self }
+        Self { generation: permissions.generation(), permissions, ..self }
     }
 
     /// Returns the permissions, which decide who may be which client.
@@ -67,16 +72,31 @@ impl Admission {
         &self.permissions
     }
 
-    /// Returns the identity of a client by its node, if it sent one.
+    /// Returns the identity of a client by its node, if it sent one. Permissions of a later configuration were never checked with this rule.
     pub(super) fn identify(
         &self,
         peer: &Arc<Peer>,
         headers: &HeaderHashes,
         node: Option<&Bytes>,
     ) -> Result<Identity, AdmissionError> {
+        let permissions = self.permissions.current_for(self.generation).ok_or(AdmissionError::ConfigurationChanged)?;
+        self.identify_by(permissions, peer, headers, node)
+    }
+
+    /// Judges a later node of a client that has its key and is served by it.
+    pub(super) fn judge(&self, peer: &Arc<Peer>, headers: &HeaderHashes, node: &Bytes) -> Result<(), AdmissionError> {
+        self.identify_by(self.permissions.current(), peer, headers, Some(node)).map(drop)
+    }
+
+    fn identify_by(
+        &self,
+        permissions: Permissions,
+        peer: &Arc<Peer>,
+        headers: &HeaderHashes,
+        node: Option<&Bytes>,
+    ) -> Result<Identity, AdmissionError> {
         let nobody = Bytes::new();
         let node = node.or(self.accept_missing_node.then_some(&nobody)).ok_or(AdmissionError::NoNode)?;
-        let permissions = self.permissions.current();
         Identity::of(self.rule.clone(), permissions, peer.clone(), headers.clone(), node).map_err(|error| match error {
             IdentityError::Node(_) => AdmissionError::BadNode,
             IdentityError::Denied(denied) => AdmissionError::Denied(Box::new(denied)),
@@ -93,7 +113,7 @@ impl Admission {
 
 impl AdmissionError {
     /// Metric labels, in the order of `place`.
-    pub(crate) const REASONS: [&str; 11] = [
+    pub(crate) const REASONS: [&str; 12] = [
         "no_node",
         "bad_node",
         "too_many_views",
@@ -105,6 +125,7 @@ impl AdmissionError {
         "too_many_views_of_tenant",
         "too_many_streams_of_tenant",
         "refused_by_server",
+        "configuration_changed",
     ];
 
     pub(in crate::relay) fn place(&self) -> usize {
@@ -120,6 +141,7 @@ impl AdmissionError {
             Self::TooManyViewsOfTenant { .. } => 8,
             Self::TooManyStreamsOfTenant { .. } => 9,
             Self::RefusedByServer(_) => 10,
+            Self::ConfigurationChanged => 11,
         }
     }
 
@@ -136,6 +158,7 @@ impl AdmissionError {
             | Self::Denied(_)
             | Self::RefusedByServer(_)
             | Self::Stopping
+            | Self::ConfigurationChanged
             | Self::NoMemory(_) => None,
         }
     }

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use weir_core::xds::{Peer, Permissions};
 
@@ -16,6 +16,10 @@ struct Versions {
     number: u64,
     /// The newest one last.
     all: VecDeque<Permissions>,
+    /// The number of the newest generation of views.
+    generation: u64,
+    /// The first generation whose configuration was checked together with the newest permissions. Each later one was too.
+    checked_since: u64,
 }
 
 /// The permissions that a client was last judged by.
@@ -30,11 +34,23 @@ pub struct NeedsRestart;
 
 impl LivePermissions {
     pub(crate) fn new(permissions: Permissions) -> Self {
-        Self(RwLock::new(Versions { number: 0, all: [permissions].into() }))
+        Self(RwLock::new(Versions { number: 0, all: [permissions].into(), generation: 0, checked_since: 0 }))
     }
 
     pub(crate) fn current(&self) -> Permissions {
         self.versions().all.back().cloned().unwrap_or_default() // there is always one
+    }
+
+    /// Returns the permissions in force, for the views of a generation. There are none if its configuration was not checked with them:
+    /// its key may have fields that only earlier rules judge.
+    pub(crate) fn current_for(&self, generation: u64) -> Option<Permissions> {
+        let versions = self.versions();
+        versions.all.back().filter(|_| generation >= versions.checked_since).cloned()
+    }
+
+    /// Returns the number of the newest generation of views.
+    pub(crate) fn generation(&self) -> u64 {
+        self.versions().generation
     }
 
     /// Whether there are rules for who may be which client.
@@ -47,22 +63,18 @@ impl LivePermissions {
         JudgedBy(self.versions().number.into())
     }
 
-    /// Puts other permissions in force, and returns whether they differ.
+    /// Puts other permissions in force that go with the newest generation, and returns whether they differ.
     pub(crate) fn replace(&self, permissions: Permissions) -> Result<bool, NeedsRestart> {
-        let mut versions = self.0.write().unwrap_or_else(PoisonError::into_inner);
-        let current = versions.all.back();
-        if current.is_some_and(|current| current.rules().is_empty() != permissions.rules().is_empty()) {
-            return Err(NeedsRestart);
-        }
-        if current == Some(&permissions) {
-            return Ok(false);
-        }
-        versions.number += 1;
-        versions.all.push_back(permissions);
-        if versions.all.len() > KEPT {
-            versions.all.pop_front();
-        }
-        Ok(true)
+        let mut versions = self.versions_mut();
+        let generation = versions.generation;
+        versions.replace(permissions, generation)
+    }
+
+    /// Does the same for a new generation, whose views are made after this.
+    pub(crate) fn replace_with_generation(&self, permissions: Permissions) -> Result<bool, NeedsRestart> {
+        let mut versions = self.versions_mut();
+        let generation = versions.generation + 1;
+        versions.replace(permissions, generation)
     }
 
     /// Whether all permissions since have treated a client like those that it was judged by. If so, it now counts as judged by the newest.
@@ -81,6 +93,31 @@ impl LivePermissions {
 
     fn versions(&self) -> RwLockReadGuard<'_, Versions> {
         self.0.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn versions_mut(&self) -> RwLockWriteGuard<'_, Versions> {
+        self.0.write().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Versions {
+    /// Puts permissions in force that were checked with the configuration of the newest generation, which has this number.
+    fn replace(&mut self, permissions: Permissions, generation: u64) -> Result<bool, NeedsRestart> {
+        let current = self.all.back();
+        if current.is_some_and(|current| current.rules().is_empty() != permissions.rules().is_empty()) {
+            return Err(NeedsRestart);
+        }
+        self.generation = generation;
+        if current == Some(&permissions) {
+            return Ok(false);
+        }
+        self.checked_since = generation;
+        self.number += 1;
+        self.all.push_back(permissions);
+        if self.all.len() > KEPT {
+            self.all.pop_front();
+        }
+        Ok(true)
     }
 }
 
@@ -152,6 +189,8 @@ mod tests {
         let live = LivePermissions::new(Permissions::of(vec![rule("one", "10.0.0.0/8")]));
         assert_eq!(live.replace(Permissions::default()), Err(NeedsRestart));
         assert!(!live.current().rules().is_empty());
+        assert_eq!(live.replace_with_generation(Permissions::default()), Err(NeedsRestart));
+        assert_eq!(live.generation(), 0, "nor is there another generation");
         assert_eq!(LivePermissions::new(Permissions::default()).replace(live.current()), Err(NeedsRestart));
     }
 }

@@ -182,3 +182,34 @@ async fn permissions_of_the_file_count_alone_and_together_with_other_keys() {
         }
     }
 }
+
+/// Their own rule is the same in both here, since streams whose rule has changed end soon anyway.
+#[tokio::test]
+async fn streams_that_were_silent_at_a_reload_are_not_judged_by_two_configurations() {
+    let mut plane = Plane::start(&BOTH).await;
+    let rule = |name: &str, network: &str, node: &str| {
+        format!("- {{name: {name}, identities: [{{network: {network}}}], {node}free: [id]}}\n")
+    };
+    let own = rule("own", "127.0.0.0/8", "node: {cluster: own}, ");
+    let before = text(&[plane.address], &format!("reload: {{spread: 1h}}\npermissions:\n{own}"));
+    let after = before.replace("key: [cluster]", "key: [id]") + &rule("others", "10.0.0.0/8", "");
+    let world = World::start("silent", &before).await;
+    let mut silent = Vec::new();
+    for variant in BOTH {
+        silent.push(Client::connect(world.relay.address, variant).await);
+    }
+    assert_eq!(world.change(&after).await.changed, ["permissions", "views.key"]);
+    for mut client in silent {
+        client.ask(CDS, &[], Some("own"));
+        let message = "the configuration of the relay has changed since this stream was opened; open another";
+        assert_eq!(client.end().await, (Code::Unavailable, message.into()));
+    }
+    let rejected = "weir_client_streams_rejected_total{reason=\"configuration_changed\"}";
+    assert_eq!(world.metric(rejected).await, 2.0);
+
+    let mut back = Client::connect(world.relay.address, Variant::Delta).await;
+    back.ask(CDS, &[], Some("own"));
+    let stream = plane.stream().await;
+    say(&stream, "1", &TWO, &TWO, &[]);
+    assert_eq!(back.sent().await.set, ["a", "b"]);
+}

@@ -40,9 +40,10 @@ impl From<AdmissionError> for Rejection {
             | AdmissionError::TooManyViewsOfIdentity { .. }
             | AdmissionError::TooManyViewsOfTenant { .. }
             | AdmissionError::TooManyStreamsOfTenant { .. } => Self::new(StatusCode::TOO_MANY_REQUESTS, text),
-            AdmissionError::TooManyViews { .. } | AdmissionError::NoMemory(_) | AdmissionError::Stopping => {
-                Self::unavailable(text)
-            }
+            AdmissionError::TooManyViews { .. }
+            | AdmissionError::NoMemory(_)
+            | AdmissionError::Stopping
+            | AdmissionError::ConfigurationChanged => Self::unavailable(text),
         }
     }
 }

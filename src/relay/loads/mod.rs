@@ -96,7 +96,7 @@ pub(crate) struct Loads {
     served: Arc<()>,
 }
 
-/// About how many bytes all pools use together.
+/// About how many bytes the pools of all configurations use together. Each pool compares this with the limit of its own configuration.
 #[derive(Debug, Default)]
 struct Kept(AtomicUsize);
 
@@ -117,9 +117,9 @@ impl Loads {
         Self { mode, views, connector, clock: Clock::starting_now(), kept, pools, streams, served }
     }
 
-    /// Takes over from the load reports of an earlier configuration: the streams that it passes on still count.
+    /// Takes over from the load reports of an earlier configuration: the bytes of its pools and the streams that it passes on still count.
     pub(crate) fn after(self, earlier: &Self) -> Self {
-        Self { streams: earlier.streams.clone(), ..self }
+        Self { kept: earlier.kept.clone(), streams: earlier.streams.clone(), ..self }
     }
 
     pub(crate) fn are_served(&self) -> bool {
@@ -164,7 +164,7 @@ impl Loads {
         }
         match wire::merged(report, NODE) {
             Some(node) if node.is_empty() => Ok(()),
-            Some(node) => self.views.identify(peer, headers.hashes(), Some(&node.into())).map(drop),
+            Some(node) => self.views.judge(peer, headers.hashes(), &node.into()),
             None => Err(AdmissionError::BadNode),
         }
     }
@@ -205,7 +205,7 @@ impl Loads {
         Arc::strong_count(&self.served) == 1
     }
 
-    /// Returns about how many bytes of reports are stored for control planes, in all views together.
+    /// Returns about how many bytes of reports are stored for control planes, in all views together, also of earlier configurations.
     pub(crate) fn kept(&self) -> usize {
         self.kept.0.load(Ordering::Relaxed)
     }

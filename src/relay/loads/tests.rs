@@ -246,6 +246,14 @@ impl LoadConnector for Orderer {
     }
 }
 
+/// A report about one cluster.
+fn report() -> LoadStatsRequest {
+    let stats = UpstreamLocalityStats { total_successful_requests: 7, ..Default::default() };
+    let cluster_stats =
+        vec![ClusterStats { cluster_name: "c".into(), upstream_locality_stats: vec![stats], ..Default::default() }];
+    LoadStatsRequest { node: None, cluster_stats }
+}
+
 #[tokio::test]
 async fn a_pool_without_clients_makes_room_and_reports_what_it_has_or_counts_it_as_dropped() {
     for stays in [true, false] {
@@ -254,10 +262,7 @@ async fn a_pool_without_clients_makes_room_and_reports_what_it_has_or_counts_it_
         let by = connection(1);
         let member = join(&loads, "one", &by).unwrap();
         until("no order comes", || member.pool.orders().borrow().is_some()).await;
-        let stats = UpstreamLocalityStats { total_successful_requests: 7, ..Default::default() };
-        let cluster_stats =
-            vec![ClusterStats { cluster_name: "c".into(), upstream_locality_stats: vec![stats], ..Default::default() }];
-        member.pool.report(member.id, &LoadStatsRequest { node: None, cluster_stats });
+        member.pool.report(member.id, &report());
         assert!(join(&loads, "other", &by).is_err(), "it has a client");
         drop(member);
         assert!(loads.kept() > 0);
@@ -268,6 +273,33 @@ async fn a_pool_without_clients_makes_room_and_reports_what_it_has_or_counts_it_
         until("a pool does not end", || loads.pools.is_empty()).await;
         assert_eq!(loads.kept(), 0);
     }
+}
+
+#[tokio::test]
+async fn i10_pools_of_an_earlier_configuration_have_a_part_of_the_bytes_until_they_have_reported() {
+    let loads = || aggregating(views(), Orderer { stays: true, reported: Arc::default() });
+    let earlier = loads();
+    let later = loads().after(&earlier);
+    let by = connection(1);
+    let before = join(&earlier, "one", &by).unwrap();
+    until("no order comes", || before.pool.orders().borrow().is_some()).await;
+    before.pool.report(before.id, &report());
+    let kept = earlier.kept();
+    assert!(kept > 0);
+    assert_eq!(later.kept(), kept, "the memory that is in use includes it");
+
+    // The later configuration has a lower limit, which counts for its pools.
+    let limits = LoadLimits { bytes_total: kept, ..LIMITS };
+    let client = LoadClient { connection: by.0, quota: &by.1 };
+    let member = later.member(&key(&later, "one"), &Default::default(), client, limits).unwrap();
+    until("no order comes", || member.pool.orders().borrow().is_some()).await;
+    member.pool.report(member.id, &report());
+    assert_eq!(later.kept(), kept, "there is no room for it");
+    drop(before);
+    tokio::time::timeout(Duration::from_secs(20), earlier.finish()).await.expect("the earlier pool does not end");
+    assert_eq!(later.kept(), 0);
+    member.pool.report(member.id, &report());
+    assert_eq!((earlier.kept(), later.kept()), (kept, kept), "there is room again");
 }
 
 /// Numbers below the bounds, always the same.

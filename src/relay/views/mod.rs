@@ -28,7 +28,7 @@ pub(crate) use self::quotas::ViewQuota;
 pub(super) use self::quotas::{MadeViews, ViewLimits};
 use self::saved::WaitingView;
 pub(crate) use self::saved::{SavedView, ViewToSave};
-use self::successor::{Handovers, ViewSeed, left};
+use self::successor::{Handovers, ViewSeed, earlier_of_rule, left};
 use super::admission::{Admission, AdmissionError};
 use super::clients::Clients;
 use super::command::Command;
@@ -162,6 +162,11 @@ impl Views {
         self.admission.identify(peer, headers, node)
     }
 
+    /// Judges a later node of a client that is served.
+    pub(super) fn judge(&self, peer: &Arc<Peer>, headers: &HeaderHashes, node: &Bytes) -> Result<(), AdmissionError> {
+        self.admission.judge(peer, headers, node)
+    }
+
     /// Returns who may be which client.
     pub(crate) fn permissions(&self) -> &Arc<LivePermissions> {
         self.admission.permissions()
@@ -201,17 +206,19 @@ impl Views {
             hub.let_go_of(gone);
         }
         let Some(earlier) = self.before() else { return };
-        if !std::ptr::eq(&*earlier, gone) {
-            return earlier.let_go_of(gone);
-        }
-        let keys = if self.shared.rule == earlier.shared.rule { earlier.map.keys() } else { BTreeSet::new() };
+        // Views with other keys may be between these and `gone`. They take over nothing.
+        let is_successor = earlier_of_rule(self).is_some_and(|before| std::ptr::eq(&*before, gone));
+        let keys = if is_successor { gone.map.keys() } else { BTreeSet::new() };
         for key in keys {
             if !self.map.has(&key)
-                && let Some(left) = left(&earlier, &key)
+                && let Some(left) = left(gone, &key)
             {
                 let seed = ViewSeed::new(&self.shared, self.keep_inherited);
                 self.map.put_waiting(key, seed.view(&left));
             }
+        }
+        if !std::ptr::eq(&*earlier, gone) {
+            return earlier.let_go_of(gone);
         }
         *self.earlier.lock().unwrap_or_else(PoisonError::into_inner) = earlier.before();
     }

@@ -79,9 +79,10 @@ pub(super) fn left(views: &Views, key: &SharingKey) -> Option<InheritedView> {
     left(&*earlier_of_rule(views)?, key)
 }
 
-/// Returns the views of the earlier configuration, if the same fields make their keys.
-fn earlier_of_rule(views: &Views) -> Option<Arc<Views>> {
-    views.before().filter(|earlier| earlier.shared.rule == views.shared.rule)
+/// Returns the last earlier views whose keys are made of the same fields. Others are between if `views.key` was put back.
+pub(super) fn earlier_of_rule(views: &Views) -> Option<Arc<Views>> {
+    let mut before = std::iter::successors(views.before(), |views| views.before());
+    before.find(|earlier| earlier.shared.rule == views.shared.rule)
 }
 
 /// What a configuration needs to make a view from what an earlier one leaves.

@@ -5,7 +5,9 @@ use weir_core::proto::{Any, discovery};
 use weir_core::protocol::session::{NackChange, Nacked};
 use weir_core::protocol::upstream::ServerStatus;
 use weir_core::protocol::view::{BrakeState, SavedResource, SavedSet};
-use weir_core::xds::{ContentHash, KeyField, Resource, SetVersion};
+use weir_core::xds::{
+    ContentHash, IdentityPattern, KeyField, Network, PermissionRule, Permissions, Resource, SetVersion,
+};
 
 use super::*;
 use crate::relay::brakes::BrakeNews;
@@ -122,6 +124,34 @@ async fn configurations_end_in_any_order_and_the_last_one_has_what_is_left() {
     }
 }
 
+/// `views.key` was changed by mistake, and put back while the first views still serve clients. Those of the mistake have other resources.
+#[tokio::test]
+async fn a_key_that_is_put_back_goes_on_with_the_views_before_the_other_one_whichever_ends_first() {
+    let rule = KeyRule::of(vec![KeyField::Cluster, KeyField::Zone]);
+    for ends_in_order in [true, false] {
+        let (first, other) = generations(|options| ViewsOptions { rule: rule.clone(), ..options });
+        let other = Arc::new(other);
+        other.restore(saved(&other, "b"), HOUR).unwrap();
+        let last = views_to(SERVER).after(&other, HOUR);
+        assert_eq!(found(&last).await, ["a"], "its first client comes");
+
+        let last = views_to(SERVER).after(&other, HOUR);
+        if ends_in_order {
+            last.let_go_of(&first);
+            assert_eq!((waiting(&last), waiting(&other)), (vec!["a".into()], vec!["b".into()]));
+            assert!(other.before().is_none());
+            last.let_go_of(&other);
+        } else {
+            last.let_go_of(&other);
+            assert_eq!(waiting(&last).len(), 0, "the first has it still");
+            assert!(Arc::ptr_eq(&last.before().unwrap(), &first));
+            last.let_go_of(&first);
+        }
+        assert_eq!(waiting(&last), ["a"], "{ends_in_order}");
+        assert!(last.before().is_none());
+    }
+}
+
 /// A file that another process had may be read when clients have come.
 #[tokio::test]
 async fn what_comes_from_disk_does_not_replace_what_is_here() {
@@ -174,6 +204,42 @@ async fn what_belongs_to_the_process_goes_on_and_new_limits_and_types_count_from
     first.readiness().drain();
     assert!(later.readiness().is_draining());
     assert!(Arc::ptr_eq(first.permissions(), later.permissions()));
+}
+
+/// A key of before with the rules of after could give a client what belongs to others: no check has seen both.
+#[tokio::test]
+async fn i9_views_accept_nobody_by_permissions_that_came_with_a_later_configuration() {
+    let named = |name: &str| {
+        let identities = vec![IdentityPattern::Network(Network::parse("127.0.0.0/8").unwrap())];
+        let (node, names, secrets, relays_for) = Default::default();
+        let (name, types, tenant, client_status) = (name.into(), None, None, false);
+        let rule = PermissionRule {
+            name,
+            identities,
+            node,
+            types,
+            names,
+            secrets,
+            tenant,
+            relays_for,
+            client_status,
+            share: 1,
+        };
+        Permissions::of(vec![rule])
+    };
+    let judged = |views: &Views| views.identify(&visit().peer, &Default::default(), first_request().node()).map(drop);
+    let refused: Result<(), _> = Err(AdmissionError::ConfigurationChanged);
+    let first = Arc::new(Views::new(ViewsOptions { permissions: named("a"), ..options() }, Vec::new()));
+    let permissions = first.permissions().clone();
+    assert_eq!(permissions.replace_with_generation(named("a")), Ok(false));
+    let second = Arc::new(views().after(&first, HOUR));
+    assert_eq!([judged(&first), judged(&second)], [Ok(()), Ok(())], "both were checked with these");
+    assert_eq!(permissions.replace(named("b")), Ok(true));
+    assert_eq!([judged(&first), judged(&second)], [refused.clone(), Ok(())], "they go with the newest configuration");
+    assert_eq!(permissions.replace_with_generation(named("c")), Ok(true));
+    assert_eq!(judged(&second), refused, "the next views are not there yet");
+    let third = views().after(&second, HOUR);
+    assert_eq!([judged(&second), judged(&third)], [refused, Ok(())]);
 }
 
 #[tokio::test]
