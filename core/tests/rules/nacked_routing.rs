@@ -162,6 +162,26 @@ fn ord_1_removals_wait_although_the_client_has_accepted_other_routing_since_its_
     assert_eq!(bench.said(client), removed(Variant::Delta));
 }
 
+/// Delta replies wait for no ACK, so a NACK may come when its reply is forgotten.
+#[test]
+fn i7_removals_wait_for_a_nack_of_routing_however_many_replies_were_sent_before_it_came() {
+    let (mut bench, client) = nacking(Variant::Delta, false, without_order());
+    let change = |bench: &mut Bench, routes: usize| {
+        lead(bench, "r", &vec!["a"; routes]);
+        bench.poll(client).unwrap().nonce.to_string()
+    };
+    let accepted = change(&mut bench, 1);
+    answer(&mut bench, client, Variant::Delta, &accepted, None);
+    let nonces: Vec<_> = (2..14).map(|routes| change(&mut bench, routes)).collect();
+    answer(&mut bench, client, Variant::Delta, &nonces[0], nack(3));
+    bench.remove(EDS, "idle");
+    bench.remove(CDS, "idle");
+    bench.later(QUIET);
+    assert_eq!(bench.said(client), [""; 0], "its routing may lead there");
+    answer(&mut bench, client, Variant::Delta, &nonces[nonces.len() - 1], None);
+    assert_eq!(bench.said(client), removed(Variant::Delta));
+}
+
 #[test]
 fn ord_1_what_a_nack_of_routing_keeps_back_is_routing_and_what_it_refers_to_and_nothing_else() {
     for variant in [Variant::Sotw, Variant::Delta] {

@@ -13,6 +13,7 @@ use super::standing_nack::{InRejected, Nacked, StandingNack};
 use crate::protocol::moment::Moment;
 use crate::protocol::reply_names::ReplyNames;
 use crate::protocol::session::options::SessionOptions;
+use crate::protocol::view::Revision;
 use crate::xds::{Name, Type};
 
 /// How a request answers a reply. It counts for the reply of its nonce, even if a later reply has been sent.
@@ -32,7 +33,7 @@ pub enum Ack {
         /// A later reply of the type had been sent by then.
         stale: bool,
     },
-    /// A nonce that this stream never used, or used so long ago that it is forgotten (SOTW-2).
+    /// A nonce that this stream never used for the type (SOTW-2), or an ACK of a reply that is forgotten.
     UnknownNonce,
 }
 
@@ -91,8 +92,8 @@ pub struct NackChange {
 pub(super) struct AckTracker {
     /// The latest unanswered replies, oldest first.
     sent: VecDeque<Unanswered>,
-    /// The nonce of the newest reply that was forgotten without an answer; 0 if there is none.
-    forgotten: u64,
+    /// The replies that were forgotten without an answer. Boxed, because few clients have any.
+    forgotten: Option<Box<Forgotten>>,
     last: Option<SentReply>,
     /// Since when replies are unanswered, forgotten ones included. An answer settles all earlier replies.
     unanswered_since: Option<Moment>,
@@ -102,6 +103,14 @@ pub(super) struct AckTracker {
     accepted: Option<SentReply>,
     standing: Option<Box<StandingNack>>,
     rejections: Rejections,
+}
+
+/// What is known of replies that were forgotten without an answer.
+#[derive(Debug)]
+struct Forgotten {
+    newest: SentReply,
+    /// The nonces of the latest ones, oldest first, and the snapshots that they were made from.
+    latest: VecDeque<(u64, Revision)>,
 }
 
 /// A reply without an answer.
@@ -114,6 +123,30 @@ struct Unanswered {
     only: Option<Name>,
 }
 
+impl Forgotten {
+    fn new(newest: SentReply) -> Self {
+        Self { newest, latest: VecDeque::new() }
+    }
+
+    fn add(&mut self, reply: SentReply) {
+        if self.latest.len() == REVISIONS {
+            self.latest.pop_front();
+        }
+        self.latest.push_back((reply.nonce, reply.revision));
+        self.newest = reply;
+    }
+
+    /// Returns the reply of a nonce, as far as it is known. One that is older than all that are known counts as made before everything, so that its
+    /// NACK ends with the next reply that the client accepts.
+    fn reply(&self, nonce: u64) -> SentReply {
+        let known = self.latest.iter().find(|(of, _)| *of == nonce);
+        SentReply { nonce, revision: known.map_or(Revision::ZERO, |(_, revision)| *revision), ..self.newest }
+    }
+}
+
+/// Of so many forgotten replies of a type the snapshot is known.
+const REVISIONS: usize = 16;
+
 impl Unanswered {
     fn new(reply: SentReply) -> Self {
         Self { reply, names: None, only: None }
@@ -122,8 +155,11 @@ impl Unanswered {
 
 impl AckTracker {
     pub(crate) fn sent(&mut self, reply: SentReply, now: Moment, options: &SessionOptions) {
-        if self.sent.len() >= options.answers {
-            self.forgotten = self.sent.pop_front().map_or(self.forgotten, |forgotten| forgotten.reply.nonce);
+        if self.sent.len() >= options.answers
+            && let Some(Unanswered { reply: oldest, .. }) = self.sent.pop_front()
+        {
+            let forgotten = self.forgotten.get_or_insert_with(|| Box::new(Forgotten::new(oldest)));
+            forgotten.add(oldest);
         }
         self.sent.push_back(Unanswered::new(reply));
         self.unanswered_since.get_or_insert(now);
@@ -134,15 +170,18 @@ impl AckTracker {
     }
 
     /// Records the ACK or NACK of `nonce`. Earlier nonces stay: clients never answer some (SOTW-16) and answer others late, and operators want
-    /// to see a late NACK too.
+    /// to see a late NACK too, even of a forgotten reply.
     pub(crate) fn answer(&mut self, nonce: &str, nack: Option<(i32, Arc<str>)>, now: Moment) -> Ack {
-        let nonce = nonce.parse().ok();
+        let nonce: Option<u64> = nonce.parse().ok();
         let place = self.sent.iter().position(|sent| Some(sent.reply.nonce) == nonce);
         let known = place.and_then(|place| self.sent.remove(place));
         let is_first = known.is_some();
         let again = || self.last.filter(|last| Some(last.nonce) == nonce).map(Unanswered::new);
-        let Some(Unanswered { reply, names, only }) = known.or_else(again) else {
-            self.settle_forgotten(nonce);
+        let forgotten = || self.nacked_late(nonce.filter(|_| nack.is_some())?).map(Unanswered::new);
+        let Some(Unanswered { reply, names, only }) = known.or_else(again).or_else(forgotten) else {
+            if let Some(nonce) = nonce.filter(|nonce| self.is_forgotten(*nonce)) {
+                self.settle_to(nonce);
+            }
             return Ack::UnknownNonce;
         };
         let nonce = reply.nonce;
@@ -163,7 +202,8 @@ impl AckTracker {
             }
             Some((code, message)) => {
                 let newer = self.accepted.filter(|accepted| accepted.nonce > nonce);
-                if newer.is_none_or(|newer| !newer.is_full_set) {
+                // What was in a forgotten reply is not known, nor what was accepted since.
+                if !self.is_forgotten(nonce) && newer.is_none_or(|newer| !newer.is_full_set) {
                     let words = (message.clone(), now);
                     self.rejections.reject(reply, names.clone(), only.clone(), words, self.accepted);
                 }
@@ -185,23 +225,32 @@ impl AckTracker {
         }
     }
 
-    /// Settles a reply and all before it.
+    /// Settles a reply and all before it. A client that has ended its subscription need not answer the others either.
     fn settle_to(&mut self, nonce: u64) {
         let nacked = self.last_nack.as_ref().map(|nack| nack.nonce);
         let newest = self.accepted.map(|accepted| accepted.nonce).max(nacked);
         if newest.is_none_or(|newest| newest < nonce) {
             let next = self.replies().find(|sent| sent.nonce > nonce);
-            self.unanswered_since = next.map(|sent| sent.sent);
+            self.unanswered_since = self.unanswered_since.zip(next).map(|(since, next)| since.max(next.sent));
         }
     }
 
-    /// Handles an answer to an unknown nonce, which may be of a reply that was forgotten because many were sent since.
-    fn settle_forgotten(&mut self, nonce: Option<u64>) {
-        let is_forgotten = |first: &SentReply| nonce.is_some_and(|nonce| 0 < nonce && nonce < first.nonce);
-        let first = self.replies().next();
-        if let Some(first) = first.filter(is_forgotten) {
-            self.unanswered_since = self.unanswered_since.map(|since| since.max(first.sent));
-        }
+    /// Whether the reply of a nonce may be forgotten. Nonces count the replies of all types, so it may also be that of another type.
+    fn is_forgotten(&self, nonce: u64) -> bool {
+        self.forgotten.as_ref().is_some_and(|forgotten| (1..=forgotten.newest.nonce).contains(&nonce))
+    }
+
+    /// Returns a forgotten reply whose NACK comes only now. Clients answer in order, so a NACK that is not newer than the last one is a repeated one.
+    fn nacked_late(&self, nonce: u64) -> Option<SentReply> {
+        let is_repeated = self.last_nack.as_ref().is_some_and(|last| nonce <= last.nonce);
+        let forgotten = self.forgotten.as_deref().filter(|_| self.is_forgotten(nonce) && !is_repeated)?;
+        Some(forgotten.reply(nonce))
+    }
+
+    /// Whether a nonce is that of a remembered reply.
+    pub(super) fn remembers(&self, nonce: &str) -> bool {
+        let nonce = nonce.parse().ok();
+        self.replies().chain(self.last).chain(self.accepted).any(|sent| Some(sent.nonce) == nonce)
     }
 
     /// Returns the reply of a nonce, if it is remembered and has no answer yet.
@@ -277,8 +326,13 @@ impl AckTracker {
         let may_have = |sent: &Unanswered| sent.names.as_ref().is_none_or(|names| of.is_in(names) != Some(false));
         let is_pending = self.sent.iter().any(may_have);
         // An answer settles all earlier replies. How the client took a reply that was forgotten unanswered is not known.
-        let has_answered = self.accepted.is_some_and(|accepted| self.forgotten < accepted.nonce);
-        let of = if is_pending || has_answered { InRejected::Not { is_pending } } else { InRejected::Unknown };
+        let has_answered = self.accepted.is_some_and(|accepted| !self.is_forgotten(accepted.nonce));
+        let of = match is_pending || has_answered {
+            // The rejected reply may be a forgotten one, which is not among the rejections.
+            _ if nack.suspects().any(|name| name == of.name) => InRejected::Quoted,
+            true => InRejected::Not { is_pending },
+            false => InRejected::Unknown,
+        };
         Some(RejectedIn { of, reason: &nack.reason, since: nack.since })
     }
 
@@ -410,6 +464,34 @@ mod tests {
         assert_eq!(answers.unanswered_since(), Some(at(4)), "also of what is forgotten");
         answers.answer("50", None, at(100));
         assert_eq!(answers.unanswered_since(), Some(at(92)), "a client with many replies on their way answers");
+    }
+
+    #[test]
+    fn i7_the_nack_of_a_forgotten_reply_counts_once_and_stands_until_a_newer_reply_is_accepted() {
+        let (mut answers, options) = (AckTracker::default(), SessionOptions::default());
+        (1..=20).for_each(|nonce| answers.sent(reply(nonce), at(nonce), &options));
+        assert_eq!(answers.answer("3", no(), at(21)), Ack::Nack { nonce: 3, stale: true });
+        assert_eq!(answers.unanswered_since(), Some(at(13)));
+        for (nonce, nack) in [("3", no()), ("4", None), ("0", no()), ("21", no())] {
+            assert_eq!(answers.answer(nonce, nack, at(22)), Ack::UnknownNonce, "{nonce}");
+            assert!(answers.is_nacked() && answers.standing().is_some_and(|nack| nack.reply.nonce == 3), "{nonce}");
+        }
+        assert_eq!(answers.answer("13", None, at(23)), Ack::Ack { nonce: 13, stale: true });
+        assert!(!answers.is_nacked() && answers.standing().is_none());
+        assert_eq!(answers.answer("5", no(), at(24)), Ack::Nack { nonce: 5, stale: true });
+        assert!(!answers.is_nacked() && answers.standing().is_none(), "the client has accepted a newer one");
+    }
+
+    #[test]
+    fn answers_that_come_after_the_end_of_a_subscription_begin_no_wait() {
+        let (mut answers, options) = (AckTracker::default(), SessionOptions::default());
+        (1..=3).for_each(|nonce| answers.sent(reply(nonce), at(nonce), &options));
+        assert_eq!(answers.stop_waiting(), Some(at(1)));
+        answers.answer("1", None, at(4));
+        assert_eq!(answers.unanswered_since(), None);
+        answers.sent(reply(4), at(5), &options);
+        answers.answer("2", None, at(6));
+        assert_eq!(answers.unanswered_since(), Some(at(5)), "it waits for the new one alone");
     }
 
     #[test]

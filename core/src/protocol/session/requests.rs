@@ -133,6 +133,11 @@ impl Requests {
         if nonce.is_empty() {
             return None;
         }
+        // A NACK counts even if its type has forgotten the reply, but not with a nonce of another type.
+        let mut others = context.subscriptions.iter().filter(|(of, _)| *of != kind);
+        if error.is_some() && others.any(|(_, other)| other.acks().remembers(nonce)) {
+            return Some(Ack::UnknownNonce);
+        }
         let subscription = context.subscriptions.get_mut(kind)?;
         let nack = error.map(|status| (status.code, clean(&status.message, ERROR_BYTES).into()));
         let (answer, answered) = subscription.on_answer(kind, nonce, nack, now);

@@ -276,6 +276,63 @@ fn each_nack_is_news_when_it_begins_when_another_version_takes_its_place_and_whe
 }
 
 #[test]
+fn the_nack_of_a_forgotten_reply_stands_until_what_its_reason_quotes_is_accepted() {
+    let mut world = World::plain(Variant::Delta);
+    let nacks = |world: &World| world.session.report().answers().filter(|of| of.nack.is_some()).count();
+    let answer = |world: &World, name: &str| {
+        let (report, kind) = (world.session.report(), world.kind(CDS));
+        report.explain(&kind, &name.into(), world.view.snapshot(), world.now).answer
+    };
+    world.subscribe(EDS, &["e"], &[]);
+    world.set(EDS, "e", "1");
+    let of_endpoints = world.take_replies().unwrap();
+    world.subscribe(CDS, &["*"], &[]);
+    world.whole(CDS, &["a", "bad"]);
+    let bad = world.take_replies().unwrap();
+    let change = |content: u32| {
+        world.set(CDS, "a", &content.to_string());
+        world.take_replies().unwrap()
+    };
+    let later: Vec<_> = (2..14).map(change).collect();
+    world.answer(CDS, &[], of_endpoints, Some("'bad' is bad"));
+    assert_eq!((nacks(&world), world.session.take_nack_changes()), (0, Vec::new()), "a nonce of another type");
+    world.answer(CDS, &[], bad, Some("'bad' is bad"));
+    assert_eq!((nacks(&world), world.session.take_nack_changes().len()), (1, 1));
+    later.iter().for_each(|nonce| world.answer(CDS, &[], *nonce, None));
+    assert_eq!(nacks(&world), 1, "none of them had it");
+    let of = |of| AckState::Nacked { reason: "'bad' is bad".into(), since: world.now, of };
+    assert_eq!(answer(&world, "bad"), of(InRejected::Quoted));
+    assert_eq!(answer(&world, "a"), of(InRejected::Not { is_pending: false }));
+    world.set(CDS, "bad", "2");
+    let mended = world.take_replies().unwrap();
+    world.answer(CDS, &[], mended, None);
+    assert_eq!((nacks(&world), world.session.take_nack_changes().len()), (0, 1));
+    assert_eq!(answer(&world, "bad"), AckState::Accepted);
+}
+
+#[test]
+fn the_nack_of_a_forgotten_reply_ends_if_what_its_reason_quotes_was_mended_in_another_forgotten_one() {
+    for before in [2, 30] {
+        let mut world = World::plain(Variant::Delta);
+        let nacks = |world: &World| world.session.report().answers().filter(|of| of.nack.is_some()).count();
+        world.subscribe(CDS, &["*"], &[]);
+        world.whole(CDS, &["a", "bad"]);
+        let bad = world.take_replies().unwrap();
+        let mut change = |name: &str, content: usize| {
+            world.set(CDS, name, &content.to_string());
+            world.take_replies().unwrap()
+        };
+        let mut later: Vec<_> = (0..before).map(|content| change("a", 2 + content)).collect();
+        later.push(change("bad", 2));
+        later.extend((0..12).map(|content| change("a", 100 + content)));
+        world.answer(CDS, &[], bad, Some("'bad' is bad"));
+        assert_eq!(nacks(&world), 1, "{before}");
+        later.iter().for_each(|nonce| world.answer(CDS, &[], *nonce, None));
+        assert_eq!(nacks(&world), 0, "the client has accepted all since: {before}");
+    }
+}
+
+#[test]
 fn a_client_that_leaves_takes_back_all_that_it_subscribed_to_and_no_members_of_collections() {
     let (glob, member) = ("xdstp://x/envoy.config.cluster.v3.Cluster/*", "xdstp://x/envoy.config.cluster.v3.Cluster/m");
     let mut world = World::plain(Variant::Delta);
