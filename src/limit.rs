@@ -59,11 +59,13 @@ limits! {
         gets: "`RESOURCE_EXHAUSTED`: `request too large: 500000 names and versions, the limit is 400000 (limits.request_entries)`",
     }
 
-    /// The bytes of one name.
+    /// The bytes of one name, and of a type URL.
     NameBytes = "limits.name_bytes" {
         page: "Requests",
-        why: "The longest known names have a few hundred bytes",
-        gets: "`RESOURCE_EXHAUSTED`: `request too large: a name of 20000 bytes, the limit is 16384 (limits.name_bytes)`",
+        why: "The longest known names have a few hundred bytes, and the longest type URLs less than a hundred. Replies repeat the type URL \
+            of the client beside each resource",
+        gets: "`RESOURCE_EXHAUSTED`: `request too large: a name of 20000 bytes, the limit is 16384 (limits.name_bytes)`. REST: 413, \
+            for a long type URL",
     }
 
     /// The bytes of a client's node.

@@ -29,6 +29,7 @@ pub(crate) mod inputs;
 mod judged_clients;
 mod late_socket;
 mod lifetime;
+mod listed_names;
 mod listen;
 mod listener;
 mod loads;

@@ -2,7 +2,6 @@
 
 use weir_core::protocol::session::Variant;
 use weir_core::xds::wire::{Field, Value, fields};
-use xxhash_rust::xxh3::xxh3_64;
 
 use super::slot::Status;
 use crate::limit::{Limit, LimitCounters};
@@ -12,7 +11,7 @@ use crate::limit::{Limit, LimitCounters};
 pub struct RequestLimits {
     /// The number of names and of versions by name together.
     pub(crate) entries: usize,
-    /// The bytes of one name with its version or its parameters.
+    /// The bytes of one name with its version or its parameters, and those of a type URL.
     pub(crate) name_bytes: usize,
     pub(crate) node_bytes: usize,
 }
@@ -22,11 +21,20 @@ impl RequestLimits {
     pub const fn new(entries: usize, name_bytes: usize, node_bytes: usize) -> Self {
         Self { entries, name_bytes, node_bytes }
     }
+
+    /// Checks the length of a type URL: sessions keep it, and replies repeat it beside each resource.
+    pub(super) fn check_type_url(self, bytes: usize, counters: &LimitCounters) -> Result<(), Status> {
+        let most = self.name_bytes.max(USUAL_URL_BYTES);
+        if bytes <= most {
+            return Ok(());
+        }
+        Err(too_large(Limit::NameBytes, &format!("a type URL of {bytes} bytes"), most, counters))
+    }
 }
 
-/// The names that a request subscribes to, and its sizes.
+/// The type and the names that a request subscribes to, and its sizes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Subscribed {
+pub(super) struct Subscribed<'m> {
     /// The number of names of all kinds and versions.
     pub(super) entries: usize,
     /// The bytes of the node.
@@ -34,22 +42,19 @@ pub(super) struct Subscribed {
     pub(super) names: usize,
     /// The bytes of the texts of the names.
     pub(super) bytes: usize,
-    /// A hash of the type in SotW, where each request repeats all names of its type.
-    pub(super) of_type: u64,
+    /// The URL of the type, as the client spells it.
+    pub(super) type_url: &'m str,
 }
 
 /// Checks an encoded request, and returns what it subscribes to. Rejects entries encoded as numbers: the decoder would read numbers as entries in
 /// a map field.
-pub(super) fn check(
-    message: &[u8],
+pub(super) fn check<'m>(
+    message: &'m [u8],
     variant: Variant,
     limits: RequestLimits,
     counters: &LimitCounters,
-) -> Result<Subscribed, Status> {
-    let exceeded = |limit: Limit, what: &str, most: usize| {
-        counters.reached(limit);
-        Err(Status::exhausted(format!("request too large: {what}, the limit is {most} ({})", limit.key())))
-    };
+) -> Result<Subscribed<'m>, Status> {
+    let exceeded = |limit: Limit, what: &str, most: usize| Err(too_large(limit, what, most, counters));
     let (mut entries, mut subscribed) = (0_usize, Subscribed::default());
     for field in fields(message) {
         let Some(Field { number, value, .. }) = field else { return Err(unreadable()) };
@@ -69,8 +74,9 @@ pub(super) fn check(
             subscribed.names += 1;
             subscribed.bytes += bytes.len();
         }
-        if (variant, number) == (Variant::Sotw, SOTW_TYPE) {
-            subscribed.of_type = xxh3_64(bytes);
+        if is_type_url(variant, number) {
+            limits.check_type_url(bytes.len(), counters)?;
+            subscribed.type_url = std::str::from_utf8(bytes).map_err(|_| unreadable())?;
         }
         if is_entry(variant, number) {
             entries += 1;
@@ -90,10 +96,22 @@ pub(super) fn unreadable() -> Status {
     Status::invalid("invalid request: expected a discovery request")
 }
 
+fn too_large(limit: Limit, what: &str, most: usize, counters: &LimitCounters) -> Status {
+    counters.reached(limit);
+    Status::exhausted(format!("request too large: {what}, the limit is {most} ({})", limit.key()))
+}
+
 fn is_node(variant: Variant, number: u32) -> bool {
     match variant {
         Variant::Sotw => number == 2,
         Variant::Delta => number == 1,
+    }
+}
+
+fn is_type_url(variant: Variant, number: u32) -> bool {
+    match variant {
+        Variant::Sotw => number == 4,
+        Variant::Delta => number == 2,
     }
 }
 
@@ -112,8 +130,8 @@ fn is_subscribed(variant: Variant, number: u32) -> bool {
     }
 }
 
-/// The field of a SotW request that has its type.
-const SOTW_TYPE: u32 = 4;
+/// Type URLs of this length are accepted, however short names have to be: known ones have less than a hundred bytes.
+const USUAL_URL_BYTES: usize = 256;
 
 #[cfg(test)]
 mod tests {
@@ -173,6 +191,32 @@ mod tests {
         assert!(judged(&delta("a", 21), Variant::Delta).unwrap().contains("limits.node_bytes"));
         let sotw = DiscoveryRequest { node: Some(vec![0; 21].into()), ..Default::default() };
         assert!(judged(&sotw, Variant::Sotw).unwrap().contains("a node of 21 bytes"));
+    }
+
+    #[test]
+    fn i10_long_type_urls_are_rejected_and_long_versions_of_other_servers_are_not() {
+        for (bytes, rejected) in [(256, false), (257, true)] {
+            let type_url = "u".repeat(bytes);
+            let version_info = "v".repeat(999);
+            let sotw = DiscoveryRequest { type_url: type_url.clone(), version_info, ..Default::default() };
+            let delta = DeltaDiscoveryRequest { type_url, ..Default::default() };
+            let expected = "request too large: a type URL of 257 bytes, the limit is 256 (limits.name_bytes)";
+            let expected = rejected.then(|| expected.to_owned());
+            assert_eq!(judged(&sotw, Variant::Sotw), expected, "{bytes}");
+            assert_eq!(judged(&delta, Variant::Delta), expected, "{bytes}");
+        }
+        let limits = RequestLimits { name_bytes: 300, ..LIMITS };
+        let longer = DiscoveryRequest { type_url: "u".repeat(300), ..Default::default() }.encode_to_vec();
+        assert!(check(&longer, Variant::Sotw, limits, &LimitCounters::default()).is_ok());
+    }
+
+    #[test]
+    fn a_type_url_is_read_as_the_decoder_reads_it() {
+        let url = |type_url: &str| DiscoveryRequest { type_url: type_url.into(), ..Default::default() }.encode_to_vec();
+        let message = [url("a/b"), url("c/d")].concat();
+        let subscribed = check(&message, Variant::Sotw, LIMITS, &LimitCounters::default()).unwrap();
+        assert_eq!(DiscoveryRequest::decode(message.as_slice()).unwrap().type_url, subscribed.type_url);
+        assert_eq!(status(&[0x22, 1, 0xff], Variant::Sotw), Some(unreadable()), "it is no text");
     }
 
     /// Checks an encoded request and returns the status, if any. No request here may count as one that reached a limit.

@@ -1,6 +1,5 @@
 //! Serves requests by one configuration: polls, discovery streams, load reports, health checks and client status.
 
-use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -24,6 +23,7 @@ use super::handshakes::HandshakeLimits;
 use super::health::{Health, Inquiry};
 use super::incomplete::Inbound;
 use super::lifetime::AgeLimit;
+use super::listed_names::ListedNames;
 use super::loads::{self, LoadsCall};
 use super::pace::Pace;
 use super::polls;
@@ -142,10 +142,11 @@ impl Service {
             *response.status_mut() = StatusCode::NOT_FOUND;
             return response;
         };
-        let (views, drain, message_bytes, v2) = (self.views.clone(), self.drain.clone(), self.message_bytes, self.v2);
+        let (views, drain, v2) = (self.views.clone(), self.drain.clone(), self.v2);
+        let (message_bytes, limits) = (self.message_bytes, self.request_limits);
         let compression = self.compression_for(&request, &peer, ACCEPT_ENCODING.as_str());
         let headers = self.views.shared().take_headers(request.headers());
-        let poll = RestPoll { views, inbound, drain, peer, headers, quota, message_bytes, v2, compression };
+        let poll = RestPoll { views, inbound, drain, peer, headers, quota, message_bytes, limits, v2, compression };
         rest.answer(request, poll).await.map(|body| AnyBody::Whole(BufferedBody::new(body, UNTAKEN)))
     }
 
@@ -189,7 +190,7 @@ impl Service {
         let (quota, lifetime) = (place.quota(), place.lifetime());
         let gives_way: Weak<dyn GivesWay> = Arc::downgrade(&slot) as _;
         let entry = quota.account().map(|account| account.enter_stream(gives_way));
-        let listed = HashMap::new();
+        let listed = ListedNames::default();
         let call = Call { method, views, drain, limits, peer, headers, quota, lifetime, pace, names_pace, listed };
         polls::spawn(read(frames, slot.clone(), call));
         let single = method.shape == Shape::Fetch;

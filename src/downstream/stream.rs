@@ -1,6 +1,5 @@
 //! One gRPC discovery call: the task that reads its requests.
 
-use std::collections::HashMap;
 use std::future::pending;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -17,6 +16,7 @@ use weir_core::xds::{HeldVersions, Method, Peer, Scope, Shape, StatedEntries};
 use super::drain::Drain;
 use super::frames::Frames;
 use super::lifetime::Lifetime;
+use super::listed_names::ListedNames;
 use super::pace::Pace;
 use super::request_limits::{self, RequestLimits, Subscribed};
 use super::slot::{Slot, Status};
@@ -43,8 +43,8 @@ pub(super) struct Call {
     pub(crate) pace: Option<Pace>,
     /// The rate of new names, if it is limited.
     pub(crate) names_pace: Option<Pace>,
-    /// How many names the last request of each type had, in SotW.
-    pub(crate) listed: HashMap<u64, usize>,
+    /// In SotW, where each request repeats all names of its type.
+    pub(crate) listed: ListedNames,
 }
 
 /// What a request adds to the names of its stream.
@@ -177,6 +177,9 @@ async fn converse(frames: &mut Frames, slot: &Arc<Slot>, call: &mut Call) -> Sta
             Ok(applied) => applied,
             Err(status) => return rejected(call, status),
         };
+        if applied.has_ended {
+            call.listed.clear(); // it accepts no more types, but its client may send any number until it reads the end
+        }
         let mut forwarded = pin!(handle.forward(applied));
         if let Some(limit) = handle.tenant().and_then(TenantStream::take_exceeded) {
             let key = Limit::NamesPerTenant.key();
@@ -208,9 +211,9 @@ fn may_be_tapped(slot: &Slot, call: &Call) -> bool {
 /// Finds room for the new names of a request, at least for their cost to a session, and charges a large request itself until it
 /// is handled. `Err`: there is no room.
 fn admit_names(call: &mut Call, of: Subscribed, message: usize) -> Result<(NewNames, Option<Charge>), Status> {
-    let Subscribed { names, bytes, of_type, node, entries: _ } = of;
+    let Subscribed { names, bytes, type_url, node, entries: _ } = of;
     let known = match variant_of(call.method.shape) {
-        Variant::Sotw => call.listed.insert(of_type, names).unwrap_or_default(),
+        Variant::Sotw => call.listed.replace(type_url, call.views.types(), names),
         Variant::Delta => 0,
     };
     let new = NewNames { names: names.saturating_sub(known), bytes, before: known };

@@ -331,6 +331,18 @@ async fn rest_9_what_is_wrong_with_a_poll_is_said_in_status_and_json() {
     assert_eq!(poller.send(Method::POST, method, Some("application/grpc"), "".into()).await.nack().0, 404);
 }
 
+/// A response would repeat it beside each resource.
+#[tokio::test]
+async fn i10_a_poll_with_a_long_type_url_is_rejected() {
+    let (_plane, _stream, _relay, mut poller, _) = warm("limits: {name_bytes: 100}\n").await;
+    let url = |prefix: usize| format!("{}/envoy.config.cluster.v3.Cluster", "u".repeat(prefix));
+    let answer = poller.polled(CLUSTERS, "web", json!({"typeUrl": url(50)})).await;
+    assert_eq!(answer.json()["resources"][0]["@type"], url(50));
+    let (code, message) = poller.poll(CLUSTERS, "web", json!({"typeUrl": url(300)})).await.nack();
+    assert_eq!(code, 413);
+    assert_eq!(message, "request too large: a type URL of 332 bytes, the limit is 256 (limits.name_bytes)");
+}
+
 #[tokio::test]
 async fn rest_11_and_trn_8_v2_paths_are_there_when_they_are_switched_on() {
     let mut plane = Plane::start(&BOTH).await;

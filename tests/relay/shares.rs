@@ -140,18 +140,20 @@ async fn i10_a_request_above_a_limit_ends_its_own_stream_and_says_which_limit() 
     let many: Vec<_> = (0..11).map(|number| number.to_string()).collect();
     let many: Vec<_> = many.iter().map(String::as_str).collect();
     let (long, cluster, huge) = ("x".repeat(101), "c".repeat(200), "h".repeat(11_000));
-    let cases: [(&str, &[&str], &str); 5] = [
-        ("limits.names_per_stream", &many[..10], "web"),
-        ("limits.request_entries", &many, "web"),
-        ("limits.name_bytes", &[&long], "web"),
-        ("limits.node_bytes", &[], &cluster),
-        ("limits.message_bytes", &[&huge], "web"),
+    let url = format!("{}/envoy.config.endpoint.v3.ClusterLoadAssignment", "u".repeat(300));
+    let cases: [(&str, &str, &[&str], &str); 6] = [
+        ("limits.names_per_stream", EDS, &many[..10], "web"),
+        ("limits.request_entries", EDS, &many, "web"),
+        ("limits.name_bytes", EDS, &[&long], "web"),
+        ("limits.name_bytes", &url, &["a"], "web"),
+        ("limits.node_bytes", EDS, &[], &cluster),
+        ("limits.message_bytes", EDS, &[&huge], "web"),
     ];
     for variant in BOTH {
-        for (key, names, cluster) in cases {
+        for (key, url, names, cluster) in cases {
             let before = reached(&relay, key).await;
             let mut client = Client::connect(relay.address, variant).await;
-            client.ask(EDS, names, Some(cluster));
+            client.ask(url, names, Some(cluster));
             let status = client.next_forever().await.unwrap_err();
             assert_eq!(status.code(), Code::ResourceExhausted);
             assert!(status.message().contains(key), "{status:?}");

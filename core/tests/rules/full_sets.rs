@@ -7,6 +7,8 @@ use weir_core::protocol::view::{Class, Evidence, Selector, Update};
 
 use super::support::{Bench, CDS, LDS};
 
+const SRDS: &str = "type.googleapis.com/envoy.config.route.v3.ScopedRouteConfiguration";
+
 #[test]
 fn sotw_20_what_was_removed_is_sent_when_it_comes_back_as_it_was() {
     let mut bench = Bench::new();
@@ -88,6 +90,49 @@ fn sotw_7_a_version_that_was_stated_counts_no_more_once_a_set_was_sent() {
     bench.apply(vec![Update::Interrupted { kind: bench.kind(CDS), of: Selector::Wildcard }]);
     bench.set(CDS, &[("a", "2")]);
     assert_eq!(bench.said(client), ["C a"], "it holds what it was sent");
+}
+
+#[test]
+fn sotw_7_and_sotw_41_what_a_client_has_of_the_wildcard_that_it_leaves_stays_until_the_name_is_known() {
+    for (url, letter) in [(CDS, "C"), (LDS, "L"), (SRDS, "S")] {
+        // The client is sent nothing between the lists.
+        let cases: [&[&[&str]]; 3] = [&[&["a"]], &[&["*", "a"], &["a"]], &[&["b"], &["b", "a"], &["a"]]];
+        for lists in cases {
+            for is_present in [true, false] {
+                let mut bench = Bench::new();
+                let client = bench.client(Variant::Sotw);
+                bench.sotw(client, url, &["*"], "");
+                bench.whole(url, &[("a", "1"), ("b", "1")]);
+                assert_eq!(bench.said(client), [format!("{letter} a,b")]);
+                lists.iter().for_each(|list| bench.sotw(client, url, list, "1"));
+                bench.later(60_000);
+                assert_eq!(bench.said(client), [""; 0], "{lists:?}: nothing is known of a by its name");
+                if is_present {
+                    bench.give(url, "a", "1", |_| {});
+                } else {
+                    bench.remove(url, "a");
+                }
+                let set = if is_present { "a" } else { "" };
+                assert_eq!(bench.said(client), [format!("{letter} {set}")], "{lists:?}");
+                assert_eq!(bench.said(client), [""; 0], "{lists:?}: once");
+                bench.sotw(client, url, &["a", "new"], "2");
+                bench.give(url, "a", "2", |_| {});
+                assert_eq!(bench.said(client), [format!("{letter} a")], "{lists:?}: the client never had new");
+            }
+        }
+    }
+}
+
+#[test]
+fn sotw_7_and_sotw_41_what_a_client_stated_of_the_wildcard_that_it_leaves_stays_until_the_name_is_known() {
+    let mut bench = Bench::new();
+    let client = bench.client(Variant::Sotw);
+    let request = DiscoveryRequest { type_url: CDS.into(), version_info: "x".into(), ..Default::default() };
+    bench.request(client, Request::Sotw(request));
+    bench.sotw(client, CDS, &["a"], "");
+    assert_eq!(bench.said(client), [""; 0]);
+    bench.give(CDS, "a", "1", |_| {});
+    assert_eq!(bench.said(client), ["C a"]);
 }
 
 /// The client would drop the resource, so silence does not suffice: the name is requested once more.

@@ -34,7 +34,7 @@ section! {
         /// Names and versions in one request, counted together; clusters and rows in one load report.
         // As many names as a stream may have, each with its version, and as many names to unsubscribe.
         request_entries: Setting<Positive> = 400_000, applies(NewStreams);
-        /// The longest name, with its version or its parameters.
+        /// The longest name, with its version or its parameters; of a type URL, 256 bytes if this is less.
         name_bytes: Setting<Size> = kib(16), applies(NewStreams);
         /// The largest node of a client.
         // Sixteen times a large node.

@@ -34,14 +34,15 @@ use self::cache::{CacheKey, ResponseCache};
 use self::rejection::Rejection;
 use super::drain::Drain;
 use super::incomplete::Inbound;
+use super::request_limits::RequestLimits;
 use crate::compression::{Compression, GZIP};
 use crate::log_pace::LogPace;
 use crate::memory::costs;
 use crate::relay::heavy::HEAVY;
 use crate::relay::traces::{POLL, SpanIds, SpanRecord, SpanTime};
 use crate::relay::{
-    ClientInfo, KeyHeaders, SessionGuard, SessionHandle, UnfitHeaders, ViewQuota, Views, fetch_reply, glance_at_reply,
-    is_tapped, open_session_after, session_changed, tap_end, tap_reply, tap_request, tap_unchanged,
+    AdmissionError, ClientInfo, KeyHeaders, SessionGuard, SessionHandle, UnfitHeaders, ViewQuota, Views, fetch_reply,
+    glance_at_reply, is_tapped, open_session_after, session_changed, tap_end, tap_reply, tap_request, tap_unchanged,
 };
 use crate::shared_runtime;
 use crate::transcode::Descriptors;
@@ -99,6 +100,7 @@ pub(super) struct Poll {
     pub(crate) headers: Result<KeyHeaders, UnfitHeaders>,
     pub(crate) quota: Arc<ViewQuota>,
     pub(crate) message_bytes: usize,
+    pub(crate) limits: RequestLimits,
     pub(crate) v2: bool,
     /// Which responses to the client are compressed.
     pub(crate) compression: Compression,
@@ -206,7 +208,8 @@ impl RestService {
         let body = request::inflated(&head, body, limit, &mut incomplete).await?;
         let request = incomplete.during(self.parse(body)).await.map_err(request::too_many)??;
         drop(incomplete);
-        let names = request.resource_names.len();
+        let (names, url) = (request.resource_names.len(), request.type_url.len());
+        poll.limits.check_type_url(url, &poll.views.counters().limits).map_err(request::too_long)?;
         look_up(names, Box::pin(self.clone().find(request, path, poll))).await
     }
 
@@ -236,7 +239,11 @@ impl RestService {
         let mut is_first = true;
         let mut before = None;
         loop {
-            let handle = self.long_poll(&request, path, &poll, before).await?;
+            let handle = match (self.long_poll(&request, path, &poll, before.as_ref()).await?, before.take()) {
+                // The client was accepted by the configuration before, and comes to the new one with its next poll.
+                (Err(AdmissionError::ConfigurationChanged), Some(before)) => return Ok(unchanged(&before)),
+                (opened, _) => opened?,
+            };
             if std::mem::take(&mut is_first) && is_tapped(&handle) {
                 tap_request(&handle, &proto::Request::Sotw(request.clone()), 0, || request.encode_to_vec().into());
             }
@@ -289,14 +296,14 @@ impl RestService {
         }
     }
 
-    /// Opens a session for one fetch. The one before it, if any, leaves then.
+    /// Opens a session for one fetch, beside the one before it, if any.
     async fn long_poll(
         &self,
         request: &DiscoveryRequest,
         path: RestPath,
         poll: &Poll,
-        before: Option<SessionGuard>,
-    ) -> Result<SessionGuard, Rejection> {
+        before: Option<&SessionGuard>,
+    ) -> Result<Result<SessionGuard, AdmissionError>, Rejection> {
         let visit = ClientInfo {
             variant: Variant::Sotw,
             only: Some(path.kind),
@@ -311,11 +318,13 @@ impl RestService {
         room.map_err(|why| Rejection::unavailable(why.to_string()))?;
         let request = proto::Request::Sotw(request.clone());
         // Opening a view may wait for its state on disk.
-        let opening = open_session_after(before.as_deref(), &poll.views, &request, visit);
+        let opening = open_session_after(before.map(|before| &**before), &poll.views, &request, visit);
         let opened = tokio::time::timeout(self.options.timeout, opening).await;
-        let handle = SessionGuard::new(opened.map_err(|_| Rejection::unavailable(NOT_YET))??);
-        handle.handle_request(request).await;
-        Ok(handle)
+        let opened = opened.map_err(|_| Rejection::unavailable(NOT_YET))?.map(SessionGuard::new);
+        if let Ok(handle) = &opened {
+            handle.handle_request(request).await;
+        }
+        Ok(opened)
     }
 }
 

@@ -125,6 +125,11 @@ pub(super) async fn inflated(
     })
 }
 
+/// A part of the request is longer than its own limit.
+pub(super) fn too_long(status: Status) -> Rejection {
+    Rejection::new(StatusCode::PAYLOAD_TOO_LARGE, status.message)
+}
+
 /// The requests of all clients take too much memory.
 pub(super) fn too_many(status: Status) -> Rejection {
     Rejection::unavailable(status.message)

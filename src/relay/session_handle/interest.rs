@@ -17,6 +17,8 @@ pub(crate) struct Applied {
     pub(super) has_news: bool,
     /// Whether no reply can follow from the request.
     pub(super) at_rest: bool,
+    /// Whether the session has ended, by this request or before it.
+    pub(crate) has_ended: bool,
     /// The node that servers may be shown from now on, if it has changed.
     pub(super) node: Option<MemberNode>,
 }

@@ -108,7 +108,7 @@ impl SessionHandle {
 
     /// Forwards what follows from a request to the view task, as [`Self::handle_request`] does.
     pub(crate) fn forward(&self, applied: Applied) -> impl Future<Output = usize> + Send {
-        let Applied { has_news, at_rest, node } = applied;
+        let Applied { has_news, at_rest, node, .. } = applied;
         async move {
             if let Some(node) = node
                 && let Some(commands) = self.place.commands.sender()
@@ -137,7 +137,8 @@ impl SessionHandle {
         let now = self.place.clock.now();
         let answer = session.on_request_stating(request, stated, now);
         let node = session.take_changed_node().inspect(|node| self.place.charge.set_node(node));
-        let follows = Applied { has_news: session.has_news_for_view(), at_rest: session.is_at_rest(), node };
+        let (has_news, at_rest) = (session.has_news_for_view(), session.is_at_rest());
+        let follows = Applied { has_news, at_rest, has_ended: session.report().has_ended(), node };
         self.place.counters.names_refused(session.take_rejected_names());
         self.place.charge.note(&session);
         if let (Some(Ack::Nack { nonce, .. }), Some((quoted, state))) = (answer, &quoted) {

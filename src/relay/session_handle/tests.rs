@@ -10,7 +10,7 @@ use prost::Message as _;
 use weir_core::proto::Any;
 use weir_core::proto::discovery::{self, DeltaDiscoveryRequest};
 use weir_core::protocol::moment::Moment;
-use weir_core::protocol::session::{Client, FetchResult, Step, Variant};
+use weir_core::protocol::session::{Client, FetchResult, SessionOptions, Step, Variant};
 use weir_core::protocol::view::{
     Claim, Claimed, Class, InterestChange, NameChanged, Revision, Selector, SessionId, Update, View,
 };
@@ -395,6 +395,18 @@ fn i8_refused_versions_are_freed_at_once_though_a_reply_has_left_many_changes_un
         let step = bench.handle.session.lock_unread().poll(&newest, &mut &*bench.handle.place.published, now);
         assert!(matches!(step, Step::End(CloseReason::BadRequest(_))), "{step:?}");
     }
+}
+
+#[test]
+fn i10_a_request_that_ends_its_session_says_so_and_so_do_those_after_it() {
+    let bench = Bench::new(9);
+    let types = SessionOptions::default().types;
+    let ends = |number: usize| {
+        let request = DeltaDiscoveryRequest { type_url: format!("made.up.V{number}"), ..Default::default() };
+        bench.handle.apply_request(Request::Delta(request), None).has_ended
+    };
+    assert!(!(0..types).any(ends), "so many types are permitted");
+    assert!(ends(types) && ends(0) && ends(types + 1));
 }
 
 #[tokio::test]

@@ -100,7 +100,7 @@ pub enum LastSent {
     Current,
     /// An earlier version, or a resource that is removed by now.
     Earlier,
-    /// Nothing on this stream, but it stated that it holds the resource.
+    /// Nothing on this stream, but it stated that it holds the resource; or nothing by this name, but it may hold it of `*`, which it has left.
     HeldBefore,
 }
 

@@ -69,7 +69,7 @@ impl<'r> InterestChanges<'r> {
                 self.books.wording.note_retry();
                 self.note(Selector::Name(name), true);
             } else if !self.books.names.contains(&name) {
-                self.subscribe(name, first && has_version);
+                self.subscribe(name, first && has_version || self.books.stated.may_hold_of_left_wildcard());
             }
         }
         if self.books.wildcard.is_none() && self.books.names.is_empty() {
@@ -135,12 +135,16 @@ impl<'r> InterestChanges<'r> {
         self.note(Selector::Wildcard, on);
         // When the client leaves `*`, its full set shrinks (SOTW-41). When it subscribes to `*`, it requests everything.
         let has_sets = self.client.variant == Variant::Sotw && self.kind.info().full_state;
-        let Books { wildcard, names, due, .. } = &mut *self.books;
+        let Books { wildcard, names, stated, due, .. } = &mut *self.books;
         due.set_complete(has_sets);
-        *wildcard = on.then(|| Wildcard::new(initial_versions, due.asked()));
+        let new = on.then(|| Wildcard::new(initial_versions, due.asked()));
+        let left = std::mem::replace(wildcard, new);
         names.recheck_awaiting_data(); // `*` may know them, or the client no longer gets them by `*`
-        if !on {
-            names.on_wildcard_left();
+        if let Some(left) = left {
+            if has_sets {
+                stated.on_wildcard_left(left.removals_sent().is_some());
+            }
+            names.on_wildcard_left(stated.may_hold_of_left_wildcard());
         }
     }
 

@@ -251,12 +251,14 @@ impl SubscribedNames {
         self.sent.get_mut(name).is_some_and(|sent| std::mem::take(&mut sent.refused))
     }
 
-    /// Records that the client has left `*`. It may hold names from there: all its names are compared with what the server sent for them.
-    pub(super) fn on_wildcard_left(&mut self) {
-        let sent = &self.sent;
-        self.pending.retain(|name, _| sent.contains_key(name));
-        for name in self.sent.keys() {
-            self.pending.entry(name.clone()).or_default().changed_at(Revision::ZERO);
+    /// Records that the client has left `*`: its names are compared with what the server sent for them. If `may_hold`, it may have them of `*`.
+    pub(super) fn on_wildcard_left(&mut self, may_hold: bool) {
+        let Self { sent, pending, .. } = self;
+        pending.retain(|name, _| sent.contains_key(name));
+        for (name, sent) in sent {
+            let pending = pending.entry(name.clone()).or_default();
+            sent.held_before |= may_hold && pending.is_requested();
+            pending.changed_at(Revision::ZERO);
         }
     }
 
@@ -353,9 +355,7 @@ impl SubscribedNames {
     }
 
     pub(super) fn record_error_sent(&mut self, name: &Name, revision: Revision) {
-        if let Some(sent) = self.sent.get_mut(name) {
-            sent.error = revision;
-        }
+        self.sent.get_mut(name).into_iter().for_each(|sent| sent.error = revision);
     }
 
     /// Records that the client was sent a name by `*`. That ends what was pending for `*` alone, and the wait of a cluster for the name.

@@ -120,6 +120,11 @@ impl<'s> SessionReport<'s> {
         self.subscriptions.iter().map(|(kind, subscription)| (kind, &**subscription))
     }
 
+    /// Whether the stream has to end. No request counts any more.
+    pub fn has_ended(self) -> bool {
+        self.has_ended
+    }
+
     /// Returns how many names the session keeps, including those that cannot be requested.
     pub fn kept_names(&self) -> KeptNames {
         let of = |subscription: &Subscription| {
@@ -127,7 +132,11 @@ impl<'s> SessionReport<'s> {
             let (rejected, bytes) = (wording.rejected_count(), kept.bytes + wording.bytes());
             KeptNames { names: kept.names + rejected, unsent: kept.unsent + rejected, bytes }
         };
-        self.subscriptions().map(|(_, subscription)| of(subscription)).fold(KeptNames::default(), KeptNames::plus)
+        let names = self.subscriptions().map(|(_, subscription)| of(subscription));
+        let sum = names.fold(KeptNames::default(), KeptNames::plus);
+        // The first subscription is part of what a session costs.
+        let others = self.subscriptions.len().saturating_sub(1) * size_of::<Subscription>();
+        KeptNames { bytes: sum.bytes + others, ..sum }
     }
 
     /// Returns how many names the session has to visit for the next reply.

@@ -165,9 +165,10 @@ impl Wording {
         self.bytes = rejected.chain(self.spellings.values().map(|text| text.len())).sum();
     }
 
-    /// Returns the bytes of names that cannot be requested, and of the client's spellings.
+    /// Returns the bytes of names that cannot be requested, and of the client's spellings. The URL counts twice: it is also the name of a type that
+    /// is not in the table.
     pub(super) fn bytes(&self) -> usize {
-        self.bytes
+        self.bytes + 2 * self.url.len()
     }
 
     /// Records the errors of rejected names, for clients that read errors.

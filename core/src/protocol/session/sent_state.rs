@@ -8,7 +8,7 @@ use crate::xds::{Name, SetVersion};
 pub(super) struct SentState {
     /// The share of the name in the [`SetVersion`] of what the client holds. Empty if the client holds nothing that it was sent.
     pub(super) holds: SetVersion,
-    /// The client stated that it holds something under this name.
+    /// The client stated that it holds something under this name, or may hold it of `*`, which it has left.
     pub(super) held_before: bool,
     /// The revision of the last error of the name that the client was sent.
     pub(super) error: Revision,
@@ -52,7 +52,7 @@ pub struct KeptNames {
     pub names: usize,
     /// Names for which the client holds nothing that it was sent.
     pub unsent: usize,
-    /// The bytes of their texts, and of what is kept of the resources that aliases lead to.
+    /// The bytes of their texts, of what is kept of the resources that aliases lead to, of type URLs, and of each type after the first.
     pub bytes: usize,
 }
 

@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 
 use crate::protocol::view::{Claimed, Class, ResourceTable, Revision, Snapshot};
 use crate::protocol::visits::visit;
-use crate::xds::{HeldVersions, Name, Resource, SetVersion, Type};
+use crate::xds::{HeldVersions, Name, Resource, SetVersion, Type, VersionText};
 
 /// What the client states of the type as a whole.
 #[derive(Debug, Default)]
@@ -17,8 +17,11 @@ pub(super) struct Stated {
     holds_something: bool,
     /// The client itself has stated that it holds something.
     by_client: bool,
-    /// The version that the client of a pure wildcard stated. Equal content need not be sent again (SOTW-4).
+    /// The version that the client of a pure wildcard stated. Equal content need not be sent again (SOTW-4). Empty if it is longer than the versions
+    /// of relays: another server gave it, so no set has it.
     version: Option<String>,
+    /// The client has left `*`, and may hold resources that it had of it: it was sent no complete set since.
+    left_wildcard: bool,
 }
 
 impl Stated {
@@ -34,7 +37,7 @@ impl Stated {
     }
 
     pub(super) fn set_version(&mut self, version: String) {
-        self.version = Some(version);
+        self.version = Some(if version.len() > size_of::<VersionText>() { String::new() } else { version });
     }
 
     pub(super) fn forget_version(&mut self) {
@@ -48,7 +51,17 @@ impl Stated {
 
     /// Records that a complete set was sent: from now on the client holds what it was sent.
     pub(super) fn on_set_sent(&mut self) {
-        (self.version, self.holds_something) = (None, false);
+        (self.version, self.holds_something, self.left_wildcard) = (None, false, false);
+    }
+
+    /// Records that a client that is sent complete sets has left `*`. `was_sent` is set if it was sent one of `*`.
+    pub(super) fn on_wildcard_left(&mut self, was_sent: bool) {
+        self.left_wildcard |= was_sent || self.holds_something;
+    }
+
+    /// Whether the client may hold a name that it subscribes to now because it had it of `*`.
+    pub(super) fn may_hold_of_left_wildcard(&self) -> bool {
+        self.left_wildcard
     }
 
     /// Whether the client may hold something that the view does not know.
@@ -275,4 +288,20 @@ fn is_absent(
     let is_back = class == Class::Wildcard && table.is_some_and(|table| table.coverage().is_unreadable(name));
     let opening = table.map_or(Revision::ZERO, |table| table.opening_of(class, name));
     !is_back && absent.get(&(class, name.clone())).is_some_and(|answered| *answered > opening)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn i10_a_version_that_no_relay_gives_counts_as_another_and_its_text_is_not_kept() {
+        let (own, mut stated) = (SetVersion::EMPTY, Stated::default());
+        for version in [own.to_string(), "7".to_owned(), "7".repeat(1 << 20)] {
+            let is_own = version == own.to_string();
+            stated.set_version(version);
+            assert_eq!((stated.has_version(), stated.is_version(own)), (true, is_own));
+            assert!(stated.version.as_ref().is_some_and(|kept| kept.capacity() < 100));
+        }
+    }
 }

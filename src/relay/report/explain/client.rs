@@ -59,7 +59,7 @@ pub(super) fn delivery(book: &SessionExplanation) -> Vec<Reason> {
         }
         (LastSent::Earlier, _) => Reason::of("earlier_sent", "the client was sent an earlier version"),
         (LastSent::HeldBefore, _) => {
-            Reason::of("held_before", "the client stated that it holds it; it was not sent on this stream")
+            Reason::of("held_before", "the client may hold it, by what it stated or had of `*`; it was not sent since")
         }
         (LastSent::Nothing, _) => Reason::of("not_sent", "the client was not sent it on this stream"),
     }];

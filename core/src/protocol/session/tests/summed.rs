@@ -126,7 +126,7 @@ fn a_name_without_room_counts_once_and_has_no_error_any_more_once_it_has_room() 
         let (kind, other, all) = (world.kind(EDS), SessionId(2), ["a", "b", "c"]);
         let of_other = |on| InterestChange { kind: kind.clone(), selector: Selector::Name("x".into()), on };
         let kept = |world: &World| world.session.report().kept_names();
-        let expected = KeptNames { names: 3, unsent: 3, bytes: 3 };
+        let expected = KeptNames { names: 3, unsent: 3, bytes: 3 + 2 * EDS.len() };
         world.view.change_interest(other, of_other(true), world.now);
         world.subscribe(EDS, &all, &[]);
         assert_eq!(kept(&world), expected, "there is no room for c");
@@ -142,6 +142,25 @@ fn a_name_without_room_counts_once_and_has_no_error_any_more_once_it_has_room() 
         assert!(world.poll().is_none());
         world.set(EDS, "c", "1");
         assert_eq!(world.poll().map(|reply| reply.resources.len()), Some(1));
+    }
+}
+
+#[test]
+fn i10_the_texts_of_the_urls_and_every_type_after_the_first_are_kept_bytes() {
+    for variant in [Variant::Sotw, Variant::Delta] {
+        let mut world = World::plain(variant);
+        let kept = |world: &World| world.session.report().kept_names().bytes;
+        let prefix = "p".repeat(10_000);
+        for (types, url) in [(1, format!("{prefix}/own.A")), (2, format!("{prefix}/own.B")), (3, CDS.to_owned())] {
+            let before = kept(&world);
+            world.subscribe(&url, &["*"], &[]);
+            let added = kept(&world) - before;
+            assert!(added >= 2 * url.len(), "{variant:?}: {added} bytes for {types} types");
+            assert_eq!(added > 2 * url.len(), types > 1, "{variant:?}: a session costs as much as one with one type");
+        }
+        let before = kept(&world);
+        world.subscribe(&format!("{prefix}/envoy.config.cluster.v3.Cluster"), &["*"], &[]);
+        assert_eq!(kept(&world), before, "{variant:?}: the first spelling is kept");
     }
 }
 
