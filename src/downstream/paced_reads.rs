@@ -70,7 +70,7 @@ impl<T: AsyncRead + Unpin> AsyncRead for PacedReads<T> {
 impl<T: AsyncWrite + Unpin> AsyncWrite for PacedReads<T> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.inner).poll_write(cx, bytes);
-        self.unsent.note(written.is_pending());
+        self.unsent.note_write(written.is_pending());
         written
     }
 
@@ -80,7 +80,7 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for PacedReads<T> {
         pieces: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.inner).poll_write_vectored(cx, pieces);
-        self.unsent.note(written.is_pending());
+        self.unsent.note_write(written.is_pending());
         written
     }
 
@@ -89,11 +89,15 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for PacedReads<T> {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.inner).poll_flush(cx)
+        let flushed = Pin::new(&mut self.inner).poll_flush(cx);
+        self.unsent.note(flushed.is_pending());
+        flushed
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.inner).poll_shutdown(cx)
+        let shut_down = Pin::new(&mut self.inner).poll_shutdown(cx);
+        self.unsent.note(shut_down.is_pending());
+        shut_down
     }
 }
 
@@ -103,12 +107,14 @@ mod tests {
     use std::time::Duration;
 
     use futures_util::FutureExt;
-    use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
+    use tokio::io::{AsyncReadExt, AsyncWriteExt, BufWriter, DuplexStream, duplex};
 
     use super::*;
     use crate::downstream::connections::OpenStream;
-    use crate::downstream::connections::tests::place_of_pace;
+    use crate::downstream::connections::tests::{any_place, place_of_pace};
     use crate::downstream::incomplete::IncompleteRequests;
+    use crate::memory::{Budget, GroupMembership, Memory, costs};
+    use crate::relay::ViewQuota;
 
     const WINDOW: Duration = Duration::from_secs(30);
 
@@ -146,5 +152,53 @@ mod tests {
         drop(reads);
         tokio::time::advance(WINDOW).await;
         assert_eq!(place.sent_ahead().stopped_for(), WINDOW);
+    }
+
+    /// A connection over a layer that may take bytes before they are sent, as TLS does.
+    type OverLayer = PacedReads<BufWriter<DuplexStream>>;
+
+    const FULL: usize = costs::UNSENT + costs::UNSENT_IN_KERNEL;
+
+    /// Returns a connection whose socket has room for 100 bytes, over a layer that takes fewer bytes than `taken` before they are sent. Also returns
+    /// its client, and a function that counts the bytes charged to it.
+    async fn over_layer(taken: usize) -> (OverLayer, DuplexStream, impl Fn() -> usize) {
+        let memory = Memory::new(Budget::unlimited(), Arc::default(), Arc::default());
+        let (account, place) = (memory.connect(GroupMembership::default()), any_place().await);
+        place.set_quota(Arc::new(ViewQuota::default().charged_to(account, false)));
+        let (client, socket) = duplex(100);
+        let before = memory.used();
+        (PacedReads::new(BufWriter::with_capacity(taken, socket), place), client, move || memory.used() - before)
+    }
+
+    /// Whether so many bytes can be written and flushed at once.
+    fn sends(connection: &mut OverLayer, bytes: usize) -> bool {
+        let bytes = vec![7; bytes];
+        let sending = async {
+            connection.write_all(&bytes).await.unwrap();
+            connection.flush().await.unwrap();
+        };
+        sending.now_or_never().is_some()
+    }
+
+    #[tokio::test]
+    async fn i10_a_client_that_reads_nothing_is_charged_for_it_also_if_tls_takes_the_bytes_until_it_reads_again() {
+        for taken in [0, 1 << 10] {
+            let (mut connection, mut client, charged) = over_layer(taken).await;
+            assert_eq!((sends(&mut connection, 100), charged()), (true, 0), "{taken}: the socket takes them");
+            for bytes in [50, 10] {
+                assert_eq!((sends(&mut connection, bytes), charged()), (false, FULL), "{taken}: it is full");
+            }
+            client.read_exact(&mut [0; 100]).await.unwrap();
+            assert_eq!((sends(&mut connection, 10), charged()), (true, 0), "{taken}: there is room again");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_client_that_reads_nothing_is_charged_for_it_while_the_last_bytes_of_its_connection_wait() {
+        let (mut connection, mut client, charged) = over_layer(1 << 10).await;
+        connection.write_all(&[7; 200]).await.unwrap();
+        assert_eq!((connection.shutdown().now_or_never().is_some(), charged()), (false, FULL));
+        client.read_exact(&mut [0; 100]).await.unwrap();
+        assert_eq!((connection.shutdown().now_or_never().is_some(), charged()), (true, 0));
     }
 }

@@ -16,7 +16,14 @@ impl Unsent {
         Self { account, charge: None }
     }
 
-    /// Records whether the last write found no room. Most writes find room, and then nothing changes.
+    /// Records whether a write found no room. One that finds room shows nothing: TLS takes bytes that it cannot send yet. A flush follows each write.
+    pub(super) fn note_write(&mut self, is_full: bool) {
+        if is_full {
+            self.note(true);
+        }
+    }
+
+    /// Records whether what was written waits for room. Mostly nothing waits, and then nothing changes.
     pub(super) fn note(&mut self, is_full: bool) {
         if is_full == self.charge.is_some() {
             return;
