@@ -158,7 +158,7 @@ pub enum LinkEvent {
         /// The polled type.
         type_url: String,
     },
-    /// A poll for one type failed, or waits, and will be made again.
+    /// A poll for one type failed, or waits, and will be made again; or the type cannot be polled.
     PollFailed {
         /// The polled type.
         type_url: String,

@@ -11,8 +11,10 @@ use crate::failover::standing;
 use crate::plane::Plane;
 use crate::poller::{CLUSTERS, ENDPOINTS, Poller};
 use crate::rest_plane::{Behaviour, RestPlane};
+use crate::storm::metric;
 use crate::{BOTH, CDS, EDS, Relay, get, relay_with_options, until};
 
+const RDS: &str = "type.googleapis.com/envoy.config.route.v3.RouteConfiguration";
 const HASTE: &str = "refresh_delay: 40ms, request_timeout: 1s";
 
 async fn relay(servers: &str, rest: &str) -> Relay {
@@ -150,6 +152,29 @@ async fn a_type_that_rest_has_no_word_for_stays_unknown() {
     assert!(plane.script.polls().iter().all(|poll| poll.path == CLUSTERS));
 }
 
+/// What the server has of the type is never known, so nothing waits for it.
+#[tokio::test]
+async fn i8_a_client_that_requests_a_type_without_a_path_keeps_no_removed_cluster_with_the_others() {
+    let plane = RestPlane::start().await;
+    plane.script.has(CLUSTERS, "1", vec![cluster("a", "1"), cluster("b", "1")]);
+    let routes = json!([{"match": {"prefix": "/"}, "route": {"cluster": "b"}}]);
+    let hosts = json!([{"name": "h", "domains": ["*"], "routes": routes}]);
+    let route = json!({"@type": RDS, "name": "r", "virtualHosts": hosts});
+    plane.script.has("/v3/discovery:routes", "1", vec![route]);
+    let relay = polling(&plane, "limits: {reference_hold: 100ms}\n").await;
+    let mut client = Client::connect(relay.address, Variant::Delta).await;
+    client.ask(CDS, &[], Some("web"));
+    assert_eq!(client.sent().await.set, ["a", "b"]);
+    client.ask(RDS, &["r"], None);
+    assert_eq!(client.sent().await.set, ["r"]);
+    let other = Client::connect(relay.address, Variant::Delta).await;
+    let pathless = "envoy.extensions.filters.network.thrift_proxy.v3.RouteConfiguration";
+    other.ask(&format!("type.googleapis.com/{pathless}"), &["t"], Some("web"));
+    until("the view wants it", async || get(relay.admin, "/upstreams").await.contains(pathless)).await;
+    plane.script.has(CLUSTERS, "2", vec![cluster("a", "1")]);
+    assert_eq!(client.sent().await.removed, ["b"]);
+}
+
 /// Starts a relay with a REST server as first choice and a gRPC server as fallback.
 async fn with_fallback() -> (RestPlane, Plane, Relay) {
     let (first, second) = (RestPlane::start().await, Plane::start(&BOTH).await);
@@ -207,6 +232,62 @@ async fn fb_2_three_polls_that_fail_in_a_row_are_unreachable_and_fewer_are_not()
         let mut stream = tokio::time::timeout(PATIENCE, second.stream()).await.expect("the next server is tried");
         stream.request().await;
     }
+}
+
+#[tokio::test]
+async fn fb_2_i8_a_server_that_fails_for_one_type_alone_is_not_left_however_seldom_the_others_are_polled() {
+    let plane = RestPlane::start().await;
+    plane.script.has(CLUSTERS, "1", vec![cluster("a", "1")]);
+    plane.script.behave(ENDPOINTS, Behaviour::Status(503));
+    let relay = relay(&format!("{{rest: 'http://{}', refresh_delay: 1h}}", plane.address), "").await;
+    let mut client = Client::connect(relay.address, Variant::Delta).await;
+    client.ask(CDS, &[], Some("web"));
+    assert_eq!(client.sent().await.set, ["a"]);
+    client.ask(EDS, &["a"], None);
+    plane.script.polled(ENDPOINTS, 4).await;
+    let statuses: Vec<_> = plane.script.polls_of(CLUSTERS).iter().map(|poll| poll.status).collect();
+    assert!(statuses.len() > 1 && statuses[1..].iter().all(|status| *status == 304), "nothing again: {statuses:?}");
+    assert_eq!(ended(&relay).await, 0);
+}
+
+/// No opening has had an answer, so nothing is known of which type the server answers.
+#[tokio::test]
+async fn up_31_a_server_is_found_again_by_whatever_type_it_answers() {
+    for (answered, silent) in [(CLUSTERS, ENDPOINTS), (ENDPOINTS, CLUSTERS)] {
+        let plane = RestPlane::start().await;
+        for path in [CLUSTERS, ENDPOINTS] {
+            plane.script.behave(path, Behaviour::Status(503));
+        }
+        let relay = polling(&plane, "").await;
+        let client = Client::connect(relay.address, Variant::Delta).await;
+        client.ask(CDS, &[], Some("web"));
+        client.ask(EDS, &["a"], None);
+        until("it is left", async || ended(&relay).await > 0).await;
+        plane.script.has(answered, "1", vec![if answered == CLUSTERS { cluster("a", "1") } else { endpoints("a", 1) }]);
+        let good = |path| plane.script.polls_of(path).iter().filter(|poll| poll.status == 200).count();
+        until("it is tested and then polled", async || good(answered) > 1).await;
+        assert_eq!(good(silent), 0);
+    }
+}
+
+/// A gateway refuses what the server never has, also while the server is away.
+#[tokio::test]
+async fn fb_20_a_server_is_not_reached_by_what_it_refuses_while_it_is_silent_about_the_rest() {
+    let plane = RestPlane::start().await;
+    plane.script.has(CLUSTERS, "1", vec![cluster("a", "1")]);
+    plane.script.behave(ENDPOINTS, Behaviour::Status(404));
+    let relay = polling(&plane, "").await;
+    let mut client = Client::connect(relay.address, Variant::Delta).await;
+    client.ask(CDS, &[], Some("web"));
+    assert_eq!(client.sent().await.set, ["a"]);
+    client.ask(EDS, &["a"], None);
+    plane.script.polled(ENDPOINTS, 1).await;
+    plane.script.behave(CLUSTERS, Behaviour::Status(503));
+    until("it is left", async || ended(&relay).await > 0).await;
+    plane.script.polled(ENDPOINTS, 3).await; // each attempt polls for both types
+    assert_eq!(metric(&relay, "weir_upstream_streams_opened_total").await, 1);
+    plane.script.has(CLUSTERS, "2", vec![cluster("a", "2")]);
+    assert_eq!(client.sent().await.set, ["a"], "it is back");
 }
 
 #[tokio::test]

@@ -42,7 +42,7 @@ fn stating(held: &BTreeMap<String, String>, number: usize) -> Vec<u8> {
 }
 
 /// Returns the value of a metric, summed over its labels.
-async fn metric(relay: &Relay, name: &str) -> usize {
+pub(super) async fn metric(relay: &Relay, name: &str) -> usize {
     let metrics = get(relay.admin, "/metrics").await;
     let values =
         metrics.lines().filter(|line| line.strip_prefix(name).is_some_and(|rest| rest.starts_with([' ', '{'])));

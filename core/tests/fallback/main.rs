@@ -23,8 +23,8 @@ use weir_core::proto::{Request, Response};
 use weir_core::protocol::ladder::{LadderState, Rule};
 use weir_core::protocol::options::ProtocolOptions;
 use weir_core::protocol::session::Variant;
-use weir_core::protocol::sources::{AuthorityPlan, Plan, StreamId};
-use weir_core::protocol::upstream::{ReceivedResponse, ResponseMessage};
+use weir_core::protocol::sources::{AuthorityPlan, Plan, ServerPlan, StreamEnd, StreamId};
+use weir_core::protocol::upstream::{PollFailure, ReceivedResponse, ResponseMessage, ServerQuirks};
 use weir_core::protocol::view::{Class, InterestChange, Selector};
 use weir_core::xds::Authority;
 
@@ -358,6 +358,38 @@ fn fb_2_a_stream_that_has_had_no_answer_vouches_for_no_other() {
     bench.end_one(one, epochs[0], true);
     bench.end_one(other, epochs[1], false);
     assert_eq!(bench.standing(), LadderState::Active(0), "nothing was asked on it any more");
+}
+
+/// A stream on which nothing is polled stays open when its server is lost.
+#[test]
+fn fb_2_a_polled_server_is_vouched_for_only_by_a_stream_whose_polls_are_answered() {
+    for (polled_there, answered_there) in [(true, true), (true, false), (false, true)] {
+        let mut servers = plan(2, Variant::Sotw, Rule::Reachability);
+        let quirks = ServerQuirks { per_type_liveness: true, ..ServerQuirks::default() };
+        servers.servers[0] = ServerPlan::Streams { variant: Variant::Sotw, quirks: quirks.into() };
+        let mut bench = Bench::with_servers(servers);
+        let [one, other] = [0, 1].map(|at| StreamId { server: 0, at });
+        bench.want(CDS, "*", true);
+        bench.want_as(TWO, CDS, "a", true);
+        bench.open(0);
+        for id in [one, other] {
+            bench.say_on(id, sotw(CDS, "1", &[("a", "1")]));
+        }
+        if !polled_there {
+            bench.want_as(TWO, CDS, "a", false);
+        }
+        bench.later(Duration::from_secs(60));
+        bench.requested(0);
+        for id in [Some(one), (!answered_there).then_some(other)].into_iter().flatten() {
+            let (epoch, now) = (bench.up[&id], bench.now);
+            bench.sources.stream(id).unwrap().on_poll_failed(epoch, CDS, PollFailure::Silent, now);
+        }
+        let epoch = bench.up.remove(&one);
+        bench.end_one(one, epoch, StreamEnd { answered: false, is_lost: true });
+        let stays = polled_there && answered_there;
+        let standing = if stays { LadderState::Active(0) } else { LadderState::Trying(1) };
+        assert_eq!(bench.standing(), standing, "polled: {polled_there}, answered: {answered_there}");
+    }
 }
 
 #[test]

@@ -18,6 +18,7 @@ use super::bench::*;
 use super::support::{CDS, EDS, LDS, RDS, VHDS, route_configuration};
 
 const SRDS: &str = "type.googleapis.com/envoy.config.route.v3.ScopedRouteConfiguration";
+const THRIFT_ROUTES: &str = "type.googleapis.com/envoy.extensions.filters.network.thrift_proxy.v3.RouteConfiguration";
 const SECOND: Duration = Duration::from_secs(1);
 /// `limits.resource_timer`.
 const TIMER: u64 = 15;
@@ -400,6 +401,36 @@ fn ord_1_a_polled_server_has_sent_its_routing_once_each_type_was_polled_and_whil
     assert_eq!(refused_for, Some(TIMER), "it answers, and not with routes");
     fails(&mut bench, PollFailure::Silent);
     assert!(!steady(&bench));
+}
+
+/// Otherwise one client that requests such a type could hold up the routing and the removals of all others.
+#[test]
+fn i8_a_type_that_cannot_be_polled_counts_until_that_is_reported_on_each_opening() {
+    let quirks = ServerQuirks { per_type_liveness: true, ..ServerQuirks::default() };
+    let mut bench = Bench::with_servers(one(Variant::Sotw, quirks));
+    bench.want(LDS, "*", true);
+    bench.open(0);
+    say(&mut bench, Variant::Sotw, LDS, &[("l", "1")]);
+    assert!(steady(&bench));
+    bench.want_as(TWO, THRIFT_ROUTES, "r", true);
+    later(&mut bench, 1);
+    let report = |bench: &mut Bench| {
+        let (epoch, now) = (bench.up[&ONLY], bench.now);
+        let stream = bench.sources.stream(ONLY).unwrap();
+        stream.on_poll_failed(epoch, THRIFT_ROUTES, PollFailure::NoPath, now);
+        bench.settle();
+    };
+    for opening in 1..=2 {
+        assert!(!steady(&bench), "{opening}: it may be polled");
+        report(&mut bench);
+        assert!(steady(&bench), "{opening}");
+        bench.want_as(TWO, THRIFT_ROUTES, &format!("s-{opening}"), true);
+        later(&mut bench, 60);
+        assert!(steady(&bench), "{opening}: it stays so, also for other names");
+        bench.end(0, true);
+        bench.open(0);
+        say(&mut bench, Variant::Sotw, LDS, &[("l", "1")]);
+    }
 }
 
 #[test]

@@ -120,7 +120,10 @@ impl Bench {
     }
 
     pub fn say(&mut self, server: usize, response: Response) {
-        let id = StreamId { server, at: 0 };
+        self.say_on(StreamId { server, at: 0 }, response);
+    }
+
+    pub fn say_on(&mut self, id: StreamId, response: Response) {
         let epoch = self.up[&id];
         let response = ReceivedResponse::read(ResponseMessage::Decoded(response), &self.table, &self.store).unwrap();
         let batches = self.sources.on_received(id, epoch, response, &self.view, self.now);

@@ -6,6 +6,7 @@ mod collections;
 mod costs;
 mod ends;
 mod evidence;
+mod polls;
 mod refusals;
 mod request_size;
 mod requests;

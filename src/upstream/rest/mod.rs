@@ -1,8 +1,8 @@
 //! A management server that is polled in JSON, used in place of a stream.
 //!
 //! To a view it is a SotW stream. The last request of a type is repeated as polls. A 200 is a response; a 304 shows that the server is alive. The
-//! stream ends, and the server counts as unreachable, when no connection succeeds, or when a number of polls in a row fail in another way. From
-//! then on one poll is repeated, and the first good answer opens the stream again.
+//! stream ends, and the server counts as unreachable, when no connection succeeds, or when a number of polls in a row fail in another way and no
+//! type is answered any more. From then on one poll is repeated, and the first good answer opens the stream again.
 
 pub(crate) mod inputs;
 mod read;
@@ -151,16 +151,18 @@ impl RestConnector {
     async fn keep_asking(&self, link: Link) {
         let _in_use = link.headers.keep_in(&self.server.at.shown_values);
         let mut backoff = Backoff::new(self.server.at.backoff);
-        let mut probe = None;
+        let mut probes = Vec::new();
         loop {
-            let reason = match self.reach(&link.headers, probe.as_ref()).await {
+            let reason = match self.reach(&link.headers, &probes).await {
                 Err(failure) => failure.to_string(),
                 Ok(()) => {
                     let Ok((reason, answered, next)) = self.poll(&link).await else { return };
                     if answered {
                         backoff.reset();
                     }
-                    probe = next.or(probe);
+                    if !next.is_empty() {
+                        probes = next;
+                    }
                     reason
                 }
             };
@@ -173,21 +175,27 @@ impl RestConnector {
         }
     }
 
-    /// Checks whether the server accepts a connection. If there is something to request, also checks whether it answers.
-    async fn reach(&self, headers: &KeyHeaders, probe: Option<&Poll>) -> Result<(), Failure> {
+    /// Checks whether the server accepts a connection. If there is something to request, also checks whether it answers any of it.
+    async fn reach(&self, headers: &KeyHeaders, probes: &[Poll]) -> Result<(), Failure> {
         let mut wire = self.wire(headers);
-        match probe {
-            None => wire.connect().await.map(drop),
-            // Any answer shows that the server is alive.
-            Some(question) => match self.ask(&mut wire, question).await {
-                Ok(_) | Err(Failure::Refused(_)) => Ok(()),
-                Err(failure) => Err(failure),
-            },
+        if probes.is_empty() {
+            return wire.connect().await.map(drop);
         }
+        let mut silent = None;
+        for question in probes {
+            match self.ask(&mut wire, question).await {
+                Ok(_) => return Ok(()), // whatever it is silent about
+                Err(Failure::Refused(_)) => {}
+                Err(failure @ Failure::Silent(_)) => silent = Some(failure),
+                Err(failure @ Failure::Unreachable(_)) => return Err(failure),
+            }
+        }
+        // A gateway may refuse what the server never has. So refusals count only if there is no silence.
+        silent.map_or(Ok(()), Err)
     }
 
-    /// Polls until the server is unreachable. Returns why it is, whether it has answered, and the poll to try next.
-    async fn poll(&self, link: &Link) -> Result<(String, bool, Option<Poll>), Gone> {
+    /// Polls until the server is unreachable. Returns why it is, whether it has answered, and the polls to try next.
+    async fn poll(&self, link: &Link) -> Result<(String, bool, Vec<Poll>), Gone> {
         let report = async |event| link.reports.send(LinkReport { id: link.id, event }).await.map_err(|_| Gone);
         let (sender, mut requests) = mpsc::channel(16);
         let life = Arc::default(); // polls show liveness themselves
@@ -204,14 +212,14 @@ impl RestConnector {
             let due = subscriptions.next_due();
             let (wire, question, answer) = tokio::select! {
                 request = requests.recv() => {
-                    if let Some(type_url) = self.take(&mut subscriptions, request.ok_or(Gone)?) {
-                        report(LinkEvent::PollFailed { type_url, failure: PollFailure::Waits }).await?;
+                    if let Some((type_url, failure)) = self.take(&mut subscriptions, request.ok_or(Gone)?) {
+                        report(LinkEvent::PollFailed { type_url, failure }).await?;
                     }
                     continue;
                 }
                 Some(polled) = polls.join_next() => match polled {
                     Ok(polled) => polled,
-                    Err(error) => return Ok((format!("a poll came to no end: {error}"), answered, subscriptions.probe())),
+                    Err(error) => return Ok((format!("a poll came to no end: {error}"), answered, subscriptions.probes())),
                 },
                 () = sleep_until(due) => continue,
             };
@@ -246,15 +254,15 @@ impl RestConnector {
                     let reported = if silent { PollFailure::Silent } else { PollFailure::Refused };
                     report(LinkEvent::PollFailed { type_url: question.url, failure: reported }).await?;
                     if too_many || matches!(failure, Failure::Unreachable(_)) {
-                        return Ok((failure.to_string(), answered, subscriptions.probe()));
+                        return Ok((failure.to_string(), answered, subscriptions.probes()));
                     }
                 }
             }
         }
     }
 
-    /// Handles a request. Returns its type if the poll has to wait for the answer to an earlier one.
-    fn take(&self, subscriptions: &mut Polls, request: Request) -> Option<String> {
+    /// Handles a request. Returns its type if no poll follows now, and why.
+    fn take(&self, subscriptions: &mut Polls, request: Request) -> Option<(String, PollFailure)> {
         let Request::Sotw(request) = request else { return None };
         let url = request.type_url.clone();
         let known = (self.transcoder)().knows(self.table.resolve(&url).name());
@@ -271,7 +279,11 @@ impl RestConnector {
                 "type has no REST path; it stays unknown"
             );
         }
-        (taken == Accepted::Later).then_some(url)
+        match taken {
+            Accepted::Now => None,
+            Accepted::Later => Some((url, PollFailure::Waits)),
+            Accepted::NoPath => Some((url, PollFailure::NoPath)),
+        }
     }
 
     fn event(&self, news: Option<Read>, number: u64, type_url: String, headers: &KeyHeaders) -> LinkEvent {
@@ -340,8 +352,8 @@ async fn sleep_until(due: Option<Instant>) {
     }
 }
 
-/// How many polls in a row fail on an open connection before the server counts as unreachable. A single 500 or late answer does not cause a
-/// fallback.
+/// How many polls in a row fail on an open connection before the server counts as unreachable. Neither a single 500 or late answer nor a type that
+/// fails alone causes a fallback.
 const FAILURES: u32 = 3;
 /// Answers above this size, in bytes, are parsed on the blocking pool.
 const LARGE: usize = 64 << 10;

@@ -3,6 +3,7 @@
 //! A view sends requests to this source as to a stream. The last request of a type is repeated as polls, as long as the view subscribes to anything
 //! of the type.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -26,7 +27,7 @@ pub(super) struct Poll {
 pub(super) struct PollSchedule {
     /// The delay between an answer and the next poll, plus up to the same again (REST-10).
     pub(crate) refresh: Duration,
-    /// Polls in a row, of any types, that fail before the server counts as unreachable.
+    /// How many polls in a row, of any types, fail before the server counts as unreachable, if every type has failed.
     pub(crate) failures: u32,
 }
 
@@ -50,7 +51,10 @@ struct PolledType {
     wanted: bool,
     /// Whether the version may be stated: the last answer had it, was to the same request, and had no resource with a TTL (REST-8).
     versioned: bool,
-    ever_answered: bool,
+    /// The number of the last answer; 0: there was none.
+    last_answer: u64,
+    /// The last poll failed.
+    has_failed: bool,
     /// The last poll was refused because of the poller, not because of its type.
     is_refused: bool,
     /// None while a poll is under way.
@@ -131,24 +135,31 @@ impl Polls {
         if let Some(subscription) = self.by_url.get_mut(&question.url) {
             subscription.backoff.reset();
             subscription.versioned = !has_ttl && !subscription.changed;
-            subscription.ever_answered = true;
+            (subscription.last_answer, subscription.has_failed) = (self.answers, false);
             subscription.is_refused = false;
             subscription.next(now, refresh);
         }
         self.answers
     }
 
-    /// Records a failed poll. Returns whether the limit is reached. Only silence counts: an error for one type is not a reason to leave the server
-    /// for all other types. Nor does an error make up for silence: a gateway may answer it, and a type that the server never has would keep clients
-    /// at a server that answers nothing else any more.
+    /// Records a failed poll. Returns whether the server counts as unreachable. Only silence counts: an error for one type is not a reason to leave the
+    /// server for all other types. Nor does an error make up for silence: a gateway may answer it, and a type that the server never has would keep
+    /// clients at a server that answers nothing else any more. Silence about some types counts only once every type has failed. That is found out in
+    /// time: with the poll whose failure would be one too many, the types that have not failed are polled too.
     pub(crate) fn failed(&mut self, question: &Poll, silent: bool, now: Instant, random: f64) -> bool {
         self.failed_in_a_row += u32::from(silent);
-        if let Some(subscription) = self.by_url.get_mut(&question.url) {
-            subscription.versioned = false;
-            let pause = subscription.backoff.next(random).min(self.pace.refresh.max(LEAST_PAUSE));
-            subscription.next(now, pause);
+        let Some(subscription) = self.by_url.get_mut(&question.url) else { return false };
+        (subscription.versioned, subscription.has_failed) = (false, true);
+        let pause = subscription.backoff.next(random).min(self.pace.refresh.max(LEAST_PAUSE));
+        subscription.next(now, pause);
+        let again = subscription.due;
+        if !silent || self.failed_in_a_row + 1 < self.pace.failures {
+            return false;
         }
-        silent && self.failed_in_a_row >= self.pace.failures
+        let mut others = self.by_url.values_mut().filter(|other| other.wanted && !other.has_failed).peekable();
+        let have_all_failed = others.peek().is_none();
+        others.for_each(|other| other.due = other.due.min(again)); // none while a poll is under way
+        have_all_failed && self.failed_in_a_row >= self.pace.failures
     }
 
     /// Records a failed poll by which the server does not refuse the poller.
@@ -166,12 +177,13 @@ impl Polls {
         self.by_url.values().filter(|subscription| subscription.wanted).all(|subscription| subscription.is_refused)
     }
 
-    /// Returns a poll that tests whether the server is alive, preferably one that it has answered before.
-    pub(crate) fn probe(&self) -> Option<Poll> {
-        let wanted = || self.by_url.iter().filter(|(_, subscription)| subscription.wanted);
-        let (url, subscription) =
-            wanted().find(|(_, subscription)| subscription.ever_answered).or_else(|| wanted().next())?;
-        Some(subscription.question(url, self.node.clone(), false))
+    /// Returns polls that test whether the server is alive, first those of types that it has answered last: it may never answer others.
+    pub(crate) fn probes(&self) -> Vec<Poll> {
+        let mut wanted: Vec<_> = self.by_url.iter().filter(|(_, subscription)| subscription.wanted).collect();
+        wanted.sort_by_key(|(_, subscription)| Reverse(subscription.last_answer));
+        let question =
+            |(url, subscription): (&String, &PolledType)| subscription.question(url, self.node.clone(), false);
+        wanted.into_iter().map(question).collect()
     }
 }
 
@@ -184,7 +196,8 @@ impl PolledType {
             named: false,
             wanted: false,
             versioned: false,
-            ever_answered: false,
+            last_answer: 0,
+            has_failed: false,
             is_refused: false,
             due: Some(Instant::now()),
             changed: false,

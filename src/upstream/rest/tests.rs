@@ -23,8 +23,21 @@ fn a_request_waits_if_its_type_is_being_polled_and_its_names_are_others() {
     assert_eq!(connector.take(&mut polls, request(EDS, &["a"])), None, "it is polled for at once");
     assert_eq!(polls.due(Instant::now()).len(), 1);
     assert_eq!(connector.take(&mut polls, request(EDS, &["a"])), None, "which is being polled for");
-    assert_eq!(connector.take(&mut polls, request(EDS, &["a", "b"])), Some(EDS.into()));
-    assert_eq!(connector.take(&mut polls, request("type.googleapis.com/own.Type", &["a"])), None, "it has no path");
+    assert_eq!(connector.take(&mut polls, request(EDS, &["a", "b"])), Some((EDS.into(), PollFailure::Waits)));
+}
+
+#[tokio::test]
+async fn a_type_without_a_path_or_a_descriptor_is_reported_with_each_request() {
+    let mut reports = link(Vec::new()).await;
+    let LinkEvent::Opened { requests, .. } = next(&mut reports).await else { panic!("not opened") };
+    for name in ["envoy.extensions.filters.network.thrift_proxy.v3.RouteConfiguration", "own.Type"] {
+        let url = format!("type.googleapis.com/{name}");
+        for names in [&["a"][..], &["a", "b"]] {
+            requests.send(request(&url, names)).await.unwrap();
+            let LinkEvent::PollFailed { type_url, failure } = next(&mut reports).await else { panic!("not reported") };
+            assert_eq!((type_url, failure), (url.clone(), PollFailure::NoPath));
+        }
+    }
 }
 
 /// Longer than anything takes.

@@ -295,14 +295,17 @@ impl Servers {
     pub(super) fn on_ended(&mut self, server: usize, was_well: bool, is_lost: bool, now: Moment) -> bool {
         self.findings[server].without.clear();
         let had_answered = self.findings[server].has_responded();
+        let is_polled = self.plan.servers[server].is_polled();
         // Another stream with a response shows that the server is alive. If the server has responded before, a healthy silent stream shows it
-        // too, be it the one that ended (FB-3).
-        let vouches = |of: &Stream| of.has_answered() || had_answered && of.is_wanted() && of.is_healthy(now);
+        // too, be it the one that ended (FB-3). A polled stream ends because its polls fail, and stays open while nothing is polled on it. So only
+        // a poll that was answered on another one shows anything.
+        let vouches =
+            |of: &Stream| !is_polled && of.has_answered() || had_answered && of.is_wanted() && of.is_healthy(now);
         let is_vouched_for = self.streams_to(server).iter().any(vouches);
         if is_lost && !is_vouched_for {
             self.streams_to_mut(server).iter_mut().for_each(|stream| stream.note_lost(now));
         }
-        is_vouched_for || had_answered && was_well
+        is_vouched_for || had_answered && was_well && !is_polled
     }
 
     /// Records that the last attempt to reach the server has failed; `was_open` is set if a stream was open.

@@ -61,7 +61,7 @@ enum FirstAnswer {
     Refused(Moment),
     /// A response for the type. Answers to some names may still be missing.
     Given,
-    /// Nothing more, although the server is alive and had enough time.
+    /// Nothing more: the server is alive and had enough time, or it cannot be asked for the type.
     Silence,
 }
 
@@ -125,9 +125,10 @@ impl NameStates {
     }
 
     /// Records that a poll for the type was not answered: timers that ran start over when a poll is answered (UP-35). A server that refuses
-    /// every poll for the resource timer is alive and has nothing of the type.
+    /// every poll for the resource timer is alive and has nothing of the type. Nor will it send anything of a type that cannot be polled.
     pub(crate) fn on_poll_failed(&mut self, failure: PollFailure, now: Moment, options: &UpstreamOptions) {
         self.first_answer = match (failure, self.first_answer) {
+            (PollFailure::NoPath, _) => FirstAnswer::Silence,
             (PollFailure::Waits, before) | (PollFailure::Refused, before @ FirstAnswer::Silence) => before,
             (PollFailure::Silent, _) => FirstAnswer::None,
             (PollFailure::Refused, FirstAnswer::Refused(since)) if now >= since + options.resource_timer => {

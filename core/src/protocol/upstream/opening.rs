@@ -227,6 +227,8 @@ pub(super) struct Liveness {
 /// Why a poll has brought no response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PollFailure {
+    /// The type cannot be polled, so nothing else will be reported of it.
+    NoPath,
     /// The poll is made when the server has answered an earlier one.
     Waits,
     /// The server has not answered, or reports that it cannot.

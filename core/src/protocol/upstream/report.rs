@@ -257,7 +257,9 @@ fn add_names(of: &TypeSubscription, context: &WaitContext, list: &mut WaitList) 
     if context.quirks.per_type_liveness && !of.is_polled() {
         return add_interrupted(of, context, list); // its polls fail
     }
-    let (bound, mut added) = ((!stands(context)).then_some(lasting), 0);
+    // An entry without a readable name may be that of any name.
+    let is_in_doubt = context.quirks.per_type_liveness && of.rejected().unnamed().is_some();
+    let (bound, mut added) = ((!stands(context) && !is_in_doubt).then_some(lasting), 0);
     let timers = of.names().timers();
     let count = timers.len();
     // The earliest end belongs to the oldest wait. Waits whose time is over are all listed.

@@ -71,8 +71,10 @@ fn needs_set(parts: &SubscriptionParts, context: &TimerContext) -> bool {
 /// so only some are handled before other work has its turn.
 fn expire(parts: &mut SubscriptionParts, context: &mut TimerContext, updates: &mut Vec<Update>) {
     let (quirks, opening, now) = (context.quirks, &mut *context.opening, context.now);
+    // What a polled server has sent without a readable name may be any of them.
+    let is_in_doubt = quirks.per_type_liveness && parts.rejected.unnamed().is_some();
     let mut judge = |end| match quirks.per_type_liveness {
-        _ if opening.is_receiving() => SilenceVerdict::Unproven,
+        _ if opening.is_receiving() || is_in_doubt => SilenceVerdict::Unproven,
         true => parts.poll_liveness.judge(end, now),
         false => opening.judge(end, now),
     };
@@ -101,10 +103,12 @@ fn expire(parts: &mut SubscriptionParts, context: &mut TimerContext, updates: &m
     parts.names.note_behind(true);
 }
 
-/// Concludes the absences of a polled type. Each response answers all that is requested, so a cached resource that none has confirmed is absent.
+/// Concludes the absences of a polled type. Each response answers all that is requested, so a cached resource that is unconfirmed is absent. An
+/// entry without a readable name may be that of any such resource.
 fn conclude_polls(parts: &mut SubscriptionParts, context: &TimerContext, updates: &mut Vec<Update>) {
     let end = first_silence_ends_at(parts, context).filter(|_| context.quirks.per_type_liveness);
-    let Some(end) = end.filter(|_| !parts.second_request.has_looked()) else { return };
+    let is_to_look = !parts.second_request.has_looked() && parts.rejected.unnamed().is_none();
+    let Some(end) = end.filter(|_| is_to_look) else { return };
     if parts.poll_liveness.judge(end, context.now) == SilenceVerdict::Proven {
         let gone = match parts.second_request.unseen() {
             None => unconfirmed_present(parts, context),
@@ -113,7 +117,11 @@ fn conclude_polls(parts: &mut SubscriptionParts, context: &TimerContext, updates
                 silent.filter(|name| is_unconfirmed_present(parts, name, context)).cloned().collect()
             }
         };
+        // The last response may be from the time between two requests for a name.
+        let is_open = |name: &Name| parts.names.is_recently_left(name, context.now);
+        let (open, gone): (BTreeSet<_>, BTreeSet<_>) = gone.into_iter().partition(is_open);
         parts.second_request.looked(context.at.view.sought().generation());
+        open.iter().for_each(|name| parts.second_request.recheck_name(name));
         report_absent(parts, gone, context, updates);
     }
 }

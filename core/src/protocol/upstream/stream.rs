@@ -160,13 +160,13 @@ impl Stream {
         self.opening.is_open() && self.opening.has_answered()
     }
 
-    /// Whether the server is silent because it has nothing left to send: it is alive, has had time to respond, and no response is due.
+    /// Whether the server is silent because it has nothing left to send: it is alive, has had time to respond, and no response is due. A polled
+    /// server has answered the last poll of a wanted type.
     pub(crate) fn is_healthy(&self, now: Moment) -> bool {
-        let alive = match self.terms.quirks.per_type_liveness {
-            true => !self.subscriptions.any(|of| of.wanted().is_any() && !of.is_polled()),
-            false => self.opening.shows_life(),
-        };
-        let in_time = |requested: Moment| alive && now >= requested + self.terms.options.resource_timer;
+        if self.terms.quirks.per_type_liveness {
+            return self.opening.is_open() && self.subscriptions.any(|of| of.wanted().is_any() && of.is_polled());
+        }
+        let in_time = |asked: Moment| self.opening.shows_life() && now >= asked + self.terms.options.resource_timer;
         let owes_nothing = self.opening.first_request().is_some_and(in_time) && !self.subscriptions.is_any_waiting();
         self.opening.is_open() && (owes_nothing || !self.is_wanted())
     }

@@ -203,11 +203,12 @@ impl Subscriptions {
         subscription.on_response(rest, resources, context)
     }
 
-    /// Records that a poll for a type was answered without changes. Returns the class of the type.
+    /// Records that a poll for a type was answered without changes. Returns the class of the type, unless the server has an entry without a
+    /// readable name, so that it is not known what it lacks.
     pub(crate) fn on_unchanged(&mut self, kind: &Type, now: Moment) -> Option<Class> {
         let subscription = self.types.get_mut(kind)?;
         subscription.on_poll(now);
-        Some(subscription.wanted().class())
+        subscription.rejected().unnamed().is_none().then(|| subscription.wanted().class())
     }
 
     pub(crate) fn on_poll_failed(&mut self, kind: &Type, failure: PollFailure, now: Moment, options: &UpstreamOptions) {

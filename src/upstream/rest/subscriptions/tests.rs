@@ -44,6 +44,21 @@ impl Rig {
     fn pass(&mut self, time: Duration) {
         self.now += time;
     }
+
+    /// Lets time pass until the next polls are due, and answers those for these types; the others fail. Returns whether the server counts as
+    /// unreachable, and the types that were polled.
+    fn round(&mut self, answered: &[&str]) -> (bool, Vec<String>) {
+        self.now = self.subscriptions.next_due().unwrap();
+        let (requested, mut is_unreachable) = (self.requested(), false);
+        for question in &requested {
+            if answered.contains(&question.url.as_str()) {
+                self.subscriptions.answered(question, false, self.now, 1.0);
+            } else {
+                is_unreachable |= self.subscriptions.failed(question, true, self.now, 0.5);
+            }
+        }
+        (is_unreachable, requested.into_iter().map(|question| question.url).collect())
+    }
 }
 
 #[test]
@@ -166,7 +181,7 @@ fn rest_11_no_names_are_everything_first_and_nothing_after_names() {
     let mut rig = Rig::new();
     rig.want(EDS, &["a"], "");
     rig.want(EDS, &[], "");
-    assert_eq!((rig.requested(), rig.subscriptions.probe()), (Vec::new(), None));
+    assert_eq!((rig.requested(), rig.subscriptions.probes()), (Vec::new(), Vec::new()));
 }
 
 #[test]
@@ -193,8 +208,47 @@ fn up_31_so_many_failures_in_a_row_are_one_too_many_and_one_answer_takes_them_al
         !rig.subscriptions.failed(&endpoints, true, now, 0.5) && !rig.subscriptions.failed(&clusters, true, now, 0.5)
     );
     assert!(rig.subscriptions.failed(&endpoints, true, now, 0.5));
-    let probe = rig.subscriptions.probe().unwrap();
+    let probe = rig.subscriptions.probes().swap_remove(0);
     assert_eq!((probe.path, probe.request.version_info), (clusters.path, String::new()));
+}
+
+#[test]
+fn up_31_i8_a_type_that_fails_alone_is_no_reason_to_leave_a_server_that_answers_another_however_seldom_it_is_polled() {
+    for has_answered in [false, true] {
+        let mut rig = Rig::new();
+        rig.subscriptions = Polls::new(PollSchedule { refresh: Duration::from_secs(3600), failures: 3 });
+        rig.want(CDS, &[], "");
+        rig.want(EDS, &["a"], "");
+        if has_answered {
+            assert!(!rig.round(&[CDS, EDS]).0);
+            rig.want(EDS, &["a", "b"], "1"); // it is polled at once
+        }
+        let begun = rig.now;
+        for round in 0..30 {
+            let (is_unreachable, polled) = rig.round(&[CDS]);
+            assert!(!is_unreachable, "{round}");
+            // After two failures in a row the other type is polled beside the next one.
+            let are_both = round % 2 == 0 && (round > 0 || !has_answered);
+            let expected: &[&str] = if are_both { &[CDS, EDS] } else { &[EDS] };
+            assert_eq!(polled, expected, "{round}");
+        }
+        assert!(rig.now - begun > Duration::from_secs(600), "less and less often");
+    }
+}
+
+#[test]
+fn up_31_a_server_that_answers_nothing_any_more_is_left_with_the_third_failure_though_a_type_was_not_due() {
+    let mut rig = Rig::new();
+    rig.want(EDS, &["a"], "");
+    assert!(!rig.round(&[EDS]).0);
+    rig.want(CDS, &[], "");
+    let begun = rig.now;
+    for (is_left, expected) in [(false, &[CDS][..]), (false, &[CDS][..]), (true, &[CDS, EDS][..])] {
+        let (is_unreachable, polled) = rig.round(&[]);
+        assert_eq!(polled, expected);
+        assert_eq!(is_unreachable, is_left, "{polled:?}");
+    }
+    assert!(rig.now - begun < REFRESH, "when endpoints would have been due");
 }
 
 #[test]
@@ -255,7 +309,7 @@ fn a_server_is_tested_by_what_it_has_answered_if_that_is_still_wanted() {
     let [_, endpoints] = rig.requested().try_into().unwrap();
     assert_eq!(rig.subscriptions.answered(&endpoints, false, rig.now, 0.0), 1);
     rig.want(EDS, &["a"], "7");
-    let probe = rig.subscriptions.probe().unwrap();
+    let probe = rig.subscriptions.probes().swap_remove(0);
     assert_eq!(
         (probe.url.as_str(), probe.request.resource_names.len()),
         (EDS, 1),
@@ -263,7 +317,33 @@ fn a_server_is_tested_by_what_it_has_answered_if_that_is_still_wanted() {
     );
     assert_eq!((probe.request.version_info, probe.request.node), (String::new(), Some("node".into())));
     rig.want(EDS, &[], "7");
-    assert_eq!(rig.subscriptions.probe().unwrap().url, CDS);
+    assert_eq!(rig.subscriptions.probes().swap_remove(0).url, CDS);
+}
+
+#[test]
+fn a_server_is_tested_by_what_it_has_answered_last() {
+    let mut rig = Rig::new();
+    rig.want(CDS, &[], "");
+    rig.want(EDS, &["a"], "");
+    let [clusters, endpoints] = rig.requested().try_into().unwrap();
+    for question in [&clusters, &endpoints, &clusters, &endpoints] {
+        rig.subscriptions.answered(question, false, rig.now, 0.0);
+        assert_eq!(rig.subscriptions.probes().swap_remove(0).url, question.url, "the other one may have failed since");
+        assert_eq!(rig.subscriptions.probes().len(), 2);
+    }
+}
+
+#[test]
+fn up_31_i8_a_server_is_not_left_before_the_first_poll_of_each_type_has_ended() {
+    let mut rig = Rig::new();
+    rig.want(CDS, &[], "");
+    rig.want(EDS, &["a"], "");
+    let [clusters, _] = rig.requested().try_into().unwrap();
+    for failure in 0..5 {
+        let question = Poll { url: EDS.into(), ..clusters.clone() };
+        assert!(!rig.subscriptions.failed(&question, true, rig.now, 0.5), "{failure}: clusters take longer");
+    }
+    assert!(rig.subscriptions.failed(&clusters, true, rig.now, 0.5));
 }
 
 #[test]
