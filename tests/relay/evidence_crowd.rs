@@ -9,6 +9,7 @@ use super::evidence::servers;
 use super::flock::Flock;
 use super::holder::{ALL_CLUSTERS, Holder, Wish};
 use super::*;
+use weir_testkit::folder::Folder;
 use weir_testkit::script::Way;
 use weir_testkit::server::Server;
 
@@ -73,6 +74,8 @@ async fn a_thousand_clients_of_one_view_connect_at_once_and_have_their_first_set
 
 const CHANGED: [(&str, &str); 2] = [("a", "2"), ("b", "2")];
 const VIEWS: [&str; 5] = ["v1", "v2", "v3", "v4", "v5"];
+/// The third pause would be 100 s.
+const LONG_PAUSES: &str = ", variant: delta, backoff: {initial: 10ms, factor: 100, max: 1h, jitter: 0}";
 
 /// Returns a subscription to everything, for a node of this cluster.
 fn everything(cluster: &'static str) -> Wish {
@@ -83,9 +86,7 @@ fn everything(cluster: &'static str) -> Wish {
 async fn fb_20_up_33_views_that_wait_for_a_server_come_back_once_one_of_them_has_found_it() {
     let content = Way::GivesOnly(&[("a", "1")]);
     let server = Server::start(content.clone()).await;
-    // The third pause would be 100 s.
-    let backoff = ", variant: delta, backoff: {initial: 10ms, factor: 100, max: 1h, jitter: 0}";
-    let relay = relay_with_options(&servers(&[server.address], backoff), "", |_| {}).await;
+    let relay = relay_with_options(&servers(&[server.address], LONG_PAUSES), "", |_| {}).await;
     let mut clients = Vec::new();
     for view in VIEWS {
         let client = Holder::new(relay.address, Variant::Delta, everything(view)).await;
@@ -104,6 +105,33 @@ async fn fb_20_up_33_views_that_wait_for_a_server_come_back_once_one_of_them_has
     server.sees("all views are back", |seen| seen.open == VIEWS.len() + 1).await;
     assert!(found.elapsed() < Duration::from_secs(5), "{:?}", found.elapsed());
     clients.iter().for_each(Holder::has_lost_nothing);
+}
+
+#[tokio::test]
+async fn fb_20_views_without_a_token_come_back_once_one_is_answered_over_a_connection_that_was_never_lost() {
+    let server = Server::start(Way::GivesOnly(&[("a", "1")])).await;
+    let folder = Folder::new("crowd-without-token");
+    folder.write("token", "one");
+    let each = format!("{LONG_PAUSES}, headers: {{x-token: {{file: '{}'}}}}", folder.file("token"));
+    let relay = relay_with_options(&servers(&[server.address], &each), "", |_| {}).await;
+    let holder = async |view| Holder::new(relay.address, Variant::Delta, everything(view)).await;
+    let stays = holder("stays").await;
+    stays.until("the set", |record| record.holds.len() == 1).await;
+    folder.write("token", "");
+    let mut waiting = Vec::new();
+    for view in VIEWS {
+        waiting.push(holder(view).await);
+    }
+    until("each view has tried in vain three times", async || ended(&relay).await >= 3 * VIEWS.len()).await;
+
+    folder.write("token", "two");
+    let newcomer = holder("new").await;
+    for client in waiting.iter().chain([&newcomer, &stays]) {
+        client.until("the set", |record| record.holds.len() == 1).await;
+        client.has_lost_nothing();
+    }
+    let one_connection = format!("weir_upstream_connections{{server=\"http://{}\"}} 1\n", server.address);
+    assert!(get(relay.admin, "/metrics").await.contains(&one_connection));
 }
 
 /// Returns how often an upstream stream has ended or could not be opened.

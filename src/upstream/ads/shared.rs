@@ -27,7 +27,7 @@ pub(super) struct Shared {
     doubts: watch::Sender<u64>,
     last_doubt: Mutex<Option<Instant>>,
     reachability: watch::Sender<ReachabilityCounts>,
-    /// A stream failed to connect, and none has connected since.
+    /// A stream had no connection, or nothing to show on it. None has made one, or had a first response, since.
     unreached: AtomicBool,
     rejected: AtomicBool,
     waiting: AtomicUsize,
@@ -41,7 +41,7 @@ pub(super) struct Shared {
 /// How often the server was found to be reachable again.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct ReachabilityCounts {
-    /// Connections that were made after others had failed.
+    /// Connections and first responses after streams that had no connection.
     reached: u64,
     /// First responses after streams that ended without one.
     answered: u64,
@@ -145,8 +145,9 @@ impl Shared {
         }
     }
 
-    /// Records the first response on a stream.
+    /// Records the first response on a stream. The connection may be older than the failures: a stream without its token fails beside it.
     pub(crate) fn answered(&self) {
+        self.reached();
         if self.rejected.swap(false, Ordering::Relaxed) {
             self.reachability.send_modify(|counts| counts.answered += 1);
         }

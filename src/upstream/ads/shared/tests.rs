@@ -30,7 +30,7 @@ async fn waits(
 async fn fb_20_a_connection_wakes_those_who_had_none_and_a_response_those_who_had_none() {
     use AttemptStage::*;
     let nothing = Duration::ZERO;
-    let [one, two, three, four, five, six] = std::array::from_fn(|_| shared(LONG));
+    let [one, two, three, four, five, six, seven] = std::array::from_fn(|_| shared(LONG));
     let woken = Some(Waited::Woken);
     let outcomes = tokio::join!(
         waits(&one, Unreached, nothing, Shared::reached),
@@ -42,8 +42,9 @@ async fn fb_20_a_connection_wakes_those_who_had_none_and_a_response_those_who_ha
         }),
         waits(&five, Unreached, LONG, Shared::reached),
         waits(&six, Unreached, nothing, |_| {}),
+        waits(&seven, Unreached, nothing, Shared::answered), // over a connection that was there
     );
-    assert_eq!(outcomes, (woken, woken, None, None, None, None));
+    assert_eq!(outcomes, (woken, woken, None, None, None, None, woken));
     assert_eq!(one.wait(Unreached, one.reachability(), nothing, LONG).await, Waited::Out);
     assert_eq!(one.waiting.load(Ordering::Relaxed), 0);
 }
