@@ -1,9 +1,9 @@
-//! The program on a disk that accepts writes and never finishes one, or that does not answer at the start. Clients are served as ever, operators see
-//! the problem, and the program ends when it has to.
+//! The program on a disk that accepts writes and never finishes one, or that does not answer, at the start or later. Clients are served as ever,
+//! operators see the problem, and the program ends when it has to.
 
 use std::fs;
 use std::net::SocketAddr;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -249,6 +249,73 @@ async fn clients_wait_for_a_disk_that_is_slow_and_get_what_is_on_it() {
     stream.request().await;
     send(&stream, "two");
     receives(&mut client, "two").await;
+}
+
+/// Resource files of a volume are the first server, and a control plane is the second.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn resource_files_that_hang_at_the_start_leave_the_ladder_to_the_next_and_those_that_hang_later_are_served() {
+    let (folder, mut plane) = (Folder::new("hung-disk-files"), Plane::start(&[Variant::Sotw]).await);
+    let (volume, hung) = (folder.file("volume"), folder.file("hung"));
+    fs::create_dir(&volume).unwrap();
+    let put = |version: &str| {
+        let cluster = format!("{{\"@type\": \"{CDS}\", \"name\": \"a\", \"alt_stat_name\": \"{version}\"}}");
+        folder.write("next", &cluster);
+        fs::rename(folder.file("next"), folder.file("volume/a.json")).unwrap();
+    };
+    put("one");
+    let config = format!(
+        "listen: [{{address: '127.0.0.1:0'}}]\nadmin: {{address: '127.0.0.1:0'}}\nviews: {{key: [cluster]}}\n\
+         upstream: {{servers: [{{files: '{volume}'}}, {{uri: 'http://{}', variant: sotw}}]}}\n",
+        plane.address
+    );
+    let environment = format!("export LD_PRELOAD='{}' VOLUME='{volume}' HUNG_VOLUME='{hung}'", built_library(&folder));
+    let late = "a.json: the disk has not answered within 10s";
+    let (hangs, answers) =
+        ("the disk of resource files does not answer", "the disk of resource files has answered after all");
+
+    // The disk hangs at the start, for `weir check` too.
+    fs::write(&hung, "").unwrap();
+    folder.write("relay.yaml", &config);
+    let mut check = Command::new("sh");
+    check.args(["-c", &format!("{environment}; exec \"$0\" \"$@\""), WEIR, "check", "--config"]);
+    check.arg(folder.file("relay.yaml")).stdout(Stdio::null()).stderr(Stdio::piped());
+    let mut check = check.spawn().unwrap();
+    let program = Program::start_after(WEIR, &environment, "hung-disk-files.yaml", &config, PATIENCE);
+    last_errors::note(program.admin.parse().unwrap());
+    let address: SocketAddr = program.address.parse().unwrap();
+    let metric_of_errors = format!("weir_resource_file_errors{{source=\"{volume}\"}}");
+    let errors = async |count: f64| metric(&program.admin, &metric_of_errors).await == Some(count);
+    let mut client = Client::connect(address, Variant::Sotw).await;
+    client.ask(CDS, &[], Some("web"));
+    let mut stream = plane.stream().await;
+    stream.request().await;
+    send(&stream, "two");
+    receives(&mut client, "two").await;
+    let (_, files) = get(&program.admin, "/files").await;
+    assert!(files.contains("\"missing\"") && files.contains(late), "{files}");
+    until("it is an error", async || errors(1.0).await).await;
+    until("the check ends", async || check.try_wait().unwrap().is_some()).await;
+    let checked = check.wait_with_output().unwrap();
+    let faults = String::from_utf8_lossy(&checked.stderr);
+    assert!(checked.status.code() == Some(1) && faults.contains(late), "{faults}");
+    fs::remove_file(&hung).unwrap();
+    receives(&mut client, "one").await;
+    until("it is no error any more", async || errors(0.0).await).await;
+
+    // It hangs later.
+    fs::write(&hung, "").unwrap();
+    put("three");
+    until("it is an error again", async || errors(1.0).await).await;
+    let (_, files) = get(&program.admin, "/files").await;
+    assert!(files.contains("\"ready\""), "{files}");
+    let mut newcomer = Client::connect(address, Variant::Sotw).await;
+    newcomer.ask(CDS, &[], Some("web"));
+    receives(&mut newcomer, "one").await;
+    fs::remove_file(&hung).unwrap();
+    receives(&mut client, "three").await;
+    receives(&mut newcomer, "three").await;
+    until("it is no error", async || errors(0.0).await).await;
+    until("it is logged", async || [hangs, answers].map(|line| program.logged(line).len()) == [2, 2]).await;
 }
 
 /// Whether the process catches a signal, by its number.

@@ -15,6 +15,7 @@ use self::against::Foretold;
 pub use self::as_client::AsClient;
 use super::{CANNOT_ASK, FOUND, show};
 use crate::config::{Config, Review};
+use crate::file_access::{self, LIMIT};
 use crate::plural::plural;
 use crate::upstream::{FilesOptions, FilesServer, FilesSource, Parser, SourcePlan};
 
@@ -173,8 +174,9 @@ async fn faults_in(options: &FilesOptions, parser: Parser) -> Vec<String> {
         report = source.report();
     }
     let folder = std::env::current_dir().map(|folder| format!("{}/", folder.display())).unwrap_or_default();
-    // Missing files were reported already, at their place in the configuration.
-    let errors = report.errors.iter().filter(|error| error.file.exists()).map(ToString::to_string);
+    // Missing files were reported already, at their place in the configuration. The disk may hang.
+    let is_missing = |file: &Path| matches!(file_access::stamp_blocking(file, LIMIT), Ok(None));
+    let errors = report.errors.iter().filter(|error| !is_missing(&error.file)).map(ToString::to_string);
     errors.map(|error| error.strip_prefix(&folder).map(str::to_owned).unwrap_or(error)).collect()
 }
 

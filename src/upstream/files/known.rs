@@ -11,6 +11,7 @@ use weir_core::xds::{Malformed, Name, Type};
 use xxhash_rust::xxh3::xxh3_128;
 
 use super::FileError;
+use super::disk_wait::DiskWait;
 use super::parse::{FileEntry, Parser};
 use crate::file_access::{Stamp, YOUNG};
 
@@ -68,7 +69,15 @@ pub(super) enum Reading {
 
 impl Known {
     /// Reads the file unless it is unchanged, and returns the result.
-    pub(crate) fn read(&mut self, path: &Path, stamp: Stamp, parser: &Parser, limit: u64, clocks: Clocks) -> Reading {
+    pub(crate) fn read(
+        &mut self,
+        path: &Path,
+        stamp: Stamp,
+        parser: &Parser,
+        limit: u64,
+        clocks: Clocks,
+        disk: &DiskWait,
+    ) -> Reading {
         let back = self.missing.take().is_some();
         if back {
             // The file was created again in its place, and may be incomplete like one that is written in place.
@@ -79,7 +88,10 @@ impl Known {
             return Reading::Same;
         }
         let Clocks { wall: now, steady } = clocks;
-        let bytes = match bytes_of(path, stamp, limit) {
+        disk.begin(path);
+        let bytes = bytes_of(path, stamp, limit);
+        disk.end();
+        let bytes = match bytes {
             Ok(Some(bytes)) => bytes,
             // Read again with the same identity: writes to it are writes in place.
             Ok(None) => {

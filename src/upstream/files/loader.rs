@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use weir_core::protocol::local_set::{Items, NamesWithoutRoom, SourceSnapshot};
 use weir_core::xds::{Name, Type};
 
+use super::disk_wait::DiskWait;
 use super::known::{Clocks, Known, Lacking, Reading};
 use super::parse::{FileEntry, Parser};
 use super::room::RoomTurn;
@@ -21,7 +22,8 @@ use crate::file_access::Stamp;
 use crate::memory::costs;
 
 pub(super) struct Loader {
-    options: Arc<FilesOptions>,
+    pub(super) options: Arc<FilesOptions>,
+    pub(super) disk: DiskWait,
     parser: Parser,
     watcher: Watcher,
     /// Whether the system reports all changes, as far as the last look knows.
@@ -53,6 +55,7 @@ impl Loader {
     pub(crate) fn new(options: Arc<FilesOptions>, parser: Parser, watcher: Watcher) -> Self {
         Self {
             options,
+            disk: DiskWait::default(),
             parser,
             watcher,
             watched: true,
@@ -77,10 +80,11 @@ impl Loader {
         let start = Instant::now();
         self.try_again();
         let mut watch = self.watcher.look();
-        let mut walk = Walk::over(&self.options.paths, self.options.files, &Parser::takes, &mut watch);
+        let mut walk = Walk::over(&self.options.paths, self.options.files, &Parser::takes, &mut watch, &self.disk);
         watch.done();
         self.seen.extend(self.options.paths.iter().filter(|path| walk.files.contains_key(*path)).cloned());
         let mut changed = self.drop_missing(&mut walk);
+        self.disk.end();
         let mut unsettled = self.files.values().any(|file| file.is_missing());
         for (path, stamp) in &walk.files {
             match self.read(path, *stamp, Clocks::now()) {
@@ -202,7 +206,7 @@ impl Loader {
 
     pub(super) fn read(&mut self, path: &Path, stamp: Stamp, clocks: Clocks) -> Reading {
         let file = self.files.entry(path.to_owned()).or_default();
-        file.read(path, stamp, &self.parser, self.options.file_bytes, clocks)
+        file.read(path, stamp, &self.parser, self.options.file_bytes, clocks, &self.disk)
     }
 
     /// Of two files that define one resource, neither new version is applied. That may restore older contents, and with them

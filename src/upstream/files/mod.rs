@@ -3,6 +3,7 @@
 //! One loader for each list of paths reads and watches the files. Each view gets each new snapshot as a whole. What a missing resource means is
 //! decided in [`local_set`](weir_core::protocol::local_set).
 
+mod disk_wait;
 mod known;
 mod link;
 mod loader;
@@ -72,7 +73,7 @@ enum SourceState {
     Ready(Arc<SourceSnapshot>),
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 struct Report {
     files: usize,
     resources: usize,
@@ -121,12 +122,7 @@ impl FilesSource {
             let absolute = |path: &PathBuf| std::path::absolute(path).unwrap_or_else(|_| path.clone());
             let options = FilesOptions { paths: of.paths.iter().map(absolute).collect(), ..(*of).clone() };
             parser.bound().await;
-            // Starting a watcher blocks for a moment, like all its methods.
-            let loader = move || Loader::new(Arc::new(options), parser, Watcher::new(changed)).after(served);
-            match tokio::task::spawn_blocking(loader).await {
-                Ok(loader) => follow(loader, changes, tell).await,
-                Err(error) => tracing::error!(%error, "cannot start the file watcher"),
-            }
+            follow(Loader::new(Arc::new(options), parser, Watcher::new(changed)).after(served), changes, tell).await;
         });
         Self(Arc::new(Inner { options, loaded, task }))
     }
@@ -176,15 +172,36 @@ impl FilesSource {
     }
 }
 
+impl Loaded {
+    /// Adds the error that the disk does not answer. What was read stays in use; if nothing was, the source is unreachable.
+    fn note_late(&mut self, late: FileError) {
+        if matches!(self.state, SourceState::Loading) {
+            self.state = SourceState::Missing(late.to_string());
+        }
+        Arc::make_mut(&mut self.report).faults.push(late);
+    }
+}
+
 /// Looks at the files now, after each change, and at intervals in case a change was missed. Everything runs on a blocking thread,
 /// so that only the readers of the files wait for it.
 async fn follow(mut loader: Loader, mut changes: mpsc::Receiver<()>, tell: latest::Sender<Loaded>) {
+    let (options, disk) = (loader.options.clone(), loader.disk.clone());
     loop {
-        let look = tokio::task::spawn_blocking(move || {
+        let mut look = tokio::task::spawn_blocking(move || {
             let look = loader.look();
             (loader, look)
         });
-        let LoadResult { loaded, unsettled, watched } = match look.await {
+        let looked = tokio::select! {
+            looked = &mut look => looked,
+            late = disk.late() => {
+                tracing::warn!(source = %options, error = %late, "the disk of resource files does not answer; serving what was read before");
+                tell.send_modify(|loaded| loaded.note_late(late));
+                let looked = look.await; // another look would hang too, in one more thread
+                tracing::info!(source = %options, "the disk of resource files has answered after all");
+                looked
+            }
+        };
+        let LoadResult { loaded, unsettled, watched } = match looked {
             Ok((back, look)) => {
                 loader = back;
                 look

@@ -8,6 +8,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use super::FileError;
+use super::disk_wait::DiskWait;
 use crate::file_access::Stamp;
 
 /// Receives each folder before it is listed, so that no change in between is missed.
@@ -29,6 +30,7 @@ pub(super) struct Walk {
     pub(crate) lost: Vec<FileError>,
     /// The listed folders, each by one path.
     folders: BTreeMap<(u64, u64), PathBuf>,
+    disk: DiskWait,
 }
 
 /// The result of a search for a known file that a walk did not find.
@@ -44,9 +46,16 @@ pub(super) enum SearchResult {
 
 impl Walk {
     /// Lists the files that `takes` accepts. Files that are configured by name are always listed.
-    pub(crate) fn over(paths: &[PathBuf], limit: usize, takes: &dyn Fn(&Path) -> bool, watch: &mut dyn Watch) -> Self {
-        let mut walk = Self::default();
+    pub(crate) fn over(
+        paths: &[PathBuf],
+        limit: usize,
+        takes: &dyn Fn(&Path) -> bool,
+        watch: &mut dyn Watch,
+        disk: &DiskWait,
+    ) -> Self {
+        let mut walk = Self { disk: disk.clone(), ..Self::default() };
         for path in paths {
+            disk.begin(path);
             watch_way_to(path, watch);
             match fs::metadata(path) {
                 Err(error) if error.kind() == ErrorKind::NotFound => {
@@ -76,6 +85,7 @@ impl Walk {
         if self.lost.iter().any(|lost| path.starts_with(&lost.file) && !(absent && path == lost.file)) {
             return SearchResult::Unknown;
         }
+        self.disk.begin(path);
         if let Some(other) = self.other_path_to(path) {
             return SearchResult::Elsewhere(other);
         }
@@ -102,6 +112,7 @@ impl Walk {
     fn folders_from(&mut self, top: &Path, limit: usize, takes: &dyn Fn(&Path) -> bool, watch: &mut dyn Watch) {
         let mut left = vec![top.to_owned()];
         while let Some(folder) = left.pop() {
+            self.disk.begin(&folder);
             watch.inside(&folder);
             let listed = fs::metadata(&folder).and_then(|metadata| {
                 // A folder that several links lead to is listed once, so that cycles of links end.
@@ -126,6 +137,7 @@ impl Walk {
                     continue;
                 }
                 let path = entry.path();
+                self.disk.begin(&path);
                 let link = entry.file_type().is_ok_and(|kind| kind.is_symlink());
                 let mut there = fs::metadata(&path);
                 let beside = there.as_ref().is_ok_and(|metadata| !metadata.is_dir() && !takes(&path));

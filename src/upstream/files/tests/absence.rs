@@ -3,6 +3,7 @@
 use std::sync::atomic::AtomicBool;
 
 use super::*;
+use crate::upstream::files::disk_wait::DiskWait;
 use crate::upstream::files::loader::GAP;
 use crate::upstream::files::walk::{SearchResult, Walk};
 
@@ -158,7 +159,7 @@ fn fs_2_what_a_list_of_a_folder_lacks_is_looked_for_by_itself() {
     fs::create_dir(folder.at("b.json")).unwrap();
     symlink(folder.at("nowhere"), folder.at("c.json")).unwrap();
     let sought = |name: &str| {
-        let mut walk = Walk::over(&[], 10, &Parser::takes, &mut Unwatched);
+        let mut walk = Walk::over(&[], 10, &Parser::takes, &mut Unwatched, &DiskWait::default());
         let path = folder.at(name);
         match walk.search(&path) {
             SearchResult::There => assert!(walk.files.contains_key(&path)),
