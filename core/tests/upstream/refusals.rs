@@ -10,11 +10,11 @@ use weir_core::protocol::upstream::ServerQuirks;
 use weir_core::protocol::view::Class;
 
 use super::support::{CDS, EDS};
-use super::{Bench, delta, error, requested, sotw};
+use super::{Bench, WINDOW, delta, error, requested, sotw};
 
-/// Returns how many clusters are rejected.
-fn rejected(bench: &mut Bench) -> usize {
-    let kind = bench.table.resolve(CDS);
+/// Returns how many resources of a type are rejected.
+fn rejected(bench: &mut Bench, url: &str) -> usize {
+    let kind = bench.table.resolve(url);
     bench.upstream.streams_mut()[0].rejected(&kind).count()
 }
 
@@ -143,13 +143,13 @@ fn up_25_each_version_of_a_name_that_is_rejected_is_news_once() {
         assert_eq!(news(&mut bench), [""; 0], "{variant:?}: as some servers do when they are refused");
         bench.respond(0, bad("2"));
         assert_eq!(news(&mut bench), ["b 2"], "{variant:?}");
-        assert_eq!(rejected(&mut bench), 1, "{variant:?}");
+        assert_eq!(rejected(&mut bench, CDS), 1, "{variant:?}");
         let good = match variant {
             Variant::Sotw => sotw(CDS, &["a", "b"], "3"),
             Variant::Delta => delta(CDS, &["b"], &[], "3"),
         };
         bench.respond(0, good);
-        assert_eq!(rejected(&mut bench), 0, "{variant:?}");
+        assert_eq!(rejected(&mut bench, CDS), 0, "{variant:?}");
     }
 }
 
@@ -216,6 +216,42 @@ fn up_38_xlat_15_a_name_that_came_and_could_not_be_read_is_a_question_again_on_t
             "{variant:?}: it was taken away meanwhile"
         );
     }
+}
+
+/// What a server sent for an earlier subscription must not count as its answer to a later one: a client would keep a resource that was removed
+/// in between.
+#[test]
+fn up_25_xlat_15_a_name_that_could_not_be_read_and_was_left_is_requested_a_second_time_when_it_is_claimed() {
+    for variant in [Variant::Sotw, Variant::Delta] {
+        let mut bench = requested(variant, EDS, &["a", "b"], ServerQuirks::default());
+        let twice = match variant {
+            Variant::Sotw => sotw(EDS, &["a", "a~2", "b"], "1"),
+            Variant::Delta => delta(EDS, &["a", "a~2", "b"], &[], "1"),
+        };
+        bench.respond(0, twice);
+        bench.requests(0);
+        assert_eq!(rejected(&mut bench, EDS), 1, "{variant:?}");
+        for on in [false, true] {
+            bench.want(EDS, "a", on);
+            bench.later(WINDOW);
+            assert_eq!(bench.requests(0).len(), 1, "{variant:?}: the server learns of it");
+            assert_eq!(rejected(&mut bench, EDS), 0, "{variant:?}");
+        }
+        bench.claim(EDS, Class::Named, "a");
+        assert_eq!(bench.later(Duration::from_secs(15)), ["Named a unanswered"], "{variant:?}");
+        assert!(bench.asks_again(), "{variant:?}: a client holds it");
+    }
+}
+
+#[test]
+fn up_25_a_member_that_could_not_be_read_stays_so_when_it_is_left_by_its_name_alone() {
+    let [glob, a] = ["*", "a"].map(|id| format!("xdstp://x/envoy.config.endpoint.v3.ClusterLoadAssignment/f/{id}"));
+    let mut bench = requested(Variant::Delta, EDS, &[&glob, &a], ServerQuirks::default());
+    bench.respond(0, delta(EDS, &[&a, &format!("{a}~2")], &[], "1"));
+    bench.want(EDS, &a, false);
+    assert_eq!(rejected(&mut bench, EDS), 1, "its collection has it");
+    bench.want(EDS, &glob, false);
+    assert_eq!(rejected(&mut bench, EDS), 0);
 }
 
 #[test]

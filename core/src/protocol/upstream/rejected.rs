@@ -87,7 +87,7 @@ impl Rejected {
         self.unnamed = Some(rejection.reason);
     }
 
-    /// Records that a name was read, or is absent. If it is rejected again, that is reported.
+    /// Records that a name was read, is absent, or is not wanted any more. If it is rejected again, that is reported.
     pub(crate) fn remove(&mut self, name: &Name) {
         self.names.remove(name);
         self.before.remove(name);

@@ -167,6 +167,7 @@ impl TypeSubscription {
         }
         if self.wanted.globs().of(&name).is_none() {
             self.given.forget(&name);
+            self.rejected.remove(&name); // it would count as the answer to a later subscription
         }
         self.rejected.remove_error(&name);
         self.given.forget_alias(&name, &self.wanted);
@@ -257,8 +258,7 @@ impl TypeSubscription {
         }
         let Some(lasting) = quirks.resource_timer(options) else { return };
         // Collections have no timer: only the server knows what is in them (COLL-20).
-        let globs = self.wanted.globs();
-        self.names.written(now, lasting, |name| !globs.has(name));
+        self.names.written(now, lasting, |name| !self.wanted.globs().has(name));
     }
 
     pub(crate) fn on_response(
