@@ -103,6 +103,7 @@ impl AuditBoard {
     /// Whether the audit of a view, which is expected to receive so much from a server, may begin. If not, other audits at that server wait behind it.
     pub(super) fn may_begin(&self, server: &str, view: &Arc<str>, bytes: u64, now: Moment) -> bool {
         let mut state = self.state();
+        state.waiting.retain(|at, of| of != view || at == server); // the view may have had another server before
         let has_room = state.paces.entry(server.to_owned()).or_default().may_begin(bytes, now);
         let is_first = state.waiting.entry(server.to_owned()).or_insert_with(|| view.clone()) == view;
         if is_first && has_room {
@@ -302,6 +303,21 @@ mod tests {
         board.note_received([("http://one".to_owned(), 0)].into_iter(), now);
         board.note_received([("http://one".to_owned(), 200 * MANY)].into_iter(), now);
         assert!(board.may_begin("http://one", &view, 1, now));
+    }
+
+    #[test]
+    fn a_view_that_has_another_server_now_keeps_no_others_waiting_at_the_one_before() {
+        const MIB: u64 = 1 << 20;
+        let (board, now) = (AuditBoard::default(), Moment::START + Duration::from_secs(60));
+        let [moves, stays]: [Arc<str>; 2] = ["1a".into(), "2b".into()];
+        let [full, other] = ["http://full", "http://other"];
+        [SERVER, full].iter().for_each(|server| board.note_end(AuditResult::Equal, server, 10 * MIB, now));
+        for (at, has_room) in [(full, false), (other, true)] {
+            assert!(!board.may_begin(SERVER, &moves, 10 * MIB, now) && !board.may_begin(SERVER, &stays, MIB, now));
+            assert_eq!(board.may_begin(at, &moves, 10 * MIB, now), has_room, "{at}");
+            assert!(board.may_begin(SERVER, &stays, MIB, now), "{at}: its server is another one");
+            assert_eq!(board.may_begin(at, &stays, MIB, now), has_room, "{at}");
+        }
     }
 
     #[test]
