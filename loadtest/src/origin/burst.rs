@@ -39,11 +39,15 @@ pub fn burst(session: &mut Session, world: &mut World) -> Result<Vec<Reply>, Too
         Variant::Sotw => sotw(session, world)?,
         Variant::Delta => delta(session, world)?,
     };
-    for topic in session.topics.iter_mut().filter(|topic| topic.is_subscribed) {
-        topic.cursor = world.update();
-        topic.forced.clear();
-        topic.stated.clear();
-        topic.is_repeated = false;
+    for kind in Kind::ALL {
+        let keeps_stated = session.keeps_stated(kind);
+        let topic = &mut session.topics[kind as usize];
+        if topic.is_subscribed {
+            topic.cursor = world.update();
+            topic.forced.clear();
+            topic.stated.retain(|_, _| keeps_stated);
+            topic.is_repeated = false;
+        }
     }
     Ok(replies)
 }
@@ -87,12 +91,14 @@ fn removals(session: &mut Session, world: &World, replies: &mut Vec<Reply>) -> R
         if !topic.is_subscribed {
             continue;
         }
+        let keeps_stated = session.keeps_stated(kind);
         let mut removed: BTreeSet<Name> = BTreeSet::new();
         if topic.cursor > 0 {
             removed.extend(world.removed_after(kind, topic.cursor).ok_or(TooFarBehind)?.into_keys());
-            removed.retain(|name| topic.sees(name));
+            removed.retain(|name| topic.sees(name) && !(keeps_stated && topic.stated.contains_key(name)));
         }
-        let missing = topic.forced.iter().chain(topic.stated.keys()).filter(|name| topic.sees(name));
+        let stated = topic.stated.keys().filter(|_| !keeps_stated);
+        let missing = topic.forced.iter().chain(stated).filter(|name| topic.sees(name));
         removed.extend(missing.filter(|name| !world.set(kind).contains_key(*name)).cloned());
         if !removed.is_empty() {
             let version = world.update().to_string();
@@ -302,4 +308,107 @@ fn reply(
     session.topics[kind as usize].last_nonce = nonce;
     let hangs = session.replies > 5 && session.faults.is_first(Fault::HangMidMessage);
     Reply { head: head.freeze(), resources, hangs }
+}
+
+#[cfg(test)]
+mod tests {
+    use prost::Message;
+    use weir_core::proto::Request;
+    use weir_core::proto::discovery::{DeltaDiscoveryRequest, DeltaDiscoveryResponse};
+
+    use super::super::faults::Faults;
+    use super::super::layout::{Counts, Layout};
+    use super::super::world::Change;
+    use super::*;
+
+    struct Stream {
+        session: Session,
+        world: World,
+    }
+
+    impl Stream {
+        fn open() -> Self {
+            let mut world = World::new(20, false);
+            world.apply(Layout::new(Counts { clusters: 3, routes: 1, listeners: 1, size: 20 }).initial());
+            Self { session: Session::new(Variant::Delta, 1, Faults::new(None)), world }
+        }
+
+        fn request(&mut self, kind: Kind, request: DeltaDiscoveryRequest) -> Vec<DeltaDiscoveryResponse> {
+            let request = DeltaDiscoveryRequest { type_url: kind.url().into(), ..request };
+            self.session.on_request(&Request::Delta(request), None);
+            let replies = burst(&mut self.session, &mut self.world).unwrap();
+            let decode =
+                |reply: Reply| DeltaDiscoveryResponse::decode([reply.head, reply.resources].concat().as_slice());
+            replies.into_iter().map(|reply| decode(reply).unwrap()).collect()
+        }
+
+        /// Requests a route, of which the client states an older version.
+        fn request_route(&mut self) -> Vec<DeltaDiscoveryResponse> {
+            let route = self.world.set(Kind::Route).keys().next().unwrap().to_string();
+            let request = DeltaDiscoveryRequest {
+                resource_names_subscribe: vec![route.clone()],
+                initial_resource_versions: [(route, "older".to_owned())].into(),
+                ..Default::default()
+            };
+            self.request(Kind::Route, request)
+        }
+
+        /// Continues a subscription to all clusters, of which one is gone.
+        fn state_clusters(&mut self) -> Vec<DeltaDiscoveryResponse> {
+            let initial_resource_versions = [("gone".to_owned(), "1".to_owned())].into();
+            self.request(Kind::Cluster, DeltaDiscoveryRequest { initial_resource_versions, ..Default::default() })
+        }
+    }
+
+    /// Returns the types and names of removals. They come in the last response.
+    fn removed(replies: &[DeltaDiscoveryResponse]) -> Vec<(&str, &str)> {
+        let (last, others) = replies.split_last().expect("a response");
+        assert!(others.iter().all(|reply| reply.removed_resources.is_empty()), "{others:?}");
+        last.removed_resources.iter().map(|name| (&*last.type_url, &**name)).collect()
+    }
+
+    #[test]
+    fn a_stated_cluster_is_removed_once_the_routes_are_requested_and_after_them() {
+        let mut stream = Stream::open();
+        let replies = stream.state_clusters();
+        assert_eq!((replies.len(), removed(&replies)), (1, Vec::new()));
+        let replies = stream.request(Kind::Listener, DeltaDiscoveryRequest::default());
+        assert_eq!((replies.len(), removed(&replies)), (1, Vec::new()));
+        let replies = stream.request_route();
+        assert_eq!(
+            replies.iter().map(|reply| &*reply.type_url).collect::<Vec<_>>(),
+            [Kind::Route.url(), Kind::Cluster.url()]
+        );
+        assert_eq!(removed(&replies), [(Kind::Cluster.url(), "gone")]);
+        assert!(
+            stream.request(Kind::Listener, DeltaDiscoveryRequest::default()).is_empty(),
+            "nothing is removed twice"
+        );
+    }
+
+    #[test]
+    fn a_stated_cluster_that_is_removed_before_the_routes_are_requested_is_kept_until_then_too() {
+        let mut stream = Stream::open();
+        let name = stream.world.set(Kind::Cluster).keys().next().unwrap().clone();
+        let initial_resource_versions = [(name.to_string(), "older".to_owned())].into();
+        stream.request(Kind::Cluster, DeltaDiscoveryRequest { initial_resource_versions, ..Default::default() });
+        stream.world.apply([Change::Remove(Kind::Cluster, name.clone())]);
+        assert_eq!(removed(&stream.request(Kind::Listener, DeltaDiscoveryRequest::default())), []);
+        let replies = stream.request_route();
+        assert_eq!(removed(&replies), [(Kind::Cluster.url(), &*name)]);
+        assert!(
+            stream.request(Kind::Listener, DeltaDiscoveryRequest::default()).is_empty(),
+            "nothing is removed twice"
+        );
+    }
+
+    #[test]
+    fn a_stated_cluster_is_removed_once_a_client_without_routes_answers() {
+        let mut stream = Stream::open();
+        let replies = stream.state_clusters();
+        assert_eq!((replies.len(), removed(&replies)), (1, Vec::new()));
+        let answer = DeltaDiscoveryRequest { response_nonce: replies[0].nonce.clone(), ..Default::default() };
+        let replies = stream.request(Kind::Cluster, answer);
+        assert_eq!(removed(&replies), [(Kind::Cluster.url(), "gone")]);
+    }
 }

@@ -17,6 +17,8 @@ pub struct Session {
     pub(super) replies: u64,
     /// The resource whose changes the fault `forget-change` hides from the client.
     pub(super) forgotten: Option<Name>,
+    /// Whether the client has answered a response. All that it requested when it opened the stream has been read then.
+    has_answered: bool,
     number: u64,
 }
 
@@ -49,12 +51,18 @@ impl Topic {
 
 impl Session {
     pub fn new(variant: Variant, number: u64, faults: Faults) -> Self {
-        Self { variant, faults, topics: Default::default(), replies: 0, forgotten: None, number }
+        let topics = Default::default();
+        Self { variant, faults, topics, replies: 0, forgotten: None, has_answered: false, number }
     }
 
     /// Applies a request. Types that the origin does not have are ignored.
     pub fn on_request(&mut self, request: &Request, only: Option<Kind>) {
         let Some(kind) = only.or_else(|| Kind::of_url(request.type_url())) else { return };
+        let nonce = match request {
+            Request::Sotw(request) => &request.response_nonce,
+            Request::Delta(request) => &request.response_nonce,
+        };
+        self.has_answered |= !nonce.is_empty();
         let repeats = request.is_nack() && self.faults.has(Fault::ResendAfterNack);
         let topic = &mut self.topics[kind as usize];
         match request {
@@ -66,6 +74,14 @@ impl Session {
             topic.is_repeated = self.variant == Variant::Sotw;
             topic.forced.extend(topic.last_sent.iter().cloned());
         }
+    }
+
+    /// Whether what the client stated is not removed yet: clusters, as its routes may refer to them, and its request for routes may not
+    /// have been read. A client of all clusters gets a response in any case, and with its answer the wait is over.
+    pub(super) fn keeps_stated(&self, kind: Kind) -> bool {
+        let routes = &self.topics[Kind::Route as usize];
+        let is_all = self.topics[kind as usize].is_wildcard;
+        kind == Kind::Cluster && is_all && !routes.is_subscribed && !self.has_answered
     }
 
     pub(super) fn next_nonce(&mut self) -> String {
