@@ -94,9 +94,10 @@ pub fn run(
     root: &Path,
 ) -> Result<Run> {
     let threads = if program.waits { 16 } else { 2 };
-    let limit = Duration::from_secs(settings.timeout.seconds)
-        + tests.iter().map(|test| test.took).sum::<Duration>() * settings.timeout.times
-            / threads.min(tests.len() as u32);
+    let took = tests.iter().map(|test| test.took);
+    let limit = settings.timeout.of(took.clone().sum::<Duration>() / threads.min(tests.len() as u32));
+    // A mutant that keeps the cores busy for ever may stop all tests that run, long before the limit for the whole program.
+    let limit_for_next = settings.timeout.of(took.max().unwrap_or_default());
     let mut child = Command::new("sh")
         .arg("-c")
         // The time ends a program that runs away, if this one was killed.
@@ -125,7 +126,7 @@ pub fn run(
     let until = Instant::now() + limit;
     let mut passed = BTreeSet::new();
     let outcome = loop {
-        match lines.recv_timeout(until.saturating_duration_since(Instant::now())) {
+        match lines.recv_timeout(limit_for_next.min(until.saturating_duration_since(Instant::now()))) {
             Ok(line) => match result(&line) {
                 Some((failed, false)) => break End::Failed(failed),
                 Some((test, true)) => drop(passed.insert(test)),

@@ -25,6 +25,7 @@ use clap::Parser;
 
 use mutation::Mutant;
 use settings::{Program, Settings};
+use tests_of::Recorded;
 use tree::Tree;
 use verdicts::Verdicts;
 
@@ -97,7 +98,14 @@ fn main() -> Result<()> {
     let compiled = compile::compile(&tree, &mutants, &settings.programs, &target)?;
     eprintln!("{} of {} mutants compile; built in {:.0?}", compiled.viable.len(), mutants.len(), started.elapsed());
     let scratch = target.join("mutants/reached");
-    let programs = tests_of::run_each(&compiled, &settings, &tree.root, &scratch)?;
+    let (names, recorded) = (mutants.iter().map(Mutant::name).collect::<Vec<_>>(), target.join("mutants/tests.json"));
+    let earlier = Recorded::read(&recorded).filter(|of| options.resume && of.is_of(&names, &compiled, &settings));
+    let tests = match earlier {
+        Some(recorded) => recorded,
+        None => Recorded { mutants: names, programs: tests_of::run_each(&compiled, &settings, &tree.root, &scratch)? },
+    };
+    tests.write(&recorded)?;
+    let programs = tests.for_judging(&settings);
     let until = options.minutes.map(|minutes| Instant::now() + Duration::from_secs(60 * minutes));
     let order = in_random_order(&compiled.viable);
     let verdicts = Verdicts::open(target.join("mutants/verdicts.jsonl"), options.resume, &mutants)?;

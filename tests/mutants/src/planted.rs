@@ -246,7 +246,7 @@ impl Job<'_> {
     fn run(&self, programs: &BTreeMap<String, PathBuf>, root: &Path, scratch: &Path) -> Result<Option<String>> {
         let Self { fault, test, settings } = self;
         let path = programs.get(&test.program).with_context(|| format!("no test program {}", test.program))?.clone();
-        let program = TestProgram { path, waits: false, tests: Vec::new() };
+        let program = TestProgram { path, waits: false, tests: Vec::new(), left_out: Vec::new() };
         let one = Test { name: test.test.clone(), took: TAKES, reached: BTreeSet::new() };
         let number = fault.map(|(number, _)| number);
         let Some(rule) = &test.rule else {

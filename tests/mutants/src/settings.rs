@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use serde::Deserialize;
@@ -33,11 +34,18 @@ pub struct Program {
     pub waits: bool,
 }
 
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Timeout {
     pub seconds: u64,
     pub times: u32,
+}
+
+impl Timeout {
+    /// Returns the limit for what takes so long without a mutant.
+    pub fn of(self, took: Duration) -> Duration {
+        Duration::from_secs(self.seconds) + took * self.times
+    }
 }
 
 impl Settings {

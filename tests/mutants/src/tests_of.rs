@@ -8,21 +8,57 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
+use serde::{Deserialize, Serialize};
 
 use crate::compile::Compiled;
 use crate::settings::Settings;
 
 /// The results of a test program without a mutant.
+#[derive(Serialize, Deserialize)]
 pub struct TestProgram {
     pub path: PathBuf,
     pub waits: bool,
     pub tests: Vec<Test>,
+    /// Tests that fail without a mutant.
+    pub left_out: Vec<String>,
 }
 
+#[derive(Serialize, Deserialize)]
 pub struct Test {
     pub name: String,
     pub took: Duration,
     pub reached: BTreeSet<usize>,
+}
+
+/// What an earlier run has recorded, if it was of the same mutants and programs.
+#[derive(Serialize, Deserialize)]
+pub struct Recorded {
+    pub mutants: Vec<String>,
+    pub programs: Vec<TestProgram>,
+}
+
+impl Recorded {
+    pub fn read(path: &Path) -> Option<Self> {
+        serde_json::from_slice(&fs::read(path).ok()?).ok()
+    }
+
+    /// Leaves out the tests that the settings leave out, and tells of those that fail anyway.
+    pub fn for_judging(mut self, settings: &Settings) -> Vec<TestProgram> {
+        for program in &mut self.programs {
+            program.tests.retain(|test| !settings.leave_out.contains(&test.name));
+            program.left_out.iter().for_each(|name| eprintln!("  left out, as it fails without a mutant: {name}"));
+        }
+        self.programs
+    }
+
+    pub fn write(&self, path: &Path) -> Result<()> {
+        Ok(fs::write(path, serde_json::to_vec(self)?)?)
+    }
+
+    pub fn is_of(&self, mutants: &[String], compiled: &Compiled, settings: &Settings) -> bool {
+        let paths = settings.programs.iter().map(|program| compiled.programs.get(&program.name));
+        self.mutants == mutants && self.programs.iter().map(|program| Some(&program.path)).eq(paths)
+    }
 }
 
 /// Runs each test alone, without a mutant. Tests that fail then are left out.
@@ -61,10 +97,7 @@ pub fn run_each(compiled: &Compiled, settings: &Settings, root: &Path, scratch: 
             let (mut tests, failed) = (tests.into_inner()?, failed.into_inner()?);
             tests.sort_by_key(|test| test.took);
             eprintln!("{}: {} tests, each alone in {:.0?}", program.name, tests.len(), started.elapsed());
-            for name in failed {
-                eprintln!("  left out, as it fails without a mutant: {name}");
-            }
-            Ok(TestProgram { path: path.clone(), waits: program.waits, tests })
+            Ok(TestProgram { path: path.clone(), waits: program.waits, tests, left_out: failed })
         })
         .collect()
 }
