@@ -79,8 +79,8 @@ metrics! {
     CLIENT_STREAMS_ACCEPTED: Counter = "weir_client_streams_accepted_total" ["variant"], "0.2.0";
     /// Client streams rejected
     ///
-    /// The reason is `no_node`, `bad_node`, `too_many_views`, `too_many_views_of_connection`, `too_many_views_of_identity`, `denied` or
-    /// `stopping`.
+    /// The reason is `no_node`, `bad_node`, `too_many_views`, `too_many_views_of_connection`, `too_many_views_of_identity`, `denied`,
+    /// `configuration_changed` or `stopping`.
     CLIENT_STREAMS_REJECTED: Counter = "weir_client_streams_rejected_total" ["reason"], "0.2.0";
     /// Open client streams
     CLIENT_STREAMS_OPEN: Gauge = "weir_client_streams_open" ["view"], "0.2.0";
@@ -328,7 +328,7 @@ metrics! {
     ///
     /// Of views and load reports; see [upstream](upstream.md#connections).
     UPSTREAM_CONNECTIONS: Gauge = "weir_upstream_connections" ["server"], "0.2.0";
-    /// Resources of the server that the relay rejected; each version of a name counts once
+    /// Resources of the server that the relay rejected; each version of a name counts once per subscription
     ///
     /// `/upstreams` and the log have names and reasons.
     UPSTREAM_RESOURCES_REJECTED: Counter = "weir_upstream_resources_rejected_total" ["server", "type"], "0.2.0";
