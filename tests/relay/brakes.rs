@@ -137,7 +137,7 @@ async fn half_a_push_and_a_drip_are_held_and_pass_after_the_grace() {
     let (lines, _guard) = Lines::of_this_thread();
     for (up, down) in BOTH.into_iter().flat_map(|up| BOTH.map(|down| (up, down))) {
         println!("{up:?} upstream, {down:?} downstream");
-        let mut bench = Bench::start(up, "grace: 2s").await;
+        let mut bench = Bench::start(up, "grace: 6s").await; // all that is shown is looked at before it is over
         let client = Holder::new(bench.relay.address, down, ALL_CLUSTERS).await;
         let mut server = asked(&mut bench.plane, CDS).await;
         server.set(CDS, bare(names(0..100)));

@@ -10,6 +10,7 @@ use tokio::time::Instant;
 use crate::certificates::Authority;
 use crate::client::PATIENCE;
 use crate::client_tls::World;
+use crate::until;
 use weir_testkit::folder::Folder;
 
 async fn reached(world: &World, key: &str) -> u64 {
@@ -34,7 +35,10 @@ async fn a_handshake_that_takes_its_client_too_long_is_closed() {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     assert!(began.elapsed() < PATIENCE, "it goes on");
-    assert_eq!((reached(&world, "handshake_timeout").await, world.failed("timeout").await), (2, 2));
+    until("both are counted", async || {
+        (reached(&world, "handshake_timeout").await, world.failed("timeout").await) == (2, 2)
+    })
+    .await;
 }
 
 #[tokio::test]
