@@ -1,6 +1,6 @@
 //! REST clients.
 
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -66,6 +66,12 @@ async fn warm(rest: &str) -> (Plane, Stream, Relay, Poller, Answer) {
     say_clusters(&stream, "1", &[("a", "1"), ("b", "1")]);
     let answer = poller.polled(CLUSTERS, "web", json!({})).await;
     (plane, stream, relay, poller, answer)
+}
+
+/// Waits until so many polls are open. After an answer the relay may still know of its poll for a moment.
+async fn open_polls(admin: SocketAddr, count: u64) {
+    let open = async || serde_json::from_str::<Value>(&get(admin, "/clients").await).unwrap()["open"] == count;
+    crate::until(&format!("{count} polls are open"), open).await;
 }
 
 async fn report(relay: &Relay) -> Value {
@@ -230,8 +236,9 @@ async fn rest_5_and_rest_6_a_hold_ends_with_news_or_with_its_time() {
     let (_plane, stream, patient, mut holding, _) = warm("rest: {long_poll: 1m}\n").await;
     let version = holding.polled(CLUSTERS, "web", json!({})).await.version();
     let held = json!({"versionInfo": version});
+    open_polls(patient.admin, 0).await;
     let holding = tokio::spawn(async move { holding.poll(CLUSTERS, "web", held).await });
-    crate::until("the poll is held", async || get(patient.admin, "/clients").await.contains("poller")).await;
+    open_polls(patient.admin, 1).await;
     say_clusters(&stream, "2", &[("a", "2"), ("b", "1")]);
     assert_eq!(holding.await.unwrap().clusters(), owned(&[("a", "2"), ("b", "1")]));
 }
@@ -399,7 +406,7 @@ async fn rest_12_polls_that_come_again_and_again_are_one_subscription_upstream()
         requests += 1;
     }
     assert_eq!(requests, 2, "the subscription and the ACK");
-    crate::until("nobody is left behind", async || get(relay.admin, "/clients").await.contains("\"open\": 0")).await;
+    open_polls(relay.admin, 0).await;
 }
 
 #[tokio::test]
@@ -508,8 +515,9 @@ async fn trn_19_a_poll_that_is_held_is_answered_when_the_relay_drains() {
     say_clusters(&stream, "1", &[("a", "1")]);
     let version = poller.polled(CLUSTERS, "web", json!({})).await.version();
     let _idle = Poller::connect(relay.address).await;
+    open_polls(relay.admin, 0).await;
     let held = tokio::spawn(async move { poller.poll(CLUSTERS, "web", json!({"versionInfo": version})).await });
-    crate::until("the poll is held", async || get(relay.admin, "/clients").await.contains("poller")).await;
+    open_polls(relay.admin, 1).await;
     stop.send(()).unwrap();
     assert_eq!(held.await.unwrap().status, 304);
     crate::until("the relay has ended", async || relay.task.is_finished()).await;
@@ -519,14 +527,15 @@ async fn trn_19_a_poll_that_is_held_is_answered_when_the_relay_drains() {
 async fn a_client_that_goes_away_in_the_middle_leaves_nothing_behind() {
     let (_plane, _stream, relay, mut poller, answer) = warm("rest: {long_poll: 10m}\n").await;
     let held = json!({"versionInfo": answer.version()});
+    open_polls(relay.admin, 0).await;
     let mut cold = Poller::connect(relay.address).await;
     let polls = [
         tokio::spawn(async move { poller.poll(CLUSTERS, "web", held).await }),
         tokio::spawn(async move { cold.poll(CLUSTERS, "db", json!({})).await }),
     ];
-    crate::until("the poll is held", async || get(relay.admin, "/clients").await.contains("poller")).await;
+    open_polls(relay.admin, 2).await;
     polls.iter().for_each(|poll| poll.abort());
-    crate::until("nobody is left behind", async || get(relay.admin, "/clients").await.contains("\"open\": 0")).await;
+    open_polls(relay.admin, 0).await;
 }
 
 #[tokio::test]
