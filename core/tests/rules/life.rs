@@ -119,6 +119,20 @@ fn delta_47_and_xlat_6_a_heartbeat_has_the_version_last_sent() {
 }
 
 #[test]
+fn delta_47_many_heartbeats_come_in_pieces() {
+    let mut bench = Bench::with(ProtocolOptions::default().with(|options| options.session.reply_bytes = 1000));
+    let names: Vec<_> = (0..200).map(|number| format!("e{number}")).collect();
+    let names: Vec<_> = names.iter().map(String::as_str).collect();
+    let client = bench.add(Client { ttl: true, ..Client::plain(Variant::Delta) });
+    bench.delta(client, EDS, &names, &[]);
+    names.iter().for_each(|name| bench.give(EDS, name, "1", mortal(60)));
+    while bench.poll(client).is_some() {}
+    names.iter().for_each(|name| refresh(&mut bench, Class::Named, name, 60));
+    let sent: Vec<_> = std::iter::from_fn(|| bench.poll(client)).map(|reply| reply.heartbeats.len()).collect();
+    assert!(sent.len() > 1 && sent.iter().sum::<usize>() == 200, "{sent:?}");
+}
+
+#[test]
 fn up_40_and_sotw_51_what_outlives_its_time_is_gone_for_those_who_cannot_tell() {
     let mut bench = Bench::new();
     let [able, unable] = two(&mut bench, Variant::Delta, &["a"]);

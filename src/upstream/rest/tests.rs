@@ -1,3 +1,6 @@
+use std::net::{Ipv4Addr, SocketAddr};
+
+use tokio::net::TcpSocket;
 use weir_core::proto::discovery::DiscoveryRequest;
 use weir_core::protocol::sources::StreamId;
 use weir_core::protocol::upstream::BackoffTimes;
@@ -47,9 +50,12 @@ const CDS: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
 /// A link to a server with these answers, one to each poll.
 async fn link(does: Vec<Does>) -> ReportReceiver<LinkReport> {
     let server = Server::that(does).await;
-    let initial = Duration::from_millis(10);
+    link_to(server.address, Duration::from_millis(10))
+}
+
+fn link_to(address: SocketAddr, initial: Duration) -> ReportReceiver<LinkReport> {
     let backoff = BackoffTimes { initial, ..BackoffTimes::default() };
-    let uri = format!("http://{}", server.address).parse().unwrap();
+    let uri = format!("http://{address}").parse().unwrap();
     let at = AdsServer { uri, backoff, ..AdsServer::undialed() };
     let server = RestServer { at, refresh_delay: initial, request_timeout: PATIENCE };
     let (sender, reports) = report_channel(1);
@@ -65,6 +71,18 @@ async fn link(does: Vec<Does>) -> ReportReceiver<LinkReport> {
     };
     RestConnector::new(server, Arc::new(Transcoder::envoy), Arc::default()).start(link);
     reports
+}
+
+#[tokio::test]
+async fn up_33_a_server_that_cannot_be_reached_is_tried_after_waits() {
+    let bound = TcpSocket::new_v4().unwrap();
+    bound.bind((Ipv4Addr::LOCALHOST, 0).into()).unwrap(); // and does not listen
+    let start = Instant::now();
+    let mut reports = link_to(bound.local_addr().unwrap(), Duration::from_millis(100));
+    for _ in 0..4 {
+        assert!(matches!(next(&mut reports).await, LinkEvent::Ended { answered: false, is_lost: true, .. }));
+    }
+    assert!(start.elapsed() >= Duration::from_millis(3 * 80), "{:?}", start.elapsed());
 }
 
 async fn next(reports: &mut ReportReceiver<LinkReport>) -> LinkEvent {

@@ -302,4 +302,16 @@ mod tests {
         assert!(sought.own.is_empty() && sought.left.is_empty() && sought.by_number.is_empty());
         assert_eq!(claim(&mut sought, SessionId(4), "other", LIMIT), 875, "all of it was given back");
     }
+    #[test]
+    fn answers_are_kept_as_long_as_there_is_room_beside_claims() {
+        let mut sought = SoughtNames::default();
+        for (round, kept) in [("a", 400), ("b", 800), ("c", LIMIT)] {
+            assert_eq!(claim(&mut sought, HONEST, round, 400), 400);
+            assert!(sought.names.len() + sought.absent.len() <= LIMIT);
+            for name in sought.names().cloned().collect::<Vec<_>>() {
+                assert!(sought.remove_absent(&name, Revision::ZERO).is_some());
+            }
+            assert_eq!(sought.absent.len(), kept, "{round}");
+        }
+    }
 }

@@ -103,3 +103,25 @@ fn changes_that_an_operator_releases_pass_though_no_removal_is_released_with_the
     assert_eq!(bench.view.release_brakes(None, None, seen, bench.now), Err(NotReleased::Later));
     assert_eq!(bench.content(50).unwrap(), b"changed");
 }
+
+#[test]
+fn a_change_waits_no_longer_than_the_removals_that_it_came_after() {
+    let mut bench = Bench::new(LDS, 20);
+    bench.remove(0..15);
+    bench.pass(5);
+    bench.send(16, "changed");
+    bench.pass(GRACE - 5);
+    assert_eq!((bench.count(), bench.content(16).unwrap()), (5, b"changed".to_vec()));
+    assert!(bench.view.holds().brakes(0).is_empty());
+
+    let mut bench = Bench::new(LDS, 100);
+    bench.remove(0..40);
+    let seen = bench.generation();
+    bench.remove(40..80);
+    bench.send(90, "changed");
+    (40..80).for_each(|number| bench.send(number, "")); // it takes back what the operator has not seen
+    assert_eq!((bench.held(), bench.content(90).unwrap()), (40, b"".to_vec()));
+    assert_eq!(bench.view.release_brakes(None, None, seen, bench.now), Ok(40));
+    assert_eq!((bench.count(), bench.content(90).unwrap()), (60, b"changed".to_vec()));
+    assert!(bench.view.holds().brakes(0).is_empty());
+}
