@@ -223,15 +223,13 @@ async fn what_is_held_stays_held_when_the_connection_is_drained_before_the_rest_
                 world.server.sent.insert(EDS, host.clone());
                 world.server.sent.insert(LDS, all_listeners.clone());
             }
-            let said = Instant::now();
             world.server.has(CDS, set(&["c0"])).await;
             world.server.has(EDS, one("c0", b"")).await;
             world.server.has(LDS, set(&["l0"])).await;
             waits(&world.relay, "after_outage", 3).await;
             if is_drained {
                 let ages = held_for(&world.relay).await;
-                let since = said.elapsed().as_secs_f64();
-                assert!(ages.iter().all(|age| *age > since), "the time goes on that had passed: {ages:?}, {since}");
+                assert!(ages.iter().all(|age| *age >= 2.0), "the time goes on that had passed: {ages:?}");
             } else {
                 let is_a_while = |ages: Vec<f64>| ages.iter().all(|age| *age >= 2.0);
                 until("it is held for a while", async || is_a_while(held_for(&world.relay).await)).await;
@@ -344,7 +342,7 @@ async fn brakes_hold_beside_it() {
 #[tokio::test]
 async fn the_order_keeps_a_cluster_for_routing_after_that() {
     for down in BOTH {
-        let rest = "brakes: {after_outage: 3s}\n"; // it is seen while it waits
+        let rest = "brakes: {after_outage: 3s}\n";
         // In delta the relay opens the stream again meanwhile, to know the end of the set.
         let mut world = World::start(Variant::Sotw, down, &[ALL_CLUSTERS, ROUTES], rest).await;
         world.server.has(CDS, set(&["c0", "c1"])).await;
@@ -352,9 +350,10 @@ async fn the_order_keeps_a_cluster_for_routing_after_that() {
         world.client_has(0, "all clusters", &["c0", "c1"]).await;
         world.client_has(1, "the route", &["r"]).await;
         world.restart().await;
+        let start = Instant::now();
         world.server.has(CDS, set(&["c0"])).await;
-        waits(&world.relay, "after_outage", 1).await;
         waits(&world.relay, "removal", 1).await;
+        assert!(start.elapsed() >= Duration::from_secs(3), "{:?}", start.elapsed());
         waits(&world.relay, "after_outage", 0).await;
         world.nothing_is_lost();
         world.server.has(RDS, one("r", b"")).await;
@@ -371,16 +370,18 @@ async fn a_control_plane_that_goes_away_again_and_again_delays_nothing_for_ever(
         world.server.has(CDS, set(&["c0", "c1"])).await;
         world.client_has(0, "all clusters", &["c0", "c1"]).await;
         is_settled(&world.relay).await;
-        let mut openings = 0;
+        let (mut openings, mut first) = (0, None);
         while world.clients[0].record().lost.is_empty() {
             openings += 1;
+            let start = Instant::now();
             assert!(openings < 20, "it is never believed");
             world.restart().await;
             world.server.sent.insert(CDS, set(&["c0", "c1"]));
             world.server.has(CDS, set(&["c0"])).await;
             tokio::time::sleep(Duration::from_millis(700)).await;
+            first.get_or_insert(start.elapsed());
         }
-        assert!(openings > 1, "it was there for 0.7 s");
+        assert!(openings > 1 || first >= Some(Duration::from_secs(3)), "it was there for {first:?}");
     }
 }
 
@@ -416,6 +417,11 @@ async fn a_relay_that_starts_with_its_state_doubts_a_control_plane_that_it_finds
                 drop(listener.accept().await.unwrap()); // the relay dials again once it has noticed the end
             }
             drop(listener);
+            until("its view finds it away", async || {
+                let page: serde_json::Value = serde_json::from_str(&get(after.admin, "/upstreams").await).unwrap();
+                !page[0]["streams"][0]["last_error"].is_null()
+            })
+            .await;
             let mut plane = Plane::start_at(address, &BOTH).await;
             let mut server = Speaker::of(&mut plane, server.sent).await;
             server.has(CDS, set(&["c0"])).await;

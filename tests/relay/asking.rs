@@ -214,17 +214,17 @@ async fn get_without_names_of_what_is_not_there_is_no_failure() {
 #[tokio::test]
 async fn get_that_cannot_find_out_ends_with_two_and_shows_what_came() {
     let mut plane = Plane::start(&BOTH).await;
-    let get = Weir::start(plane.address, "get eds a b --variant sotw --timeout 3s -o names");
+    let get = Weir::start(plane.address, "get eds a b --variant sotw --timeout 10s -o names");
     let (stream, _) = requested(&mut plane).await;
     stream.respond(&sotw(EDS, "1", vec![made(EDS, json!({ "clusterName": "a" }))]));
     let (code, out, sent) = get.end().await;
-    let expected = (2, "a\n", "error: no response for b within 3s\n");
+    let expected = (2, "a\n", "error: no response for b within 10s\n");
     assert_eq!((code, out.as_str(), sent.as_str()), expected);
 
-    let get = Weir::start(plane.address, "get cds --timeout 3s -o json");
+    let get = Weir::start(plane.address, "get cds --timeout 10s -o json");
     let (_stream, _) = requested(&mut plane).await;
     let (code, out, sent) = get.end().await;
-    assert_eq!((code, out.as_str(), sent.as_str()), (2, "", "error: no response within 3s\n"));
+    assert_eq!((code, out.as_str(), sent.as_str()), (2, "", "error: no response within 10s\n"));
 
     let address = plane.kill().await;
     let (code, _, sent) = Weir::start(address, "get cds").end().await;
@@ -381,13 +381,13 @@ async fn watch_comes_back_and_tells_only_what_became_different() {
 async fn watch_ends_by_itself_at_its_limits() {
     let mut plane = Plane::start(&BOTH).await;
     // The time limit begins with the process, and includes connecting and the response.
-    let watch = Weir::start(plane.address, "watch cds --timeout 5s");
+    let watch = Weir::start(plane.address, "watch cds --timeout 10s");
     let (stream, _) = requested(&mut plane).await;
     stream.respond(&deltas(CDS, "1", vec![], &[]));
     let (code, out, sent) = watch.end().await;
     assert_eq!((code, out.as_str()), (0, ""));
     assert!(sent.contains("the server has no envoy.config.cluster.v3.Cluster yet"), "{sent}");
-    let watch = Weir::start(plane.address, "watch cds a -o json --count 2 --timeout 5s");
+    let watch = Weir::start(plane.address, "watch cds a -o json --count 2 --timeout 10s");
     let (stream, _) = requested(&mut plane).await;
     stream.respond(&deltas(CDS, "1", vec![], &["a"]));
     let (code, out, sent) = watch.end().await;

@@ -246,7 +246,7 @@ async fn what_travels_beside_a_body_is_compared() {
 /// The server has sent a change to one of the clients first.
 #[tokio::test]
 async fn a_change_that_reaches_the_view_later_is_no_difference() {
-    let mut scene = Scene::begin("5s").await;
+    let mut scene = Scene::begin("10s").await;
     let mut audit = scene.audit().await;
     say(&audit, "2", &[("a", "2"), ("b", "1")], &[], &[]);
     loop {
@@ -254,7 +254,7 @@ async fn a_change_that_reaches_the_view_later_is_no_difference() {
             break;
         }
     }
-    // The first of two comparisons that are five seconds apart is made now. It counts nothing.
+    // The first of two comparisons that are ten seconds apart is made now. It counts nothing.
     let found = tokio::time::timeout(Duration::from_secs(1), scene.until_counted("differs")).await;
     assert!(found.is_err() && scene.problem().await.is_none(), "one comparison has counted");
     say(&scene.of_view, "2", &[("a", "2"), ("b", "1")], &[], &[]);
@@ -267,8 +267,9 @@ async fn an_audit_whose_member_leaves_says_nothing() {
     let mut scene = Scene::begin("1s").await;
     let audit = scene.audit().await;
     drop(scene.second);
-    say(&audit, "1", &[("a", "other")], &[], &[]);
     let relay = &scene.relay;
+    until("it has left", async || get(relay.admin, "/clients").await.contains("\"open\": 1")).await;
+    say(&audit, "1", &[("a", "other")], &[], &[]);
     until("it has ended", async || counted(relay, "weir_audits_total{result=\"unfinished\"} ").await > 0).await;
     assert!(problem(relay).await.is_none());
 }

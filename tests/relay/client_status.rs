@@ -101,10 +101,13 @@ async fn csds_4_what_has_failed_has_a_status_of_its_own() {
     response.resource_errors = vec![ResourceError { resource_name: Some(name), error_detail: Some(detail) }];
     stream.respond(&Response::Delta(response));
     let own = async || fetch(relay.admin, ClientStatusRequest::default()).await.unwrap();
-    until("the silence of a live server counts", async || {
+    until("the errors have come, and the silence of a live server counts", async || {
         let own = own().await;
-        let mut all = own.config.iter().flat_map(|config| &config.generic_xds_configs);
-        all.any(|row| row.name == "silent" && row.client_status() == ClientResourceStatus::Timeout)
+        let has = |name: &str, status: ClientResourceStatus| {
+            let mut all = own.config.iter().flat_map(|config| &config.generic_xds_configs);
+            all.any(|row| row.name == name && row.client_status() == status)
+        };
+        has("failed", ClientResourceStatus::ReceivedError) && has("silent", ClientResourceStatus::Timeout)
     })
     .await;
     let own = own().await;

@@ -230,7 +230,7 @@ async fn a_client_ends_with_its_certificate_and_no_other_does() {
     let folder = Folder::with_short_path("tls");
     folder.write("clients.pem", &clients.pem);
     let mut world = World::with(folder, "client_ca: clients.pem", "").await;
-    let (concerned, other) = (clients.sign_for("a", Duration::from_secs(8)), clients.sign("b"));
+    let (concerned, other) = (clients.sign_for("a", Duration::from_secs(12)), clients.sign("b"));
     let crowd = Crowd::new(&mut world, &concerned, &other, false).await;
     crowd.part(&world, "client certificate expired").await;
 }

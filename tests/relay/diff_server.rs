@@ -96,12 +96,12 @@ async fn what_the_relay_has_is_compared_with_what_its_server_says_to_the_node_of
     assert_eq!((timeout("first"), timeout("second")), (&json!("1s"), &json!("2s")), "{page:#}");
     assert!(page["differences"][0]["second"].is_null() && page["errors"] == json!([]), "{page:#}");
 
-    let asked = compare(&["--client", "test", "--server", "--timeout", "3s"]);
+    let asked = compare(&["--client", "test", "--server", "--timeout", "6s"]);
     let _silent = [plane.stream().await, plane.stream().await];
     let (code, out, error) = asked.await.unwrap();
-    assert!(code == 2 && error.contains("no response within 3s"), "{error}");
+    assert!(code == 2 && error.contains("no response within 6s"), "{error}");
     assert!(out.is_empty(), "what is unknown is no difference: {out}");
-    let asked = compare(&["--client", "test", "--server", "--timeout", "3s", "-o", "json"]);
+    let asked = compare(&["--client", "test", "--server", "--timeout", "6s", "-o", "json"]);
     let _silent = [plane.stream().await, plane.stream().await];
     let (code, out, _) = asked.await.unwrap();
     let page: serde_json::Value = serde_json::from_str(&out).unwrap();

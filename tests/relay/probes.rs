@@ -16,10 +16,14 @@ const WORKERS: usize = 2;
 /// How long a scrape waits for its page (`telemetry/exposition.rs`).
 const SCRAPE_WAITS: Duration = Duration::from_secs(10);
 
-/// Returns the status and the body of the answer, if there is one within three seconds.
+/// Returns the status and the body of the answer, if there is one.
 fn ask(address: SocketAddr, path: &str) -> Option<(u16, String)> {
+    ask_within(client::PATIENCE, address, path)
+}
+
+fn ask_within(patience: Duration, address: SocketAddr, path: &str) -> Option<(u16, String)> {
     let mut stream = TcpStream::connect(address).unwrap();
-    stream.set_read_timeout(Some(Duration::from_secs(3))).unwrap();
+    stream.set_read_timeout(Some(patience)).unwrap();
     write!(stream, "GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n").unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).ok()?; // the response is short and immediate
@@ -97,7 +101,7 @@ impl Relay {
     fn probe_until(&self, path: &str, holds: impl Fn(u16, &str) -> bool) -> String {
         let begun = Instant::now();
         loop {
-            if let Some((status, body)) = ask(self.probes, path)
+            if let Some((status, body)) = ask_within(Duration::from_secs(3), self.probes, path)
                 && holds(status, &body)
             {
                 return body;
@@ -122,7 +126,7 @@ fn i10_probes_are_answered_while_all_worker_threads_are_busy() {
         assert_eq!(ask(probes, "/healthz"), healthy);
         assert_eq!(ask(probes, "/ready"), Some((200, "ready\n".to_owned())));
     }
-    assert_eq!(ask(admin, "/healthz"), None, "no worker thread is free");
+    assert_eq!(ask_within(Duration::from_secs(3), admin, "/healthz"), None, "no worker thread is free");
     drop(ends);
     assert_eq!(ask(admin, "/healthz"), healthy);
 
@@ -185,11 +189,11 @@ fn i10_healthz_fails_while_no_worker_thread_gets_on_and_not_while_one_of_them_do
     let stalls =
         |page: &str| page.lines().any(|line| line.starts_with("weir_worker_stalls_total") && line.ends_with(" 1"));
     relay.probe_until("/metrics", |_, page| stalls(page)); // it stalls for 5 s first
-    assert_eq!(ask(relay.probes, "/healthz"), Some((200, "ok\n".into())));
+    relay.probe_until("/healthz", |status, _| status == 200);
 
     let second = relay.block_worker();
     let reason = relay.probe_until("/healthz", |status, _| status == 503);
-    assert!(reason.starts_with("the worker threads have not answered for 1 s"), "{reason}");
+    assert!(reason.starts_with("the worker threads have not answered for "), "{reason}");
     assert_eq!(ask(relay.probes, "/ready"), Some((200, "ready\n".into())), "the thread of probes does not wait");
     drop((first, second));
     relay.probe_until("/healthz", |status, _| status == 200);
@@ -205,8 +209,9 @@ fn i10_healthz_fails_while_a_shard_hangs_and_the_other_one_serves_who_connects()
     let mut hangs = TcpStream::connect(relay.clients).unwrap();
     hangs.set_read_timeout(Some(client::PATIENCE)).unwrap();
     write!(hangs, "GET /v3/discovery:{HANGS} HTTP/1.1\r\nhost: localhost\r\n\r\n").unwrap();
-    let reason = relay.probe_until("/healthz", |status, _| status == 503);
-    assert!(reason.starts_with("shard ") && reason.contains(" has not answered for "), "{reason}");
+    // On a busy machine the worker threads may be late too.
+    let reason = relay.probe_until("/healthz", |status, body| status == 503 && body.starts_with("shard "));
+    assert!(reason.contains(" has not answered for "), "{reason}");
     for _ in 0..3 {
         let (status, _) = ask(relay.clients, "/v3/discovery:none").expect("the other shard serves it");
         assert_eq!(status, 404);

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use tokio::sync::mpsc;
@@ -10,7 +11,7 @@ use tokio::time::Instant;
 use weir::relay::LinkEvent;
 use weir::upstream::AdsConnector;
 
-use super::life::{View, response};
+use super::life::{View, connector, response};
 use super::plane::Answers;
 use super::*;
 
@@ -18,6 +19,8 @@ const VIEWS: usize = 200;
 const CONNECTIONS: usize = VIEWS / 5;
 /// How often the name is resolved, and how often streams move.
 const PACE: Duration = Duration::from_millis(20);
+/// How often to start: a busy machine may be late now and then.
+const TRIES: usize = 6;
 
 /// A replica that responds on each stream at once, and ends the stream when the relay does.
 struct Replica {
@@ -51,6 +54,13 @@ impl Replica {
 
     fn connections(&self) -> usize {
         self.server.connections()
+    }
+
+    /// Returns how many streams it serves.
+    fn streams(&self) -> usize {
+        let mut streams = self.streams.lock().unwrap();
+        while streams.try_join_next().is_some() {}
+        streams.len()
     }
 
     /// Announces the end of its connections, and ends its streams a little later.
@@ -107,19 +117,67 @@ impl Replicas {
     }
 
     async fn have_each(&self, what: &str, few: usize, many: usize) {
-        let are_spread = async || {
-            let all = self.connections();
-            all.iter().all(|count| (few..=many).contains(count)) && all.iter().sum::<usize>() == CONNECTIONS
-        };
-        until(what, are_spread).await;
+        until(what, async || self.have_connections(CONNECTIONS) && self.has_each(few, many)).await;
+    }
+
+    fn have_connections(&self, count: usize) -> bool {
+        self.connections().iter().sum::<usize>() == count
+    }
+
+    fn has_each(&self, few: usize, many: usize) -> bool {
+        self.connections().iter().all(|count| (few..=many).contains(count))
+    }
+
+    /// Starts views until the connections of all are spread over the replicas. One whose answer is late is avoided, and others get its share.
+    async fn spread(&self) -> Views {
+        for _ in 0..TRIES {
+            let views = Views::start(&self.connector("")).await;
+            until("no attempts are left over", async || self.have_connections(CONNECTIONS)).await;
+            if self.has_each(3, 5) {
+                return views;
+            }
+            drop(views);
+            until("no connection is left over", async || self.have_connections(0)).await;
+        }
+        panic!("replicas do not get their share");
     }
 }
 
 /// Several views, and the longest time that each was without a server.
 struct Views {
     served: Arc<Mutex<BTreeSet<usize>>>,
+    /// How often a stream of theirs has ended.
+    ended: Arc<AtomicUsize>,
     longest: Arc<Mutex<Duration>>,
+    beside: Arc<Mutex<Beside>>,
     tasks: Vec<JoinHandle<()>>,
+}
+
+/// How long the machine takes to open streams to a server that stays.
+struct Beside {
+    /// When the present one was begun.
+    begun: Instant,
+    longest: Duration,
+}
+
+impl Beside {
+    /// Opens one stream after the other.
+    async fn open(beside: Arc<Mutex<Self>>) {
+        let replica = Replica::start_at(plane::own_address()).await;
+        let connector = connector(replica.server.address, "");
+        loop {
+            let mut view = View::of(&connector);
+            while !matches!(view.event_whenever().await, LinkEvent::Response(_)) {}
+            drop(view);
+            tokio::time::sleep(PACE).await;
+            let mut beside = beside.lock().unwrap();
+            *beside = Self { begun: Instant::now(), longest: beside.longest() };
+        }
+    }
+
+    fn longest(&self) -> Duration {
+        self.longest.max(self.begun.elapsed())
+    }
 }
 
 impl Drop for Views {
@@ -131,8 +189,11 @@ impl Drop for Views {
 impl Views {
     async fn start(connector: &AdsConnector) -> Self {
         let (served, longest) = (Arc::<Mutex<BTreeSet<usize>>>::default(), Arc::<Mutex<Duration>>::default());
+        let ended = Arc::<AtomicUsize>::default();
+        let beside = Arc::new(Mutex::new(Beside { begun: Instant::now(), longest: Duration::ZERO }));
         let one = |number: usize| {
             let (mut view, served, longest) = (View::of(connector), served.clone(), longest.clone());
+            let ended = ended.clone();
             tokio::spawn(async move {
                 let mut without_since = None;
                 loop {
@@ -140,6 +201,7 @@ impl Views {
                         LinkEvent::Ended { .. } => {
                             without_since.get_or_insert_with(Instant::now);
                             served.lock().unwrap().remove(&number);
+                            ended.fetch_add(1, Ordering::Relaxed);
                         }
                         LinkEvent::Response(_) => {
                             if let Some(since) = without_since.take() {
@@ -153,8 +215,9 @@ impl Views {
                 }
             })
         };
-        let tasks = (0..VIEWS).map(one).collect();
-        let views = Self { served, longest, tasks };
+        let mut tasks: Vec<_> = (0..VIEWS).map(one).collect();
+        tasks.push(tokio::spawn(Beside::open(beside.clone())));
+        let views = Self { served, ended, longest, beside, tasks };
         views.are_served().await;
         views
     }
@@ -167,24 +230,43 @@ impl Views {
         self.served.lock().unwrap().len() == VIEWS
     }
 
-    /// Returns the longest time for which a view was without a server since the last call.
-    fn longest(&self) -> Duration {
-        std::mem::take(&mut *self.longest.lock().unwrap())
+    fn ended(&self) -> usize {
+        self.ended.load(Ordering::Relaxed)
+    }
+
+    /// Checks the longest time for which a view was without a server since the last call. A view may need two attempts, and the machine time for both.
+    fn were_served_within(&self, limit: Duration) {
+        let longest = std::mem::take(&mut *self.longest.lock().unwrap());
+        let mut beside = self.beside.lock().unwrap();
+        let of_machine = beside.longest();
+        beside.longest = Duration::ZERO;
+        drop(beside);
+        assert!(
+            longest < limit + 2 * of_machine,
+            "a view was without a server for {longest:?}, and the machine took {of_machine:?} for a stream"
+        );
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_hundred_views_stay_with_ten_replicas_that_are_replaced_in_turn_gracefully_or_not() {
+    let _turn = HEAVY.lock().await;
     let mut replicas = Replicas::start(10).await;
-    let connector = replicas.connector("");
-    let views = Views::start(&connector).await;
-    replicas.have_each("each has its share", 3, 5).await;
+    let views = replicas.spread().await;
     for number in 0..10 {
-        let address = replicas.all[number].server.address;
-        replicas.named.lock().unwrap().retain(|named| *named != address);
-        replicas.all[number].leave().await;
         let old = &replicas.all[number];
-        until("its streams have moved", async || old.connections() == 0).await;
+        let address = old.server.address;
+        replicas.named.lock().unwrap().retain(|named| *named != address);
+        let (ended, has_any) = (views.ended(), old.streams() > 0);
+        // Connections that were on their way to it come after it has begun to leave.
+        until("its streams have moved", async || {
+            old.leave().await;
+            old.connections() == 0
+        })
+        .await;
+        if has_any {
+            until("its views notice", async || views.ended() > ended).await;
+        }
         views.are_served().await;
         let port = address.port();
         drop(replicas.all.remove(number));
@@ -193,27 +275,25 @@ async fn two_hundred_views_stay_with_ten_replicas_that_are_replaced_in_turn_grac
         replicas.all.insert(number, other);
         tokio::time::sleep(2 * PACE).await; // so that the name is resolved meanwhile
     }
-    let longest = views.longest();
-    // Streams are opened again within 1 s, and the machine may pause.
-    assert!(longest < Duration::from_secs(4), "a view was without a server for {longest:?}");
+    views.were_served_within(Duration::from_secs(4)); // streams are opened again within 1 s
 
     for number in 0..10 {
         let killed = replicas.all.remove(number);
-        let (address, has_any) = (killed.server.address, killed.connections() > 0);
+        let (address, ended, has_any) = (killed.server.address, views.ended(), killed.streams() > 0);
         killed.kill();
         if has_any {
-            until("its views notice", async || !views.are_all_served()).await;
+            until("its views notice", async || views.ended() > ended).await;
         }
         views.are_served().await;
         replicas.all.insert(number, Replica::start_at(address).await);
     }
-    let longest = views.longest();
-    assert!(longest < Duration::from_secs(5), "a view was without a server for {longest:?}");
+    views.were_served_within(Duration::from_secs(5));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn replicas_that_are_added_get_their_share_by_the_age_of_connections_and_those_that_have_left_the_name_lose_theirs()
  {
+    let _turn = HEAVY.lock().await;
     let mut replicas = Replicas::start(10).await;
     let connector = replicas.connector("max_connection_age: 2s, drain: 100ms");
     let views = Views::start(&connector).await;
@@ -221,8 +301,7 @@ async fn replicas_that_are_added_get_their_share_by_the_age_of_connections_and_t
     let port = replicas.all[0].server.address.port();
     replicas.add(2, port).await;
     replicas.have_each("two more have theirs", 3, 4).await;
-    let longest = views.longest();
-    assert!(longest < Duration::from_secs(3), "a view was without a server for {longest:?}");
+    views.were_served_within(Duration::from_secs(3));
 
     // These replicas still serve, but the name does not resolve to them any more.
     let leaving = replicas.all.split_off(7);
@@ -230,6 +309,5 @@ async fn replicas_that_are_added_get_their_share_by_the_age_of_connections_and_t
     *replicas.named.lock().unwrap() = stay;
     until("their streams have moved", async || leaving.iter().all(|replica| replica.connections() == 0)).await;
     views.are_served().await;
-    let longest = views.longest();
-    assert!(longest < Duration::from_secs(3), "a view was without a server for {longest:?}");
+    views.were_served_within(Duration::from_secs(3));
 }

@@ -223,13 +223,13 @@ async fn polls_are_counted_by_their_results() {
 async fn rest_5_and_rest_6_a_hold_ends_with_news_or_with_its_time() {
     let (plane, stream, relay, mut poller, answer) = warm("rest: {long_poll: 600ms}\n").await;
     let held = json!({"versionInfo": answer.version()});
-    let mut times = Vec::new();
-    for _ in 0..3 {
+    let (mut times, mut soonest) = (Vec::new(), Duration::MAX); // a busy machine is sometimes late
+    while times.len() < 3 || soonest >= ENVOYS_PATIENCE && times.len() < 20 {
         let start = Instant::now();
         assert_eq!(poller.poll(CLUSTERS, "web", held.clone()).await.status, 304);
         times.push(start.elapsed());
+        soonest = soonest.min(start.elapsed());
     }
-    let soonest = *times.iter().min().unwrap(); // a busy machine is sometimes late
     assert!(soonest >= Duration::from_millis(600) && soonest < ENVOYS_PATIENCE, "{times:?}");
 
     drop((plane, stream, relay, poller));
@@ -378,11 +378,15 @@ async fn rest_12_a_cold_cache_is_a_503_and_begins_to_be_filled() {
     let mut poller = Poller::connect(relay.address).await;
     let unknown = (503, "resource not available yet; retry".to_owned());
     let (mut soonest, mut streams) = (Duration::MAX, Vec::new()); // a busy machine is sometimes late
-    for cluster in ["web", "other", "another"] {
+    let clusters = ["web".to_owned()].into_iter().chain((1..20).map(|number| format!("other-{number}")));
+    for cluster in clusters {
         let start = Instant::now();
-        assert_eq!(poller.poll(CLUSTERS, cluster, json!({})).await.nack(), unknown, "the first poll of its view");
+        assert_eq!(poller.poll(CLUSTERS, &cluster, json!({})).await.nack(), unknown, "the first poll of its view");
         soonest = soonest.min(start.elapsed());
         streams.push(plane.stream().await);
+        if streams.len() >= 3 && soonest < ENVOYS_PATIENCE {
+            break;
+        }
     }
     assert!(soonest < ENVOYS_PATIENCE, "{soonest:?}");
     let stream = &streams[0];
@@ -401,11 +405,8 @@ async fn rest_12_polls_that_come_again_and_again_are_one_subscription_upstream()
         assert_eq!(poller.poll(CLUSTERS, "web", json!({"versionInfo": answer.version()})).await.status, 304);
         assert_eq!(Poller::connect(relay.address).await.poll(CLUSTERS, "web", json!({})).await.body, answer.body);
     }
-    let mut requests = 0;
-    while stream.requests.try_recv().is_ok() {
-        requests += 1;
-    }
-    assert_eq!(requests, 2, "the subscription and the ACK");
+    let (_subscription, _ack) = (stream.request().await, stream.request().await);
+    assert!(stream.requests.try_recv().is_err(), "the subscription and the ACK");
     open_polls(relay.admin, 0).await;
 }
 

@@ -324,8 +324,8 @@ async fn a_server_that_is_not_there_at_first_is_asked_when_it_is() {
 async fn up_33_after_an_answer_the_waits_of_a_server_that_is_polled_begin_again() {
     let mut plane = RestPlane::start().await;
     plane.script.has(CLUSTERS, "0", vec![cluster("a", "0")]);
-    // The second consecutive pause is one second, and the third is longer than the test.
-    let backoff = "backoff: {initial: 10ms, factor: 100, max: 1h, jitter: 0}";
+    // The second consecutive pause is long enough for the server to come back, and the third is longer than the test.
+    let backoff = "backoff: {initial: 50ms, factor: 100, max: 1h, jitter: 0}";
     let relay = relay(&format!("{{rest: 'http://{}', {HASTE}, {backoff}}}", plane.address), "").await;
     let mut client = Client::connect(relay.address, Variant::Delta).await;
     client.ask(CDS, &[], Some("web"));

@@ -93,7 +93,12 @@ async fn trn_13_streams_of_one_node_id_each_have_names_of_their_own() {
         })
     };
     all_ask(3).await;
-    let stream = plane.stream().await;
+    let mut stream = plane.stream().await;
+    let mut requested = Vec::new();
+    while requested.len() < 3 {
+        let Request::Delta(request) = stream.request().await else { panic!("delta was opened") };
+        requested.extend(request.resource_names_subscribe);
+    }
     for version in ["1", "2", "3"] {
         say(&stream, version, &[], &["a", "b", "c"].map(|name| (name, version)), &[]);
         for (name, client) in &mut clients {
@@ -150,7 +155,7 @@ async fn up_21_one_clients_rejection_does_not_go_upstream() {
 #[tokio::test]
 async fn trn_19_whoever_was_accepted_is_answered_before_the_relay_goes() {
     let server = Server::start(Way::Mute).await;
-    let config = config(server.address, "", "views: {key: [cluster]}\ndrain: {grace: 10s, spread: 50ms}\n");
+    let config = config(server.address, "", "views: {key: [cluster]}\ndrain: {grace: 1m, spread: 50ms}\n");
     let (stop, stopped) = oneshot::channel::<()>();
     let relay = run(crate::bind(config).await.unwrap(), async move { drop(stopped.await) });
     let mut clients = Vec::new();

@@ -146,7 +146,7 @@ async fn coll_19_and_coll_20_what_a_client_held_of_a_shared_collection_is_judged
         "{{servers: [{{uri: 'http://{}'}}], authorities: {{x: {{}}}}, shared_authorities: [x]}}",
         plane.address
     );
-    let relay = relay_with_options(&upstream, "limits: {resource_timer: 1s}\n", |_| {}).await;
+    let relay = relay_with_options(&upstream, "limits: {resource_timer: 5s}\n", |_| {}).await;
     let [glob, there, gone] = ["*", "there", "gone"].map(|id| format!("xdstp://x/{KIND}/f/{id}"));
     let mut client = Client::connect(relay.address, Variant::Delta).await;
     let Client::Delta(requests, _) = &client else { unreachable!() };

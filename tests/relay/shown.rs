@@ -129,7 +129,7 @@ async fn fb_4_what_is_missing_is_shown_beside_the_ladder_and_goes_when_it_has_co
 #[tokio::test]
 async fn up_36_a_stream_shows_whether_its_silent_server_answered_the_call() {
     let mut plane = Plane::start(&[Variant::Delta]).await;
-    let timer = Duration::from_secs(3); // the first check has to be over before this
+    let timer = Duration::from_secs(10); // the first check has to be over before this
     let relay =
         relay_with_options(&servers(&[plane.address], ""), "", |options| options.upstream.resource_timer = timer).await;
     let client = Client::connect(relay.address, Variant::Delta).await;

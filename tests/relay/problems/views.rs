@@ -72,7 +72,11 @@ async fn nacks_of_many_clients_in_several_views_are_one_problem_for_each_reason(
         let sent = client.sent().await;
         client.refuse_for(CDS, &[], &sent, if number < 2 { "bad cluster" } else { "no memory" });
     }
-    until("both reasons", async || page(relay.admin).await["kinds"]["nacks"] == 2).await;
+    until("both reasons, of all clients", async || {
+        let most = of_kind(relay.admin, "nacks").await;
+        page(relay.admin).await["kinds"]["nacks"] == 2 && most.is_some_and(|most| most["clients"] == 2)
+    })
+    .await;
     let most = of_kind(relay.admin, "nacks").await.unwrap();
     assert_eq!(
         (&most["reason"], &most["clients"], &most["views"]["count"]),
