@@ -74,6 +74,7 @@ mod tests {
         node.opened();
         assert!(*node.shown() == b && node.is_set(&b) && !node.changes());
     }
+
     #[test]
     fn a_node_that_begins_like_another_in_the_same_memory_is_another() {
         let node = Bytes::from_static(b"ab");

@@ -302,6 +302,7 @@ mod tests {
         assert!(sought.own.is_empty() && sought.left.is_empty() && sought.by_number.is_empty());
         assert_eq!(claim(&mut sought, SessionId(4), "other", LIMIT), 875, "all of it was given back");
     }
+
     #[test]
     fn answers_are_kept_as_long_as_there_is_room_beside_claims() {
         let mut sought = SoughtNames::default();
