@@ -119,17 +119,50 @@ fn delta_47_and_xlat_6_a_heartbeat_has_the_version_last_sent() {
 }
 
 #[test]
-fn delta_47_many_heartbeats_come_in_pieces() {
+fn delta_46_many_heartbeats_come_in_pieces() {
+    for (wanted, class) in [("", Class::Named), ("*", Class::Wildcard)] {
+        let mut bench = Bench::with(ProtocolOptions::default().with(|options| options.session.reply_bytes = 1000));
+        let names: Vec<_> = (0..200).map(|number| format!("e{number}")).collect();
+        let wanted = if wanted.is_empty() { names.iter().map(String::as_str).collect() } else { vec![wanted] };
+        let client = bench.add(Client { ttl: true, ..Client::plain(Variant::Delta) });
+        bench.delta(client, EDS, &wanted, &[]);
+        for name in &names {
+            let key = if class == Class::Named { name } else { "*" };
+            bench.give(EDS, key, "1", |wrapper| {
+                mortal(60)(wrapper);
+                wrapper.name = name.clone();
+            });
+        }
+        while bench.poll(client).is_some() {}
+        names.iter().for_each(|name| refresh(&mut bench, class, name, 60));
+        let sent: Vec<_> = std::iter::from_fn(|| bench.poll(client)).map(|reply| reply.heartbeats.len()).collect();
+        assert!(
+            sent.iter().all(|many| (1..=30).contains(many)) && sent.iter().sum::<usize>() == 200,
+            "{class:?}: {sent:?}"
+        );
+        refresh(&mut bench, class, "e7", 60);
+        assert_eq!(bench.said(client), ["C ~e7(60)"]);
+    }
+}
+
+#[test]
+fn delta_21_a_set_is_not_answered_with_heartbeats_of_names() {
     let mut bench = Bench::with(ProtocolOptions::default().with(|options| options.session.reply_bytes = 1000));
     let names: Vec<_> = (0..200).map(|number| format!("e{number}")).collect();
-    let names: Vec<_> = names.iter().map(String::as_str).collect();
-    let client = bench.add(Client { ttl: true, ..Client::plain(Variant::Delta) });
-    bench.delta(client, EDS, &names, &[]);
+    let client = bench.add(Client { ttl: true, relay: true, ..Client::plain(Variant::Delta) });
+    bench.delta(client, EDS, &names.iter().map(String::as_str).collect::<Vec<_>>(), &[]);
     names.iter().for_each(|name| bench.give(EDS, name, "1", mortal(60)));
     while bench.poll(client).is_some() {}
+    bench.delta(client, EDS, &["*"], &[]);
+    bench.whole(EDS, &[("of_set", "1")]);
     names.iter().for_each(|name| refresh(&mut bench, Class::Named, name, 60));
-    let sent: Vec<_> = std::iter::from_fn(|| bench.poll(client)).map(|reply| reply.heartbeats.len()).collect();
-    assert!(sent.len() > 1 && sent.iter().sum::<usize>() == 200, "{sent:?}");
+    let replies: Vec<_> = std::iter::from_fn(|| bench.poll(client)).collect();
+    let first = replies.iter().position(|reply| reply.set_mark.is_some()).unwrap();
+    assert!(first > 1, "heartbeats come in pieces");
+    assert!(
+        replies[..=first].iter().any(|reply| reply.resources.len() == 1),
+        "the set is not over before it has been sent"
+    );
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! Virtual hosts: at start, on demand, by alias.
 
+use std::time::Duration;
+
 use weir_core::proto::Request;
 use weir_core::proto::discovery::{DeltaDiscoveryRequest, Resource as Wrapper};
 use weir_core::protocol::options::ProtocolOptions;
@@ -412,4 +414,30 @@ fn key_11_a_host_is_removed_when_its_alias_leads_to_one_that_the_client_may_not_
     assert_eq!(bench.said(client), ["V r/one"]);
     give_host(&mut bench, "r/secret", &["r/x.test"], "2");
     assert_eq!(bench.said(client), ["V  -r/one"]);
+}
+
+/// The host that goes may have had the domain of the one that comes: a client that has both rejects the second, and is not sent it again.
+#[test]
+fn a_host_that_comes_beside_many_longer_lives_comes_with_the_removal_of_the_one_that_goes() {
+    let mut bench = Bench::with(ProtocolOptions::default().with(|options| options.session.reply_bytes = 1000));
+    let client = bench.add(Client { ttl: true, ..Client::plain(Variant::Delta) });
+    let others: Vec<_> = (0..50).map(|number| format!("r/host{number}")).collect();
+    let names = others.iter().map(String::as_str).chain(["r/z"]).collect::<Vec<_>>();
+    bench.delta(client, VHDS, &[&names[..], &["r/a"]].concat(), &[]);
+    for name in &names {
+        bench.give(VHDS, name, "1", |wrapper| wrapper.ttl = Some(prost_types::Duration { seconds: 60, nanos: 0 }));
+    }
+    while bench.poll(client).is_some() {}
+    let (kind, ttl) = (bench.kind(VHDS), Some(Duration::from_secs(60)));
+    for key in others.iter().map(|name| name.as_str().into()) {
+        bench.apply(vec![Update::Refresh { kind: kind.clone(), class: Class::Named, key, ttl }]);
+    }
+    bench.give(VHDS, "r/a", "1", |_| {});
+    bench.remove(VHDS, "r/z");
+    let replies: Vec<_> = std::iter::from_fn(|| bench.poll(client)).collect();
+    let first = &replies[0];
+    assert_eq!(first.resources[0].name.as_str(), "r/a");
+    assert_eq!(first.removed.iter().map(|name| name.as_str()).collect::<Vec<_>>(), ["r/z"]);
+    let sent: Vec<_> = replies.iter().map(|reply| reply.resources.len()).collect();
+    assert!(sent.len() > 2 && sent.iter().sum::<usize>() == 51, "{sent:?}");
 }

@@ -6,10 +6,11 @@ use std::sync::Arc;
 use super::carried::ReplyAge;
 use super::client::Variant;
 use super::client_snapshot::{Books, ClientSnapshot};
+use super::longer_lives::LongerLives;
 use super::pending::Pending;
 use super::removals::{RemovalRound, has_no_removals_left, note_set_mark};
 use super::reply::{Attempt, Draft, ReplyContext, SendScope, remaining_ttl};
-use super::wildcard_additions::{LongerLife, WildcardRound};
+use super::wildcard_additions::WildcardRound;
 use crate::protocol::moment::Moment;
 use crate::protocol::view::{Class, Completeness, Lookup, NamedError, Presence, Revision, TableEntry};
 use crate::protocol::visits::visit;
@@ -33,7 +34,7 @@ pub(super) fn additions(
         may,
         draft: Draft::default(),
         added: HashSet::new(),
-        longer_lives: Vec::new(),
+        longer_lives: LongerLives::new(kind.info().by_alias),
         left: BTreeSet::new(),
         kept_back: false,
     };
@@ -48,9 +49,9 @@ pub(super) fn additions(
         let version = round.snapshot().version();
         round.draft.set_version(version);
     }
-    round.add_longer_lives();
-    round.draft.drop_repeated_aliases();
-    let AdditionRound { books, mut draft, kept_back, .. } = round;
+    let AdditionRound { books, mut draft, mut added, longer_lives, kept_back, .. } = round;
+    longer_lives.move_to(&mut draft, &mut added, view.client.variant, books.due.last());
+    draft.drop_repeated_aliases();
     let is_empty_due = books.due.take_empty();
     if is_empty_due && !is_first_and_empty {
         draft.note(ReplyAge::of_request(books.due.asked()));
@@ -122,8 +123,7 @@ struct AdditionRound<'r, 'a> {
     draft: Draft,
     /// Resources in the reply that were pending by name, so that `*` does not repeat them (DELTA-33).
     added: HashSet<Name>,
-    /// Resources whose TTL is extended or removed.
-    longer_lives: Vec<LongerLife>,
+    longer_lives: LongerLives,
     /// Resources that the client has left, or was sent for an alias which leads to another one now.
     left: BTreeSet<Name>,
     kept_back: bool,
@@ -135,7 +135,7 @@ impl<'a> AdditionRound<'_, 'a> {
     }
 
     fn is_full(&self) -> bool {
-        self.view.client.variant == Variant::Delta && self.draft.bytes() >= self.view.options.reply_bytes
+        self.longer_lives.fill(&self.draft, self.view)
     }
 
     /// Sends the first reply to `*` even if it is empty, before removals of any type, because a client that starts waits for it (DELTA-21).
@@ -144,6 +144,7 @@ impl<'a> AdditionRound<'_, 'a> {
             || !self.books.wildcard.as_ref().is_some_and(|wildcard| wildcard.is_first())
             || !self.draft.is_empty()
             || self.kept_back
+            || self.is_full()
             || self.snapshot().completeness() < Completeness::FirstResponse
             || self.snapshot().may_hold_newer()
         {
@@ -199,7 +200,9 @@ impl<'a> AdditionRound<'_, 'a> {
     fn add_pending(&mut self) {
         let mut next = self.books.names.next_pending(None);
         while let Some((name, pending)) = next {
-            if self.is_full() {
+            // Extended TTLs alone do not end a reply that may have to free an address or a domain: the name that is removed for it may come after them.
+            let full = if self.kind.needs_removals_beside() { self.draft.fills(0, self.view) } else { self.is_full() };
+            if full {
                 // A name that is left out may have to wait, or lead to a resource that would be removed.
                 self.kept_back |= self.may < SendScope::Anything || self.kind.info().by_alias;
                 break;
@@ -297,8 +300,10 @@ impl<'a> AdditionRound<'_, 'a> {
                     sent.is_some_and(|sent| sent.error() != Revision::ZERO) && state.error(self.kind, name).is_none();
                 let news = sent.is_none_or(|sent| sent.holds() != share) || well_again;
                 if !news && !requested && !forced && trouble.is_none() {
+                    if !self.collect_longer_life(name, pending) {
+                        return Some(pending);
+                    }
                     self.books.names.record_sent(name, share);
-                    self.longer_lives.extend(self.longer_life(name, pending));
                     return pending.after_no_news(mark);
                 }
                 if kept_back {
@@ -374,26 +379,12 @@ impl<'a> AdditionRound<'_, 'a> {
         self.books.names.record_sent(name, SetVersion::EMPTY);
     }
 
-    /// Returns a resource whose TTL was extended, with the TTL, if the client runs TTLs itself.
-    fn longer_life(&self, name: &Name, pending: Pending) -> Option<LongerLife> {
+    /// Collects a resource whose TTL was extended, if the client runs TTLs itself. Returns `false` if there is no room for it in this reply.
+    fn collect_longer_life(&mut self, name: &Name, pending: Pending) -> bool {
         let prolonged = |entry: &&TableEntry| entry.refreshed > entry.changed && pending.covers(entry.refreshed);
-        let entry = self.snapshot().entry(name).filter(|_| self.view.client.ttl).filter(prolonged)?;
-        let Presence::Present(resource) = &entry.presence else { return None };
-        Some((resource.clone(), remaining_ttl(Some(entry), self.view)))
-    }
-
-    fn add_longer_lives(&mut self) {
-        // In SotW a client recognizes a heartbeat because the version is the one that it was sent last. Any change would make another version.
-        let changed = !self.draft.is_unchanged() || self.books.due.last() != Some(self.draft.version());
-        let whole = self.kind.info().by_alias || (self.view.client.variant == Variant::Sotw && changed);
-        for (resource, ttl) in std::mem::take(&mut self.longer_lives) {
-            if !self.added.insert(resource.name.clone()) {
-                continue; // it is in the reply already, with its TTL
-            }
-            match ttl.filter(|_| !whole) {
-                Some(ttl) => self.draft.add_heartbeat(&resource, ttl),
-                None => self.draft.add(&resource, ttl),
-            }
-        }
+        let snapshot = ClientSnapshot::new(self.kind, self.view, self.books);
+        let entry = snapshot.entry(name).filter(|_| self.view.client.ttl).filter(prolonged);
+        let Some((entry, resource)) = entry.and_then(|entry| Some((entry, entry.resource()?))) else { return true };
+        self.longer_lives.push(entry, resource, &self.draft, self.view)
     }
 }

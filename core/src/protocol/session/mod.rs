@@ -26,6 +26,7 @@ mod explain;
 mod full_state;
 mod holdings;
 mod interest_changes;
+mod longer_lives;
 mod nack_reason;
 mod names;
 mod options;

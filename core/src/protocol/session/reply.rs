@@ -10,7 +10,7 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::carried::{ReplyAge, ReplyLag};
-use super::client::Client;
+use super::client::{Client, Variant};
 use crate::protocol::moment::Moment;
 use crate::protocol::reply_names::ReplyNames;
 use crate::protocol::session::options::SessionOptions;
@@ -202,6 +202,11 @@ impl Draft {
         self.bytes
     }
 
+    /// Whether a delta reply with the draft and so many other bytes is so long that the rest is for the next one.
+    pub(super) fn fills(&self, beside: usize, view: &ReplyContext) -> bool {
+        view.client.variant == Variant::Delta && self.bytes + beside >= view.options.reply_bytes
+    }
+
     pub(super) fn version(&self) -> SetVersion {
         self.version
     }
@@ -361,7 +366,7 @@ impl Reply {
 }
 
 /// Roughly how many bytes one entry adds on the wire beside its name and body: tags, lengths, a version.
-const PER_ENTRY: usize = 48;
+pub(super) const PER_ENTRY: usize = 48;
 
 /// What is remembered of a reply that was sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,18 +1,14 @@
 //! Adds resources of `*`, where replies list single resources: one after another from the cursor on, or a batch that many clients are sent.
 
 use std::collections::HashSet;
-use std::sync::Arc;
-use std::time::Duration;
 
 use super::client::Variant;
 use super::client_snapshot::{Books, ClientSnapshot, is_the_same_for_all};
+use super::longer_lives::LongerLives;
 use super::names::SubscribedNames;
 use super::reply::{Draft, ReplyContext, SendScope, remaining_ttl};
 use crate::protocol::view::{BatchKey, Class, Lookup, Revision, TableEntry};
-use crate::xds::{Name, Resource, Type};
-
-/// A resource whose TTL is extended or removed, with the TTL that it has now.
-pub(super) type LongerLife = (Arc<Resource>, Option<Duration>);
+use crate::xds::{Name, Type};
 
 /// The additions of `*` in one reply while it is made.
 pub(super) struct WildcardRound<'r, 'a> {
@@ -23,7 +19,7 @@ pub(super) struct WildcardRound<'r, 'a> {
     draft: &'r mut Draft,
     /// Resources in the draft that were pending by name, or were kept back before.
     added: &'r mut HashSet<Name>,
-    longer_lives: &'r mut Vec<LongerLife>,
+    longer_lives: &'r mut LongerLives,
 }
 
 impl<'r, 'a> WildcardRound<'r, 'a> {
@@ -34,7 +30,7 @@ impl<'r, 'a> WildcardRound<'r, 'a> {
         may: SendScope,
         draft: &'r mut Draft,
         added: &'r mut HashSet<Name>,
-        longer_lives: &'r mut Vec<LongerLife>,
+        longer_lives: &'r mut LongerLives,
     ) -> Self {
         Self { books, kind, view, may, draft, added, longer_lives }
     }
@@ -48,7 +44,7 @@ impl<'r, 'a> WildcardRound<'r, 'a> {
 
     /// Adds resources one after another. `newer` is set if the client may hold something newer than what was loaded from disk.
     fn add_each(&mut self, whole: bool, newer: bool) -> bool {
-        let ReplyContext { state, client, options, .. } = *self.view;
+        let ReplyContext { state, client, .. } = *self.view;
         let Books { wildcard: Some(wildcard), names, due, .. } = &mut *self.books else { return false };
         let Some(table) = state.resources(self.kind, Class::Wildcard) else { return false };
         let is_by_name = |names: &SubscribedNames, name| {
@@ -74,7 +70,7 @@ impl<'r, 'a> WildcardRound<'r, 'a> {
                     wildcard.withhold(name, client);
                 }
             } else if is_due && !self.added.contains(name) {
-                let is_full = client.variant == Variant::Delta && self.draft.bytes() >= options.reply_bytes;
+                let is_full = self.longer_lives.fill(self.draft, self.view);
                 let has_to_wait = self.may < allowed && !due.owes(entry.changed);
                 if has_to_wait || is_full {
                     wildcard.return_free(free.iter().filter(|name| !self.added.contains(*name)));
@@ -99,13 +95,18 @@ impl<'r, 'a> WildcardRound<'r, 'a> {
         }
         if exhausted {
             let sent_before = |entry: &TableEntry| client.ttl && entry.changed <= from;
-            for (entry, resource) in table.refreshes(wildcard.refreshed()).filter(|(entry, _)| sent_before(entry)) {
+            let mut passed = wildcard.refreshed();
+            let mut rest = table.refreshes(passed).filter(|(entry, _)| sent_before(entry));
+            let last = loop {
+                let Some((entry, resource)) = rest.next() else { break state.revision };
                 let meant = wildcard.covers(&resource.name) && client.can_have(self.kind, resource);
-                if meant && !is_by_name(names, &resource.name) {
-                    self.longer_lives.push((resource.clone(), remaining_ttl(Some(entry), self.view)));
+                let is_due = meant && !is_by_name(names, &resource.name);
+                if is_due && !self.longer_lives.push(entry, resource, self.draft, self.view) {
+                    break passed;
                 }
-            }
-            wildcard.record_all_passed(state.revision);
+                passed = entry.refreshed;
+            };
+            wildcard.record_all_passed(state.revision, last);
         }
         if !self.draft.is_empty() {
             wildcard.record_reply(state.revision, exhausted);
