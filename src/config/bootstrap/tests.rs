@@ -217,7 +217,7 @@ fn boot_24_each_field_of_another_type_is_reported_with_its_path_and_all_at_once(
                                     "client_listener_resource_name_template": null}, "c": []},
             "node": "n", "certificate_providers": {"p": {"config": []}, "q": {"plugin_name": "file_watcher",
             "config": {"certificate_file": 1, "private_key_file": "k", "refresh_interval": "x"}}},
-            "client_default_listener_resource_name_template": 1, "server_listener_resource_name_template": {}}"#,
+            "client_default_listener_resource_name_template": false, "server_listener_resource_name_template": {}}"#,
     );
     let places = [
         "b.json:1:18: xds_servers[0]: invalid value 7: expected an object",
@@ -234,7 +234,7 @@ fn boot_24_each_field_of_another_type_is_reported_with_its_path_and_all_at_once(
         "certificate_providers.p: missing field \"plugin_name\"",
         "certificate_providers.q.config.certificate_file: invalid value 1: expected a string",
         "certificate_providers.q.config.refresh_interval: invalid duration",
-        "client_default_listener_resource_name_template: invalid value 1: expected a string",
+        "client_default_listener_resource_name_template: invalid value false: expected a string",
         "server_listener_resource_name_template: invalid value an object",
     ];
     reported(&told_of, &places);

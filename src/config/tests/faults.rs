@@ -116,6 +116,7 @@ fn values_are_reported_with_place_fault_and_what_would_be_right() {
             "drain: {delay: '${DELAY}'}\n",
             "drain.delay: undefined environment variable DELAY; write $${DELAY} for the text itself",
         ),
+        ("access: '${DELAY}'\n", "access: undefined environment variable DELAY; write $${DELAY} for the text itself"),
         (
             "drain: {delay: '${HOME'}\n",
             "drain.delay: invalid variable reference \"${HOME\": expected ${NAME}, or $$ for a dollar sign",

@@ -323,3 +323,19 @@ const REASON_BYTES: usize = 512;
 const MOST_SUSPECTED: usize = 16;
 const MOST_NODES: usize = 10;
 const NODE_BYTES: usize = 256;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_reason_that_most_clients_give_is_first() {
+        let mut counts = VersionCounts::default();
+        for reason in ["a", "b", "c", "b", "c", "c"] {
+            counts.add_reason(&reason.into(), "node");
+        }
+        let reasons = counts.report(&VersionText::default(), Moment::START).reasons;
+        let reasons: Vec<_> = reasons.iter().map(|of| (of.reason.as_str(), of.clients)).collect();
+        assert_eq!(reasons, [("c", 3), ("b", 2), ("a", 1)]);
+    }
+}
